@@ -93,16 +93,16 @@ static void add_pending_call(struct listing *listing, const struct tdm__pending_
     {
         const struct tdm_actor_info *info = &pending_call->channel->info;
 
-        call_list_add(listing,
-                      &(struct tdm_call_state){.caller = caller,
-                                               .caller_name = runtime->self.name,
-                                               .caller_pid = runtime->self.pid,
-                                               .actor = info->id,
-                                               .class_name = info->class_name,
-                                               .actor_name = info->name,
-                                               .method = pending_call->method,
-                                               .state = pending_call_state(pending_call),
-                                               .age_ms = listing->now_ms - pending_call->made_ms});
+        call_list_add(listing, &(struct tdm_call_state){.caller = caller,
+                                                        .caller_name = runtime->self.name,
+                                                        .caller_pid = runtime->self.pid,
+                                                        .actor = info->id,
+                                                        .class_name = info->class_name,
+                                                        .actor_name = info->name,
+                                                        .method = pending_call->method,
+                                                        .state = pending_call_state(pending_call),
+                                                        .age_ms = listing->now_ms -
+                                                                  pending_call->created_ms});
     }
 }
 

@@ -15,9 +15,6 @@ enum {
     CALLS_PER_ROUND = 2000,
     WARM_CALLS = 500,
     GET_TIMEOUT_MS = 10000,
-    /* Bytes on the wire: the header, the method "echo" and an array of one 64-bit integer. */
-    CALL_BYTES = 70,
-    REPLY_BYTES = 66,
 };
 
 /* Method "echo": replies the number in its arguments. */
@@ -35,22 +32,22 @@ TDM_ACTOR_CLASS(echo, .methods = {{"echo", echo}});
 /* Role "pong": replies to each frame with a frame. */
 static void pong(int fd)
 {
-    char buffer[CALL_BYTES] = {0};
+    char buffer[BENCH_CALL_BYTES] = {0};
 
     for (;;) {
-        bench_read(fd, buffer, CALL_BYTES);
-        bench_write(fd, buffer, REPLY_BYTES);
+        bench_read(fd, buffer, BENCH_CALL_BYTES);
+        bench_write(fd, buffer, BENCH_REPLY_BYTES);
     }
 }
 
 /* Returns the seconds of one ping-pong. */
 static double ping_once(int fd)
 {
-    char buffer[CALL_BYTES] = {0};
+    char buffer[BENCH_CALL_BYTES] = {0};
     double begun = bench_clock_seconds();
 
-    bench_write(fd, buffer, CALL_BYTES);
-    bench_read(fd, buffer, REPLY_BYTES);
+    bench_write(fd, buffer, BENCH_CALL_BYTES);
+    bench_read(fd, buffer, BENCH_REPLY_BYTES);
     return bench_clock_seconds() - begun;
 }
 

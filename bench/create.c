@@ -17,9 +17,6 @@
 enum {
     LIVES_PER_ROUND = 25,
     TIMEOUT_MS = 10000,
-    /* Bytes on the wire of a call of "echo" with one 64-bit integer, and of its reply. */
-    CALL_BYTES = 70,
-    REPLY_BYTES = 66,
 };
 
 /* Method "echo": replies the number in its arguments. */
@@ -37,14 +34,14 @@ TDM_ACTOR_CLASS(echo, .methods = {{"echo", echo}});
 /* Role "reply": accepts one connection, replies to one request and waits to be killed. */
 static void reply_one(int listener)
 {
-    char buffer[CALL_BYTES] = {0};
+    char buffer[BENCH_CALL_BYTES] = {0};
     int fd = accept(listener, NULL, NULL);
 
     if (fd < 0) {
         bench_die("accept");
     }
-    bench_read(fd, buffer, CALL_BYTES);
-    bench_write(fd, buffer, REPLY_BYTES);
+    bench_read(fd, buffer, BENCH_CALL_BYTES);
+    bench_write(fd, buffer, BENCH_REPLY_BYTES);
     bench_read(fd, buffer, 1); /* The read blocks until the process is killed. */
 }
 
@@ -66,15 +63,15 @@ static int listen_anywhere(struct sockaddr_un *address_out, socklen_t *address_b
 /* Starts, calls and kills one peer process. */
 static void peer_life(int listener, const struct sockaddr_un *address, socklen_t address_bytes)
 {
-    char buffer[CALL_BYTES] = {0};
+    char buffer[BENCH_CALL_BYTES] = {0};
     pid_t pid = bench_peer_spawn("reply", listener);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     if (fd < 0 || connect(fd, (const struct sockaddr *)address, address_bytes) != 0) {
         bench_die("connect");
     }
-    bench_write(fd, buffer, CALL_BYTES);
-    bench_read(fd, buffer, REPLY_BYTES);
+    bench_write(fd, buffer, BENCH_CALL_BYTES);
+    bench_read(fd, buffer, BENCH_REPLY_BYTES);
     bench_peer_kill(pid);
     (void)close(fd);
 }

@@ -16,9 +16,6 @@ enum {
     CALLS_IN_FLIGHT = 1000,
     CALLS_PER_ROUND = 100000,
     GET_TIMEOUT_MS = 10000,
-    /* Bytes on the wire: the header, the method "echo" and an array of one 64-bit integer. */
-    CALL_BYTES = 86,
-    REPLY_BYTES = 82,
     FRAMES_AT_ONCE = 700
 };
 
@@ -39,8 +36,8 @@ TDM_ACTOR_CLASS(echo, .methods = {{"echo", echo}});
 /* Role "echo": replies to all frames that one read brings with one write. */
 static void echo_frames(int fd)
 {
-    static char in[CALL_BYTES * FRAMES_AT_ONCE];
-    static char out[REPLY_BYTES * FRAMES_AT_ONCE];
+    static char in[BENCH_CALL_BYTES * FRAMES_AT_ONCE];
+    static char out[BENCH_REPLY_BYTES * FRAMES_AT_ONCE];
     size_t have = 0;
 
     for (;;) {
@@ -51,13 +48,13 @@ static void echo_frames(int fd)
             return;
         }
         have += (size_t)got;
-        frames = have / CALL_BYTES;
+        frames = have / BENCH_CALL_BYTES;
         for (size_t i = 0; i < frames; i++) {
-            memcpy(out + i * REPLY_BYTES, in + i * CALL_BYTES, REPLY_BYTES);
+            memcpy(out + i * BENCH_REPLY_BYTES, in + i * BENCH_CALL_BYTES, BENCH_REPLY_BYTES);
         }
-        bench_write(fd, out, frames * REPLY_BYTES);
-        have -= frames * CALL_BYTES;
-        memmove(in, in + frames * CALL_BYTES, have);
+        bench_write(fd, out, frames * BENCH_REPLY_BYTES);
+        have -= frames * BENCH_CALL_BYTES;
+        memmove(in, in + frames * BENCH_CALL_BYTES, have);
     }
 }
 
@@ -70,9 +67,9 @@ struct echo_state {
     /* Bytes of incomplete replies in `in`. */
     size_t have;
     /* Received bytes. */
-    char in[REPLY_BYTES * FRAMES_AT_ONCE];
+    char in[BENCH_REPLY_BYTES * FRAMES_AT_ONCE];
     /* Frames to send. */
-    char out[CALL_BYTES * CALLS_IN_FLIGHT];
+    char out[BENCH_CALL_BYTES * CALLS_IN_FLIGHT];
 };
 
 /* Sends as many frames as may be in flight. */
@@ -85,10 +82,10 @@ static void send_frames(int fd, struct echo_state *state)
     for (uint64_t i = 0; i < frames; i++) {
         uint64_t number = state->sent + i;
 
-        memcpy(state->out + i * CALL_BYTES, &number, sizeof(number));
+        memcpy(state->out + i * BENCH_CALL_BYTES, &number, sizeof(number));
     }
     if (frames > 0) {
-        bench_write(fd, state->out, frames * CALL_BYTES);
+        bench_write(fd, state->out, frames * BENCH_CALL_BYTES);
         state->sent += frames;
     }
 }
@@ -103,17 +100,17 @@ static void receive_frames(int fd, struct echo_state *state)
         TDM_CHECK(tdm_fail(TDM_E_IO, "the echo ended"));
     }
     state->have += (size_t)got;
-    frames = state->have / REPLY_BYTES;
+    frames = state->have / BENCH_REPLY_BYTES;
     for (size_t i = 0; i < frames; i++) {
         uint64_t number;
 
-        memcpy(&number, state->in + i * REPLY_BYTES, sizeof(number));
+        memcpy(&number, state->in + i * BENCH_REPLY_BYTES, sizeof(number));
         if (number != state->received++) {
             TDM_CHECK(tdm_fail(TDM_E_PROTOCOL, "a wrong echo"));
         }
     }
-    state->have -= frames * REPLY_BYTES;
-    memmove(state->in, state->in + frames * REPLY_BYTES, state->have);
+    state->have -= frames * BENCH_REPLY_BYTES;
+    memmove(state->in, state->in + frames * BENCH_REPLY_BYTES, state->have);
 }
 
 /* Runs one round of the framed echo and returns its rate. */

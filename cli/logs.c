@@ -34,8 +34,6 @@ struct log_reader {
     int64_t stream; /* Stream of the actor: 0 for stdout, 1 for stderr. */
     /* Offset of the next byte to read; negative from the end of the file. */
     int64_t offset;
-    /* Unused. */
-    int64_t pid;
     /* Whether the process was still running at the last read. */
     bool is_live;
     /* Whether the last read reached the end of the file. */

@@ -12,11 +12,10 @@
 
 /* The rules of the arbiter.
  *
- * A tenant (a process of this node) sends a request before it allocates memory on the GPU. The
- * free memory is the capacity, less the resident bytes, less the bytes that are granted and not
- * allocated yet, less the bytes used by processes that the arbiter does not manage. A request
- * that fits into the free memory is granted. Requests are served in the order of their arrival;
- * none overtakes another.
+ * A tenant (a process of this node) sends a request before it allocates memory on the GPU. The free
+ * memory is the capacity minus the resident bytes, the bytes that are granted and not allocated
+ * yet, and the bytes used by unmanaged processes. A request that fits into the free memory is
+ * granted. Requests are served in the order of their arrival; none overtakes another.
  *
  * A request waits only if it allows that itself (may_wait), or if enough memory for it and for
  * the requests before it has been announced for release. Its deadline ends the wait. A request
@@ -165,10 +164,12 @@ uint64_t tdm__arbiter_free_bytes(const struct tdm__memory_arbiter *state);
  * decided: granted or refused now, or WAIT now and one of the two later, unless it is canceled or
  * its tenant is gone.
  *
- * An impossible event changes nothing. The call then returns TDM_E_INVAL for a bad text or 0
- * bytes, TDM_E_EXISTS for a request_id in use, TDM_E_STATE for a release of more than is held,
- * TDM_E_DEVICE_FULL for a charge that is neither granted nor free, or TDM_E_LIMIT for too many
- * tenants, tags or requests. */
+ * An impossible event changes nothing. The call then returns
+ * - TDM_E_INVAL for a bad text or 0 bytes;
+ * - TDM_E_EXISTS for a request_id in use;
+ * - TDM_E_STATE for a release of more than is held;
+ * - TDM_E_DEVICE_FULL for a charge that is neither granted nor free;
+ * - TDM_E_LIMIT for too many tenants, tags or requests. */
 tdm_status tdm__arbiter_handle_event(struct tdm__memory_arbiter *state,
                                      const struct tdm__arbiter_event *event,
                                      struct tdm__arbiter_actions *actions_out);

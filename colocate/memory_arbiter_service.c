@@ -28,7 +28,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TICK_MS = 50, ROWS_MAX = 128 };
+/* Milliseconds between two ticks of the arbiters, and the number of usage records that are searched
+ * for a text. */
+enum { TICK_MS = 50, USAGES_MAX = 128 };
 
 /* A call of arbiter.request that waits for the decision of an arbiter. The service owns it. */
 struct waiting_request {
@@ -82,14 +84,14 @@ static struct waiting_request *take_waiting_request(struct service *service, uin
 static void describe_other_tenants(const struct service *service, uint32_t gpu,
                                    struct tdm__text *text)
 {
-    struct tdm__broker_usage rows[ROWS_MAX];
-    uint32_t count = tdm__broker_list_usage(service->broker, gpu, rows, ROWS_MAX);
+    struct tdm__broker_usage usages[USAGES_MAX];
+    uint32_t count = tdm__broker_list_usage(service->broker, gpu, usages, USAGES_MAX);
 
     for (uint32_t i = 0; i < count; i++) {
-        if (rows[i].releasing_bytes > 0) {
-            tdm__text_add(text, "; %s still maps %.1f MiB of %s's %s", rows[i].holder,
-                          (double)rows[i].releasing_bytes / (1 << 20), rows[i].owner.name,
-                          rows[i].tag);
+        if (usages[i].releasing_bytes > 0) {
+            tdm__text_add(text, "; %s still maps %.1f MiB of %s's %s", usages[i].holder,
+                          (double)usages[i].releasing_bytes / (1 << 20), usages[i].owner.name,
+                          usages[i].tag);
         }
     }
 }
@@ -144,21 +146,6 @@ static tdm_status arbiter_step(struct service *service, uint32_t gpu,
     return TDM_OK;
 }
 
-/* Returns true if the broker charges the tenant for blocks on the GPU. */
-static bool tenant_holds_memory(const struct service *service, uint32_t gpu,
-                                const struct tdm__id *id)
-{
-    struct tdm__broker_usage rows[ROWS_MAX];
-    uint32_t count = tdm__broker_list_usage(service->broker, gpu, rows, ROWS_MAX);
-
-    for (uint32_t i = 0; i < count; i++) {
-        if (tdm__id_equal(&rows[i].owner.id, id)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Removes the exited tenant from the arbiters of all GPUs where it holds no memory. Returns true
  * if it was removed from all of them. */
 static bool report_departed_tenant(struct service *service, const struct tdm__id *id)
@@ -168,7 +155,7 @@ static bool report_departed_tenant(struct service *service, const struct tdm__id
     bool all = true;
 
     for (uint32_t gpu = 0; gpu < service->gpus_count; gpu++) {
-        if (tenant_holds_memory(service, gpu, id)) {
+        if (tdm__broker_is_charged(service->broker, gpu, id)) {
             all = false;
         } else {
             (void)arbiter_step(service, gpu, &gone); /* An unknown tenant is no error. */

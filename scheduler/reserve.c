@@ -147,7 +147,7 @@ static tdm_status place_on_node(struct actor_reservation *actor_reservation, str
 
     TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
     status = tdm__placement_choose_one(snapshot.resources, snapshot.nodes_count,
-                                       &actor_reservation->request.wish, &placement);
+                                       &actor_reservation->request.placement, &placement);
     if (status == TDM_OK) {
         struct tdm__node_resources *node = &snapshot.resources[placement.node];
 
@@ -170,7 +170,7 @@ static tdm_status place_on_node(struct actor_reservation *actor_reservation, str
 static tdm_status fail_bundle(const struct actor_reservation *actor_reservation,
                               const struct tdm__bundle_record *bundle, uint32_t index)
 {
-    const struct tdm__resources *wanted = &actor_reservation->request.wish.wanted;
+    const struct tdm__resources *wanted = &actor_reservation->request.placement.wanted;
     char free_text[256];
     char wanted_text[128];
     struct tdm__text free_of = tdm__text_init(free_text, sizeof(free_text));
@@ -195,7 +195,7 @@ static tdm_status allocate_from_bundle(struct actor_reservation *actor_reservati
     if (!node_is_present(txn, &bundle->node)) {
         return tdm__fail(TDM_E_NODE_LOST, "the node of bundle %u has left", index);
     }
-    if (!tdm__pool_allocate(&bundle->pool, &actor_reservation->request.wish.wanted,
+    if (!tdm__pool_allocate(&bundle->pool, &actor_reservation->request.placement.wanted,
                             &actor_reservation->reserved.grant)) {
         return fail_bundle(actor_reservation, bundle, index);
     }
@@ -335,7 +335,7 @@ static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
     const struct tdm__actor_request *request = &actor_reservation->request;
     struct tdm__actor_record actor = {.group = request->group,
                                       .actor = request->actor,
-                                      .owner_node = request->wish.owner_node,
+                                      .owner_node = request->placement.owner_node,
                                       .recreate_on_node_loss = request->recreate_on_node_loss};
 
     bool is_placed;
@@ -344,8 +344,8 @@ static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
     if (is_placed) {
         return TDM_OK;
     }
-    if (!tdm__id_is_none(&request->wish.owner_node) &&
-        !node_is_present(txn, &request->wish.owner_node)) {
+    if (!tdm__id_is_none(&request->placement.owner_node) &&
+        !node_is_present(txn, &request->placement.owner_node)) {
         return tdm__fail(TDM_E_AGAIN, "the node that asks has not joined again yet");
     }
     TDM_TRY(check_actor_name(txn, request->name_key, &request->actor));

@@ -23,9 +23,9 @@ tdm_status tdm__reserve_node(struct tdm__store *store, const struct tdm__node_re
 
 /* A request to place one actor. */
 struct tdm__actor_request {
-    /* Where the actor may run; its `owner_node` is the requesting node. */
-    struct tdm__id actor;
-    struct tdm__placement_request wish; /* The actor's ID. */
+    struct tdm__id actor; /* ID of the actor. */
+    /* Resources that the actor wants and where it may run; `owner_node` is the requesting node. */
+    struct tdm__placement_request placement;
     /* Placement group; all zero to place it on any node. */
     struct tdm__id group;
     /* Index of the group's bundle, or TDM_BUNDLE_ANY; only with a group. */

@@ -185,8 +185,8 @@ static void channel_set_options(struct tdm__actor_channel *channel,
  * its options say where it belongs. */
 static void spec_capture_into_group(const tdm_runtime *runtime, struct tdm__actor_spec *spec)
 {
-    bool says_where = !tdm__id_is_none(&spec->group) || spec->wish.labels.count > 0 ||
-                      spec->wish.scheduling != TDM_SCHEDULE_DEFAULT;
+    bool says_where = !tdm__id_is_none(&spec->group) || spec->placement.labels.count > 0 ||
+                      spec->placement.scheduling != TDM_SCHEDULE_DEFAULT;
 
     if (runtime->captures_child_actors && !says_where) {
         spec->group = runtime->group;

@@ -161,12 +161,12 @@ static void channel_move_handles(struct tdm__actor_channel *channel,
  * by name do not count. */
 static void channel_drop_keep_alive(struct tdm__actor_channel *channel)
 {
-    tdm_ref *hold = channel->hold;
+    tdm_ref *keep_alive = channel->keep_alive;
 
-    channel->hold = NULL;
-    if (hold != NULL) {
-        hold->on_end = NULL;
-        tdm_ref_release(hold);
+    channel->keep_alive = NULL;
+    if (keep_alive != NULL) {
+        keep_alive->on_end = NULL;
+        tdm_ref_release(keep_alive);
     }
 }
 
@@ -499,7 +499,7 @@ void tdm__actor_channel_destroy(struct tdm__actor_channel *channel)
                             "the runtime has stopped, or no handle to the actor is left");
     tdm__send_queue_fini(channel);
     tdm__timer_destroy(channel->reconnect_timer);
-    tdm_ref_release(channel->hold);
+    tdm_ref_release(channel->keep_alive);
     channel_detach_handles(channel);
     free(channel->death_detail);
     free(channel);

@@ -53,7 +53,7 @@ struct tdm__actor_channel {
     uint32_t counted_handles; /* Number of handles that keep the actor alive. */
     /* Reference that keeps the actor alive while `counted_handles` is not 0; NULL if none of the
      * handles does (actor_handle.h). */
-    tdm_ref *hold;
+    tdm_ref *keep_alive;
     tdm_status death_status; /* Status of all calls after the actor has ended. */
     char *death_detail;      /* Text for `death_status`, owned; NULL until the state is DEAD. */
 

@@ -1,8 +1,8 @@
 /* actor_handle.c - handles to actors: how they are counted, packed and opened. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Owns struct tdm_actor, the user's handle, and the keep-alive reference of a channel (`hold`).
- * In the actor's creator this is an own reference, in other processes a borrowed one; it never
+/* Owns struct tdm_actor, the user's handle, and the reference `keep_alive` of a channel. In the
+ * actor's creator this is an own reference, in other processes a borrowed one; it never
  * has a value. Each process holds it while it has a counted handle or a pending call. When all
  * processes have released it, on_keep_alive_end() runs in the creator and asks the daemon to
  * terminate the actor ("actor.release").
@@ -66,9 +66,7 @@ void tdm_actor_destroy(tdm_actor *actor)
     if (actor == NULL) {
         return;
     }
-    /* The runtime has stopped; only the handle is left. */
-    if (actor->channel ==
-        NULL) { /* The runtime has stopped, and this handle is all that is left. */
+    if (actor->channel == NULL) { /* The runtime has stopped; only the handle is left. */
         free(actor);
         return;
     }
@@ -82,15 +80,16 @@ void tdm_actor_destroy(tdm_actor *actor)
 
 /* Called in the actor's creator when no process has a counted handle any more: asks the daemon
  * to terminate the actor. */
-static void on_keep_alive_end(tdm_ref *hold)
+static void on_keep_alive_end(tdm_ref *keep_alive)
 {
     struct tdm__rpc_request request = {.method = "actor.release",
                                        .deadline_ms = tdm__deadline_after(RELEASE_TIMEOUT_MS)};
-    const struct tdm__actor_query_message query = {.actor = hold->actor};
+    const struct tdm__actor_query_message query = {.actor = keep_alive->actor};
     struct tdm__conn *daemon;
     tdm_writer *writer;
 
-    if (hold->runtime->is_stopping || tdm__runtime_daemon(hold->runtime, &daemon) != TDM_OK ||
+    if (keep_alive->runtime->is_stopping ||
+        tdm__runtime_daemon(keep_alive->runtime, &daemon) != TDM_OK ||
         tdm_writer_create(&writer) != TDM_OK) {
         return; /* The actor then ends with its creator. */
     }
@@ -103,20 +102,20 @@ static void on_keep_alive_end(tdm_ref *hold)
 
 tdm_status tdm__handle_start_counting(struct tdm__actor_channel *channel)
 {
-    TDM_ASSERT(channel->hold == NULL);
-    TDM_TRY(tdm__ref_create(channel->runtime, &channel->hold));
-    channel->hold->actor = channel->id;
-    channel->hold->on_end = on_keep_alive_end;
+    TDM_ASSERT(channel->keep_alive == NULL);
+    TDM_TRY(tdm__ref_create(channel->runtime, &channel->keep_alive));
+    channel->keep_alive->actor = channel->id;
+    channel->keep_alive->on_end = on_keep_alive_end;
     return TDM_OK;
 }
 
 void tdm__handle_release_unused(struct tdm__actor_channel *channel)
 {
-    tdm_ref *hold = channel->hold;
+    tdm_ref *keep_alive = channel->keep_alive;
 
-    if (channel->counted_handles == 0 && hold != NULL && tdm__send_queue_is_idle(channel)) {
-        channel->hold = NULL;
-        tdm_ref_release(hold);
+    if (channel->counted_handles == 0 && keep_alive != NULL && tdm__send_queue_is_idle(channel)) {
+        channel->keep_alive = NULL;
+        tdm_ref_release(keep_alive);
     }
 }
 
@@ -130,8 +129,8 @@ static tdm_status handle_encode(tdm_writer *writer, const tdm_actor *actor, tdm_
     struct tdm__packed_handle_message message = {
         .actor = channel->id, .name = channel->info.name, .class_name = channel->info.class_name};
 
-    if (actor->is_counted && channel->hold != NULL) {
-        TDM_TRY(tdm__reference_write(keep_alive, channel->hold));
+    if (actor->is_counted && channel->keep_alive != NULL) {
+        TDM_TRY(tdm__reference_write(keep_alive, channel->keep_alive));
         message.keep_alive.packed = tdm_writer_bytes(keep_alive);
     }
     return tdm__packed_handle_encode(&message, writer);
@@ -171,7 +170,7 @@ struct handle_contents {
     const char *class_name; /* Class of the actor, borrowed from the parsed document. */
     /* Packed keep-alive reference, borrowed from the parsed document; {NULL, 0} if the handle is
      * not counted. */
-    struct tdm_bytes hold;
+    struct tdm_bytes keep_alive;
 };
 
 /* Parses a packed handle. */
@@ -184,25 +183,25 @@ static tdm_status handle_parse(const tdm_document *document,
     handle_contents->id = message.actor;
     handle_contents->name = message.name;
     handle_contents->class_name = message.class_name;
-    handle_contents->hold = tdm_value_kind_of(message.keep_alive.value) == TDM_REFERENCE
-                                ? tdm__value_ext(message.keep_alive.value)
-                                : (struct tdm_bytes){NULL, 0};
+    handle_contents->keep_alive = tdm_value_kind_of(message.keep_alive.value) == TDM_REFERENCE
+                                      ? tdm__value_ext(message.keep_alive.value)
+                                      : (struct tdm_bytes){NULL, 0};
     return TDM_OK;
 }
 
 /* Opens the keep-alive reference of a packed handle; NULL if absent. */
 static tdm_status handle_open_keep_alive(tdm_runtime *runtime,
                                          const struct handle_contents *handle_contents,
-                                         tdm_ref **hold_out)
+                                         tdm_ref **keep_alive_out)
 {
-    *hold_out = NULL;
-    return handle_contents->hold.data == NULL
+    *keep_alive_out = NULL;
+    return handle_contents->keep_alive.data == NULL
                ? TDM_OK
-               : tdm__reference_open(runtime, handle_contents->hold, hold_out);
+               : tdm__reference_open(runtime, handle_contents->keep_alive, keep_alive_out);
 }
 
 tdm_status tdm__handle_bytes_keep_alive(tdm_runtime *runtime, struct tdm_bytes bytes,
-                                        tdm_ref **hold_out)
+                                        tdm_ref **keep_alive_out)
 {
     tdm_document *document;
     struct handle_contents handle_contents;
@@ -211,7 +210,7 @@ tdm_status tdm__handle_bytes_keep_alive(tdm_runtime *runtime, struct tdm_bytes b
     TDM_TRY(tdm__wrap(tdm_document_parse(bytes, &document), "a handle"));
     status = handle_parse(document, &handle_contents);
     if (status == TDM_OK) {
-        status = handle_open_keep_alive(runtime, &handle_contents, hold_out);
+        status = handle_open_keep_alive(runtime, &handle_contents, keep_alive_out);
     }
     tdm_document_destroy(document);
     return status;
@@ -221,10 +220,10 @@ tdm_status tdm__handle_bytes_keep_alive(tdm_runtime *runtime, struct tdm_bytes b
  * daemon of the creator's node learns of the actor first. */
 static tdm_status handle_write_await_request(tdm_writer *writer,
                                              const struct tdm__actor_channel *channel,
-                                             const tdm_ref *hold)
+                                             const tdm_ref *keep_alive)
 {
     const struct ref_owner *creator =
-        hold == NULL || hold->shared == NULL ? NULL : hold->shared->owner;
+        keep_alive == NULL || keep_alive->shared == NULL ? NULL : keep_alive->shared->owner;
     struct tdm__actor_query_message query = {.actor = channel->id};
 
     if (creator != NULL) {
@@ -234,7 +233,8 @@ static tdm_status handle_write_await_request(tdm_writer *writer,
 }
 
 /* Asks the daemon for the address of the actor, which it knows or will know. */
-static tdm_status channel_request_address(struct tdm__actor_channel *channel, const tdm_ref *hold)
+static tdm_status channel_request_address(struct tdm__actor_channel *channel,
+                                          const tdm_ref *keep_alive)
 {
     struct tdm__rpc_request request = {.method = "actor.await", .deadline_ms = TDM__NEVER};
     struct tdm__conn *daemon;
@@ -243,7 +243,7 @@ static tdm_status channel_request_address(struct tdm__actor_channel *channel, co
 
     TDM_TRY(tdm__runtime_daemon(channel->runtime, &daemon));
     TDM_TRY(tdm_writer_create(&writer));
-    status = handle_write_await_request(writer, channel, hold);
+    status = handle_write_await_request(writer, channel, keep_alive);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         status = tdm__actor_channel_request(channel, daemon, &request);
@@ -255,7 +255,8 @@ static tdm_status channel_request_address(struct tdm__actor_channel *channel, co
 /* Finds or creates the channel to the actor of a packed handle, with a holder. */
 static tdm_status handle_get_channel(tdm_runtime *runtime,
                                      const struct handle_contents *handle_contents,
-                                     const tdm_ref *hold, struct tdm__actor_channel **channel_out)
+                                     const tdm_ref *keep_alive,
+                                     struct tdm__actor_channel **channel_out)
 {
     tdm_status status;
 
@@ -265,7 +266,7 @@ static tdm_status handle_get_channel(tdm_runtime *runtime,
     }
     TDM_TRY(tdm__actor_channel_create(runtime, &handle_contents->id, handle_contents->name,
                                       handle_contents->class_name, channel_out));
-    status = channel_request_address(*channel_out, hold);
+    status = channel_request_address(*channel_out, keep_alive);
     if (status != TDM_OK) {
         tdm__actor_channel_release(*channel_out);
     }
@@ -278,21 +279,21 @@ static tdm_status handle_open_contents(tdm_runtime *runtime,
                                        tdm_actor **actor_out)
 {
     struct tdm__actor_channel *channel;
-    tdm_ref *hold;
+    tdm_ref *keep_alive;
     tdm_status status;
 
-    TDM_TRY(handle_open_keep_alive(runtime, handle_contents, &hold));
-    status = handle_get_channel(runtime, handle_contents, hold, &channel);
+    TDM_TRY(handle_open_keep_alive(runtime, handle_contents, &keep_alive));
+    status = handle_get_channel(runtime, handle_contents, keep_alive, &channel);
     if (status != TDM_OK) {
-        tdm_ref_release(hold);
+        tdm_ref_release(keep_alive);
         return status;
     }
-    if (channel->hold == NULL) {
-        channel->hold = hold;
+    if (channel->keep_alive == NULL) {
+        channel->keep_alive = keep_alive;
     } else {
-        tdm_ref_release(hold); /* The channel has a keep-alive reference already. */
+        tdm_ref_release(keep_alive); /* The channel has a keep-alive reference already. */
     }
-    return tdm__handle_create(channel, handle_contents->hold.data != NULL, actor_out);
+    return tdm__handle_create(channel, handle_contents->keep_alive.data != NULL, actor_out);
 }
 
 tdm_status tdm__handle_open(tdm_runtime *runtime, struct tdm_bytes bytes, tdm_actor **actor_out)

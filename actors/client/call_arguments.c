@@ -99,8 +99,8 @@ static tdm_status arguments_fill_placeholder(void *arg, tdm_writer *writer, char
         return tdm__pins_add(&arguments->passed, object);
     }
     actor = object;
-    return actor->is_counted && actor->channel->hold != NULL
-               ? tdm__pins_add(&arguments->passed, actor->channel->hold)
+    return actor->is_counted && actor->channel->keep_alive != NULL
+               ? tdm__pins_add(&arguments->passed, actor->channel->keep_alive)
                : TDM_OK;
 }
 

@@ -102,7 +102,7 @@ tdm_status tdm__pending_call_create(struct tdm__actor_channel *channel, const ch
     pending_call->channel = channel;
     pending_call->size_bytes = size_bytes;
     pending_call->method = memcpy(pending_call->refs + refs_count, method, method_bytes);
-    pending_call->made_ms = tdm__clock_coarse_ms();
+    pending_call->created_ms = tdm__clock_coarse_ms();
     pending_call->deadline_ms = options != NULL && options->timeout_ms > 0
                                     ? tdm__deadline_after(options->timeout_ms)
                                     : TDM__NEVER;
@@ -234,6 +234,6 @@ void tdm__pending_call_fail(struct tdm__pending_call *pending_call, tdm_status s
     (void)snprintf(detail, sizeof(detail),
                    "%.*s, in method %s, call %llu, %lld ms after it began%s", (int)first_line,
                    reason, pending_call->method, (unsigned long long)pending_call->sequence,
-                   (long long)(tdm__clock_ms() - pending_call->made_ms), reason + first_line);
+                   (long long)(tdm__clock_ms() - pending_call->created_ms), reason + first_line);
     tdm__pending_call_complete(pending_call, status, detail, NULL);
 }

@@ -37,7 +37,7 @@ struct tdm__pending_call {
     /* Transfer of a large result that was offered; NULL if absent. */
     struct tdm__pull *pull;
     uint64_t pulled_call_id; /* Call id of the reply that offered the result in `pull`. */
-    int64_t made_ms; /* Milliseconds on CLOCK_MONOTONIC, coarse, at which the call was made. */
+    int64_t created_ms; /* Milliseconds on CLOCK_MONOTONIC, coarse, at which the call was made. */
     /* Milliseconds on CLOCK_MONOTONIC after which the call fails; TDM__NEVER for no deadline. */
     int64_t deadline_ms;
     int32_t retries_left; /* How often the call may be sent again; -1 for no limit. */

@@ -6,10 +6,10 @@
  * `waiting` in order; a call whose arguments are not ready blocks the later ones unless the
  * actor allows out-of-order execution.
  *
- * When the connection closes, the calls in flight return to the front of `waiting` and are sent
+ * When the connection closes, the calls in flight return to the front of `waiting`. They are sent
  * again under their old sequence numbers, so that the actor can repeat a cached reply. Large
- * results and items are pulled after the reply has offered them; until the value is here the
- * call has no reply.
+ * results and items are pulled after the reply has offered them; until the value is here the call
+ * has no reply.
  *
  * Everything runs with the loop's lock. Completing a call may release the last holder of the
  * channel, so most functions add a holder first. docs/protocols/calls.md specifies sequence
@@ -162,6 +162,8 @@ static void on_result_pulled(void *arg, tdm_status status, const char *detail,
     tdm_document *document = NULL;
 
     pending_call->pull = NULL;
+    /* The channel has the connection of the pull: a connection that ends fails its requests before
+     * the channel hears of it, and the channel abandons the pulls before it leaves a connection. */
     if (status == TDM_E_CLOSED && !tdm__conn_is_open(pending_call->channel->conn)) {
         return; /* The call is requeued by on_channel_closed(). */
     }

@@ -127,7 +127,7 @@ static tdm_status spec_set_paths(struct tdm__actor_spec *spec,
 static tdm_status spec_set_resources(struct tdm__actor_spec *spec,
                                      const struct tdm_actor_options *options)
 {
-    struct tdm__resources *wanted = &spec->wish.wanted;
+    struct tdm__resources *wanted = &spec->placement.wanted;
 
     TDM_TRY(tdm__resources_add(wanted, "CPU", options->num_cpus));
     TDM_TRY(tdm__resources_add(wanted, "GPU", options->num_gpus));
@@ -230,12 +230,12 @@ static tdm_status spec_set_scheduling(struct tdm__actor_spec *spec,
         return tdm__fail(TDM_E_INVAL, "an actor in a placement group lies where its bundle "
                                       "does: no scheduling, no labels");
     }
-    spec->wish.scheduling = options->scheduling;
+    spec->placement.scheduling = options->scheduling;
     if (names_node) {
-        TDM_TRY(tdm__wrap(tdm__id_parse(options->node_id, &spec->wish.node), "node_id"));
+        TDM_TRY(tdm__wrap(tdm__id_parse(options->node_id, &spec->placement.node), "node_id"));
     }
     for (uint32_t i = 0; i < TDM_LABELS_MAX && options->labels[i] != NULL; i++) {
-        TDM_TRY(tdm__labels_add_constraint(&spec->wish.labels, options->labels[i]));
+        TDM_TRY(tdm__labels_add_constraint(&spec->placement.labels, options->labels[i]));
     }
     return TDM_OK;
 }
@@ -303,7 +303,7 @@ struct tdm__actor_spec_message tdm__actor_spec_to_message(const struct tdm__acto
         .name = spec->name,
         .name_space = spec->name_space,
         .class_name = spec->class_name,
-        .wanted = tdm__resources_to_message(&spec->wish.wanted),
+        .wanted = tdm__resources_to_message(&spec->placement.wanted),
         .group = spec->group,
         .bundle = spec->bundle,
         .program = spec->program,
@@ -312,9 +312,9 @@ struct tdm__actor_spec_message tdm__actor_spec_to_message(const struct tdm__acto
         .environment = {.count = spec->environment_count, .items = spec->environment},
         .arguments = {spec->arguments, spec->arguments_bytes},
         .job = spec->job,
-        .scheduling = (int32_t)spec->wish.scheduling,
-        .node = spec->wish.node,
-        .labels = tdm__labels_list(&spec->wish.labels),
+        .scheduling = (int32_t)spec->placement.scheduling,
+        .node = spec->placement.node,
+        .labels = tdm__labels_list(&spec->placement.labels),
         .awaits_creator_arguments = spec->awaits_creator_arguments};
 
 /* Copies one option to the message. */
@@ -355,16 +355,16 @@ static tdm_status spec_read_texts(const struct tdm__actor_spec_message *message,
 
 /* Reads the resources, labels and scheduling of the message. */
 static tdm_status spec_read_placement(const struct tdm__actor_spec_message *message,
-                                      struct tdm__placement_request *wish)
+                                      struct tdm__placement_request *placement)
 {
     if (!is_scheduling_strategy(message->scheduling)) {
         return tdm__fail(TDM_E_PROTOCOL, "actor description: no scheduling has the number %d",
                          message->scheduling);
     }
-    wish->scheduling = (enum tdm_scheduling)message->scheduling;
-    wish->node = message->node;
-    TDM_TRY(tdm__labels_of_list(&message->labels, &wish->labels));
-    return tdm__resources_of_message(&message->wanted, &wish->wanted);
+    placement->scheduling = (enum tdm_scheduling)message->scheduling;
+    placement->node = message->node;
+    TDM_TRY(tdm__labels_of_list(&message->labels, &placement->labels));
+    return tdm__resources_of_message(&message->wanted, &placement->wanted);
 }
 
 /* Reads the whole message. */
@@ -381,7 +381,7 @@ static tdm_status spec_read_message(const struct tdm__actor_spec_message *messag
 #include "runtime/messages/actor_options.def"
 #undef FIELD
     TDM_TRY(spec_read_texts(message, spec));
-    TDM_TRY(spec_read_placement(message, &spec->wish));
+    TDM_TRY(spec_read_placement(message, &spec->placement));
     TDM_TRY(tdm__actor_spec_set_arguments(spec, message->arguments));
     spec->awaits_creator_arguments = message->awaits_creator_arguments;
     return TDM_OK;

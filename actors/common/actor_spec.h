@@ -30,7 +30,7 @@ struct tdm__actor_spec {
     char class_name[TDM__ACTOR_NAME_BYTES]; /* Class of the actor. */
     /* Resources, labels and scheduling that the creator requests; the node that places the actor
      * fills `owner_node`. */
-    struct tdm__placement_request wish;
+    struct tdm__placement_request placement;
     struct tdm__id group; /* Placement group of the actor; the none id if it belongs to none. */
     uint32_t bundle;      /* Bundle of the placement group, or TDM_BUNDLE_ANY. */
     /* Path of the program that runs the actor; "" for the worker program of the daemon. */

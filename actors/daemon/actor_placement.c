@@ -3,10 +3,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Reserving: tdm__actor_entry_reserve() asks the scheduler (scheduler/reserve.h) for a node,
- * resources and the name; the result becomes an event. Releasing: a release keeps a copy
- * of the record until the store has taken it back, across failures of the store, because resources
- * that are not given back are lost to the whole cluster. Rewriting: after this node lost its lease,
- * the store may have forgotten records; they are written again (restored) before they are used or
+ * resources and the name; the result becomes an event. Releasing: a release keeps a copy of the
+ * record until the store has taken it back, also across failures of the store. Resources that are
+ * not given back are lost to the whole cluster. Rewriting: after this node lost its lease, the
+ * store may have forgotten records; they are written again (restored) before they are used or
  * released.
  *
  * Invariants: a release exists for at most one pending request at a time (`is_sent`); it outlives
@@ -177,12 +177,12 @@ static void actor_request_fill(const struct actor_entry *entry, struct tdm__acto
     const struct tdm__actor_spec *spec = entry->spec;
 
     *request = (struct tdm__actor_request){.actor = spec->id,
-                                           .wish = spec->wish,
+                                           .placement = spec->placement,
                                            .group = spec->group,
                                            .bundle = spec->bundle,
                                            .recreate_on_node_loss = spec->max_restarts != 0 &&
                                                                     tdm__id_is_none(&spec->group)};
-    request->wish.owner_node = entry->node->record.id;
+    request->placement.owner_node = entry->node->record.id;
     if (spec->name[0] != '\0') {
         (void)snprintf(request->name_key, sizeof(request->name_key), "name/%s/%s", spec->name_space,
                        spec->name);
@@ -201,7 +201,7 @@ static void actor_entry_set_record(struct actor_entry *entry,
                                    .group = entry->spec->group,
                                    .bundle = entry->spec->bundle,
                                    .grant = reserved->grant,
-                                   .owner_node = request->wish.owner_node,
+                                   .owner_node = request->placement.owner_node,
                                    .recreate_on_node_loss = request->recreate_on_node_loss};
     memcpy(entry->record.name_key, request->name_key, sizeof(entry->record.name_key));
     memcpy(entry->placement_node_name, reserved->node.name, sizeof(entry->placement_node_name));

@@ -257,8 +257,8 @@ static tdm_status query_look_up_body(void *arg, struct tdm__txn *txn)
     return tdm__actor_record_read(tdm__txn_record_at(txn, 0), &query->record);
 }
 
-/* Lets the query wait as an early query. Either the start of the actor is on its way from the node
- * that reserved resources here, or its creation is on its way from a process whose handle was
+/* Lets the query wait as an early query. One of two messages is on its way: the start of the actor,
+ * from the node that reserved resources here, or its creation, from a process whose handle was
  * faster. */
 static void query_wait_for_start(struct actor_query *query)
 {

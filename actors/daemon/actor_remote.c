@@ -38,13 +38,7 @@ bool tdm__actor_entry_survives_node_loss(const struct actor_entry *entry)
 /* Passes the other daemon's reply, `arg`, to one waiting call. */
 static void remote_forward(void *arg, struct tdm__incoming_call *incoming)
 {
-    const struct tdm__rpc_reply *reply = arg;
-
-    if (reply->status == TDM_OK) {
-        tdm__incoming_reply(incoming, reply->packed, NULL, 0);
-    } else {
-        tdm__incoming_fail(incoming, reply->status, reply->detail);
-    }
+    tdm__incoming_pass_reply(incoming, arg);
 }
 
 void tdm__actor_entry_pass_reply(struct actor_entry *entry, const struct tdm__rpc_reply *reply)

@@ -1,9 +1,9 @@
 /* actor_service.c - the methods of the service "actor" of a daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The table in actor_serve() lists the methods. Calls come from drivers and workers of this node
- * (create, arguments, exiting, leave), from a worker about itself (constructed), from daemons of
- * other nodes (start, ended), or from all of them (queries, actor_queries.c). docs/protocols
+/* The table in actor_serve() lists the methods. Drivers and workers of this node call create,
+ * arguments, exiting and leave. A worker calls constructed about itself. Daemons of other nodes
+ * call start and ended. All of them call the queries (actor_queries.c). docs/protocols
  * describes the messages, runtime/messages their encoding.
  *
  * Each function decodes its arguments, finds the entry and hands an event to the lifecycle.
@@ -192,9 +192,13 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incom
     }
     if (status == TDM_OK) {
         entry = tdm__actor_entry_add(node, spec);
+        if (entry == NULL) {
+            tdm__actor_spec_destroy(spec);
+            status = tdm__fail(TDM_E_NOMEM, "an actor");
+        }
     }
-    if (entry == NULL) {
-        fail_with_detail(incoming, status == TDM_OK ? TDM_E_NOMEM : status);
+    if (status != TDM_OK) {
+        fail_with_detail(incoming, status);
         return;
     }
     entry->owner_node = owner_node;

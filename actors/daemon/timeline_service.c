@@ -87,16 +87,6 @@ static void timeline_query_start(struct tdm__node *node, struct tdm__incoming_ca
     }
 }
 
-/* Passes the reply of another node's daemon to the call `arg`. */
-static void on_forward_reply(void *arg, struct tdm__rpc_reply *reply)
-{
-    if (reply->status == TDM_OK) {
-        tdm__incoming_reply(arg, reply->packed, NULL, 0);
-    } else {
-        tdm__incoming_fail(arg, reply->status, reply->detail);
-    }
-}
-
 /* Returns the method of the workers that a method of this service needs; NULL if there is no such
  * method. */
 static const char *timeline_worker_method(const char *method)
@@ -120,7 +110,7 @@ static void timeline_forward(struct tdm__node *node, const struct tdm__id *other
     }
     (void)tdm__timeline_read_encode(&message, writer);
     tdm__node_forward(node, other, tdm__incoming_method(incoming), tdm_writer_bytes(writer),
-                      tdm__incoming_deadline(incoming), on_forward_reply, incoming);
+                      tdm__incoming_deadline(incoming), tdm__incoming_pass_reply, incoming);
     tdm_writer_destroy(writer);
 }
 

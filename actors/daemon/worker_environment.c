@@ -49,50 +49,73 @@ static bool environment_has_variable(char **environment, const char *setting)
     return false;
 }
 
-/* Returns a setting of OMP_NUM_THREADS, owned by the caller: as many threads as CPUs of the actor,
- * and at least one. NULL if the environment sets the variable. Without it, numeric libraries start
- * one thread for each CPU of the machine in every actor. */
-static char *default_threads_setting(const struct tdm__actor_spec *spec, char **environment)
+/* Appends a copy of `setting`, and increments `*count`. Does nothing if the environment is full. */
+static tdm_status environment_append(char **environment, uint32_t *count, const char *setting)
 {
-    int64_t cpus = spec->wish.wanted.cpu / TDM__RESOURCE_ONE;
+    if (*count == ENVIRONMENT_MAX) {
+        return TDM_OK;
+    }
+    environment[*count] = strdup(setting);
+    if (environment[*count] == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a worker's environment");
+    }
+    (*count)++;
+    return TDM_OK;
+}
+
+/* Appends OMP_NUM_THREADS unless the environment sets it: as many threads as CPUs of the actor,
+ * and at least one. Without it, numeric libraries start one thread for each CPU of the machine in
+ * every actor. */
+static tdm_status environment_append_threads(char **environment, uint32_t *count,
+                                             const struct tdm__actor_spec *spec)
+{
+    int64_t cpus = spec->placement.wanted.cpu / TDM__RESOURCE_ONE;
     char setting[48];
 
     (void)snprintf(setting, sizeof(setting), "OMP_NUM_THREADS=%lld",
                    (long long)(cpus < 1 ? 1 : cpus));
-    return environment_has_variable(environment, setting) ? NULL : strdup(setting);
+    return environment_has_variable(environment, setting)
+               ? TDM_OK
+               : environment_append(environment, count, setting);
+}
+
+/* Fills an empty environment. The mark comes first, because the last settings are dropped if
+ * there are too many. */
+static tdm_status environment_fill(char **environment, const struct tdm__actor_spec *spec,
+                                   const char *devices)
+{
+    uint32_t count = 0;
+
+    TDM_TRY(environment_append(environment, &count, TDM__PROCESS_MARK_VARIABLE "=" NO_MARK));
+    for (char **own = environ; *own != NULL; own++) {
+        if (!is_variable_replaced(*own, spec, devices)) {
+            TDM_TRY(environment_append(environment, &count, *own));
+        }
+    }
+    for (uint32_t i = 0; i < spec->environment_count; i++) {
+        if (devices == NULL || !is_same_variable(devices, spec->environment[i])) {
+            TDM_TRY(environment_append(environment, &count, spec->environment[i]));
+        }
+    }
+    if (devices != NULL) {
+        TDM_TRY(environment_append(environment, &count, devices));
+    }
+    return environment_append_threads(environment, &count, spec);
 }
 
 tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, const char *devices,
                                           char ***environment_out)
 {
     char **environment = calloc(ENVIRONMENT_MAX + 2, sizeof(char *));
-    uint32_t count = 0;
+    tdm_status status;
 
     if (environment == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a worker's environment");
     }
-    for (char **own = environ; *own != NULL && count < ENVIRONMENT_MAX; own++) {
-        if (!is_variable_replaced(*own, spec, devices)) {
-            environment[count++] = strdup(*own);
-        }
-    }
-    for (uint32_t i = 0; i < spec->environment_count && count < ENVIRONMENT_MAX; i++) {
-        if (devices == NULL || !is_same_variable(devices, spec->environment[i])) {
-            environment[count++] = strdup(spec->environment[i]);
-        }
-    }
-    if (devices != NULL && count < ENVIRONMENT_MAX) {
-        environment[count++] = strdup(devices);
-    }
-    if (count < ENVIRONMENT_MAX) {
-        char *threads = default_threads_setting(spec, environment);
-
-        if (threads != NULL) {
-            environment[count++] = threads;
-        }
-    }
-    if (count < ENVIRONMENT_MAX) {
-        environment[count++] = strdup(TDM__PROCESS_MARK_VARIABLE "=" NO_MARK);
+    status = environment_fill(environment, spec, devices);
+    if (status != TDM_OK) {
+        tdm__worker_environment_destroy(environment);
+        return status;
     }
     *environment_out = environment;
     return TDM_OK;

@@ -495,16 +495,6 @@ void tdm__worker_logs_destroy(struct tdm__worker_logs *logs)
 
 /* ---- the service "log" ------------------------------------------------------------------ */
 
-/* Passes the reply of another node's daemon to the call `arg`. */
-static void on_forward_reply(void *arg, struct tdm__rpc_reply *reply)
-{
-    if (reply->status == TDM_OK) {
-        tdm__incoming_reply(arg, reply->packed, NULL, 0);
-    } else {
-        tdm__incoming_fail(arg, reply->status, reply->detail);
-    }
-}
-
 /* Forwards a call for another node and returns true; else returns false. */
 static bool log_forward_if_remote(const struct tdm__worker_logs *logs,
                                   struct tdm__incoming_call *incoming)
@@ -519,7 +509,7 @@ static bool log_forward_if_remote(const struct tdm__worker_logs *logs,
         return false;
     }
     tdm__node_forward(logs->node, &node, "log.read", tdm__incoming_packed(incoming),
-                      tdm__incoming_deadline(incoming), on_forward_reply, incoming);
+                      tdm__incoming_deadline(incoming), tdm__incoming_pass_reply, incoming);
     return true;
 }
 

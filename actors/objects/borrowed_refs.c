@@ -6,10 +6,11 @@
  * last holder releases it, "object.unpin". The value is requested once, when the user first
  * wants it, by "object.get".
  *
- * The owner replies with the value, with an offer (the value is then pulled), or with another
- * process of this node that fetches the value (this process then sends "object.sibling",
- * and "object.fetch" to the owner if that fails). If the connection to the owner closes, the daemon
- * is asked how the owner ended, and every reference without a value fails with TDM_E_OWNER_DIED.
+ * The owner replies with the value, with an offer, or with another process of this node that
+ * fetches the value. After an offer the value is pulled. From the other process it is requested by
+ * "object.sibling", and if that fails, from the owner by "object.fetch". If the connection to the
+ * owner closes, the daemon is asked how the owner ended, and every reference without a value fails
+ * with TDM_E_OWNER_DIED.
  *
  * Everything runs on the loop with its lock. docs/protocols/references.md specifies the
  * messages. */

@@ -6,9 +6,12 @@
  * atomic additions; no lock and no message is needed.
  *
  * The lock on byte N of the file (an open-file-description lock) says that slot N has an owner.
- * The kernel releases it when the process ends. A process that finds the store full locks slots
- * that still have bytes; if that succeeds, their owner has ended and their bytes are subtracted.
- * Callers hold the loop's lock, but other processes change the file at any time. */
+ * The kernel releases it when the process and all children that it forked have ended or executed
+ * another program. Such a child has the segments of its parent mapped, so their memory is in use
+ * until then, and a lock of the process alone would release it too early. A process that finds the
+ * store full locks slots that still have bytes; if that succeeds, their owner has ended and their
+ * bytes are subtracted. Callers hold the loop's lock, but other processes change the file at any
+ * time. */
 
 #include "actors/objects/memory_usage.h"
 

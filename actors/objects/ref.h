@@ -12,9 +12,9 @@
 struct tdm__large;
 struct tdm__shared_ref;
 
-/* A reference to a value. Its holders are the user (until tdm_ref_release()), the call in flight
- * that will complete it, calls that wait for it as an argument, documents that contain it, and
- * each process that borrows it. The last holder frees it.
+/* A reference to a value. Its holders are the user (until tdm_ref_release()) and the call in flight
+ * that will complete it. Calls that wait for it as an argument, documents that contain it, and
+ * processes that borrow it are holders, too. The last holder frees it.
  *
  * Guarded by the loop's lock, with two exceptions. A value that has been set never changes, so
  * any thread that sees it may read it. A last holder that needs no lock to free the reference

@@ -17,11 +17,11 @@
 /* Role "pong": replies to each frame with a frame. */
 static void pong(int fd)
 {
-    char buffer[SIDE_CALL_BYTES] = {0};
+    char buffer[BENCH_CALL_BYTES] = {0};
 
     for (;;) {
-        bench_read(fd, buffer, SIDE_CALL_BYTES);
-        bench_write(fd, buffer, SIDE_REPLY_BYTES);
+        bench_read(fd, buffer, BENCH_CALL_BYTES);
+        bench_write(fd, buffer, BENCH_REPLY_BYTES);
     }
 }
 
@@ -42,11 +42,11 @@ static void ping_pong(int core, double seconds, struct side_numbers *numbers)
     latencies.count = 0;
     begun = now = bench_clock_seconds();
     while (now - begun < seconds && latencies.count < SIDE_LATENCIES_MAX) {
-        uint64_t frame[SIDE_CALL_BYTES / sizeof(uint64_t) + 1] = {latencies.count};
+        uint64_t frame[BENCH_CALL_BYTES / sizeof(uint64_t) + 1] = {latencies.count};
         double sent = now;
 
-        bench_write(fd, frame, SIDE_CALL_BYTES);
-        bench_read(fd, frame, SIDE_REPLY_BYTES);
+        bench_write(fd, frame, BENCH_CALL_BYTES);
+        bench_read(fd, frame, BENCH_REPLY_BYTES);
         side_expect_equal(latencies.count, frame[0], "a ping");
         now = bench_clock_seconds();
         latencies.values[latencies.count++] = now - sent;
@@ -97,9 +97,9 @@ static void echo_frames(int fd)
         size_t used = 0;
 
         filled += read_some(fd, input + filled, sizeof(input) - filled);
-        for (; filled - begin >= SIDE_CALL_BYTES; begin += SIDE_CALL_BYTES) {
-            memcpy(output + used, input + begin, SIDE_REPLY_BYTES);
-            used += SIDE_REPLY_BYTES;
+        for (; filled - begin >= BENCH_CALL_BYTES; begin += BENCH_CALL_BYTES) {
+            memcpy(output + used, input + begin, BENCH_REPLY_BYTES);
+            used += BENCH_REPLY_BYTES;
         }
         memmove(input, input + begin, filled - begin);
         filled -= begin;
@@ -113,7 +113,7 @@ static void check_replies(const char *replies)
     for (uint64_t i = 0; i < SIDE_CALLS_IN_FLIGHT; i++) {
         uint64_t number;
 
-        memcpy(&number, replies + i * SIDE_REPLY_BYTES, sizeof(number));
+        memcpy(&number, replies + i * BENCH_REPLY_BYTES, sizeof(number));
         side_expect_equal(i, number, "a framed echo");
     }
 }
@@ -122,14 +122,14 @@ static void check_replies(const char *replies)
  * when the socket is full, because the other side may have to send its replies first. */
 static void exchange_batch(int fd, uint32_t at_once)
 {
-    const size_t bytes_at_once = (size_t)at_once * SIDE_CALL_BYTES;
-    static char frames[SIDE_CALLS_IN_FLIGHT * SIDE_CALL_BYTES];
-    static char replies[SIDE_CALLS_IN_FLIGHT * SIDE_REPLY_BYTES];
+    const size_t bytes_at_once = (size_t)at_once * BENCH_CALL_BYTES;
+    static char frames[SIDE_CALLS_IN_FLIGHT * BENCH_CALL_BYTES];
+    static char replies[SIDE_CALLS_IN_FLIGHT * BENCH_REPLY_BYTES];
     size_t sent = 0;
     size_t received = 0;
 
     for (uint64_t i = 0; i < SIDE_CALLS_IN_FLIGHT; i++) {
-        memcpy(frames + i * SIDE_CALL_BYTES, &i, sizeof(i));
+        memcpy(frames + i * BENCH_CALL_BYTES, &i, sizeof(i));
     }
     while (sent < sizeof(frames)) {
         size_t step = bytes_at_once - sent % bytes_at_once;

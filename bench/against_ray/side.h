@@ -29,9 +29,6 @@ enum {
     SIDE_TIMEOUT_MS = 30000,
     SIDE_CALLS_IN_FLIGHT = 1000, /* Number of calls in flight. */
     SIDE_LATENCIES_MAX = 200000,
-    /* Bytes on the wire: the header, the method "echo" and an array of one 64-bit integer. */
-    SIDE_CALL_BYTES = 70,
-    SIDE_REPLY_BYTES = 66,
     SIDE_MIB = 1 << 20
 };
 

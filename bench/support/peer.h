@@ -10,6 +10,10 @@
 /* File descriptor of the socket in a peer process. */
 enum { BENCH_PEER_FD = 3 };
 
+/* Sizes in bytes on the wire of a call of the method "echo" with an array of one 64-bit integer,
+ * and of its reply: the header of the frame has 72, the name of the method 4, the array 10. */
+enum { BENCH_CALL_BYTES = 86, BENCH_REPLY_BYTES = 82 };
+
 /* A role in which the program can be started. */
 struct bench_role {
     /* Name of the role on the command line. */

@@ -348,6 +348,18 @@ static tdm_status fail_no_block(const struct tdm__id *key)
                      tdm__id_text(key, text));
 }
 
+bool tdm__broker_is_charged(const struct tdm__broker *broker, uint32_t gpu,
+                            const struct tdm__id *tenant)
+{
+    TDM_ASSERT(gpu < broker->gpus_count);
+    for (const struct block *block = broker->gpus[gpu].blocks; block != NULL; block = block->next) {
+        if (tdm__id_equal(&block->owner.id, tenant)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Returns true if the block belongs to the usage record. */
 static bool usage_matches(const struct tdm__broker_usage *usage, const struct block *block)
 {

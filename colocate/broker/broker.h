@@ -157,6 +157,9 @@ uint32_t tdm__broker_gpus_count(const struct tdm__broker *broker);
 /* Writes the memory of one GPU; `gpu` must exist. */
 void tdm__broker_gpu_usage(const struct tdm__broker *broker, uint32_t gpu,
                            struct tdm__broker_gpu *gpu_out);
+/* Returns true if the tenant is charged for at least one block on `gpu`, which must exist. */
+bool tdm__broker_is_charged(const struct tdm__broker *broker, uint32_t gpu,
+                            const struct tdm__id *tenant);
 /* Writes at most `capacity` usage records, in the order in which their first blocks were
  * allocated. Returns their number. */
 uint32_t tdm__broker_list_usage(const struct tdm__broker *broker, uint32_t gpu,

@@ -546,11 +546,7 @@ static void on_forwarded_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct forwarded_join *forwarded_join = arg;
 
-    if (reply->status == TDM_OK) {
-        tdm__incoming_reply(forwarded_join->incoming, reply->packed, NULL, 0);
-    } else {
-        tdm__incoming_fail(forwarded_join->incoming, reply->status, reply->detail);
-    }
+    tdm__incoming_pass_reply(forwarded_join->incoming, reply);
     if (forwarded_join->service != NULL) {
         LIST_REMOVE(forwarded_join, link);
     }
@@ -746,18 +742,6 @@ static void cancel_rendezvous(struct service *service, const char *name)
     arm_deadline_timer(service);
 }
 
-/* Passes the reply of the other daemon to the caller of rendezvous.cancel. */
-static void on_forwarded_cancel_reply(void *arg, struct tdm__rpc_reply *reply)
-{
-    struct tdm__incoming_call *incoming = arg;
-
-    if (reply->status == TDM_OK) {
-        tdm__incoming_reply(incoming, reply->packed, NULL, 0);
-    } else {
-        tdm__incoming_fail(incoming, reply->status, reply->detail);
-    }
-}
-
 /* Serves rendezvous.cancel of a process of this node or of another daemon. */
 static tdm_status serve_cancel(struct service *service, struct tdm__incoming_call *incoming)
 {
@@ -777,7 +761,7 @@ static tdm_status serve_cancel(struct service *service, struct tdm__incoming_cal
     } else {
         tdm__node_forward(
             service->node, &message.node, "rendezvous.cancel", tdm__incoming_packed(incoming),
-            tdm__deadline_after(REPORT_DEATH_TIMEOUT_MS), on_forwarded_cancel_reply, incoming);
+            tdm__deadline_after(REPORT_DEATH_TIMEOUT_MS), tdm__incoming_pass_reply, incoming);
     }
     return TDM_OK;
 }

@@ -11,9 +11,9 @@
  * rendezvous.join takes name s, rank u, ranks_count u, slot_bytes u, timeout_ms i. The reply has
  * generation u and the descriptor of the group's shared segment.
  *
- * rendezvous.join_multi_node takes name s, rank u, ranks_count u, slot_bytes u, timeout_ms i, the
- * member's address s or nil, and the id b of the node whose daemon is the meeting point. The
- * reply has key b and the list of (node b, address s) of all members.
+ * rendezvous.join_multi_node takes name s, rank u, ranks_count u, slot_bytes u, timeout_ms i. Two
+ * more arguments follow: the member's address s or nil, and the id b of the node whose daemon is
+ * the meeting point. The reply has key b and the list of (node b, address s) of all members.
  *
  * rendezvous.join_from_node is the same call, forwarded by the daemon of the member's node, with
  * the member's id in place of the node.

@@ -2,11 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rows are divided evenly over the engines that serve. Every rank of an engine gets the same
  * request, since they compute together; only rank 0 replies completions. The seed of each sample
- * depends on the seed of the rollout, the row and the sample number alone, so that the result is
- * the same with any number of engines. If an engine is lost, the caller repeats the whole
- * rollout with the others.
- * All engines must reply with the same weight version. The reward function runs in this process, on
- * the controller's thread, under the crash guard (reward_guard.h). */
+ * depends on the seed of the rollout, the row and the sample number alone. The result is therefore
+ * the same with any number of engines. If an engine is lost, the caller repeats the whole rollout
+ * with the others. All engines must reply with the same weight version. The reward function runs in
+ * this process, on the controller's thread, under the crash guard (reward_guard.h). */
 #include "colocate/job/rollout.h"
 
 #include "colocate/job/completions.h"

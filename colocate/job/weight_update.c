@@ -1,10 +1,12 @@
 /* weight_update.c - sends a new version of the weights from the trainers to every engine. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The controller is the source of docs/protocols/commit.md. An update goes through the steps:
- * begin (the store assigns epoch and version), stage (trainers write into shadow copies or
- * buckets, engines verify), vote (each engine rank reports to the store), decide (the controller
- * proposes, the store records the first outcome), finish (engines switch to the new version or
- * drop it).
+/* The controller is the source of docs/protocols/commit.md. An update goes through five steps:
+ * 1. begin: the store assigns epoch and version;
+ * 2. stage: trainers write into shadow copies or buckets, and engines verify;
+ * 3. vote: each engine rank reports to the store;
+ * 4. decide: the controller proposes, and the store records the first outcome;
+ * 5. finish: engines switch to the new version or drop it.
+ *
  * Invariants: no rank serves or drops staged weights before the outcome is recorded. An engine rank
  * is recorded as dead only after its process was killed. If the store loses its record,
  * restore_record() writes it again from `source_state`.

@@ -4,11 +4,11 @@
 /* A plan lists, for each rank of the destination, rectangles to copy from ranks of the source.
  * struct reshard_compiler holds the state of the computation.
  *
- * Every slice of the destination is visited in two passes. The first only counts what sources
- * must send because no other rank can, so that in the second pass slices with a choice of
- * sources go to the least loaded one. Adjacent rectangles of the same two tensors are merged. A
- * slice that becomes FP8 and whose blocks of 128 x 128 come from several sources is first copied to
- * staging memory and converted from there.
+ * Every slice of the destination is visited in two passes. The first only counts what sources must
+ * send because no other rank can. In the second pass, slices with a choice of sources therefore go
+ * to the least loaded one. Adjacent rectangles of the same two tensors are merged. A slice that
+ * becomes FP8 and whose blocks of 128 x 128 come from several sources is first copied to staging
+ * memory and converted from there.
  *
  * Invariants: no element of the destination is written twice; the same arguments give the same
  * plan, byte by byte. There is no shared state; any thread may enter. */

@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 /* The allocator for host copies; one per process. It grows in large chunks and returns nothing to
- * the system until it is destroyed, because faulting memory in (and on a GPU, pinning it) takes
- * longer than the copy itself. One thread uses it. */
+ * the system until it is destroyed. Faulting memory in, and pinning it for a GPU, would take longer
+ * than the copy itself. One thread uses it. */
 struct tdm__arena;
 
 /* Creates an empty arena that takes at most `budget_bytes` from the host_alloc of `device`

@@ -198,10 +198,10 @@ static tdm_status region_restore_contents(tdm_region *region)
     return device->ops->copy_flush(device);
 }
 
-/* Returns a region to the paused state after a failed resume and restores the first error. If
- * unmapping fails, the region keeps its blocks, so that no other tenant gets pages that are still
- * mapped here; the next resume releases them. */
-static void region_undo_resume(tdm_region *region)
+/* Returns a region to the paused state after a resume failed with `error`, and restores the detail
+ * of that error. If unmapping fails, the region keeps its blocks, so that no other tenant gets
+ * pages that are still mapped here; the next resume releases them. */
+static void region_undo_resume(tdm_region *region, tdm_status error)
 {
     struct tdm__device *device = region->regions->device;
     char detail[TDM__ERROR_DETAIL_BYTES];
@@ -213,7 +213,7 @@ static void region_undo_resume(tdm_region *region)
         tdm__log(TDM__WARN, "region", "%s keeps its memory after a failed resume: %s", region->tag,
                  tdm_error_detail());
     }
-    (void)tdm__fail(TDM_E_DEVICE, "%s", detail); /* The caller reports the first failure. */
+    (void)tdm__fail(error, "%s", detail);
 }
 
 /* Unmaps and releases the blocks that a failed resume left behind. */
@@ -276,7 +276,7 @@ static tdm_status region_make_resident(tdm_region *region, int64_t timeout_ms)
         status = region_restore_contents(region);
     }
     if (status != TDM_OK) {
-        region_undo_resume(region);
+        region_undo_resume(region, status);
         return name_region(region, status);
     }
     region->resident = true;
@@ -551,8 +551,8 @@ static tdm_status region_pause_or_resume(tdm_region *region, bool resume, int64_
 }
 
 /* Resumes the regions that were paused, or pauses those that were resumed, in reverse order, and
- * restores the first error. */
-static void regions_undo(tdm_region **changed, uint32_t count, bool resume)
+ * restores the detail of `error`, the one because of which they are undone. */
+static void regions_undo(tdm_region **changed, uint32_t count, bool resume, tdm_status error)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
 
@@ -564,7 +564,7 @@ static void regions_undo(tdm_region **changed, uint32_t count, bool resume)
                      resume ? "paused" : "resumed", tdm_error_detail());
         }
     }
-    (void)tdm__fail(TDM_E_DEVICE, "%s", detail);
+    (void)tdm__fail(error, "%s", detail);
 }
 
 /* Pauses or resumes all selected regions. On failure it undoes the completed ones in reverse
@@ -592,7 +592,7 @@ static tdm_status regions_pause_or_resume(struct tdm__regions *regions, const ch
         }
     }
     if (status != TDM_OK) {
-        regions_undo(changed, count, resume);
+        regions_undo(changed, count, resume, status);
     }
     free(changed);
     return status;

@@ -220,10 +220,10 @@ static tdm_status receive_one_bucket(const tdm_weights_receiver *receiver,
                                      uint64_t *sums, struct tdm__received_bucket *received)
 {
     const struct tdm__bucket *bucket = &receiver->model_buckets.plan->buckets[index];
-    const struct tdm__outgoing_bucket wanted = {
-        .bucket = index,
-        .size_bytes = (bucket->size_bytes + WORD_BYTES - 1) / WORD_BYTES * WORD_BYTES,
-        .sums_count = bucket->tensors_count};
+    const struct tdm__wanted_bucket wanted = {.bucket = index,
+                                              .size_bytes = (bucket->size_bytes + WORD_BYTES - 1) /
+                                                            WORD_BYTES * WORD_BYTES,
+                                              .sums_count = bucket->tensors_count};
 
     TDM_TRY(receiver->transport->receive_bucket(context, &wanted, received));
     memcpy(sums + bucket->tensors_first, received->sums, bucket->tensors_count * sizeof(*sums));

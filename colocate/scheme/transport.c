@@ -50,7 +50,7 @@ static struct tdm_ndarray image_words(const struct tdm__outgoing_bucket *outgoin
 /* Returns TDM_E_PROTOCOL if the received array does not have the type and the size of the expected
  * bucket. */
 static tdm_status check_words(const struct tdm_ndarray *words,
-                              const struct tdm__outgoing_bucket *wanted)
+                              const struct tdm__wanted_bucket *wanted)
 {
     if (words == NULL || words->dtype != TDM_U64 ||
         tdm_ndarray_bytes(words) != wanted->size_bytes) {
@@ -73,7 +73,7 @@ void tdm__received_bucket_fini(struct tdm__received_bucket *received)
 /* Waits for the bucket's message and sets `message` and `sums` of `received`. `contents_out` is the
  * field with the contents, borrowed from the message. */
 static tdm_status receive_bucket_message(const struct tdm__transport_context *context,
-                                         const struct tdm__outgoing_bucket *wanted,
+                                         const struct tdm__wanted_bucket *wanted,
                                          struct tdm__received_bucket *received,
                                          const tdm_value **contents_out)
 {
@@ -152,7 +152,7 @@ static tdm_status send_reference(const struct tdm__transport_context *context,
 
 /* Resolves the reference in the message and waits for its object. */
 static tdm_status read_reference(const struct tdm__transport_context *context,
-                                 const struct tdm__outgoing_bucket *wanted,
+                                 const struct tdm__wanted_bucket *wanted,
                                  const tdm_value *reference, struct tdm__received_bucket *received)
 {
     struct tdm_ndarray words;
@@ -167,7 +167,7 @@ static tdm_status read_reference(const struct tdm__transport_context *context,
 
 /* Receives a bucket that is sent by reference. */
 static tdm_status receive_reference(const struct tdm__transport_context *context,
-                                    const struct tdm__outgoing_bucket *wanted,
+                                    const struct tdm__wanted_bucket *wanted,
                                     struct tdm__received_bucket *received_out)
 {
     struct tdm__received_bucket received = {.message = NULL};
@@ -205,7 +205,7 @@ static tdm_status send_bytes(const struct tdm__transport_context *context,
 
 /* Receives a bucket whose bytes are in the message. */
 static tdm_status receive_bytes(const struct tdm__transport_context *context,
-                                const struct tdm__outgoing_bucket *wanted,
+                                const struct tdm__wanted_bucket *wanted,
                                 struct tdm__received_bucket *received_out)
 {
     struct tdm__received_bucket received = {.message = NULL};
@@ -248,7 +248,7 @@ static tdm_status send_broadcast(const struct tdm__transport_context *context,
 
 /* Receives a bucket that is broadcast, into newly allocated memory. */
 static tdm_status receive_broadcast(const struct tdm__transport_context *context,
-                                    const struct tdm__outgoing_bucket *wanted,
+                                    const struct tdm__wanted_bucket *wanted,
                                     struct tdm__received_bucket *received_out)
 {
     struct tdm__received_bucket received = {.message = NULL};

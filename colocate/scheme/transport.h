@@ -18,14 +18,20 @@ struct tdm__transport_context {
     int64_t deadline_ms; /* When sending and receiving fail, in milliseconds of tdm__clock_ms(). */
 };
 
-/* A bucket that is sent, or that a receiver expects. All pointers are borrowed. */
+/* A bucket that is sent. All pointers are borrowed. */
 struct tdm__outgoing_bucket {
-    uint32_t bucket; /* Index of the bucket in the plan. */
-    /* Contents of the bucket, which transports do not change; NULL for an expected bucket. */
-    void *image;
+    uint32_t bucket;      /* Index of the bucket in the plan. */
+    void *image;          /* Contents of the bucket, which transports do not change. */
     size_t size_bytes;    /* Size of the contents in bytes, a multiple of 8. */
-    const uint64_t *sums; /* Checksum of each tensor in the bucket; NULL for an expected bucket. */
+    const uint64_t *sums; /* Checksum of each tensor in the bucket. */
     uint32_t sums_count;  /* Number of checksums. */
+};
+
+/* A bucket that a receiver waits for. */
+struct tdm__wanted_bucket {
+    uint32_t bucket;     /* Index of the bucket in the plan. */
+    size_t size_bytes;   /* Size of the contents in bytes, a multiple of 8. */
+    uint32_t sums_count; /* Number of checksums, one for each tensor in the bucket. */
 };
 
 /* A bucket that was received. Its memory stays until tdm__received_bucket_fini(). */
@@ -54,7 +60,7 @@ struct tdm__weight_transport {
     /* Receives one bucket; NULL if the scheme sends no bytes. `wanted` has the expected index, size
      * and number of checksums. Returns TDM_E_PROTOCOL for a bucket of another size. */
     tdm_status (*receive_bucket)(const struct tdm__transport_context *context,
-                                 const struct tdm__outgoing_bucket *wanted,
+                                 const struct tdm__wanted_bucket *wanted,
                                  struct tdm__received_bucket *received_out);
 };
 

@@ -25,9 +25,9 @@ typedef struct tdm_call tdm_call;
  *
  * The methods of an actor run one at a time, on one thread, in the order in which each caller
  * made its calls.  If the actor has a max_concurrency over 1, or its class has concurrency
- * groups, that many methods run at once, on threads of their own and in any order, and share
- * `self` as threads do.  A method of an asynchronous class may return before it replies; see
- * tdm_call_keep(). */
+ * groups, that many methods run at once.  They then run on threads of their own and in any
+ * order, and share `self` as threads do.  A method of an asynchronous class may return before
+ * it replies; see tdm_call_keep(). */
 typedef tdm_status tdm_method(tdm_call *call, void *self);
 
 /* One method of a class. */

@@ -17,9 +17,9 @@ struct tdm__supervisor_options {
  * supervisor and never returns.  The supervisor is a subreaper and does nothing but wait, so no
  * bug of the daemon can end it.  It handles these events:
  *
- * - The daemon ends: the supervisor kills everything that the daemon has started, also processes
- *   in sessions of their own, removes `directory` if `remove_directory` is set, and exits with
- *   the code of the daemon, or 128 + the number of its signal.
+ * - The daemon ends: the supervisor kills everything that the daemon has started, also processes in
+ *   sessions of their own. It removes `directory` if `remove_directory` is set, and exits with the
+ *   code of the daemon, or 128 + the number of its signal.
  * - The other end shuts the lifeline down: the supervisor sends SIGTERM to the daemon, which
  *   shuts down gracefully.
  * - The other end closes the lifeline, or the process that created it ends: the driver is dead,

@@ -13,6 +13,8 @@
 
 #include "runtime/rpc/incoming.h"
 
+#include "runtime/rpc/calls.h"
+
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/rpc/conn.h"
@@ -363,4 +365,13 @@ void tdm__incoming_fail(struct tdm__incoming_call *incoming, tdm_status status, 
 {
     incoming_send_failure(incoming, status, detail);
     incoming_release(incoming);
+}
+
+void tdm__incoming_pass_reply(void *incoming, struct tdm__rpc_reply *reply)
+{
+    if (reply->status == TDM_OK) {
+        tdm__incoming_reply(incoming, reply->packed, NULL, 0);
+    } else {
+        tdm__incoming_fail(incoming, reply->status, reply->detail);
+    }
 }

@@ -77,6 +77,9 @@ void tdm__incoming_reply_message(struct tdm__incoming_call *incoming,
 /* Replies with a failure, and frees `incoming`. The status and the detail text travel to the
  * caller. */
 void tdm__incoming_fail(struct tdm__incoming_call *incoming, tdm_status status, const char *detail);
+/* A tdm__rpc_reply_fn for a call that this process forwards: replies to `incoming`, a struct
+ * tdm__incoming_call, with the value or the failure of `reply`, and frees `incoming`. */
+void tdm__incoming_pass_reply(void *incoming, struct tdm__rpc_reply *reply);
 
 /* ---- for the files of this folder ------------------------------------------------------- */
 

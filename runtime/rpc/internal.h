@@ -2,12 +2,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lifetime of a connection.
  *
- * A connection has a reference count. References are held by its endpoint
- * while it is open, by each call that arrived on it until the reply, and by each function of this
- * folder on the stack that works on it. tdm__conn_finish() closes everything at once and notifies
- * all calls and watchers. Until the last reference is released only the memory remains, in state
- * CONN_ENDED, with conn->rpc NULL. So after every callback, code checks conn->state before it
- * touches anything else, and it does not touch the endpoint.
+ * A connection has a reference count. Its endpoint holds a reference while the connection is open.
+ * Each call that arrived on it holds one until the reply. So does each function of this folder that
+ * works on it. tdm__conn_finish() closes everything at once and notifies all calls and watchers.
+ * Until the last reference is released only the memory remains, in state CONN_ENDED, with conn->rpc
+ * NULL. So after every callback, code checks conn->state before it touches anything else, and it
+ * does not touch the endpoint.
  *
  * The watch of a connection handles all frames that one read brought. Before each frame it asks for
  * another round if more input is buffered. So a callback that runs the loop itself receives the

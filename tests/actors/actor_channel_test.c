@@ -19,7 +19,7 @@ enum { CALLS = 1000 };
 
 static tdm_runtime *runtime;
 
-static void a_thousand_calls_arrive_in_order(void **state)
+static void thousand_calls_arrive_in_order(void **state)
 {
     tdm_ref **refs = calloc(CALLS, sizeof(tdm_ref *));
     tdm_actor *actor;
@@ -159,7 +159,7 @@ static void method_name_of_wrong_length_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_thousand_calls_arrive_in_order),
+        cmocka_unit_test(thousand_calls_arrive_in_order),
         cmocka_unit_test(two_handles_share_one_order),
         cmocka_unit_test(death_message_names_node_pid_signal_method_and_time),
         cmocka_unit_test(death_message_names_the_exit_code),

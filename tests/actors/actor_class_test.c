@@ -28,7 +28,7 @@ TDM_ACTOR_CLASS(empty_class, .state_bytes = 8);
 TDM_ACTOR_CLASS(open_class,
                 .methods = {{"*", method_without_effect}, {"run", method_without_effect}});
 
-static void a_class_is_found_by_its_name(void **state)
+static void class_is_found_by_its_name(void **state)
 {
     const struct tdm_actor_class *found = tdm__class_find("first_class");
 
@@ -39,7 +39,7 @@ static void a_class_is_found_by_its_name(void **state)
     assert_null(tdm__class_find(""));
 }
 
-static void a_method_is_found_by_its_name(void **state)
+static void method_is_found_by_its_name(void **state)
 {
     const struct tdm_actor_class *class = tdm__class_find("first_class");
     struct tdm__method_index index;
@@ -71,7 +71,7 @@ static void the_classes_of_a_program_are_named_without_tandems_own(void **state)
     assert_non_null(strstr(text, "empty_class"));
 }
 
-static void a_full_class_finds_each_of_its_methods(void **state)
+static void full_class_finds_each_of_its_methods(void **state)
 {
     static char names[TDM_METHODS_MAX][8];
     struct tdm_actor_class class = {.name = "full_class"};
@@ -131,7 +131,7 @@ static void wrong_class_aborts_the_program(void **state)
 }
 
 /* A concurrency group with the name of another would make calls ambiguous. */
-static void a_group_has_a_name_of_its_own(void **state)
+static void group_has_a_name_of_its_own(void **state)
 {
     static const struct tdm_actor_class taken = {.name = "taken_group",
                                                  .concurrency_groups = {{"a", 1}, {"default", 2}}};
@@ -149,12 +149,12 @@ static void a_group_has_a_name_of_its_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_class_is_found_by_its_name),
-        cmocka_unit_test(a_method_is_found_by_its_name),
+        cmocka_unit_test(class_is_found_by_its_name),
+        cmocka_unit_test(method_is_found_by_its_name),
         cmocka_unit_test(the_classes_of_a_program_are_named_without_tandems_own),
-        cmocka_unit_test(a_full_class_finds_each_of_its_methods),
+        cmocka_unit_test(full_class_finds_each_of_its_methods),
         cmocka_unit_test(wrong_class_aborts_the_program),
-        cmocka_unit_test(a_group_has_a_name_of_its_own),
+        cmocka_unit_test(group_has_a_name_of_its_own),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -97,7 +97,7 @@ static void quick_ends_are_counted_until_one_was_not(void **state)
     assert_int_equal(entry->lifecycle.incarnation, 2);
 }
 
-static void a_timer_of_the_last_life_does_not_touch_the_next(void **state)
+static void timer_of_the_last_incarnation_does_not_affect_the_next(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
@@ -121,7 +121,7 @@ static bool has_started_anew(void *arg)
 }
 
 /* Others may have taken its place by now: it looks for one as if it were new. */
-static void a_lost_place_is_given_back_before_the_next_life(void **state)
+static void lost_placement_is_released_before_the_restart(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
@@ -138,7 +138,7 @@ static void a_lost_place_is_given_back_before_the_next_life(void **state)
     assert_true(tdm__id_equal(&entry->record.node, &scene->node.record.id));
 }
 
-static void no_life_follows_while_the_node_stops(void **state)
+static void actor_is_not_restarted_while_the_node_stops(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
@@ -160,7 +160,7 @@ static struct actor_entry *add_child(struct node_fixture *scene, const struct ac
     return child;
 }
 
-static void what_it_made_ends_but_for_the_detached(void **state)
+static void children_of_an_ended_actor_end_except_detached_ones(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
@@ -193,7 +193,7 @@ static void make_socket(const struct node_fixture *scene, const char *format,
     (void)close(fd);
 }
 
-static void services_and_sockets_are_rid_of_it_once(void **state)
+static void end_of_a_process_is_reported_to_services_once(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
@@ -213,7 +213,7 @@ static void services_and_sockets_are_rid_of_it_once(void **state)
 
 /* ---- wanted ends ------------------------------------------------------------------------ */
 
-static void it_is_asked_once_and_killed_by_who_insists(void **state)
+static void exit_is_requested_once_and_a_forced_end_kills(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
@@ -238,7 +238,7 @@ static void it_is_asked_once_and_killed_by_who_insists(void **state)
 }
 
 /* Its line has closed: it cannot be asked. */
-static void who_cannot_be_asked_is_killed(void **state)
+static void worker_without_a_connection_is_killed(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
@@ -254,7 +254,7 @@ static void who_cannot_be_asked_is_killed(void **state)
     remote_peer_close(&worker);
 }
 
-static void who_does_not_leave_in_time_is_killed(void **state)
+static void worker_that_does_not_exit_in_time_is_killed(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
@@ -265,7 +265,7 @@ static void who_does_not_leave_in_time_is_killed(void **state)
     expect_end(scene, &id, "signal 9");
 }
 
-static void one_released_early_ends_when_it_has_been_constructed(void **state)
+static void actor_released_early_ends_after_its_construction(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = start_one(scene);
@@ -284,7 +284,7 @@ static void one_released_early_ends_when_it_has_been_constructed(void **state)
     remote_peer_close(&worker);
 }
 
-static void one_released_without_a_place_never_gets_one(void **state)
+static void actor_released_before_its_placement_is_never_placed(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_WAITING);
@@ -294,7 +294,7 @@ static void one_released_without_a_place_never_gets_one(void **state)
     expect_end(scene, &id, "its last handle was gone before it had a place");
 }
 
-static void an_own_exit_is_for_those_that_live(void **state)
+static void exit_request_is_accepted_only_while_the_actor_is_alive(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *waiting = node_fixture_add(scene, ACTOR_WAITING);
@@ -315,17 +315,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         NODE_FIXTURE_TEST(quick_ends_are_counted_until_one_was_not),
-        NODE_FIXTURE_TEST(a_timer_of_the_last_life_does_not_touch_the_next),
-        NODE_FIXTURE_TEST(a_lost_place_is_given_back_before_the_next_life),
-        NODE_FIXTURE_TEST(no_life_follows_while_the_node_stops),
-        NODE_FIXTURE_TEST(what_it_made_ends_but_for_the_detached),
-        NODE_FIXTURE_TEST(services_and_sockets_are_rid_of_it_once),
-        NODE_FIXTURE_TEST(it_is_asked_once_and_killed_by_who_insists),
-        NODE_FIXTURE_TEST(who_cannot_be_asked_is_killed),
-        NODE_FIXTURE_TEST(who_does_not_leave_in_time_is_killed),
-        NODE_FIXTURE_TEST(one_released_early_ends_when_it_has_been_constructed),
-        NODE_FIXTURE_TEST(one_released_without_a_place_never_gets_one),
-        NODE_FIXTURE_TEST(an_own_exit_is_for_those_that_live),
+        NODE_FIXTURE_TEST(timer_of_the_last_incarnation_does_not_affect_the_next),
+        NODE_FIXTURE_TEST(lost_placement_is_released_before_the_restart),
+        NODE_FIXTURE_TEST(actor_is_not_restarted_while_the_node_stops),
+        NODE_FIXTURE_TEST(children_of_an_ended_actor_end_except_detached_ones),
+        NODE_FIXTURE_TEST(end_of_a_process_is_reported_to_services_once),
+        NODE_FIXTURE_TEST(exit_is_requested_once_and_a_forced_end_kills),
+        NODE_FIXTURE_TEST(worker_without_a_connection_is_killed),
+        NODE_FIXTURE_TEST(worker_that_does_not_exit_in_time_is_killed),
+        NODE_FIXTURE_TEST(actor_released_early_ends_after_its_construction),
+        NODE_FIXTURE_TEST(actor_released_before_its_placement_is_never_placed),
+        NODE_FIXTURE_TEST(exit_request_is_accepted_only_while_the_actor_is_alive),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,7 +54,7 @@ static void expect_life(struct patient *patient, uint64_t incarnation)
     remote_reply_free(&patient->answer);
 }
 
-static void any_answer_at_all_is_a_sign_of_life(void **state)
+static void any_reply_to_a_ping_proves_that_the_worker_is_alive(void **state)
 {
     struct patient patient;
 
@@ -64,7 +64,7 @@ static void any_answer_at_all_is_a_sign_of_life(void **state)
     remote_peer_close(&patient.worker);
 }
 
-static void without_a_line_the_next_life_answers(void **state)
+static void ping_without_a_connection_waits_for_the_restart(void **state)
 {
     struct patient patient;
 
@@ -82,7 +82,7 @@ static void without_a_line_the_next_life_answers(void **state)
     remote_peer_close(&patient.worker);
 }
 
-static void who_asked_the_life_before_hears_of_the_next(void **state)
+static void ping_of_the_last_incarnation_is_answered_by_the_next(void **state)
 {
     struct patient patient;
 
@@ -98,7 +98,7 @@ static void who_asked_the_life_before_hears_of_the_next(void **state)
 }
 
 /* There is no other one to wait for. */
-static void so_does_who_hears_of_the_end_after_that(void **state)
+static void ping_is_answered_if_the_connection_closes_after_the_restart(void **state)
 {
     struct patient patient;
 
@@ -109,7 +109,7 @@ static void so_does_who_hears_of_the_end_after_that(void **state)
     remote_peer_close(&patient.worker);
 }
 
-static void one_that_ends_has_no_life_left(void **state)
+static void ping_of_an_actor_that_ends_fails(void **state)
 {
     struct patient patient;
 
@@ -123,7 +123,7 @@ static void one_that_ends_has_no_life_left(void **state)
 }
 
 /* The node's end: nothing is remembered any more. */
-static void without_a_table_it_has_ended(void **state)
+static void ping_fails_when_the_table_of_actors_is_gone(void **state)
 {
     struct patient patient;
     struct node_fixture *scene = *state;
@@ -142,12 +142,12 @@ static void without_a_table_it_has_ended(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_FIXTURE_TEST(any_answer_at_all_is_a_sign_of_life),
-        NODE_FIXTURE_TEST(without_a_line_the_next_life_answers),
-        NODE_FIXTURE_TEST(who_asked_the_life_before_hears_of_the_next),
-        NODE_FIXTURE_TEST(so_does_who_hears_of_the_end_after_that),
-        NODE_FIXTURE_TEST(one_that_ends_has_no_life_left),
-        NODE_FIXTURE_TEST(without_a_table_it_has_ended),
+        NODE_FIXTURE_TEST(any_reply_to_a_ping_proves_that_the_worker_is_alive),
+        NODE_FIXTURE_TEST(ping_without_a_connection_waits_for_the_restart),
+        NODE_FIXTURE_TEST(ping_of_the_last_incarnation_is_answered_by_the_next),
+        NODE_FIXTURE_TEST(ping_is_answered_if_the_connection_closes_after_the_restart),
+        NODE_FIXTURE_TEST(ping_of_an_actor_that_ends_fails),
+        NODE_FIXTURE_TEST(ping_fails_when_the_table_of_actors_is_gone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

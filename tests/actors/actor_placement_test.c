@@ -71,7 +71,7 @@ static struct actor_entry *place_actor(struct scene *scene)
     (void)snprintf(spec->class_name, sizeof(spec->class_name), "tester");
     (void)snprintf(spec->name, sizeof(spec->name), "only");
     (void)snprintf(spec->name_space, sizeof(spec->name_space), "mine");
-    TRY(tdm__resources_add(&spec->wish.wanted, "GPU", 1));
+    TRY(tdm__resources_add(&spec->placement.wanted, "GPU", 1));
     entry = tdm__actor_entry_add(&scene->node, spec);
     assert_non_null(entry);
     tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_CREATE});
@@ -96,11 +96,11 @@ static void expect_all_free(struct scene *scene)
 
     TRY(tdm__loop_run(scene->world.loop, is_gone, scene, tdm__deadline_after(WAIT_MS)));
     TRY(tdm__id_generate(&request.actor));
-    TRY(tdm__resources_add(&request.wish.wanted, "GPU", 1));
+    TRY(tdm__resources_add(&request.placement.wanted, "GPU", 1));
     TRY(reserve_fixture_take(&scene->world, &request));
 }
 
-static void one_that_waits_since_an_answer_was_lost(void **state)
+static void waiting_actor_with_a_lost_reply_gives_its_placement_back(void **state)
 {
     struct scene *scene = *state;
     struct actor_entry *entry;
@@ -112,7 +112,7 @@ static void one_that_waits_since_an_answer_was_lost(void **state)
     expect_all_free(scene);
 }
 
-static void one_that_was_unwanted_when_the_answer_was_lost(void **state)
+static void unwanted_actor_with_a_lost_reply_gives_its_placement_back(void **state)
 {
     struct scene *scene = *state;
 
@@ -121,7 +121,7 @@ static void one_that_was_unwanted_when_the_answer_was_lost(void **state)
     expect_all_free(scene);
 }
 
-static void one_that_was_unwanted_when_the_answer_came(void **state)
+static void unwanted_actor_with_a_late_reply_gives_its_placement_back(void **state)
 {
     struct scene *scene = *state;
 
@@ -132,12 +132,12 @@ static void one_that_was_unwanted_when_the_answer_came(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_that_waits_since_an_answer_was_lost, open_scene,
-                                        close_scene),
-        cmocka_unit_test_setup_teardown(one_that_was_unwanted_when_the_answer_was_lost, open_scene,
-                                        close_scene),
-        cmocka_unit_test_setup_teardown(one_that_was_unwanted_when_the_answer_came, open_scene,
-                                        close_scene),
+        cmocka_unit_test_setup_teardown(waiting_actor_with_a_lost_reply_gives_its_placement_back,
+                                        open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(unwanted_actor_with_a_lost_reply_gives_its_placement_back,
+                                        open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(unwanted_actor_with_a_late_reply_gives_its_placement_back,
+                                        open_scene, close_scene),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,7 +87,7 @@ static void the_first_to_be_there_need_not_be_the_first_called(void **state)
     tdm_actor_pool_destroy(pool);
 }
 
-static void a_failure_is_read_from_its_result_and_frees_the_actor(void **state)
+static void failure_is_read_from_its_result_and_frees_the_actor(void **state)
 {
     tdm_actor_pool *pool = create(1);
     tdm_ref *ref;
@@ -110,7 +110,7 @@ static tdm_status call_nobody(tdm_actor *actor, const void *value, tdm_ref **ref
     return tdm_fail(TDM_E_METHOD, "%s", (const char *)value);
 }
 
-static void a_call_that_cannot_be_made_is_a_result_too(void **state)
+static void call_that_cannot_be_made_is_a_result_too(void **state)
 {
     tdm_actor_pool *pool = create(1);
     tdm_ref *ref;
@@ -151,7 +151,7 @@ static void free_actors_may_leave_and_come_back(void **state)
     tdm_actor_pool_destroy(pool);
 }
 
-static void a_busy_actor_is_not_free(void **state)
+static void busy_actor_is_not_free(void **state)
 {
     tdm_actor_pool *pool = create(1);
 
@@ -211,7 +211,7 @@ static tdm_status run_map(tdm_actor_pool *pool, struct seen *seen, int unordered
                      : tdm_actor_pool_map(pool, &map, TEST_TIMEOUT_MS);
 }
 
-static void a_map_tells_each_result_once(void **state)
+static void map_returns_each_result_once(void **state)
 {
     tdm_actor_pool *pool = create(ACTORS);
 
@@ -228,7 +228,7 @@ static void a_map_tells_each_result_once(void **state)
     tdm_actor_pool_destroy(pool);
 }
 
-static void a_map_ends_with_the_first_failure(void **state)
+static void map_ends_with_the_first_failure(void **state)
 {
     tdm_actor_pool *pool = create(ACTORS);
     struct seen seen = {.ends_at = 5, .in_order = 1};
@@ -242,7 +242,7 @@ static void a_map_ends_with_the_first_failure(void **state)
     tdm_actor_pool_destroy(pool);
 }
 
-static void a_map_wants_a_pool_without_results(void **state)
+static void map_wants_a_pool_without_results(void **state)
 {
     tdm_actor_pool *pool = create(ACTORS);
     struct seen seen = {0};
@@ -259,13 +259,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_come_in_the_order_of_their_calls),
         cmocka_unit_test(the_first_to_be_there_need_not_be_the_first_called),
-        cmocka_unit_test(a_failure_is_read_from_its_result_and_frees_the_actor),
-        cmocka_unit_test(a_call_that_cannot_be_made_is_a_result_too),
+        cmocka_unit_test(failure_is_read_from_its_result_and_frees_the_actor),
+        cmocka_unit_test(call_that_cannot_be_made_is_a_result_too),
         cmocka_unit_test(free_actors_may_leave_and_come_back),
-        cmocka_unit_test(a_busy_actor_is_not_free),
-        cmocka_unit_test(a_map_tells_each_result_once),
-        cmocka_unit_test(a_map_ends_with_the_first_failure),
-        cmocka_unit_test(a_map_wants_a_pool_without_results),
+        cmocka_unit_test(busy_actor_is_not_free),
+        cmocka_unit_test(map_returns_each_result_once),
+        cmocka_unit_test(map_ends_with_the_first_failure),
+        cmocka_unit_test(map_wants_a_pool_without_results),
     };
     int failed;
 

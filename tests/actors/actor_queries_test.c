@@ -58,7 +58,7 @@ static struct tdm__id new_id(void)
 
 /* ---- of the dead ------------------------------------------------------------------------ */
 
-static void who_knows_no_more_than_that_it_is_gone_says_so(void **state)
+static void unknown_dead_actor_is_reported_without_a_cause(void **state)
 {
     struct node_fixture *scene = *state;
     struct tdm__id id = new_id();
@@ -74,7 +74,7 @@ static void who_knows_no_more_than_that_it_is_gone_says_so(void **state)
     expect_nothing(scene, &reply);
 }
 
-static void the_dead_are_told_of_but_cannot_be_killed_again(void **state)
+static void dead_actor_is_reported_and_killing_it_succeeds(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_WAITING);
@@ -100,7 +100,7 @@ static bool holds_early(void *arg)
 }
 
 /* Handles may be faster than the actors they are of. */
-static void early_questions_wait_each_for_its_actor(void **state)
+static void early_queries_wait_for_their_own_actor(void **state)
 {
     struct node_fixture *scene = *state;
     struct tdm__actor_spec *spec = node_fixture_spec(scene, "tester");
@@ -132,7 +132,7 @@ static void early_questions_wait_each_for_its_actor(void **state)
     remote_reply_free(&of_spec);
 }
 
-static void an_early_question_goes_where_the_actor_is_made(void **state)
+static void early_query_is_forwarded_to_the_node_of_the_actor(void **state)
 {
     struct node_fixture *scene = *state;
     struct tdm__id unknown = new_id();
@@ -150,7 +150,7 @@ static void an_early_question_goes_where_the_actor_is_made(void **state)
     remote_peer_close(&other);
 }
 
-static void one_that_ends_while_it_is_waited_for_answers_with_that(void **state)
+static void queries_fail_when_the_awaited_actor_ends(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_RESTARTING);
@@ -170,7 +170,7 @@ static void one_that_ends_while_it_is_waited_for_answers_with_that(void **state)
     node_fixture_run_out(scene);
 }
 
-static void why_says_what_it_waits_for(void **state)
+static void why_query_returns_what_the_actor_waits_for(void **state)
 {
     static const struct {
         enum actor_state state;
@@ -202,7 +202,7 @@ static void why_says_what_it_waits_for(void **state)
 
 /* ---- who counts the handles ------------------------------------------------------------- */
 
-static void only_who_counts_the_handles_releases_it(void **state)
+static void only_the_creator_and_daemons_may_release_an_actor(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
@@ -250,7 +250,7 @@ static void lose_question(struct remote_peer *other, const char *method)
 }
 
 /* The actor is created again on this node, and the query gets the reply of its next worker. */
-static void one_that_outlives_its_node_answers_later(void **state)
+static void query_waits_for_an_actor_that_survives_its_node(void **state)
 {
     struct node_fixture *scene = *state;
     struct remote_reply reply;
@@ -273,7 +273,7 @@ static void one_that_outlives_its_node_answers_later(void **state)
     remote_peer_close(&other);
 }
 
-static void one_that_does_not_is_lost_with_it(void **state)
+static void query_fails_for_an_actor_lost_with_its_node(void **state)
 {
     struct node_fixture *scene = *state;
     struct remote_reply reply;
@@ -289,7 +289,7 @@ static void one_that_does_not_is_lost_with_it(void **state)
 }
 
 /* It must not come back, wherever it is: the kill is this node's from then on. */
-static void a_kill_that_its_node_did_not_hear_is_kept(void **state)
+static void kill_that_did_not_reach_the_node_is_kept(void **state)
 {
     struct node_fixture *scene = *state;
     struct remote_reply reply;
@@ -358,7 +358,7 @@ static struct tdm__id put_record(struct node_fixture *scene, const struct tdm__i
     return put.record.actor;
 }
 
-static void the_owner_of_one_whose_node_is_lost_is_asked_once(void **state)
+static void owner_node_is_asked_once_after_the_actors_node_is_lost(void **state)
 {
     struct node_fixture *scene = *state;
     struct remote_reply reply;
@@ -380,7 +380,7 @@ static void the_owner_of_one_whose_node_is_lost_is_asked_once(void **state)
 }
 
 /* According to the store the actor is on this node, but its start has not arrived. */
-static void one_on_its_way_here_is_waited_for(void **state)
+static void query_waits_for_an_actor_whose_start_has_not_arrived(void **state)
 {
     struct node_fixture *scene = *state;
     struct remote_reply reply;
@@ -400,7 +400,7 @@ static void find(struct node_fixture *scene, struct remote_reply *reply, const c
     remote_peer_ask(&scene->driver, reply, "actor.find", "ss", "mine", name);
 }
 
-static void a_name_is_one_that_an_actor_can_have(void **state)
+static void invalid_actor_name_is_refused(void **state)
 {
     struct node_fixture *scene = *state;
     char name[TDM__ACTOR_NAME_BYTES + 1];
@@ -418,7 +418,7 @@ static void a_name_is_one_that_an_actor_can_have(void **state)
 }
 
 /* The holder of the name ends while its node is asked, so the name counts as free. */
-static void a_name_whose_actor_ends_meanwhile_is_nobodys(void **state)
+static void name_of_an_actor_that_ends_meanwhile_is_free(void **state)
 {
     struct node_fixture *scene = *state;
     struct remote_reply reply;
@@ -446,7 +446,7 @@ static struct actor_entry *add_named(struct node_fixture *scene, struct remote_r
 }
 
 /* An entry with get_if_exists waits for the holder of the name or for the name itself. */
-static void who_wants_the_holder_of_a_name_waits_for_the_name_if_that_ends(void **state)
+static void get_if_exists_waits_for_the_name_if_its_holder_ends(void **state)
 {
     struct node_fixture *scene = *state;
     struct remote_reply reply;
@@ -475,7 +475,7 @@ static void who_wants_the_holder_of_a_name_waits_for_the_name_if_that_ends(void 
     remote_peer_close(&other);
 }
 
-static void one_unwanted_meanwhile_is_given_nobody(void **state)
+static void unwanted_actor_does_not_get_the_holder_of_the_name(void **state)
 {
     struct node_fixture *scene = *state;
     struct remote_reply reply;
@@ -490,22 +490,22 @@ static void one_unwanted_meanwhile_is_given_nobody(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_FIXTURE_TEST(who_knows_no_more_than_that_it_is_gone_says_so),
-        NODE_FIXTURE_TEST(the_dead_are_told_of_but_cannot_be_killed_again),
-        NODE_FIXTURE_TEST(early_questions_wait_each_for_its_actor),
-        NODE_FIXTURE_TEST(an_early_question_goes_where_the_actor_is_made),
-        NODE_FIXTURE_TEST(one_that_ends_while_it_is_waited_for_answers_with_that),
-        NODE_FIXTURE_TEST(why_says_what_it_waits_for),
-        NODE_FIXTURE_TEST(only_who_counts_the_handles_releases_it),
-        NODE_FIXTURE_TEST(one_that_outlives_its_node_answers_later),
-        NODE_FIXTURE_TEST(one_that_does_not_is_lost_with_it),
-        NODE_FIXTURE_TEST(a_kill_that_its_node_did_not_hear_is_kept),
-        NODE_FIXTURE_TEST(the_owner_of_one_whose_node_is_lost_is_asked_once),
-        NODE_FIXTURE_TEST(one_on_its_way_here_is_waited_for),
-        NODE_FIXTURE_TEST(a_name_is_one_that_an_actor_can_have),
-        NODE_FIXTURE_TEST(a_name_whose_actor_ends_meanwhile_is_nobodys),
-        NODE_FIXTURE_TEST(who_wants_the_holder_of_a_name_waits_for_the_name_if_that_ends),
-        NODE_FIXTURE_TEST(one_unwanted_meanwhile_is_given_nobody),
+        NODE_FIXTURE_TEST(unknown_dead_actor_is_reported_without_a_cause),
+        NODE_FIXTURE_TEST(dead_actor_is_reported_and_killing_it_succeeds),
+        NODE_FIXTURE_TEST(early_queries_wait_for_their_own_actor),
+        NODE_FIXTURE_TEST(early_query_is_forwarded_to_the_node_of_the_actor),
+        NODE_FIXTURE_TEST(queries_fail_when_the_awaited_actor_ends),
+        NODE_FIXTURE_TEST(why_query_returns_what_the_actor_waits_for),
+        NODE_FIXTURE_TEST(only_the_creator_and_daemons_may_release_an_actor),
+        NODE_FIXTURE_TEST(query_waits_for_an_actor_that_survives_its_node),
+        NODE_FIXTURE_TEST(query_fails_for_an_actor_lost_with_its_node),
+        NODE_FIXTURE_TEST(kill_that_did_not_reach_the_node_is_kept),
+        NODE_FIXTURE_TEST(owner_node_is_asked_once_after_the_actors_node_is_lost),
+        NODE_FIXTURE_TEST(query_waits_for_an_actor_whose_start_has_not_arrived),
+        NODE_FIXTURE_TEST(invalid_actor_name_is_refused),
+        NODE_FIXTURE_TEST(name_of_an_actor_that_ends_meanwhile_is_free),
+        NODE_FIXTURE_TEST(get_if_exists_waits_for_the_name_if_its_holder_ends),
+        NODE_FIXTURE_TEST(unwanted_actor_does_not_get_the_holder_of_the_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,7 +90,7 @@ static void expect_end(struct pair *pair, tdm_status status, const char *words)
 
 /* ---- its start --------------------------------------------------------------------------- */
 
-static void a_start_that_nobody_heard_is_repeated_as_the_same_life(void **state)
+static void unheard_start_is_repeated_with_the_same_incarnation(void **state)
 {
     struct pair pair = open_pair(*state);
     struct tdm__incoming_call *incoming;
@@ -122,7 +122,7 @@ static bool has_no_release(void *arg)
 }
 
 /* The other daemon may never have heard of the actor, and pending_releases nothing then. */
-static void test_unsure_start_that_is_ended_is_not_repeated_and_gives_its_place_back(void **state)
+static void unsure_start_that_is_ended_is_not_repeated_and_releases_its_placement(void **state)
 {
     struct pair pair = open_pair(*state);
 
@@ -142,7 +142,7 @@ static void test_unsure_start_that_is_ended_is_not_repeated_and_gives_its_place_
     remote_peer_close(&pair.other);
 }
 
-static void one_unwanted_meanwhile_is_ended_when_it_has_started(void **state)
+static void actor_unwanted_meanwhile_is_ended_after_its_start(void **state)
 {
     struct pair pair = open_pair(*state);
     struct tdm__incoming_call *start;
@@ -161,7 +161,7 @@ static void one_unwanted_meanwhile_is_ended_when_it_has_started(void **state)
     remote_peer_close(&pair.other);
 }
 
-static void one_released_meanwhile_is_released_there(void **state)
+static void actor_released_meanwhile_is_released_on_the_other_node(void **state)
 {
     struct pair pair = open_pair(*state);
     struct tdm__incoming_call *start;
@@ -180,7 +180,7 @@ static void one_released_meanwhile_is_released_there(void **state)
 /* ---- its end ----------------------------------------------------------------------------- */
 
 /* The store does not say in time where the other node listens: it has not been told. */
-static void an_end_that_did_not_leave_is_repeated(void **state)
+static void unsent_end_report_is_repeated(void **state)
 {
     struct pair pair = open_pair(*state);
     char key[TDM__STORE_KEY_BYTES];
@@ -201,7 +201,7 @@ static void an_end_that_did_not_leave_is_repeated(void **state)
 }
 
 /* Its start was lost, or all that the other node knew of it. */
-static void an_end_is_over_when_the_other_node_knows_of_none(void **state)
+static void end_is_complete_if_the_other_node_does_not_know_the_actor(void **state)
 {
     struct pair pair = open_pair(*state);
 
@@ -213,7 +213,7 @@ static void an_end_is_over_when_the_other_node_knows_of_none(void **state)
     remote_peer_close(&pair.other);
 }
 
-static void an_end_is_over_when_the_other_node_is(void **state)
+static void end_is_complete_if_the_other_node_is_lost(void **state)
 {
     struct pair pair = open_pair(*state);
 
@@ -230,7 +230,7 @@ static void an_end_is_over_when_the_other_node_is(void **state)
     remote_peer_close(&pair.other);
 }
 
-static void only_its_own_node_tells_of_its_end(void **state)
+static void only_the_actors_node_reports_its_end(void **state)
 {
     struct pair pair = open_pair(*state);
     struct node_fixture *scene = pair.scene;
@@ -260,7 +260,7 @@ static void only_its_own_node_tells_of_its_end(void **state)
 
 /* ---- lost with its node ------------------------------------------------------------------ */
 
-static void who_may_not_return_is_lost_with_its_node(void **state)
+static void actor_without_restarts_is_lost_with_its_node(void **state)
 {
     struct pair pair = open_pair(*state);
 
@@ -283,7 +283,7 @@ static bool is_placed_here(void *arg)
 }
 
 /* It is not known whether the actor ever ran, so the start does not count as a restart. */
-static void an_unsure_start_is_made_anew_without_counting(void **state)
+static void unsure_start_is_repeated_without_counting_a_restart(void **state)
 {
     struct pair pair = open_pair(*state);
 
@@ -300,7 +300,7 @@ static void an_unsure_start_is_made_anew_without_counting(void **state)
 
 /* ---- guests ------------------------------------------------------------------------------ */
 
-static void a_guest_ends_with_its_owner_unless_detached(void **state)
+static void remote_actor_ends_with_its_owner_node_unless_detached(void **state)
 {
     struct pair pair = open_pair(*state);
     struct actor_entry *detached = node_fixture_add(*state, ACTOR_WAITING);
@@ -317,7 +317,7 @@ static void a_guest_ends_with_its_owner_unless_detached(void **state)
     remote_peer_close(&pair.other);
 }
 
-static void an_owner_node_knows_its_actors(void **state)
+static void owner_node_lists_its_actors(void **state)
 {
     struct pair pair = open_pair(*state);
     struct remote_peer *driver = &pair.scene->driver;
@@ -342,18 +342,18 @@ static void an_owner_node_knows_its_actors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_FIXTURE_TEST(a_start_that_nobody_heard_is_repeated_as_the_same_life),
-        NODE_FIXTURE_TEST(test_unsure_start_that_is_ended_is_not_repeated_and_gives_its_place_back),
-        NODE_FIXTURE_TEST(one_unwanted_meanwhile_is_ended_when_it_has_started),
-        NODE_FIXTURE_TEST(one_released_meanwhile_is_released_there),
-        NODE_FIXTURE_TEST(an_end_that_did_not_leave_is_repeated),
-        NODE_FIXTURE_TEST(an_end_is_over_when_the_other_node_knows_of_none),
-        NODE_FIXTURE_TEST(an_end_is_over_when_the_other_node_is),
-        NODE_FIXTURE_TEST(only_its_own_node_tells_of_its_end),
-        NODE_FIXTURE_TEST(who_may_not_return_is_lost_with_its_node),
-        NODE_FIXTURE_TEST(an_unsure_start_is_made_anew_without_counting),
-        NODE_FIXTURE_TEST(a_guest_ends_with_its_owner_unless_detached),
-        NODE_FIXTURE_TEST(an_owner_node_knows_its_actors),
+        NODE_FIXTURE_TEST(unheard_start_is_repeated_with_the_same_incarnation),
+        NODE_FIXTURE_TEST(unsure_start_that_is_ended_is_not_repeated_and_releases_its_placement),
+        NODE_FIXTURE_TEST(actor_unwanted_meanwhile_is_ended_after_its_start),
+        NODE_FIXTURE_TEST(actor_released_meanwhile_is_released_on_the_other_node),
+        NODE_FIXTURE_TEST(unsent_end_report_is_repeated),
+        NODE_FIXTURE_TEST(end_is_complete_if_the_other_node_does_not_know_the_actor),
+        NODE_FIXTURE_TEST(end_is_complete_if_the_other_node_is_lost),
+        NODE_FIXTURE_TEST(only_the_actors_node_reports_its_end),
+        NODE_FIXTURE_TEST(actor_without_restarts_is_lost_with_its_node),
+        NODE_FIXTURE_TEST(unsure_start_is_repeated_without_counting_a_restart),
+        NODE_FIXTURE_TEST(remote_actor_ends_with_its_owner_node_unless_detached),
+        NODE_FIXTURE_TEST(owner_node_lists_its_actors),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

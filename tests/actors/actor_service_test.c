@@ -14,7 +14,7 @@
 
 /* ---- wrong calls ------------------------------------------------------------------------ */
 
-static void each_wrong_call_is_answered(void **state)
+static void each_invalid_call_is_answered(void **state)
 {
     static const char *const methods[] = {
         "actor.create",  "actor.arguments", "actor.start", "actor.constructed", "actor.ended",
@@ -37,7 +37,7 @@ static void each_wrong_call_is_answered(void **state)
 }
 
 /* Of zeros: an id that no actor has. */
-static void a_question_about_nobody_is_answered(void **state)
+static void query_about_an_unknown_actor_is_answered(void **state)
 {
     static const char *const methods[] = {"actor.fate", "actor.why"};
     struct node_fixture *scene = *state;
@@ -73,7 +73,7 @@ static tdm_status construct_as(struct node_fixture *scene, enum tdm__peer_kind k
     return reply;
 }
 
-static void only_its_own_process_says_that_it_is_constructed(void **state)
+static void only_the_actors_process_reports_its_construction(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
@@ -89,7 +89,7 @@ static void only_its_own_process_says_that_it_is_constructed(void **state)
 }
 
 /* A child of its last process that still has a connection, say. */
-static void nobody_speaks_for_one_without_a_process(void **state)
+static void construction_report_for_an_actor_without_a_process_is_refused(void **state)
 {
     static const enum actor_state states[] = {ACTOR_WAITING, ACTOR_RESTARTING, ACTOR_REMOTE};
     struct node_fixture *scene = *state;
@@ -135,7 +135,7 @@ static void ask_to_start(struct remote_peer *owner_node, struct remote_reply *re
 }
 
 /* The answers may get lost: its owner_node asks again. */
-static void a_start_that_is_repeated_is_one_start(void **state)
+static void repeated_start_request_starts_one_actor(void **state)
 {
     struct node_fixture *scene = *state;
     struct tdm__actor_spec *spec = node_fixture_spec(scene, "tester");
@@ -170,7 +170,7 @@ static void a_start_that_is_repeated_is_one_start(void **state)
     remote_peer_close(&owner_node);
 }
 
-static void a_node_that_stops_starts_nothing(void **state)
+static void stopping_node_starts_no_actor(void **state)
 {
     struct node_fixture *scene = *state;
     struct tdm__actor_spec *spec = node_fixture_spec(scene, "tester");
@@ -197,7 +197,7 @@ static tdm_status send_arguments(struct node_fixture *scene, const struct tdm__i
                             sizeof(actor->bytes), why);
 }
 
-static void arguments_are_for_who_waits_for_them(void **state)
+static void arguments_are_accepted_only_for_an_actor_that_waits_for_them(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_WAITING);
@@ -217,7 +217,7 @@ static void arguments_are_for_who_waits_for_them(void **state)
 
 /* ---- leave ------------------------------------------------------------------------------ */
 
-static void who_leaves_waits_for_its_own(void **state)
+static void leaving_driver_waits_for_the_end_of_its_actors(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_PLACING);
@@ -241,14 +241,14 @@ static void who_leaves_waits_for_its_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_FIXTURE_TEST(each_wrong_call_is_answered),
-        NODE_FIXTURE_TEST(a_question_about_nobody_is_answered),
-        NODE_FIXTURE_TEST(only_its_own_process_says_that_it_is_constructed),
-        NODE_FIXTURE_TEST(nobody_speaks_for_one_without_a_process),
-        NODE_FIXTURE_TEST(a_start_that_is_repeated_is_one_start),
-        NODE_FIXTURE_TEST(a_node_that_stops_starts_nothing),
-        NODE_FIXTURE_TEST(arguments_are_for_who_waits_for_them),
-        NODE_FIXTURE_TEST(who_leaves_waits_for_its_own),
+        NODE_FIXTURE_TEST(each_invalid_call_is_answered),
+        NODE_FIXTURE_TEST(query_about_an_unknown_actor_is_answered),
+        NODE_FIXTURE_TEST(only_the_actors_process_reports_its_construction),
+        NODE_FIXTURE_TEST(construction_report_for_an_actor_without_a_process_is_refused),
+        NODE_FIXTURE_TEST(repeated_start_request_starts_one_actor),
+        NODE_FIXTURE_TEST(stopping_node_starts_no_actor),
+        NODE_FIXTURE_TEST(arguments_are_accepted_only_for_an_actor_that_waits_for_them),
+        NODE_FIXTURE_TEST(leaving_driver_waits_for_the_end_of_its_actors),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

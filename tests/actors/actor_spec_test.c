@@ -33,7 +33,7 @@ static tdm_status spec_create_status(const struct tdm_actor_options *options)
     return status;
 }
 
-static void a_description_comes_back_as_it_was_written(void **state)
+static void description_comes_back_as_it_was_written(void **state)
 {
     struct tdm__actor_spec *spec =
         spec_create(&(struct tdm_actor_options){.num_cpus = 1.5,
@@ -65,10 +65,10 @@ static void a_description_comes_back_as_it_was_written(void **state)
     assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &document), TDM_OK);
     assert_int_equal(tdm__actor_spec_read(tdm_document_root(document), &back), TDM_OK);
     assert_true(tdm__id_equal(&spec->id, &back->id));
-    assert_true(tdm__resources_equal(&spec->wish.wanted, &back->wish.wanted));
-    assert_int_equal(back->wish.scheduling, TDM_SCHEDULE_NODE_SOFT);
-    assert_true(tdm__id_equal(&spec->wish.node, &back->wish.node));
-    assert_string_equal(back->wish.labels.texts[1], "zone!=b");
+    assert_true(tdm__resources_equal(&spec->placement.wanted, &back->placement.wanted));
+    assert_int_equal(back->placement.scheduling, TDM_SCHEDULE_NODE_SOFT);
+    assert_true(tdm__id_equal(&spec->placement.node, &back->placement.node));
+    assert_string_equal(back->placement.labels.texts[1], "zone!=b");
     assert_true(back->get_if_exists);
     assert_int_equal(back->max_restarts, -1);
     assert_int_equal(back->max_task_retries, 3);
@@ -169,7 +169,7 @@ static void hostile_bytes_are_refused(void **state)
     tdm__actor_spec_destroy(spec);
 }
 
-static void a_label_is_the_name_or_the_class_and_id(void **state)
+static void label_is_the_name_or_the_class_and_id(void **state)
 {
     struct tdm__id id = {{0xab, 0xcd, 0xef, 0x01}};
     char text[80];
@@ -184,10 +184,10 @@ static void a_label_is_the_name_or_the_class_and_id(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_description_comes_back_as_it_was_written),
+        cmocka_unit_test(description_comes_back_as_it_was_written),
         cmocka_unit_test(wrong_options_are_refused_by_name),
         cmocka_unit_test(hostile_bytes_are_refused),
-        cmocka_unit_test(a_label_is_the_name_or_the_class_and_id),
+        cmocka_unit_test(label_is_the_name_or_the_class_and_id),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

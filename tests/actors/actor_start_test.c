@@ -45,7 +45,7 @@ static void expect_devices(struct node_fixture *scene, const char *visible, cons
     node_fixture_run_out(scene);
 }
 
-static void it_sees_the_devices_that_it_was_given(void **state)
+static void worker_sees_only_its_devices(void **state)
 {
     const uint32_t two[] = {1, 0};
     const uint32_t far[] = {0, 5};
@@ -60,7 +60,7 @@ static void it_sees_the_devices_that_it_was_given(void **state)
     expect_devices(*state, "", two, 1, "1");
 }
 
-static void it_may_keep_what_its_node_sees(void **state)
+static void worker_may_keep_the_visible_devices_of_its_node(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
@@ -77,7 +77,7 @@ static void it_may_keep_what_its_node_sees(void **state)
 
 /* ---- no start --------------------------------------------------------------------------- */
 
-static void one_that_cannot_start_is_over_for_all_who_wait(void **state)
+static void failed_start_fails_all_waiting_calls(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_RESTARTING);
@@ -99,7 +99,7 @@ static void one_that_cannot_start_is_over_for_all_who_wait(void **state)
 
 /* ---- its first words -------------------------------------------------------------------- */
 
-static void a_start_forgets_the_life_before(void **state)
+static void start_clears_the_state_of_the_last_incarnation(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_RESTARTING);
@@ -114,7 +114,7 @@ static void a_start_forgets_the_life_before(void **state)
     assert_string_equal(entry->failure, "");
 }
 
-static void who_waits_for_its_life_reads_where_it_is(void **state)
+static void waiting_call_gets_the_address_of_the_started_actor(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
@@ -143,7 +143,7 @@ static void who_waits_for_its_life_reads_where_it_is(void **state)
 }
 
 /* It was asked to leave while it was made. */
-static void one_that_ends_does_not_come_to_life(void **state)
+static void ending_actor_does_not_become_alive(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
@@ -154,7 +154,7 @@ static void one_that_ends_does_not_come_to_life(void **state)
     assert_int_equal(entry->lifecycle.state, ACTOR_ENDING);
 }
 
-static void a_constructor_that_fails_is_told_with_the_end(void **state)
+static void failed_constructor_is_reported_with_the_end(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
@@ -176,13 +176,13 @@ static void a_constructor_that_fails_is_told_with_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_FIXTURE_TEST(it_sees_the_devices_that_it_was_given),
-        NODE_FIXTURE_TEST(it_may_keep_what_its_node_sees),
-        NODE_FIXTURE_TEST(one_that_cannot_start_is_over_for_all_who_wait),
-        NODE_FIXTURE_TEST(a_start_forgets_the_life_before),
-        NODE_FIXTURE_TEST(who_waits_for_its_life_reads_where_it_is),
-        NODE_FIXTURE_TEST(one_that_ends_does_not_come_to_life),
-        NODE_FIXTURE_TEST(a_constructor_that_fails_is_told_with_the_end),
+        NODE_FIXTURE_TEST(worker_sees_only_its_devices),
+        NODE_FIXTURE_TEST(worker_may_keep_the_visible_devices_of_its_node),
+        NODE_FIXTURE_TEST(failed_start_fails_all_waiting_calls),
+        NODE_FIXTURE_TEST(start_clears_the_state_of_the_last_incarnation),
+        NODE_FIXTURE_TEST(waiting_call_gets_the_address_of_the_started_actor),
+        NODE_FIXTURE_TEST(ending_actor_does_not_become_alive),
+        NODE_FIXTURE_TEST(failed_constructor_is_reported_with_the_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

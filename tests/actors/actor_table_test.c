@@ -27,7 +27,7 @@ static struct tdm__id end_one(struct node_fixture *scene, const char *how)
     return id;
 }
 
-static void an_end_is_remembered_until_many_have_followed(void **state)
+static void tombstone_is_kept_until_many_actors_have_ended(void **state)
 {
     struct node_fixture *scene = *state;
     struct tdm__id first = end_one(scene, "the first");
@@ -44,7 +44,7 @@ static void an_end_is_remembered_until_many_have_followed(void **state)
 }
 
 /* The places of a table that has not filled up yet are no ends of anybody. */
-static void no_actor_has_no_end(void **state)
+static void unknown_actor_has_no_tombstone(void **state)
 {
     struct node_fixture *scene = *state;
 
@@ -54,7 +54,7 @@ static void no_actor_has_no_end(void **state)
 
 /* ---- who waits for one ------------------------------------------------------------------ */
 
-static void its_end_answers_each_as_they_asked(void **state)
+static void end_of_an_actor_answers_each_kind_of_waiting_call(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_WAITING);
@@ -79,7 +79,7 @@ static void reply_six(void *arg, struct tdm__incoming_call *incoming)
     tdm__incoming_reply_pack(incoming, "i", (int64_t)6);
 }
 
-static void its_life_leaves_those_who_wait_for_the_end(void **state)
+static void start_of_an_actor_does_not_answer_calls_that_wait_for_its_end(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
@@ -106,7 +106,7 @@ static void its_life_leaves_those_who_wait_for_the_end(void **state)
     }
 }
 
-static void one_who_left_is_answered_to_nobody(void **state)
+static void reply_to_a_closed_connection_is_dropped(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
@@ -157,7 +157,7 @@ static void end_class(struct node_fixture *scene, char first, struct ending *end
     tdm__node_actors_end(&scene->node, is_of_class, &key, false, on_ended, ending);
 }
 
-static void who_ends_nobody_is_told_at_once(void **state)
+static void ending_no_actor_calls_back_at_once(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *other = add_class(scene, "other");
@@ -170,7 +170,7 @@ static void who_ends_nobody_is_told_at_once(void **state)
     assert_int_equal(ending.told, 1);
 }
 
-static void who_ends_several_is_told_once_with_the_last(void **state)
+static void ending_several_actors_calls_back_once_after_the_last(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *one = add_class(scene, "mine");
@@ -187,7 +187,7 @@ static void who_ends_several_is_told_once_with_the_last(void **state)
 }
 
 /* A callback may end other actors and so cause further callbacks. */
-static void who_is_told_may_have_others_told(void **state)
+static void callback_may_end_other_actors(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *first = add_class(scene, "first");
@@ -211,7 +211,7 @@ static bool is_told(void *arg)
 }
 
 /* An end is no end before what was held is free again. */
-static void nobody_is_told_while_a_place_is_on_its_way_back(void **state)
+static void callback_waits_for_the_release_of_the_placement(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = add_class(scene, "mine");
@@ -230,7 +230,7 @@ static void nobody_is_told_while_a_place_is_on_its_way_back(void **state)
 
 /* ---- the whole table -------------------------------------------------------------------- */
 
-static void the_nodes_end_answers_all_who_wait(void **state)
+static void end_of_the_node_answers_all_waiting_calls(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
@@ -254,7 +254,7 @@ static void the_nodes_end_answers_all_who_wait(void **state)
 }
 
 /* What a node that joins again says that it holds. */
-static void only_places_of_its_own_are_grants(void **state)
+static void only_own_placements_are_listed_as_grants(void **state)
 {
     static const enum actor_state states[] = {ACTOR_PLACING, ACTOR_WAITING,    ACTOR_STARTING,
                                               ACTOR_ALIVE,   ACTOR_RESTARTING, ACTOR_REMOTE};
@@ -274,7 +274,7 @@ static void only_places_of_its_own_are_grants(void **state)
     free(grants);
 }
 
-static void the_list_has_all_in_their_states(void **state)
+static void list_contains_all_actors_with_their_states(void **state)
 {
     static const char *const texts[] = {"placing",  "placing", "waiting",    "starting",
                                         "starting", "alive",   "restarting", "ending",
@@ -304,18 +304,18 @@ static void the_list_has_all_in_their_states(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_FIXTURE_TEST(an_end_is_remembered_until_many_have_followed),
-        NODE_FIXTURE_TEST(no_actor_has_no_end),
-        NODE_FIXTURE_TEST(its_end_answers_each_as_they_asked),
-        NODE_FIXTURE_TEST(its_life_leaves_those_who_wait_for_the_end),
-        NODE_FIXTURE_TEST(one_who_left_is_answered_to_nobody),
-        NODE_FIXTURE_TEST(who_ends_nobody_is_told_at_once),
-        NODE_FIXTURE_TEST(who_ends_several_is_told_once_with_the_last),
-        NODE_FIXTURE_TEST(who_is_told_may_have_others_told),
-        NODE_FIXTURE_TEST(nobody_is_told_while_a_place_is_on_its_way_back),
-        NODE_FIXTURE_TEST(the_nodes_end_answers_all_who_wait),
-        NODE_FIXTURE_TEST(only_places_of_its_own_are_grants),
-        NODE_FIXTURE_TEST(the_list_has_all_in_their_states),
+        NODE_FIXTURE_TEST(tombstone_is_kept_until_many_actors_have_ended),
+        NODE_FIXTURE_TEST(unknown_actor_has_no_tombstone),
+        NODE_FIXTURE_TEST(end_of_an_actor_answers_each_kind_of_waiting_call),
+        NODE_FIXTURE_TEST(start_of_an_actor_does_not_answer_calls_that_wait_for_its_end),
+        NODE_FIXTURE_TEST(reply_to_a_closed_connection_is_dropped),
+        NODE_FIXTURE_TEST(ending_no_actor_calls_back_at_once),
+        NODE_FIXTURE_TEST(ending_several_actors_calls_back_once_after_the_last),
+        NODE_FIXTURE_TEST(callback_may_end_other_actors),
+        NODE_FIXTURE_TEST(callback_waits_for_the_release_of_the_placement),
+        NODE_FIXTURE_TEST(end_of_the_node_answers_all_waiting_calls),
+        NODE_FIXTURE_TEST(only_own_placements_are_listed_as_grants),
+        NODE_FIXTURE_TEST(list_contains_all_actors_with_their_states),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

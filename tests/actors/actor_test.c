@@ -50,7 +50,7 @@ static void test_method_without_reply_is_read_as_nil(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_description_tells_the_process(void **state)
+static void description_contains_the_process(void **state)
 {
     tdm_actor *actor = actor_fixture_create(
         runtime, &(struct tdm_actor_options){.name = "described", .num_gpus = 1});
@@ -96,7 +96,7 @@ static void waiting_handle_may_get_the_existing_actor(void **state)
     }
 }
 
-static void a_name_finds_its_actor(void **state)
+static void name_finds_its_actor(void **state)
 {
     tdm_actor *actor = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "named"});
     tdm_actor *found;
@@ -110,7 +110,7 @@ static void a_name_finds_its_actor(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_name_is_taken_until_its_actor_is_dead(void **state)
+static void name_is_taken_until_its_actor_is_dead(void **state)
 {
     struct tdm_actor_options options = {.name = "unique"};
 
@@ -168,7 +168,7 @@ static void wrong_options_are_refused_at_once(void **state)
     assert_non_null(strstr(tdm_error_detail(), "NONSENSE"));
 }
 
-static void a_killed_actor_stays_dead(void **state)
+static void killed_actor_stays_dead(void **state)
 {
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
     int64_t pid = actor_fixture_call_int(actor, "pid");
@@ -201,7 +201,7 @@ static void actor_waits_for_resources_of_others(void **state)
     tdm_actor_destroy(second);
 }
 
-static void an_actor_that_waits_can_be_killed(void **state)
+static void actor_that_waits_can_be_killed(void **state)
 {
     struct tdm_actor_options options = {.num_gpus = 4};
     tdm_actor *first = actor_fixture_create(runtime, &options);
@@ -256,15 +256,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_change_the_state_of_their_actor),
         cmocka_unit_test(test_method_without_reply_is_read_as_nil),
-        cmocka_unit_test(a_description_tells_the_process),
+        cmocka_unit_test(description_contains_the_process),
         cmocka_unit_test(waiting_handle_may_get_the_existing_actor),
-        cmocka_unit_test(a_name_finds_its_actor),
-        cmocka_unit_test(a_name_is_taken_until_its_actor_is_dead),
+        cmocka_unit_test(name_finds_its_actor),
+        cmocka_unit_test(name_is_taken_until_its_actor_is_dead),
         cmocka_unit_test(first_call_reports_a_failed_creation),
         cmocka_unit_test(wrong_options_are_refused_at_once),
-        cmocka_unit_test(a_killed_actor_stays_dead),
+        cmocka_unit_test(killed_actor_stays_dead),
         cmocka_unit_test(actor_waits_for_resources_of_others),
-        cmocka_unit_test(an_actor_that_waits_can_be_killed),
+        cmocka_unit_test(actor_that_waits_can_be_killed),
         cmocka_unit_test(first_call_reports_resources_that_no_node_has),
         cmocka_unit_test(named_resources_are_counted),
     };

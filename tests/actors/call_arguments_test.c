@@ -23,7 +23,7 @@ static int64_t total_of(tdm_ref *ref)
     return total;
 }
 
-static void a_reference_becomes_its_value(void **state)
+static void reference_becomes_its_value(void **state)
 {
     tdm_ref *put;
     tdm_ref *ref;
@@ -116,7 +116,7 @@ static void calls_wait_behind_one_with_a_pending_argument(void **state)
     assert_int_equal(total_of(slow), 1);
 }
 
-static void a_chain_over_two_actors_runs_by_itself(void **state)
+static void chain_over_two_actors_runs_by_itself(void **state)
 {
     tdm_ref *ref;
 
@@ -133,7 +133,7 @@ static void a_chain_over_two_actors_runs_by_itself(void **state)
     assert_int_equal(total_of(ref), 0);
 }
 
-static void a_failed_reference_fails_the_calls_that_take_it(void **state)
+static void failed_reference_fails_the_calls_that_take_it(void **state)
 {
     tdm_ref *failed;
     tdm_ref *refs[3];
@@ -180,12 +180,12 @@ static void waiting_calls_fail_when_the_awaited_actor_dies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_reference_becomes_its_value),
+        cmocka_unit_test(reference_becomes_its_value),
         cmocka_unit_test(arguments_of_every_length_arrive_as_they_were),
         cmocka_unit_test(nothing_is_left_of_the_arguments_of_the_call_before),
         cmocka_unit_test(calls_wait_behind_one_with_a_pending_argument),
-        cmocka_unit_test(a_chain_over_two_actors_runs_by_itself),
-        cmocka_unit_test(a_failed_reference_fails_the_calls_that_take_it),
+        cmocka_unit_test(chain_over_two_actors_runs_by_itself),
+        cmocka_unit_test(failed_reference_fails_the_calls_that_take_it),
         cmocka_unit_test(waiting_calls_fail_when_the_awaited_actor_dies),
     };
     int failed;

@@ -75,7 +75,7 @@ static bool somebody_pauses(void *arg)
     return !TAILQ_EMPTY(&peer.channel->retry_paused);
 }
 
-static void a_call_that_has_not_left_is_told_of_with_its_reason(void **state)
+static void unsent_call_is_listed_with_its_reason(void **state)
 {
     const struct tdm_call_options options = {.max_retries = 1, .retry_failures = {TDM_E_IO}};
     tdm_ref *refs[2];
@@ -100,7 +100,7 @@ static void a_call_that_has_not_left_is_told_of_with_its_reason(void **state)
     tdm_ref_release(refs[1]);
 }
 
-static void those_beyond_the_limit_are_counted(void **state)
+static void calls_beyond_the_limit_are_counted(void **state)
 {
     tdm_ref *refs[ROWS_MAX + 2];
     struct records records;
@@ -121,8 +121,8 @@ static void those_beyond_the_limit_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        PEER_TEST(a_call_that_has_not_left_is_told_of_with_its_reason),
-        PEER_TEST(those_beyond_the_limit_are_counted),
+        PEER_TEST(unsent_call_is_listed_with_its_reason),
+        PEER_TEST(calls_beyond_the_limit_are_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

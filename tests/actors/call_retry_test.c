@@ -53,7 +53,7 @@ static void only_named_failures_are_a_reason(void **state)
 }
 
 /* TDM_ANY_FAILURE does not include this status; with unlimited retries the call would never end. */
-static void a_missing_method_is_a_reason_where_it_is_named(void **state)
+static void missing_method_is_a_reason_where_it_is_named(void **state)
 {
     const struct tdm_call_options options = {.max_retries = 1,
                                              .retry_failures = {TDM_ANY_FAILURE, TDM_E_NOT_FOUND}};
@@ -175,7 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FOUND_PEER_TEST(only_named_failures_are_a_reason),
-        FOUND_PEER_TEST(a_missing_method_is_a_reason_where_it_is_named),
+        FOUND_PEER_TEST(missing_method_is_a_reason_where_it_is_named),
         FOUND_PEER_TEST(retry_status_that_is_no_failure_is_refused),
         FOUND_PEER_TEST(each_pause_is_twice_as_long_as_the_one_before),
         FOUND_PEER_TEST(paused_call_delays_no_other),

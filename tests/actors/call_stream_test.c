@@ -81,7 +81,7 @@ static void credit_is_given_for_what_is_taken(void **state)
     tdm_stream_destroy(stream);
 }
 
-static void a_failure_comes_after_the_items(void **state)
+static void failure_comes_after_the_items(void **state)
 {
     tdm_stream *stream = open_stream(NULL);
     tdm_ref *ref;
@@ -95,7 +95,7 @@ static void a_failure_comes_after_the_items(void **state)
     tdm_stream_destroy(stream);
 }
 
-static void a_death_comes_after_the_items(void **state)
+static void death_comes_after_the_items(void **state)
 {
     tdm_stream *stream = open_stream(NULL);
     tdm_ref *ref;
@@ -110,7 +110,7 @@ static void a_death_comes_after_the_items(void **state)
     tdm_stream_destroy(stream);
 }
 
-static void a_stream_may_be_destroyed_before_its_end(void **state)
+static void stream_may_be_destroyed_before_its_end(void **state)
 {
     tdm_stream *stream = open_stream(NULL);
 
@@ -167,7 +167,7 @@ static void items_from_before_a_restart_may_be_taken_after_it(void **state)
     tdm_stream_destroy(stream);
 }
 
-static void a_deadline_ends_a_stream(void **state)
+static void deadline_ends_a_stream(void **state)
 {
     const struct tdm_call_options soon = {.timeout_ms = 30};
     tdm_stream *stream = open_stream(&soon);
@@ -181,7 +181,7 @@ static void a_deadline_ends_a_stream(void **state)
     tdm_stream_destroy(stream);
 }
 
-static void a_stream_of_a_dead_actor_is_refused(void **state)
+static void stream_of_a_dead_actor_is_refused(void **state)
 {
     tdm_stream *stream;
 
@@ -195,13 +195,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FOUND_PEER_TEST(items_come_in_order_and_then_the_end),
         FOUND_PEER_TEST(credit_is_given_for_what_is_taken),
-        FOUND_PEER_TEST(a_failure_comes_after_the_items),
-        FOUND_PEER_TEST(a_death_comes_after_the_items),
-        FOUND_PEER_TEST(a_stream_may_be_destroyed_before_its_end),
+        FOUND_PEER_TEST(failure_comes_after_the_items),
+        FOUND_PEER_TEST(death_comes_after_the_items),
+        FOUND_PEER_TEST(stream_may_be_destroyed_before_its_end),
         FOUND_PEER_TEST(items_that_come_again_are_taken_once),
         FOUND_PEER_TEST(items_from_before_a_restart_may_be_taken_after_it),
-        FOUND_PEER_TEST(a_deadline_ends_a_stream),
-        FOUND_PEER_TEST(a_stream_of_a_dead_actor_is_refused),
+        FOUND_PEER_TEST(deadline_ends_a_stream),
+        FOUND_PEER_TEST(stream_of_a_dead_actor_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@
 
 static tdm_runtime *runtime;
 
-static void a_callee_that_hangs_does_not_hang_the_caller(void **state)
+static void callee_that_hangs_does_not_hang_the_caller(void **state)
 {
     const struct tdm_call_options soon = {.timeout_ms = 100};
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
@@ -30,7 +30,7 @@ static void a_callee_that_hangs_does_not_hang_the_caller(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_reply_of_several_values_gives_several_results(void **state)
+static void reply_of_several_values_gives_several_results(void **state)
 {
     const struct tdm_call_options one = {.results_count = 1};
     const struct tdm_call_options two = {.results_count = 2};
@@ -93,7 +93,7 @@ static void the_limit_of_pending_calls_is_kept(void **state)
 
 /* ---- restarts --------------------------------------------------------------------------- */
 
-static void a_restarted_actor_gets_the_calls_that_wait(void **state)
+static void restarted_actor_gets_the_calls_that_wait(void **state)
 {
     tdm_actor *actor =
         actor_fixture_create(runtime, &(struct tdm_actor_options){.max_restarts = 1});
@@ -239,11 +239,11 @@ static void calls_are_sent_while_the_driver_does_not_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_callee_that_hangs_does_not_hang_the_caller),
-        cmocka_unit_test(a_reply_of_several_values_gives_several_results),
+        cmocka_unit_test(callee_that_hangs_does_not_hang_the_caller),
+        cmocka_unit_test(reply_of_several_values_gives_several_results),
         cmocka_unit_test(packed_arguments_are_arguments),
         cmocka_unit_test(the_limit_of_pending_calls_is_kept),
-        cmocka_unit_test(a_restarted_actor_gets_the_calls_that_wait),
+        cmocka_unit_test(restarted_actor_gets_the_calls_that_wait),
         cmocka_unit_test(calls_with_retries_are_sent_again),
         cmocka_unit_test(forced_cancellation_kills_and_restarts_the_actor),
         cmocka_unit_test(callback_runs_while_the_driver_waits_elsewhere),

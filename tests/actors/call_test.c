@@ -13,7 +13,7 @@
 static tdm_runtime *runtime;
 static tdm_actor *actor;
 
-static void a_wrong_method_names_the_right_ones(void **state)
+static void wrong_method_names_the_right_ones(void **state)
 {
     (void)state;
     assert_int_equal(actor_fixture_call(actor, "subtract", NULL), TDM_E_NOT_FOUND);
@@ -31,7 +31,7 @@ static void wrong_arguments_tell_both_shapes(void **state)
     assert_non_null(strstr(tdm_error_detail(), "wanted (i), got 0 values ()"));
 }
 
-static void a_failing_method_sends_its_words(void **state)
+static void failing_method_sends_its_text(void **state)
 {
     (void)state;
     assert_int_equal(actor_fixture_call(actor, "fail", "prompt 3 is too long"), TDM_E_METHOD);
@@ -67,7 +67,7 @@ static void arguments_outlive_the_reply(void **state)
     assert_string_equal(text, "whoever reads this/whoever reads this");
 }
 
-static void a_second_reply_is_refused_and_the_first_stands(void **state)
+static void second_reply_is_refused_and_the_first_stands(void **state)
 {
     tdm_ref *ref;
     const char *once;
@@ -109,7 +109,7 @@ static void values_come_back_as_they_went(void **state)
     tdm_ref_release(ref);
 }
 
-static void replies_of_many_megabytes_arrive_whole(void **state)
+static void replies_of_many_megabytes_arrive_completely(void **state)
 {
     static const uint64_t sizes[] = {0, 1, 65536, 3 << 20, 17 << 20};
 
@@ -129,7 +129,7 @@ static void replies_of_many_megabytes_arrive_whole(void **state)
     }
 }
 
-static void a_reply_larger_than_any_frame_arrives(void **state)
+static void reply_larger_than_any_frame_arrives(void **state)
 {
     tdm_ref *ref;
     const void *bytes;
@@ -146,15 +146,15 @@ static void a_reply_larger_than_any_frame_arrives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wrong_method_names_the_right_ones),
+        cmocka_unit_test(wrong_method_names_the_right_ones),
         cmocka_unit_test(wrong_arguments_tell_both_shapes),
-        cmocka_unit_test(a_failing_method_sends_its_words),
+        cmocka_unit_test(failing_method_sends_its_text),
         cmocka_unit_test(every_status_reaches_the_caller),
         cmocka_unit_test(arguments_outlive_the_reply),
-        cmocka_unit_test(a_second_reply_is_refused_and_the_first_stands),
+        cmocka_unit_test(second_reply_is_refused_and_the_first_stands),
         cmocka_unit_test(values_come_back_as_they_went),
-        cmocka_unit_test(replies_of_many_megabytes_arrive_whole),
-        cmocka_unit_test(a_reply_larger_than_any_frame_arrives),
+        cmocka_unit_test(replies_of_many_megabytes_arrive_completely),
+        cmocka_unit_test(reply_larger_than_any_frame_arrives),
     };
     int failed;
 

@@ -42,7 +42,7 @@ static struct tdm__client_session *caller_of(struct tdm__peer_identity identity)
     return caller;
 }
 
-static void a_caller_is_one_incarnation_of_a_process(void **state)
+static void caller_is_one_incarnation_of_a_process(void **state)
 {
     struct tdm__client_session *first = caller_of(peer(TDM__PEER_WORKER, 1, 1, 10));
 
@@ -54,7 +54,7 @@ static void a_caller_is_one_incarnation_of_a_process(void **state)
     assert_ptr_equal(caller_of(peer(TDM__PEER_WORKER, 1, 1, 10)), first);
 }
 
-static void a_driver_that_learns_its_node_is_the_same(void **state)
+static void driver_that_learns_its_node_is_the_same(void **state)
 {
     struct tdm__client_session *driver = caller_of(peer(TDM__PEER_DRIVER, 3, 0, 10));
 
@@ -132,7 +132,7 @@ static void too_many_replies_push_back(void **state)
     assert_int_equal(tdm__client_session_check_cache(&client_sessions, caller), TDM_E_AGAIN);
 }
 
-static void who_is_silent_for_long_is_forgotten(void **state)
+static void session_of_a_silent_client_is_forgotten(void **state)
 {
     struct tdm__client_session *silent = caller_of(peer(TDM__PEER_DRIVER, 1, 0, 1));
     struct tdm__client_session *busy = caller_of(peer(TDM__PEER_DRIVER, 1, 0, 2));
@@ -157,12 +157,12 @@ static void who_is_silent_for_long_is_forgotten(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FRAMED(a_caller_is_one_incarnation_of_a_process),
-        FRAMED(a_driver_that_learns_its_node_is_the_same),
+        FRAMED(caller_is_one_incarnation_of_a_process),
+        FRAMED(driver_that_learns_its_node_is_the_same),
         FRAMED(replies_stay_until_they_are_acknowledged),
         FRAMED(only_what_has_not_run_may_run),
         FRAMED(too_many_replies_push_back),
-        FRAMED(who_is_silent_for_long_is_forgotten),
+        FRAMED(session_of_a_silent_client_is_forgotten),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,7 +35,7 @@ static const struct tdm_actor_state *find_actor_record(const char *name,
     return found;
 }
 
-static void an_actor_is_described_from_outside(void **state)
+static void actor_is_described_from_outside(void **state)
 {
     struct tdm_actor_options options = {
         .name = "engine/0", .num_cpus = 1, .num_gpus = 0.5, .resources = {{"licence", 1}}};
@@ -87,7 +87,7 @@ static void test_element_of_list_has_its_record(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_dead_actor_is_remembered_with_its_cause(void **state)
+static void dead_actor_is_remembered_with_its_cause(void **state)
 {
     tdm_actor *actor = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "mortal"});
     const struct tdm_actor_state *list;
@@ -175,9 +175,9 @@ static void groups_tell_their_bundles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_actor_is_described_from_outside),
+        cmocka_unit_test(actor_is_described_from_outside),
         cmocka_unit_test(test_element_of_list_has_its_record),
-        cmocka_unit_test(a_dead_actor_is_remembered_with_its_cause),
+        cmocka_unit_test(dead_actor_is_remembered_with_its_cause),
         cmocka_unit_test(nodes_tell_what_is_free),
         cmocka_unit_test(groups_tell_their_bundles),
         cmocka_unit_test(number_of_remembered_dead_actors_is_limited),

@@ -129,7 +129,7 @@ static void threads_of_an_actor_wait_for_others_each_for_itself(void **state)
     tdm_actor_destroy(adder);
 }
 
-static void a_busy_group_leaves_the_others_free(void **state)
+static void busy_group_leaves_the_others_free(void **state)
 {
     tdm_actor *actor = create("grouped_meeting", 0);
     tdm_ref *first;
@@ -209,7 +209,7 @@ static void close_library(void *self)
 TDM_ACTOR_CLASS(library, .state_bytes = sizeof(struct library), .destruct = close_library,
                 .methods = {{"borrow", borrow}, {"open", open_doors}}, .asynchronous = 1);
 
-static void an_asynchronous_actor_keeps_a_thousand_calls(void **state)
+static void asynchronous_actor_keeps_a_thousand_calls(void **state)
 {
     static tdm_ref *refs[PATRONS];
     tdm_actor *actor = create("library", PATRONS + 1);
@@ -311,7 +311,7 @@ static void leave_from_inside(uint32_t max_concurrency)
     tdm_actor_destroy(actor);
 }
 
-static void an_actor_may_leave_by_itself(void **state)
+static void actor_may_leave_by_itself(void **state)
 {
     (void)state;
     leave_from_inside(0);
@@ -337,7 +337,7 @@ static tdm_status told(tdm_call *call, void *self)
 
 TDM_ACTOR_CLASS(parrot, .methods = {{"*", told}});
 
-static void a_class_may_take_every_name(void **state)
+static void class_may_take_every_name(void **state)
 {
     tdm_actor *actor = create("parrot", 0);
     const char *name;
@@ -358,11 +358,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_of_an_actor_run_at_once),
         cmocka_unit_test(threads_of_an_actor_wait_for_others_each_for_itself),
-        cmocka_unit_test(a_busy_group_leaves_the_others_free),
-        cmocka_unit_test(an_asynchronous_actor_keeps_a_thousand_calls),
-        cmocka_unit_test(an_actor_may_leave_by_itself),
+        cmocka_unit_test(busy_group_leaves_the_others_free),
+        cmocka_unit_test(asynchronous_actor_keeps_a_thousand_calls),
+        cmocka_unit_test(actor_may_leave_by_itself),
         cmocka_unit_test(only_actors_leave_by_themselves),
-        cmocka_unit_test(a_class_may_take_every_name),
+        cmocka_unit_test(class_may_take_every_name),
     };
     int failed;
 

@@ -150,7 +150,7 @@ static const char *node_of(tdm_actor *actor)
     return node_id;
 }
 
-static void every_option_holds_here_and_there(void **state)
+static void every_option_works_on_both_nodes(void **state)
 {
     struct tdm_runtime_info here;
 
@@ -220,7 +220,7 @@ static void each_resource_is_held_and_given_back(void **state)
     }
 }
 
-static void what_no_node_has_is_refused_with_words(void **state)
+static void resources_that_no_node_has_are_refused_with_a_text(void **state)
 {
     static const struct {
         struct tdm_actor_options options;
@@ -288,7 +288,7 @@ static void the_nodes_are_chosen_as_asked(void **state)
     }
 }
 
-static void a_detached_actor_stays_when_its_driver_leaves(void **state)
+static void detached_actor_stays_when_its_driver_leaves(void **state)
 {
     int input;
     int output;
@@ -306,7 +306,7 @@ static void a_detached_actor_stays_when_its_driver_leaves(void **state)
 }
 
 /* Two drivers, each with its own node, ask for the same name at the same moment. */
-static void a_name_is_taken_once_by_two_nodes_at_once(void **state)
+static void name_is_taken_once_by_two_nodes_at_once(void **state)
 {
     int input;
     int output;
@@ -342,11 +342,11 @@ static int play(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_nodes_are_chosen_as_asked),
-        cmocka_unit_test(every_option_holds_here_and_there),
+        cmocka_unit_test(every_option_works_on_both_nodes),
         cmocka_unit_test(each_resource_is_held_and_given_back),
-        cmocka_unit_test(what_no_node_has_is_refused_with_words),
-        cmocka_unit_test(a_detached_actor_stays_when_its_driver_leaves),
-        cmocka_unit_test(a_name_is_taken_once_by_two_nodes_at_once),
+        cmocka_unit_test(resources_that_no_node_has_are_refused_with_a_text),
+        cmocka_unit_test(detached_actor_stays_when_its_driver_leaves),
+        cmocka_unit_test(name_is_taken_once_by_two_nodes_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

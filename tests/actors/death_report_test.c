@@ -77,7 +77,7 @@ static void the_last_lines_of_stderr_follow_the_sentence(void **state)
     assert_non_null(strstr(detail, "\n  | frame 29"));
 }
 
-static void a_kill_from_elsewhere_comes_with_the_kernels_verdict(void **state)
+static void kill_from_elsewhere_comes_with_the_kernels_verdict(void **state)
 {
     const char *detail = crash(0, SIGKILL);
 
@@ -87,7 +87,7 @@ static void a_kill_from_elsewhere_comes_with_the_kernels_verdict(void **state)
     assert_null(strstr(detail, "  | "));
 }
 
-static void a_very_long_end_is_cut_to_its_last_lines(void **state)
+static void very_long_end_is_cut_to_its_last_lines(void **state)
 {
     const char *detail = crash(1000000, SIGABRT);
 
@@ -97,7 +97,7 @@ static void a_very_long_end_is_cut_to_its_last_lines(void **state)
     assert_non_null(strstr(detail, "\n  | frame 999999"));
 }
 
-static void an_exit_code_and_escapes_are_readable(void **state)
+static void exit_code_and_escapes_are_readable(void **state)
 {
     tdm_actor *actor = make_mortal();
 
@@ -108,7 +108,7 @@ static void an_exit_code_and_escapes_are_readable(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void an_end_that_was_wanted_is_one_line(void **state)
+static void end_that_was_wanted_is_one_line(void **state)
 {
     tdm_actor *actor = make_mortal();
 
@@ -123,10 +123,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_lines_of_stderr_follow_the_sentence),
-        cmocka_unit_test(a_kill_from_elsewhere_comes_with_the_kernels_verdict),
-        cmocka_unit_test(a_very_long_end_is_cut_to_its_last_lines),
-        cmocka_unit_test(an_exit_code_and_escapes_are_readable),
-        cmocka_unit_test(an_end_that_was_wanted_is_one_line),
+        cmocka_unit_test(kill_from_elsewhere_comes_with_the_kernels_verdict),
+        cmocka_unit_test(very_long_end_is_cut_to_its_last_lines),
+        cmocka_unit_test(exit_code_and_escapes_are_readable),
+        cmocka_unit_test(end_that_was_wanted_is_one_line),
     };
     int failed;
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;

@@ -24,7 +24,7 @@ static void resend(struct tdm__rpc_request *request, uint64_t sequence, uint64_t
     exec_send(0, request, answer);
 }
 
-static void a_call_that_ran_is_answered_again_and_not_run(void **state)
+static void call_that_ran_is_answered_again_and_not_run(void **state)
 {
     struct tdm__rpc_request request = exec_request("note", 7);
     struct pair_reply first;
@@ -50,7 +50,7 @@ static void a_call_that_ran_is_answered_again_and_not_run(void **state)
     exec_close();
 }
 
-static void a_failure_is_kept_like_any_answer(void **state)
+static void failure_is_kept_like_any_answer(void **state)
 {
     struct tdm__rpc_request request = exec_request("note", 7);
     struct pair_reply answer;
@@ -67,7 +67,7 @@ static void a_failure_is_kept_like_any_answer(void **state)
     exec_close();
 }
 
-static void a_call_that_runs_is_answered_where_it_came_last(void **state)
+static void call_that_runs_is_answered_where_it_came_last(void **state)
 {
     struct tdm__rpc_request request = exec_request("gate", 0);
     struct pair_reply first;
@@ -106,7 +106,7 @@ static tdm_status named(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-static void a_call_that_comes_again_leaves_its_name_where_it_is(void **state)
+static void repeated_call_does_not_move_the_name_of_the_running_one(void **state)
 {
     static const struct tdm_actor_class any = {.name = "any", .methods = {{"*", named}}};
     struct tdm__rpc_request request = exec_request("whatever", 0);
@@ -163,7 +163,7 @@ static uint64_t begin_stream(uint8_t items)
     return exec_send(0, &request, &streamed);
 }
 
-static void a_stream_is_no_more_than_some_items_ahead(void **state)
+static void stream_is_no_more_than_some_items_ahead(void **state)
 {
     uint64_t call_id;
 
@@ -186,7 +186,7 @@ static void a_stream_is_no_more_than_some_items_ahead(void **state)
     exec_close();
 }
 
-static void a_stream_that_nobody_takes_ends(void **state)
+static void unread_stream_ends(void **state)
 {
     uint64_t call_id;
 
@@ -205,7 +205,7 @@ static void a_stream_that_nobody_takes_ends(void **state)
 }
 
 /* It is not known which items of the stream have arrived. */
-static void a_stream_is_not_answered_again(void **state)
+static void stream_is_not_answered_again(void **state)
 {
     struct tdm__rpc_request request = exec_request("count", 3);
     struct pair_reply answer;
@@ -223,7 +223,7 @@ static void a_stream_is_not_answered_again(void **state)
     exec_close();
 }
 
-static void who_asked_for_no_stream_gets_none(void **state)
+static void call_without_a_stream_gets_no_items(void **state)
 {
     struct pair_reply answer;
 
@@ -255,7 +255,7 @@ static void open_with_holds(const struct tdm_actor_class *actor_class)
     tdm__executor_set_arrival_hook(executor_log.executor, hold_sevens, NULL);
 }
 
-static void a_held_call_holds_up_its_own_caller_only(void **state)
+static void held_call_holds_up_its_own_caller_only(void **state)
 {
     struct pair_reply replies[3];
     struct pair_reply other;
@@ -279,7 +279,7 @@ static void a_held_call_holds_up_its_own_caller_only(void **state)
     exec_close();
 }
 
-static void a_held_call_holds_up_nobody_where_order_is_free(void **state)
+static void held_call_does_not_block_out_of_order_calls(void **state)
 {
     struct pair_reply replies[2];
 
@@ -304,7 +304,7 @@ static bool three_wait(void *arg)
     return tdm__executor_waiting_count(executor_log.executor) == 3;
 }
 
-static void a_cut_call_takes_those_behind_it_along(void **state)
+static void cut_call_takes_those_behind_it_along(void **state)
 {
     struct pair_reply replies[3];
 
@@ -327,7 +327,7 @@ static void a_cut_call_takes_those_behind_it_along(void **state)
     exec_close();
 }
 
-static void a_held_call_can_be_canceled(void **state)
+static void held_call_can_be_canceled(void **state)
 {
     struct pair_reply replies[2];
     uint64_t call_id;
@@ -347,7 +347,7 @@ static void a_held_call_can_be_canceled(void **state)
 }
 
 /* A method may go on for hours after its reply: its caller, silent since, is forgotten. */
-static void a_call_that_was_answered_does_not_need_its_caller(void **state)
+static void call_that_was_answered_does_not_need_its_caller(void **state)
 {
     struct pair_reply replies[2];
     uint64_t call_id;
@@ -376,7 +376,7 @@ static void hold_reply(void *arg, tdm_call *answered, struct tdm__method_reply *
     (void)atomic_fetch_add(&executor_log.canceled, 1);
 }
 
-static void a_reply_may_wait(void **state)
+static void reply_may_wait(void **state)
 {
     struct pair_reply answer;
 
@@ -402,21 +402,21 @@ static void a_reply_may_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_call_that_ran_is_answered_again_and_not_run),
-        cmocka_unit_test(a_failure_is_kept_like_any_answer),
-        cmocka_unit_test(a_call_that_runs_is_answered_where_it_came_last),
-        cmocka_unit_test(a_call_that_comes_again_leaves_its_name_where_it_is),
+        cmocka_unit_test(call_that_ran_is_answered_again_and_not_run),
+        cmocka_unit_test(failure_is_kept_like_any_answer),
+        cmocka_unit_test(call_that_runs_is_answered_where_it_came_last),
+        cmocka_unit_test(repeated_call_does_not_move_the_name_of_the_running_one),
         cmocka_unit_test(callers_have_sequences_of_their_own),
-        cmocka_unit_test(a_stream_is_no_more_than_some_items_ahead),
-        cmocka_unit_test(a_stream_that_nobody_takes_ends),
-        cmocka_unit_test(a_stream_is_not_answered_again),
-        cmocka_unit_test(who_asked_for_no_stream_gets_none),
-        cmocka_unit_test(a_held_call_holds_up_its_own_caller_only),
-        cmocka_unit_test(a_held_call_holds_up_nobody_where_order_is_free),
-        cmocka_unit_test(a_cut_call_takes_those_behind_it_along),
-        cmocka_unit_test(a_held_call_can_be_canceled),
-        cmocka_unit_test(a_call_that_was_answered_does_not_need_its_caller),
-        cmocka_unit_test(a_reply_may_wait),
+        cmocka_unit_test(stream_is_no_more_than_some_items_ahead),
+        cmocka_unit_test(unread_stream_ends),
+        cmocka_unit_test(stream_is_not_answered_again),
+        cmocka_unit_test(call_without_a_stream_gets_no_items),
+        cmocka_unit_test(held_call_holds_up_its_own_caller_only),
+        cmocka_unit_test(held_call_does_not_block_out_of_order_calls),
+        cmocka_unit_test(cut_call_takes_those_behind_it_along),
+        cmocka_unit_test(held_call_can_be_canceled),
+        cmocka_unit_test(call_that_was_answered_does_not_need_its_caller),
+        cmocka_unit_test(reply_may_wait),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,7 +32,7 @@ static void calls_of_a_caller_run_in_its_order(void **state)
     exec_close();
 }
 
-static void an_unknown_method_is_told_the_known_ones(void **state)
+static void unknown_method_error_lists_the_known_ones(void **state)
 {
     struct pair_reply reply;
 
@@ -86,7 +86,7 @@ static void max_concurrency_methods_run_at_once(void **state)
     exec_close();
 }
 
-static void a_class_with_a_group_it_has_not_is_refused(void **state)
+static void class_with_a_group_it_has_not_is_refused(void **state)
 {
     struct tdm_actor_class wrong = exec_plain;
     struct tdm__executor_options options = {.actor_class = &wrong};
@@ -100,7 +100,7 @@ static void a_class_with_a_group_it_has_not_is_refused(void **state)
     assert_int_equal(tdm__executor_create(&options, &executor), TDM_E_INVAL);
 }
 
-static void a_full_mailbox_refuses(void **state)
+static void full_mailbox_refuses(void **state)
 {
     struct tdm__rpc_request request = exec_request("note", 1);
     struct pair_reply gated;
@@ -126,7 +126,7 @@ static void a_full_mailbox_refuses(void **state)
 
 /* ---- deadlines and cancellation --------------------------------------------------------- */
 
-static void a_call_that_comes_to_its_turn_too_late_never_runs(void **state)
+static void call_that_comes_to_its_turn_too_late_never_runs(void **state)
 {
     struct tdm__rpc_request request = exec_request("note", 1);
     struct pair_reply gated;
@@ -150,7 +150,7 @@ static void a_call_that_comes_to_its_turn_too_late_never_runs(void **state)
     exec_close();
 }
 
-static void a_canceled_call_in_line_never_runs(void **state)
+static void canceled_call_in_line_never_runs(void **state)
 {
     struct pair_reply gated;
     struct pair_reply replies[2];
@@ -171,7 +171,7 @@ static void a_canceled_call_in_line_never_runs(void **state)
 }
 
 /* Only threads that wait drive the loop. */
-static void a_method_that_runs_sees_that_it_is_canceled(void **state)
+static void method_that_runs_sees_that_it_is_canceled(void **state)
 {
     struct pair_reply reply;
     uint64_t call_id;
@@ -188,7 +188,7 @@ static void a_method_that_runs_sees_that_it_is_canceled(void **state)
     exec_close();
 }
 
-static void a_method_that_runs_sees_that_its_caller_has_gone(void **state)
+static void method_that_runs_sees_that_its_caller_has_gone(void **state)
 {
     struct pair_reply reply;
 
@@ -246,7 +246,7 @@ static void only_asynchronous_methods_keep_calls(void **state)
     exec_close();
 }
 
-static void a_kept_call_fails_with_its_actor(void **state)
+static void kept_call_fails_with_its_actor(void **state)
 {
     struct pair_reply reply;
 
@@ -297,7 +297,7 @@ static void posts_run_between_methods_on_their_thread(void **state)
     exec_close();
 }
 
-static void an_end_at_once_fails_what_waits(void **state)
+static void end_at_once_fails_what_waits(void **state)
 {
     struct pair_reply replies[3];
 
@@ -341,7 +341,7 @@ static void end_that_drains(const struct tdm_actor_class *actor_class)
     exec_close();
 }
 
-static void an_end_that_drains_comes_after_all_calls(void **state)
+static void end_that_drains_comes_after_all_calls(void **state)
 {
     (void)state;
     end_that_drains(&exec_plain);
@@ -353,21 +353,21 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_of_a_caller_run_in_its_order),
-        cmocka_unit_test(an_unknown_method_is_told_the_known_ones),
+        cmocka_unit_test(unknown_method_error_lists_the_known_ones),
         cmocka_unit_test(groups_run_at_once_and_do_not_wait_for_one_another),
         cmocka_unit_test(max_concurrency_methods_run_at_once),
-        cmocka_unit_test(a_class_with_a_group_it_has_not_is_refused),
-        cmocka_unit_test(a_full_mailbox_refuses),
-        cmocka_unit_test(a_call_that_comes_to_its_turn_too_late_never_runs),
-        cmocka_unit_test(a_canceled_call_in_line_never_runs),
-        cmocka_unit_test(a_method_that_runs_sees_that_it_is_canceled),
-        cmocka_unit_test(a_method_that_runs_sees_that_its_caller_has_gone),
+        cmocka_unit_test(class_with_a_group_it_has_not_is_refused),
+        cmocka_unit_test(full_mailbox_refuses),
+        cmocka_unit_test(call_that_comes_to_its_turn_too_late_never_runs),
+        cmocka_unit_test(canceled_call_in_line_never_runs),
+        cmocka_unit_test(method_that_runs_sees_that_it_is_canceled),
+        cmocka_unit_test(method_that_runs_sees_that_its_caller_has_gone),
         cmocka_unit_test(kept_calls_are_answered_later_on_any_thread),
         cmocka_unit_test(only_asynchronous_methods_keep_calls),
-        cmocka_unit_test(a_kept_call_fails_with_its_actor),
+        cmocka_unit_test(kept_call_fails_with_its_actor),
         cmocka_unit_test(posts_run_between_methods_on_their_thread),
-        cmocka_unit_test(an_end_at_once_fails_what_waits),
-        cmocka_unit_test(an_end_that_drains_comes_after_all_calls),
+        cmocka_unit_test(end_at_once_fails_what_waits),
+        cmocka_unit_test(end_that_drains_comes_after_all_calls),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

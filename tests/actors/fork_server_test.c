@@ -74,7 +74,7 @@ static int maps(int64_t pid, const char *name)
     return found;
 }
 
-static void what_the_linker_is_told_is_told_to_each_process(void **state)
+static void ld_preload_applies_to_each_forked_worker(void **state)
 {
     struct tdm_actor_options options = {
         .environment = {"LD_PRELOAD=libresolv.so.2", "ASAN_OPTIONS=verify_asan_link_order=0"}};
@@ -132,7 +132,7 @@ static void least_recently_used_fork_server_ends(void **state)
     assert_int_equal(kill((pid_t)fork_servers[KINDS - 1], 0), 0);
 }
 
-static void a_forked_worker_is_described_and_its_death_told(void **state)
+static void forked_worker_is_described_and_its_death_reported(void **state)
 {
     struct tdm_actor_options options = {.environment = {"KIND=mortal"}};
 
@@ -171,7 +171,7 @@ static void many_workers_are_forked_at_once(void **state)
     }
 }
 
-static void a_killed_fork_server_takes_its_workers_and_is_replaced(void **state)
+static void killed_fork_server_takes_its_workers_and_is_replaced(void **state)
 {
     struct tdm_actor_options options = {.environment = {"KIND=orphan"}};
     tdm_actor *first = actor_fixture_create(runtime, &options);
@@ -198,10 +198,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(later_workers_come_from_one_fork_server),
-        cmocka_unit_test(what_the_linker_is_told_is_told_to_each_process),
-        cmocka_unit_test(a_forked_worker_is_described_and_its_death_told),
+        cmocka_unit_test(ld_preload_applies_to_each_forked_worker),
+        cmocka_unit_test(forked_worker_is_described_and_its_death_reported),
         cmocka_unit_test(many_workers_are_forked_at_once),
-        cmocka_unit_test(a_killed_fork_server_takes_its_workers_and_is_replaced),
+        cmocka_unit_test(killed_fork_server_takes_its_workers_and_is_replaced),
         cmocka_unit_test(least_recently_used_fork_server_ends),
     };
     int failed;

@@ -81,13 +81,13 @@ static void check_idle(void (*wait)(int64_t time_ms))
     tdm_actor_destroy(actor);
 }
 
-static void an_actor_and_a_driver_that_does_something_else_are_idle(void **state)
+static void actor_and_a_driver_that_does_something_else_are_idle(void **state)
 {
     (void)state;
     check_idle(wait_outside);
 }
 
-static void a_driver_that_waits_for_a_result_is_idle(void **state)
+static void driver_that_waits_for_a_result_is_idle(void **state)
 {
     (void)state;
     check_idle(wait_inside);
@@ -96,8 +96,8 @@ static void a_driver_that_waits_for_a_result_is_idle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_actor_and_a_driver_that_does_something_else_are_idle),
-        cmocka_unit_test(a_driver_that_waits_for_a_result_is_idle),
+        cmocka_unit_test(actor_and_a_driver_that_does_something_else_are_idle),
+        cmocka_unit_test(driver_that_waits_for_a_result_is_idle),
     };
     int failed;
 

@@ -126,7 +126,7 @@ static void play_a_round(void)
     tdm__directory_remove_abandoned(); /* The next daemon that starts here does the same. */
 }
 
-static void a_killed_supervisor_leaves_no_actor(void **state)
+static void killed_supervisor_leaves_no_actor(void **state)
 {
     const char *wanted = getenv("TANDEM_TEST_ROUNDS");
     long rounds = wanted == NULL ? ROUNDS : strtol(wanted, NULL, 10);
@@ -192,7 +192,7 @@ static void do_exchange(struct exchange *exchange)
 }
 
 /* Its lease lasts six seconds: within it, the daemons have seen the first. */
-static void a_node_lost_as_another_joins_leaves_none_either(void **state)
+static void node_lost_as_another_joins_leaves_none_either(void **state)
 {
     struct exchange exchange = {.joins = {.id = {{255, 1}}, .name = "old", .pid = 1},
                                 .actor = {.actor = {{1}}, .node = {{255, 1}}}};
@@ -225,8 +225,8 @@ static int open_own(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_supervisor_leaves_no_actor),
-        cmocka_unit_test(a_node_lost_as_another_joins_leaves_none_either),
+        cmocka_unit_test(killed_supervisor_leaves_no_actor),
+        cmocka_unit_test(node_lost_as_another_joins_leaves_none_either),
     };
     int failed = 1;
 

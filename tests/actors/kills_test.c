@@ -71,7 +71,7 @@ static void expect_news(int status, const char *words)
     }
 }
 
-static void a_killed_worker_is_named(void **state)
+static void killed_worker_is_named(void **state)
 {
     int shared = count_shared_memory();
 
@@ -92,7 +92,7 @@ static void a_killed_worker_is_named(void **state)
     assert_int_equal(count_shared_memory(), shared);
 }
 
-static void a_killed_daemon_is_named(void **state)
+static void killed_daemon_is_named(void **state)
 {
     (void)state;
     for (int i = 0; i < moments; i++) {
@@ -203,8 +203,8 @@ static int tidy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_killed_worker_is_named, tidy),
-        cmocka_unit_test_teardown(a_killed_daemon_is_named, tidy),
+        cmocka_unit_test_teardown(killed_worker_is_named, tidy),
+        cmocka_unit_test_teardown(killed_daemon_is_named, tidy),
         cmocka_unit_test_teardown(everything_ends_with_its_driver, tidy),
         cmocka_unit_test_teardown(nothing_is_left_of_daemon_and_driver_killed_at_once, tidy),
         cmocka_unit_test_teardown(calls_go_on_when_redis_is_killed, tidy),

@@ -240,7 +240,7 @@ static void drop(tdm_actor *actor)
 
 /* ---- tests ------------------------------------------------------------------------------ */
 
-static void a_large_value_is_read_in_place_by_others(void **state)
+static void large_value_is_read_in_place_by_others(void **state)
 {
     tdm_ref *put;
     tdm_ref *ref;
@@ -276,7 +276,7 @@ static void memory_is_used_again_while_it_is_warm(void **state)
     assert_int_equal(use_here().idle_bytes, idle_bytes);
 }
 
-static void a_freed_value_gives_its_memory_back_while_references_live(void **state)
+static void freed_value_gives_its_memory_back_while_references_live(void **state)
 {
     const void *bytes;
     size_t size_bytes;
@@ -424,7 +424,7 @@ static void large_items_travel_by_descriptor(void **state)
     assert_all_returned(reader);
 }
 
-static void a_large_value_is_an_argument(void **state)
+static void large_value_is_an_argument(void **state)
 {
     tdm_ref *put;
     tdm_ref *ref;
@@ -443,7 +443,7 @@ static void a_large_value_is_an_argument(void **state)
     assert_all_returned(reader);
 }
 
-static void a_reader_that_dies_returns_what_it_read(void **state)
+static void reader_that_dies_returns_what_it_read(void **state)
 {
     tdm_actor *mortal = hoarder_create();
     tdm_ref *put;
@@ -538,15 +538,15 @@ static void hostile_descriptors_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_large_value_is_read_in_place_by_others),
+        cmocka_unit_test(large_value_is_read_in_place_by_others),
         cmocka_unit_test(memory_is_used_again_while_it_is_warm),
-        cmocka_unit_test(a_freed_value_gives_its_memory_back_while_references_live),
+        cmocka_unit_test(freed_value_gives_its_memory_back_while_references_live),
         cmocka_unit_test(exported_segment_is_not_reused),
         cmocka_unit_test(large_arguments_and_replies_travel_by_descriptor),
         cmocka_unit_test(arguments_of_calls_that_never_run_come_back),
         cmocka_unit_test(large_items_travel_by_descriptor),
-        cmocka_unit_test(a_large_value_is_an_argument),
-        cmocka_unit_test(a_reader_that_dies_returns_what_it_read),
+        cmocka_unit_test(large_value_is_an_argument),
+        cmocka_unit_test(reader_that_dies_returns_what_it_read),
         cmocka_unit_test(imported_value_outlives_its_creator),
         cmocka_unit_test(mappings_of_a_dead_exporter_are_not_kept),
         cmocka_unit_test(hostile_descriptors_are_refused),

@@ -147,7 +147,7 @@ static void die_and_return(struct life *life)
 
 /* ---- the tests -------------------------------------------------------------------------- */
 
-static void a_living_actor_answers_for_itself(void **state)
+static void living_actor_answers_for_itself(void **state)
 {
     struct life life;
     tdm_actor *actor = make(NULL, "", &life);
@@ -161,7 +161,7 @@ static void a_living_actor_answers_for_itself(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void it_returns_as_often_as_it_may(void **state)
+static void actor_is_restarted_up_to_max_restarts(void **state)
 {
     struct tdm_runtime_info info;
     struct life life;
@@ -191,7 +191,7 @@ static void it_returns_as_often_as_it_may(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_storm_of_deaths_is_survived_and_slows_down(void **state)
+static void storm_of_deaths_is_survived_and_slows_down(void **state)
 {
     struct life life;
     tdm_actor *actor = make(&(struct tdm_actor_options){.max_restarts = -1}, "", &life);
@@ -208,7 +208,7 @@ static void a_storm_of_deaths_is_survived_and_slows_down(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_kill_ends_also_what_is_being_restarted(void **state)
+static void kill_ends_also_what_is_being_restarted(void **state)
 {
     struct life life;
     tdm_actor *actor =
@@ -231,7 +231,7 @@ static void a_kill_ends_also_what_is_being_restarted(void **state)
     }
 }
 
-static void a_kill_may_allow_the_restart(void **state)
+static void kill_may_allow_the_restart(void **state)
 {
     struct life life;
     tdm_actor *actor = make(&(struct tdm_actor_options){.max_restarts = 1}, "", &life);
@@ -247,7 +247,7 @@ static void a_kill_may_allow_the_restart(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_constructor_that_fails_again_is_the_death(void **state)
+static void constructor_that_fails_again_is_the_death(void **state)
 {
     struct life life;
     tdm_actor *actor = make(&(struct tdm_actor_options){.max_restarts = -1}, "once", &life);
@@ -259,7 +259,7 @@ static void a_constructor_that_fails_again_is_the_death(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void an_exit_of_its_own_is_no_accident(void **state)
+static void exit_of_its_own_is_no_accident(void **state)
 {
     tdm_actor *actor =
         actor_fixture_create(runtime, &(struct tdm_actor_options){.max_restarts = 1});
@@ -276,7 +276,7 @@ static void an_exit_of_its_own_is_no_accident(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_released_actor_ends_in_good_order(void **state)
+static void released_actor_ends_gracefully(void **state)
 {
     struct life life;
     tdm_actor *actor = make(&(struct tdm_actor_options){.max_restarts = -1}, "", &life);
@@ -316,7 +316,7 @@ static tdm_status create_or_get(const char *name, tdm_document **document_out)
     return status;
 }
 
-static void who_has_the_name_is_given_if_asked_for(void **state)
+static void get_if_exists_returns_the_holder_of_the_name(void **state)
 {
     struct life life;
     tdm_actor *actor = make(&(struct tdm_actor_options){.name = "only"}, "", &life);
@@ -337,7 +337,7 @@ static void who_has_the_name_is_given_if_asked_for(void **state)
 }
 
 /* Calls made before anybody knows which actor it is reach the one there is. */
-static void a_shared_name_is_one_actor_in_one_process(void **state)
+static void shared_name_is_one_actor_in_one_process(void **state)
 {
     enum { HANDLES = 3, CALLS = 10 };
     struct tdm_actor_options options = {.name = "shared", .get_if_exists = 1};
@@ -371,7 +371,7 @@ static void a_shared_name_is_one_actor_in_one_process(void **state)
     tdm_actor_destroy(actors[0]);
 }
 
-static void a_handle_is_passed_on_when_it_is_known_to_whom(void **state)
+static void handle_is_passed_on_after_get_if_exists_is_decided(void **state)
 {
     tdm_actor *all = actor_fixture_create(runtime, &(struct tdm_actor_options){.num_gpus = 4});
     tdm_actor *waits;
@@ -397,7 +397,7 @@ static void a_handle_is_passed_on_when_it_is_known_to_whom(void **state)
 }
 
 /* A creator that asks for the name while its holder ends gets a new actor, not a failure. */
-static void a_name_that_is_just_given_up_is_taken(void **state)
+static void name_that_is_just_given_up_is_taken(void **state)
 {
     struct tdm_actor_options options = {.name = "relay race", .get_if_exists = 1};
 
@@ -424,7 +424,7 @@ static void a_name_that_is_just_given_up_is_taken(void **state)
     }
 }
 
-static void one_that_does_not_answer_is_killed(void **state)
+static void unresponsive_actor_is_killed(void **state)
 {
     struct life life;
     tdm_actor *actor = make(&(struct tdm_actor_options){.max_restarts = 1}, "", &life);
@@ -483,7 +483,7 @@ static void background_processes_live_as_long_as_their_actor(void **state)
     }
 }
 
-static void a_restart_ends_the_background_of_the_life_before(void **state)
+static void restart_ends_background_processes_of_the_last_incarnation(void **state)
 {
     tdm_actor *actor = actor_fixture_create(
         runtime, &(struct tdm_actor_options){.max_restarts = 1, .max_task_retries = -1});
@@ -507,7 +507,7 @@ static void a_restart_ends_the_background_of_the_life_before(void **state)
 }
 
 /* The first test: no older actor lives whose process it might be. */
-static void a_process_without_a_mark_is_spared_while_it_may_be_a_living_actors(void **state)
+static void process_without_a_mark_is_spared_while_it_may_be_a_living_actors(void **state)
 {
     struct life life;
     tdm_actor *actor = make(NULL, "", &life);
@@ -528,22 +528,22 @@ static void a_process_without_a_mark_is_spared_while_it_may_be_a_living_actors(v
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_process_without_a_mark_is_spared_while_it_may_be_a_living_actors),
-        cmocka_unit_test(a_living_actor_answers_for_itself),
-        cmocka_unit_test(it_returns_as_often_as_it_may),
-        cmocka_unit_test(a_storm_of_deaths_is_survived_and_slows_down),
-        cmocka_unit_test(a_kill_ends_also_what_is_being_restarted),
-        cmocka_unit_test(a_kill_may_allow_the_restart),
-        cmocka_unit_test(a_constructor_that_fails_again_is_the_death),
-        cmocka_unit_test(an_exit_of_its_own_is_no_accident),
-        cmocka_unit_test(a_released_actor_ends_in_good_order),
-        cmocka_unit_test(who_has_the_name_is_given_if_asked_for),
-        cmocka_unit_test(a_shared_name_is_one_actor_in_one_process),
-        cmocka_unit_test(a_handle_is_passed_on_when_it_is_known_to_whom),
-        cmocka_unit_test(a_name_that_is_just_given_up_is_taken),
-        cmocka_unit_test(one_that_does_not_answer_is_killed),
+        cmocka_unit_test(process_without_a_mark_is_spared_while_it_may_be_a_living_actors),
+        cmocka_unit_test(living_actor_answers_for_itself),
+        cmocka_unit_test(actor_is_restarted_up_to_max_restarts),
+        cmocka_unit_test(storm_of_deaths_is_survived_and_slows_down),
+        cmocka_unit_test(kill_ends_also_what_is_being_restarted),
+        cmocka_unit_test(kill_may_allow_the_restart),
+        cmocka_unit_test(constructor_that_fails_again_is_the_death),
+        cmocka_unit_test(exit_of_its_own_is_no_accident),
+        cmocka_unit_test(released_actor_ends_gracefully),
+        cmocka_unit_test(get_if_exists_returns_the_holder_of_the_name),
+        cmocka_unit_test(shared_name_is_one_actor_in_one_process),
+        cmocka_unit_test(handle_is_passed_on_after_get_if_exists_is_decided),
+        cmocka_unit_test(name_that_is_just_given_up_is_taken),
+        cmocka_unit_test(unresponsive_actor_is_killed),
         cmocka_unit_test(background_processes_live_as_long_as_their_actor),
-        cmocka_unit_test(a_restart_ends_the_background_of_the_life_before),
+        cmocka_unit_test(restart_ends_background_processes_of_the_last_incarnation),
     };
     char health[16];
     int failed;

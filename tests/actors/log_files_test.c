@@ -53,7 +53,7 @@ static void names_hold_no_odd_characters(void **state)
     assert_string_equal(name, "_._a_b-3f20a1b2c3d4e5f6-7.err");
 }
 
-static void the_last_lines_are_whole(void **state)
+static void last_lines_are_complete(void **state)
 {
     char text[LINE_BYTES * 3 + 10];
 
@@ -69,7 +69,7 @@ static void the_last_lines_are_whole(void **state)
     assert_int_equal(tdm__log_file_last_lines(in_directory("none"), 20, text, sizeof(text)), 0);
 }
 
-static void a_line_that_does_not_fit_shows_its_end(void **state)
+static void line_that_does_not_fit_shows_its_end(void **state)
 {
     char text[20];
 
@@ -79,7 +79,7 @@ static void a_line_that_does_not_fit_shows_its_end(void **state)
     assert_string_equal(text, "000000000000000007");
 }
 
-static void a_bounded_file_keeps_its_end_and_its_offsets(void **state)
+static void bounded_file_keeps_its_end_and_its_offsets(void **state)
 {
     struct tdm__log_file_range piece;
     char line[LINE_BYTES];
@@ -134,9 +134,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_hold_no_odd_characters),
-        cmocka_unit_test(the_last_lines_are_whole),
-        cmocka_unit_test(a_line_that_does_not_fit_shows_its_end),
-        cmocka_unit_test(a_bounded_file_keeps_its_end_and_its_offsets),
+        cmocka_unit_test(last_lines_are_complete),
+        cmocka_unit_test(line_that_does_not_fit_shows_its_end),
+        cmocka_unit_test(bounded_file_keeps_its_end_and_its_offsets),
         cmocka_unit_test(the_oldest_files_go_first_and_live_ones_stay),
     };
     int failed;

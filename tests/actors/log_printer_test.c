@@ -50,7 +50,7 @@ static void end(struct printing *printing)
     (void)close(printing->ends[1]);
 }
 
-static void each_line_says_whose_it_is(void **state)
+static void each_line_names_its_actor(void **state)
 {
     struct printing printing;
 
@@ -72,7 +72,7 @@ static void the_last_line_of_a_process_needs_no_end(void **state)
     end(&printing);
 }
 
-static void an_endless_line_is_broken(void **state)
+static void endless_line_is_broken(void **state)
 {
     struct printing printing;
     char *text = malloc(10001);
@@ -89,7 +89,7 @@ static void an_endless_line_is_broken(void **state)
 }
 
 /* A pipe without a reader accepts what fits into it; no line is lost or printed twice. */
-static void a_slow_reader_is_not_waited_for(void **state)
+static void slow_reader_is_not_waited_for(void **state)
 {
     enum { LINES = 40000 };
     struct printing printing;
@@ -139,10 +139,10 @@ static void repeated_lines_are_counted_when_asked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_line_says_whose_it_is),
+        cmocka_unit_test(each_line_names_its_actor),
         cmocka_unit_test(the_last_line_of_a_process_needs_no_end),
-        cmocka_unit_test(an_endless_line_is_broken),
-        cmocka_unit_test(a_slow_reader_is_not_waited_for),
+        cmocka_unit_test(endless_line_is_broken),
+        cmocka_unit_test(slow_reader_is_not_waited_for),
         cmocka_unit_test(repeated_lines_are_counted_when_asked),
     };
 

@@ -100,7 +100,7 @@ static void labels_lead_to_the_node(void **state)
     tdm_actor_destroy(none);
 }
 
-static void a_name_is_free_when_the_kill_was_answered(void **state)
+static void name_is_free_when_the_kill_was_answered(void **state)
 {
     (void)state;
     for (int i = 0; i < 30; i++) {
@@ -113,7 +113,7 @@ static void a_name_is_free_when_the_kill_was_answered(void **state)
     }
 }
 
-static void its_node_restarts_it_and_its_owner_learns_of_its_death(void **state)
+static void remote_actor_is_restarted_by_its_node_and_owner_learns_of_deaths(void **state)
 {
     tdm_actor *actor = make_there(&(struct tdm_actor_options){.max_restarts = 1});
     struct tdm_actor_info info;
@@ -133,7 +133,7 @@ static void its_node_restarts_it_and_its_owner_learns_of_its_death(void **state)
 }
 
 /* Its daemon is stopped for longer than its lease lasts, while its workers go on. */
-static void a_node_that_comes_back_ends_what_was_made_anew_elsewhere(void **state)
+static void returning_node_ends_actors_that_were_restarted_elsewhere(void **state)
 {
     struct tdm_actor_options options = {.name = "wanderer", .max_restarts = -1};
     struct tdm_runtime_info here;
@@ -209,7 +209,7 @@ static uint32_t bundle_here(const tdm_placement_group *group)
     return bundle;
 }
 
-static void a_lost_nodes_group_ends_and_gives_its_places_back(void **state)
+static void lost_nodes_group_ends_and_gives_its_places_back(void **state)
 {
     static const struct tdm_bundle both_gpus[2] = {{.num_gpus = 2}, {.num_gpus = 2}};
     struct tdm_actor_options options = {.num_gpus = 1};
@@ -248,7 +248,7 @@ static void a_lost_nodes_group_ends_and_gives_its_places_back(void **state)
 }
 
 /* The last test: the second node is gone afterwards. */
-static void a_lost_nodes_actors_return_on_another(void **state)
+static void lost_nodes_actors_return_on_another(void **state)
 {
     struct tdm_actor_options options = {.name = "soft", .max_restarts = -1};
     struct tdm_runtime_info here;
@@ -287,11 +287,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(labels_lead_to_the_node),
-        cmocka_unit_test(a_name_is_free_when_the_kill_was_answered),
-        cmocka_unit_test(its_node_restarts_it_and_its_owner_learns_of_its_death),
-        cmocka_unit_test(a_node_that_comes_back_ends_what_was_made_anew_elsewhere),
-        cmocka_unit_test(a_lost_nodes_group_ends_and_gives_its_places_back),
-        cmocka_unit_test(a_lost_nodes_actors_return_on_another),
+        cmocka_unit_test(name_is_free_when_the_kill_was_answered),
+        cmocka_unit_test(remote_actor_is_restarted_by_its_node_and_owner_learns_of_deaths),
+        cmocka_unit_test(returning_node_ends_actors_that_were_restarted_elsewhere),
+        cmocka_unit_test(lost_nodes_group_ends_and_gives_its_places_back),
+        cmocka_unit_test(lost_nodes_actors_return_on_another),
     };
     int failed = 1;
 

@@ -210,7 +210,7 @@ static void the_oldest_values_go_to_disk_and_come_back(void **state)
     assert_int_equal(use.spilled_bytes, 0);
 }
 
-static void what_is_on_disk_is_listed(void **state)
+static void spilled_values_are_listed(void **state)
 {
     const struct tdm_object_state *objects;
     uint64_t spilled_bytes = 0;
@@ -266,7 +266,7 @@ static void other_process_evicts_for_a_put(void **state)
     drop(other);
 }
 
-static void a_value_larger_than_the_store_is_refused(void **state)
+static void value_larger_than_the_store_is_refused(void **state)
 {
     size_t size_bytes = (STORE_MIB + 1) * (size_t)MIB;
     char *bytes = calloc(1, size_bytes);
@@ -279,7 +279,7 @@ static void a_value_larger_than_the_store_is_refused(void **state)
     free(bytes);
 }
 
-static void a_dead_process_takes_nothing(void **state)
+static void share_of_a_dead_process_is_free_again(void **state)
 {
     tdm_actor *mortal;
     tdm_ref *refs[PIECES] = {NULL};
@@ -300,7 +300,7 @@ static void a_dead_process_takes_nothing(void **state)
 
 /* Memory files count against the process's limit on file sizes, too. The last value that is put
  * is below that limit; the one that assert_ok be spilled for it is above. */
-static void a_full_disk_says_so(void **state)
+static void full_disk_says_so(void **state)
 {
     enum { SMALL_BYTES = 300 * 1024, SMALL_MAX = 8 };
     static char small[SMALL_BYTES];
@@ -335,7 +335,7 @@ static void a_full_disk_says_so(void **state)
 }
 
 /* All values are being read, so nothing can be spilled. The put fails after it has waited. */
-static void what_is_read_stays_in_memory(void **state)
+static void value_that_is_read_stays_in_memory(void **state)
 {
     tdm_ref *refs[PIECES] = {NULL};
     int count = 0;
@@ -360,13 +360,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_oldest_values_go_to_disk_and_come_back),
-        cmocka_unit_test(what_is_on_disk_is_listed),
+        cmocka_unit_test(spilled_values_are_listed),
         cmocka_unit_test(another_process_reads_what_is_on_disk),
         cmocka_unit_test(other_process_evicts_for_a_put),
-        cmocka_unit_test(a_value_larger_than_the_store_is_refused),
-        cmocka_unit_test(a_dead_process_takes_nothing),
-        cmocka_unit_test(a_full_disk_says_so),
-        cmocka_unit_test(what_is_read_stays_in_memory),
+        cmocka_unit_test(value_larger_than_the_store_is_refused),
+        cmocka_unit_test(share_of_a_dead_process_is_free_again),
+        cmocka_unit_test(full_disk_says_so),
+        cmocka_unit_test(value_that_is_read_stays_in_memory),
     };
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     int failed;

@@ -81,6 +81,45 @@ static void share_of_an_ended_process_is_reclaimed(void **state)
     tdm__memory_usage_close(usage);
 }
 
+/* A forked child keeps the memory of its parent, so the parent's share stays until the child has
+ * ended, too. */
+static void share_stays_while_a_forked_child_keeps_the_memory(void **state)
+{
+    struct tdm__memory_usage *usage = open_usage();
+    int wait_status;
+    int hold[2];
+    pid_t parent;
+
+    (void)state;
+    assert_int_equal(pipe2(hold, O_CLOEXEC), 0);
+    parent = fork();
+    if (parent == 0) {
+        struct tdm__memory_usage *own;
+        char end;
+
+        (void)close(hold[1]);
+        if (tdm__memory_usage_open(directory, &own) != TDM_OK ||
+            !tdm__memory_usage_reserve(own, 1000)) {
+            _exit(1);
+        }
+        if (fork() == 0) {
+            (void)read(hold[0], &end, 1); /* Returns when the test closes the pipe. */
+        }
+        _exit(0);
+    }
+    (void)close(hold[0]);
+    assert_int_equal(waitpid(parent, &wait_status, 0), parent);
+    assert_int_equal(wait_status, 0);
+    assert_false(tdm__memory_usage_reserve(usage, 1000));
+    (void)close(hold[1]);
+    for (uint32_t i = 0; i < 5000 && !tdm__memory_usage_reserve(usage, 1000); i++) {
+        (void)usleep(1000);
+    }
+    assert_false(tdm__memory_usage_reserve(usage, 1));
+    assert_int_equal(sums_of(usage).used_bytes, 1000);
+    tdm__memory_usage_close(usage);
+}
+
 static void pressure_is_visible_to_other_processes(void **state)
 {
     struct tdm__memory_usage *one = open_usage();
@@ -116,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reservation_beyond_the_limit_is_refused),
         cmocka_unit_test(share_of_an_ended_process_is_reclaimed),
+        cmocka_unit_test(share_stays_while_a_forked_child_keeps_the_memory),
         cmocka_unit_test(pressure_is_visible_to_other_processes),
         cmocka_unit_test(another_file_is_no_usage_file),
     };

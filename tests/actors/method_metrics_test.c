@@ -25,7 +25,7 @@ static void expect_row(const tdm_value *records, uint32_t index, const char *met
     }
 }
 
-static void a_call_is_in_one_place_at_a_time(void **state)
+static void call_is_in_one_place_at_a_time(void **state)
 {
     const struct tdm_method_entry *add = &counter.methods[0];
     const struct tdm_method_entry *get = &counter.methods[1];
@@ -61,7 +61,7 @@ static void a_call_is_in_one_place_at_a_time(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_call_is_in_one_place_at_a_time)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(call_is_in_one_place_at_a_time)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

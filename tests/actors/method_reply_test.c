@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-static void a_kept_value_outlives_its_bytes_and_descriptors(void **state)
+static void kept_value_outlives_its_bytes_and_descriptors(void **state)
 {
     char bytes[] = {'\x91', 5};
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -37,7 +37,7 @@ static void a_kept_value_outlives_its_bytes_and_descriptors(void **state)
     assert_true(fcntl(copy, F_GETFD) < 0 && errno == EBADF);
 }
 
-static void a_kept_failure_has_its_words(void **state)
+static void deferred_failure_has_its_text(void **state)
 {
     char detail[] = "out of fuel";
     struct tdm__method_reply answer = {.status = TDM_E_METHOD, .detail = detail};
@@ -62,7 +62,7 @@ static void of_a_stream_only_its_end_is_kept(void **state)
     assert_int_equal(tdm__method_reply_for_cache(&answer, true, &node)->status, TDM_E_CLOSED);
 }
 
-static void a_descriptor_that_is_none_is_refused(void **state)
+static void descriptor_that_is_none_is_refused(void **state)
 {
     int fd = -1;
     struct tdm__method_reply answer = {
@@ -77,10 +77,10 @@ static void a_descriptor_that_is_none_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kept_value_outlives_its_bytes_and_descriptors),
-        cmocka_unit_test(a_kept_failure_has_its_words),
+        cmocka_unit_test(kept_value_outlives_its_bytes_and_descriptors),
+        cmocka_unit_test(deferred_failure_has_its_text),
         cmocka_unit_test(of_a_stream_only_its_end_is_kept),
-        cmocka_unit_test(a_descriptor_that_is_none_is_refused),
+        cmocka_unit_test(descriptor_that_is_none_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

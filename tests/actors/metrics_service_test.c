@@ -156,7 +156,7 @@ static void calls_of_an_actor_are_counted(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void an_actor_that_hangs_holds_up_nobody(void **state)
+static void hanging_actor_does_not_block_metrics_of_others(void **state)
 {
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
     tdm_ref *ref = NULL;
@@ -175,7 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_of_an_actor_are_counted),
-        cmocka_unit_test(an_actor_that_hangs_holds_up_nobody),
+        cmocka_unit_test(hanging_actor_does_not_block_metrics_of_others),
     };
     int failed;
 

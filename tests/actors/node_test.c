@@ -45,7 +45,7 @@ static void expect_left(struct node_fixture *scene, const struct left *left, boo
     assert_int_equal(scene->gone_count, is_there ? 0 : 1);
 }
 
-static void a_driver_takes_along_what_it_made(void **state)
+static void driver_takes_along_what_it_made(void **state)
 {
     struct node_fixture *scene = *state;
     struct left left = leave_behind(scene);
@@ -90,7 +90,7 @@ static bool is_counted(void *arg)
     return *(const uint32_t *)arg > 0;
 }
 
-static void a_node_ends_its_actors_and_tells_once(void **state)
+static void node_ends_its_actors_and_calls_back_once(void **state)
 {
     struct node_fixture *scene = *state;
     struct actor_entry *placing = node_fixture_add(scene, ACTOR_PLACING);
@@ -128,7 +128,7 @@ static bool is_written(void *arg)
 }
 
 /* Another version's, say: the others are told of all the same. */
-static void a_record_that_cannot_be_read_is_a_nil_in_the_list(void **state)
+static void record_that_cannot_be_read_is_a_nil_in_the_list(void **state)
 {
     const struct tdm__store_write write = {.kind = TDM__STORE_PUT,
                                            .key = "node/zz",
@@ -151,7 +151,7 @@ static void a_record_that_cannot_be_read_is_a_nil_in_the_list(void **state)
     remote_reply_free(&reply);
 }
 
-static void without_the_store_it_tells_of_itself_alone(void **state)
+static void node_without_the_store_lists_only_itself(void **state)
 {
     struct node_fixture *scene = *state;
     struct remote_reply reply;
@@ -170,11 +170,11 @@ static void without_the_store_it_tells_of_itself_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_FIXTURE_TEST(a_driver_takes_along_what_it_made),
+        NODE_FIXTURE_TEST(driver_takes_along_what_it_made),
         NODE_FIXTURE_TEST(others_take_nothing_along),
-        NODE_FIXTURE_TEST(a_node_ends_its_actors_and_tells_once),
-        NODE_FIXTURE_TEST(a_record_that_cannot_be_read_is_a_nil_in_the_list),
-        NODE_FIXTURE_TEST(without_the_store_it_tells_of_itself_alone),
+        NODE_FIXTURE_TEST(node_ends_its_actors_and_calls_back_once),
+        NODE_FIXTURE_TEST(record_that_cannot_be_read_is_a_nil_in_the_list),
+        NODE_FIXTURE_TEST(node_without_the_store_lists_only_itself),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

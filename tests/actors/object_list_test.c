@@ -178,7 +178,7 @@ static void list_borrowed(uint32_t borrowers_count, const struct tdm_object_stat
 
 /* ---- records ------------------------------------------------------------------------------ */
 
-static void a_record_is_read_as_it_was_written(void **state)
+static void record_is_read_as_it_was_written(void **state)
 {
     const struct tdm_object_state written = {.id = "i",
                                              .owner = "o",
@@ -214,7 +214,7 @@ static void a_record_is_read_as_it_was_written(void **state)
     tdm_writer_destroy(writer);
 }
 
-static void a_record_of_another_shape_is_empty(void **state)
+static void record_of_another_shape_is_empty(void **state)
 {
     struct tdm_object_state read;
     tdm_document *document;
@@ -248,7 +248,7 @@ static void records_beyond_the_limit_are_counted(void **state)
 
 /* ---- the list --------------------------------------------------------------------------- */
 
-static void a_borrowed_array_is_listed_until_it_is_released(void **state)
+static void borrowed_array_is_listed_until_it_is_released(void **state)
 {
     tdm_actor *maker = make_shelf("maker");
     tdm_actor *reader = make_shelf("reader");
@@ -284,7 +284,7 @@ static void a_borrowed_array_is_listed_until_it_is_released(void **state)
     finish(maker);
 }
 
-static void a_small_value_is_listed_once_it_is_passed_on(void **state)
+static void small_value_is_listed_once_it_is_passed_on(void **state)
 {
     tdm_actor *keeper = make_shelf("keeper");
     const struct tdm_object_state *objects;
@@ -316,7 +316,7 @@ static void assert_is_at(const char *where)
     tdm_list_free(objects);
 }
 
-static void a_result_to_come_is_pending_and_then_failed(void **state)
+static void result_to_come_is_pending_and_then_failed(void **state)
 {
     tdm_actor *maker = make_shelf("hanging");
     tdm_actor *keeper = make_shelf("holding");
@@ -335,7 +335,7 @@ static void a_result_to_come_is_pending_and_then_failed(void **state)
     finish(keeper);
 }
 
-static void a_process_that_does_not_answer_is_counted(void **state)
+static void process_that_does_not_answer_is_counted(void **state)
 {
     tdm_actor *stopped = make_shelf("stopped");
     const struct tdm_object_state *objects;
@@ -356,13 +356,13 @@ static void a_process_that_does_not_answer_is_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_record_is_read_as_it_was_written),
-        cmocka_unit_test(a_record_of_another_shape_is_empty),
+        cmocka_unit_test(record_is_read_as_it_was_written),
+        cmocka_unit_test(record_of_another_shape_is_empty),
         cmocka_unit_test(records_beyond_the_limit_are_counted),
-        cmocka_unit_test(a_borrowed_array_is_listed_until_it_is_released),
-        cmocka_unit_test(a_small_value_is_listed_once_it_is_passed_on),
-        cmocka_unit_test(a_result_to_come_is_pending_and_then_failed),
-        cmocka_unit_test(a_process_that_does_not_answer_is_counted),
+        cmocka_unit_test(borrowed_array_is_listed_until_it_is_released),
+        cmocka_unit_test(small_value_is_listed_once_it_is_passed_on),
+        cmocka_unit_test(result_to_come_is_pending_and_then_failed),
+        cmocka_unit_test(process_that_does_not_answer_is_counted),
     };
     int failed;
 

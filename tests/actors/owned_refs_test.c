@@ -175,7 +175,7 @@ static void early_requests_are_replied_to_in_order(void **state)
     remote_peer_close(&borrower);
 }
 
-static void a_failure_is_the_value(void **state)
+static void failure_is_the_value(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_reply replies[2];
@@ -291,7 +291,7 @@ static void wrong_calls_are_refused_and_count_nothing(void **state)
 
 /* ---- the address of the owner ------------------------------------------------------------- */
 
-static void a_reference_is_passed_on_only_where_others_can_ask(void **state)
+static void reference_is_passed_on_only_where_others_can_ask(void **state)
 {
     struct object_fixture *scene = *state;
     tdm_writer *writer;
@@ -317,12 +317,12 @@ int main(void)
         OBJECT_FIXTURE_TEST(the_end_of_a_connection_ends_its_own_holds_alone),
         OBJECT_FIXTURE_TEST(pins_end_with_the_owner),
         OBJECT_FIXTURE_TEST(early_requests_are_replied_to_in_order),
-        OBJECT_FIXTURE_TEST(a_failure_is_the_value),
+        OBJECT_FIXTURE_TEST(failure_is_the_value),
         OBJECT_FIXTURE_TEST(request_without_a_pin_may_lose_the_value),
         OBJECT_FIXTURE_TEST(closed_requester_does_not_affect_others),
         OBJECT_FIXTURE_TEST(value_that_is_not_fetched_here_is_refused),
         OBJECT_FIXTURE_TEST(wrong_calls_are_refused_and_count_nothing),
-        OBJECT_FIXTURE_TEST(a_reference_is_passed_on_only_where_others_can_ask),
+        OBJECT_FIXTURE_TEST(reference_is_passed_on_only_where_others_can_ask),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

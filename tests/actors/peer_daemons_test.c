@@ -55,7 +55,7 @@ static struct tdm__node_record record_of(const struct tdm__id *id)
     return (struct tdm__node_record){.id = *id};
 }
 
-static void many_at_once_share_one_connection(void **state)
+static void simultaneous_calls_share_one_connection(void **state)
 {
     struct node_fixture *scene = *state;
     struct told told[3] = {{0}, {0}, {0}};
@@ -77,7 +77,7 @@ static void many_at_once_share_one_connection(void **state)
     remote_peer_close(&other);
 }
 
-static void a_node_that_is_not_there_is_lost(void **state)
+static void call_to_an_unknown_node_fails_as_lost(void **state)
 {
     struct node_fixture *scene = *state;
     struct told told = {0};
@@ -91,7 +91,7 @@ static void a_node_that_is_not_there_is_lost(void **state)
 }
 
 /* The record exists until the lease expires, but no process listens at the address. */
-static void so_is_one_that_refuses_the_connection(void **state)
+static void call_to_a_node_that_refuses_the_connection_fails_as_lost(void **state)
 {
     struct node_fixture *scene = *state;
     struct told told = {0};
@@ -108,7 +108,7 @@ static void so_is_one_that_refuses_the_connection(void **state)
 }
 
 /* It is not known whether the node exists. */
-static void one_that_was_not_found_in_time_is_not_lost(void **state)
+static void node_that_could_not_be_looked_up_is_not_lost(void **state)
 {
     struct node_fixture *scene = *state;
     struct told told = {0};
@@ -126,7 +126,7 @@ static void one_that_was_not_found_in_time_is_not_lost(void **state)
     remote_peer_close(&other);
 }
 
-static void the_end_of_the_connection_answers_what_waits_over_it(void **state)
+static void end_of_the_connection_answers_its_open_calls(void **state)
 {
     struct node_fixture *scene = *state;
     struct told told[2] = {{0}, {0}};
@@ -157,7 +157,7 @@ static void the_end_of_the_connection_answers_what_waits_over_it(void **state)
 
 /* ---- looks at who is there -------------------------------------------------------------- */
 
-static void a_lost_one_is_told_of_once(void **state)
+static void lost_node_is_reported_once(void **state)
 {
     struct node_fixture *scene = *state;
     struct told told = {0};
@@ -181,7 +181,7 @@ static void a_lost_one_is_told_of_once(void **state)
 }
 
 /* What it made may be younger than the list; what was made to it is as old as its record. */
-static void one_that_no_look_has_seen_keeps_what_it_made(void **state)
+static void node_that_was_never_listed_keeps_its_actors(void **state)
 {
     struct node_fixture *scene = *state;
     struct told told = {0};
@@ -205,7 +205,7 @@ static bool is_cut(void *arg)
     return ((const struct remote_peer *)arg)->conn == NULL;
 }
 
-static void a_lost_one_loses_what_it_made(void **state)
+static void lost_node_loses_the_actors_that_it_created(void **state)
 {
     struct node_fixture *scene = *state;
     struct remote_peer other;
@@ -225,7 +225,7 @@ static void a_lost_one_loses_what_it_made(void **state)
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-static void the_nodes_end_answers_what_is_under_way(void **state)
+static void end_of_the_node_answers_open_calls(void **state)
 {
     struct node_fixture *scene = *state;
     struct told sent = {0};
@@ -249,7 +249,7 @@ static void the_nodes_end_answers_what_is_under_way(void **state)
 }
 
 /* As one does that then asks the actor's owner_node. */
-static void who_asks_again_then_is_told_at_once(void **state)
+static void call_made_from_the_callback_of_a_lost_node_fails_at_once(void **state)
 {
     struct node_fixture *scene = *state;
     struct told told = {.scene = scene};
@@ -273,16 +273,16 @@ static void who_asks_again_then_is_told_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_FIXTURE_TEST(many_at_once_share_one_connection),
-        NODE_FIXTURE_TEST(a_node_that_is_not_there_is_lost),
-        NODE_FIXTURE_TEST(so_is_one_that_refuses_the_connection),
-        NODE_FIXTURE_TEST(one_that_was_not_found_in_time_is_not_lost),
-        NODE_FIXTURE_TEST(the_end_of_the_connection_answers_what_waits_over_it),
-        NODE_FIXTURE_TEST(a_lost_one_is_told_of_once),
-        NODE_FIXTURE_TEST(one_that_no_look_has_seen_keeps_what_it_made),
-        NODE_FIXTURE_TEST(a_lost_one_loses_what_it_made),
-        NODE_FIXTURE_TEST(the_nodes_end_answers_what_is_under_way),
-        NODE_FIXTURE_TEST(who_asks_again_then_is_told_at_once),
+        NODE_FIXTURE_TEST(simultaneous_calls_share_one_connection),
+        NODE_FIXTURE_TEST(call_to_an_unknown_node_fails_as_lost),
+        NODE_FIXTURE_TEST(call_to_a_node_that_refuses_the_connection_fails_as_lost),
+        NODE_FIXTURE_TEST(node_that_could_not_be_looked_up_is_not_lost),
+        NODE_FIXTURE_TEST(end_of_the_connection_answers_its_open_calls),
+        NODE_FIXTURE_TEST(lost_node_is_reported_once),
+        NODE_FIXTURE_TEST(node_that_was_never_listed_keeps_its_actors),
+        NODE_FIXTURE_TEST(lost_node_loses_the_actors_that_it_created),
+        NODE_FIXTURE_TEST(end_of_the_node_answers_open_calls),
+        NODE_FIXTURE_TEST(call_made_from_the_callback_of_a_lost_node_fails_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,7 +56,7 @@ static void another_number_of_values_fails_all_results(void **state)
     }
 }
 
-static void a_failure_is_that_of_all_results_and_so_is_a_cancellation(void **state)
+static void failure_is_that_of_all_results_and_so_is_a_cancellation(void **state)
 {
     tdm_ref *refs[3];
 
@@ -103,7 +103,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FOUND_PEER_TEST(several_values_become_several_results),
         FOUND_PEER_TEST(another_number_of_values_fails_all_results),
-        FOUND_PEER_TEST(a_failure_is_that_of_all_results_and_so_is_a_cancellation),
+        FOUND_PEER_TEST(failure_is_that_of_all_results_and_so_is_a_cancellation),
         FOUND_PEER_TEST(failure_without_text_gets_one),
         FOUND_PEER_TEST(invalid_call_options_are_refused),
     };

@@ -142,7 +142,7 @@ static void remove_group(struct scene *scene)
 
 /* ---- the tests -------------------------------------------------------------------------- */
 
-static void all_nodes_end_what_they_have_in_it(void **state)
+static void all_nodes_end_their_actors_of_a_removed_group(void **state)
 {
     struct scene *scene = *state;
 
@@ -150,7 +150,7 @@ static void all_nodes_end_what_they_have_in_it(void **state)
     assert_int_equal(scene->other.asked, 1);
 }
 
-static void they_do_though_it_could_not_be_closed_at_first(void **state)
+static void group_is_removed_although_closing_it_failed_at_first(void **state)
 {
     struct scene *scene = *state;
 
@@ -161,7 +161,7 @@ static void they_do_though_it_could_not_be_closed_at_first(void **state)
     assert_int_equal(scene->other.ended, 1);
 }
 
-static void a_node_that_was_not_found_at_first_is_asked_again(void **state)
+static void node_that_could_not_be_looked_up_is_asked_again(void **state)
 {
     struct scene *scene = *state;
     char key[TDM__STORE_KEY_BYTES];
@@ -173,7 +173,7 @@ static void a_node_that_was_not_found_at_first_is_asked_again(void **state)
     assert_int_equal(scene->other.ended, 1);
 }
 
-static void so_is_one_that_did_not_answer_in_time(void **state)
+static void node_that_did_not_reply_in_time_is_asked_again(void **state)
 {
     struct scene *scene = *state;
 
@@ -184,7 +184,7 @@ static void so_is_one_that_did_not_answer_in_time(void **state)
 }
 
 /* Its members end with it, or when it is back. */
-static void a_lost_node_is_not_waited_for(void **state)
+static void lost_node_is_not_waited_for(void **state)
 {
     struct scene *scene = *state;
 
@@ -248,7 +248,7 @@ static tdm_status make_group(struct scene *scene)
     return made.status;
 }
 
-static void a_group_is_not_held_when_its_reply_was_lost(void **state)
+static void group_is_not_held_when_its_reply_was_lost(void **state)
 {
     struct scene *scene = *state;
 
@@ -265,16 +265,16 @@ static void a_group_is_not_held_when_its_reply_was_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(all_nodes_end_what_they_have_in_it, open_scene,
+        cmocka_unit_test_setup_teardown(all_nodes_end_their_actors_of_a_removed_group, open_scene,
                                         close_scene),
-        cmocka_unit_test_setup_teardown(they_do_though_it_could_not_be_closed_at_first, open_scene,
-                                        close_scene),
-        cmocka_unit_test_setup_teardown(a_node_that_was_not_found_at_first_is_asked_again,
+        cmocka_unit_test_setup_teardown(group_is_removed_although_closing_it_failed_at_first,
                                         open_scene, close_scene),
-        cmocka_unit_test_setup_teardown(so_is_one_that_did_not_answer_in_time, open_scene,
+        cmocka_unit_test_setup_teardown(node_that_could_not_be_looked_up_is_asked_again, open_scene,
                                         close_scene),
-        cmocka_unit_test_setup_teardown(a_lost_node_is_not_waited_for, open_scene, close_scene),
-        cmocka_unit_test_setup_teardown(a_group_is_not_held_when_its_reply_was_lost, open_scene,
+        cmocka_unit_test_setup_teardown(node_that_did_not_reply_in_time_is_asked_again, open_scene,
+                                        close_scene),
+        cmocka_unit_test_setup_teardown(lost_node_is_not_waited_for, open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(group_is_not_held_when_its_reply_was_lost, open_scene,
                                         close_scene),
     };
     int failed;

@@ -57,7 +57,7 @@ static void every_strategy_places_what_fits_one_node(void **state)
     }
 }
 
-static void a_node_each_needs_as_many_nodes(void **state)
+static void node_each_needs_as_many_nodes(void **state)
 {
     static const struct tdm_bundle bundles[2] = {{.num_gpus = 1}, {.num_gpus = 1}};
     tdm_placement_group *group = create(bundles, 1, TDM_STRICT_SPREAD);
@@ -69,7 +69,7 @@ static void a_node_each_needs_as_many_nodes(void **state)
         TDM_E_NO_RESOURCES);
 }
 
-static void a_timeout_tells_what_is_wanted_and_what_is_free(void **state)
+static void timeout_names_wanted_and_free_resources(void **state)
 {
     static const struct tdm_bundle three = {.num_gpus = 3};
     static const struct tdm_bundle two = {.num_gpus = 2};
@@ -125,7 +125,7 @@ static void actors_share_the_gpu_of_their_bundle(void **state)
     tdm_actor_destroy(late);
 }
 
-static void what_a_bundle_never_holds_is_refused(void **state)
+static void request_larger_than_its_bundle_is_refused(void **state)
 {
     static const struct tdm_bundle bundle = {.num_gpus = 1};
     tdm_placement_group *group = create(&bundle, 1, TDM_PACK);
@@ -226,10 +226,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_strategy_places_what_fits_one_node),
-        cmocka_unit_test(a_node_each_needs_as_many_nodes),
-        cmocka_unit_test(a_timeout_tells_what_is_wanted_and_what_is_free),
+        cmocka_unit_test(node_each_needs_as_many_nodes),
+        cmocka_unit_test(timeout_names_wanted_and_free_resources),
         cmocka_unit_test(actors_share_the_gpu_of_their_bundle),
-        cmocka_unit_test(what_a_bundle_never_holds_is_refused),
+        cmocka_unit_test(request_larger_than_its_bundle_is_refused),
         cmocka_unit_test(every_remover_waits_until_the_group_is_removed),
         cmocka_unit_test(wrong_requests_are_refused),
     };

@@ -332,7 +332,7 @@ static void calls_behind_a_large_one_keep_their_order(void **state)
     assert_nothing_is_exported();
 }
 
-static void a_reference_is_fetched_once(void **state)
+static void reference_is_fetched_once(void **state)
 {
     struct tdm__object_memory_stats use;
     tdm_ref *ref;
@@ -409,7 +409,7 @@ static bool pulls(void *arg)
 
 /* The connection is closed while a result is fetched; the result is fetched again over the next
  * one. */
-static void a_result_cut_midway_comes_again(void **state)
+static void result_cut_midway_comes_again(void **state)
 {
     tdm_ref *ref = NULL;
 
@@ -427,7 +427,7 @@ static void a_result_cut_midway_comes_again(void **state)
 }
 
 /* The arguments that arrive with the repeated call are not fetched, and their export ends. */
-static void a_call_sent_again_takes_its_arguments_back(void **state)
+static void call_sent_again_takes_its_arguments_back(void **state)
 {
     tdm_ref *ref = NULL;
 
@@ -532,7 +532,7 @@ static void death_of_the_exporter_is_named(void **state)
     assert_nothing_is_exported();
 }
 
-static void a_reader_killed_midway_returns_its_export(void **state)
+static void reader_killed_midway_returns_its_export(void **state)
 {
     tdm_actor *mortal = create_remote_actor();
     tdm_ref *ref;
@@ -586,14 +586,14 @@ int main(void)
         cmocka_unit_test(value_without_memory_is_returned),
         cmocka_unit_test(large_arguments_and_results_cross),
         cmocka_unit_test(calls_behind_a_large_one_keep_their_order),
-        cmocka_unit_test(a_reference_is_fetched_once),
+        cmocka_unit_test(reference_is_fetched_once),
         cmocka_unit_test(the_other_nodes_objects_are_listed),
         cmocka_unit_test(large_items_cross_in_order),
-        cmocka_unit_test(a_result_cut_midway_comes_again),
-        cmocka_unit_test(a_call_sent_again_takes_its_arguments_back),
+        cmocka_unit_test(result_cut_midway_comes_again),
+        cmocka_unit_test(call_sent_again_takes_its_arguments_back),
         cmocka_unit_test(calls_behind_one_that_was_cut_keep_their_order),
         cmocka_unit_test(death_of_the_exporter_is_named),
-        cmocka_unit_test(a_reader_killed_midway_returns_its_export),
+        cmocka_unit_test(reader_killed_midway_returns_its_export),
         cmocka_unit_test(hostile_offers_are_refused),
     };
     int failed = 1;

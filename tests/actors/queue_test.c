@@ -99,7 +99,7 @@ static void items_leave_in_the_order_in_which_they_came(void **state)
     tdm_actor_destroy(queue);
 }
 
-static void a_queue_knows_whether_it_is_empty_or_full(void **state)
+static void queue_knows_whether_it_is_empty_or_full(void **state)
 {
     tdm_actor *queue = create(1);
     tdm_actor *endless = create(0);
@@ -119,7 +119,7 @@ static void a_queue_knows_whether_it_is_empty_or_full(void **state)
     tdm_actor_destroy(endless);
 }
 
-static void who_does_not_wait_is_told_at_once(void **state)
+static void put_and_get_without_waiting_return_at_once(void **state)
 {
     tdm_actor *queue = create(1);
     tdm_ref *item;
@@ -139,7 +139,7 @@ static void pack(tdm_writer *writer, int64_t number)
     assert_int_equal(tdm_pack(writer, "is", number, "item"), TDM_OK);
 }
 
-static void many_go_in_and_out_at_once_or_not_at_all(void **state)
+static void batches_are_put_and_taken_completely_or_not_at_all(void **state)
 {
     tdm_actor *queue = create(3);
     struct tdm_bytes items[4];
@@ -169,7 +169,7 @@ static void many_go_in_and_out_at_once_or_not_at_all(void **state)
     tdm_actor_destroy(queue);
 }
 
-static void an_item_is_an_array_of_values(void **state)
+static void item_is_an_array_of_values(void **state)
 {
     tdm_actor *queue = create(0);
     tdm_ref *ref;
@@ -183,7 +183,7 @@ static void an_item_is_an_array_of_values(void **state)
 
 /* ---- some wait -------------------------------------------------------------------------- */
 
-static void who_waits_longest_gets_the_first_item(void **state)
+static void longest_waiting_consumer_gets_the_first_item(void **state)
 {
     tdm_actor *queue = create(0);
     tdm_ref *first = begin_get(queue, TDM_FOREVER);
@@ -198,7 +198,7 @@ static void who_waits_longest_gets_the_first_item(void **state)
     tdm_actor_destroy(queue);
 }
 
-static void who_waits_for_room_keeps_the_place_of_the_item(void **state)
+static void waiting_producers_keep_the_order_of_their_items(void **state)
 {
     tdm_actor *queue = create(1);
     tdm_ref *second;
@@ -217,7 +217,7 @@ static void who_waits_for_room_keeps_the_place_of_the_item(void **state)
     tdm_actor_destroy(queue);
 }
 
-static void a_wait_ends_when_its_time_is_over(void **state)
+static void wait_ends_at_its_time_limit(void **state)
 {
     tdm_actor *queue = create(1);
     tdm_ref *item;
@@ -233,7 +233,7 @@ static void a_wait_ends_when_its_time_is_over(void **state)
     tdm_actor_destroy(queue);
 }
 
-static void no_item_goes_to_one_who_gave_up(void **state)
+static void item_is_not_given_to_a_consumer_that_gave_up(void **state)
 {
     tdm_actor *queue = create(0);
     tdm_ref *first = begin_get(queue, TDM_FOREVER);
@@ -247,7 +247,7 @@ static void no_item_goes_to_one_who_gave_up(void **state)
     tdm_actor_destroy(queue);
 }
 
-static void a_thousand_and_more_may_wait(void **state)
+static void thousand_and_more_may_wait(void **state)
 {
     enum { GETTERS = 1500 }; /* More calls than an asynchronous actor keeps by default. */
     static tdm_ref *refs[GETTERS];
@@ -326,7 +326,7 @@ static void each_item_reaches_one_of_many_consumers(void **state)
     tdm_actor_destroy(queue);
 }
 
-static void a_queue_keeps_what_its_items_refer_to(void **state)
+static void queue_keeps_what_its_items_refer_to(void **state)
 {
     tdm_actor *queue = create(0);
     tdm_ref *value;
@@ -349,7 +349,7 @@ static void a_queue_keeps_what_its_items_refer_to(void **state)
     tdm_actor_destroy(queue);
 }
 
-static void the_end_of_a_queue_is_told_to_those_who_wait(void **state)
+static void end_of_a_queue_fails_waiting_calls(void **state)
 {
     tdm_actor *queue = create(0);
     tdm_ref *ref = begin_get(queue, TDM_FOREVER);
@@ -360,7 +360,7 @@ static void the_end_of_a_queue_is_told_to_those_who_wait(void **state)
     tdm_actor_destroy(queue);
 }
 
-static void a_queue_ends_in_good_order_although_one_has_left_it_waiting(void **state)
+static void queue_ends_gracefully_although_a_waiting_client_has_left(void **state)
 {
     tdm_actor *queue = create(0);
     tdm_ref *ref = begin_get(queue, TDM_FOREVER);
@@ -379,19 +379,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_leave_in_the_order_in_which_they_came),
-        cmocka_unit_test(a_queue_knows_whether_it_is_empty_or_full),
-        cmocka_unit_test(who_does_not_wait_is_told_at_once),
-        cmocka_unit_test(many_go_in_and_out_at_once_or_not_at_all),
-        cmocka_unit_test(an_item_is_an_array_of_values),
-        cmocka_unit_test(who_waits_longest_gets_the_first_item),
-        cmocka_unit_test(who_waits_for_room_keeps_the_place_of_the_item),
-        cmocka_unit_test(a_wait_ends_when_its_time_is_over),
-        cmocka_unit_test(no_item_goes_to_one_who_gave_up),
-        cmocka_unit_test(a_thousand_and_more_may_wait),
+        cmocka_unit_test(queue_knows_whether_it_is_empty_or_full),
+        cmocka_unit_test(put_and_get_without_waiting_return_at_once),
+        cmocka_unit_test(batches_are_put_and_taken_completely_or_not_at_all),
+        cmocka_unit_test(item_is_an_array_of_values),
+        cmocka_unit_test(longest_waiting_consumer_gets_the_first_item),
+        cmocka_unit_test(waiting_producers_keep_the_order_of_their_items),
+        cmocka_unit_test(wait_ends_at_its_time_limit),
+        cmocka_unit_test(item_is_not_given_to_a_consumer_that_gave_up),
+        cmocka_unit_test(thousand_and_more_may_wait),
         cmocka_unit_test(each_item_reaches_one_of_many_consumers),
-        cmocka_unit_test(a_queue_keeps_what_its_items_refer_to),
-        cmocka_unit_test(the_end_of_a_queue_is_told_to_those_who_wait),
-        cmocka_unit_test(a_queue_ends_in_good_order_although_one_has_left_it_waiting),
+        cmocka_unit_test(queue_keeps_what_its_items_refer_to),
+        cmocka_unit_test(end_of_a_queue_fails_waiting_calls),
+        cmocka_unit_test(queue_ends_gracefully_although_a_waiting_client_has_left),
     };
     int failed;
 

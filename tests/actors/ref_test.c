@@ -15,7 +15,7 @@ enum { RELAYED = 2000 };
 
 static tdm_runtime *runtime;
 
-static void a_result_that_is_late_can_be_read_later(void **state)
+static void result_that_is_late_can_be_read_later(void **state)
 {
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
     tdm_ref *ref;
@@ -124,7 +124,7 @@ static void wait_reports_complete_references(void **state)
     tdm_actor_destroy(quick);
 }
 
-static void what_is_put_can_be_read(void **state)
+static void put_value_can_be_read(void **state)
 {
     tdm_ref *ref;
     const char *text;
@@ -141,11 +141,11 @@ static void what_is_put_can_be_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_result_that_is_late_can_be_read_later),
+        cmocka_unit_test(result_that_is_late_can_be_read_later),
         cmocka_unit_test(unwanted_result_is_dropped),
         cmocka_unit_test(results_are_read_and_released_while_another_thread_calls),
         cmocka_unit_test(wait_reports_complete_references),
-        cmocka_unit_test(what_is_put_can_be_read),
+        cmocka_unit_test(put_value_can_be_read),
     };
     int failed;
 

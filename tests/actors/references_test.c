@@ -400,7 +400,7 @@ static void assert_nothing_is_held(void)
 
 /* ---- borrowing -------------------------------------------------------------------------- */
 
-static void a_borrowed_value_outlives_the_owners_reference(void **state)
+static void borrowed_value_outlives_the_owners_reference(void **state)
 {
     tdm_ref *ref = put(7);
 
@@ -414,7 +414,7 @@ static void a_borrowed_value_outlives_the_owners_reference(void **state)
     assert_nothing_is_held();
 }
 
-static void a_borrower_passes_it_on(void **state)
+static void borrower_passes_it_on(void **state)
 {
     tdm_ref *ref = put(8);
     tdm_ref *back;
@@ -434,7 +434,7 @@ static void a_borrower_passes_it_on(void **state)
     assert_nothing_is_held();
 }
 
-static void an_actors_reference_reaches_others_through_a_driver(void **state)
+static void actors_reference_reaches_others_through_a_driver(void **state)
 {
     tdm_ref *ref = given(first, "make", 9);
     int64_t number;
@@ -452,7 +452,7 @@ static void an_actors_reference_reaches_others_through_a_driver(void **state)
     assert_nothing_is_held();
 }
 
-static void a_result_to_come_can_be_passed_on(void **state)
+static void result_to_come_can_be_passed_on(void **state)
 {
     tdm_ref *late;
     tdm_ref *failed;
@@ -719,7 +719,7 @@ static void missing_values_are_lost_when_the_owner_dies(void **state)
     assert_nothing_is_held();
 }
 
-static void a_borrowers_death_returns_its_holds(void **state)
+static void borrowers_death_returns_its_holds(void **state)
 {
     tdm_actor *borrower = keeper_create();
     tdm_ref *ref = put(16);
@@ -738,7 +738,7 @@ static void a_borrowers_death_returns_its_holds(void **state)
 
 /* ---- handles ---------------------------------------------------------------------------- */
 
-static void a_handle_works_where_it_arrives(void **state)
+static void handle_works_where_it_arrives(void **state)
 {
     tdm_actor *third = keeper_create();
     tdm_ref *ref;
@@ -766,10 +766,10 @@ static void a_handle_works_where_it_arrives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_borrowed_value_outlives_the_owners_reference),
-        cmocka_unit_test(a_borrower_passes_it_on),
-        cmocka_unit_test(an_actors_reference_reaches_others_through_a_driver),
-        cmocka_unit_test(a_result_to_come_can_be_passed_on),
+        cmocka_unit_test(borrowed_value_outlives_the_owners_reference),
+        cmocka_unit_test(borrower_passes_it_on),
+        cmocka_unit_test(actors_reference_reaches_others_through_a_driver),
+        cmocka_unit_test(result_to_come_can_be_passed_on),
         cmocka_unit_test(references_inside_values_live_with_them),
         cmocka_unit_test(many_references_are_awaited_together),
         cmocka_unit_test(counts_of_many_puts_return_to_zero),
@@ -778,8 +778,8 @@ int main(void)
         cmocka_unit_test(repeated_reply_still_has_its_references),
         cmocka_unit_test(late_reply_leaves_nothing_pinned),
         cmocka_unit_test(missing_values_are_lost_when_the_owner_dies),
-        cmocka_unit_test(a_borrowers_death_returns_its_holds),
-        cmocka_unit_test(a_handle_works_where_it_arrives),
+        cmocka_unit_test(borrowers_death_returns_its_holds),
+        cmocka_unit_test(handle_works_where_it_arrives),
     };
     int failed;
 

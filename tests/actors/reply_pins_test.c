@@ -246,7 +246,7 @@ static struct tdm__conn *connect_to(struct object_fixture *scene, struct remote_
     return conn;
 }
 
-static void callee_is_told_after_the_owner_acknowledged(void **state)
+static void callee_is_notified_after_the_owner_acknowledged(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_peer callee;
@@ -287,7 +287,7 @@ static void ended_owner_does_not_delay_the_callee(void **state)
     remote_peer_close(&callee);
 }
 
-static void ended_callee_is_not_told(void **state)
+static void ended_callee_is_not_notified(void **state)
 {
     struct object_fixture *scene = *state;
     struct remote_peer callee;
@@ -315,9 +315,9 @@ int main(void)
         OBJECT_FIXTURE_TEST(closing_the_old_connection_keeps_the_pins),
         OBJECT_FIXTURE_TEST(pins_end_without_caller_and_cached_reply),
         OBJECT_FIXTURE_TEST(released_references_are_not_sent_again),
-        OBJECT_FIXTURE_TEST(callee_is_told_after_the_owner_acknowledged),
+        OBJECT_FIXTURE_TEST(callee_is_notified_after_the_owner_acknowledged),
         OBJECT_FIXTURE_TEST(ended_owner_does_not_delay_the_callee),
-        OBJECT_FIXTURE_TEST(ended_callee_is_not_told),
+        OBJECT_FIXTURE_TEST(ended_callee_is_not_notified),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

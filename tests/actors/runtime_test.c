@@ -28,7 +28,7 @@ static tdm_runtime *start(const struct tdm_runtime_options *options)
     return runtime;
 }
 
-static void a_runtime_tells_where_it_is(void **state)
+static void runtime_returns_its_node_and_address(void **state)
 {
     tdm_runtime *runtime = start(NULL);
     struct tdm_runtime_info info;
@@ -79,7 +79,7 @@ static void test_handles_can_be_destroyed_after_the_runtime_has_stopped(void **s
     tdm_actor_destroy(actor);
 }
 
-static void it_stops_with_all_kinds_of_things_under_way(void **state)
+static void runtime_stops_with_all_kinds_of_open_operations(void **state)
 {
     tdm_runtime *runtime = start(NULL);
     tdm_actor *busy = actor_fixture_create(runtime, NULL);
@@ -106,7 +106,7 @@ static void it_stops_with_all_kinds_of_things_under_way(void **state)
     }
 }
 
-static void a_second_driver_joins_by_address(void **state)
+static void second_driver_joins_by_address(void **state)
 {
     tdm_runtime *runtime = start(NULL);
     tdm_actor *actor = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "hers"});
@@ -159,7 +159,7 @@ static void a_second_driver_joins_by_address(void **state)
     tdm_runtime_stop(runtime);
 }
 
-static void a_forked_child_is_refused_and_harms_nobody(void **state)
+static void forked_child_cannot_use_the_runtime_of_its_parent(void **state)
 {
     tdm_runtime *runtime = start(NULL);
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
@@ -238,7 +238,7 @@ static void every_question_after_the_daemons_death_names_it(void **state)
     tdm_runtime_stop(runtime);
 }
 
-static void a_runtime_that_cannot_start_says_why(void **state)
+static void runtime_that_cannot_start_says_why(void **state)
 {
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     tdm_runtime *runtime;
@@ -259,14 +259,14 @@ static void a_runtime_that_cannot_start_says_why(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_runtime_tells_where_it_is),
+        cmocka_unit_test(runtime_returns_its_node_and_address),
         cmocka_unit_test(one_runtime_follows_another),
         cmocka_unit_test(test_handles_can_be_destroyed_after_the_runtime_has_stopped),
-        cmocka_unit_test(it_stops_with_all_kinds_of_things_under_way),
-        cmocka_unit_test(a_second_driver_joins_by_address),
-        cmocka_unit_test(a_forked_child_is_refused_and_harms_nobody),
+        cmocka_unit_test(runtime_stops_with_all_kinds_of_open_operations),
+        cmocka_unit_test(second_driver_joins_by_address),
+        cmocka_unit_test(forked_child_cannot_use_the_runtime_of_its_parent),
         cmocka_unit_test(every_question_after_the_daemons_death_names_it),
-        cmocka_unit_test(a_runtime_that_cannot_start_says_why),
+        cmocka_unit_test(runtime_that_cannot_start_says_why),
     };
     int failed;
 

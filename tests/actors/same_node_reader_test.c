@@ -260,7 +260,7 @@ static void readers_that_ask_at_once_wait_for_one_copy(void **state)
     drop_all(readers, READERS);
 }
 
-static void what_is_lent_outlives_the_fetchers_reference(void **state)
+static void exported_value_outlives_the_reference_of_its_fetcher(void **state)
 {
     tdm_ref *put = put_and_pass(readers, READERS);
 
@@ -281,7 +281,7 @@ static uint64_t used_there(void)
 
 /* Kills the fetching process as soon as its segment exists, when most of the value has not
  * arrived. */
-static void a_fetcher_killed_midway_keeps_nobody_waiting(void **state)
+static void killed_fetcher_does_not_block_other_readers(void **state)
 {
     tdm_actor *mortal = create_reader();
     tdm_actor *const both[] = {mortal, readers[0]};
@@ -317,8 +317,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_second_reader_of_a_node_uses_what_the_first_has_fetched),
         cmocka_unit_test(readers_that_ask_at_once_wait_for_one_copy),
-        cmocka_unit_test(what_is_lent_outlives_the_fetchers_reference),
-        cmocka_unit_test(a_fetcher_killed_midway_keeps_nobody_waiting),
+        cmocka_unit_test(exported_value_outlives_the_reference_of_its_fetcher),
+        cmocka_unit_test(killed_fetcher_does_not_block_other_readers),
     };
     int failed = 1;
 

@@ -25,7 +25,7 @@ static struct tdm__segment *segment_create(struct tdm__segments *segments, size_
     return segment;
 }
 
-static void a_reader_sees_what_the_writer_wrote(void **state)
+static void reader_sees_what_the_writer_wrote(void **state)
 {
     struct tdm__segments segments;
     struct tdm__segment_views views;
@@ -234,7 +234,7 @@ static void descriptor_of_no_segment_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_reader_sees_what_the_writer_wrote),
+        cmocka_unit_test(reader_sees_what_the_writer_wrote),
         cmocka_unit_test(the_pages_of_a_fresh_one_are_made_at_once),
         cmocka_unit_test(only_the_creator_can_write),
         cmocka_unit_test(idle_segments_are_used_again_if_they_fit),

@@ -75,7 +75,7 @@ static void closed_connection_is_reopened_and_nothing_runs_twice(void **state)
 }
 
 /* The failed call is sent as a new awaited_call, whose reply may be lost like any other. */
-static void a_failure_that_may_is_tried_again_under_a_new_number(void **state)
+static void failure_that_may_is_tried_again_under_a_new_number(void **state)
 {
     const struct tdm_call_options options = {.max_retries = 2, .retry_failures = {TDM_ANY_FAILURE}};
     tdm_ref *refs[2];
@@ -101,7 +101,7 @@ static void a_failure_that_may_is_tried_again_under_a_new_number(void **state)
     assert_int_equal(peer.runs_count, 4);
 }
 
-static void a_canceled_call_is_not_tried_again(void **state)
+static void canceled_call_is_not_tried_again(void **state)
 {
     const struct tdm_call_options options = {.max_retries = -1,
                                              .retry_failures = {TDM_ANY_FAILURE}};
@@ -119,7 +119,7 @@ static void a_canceled_call_is_not_tried_again(void **state)
 }
 
 /* The actor would reply in the same way forever, as fast as messages travel. */
-static void a_method_that_is_not_there_is_not_tried_again(void **state)
+static void method_that_is_not_there_is_not_tried_again(void **state)
 {
     const struct tdm_call_options options = {.max_retries = -1,
                                              .retry_failures = {TDM_ANY_FAILURE}};
@@ -167,17 +167,17 @@ static void last_call_releases_the_actor_even_if_its_argument_fails(void **state
     assert_int_equal(tdm__ref_create(peer.runtime, &argument), TDM_OK);
     assert_int_equal(tdm_actor_call(&peer.actor, "m", &ref, "r", argument), TDM_OK);
     tdm__handle_release_unused(peer.channel);
-    assert_non_null(peer.channel->hold);
+    assert_non_null(peer.channel->keep_alive);
     tdm__ref_complete(argument, TDM_E_METHOD, "on purpose", NULL);
     peer.runtime->results_arrived = true;
     tdm__actor_channels_flush(peer.runtime);
     expect_failure(ref, TDM_E_METHOD, "on purpose");
     peer_run_until(&peer, was_released, &peer);
-    assert_null(peer.channel->hold);
+    assert_null(peer.channel->keep_alive);
     tdm_ref_release(argument);
 }
 
-static void a_restart_fails_what_may_not_run_twice_and_repeats_the_rest(void **state)
+static void restart_fails_what_may_not_run_twice_and_repeats_the_rest(void **state)
 {
     const struct tdm_call_options again = {.max_retries = 1};
     tdm_ref *refs[4];
@@ -271,7 +271,7 @@ static void waiting_for_readiness_does_not_query_the_daemon(void **state)
     assert_int_equal(tdm_actor_wait_ready(&peer.actor, 10), TDM_OK);
 }
 
-static void a_deadline_ends_a_call_wherever_it_is(void **state)
+static void deadline_ends_a_call_in_every_state(void **state)
 {
     const struct tdm_call_options soon = {.timeout_ms = 30};
     tdm_ref *late;
@@ -291,7 +291,7 @@ static void a_deadline_ends_a_call_wherever_it_is(void **state)
     peer_expect_result(late, 2);
 }
 
-static void a_canceled_call_that_waits_is_never_sent(void **state)
+static void canceled_call_that_waits_is_never_sent(void **state)
 {
     tdm_ref *refs[2];
 
@@ -336,7 +336,7 @@ static void running_call_is_canceled_or_killed(void **state)
     peer_run_until(&peer, was_killed, &peer);
 }
 
-static void what_was_put_cannot_be_canceled(void **state)
+static void put_value_cannot_be_canceled(void **state)
 {
     tdm_ref *ref;
 
@@ -551,20 +551,20 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PEER_TEST(calls_wait_for_their_actor_and_keep_their_order),
         PEER_TEST(closed_connection_is_reopened_and_nothing_runs_twice),
-        PEER_TEST(a_failure_that_may_is_tried_again_under_a_new_number),
-        PEER_TEST(a_canceled_call_is_not_tried_again),
-        PEER_TEST(a_method_that_is_not_there_is_not_tried_again),
+        PEER_TEST(failure_that_may_is_tried_again_under_a_new_number),
+        PEER_TEST(canceled_call_is_not_tried_again),
+        PEER_TEST(method_that_is_not_there_is_not_tried_again),
         PEER_TEST(daemon_is_asked_about_an_unreachable_actor),
         PEER_TEST(last_call_releases_the_actor_even_if_its_argument_fails),
-        PEER_TEST(a_restart_fails_what_may_not_run_twice_and_repeats_the_rest),
+        PEER_TEST(restart_fails_what_may_not_run_twice_and_repeats_the_rest),
         PEER_TEST(retries_are_used_up),
         PEER_TEST(the_actors_retries_are_the_default_and_a_call_may_have_none),
         PEER_TEST(death_message_names_the_callers_call),
         PEER_TEST(waiting_for_readiness_does_not_query_the_daemon),
-        PEER_TEST(a_deadline_ends_a_call_wherever_it_is),
-        PEER_TEST(a_canceled_call_that_waits_is_never_sent),
+        PEER_TEST(deadline_ends_a_call_in_every_state),
+        PEER_TEST(canceled_call_that_waits_is_never_sent),
         PEER_TEST(running_call_is_canceled_or_killed),
-        PEER_TEST(what_was_put_cannot_be_canceled),
+        PEER_TEST(put_value_cannot_be_canceled),
         PEER_TEST(too_many_pending_calls_are_refused_at_once),
         PEER_TEST(idle_caller_acknowledges_replies),
         cmocka_unit_test(random_programs_keep_their_promises),

@@ -20,7 +20,7 @@ enum { VALUE_BYTES = 1 << 20 };
 static char directory[128];
 static char *value;
 
-static void what_is_written_is_read_and_has_no_name(void **state)
+static void spilled_value_is_readable_and_has_no_file_name(void **state)
 {
     const struct tdm_bytes bytes = {value, VALUE_BYTES};
     char *read = malloc(VALUE_BYTES);
@@ -39,7 +39,7 @@ static void what_is_written_is_read_and_has_no_name(void **state)
     (void)close(fd);
 }
 
-static void a_file_that_was_cut_is_not_read(void **state)
+static void file_that_was_cut_is_not_read(void **state)
 {
     const struct tdm_bytes bytes = {value, VALUE_BYTES};
     char *read = malloc(VALUE_BYTES);
@@ -79,8 +79,8 @@ static void full_disk_failure_names_the_written_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read_and_has_no_name),
-        cmocka_unit_test(a_file_that_was_cut_is_not_read),
+        cmocka_unit_test(spilled_value_is_readable_and_has_no_file_name),
+        cmocka_unit_test(file_that_was_cut_is_not_read),
         cmocka_unit_test(full_disk_failure_names_the_written_bytes),
     };
     const char *base = getenv("TMPDIR");

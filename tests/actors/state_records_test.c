@@ -68,7 +68,7 @@ static void expect_amount(const tdm_value *row, uint32_t index, const char *name
 
 /* ---- actors ----------------------------------------------------------------------------- */
 
-static void one_without_a_place_is_nowhere(void **state)
+static void unplaced_actor_is_listed_without_a_node(void **state)
 {
     struct actor_entry *entry = node_fixture_add(*state, ACTOR_WAITING);
     const tdm_value *row;
@@ -85,7 +85,7 @@ static void one_without_a_place_is_nowhere(void **state)
     assert_int_equal(tdm_value_count(tdm_value_find(row, "gpus")), 0);
 }
 
-static void a_grant_is_told_in_wholes_and_parts(void **state)
+static void grant_is_listed_with_whole_and_fractional_gpus(void **state)
 {
     struct actor_entry *entry = node_fixture_add(*state, ACTOR_ALIVE);
     struct tdm__grant *grant = &entry->record.grant;
@@ -107,7 +107,7 @@ static void a_grant_is_told_in_wholes_and_parts(void **state)
 }
 
 /* What it waited for, once, is no cause of its death. */
-static void a_death_has_its_own_words(void **state)
+static void death_is_listed_with_its_own_text(void **state)
 {
     struct actor_entry *entry = node_fixture_add(*state, ACTOR_WAITING);
     const tdm_value *row;
@@ -171,7 +171,7 @@ static const tdm_value *nodes(struct node_fixture *scene, const struct tdm__stor
     return written();
 }
 
-static void a_node_is_told_of_with_what_it_has_free_or_not_at_all(void **state)
+static void node_is_listed_with_its_free_resources_or_not_at_all(void **state)
 {
     struct node_fixture *scene = *state;
     const struct tdm__store_record odd = {.key = "node/odd", .bytes = {"\x07", 1}};
@@ -187,7 +187,7 @@ static void a_node_is_told_of_with_what_it_has_free_or_not_at_all(void **state)
     assert_int_equal(tdm_value_count(nodes(scene, NULL, "node/")), 0);
 }
 
-static void a_group_that_cannot_be_read_is_left_out(void **state)
+static void group_that_cannot_be_read_is_left_out(void **state)
 {
     const struct tdm__store_record records[] = {{.key = "group/odd", .bytes = {"\x07", 1}},
                                                 {.key = "group/cut", .bytes = {"\x92", 1}},
@@ -205,11 +205,11 @@ static void a_group_that_cannot_be_read_is_left_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(one_without_a_place_is_nowhere),
-        TEST(a_grant_is_told_in_wholes_and_parts),
-        TEST(a_death_has_its_own_words),
-        TEST(a_node_is_told_of_with_what_it_has_free_or_not_at_all),
-        TEST(a_group_that_cannot_be_read_is_left_out),
+        TEST(unplaced_actor_is_listed_without_a_node),
+        TEST(grant_is_listed_with_whole_and_fractional_gpus),
+        TEST(death_is_listed_with_its_own_text),
+        TEST(node_is_listed_with_its_free_resources_or_not_at_all),
+        TEST(group_that_cannot_be_read_is_left_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,7 +53,7 @@ static void expect(struct cluster *cluster, uint32_t records, uint64_t nodes, ui
     remote_peer_close(&cluster->others[1]);
 }
 
-static void rows_and_what_is_missing_add_up(void **state)
+static void records_and_missing_counts_add_up(void **state)
 {
     struct cluster cluster;
 
@@ -66,7 +66,7 @@ static void rows_and_what_is_missing_add_up(void **state)
     expect(&cluster, 4, 0, 7, 42);
 }
 
-static void a_node_that_does_not_answer_well_is_missing(void **state)
+static void node_that_does_not_answer_well_is_missing(void **state)
 {
     struct cluster cluster;
 
@@ -77,7 +77,7 @@ static void a_node_that_does_not_answer_well_is_missing(void **state)
 }
 
 /* Another version's, say: it is no part of a list. */
-static void so_is_one_whose_answer_is_no_list(void **state)
+static void node_whose_reply_is_no_list_is_missing(void **state)
 {
     struct cluster cluster;
 
@@ -88,7 +88,7 @@ static void so_is_one_whose_answer_is_no_list(void **state)
     expect(&cluster, 0, 2, 0, 0);
 }
 
-static void so_is_one_that_is_lost_meanwhile(void **state)
+static void node_that_is_lost_meanwhile_is_missing(void **state)
 {
     struct cluster cluster;
 
@@ -100,7 +100,7 @@ static void so_is_one_that_is_lost_meanwhile(void **state)
 
 /* ---- what can be asked ------------------------------------------------------------------ */
 
-static void what_is_no_list_is_refused(void **state)
+static void unknown_list_is_refused(void **state)
 {
     struct node_fixture *scene = *state;
     struct remote_peer *driver = &scene->driver;
@@ -124,11 +124,11 @@ static void without_the_store_there_is_no_list(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NODE_FIXTURE_TEST(rows_and_what_is_missing_add_up),
-        NODE_FIXTURE_TEST(a_node_that_does_not_answer_well_is_missing),
-        NODE_FIXTURE_TEST(so_is_one_whose_answer_is_no_list),
-        NODE_FIXTURE_TEST(so_is_one_that_is_lost_meanwhile),
-        NODE_FIXTURE_TEST(what_is_no_list_is_refused),
+        NODE_FIXTURE_TEST(records_and_missing_counts_add_up),
+        NODE_FIXTURE_TEST(node_that_does_not_answer_well_is_missing),
+        NODE_FIXTURE_TEST(node_whose_reply_is_no_list_is_missing),
+        NODE_FIXTURE_TEST(node_that_is_lost_meanwhile_is_missing),
+        NODE_FIXTURE_TEST(unknown_list_is_refused),
         NODE_FIXTURE_TEST(without_the_store_there_is_no_list),
     };
 

@@ -117,7 +117,7 @@ static void names_and_places_are_as_before(void **state)
     expect_all_free();
 }
 
-static void a_group_and_its_actors_are_as_before(void **state)
+static void group_and_its_actors_are_as_before(void **state)
 {
     static const struct tdm_bundle bundles[2] = {{.num_gpus = 2}, {.num_gpus = 2}};
     tdm_placement_group *group;
@@ -153,7 +153,7 @@ static void a_group_and_its_actors_are_as_before(void **state)
     expect_all_free();
 }
 
-static void what_ends_before_it_was_told_again_gives_its_place_back(void **state)
+static void actor_that_ends_before_its_record_is_restored_releases_its_placement(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -173,7 +173,7 @@ static void what_ends_before_it_was_told_again_gives_its_place_back(void **state
 }
 
 /* As on a full disk, or without the replicas that it wants: it answers, and takes nothing. */
-static void whoever_waits_reads_why_the_store_takes_nothing(void **state)
+static void waiting_call_is_told_why_the_store_refuses_writes(void **state)
 {
     const struct tdm_node_state *nodes;
     uint32_t nodes_count;
@@ -198,9 +198,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_places_are_as_before),
-        cmocka_unit_test(a_group_and_its_actors_are_as_before),
-        cmocka_unit_test(what_ends_before_it_was_told_again_gives_its_place_back),
-        cmocka_unit_test(whoever_waits_reads_why_the_store_takes_nothing),
+        cmocka_unit_test(group_and_its_actors_are_as_before),
+        cmocka_unit_test(actor_that_ends_before_its_record_is_restored_releases_its_placement),
+        cmocka_unit_test(waiting_call_is_told_why_the_store_refuses_writes),
     };
     int failed = 1;
 

@@ -83,7 +83,7 @@ static void lists_are_of_both_nodes(void **state)
     assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
 }
 
-static void a_wrong_token_is_refused(void **state)
+static void wrong_token_is_refused(void **state)
 {
     char path[160];
     uint8_t token[TDM__TOKEN_BYTES];
@@ -170,7 +170,7 @@ static tdm_status ask(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(asker, .methods = {{"ask", ask}});
 
 /* Its handle arrives on a node whose daemon, like the store, has never heard of it. */
-static void a_handle_may_be_faster_than_its_actor(void **state)
+static void handle_may_be_faster_than_its_actor(void **state)
 {
     const struct tdm_actor_options whole = {.resources = {{"disk", 2}}};
     struct tdm_runtime_info here;
@@ -204,7 +204,7 @@ static void a_handle_may_be_faster_than_its_actor(void **state)
     tdm_actor_destroy(asker);
 }
 
-static void a_far_constructor_fails_with_its_words(void **state)
+static void failing_constructor_on_another_node_reports_its_text(void **state)
 {
     tdm_placement_group *group = spread();
     tdm_actor *actor;
@@ -225,7 +225,7 @@ static void a_far_constructor_fails_with_its_words(void **state)
     assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
 }
 
-static void a_far_actor_can_be_killed_while_it_starts(void **state)
+static void far_actor_can_be_killed_while_it_starts(void **state)
 {
     tdm_placement_group *group = spread();
 
@@ -250,7 +250,7 @@ static void a_far_actor_can_be_killed_while_it_starts(void **state)
 }
 
 /* The last test: the second node is gone afterwards. */
-static void a_killed_daemon_is_noticed_and_named(void **state)
+static void killed_daemon_is_noticed_and_named(void **state)
 {
     tdm_placement_group *group = spread();
     tdm_actor *actor = actor_fixture_create(
@@ -293,12 +293,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_are_of_both_nodes),
-        cmocka_unit_test(a_wrong_token_is_refused),
+        cmocka_unit_test(wrong_token_is_refused),
         cmocka_unit_test(actors_lie_on_both_and_call_across),
-        cmocka_unit_test(a_handle_may_be_faster_than_its_actor),
-        cmocka_unit_test(a_far_constructor_fails_with_its_words),
-        cmocka_unit_test(a_far_actor_can_be_killed_while_it_starts),
-        cmocka_unit_test(a_killed_daemon_is_noticed_and_named),
+        cmocka_unit_test(handle_may_be_faster_than_its_actor),
+        cmocka_unit_test(failing_constructor_on_another_node_reports_its_text),
+        cmocka_unit_test(far_actor_can_be_killed_while_it_starts),
+        cmocka_unit_test(killed_daemon_is_noticed_and_named),
     };
     int failed = 1;
 

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-static void a_record_survives_its_file(void **state)
+static void record_survives_its_file(void **state)
 {
     struct tdm__bootstrap bootstrap = {.token = {1, 2, 3},
                                        .node = {{9, 8}},
@@ -69,7 +69,7 @@ static void other_files_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_record_survives_its_file),
+        cmocka_unit_test(record_survives_its_file),
         cmocka_unit_test(other_files_are_refused),
     };
 

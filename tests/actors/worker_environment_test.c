@@ -13,6 +13,21 @@
 
 #include <cmocka.h>
 
+/* Number of calls of strdup() until one fails; 0 if none fails. */
+static uint32_t failing_strdup;
+
+/* Replaces strdup() of the C library in this process, libtandem.so included. */
+char *test_strdup(const char *text) __asm__("strdup")
+    __attribute__((visibility("default"), noinline));
+
+char *test_strdup(const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = failing_strdup > 0 && --failing_strdup == 0 ? NULL : malloc(bytes);
+
+    return copy == NULL ? NULL : memcpy(copy, text, bytes);
+}
+
 /* NULL if it is not there; fails the test if it is there twice. */
 static const char *setting(char **environment, const char *name)
 {
@@ -33,12 +48,12 @@ static char **environment_of(char *own, int64_t cpus, const char *devices)
     struct tdm__actor_spec spec = {.environment_count = own == NULL ? 0 : 1, .environment = {own}};
     char **environment;
 
-    spec.wish.wanted.cpu = cpus;
+    spec.placement.wanted.cpu = cpus;
     assert_int_equal(tdm__worker_environment_create(&spec, devices, &environment), TDM_OK);
     return environment;
 }
 
-static void the_actors_word_counts_over_the_nodes_and_devices_over_both(void **state)
+static void actor_setting_overrides_the_node_and_devices_override_both(void **state)
 {
     char own[] = "WHOSE=actor";
     char **environment;
@@ -56,7 +71,7 @@ static void the_actors_word_counts_over_the_nodes_and_devices_over_both(void **s
     tdm__worker_environment_destroy(environment);
 }
 
-static void threads_are_as_many_as_cpus_unless_somebody_says(void **state)
+static void omp_num_threads_is_the_number_of_cpus_unless_set(void **state)
 {
     static const struct {
         int64_t cpus;
@@ -81,7 +96,7 @@ static void threads_are_as_many_as_cpus_unless_somebody_says(void **state)
     tdm__worker_environment_destroy(environment);
 }
 
-static void the_mark_and_one_more_setting_have_room(void **state)
+static void environment_has_space_for_the_mark_and_one_more_setting(void **state)
 {
     char role[] = "ROLE=worker";
     char mark[TDM__PROCESS_MARK_BYTES];
@@ -99,12 +114,37 @@ static void the_mark_and_one_more_setting_have_room(void **state)
     tdm__worker_environment_destroy(environment);
 }
 
+static void environment_is_created_completely_or_not_at_all(void **state)
+{
+    char own[] = "OWN=1";
+    struct tdm__actor_spec spec = {.environment_count = 1, .environment = {own}};
+    uint32_t failures = 0;
+    char **environment;
+
+    (void)state;
+    for (;;) {
+        failing_strdup = failures + 1;
+        if (tdm__worker_environment_create(&spec, "DEVICES=0", &environment) == TDM_OK) {
+            break;
+        }
+        assert_string_equal(tdm_error_detail(), "a worker's environment");
+        failures++;
+    }
+    assert_true(failing_strdup > 0); /* No copy failed in the run that succeeded. */
+    failing_strdup = 0;
+    assert_true(failures >= 4);
+    assert_string_equal(setting(environment, "DEVICES"), "0");
+    assert_non_null(setting(environment, TDM__PROCESS_MARK_VARIABLE));
+    tdm__worker_environment_destroy(environment);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_actors_word_counts_over_the_nodes_and_devices_over_both),
-        cmocka_unit_test(threads_are_as_many_as_cpus_unless_somebody_says),
-        cmocka_unit_test(the_mark_and_one_more_setting_have_room),
+        cmocka_unit_test(actor_setting_overrides_the_node_and_devices_override_both),
+        cmocka_unit_test(omp_num_threads_is_the_number_of_cpus_unless_set),
+        cmocka_unit_test(environment_has_space_for_the_mark_and_one_more_setting),
+        cmocka_unit_test(environment_is_created_completely_or_not_at_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

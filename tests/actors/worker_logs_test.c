@@ -137,7 +137,7 @@ static void the_last_words_of_a_killed_actor_are_shown(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_flood_holds_up_nobody_and_loses_nothing(void **state)
+static void flood_of_output_blocks_no_worker_and_loses_nothing(void **state)
 {
     enum { LINES = 50000 }; /* 4 MB */
     tdm_actor *actor = make_talker("flooder");
@@ -208,7 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_shown_with_their_origin),
         cmocka_unit_test(the_last_words_of_a_killed_actor_are_shown),
-        cmocka_unit_test(a_flood_holds_up_nobody_and_loses_nothing),
+        cmocka_unit_test(flood_of_output_blocks_no_worker_and_loses_nothing),
         cmocka_unit_test(output_can_be_read_after_the_end),
     };
     int failed;

@@ -85,7 +85,7 @@ static void the_working_directory_is_the_one_asked_for(void **state)
     tdm_actor_destroy(nowhere);
 }
 
-static void gpus_are_told_in_the_environment(void **state)
+static void gpu_ids_are_in_the_environment(void **state)
 {
     tdm_actor *pair = actor_fixture_create(runtime, &(struct tdm_actor_options){.num_gpus = 2});
     tdm_actor *none = actor_fixture_create(runtime, NULL);
@@ -111,7 +111,7 @@ static void gpus_are_told_in_the_environment(void **state)
     tdm_actor_destroy(keeper);
 }
 
-static void fractions_share_a_gpu_and_whole_ones_do_not(void **state)
+static void fractional_requests_share_a_gpu_and_whole_ones_do_not(void **state)
 {
     struct tdm_actor_options part = {.num_gpus = 0.4};
     tdm_actor *parts[3];
@@ -139,7 +139,7 @@ static void fractions_share_a_gpu_and_whole_ones_do_not(void **state)
     tdm_actor_destroy(whole);
 }
 
-static void an_actor_makes_actors_that_end_with_it(void **state)
+static void actor_makes_actors_that_end_with_it(void **state)
 {
     tdm_actor *parent = actor_fixture_create(runtime, NULL);
     tdm_actor *child;
@@ -160,7 +160,7 @@ static void an_actor_makes_actors_that_end_with_it(void **state)
     tdm_actor_destroy(child);
 }
 
-static void an_actor_calls_another_and_waits(void **state)
+static void actor_calls_another_and_waits(void **state)
 {
     tdm_actor *target =
         actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "target"});
@@ -180,7 +180,7 @@ static void an_actor_calls_another_and_waits(void **state)
     tdm_actor_destroy(caller);
 }
 
-static void a_class_may_live_in_a_library(void **state)
+static void class_may_live_in_a_library(void **state)
 {
     struct tdm_actor_options options = {.library = TDM_TEST_BUILD_DIR "/tests/tester_library.so"};
     tdm_actor *actor;
@@ -235,11 +235,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_environment_is_in_force_before_exec),
         cmocka_unit_test(the_working_directory_is_the_one_asked_for),
-        cmocka_unit_test(gpus_are_told_in_the_environment),
-        cmocka_unit_test(fractions_share_a_gpu_and_whole_ones_do_not),
-        cmocka_unit_test(an_actor_makes_actors_that_end_with_it),
-        cmocka_unit_test(an_actor_calls_another_and_waits),
-        cmocka_unit_test(a_class_may_live_in_a_library),
+        cmocka_unit_test(gpu_ids_are_in_the_environment),
+        cmocka_unit_test(fractional_requests_share_a_gpu_and_whole_ones_do_not),
+        cmocka_unit_test(actor_makes_actors_that_end_with_it),
+        cmocka_unit_test(actor_calls_another_and_waits),
+        cmocka_unit_test(class_may_live_in_a_library),
         cmocka_unit_test(strays_end_with_their_actor),
     };
     int failed;

@@ -69,7 +69,7 @@ static const char *complaint_of(const char *const *args)
 
 #define COMPLAINT(...) complaint_of((const char *const[]){__VA_ARGS__, NULL})
 
-static void a_complaint_names_what_was_said(void **state)
+static void complaint_names_what_was_said(void **state)
 {
     static const char *const variables[] = {"TANDEM_GPUS",
                                             "TANDEM_GPU_BYTES",
@@ -118,7 +118,7 @@ static void the_environment_stands_in(void **state)
     assert_int_equal(unsetenv("TANDEM_RESOURCES"), 0);
 }
 
-static void wrong_words_are_refused(void **state)
+static void wrong_arguments_are_refused(void **state)
 {
     struct cli_daemon_options options;
 
@@ -141,9 +141,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arguments_become_options),
-        cmocka_unit_test(a_complaint_names_what_was_said),
+        cmocka_unit_test(complaint_names_what_was_said),
         cmocka_unit_test(the_environment_stands_in),
-        cmocka_unit_test(wrong_words_are_refused),
+        cmocka_unit_test(wrong_arguments_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,7 +54,7 @@ static void more_gpus_than_there_are_share_them(void **state)
                         "3 GPUs of 34 MiB on 2 real ones: 2 share one of 64 MiB");
 }
 
-static void an_unknown_device_is_refused(void **state)
+static void unknown_device_is_refused(void **state)
 {
     struct cli_daemon_options options = {.device = "abacus", .gpus = CLI_UNSET};
 
@@ -69,7 +69,7 @@ int main(void)
         cmocka_unit_test(four_virtual_gpus_are_the_default),
         cmocka_unit_test(real_gpus_are_offered_by_their_uuids),
         cmocka_unit_test(more_gpus_than_there_are_share_them),
-        cmocka_unit_test(an_unknown_device_is_refused),
+        cmocka_unit_test(unknown_device_is_refused),
     };
     int failed;
 

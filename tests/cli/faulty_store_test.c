@@ -93,7 +93,7 @@ static void the_same_seed_brings_the_same_faults(void **state)
     tdm__loop_destroy(loop);
 }
 
-static void a_lost_reply_leaves_the_change_made(void **state)
+static void lost_reply_leaves_the_change_made(void **state)
 {
     const struct tdm__store_write put = {
         .kind = TDM__STORE_PUT, .key = "key", .version = TDM__VERSION_ANY};
@@ -172,7 +172,7 @@ int main(void)
         cmocka_unit_test(transactions_count_exactly_over_a_faulty_memory),
         cmocka_unit_test(transactions_count_exactly_over_a_faulty_redis),
         cmocka_unit_test(the_same_seed_brings_the_same_faults),
-        cmocka_unit_test(a_lost_reply_leaves_the_change_made),
+        cmocka_unit_test(lost_reply_leaves_the_change_made),
         cmocka_unit_test(closing_replies_to_what_the_inner_store_still_has),
         cmocka_unit_test(closing_replies_to_what_is_asked_then),
     };

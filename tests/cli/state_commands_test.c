@@ -108,7 +108,7 @@ static void status_counts(void **state)
 }
 
 /* With two samples, the second one shows the calls made in between. */
-static void top_tells_what_is_called(void **state)
+static void top_shows_running_calls(void **state)
 {
     tdm_actor *actor = make_speaker("busy");
     const char *second;
@@ -169,7 +169,7 @@ static void actors_are_killed_by_name_or_id(void **state)
     assert_int_equal(tandem("kill"), 2);
 }
 
-static void wrong_words_lead_to_the_help_of_their_command(void **state)
+static void wrong_arguments_print_the_help_of_their_command(void **state)
 {
     (void)state;
     /* The option must not be accepted without an effect. */
@@ -194,7 +194,7 @@ static void wrong_words_lead_to_the_help_of_their_command(void **state)
 #define TANDEMD "version >/dev/null; " TDM_TEST_BUILD_DIR "/tandemd "
 
 /* The error is on stderr, and does not mention a token. */
-static void a_daemon_that_cannot_start_says_why(void **state)
+static void daemon_that_cannot_start_says_why(void **state)
 {
     (void)state;
     assert_int_equal(tandem(TANDEMD "--directory /tmp"), 1);
@@ -222,7 +222,7 @@ static void a_daemon_that_cannot_start_says_why(void **state)
     "run " signal "; cp $D/node/token $D/first; flock -w 20 $D/node/lock true; run TERM; "         \
     "cmp $D/first $D/node/token && echo same token; rm -r $D"
 
-static void a_daemon_starts_again_where_one_was(void **state)
+static void daemon_starts_again_where_one_was(void **state)
 {
     static const char *const twice[] = {TWICE("TERM"), TWICE("KILL")};
 
@@ -244,7 +244,7 @@ static void a_daemon_starts_again_where_one_was(void **state)
 #define INFO " " TDM_TEST_BUILD_DIR "/tandem info"
 
 /* The command uses the same driver library as a daemon, and prints the reason if that fails. */
-static void info_tells_which_gpus_a_daemon_can_offer(void **state)
+static void info_lists_the_gpus_that_a_daemon_can_offer(void **state)
 {
     (void)state;
     if (getenv("TANDEM_TEST_REAL_GPU") == NULL) {
@@ -257,7 +257,7 @@ static void info_tells_which_gpus_a_daemon_can_offer(void **state)
     assert_non_null(strstr(said, "\"cuda_gpus\":0"));
 }
 
-static void what_cannot_be_written_is_a_failure(void **state)
+static void failed_output_is_reported(void **state)
 {
     (void)state;
     assert_int_equal(tandem("list nodes > /dev/full"), 1);
@@ -447,7 +447,7 @@ static const char *label_of(const json_t *events, json_int_t number)
     return "";
 }
 
-static void a_timeline_is_a_trace_of_the_calls(void **state)
+static void timeline_is_a_trace_of_the_calls(void **state)
 {
     tdm_actor *actor = make_speaker("traced");
     struct tdm_actor_info info;
@@ -492,7 +492,7 @@ static void a_timeline_is_a_trace_of_the_calls(void **state)
     assert_non_null(strstr(said, "no actor has recorded a call"));
 }
 
-static void without_a_node_it_says_how_to_name_one(void **state)
+static void missing_node_is_reported_with_the_way_to_name_one(void **state)
 {
     (void)state;
     assert_int_equal(tandem("status --address unix:/nowhere/tandemd.sock"), 1);
@@ -506,21 +506,21 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(status_counts),
-        cmocka_unit_test(top_tells_what_is_called),
+        cmocka_unit_test(top_shows_running_calls),
         cmocka_unit_test(living_actors_are_listed_first),
-        cmocka_unit_test(wrong_words_lead_to_the_help_of_their_command),
-        cmocka_unit_test(a_daemon_that_cannot_start_says_why),
-        cmocka_unit_test(a_daemon_starts_again_where_one_was),
-        cmocka_unit_test(info_tells_which_gpus_a_daemon_can_offer),
-        cmocka_unit_test(what_cannot_be_written_is_a_failure),
+        cmocka_unit_test(wrong_arguments_print_the_help_of_their_command),
+        cmocka_unit_test(daemon_that_cannot_start_says_why),
+        cmocka_unit_test(daemon_starts_again_where_one_was),
+        cmocka_unit_test(info_lists_the_gpus_that_a_daemon_can_offer),
+        cmocka_unit_test(failed_output_is_reported),
         cmocka_unit_test(actors_are_killed_by_name_or_id),
         cmocka_unit_test(lists_are_for_people_and_programs),
         cmocka_unit_test(objects_are_for_people_and_programs),
         cmocka_unit_test(calls_are_for_people_and_programs),
         cmocka_unit_test(each_call_is_for_people_and_programs),
         cmocka_unit_test(logs_are_read_by_name_and_by_id),
-        cmocka_unit_test(a_timeline_is_a_trace_of_the_calls),
-        cmocka_unit_test(without_a_node_it_says_how_to_name_one),
+        cmocka_unit_test(timeline_is_a_trace_of_the_calls),
+        cmocka_unit_test(missing_node_is_reported_with_the_way_to_name_one),
     };
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     int failed;

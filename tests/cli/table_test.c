@@ -49,7 +49,7 @@ static void many_rows_fit(void **state)
     tdm__table_print(table, NULL);
 }
 
-static void a_line_ends_where_the_screen_does(void **state)
+static void line_ends_where_the_screen_does(void **state)
 {
     static const char *const titles[] = {"NAME", "WHY", NULL};
     struct tdm__table *table;
@@ -73,7 +73,7 @@ static void a_line_ends_where_the_screen_does(void **state)
 }
 
 /* No cell is printed below the title of another column. */
-static void a_line_ends_before_a_cell_that_would_stand_elsewhere(void **state)
+static void line_ends_before_a_cell_that_would_stand_elsewhere(void **state)
 {
     static const char *const titles[] = {"STATE", "FAILED/S", "QUEUE", "ID", NULL};
     struct tdm__table *table;
@@ -110,8 +110,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_as_wide_as_their_widest_cell),
         cmocka_unit_test(many_rows_fit),
-        cmocka_unit_test(a_line_ends_where_the_screen_does),
-        cmocka_unit_test(a_line_ends_before_a_cell_that_would_stand_elsewhere),
+        cmocka_unit_test(line_ends_where_the_screen_does),
+        cmocka_unit_test(line_ends_before_a_cell_that_would_stand_elsewhere),
         cmocka_unit_test(there_is_no_screen_behind_a_file),
     };
 

@@ -74,7 +74,7 @@ static void the_cost_says_what_is_read_twice(void **state)
     assert_non_null(strstr(text, "donate   2 MiB read twice: trainer ranks share FP8 blocks"));
 }
 
-static void a_large_job_is_cut_short(void **state)
+static void large_job_is_cut_short(void **state)
 {
     struct tdm__job_spec large = spec;
     struct tdm__job_run_options options = {.program = "tandem 1"};
@@ -100,7 +100,7 @@ int main(void)
         cmocka_unit_test(the_placement_shows_the_gather_groups),
         cmocka_unit_test(engines_on_gpus_of_their_own_say_so),
         cmocka_unit_test(the_cost_says_what_is_read_twice),
-        cmocka_unit_test(a_large_job_is_cut_short),
+        cmocka_unit_test(large_job_is_cut_short),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

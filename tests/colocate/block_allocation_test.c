@@ -110,7 +110,7 @@ static void all_pieces_arrive_in_their_order(void **state)
     }
 }
 
-static void a_piece_that_cannot_be_made_takes_the_others_along(void **state)
+static void failed_block_releases_the_others(void **state)
 {
     const size_t sizes_bytes[] = {2 * MIB, (size_t)1 << 62};
     uint32_t fds_count = open_fds_count();
@@ -127,7 +127,7 @@ static void a_piece_that_cannot_be_made_takes_the_others_along(void **state)
     assert_int_equal(open_fds_count(), fds_count);
 }
 
-static void one_that_is_canceled_leaves_nothing_and_tells_nobody(void **state)
+static void canceled_allocation_leaves_nothing_and_does_not_call_back(void **state)
 {
     const size_t sizes_bytes[] = {2 * MIB, 2 * MIB};
     uint32_t fds_count = open_fds_count();
@@ -168,7 +168,7 @@ static int64_t run_ms(struct tdm__loop *loop, bool is_canceled)
 
 /* A daemon that is told to end does not make the rest first.  Once is enough: others use the
  * machine, too. */
-static void one_that_is_canceled_makes_no_more_than_a_piece(void **state)
+static void canceled_allocation_stops_after_one_block(void **state)
 {
     bool was_quick = false;
 
@@ -185,9 +185,9 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(all_pieces_arrive_in_their_order),
-        TEST(a_piece_that_cannot_be_made_takes_the_others_along),
-        TEST(one_that_is_canceled_leaves_nothing_and_tells_nobody),
-        TEST(one_that_is_canceled_makes_no_more_than_a_piece),
+        TEST(failed_block_releases_the_others),
+        TEST(canceled_allocation_leaves_nothing_and_does_not_call_back),
+        TEST(canceled_allocation_stops_after_one_block),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

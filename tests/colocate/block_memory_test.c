@@ -15,7 +15,7 @@
 
 #define MIB ((size_t)1 << 20)
 
-static void a_block_has_all_its_pages_and_keeps_its_size(void **state)
+static void block_has_all_its_pages_and_keeps_its_size(void **state)
 {
     struct stat memory;
     int fd;
@@ -31,7 +31,7 @@ static void a_block_has_all_its_pages_and_keeps_its_size(void **state)
     assert_int_equal(close(fd), 0);
 }
 
-static void what_the_host_has_not_is_refused_with_the_size_and_the_gpu(void **state)
+static void lack_of_host_memory_is_refused_with_size_and_gpu(void **state)
 {
     int fd;
 
@@ -43,8 +43,8 @@ static void what_the_host_has_not_is_refused_with_the_size_and_the_gpu(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_block_has_all_its_pages_and_keeps_its_size),
-        cmocka_unit_test(what_the_host_has_not_is_refused_with_the_size_and_the_gpu),
+        cmocka_unit_test(block_has_all_its_pages_and_keeps_its_size),
+        cmocka_unit_test(lack_of_host_memory_is_refused_with_size_and_gpu),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

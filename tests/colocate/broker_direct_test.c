@@ -103,7 +103,7 @@ static void each_speaks_for_its_own_tenant(void **state)
     (void)close(blocks[1].fd);
 }
 
-static void all_releases_are_tried_and_the_first_failure_told(void **state)
+static void all_releases_are_tried_and_the_first_failure_is_returned(void **state)
 {
     struct tdm__block_handle blocks[COUNT];
     struct tdm__id keys[COUNT + 1] = {{{9}}};
@@ -151,7 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(blocks_outlive_the_descriptors_that_were_handed_out),
         TEST(each_speaks_for_its_own_tenant),
-        TEST(all_releases_are_tried_and_the_first_failure_told),
+        TEST(all_releases_are_tried_and_the_first_failure_is_returned),
         TEST(without_descriptors_nothing_is_made),
     };
 

@@ -86,7 +86,7 @@ static void the_ledger_has_a_row_for_each_tag(void **state)
     tdm_document_destroy(document);
 }
 
-static void what_does_not_fit_is_not_made_and_says_who_holds_what(void **state)
+static void request_that_does_not_fit_fails_and_names_the_holders(void **state)
 {
     (void)state;
     TRY(one_node_call(runtime, "block.create", NULL, "us(u)", (uint64_t)0, "weights", 12 * MIB));
@@ -97,7 +97,7 @@ static void what_does_not_fit_is_not_made_and_says_who_holds_what(void **state)
     assert_true(one_node_used_bytes(runtime) == 12 * MIB);
 }
 
-static void a_call_that_makes_no_sense_is_refused_and_makes_nothing(void **state)
+static void invalid_call_is_refused_and_allocates_nothing(void **state)
 {
     static const char key[16] = "no block's key!";
 
@@ -131,7 +131,7 @@ static void a_call_that_makes_no_sense_is_refused_and_makes_nothing(void **state
     assert_true(one_node_used_bytes(runtime) == 0);
 }
 
-static void cold_memory_is_made_while_others_are_served(void **state)
+static void fresh_memory_is_allocated_while_others_are_served(void **state)
 {
     tdm_status answer;
 
@@ -144,7 +144,7 @@ static void cold_memory_is_made_while_others_are_served(void **state)
     assert_int_equal(answer, TDM_OK);
 }
 
-static void those_who_wait_for_memory_get_it_one_after_the_other(void **state)
+static void waiting_requests_get_memory_one_after_the_other(void **state)
 {
     tdm_status first;
     tdm_status second;
@@ -164,7 +164,7 @@ static void those_who_wait_for_memory_get_it_one_after_the_other(void **state)
     assert_int_equal(third, TDM_E_DEVICE_FULL);
 }
 
-static void what_is_made_for_one_who_has_died_is_charged_to_nobody(void **state)
+static void memory_allocated_for_a_dead_tenant_is_not_charged(void **state)
 {
     tdm_actor *asker = one_node_actor(runtime, "asker", "asker", 0);
     tdm_status answer;
@@ -210,11 +210,11 @@ int main(void)
 #define TEST_LARGE(name) cmocka_unit_test_setup_teardown(name, set_up_large, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(the_ledger_has_a_row_for_each_tag),
-        TEST(what_does_not_fit_is_not_made_and_says_who_holds_what),
-        TEST(a_call_that_makes_no_sense_is_refused_and_makes_nothing),
-        TEST_LARGE(cold_memory_is_made_while_others_are_served),
-        TEST_LARGE(those_who_wait_for_memory_get_it_one_after_the_other),
-        TEST_LARGE(what_is_made_for_one_who_has_died_is_charged_to_nobody),
+        TEST(request_that_does_not_fit_fails_and_names_the_holders),
+        TEST(invalid_call_is_refused_and_allocates_nothing),
+        TEST_LARGE(fresh_memory_is_allocated_while_others_are_served),
+        TEST_LARGE(waiting_requests_get_memory_one_after_the_other),
+        TEST_LARGE(memory_allocated_for_a_dead_tenant_is_not_charged),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

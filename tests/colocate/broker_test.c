@@ -82,7 +82,7 @@ static size_t used(const struct fixture *f)
     return gpu.used_bytes;
 }
 
-static void what_does_not_fit_is_refused_with_all_numbers(void **state)
+static void request_that_does_not_fit_is_refused_with_all_numbers(void **state)
 {
     struct fixture *f = *state;
     struct tdm__block_handle block;
@@ -96,7 +96,7 @@ static void what_does_not_fit_is_refused_with_all_numbers(void **state)
     assert_int_equal(used(f), 64 * MIB);
 }
 
-static void what_the_pool_lacks_is_told_and_can_be_stocked(void **state)
+static void missing_pool_memory_is_listed_and_can_be_added(void **state)
 {
     struct fixture *f = *state;
     const struct tdm__block_request request = {
@@ -153,7 +153,7 @@ static void several_blocks_are_made_all_or_none(void **state)
     assert_false(tdm__id_equal(&blocks[0].key, &blocks[1].key));
 }
 
-static void an_importer_keeps_the_charge_until_it_lets_go(void **state)
+static void importer_keeps_the_charge_until_it_releases_the_block(void **state)
 {
     struct fixture *f = *state;
     struct tdm__block_handle block;
@@ -179,7 +179,7 @@ static void an_importer_keeps_the_charge_until_it_lets_go(void **state)
                      TDM_E_NOT_FOUND);
 }
 
-static void a_dead_tenant_returns_everything_but_what_others_hold(void **state)
+static void dead_tenant_releases_all_blocks_but_those_that_others_hold(void **state)
 {
     struct fixture *f = *state;
     struct tdm__block_handle kept;
@@ -195,7 +195,7 @@ static void a_dead_tenant_returns_everything_but_what_others_hold(void **state)
     assert_int_equal(used(f), 0);
 }
 
-static void a_released_block_is_recycled_under_a_new_key(void **state)
+static void released_block_is_recycled_under_a_new_key(void **state)
 {
     struct fixture *f = *state;
     struct tdm__block_handle first;
@@ -227,7 +227,7 @@ static void the_pool_never_exceeds_the_gpu(void **state)
     }
 }
 
-static void odd_wishes_are_refused(void **state)
+static void invalid_requests_are_refused(void **state)
 {
     struct fixture *f = *state;
     struct tdm__block_handle block[TDM__BLOCKS_MAX];
@@ -287,15 +287,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(what_does_not_fit_is_refused_with_all_numbers),
+        TEST(request_that_does_not_fit_is_refused_with_all_numbers),
         TEST(several_blocks_are_made_all_or_none),
-        TEST(what_the_pool_lacks_is_told_and_can_be_stocked),
+        TEST(missing_pool_memory_is_listed_and_can_be_added),
         TEST(nothing_is_missing_for_a_wish_that_does_not_fit),
-        TEST(an_importer_keeps_the_charge_until_it_lets_go),
-        TEST(a_dead_tenant_returns_everything_but_what_others_hold),
-        TEST(a_released_block_is_recycled_under_a_new_key),
+        TEST(importer_keeps_the_charge_until_it_releases_the_block),
+        TEST(dead_tenant_releases_all_blocks_but_those_that_others_hold),
+        TEST(released_block_is_recycled_under_a_new_key),
         TEST(the_pool_never_exceeds_the_gpu),
-        TEST(odd_wishes_are_refused),
+        TEST(invalid_requests_are_refused),
         TEST(random_traffic_leaves_nothing_behind),
     };
 

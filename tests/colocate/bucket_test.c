@@ -226,7 +226,7 @@ static void exchange(const struct model *model, const struct tdm__bucket_plan *p
     assert_int_equal(tensors, model->tensors_count);
 }
 
-static void any_layout_arrives_whole(void **state)
+static void any_layout_arrives_completely(void **state)
 {
     uint64_t seed = (uint64_t)(uintptr_t)&random_state ^ 0x5eed;
     static struct model model;
@@ -294,7 +294,7 @@ static void rows_become_one_run_and_columns_one_each(void **state)
     tdm__bucket_plan_destroy(plan);
 }
 
-static void a_large_tensor_gets_its_own_bucket_or_is_refused(void **state)
+static void large_tensor_gets_its_own_bucket_or_is_refused(void **state)
 {
     const struct tdm_slice slices[] = {{.tensor = 0, .flat = 1, .extent = {24}},
                                        {.tensor = 1, .flat = 1, .extent = {10}}};
@@ -340,9 +340,9 @@ static void elements_held_never_or_twice_are_refused_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_layout_arrives_whole),
+        cmocka_unit_test(any_layout_arrives_completely),
         cmocka_unit_test(rows_become_one_run_and_columns_one_each),
-        cmocka_unit_test(a_large_tensor_gets_its_own_bucket_or_is_refused),
+        cmocka_unit_test(large_tensor_gets_its_own_bucket_or_is_refused),
         cmocka_unit_test(elements_held_never_or_twice_are_refused_by_name),
     };
 

@@ -31,7 +31,7 @@ static void every_code_is_the_cast_of_its_value(void **state)
 
 /* Checks that a value between two codes becomes the nearer one, and a middle the even one. All
  * middles are floats. */
-static void what_lies_between_goes_to_the_nearest_code(void **state)
+static void value_between_two_codes_rounds_to_the_nearest_even(void **state)
 {
     (void)state;
     for (int code = 0; code < 0x7e; code++) {
@@ -43,7 +43,7 @@ static void what_lies_between_goes_to_the_nearest_code(void **state)
     }
 }
 
-static void what_is_too_large_is_448_and_a_nan_stays_one(void **state)
+static void large_values_become_448_and_nan_stays_nan(void **state)
 {
     (void)state;
     assert_int_equal(tdm__e4m3_from_float(449), 0x7e);
@@ -96,7 +96,7 @@ static void each_block_has_its_own_scale(void **state)
 }
 
 /* Converts a matrix in four pieces that divide its blocks. */
-static void pieces_by_the_blocks_scales_are_the_whole(void **state)
+static void conversion_in_pieces_equals_conversion_at_once(void **state)
 {
     enum { ROWS = 300, COLUMNS = 200, ROW = 60, COLUMN = 130, SCALES = 3 * 2 };
     static float values[ROWS * COLUMNS];
@@ -130,11 +130,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_is_the_cast_of_its_value),
-        cmocka_unit_test(what_lies_between_goes_to_the_nearest_code),
-        cmocka_unit_test(what_is_too_large_is_448_and_a_nan_stays_one),
+        cmocka_unit_test(value_between_two_codes_rounds_to_the_nearest_even),
+        cmocka_unit_test(large_values_become_448_and_nan_stays_nan),
         cmocka_unit_test(bf16_is_the_upper_half_rounded),
         cmocka_unit_test(each_block_has_its_own_scale),
-        cmocka_unit_test(pieces_by_the_blocks_scales_are_the_whole),
+        cmocka_unit_test(conversion_in_pieces_equals_conversion_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,7 +74,7 @@ static void assert_round_trip(struct tdm__checkpoint_state sent)
                                          : got.score_before == sent.score_before);
 }
 
-static void a_state_comes_back_as_it_was_saved(void **state)
+static void state_comes_back_as_it_was_saved(void **state)
 {
     (void)state;
     assert_round_trip((struct tdm__checkpoint_state){0, 0, NAN});
@@ -82,7 +82,7 @@ static void a_state_comes_back_as_it_was_saved(void **state)
     assert_round_trip((struct tdm__checkpoint_state){7, 9, 0});
 }
 
-static void a_later_one_takes_the_place_of_the_one_before(void **state)
+static void later_one_takes_the_place_of_the_one_before(void **state)
 {
     const struct tdm__checkpoint_state first = {1, 2, 0.5};
     const struct tdm__checkpoint_state second = {3, 4, 0.5};
@@ -153,7 +153,7 @@ static void there_is_no_saving_where_there_is_no_directory(void **state)
     assert_false(is_there("missing"));
 }
 
-static void a_missing_checkpoint_is_named(void **state)
+static void missing_checkpoint_is_named(void **state)
 {
     struct tdm__checkpoint_state got = {.step = 77};
 
@@ -165,7 +165,7 @@ static void a_missing_checkpoint_is_named(void **state)
     assert_int_equal(got.step, 77);
 }
 
-static void a_corrupt_state_is_refused_by_the_name_of_its_file(void **state)
+static void corrupt_state_is_refused_by_the_name_of_its_file(void **state)
 {
     static const char *const texts[] = {"",
                                         "{",
@@ -200,13 +200,13 @@ static void a_corrupt_state_is_refused_by_the_name_of_its_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        EACH(a_state_comes_back_as_it_was_saved),
-        EACH(a_later_one_takes_the_place_of_the_one_before),
+        EACH(state_comes_back_as_it_was_saved),
+        EACH(later_one_takes_the_place_of_the_one_before),
         EACH(leftovers_of_an_interrupted_save_do_no_harm),
         EACH(the_highest_number_given_comes_back),
         EACH(there_is_no_saving_where_there_is_no_directory),
-        EACH(a_missing_checkpoint_is_named),
-        EACH(a_corrupt_state_is_refused_by_the_name_of_its_file),
+        EACH(missing_checkpoint_is_named),
+        EACH(corrupt_state_is_refused_by_the_name_of_its_file),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

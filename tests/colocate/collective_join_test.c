@@ -202,7 +202,7 @@ static void actors_that_met_exchange_by_every_collective(void **state)
     }
 }
 
-static void the_death_of_one_aborts_the_others_and_names_it(void **state)
+static void death_of_one_rank_aborts_the_others_and_names_it(void **state)
 {
     struct fixture *f = *state;
     int64_t shot_ms;
@@ -223,7 +223,7 @@ static void the_death_of_one_aborts_the_others_and_names_it(void **state)
     join_all(f, MEMBERS - 1); /* The other members can join again under the same name. */
 }
 
-static void who_does_not_come_is_named_and_the_name_is_free_again(void **state)
+static void missing_rank_is_named_and_the_group_name_is_free_again(void **state)
 {
     struct fixture *f = *state;
 
@@ -235,7 +235,7 @@ static void who_does_not_come_is_named_and_the_name_is_free_again(void **state)
     join_all(f, 2);
 }
 
-static void a_group_of_one_needs_nobody(void **state)
+static void group_of_one_rank_works_alone(void **state)
 {
     struct fixture *f = *state;
 
@@ -244,7 +244,7 @@ static void a_group_of_one_needs_nobody(void **state)
     TRY(finish(f->refs[0]));
 }
 
-static void a_group_without_a_name_is_refused(void **state)
+static void group_without_a_name_is_refused(void **state)
 {
     const struct tdm_collective_options options = {.name = "", .ranks_count = 1};
     tdm_collective_group *group;
@@ -259,10 +259,10 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(actors_that_met_exchange_by_every_collective),
-        TEST(the_death_of_one_aborts_the_others_and_names_it),
-        TEST(who_does_not_come_is_named_and_the_name_is_free_again),
-        TEST(a_group_of_one_needs_nobody),
-        cmocka_unit_test(a_group_without_a_name_is_refused),
+        TEST(death_of_one_rank_aborts_the_others_and_names_it),
+        TEST(missing_rank_is_named_and_the_group_name_is_free_again),
+        TEST(group_of_one_rank_works_alone),
+        cmocka_unit_test(group_without_a_name_is_refused),
     };
     int failed;
 

@@ -178,7 +178,7 @@ static void actors_on_two_nodes_meet_on_either(void **state)
     dismiss(members, MEMBERS);
 }
 
-static void those_on_one_node_share_memory_wherever_they_met(void **state)
+static void ranks_of_one_node_share_memory_wherever_they_met(void **state)
 {
     tdm_actor *members[3];
     char node_id[33];
@@ -193,7 +193,7 @@ static void those_on_one_node_share_memory_wherever_they_met(void **state)
     dismiss(members, 3);
 }
 
-static void the_death_of_one_aborts_the_others_on_all_nodes(void **state)
+static void death_of_one_rank_aborts_the_others_on_all_nodes(void **state)
 {
     tdm_actor *members[3];
     tdm_ref *refs[2];
@@ -231,7 +231,7 @@ static void wait_alone(tdm_actor *member, const char *node_id)
     tdm_ref_release(ref);
 }
 
-static void one_that_dies_while_it_waits_is_out_of_the_meeting_on_the_other_node(void **state)
+static void rank_that_dies_while_waiting_leaves_the_rendezvous_of_the_other_node(void **state)
 {
     tdm_actor *members[2];
     tdm_actor *lost = member_on("side=second");
@@ -255,7 +255,7 @@ static void one_that_dies_while_it_waits_is_out_of_the_meeting_on_the_other_node
     tdm_actor_destroy(lost);
 }
 
-static void who_does_not_come_is_named_on_the_other_node(void **state)
+static void missing_rank_is_named_on_the_other_node(void **state)
 {
     tdm_actor *here = member_on("side=first");
     tdm_actor *there = member_on("side=second");
@@ -311,7 +311,7 @@ static void lose_node_with_a_member(int signal_number)
     tdm_actor_destroy(lost);
 }
 
-static void the_others_are_told_at_once_that_a_members_node_was_killed(void **state)
+static void members_learn_at_once_that_the_node_of_another_was_killed(void **state)
 {
     (void)state;
     lose_node_with_a_member(SIGKILL);
@@ -327,11 +327,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(actors_on_two_nodes_meet_on_either),
-        cmocka_unit_test(those_on_one_node_share_memory_wherever_they_met),
-        cmocka_unit_test(the_death_of_one_aborts_the_others_on_all_nodes),
-        cmocka_unit_test(one_that_dies_while_it_waits_is_out_of_the_meeting_on_the_other_node),
-        cmocka_unit_test(who_does_not_come_is_named_on_the_other_node),
-        cmocka_unit_test(the_others_are_told_at_once_that_a_members_node_was_killed),
+        cmocka_unit_test(ranks_of_one_node_share_memory_wherever_they_met),
+        cmocka_unit_test(death_of_one_rank_aborts_the_others_on_all_nodes),
+        cmocka_unit_test(rank_that_dies_while_waiting_leaves_the_rendezvous_of_the_other_node),
+        cmocka_unit_test(missing_rank_is_named_on_the_other_node),
+        cmocka_unit_test(members_learn_at_once_that_the_node_of_another_was_killed),
         cmocka_unit_test(and_when_its_lease_ends_that_it_was_stopped),
     };
     int failed;

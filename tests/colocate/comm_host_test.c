@@ -28,7 +28,7 @@ static int make_segment(uint32_t ranks_count, size_t slot_bytes)
 static const struct comm_suite_maker maker = {make_segment, tdm__comm_host_open, 0};
 
 /* The parent acts as the daemon: it reaps the dead member and ends the group. */
-static void a_killed_member_is_named_to_the_others(void **state)
+static void killed_member_is_named_to_the_others(void **state)
 {
     int fd = make_segment(3, 4096);
     struct tdm__comm_segment *segment;
@@ -45,7 +45,7 @@ static void a_killed_member_is_named_to_the_others(void **state)
     (void)close(fd);
 }
 
-static void a_silent_member_is_named_at_the_deadline(void **state)
+static void silent_member_is_named_at_the_deadline(void **state)
 {
     int fd = make_segment(3, 4096);
     pid_t pids[3];
@@ -101,8 +101,8 @@ static void foreign_memory_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_member_is_named_to_the_others),
-        cmocka_unit_test(a_silent_member_is_named_at_the_deadline),
+        cmocka_unit_test(killed_member_is_named_to_the_others),
+        cmocka_unit_test(silent_member_is_named_at_the_deadline),
         cmocka_unit_test(the_first_reason_stays),
         cmocka_unit_test(foreign_memory_is_refused),
     };

@@ -76,7 +76,7 @@ static int suspend_and_resume(int fd, uint32_t rank, uint32_t ranks_count)
     return 0;
 }
 
-static void a_suspended_group_goes_on(void **state)
+static void suspended_group_goes_on(void **state)
 {
     (void)state;
     nccl_suite_run_ranks(&maker, maker.ranks_max == 1 ? 1 : 2, suspend_and_resume);
@@ -104,7 +104,7 @@ static int find_no_library(int fd, uint32_t rank, uint32_t ranks_count)
     return 0;
 }
 
-static void a_missing_library_is_named(void **state)
+static void missing_library_is_named(void **state)
 {
     (void)state;
     nccl_suite_run_ranks(&maker, 1, find_no_library);
@@ -160,9 +160,9 @@ int main(void)
 {
     struct nccl_suite_maker here = {{make_segment, open_nccl, 0}, lose_rank};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_suspended_group_goes_on),
+        cmocka_unit_test(suspended_group_goes_on),
         cmocka_unit_test(nccl_that_cannot_suspend_is_rebuilt),
-        cmocka_unit_test(a_missing_library_is_named),
+        cmocka_unit_test(missing_library_is_named),
     };
     int failed;
 

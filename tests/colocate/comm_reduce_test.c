@@ -13,14 +13,14 @@
 
 enum { COUNT = 5 }; /* The arrays have one more element, which must not change. */
 
-static void an_element_has_its_bytes(void **state)
+static void element_has_its_bytes(void **state)
 {
     (void)state;
     assert_int_equal(tdm__comm_dtype_bytes(TDM__COMM_FLOAT32), sizeof(float));
     assert_int_equal(tdm__comm_dtype_bytes(TDM__COMM_FLOAT64), sizeof(double));
 }
 
-static void a_sum_has_the_precision_of_its_numbers(void **state)
+static void sum_has_the_precision_of_its_numbers(void **state)
 {
     float floats[COUNT + 1] = {0x1p24f, 0.5f, -1, INFINITY, 3, 7};
     const float more_floats[COUNT + 1] = {1, 0.25f, 1, 1, -3, 1};
@@ -38,7 +38,7 @@ static void a_sum_has_the_precision_of_its_numbers(void **state)
     assert_true(floats[COUNT] == 7 && doubles[COUNT] == 7);
 }
 
-static void a_maximum_is_one_of_the_two(void **state)
+static void maximum_is_one_of_the_two(void **state)
 {
     float floats[COUNT + 1] = {1, 2, -1, -INFINITY, 3, 7};
     const float more_floats[COUNT + 1] = {2, 1, -2, -9, 3, 8};
@@ -71,9 +71,9 @@ static void the_order_of_the_ranks_decides_the_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_element_has_its_bytes),
-        cmocka_unit_test(a_sum_has_the_precision_of_its_numbers),
-        cmocka_unit_test(a_maximum_is_one_of_the_two),
+        cmocka_unit_test(element_has_its_bytes),
+        cmocka_unit_test(sum_has_the_precision_of_its_numbers),
+        cmocka_unit_test(maximum_is_one_of_the_two),
         cmocka_unit_test(the_order_of_the_ranks_decides_the_bits),
     };
 

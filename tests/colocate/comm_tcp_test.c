@@ -25,7 +25,7 @@ enum { COUNT = 6000, ROUNDS = 15 };
 
 static const struct comm_suite_maker maker = {mesh_fixture_meeting, mesh_fixture_open, 0};
 
-static void a_killed_member_is_named_to_the_others(void **state)
+static void killed_member_is_named_to_the_others(void **state)
 {
     int fd = mesh_fixture_meeting(3, 4096);
     pid_t pids[3];
@@ -87,7 +87,7 @@ static int exchange_until_death(int fd, uint32_t rank, useconds_t dies_after_us)
                                               : LOST_RANKS_SAW_OTHER;
 }
 
-static void one_that_dies_within_a_call_is_named_to_the_others(void **state)
+static void rank_that_dies_within_a_call_is_named_to_the_others(void **state)
 {
     struct test_random chance = test_random_init("comm_tcp", 1);
 
@@ -111,7 +111,7 @@ static void one_that_dies_within_a_call_is_named_to_the_others(void **state)
     }
 }
 
-static void a_silent_member_is_named_at_the_deadline(void **state)
+static void silent_member_is_named_at_the_deadline(void **state)
 {
     int fd = mesh_fixture_meeting(3, 4096);
     pid_t pids[3];
@@ -128,9 +128,9 @@ static void a_silent_member_is_named_at_the_deadline(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_member_is_named_to_the_others),
-        cmocka_unit_test(one_that_dies_within_a_call_is_named_to_the_others),
-        cmocka_unit_test(a_silent_member_is_named_at_the_deadline),
+        cmocka_unit_test(killed_member_is_named_to_the_others),
+        cmocka_unit_test(rank_that_dies_within_a_call_is_named_to_the_others),
+        cmocka_unit_test(silent_member_is_named_at_the_deadline),
     };
 
     return comm_suite_run("tcp, ranks are processes", &maker, 0) +

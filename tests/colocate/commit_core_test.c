@@ -767,7 +767,7 @@ static void no_interleaving_serves_two_versions_or_goes_back(void **state)
     explore_from(1, 1, 1, 2);
 }
 
-static void a_refused_request_changes_nothing_for_the_next(void **state)
+static void refused_request_changes_nothing_for_the_next(void **state)
 {
     static const struct tdm__member members[] = {{{{1}}, 1}, {{{2}}, 1}};
     static const struct tdm__version_request begin = {.kind = TDM__VERSION_BEGIN,
@@ -805,7 +805,7 @@ static void a_refused_request_changes_nothing_for_the_next(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_refused_request_changes_nothing_for_the_next),
+        cmocka_unit_test(refused_request_changes_nothing_for_the_next),
         cmocka_unit_test(no_interleaving_serves_two_versions_or_goes_back),
     };
 

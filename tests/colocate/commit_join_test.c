@@ -56,7 +56,7 @@ static tdm_status joins(struct tdm__version_record *record, uint8_t actor, uint6
     return tdm__version_apply_request(record, &request, changed);
 }
 
-static void who_joins_is_a_flipped_member(void **state)
+static void joining_engine_becomes_a_flipped_member(void **state)
 {
     struct tdm__version_record record = update_of_two(TDM__UPDATE_COMMITTED, true);
     bool changed;
@@ -82,7 +82,7 @@ static void who_joins_is_a_flipped_member(void **state)
     assert_int_equal(joins(&record, 2, 3, 1, &changed), TDM_E_ACTOR_DIED);
 }
 
-static void who_has_other_bytes_does_not_join(void **state)
+static void engine_with_other_bytes_cannot_join(void **state)
 {
     struct tdm__version_record record = update_of_two(TDM__UPDATE_UNDECIDED, false);
     bool changed;
@@ -139,8 +139,8 @@ static void after_an_abort_one_joins_the_base(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_joins_is_a_flipped_member),
-        cmocka_unit_test(who_has_other_bytes_does_not_join),
+        cmocka_unit_test(joining_engine_becomes_a_flipped_member),
+        cmocka_unit_test(engine_with_other_bytes_cannot_join),
         cmocka_unit_test(after_an_abort_one_joins_the_base),
     };
 

@@ -54,7 +54,7 @@ static struct tdm_bytes encode(const struct tdm__version_record *record, tdm_wri
     return tdm_writer_bytes(writer);
 }
 
-static void a_record_survives_the_store_after_every_step(void **state)
+static void record_survives_the_store_after_every_step(void **state)
 {
     tdm_writer *writer;
     tdm_writer *again;
@@ -112,7 +112,7 @@ static void the_stored_form_has_not_changed(void **state)
                          TDM_E_PROTOCOL);                                                          \
     } while (0)
 
-static void a_record_that_no_step_could_write_is_refused(void **state)
+static void record_that_no_step_could_write_is_refused(void **state)
 {
     tdm_writer *writer;
 
@@ -135,9 +135,9 @@ static void a_record_that_no_step_could_write_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_record_survives_the_store_after_every_step),
+        cmocka_unit_test(record_survives_the_store_after_every_step),
         cmocka_unit_test(the_stored_form_has_not_changed),
-        cmocka_unit_test(a_record_that_no_step_could_write_is_refused),
+        cmocka_unit_test(record_that_no_step_could_write_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

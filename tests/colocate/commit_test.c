@@ -348,7 +348,7 @@ static void racing_parties_agree_although_answers_are_lost(void **state)
     tdm__loop_destroy(loop);
 }
 
-static void a_wrong_model_name_is_refused(void **state)
+static void wrong_model_name_is_refused(void **state)
 {
     const char *names[] = {"", "a*", "a/b", "a b"};
 
@@ -526,7 +526,7 @@ static uint64_t stored_records(struct counted *counted)
     return counted->prepared[0];
 }
 
-static void a_record_is_forgotten_when_nobody_may_ask_any_more(void **state)
+static void record_is_forgotten_when_no_request_can_need_it(void **state)
 {
     const struct tdm__version_request forget = {.kind = TDM__VERSION_FORGET, .update = {{1}}};
     struct tdm__version_request step = {
@@ -639,7 +639,7 @@ static void two_nodes_that_vote_in_turn_are_both_right(void **state)
 
 /* Another node votes in between, so the transaction has to run again, for which the first of both
  * requests has no time left. */
-static void who_has_time_left_does_not_fail_with_one_who_has_none(void **state)
+static void request_with_time_left_does_not_fail_with_an_expired_one(void **state)
 {
     struct counted counted = {.due = 0};
     struct tdm__version_request vote = {.kind = TDM__VERSION_PREPARED, .update = {{1}}};
@@ -671,7 +671,7 @@ static void who_has_time_left_does_not_fail_with_one_who_has_none(void **state)
     close_counted(&counted);
 }
 
-static void who_closes_leaves_no_request_unanswered(void **state)
+static void closing_the_client_answers_all_requests(void **state)
 {
     struct counted counted = {.due = 0};
     struct place places[VOTERS + 1];
@@ -693,13 +693,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(racing_parties_agree_on_a_memory_store),
         cmocka_unit_test(racing_parties_agree_although_answers_are_lost),
-        cmocka_unit_test(a_wrong_model_name_is_refused),
-        cmocka_unit_test(a_record_is_forgotten_when_nobody_may_ask_any_more),
+        cmocka_unit_test(wrong_model_name_is_refused),
+        cmocka_unit_test(record_is_forgotten_when_no_request_can_need_it),
         cmocka_unit_test(votes_that_come_together_are_one_transaction),
         cmocka_unit_test(votes_one_after_the_other_read_the_record_once),
         cmocka_unit_test(two_nodes_that_vote_in_turn_are_both_right),
-        cmocka_unit_test(who_has_time_left_does_not_fail_with_one_who_has_none),
-        cmocka_unit_test(who_closes_leaves_no_request_unanswered),
+        cmocka_unit_test(request_with_time_left_does_not_fail_with_an_expired_one),
+        cmocka_unit_test(closing_the_client_answers_all_requests),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,7 +112,7 @@ static void answers_come_back_as_they_were_written(void **state)
     tdm_document_destroy(document);
 }
 
-static void an_engine_that_wrote_too_much_is_told(void **state)
+static void engine_that_wrote_too_much_is_reported(void **state)
 {
     tdm_document *document = asked();
     struct tdm__generation generation;
@@ -208,7 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prompts_arrive_with_room_for_their_answers),
         cmocka_unit_test(answers_come_back_as_they_were_written),
-        cmocka_unit_test(an_engine_that_wrote_too_much_is_told),
+        cmocka_unit_test(engine_that_wrote_too_much_is_reported),
         cmocka_unit_test(hostile_questions_are_refused),
         cmocka_unit_test(hostile_answers_are_refused),
     };

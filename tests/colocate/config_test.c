@@ -96,7 +96,7 @@ static void values_are_found_by_path(void **state)
     tdm_config_destroy(config);
 }
 
-static void what_is_missing_or_empty_gives_the_default(void **state)
+static void missing_or_empty_value_gives_the_default(void **state)
 {
     tdm_config *config = parse(job_yaml);
 
@@ -112,7 +112,7 @@ static void what_is_missing_or_empty_gives_the_default(void **state)
     tdm_config_destroy(config);
 }
 
-static void a_wrong_type_names_line_path_and_value(void **state)
+static void wrong_type_names_line_path_and_value(void **state)
 {
     tdm_config *config = parse(job_yaml);
     const char *text;
@@ -189,7 +189,7 @@ static void json_is_read_too(void **state)
     tdm_config_destroy(config);
 }
 
-static void what_hides_its_meaning_is_refused(void **state)
+static void anchors_tags_and_duplicate_keys_are_refused(void **state)
 {
     (void)state;
     refuses("a: &x 1\n", "job.yaml:1: anchors and aliases are not understood: \"x\"");
@@ -237,7 +237,7 @@ static void depth_and_sizes_are_limited(void **state)
     free(large);
 }
 
-static void an_empty_file_has_no_settings(void **state)
+static void empty_file_has_no_settings(void **state)
 {
     tdm_config *config = parse("");
 
@@ -272,7 +272,7 @@ static void overrides_win_and_make_missing_maps(void **state)
     tdm_config_destroy(config);
 }
 
-static void a_refused_override_changes_nothing(void **state)
+static void refused_override_changes_nothing(void **state)
 {
     tdm_config *config = parse(job_yaml);
 
@@ -321,7 +321,7 @@ static void json_keeps_values_and_lines(void **state)
     tdm_config_destroy(config);
 }
 
-static void a_file_is_read_by_its_path(void **state)
+static void file_is_read_by_its_path(void **state)
 {
     char path[] = "/tmp/tandem-config-XXXXXX";
     int fd = mkstemp(path);
@@ -344,19 +344,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_found_by_path),
-        cmocka_unit_test(what_is_missing_or_empty_gives_the_default),
-        cmocka_unit_test(a_wrong_type_names_line_path_and_value),
+        cmocka_unit_test(missing_or_empty_value_gives_the_default),
+        cmocka_unit_test(wrong_type_names_line_path_and_value),
         cmocka_unit_test(where_gives_the_line_of_the_nearest_parent),
         cmocka_unit_test(scalars_follow_the_core_schema),
         cmocka_unit_test(json_is_read_too),
-        cmocka_unit_test(what_hides_its_meaning_is_refused),
+        cmocka_unit_test(anchors_tags_and_duplicate_keys_are_refused),
         cmocka_unit_test(broken_syntax_names_the_line),
         cmocka_unit_test(depth_and_sizes_are_limited),
-        cmocka_unit_test(an_empty_file_has_no_settings),
+        cmocka_unit_test(empty_file_has_no_settings),
         cmocka_unit_test(overrides_win_and_make_missing_maps),
-        cmocka_unit_test(a_refused_override_changes_nothing),
+        cmocka_unit_test(refused_override_changes_nothing),
         cmocka_unit_test(json_keeps_values_and_lines),
-        cmocka_unit_test(a_file_is_read_by_its_path),
+        cmocka_unit_test(file_is_read_by_its_path),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

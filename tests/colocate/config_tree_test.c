@@ -34,7 +34,7 @@ static void children_stand_in_the_order_of_the_file(void **state)
     tdm__config_node_destroy(NULL);
 }
 
-static void a_replaced_node_keeps_its_key_and_place(void **state)
+static void replaced_node_keeps_its_key_and_place(void **state)
 {
     struct tdm__config_node *root = parse("a: {deep: {er: 1}}\nb: 2\n");
 
@@ -47,7 +47,7 @@ static void a_replaced_node_keeps_its_key_and_place(void **state)
     tdm__config_node_destroy(root);
 }
 
-static void a_node_without_value_becomes_what_is_put_in(void **state)
+static void node_without_value_becomes_what_is_put_in(void **state)
 {
     struct tdm__config_node *root = parse("");
     struct tdm__config_node *child =
@@ -77,8 +77,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(children_stand_in_the_order_of_the_file),
-        cmocka_unit_test(a_replaced_node_keeps_its_key_and_place),
-        cmocka_unit_test(a_node_without_value_becomes_what_is_put_in),
+        cmocka_unit_test(replaced_node_keeps_its_key_and_place),
+        cmocka_unit_test(node_without_value_becomes_what_is_put_in),
         cmocka_unit_test(json_puts_every_value_on_its_line),
     };
 

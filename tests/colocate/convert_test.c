@@ -411,7 +411,7 @@ static void check_all(const struct fixture *fixture)
     }
 }
 
-static void parts_are_those_of_the_whole_converted(void **state)
+static void converting_in_parts_equals_converting_at_once(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
@@ -472,7 +472,7 @@ static void buckets_of_any_size_bring_the_same_bits(void **state)
  *
  * Method: cuts anywhere, by rows, by columns and in the middle of rows, among two to five ranks,
  * some of which have nothing; chunks of all sizes. */
-static void a_block_that_trainers_share_is_converted_as_a_whole(void **state)
+static void block_shared_by_trainers_is_converted_at_once(void **state)
 {
     uint32_t shared = 0;
 
@@ -507,7 +507,7 @@ static void assert_refused(const struct tdm_tensor_info *info, const struct tdm_
     }
 }
 
-static void what_cannot_become_that_is_refused_by_name(void **state)
+static void impossible_conversion_is_refused_with_the_tensor(void **state)
 {
     struct tdm_tensor_info info = {
         .name = "w", .dtype = TDM_BF16, .dims_count = 2, .shape = {300, 256}};
@@ -535,10 +535,10 @@ static void what_cannot_become_that_is_refused_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_are_those_of_the_whole_converted),
+        cmocka_unit_test(converting_in_parts_equals_converting_at_once),
         cmocka_unit_test(buckets_of_any_size_bring_the_same_bits),
-        cmocka_unit_test(a_block_that_trainers_share_is_converted_as_a_whole),
-        cmocka_unit_test(what_cannot_become_that_is_refused_by_name),
+        cmocka_unit_test(block_shared_by_trainers_is_converted_at_once),
+        cmocka_unit_test(impossible_conversion_is_refused_with_the_tensor),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

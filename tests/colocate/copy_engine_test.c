@@ -279,7 +279,7 @@ static void no_parts_are_nothing_to_do(void **state)
 }
 
 /* Memory that another process created is mapped and used like this process's memory. */
-static void an_importers_mapping_is_written(void **state)
+static void importers_mapping_is_written(void **state)
 {
     struct world *world = *state;
     struct tdm__device *importer = world->gpu->devices[1];
@@ -360,7 +360,7 @@ int main(void)
         TEST(any_parts_have_the_bits_and_sums_of_the_host),
         TEST(many_parts_go_in_batches),
         TEST(no_parts_are_nothing_to_do),
-        TEST(an_importers_mapping_is_written),
+        TEST(importers_mapping_is_written),
         TEST(every_driver_call_may_fail),
     };
     int failed;

@@ -43,7 +43,7 @@ static int fill(void **state)
 }
 
 /* What every device is compared with; what the bits themselves are: fp8_test, convert_test. */
-static void a_sum_is_that_of_what_is_written_or_would_be(void **state)
+static void sum_is_that_of_what_is_written_or_would_be(void **state)
 {
     static const float known[] = {1, 2, 3, 4};
     struct tdm__copy_op parts[] = {
@@ -116,7 +116,7 @@ static void scales_have_a_row_for_each_row_of_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_sum_is_that_of_what_is_written_or_would_be, fill),
+        cmocka_unit_test_setup(sum_is_that_of_what_is_written_or_would_be, fill),
         cmocka_unit_test_setup(nothing_is_written_beside_the_rows, fill),
         cmocka_unit_test_setup(from_nothing_come_zeros, fill),
         cmocka_unit_test_setup(scales_have_a_row_for_each_row_of_blocks, fill),

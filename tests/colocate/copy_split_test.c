@@ -184,7 +184,7 @@ static void check(uint64_t seed, void (*invent)(struct fixture *fixture))
     free(cut.from);
 }
 
-static void pieces_of_elements_are_the_whole(void **state)
+static void pieces_of_elements_cover_the_copy(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
@@ -193,7 +193,7 @@ static void pieces_of_elements_are_the_whole(void **state)
 }
 
 /* This test has fewer rounds because its rectangles are larger. */
-static void pieces_of_blocks_are_the_whole(void **state)
+static void pieces_of_blocks_cover_the_copy(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= ROUNDS / 40; seed++) {
@@ -201,7 +201,7 @@ static void pieces_of_blocks_are_the_whole(void **state)
     }
 }
 
-static void a_rectangle_is_at_most_three_in_a_piece(void **state)
+static void rectangle_is_at_most_three_in_a_piece(void **state)
 {
     const struct tdm__rect_copy copy = {.to_offset = 2,
                                         .rows = 4,
@@ -226,9 +226,9 @@ static void a_rectangle_is_at_most_three_in_a_piece(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_of_elements_are_the_whole),
-        cmocka_unit_test(pieces_of_blocks_are_the_whole),
-        cmocka_unit_test(a_rectangle_is_at_most_three_in_a_piece),
+        cmocka_unit_test(pieces_of_elements_cover_the_copy),
+        cmocka_unit_test(pieces_of_blocks_cover_the_copy),
+        cmocka_unit_test(rectangle_is_at_most_three_in_a_piece),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,7 +75,7 @@ static void broken_rows_are_refused_by_line(void **state)
     assert_int_equal(tdm__dataset_read("/tmp", "q", "a", &dataset), TDM_E_IO);
 }
 
-static void an_endless_line_is_refused(void **state)
+static void endless_line_is_refused(void **state)
 {
     size_t size_bytes = 2U * TDM__DATASET_LINE_BYTES_MAX;
     char *text = malloc(size_bytes + 1);
@@ -145,7 +145,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_read_by_their_keys),
         cmocka_unit_test(broken_rows_are_refused_by_line),
-        cmocka_unit_test(an_endless_line_is_refused),
+        cmocka_unit_test(endless_line_is_refused),
         cmocka_unit_test(every_epoch_takes_every_row_once),
         cmocka_unit_test(orders_differ_by_epoch_and_by_seed),
     };

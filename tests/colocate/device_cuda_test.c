@@ -166,7 +166,7 @@ static void assert_free_bytes(struct world *world, size_t wanted)
 }
 
 /* Reads the free memory of the device, not of the broker. */
-static void a_pause_frees_what_it_says(void **state)
+static void pause_frees_what_it_says(void **state)
 {
     struct world *world = *state;
     struct tdm__device *device = world->gpu->devices[0];
@@ -184,7 +184,7 @@ static void a_pause_frees_what_it_says(void **state)
 
 /* Goal: what an importer still maps is nobody's free memory, neither by the device nor by the
  * ledger, and becomes free with its unmapping. */
-static void what_an_importer_maps_is_not_free_until_it_lets_go(void **state)
+static void imported_block_is_free_only_after_its_importer_releases_it(void **state)
 {
     struct world *world = *state;
     struct tdm__device *importer = world->gpu->devices[1];
@@ -210,7 +210,7 @@ static void what_an_importer_maps_is_not_free_until_it_lets_go(void **state)
 }
 
 /* The process ended: its handles are closed, and the broker learns of the exit. */
-static void a_dead_importers_memory_comes_back(void **state)
+static void dead_importers_memory_comes_back(void **state)
 {
     struct world *world = *state;
     size_t before = free_bytes_after_first_use(world);
@@ -225,7 +225,7 @@ static void a_dead_importers_memory_comes_back(void **state)
     assert_free_bytes(world, before);
 }
 
-static void a_full_device_is_named_with_its_numbers(void **state)
+static void full_device_is_named_with_its_numbers(void **state)
 {
     struct world *world = *state;
     struct tdm__device *device = world->gpu->devices[0];
@@ -243,7 +243,7 @@ static void a_full_device_is_named_with_its_numbers(void **state)
     assert_non_null(strstr(tdm_error_detail(), "CUDA_ERROR_OUT_OF_MEMORY (2: out of memory)"));
 }
 
-static void an_error_has_the_drivers_name_and_the_calls_numbers(void **state)
+static void error_has_the_drivers_name_and_the_calls_numbers(void **state)
 {
     struct world *world = *state;
     struct tdm__device *device = world->gpu->devices[0];
@@ -258,7 +258,7 @@ static void an_error_has_the_drivers_name_and_the_calls_numbers(void **state)
                                             "CUDA_ERROR_INVALID_VALUE (1: invalid argument)");
 }
 
-static void a_block_cannot_be_cut_in_two(void **state)
+static void block_cannot_be_cut_in_two(void **state)
 {
     struct world *world = *state;
     struct tdm__device *device = world->gpu->devices[0];
@@ -325,7 +325,7 @@ static void every_driver_call_may_fail(void **state)
     assert_true(cuda_gpu_fake.things() <= 4);
 }
 
-static void an_unknown_gpu_is_refused_with_those_there_are(void **state)
+static void unknown_gpu_is_refused_with_those_there_are(void **state)
 {
     struct world *world = *state;
     struct tdm__device *device;
@@ -344,13 +344,13 @@ int main(void)
     static const struct device_suite_maker faulty = {open_faulty, close_gpu};
 #define TEST(promise) cmocka_unit_test_setup_teardown(promise, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(a_pause_frees_what_it_says),
-        TEST(what_an_importer_maps_is_not_free_until_it_lets_go),
-        TEST(a_dead_importers_memory_comes_back),
-        TEST(a_full_device_is_named_with_its_numbers),
-        TEST(an_error_has_the_drivers_name_and_the_calls_numbers),
-        TEST(a_block_cannot_be_cut_in_two),
-        TEST(an_unknown_gpu_is_refused_with_those_there_are),
+        TEST(pause_frees_what_it_says),
+        TEST(imported_block_is_free_only_after_its_importer_releases_it),
+        TEST(dead_importers_memory_comes_back),
+        TEST(full_device_is_named_with_its_numbers),
+        TEST(error_has_the_drivers_name_and_the_calls_numbers),
+        TEST(block_cannot_be_cut_in_two),
+        TEST(unknown_gpu_is_refused_with_those_there_are),
         cmocka_unit_test_setup_teardown(every_driver_call_may_fail, set_up, end), /* last */
     };
     int failed;

@@ -321,7 +321,7 @@ static void commit_one(void)
     TRY(call_about(the->engine, "flip", the->base));
 }
 
-static void one_that_has_no_weights_joins_with_a_peers(void **state)
+static void engine_without_weights_joins_with_the_weights_of_a_peer(void **state)
 {
     tdm_actor *joiner = create("tandem.engine", "engine/1/0", 0.3);
     const tdm_value *shown;
@@ -349,7 +349,7 @@ static void one_that_has_no_weights_joins_with_a_peers(void **state)
     end_joiner(joiner);
 }
 
-static void nobody_joins_while_an_update_is_undecided(void **state)
+static void no_engine_joins_while_an_update_is_undecided(void **state)
 {
     tdm_actor *joiner = create("tandem.engine", "engine/1/0", 0.3);
     const tdm_value *shown;
@@ -435,7 +435,7 @@ static void two_models_are_updated_at_once_each_to_its_own_version(void **state)
     end_model();
 }
 
-static void what_becomes_of_one_model_is_nothing_to_the_other(void **state)
+static void outcome_of_one_model_does_not_affect_the_other(void **state)
 {
     uint64_t first;
 
@@ -486,11 +486,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         EACH(nothing_is_served_between_vote_and_flip),
         EACH(after_an_abort_the_old_version_is_served_on),
-        EACH(one_that_has_no_weights_joins_with_a_peers),
-        EACH(nobody_joins_while_an_update_is_undecided),
+        EACH(engine_without_weights_joins_with_the_weights_of_a_peer),
+        EACH(no_engine_joins_while_an_update_is_undecided),
         EACH(memory_is_there_when_asked_for_and_no_longer),
         EACH(two_models_are_updated_at_once_each_to_its_own_version),
-        EACH(what_becomes_of_one_model_is_nothing_to_the_other),
+        EACH(outcome_of_one_model_does_not_affect_the_other),
         EACH(wrong_arguments_are_refused),
     };
     int failed;

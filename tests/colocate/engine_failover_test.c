@@ -106,7 +106,7 @@ static pid_t pid_of(const tdm_actor *actor)
     return (pid_t)info.pid;
 }
 
-static void nobody_is_lost_while_all_answer(void **state)
+static void no_engine_is_lost_while_all_reply(void **state)
 {
     uint32_t lost = 7;
 
@@ -161,7 +161,7 @@ static void too_few_are_left(void **state)
 }
 
 /* Nothing comes of the call itself for a minute: only the question finds it. */
-static void a_stopped_rank_ends_the_wait(void **state)
+static void stopped_rank_ends_the_wait(void **state)
 {
     int64_t begin_ms = tdm__clock_ms();
 
@@ -176,7 +176,7 @@ static void a_stopped_rank_ends_the_wait(void **state)
 }
 
 /* A trainer is not replaced: the failure names it. */
-static void a_stopped_trainer_is_killed_and_told(void **state)
+static void stopped_trainer_is_killed_and_reported(void **state)
 {
     int64_t begin_ms = tdm__clock_ms();
     tdm_actor *trainer = one_node_actor(runtime, "rank", "t0", 0);
@@ -203,11 +203,11 @@ static void a_stopped_trainer_is_killed_and_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        EACH(nobody_is_lost_while_all_answer),
+        EACH(no_engine_is_lost_while_all_reply),
         EACH(with_one_rank_the_engine_is_lost),
         EACH(too_few_are_left),
-        EACH(a_stopped_rank_ends_the_wait),
-        EACH(a_stopped_trainer_is_killed_and_told),
+        EACH(stopped_rank_ends_the_wait),
+        EACH(stopped_trainer_is_killed_and_reported),
     };
     int failed;
 

@@ -43,7 +43,7 @@ static void refuses(const char *text, const char *detail)
     }
 }
 
-static void what_is_not_said_has_the_defaults(void **state)
+static void missing_settings_have_the_defaults(void **state)
 {
     (void)state;
     assert_int_equal(make(GOOD, "jobs"), TDM_OK);
@@ -193,7 +193,7 @@ static void unknown_settings_are_refused_with_the_nearest(void **state)
             "job.yaml:3: unknown setting cluster.zzzzzzzzzzzzzzzzz");
 }
 
-static void a_librarys_setting_may_not_look_like_one_that_is_missing(void **state)
+static void librarys_setting_may_not_look_like_one_that_is_missing(void **state)
 {
     (void)state;
     refuses(GOOD "trainer: {num_rank: 2}\n",
@@ -202,7 +202,7 @@ static void a_librarys_setting_may_not_look_like_one_that_is_missing(void **stat
     tdm__job_spec_fini(&spec);
 }
 
-static void a_file_is_read_with_overrides_beside_it(void **state)
+static void file_is_read_with_overrides_beside_it(void **state)
 {
     static const char *const overrides[] = {"job.seed=7", "data.train=other.jsonl"};
     static const char *const wrong[] = {"job.sed=7"};
@@ -227,14 +227,14 @@ static void a_file_is_read_with_overrides_beside_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_not_said_has_the_defaults),
+        cmocka_unit_test(missing_settings_have_the_defaults),
         cmocka_unit_test(test_bare_paths_are_relative_to_the_folder_of_the_job_file),
         cmocka_unit_test(values_are_read_with_their_units),
         cmocka_unit_test(wrong_values_are_refused_by_line_and_field),
         cmocka_unit_test(numbers_that_disagree_are_refused_with_both),
         cmocka_unit_test(unknown_settings_are_refused_with_the_nearest),
-        cmocka_unit_test(a_librarys_setting_may_not_look_like_one_that_is_missing),
-        cmocka_unit_test(a_file_is_read_with_overrides_beside_it),
+        cmocka_unit_test(librarys_setting_may_not_look_like_one_that_is_missing),
+        cmocka_unit_test(file_is_read_with_overrides_beside_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -144,7 +144,7 @@ static void weights_on_gpus_are_updated_as_on_the_host(void **state)
     assert_every_step_is_answered("cluster.device=cuda", "update.mode=donate");
 }
 
-static void a_resumed_job_goes_on_with_higher_versions(void **state)
+static void resumed_job_goes_on_with_higher_versions(void **state)
 {
     const char *const longer[] = {"rollout.num_rollout=4"};
     char line[128];
@@ -173,7 +173,7 @@ static void answers_do_not_depend_on_the_engines(void **state)
     assert_memory_equal(answers->all, one_engine.all, answers->count * sizeof(answers->all[0]));
 }
 
-static void a_step_that_fails_ends_the_job_with_its_words(void **state)
+static void failing_step_ends_the_job_with_its_text(void **state)
 {
     const char *const fails[] = {"trainer.fail_at_step=2"};
 
@@ -186,7 +186,7 @@ static void a_step_that_fails_ends_the_job_with_its_words(void **state)
 
 /* Tried twice, given up, and the version before it is served on by both ranks; the step after
  * is as good as any. */
-static void weights_that_one_rank_refuses_are_served_by_nobody(void **state)
+static void weights_refused_by_one_rank_are_served_by_no_engine(void **state)
 {
     const char *const refuses[] = {"engine.refuse_step=2", "trainer.allow_stale=1",
                                    "update.mode=names"};
@@ -202,7 +202,7 @@ static void weights_that_one_rank_refuses_are_served_by_nobody(void **state)
     assert_int_equal(highest_step_answered(), 3);
 }
 
-static void a_trainer_that_wants_the_newest_weights_can_say_so(void **state)
+static void trainer_that_wants_the_newest_weights_can_say_so(void **state)
 {
     const char *const refuses[] = {"engine.refuse_step=2", "update.mode=names"};
 
@@ -211,7 +211,7 @@ static void a_trainer_that_wants_the_newest_weights_can_say_so(void **state)
     assert_told("an answer of step 1, the trainer is at 2");
 }
 
-static void engines_that_die_of_every_answer_do_not_come_back_for_ever(void **state)
+static void engine_that_dies_in_every_rollout_is_given_up(void **state)
 {
     const char *const deadly[] = {"engine.die_step=1"};
 
@@ -221,7 +221,7 @@ static void engines_that_die_of_every_answer_do_not_come_back_for_ever(void **st
     assert_int_equal(highest_step_answered(), 0);
 }
 
-static void a_rank_that_cannot_open_is_the_one_that_is_told(void **state)
+static void rank_that_cannot_open_is_named(void **state)
 {
     const char *const fails[] = {"trainer.fail_on_rank=1"};
 
@@ -282,13 +282,13 @@ int main(void)
         cmocka_unit_test(every_step_is_answered_by_the_weights_before_it),
         cmocka_unit_test(engines_may_keep_weights_in_another_dtype),
         cmocka_unit_test(weights_on_gpus_are_updated_as_on_the_host),
-        cmocka_unit_test(a_resumed_job_goes_on_with_higher_versions),
+        cmocka_unit_test(resumed_job_goes_on_with_higher_versions),
         cmocka_unit_test(answers_do_not_depend_on_the_engines),
-        cmocka_unit_test(a_step_that_fails_ends_the_job_with_its_words),
-        cmocka_unit_test(weights_that_one_rank_refuses_are_served_by_nobody),
-        cmocka_unit_test(a_trainer_that_wants_the_newest_weights_can_say_so),
-        cmocka_unit_test(engines_that_die_of_every_answer_do_not_come_back_for_ever),
-        cmocka_unit_test(a_rank_that_cannot_open_is_the_one_that_is_told),
+        cmocka_unit_test(failing_step_ends_the_job_with_its_text),
+        cmocka_unit_test(weights_refused_by_one_rank_are_served_by_no_engine),
+        cmocka_unit_test(trainer_that_wants_the_newest_weights_can_say_so),
+        cmocka_unit_test(engine_that_dies_in_every_rollout_is_given_up),
+        cmocka_unit_test(rank_that_cannot_open_is_named),
         cmocka_unit_test(ranks_that_list_other_tensors_do_not_start),
     };
 

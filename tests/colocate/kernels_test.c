@@ -19,7 +19,7 @@
 #define UNIT   ((size_t)2 << 20)
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-static void a_file_that_is_no_image_is_refused(void **state)
+static void file_that_is_no_image_is_refused(void **state)
 {
     struct cuda_gpu *gpu = cuda_gpu_open(64 * UNIT, false);
     const char *path = getenv("TANDEM_CUDA_KERNELS");
@@ -41,7 +41,7 @@ static void a_file_that_is_no_image_is_refused(void **state)
 }
 
 /* What they compute: move_test. */
-static void an_image_is_loaded_or_told_why_not(void **state)
+static void kernel_image_is_loaded_or_the_failure_is_explained(void **state)
 {
     static const char *const calls[] = {"cuCtxSetCurrent", "cuModuleLoadData",
                                         "cuModuleGetFunction"};
@@ -77,8 +77,8 @@ static bool has_kernels(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_that_is_no_image_is_refused),
-        cmocka_unit_test(an_image_is_loaded_or_told_why_not),
+        cmocka_unit_test(file_that_is_no_image_is_refused),
+        cmocka_unit_test(kernel_image_is_loaded_or_the_failure_is_explained),
     };
     int failed;
 

@@ -29,7 +29,7 @@ static void assert_reads(const char *text, const char *word)
     (void)unlink(path);
 }
 
-static void the_word_in_brackets_is_in_force(void **state)
+static void bracketed_setting_of_large_pages_is_used(void **state)
 {
     (void)state;
     assert_reads("always within_size advise [never] deny force\n", "never");
@@ -73,7 +73,7 @@ static void memory_that_was_asked_for_is_there_and_empty(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_word_in_brackets_is_in_force),
+        cmocka_unit_test(bracketed_setting_of_large_pages_is_used),
         cmocka_unit_test(only_never_has_a_remedy),
         cmocka_unit_test(memory_that_was_asked_for_is_there_and_empty),
     };

@@ -35,7 +35,7 @@ static void make_shards(const struct tdm__model *model, const char *layout, uint
                      TDM_OK);
 }
 
-static void a_rank_has_the_known_number_of_tensors(void **state)
+static void rank_has_the_known_number_of_tensors(void **state)
 {
     static const struct {
         const char *model;
@@ -164,7 +164,7 @@ static void layers_of_multi_token_prediction_and_scales_have_their_names(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_has_the_known_number_of_tensors),
+        cmocka_unit_test(rank_has_the_known_number_of_tensors),
         cmocka_unit_test(tensors_are_called_and_shaped_as_megatron_does),
         cmocka_unit_test(tensors_are_called_and_shaped_as_engines_do),
         cmocka_unit_test(layers_of_multi_token_prediction_and_scales_have_their_names),

@@ -24,7 +24,7 @@ static tdm_status check(struct tdm_slice slice)
     return status;
 }
 
-static void a_slice_lies_in_its_tensor_or_is_refused(void **state)
+static void slice_lies_in_its_tensor_or_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(check((struct tdm_slice){.offset = {3, 0}, .extent = {1, 6}}), TDM_OK);
@@ -40,7 +40,7 @@ static void a_slice_lies_in_its_tensor_or_is_refused(void **state)
     assert_non_null(strstr(tdm_error_detail(), "tensor w: dimension 0"));
 }
 
-static void a_layout_survives_the_wire_and_its_cuts_do_not(void **state)
+static void layout_survives_the_wire_and_its_cuts_do_not(void **state)
 {
     const struct tdm_slice slices[] = {
         {.tensor = 3, .flat = 1, .offset = {1}, .extent = {2}},
@@ -86,8 +86,8 @@ static void a_layout_survives_the_wire_and_its_cuts_do_not(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slice_lies_in_its_tensor_or_is_refused),
-        cmocka_unit_test(a_layout_survives_the_wire_and_its_cuts_do_not),
+        cmocka_unit_test(slice_lies_in_its_tensor_or_is_refused),
+        cmocka_unit_test(layout_survives_the_wire_and_its_cuts_do_not),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,7 +115,7 @@ static void every_rank_is_asked_and_closed(void **state)
     }
 }
 
-static void a_rank_that_fails_is_named_and_closed(void **state)
+static void rank_that_fails_is_named_and_closed(void **state)
 {
     (void)state;
     regions_to_declare = 0;
@@ -127,7 +127,7 @@ static void a_rank_that_fails_is_named_and_closed(void **state)
     assert_int_equal(states_open, 0);
 }
 
-static void what_is_no_job_library_is_refused(void **state)
+static void file_that_is_no_job_library_is_refused(void **state)
 {
     char garbage[] = "/tmp/tandem-library-XXXXXX";
     struct tdm__job_library opened;
@@ -157,7 +157,7 @@ static void test_error_names_the_function_that_a_table_lacks(void **state)
     assert_non_null(strstr(tdm_error_detail(), "function \"step\" of the trainer table is NULL"));
 }
 
-static void a_device_must_be_among_those_of_the_library(void **state)
+static void device_must_be_among_those_of_the_library(void **state)
 {
     struct tdm_job_library told = {.name = "l"};
     const struct tdm__job_library asked = {.jobs = &told};
@@ -177,11 +177,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_rank_is_asked_and_closed, make_spec, drop_spec),
-        cmocka_unit_test_setup_teardown(a_rank_that_fails_is_named_and_closed, make_spec,
-                                        drop_spec),
-        cmocka_unit_test(what_is_no_job_library_is_refused),
+        cmocka_unit_test_setup_teardown(rank_that_fails_is_named_and_closed, make_spec, drop_spec),
+        cmocka_unit_test(file_that_is_no_job_library_is_refused),
         cmocka_unit_test(test_error_names_the_function_that_a_table_lacks),
-        cmocka_unit_test(a_device_must_be_among_those_of_the_library),
+        cmocka_unit_test(device_must_be_among_those_of_the_library),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,7 +83,7 @@ static void assert_gone(uint32_t place, const char *words)
     }
 }
 
-static void who_computes_for_long_is_there(void **state)
+static void rank_that_computes_for_long_is_alive(void **state)
 {
     int64_t begin_ms = tdm__clock_ms();
     tdm_ref *ref;
@@ -100,7 +100,7 @@ static void who_computes_for_long_is_there(void **state)
     tdm_ref_release(ref);
 }
 
-static void who_is_stopped_is_named_after_the_stall(void **state)
+static void stopped_rank_is_named_after_the_stall_timeout(void **state)
 {
     int64_t begin_ms = tdm__clock_ms();
 
@@ -143,7 +143,7 @@ static pid_t pid_of_daemon(void)
 }
 
 /* Whatever it heard, it cannot pass on. */
-static void nobody_is_judged_while_the_daemon_stands_still(void **state)
+static void no_rank_is_declared_lost_while_the_daemon_is_stopped(void **state)
 {
     const struct timespec pause = {.tv_nsec = 20000000};
     pid_t daemon = pid_of_daemon();
@@ -163,7 +163,7 @@ static void nobody_is_judged_while_the_daemon_stands_still(void **state)
     }
 }
 
-static void the_dead_are_told_apart_with_their_end(void **state)
+static void dead_ranks_are_reported_with_their_cause(void **state)
 {
     (void)state;
     one_node_kill_actor(actors[0]);
@@ -172,7 +172,7 @@ static void the_dead_are_told_apart_with_their_end(void **state)
     assert_null(tdm__liveness_monitor_failure(monitor, 1));
 }
 
-static void a_place_forgotten_is_somebody_elses(void **state)
+static void reset_slot_accepts_another_actor(void **state)
 {
     (void)state;
     TRY(tdm__liveness_monitor_poll(monitor, actors));
@@ -195,12 +195,12 @@ static void a_place_forgotten_is_somebody_elses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        EACH(who_computes_for_long_is_there),
-        EACH(who_is_stopped_is_named_after_the_stall),
+        EACH(rank_that_computes_for_long_is_alive),
+        EACH(stopped_rank_is_named_after_the_stall_timeout),
         EACH(asking_does_not_wait),
-        EACH(nobody_is_judged_while_the_daemon_stands_still),
-        EACH(the_dead_are_told_apart_with_their_end),
-        EACH(a_place_forgotten_is_somebody_elses),
+        EACH(no_rank_is_declared_lost_while_the_daemon_is_stopped),
+        EACH(dead_ranks_are_reported_with_their_cause),
+        EACH(reset_slot_accepts_another_actor),
     };
     int failed;
 

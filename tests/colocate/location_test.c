@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-static void a_place_is_a_node_and_the_hash_of_a_name(void **state)
+static void place_is_a_node_and_the_hash_of_a_name(void **state)
 {
     const struct tdm__id node = {.bytes = {1, 2, 3}};
     const struct tdm__device here = {.gpu = 0, .uuid = "GPU-host-0"};
@@ -31,7 +31,7 @@ static void a_place_is_a_node_and_the_hash_of_a_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_place_is_a_node_and_the_hash_of_a_name),
+        cmocka_unit_test(place_is_a_node_and_the_hash_of_a_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,7 +42,7 @@ static void hide(struct tdm__mapping_cache *mapped, void *address)
     assert_int_equal(tdm__mapping_cache_unmap(mapped, address, SIZE_BYTES), TDM_OK);
 }
 
-static void memory_hidden_is_moved_back_not_mapped_anew(void **state)
+static void cached_mapping_is_moved_back_instead_of_mapped_again(void **state)
 {
     struct tdm__mapping_cache mapped = {.entries = NULL};
     char *address = addresses_make(SIZE_BYTES);
@@ -104,7 +104,7 @@ static void no_more_lies_aside_than_three_times_what_was_shown(void **state)
     assert_int_equal(mapped.cached_bytes, 0);
 }
 
-static void what_was_exchanged_is_known_under_its_new_address(void **state)
+static void exchanged_mapping_is_cached_under_its_new_address(void **state)
 {
     struct tdm__mapping_cache mapped = {.entries = NULL};
     char *a = addresses_make(SIZE_BYTES);
@@ -139,10 +139,10 @@ static void what_was_exchanged_is_known_under_its_new_address(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_hidden_is_moved_back_not_mapped_anew),
+        cmocka_unit_test(cached_mapping_is_moved_back_instead_of_mapped_again),
         cmocka_unit_test(the_same_addresses_show_other_memory),
         cmocka_unit_test(no_more_lies_aside_than_three_times_what_was_shown),
-        cmocka_unit_test(what_was_exchanged_is_known_under_its_new_address),
+        cmocka_unit_test(exchanged_mapping_is_cached_under_its_new_address),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

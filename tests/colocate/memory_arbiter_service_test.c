@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -45,7 +46,7 @@ static void release(const char key[16])
     TRY(one_node_call(runtime, "block.release", NULL, "(b)", key, (size_t)16));
 }
 
-static void a_grant_is_used_by_the_blocks_that_follow(void **state)
+static void grant_is_used_up_by_the_following_blocks(void **state)
 {
     char key[16];
 
@@ -58,7 +59,7 @@ static void a_grant_is_used_by_the_blocks_that_follow(void **state)
     assert_true(one_node_used_bytes(runtime) == 16 * MIB);
 }
 
-static void what_the_broker_gives_back_is_free_for_wishes(void **state)
+static void memory_released_by_the_broker_is_free_for_requests(void **state)
 {
     char key[16];
 
@@ -70,7 +71,7 @@ static void what_the_broker_gives_back_is_free_for_wishes(void **state)
     TRY(wish(0, "kv_cache", 2 * MIB, 0));
 }
 
-static void a_wish_waits_to_its_deadline_for_what_was_announced(void **state)
+static void request_waits_until_its_deadline_for_announced_memory(void **state)
 {
     char key[16];
 
@@ -85,7 +86,7 @@ static void a_wish_waits_to_its_deadline_for_what_was_announced(void **state)
     release(key);
 }
 
-static void what_cannot_be_true_is_refused(void **state)
+static void impossible_events_are_refused(void **state)
 {
     (void)state;
     assert_int_equal(wish(1, "weights", 2 * MIB, 0), TDM_E_INVAL);
@@ -126,7 +127,7 @@ static tdm_status tenant_make(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(arbiter_tenant, .methods = {{"make", tenant_make}});
 
 /* A process that opened a dead tenant's block still has its pages on the GPU. */
-static void the_dead_are_charged_for_what_others_still_hold(void **state)
+static void dead_tenant_stays_charged_for_blocks_that_others_hold(void **state)
 {
     tdm_actor *tenant;
     tdm_ref *ref;
@@ -161,6 +162,38 @@ static void the_dead_are_charged_for_what_others_still_hold(void **state)
     tdm_actor_destroy(tenant);
 }
 
+/* A tenant that died is charged as long as another process holds its block, however many usage
+ * records the GPU has. */
+static void dead_tenant_stays_charged_behind_128_usage_records(void **state)
+{
+    enum { OTHER_TAGS = 128, GPU_BYTES = (OTHER_TAGS + 16) << 21 };
+    tdm_actor *tenant;
+    tdm_ref *ref;
+    const void *block;
+    size_t block_bytes;
+
+    (void)state;
+    tdm_runtime_stop(runtime);
+    runtime = one_node_start(GPU_BYTES);
+    for (uint32_t i = 0; i < OTHER_TAGS; i++) {
+        char tag[16];
+        char key[16];
+
+        (void)snprintf(tag, sizeof(tag), "tag %u", i);
+        make(tag, 2 * MIB, key);
+    }
+    TRY(tdm_actor_create(runtime, "arbiter_tenant", NULL, &tenant, ""));
+    TRY(tdm_actor_call(tenant, "make", &ref, "u", 2 * MIB));
+    TRY(tdm_get(ref, 5000, "b", &block, &block_bytes));
+    TRY(one_node_call(runtime, "block.open", NULL, "b", block, block_bytes));
+    TRY(tdm_actor_kill(tenant, 5000));
+    /* The tag is one of those that the arbiter knows; it has at most 8 for each tenant. */
+    assert_int_equal(wish(0, "tag 0", GPU_BYTES, 0), TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), "bucket 2.0 MiB"));
+    tdm_ref_release(ref);
+    tdm_actor_destroy(tenant);
+}
+
 /* Each test has its own daemon, because released blocks would stay in the pool. */
 static int set_up(void **state)
 {
@@ -180,11 +213,12 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(a_grant_is_used_by_the_blocks_that_follow),
-        TEST(what_the_broker_gives_back_is_free_for_wishes),
-        TEST(a_wish_waits_to_its_deadline_for_what_was_announced),
-        TEST(what_cannot_be_true_is_refused),
-        TEST(the_dead_are_charged_for_what_others_still_hold),
+        TEST(grant_is_used_up_by_the_following_blocks),
+        TEST(memory_released_by_the_broker_is_free_for_requests),
+        TEST(request_waits_until_its_deadline_for_announced_memory),
+        TEST(impossible_events_are_refused),
+        TEST(dead_tenant_stays_charged_for_blocks_that_others_hold),
+        TEST(dead_tenant_stays_charged_behind_128_usage_records),
     };
 
     tdm__worker_run_if_one(); /* Never returns if this program runs as an actor. */

@@ -69,7 +69,7 @@ static void holds(int tenant, int tag, uint64_t mib)
     assert_int_equal(send(TDM__ARBITER_CHARGED, tenant, tag, mib), TDM_OK);
 }
 
-static void a_refusal_names_who_holds_what(void **state)
+static void refusal_names_the_holders_of_the_memory(void **state)
 {
     (void)state;
     holds(1, 0, 80);
@@ -83,7 +83,7 @@ static void a_refusal_names_who_holds_what(void **state)
                         "engine 0 still holds weights 100.0 MiB (paused regions: kv_cache)");
 }
 
-static void what_is_larger_than_the_card_is_refused_even_if_it_may_wait(void **state)
+static void request_larger_than_the_gpu_is_refused_even_if_it_may_wait(void **state)
 {
     struct tdm__arbiter_event event = event_of(TDM__ARBITER_REQUESTED, 0, 0, 257 * MIB);
 
@@ -95,7 +95,7 @@ static void what_is_larger_than_the_card_is_refused_even_if_it_may_wait(void **s
                                                  "257.0 MiB wanted, 256.0 MiB in all");
 }
 
-static void a_wish_waits_for_an_announced_release_and_is_granted_by_it(void **state)
+static void wish_waits_for_an_announced_release_and_is_granted_by_it(void **state)
 {
     (void)state;
     holds(1, 0, 200);
@@ -108,7 +108,7 @@ static void a_wish_waits_for_an_announced_release_and_is_granted_by_it(void **st
     says(TDM__ARBITER_GRANT, 0);
 }
 
-static void an_announcement_taken_back_ends_the_hope(void **state)
+static void announcement_taken_back_ends_the_hope(void **state)
 {
     (void)state;
     holds(1, 0, 200);
@@ -147,7 +147,7 @@ static void blocks_made_in_pieces_use_up_one_grant(void **state)
     holds(0, 0, 56);
 }
 
-static void a_withdrawn_grant_gives_back_what_was_not_made(void **state)
+static void withdrawn_grant_gives_back_what_was_not_made(void **state)
 {
     (void)state;
     assert_int_equal(send(TDM__ARBITER_REQUESTED, 0, 0, 200), TDM_OK);
@@ -168,7 +168,7 @@ static void usage_of_other_processes_is_not_free(void **state)
     assert_non_null(strstr(actions.entries[0].text, "other processes use 200.0 MiB"));
 }
 
-static void events_that_cannot_be_true_change_nothing(void **state)
+static void impossible_events_change_nothing(void **state)
 {
     struct tdm__memory_arbiter before;
     struct tdm__arbiter_event nameless = event_of(TDM__ARBITER_REQUESTED, 0, 0, MIB);
@@ -636,17 +636,16 @@ static void broken_memory_arbiters_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_refusal_names_who_holds_what, open_gpu),
-        cmocka_unit_test_setup(what_is_larger_than_the_card_is_refused_even_if_it_may_wait,
+        cmocka_unit_test_setup(refusal_names_the_holders_of_the_memory, open_gpu),
+        cmocka_unit_test_setup(request_larger_than_the_gpu_is_refused_even_if_it_may_wait,
                                open_gpu),
-        cmocka_unit_test_setup(a_wish_waits_for_an_announced_release_and_is_granted_by_it,
-                               open_gpu),
-        cmocka_unit_test_setup(an_announcement_taken_back_ends_the_hope, open_gpu),
+        cmocka_unit_test_setup(wish_waits_for_an_announced_release_and_is_granted_by_it, open_gpu),
+        cmocka_unit_test_setup(announcement_taken_back_ends_the_hope, open_gpu),
         cmocka_unit_test_setup(the_deadline_refuses_with_the_numbers, open_gpu),
         cmocka_unit_test_setup(blocks_made_in_pieces_use_up_one_grant, open_gpu),
-        cmocka_unit_test_setup(a_withdrawn_grant_gives_back_what_was_not_made, open_gpu),
+        cmocka_unit_test_setup(withdrawn_grant_gives_back_what_was_not_made, open_gpu),
         cmocka_unit_test_setup(usage_of_other_processes_is_not_free, open_gpu),
-        cmocka_unit_test_setup(events_that_cannot_be_true_change_nothing, open_gpu),
+        cmocka_unit_test_setup(impossible_events_change_nothing, open_gpu),
         cmocka_unit_test_setup(every_table_has_its_limit, open_gpu),
         cmocka_unit_test(the_law_holds_in_every_state),
         cmocka_unit_test(broken_memory_arbiters_are_found),

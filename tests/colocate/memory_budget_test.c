@@ -109,7 +109,7 @@ static void far_engines_keep_what_they_have(void **state)
     assert_int_equal(tdm__memory_budget_compute(&input, &plan), TDM_E_BUDGET);
 }
 
-static void what_does_not_fit_is_named_with_both_numbers(void **state)
+static void phase_that_does_not_fit_is_named_with_both_numbers(void **state)
 {
     (void)state;
     input.ranks[1].regions[2].size_bytes = MIB(36);
@@ -224,7 +224,7 @@ int main(void)
         cmocka_unit_test_setup(every_moment_adds_up, make_input),
         cmocka_unit_test_setup(without_updates_there_is_no_shadow, make_input),
         cmocka_unit_test_setup(far_engines_keep_what_they_have, make_input),
-        cmocka_unit_test_setup(what_does_not_fit_is_named_with_both_numbers, make_input),
+        cmocka_unit_test_setup(phase_that_does_not_fit_is_named_with_both_numbers, make_input),
         cmocka_unit_test_setup(exactly_full_fits_and_one_block_more_does_not, make_input),
         cmocka_unit_test_setup(host_copies_have_a_budget_too, make_input),
         cmocka_unit_test_setup(ranks_that_make_no_sense_are_refused, make_input),

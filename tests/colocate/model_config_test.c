@@ -20,7 +20,7 @@ static tdm_status parse(const char *text, struct tdm__model_config *config)
     return tdm__model_config_parse(text, strlen(text), "config.json", config);
 }
 
-static void a_field_that_lacks_gets_its_usual_value(void **state)
+static void field_that_lacks_gets_its_usual_value(void **state)
 {
     struct tdm__model_config config;
 
@@ -57,7 +57,7 @@ static void files_of_real_models_are_understood(void **state)
     assert_false(config.qk_norm);
 }
 
-static void what_is_wrong_is_refused_by_its_name(void **state)
+static void invalid_field_is_refused_by_its_name(void **state)
 {
     static const struct {
         const char *text;
@@ -92,9 +92,9 @@ static void what_is_wrong_is_refused_by_its_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_field_that_lacks_gets_its_usual_value),
+        cmocka_unit_test(field_that_lacks_gets_its_usual_value),
         cmocka_unit_test(files_of_real_models_are_understood),
-        cmocka_unit_test(what_is_wrong_is_refused_by_its_name),
+        cmocka_unit_test(invalid_field_is_refused_by_its_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,7 +27,7 @@ static struct tdm__model *make_model(const char *name, bool mtp, bool fp8)
 
 /* Counted elsewhere; the one of DeepSeek-V3 in FP8 is that of the published files, which have
  * 11.9 MB more, 129 bytes of header for each tensor. */
-static void counts_and_bytes_of_real_models_are_the_known_ones(void **state)
+static void counts_and_bytes_of_real_models_are_correct(void **state)
 {
     static const struct {
         const char *name;
@@ -107,7 +107,7 @@ static void tensors_have_the_names_and_shapes_of_published_files(void **state)
     tdm__model_destroy(model);
 }
 
-static void a_tensor_over_the_limit_is_refused_by_name(void **state)
+static void tensor_over_the_limit_is_refused_by_name(void **state)
 {
     struct tdm__model_config config = {.family = TDM__MODEL_FAMILY_QWEN3,
                                        .dtype = TDM_BF16,
@@ -130,10 +130,10 @@ static void a_tensor_over_the_limit_is_refused_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_and_bytes_of_real_models_are_the_known_ones),
+        cmocka_unit_test(counts_and_bytes_of_real_models_are_correct),
         cmocka_unit_test(every_tensor_is_found_where_it_lies),
         cmocka_unit_test(tensors_have_the_names_and_shapes_of_published_files),
-        cmocka_unit_test(a_tensor_over_the_limit_is_refused_by_name),
+        cmocka_unit_test(tensor_over_the_limit_is_refused_by_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

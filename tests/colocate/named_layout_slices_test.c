@@ -164,7 +164,7 @@ static void every_element_is_sent_by_one_rank(void **state)
     }
 }
 
-static void those_who_hold_the_same_take_turns(void **state)
+static void ranks_with_equal_slices_share_the_sending(void **state)
 {
     struct sides sides;
 
@@ -258,7 +258,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_is_sent_by_one_rank),
-        cmocka_unit_test(those_who_hold_the_same_take_turns),
+        cmocka_unit_test(ranks_with_equal_slices_share_the_sending),
         cmocka_unit_test(every_pair_of_layouts_has_a_route),
         cmocka_unit_test(fp8_is_wanted_with_its_scales),
         cmocka_unit_test(trainers_do_not_send_fp8),

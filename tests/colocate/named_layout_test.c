@@ -90,7 +90,7 @@ static void refuses(const char *text, const char *section, uint32_t ranks_count,
     tdm_config_destroy(config);
 }
 
-static void what_cannot_be_served_is_refused_with_its_name(void **state)
+static void impossible_layout_is_refused_with_its_name(void **state)
 {
     (void)state;
     write_model(dense);
@@ -105,7 +105,7 @@ static void what_cannot_be_served_is_refused_with_its_name(void **state)
     refuses("trainer: {layout: 7}", "trainer", 2, "trainer.layout");
 }
 
-static void a_layout_wants_a_model(void **state)
+static void layout_wants_a_model(void **state)
 {
     tdm_config *config = config_of("trainer: {layout: fsdp}");
     const struct tdm__named_layout_options options = {
@@ -167,7 +167,7 @@ static void tensors_have_the_layouts_names_and_places(void **state)
 }
 
 /* Trainers of one model, an engine of another. */
-static void an_engine_of_another_model_is_refused_by_tensor(void **state)
+static void engine_of_another_model_is_refused_by_tensor(void **state)
 {
     tdm_config *config = config_of("trainer: {layout: fsdp}\nengine: {layout: engine}\n");
     const struct tdm_tensor_info *tensors;
@@ -297,7 +297,7 @@ static void every_element_arrives_between_named_layouts(void **state)
     }
 }
 
-static void a_job_is_refused_before_anything_runs(void **state)
+static void job_is_refused_before_anything_runs(void **state)
 {
     static const char odd[] =
         "{\"model_type\": \"qwen3\", \"num_hidden_layers\": 1, \"hidden_size\": 32,"
@@ -323,13 +323,13 @@ static void a_job_is_refused_before_anything_runs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_cannot_be_served_is_refused_with_its_name),
-        cmocka_unit_test(a_layout_wants_a_model),
+        cmocka_unit_test(impossible_layout_is_refused_with_its_name),
+        cmocka_unit_test(layout_wants_a_model),
         cmocka_unit_test(without_a_name_the_library_is_asked),
         cmocka_unit_test(tensors_have_the_layouts_names_and_places),
-        cmocka_unit_test(an_engine_of_another_model_is_refused_by_tensor),
+        cmocka_unit_test(engine_of_another_model_is_refused_by_tensor),
         cmocka_unit_test(every_element_arrives_between_named_layouts),
-        cmocka_unit_test(a_job_is_refused_before_anything_runs),
+        cmocka_unit_test(job_is_refused_before_anything_runs),
     };
     int failed;
     int fd;

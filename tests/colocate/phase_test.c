@@ -51,7 +51,7 @@ static void reach_rollout(void)
     assert_int_equal(job.phase, TDM__PHASE_ROLLOUT);
 }
 
-static void a_step_goes_once_around(void **state)
+static void step_goes_once_around(void **state)
 {
     (void)state;
     reach_rollout();
@@ -80,7 +80,7 @@ static void engines_are_paused_after_the_last_call(void **state)
     tells(TDM__PHASE_GENERATE_DONE, TDM__PHASE_DO_PAUSE_ENGINES);
 }
 
-static void an_aborted_update_is_tried_again_then_the_old_version_serves(void **state)
+static void aborted_update_is_tried_again_then_the_old_version_serves(void **state)
 {
     (void)state;
     reach_rollout();
@@ -123,7 +123,7 @@ static void versions_never_go_back(void **state)
     assert_int_equal(job.committed_version, 42);
 }
 
-static void a_failed_job_names_who_and_where_for_ever(void **state)
+static void failed_job_keeps_naming_process_and_phase(void **state)
 {
     struct tdm__phase_event event = {.kind = TDM__PHASE_PARTICIPANT_DIED,
                                      .participant = TDM__PHASE_ENGINE,
@@ -140,7 +140,7 @@ static void a_failed_job_names_who_and_where_for_ever(void **state)
     assert_string_equal(tdm_error_detail(), "engine 1 rank 0 died in ROLLOUT: signal 9");
 }
 
-static void a_job_goes_on_while_enough_engines_live(void **state)
+static void job_goes_on_while_enough_engines_live(void **state)
 {
     struct tdm__phase_event event = {.kind = TDM__PHASE_PARTICIPANT_DIED,
                                      .participant = TDM__PHASE_ENGINE,
@@ -158,7 +158,7 @@ static void a_job_goes_on_while_enough_engines_live(void **state)
     assert_int_equal(action, TDM__PHASE_DO_FAIL);
 }
 
-static void an_engine_that_is_back_counts_again(void **state)
+static void engine_that_is_back_counts_again(void **state)
 {
     struct tdm__phase_event event = {.kind = TDM__PHASE_PARTICIPANT_DIED,
                                      .participant = TDM__PHASE_ENGINE,
@@ -178,7 +178,7 @@ static void an_engine_that_is_back_counts_again(void **state)
     assert_int_equal(job.engines_alive, 2);
 }
 
-static void a_job_may_lose_all_engines_if_they_come_back(void **state)
+static void job_may_lose_all_engines_if_they_come_back(void **state)
 {
     struct tdm__phase_event died = {.kind = TDM__PHASE_PARTICIPANT_DIED,
                                     .participant = TDM__PHASE_ENGINE,
@@ -596,16 +596,15 @@ static void broken_machines_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_step_goes_once_around, open_job),
+        cmocka_unit_test_setup(step_goes_once_around, open_job),
         cmocka_unit_test_setup(engines_are_paused_after_the_last_call, open_job),
-        cmocka_unit_test_setup(an_aborted_update_is_tried_again_then_the_old_version_serves,
-                               open_job),
+        cmocka_unit_test_setup(aborted_update_is_tried_again_then_the_old_version_serves, open_job),
         cmocka_unit_test_setup(the_first_update_cannot_be_done_without, open_job),
         cmocka_unit_test_setup(versions_never_go_back, open_job),
-        cmocka_unit_test_setup(a_failed_job_names_who_and_where_for_ever, open_job),
-        cmocka_unit_test_setup(a_job_goes_on_while_enough_engines_live, open_job),
-        cmocka_unit_test_setup(an_engine_that_is_back_counts_again, open_job),
-        cmocka_unit_test_setup(a_job_may_lose_all_engines_if_they_come_back, open_job),
+        cmocka_unit_test_setup(failed_job_keeps_naming_process_and_phase, open_job),
+        cmocka_unit_test_setup(job_goes_on_while_enough_engines_live, open_job),
+        cmocka_unit_test_setup(engine_that_is_back_counts_again, open_job),
+        cmocka_unit_test_setup(job_may_lose_all_engines_if_they_come_back, open_job),
         cmocka_unit_test(the_card_is_safe_in_every_state),
         cmocka_unit_test(broken_machines_are_found),
     };

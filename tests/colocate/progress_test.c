@@ -23,7 +23,7 @@ static const struct tdm__progress_step step = {.step = 12,
                                                .version = 12,
                                                .off_on_ms = 6};
 
-static void the_whole_line_has_bar_and_numbers(void **state)
+static void progress_line_has_bar_and_numbers(void **state)
 {
     char text[TDM__PROGRESS_BYTES];
 
@@ -34,7 +34,7 @@ static void the_whole_line_has_bar_and_numbers(void **state)
                               "update 4.1 ms v12  off/on 6.0 ms");
 }
 
-static void a_plain_line_has_no_bar(void **state)
+static void plain_line_has_no_bar(void **state)
 {
     char text[TDM__PROGRESS_BYTES];
 
@@ -60,7 +60,7 @@ static void test_plain_line_ends_with_the_metrics_of_the_job_library(void **stat
     assert_null(strstr(text, "loss"));
 }
 
-static void a_line_is_never_wider_than_the_terminal(void **state)
+static void line_is_never_wider_than_the_terminal(void **state)
 {
     char text[TDM__PROGRESS_BYTES];
 
@@ -81,7 +81,7 @@ static void a_line_is_never_wider_than_the_terminal(void **state)
     assert_string_equal(text, "step  12/150  reward 0.31");
 }
 
-static void what_was_not_measured_is_not_shown(void **state)
+static void missing_measurements_are_not_shown(void **state)
 {
     struct tdm__progress_step warm_up = {.supervised = true,
                                          .step = 15,
@@ -141,7 +141,7 @@ static char *print(enum tdm__progress_mode mode)
     return text;
 }
 
-static void a_note_stands_above_the_live_line(void **state)
+static void note_stands_above_the_live_line(void **state)
 {
     char *text = print(TDM__PROGRESS_LIVE);
 
@@ -153,7 +153,7 @@ static void a_note_stands_above_the_live_line(void **state)
     free(text);
 }
 
-static void plain_and_json_are_whole_lines(void **state)
+static void plain_and_json_output_are_complete_lines(void **state)
 {
     char *text = print(TDM__PROGRESS_PLAIN);
     uint32_t lines = 0;
@@ -180,14 +180,14 @@ static void plain_and_json_are_whole_lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_whole_line_has_bar_and_numbers),
-        cmocka_unit_test(a_plain_line_has_no_bar),
+        cmocka_unit_test(progress_line_has_bar_and_numbers),
+        cmocka_unit_test(plain_line_has_no_bar),
         cmocka_unit_test(test_plain_line_ends_with_the_metrics_of_the_job_library),
-        cmocka_unit_test(a_line_is_never_wider_than_the_terminal),
-        cmocka_unit_test(what_was_not_measured_is_not_shown),
+        cmocka_unit_test(line_is_never_wider_than_the_terminal),
+        cmocka_unit_test(missing_measurements_are_not_shown),
         cmocka_unit_test(the_json_of_a_step_can_be_parsed),
-        cmocka_unit_test(a_note_stands_above_the_live_line),
-        cmocka_unit_test(plain_and_json_are_whole_lines),
+        cmocka_unit_test(note_stands_above_the_live_line),
+        cmocka_unit_test(plain_and_json_output_are_complete_lines),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

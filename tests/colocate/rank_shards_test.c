@@ -484,7 +484,7 @@ static void flat_pieces_are_a_layers_elements_in_a_row(void **state)
     tdm__model_destroy(model);
 }
 
-static void what_a_layout_cannot_hold_is_refused_by_name(void **state)
+static void tensor_that_does_not_fit_the_layout_is_refused_by_name(void **state)
 {
     static const struct {
         const char *layout;
@@ -526,7 +526,7 @@ int main(void)
         cmocka_unit_test(engine_tensors_hold_what_engines_load),
         cmocka_unit_test(latent_attention_is_cut_by_heads),
         cmocka_unit_test(flat_pieces_are_a_layers_elements_in_a_row),
-        cmocka_unit_test(what_a_layout_cannot_hold_is_refused_by_name),
+        cmocka_unit_test(tensor_that_does_not_fit_the_layout_is_refused_by_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

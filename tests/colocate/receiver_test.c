@@ -99,7 +99,7 @@ static void every_rank_of_the_trainers_shows_the_same_bucket(void **state)
     assert_true(weight_fixture_serves_truth(fixture));
 }
 
-static void whole_tensors_are_not_taken_from_memory_that_was_sent(void **state)
+static void whole_tensors_are_not_read_from_memory_that_was_sent(void **state)
 {
     struct weight_fixture *fixture = *state;
     static const char sent[64];
@@ -202,7 +202,7 @@ static void one_flipped_byte_is_refused_by_the_name_of_its_tensor(void **state)
     assert_true(tensors_count > 1);
 }
 
-static void without_verify_nobody_looks_at_the_bytes(void **state)
+static void bytes_are_not_checked_without_verify(void **state)
 {
     struct weight_fixture *fixture = weight_fixture_open("receiver", TDM__VERIFY_NONE);
     struct description description;
@@ -254,7 +254,7 @@ static void tensors_that_are_not_the_manifests_are_refused(void **state)
 }
 
 /* The size of the block that the sender claims is not believed. */
-static void an_allocation_that_its_block_does_not_have_is_refused(void **state)
+static void allocation_that_its_block_does_not_have_is_refused(void **state)
 {
     struct weight_fixture *fixture = *state;
     struct description description;
@@ -294,7 +294,7 @@ static void every_truncated_description_is_refused(void **state)
     TRY(stage(fixture, &description));
 }
 
-static void a_lower_epoch_is_refused(void **state)
+static void lower_epoch_is_refused(void **state)
 {
     struct weight_fixture *fixture = *state;
     struct tdm__id first;
@@ -313,7 +313,7 @@ static void a_lower_epoch_is_refused(void **state)
     assert_int_equal(fixture->engine.loads, 2);
 }
 
-static void a_bucket_after_the_vote_is_refused(void **state)
+static void bucket_after_the_vote_is_refused(void **state)
 {
     struct weight_fixture *fixture = *state;
     struct tdm__hash hash;
@@ -329,7 +329,7 @@ static void a_bucket_after_the_vote_is_refused(void **state)
     assert_true(weight_fixture_serves_truth(fixture));
 }
 
-static void a_bucket_before_the_shadow_has_memory_is_refused(void **state)
+static void bucket_before_the_shadow_has_memory_is_refused(void **state)
 {
     struct weight_fixture *fixture = *state;
     size_t before;
@@ -459,7 +459,7 @@ static void nothing_is_held_after_flip_and_after_drop(void **state)
 }
 
 /* The source has aborted an update and begun another, so the imports of the first are released. */
-static void a_higher_epoch_lets_the_older_imports_go(void **state)
+static void higher_epoch_lets_the_older_imports_go(void **state)
 {
     struct weight_fixture *fixture = *state;
     size_t begun;
@@ -493,7 +493,7 @@ static void write_model(struct weight_fixture *fixture, uint32_t count, char pat
     TRY(tdm_safetensors_write(path, views, count));
 }
 
-static void a_file_is_as_good_as_buckets(void **state)
+static void file_is_as_good_as_buckets(void **state)
 {
     struct weight_fixture *fixture = *state;
     struct tdm__hash from_file;
@@ -516,7 +516,7 @@ static void a_file_is_as_good_as_buckets(void **state)
     (void)unlink(path);
 }
 
-static void a_file_of_another_model_is_refused(void **state)
+static void file_of_another_model_is_refused(void **state)
 {
     struct weight_fixture *fixture = *state;
     struct tdm__hash hash;
@@ -583,7 +583,7 @@ static void joiner_close(struct joiner *joiner)
     tdm_region_destroy(joiner->weights);
 }
 
-static void a_peers_weights_are_copied_whole(void **state)
+static void weights_of_a_peer_are_copied_completely(void **state)
 {
     struct weight_fixture *fixture = *state;
     struct joiner joiner = joiner_open(fixture, 2 * MIB);
@@ -609,7 +609,7 @@ static void a_peers_weights_are_copied_whole(void **state)
     joiner_close(&joiner);
 }
 
-static void what_changed_since_it_was_shown_is_refused(void **state)
+static void weights_that_changed_since_the_export_are_refused(void **state)
 {
     struct weight_fixture *fixture = *state;
     struct joiner joiner = joiner_open(fixture, 2 * MIB);
@@ -643,30 +643,30 @@ static int run_here(const char *device)
     const struct CMUnitTest tests[] = {
         EACH(every_tensor_arrives_byte_for_byte),
         EACH(every_rank_of_the_trainers_shows_the_same_bucket),
-        EACH(whole_tensors_are_not_taken_from_memory_that_was_sent),
+        EACH(whole_tensors_are_not_read_from_memory_that_was_sent),
         EACH(paused_weights_are_read_from_their_host_copies),
         EACH(update_follows_update_at_the_same_address),
         EACH(the_vote_is_the_bytes_alone),
         EACH(one_flipped_byte_is_refused_by_the_name_of_its_tensor),
-        cmocka_unit_test(without_verify_nobody_looks_at_the_bytes),
+        cmocka_unit_test(bytes_are_not_checked_without_verify),
         EACH(another_place_is_refused_before_a_byte_is_touched),
         EACH(tensors_that_are_not_the_manifests_are_refused),
-        EACH(an_allocation_that_its_block_does_not_have_is_refused),
+        EACH(allocation_that_its_block_does_not_have_is_refused),
         EACH(every_truncated_description_is_refused),
-        EACH(a_lower_epoch_is_refused),
-        EACH(a_bucket_after_the_vote_is_refused),
-        EACH(a_bucket_before_the_shadow_has_memory_is_refused),
+        EACH(lower_epoch_is_refused),
+        EACH(bucket_after_the_vote_is_refused),
+        EACH(bucket_before_the_shadow_has_memory_is_refused),
         EACH(no_vote_without_every_tensor),
         EACH(no_vote_for_a_tensor_that_was_spoiled_later),
         EACH(no_flip_without_a_vote),
         EACH(flip_again_changes_nothing),
         EACH(drop_keeps_what_is_served),
         EACH(nothing_is_held_after_flip_and_after_drop),
-        EACH(a_higher_epoch_lets_the_older_imports_go),
-        EACH(a_file_is_as_good_as_buckets),
-        EACH(a_file_of_another_model_is_refused),
-        EACH(a_peers_weights_are_copied_whole),
-        EACH(what_changed_since_it_was_shown_is_refused),
+        EACH(higher_epoch_lets_the_older_imports_go),
+        EACH(file_is_as_good_as_buckets),
+        EACH(file_of_another_model_is_refused),
+        EACH(weights_of_a_peer_are_copied_completely),
+        EACH(weights_that_changed_since_the_export_are_refused),
     };
 
     return cmocka_run_group_tests_name(device, tests, NULL, NULL);

@@ -76,7 +76,7 @@ static void every_way_agrees_and_copies(void **state)
     }
 }
 
-static void what_lies_between_the_rows_is_neither_read_nor_written(void **state)
+static void bytes_between_the_rows_are_neither_read_nor_written(void **state)
 {
     const struct tdm__strided_rows rows = {10, 70, 100, 90};
     uint64_t sum;
@@ -166,7 +166,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way_agrees_and_copies),
-        cmocka_unit_test(what_lies_between_the_rows_is_neither_read_nor_written),
+        cmocka_unit_test(bytes_between_the_rows_are_neither_read_nor_written),
         cmocka_unit_test(every_flipped_bit_is_seen),
         cmocka_unit_test(order_and_pairs_of_flips_are_seen),
         cmocka_unit_test(zeros_of_other_lengths_have_other_sums),

@@ -70,7 +70,7 @@ static void equal_rows_at_a_distance_become_a_rectangle(void **state)
     assert_int_equal(last.to_pitch, 8);
 }
 
-static void what_has_another_source_stays_apart(void **state)
+static void copies_from_different_sources_are_not_merged(void **state)
 {
     struct tdm__rect_copy last = rectangle(1, 8, 0, 0);
     struct tdm__rect_copy next = rectangle(1, 8, 8, 8);
@@ -112,7 +112,7 @@ int main(void)
         cmocka_unit_test(rows_without_gaps_are_one_row),
         cmocka_unit_test(neighbours_become_one_rectangle),
         cmocka_unit_test(equal_rows_at_a_distance_become_a_rectangle),
-        cmocka_unit_test(what_has_another_source_stays_apart),
+        cmocka_unit_test(copies_from_different_sources_are_not_merged),
         cmocka_unit_test(only_the_rectangle_is_written),
     };
 

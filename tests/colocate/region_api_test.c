@@ -252,7 +252,7 @@ static void pause_frees_what_the_ledger_charged_and_resume_brings_it_back(void *
     assert_filled(f->trainer, 0, 17);
 }
 
-static void the_wrong_order_of_turns_runs_out_and_says_who_holds_what(void **state)
+static void resume_before_the_pause_of_the_holder_fails_and_names_it(void **state)
 {
     struct fixture *f = *state;
     int64_t begun_ms;
@@ -269,7 +269,7 @@ static void the_wrong_order_of_turns_runs_out_and_says_who_holds_what(void **sta
     assert_true(one_node_used_bytes(runtime) == 24 * MIB);
 }
 
-static void a_refused_resume_can_be_repeated_with_its_contents(void **state)
+static void refused_resume_can_be_repeated_with_its_contents(void **state)
 {
     struct fixture *f = *state;
 
@@ -285,7 +285,7 @@ static void a_refused_resume_can_be_repeated_with_its_contents(void **state)
     assert_true(one_node_used_bytes(runtime) == 16 * MIB);
 }
 
-static void a_resume_waits_for_memory_that_is_on_its_way_out(void **state)
+static void resume_waits_for_memory_that_is_on_its_way_out(void **state)
 {
     struct fixture *f = *state;
     tdm_ref *waiting;
@@ -304,7 +304,7 @@ static void a_resume_waits_for_memory_that_is_on_its_way_out(void **state)
 }
 
 /* The announcement of one region's pause replaces the one before. */
-static void a_resume_is_refused_once_too_little_is_on_its_way_out(void **state)
+static void resume_is_refused_once_too_little_is_on_its_way_out(void **state)
 {
     struct fixture *f = *state;
     int64_t begun_ms;
@@ -322,7 +322,7 @@ static void a_resume_is_refused_once_too_little_is_on_its_way_out(void **state)
     assert_true(tdm__clock_ms() - begun_ms < AT_ONCE_MS);
 }
 
-static void a_wait_ends_at_its_deadline_with_the_numbers(void **state)
+static void wait_ends_at_its_deadline_with_the_numbers(void **state)
 {
     struct fixture *f = *state;
 
@@ -334,7 +334,7 @@ static void a_wait_ends_at_its_deadline_with_the_numbers(void **state)
     assert_non_null(strstr(tdm_error_detail(), "weights 24.0 MiB"));
 }
 
-static void the_memory_of_a_killed_actor_returns_to_who_waits(void **state)
+static void memory_of_a_killed_actor_is_given_to_a_waiting_request(void **state)
 {
     struct fixture *f = *state;
     tdm_ref *waiting;
@@ -351,7 +351,7 @@ static void the_memory_of_a_killed_actor_returns_to_who_waits(void **state)
     one_node_wait_used(runtime, 0);
 }
 
-static void a_gpu_that_the_actor_has_not_is_refused(void **state)
+static void gpu_that_the_actor_has_not_is_refused(void **state)
 {
     const struct tdm_region_options options = {.tag = "weights", .size_bytes = 2 * MIB, .gpu = 1};
     tdm_region *region;
@@ -366,13 +366,13 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(pause_frees_what_the_ledger_charged_and_resume_brings_it_back),
-        TEST(the_wrong_order_of_turns_runs_out_and_says_who_holds_what),
-        TEST(a_refused_resume_can_be_repeated_with_its_contents),
-        TEST(a_resume_waits_for_memory_that_is_on_its_way_out),
-        TEST(a_resume_is_refused_once_too_little_is_on_its_way_out),
-        TEST(a_wait_ends_at_its_deadline_with_the_numbers),
-        TEST(the_memory_of_a_killed_actor_returns_to_who_waits),
-        cmocka_unit_test(a_gpu_that_the_actor_has_not_is_refused),
+        TEST(resume_before_the_pause_of_the_holder_fails_and_names_it),
+        TEST(refused_resume_can_be_repeated_with_its_contents),
+        TEST(resume_waits_for_memory_that_is_on_its_way_out),
+        TEST(resume_is_refused_once_too_little_is_on_its_way_out),
+        TEST(wait_ends_at_its_deadline_with_the_numbers),
+        TEST(memory_of_a_killed_actor_is_given_to_a_waiting_request),
+        cmocka_unit_test(gpu_that_the_actor_has_not_is_refused),
     };
     int failed;
 

@@ -232,7 +232,7 @@ static void end(tdm_actor *actor)
     tdm_actor_destroy(actor);
 }
 
-static void a_region_of_an_actor_leaves_the_gpu_and_returns(void **state)
+static void region_of_an_actor_leaves_the_gpu_and_returns(void **state)
 {
     tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer-a", 0.5);
     size_t before = free_bytes();
@@ -251,7 +251,7 @@ static void a_region_of_an_actor_leaves_the_gpu_and_returns(void **state)
 
 /* Goal: another process's mapping defeats a pause, the ledger says so, and its unmapping ends
  * that. */
-static void what_another_actor_maps_is_freed_when_it_lets_go(void **state)
+static void imported_memory_is_freed_when_the_importer_releases_it(void **state)
 {
     tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer-b", 0.4);
     tdm_actor *engine = one_node_actor(runtime, "tenant", "engine-b", 0.4);
@@ -272,7 +272,7 @@ static void what_another_actor_maps_is_freed_when_it_lets_go(void **state)
 /* Goal: who needs memory that was paused waits for all who map it, not for its owner alone; at
  * the deadline it is told who that is.
  * That a call would never return cannot be shown; a while must do. */
-static void a_resume_waits_until_every_holder_has_let_go(void **state)
+static void resume_waits_until_every_holder_has_released(void **state)
 {
     tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer-d", 0.3);
     tdm_actor *engine = one_node_actor(runtime, "tenant", "engine-d", 0.3);
@@ -298,7 +298,7 @@ static void a_resume_waits_until_every_holder_has_let_go(void **state)
     end(other);
 }
 
-static void what_a_dead_actor_mapped_is_freed(void **state)
+static void memory_mapped_by_a_dead_actor_is_freed(void **state)
 {
     const struct timespec nap = {.tv_nsec = 5000000};
     tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer-c", 0.4);
@@ -320,7 +320,7 @@ static void what_a_dead_actor_mapped_is_freed(void **state)
 
 /* Goal: what the memory_arbiter granted and the driver refused is not in the way of the next try.
  */
-static void a_resume_that_the_driver_refuses_can_be_repeated(void **state)
+static void resume_that_the_driver_refuses_can_be_repeated(void **state)
 {
     tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer-e", 0.4);
     const tdm_value *value;
@@ -349,11 +349,11 @@ static void a_resume_that_the_driver_refuses_can_be_repeated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_region_of_an_actor_leaves_the_gpu_and_returns),
-        cmocka_unit_test(what_another_actor_maps_is_freed_when_it_lets_go),
-        cmocka_unit_test(a_resume_waits_until_every_holder_has_let_go),
-        cmocka_unit_test(what_a_dead_actor_mapped_is_freed),
-        cmocka_unit_test(a_resume_that_the_driver_refuses_can_be_repeated),
+        cmocka_unit_test(region_of_an_actor_leaves_the_gpu_and_returns),
+        cmocka_unit_test(imported_memory_is_freed_when_the_importer_releases_it),
+        cmocka_unit_test(resume_waits_until_every_holder_has_released),
+        cmocka_unit_test(memory_mapped_by_a_dead_actor_is_freed),
+        cmocka_unit_test(resume_that_the_driver_refuses_can_be_repeated),
     };
     int failed;
 

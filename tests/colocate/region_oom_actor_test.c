@@ -153,7 +153,7 @@ static void assert_whole(tdm_actor *actor, uint64_t resident_wanted)
     assert_int_equal(paused, REGIONS - resident_wanted);
 }
 
-static void an_actor_survives_any_failed_allocation_of_a_resume(void **state)
+static void actor_survives_any_failed_allocation_of_a_resume(void **state)
 {
     tdm_actor *actor = one_node_actor(runtime, "tenant", "starving", 0.5);
     uint64_t count = 1;
@@ -180,7 +180,7 @@ static void an_actor_survives_any_failed_allocation_of_a_resume(void **state)
 }
 
 /* Goal: the device itself is full for the second region; the first goes back. */
-static void an_actor_survives_a_full_device(void **state)
+static void actor_survives_a_full_device(void **state)
 {
     tdm_actor *actor = one_node_actor(runtime, "tenant", "squeezed", 0.5);
     tdm_actor *other = one_node_actor(runtime, "tenant", "crowding", 0.5);
@@ -209,8 +209,8 @@ static void an_actor_survives_a_full_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_actor_survives_any_failed_allocation_of_a_resume),
-        cmocka_unit_test(an_actor_survives_a_full_device),
+        cmocka_unit_test(actor_survives_any_failed_allocation_of_a_resume),
+        cmocka_unit_test(actor_survives_a_full_device),
     };
     int failed;
 

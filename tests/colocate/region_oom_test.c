@@ -287,7 +287,7 @@ static void any_allocation_of_a_resume_may_fail(void **state)
     each_failure(false, starve_once, stop_starving, 12);
 }
 
-static void a_resume_without_any_more_memory_is_undone(void **state)
+static void resume_without_any_more_memory_is_undone(void **state)
 {
     (void)state;
     each_failure(false, starve_from_then_on, stop_starving, 12);
@@ -327,7 +327,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_allocation_of_a_resume_may_fail),
-        cmocka_unit_test(a_resume_without_any_more_memory_is_undone),
+        cmocka_unit_test(resume_without_any_more_memory_is_undone),
         cmocka_unit_test(any_allocation_of_a_resume_on_cuda_may_fail),
         cmocka_unit_test(any_call_of_the_driver_may_fail),
     };

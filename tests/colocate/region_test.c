@@ -99,7 +99,7 @@ static void pause_frees_and_resume_brings_back(void **state)
     assert_filled(region, 1);
 }
 
-static void a_region_that_starts_paused_needs_no_memory(void **state)
+static void region_that_starts_paused_needs_no_memory(void **state)
 {
     struct fixture *f = *state;
     const struct tdm_region_options options = {
@@ -112,7 +112,7 @@ static void a_region_that_starts_paused_needs_no_memory(void **state)
     assert_non_null(strstr(tdm_error_detail(), "300.0 MiB wanted, 256.0 MiB free"));
 }
 
-static void a_dropped_region_has_no_contents_while_paused(void **state)
+static void dropped_region_has_no_contents_while_paused(void **state)
 {
     struct fixture *f = *state;
     tdm_region *region = region_of(f, "kv_cache", 4 * MIB, TDM_REGION_DROP);
@@ -258,7 +258,7 @@ static void swapped_regions_show_each_others_bytes(void **state)
     assert_filled(shadow, 1);
 }
 
-static void an_address_is_found_resident_or_paused(void **state)
+static void address_is_found_resident_or_paused(void **state)
 {
     struct fixture *f = *state;
     tdm_region *region = region_of(f, "weights", 4 * MIB, TDM_REGION_KEEP);
@@ -318,7 +318,7 @@ static void note(void *arg, const char *tag, size_t bytes)
     told->count++;
 }
 
-static void a_pause_tells_all_that_leaves_before_any_does(void **state)
+static void pause_tells_all_that_leaves_before_any_does(void **state)
 {
     struct fixture *f = *state;
     struct told told = {.gpu = f->gpu};
@@ -336,7 +336,7 @@ static void a_pause_tells_all_that_leaves_before_any_does(void **state)
     assert_int_equal(told.used_bytes[1], 14 * MIB);
 }
 
-static void a_failed_pause_takes_its_word_back(void **state)
+static void failed_pause_takes_its_word_back(void **state)
 {
     struct fixture *f = *state;
     struct told told = {.gpu = f->gpu};
@@ -381,17 +381,17 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(pause_frees_and_resume_brings_back),
-        TEST(a_region_that_starts_paused_needs_no_memory),
-        TEST(a_dropped_region_has_no_contents_while_paused),
+        TEST(region_that_starts_paused_needs_no_memory),
+        TEST(dropped_region_has_no_contents_while_paused),
         TEST(touching_a_paused_region_is_a_fault),
         TEST(any_failure_in_resume_or_pause_changes_nothing),
         TEST(any_failure_in_create_leaves_nothing),
         TEST(any_failure_among_many_regions_takes_all_back),
         TEST(swapped_regions_show_each_others_bytes),
-        TEST(an_address_is_found_resident_or_paused),
+        TEST(address_is_found_resident_or_paused),
         TEST(resume_asks_the_memory_arbiter_first),
-        TEST(a_pause_tells_all_that_leaves_before_any_does),
-        TEST(a_failed_pause_takes_its_word_back),
+        TEST(pause_tells_all_that_leaves_before_any_does),
+        TEST(failed_pause_takes_its_word_back),
         TEST(two_tenants_in_the_wrong_order_really_run_out),
     };
 

@@ -110,7 +110,7 @@ static tdm_status call_off(const char *name)
                          (const void *)runtime->self.node.bytes, sizeof(runtime->self.node.bytes));
 }
 
-static void who_waits_or_comes_late_hears_that_it_is_called_off(void **state)
+static void waiting_and_late_members_learn_of_the_cancellation(void **state)
 {
     struct answer waits;
     struct answer below;
@@ -134,7 +134,7 @@ static void who_waits_or_comes_late_hears_that_it_is_called_off(void **state)
     assert_int_equal(other.status, TDM_OK);
 }
 
-static void what_is_no_name_or_node_is_not_called_off(void **state)
+static void cancel_with_an_invalid_name_or_node_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(call_off(""), TDM_E_INVAL);
@@ -180,7 +180,7 @@ static void members_that_disagree_are_told_both_shapes(void **state)
     assert_int_equal(second.status, TDM_OK);
 }
 
-static void a_rank_that_joins_once_more_replaces_itself(void **state)
+static void rank_that_joins_once_more_replaces_itself(void **state)
 {
     struct answer lost;
     struct answer again;
@@ -216,11 +216,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_are_answered_when_the_last_has_come),
-        cmocka_unit_test(who_waits_or_comes_late_hears_that_it_is_called_off),
-        cmocka_unit_test(what_is_no_name_or_node_is_not_called_off),
+        cmocka_unit_test(waiting_and_late_members_learn_of_the_cancellation),
+        cmocka_unit_test(cancel_with_an_invalid_name_or_node_is_refused),
         cmocka_unit_test(ranks_and_names_that_are_none_are_refused),
         cmocka_unit_test(members_that_disagree_are_told_both_shapes),
-        cmocka_unit_test(a_rank_that_joins_once_more_replaces_itself),
+        cmocka_unit_test(rank_that_joins_once_more_replaces_itself),
         cmocka_unit_test(the_least_patient_ends_the_meeting_for_all),
     };
     int failed;

@@ -25,7 +25,7 @@ static struct tdm__replay_guard voted_for_first(void)
     return guard;
 }
 
-static void a_higher_epoch_replaces_what_is_staged(void **state)
+static void higher_epoch_replaces_what_is_staged(void **state)
 {
     struct tdm__replay_guard guard = {.epoch = 0};
     bool begun;
@@ -41,7 +41,7 @@ static void a_higher_epoch_replaces_what_is_staged(void **state)
     assert_int_equal(tdm__replay_guard_accept_bucket(&guard, &first, 4, &begun), TDM_E_STATE);
 }
 
-static void a_vote_freezes_the_shadow(void **state)
+static void vote_freezes_the_shadow(void **state)
 {
     struct tdm__replay_guard guard = voted_for_first();
     bool begun;
@@ -66,7 +66,7 @@ static void only_what_was_voted_for_is_flipped_and_once(void **state)
     assert_int_equal(tdm__replay_guard_accept_bucket(&guard, &first, 3, &begun), TDM_E_STATE);
 }
 
-static void a_drop_ends_its_epoch_and_those_before(void **state)
+static void drop_ends_its_epoch_and_those_before(void **state)
 {
     struct tdm__replay_guard guard = voted_for_first();
     bool swap;
@@ -79,7 +79,7 @@ static void a_drop_ends_its_epoch_and_those_before(void **state)
     assert_int_equal(tdm__replay_guard_flip(&guard, &first, &swap), TDM_E_STATE);
 }
 
-static void a_drop_keeps_what_is_served(void **state)
+static void drop_keeps_what_is_served(void **state)
 {
     struct tdm__replay_guard guard = voted_for_first();
     bool swap;
@@ -93,11 +93,11 @@ static void a_drop_keeps_what_is_served(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_higher_epoch_replaces_what_is_staged),
-        cmocka_unit_test(a_vote_freezes_the_shadow),
+        cmocka_unit_test(higher_epoch_replaces_what_is_staged),
+        cmocka_unit_test(vote_freezes_the_shadow),
         cmocka_unit_test(only_what_was_voted_for_is_flipped_and_once),
-        cmocka_unit_test(a_drop_ends_its_epoch_and_those_before),
-        cmocka_unit_test(a_drop_keeps_what_is_served),
+        cmocka_unit_test(drop_ends_its_epoch_and_those_before),
+        cmocka_unit_test(drop_keeps_what_is_served),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -254,7 +254,7 @@ static void reduce(struct tdm__model_config *config)
     config->v_head_dim /= 16;
 }
 
-static void real_families_arrive_whole(void **state)
+static void real_model_families_arrive_completely(void **state)
 {
     static const struct {
         const char *model;
@@ -408,7 +408,7 @@ static void the_same_arguments_give_the_same_plan(void **state)
     tdm__model_destroy(model);
 }
 
-static void what_cannot_be_served_is_refused_by_name(void **state)
+static void impossible_layout_is_refused_by_name(void **state)
 {
     const struct tdm__model_options options = {.scales = true};
     struct tdm__model_config config = read_config("glm-4.5-air");
@@ -438,12 +438,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_arrives_once_between_random_layouts),
         cmocka_unit_test(fp8_is_the_references_between_random_layouts),
-        cmocka_unit_test(real_families_arrive_whole),
+        cmocka_unit_test(real_model_families_arrive_completely),
         cmocka_unit_test(qwen3_30b_is_under_2000_copies_a_rank),
         cmocka_unit_test(replicas_share_the_work_evenly),
         cmocka_unit_test(the_nearest_replica_is_taken),
         cmocka_unit_test(the_same_arguments_give_the_same_plan),
-        cmocka_unit_test(what_cannot_be_served_is_refused_by_name),
+        cmocka_unit_test(impossible_layout_is_refused_by_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,7 +45,7 @@ static void the_same_buckets_are_the_same_resume_log(void **state)
     assert_true(tdm__resume_log_equal(&one, &two));
 }
 
-static void whatever_differs_is_another_resume_log(void **state)
+static void resume_log_matches_only_if_all_fields_are_equal(void **state)
 {
     struct tdm__tensor_record other = record;
     struct tdm__resume_log usual = resume_log_of(&record, 2);
@@ -80,7 +80,7 @@ static tdm_status take(struct tdm__resume_tracker *tracker, uint32_t bucket)
     return TDM_OK;
 }
 
-static void a_bucket_under_way_leaves_nothing_to_tell(void **state)
+static void bucket_under_way_leaves_nothing_to_tell(void **state)
 {
     struct tdm__resume_tracker tracker = {.is_open = false};
     bool begun = false;
@@ -98,7 +98,7 @@ static void a_bucket_under_way_leaves_nothing_to_tell(void **state)
     assert_int_equal(tdm__resume_tracker_snapshot(&tracker, false).next, 0);
 }
 
-static void what_is_here_counts_unless_it_comes_again(void **state)
+static void received_bucket_counts_unless_it_is_sent_again(void **state)
 {
     struct tdm__resume_tracker tracker = {.is_open = false};
     struct tdm__resume_log here;
@@ -139,7 +139,7 @@ static tdm_status read_words(uint32_t count, uint64_t next, struct tdm__resume_l
     return status;
 }
 
-static void what_was_written_is_read_and_all_else_refused(void **state)
+static void written_resume_log_is_read_and_invalid_ones_are_refused(void **state)
 {
     struct tdm__resume_log here = resume_log_of(&record, 2);
     struct tdm__resume_log read;
@@ -166,10 +166,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_buckets_are_the_same_resume_log),
-        cmocka_unit_test(whatever_differs_is_another_resume_log),
-        cmocka_unit_test(a_bucket_under_way_leaves_nothing_to_tell),
-        cmocka_unit_test(what_is_here_counts_unless_it_comes_again),
-        cmocka_unit_test(what_was_written_is_read_and_all_else_refused),
+        cmocka_unit_test(resume_log_matches_only_if_all_fields_are_equal),
+        cmocka_unit_test(bucket_under_way_leaves_nothing_to_tell),
+        cmocka_unit_test(received_bucket_counts_unless_it_is_sent_again),
+        cmocka_unit_test(written_resume_log_is_read_and_invalid_ones_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -163,7 +163,7 @@ static void seeds_are_different_and_do_not_depend_on_the_engines(void **state)
 }
 
 /* The first is lost, the last has come back and has no weights yet. */
-static void those_that_serve_answer_for_all(void **state)
+static void serving_engines_answer_all_prompts(void **state)
 {
     struct tdm__rollout whole;
     struct tdm__rollout rest;
@@ -197,7 +197,7 @@ static void fewer_rows_than_engines_are_answered_all_the_same(void **state)
     tdm__rollout_fini(&rollout);
 }
 
-static void an_engine_that_answers_too_little_is_named(void **state)
+static void engine_that_answers_too_little_is_named(void **state)
 {
     struct tdm__rollout rollout;
     tdm_ref *ref;
@@ -237,9 +237,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_answered_as_often_as_asked),
         cmocka_unit_test(seeds_are_different_and_do_not_depend_on_the_engines),
-        cmocka_unit_test(those_that_serve_answer_for_all),
+        cmocka_unit_test(serving_engines_answer_all_prompts),
         cmocka_unit_test(fewer_rows_than_engines_are_answered_all_the_same),
-        cmocka_unit_test(an_engine_that_answers_too_little_is_named),
+        cmocka_unit_test(engine_that_answers_too_little_is_named),
         cmocka_unit_test(shuffled_rewards_are_the_same_ones_elsewhere),
     };
     tdm_runtime *runtime = one_node_start(32 << 20);

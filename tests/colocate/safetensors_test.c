@@ -47,7 +47,7 @@ static void refuses(const char *header, size_t data_bytes, const char *detail)
     free(bytes);
 }
 
-static void what_is_written_is_read_back(void **state)
+static void written_file_is_read_back(void **state)
 {
     static const float weights[6] = {1, 2, 3, 4, 5, 6};
     static const uint8_t flags[3] = {7, 8, 9};
@@ -94,7 +94,7 @@ static uint32_t files_in_directory(void)
     return count;
 }
 
-static void a_refused_write_leaves_the_old_file(void **state)
+static void refused_write_leaves_the_old_file(void **state)
 {
     static const float weights[4] = {1, 2, 3, 4};
     struct tdm_tensor_view tensors[] = {{{"a", TDM_F32, 1, {4}}, {1}, weights},
@@ -120,7 +120,7 @@ static void a_refused_write_leaves_the_old_file(void **state)
     tdm_safetensors_close(file);
 }
 
-static void a_good_header_passes(void **state)
+static void good_header_passes(void **state)
 {
     tdm_safetensors *file;
     void *bytes;
@@ -137,7 +137,7 @@ static void a_good_header_passes(void **state)
     free(bytes);
 }
 
-static void a_wrong_header_length_is_refused(void **state)
+static void wrong_header_length_is_refused(void **state)
 {
     static const uint64_t lengths[] = {0, 3, 100000001, UINT64_MAX, UINT64_MAX - 7, 1ULL << 63};
     tdm_safetensors *file;
@@ -210,7 +210,7 @@ static void malformed_json_is_refused(void **state)
 }
 
 /* A parser would build a JSON tree of a hundred times the size of "0,0,0,...". */
-static void a_header_of_endless_entries_is_refused_before_it_is_parsed(void **state)
+static void header_of_endless_entries_is_refused_before_it_is_parsed(void **state)
 {
     size_t size_bytes = 6U * 1000 * 1000;
     char *header = malloc(size_bytes + 1);
@@ -227,7 +227,7 @@ static void a_header_of_endless_entries_is_refused_before_it_is_parsed(void **st
 }
 
 /* A good file that is cut anywhere must give an error, and never a view outside of the file. */
-static void a_truncated_file_is_refused_at_every_length(void **state)
+static void truncated_file_is_refused_at_every_length(void **state)
 {
     static const float weights[4] = {1, 2, 3, 4};
     const struct tdm_tensor_view tensor = {{"w", TDM_F32, 1, {4}}, {1}, weights};
@@ -249,7 +249,7 @@ static void a_truncated_file_is_refused_at_every_length(void **state)
     }
 }
 
-static void a_missing_file_is_not_found(void **state)
+static void missing_file_is_not_found(void **state)
 {
     tdm_safetensors *file;
 
@@ -278,16 +278,16 @@ static int remove_directory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read_back),
-        cmocka_unit_test(a_refused_write_leaves_the_old_file),
-        cmocka_unit_test(a_good_header_passes),
-        cmocka_unit_test(a_wrong_header_length_is_refused),
+        cmocka_unit_test(written_file_is_read_back),
+        cmocka_unit_test(refused_write_leaves_the_old_file),
+        cmocka_unit_test(good_header_passes),
+        cmocka_unit_test(wrong_header_length_is_refused),
         cmocka_unit_test(wrong_numbers_are_refused_by_name),
         cmocka_unit_test(holes_overlaps_and_leftovers_are_refused),
         cmocka_unit_test(malformed_json_is_refused),
-        cmocka_unit_test(a_header_of_endless_entries_is_refused_before_it_is_parsed),
-        cmocka_unit_test(a_truncated_file_is_refused_at_every_length),
-        cmocka_unit_test(a_missing_file_is_not_found),
+        cmocka_unit_test(header_of_endless_entries_is_refused_before_it_is_parsed),
+        cmocka_unit_test(truncated_file_is_refused_at_every_length),
+        cmocka_unit_test(missing_file_is_not_found),
     };
 
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

@@ -114,7 +114,7 @@ static void every_rank_finds_its_own_part(void **state)
     assert_ptr_equal(measure, fixture->scales.measures + fixture->scales.measures_count);
 }
 
-static void what_keeps_its_dtype_is_not_looked_at(void **state)
+static void tensor_that_keeps_its_dtype_is_not_measured(void **state)
 {
     struct fixture *fixture = *state;
 
@@ -125,7 +125,7 @@ static void what_keeps_its_dtype_is_not_looked_at(void **state)
     assert_int_equal(fixture->scales.measures_count, 0);
 }
 
-static void the_largest_stays_whoever_comes_first(void **state)
+static void largest_scale_is_kept_in_any_order(void **state)
 {
     const struct tdm__rect_copy measure = {
         .rows = 130, .columns = 200, .to_offset = 1, .to_pitch = 3};
@@ -148,8 +148,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_WORLD(only_what_is_cut_through_has_a_place),
         IN_WORLD(every_rank_finds_its_own_part),
-        IN_WORLD(what_keeps_its_dtype_is_not_looked_at),
-        cmocka_unit_test(the_largest_stays_whoever_comes_first),
+        IN_WORLD(tensor_that_keeps_its_dtype_is_not_measured),
+        cmocka_unit_test(largest_scale_is_kept_in_any_order),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

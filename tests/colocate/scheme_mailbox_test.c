@@ -66,7 +66,7 @@ static tdm_ref *wait_for(const char *prefix, const char *after, uint64_t count)
     return ref;
 }
 
-static void a_note_is_read_and_replaced(void **state)
+static void note_is_read_and_replaced(void **state)
 {
     (void)state;
     put("one/a", 1);
@@ -75,7 +75,7 @@ static void a_note_is_read_and_replaced(void **state)
     assert_found(wait_for("one/", "", 0), "one/a");
 }
 
-static void who_waits_is_answered_when_there_are_enough(void **state)
+static void waiting_read_is_answered_when_enough_messages_exist(void **state)
 {
     tdm_ref *two = wait_for("some/", "", 2);
     tdm_ref *late = wait_for("some/", "some/2", 1);
@@ -92,7 +92,7 @@ static void who_waits_is_answered_when_there_are_enough(void **state)
     assert_found(wait_for("nothing/", "", 0), "");
 }
 
-static void a_closed_prefix_fails_those_who_wait_and_who_come_later(void **state)
+static void closed_prefix_fails_waiting_and_later_reads(void **state)
 {
     tdm_ref *early = wait_for("shut/1/x", "", 1);
     tdm_ref *other = wait_for("shut/", "", 9);
@@ -139,7 +139,7 @@ static void only_the_newest_ends_are_remembered(void **state)
     tdm_ref_release(ref);
 }
 
-static void a_reference_stays_as_long_as_its_note(void **state)
+static void reference_stays_as_long_as_its_note(void **state)
 {
     const tdm_value *value;
     uint64_t number;
@@ -187,7 +187,7 @@ static void malformed_calls_are_refused_and_the_mailbox_lives_on(void **state)
     assert_int_equal(read_note("still/here"), 3);
 }
 
-static void a_mailbox_is_found_by_its_name_until_the_deadline(void **state)
+static void mailbox_is_found_by_its_name_until_the_deadline(void **state)
 {
     tdm_actor *found;
 
@@ -203,13 +203,13 @@ static void a_mailbox_is_found_by_its_name_until_the_deadline(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_note_is_read_and_replaced),
-        cmocka_unit_test(who_waits_is_answered_when_there_are_enough),
-        cmocka_unit_test(a_closed_prefix_fails_those_who_wait_and_who_come_later),
+        cmocka_unit_test(note_is_read_and_replaced),
+        cmocka_unit_test(waiting_read_is_answered_when_enough_messages_exist),
+        cmocka_unit_test(closed_prefix_fails_waiting_and_later_reads),
         cmocka_unit_test(only_the_newest_ends_are_remembered),
-        cmocka_unit_test(a_reference_stays_as_long_as_its_note),
+        cmocka_unit_test(reference_stays_as_long_as_its_note),
         cmocka_unit_test(malformed_calls_are_refused_and_the_mailbox_lives_on),
-        cmocka_unit_test(a_mailbox_is_found_by_its_name_until_the_deadline),
+        cmocka_unit_test(mailbox_is_found_by_its_name_until_the_deadline),
     };
     int failed;
 

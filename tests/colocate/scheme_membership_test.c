@@ -101,7 +101,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void those_who_came_are_the_membership_and_those_who_left_its_dead(void **state)
+static void present_receivers_are_members_and_lost_ones_are_dead(void **state)
 {
     struct fixture *f = *state;
 
@@ -144,7 +144,7 @@ static void one_failure_is_the_failure_of_all(void **state)
     assert_non_null(strstr(tdm_error_detail(), "tensor x is wrong"));
 }
 
-static void who_dies_while_others_wait_for_it_is_named(void **state)
+static void receiver_that_dies_while_others_wait_is_named(void **state)
 {
     struct fixture *f = *state;
     char id[TDM__ID_TEXT_BYTES];
@@ -161,7 +161,7 @@ static void who_dies_while_others_wait_for_it_is_named(void **state)
     TRY(await_votes(f, SOON_MS)); /* The remaining members have all reported. */
 }
 
-static void who_died_is_named_though_another_one_is_silent(void **state)
+static void dead_receiver_is_named_although_another_is_silent(void **state)
 {
     struct fixture *f = *state;
     struct tdm_actor_info silent;
@@ -177,7 +177,7 @@ static void who_died_is_named_though_another_one_is_silent(void **state)
     assert_int_equal(kill((pid_t)silent.pid, SIGCONT), 0);
 }
 
-static void a_report_of_a_stranger_counts_for_nobody(void **state)
+static void report_of_an_unknown_receiver_is_ignored(void **state)
 {
     struct fixture *f = *state;
     struct tdm__member second = f->members[1];
@@ -195,12 +195,12 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(those_who_came_are_the_membership_and_those_who_left_its_dead),
+        TEST(present_receivers_are_members_and_lost_ones_are_dead),
         TEST(all_must_report),
         TEST(one_failure_is_the_failure_of_all),
-        TEST(who_dies_while_others_wait_for_it_is_named),
-        TEST(who_died_is_named_though_another_one_is_silent),
-        TEST(a_report_of_a_stranger_counts_for_nobody),
+        TEST(receiver_that_dies_while_others_wait_is_named),
+        TEST(dead_receiver_is_named_although_another_is_silent),
+        TEST(report_of_an_unknown_receiver_is_ignored),
     };
     int failed;
 

@@ -30,7 +30,7 @@ static struct tdm__model_buckets make(uint64_t bucket_bytes)
     return model_buckets;
 }
 
-static void a_packed_bucket_shows_every_tensor_and_its_sum(void **state)
+static void packed_bucket_shows_every_tensor_and_its_sum(void **state)
 {
     static const uint64_t bucket_bytes[] = {1, 300, ROOM};
     static _Alignas(8) unsigned char sources[TENSORS][128];
@@ -96,7 +96,7 @@ static void every_turned_bit_names_its_tensor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_packed_bucket_shows_every_tensor_and_its_sum),
+        cmocka_unit_test(packed_bucket_shows_every_tensor_and_its_sum),
         cmocka_unit_test(every_turned_bit_names_its_tensor),
     };
 

@@ -90,7 +90,7 @@ static tdm_weights_sender *sender_of(const char *id)
     return sender;
 }
 
-static void a_version_waits_for_those_who_read_the_one_before(void **state)
+static void version_waits_for_readers_of_the_previous_one(void **state)
 {
     tdm_weights_sender *sender = sender_of("reading");
     tdm_actor *reader;
@@ -147,7 +147,7 @@ static void readers_that_never_end_fail_the_version_and_nothing_else(void **stat
     tdm_actor_destroy(reader);
 }
 
-static void who_comes_between_two_versions_gets_the_next_one(void **state)
+static void receiver_that_joins_between_two_versions_gets_the_next_one(void **state)
 {
     tdm_weights_sender *sender = sender_of("between");
     tdm_actor *first = scheme_pupil(runtime, "between", PUPIL_BACKGROUND);
@@ -175,9 +175,9 @@ static void who_comes_between_two_versions_gets_the_next_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_version_waits_for_those_who_read_the_one_before),
+        cmocka_unit_test(version_waits_for_readers_of_the_previous_one),
         cmocka_unit_test(readers_that_never_end_fail_the_version_and_nothing_else),
-        cmocka_unit_test(who_comes_between_two_versions_gets_the_next_one),
+        cmocka_unit_test(receiver_that_joins_between_two_versions_gets_the_next_one),
     };
     int failed;
 

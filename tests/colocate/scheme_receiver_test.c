@@ -68,7 +68,7 @@ static void receive_returns_as_soon_as_something_has_come(void **state)
     tdm_actor_destroy(pupil);
 }
 
-static void who_only_looks_finds_what_is_there(void **state)
+static void receive_without_waiting_returns_a_pending_version(void **state)
 {
     tdm_actor *pupil = scheme_pupil(runtime, "looks", 0);
     tdm_weights_sender *sender = connect_to("looks", pupil);
@@ -86,7 +86,7 @@ static void who_only_looks_finds_what_is_there(void **state)
     tdm_actor_destroy(pupil);
 }
 
-static void a_sender_that_shut_down_is_the_end(void **state)
+static void sender_that_shut_down_is_the_end(void **state)
 {
     tdm_actor *pupil = scheme_pupil(runtime, "end", 0);
     tdm_weights_sender *sender = connect_to("end", pupil);
@@ -100,7 +100,7 @@ static void a_sender_that_shut_down_is_the_end(void **state)
     tdm_actor_destroy(pupil);
 }
 
-static void a_receiver_may_come_back_after_a_shutdown(void **state)
+static void receiver_may_come_back_after_a_shutdown(void **state)
 {
     tdm_actor *pupil = scheme_pupil(runtime, "again", 0);
     tdm_weights_sender *sender = connect_to("again", pupil);
@@ -120,7 +120,7 @@ static void a_receiver_may_come_back_after_a_shutdown(void **state)
     tdm_actor_destroy(pupil);
 }
 
-static void a_receiver_of_a_restarted_actor_is_another_one(void **state)
+static void receiver_of_a_restarted_actor_is_another_one(void **state)
 {
     const struct tdm_actor_options options = {.max_restarts = 1};
     tdm_weights_sender *sender;
@@ -157,7 +157,7 @@ static void a_receiver_of_a_restarted_actor_is_another_one(void **state)
 
 /* ---- the background ------------------------------------------------------------------ */
 
-static void a_background_receiver_needs_no_calls(void **state)
+static void background_receiver_needs_no_calls(void **state)
 {
     tdm_actor *pupil = scheme_pupil(runtime, "background", PUPIL_BACKGROUND);
     tdm_weights_sender *sender = connect_to("background", pupil);
@@ -175,7 +175,7 @@ static void a_background_receiver_needs_no_calls(void **state)
     tdm_actor_destroy(pupil);
 }
 
-static void a_background_receiver_can_be_shut_down_while_it_waits(void **state)
+static void background_receiver_can_be_shut_down_while_it_waits(void **state)
 {
     tdm_actor *pupil = scheme_pupil(runtime, "waiting", PUPIL_BACKGROUND);
     tdm_weights_sender *sender = connect_to("waiting", pupil);
@@ -222,7 +222,7 @@ static void the_callback_runs_once_for_each_version(void **state)
 
 /* ---- some of the tensors, parts of them ---------------------------------------------- */
 
-static void a_receiver_takes_the_tensors_it_asks_for_and_parts_of_them(void **state)
+static void receiver_takes_the_tensors_it_asks_for_and_parts_of_them(void **state)
 {
     static const uint64_t flags[] = {PUPIL_PARTIAL, PUPIL_PARTIAL | PUPIL_KEEPS};
 
@@ -291,7 +291,7 @@ static void two_models_in_one_actor_do_not_mix(void **state)
 
 /* ---- misuse -------------------------------------------------------------------------- */
 
-static void a_driver_has_no_receivers(void **state)
+static void driver_has_no_receivers(void **state)
 {
     const struct tdm_weights_receiver_options options = {
         .model = "driver", .tensors = model.tensors, .tensors_count = SCHEME_TENSORS};
@@ -313,7 +313,7 @@ static void nothing_works_before_connect(void **state)
     tdm_actor_destroy(pupil);
 }
 
-static void a_tensor_that_the_sender_lacks_is_named(void **state)
+static void tensor_that_the_sender_lacks_is_named(void **state)
 {
     tdm_actor *pupil = scheme_pupil(runtime, "lacking", 0);
     struct tdm_weights_sender_options options = {.model = "lacking",
@@ -337,19 +337,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(receive_returns_as_soon_as_something_has_come),
-        cmocka_unit_test(who_only_looks_finds_what_is_there),
-        cmocka_unit_test(a_sender_that_shut_down_is_the_end),
-        cmocka_unit_test(a_receiver_may_come_back_after_a_shutdown),
-        cmocka_unit_test(a_receiver_of_a_restarted_actor_is_another_one),
-        cmocka_unit_test(a_background_receiver_needs_no_calls),
-        cmocka_unit_test(a_background_receiver_can_be_shut_down_while_it_waits),
+        cmocka_unit_test(receive_without_waiting_returns_a_pending_version),
+        cmocka_unit_test(sender_that_shut_down_is_the_end),
+        cmocka_unit_test(receiver_may_come_back_after_a_shutdown),
+        cmocka_unit_test(receiver_of_a_restarted_actor_is_another_one),
+        cmocka_unit_test(background_receiver_needs_no_calls),
+        cmocka_unit_test(background_receiver_can_be_shut_down_while_it_waits),
         cmocka_unit_test(the_callback_runs_once_for_each_version),
-        cmocka_unit_test(a_receiver_takes_the_tensors_it_asks_for_and_parts_of_them),
+        cmocka_unit_test(receiver_takes_the_tensors_it_asks_for_and_parts_of_them),
         cmocka_unit_test(parts_that_do_not_divide_a_tensor_are_refused),
         cmocka_unit_test(two_models_in_one_actor_do_not_mix),
-        cmocka_unit_test(a_driver_has_no_receivers),
+        cmocka_unit_test(driver_has_no_receivers),
         cmocka_unit_test(nothing_works_before_connect),
-        cmocka_unit_test(a_tensor_that_the_sender_lacks_is_named),
+        cmocka_unit_test(tensor_that_the_sender_lacks_is_named),
     };
     int failed;
 

@@ -112,7 +112,7 @@ static void send_to_doomed(enum tdm_weights_scheme scheme, const char *step, int
 }
 
 /* The first version passes each failpoint once, and those of buckets twice. */
-static void a_receiver_that_dies_at_any_step_is_named_and_left_out(void **state)
+static void receiver_that_dies_at_any_step_is_named_and_left_out(void **state)
 {
     static const enum tdm_weights_scheme schemes[] = {TDM_WEIGHTS_SHARED, TDM_WEIGHTS_PROCESSES,
                                                       TDM_WEIGHTS_DISTRIBUTED};
@@ -184,7 +184,7 @@ static void send_from_doomed(const char *step, int count)
     scheme_model_fini(&model);
 }
 
-static void a_sender_that_dies_at_any_step_leaves_one_version(void **state)
+static void sender_that_dies_at_any_step_leaves_one_version(void **state)
 {
     (void)state;
     send_from_doomed("weights.bucket_sent", 2);
@@ -195,8 +195,8 @@ static void a_sender_that_dies_at_any_step_leaves_one_version(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_receiver_that_dies_at_any_step_is_named_and_left_out),
-        cmocka_unit_test(a_sender_that_dies_at_any_step_leaves_one_version),
+        cmocka_unit_test(receiver_that_dies_at_any_step_is_named_and_left_out),
+        cmocka_unit_test(sender_that_dies_at_any_step_leaves_one_version),
     };
     int failed;
 

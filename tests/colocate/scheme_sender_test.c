@@ -83,7 +83,7 @@ static void options_that_make_no_sense_are_refused(void **state)
     assert_refused(&options, "embed");
 }
 
-static void who_has_not_come_is_counted(void **state)
+static void missing_receivers_are_counted(void **state)
 {
     const struct tdm_weights_sender_options options = options_of("alone");
     tdm_weights_sender *sender;
@@ -100,7 +100,7 @@ static void who_has_not_come_is_counted(void **state)
     tdm_weights_sender_shutdown(NULL);
 }
 
-static void a_model_has_one_sender_at_a_time(void **state)
+static void model_has_one_sender_at_a_time(void **state)
 {
     const struct tdm_weights_sender_options options = options_of("only");
     tdm_weights_sender *first;
@@ -143,7 +143,7 @@ static tdm_weights_sender *connect_two(const char *id, enum tdm_weights_scheme s
     return sender;
 }
 
-static void a_silent_receiver_is_named_and_the_others_keep_what_they_have(void **state)
+static void silent_receiver_is_named_and_the_others_keep_what_they_have(void **state)
 {
     static const enum tdm_weights_scheme schemes[] = {TDM_WEIGHTS_SHARED, TDM_WEIGHTS_DISTRIBUTED};
     static const char *const ids[] = {"silent.0", "silent.1"};
@@ -177,7 +177,7 @@ static void a_silent_receiver_is_named_and_the_others_keep_what_they_have(void *
     }
 }
 
-static void a_silent_receiver_that_comes_late_gets_the_next_version(void **state)
+static void silent_receiver_that_comes_late_gets_the_next_version(void **state)
 {
     tdm_actor *pupils[2];
     tdm_weights_sender *sender = connect_two("late", TDM_WEIGHTS_SHARED, pupils);
@@ -203,7 +203,7 @@ static void a_silent_receiver_that_comes_late_gets_the_next_version(void **state
     tdm_weights_sender_shutdown(sender);
 }
 
-static void an_update_that_was_never_begun_is_passed_over(void **state)
+static void update_that_was_never_begun_is_passed_over(void **state)
 {
     tdm_actor *pupils[2];
     tdm_weights_sender *sender = connect_two("undecided", TDM_WEIGHTS_SHARED, pupils);
@@ -229,7 +229,7 @@ static void an_update_that_was_never_begun_is_passed_over(void **state)
 
 /* ---- cascade ------------------------------------------------------------------------- */
 
-static void a_relay_sends_on_what_it_got_under_the_same_number(void **state)
+static void relay_sends_on_what_it_got_under_the_same_number(void **state)
 {
     tdm_actor *relays[2];
     tdm_weights_sender *sender = connect_two("top", TDM_WEIGHTS_SHARED, relays);
@@ -275,7 +275,7 @@ static void a_relay_sends_on_what_it_got_under_the_same_number(void **state)
     tdm_actor_destroy(relays[1]);
 }
 
-static void who_is_slow_below_a_relay_holds_up_nobody_above(void **state)
+static void slow_receiver_behind_a_relay_does_not_block_the_sender(void **state)
 {
     tdm_actor *relay = scheme_pupil(runtime, "above", PUPIL_BACKGROUND);
     tdm_actor *leaf = scheme_pupil(runtime, "slow", 0);
@@ -310,13 +310,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_that_make_no_sense_are_refused),
-        cmocka_unit_test(who_has_not_come_is_counted),
-        cmocka_unit_test(a_model_has_one_sender_at_a_time),
-        cmocka_unit_test(a_silent_receiver_is_named_and_the_others_keep_what_they_have),
-        cmocka_unit_test(a_silent_receiver_that_comes_late_gets_the_next_version),
-        cmocka_unit_test(an_update_that_was_never_begun_is_passed_over),
-        cmocka_unit_test(a_relay_sends_on_what_it_got_under_the_same_number),
-        cmocka_unit_test(who_is_slow_below_a_relay_holds_up_nobody_above),
+        cmocka_unit_test(missing_receivers_are_counted),
+        cmocka_unit_test(model_has_one_sender_at_a_time),
+        cmocka_unit_test(silent_receiver_is_named_and_the_others_keep_what_they_have),
+        cmocka_unit_test(silent_receiver_that_comes_late_gets_the_next_version),
+        cmocka_unit_test(update_that_was_never_begun_is_passed_over),
+        cmocka_unit_test(relay_sends_on_what_it_got_under_the_same_number),
+        cmocka_unit_test(slow_receiver_behind_a_relay_does_not_block_the_sender),
     };
     int failed;
 

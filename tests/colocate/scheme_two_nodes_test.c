@@ -124,7 +124,7 @@ static void send_to_both(enum tdm_weights_scheme scheme, tdm_actor *pupils[2], c
     scheme_model_fini(&model);
 }
 
-static void a_receiver_on_another_node_is_one_like_any_other(void **state)
+static void receiver_on_another_node_is_one_like_any_other(void **state)
 {
     static const struct {
         enum tdm_weights_scheme scheme;
@@ -198,7 +198,7 @@ static uint16_t port_of_second(void)
 }
 
 /* The remote daemon is stopped, so that the question is in progress when the connection breaks. */
-static void who_cannot_be_reached_is_not_dead_for_that(void **state)
+static void unreachable_receiver_is_not_declared_dead(void **state)
 {
     tdm_actor *pupil = pupil_on("side=second", "far.cut");
     struct tdm__member member = {.incarnation = 1};
@@ -227,8 +227,8 @@ static void who_cannot_be_reached_is_not_dead_for_that(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_cannot_be_reached_is_not_dead_for_that),
-        cmocka_unit_test(a_receiver_on_another_node_is_one_like_any_other),
+        cmocka_unit_test(unreachable_receiver_is_not_declared_dead),
+        cmocka_unit_test(receiver_on_another_node_is_one_like_any_other),
     };
     int failed;
 

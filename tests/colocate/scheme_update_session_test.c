@@ -31,7 +31,7 @@ static struct tdm__member member_of(tdm_actor *actor)
     return member;
 }
 
-static void an_id_of_a_model_has_few_characters(void **state)
+static void id_of_a_model_has_few_characters(void **state)
 {
     static const char *const bad[] = {"", "a b", "a/b", "a*", "a:b", "\xc3\xa4"};
     struct tdm__update_session session;
@@ -76,7 +76,7 @@ static void keys_name_what_they_are_about(void **state)
         strstr(tdm__update_member_text(&member, text), "actor 01020000000000000000000000000000"));
 }
 
-static void a_driver_is_no_member(void **state)
+static void driver_is_no_member(void **state)
 {
     struct tdm__member member;
     struct tdm__update_session session;
@@ -86,7 +86,7 @@ static void a_driver_is_no_member(void **state)
     assert_int_equal(tdm__update_session_self_member(&session, &member), TDM_E_STATE);
 }
 
-static void who_has_died_is_known_with_how(void **state)
+static void dead_member_is_known_with_its_cause(void **state)
 {
     tdm_actor *pupil = scheme_pupil(runtime, "fate", 0);
     struct tdm__member member = member_of(pupil);
@@ -137,11 +137,11 @@ static void the_outcome_is_what_was_stored_first(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_id_of_a_model_has_few_characters),
+        cmocka_unit_test(id_of_a_model_has_few_characters),
         cmocka_unit_test(updates_of_one_record_have_ids_of_their_own),
         cmocka_unit_test(keys_name_what_they_are_about),
-        cmocka_unit_test(a_driver_is_no_member),
-        cmocka_unit_test(who_has_died_is_known_with_how),
+        cmocka_unit_test(driver_is_no_member),
+        cmocka_unit_test(dead_member_is_known_with_its_cause),
         cmocka_unit_test(the_outcome_is_what_was_stored_first),
     };
     int failed;

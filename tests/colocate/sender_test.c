@@ -116,7 +116,7 @@ static void each_export_has_a_number_of_its_own(void **state)
     tdm__tensor_handles_fini(&second);
 }
 
-static void a_fill_shows_the_weights_as_they_are_then(void **state)
+static void fill_shows_the_weights_as_they_are_then(void **state)
 {
     struct weight_fixture *fixture = *state;
     struct tdm__tensor_handles handles;
@@ -135,7 +135,7 @@ static void a_fill_shows_the_weights_as_they_are_then(void **state)
     tdm__tensor_handles_fini(&handles);
 }
 
-static void a_bucket_without_memory_is_not_filled(void **state)
+static void bucket_without_memory_is_not_filled(void **state)
 {
     struct weight_fixture *fixture = *state;
 
@@ -188,8 +188,8 @@ static int run_here(const char *device)
         EACH(the_buckets_describe_every_tensor_once_and_in_order),
         EACH(ranks_describe_blocks_of_their_own_with_the_same_sums),
         EACH(each_export_has_a_number_of_its_own),
-        EACH(a_fill_shows_the_weights_as_they_are_then),
-        EACH(a_bucket_without_memory_is_not_filled),
+        EACH(fill_shows_the_weights_as_they_are_then),
+        EACH(bucket_without_memory_is_not_filled),
         EACH(only_a_resumed_bucket_costs_memory),
         EACH(slices_with_a_gap_make_no_sender),
     };

@@ -15,7 +15,7 @@ static tdm_status parse(const char *text, struct tdm__sharding *sharding)
     return tdm__sharding_parse(text, strlen(text), "layout.json", sharding);
 }
 
-static void what_is_not_said_is_one_or_as_tp(void **state)
+static void missing_sizes_default_to_one_or_tp(void **state)
 {
     struct tdm__sharding sharding;
 
@@ -71,7 +71,7 @@ static void layers_are_spread_evenly_or_as_told(void **state)
     assert_int_equal(tdm__sharding_stage_layers(&sharding, 1, 11, &range), TDM_E_INVAL);
 }
 
-static void what_is_wrong_is_refused_by_its_name(void **state)
+static void invalid_field_is_refused_by_its_name(void **state)
 {
     static const struct {
         const char *text;
@@ -107,10 +107,10 @@ static void what_is_wrong_is_refused_by_its_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_not_said_is_one_or_as_tp),
+        cmocka_unit_test(missing_sizes_default_to_one_or_tp),
         cmocka_unit_test(ranks_are_numbered_as_megatron_does),
         cmocka_unit_test(layers_are_spread_evenly_or_as_told),
-        cmocka_unit_test(what_is_wrong_is_refused_by_its_name),
+        cmocka_unit_test(invalid_field_is_refused_by_its_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

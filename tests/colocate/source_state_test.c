@@ -123,7 +123,7 @@ static int start(void **state)
     return 0;
 }
 
-static void who_has_heard_nothing_restores_nothing(void **state)
+static void source_without_replies_restores_nothing(void **state)
 {
     (void)state;
     assert_false(tdm__source_state_is_ahead(&source_state, 0));
@@ -131,7 +131,7 @@ static void who_has_heard_nothing_restores_nothing(void **state)
     assert_true(record.epoch == 0);
 }
 
-static void an_update_goes_on_where_all_had_flipped(void **state)
+static void update_goes_on_where_all_had_flipped(void **state)
 {
     (void)state;
     begin_and_vote(&first);
@@ -165,7 +165,7 @@ static void members_that_had_not_flipped_are_waited_for(void **state)
     TRY(ask_begin(&second));
 }
 
-static void what_was_not_heard_is_aborted_and_its_number_burned(void **state)
+static void unheard_update_is_aborted_and_its_version_is_not_reused(void **state)
 {
     (void)state;
     begin_and_vote(&first);
@@ -178,7 +178,7 @@ static void what_was_not_heard_is_aborted_and_its_number_burned(void **state)
     assert_true(record.epoch == 2 && record.update.version == 2);
 }
 
-static void a_base_of_nothing_does_not_begin_at_one_again(void **state)
+static void base_of_nothing_does_not_begin_at_one_again(void **state)
 {
     (void)state;
     TRY(ask_begin(&first));
@@ -206,7 +206,7 @@ static void the_dead_are_restored_as_dead(void **state)
     assert_int_equal(ask_member(TDM__VERSION_FLIPPED, &first, 1), TDM_E_ACTOR_DIED);
 }
 
-static void a_record_that_knows_more_stays(void **state)
+static void record_that_knows_more_stays(void **state)
 {
     struct tdm__version_request late;
     struct tdm__version_request other;
@@ -231,7 +231,7 @@ static void a_record_that_knows_more_stays(void **state)
     assert_true(tdm__id_equal(&record.update.id, &second));
 }
 
-static void an_older_record_of_the_same_source_is_replaced(void **state)
+static void older_record_of_the_same_source_is_replaced(void **state)
 {
     static struct tdm__version_record old;
 
@@ -250,7 +250,7 @@ static void an_older_record_of_the_same_source_is_replaced(void **state)
     TRY(ask_begin(&(struct tdm__id){{23}}));
 }
 
-static void what_no_source_can_have_heard_is_refused(void **state)
+static void impossible_state_of_a_source_is_refused(void **state)
 {
     struct tdm__version_request request;
 
@@ -276,15 +276,15 @@ static void what_no_source_can_have_heard_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(who_has_heard_nothing_restores_nothing, start),
-        cmocka_unit_test_setup(an_update_goes_on_where_all_had_flipped, start),
+        cmocka_unit_test_setup(source_without_replies_restores_nothing, start),
+        cmocka_unit_test_setup(update_goes_on_where_all_had_flipped, start),
         cmocka_unit_test_setup(members_that_had_not_flipped_are_waited_for, start),
-        cmocka_unit_test_setup(what_was_not_heard_is_aborted_and_its_number_burned, start),
-        cmocka_unit_test_setup(a_base_of_nothing_does_not_begin_at_one_again, start),
+        cmocka_unit_test_setup(unheard_update_is_aborted_and_its_version_is_not_reused, start),
+        cmocka_unit_test_setup(base_of_nothing_does_not_begin_at_one_again, start),
         cmocka_unit_test_setup(the_dead_are_restored_as_dead, start),
-        cmocka_unit_test_setup(a_record_that_knows_more_stays, start),
-        cmocka_unit_test_setup(an_older_record_of_the_same_source_is_replaced, start),
-        cmocka_unit_test_setup(what_no_source_can_have_heard_is_refused, start),
+        cmocka_unit_test_setup(record_that_knows_more_stays, start),
+        cmocka_unit_test_setup(older_record_of_the_same_source_is_replaced, start),
+        cmocka_unit_test_setup(impossible_state_of_a_source_is_refused, start),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

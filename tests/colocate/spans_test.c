@@ -71,7 +71,7 @@ static void spans_come_out_in_order_and_once(void **state)
     tdm_document_destroy(document);
 }
 
-static void spans_that_nobody_fetches_are_lost_from_the_end(void **state)
+static void unfetched_spans_are_dropped_from_the_end(void **state)
 {
     struct tdm__span span;
     tdm_document *document;
@@ -111,7 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(spans_come_out_in_order_and_once, set_up),
-        cmocka_unit_test_setup(spans_that_nobody_fetches_are_lost_from_the_end, set_up),
+        cmocka_unit_test_setup(unfetched_spans_are_dropped_from_the_end, set_up),
         cmocka_unit_test(malformed_spans_are_none),
     };
 

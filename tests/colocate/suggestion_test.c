@@ -22,7 +22,7 @@ static void the_nearest_word_is_near(void **state)
     assert_null(tdm__suggestion_find("", known, 4));
 }
 
-static void a_word_longer_than_all_is_no_danger(void **state)
+static void word_longer_than_all_is_no_danger(void **state)
 {
     static const char *const known[] = {"run"};
     char word[200];
@@ -37,7 +37,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_nearest_word_is_near),
-        cmocka_unit_test(a_word_longer_than_all_is_no_danger),
+        cmocka_unit_test(word_longer_than_all_is_no_danger),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,7 @@ enum { SOON_MS = 20000, REFUSED = 11, SAW_NO_NAME, SAW_OTHER };
 static const struct tdm__id group_key = {{7}};
 static const char *const nowhere[2] = {NULL, NULL};
 
-static void one_that_never_comes_is_named_at_the_deadline(void **state)
+static void missing_rank_is_named_at_the_deadline(void **state)
 {
     struct tdm__mesh *mesh;
 
@@ -35,7 +35,7 @@ static void one_that_never_comes_is_named_at_the_deadline(void **state)
     tdm__mesh_destroy(mesh);
 }
 
-static void one_that_is_gone_is_named_at_once(void **state)
+static void dead_rank_is_named_at_once(void **state)
 {
     char address[64];
     const char *const addresses[2] = {address, NULL};
@@ -52,7 +52,7 @@ static void one_that_is_gone_is_named_at_once(void **state)
 }
 
 /* The higher rank of two calls the lower one, which would wait for that. */
-static void one_that_is_gone_before_it_called_is_not_waited_for(void **state)
+static void rank_that_died_before_connecting_is_not_awaited(void **state)
 {
     int64_t begin_ms = tdm__clock_ms();
     char address[64];
@@ -220,7 +220,7 @@ static int confuse(const char *address)
                                                                                                : 1;
 }
 
-static void a_piece_of_another_call_ends_the_group(void **state)
+static void piece_of_another_call_ends_the_group(void **state)
 {
     const struct tdm__collective_op call = {.kind = TDM__COLLECTIVE_BARRIER};
     struct tdm__mesh *mesh;
@@ -244,12 +244,12 @@ static void a_piece_of_another_call_ends_the_group(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_that_never_comes_is_named_at_the_deadline),
-        cmocka_unit_test(one_that_is_gone_is_named_at_once),
-        cmocka_unit_test(one_that_is_gone_before_it_called_is_not_waited_for),
+        cmocka_unit_test(missing_rank_is_named_at_the_deadline),
+        cmocka_unit_test(dead_rank_is_named_at_once),
+        cmocka_unit_test(rank_that_died_before_connecting_is_not_awaited),
         cmocka_unit_test(shapes_that_cannot_be_are_refused),
         cmocka_unit_test(strangers_do_not_come_in_and_members_do),
-        cmocka_unit_test(a_piece_of_another_call_ends_the_group),
+        cmocka_unit_test(piece_of_another_call_ends_the_group),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

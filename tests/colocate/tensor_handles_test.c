@@ -81,7 +81,7 @@ static void handles_survive_the_wire(void **state)
     tdm__tensor_handles_fini(&in);
 }
 
-static void a_length_that_does_not_fit_is_refused(void **state)
+static void length_that_does_not_fit_is_refused(void **state)
 {
     struct sample sample = make_sample();
 
@@ -126,7 +126,7 @@ static void every_wrong_field_is_refused_by_name(void **state)
     BREAKS(tensors[1].reserved_tail, 1, "reserved");
 }
 
-static void a_tensor_outside_its_storage_is_refused(void **state)
+static void tensor_outside_its_storage_is_refused(void **state)
 {
     (void)state;
     BREAKS(tensors[1].offset, 17, "bytes 68 to 72 are not in storage 0 of 68");
@@ -183,9 +183,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(handles_survive_the_wire),
-        cmocka_unit_test(a_length_that_does_not_fit_is_refused),
+        cmocka_unit_test(length_that_does_not_fit_is_refused),
         cmocka_unit_test(every_wrong_field_is_refused_by_name),
-        cmocka_unit_test(a_tensor_outside_its_storage_is_refused),
+        cmocka_unit_test(tensor_outside_its_storage_is_refused),
         cmocka_unit_test(another_node_or_gpu_is_refused),
         cmocka_unit_test(tensors_that_are_not_the_manifests_are_refused),
     };

@@ -80,7 +80,7 @@ static tdm_status put(struct fixture *f)
     return tdm__tensor_slices_stage(f->parts, &stage);
 }
 
-static void a_part_is_put_in_its_place_with_zeros_around(void **state)
+static void part_is_put_in_its_place_with_zeros_around(void **state)
 {
     struct fixture *f = *state;
     char wanted[IMAGE_BYTES] = {0};
@@ -92,7 +92,7 @@ static void a_part_is_put_in_its_place_with_zeros_around(void **state)
     assert_memory_equal(f->image, wanted, IMAGE_BYTES);
 }
 
-static void a_part_of_something_else_goes_nowhere(void **state)
+static void part_of_something_else_goes_nowhere(void **state)
 {
     struct fixture *f = *state;
     const struct tdm__tensor_record good = f->record;
@@ -114,7 +114,7 @@ static void a_part_of_something_else_goes_nowhere(void **state)
     TRY(put(f));
 }
 
-static void a_bucket_comes_once_and_in_order(void **state)
+static void bucket_comes_once_and_in_order(void **state)
 {
     struct fixture *f = *state;
 
@@ -128,7 +128,7 @@ static void a_bucket_comes_once_and_in_order(void **state)
     TRY(tdm__tensor_slices_check_complete(f->parts));
 }
 
-static void what_came_counts_on_unless_it_comes_again(void **state)
+static void received_slices_count_unless_they_are_sent_again(void **state)
 {
     struct fixture *f = *state;
 
@@ -154,7 +154,7 @@ static void what_came_counts_on_unless_it_comes_again(void **state)
     assert_int_equal(tdm__tensor_slices_resume_log(f->parts, true).next, 0);
 }
 
-static void a_wrong_sum_spoils_the_update(void **state)
+static void wrong_sum_spoils_the_update(void **state)
 {
     struct fixture *f = *state;
 
@@ -181,7 +181,7 @@ static void nothing_is_put_outside_the_image(void **state)
     assert_int_equal(put(f), TDM_E_PROTOCOL);
 }
 
-static void a_layout_outside_the_image_is_refused_by_name(void **state)
+static void layout_outside_the_image_is_refused_by_name(void **state)
 {
     struct fixture *f = *state;
     struct tdm_slice slices[] = {
@@ -205,13 +205,13 @@ static void a_layout_outside_the_image_is_refused_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_FIXTURE(a_part_is_put_in_its_place_with_zeros_around),
-        WITH_FIXTURE(a_part_of_something_else_goes_nowhere),
-        WITH_FIXTURE(a_bucket_comes_once_and_in_order),
-        WITH_FIXTURE(what_came_counts_on_unless_it_comes_again),
-        WITH_FIXTURE(a_wrong_sum_spoils_the_update),
+        WITH_FIXTURE(part_is_put_in_its_place_with_zeros_around),
+        WITH_FIXTURE(part_of_something_else_goes_nowhere),
+        WITH_FIXTURE(bucket_comes_once_and_in_order),
+        WITH_FIXTURE(received_slices_count_unless_they_are_sent_again),
+        WITH_FIXTURE(wrong_sum_spoils_the_update),
         WITH_FIXTURE(nothing_is_put_outside_the_image),
-        WITH_FIXTURE(a_layout_outside_the_image_is_refused_by_name),
+        WITH_FIXTURE(layout_outside_the_image_is_refused_by_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

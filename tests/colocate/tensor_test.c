@@ -25,7 +25,7 @@ static void elements_and_bytes_are_the_product_of_the_shape(void **state)
     assert_int_equal(tdm_tensor_bytes(&empty), 0);
 }
 
-static void a_product_that_does_not_fit_is_the_largest_number(void **state)
+static void product_that_does_not_fit_is_the_largest_number(void **state)
 {
     struct tdm_tensor_info elements = {"x", TDM_U8, 2, {1ULL << 32, 1ULL << 32}};
     struct tdm_tensor_info bytes = {"x", TDM_I64, 1, {1ULL << 61}};
@@ -82,7 +82,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elements_and_bytes_are_the_product_of_the_shape),
-        cmocka_unit_test(a_product_that_does_not_fit_is_the_largest_number),
+        cmocka_unit_test(product_that_does_not_fit_is_the_largest_number),
         cmocka_unit_test(the_check_names_what_is_wrong),
         cmocka_unit_test(row_major_strides_are_contiguous_and_others_are_not),
     };

@@ -43,7 +43,7 @@ static void say_one_event(struct tdm__trace *trace, const char *name)
                                                        .arguments_count = 4});
 }
 
-static void a_finished_trace_is_json_with_named_rows(void **state)
+static void finished_trace_is_json_with_named_rows(void **state)
 {
     const struct tdm__trace_argument bytes = {"trainer", NULL, 2097152};
     struct tdm__trace *trace = open_trace();
@@ -96,7 +96,7 @@ static void odd_names_do_not_spoil_the_file(void **state)
 }
 
 /* The bytes that are in the file before close end with a whole event, whenever one looks. */
-static void a_trace_cut_short_ends_with_a_whole_event(void **state)
+static void truncated_trace_ends_with_a_complete_event(void **state)
 {
     struct tdm__trace *trace = open_trace();
     size_t size_bytes;
@@ -122,7 +122,7 @@ static void a_trace_cut_short_ends_with_a_whole_event(void **state)
     assert_int_equal(tdm__trace_close(trace), TDM_OK);
 }
 
-static void a_full_disk_is_told_by_close(void **state)
+static void full_disk_is_told_by_close(void **state)
 {
     struct tdm__trace *trace = NULL;
 
@@ -150,10 +150,10 @@ static int remove_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_finished_trace_is_json_with_named_rows),
+        cmocka_unit_test(finished_trace_is_json_with_named_rows),
         cmocka_unit_test(odd_names_do_not_spoil_the_file),
-        cmocka_unit_test(a_trace_cut_short_ends_with_a_whole_event),
-        cmocka_unit_test(a_full_disk_is_told_by_close),
+        cmocka_unit_test(truncated_trace_ends_with_a_complete_event),
+        cmocka_unit_test(full_disk_is_told_by_close),
     };
 
     return cmocka_run_group_tests(tests, make_file, remove_file);

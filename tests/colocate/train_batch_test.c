@@ -23,7 +23,7 @@ static tdm_document *decoded(tdm_writer *writer)
     return document;
 }
 
-static void a_batch_arrives_as_it_was_sent(void **state)
+static void batch_arrives_as_it_was_sent(void **state)
 {
     static const int32_t tokens[] = {INT32_MIN, -1, 7};
     static const float logprobs[] = {-0.5F, -1e30F, 0};
@@ -79,7 +79,7 @@ static void a_batch_arrives_as_it_was_sent(void **state)
     tdm_document_destroy(document);
 }
 
-static void an_empty_batch_is_a_batch(void **state)
+static void empty_batch_is_a_batch(void **state)
 {
     const struct tdm_batch sent = {.step = 1, .steps_count = 1};
     struct tdm_batch batch;
@@ -151,7 +151,7 @@ static void values_that_are_no_batch_are_refused(void **state)
 }
 
 /* A number, or a text, where an array belongs; of no tokens, so that the lengths agree. */
-static void an_array_that_is_none_is_refused(void **state)
+static void array_that_is_none_is_refused(void **state)
 {
     struct tdm_batch batch;
     tdm_document *document;
@@ -208,11 +208,11 @@ static void more_metrics_than_there_may_be_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_batch_arrives_as_it_was_sent),
-        cmocka_unit_test(an_empty_batch_is_a_batch),
+        cmocka_unit_test(batch_arrives_as_it_was_sent),
+        cmocka_unit_test(empty_batch_is_a_batch),
         cmocka_unit_test(arrays_of_other_lengths_than_the_tokens_are_refused),
         cmocka_unit_test(values_that_are_no_batch_are_refused),
-        cmocka_unit_test(an_array_that_is_none_is_refused),
+        cmocka_unit_test(array_that_is_none_is_refused),
         cmocka_unit_test(metrics_arrive_and_are_found_by_name),
         cmocka_unit_test(more_metrics_than_there_may_be_are_refused),
     };

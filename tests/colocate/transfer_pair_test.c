@@ -188,7 +188,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void what_is_sent_lies_in_the_other_s_bucket(void **state)
+static void sent_bytes_are_in_the_bucket_of_the_peer(void **state)
 {
     (void)state;
     draw_line("a", BUCKET);
@@ -204,7 +204,7 @@ static void what_is_sent_lies_in_the_other_s_bucket(void **state)
     TRY(deliver(3 << 20));
 }
 
-static void what_does_not_fit_is_refused_and_ends_the_line(void **state)
+static void transfer_that_does_not_fit_is_refused_and_closes_the_pair(void **state)
 {
     (void)state;
     draw_line("c", 1 << 20);
@@ -217,14 +217,14 @@ static void what_does_not_fit_is_refused_and_ends_the_line(void **state)
     TRY(deliver((2 << 20) + 1));
 }
 
-static void a_bucket_without_memory_gets_nothing(void **state)
+static void bucket_without_memory_gets_nothing(void **state)
 {
     (void)state;
     draw_line("e", BUCKET);
     assert_int_equal(deliver(1), TDM_E_ABORTED);
 }
 
-static void a_death_at_the_other_end_is_told(void **state)
+static void death_at_the_other_end_is_told(void **state)
 {
     (void)state;
     draw_line("f", BUCKET);
@@ -236,10 +236,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(what_is_sent_lies_in_the_other_s_bucket),
-        TEST(what_does_not_fit_is_refused_and_ends_the_line),
-        TEST(a_bucket_without_memory_gets_nothing),
-        TEST(a_death_at_the_other_end_is_told),
+        TEST(sent_bytes_are_in_the_bucket_of_the_peer),
+        TEST(transfer_that_does_not_fit_is_refused_and_closes_the_pair),
+        TEST(bucket_without_memory_gets_nothing),
+        TEST(death_at_the_other_end_is_told),
     };
     int failed;
 

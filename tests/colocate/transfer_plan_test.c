@@ -314,7 +314,7 @@ static void assert_chunks_hold_their_copies(const struct tdm__transfer_plan *tra
 }
 
 /* Rows of scales and of blocks whose size is no multiple of the alignment of chunks. */
-static void what_becomes_fp8_is_cut_between_its_rows(void **state)
+static void fp8_tensor_is_split_between_block_rows(void **state)
 {
     static const uint64_t columns[] = {1, 640, 3072};
     struct fixture *fixture = actor_fixture_open(1);
@@ -387,7 +387,7 @@ static void assert_refused(const struct fixture *fixture, const char *words)
     }
 }
 
-static void what_cannot_be_served_is_refused_by_name(void **state)
+static void impossible_layout_is_refused_by_name(void **state)
 {
     struct fixture *fixture = actor_fixture_open(1);
     const struct tdm_slice whole = {.tensor = 1, .flat = 1, .extent = {4}};
@@ -418,9 +418,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_arrives_between_any_two_layouts),
         cmocka_unit_test(no_chunk_is_larger_than_wanted),
-        cmocka_unit_test(what_becomes_fp8_is_cut_between_its_rows),
+        cmocka_unit_test(fp8_tensor_is_split_between_block_rows),
         cmocka_unit_test(columns_are_one_copy_and_not_one_a_row),
-        cmocka_unit_test(what_cannot_be_served_is_refused_by_name),
+        cmocka_unit_test(impossible_layout_is_refused_by_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,7 +32,7 @@ static tdm_status read_keys(uint32_t count, size_t key_bytes, struct tdm__transf
     return status;
 }
 
-static void a_target_has_one_to_eight_keys(void **state)
+static void target_has_one_to_eight_keys(void **state)
 {
     struct tdm__transfer_target target;
 
@@ -45,7 +45,7 @@ static void a_target_has_one_to_eight_keys(void **state)
     assert_int_equal(read_keys(9, 16, &target), TDM_E_PROTOCOL);
 }
 
-static void a_key_has_sixteen_bytes(void **state)
+static void key_has_sixteen_bytes(void **state)
 {
     struct tdm__transfer_target target;
 
@@ -72,8 +72,8 @@ static void nil_is_a_rank_that_is_absent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_target_has_one_to_eight_keys),
-        cmocka_unit_test(a_key_has_sixteen_bytes),
+        cmocka_unit_test(target_has_one_to_eight_keys),
+        cmocka_unit_test(key_has_sixteen_bytes),
         cmocka_unit_test(nil_is_a_rank_that_is_absent),
     };
 

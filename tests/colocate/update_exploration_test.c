@@ -240,7 +240,7 @@ static void check(struct update_limits limits, uint32_t states_min)
     }
 }
 
-static void a_crash_at_any_step_does_no_harm(void **state)
+static void crash_at_any_step_does_no_harm(void **state)
 {
     (void)state;
     check((struct update_limits){.members = 2, .updates = 1, .crashes = 1}, 9000);
@@ -248,7 +248,7 @@ static void a_crash_at_any_step_does_no_harm(void **state)
     check((struct update_limits){.members = 3, .updates = 1, .crashes = 1}, 15000);
 }
 
-static void a_message_late_or_twice_and_a_lost_answer_do_no_harm(void **state)
+static void message_late_or_twice_and_a_lost_answer_do_no_harm(void **state)
 {
     (void)state;
     check((struct update_limits){.members = 2, .updates = 1, .losses = 1, .repeats = 1}, 2500);
@@ -256,7 +256,7 @@ static void a_message_late_or_twice_and_a_lost_answer_do_no_harm(void **state)
     check((struct update_limits){.members = 2, .updates = 2, .repeats = 1}, 2500);
 }
 
-static void a_crash_with_any_other_mishap_does_no_harm(void **state)
+static void crash_with_any_other_mishap_does_no_harm(void **state)
 {
     (void)state;
     check((struct update_limits){.members = 2, .updates = 1, .crashes = 1, .losses = 1}, 20000);
@@ -265,7 +265,7 @@ static void a_crash_with_any_other_mishap_does_no_harm(void **state)
     check((struct update_limits){.members = 2, .updates = 1, .crashes = 1, .hurries = 1}, 50000);
 }
 
-static void a_store_that_loses_its_data_does_no_harm(void **state)
+static void store_that_loses_its_data_does_no_harm(void **state)
 {
     (void)state;
     check((struct update_limits){.members = 2, .updates = 2, .wipes = 1}, 900);
@@ -273,7 +273,7 @@ static void a_store_that_loses_its_data_does_no_harm(void **state)
     check((struct update_limits){.members = 3, .updates = 1, .wipes = 1}, 1300);
 }
 
-static void a_store_that_loses_its_data_and_any_other_mishap_do_no_harm(void **state)
+static void store_that_loses_its_data_and_any_other_mishap_do_no_harm(void **state)
 {
     (void)state;
     check((struct update_limits){.members = 2, .updates = 1, .wipes = 1, .crashes = 1}, 100000);
@@ -314,14 +314,14 @@ static void known_mistakes_of_others_are_found(void **state)
     find(UPDATE_BUG_AWAKE_WHEN_ASKED, "vllm PR45398", calm);
 }
 
-static void a_drop_that_names_no_update_is_found(void **state)
+static void drop_that_names_no_update_is_found(void **state)
 {
     (void)state;
     find(UPDATE_BUG_DROP_OF_NOTHING, "drop",
          (struct update_limits){.members = 2, .updates = 1, .crashes = 1, .repeats = 1});
 }
 
-static void a_resume_log_written_too_soon_is_found(void **state)
+static void resume_log_written_too_soon_is_found(void **state)
 {
     struct update_limits limits = {.members = 2, .updates = 1, .tears = 1};
 
@@ -332,7 +332,7 @@ static void a_resume_log_written_too_soon_is_found(void **state)
     find(UPDATE_BUG_JOURNAL_BEFORE_BYTES, "resume_log, donate", limits);
 }
 
-static void a_bucket_written_before_all_have_read_is_found(void **state)
+static void bucket_written_before_all_have_read_is_found(void **state)
 {
     (void)state;
     find(UPDATE_BUG_WAITS_FOR_ONE_ENGINE, "halves",
@@ -364,15 +364,15 @@ static void records_restored_wrongly_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_crash_at_any_step_does_no_harm),
-        cmocka_unit_test(a_message_late_or_twice_and_a_lost_answer_do_no_harm),
-        cmocka_unit_test(a_crash_with_any_other_mishap_does_no_harm),
-        cmocka_unit_test(a_store_that_loses_its_data_does_no_harm),
-        cmocka_unit_test(a_store_that_loses_its_data_and_any_other_mishap_do_no_harm),
+        cmocka_unit_test(crash_at_any_step_does_no_harm),
+        cmocka_unit_test(message_late_or_twice_and_a_lost_answer_do_no_harm),
+        cmocka_unit_test(crash_with_any_other_mishap_does_no_harm),
+        cmocka_unit_test(store_that_loses_its_data_does_no_harm),
+        cmocka_unit_test(store_that_loses_its_data_and_any_other_mishap_do_no_harm),
         cmocka_unit_test(known_mistakes_of_others_are_found),
-        cmocka_unit_test(a_drop_that_names_no_update_is_found),
-        cmocka_unit_test(a_resume_log_written_too_soon_is_found),
-        cmocka_unit_test(a_bucket_written_before_all_have_read_is_found),
+        cmocka_unit_test(drop_that_names_no_update_is_found),
+        cmocka_unit_test(resume_log_written_too_soon_is_found),
+        cmocka_unit_test(bucket_written_before_all_have_read_is_found),
         cmocka_unit_test(records_restored_wrongly_are_found),
     };
 

@@ -77,7 +77,7 @@ static struct tdm__version_reply commit(const char *model, const struct tdm__id 
     return answer;
 }
 
-static void a_model_that_nobody_updated_has_no_version(void **state)
+static void model_without_updates_has_no_version(void **state)
 {
     const struct tdm__version_request read = {.kind = TDM__VERSION_READ};
     struct tdm__version_reply answer;
@@ -87,7 +87,7 @@ static void a_model_that_nobody_updated_has_no_version(void **state)
     assert_true(answer.version == 0 && answer.epoch == 0 && !answer.lost);
 }
 
-static void an_update_goes_from_begin_to_flip(void **state)
+static void update_goes_from_begin_to_flip(void **state)
 {
     const struct tdm__id update = {.bytes = {1}};
     struct tdm__version_reply answer;
@@ -111,7 +111,7 @@ static void an_update_goes_from_begin_to_flip(void **state)
     TRY(ask("whole", of_member(TDM__VERSION_FLIPPED, &update, 0), &answer));
 }
 
-static void an_aborted_version_is_never_given_out_again(void **state)
+static void aborted_version_is_never_given_out_again(void **state)
 {
     const struct tdm__id first = {.bytes = {1}};
     const struct tdm__id second = {.bytes = {2}};
@@ -126,7 +126,7 @@ static void an_aborted_version_is_never_given_out_again(void **state)
     assert_true(answer.version == 2 && answer.epoch == 2);
 }
 
-static void an_older_update_is_answered_by_its_own_numbers(void **state)
+static void older_update_is_answered_by_its_own_numbers(void **state)
 {
     struct tdm__id updates[3] = {{.bytes = {1}}, {.bytes = {2}}, {.bytes = {3}}};
     struct tdm__version_reply answer;
@@ -140,7 +140,7 @@ static void an_older_update_is_answered_by_its_own_numbers(void **state)
     assert_true(answer.version == 3 && answer.epoch == 2 && answer.update_version == 2);
 }
 
-static void a_floor_lifts_the_version(void **state)
+static void floor_lifts_the_version(void **state)
 {
     const struct tdm__id update = {.bytes = {1}};
     struct tdm__version_request request = begin_of(&update, 0);
@@ -152,7 +152,7 @@ static void a_floor_lifts_the_version(void **state)
     assert_true(answer.update_version == 41);
 }
 
-static void a_dead_member_spoils_the_commit(void **state)
+static void dead_member_spoils_the_commit(void **state)
 {
     const struct tdm__id update = {.bytes = {1}};
     struct tdm__version_request request = decide(&update, TDM__UPDATE_COMMITTED);
@@ -183,7 +183,7 @@ static void strangers_and_wrong_bases_are_refused(void **state)
     assert_int_not_equal(ask("", begin_of(&update, 0), &answer), TDM_OK);
 }
 
-static void a_lost_record_is_restored_by_who_knows_it(void **state)
+static void lost_record_is_restored_by_the_source(void **state)
 {
     const struct tdm__id update = {.bytes = {1}};
     struct tdm__version_request request = {.kind = TDM__VERSION_RESTORE,
@@ -264,14 +264,14 @@ static void malformed_requests_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_model_that_nobody_updated_has_no_version),
-        cmocka_unit_test(an_update_goes_from_begin_to_flip),
-        cmocka_unit_test(an_aborted_version_is_never_given_out_again),
-        cmocka_unit_test(an_older_update_is_answered_by_its_own_numbers),
-        cmocka_unit_test(a_floor_lifts_the_version),
-        cmocka_unit_test(a_dead_member_spoils_the_commit),
+        cmocka_unit_test(model_without_updates_has_no_version),
+        cmocka_unit_test(update_goes_from_begin_to_flip),
+        cmocka_unit_test(aborted_version_is_never_given_out_again),
+        cmocka_unit_test(older_update_is_answered_by_its_own_numbers),
+        cmocka_unit_test(floor_lifts_the_version),
+        cmocka_unit_test(dead_member_spoils_the_commit),
         cmocka_unit_test(strangers_and_wrong_bases_are_refused),
-        cmocka_unit_test(a_lost_record_is_restored_by_who_knows_it),
+        cmocka_unit_test(lost_record_is_restored_by_the_source),
         cmocka_unit_test(malformed_requests_are_refused),
     };
     int failed;

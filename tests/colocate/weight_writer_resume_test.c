@@ -145,7 +145,7 @@ static void another_resume_log_is_not_believed(bool in_place)
 
 /* What arrived over a connection was copied by the member, so it is in the shadow like everything
  * else. */
-static void what_was_received_is_not_sent_again(void **state)
+static void received_buckets_are_not_sent_again(void **state)
 {
     struct weight_writers *m = weight_writers_open(false, TDM__VERIFY_FULL);
     uint32_t half = m->transfer_plan->chunks_count / 2;
@@ -214,7 +214,7 @@ static int run_here(const char *device)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_here_is_not_sent_again_in_place),
         cmocka_unit_test(what_is_here_is_not_sent_again_by_copy),
-        cmocka_unit_test(what_was_received_is_not_sent_again),
+        cmocka_unit_test(received_buckets_are_not_sent_again),
         cmocka_unit_test(weights_that_changed_are_sent_from_the_start_in_place),
         cmocka_unit_test(weights_that_changed_are_sent_from_the_start_by_copy),
         cmocka_unit_test(a_shadow_that_went_has_no_resume_log_in_place),

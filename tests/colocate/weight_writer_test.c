@@ -191,7 +191,7 @@ static void parts_that_were_sent_arrive_too(void **state)
     weight_writers_close(m);
 }
 
-static void a_target_that_is_none_is_refused_and_leaves_nothing(void **state)
+static void target_that_is_none_is_refused_and_leaves_nothing(void **state)
 {
     struct weight_writers *m = weight_writers_open(true, TDM__VERIFY_FULL);
     struct tdm__transfer_target target = {.gpu = m->world->location.gpu};
@@ -249,7 +249,7 @@ static void samples_are_of_everything_in_the_end(void **state)
 
 /* ---- two halves of a bucket ---------------------------------------------------------- */
 
-static void a_chunk_is_read_while_the_next_one_is_written(void **state)
+static void chunk_is_read_while_the_next_one_is_written(void **state)
 {
     struct weight_writers *m = weight_writers_open(false, TDM__VERIFY_FULL);
     struct weight_fixture *world = m->world;
@@ -277,7 +277,7 @@ static void a_chunk_is_read_while_the_next_one_is_written(void **state)
 }
 
 /* Shows why all engines have to read a chunk before the one after the next is written. */
-static void a_chunk_that_was_written_over_is_noticed(void **state)
+static void chunk_that_was_written_over_is_noticed(void **state)
 {
     struct weight_writers *m = weight_writers_open(false, TDM__VERIFY_FULL);
 
@@ -293,7 +293,7 @@ static void a_chunk_that_was_written_over_is_noticed(void **state)
     weight_writers_close(m);
 }
 
-static void a_bucket_has_room_for_two_chunks_and_no_more(void **state)
+static void bucket_has_room_for_two_chunks_and_no_more(void **state)
 {
     struct weight_writers *m = weight_writers_open(false, TDM__VERIFY_FULL);
     struct weight_writers *in_place = weight_writers_open(true, TDM__VERIFY_FULL);
@@ -319,7 +319,7 @@ static void begin_nothing(void *state)
     (void)state;
 }
 
-static void a_late_engine_copies_what_is_served(void **state)
+static void late_engine_copies_what_is_served(void **state)
 {
     static const struct tdm_engine_ops ops = {.size_bytes = sizeof(ops), .begin = begin_nothing};
     struct weight_writers *m = weight_writers_open(true, TDM__VERIFY_FULL);
@@ -410,13 +410,13 @@ static int run_here(const char *device)
         cmocka_unit_test(contents_are_the_bytes_alone_by_copy),
         cmocka_unit_test(contents_do_not_depend_on_who_is_there_in_place),
         cmocka_unit_test(contents_do_not_depend_on_who_is_there_by_copy),
-        cmocka_unit_test(a_target_that_is_none_is_refused_and_leaves_nothing),
+        cmocka_unit_test(target_that_is_none_is_refused_and_leaves_nothing),
         cmocka_unit_test(buckets_of_any_size_bring_the_same_bits),
         cmocka_unit_test(samples_are_of_everything_in_the_end),
-        cmocka_unit_test(a_chunk_is_read_while_the_next_one_is_written),
-        cmocka_unit_test(a_chunk_that_was_written_over_is_noticed),
-        cmocka_unit_test(a_bucket_has_room_for_two_chunks_and_no_more),
-        cmocka_unit_test(a_late_engine_copies_what_is_served),
+        cmocka_unit_test(chunk_is_read_while_the_next_one_is_written),
+        cmocka_unit_test(chunk_that_was_written_over_is_noticed),
+        cmocka_unit_test(bucket_has_room_for_two_chunks_and_no_more),
+        cmocka_unit_test(late_engine_copies_what_is_served),
         cmocka_unit_test(no_failed_call_serves_half_a_version_in_place),
         cmocka_unit_test(no_failed_call_serves_half_a_version_by_copy),
     };

@@ -130,7 +130,7 @@ static void all_answer(void **state)
     TRY(order(*state, "...", LONG_MS));
 }
 
-static void a_cause_explains_more_than_what_it_tore_down(void **state)
+static void cause_explains_more_than_what_it_tore_down(void **state)
 {
     assert_int_equal(order(*state, "aia", LONG_MS), TDM_E_INVAL);
     assert_told("a reason of its own");
@@ -141,7 +141,7 @@ static void a_cause_explains_more_than_what_it_tore_down(void **state)
     assert_int_equal(order(*state, ".a.", LONG_MS), TDM_E_ABORTED);
 }
 
-static void a_death_explains_everything_else(void **state)
+static void death_explains_everything_else(void **state)
 {
     assert_int_equal(order(*state, "iad", LONG_MS), TDM_E_ACTOR_DIED);
     assert_told("2");
@@ -156,7 +156,7 @@ static void one_failure_is_enough_to_stop_waiting(void **state)
 }
 
 /* What came first waits a while for an explanation, but no longer than until there is one. */
-static void nobody_is_waited_for_once_a_death_is_known(void **state)
+static void no_reply_is_awaited_after_a_known_death(void **state)
 {
     int64_t begin_ms = tdm__clock_ms();
 
@@ -171,7 +171,7 @@ static void the_silent_are_counted_at_the_deadline(void **state)
     assert_told("2 of 3 ranks");
 }
 
-static void a_second_interrupt_ends_the_wait(void **state)
+static void second_interrupt_ends_the_wait(void **state)
 {
     static volatile sig_atomic_t interrupts = 2;
     struct fixture *fixture = *state;
@@ -188,12 +188,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         EACH(all_answer),
-        EACH(a_cause_explains_more_than_what_it_tore_down),
-        EACH(a_death_explains_everything_else),
+        EACH(cause_explains_more_than_what_it_tore_down),
+        EACH(death_explains_everything_else),
         EACH(one_failure_is_enough_to_stop_waiting),
-        EACH(nobody_is_waited_for_once_a_death_is_known),
+        EACH(no_reply_is_awaited_after_a_known_death),
         EACH(the_silent_are_counted_at_the_deadline),
-        EACH(a_second_interrupt_ends_the_wait),
+        EACH(second_interrupt_ends_the_wait),
     };
     int failed;
 

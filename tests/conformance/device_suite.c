@@ -128,7 +128,7 @@ static void the_capacity_is_real_and_comes_back(void **state)
     device->ops->release(device, &blocks[1], 1);
 }
 
-static void an_importer_sees_the_exporters_bytes(void **state)
+static void importer_sees_the_exporters_bytes(void **state)
 {
     struct fixture *f = *state;
     struct tdm__device *importer = f->importer;
@@ -148,7 +148,7 @@ static void an_importer_sees_the_exporters_bytes(void **state)
     remove_place(importer, there, imported);
 }
 
-static void what_the_importer_holds_stays_charged(void **state)
+static void imported_block_stays_charged(void **state)
 {
     struct fixture *f = *state;
     const size_t all = 32 * UNIT;
@@ -166,7 +166,7 @@ static void what_the_importer_holds_stays_charged(void **state)
     f->owner->ops->release(f->owner, &other, 1);
 }
 
-static void an_unknown_key_opens_nothing(void **state)
+static void unknown_key_opens_nothing(void **state)
 {
     struct tdm__device *device = ((struct fixture *)*state)->importer;
     struct tdm__block *block;
@@ -216,9 +216,9 @@ int device_suite_run(const char *name, const struct device_suite_maker *maker)
         TEST(addresses_are_aligned_and_odd_sizes_refused),
         TEST(contents_survive_a_move_to_another_address),
         TEST(the_capacity_is_real_and_comes_back),
-        TEST(an_importer_sees_the_exporters_bytes),
-        TEST(what_the_importer_holds_stays_charged),
-        TEST(an_unknown_key_opens_nothing),
+        TEST(importer_sees_the_exporters_bytes),
+        TEST(imported_block_stays_charged),
+        TEST(unknown_key_opens_nothing),
         TEST(exchange_moves_the_blocks_not_the_addresses),
         TEST(host_memory_can_be_copied_from),
     };

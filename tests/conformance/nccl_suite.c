@@ -192,7 +192,7 @@ static int fail_in_a_gather(int fd, uint32_t rank, uint32_t ranks_count)
     return 0;
 }
 
-static void an_error_of_one_rank_ends_the_call_for_all(void **state)
+static void error_of_one_rank_ends_the_call_for_all(void **state)
 {
     (void)state;
     need_fake_nccl();
@@ -215,7 +215,7 @@ static int hang_in_a_gather(int fd, uint32_t rank, uint32_t ranks_count)
     return 0;
 }
 
-static void a_call_that_hangs_ends_at_the_deadline(void **state)
+static void call_that_hangs_ends_at_the_deadline(void **state)
 {
     (void)state;
     need_fake_nccl();
@@ -247,7 +247,7 @@ static int gather_until_failure(int fd, uint32_t rank, uint32_t ranks_count)
     return 0;
 }
 
-static void a_killed_rank_is_named_to_the_others(void **state)
+static void killed_rank_is_named_to_the_others(void **state)
 {
     uint32_t ranks_count = ranks_for(3, 2);
     int fd = maker->control_comm.make(ranks_count, SLOT_BYTES);
@@ -270,9 +270,9 @@ int nccl_suite_run(const char *name, const struct nccl_suite_maker *how)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_move_between_gpus),
-        cmocka_unit_test(an_error_of_one_rank_ends_the_call_for_all),
-        cmocka_unit_test(a_call_that_hangs_ends_at_the_deadline),
-        cmocka_unit_test(a_killed_rank_is_named_to_the_others),
+        cmocka_unit_test(error_of_one_rank_ends_the_call_for_all),
+        cmocka_unit_test(call_that_hangs_ends_at_the_deadline),
+        cmocka_unit_test(killed_rank_is_named_to_the_others),
     };
 
     maker = how;

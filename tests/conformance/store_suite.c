@@ -156,7 +156,7 @@ uint64_t store_version(struct store_fixture *fixture, const char *key)
 
 /* ---- records ---------------------------------------------------------------------------- */
 
-static void a_record_is_read_as_it_was_put(void **state)
+static void record_is_read_as_it_was_put(void **state)
 {
     struct store_fixture *fixture = *state;
     struct store_reply reply;
@@ -190,7 +190,7 @@ static void bytes_of_every_value_survive(void **state)
     assert_int_equal(store_read(fixture, "b/empty").records[0].size_bytes, 0);
 }
 
-static void a_prefix_lists_its_records_in_order_and_once(void **state)
+static void prefix_lists_its_records_in_order_and_once(void **state)
 {
     static const char *const patterns[] = {"p/*", "p/b", "p/c*", "q"};
     struct store_fixture *fixture = *state;
@@ -229,7 +229,7 @@ static void keys_out_of_bounds_are_refused(void **state)
     assert_int_equal(store_read(fixture, "a*b").status, TDM_E_INVAL);
 }
 
-static void the_largest_commit_happens_as_a_whole(void **state)
+static void largest_commit_is_atomic(void **state)
 {
     enum { MOST = 10000 };
     static struct tdm__store_write writes[MOST + 1];
@@ -255,7 +255,7 @@ static void the_largest_commit_happens_as_a_whole(void **state)
 
 /* ---- commits ---------------------------------------------------------------------------- */
 
-static void a_version_that_moved_is_a_conflict(void **state)
+static void version_that_moved_is_a_conflict(void **state)
 {
     struct store_fixture *fixture = *state;
     uint64_t version;
@@ -270,7 +270,7 @@ static void a_version_that_moved_is_a_conflict(void **state)
     assert_int_equal(store_put(fixture, "c/new", "", 12345, 0), TDM_E_CONFLICT);
 }
 
-static void a_commit_is_all_or_nothing(void **state)
+static void commit_is_all_or_nothing(void **state)
 {
     struct store_fixture *fixture = *state;
     struct tdm__store_write writes[] = {
@@ -291,7 +291,7 @@ static void a_commit_is_all_or_nothing(void **state)
     assert_int_equal(store_version(fixture, "n/c"), writes[2].version);
 }
 
-static void a_version_is_never_used_again(void **state)
+static void version_is_never_used_again(void **state)
 {
     struct store_fixture *fixture = *state;
     uint64_t last = 0;
@@ -309,7 +309,7 @@ static void a_version_is_never_used_again(void **state)
     assert_int_equal(store_delete(fixture, "v", last), TDM_E_CONFLICT);
 }
 
-static void a_commit_says_the_version_of_what_it_put(void **state)
+static void commit_says_the_version_of_what_it_put(void **state)
 {
     struct store_fixture *fixture = *state;
     struct tdm__store_write writes[] = {
@@ -351,7 +351,7 @@ static tdm_status touch(struct store_fixture *fixture, const char *key, int64_t 
     return store_commit(fixture, &write, 1);
 }
 
-static void a_lease_that_ran_out_takes_the_record(void **state)
+static void lease_that_ran_out_takes_the_record(void **state)
 {
     struct store_fixture *fixture = *state;
 
@@ -366,7 +366,7 @@ static void a_lease_that_ran_out_takes_the_record(void **state)
     assert_int_equal(store_read(fixture, "l/*").count, 2);
 }
 
-static void a_touch_renews_the_lease_and_keeps_the_record(void **state)
+static void touch_renews_the_lease_and_keeps_the_record(void **state)
 {
     struct store_fixture *fixture = *state;
     uint64_t version;
@@ -405,7 +405,7 @@ static bool was_told_four(void *arg)
     return ((const struct told *)arg)->count >= 4;
 }
 
-static void a_watch_tells_each_change_under_its_prefix_once(void **state)
+static void watch_tells_each_change_under_its_prefix_once(void **state)
 {
     struct store_fixture *fixture = *state;
     struct tdm__store_write two[] = {
@@ -549,18 +549,18 @@ static void transactions_count_exactly(void **state)
 int store_suite_run(int (*setup)(void **state), int (*teardown)(void **state))
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_record_is_read_as_it_was_put),
+        cmocka_unit_test(record_is_read_as_it_was_put),
         cmocka_unit_test(bytes_of_every_value_survive),
-        cmocka_unit_test(a_prefix_lists_its_records_in_order_and_once),
+        cmocka_unit_test(prefix_lists_its_records_in_order_and_once),
         cmocka_unit_test(keys_out_of_bounds_are_refused),
-        cmocka_unit_test(the_largest_commit_happens_as_a_whole),
-        cmocka_unit_test(a_version_that_moved_is_a_conflict),
-        cmocka_unit_test(a_commit_is_all_or_nothing),
-        cmocka_unit_test(a_version_is_never_used_again),
-        cmocka_unit_test(a_commit_says_the_version_of_what_it_put),
-        cmocka_unit_test(a_lease_that_ran_out_takes_the_record),
-        cmocka_unit_test(a_touch_renews_the_lease_and_keeps_the_record),
-        cmocka_unit_test(a_watch_tells_each_change_under_its_prefix_once),
+        cmocka_unit_test(largest_commit_is_atomic),
+        cmocka_unit_test(version_that_moved_is_a_conflict),
+        cmocka_unit_test(commit_is_all_or_nothing),
+        cmocka_unit_test(version_is_never_used_again),
+        cmocka_unit_test(commit_says_the_version_of_what_it_put),
+        cmocka_unit_test(lease_that_ran_out_takes_the_record),
+        cmocka_unit_test(touch_renews_the_lease_and_keeps_the_record),
+        cmocka_unit_test(watch_tells_each_change_under_its_prefix_once),
         cmocka_unit_test(transactions_count_exactly),
     };
 

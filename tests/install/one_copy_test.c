@@ -13,7 +13,7 @@
 static const char library_path[] = TDM_TEST_BUILD_DIR "/tests/one_copy_library.so";
 
 /* The detail is state inside libtandem: with two copies the program would read its own. */
-static void a_loaded_library_shares_the_state_of_its_program(void **state)
+static void loaded_library_shares_the_state_of_its_program(void **state)
 {
     void *library = dlopen(library_path, RTLD_NOW | RTLD_LOCAL);
     tdm_status (*library_fail)(void);
@@ -31,7 +31,7 @@ static void a_loaded_library_shares_the_state_of_its_program(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_loaded_library_shares_the_state_of_its_program),
+        cmocka_unit_test(loaded_library_shares_the_state_of_its_program),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

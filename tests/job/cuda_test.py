@@ -30,7 +30,7 @@ def near(found, wanted, tolerance):
     return len(found) == len(wanted) and all(abs(a - b) <= tolerance for a, b in zip(found, wanted))
 
 
-def a_gpu_learns_what_the_host_learns(sandbox):
+def gpu_learns_the_same_as_the_host(sandbox):
     """Compares with a tolerance: sums have another order, which learning amplifies to 1e-5 after twenty steps."""
     code, host, err = sandbox.run("--json", "--out", "host", *LEARNING)
     require(code == 0, f"on the host: exit code {code}: {err}")
@@ -72,19 +72,19 @@ def engines_on_other_gpus_get_the_same_weights(sandbox):
     sandbox.require_clean()
 
 
-def what_cuda_lacks_is_said(sandbox):
+def missing_cublas_library_is_named(sandbox):
     code, _, err = run_on_cuda(sandbox, "--out", "out", *SHORT, COLOCATED_RL_CUBLAS_LIBRARY="/nowhere/libcublas.so")
     require(code == 1 and "/nowhere/libcublas.so" in err, f"exit code {code}: {err}")
     sandbox.require_clean()
 
 
-def a_product_that_fails_is_named(sandbox):
+def failing_matrix_product_is_named(sandbox):
     code, _, err = run_on_cuda(sandbox, "--out", "out", *SHORT, FAKE_CUBLAS_FAIL="20")
     require(code == 1 and "cublasSgemm" in err, f"exit code {code}: {err}")
     sandbox.require_clean()
 
 
 if __name__ == "__main__":
-    sys.exit(main([a_gpu_learns_what_the_host_learns, engines_on_a_gpu_agree_with_the_trainer,
+    sys.exit(main([gpu_learns_the_same_as_the_host, engines_on_a_gpu_agree_with_the_trainer,
                    engines_on_other_gpus_get_the_same_weights,
-                   what_cuda_lacks_is_said, a_product_that_fails_is_named]))
+                   missing_cublas_library_is_named, failing_matrix_product_is_named]))

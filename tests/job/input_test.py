@@ -73,7 +73,7 @@ def together(cases):
     require(not wrong, f"{len(wrong)} cases:\n" + "\n".join(wrong))
 
 
-def a_broken_job_file_is_refused_with_line_and_field(sandbox):
+def broken_job_file_is_refused_with_line_and_field(sandbox):
     text = JOB.read_text(encoding="utf-8").replace("../../build/release", str(sandbox.build))
     text = text.replace(" data/", f" {JOB.parent}/data/")
     path = sandbox.path / "job.yaml"
@@ -89,7 +89,7 @@ def a_broken_job_file_is_refused_with_line_and_field(sandbox):
     require(not (sandbox.path / "out").exists(), "a refused job made its folder")
 
 
-def what_is_no_job_file_is_refused(sandbox):
+def invalid_job_file_is_refused(sandbox):
     cases = {"empty": b"", "binary": bytes(range(256)), "list": b"- 1\n- 2\n", "cut": b"job: {name: x",
              "deep": b"a: " + b"[" * 5000, "large": b"#" * (2 << 20), "aliases": b"a: &a [*a, *a]\n"}
 
@@ -101,11 +101,11 @@ def what_is_no_job_file_is_refused(sandbox):
     together([lambda item=item: case(*item) for item in cases.items()])
 
 
-def wrong_words_are_refused(sandbox):
+def wrong_arguments_are_refused(sandbox):
     together([lambda words=words: refused(sandbox, *words) for words in WORDS])
 
 
-def a_job_that_cannot_fit_is_refused_with_phase_and_bytes(sandbox):
+def job_that_cannot_fit_is_refused_with_phase_and_bytes(sandbox):
     wanted = r"TRAIN on GPU 0: 16\.0 MiB wanted \(trainer 16\.0, engine 0\.0\), 8\.0 MiB there; .*cluster\.gpu_bytes"
     refused(sandbox, run_words(sandbox, "cluster.gpu_bytes=8 MiB"), 1, wanted)
     words = run_words(sandbox, "cluster.gpu_bytes=8 MiB")
@@ -137,7 +137,7 @@ def missing_files_are_named(sandbox):
     )])
 
 
-def a_hostile_checkpoint_is_refused_by_name(sandbox):
+def hostile_checkpoint_is_refused_by_name(sandbox):
     code, _, err = finish(sandbox.tandem(*run_words(sandbox, "rollout.num_rollout=1")))
     require(code == 0, f"exit code {code}: {err}")
     hf = sandbox.path / "hf"
@@ -168,7 +168,7 @@ def a_hostile_checkpoint_is_refused_by_name(sandbox):
     require(code == 0, f"the good one: exit code {code}: {err}")
 
 
-def a_damaged_checkpoint_is_not_resumed(sandbox):
+def damaged_checkpoint_is_not_resumed(sandbox):
     code, _, err = finish(sandbox.tandem(*run_words(sandbox)))
     require(code == 0, f"exit code {code}: {err}")
     words = run_words(sandbox, "--resume", "out", "rollout.num_rollout=6")
@@ -191,7 +191,7 @@ def a_damaged_checkpoint_is_not_resumed(sandbox):
 
 if __name__ == "__main__":
     require(ROOT.is_dir(), "no sources")
-    sys.exit(main([a_broken_job_file_is_refused_with_line_and_field, what_is_no_job_file_is_refused,
-                   wrong_words_are_refused, a_job_that_cannot_fit_is_refused_with_phase_and_bytes,
-                   missing_files_are_named, a_hostile_checkpoint_is_refused_by_name,
-                   a_damaged_checkpoint_is_not_resumed]))
+    sys.exit(main([broken_job_file_is_refused_with_line_and_field, invalid_job_file_is_refused,
+                   wrong_arguments_are_refused, job_that_cannot_fit_is_refused_with_phase_and_bytes,
+                   missing_files_are_named, hostile_checkpoint_is_refused_by_name,
+                   damaged_checkpoint_is_not_resumed]))

@@ -141,7 +141,7 @@ def at_a_moment(sandbox, chance, name, number):
     return strike
 
 
-def an_engine_is_killed_and_the_job_goes_on(sandbox):
+def job_continues_after_an_engine_is_killed(sandbox):
     wanted = steps_without_kill(sandbox.build)
     chance = random.Random(f"{SEED} engine")
     for number in range(KILLS):
@@ -151,14 +151,14 @@ def an_engine_is_killed_and_the_job_goes_on(sandbox):
                 r".*; 1 of 2 goes on$")
 
 
-def an_engine_is_stopped_and_the_job_goes_on(sandbox):
+def job_continues_after_an_engine_is_stopped(sandbox):
     stall_ms = int(STALL_MS * sandbox.slow)
     goes_on(sandbox, steps_without_kill(sandbox.build), [f"update.stall_timeout_ms={stall_ms}"],
             at_a_moment(sandbox, random.Random(f"{SEED} stop"), "engine/1/1", signal.SIGSTOP),
             rf"^engine 1 lost: actor engine/1/1 has not replied for {stall_ms} ms; 1 of 2 goes on$")
 
 
-def a_joiner_is_killed_and_the_engine_comes_back_all_the_same(sandbox):
+def engine_recovers_although_it_is_killed_while_joining(sandbox):
     """Kills an engine after it has copied weights and before it reported them: the next attempt succeeds."""
     wanted = steps_without_kill(sandbox.build)
     for step in ["engine.pulled", "engine.joined", "engine.pull"][:KILLS]:
@@ -223,12 +223,12 @@ def with_too_few_engines_the_job_ends(sandbox):
                 rank_died("engine/1/0"))
 
 
-def a_trainer_rank_is_killed(sandbox):
+def killed_trainer_rank_ends_the_job(sandbox):
     each_moment(sandbox, "trainer", lambda sandbox, process: find(sandbox, "trainer/2"),
                 rank_died("trainer/2"))
 
 
-def a_trainer_rank_is_stopped(sandbox):
+def stopped_trainer_rank_ends_the_job(sandbox):
     """Stops a trainer, like a machine that only pages: the job ends long before the call's timeout."""
     stall_ms = int(STALL_MS * sandbox.slow)
     process = sandbox.start("--json", "--out", "out", *ENDLESS, f"trainer.stall_timeout_ms={stall_ms}")
@@ -283,12 +283,12 @@ def with_detached_child(sandbox):
                 environment=sandbox.environment(TANDEM_TEST_JOB=str(sandbox.library())))
 
 
-def a_detached_child_of_a_killed_rank_goes_with_it(sandbox):
+def detached_child_of_a_killed_rank_ends_with_it(sandbox):
     each_moment(sandbox, "detached", lambda sandbox, process: find(sandbox, "engine/0/0"), rank_died("engine/0/0"),
                 prepare=with_detached_child)
 
 
-def a_detached_child_goes_with_a_killed_driver(sandbox):
+def detached_child_ends_with_a_killed_driver(sandbox):
     process = sandbox.start("--json", "--out", "out", *ENDLESS, **with_detached_child(sandbox))
     wait_for(process, "step", 1)
     require(len(find(sandbox, "sleep")) == 1, f"no detached child among {sandbox.processes()}")
@@ -299,12 +299,12 @@ def a_detached_child_goes_with_a_killed_driver(sandbox):
 
 if __name__ == "__main__":
     print(f"TANDEM_SEED={SEED} TANDEM_KILLS={KILLS}")
-    sys.exit(main([an_engine_is_killed_and_the_job_goes_on, an_engine_is_stopped_and_the_job_goes_on,
-                   a_joiner_is_killed_and_the_engine_comes_back_all_the_same,
+    sys.exit(main([job_continues_after_an_engine_is_killed, job_continues_after_an_engine_is_stopped,
+                   engine_recovers_although_it_is_killed_while_joining,
                    all_engines_are_killed_and_come_back_with_the_trainers_weights,
                    the_only_engine_is_killed_and_comes_back_with_the_trainers_weights,
-                   with_too_few_engines_the_job_ends, a_trainer_rank_is_killed,
-                   a_trainer_rank_is_stopped, the_daemon_is_killed,
+                   with_too_few_engines_the_job_ends, killed_trainer_rank_ends_the_job,
+                   stopped_trainer_rank_ends_the_job, the_daemon_is_killed,
                    the_warden_is_killed, the_driver_is_killed, daemon_and_driver_are_killed_together,
-                   the_store_is_killed_and_the_job_goes_on, a_detached_child_of_a_killed_rank_goes_with_it,
-                   a_detached_child_goes_with_a_killed_driver]))
+                   the_store_is_killed_and_the_job_goes_on, detached_child_of_a_killed_rank_ends_with_it,
+                   detached_child_ends_with_a_killed_driver]))

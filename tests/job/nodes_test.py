@@ -146,11 +146,11 @@ def broken_at(sandbox, step, how, count=11):
     sandbox.require_clean()
 
 
-def an_engine_killed_in_an_update_is_left_out(sandbox):
+def engine_killed_in_an_update_is_left_out(sandbox):
     broken_at(sandbox, "engine.stage", "kill")
 
 
-def an_engine_frozen_in_an_update_is_killed_and_left_out(sandbox):
+def engine_frozen_in_an_update_is_killed_and_left_out(sandbox):
     broken_at(sandbox, "engine.staged", "stop")
 
 
@@ -175,7 +175,7 @@ def gpus_of_two_nodes_want_nccl(sandbox):
     sandbox.require_clean()
 
 
-def an_engine_that_ends_while_its_line_is_drawn_is_not_waited_for(sandbox):
+def engine_that_ends_while_its_transfer_pair_connects_is_not_awaited(sandbox):
     """Kills an engine rank while its trainer rank waits for it. Transfer pairs are opened in the first update."""
     for step, how in (("engine.draw", "kill"), ("engine.draw", "stop"), ("engine.drawn", "kill")):
         begin = time.monotonic()
@@ -207,7 +207,7 @@ def cut_tcp(pid):
     return cut
 
 
-def a_cut_line_costs_an_update_and_is_made_anew(sandbox):
+def cut_connection_of_a_transfer_pair_costs_one_update_and_is_opened_again(sandbox):
     with Cluster(sandbox) as cluster:
         process = cluster.job()
         before = read_until(process, "step", 1)
@@ -219,8 +219,8 @@ def a_cut_line_costs_an_update_and_is_made_anew(sandbox):
 
 
 if __name__ == "__main__":
-    sys.exit(main([engines_on_another_node_learn_the_same, an_engine_killed_in_an_update_is_left_out,
-                   an_engine_frozen_in_an_update_is_killed_and_left_out,
+    sys.exit(main([engines_on_another_node_learn_the_same, engine_killed_in_an_update_is_left_out,
+                   engine_frozen_in_an_update_is_killed_and_left_out,
                    gpus_of_two_nodes_exchange_weights, gpus_of_two_nodes_want_nccl,
-                   an_engine_that_ends_while_its_line_is_drawn_is_not_waited_for,
-                   a_cut_line_costs_an_update_and_is_made_anew]))
+                   engine_that_ends_while_its_transfer_pair_connects_is_not_awaited,
+                   cut_connection_of_a_transfer_pair_costs_one_update_and_is_opened_again]))

@@ -23,7 +23,7 @@ ROWS = {
 }
 
 
-def a_pipe_gets_one_plain_line_a_step(sandbox):
+def pipe_gets_one_plain_line_a_step(sandbox):
     code, out, err = sandbox.run("--out", "out", *SHORT)
     require(code == 0, f"exit code {code}: {err}")
     require("\x1b" not in out and "\r" not in out and "━" not in out, f"not plain: {out!r}")
@@ -135,7 +135,7 @@ def the_trace_balances_where_engines_copy(sandbox):
     the_memory_that_comes_and_goes_is_the_plan_s(sandbox, "update.mode=copy")
 
 
-def a_resumed_run_has_the_same_numbers(sandbox):
+def resumed_run_has_the_same_numbers(sandbox):
     words = ["rollout.num_rollout=8", "rollout.warmup_steps=3", "job.save_interval=3", "--json"]
     code, whole, err = sandbox.run("--out", "whole", *words)
     require(code == 0, f"exit code {code}: {err}")
@@ -158,7 +158,7 @@ def a_resumed_run_has_the_same_numbers(sandbox):
     require(last[0] == last[1], f"before and after: {last}")
 
 
-def a_checkpoint_is_found_where_a_kill_left_it(sandbox):
+def checkpoint_is_found_where_a_kill_left_it(sandbox):
     process = sandbox.start("--out", "out", "--json", "job.save_interval=1", *ENDLESS)
     wait_for(process, "step", 4)
     process.kill()
@@ -222,7 +222,7 @@ def ctrl_c_while_nothing_can_be_saved_says_so(sandbox):
     sandbox.require_clean()
 
 
-def a_terminal_gets_a_live_bar(sandbox):
+def terminal_gets_a_live_bar(sandbox):
     master, slave = pty.openpty()
     process = sandbox.start("--out", "out", *SHORT, stdout=slave, environment=sandbox.environment(TERM="xterm"))
     os.close(slave)
@@ -242,12 +242,12 @@ def a_terminal_gets_a_live_bar(sandbox):
 
 
 if __name__ == "__main__":
-    sys.exit(main([a_pipe_gets_one_plain_line_a_step, engines_agree_with_the_trainer_at_every_step,
+    sys.exit(main([pipe_gets_one_plain_line_a_step, engines_agree_with_the_trainer_at_every_step,
                    they_agree_also_by_way_of_the_disk,
                    the_trace_has_every_phase_on_every_row,
                    the_trace_balances_where_engines_are_written_to, the_trace_balances_where_engines_copy,
-                   a_resumed_run_has_the_same_numbers,
-                   a_checkpoint_is_found_where_a_kill_left_it, without_updates_engines_stay_as_they_were,
+                   resumed_run_has_the_same_numbers,
+                   checkpoint_is_found_where_a_kill_left_it, without_updates_engines_stay_as_they_were,
                    ctrl_c_finishes_the_step_and_saves, ctrl_c_twice_leaves_in_the_middle_of_a_step,
                    ctrl_c_while_nothing_can_be_saved_says_so,
-                   a_terminal_gets_a_live_bar]))
+                   terminal_gets_a_live_bar]))

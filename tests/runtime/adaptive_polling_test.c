@@ -61,7 +61,7 @@ static void one_long_wait_changes_nothing(void **state)
     assert_true(wait_of(&adaptive_polling, SHORT_NS));
 }
 
-static void a_peer_that_is_always_late_is_rarely_polled_for(void **state)
+static void peer_that_is_always_late_is_rarely_polled_for(void **state)
 {
     struct tdm__adaptive_polling adaptive_polling = {.score = 0};
 
@@ -76,7 +76,7 @@ int main(void)
         cmocka_unit_test(short_sleeps_are_polled_soon),
         cmocka_unit_test(long_waits_are_slept),
         cmocka_unit_test(one_long_wait_changes_nothing),
-        cmocka_unit_test(a_peer_that_is_always_late_is_rarely_polled_for),
+        cmocka_unit_test(peer_that_is_always_late_is_rarely_polled_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,7 +92,7 @@ static void the_poller_soon_drives_a_loop_without_a_driver(void **state)
     assert_true(fastest_ms < TAKEN_OVER_MS);
 }
 
-static void a_thread_that_runs_the_loop_drives_it_itself(void **state)
+static void thread_that_runs_the_loop_drives_it_itself(void **state)
 {
     int own_count = 0;
     struct tdm__timer *timer;
@@ -145,7 +145,7 @@ static void wait_inside(void *arg)
     note(NULL);
 }
 
-static void a_nested_run_is_not_interrupted(void **state)
+static void nested_run_is_not_interrupted(void **state)
 {
     pthread_t other;
 
@@ -186,7 +186,7 @@ static void the_poller_stops_at_once_in_every_state(void **state)
     }
 }
 
-static void a_forked_child_can_acquire_the_lock(void **state)
+static void forked_child_can_acquire_the_lock(void **state)
 {
     int wait_status = -1;
     pid_t pid;
@@ -210,13 +210,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_poller_soon_drives_a_loop_without_a_driver, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(a_thread_that_runs_the_loop_drives_it_itself, set_up,
+        cmocka_unit_test_setup_teardown(thread_that_runs_the_loop_drives_it_itself, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(a_nested_run_is_not_interrupted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nested_run_is_not_interrupted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(acquiring_the_lock_does_not_delay_the_poller_for_long,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_poller_stops_at_once_in_every_state, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_forked_child_can_acquire_the_lock, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(forked_child_can_acquire_the_lock, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

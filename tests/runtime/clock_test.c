@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-static void a_deadline_is_so_far_away(void **state)
+static void deadline_is_so_far_away(void **state)
 {
     int64_t before_ms = tdm__clock_ms();
     int64_t deadline_ms = tdm__deadline_after(5000);
@@ -21,7 +21,7 @@ static void a_deadline_is_so_far_away(void **state)
     assert_int_equal(tdm__deadline_remaining_ms(before_ms - 1), 0);
 }
 
-static void what_never_comes_stays_away(void **state)
+static void deadline_that_never_passes_stays_never(void **state)
 {
     static const int64_t timeouts[] = {-1, INT64_MIN, INT64_MAX, INT64_MAX - 1, INT64_MAX / 2};
 
@@ -37,8 +37,8 @@ static void what_never_comes_stays_away(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_deadline_is_so_far_away),
-        cmocka_unit_test(what_never_comes_stays_away),
+        cmocka_unit_test(deadline_is_so_far_away),
+        cmocka_unit_test(deadline_that_never_passes_stays_never),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,7 +22,7 @@
 
 static char parent[] = "/tmp/tdd-XXXXXX"; /* Value of $TMPDIR during the test. */
 
-static void a_new_directory_is_private_and_goes_with_its_content(void **state)
+static void new_directory_is_private_and_goes_with_its_content(void **state)
 {
     struct stat about;
     char path[160];
@@ -44,7 +44,7 @@ static void a_new_directory_is_private_and_goes_with_its_content(void **state)
     assert_int_equal(access(path, F_OK), -1);
 }
 
-static void a_directory_that_others_may_write_is_refused(void **state)
+static void directory_that_others_may_write_is_refused(void **state)
 {
     char path[160];
 
@@ -60,7 +60,7 @@ static void a_directory_that_others_may_write_is_refused(void **state)
     assert_int_equal(tdm__directory_create_at(path), TDM_E_AUTH);
 }
 
-static void a_path_too_long_for_sockets_is_refused(void **state)
+static void path_too_long_for_sockets_is_refused(void **state)
 {
     char path[160];
 
@@ -77,7 +77,7 @@ static void a_path_too_long_for_sockets_is_refused(void **state)
     assert_int_equal(setenv("TMPDIR", parent, 1), 0);
 }
 
-static void a_lock_is_held_once(void **state)
+static void lock_is_held_once(void **state)
 {
     char path[160];
     int first;
@@ -188,7 +188,7 @@ static void only_abandoned_directories_are_removed(void **state)
 
 /* A daemon that starts removes abandoned directories. It must not remove the directory of another
  * daemon that is starting at the same time. */
-static void a_new_directory_survives_a_concurrent_clean_up(void **state)
+static void new_directory_survives_a_concurrent_clean_up(void **state)
 {
     pid_t cleaner = fork();
     int wait_status;
@@ -215,12 +215,12 @@ static void a_new_directory_survives_a_concurrent_clean_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_new_directory_is_private_and_goes_with_its_content),
-        cmocka_unit_test(a_directory_that_others_may_write_is_refused),
-        cmocka_unit_test(a_path_too_long_for_sockets_is_refused),
-        cmocka_unit_test(a_lock_is_held_once),
+        cmocka_unit_test(new_directory_is_private_and_goes_with_its_content),
+        cmocka_unit_test(directory_that_others_may_write_is_refused),
+        cmocka_unit_test(path_too_long_for_sockets_is_refused),
+        cmocka_unit_test(lock_is_held_once),
         cmocka_unit_test(only_abandoned_directories_are_removed),
-        cmocka_unit_test(a_new_directory_survives_a_concurrent_clean_up),
+        cmocka_unit_test(new_directory_survives_a_concurrent_clean_up),
         cmocka_unit_test(sockets_of_a_dead_owner_are_removed),
     };
     int failed;

@@ -100,7 +100,7 @@ static void only_strings_are_copied_from_aligned_borrowed_bytes(void **state)
     free(loan.memory);
 }
 
-static void an_array_that_lies_badly_is_copied(void **state)
+static void array_that_lies_badly_is_copied(void **state)
 {
     for (size_t shift = 0; shift < SHIFT_MAX; shift++) {
         struct loan loan;
@@ -119,7 +119,7 @@ static void an_array_that_lies_badly_is_copied(void **state)
     }
 }
 
-static void an_empty_array_is_aligned_and_outlives_its_bytes(void **state)
+static void empty_array_is_aligned_and_outlives_its_bytes(void **state)
 {
     static const struct tdm_ndarray empty = {TDM_F64, 1, {0}, NULL};
     tdm_writer *writer = NULL;
@@ -156,7 +156,7 @@ static void refused_bytes_stay_the_callers(void **state)
     free(loan.memory);
 }
 
-static void a_plain_document_outlives_its_bytes(void **state)
+static void plain_document_outlives_its_bytes(void **state)
 {
     struct loan loan;
     tdm_document *document = NULL;
@@ -193,7 +193,7 @@ static void references_and_handles_are_listed_in_order(void **state)
     tdm_document_destroy(document);
 }
 
-static void a_reference_over_512_bytes_is_refused(void **state)
+static void reference_over_512_bytes_is_refused(void **state)
 {
     uint8_t packed[6 + TDM__EXT_BYTES_MAX + 1] = {0xc9, 0, 0, 2, 0, TDM__EXT_REFERENCE};
     tdm_document *document = NULL;
@@ -216,12 +216,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DOCUMENT_TEST(only_strings_are_copied_from_aligned_borrowed_bytes),
-        DOCUMENT_TEST(an_array_that_lies_badly_is_copied),
-        DOCUMENT_TEST(an_empty_array_is_aligned_and_outlives_its_bytes),
+        DOCUMENT_TEST(array_that_lies_badly_is_copied),
+        DOCUMENT_TEST(empty_array_is_aligned_and_outlives_its_bytes),
         DOCUMENT_TEST(refused_bytes_stay_the_callers),
-        DOCUMENT_TEST(a_plain_document_outlives_its_bytes),
+        DOCUMENT_TEST(plain_document_outlives_its_bytes),
         DOCUMENT_TEST(references_and_handles_are_listed_in_order),
-        DOCUMENT_TEST(a_reference_over_512_bytes_is_refused),
+        DOCUMENT_TEST(reference_over_512_bytes_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,7 +32,7 @@ static void every_dtype_keeps_its_number_word_and_bytes(void **state)
     }
 }
 
-static void an_unknown_dtype_has_no_bytes(void **state)
+static void unknown_dtype_has_no_bytes(void **state)
 {
     enum tdm_dtype parsed;
 
@@ -49,7 +49,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_dtype_keeps_its_number_word_and_bytes),
-        cmocka_unit_test(an_unknown_dtype_has_no_bytes),
+        cmocka_unit_test(unknown_dtype_has_no_bytes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

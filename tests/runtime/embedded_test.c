@@ -64,7 +64,7 @@ static void other_users_cannot_connect(void **state)
     tdm__redis_embedded_stop(server);
 }
 
-static void it_carries_our_name(void **state)
+static void embedded_redis_runs_under_our_name(void **state)
 {
     struct tdm__redis_embedded *server = start();
     char text[128] = "";
@@ -93,7 +93,7 @@ static bool is_reborn(void *arg)
     return pid != 0 && pid != rebirth->old_pid;
 }
 
-static void it_is_started_again_when_it_dies(void **state)
+static void embedded_redis_is_restarted_when_it_dies(void **state)
 {
     struct rebirth rebirth = {.server = start()};
 
@@ -135,7 +135,7 @@ static void its_data_outlive_a_stop(void **state)
     }
 }
 
-static void a_directory_open_to_others_is_refused(void **state)
+static void directory_open_to_others_is_refused(void **state)
 {
     struct tdm__redis_embedded *server;
     char path[128];
@@ -148,7 +148,7 @@ static void a_directory_open_to_others_is_refused(void **state)
     assert_non_null(strstr(tdm_error_detail(), "0700"));
 }
 
-static void a_machine_without_redis_gets_the_remedy(void **state)
+static void machine_without_redis_gets_the_remedy(void **state)
 {
     struct tdm__redis_embedded *server;
     char *path = strdup(getenv("PATH"));
@@ -161,7 +161,7 @@ static void a_machine_without_redis_gets_the_remedy(void **state)
     free(path);
 }
 
-static void a_server_that_cannot_start_fails_with_its_last_warning(void **state)
+static void server_that_cannot_start_fails_with_its_last_warning(void **state)
 {
     struct tdm__redis_embedded *server;
     char path[128];
@@ -185,13 +185,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         EMBEDDED_TEST(other_users_cannot_connect),
-        EMBEDDED_TEST(it_carries_our_name),
-        EMBEDDED_TEST(it_is_started_again_when_it_dies),
+        EMBEDDED_TEST(embedded_redis_runs_under_our_name),
+        EMBEDDED_TEST(embedded_redis_is_restarted_when_it_dies),
         EMBEDDED_TEST(stopping_ends_it_even_if_it_stands_still),
         EMBEDDED_TEST(its_data_outlive_a_stop),
-        EMBEDDED_TEST(a_directory_open_to_others_is_refused),
-        EMBEDDED_TEST(a_machine_without_redis_gets_the_remedy),
-        EMBEDDED_TEST(a_server_that_cannot_start_fails_with_its_last_warning),
+        EMBEDDED_TEST(directory_open_to_others_is_refused),
+        EMBEDDED_TEST(machine_without_redis_gets_the_remedy),
+        EMBEDDED_TEST(server_that_cannot_start_fails_with_its_last_warning),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-static void a_failure_keeps_its_detail(void **state)
+static void failure_keeps_its_detail(void **state)
 {
     (void)state;
     assert_int_equal(tdm__fail(TDM_E_LIMIT, "%d of %d", 5, 4), TDM_E_LIMIT);
@@ -28,7 +28,7 @@ static void wrapping_puts_the_context_first(void **state)
     assert_string_equal(tdm_error_detail(), "node 7: inner");
 }
 
-static void an_errno_is_spelled_out(void **state)
+static void errno_is_spelled_out(void **state)
 {
     (void)state;
     assert_int_equal(tdm__fail_errno(ENOENT, "open %s", "x"), TDM_E_IO);
@@ -48,9 +48,9 @@ static void every_status_has_a_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failure_keeps_its_detail),
+        cmocka_unit_test(failure_keeps_its_detail),
         cmocka_unit_test(wrapping_puts_the_context_first),
-        cmocka_unit_test(an_errno_is_spelled_out),
+        cmocka_unit_test(errno_is_spelled_out),
         cmocka_unit_test(every_status_has_a_text),
     };
 

@@ -98,7 +98,7 @@ static void on_timer(void *arg)
     tdm__timer_clear(self->other->timer);
 }
 
-static void a_timer_cleared_by_another_ready_timer_does_not_fire(void **state)
+static void timer_cleared_by_another_ready_timer_does_not_fire(void **state)
 {
     struct timer_count first = {.count = 0};
     struct timer_count second = {.count = 0, .other = &first};
@@ -121,8 +121,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(events_that_are_no_longer_wanted_are_not_reported, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(a_timer_cleared_by_another_ready_timer_does_not_fire,
-                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(timer_cleared_by_another_ready_timer_does_not_fire, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,7 +79,7 @@ static void expect_report(const char *process, int64_t after_ns)
     assert_in_range(when_ns, after_ns, tdm__clock_ns());
 }
 
-static void a_process_breaks_at_its_failpoint(void **state)
+static void process_breaks_at_its_failpoint(void **state)
 {
     int64_t begin_ns = tdm__clock_ns();
     int status = hit_failpoints_in_child("me", rule_text("me", "this.failpoint", 3, "kill"));
@@ -126,7 +126,7 @@ static void two_failpoints_break_two_processes(void **state)
     assert_int_equal(unlink(second), 0);
 }
 
-static void a_malformed_failpoint_is_ignored(void **state)
+static void malformed_failpoint_is_ignored(void **state)
 {
     (void)state;
     expect_not_broken(hit_failpoints_in_child("me", "me this.failpoint"));
@@ -153,11 +153,11 @@ static int clean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_process_breaks_at_its_failpoint),
+        cmocka_unit_test(process_breaks_at_its_failpoint),
         cmocka_unit_test(other_processes_do_not_break),
         cmocka_unit_test(no_process_breaks_twice),
         cmocka_unit_test(two_failpoints_break_two_processes),
-        cmocka_unit_test(a_malformed_failpoint_is_ignored),
+        cmocka_unit_test(malformed_failpoint_is_ignored),
     };
 
     return cmocka_run_group_tests(tests, make, clean);

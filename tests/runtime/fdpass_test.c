@@ -43,7 +43,7 @@ static int count_descriptors(void)
     return count;
 }
 
-static void a_descriptor_arrives_with_its_record(void **state)
+static void descriptor_arrives_with_its_record(void **state)
 {
     char record[16];
     size_t record_bytes = sizeof(record);
@@ -84,7 +84,7 @@ static void too_many_or_too_much_is_refused_and_closed(void **state)
     assert_int_equal(count_descriptors(), before);
 }
 
-static void a_closed_end_reads_as_nothing(void **state)
+static void closed_end_reads_as_nothing(void **state)
 {
     char record[4];
     size_t record_bytes = sizeof(record);
@@ -101,11 +101,10 @@ static void a_closed_end_reads_as_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_descriptor_arrives_with_its_record, open_ends,
-                                        close_ends),
+        cmocka_unit_test_setup_teardown(descriptor_arrives_with_its_record, open_ends, close_ends),
         cmocka_unit_test_setup_teardown(too_many_or_too_much_is_refused_and_closed, open_ends,
                                         close_ends),
-        cmocka_unit_test_setup_teardown(a_closed_end_reads_as_nothing, open_ends, close_ends),
+        cmocka_unit_test_setup_teardown(closed_end_reads_as_nothing, open_ends, close_ends),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

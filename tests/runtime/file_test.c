@@ -38,7 +38,7 @@ static void expect_text(const char *text)
     free(bytes);
 }
 
-static void a_file_is_replaced_on_commit_only(void **state)
+static void file_is_replaced_on_commit_only(void **state)
 {
     struct tdm__atomic_file file;
 
@@ -51,7 +51,7 @@ static void a_file_is_replaced_on_commit_only(void **state)
     expect_text("new");
 }
 
-static void an_abandoned_file_leaves_nothing(void **state)
+static void abandoned_file_leaves_nothing(void **state)
 {
     struct tdm__atomic_file file;
 
@@ -64,7 +64,7 @@ static void an_abandoned_file_leaves_nothing(void **state)
     assert_int_equal(access(file.temporary, F_OK), -1);
 }
 
-static void a_failed_commit_removes_the_temporary_file(void **state)
+static void failed_commit_removes_the_temporary_file(void **state)
 {
     struct tdm__atomic_file file;
     char target[80];
@@ -116,9 +116,9 @@ static int remove_directory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_is_replaced_on_commit_only),
-        cmocka_unit_test(an_abandoned_file_leaves_nothing),
-        cmocka_unit_test(a_failed_commit_removes_the_temporary_file),
+        cmocka_unit_test(file_is_replaced_on_commit_only),
+        cmocka_unit_test(abandoned_file_leaves_nothing),
+        cmocka_unit_test(failed_commit_removes_the_temporary_file),
         cmocka_unit_test(too_large_missing_and_odd_files_are_refused),
     };
 

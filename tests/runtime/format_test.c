@@ -104,7 +104,7 @@ static void placeholders_are_filled_where_their_letters_stand(void **state)
     tdm_document_destroy(document);
 }
 
-static void a_placeholder_that_cannot_be_filled_says_why(void **state)
+static void placeholder_that_cannot_be_filled_says_why(void **state)
 {
     tdm_writer *filled = NULL;
     struct tdm__placeholders placeholders;
@@ -243,7 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FORMAT_TEST(placeholders_are_filled_where_their_letters_stand),
-        FORMAT_TEST(a_placeholder_that_cannot_be_filled_says_why),
+        FORMAT_TEST(placeholder_that_cannot_be_filled_says_why),
         FORMAT_TEST(placeholders_have_their_places_and_their_limit),
         FORMAT_TEST(placeholders_are_refused_outside_calls_and_puts),
         FORMAT_TEST(references_and_handles_are_opened_by_hooks),

@@ -88,7 +88,7 @@ static void another_thread_may_free_a_block(void **state)
 }
 
 /* Fills the thread's free list with each size in turn without allocating in between. */
-static void a_thread_keeps_no_more_than_its_limit_for_all_sizes(void **state)
+static void thread_keeps_no_more_than_its_limit_for_all_sizes(void **state)
 {
     enum { MANY = 3 * TDM__FREE_LIST_KEPT_BYTES_MAX / TDM__FREE_LIST_BLOCK_BYTES_MAX };
 
@@ -108,7 +108,7 @@ static void a_thread_keeps_no_more_than_its_limit_for_all_sizes(void **state)
 }
 
 /* Blocks of a size that is only freed must not use all the space. */
-static void a_size_that_is_never_allocated_is_freed_for_others(void **state)
+static void size_that_is_never_allocated_is_freed_for_others(void **state)
 {
     void *hoarded;
     void *block;
@@ -133,8 +133,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reused_blocks_do_not_overlap),
         cmocka_unit_test(another_thread_may_free_a_block),
-        cmocka_unit_test(a_thread_keeps_no_more_than_its_limit_for_all_sizes),
-        cmocka_unit_test(a_size_that_is_never_allocated_is_freed_for_others),
+        cmocka_unit_test(thread_keeps_no_more_than_its_limit_for_all_sizes),
+        cmocka_unit_test(size_that_is_never_allocated_is_freed_for_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

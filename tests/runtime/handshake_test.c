@@ -67,7 +67,7 @@ static void both_sides_authenticate_and_exchange_identities(void **state)
     assert_true(tdm__conn_peer(pair.conns[1])->pid == getpid());
 }
 
-static void a_socket_file_is_for_its_user_only(void **state)
+static void socket_file_is_for_its_user_only(void **state)
 {
     struct stat file;
 
@@ -76,7 +76,7 @@ static void a_socket_file_is_for_its_user_only(void **state)
     assert_int_equal(file.st_mode & 0777, 0600);
 }
 
-static void a_live_address_is_not_taken_and_a_stale_one_is(void **state)
+static void live_address_is_not_taken_and_a_stale_one_is(void **state)
 {
     struct tdm__rpc *rpc = pair.rpcs[0];
     char stale[] = "/tmp/handshake_test_stale.XXXXXX";
@@ -102,7 +102,7 @@ static void a_live_address_is_not_taken_and_a_stale_one_is(void **state)
     assert_int_equal(tdm__rpc_listen(rpc, stale_address, NULL, 0), TDM_OK);
 }
 
-static void a_wrong_token_is_refused_on_both_sides(void **state)
+static void wrong_token_is_refused_on_both_sides(void **state)
 {
     static const uint8_t wrong_token[TDM__TOKEN_BYTES] = "another token altogether";
     struct tdm__rpc_request request = pair_request("echo", "x");
@@ -230,7 +230,7 @@ static void begin_hello(uint8_t *hello, uint32_t version, uint8_t role)
 }
 
 /* A correct hello is followed by a wrong MAC and a call. The call must be ignored. */
-static void a_client_with_a_good_hello_and_no_token_is_dropped_at_the_proof(void **state)
+static void client_with_a_good_hello_and_no_token_is_dropped_at_the_proof(void **state)
 {
     static const uint8_t method[] = {'e', 'c', 'h', 'o'};
     uint8_t message[HELLO_BYTES + MAC_BYTES + TDM__FRAME_HEADER_BYTES + sizeof(method)] = {0};
@@ -248,7 +248,7 @@ static void a_client_with_a_good_hello_and_no_token_is_dropped_at_the_proof(void
 }
 
 /* A client that sends the server's own MAC back is not authenticated. */
-static void a_reflected_proof_is_refused(void **state)
+static void reflected_proof_is_refused(void **state)
 {
     uint8_t message[HELLO_BYTES + MAC_BYTES] = {0};
     int fd = connect_raw();
@@ -302,7 +302,7 @@ static void expect_ours(uint32_t foreign_version, uint8_t old_version)
 }
 
 /* This includes earlier builds, whose version was a small number. */
-static void a_client_of_another_version_receives_our_hello(void **state)
+static void client_of_another_version_receives_our_hello(void **state)
 {
     (void)state;
     expect_ours(0, 3);
@@ -330,7 +330,7 @@ static void expect_both_named(uint32_t foreign_version, uint8_t old_version, con
     (void)close(fds[1]);
 }
 
-static void a_server_of_another_version_is_named_with_both(void **state)
+static void server_of_another_version_is_named_with_both(void **state)
 {
     char detail[160];
 
@@ -346,7 +346,7 @@ static void a_server_of_another_version_is_named_with_both(void **state)
     expect_both_named(0xabcd, 0, detail);
 }
 
-static void a_silent_unauthenticated_client_is_dropped_after_the_limit(void **state)
+static void silent_unauthenticated_client_is_dropped_after_the_limit(void **state)
 {
     int64_t start_ms = tdm__clock_ms();
     int fd = connect_raw();
@@ -403,17 +403,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         HANDSHAKE_TEST(both_sides_authenticate_and_exchange_identities),
-        HANDSHAKE_TEST(a_socket_file_is_for_its_user_only),
-        HANDSHAKE_TEST(a_live_address_is_not_taken_and_a_stale_one_is),
-        HANDSHAKE_TEST(a_wrong_token_is_refused_on_both_sides),
+        HANDSHAKE_TEST(socket_file_is_for_its_user_only),
+        HANDSHAKE_TEST(live_address_is_not_taken_and_a_stale_one_is),
+        HANDSHAKE_TEST(wrong_token_is_refused_on_both_sides),
         HANDSHAKE_TEST(garbage_of_an_unauthenticated_client_is_dropped),
         HANDSHAKE_TEST(unauthenticated_clients_cannot_fill_the_log),
-        HANDSHAKE_TEST(a_client_with_a_good_hello_and_no_token_is_dropped_at_the_proof),
-        HANDSHAKE_TEST(a_reflected_proof_is_refused),
+        HANDSHAKE_TEST(client_with_a_good_hello_and_no_token_is_dropped_at_the_proof),
+        HANDSHAKE_TEST(reflected_proof_is_refused),
         HANDSHAKE_TEST(every_wrong_field_of_a_hello_is_refused),
-        HANDSHAKE_TEST(a_client_of_another_version_receives_our_hello),
-        HANDSHAKE_TEST(a_server_of_another_version_is_named_with_both),
-        HANDSHAKE_TEST(a_silent_unauthenticated_client_is_dropped_after_the_limit),
+        HANDSHAKE_TEST(client_of_another_version_receives_our_hello),
+        HANDSHAKE_TEST(server_of_another_version_is_named_with_both),
+        HANDSHAKE_TEST(silent_unauthenticated_client_is_dropped_after_the_limit),
         HANDSHAKE_TEST(tcp_works_and_tells_its_port),
         HANDSHAKE_TEST(connecting_to_an_address_without_listener_fails),
     };

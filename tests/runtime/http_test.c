@@ -114,7 +114,7 @@ static const char *hear(void)
     return said;
 }
 
-static void a_request_gets_its_reply(void **state)
+static void request_gets_its_reply(void **state)
 {
     (void)state;
     open_at("127.0.0.1:0");
@@ -124,7 +124,7 @@ static void a_request_gets_its_reply(void **state)
     close_all();
 }
 
-static void a_host_name_in_the_header_is_refused(void **state)
+static void host_name_in_the_header_is_refused(void **state)
 {
     (void)state;
     open_at("127.0.0.1:0");
@@ -148,7 +148,7 @@ static void only_reading_is_allowed(void **state)
     close_all();
 }
 
-static void a_reply_may_come_later_or_too_late(void **state)
+static void reply_may_come_later_or_too_late(void **state)
 {
     static const char lines[] =
         "GET /later HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
@@ -186,7 +186,7 @@ static void second_address_of_host_is_used_if_first_cannot_be_bound(void **state
     close_all();
 }
 
-static void a_unix_socket_is_this_users_alone(void **state)
+static void unix_socket_is_this_users_alone(void **state)
 {
     struct stat about;
     char address[64];
@@ -201,7 +201,7 @@ static void a_unix_socket_is_this_users_alone(void **state)
 }
 
 /* Writing to a closed connection raises SIGPIPE, which would end the process. */
-static void a_client_that_closes_early_does_no_harm(void **state)
+static void client_that_closes_early_does_no_harm(void **state)
 {
     static const char lines[] = "GET /later HTTP/1.0\r\n\r\n";
     struct sockaddr_un there = {.sun_family = AF_UNIX};
@@ -224,7 +224,7 @@ static void a_client_that_closes_early_does_no_harm(void **state)
     close_all();
 }
 
-static void a_malformed_address_is_refused(void **state)
+static void malformed_address_is_refused(void **state)
 {
     struct tdm__http_server *none;
 
@@ -237,7 +237,7 @@ static void a_malformed_address_is_refused(void **state)
     tdm__loop_destroy(loop);
 }
 
-static void a_file_that_is_no_socket_is_not_replaced(void **state)
+static void file_that_is_no_socket_is_not_replaced(void **state)
 {
     char path[] = "/tmp/http_test_file.XXXXXX";
     char address[64];
@@ -257,15 +257,15 @@ static void a_file_that_is_no_socket_is_not_replaced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_gets_its_reply),
-        cmocka_unit_test(a_host_name_in_the_header_is_refused),
+        cmocka_unit_test(request_gets_its_reply),
+        cmocka_unit_test(host_name_in_the_header_is_refused),
         cmocka_unit_test(only_reading_is_allowed),
-        cmocka_unit_test(a_reply_may_come_later_or_too_late),
+        cmocka_unit_test(reply_may_come_later_or_too_late),
         cmocka_unit_test(second_address_of_host_is_used_if_first_cannot_be_bound),
-        cmocka_unit_test(a_unix_socket_is_this_users_alone),
-        cmocka_unit_test(a_client_that_closes_early_does_no_harm),
-        cmocka_unit_test(a_malformed_address_is_refused),
-        cmocka_unit_test(a_file_that_is_no_socket_is_not_replaced),
+        cmocka_unit_test(unix_socket_is_this_users_alone),
+        cmocka_unit_test(client_that_closes_early_does_no_harm),
+        cmocka_unit_test(malformed_address_is_refused),
+        cmocka_unit_test(file_that_is_no_socket_is_not_replaced),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-static void an_id_survives_its_text(void **state)
+static void id_survives_its_text(void **state)
 {
     struct tdm__id id;
     struct tdm__id back;
@@ -47,7 +47,7 @@ static void text_that_is_no_id_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_id_survives_its_text),
+        cmocka_unit_test(id_survives_its_text),
         cmocka_unit_test(two_ids_differ),
         cmocka_unit_test(text_that_is_no_id_is_refused),
     };

@@ -161,7 +161,7 @@ static void *lock_once(void *arg)
 
 /* A thread that holds the lock most of the time and yields it now and then must not starve
  * others. */
-static void a_blocked_thread_gets_a_yielded_lock(void **state)
+static void blocked_thread_gets_a_yielded_lock(void **state)
 {
     int64_t deadline_ms = tdm__deadline_after(WAIT_MS);
     pthread_t other;
@@ -190,7 +190,7 @@ static void *sleep_once(void *arg)
     return NULL;
 }
 
-static void a_signaled_thread_gets_a_yielded_lock(void **state)
+static void signaled_thread_gets_a_yielded_lock(void **state)
 {
     int64_t deadline_ms = tdm__deadline_after(WAIT_MS);
     pthread_t other = thread_start(sleep_once);
@@ -217,7 +217,7 @@ static void a_signaled_thread_gets_a_yielded_lock(void **state)
     thread_join(other);
 }
 
-static void a_sleep_ends_at_its_deadline(void **state)
+static void sleep_ends_at_its_deadline(void **state)
 {
     int64_t began_ms = tdm__clock_ms();
 
@@ -253,7 +253,7 @@ static void the_next_waiter_drives_when_the_driver_stops(void **state)
     assert_int_equal(fixture.wakes_count, 0); /* The driver is not the background poller. */
 }
 
-static void a_waiter_whose_condition_holds_does_not_drive(void **state)
+static void waiter_whose_condition_holds_does_not_drive(void **state)
 {
     pthread_t other;
 
@@ -315,7 +315,7 @@ static void driving_that_is_declined_is_passed_on(void **state)
     fixture.loop_lock.undriven_condition = NULL;
 }
 
-static void a_waiter_wakes_a_driver_that_yields(void **state)
+static void waiter_wakes_a_driver_that_yields(void **state)
 {
     pthread_t other;
 
@@ -367,7 +367,7 @@ static void every_thread_gets_the_lock(void **state)
     assert_int_equal(fixture.loop_lock.driver_starts_count, THREADS * ROUNDS);
 }
 
-static void a_forked_child_finds_the_lock_free(void **state)
+static void forked_child_finds_the_lock_free(void **state)
 {
     (void)state;
     tdm__loop_lock_acquire(&fixture.loop_lock);
@@ -392,16 +392,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FRAMED(the_lock_is_recursive),
         FRAMED(the_lock_excludes_other_threads),
-        FRAMED(a_blocked_thread_gets_a_yielded_lock),
-        FRAMED(a_signaled_thread_gets_a_yielded_lock),
-        FRAMED(a_sleep_ends_at_its_deadline),
+        FRAMED(blocked_thread_gets_a_yielded_lock),
+        FRAMED(signaled_thread_gets_a_yielded_lock),
+        FRAMED(sleep_ends_at_its_deadline),
         FRAMED(the_next_waiter_drives_when_the_driver_stops),
-        FRAMED(a_waiter_whose_condition_holds_does_not_drive),
+        FRAMED(waiter_whose_condition_holds_does_not_drive),
         FRAMED(waiting_to_drive_ends_at_the_deadline),
         FRAMED(driving_that_is_declined_is_passed_on),
-        FRAMED(a_waiter_wakes_a_driver_that_yields),
+        FRAMED(waiter_wakes_a_driver_that_yields),
         FRAMED(every_thread_gets_the_lock),
-        FRAMED(a_forked_child_finds_the_lock_free),
+        FRAMED(forked_child_finds_the_lock_free),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,7 +81,7 @@ static void read_byte(void *arg, int fd, unsigned ready)
     }
 }
 
-static void a_watch_tells_what_is_ready(void **state)
+static void watch_tells_what_is_ready(void **state)
 {
     struct fixture *fixture = *state;
 
@@ -101,7 +101,7 @@ static void a_watch_tells_what_is_ready(void **state)
     assert_int_equal(fixture->ready, TDM__WRITABLE);
 }
 
-static void a_watch_is_level_triggered(void **state)
+static void watch_is_level_triggered(void **state)
 {
     struct fixture *fixture = *state;
 
@@ -115,7 +115,7 @@ static void a_watch_is_level_triggered(void **state)
     run_to_goal(fixture); /* The callback reads one byte per call. */
 }
 
-static void a_watch_that_wants_nothing_is_silent(void **state)
+static void watch_that_wants_nothing_is_silent(void **state)
 {
     struct fixture *fixture = *state;
 
@@ -130,7 +130,7 @@ static void a_watch_that_wants_nothing_is_silent(void **state)
     run_to_goal(fixture);
 }
 
-static void a_hang_up_shows_as_readable(void **state)
+static void hang_up_shows_as_readable(void **state)
 {
     struct fixture *fixture = *state;
 
@@ -167,7 +167,7 @@ static void note_time(void *arg)
     fixture->fired_ms = tdm__clock_ms();
 }
 
-static void a_timer_fires_once_and_never_early(void **state)
+static void timer_fires_once_and_never_early(void **state)
 {
     struct fixture *fixture = *state;
     int64_t deadline_ms = tdm__deadline_after(20);
@@ -181,7 +181,7 @@ static void a_timer_fires_once_and_never_early(void **state)
                      TDM_E_TIMEOUT);
 }
 
-static void a_timer_set_again_forgets_the_old_time(void **state)
+static void timer_set_again_forgets_the_old_time(void **state)
 {
     struct fixture *fixture = *state;
     int64_t deadline_ms = tdm__deadline_after(30);
@@ -221,7 +221,7 @@ static void run_inside(void *arg, int fd, unsigned ready)
     fixture->calls += 10;
 }
 
-static void a_callback_may_run_the_loop(void **state)
+static void callback_may_run_the_loop(void **state)
 {
     struct fixture *fixture = *state;
 
@@ -247,7 +247,7 @@ static void destroy_both(void *arg, int fd, unsigned ready)
     fixture->timer = NULL;
 }
 
-static void a_callback_may_destroy_itself_and_what_is_ready(void **state)
+static void callback_may_destroy_itself_and_what_is_ready(void **state)
 {
     struct fixture *fixture = *state;
 
@@ -312,7 +312,7 @@ static void post_and_run_inside(void *arg)
     fixture->calls++;
 }
 
-static void a_post_that_waits_does_not_hold_up_the_next(void **state)
+static void post_that_waits_does_not_hold_up_the_next(void **state)
 {
     struct fixture *fixture = *state;
 
@@ -323,7 +323,7 @@ static void a_post_that_waits_does_not_hold_up_the_next(void **state)
     run_to_goal(fixture);
 }
 
-static void a_post_that_never_ran_is_freed(void **state)
+static void post_that_never_ran_is_freed(void **state)
 {
     struct fixture *fixture = *state;
 
@@ -456,7 +456,7 @@ static void sources_destroyed_by_another_thread_are_not_called(void **state)
     assert_int_equal(pthread_join(driver, NULL), 0);
 }
 
-static void a_condition_that_another_thread_fulfils_ends_the_run(void **state)
+static void condition_that_another_thread_fulfils_ends_the_run(void **state)
 {
     struct fixture *fixture = *state;
     pthread_t driver;
@@ -474,24 +474,24 @@ static void a_condition_that_another_thread_fulfils_ends_the_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        LOOP_TEST(a_watch_tells_what_is_ready),
-        LOOP_TEST(a_watch_is_level_triggered),
-        LOOP_TEST(a_watch_that_wants_nothing_is_silent),
-        LOOP_TEST(a_hang_up_shows_as_readable),
+        LOOP_TEST(watch_tells_what_is_ready),
+        LOOP_TEST(watch_is_level_triggered),
+        LOOP_TEST(watch_that_wants_nothing_is_silent),
+        LOOP_TEST(hang_up_shows_as_readable),
         LOOP_TEST(again_calls_once_more_without_an_event),
-        LOOP_TEST(a_timer_fires_once_and_never_early),
-        LOOP_TEST(a_timer_set_again_forgets_the_old_time),
+        LOOP_TEST(timer_fires_once_and_never_early),
+        LOOP_TEST(timer_set_again_forgets_the_old_time),
         LOOP_TEST(the_deadline_ends_a_run_and_not_before),
-        LOOP_TEST(a_callback_may_run_the_loop),
-        LOOP_TEST(a_callback_may_destroy_itself_and_what_is_ready),
+        LOOP_TEST(callback_may_run_the_loop),
+        LOOP_TEST(callback_may_destroy_itself_and_what_is_ready),
         LOOP_TEST(every_post_of_every_thread_runs_once),
-        LOOP_TEST(a_post_that_waits_does_not_hold_up_the_next),
-        LOOP_TEST(a_post_that_never_ran_is_freed),
+        LOOP_TEST(post_that_waits_does_not_hold_up_the_next),
+        LOOP_TEST(post_that_never_ran_is_freed),
         cmocka_unit_test_setup_teardown(each_thread_waits_for_its_own_events, set_up, tear_down),
         cmocka_unit_test_setup_teardown(sources_destroyed_by_another_thread_are_not_called, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(a_condition_that_another_thread_fulfils_ends_the_run,
-                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(condition_that_another_thread_fulfils_ends_the_run, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-static void a_time_falls_into_the_first_bin_that_holds_it(void **state)
+static void time_falls_into_the_first_bin_that_holds_it(void **state)
 {
     struct tdm__histogram histogram = {0};
     struct tdm__histogram_snapshot view;
@@ -72,7 +72,7 @@ static void bins_of_a_histogram_add_up(void **state)
     free(text);
 }
 
-static void a_process_measures_itself(void **state)
+static void process_measures_itself(void **state)
 {
     char *text = NULL;
     size_t bytes;
@@ -91,10 +91,10 @@ static void a_process_measures_itself(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_time_falls_into_the_first_bin_that_holds_it),
+        cmocka_unit_test(time_falls_into_the_first_bin_that_holds_it),
         cmocka_unit_test(text_is_as_prometheus_wants_it),
         cmocka_unit_test(bins_of_a_histogram_add_up),
-        cmocka_unit_test(a_process_measures_itself),
+        cmocka_unit_test(process_measures_itself),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,7 +83,7 @@ static void data_are_aligned_in_the_stream(void **state)
     }
 }
 
-static void an_empty_array_needs_no_data(void **state)
+static void empty_array_needs_no_data(void **state)
 {
     struct tdm_ndarray empty = {TDM_F32, 3, {UINT64_MAX, 0, UINT64_MAX}, NULL};
     tdm_document *document;
@@ -100,7 +100,7 @@ static void an_empty_array_needs_no_data(void **state)
     assert_null(tdm_value_ndarray(NULL));
 }
 
-static void an_impossible_array_is_not_packed(void **state)
+static void impossible_array_is_not_packed(void **state)
 {
     static const struct tdm_ndarray impossible[] = {
         {(enum tdm_dtype)0, 1, {1}, "x"},
@@ -122,7 +122,7 @@ static void an_impossible_array_is_not_packed(void **state)
     assert_non_null(strstr(tdm_error_detail(), "4 GiB"));
 }
 
-static void an_array_whose_parts_disagree_is_refused(void **state)
+static void array_with_inconsistent_fields_is_refused(void **state)
 {
     static const struct {
         const char *hex;
@@ -162,7 +162,7 @@ static void an_array_whose_parts_disagree_is_refused(void **state)
     }
 }
 
-static void a_smaller_header_is_read_too(void **state)
+static void smaller_header_is_read_too(void **state)
 {
     char memory[16];
     tdm_document *document = NULL;
@@ -184,10 +184,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         NDARRAY_TEST(every_dtype_and_number_of_dimensions_survives),
         NDARRAY_TEST(data_are_aligned_in_the_stream),
-        NDARRAY_TEST(an_empty_array_needs_no_data),
-        NDARRAY_TEST(an_impossible_array_is_not_packed),
-        NDARRAY_TEST(an_array_whose_parts_disagree_is_refused),
-        NDARRAY_TEST(a_smaller_header_is_read_too),
+        NDARRAY_TEST(empty_array_needs_no_data),
+        NDARRAY_TEST(impossible_array_is_not_packed),
+        NDARRAY_TEST(array_with_inconsistent_fields_is_refused),
+        NDARRAY_TEST(smaller_header_is_read_too),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

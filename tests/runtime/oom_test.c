@@ -47,7 +47,7 @@ static int remove_root(void **state)
     return 0;
 }
 
-static void a_kill_in_the_cgroup_is_a_verdict(void **state)
+static void kill_in_the_cgroup_is_a_verdict(void **state)
 {
     static const char events[] = "sys/fs/cgroup/job/a/memory.events";
     struct tdm__oom oom;
@@ -77,7 +77,7 @@ static void version_one_counts_elsewhere(void **state)
     assert_int_equal(tdm__oom_check(&oom), TDM__OOM_YES);
 }
 
-static void a_container_shows_its_cgroup_at_the_root(void **state)
+static void container_shows_its_cgroup_at_the_root(void **state)
 {
     static const char control[] = "sys/fs/cgroup/memory/memory.oom_control";
     struct tdm__oom oom;
@@ -90,7 +90,7 @@ static void a_container_shows_its_cgroup_at_the_root(void **state)
     assert_int_equal(tdm__oom_check(&oom), TDM__OOM_YES);
 }
 
-static void a_kill_elsewhere_is_a_suspicion(void **state)
+static void kill_elsewhere_is_a_suspicion(void **state)
 {
     struct tdm__oom oom;
 
@@ -115,11 +115,11 @@ static void without_counts_nothing_is_known(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_kill_in_the_cgroup_is_a_verdict, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(kill_in_the_cgroup_is_a_verdict, make_root, remove_root),
         cmocka_unit_test_setup_teardown(version_one_counts_elsewhere, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(a_container_shows_its_cgroup_at_the_root, make_root,
+        cmocka_unit_test_setup_teardown(container_shows_its_cgroup_at_the_root, make_root,
                                         remove_root),
-        cmocka_unit_test_setup_teardown(a_kill_elsewhere_is_a_suspicion, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(kill_elsewhere_is_a_suspicion, make_root, remove_root),
         cmocka_unit_test_setup_teardown(without_counts_nothing_is_known, make_root, remove_root),
     };
 

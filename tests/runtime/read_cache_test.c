@@ -144,7 +144,7 @@ static void learn(void)
     assert_int_equal(act.seen, 1);
 }
 
-static void what_we_wrote_last_is_not_read_again(void **state)
+static void record_that_this_process_wrote_last_is_not_read_again(void **state)
 {
     (void)state;
     learn();
@@ -177,7 +177,7 @@ static void own_writes_and_deletions_are_cached(void **state)
     assert_int_equal(store_read(&world, "n/*").count, 2);
 }
 
-static void a_stale_cache_causes_a_conflict(void **state)
+static void stale_cache_causes_a_conflict(void **state)
 {
     struct act act = {.count = "total"};
 
@@ -191,7 +191,7 @@ static void a_stale_cache_causes_a_conflict(void **state)
     assert_int_equal(commits_count, 2);
 }
 
-static void an_expired_lease_causes_a_conflict(void **state)
+static void expired_lease_causes_a_conflict(void **state)
 {
     struct act act = {.count = "n/1"};
 
@@ -203,7 +203,7 @@ static void an_expired_lease_causes_a_conflict(void **state)
     assert_int_equal(act.value, 1);
 }
 
-static void a_key_that_was_not_read_is_checked_by_the_commit(void **state)
+static void key_that_was_not_read_is_checked_by_the_commit(void **state)
 {
     static const char *const keys[] = {"total", "other"};
     struct act act = {.count = "total"};
@@ -229,7 +229,7 @@ static void keys_of_which_none_is_cached_are_read(void **state)
     assert_int_equal(act.bodies, 1);
 }
 
-static void a_prefix_that_was_not_read_is_not_guessed(void **state)
+static void prefix_that_was_not_read_is_not_guessed(void **state)
 {
     static const char *const patterns[] = {"m/*", "total"};
     struct act act = {.count = "total"};
@@ -294,13 +294,13 @@ static void wrong_guesses_in_a_row_become_rare(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        READ_CACHE_TEST(what_we_wrote_last_is_not_read_again),
+        READ_CACHE_TEST(record_that_this_process_wrote_last_is_not_read_again),
         READ_CACHE_TEST(own_writes_and_deletions_are_cached),
-        READ_CACHE_TEST(a_stale_cache_causes_a_conflict),
-        READ_CACHE_TEST(an_expired_lease_causes_a_conflict),
-        READ_CACHE_TEST(a_key_that_was_not_read_is_checked_by_the_commit),
+        READ_CACHE_TEST(stale_cache_causes_a_conflict),
+        READ_CACHE_TEST(expired_lease_causes_a_conflict),
+        READ_CACHE_TEST(key_that_was_not_read_is_checked_by_the_commit),
         READ_CACHE_TEST(keys_of_which_none_is_cached_are_read),
-        READ_CACHE_TEST(a_prefix_that_was_not_read_is_not_guessed),
+        READ_CACHE_TEST(prefix_that_was_not_read_is_not_guessed),
         READ_CACHE_TEST(the_cache_refuses_nothing),
         READ_CACHE_TEST(old_records_are_not_used),
         READ_CACHE_TEST(wrong_guesses_in_a_row_become_rare),

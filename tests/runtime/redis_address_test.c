@@ -20,7 +20,7 @@ static struct tdm__redis_address parse(const char *url)
     return address;
 }
 
-static void a_unix_socket_is_its_path(void **state)
+static void unix_socket_is_its_path(void **state)
 {
     (void)state;
     assert_string_equal(parse("unix:///run/redis.sock").path, "/run/redis.sock");
@@ -44,7 +44,7 @@ static void every_part_of_a_redis_url_is_found(void **state)
     assert_string_equal(parse("redis://[::1]").host, "::1");
 }
 
-static void what_is_no_url_of_a_store_is_refused(void **state)
+static void invalid_store_url_is_refused(void **state)
 {
     static const char *const bad[] = {"",
                                       "http://h",
@@ -93,9 +93,9 @@ static void overlong_parts_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_unix_socket_is_its_path),
+        cmocka_unit_test(unix_socket_is_its_path),
         cmocka_unit_test(every_part_of_a_redis_url_is_found),
-        cmocka_unit_test(what_is_no_url_of_a_store_is_refused),
+        cmocka_unit_test(invalid_store_url_is_refused),
         cmocka_unit_test(missing_features_name_the_remedy),
         cmocka_unit_test(overlong_parts_are_refused),
     };

@@ -25,7 +25,7 @@ static redisReply *reply_of(const char *bytes)
 }
 
 /* The fuzzer found that hiredis allocated 4 GB for these bytes. */
-static void an_array_that_only_claims_to_be_long_takes_no_memory(void **state)
+static void array_that_only_claims_to_be_long_takes_no_memory(void **state)
 {
     static const char claim[] = "*555555550\r\n";
     redisReader *reader = redisReaderCreate();
@@ -39,7 +39,7 @@ static void an_array_that_only_claims_to_be_long_takes_no_memory(void **state)
     redisReaderFree(reader);
 }
 
-static void an_array_of_usual_length_is_read_as_ever(void **state)
+static void array_of_usual_length_is_read_as_ever(void **state)
 {
     redisReader *reader = redisReaderCreate();
     void *reply = NULL;
@@ -108,7 +108,7 @@ static uint64_t assert_commit(const char *bytes, tdm_status status)
     return version;
 }
 
-static void a_commit_is_ok_or_a_conflict_or_refused(void **state)
+static void commit_is_ok_or_a_conflict_or_refused(void **state)
 {
     (void)state;
     assert_int_equal(assert_commit("$4\r\nOK 0\r\n", TDM_OK), TDM__VERSION_NONE);
@@ -145,11 +145,11 @@ static void only_a_missing_function_is_a_missing_function(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_array_that_only_claims_to_be_long_takes_no_memory),
-        cmocka_unit_test(an_array_of_usual_length_is_read_as_ever),
+        cmocka_unit_test(array_that_only_claims_to_be_long_takes_no_memory),
+        cmocka_unit_test(array_of_usual_length_is_read_as_ever),
         cmocka_unit_test(records_come_sorted_and_once),
         cmocka_unit_test(records_of_another_form_are_refused),
-        cmocka_unit_test(a_commit_is_ok_or_a_conflict_or_refused),
+        cmocka_unit_test(commit_is_ok_or_a_conflict_or_refused),
         cmocka_unit_test(only_a_missing_function_is_a_missing_function),
     };
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-static void a_socket_path_is_taken_as_it_is(void **state)
+static void socket_path_is_used_unchanged(void **state)
 {
     struct tdm__address parsed;
 
@@ -20,7 +20,7 @@ static void a_socket_path_is_taken_as_it_is(void **state)
     assert_string_equal(parsed.socket.local.sun_path, "/run/a b");
 }
 
-static void a_host_of_either_family_is_found_with_its_port(void **state)
+static void host_of_either_family_is_found_with_its_port(void **state)
 {
     struct tdm__address parsed;
 
@@ -31,7 +31,7 @@ static void a_host_of_either_family_is_found_with_its_port(void **state)
     assert_int_equal(parsed.socket.any.sa_family, AF_INET6);
 }
 
-static void what_is_no_address_is_refused(void **state)
+static void invalid_address_is_refused(void **state)
 {
     static const char *const wrong[] = {"",
                                         "unix:",
@@ -57,9 +57,9 @@ static void what_is_no_address_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_socket_path_is_taken_as_it_is),
-        cmocka_unit_test(a_host_of_either_family_is_found_with_its_port),
-        cmocka_unit_test(what_is_no_address_is_refused),
+        cmocka_unit_test(socket_path_is_used_unchanged),
+        cmocka_unit_test(host_of_either_family_is_found_with_its_port),
+        cmocka_unit_test(invalid_address_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void an_entry_is_found_until_it_is_removed(void **state)
+static void entry_is_found_until_it_is_removed(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < ENTRIES; i += 3) {
@@ -62,7 +62,7 @@ static void the_order_is_that_of_adding_also_after_growth(void **state)
     assert_true(last_id == entries[ENTRIES - 1].id);
 }
 
-static void a_table_without_memory_finds_nothing(void **state)
+static void table_without_memory_finds_nothing(void **state)
 {
     const struct call_table none = {.buckets = NULL};
 
@@ -73,10 +73,10 @@ static void a_table_without_memory_finds_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_entry_is_found_until_it_is_removed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(entry_is_found_until_it_is_removed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_order_is_that_of_adding_also_after_growth, set_up,
                                         tear_down),
-        cmocka_unit_test(a_table_without_memory_finds_nothing),
+        cmocka_unit_test(table_without_memory_finds_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

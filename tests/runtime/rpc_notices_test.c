@@ -103,7 +103,7 @@ static void expect_both_open(void)
     assert_int_equal(pair.closed, 0);
 }
 
-static void a_call_says_about_when_it_arrived(void **state)
+static void call_says_about_when_it_arrived(void **state)
 {
     int64_t before_ms = tdm__clock_coarse_ms();
     int64_t arrived_ms;
@@ -123,7 +123,7 @@ static void the_place_of_a_call_arrives_with_it(void **state)
     assert_true(tdm__incoming_wants_items(incoming));
 }
 
-static void a_cancel_reaches_the_call_that_waits_and_it_is_still_replied_to(void **state)
+static void cancel_reaches_the_call_that_waits_and_it_is_still_replied_to(void **state)
 {
     (void)state;
     (void)hold();
@@ -135,7 +135,7 @@ static void a_cancel_reaches_the_call_that_waits_and_it_is_still_replied_to(void
     assert_int_equal(items.answer.status, TDM_OK);
 }
 
-static void a_call_may_be_replied_to_inside_its_notice(void **state)
+static void call_may_be_replied_to_inside_its_notice(void **state)
 {
     (void)state;
     told.to_reply = hold();
@@ -145,7 +145,7 @@ static void a_call_may_be_replied_to_inside_its_notice(void **state)
     assert_string_equal(items.answer.detail, "gave up");
 }
 
-static void a_cancel_after_the_reply_says_nothing(void **state)
+static void cancel_after_the_reply_says_nothing(void **state)
 {
     (void)state;
     (void)hold();
@@ -280,7 +280,7 @@ static void credit_for_items_never_sent_ends_the_connection(void **state)
     assert_int_equal(told.notice, TDM__NOTICE_CLOSED);
 }
 
-static void an_item_out_of_order_ends_the_connection(void **state)
+static void item_out_of_order_ends_the_connection(void **state)
 {
     (void)state;
     (void)hold();
@@ -291,7 +291,7 @@ static void an_item_out_of_order_ends_the_connection(void **state)
     assert_int_equal(items.answer.status, TDM_E_CLOSED);
 }
 
-static void a_second_call_with_the_same_id_ends_the_connection(void **state)
+static void second_call_with_the_same_id_ends_the_connection(void **state)
 {
     (void)state;
     (void)hold();
@@ -305,11 +305,11 @@ static void a_second_call_with_the_same_id_ends_the_connection(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        NOTICE_TEST(a_call_says_about_when_it_arrived),
+        NOTICE_TEST(call_says_about_when_it_arrived),
         NOTICE_TEST(the_place_of_a_call_arrives_with_it),
-        NOTICE_TEST(a_cancel_reaches_the_call_that_waits_and_it_is_still_replied_to),
-        NOTICE_TEST(a_call_may_be_replied_to_inside_its_notice),
-        NOTICE_TEST(a_cancel_after_the_reply_says_nothing),
+        NOTICE_TEST(cancel_reaches_the_call_that_waits_and_it_is_still_replied_to),
+        NOTICE_TEST(call_may_be_replied_to_inside_its_notice),
+        NOTICE_TEST(cancel_after_the_reply_says_nothing),
         NOTICE_TEST(items_come_in_order_before_the_reply),
         NOTICE_TEST(unrequested_items_are_dropped),
         NOTICE_TEST(items_of_a_forgotten_call_are_dropped),
@@ -318,8 +318,8 @@ int main(void)
         NOTICE_TEST(the_end_may_be_replied_to_inside_its_notice),
         NOTICE_TEST(notices_of_unknown_calls_are_ignored),
         NOTICE_TEST(credit_for_items_never_sent_ends_the_connection),
-        NOTICE_TEST(an_item_out_of_order_ends_the_connection),
-        NOTICE_TEST(a_second_call_with_the_same_id_ends_the_connection),
+        NOTICE_TEST(item_out_of_order_ends_the_connection),
+        NOTICE_TEST(second_call_with_the_same_id_ends_the_connection),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

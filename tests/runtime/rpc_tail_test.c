@@ -72,7 +72,7 @@ static void answer_all(void)
     pair.held_count = 0;
 }
 
-static void a_tail_arrives_with_its_value(void **state)
+static void tail_arrives_with_its_value(void **state)
 {
     (void)state;
     send(LARGE, &answers[0]);
@@ -86,7 +86,7 @@ static void a_tail_arrives_with_its_value(void **state)
     answer_all();
 }
 
-static void a_tail_lands_where_it_is_wanted(void **state)
+static void tail_lands_where_it_is_wanted(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
@@ -118,7 +118,7 @@ static void another_size_does_not_land(void **state)
     answer_all();
 }
 
-static void a_place_can_be_taken_back(void **state)
+static void place_can_be_taken_back(void **state)
 {
     (void)state;
     tdm__conn_set_tail_buffer(pair.conns[1], places[0], SMALL);
@@ -129,7 +129,7 @@ static void a_place_can_be_taken_back(void **state)
 }
 
 /* The peer is slow: a part of the first call has arrived, and its tail goes to another buffer. */
-static void a_call_on_its_way_does_not_land(void **state)
+static void call_on_its_way_does_not_land(void **state)
 {
     (void)state;
     send(LARGE, &answers[0]);
@@ -142,7 +142,7 @@ static void a_call_on_its_way_does_not_land(void **state)
     answer_all();
 }
 
-static void a_tail_needs_a_value_of_few_bytes(void **state)
+static void tail_needs_a_value_of_few_bytes(void **state)
 {
     struct tdm__rpc_request request = {.method = "hold", .tail = {sent, 1}};
 
@@ -158,13 +158,13 @@ static void a_tail_needs_a_value_of_few_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_tail_arrives_with_its_value, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_tail_lands_where_it_is_wanted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(tail_arrives_with_its_value, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(tail_lands_where_it_is_wanted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_the_next_call_lands, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_size_does_not_land, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_place_can_be_taken_back, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_call_on_its_way_does_not_land, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_tail_needs_a_value_of_few_bytes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(place_can_be_taken_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(call_on_its_way_does_not_land, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(tail_needs_a_value_of_few_bytes, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,7 +46,7 @@ static void call(struct tdm__conn *conn, const char *method, struct pair_reply *
     assert_int_equal(answer->count, 0); /* The callback never runs inside the call. */
 }
 
-static void a_call_is_replied_to(void **state)
+static void call_is_replied_to(void **state)
 {
     struct pair_reply *answer = &answers[0];
 
@@ -60,7 +60,7 @@ static void a_call_is_replied_to(void **state)
     assert_string_equal(tdm__conn_peer(pair.conns[1])->name, "left");
 }
 
-static void a_failure_carries_its_text(void **state)
+static void failure_carries_its_text(void **state)
 {
     struct tdm__rpc_request request = pair_request("fail", "");
 
@@ -70,7 +70,7 @@ static void a_failure_carries_its_text(void **state)
     assert_string_equal(tdm_error_detail(), "on purpose");
 }
 
-static void a_call_made_before_the_handshake_leaves_after_it(void **state)
+static void call_made_before_the_handshake_leaves_after_it(void **state)
 {
     struct pair_reply *answer = &answers[0];
     int fds[2];
@@ -116,7 +116,7 @@ static void many_calls_are_replied_to_in_order(void **state)
     }
 }
 
-static void a_method_may_call_its_caller_and_wait(void **state)
+static void method_may_call_its_caller_and_wait(void **state)
 {
 
     (void)state;
@@ -134,7 +134,7 @@ static void a_method_may_call_its_caller_and_wait(void **state)
 }
 
 /* Sends several times the capacity of a socket's buffer in both directions. */
-static void big_payloads_arrive_whole(void **state)
+static void large_payloads_arrive_completely(void **state)
 {
     enum { SIZE = 8 << 20, CALLS = 4 };
     struct tdm__rpc_request request = {.method = "echo", .deadline_ms = TDM__NEVER};
@@ -307,7 +307,7 @@ static void more_descriptors_than_a_frame_can_have_end_the_connection(void **sta
 
 /* ---- limits ----------------------------------------------------------------------------- */
 
-static void a_call_over_a_limit_is_refused_here(void **state)
+static void call_over_a_limit_is_refused_here(void **state)
 {
     struct tdm__rpc_request request = pair_request("echo", "x");
     const int fds[TDM__RPC_FDS_MAX + 1] = {0};
@@ -330,7 +330,7 @@ static void a_call_over_a_limit_is_refused_here(void **state)
     assert_int_equal(tdm__conn_call(pair.conns[0], &request, NULL, NULL, NULL), TDM_E_INVAL);
 }
 
-static void a_reply_over_the_limit_becomes_a_failure(void **state)
+static void reply_over_the_limit_becomes_a_failure(void **state)
 {
     struct pair_reply *answer = &answers[0];
     struct tdm_bytes huge = {"", TDM__RPC_FRAME_BYTES_MAX};
@@ -395,7 +395,7 @@ static void documents_outlive_the_call_and_the_reply_without_a_copy(void **state
     free(data);
 }
 
-static void a_slow_reader_fills_the_output_and_calls_fail(void **state)
+static void slow_reader_fills_the_output_and_calls_fail(void **state)
 {
     enum { PIECE = 200 << 20 };
     char *data = calloc(1, PIECE);
@@ -419,7 +419,7 @@ static void a_slow_reader_fills_the_output_and_calls_fail(void **state)
 
 /* ---- deadlines, forgetting, ends -------------------------------------------------------- */
 
-static void a_deadline_ends_the_wait_with_names(void **state)
+static void deadline_ends_the_wait_with_names(void **state)
 {
     struct tdm__rpc_request request = pair_request("hold", "x");
     int64_t start_ms = tdm__clock_ms();
@@ -559,7 +559,7 @@ static void closing_ends_the_calls_in_flight_on_both_sides(void **state)
     /* The function tear_down() replies to the held calls; these replies are discarded. */
 }
 
-static void a_reply_before_the_end_still_arrives(void **state)
+static void reply_before_the_end_still_arrives(void **state)
 {
     struct pair_reply *answer = &answers[0];
 
@@ -580,7 +580,7 @@ static void destroy_left(void *arg, struct tdm__rpc_reply *reply)
     pair.rpcs[0] = NULL;
 }
 
-static void an_endpoint_may_be_destroyed_in_its_own_callback(void **state)
+static void endpoint_may_be_destroyed_in_its_own_callback(void **state)
 {
     struct tdm__rpc_request request = pair_request("echo", "x");
 
@@ -606,7 +606,7 @@ static void close_conn(void *arg, struct tdm__incoming_call *incoming)
     tdm__incoming_reply_pack(incoming, "");
 }
 
-static void a_method_may_close_the_connection_it_came_on(void **state)
+static void method_may_close_the_connection_it_came_on(void **state)
 {
     struct pair_reply *answer = &answers[0];
 
@@ -618,7 +618,7 @@ static void a_method_may_close_the_connection_it_came_on(void **state)
     assert_int_equal(answer->status, TDM_E_CLOSED);
 }
 
-static void a_closed_connection_refuses_calls(void **state)
+static void closed_connection_refuses_calls(void **state)
 {
     struct tdm__rpc_request request = pair_request("echo", "x");
 
@@ -734,7 +734,7 @@ static void bytes_may_come_one_by_one(void **state)
     (void)close(right[0]);
 }
 
-static void a_payload_that_is_no_value_fails_only_its_call(void **state)
+static void payload_that_is_no_value_fails_only_its_call(void **state)
 {
     struct tdm__rpc_request request = pair_request("hold", "x");
     const tdm_value *value;
@@ -757,33 +757,33 @@ static void a_payload_that_is_no_value_fails_only_its_call(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        RPC_TEST(a_call_is_replied_to),
-        RPC_TEST(a_failure_carries_its_text),
-        RPC_TEST(a_call_made_before_the_handshake_leaves_after_it),
+        RPC_TEST(call_is_replied_to),
+        RPC_TEST(failure_carries_its_text),
+        RPC_TEST(call_made_before_the_handshake_leaves_after_it),
         RPC_TEST(both_ends_may_call_at_the_same_time),
         RPC_TEST(many_calls_are_replied_to_in_order),
-        RPC_TEST(a_method_may_call_its_caller_and_wait),
-        RPC_TEST(big_payloads_arrive_whole),
+        RPC_TEST(method_may_call_its_caller_and_wait),
+        RPC_TEST(large_payloads_arrive_completely),
         RPC_TEST(descriptors_travel_with_their_own_call),
         RPC_TEST(descriptors_that_are_not_taken_are_closed),
         RPC_TEST(queued_descriptors_keep_to_their_frames),
         RPC_TEST(more_descriptors_than_a_frame_can_have_end_the_connection),
-        RPC_TEST(a_call_over_a_limit_is_refused_here),
-        RPC_TEST(a_reply_over_the_limit_becomes_a_failure),
+        RPC_TEST(call_over_a_limit_is_refused_here),
+        RPC_TEST(reply_over_the_limit_becomes_a_failure),
         RPC_TEST(documents_outlive_the_call_and_the_reply_without_a_copy),
-        RPC_TEST(a_slow_reader_fills_the_output_and_calls_fail),
-        RPC_TEST(a_deadline_ends_the_wait_with_names),
+        RPC_TEST(slow_reader_fills_the_output_and_calls_fail),
+        RPC_TEST(deadline_ends_the_wait_with_names),
         RPC_TEST(each_call_has_its_own_deadline),
         RPC_TEST(the_reply_to_a_forgotten_call_is_late),
         RPC_TEST(borrowed_call_memory_may_be_freed_after_the_reply),
         RPC_TEST(closing_ends_the_calls_in_flight_on_both_sides),
-        RPC_TEST(a_reply_before_the_end_still_arrives),
-        RPC_TEST(an_endpoint_may_be_destroyed_in_its_own_callback),
-        RPC_TEST(a_method_may_close_the_connection_it_came_on),
-        RPC_TEST(a_closed_connection_refuses_calls),
+        RPC_TEST(reply_before_the_end_still_arrives),
+        RPC_TEST(endpoint_may_be_destroyed_in_its_own_callback),
+        RPC_TEST(method_may_close_the_connection_it_came_on),
+        RPC_TEST(closed_connection_refuses_calls),
         RPC_TEST(the_death_of_the_peer_ends_the_calls),
         RPC_TEST(bytes_may_come_one_by_one),
-        RPC_TEST(a_payload_that_is_no_value_fails_only_its_call),
+        RPC_TEST(payload_that_is_no_value_fails_only_its_call),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

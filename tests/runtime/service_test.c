@@ -68,7 +68,7 @@ static tdm_status call(struct rpc_pair *pair, const char *method)
     return tdm__conn_call_wait(pair->conns[0], &request, NULL, NULL, NULL);
 }
 
-static void a_call_goes_to_the_service_of_its_prefix(void **state)
+static void call_goes_to_the_service_of_its_prefix(void **state)
 {
     static struct rpc_pair pair;
 
@@ -107,7 +107,7 @@ static void services_end_in_reverse_order_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_call_goes_to_the_service_of_its_prefix, set_up),
+        cmocka_unit_test_setup(call_goes_to_the_service_of_its_prefix, set_up),
         cmocka_unit_test_setup(the_exit_of_a_peer_is_reported_to_services_with_a_callback, set_up),
         cmocka_unit_test_setup(services_end_in_reverse_order_once, set_up),
     };

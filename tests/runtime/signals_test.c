@@ -30,7 +30,7 @@ static void write_to_nobody(void)
     (void)close(ends[1]);
 }
 
-static void a_broken_pipe_is_only_an_error(void **state)
+static void broken_pipe_is_only_an_error(void **state)
 {
     (void)state;
     assert_int_equal(sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_DFL}, NULL), 0);
@@ -38,7 +38,7 @@ static void a_broken_pipe_is_only_an_error(void **state)
     write_to_nobody();
 }
 
-static void a_handler_of_the_programs_stays(void **state)
+static void handler_of_the_programs_stays(void **state)
 {
     (void)state;
     assert_int_equal(sigaction(SIGPIPE, &(struct sigaction){.sa_handler = on_signal}, NULL), 0);
@@ -50,8 +50,8 @@ static void a_handler_of_the_programs_stays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_broken_pipe_is_only_an_error),
-        cmocka_unit_test(a_handler_of_the_programs_stays),
+        cmocka_unit_test(broken_pipe_is_only_an_error),
+        cmocka_unit_test(handler_of_the_programs_stays),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,7 +30,7 @@ static int bind_there(void)
     return fd;
 }
 
-static void a_port_has_sixteen_bits(void **state)
+static void port_has_sixteen_bits(void **state)
 {
     static const char *const wrong[] = {"",   "65536", "99999", "4294967376", "-1",
                                         "+1", " 1",    "1 ",    "0x1",        "http"};
@@ -44,13 +44,13 @@ static void a_port_has_sixteen_bits(void **state)
     }
 }
 
-static void an_absent_file_is_no_error(void **state)
+static void absent_file_is_no_error(void **state)
 {
     (void)state;
     assert_int_equal(tdm__socket_remove_stale(path), TDM_OK);
 }
 
-static void a_file_that_is_no_socket_stays(void **state)
+static void file_that_is_no_socket_stays(void **state)
 {
     int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 
@@ -62,7 +62,7 @@ static void a_file_that_is_no_socket_stays(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static void a_listening_socket_stays(void **state)
+static void listening_socket_stays(void **state)
 {
     int fd = bind_there();
 
@@ -77,7 +77,7 @@ static void a_listening_socket_stays(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static void a_stale_socket_is_removed(void **state)
+static void stale_socket_is_removed(void **state)
 {
     (void)state;
     (void)close(bind_there());
@@ -88,11 +88,9 @@ static void a_stale_socket_is_removed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_port_has_sixteen_bits),
-        cmocka_unit_test(an_absent_file_is_no_error),
-        cmocka_unit_test(a_file_that_is_no_socket_stays),
-        cmocka_unit_test(a_listening_socket_stays),
-        cmocka_unit_test(a_stale_socket_is_removed),
+        cmocka_unit_test(port_has_sixteen_bits),        cmocka_unit_test(absent_file_is_no_error),
+        cmocka_unit_test(file_that_is_no_socket_stays), cmocka_unit_test(listening_socket_stays),
+        cmocka_unit_test(stale_socket_is_removed),
     };
     int failed;
 

@@ -47,7 +47,7 @@ static int run_shell(const char *line, const int *fds, uint32_t fds_count, int o
     return wait_status;
 }
 
-static void a_child_gets_environment_directory_and_output(void **state)
+static void child_gets_environment_directory_and_output(void **state)
 {
     char text[64] = "";
     int ends[2];
@@ -92,7 +92,7 @@ static void limit_fds(rlim_t spare, struct rlimit *before)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-static void a_low_limit_of_descriptors_is_enough_or_reported(void **state)
+static void low_limit_of_descriptors_is_enough_or_reported(void **state)
 {
     char *const argv[] = {(char *)"true", NULL};
     const struct tdm__spawn_options options = {
@@ -114,7 +114,7 @@ static void a_low_limit_of_descriptors_is_enough_or_reported(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-static void a_missing_program_is_named(void **state)
+static void missing_program_is_named(void **state)
 {
     char *const argv[] = {(char *)"nothing", NULL};
     struct tdm__spawn_options options = {
@@ -131,7 +131,7 @@ static void a_missing_program_is_named(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* No child is left. */
 }
 
-static void a_signal_ends_the_child_and_is_reported(void **state)
+static void signal_ends_the_child_and_is_reported(void **state)
 {
     struct tdm__spawn_options options = {.program = "/bin/sleep", .output_fd = -1};
     char *const sleep_argv[] = {(char *)"sleep", (char *)"60", NULL};
@@ -152,11 +152,11 @@ static void a_signal_ends_the_child_and_is_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_child_gets_environment_directory_and_output),
+        cmocka_unit_test(child_gets_environment_directory_and_output),
         cmocka_unit_test(descriptors_arrive_in_order_and_no_others),
-        cmocka_unit_test(a_low_limit_of_descriptors_is_enough_or_reported),
-        cmocka_unit_test(a_missing_program_is_named),
-        cmocka_unit_test(a_signal_ends_the_child_and_is_reported),
+        cmocka_unit_test(low_limit_of_descriptors_is_enough_or_reported),
+        cmocka_unit_test(missing_program_is_named),
+        cmocka_unit_test(signal_ends_the_child_and_is_reported),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ static int fill_key(void **state)
     return 0;
 }
 
-static void a_key_is_short_printable_and_no_pattern(void **state)
+static void key_is_short_printable_and_no_pattern(void **state)
 {
     (void)state;
     assert_true(tdm__store_is_key("node/1", 6));
@@ -35,7 +35,7 @@ static void a_key_is_short_printable_and_no_pattern(void **state)
     assert_false(tdm__store_is_key("\xc3\xa4", 2));
 }
 
-static void a_prefix_may_be_empty(void **state)
+static void prefix_may_be_empty(void **state)
 {
     (void)state;
     assert_int_equal(tdm__store_check_prefix(""), TDM_OK);
@@ -46,7 +46,7 @@ static void a_prefix_may_be_empty(void **state)
     assert_non_null(strstr(tdm_error_detail(), "of 201 bytes: wanted 1 to 200"));
 }
 
-static void a_pattern_is_a_key_or_a_prefix_with_a_star(void **state)
+static void pattern_is_a_key_or_a_prefix_with_a_star(void **state)
 {
     const char *good[] = {"node/1", "node/*", "*"};
     const char *bad[] = {"", "a*b", "**", "a\tb", long_key};
@@ -75,7 +75,7 @@ static void too_many_patterns_are_refused(void **state)
     assert_string_equal(tdm_error_detail(), "1001 patterns in one read, at most 1000");
 }
 
-static void a_write_has_a_key_and_no_lease_that_is_over(void **state)
+static void write_has_a_key_and_no_lease_that_is_over(void **state)
 {
     struct tdm__store_write writes[2] = {{.kind = TDM__STORE_PUT, .key = "a"},
                                          {.kind = TDM__STORE_PUT, .key = "b", .lease_ms = 1}};
@@ -102,7 +102,7 @@ static void too_many_writes_are_refused(void **state)
     assert_int_equal(tdm__store_check_writes(writes, TDM__STORE_WRITES_MAX + 1), TDM_E_LIMIT);
 }
 
-static void a_pattern_finds_its_keys(void **state)
+static void pattern_finds_its_keys(void **state)
 {
     (void)state;
     assert_true(tdm__store_matches("node/1", "node/1"));
@@ -117,13 +117,13 @@ static void a_pattern_finds_its_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_key_is_short_printable_and_no_pattern),
-        cmocka_unit_test(a_prefix_may_be_empty),
-        cmocka_unit_test(a_pattern_is_a_key_or_a_prefix_with_a_star),
+        cmocka_unit_test(key_is_short_printable_and_no_pattern),
+        cmocka_unit_test(prefix_may_be_empty),
+        cmocka_unit_test(pattern_is_a_key_or_a_prefix_with_a_star),
         cmocka_unit_test(too_many_patterns_are_refused),
-        cmocka_unit_test(a_write_has_a_key_and_no_lease_that_is_over),
+        cmocka_unit_test(write_has_a_key_and_no_lease_that_is_over),
         cmocka_unit_test(too_many_writes_are_refused),
-        cmocka_unit_test(a_pattern_finds_its_keys),
+        cmocka_unit_test(pattern_finds_its_keys),
     };
 
     return cmocka_run_group_tests(tests, fill_key, NULL);

@@ -110,7 +110,7 @@ static void replies_come_later_and_in_order(void **state)
     assert_string_equal(told, "read 0 a/key;commit 0 version 7;change 0 b/key;");
 }
 
-static void a_failure_keeps_its_words(void **state)
+static void failure_keeps_its_words(void **state)
 {
     struct tdm__store_completion *commit = tdm__store_completion_of_commit(on_commit, "commit");
     char expected[TOLD_BYTES];
@@ -145,7 +145,7 @@ static void waiting_operations_fail_at_the_end_and_changes_are_dropped(void **st
     assert_string_equal(told, expected);
 }
 
-static void a_callback_may_end_the_queue(void **state)
+static void callback_may_end_the_queue(void **state)
 {
     char expected[TOLD_BYTES];
 
@@ -165,10 +165,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(replies_come_later_and_in_order, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_failure_keeps_its_words, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(failure_keeps_its_words, set_up, tear_down),
         cmocka_unit_test_setup_teardown(waiting_operations_fail_at_the_end_and_changes_are_dropped,
                                         set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_callback_may_end_the_queue, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(callback_may_end_the_queue, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,7 +29,7 @@ static int close_store(void **state)
     return 0;
 }
 
-static void a_store_that_closes_replies_to_what_waits(void **state)
+static void store_that_closes_replies_to_what_waits(void **state)
 {
     struct store_reply answer = {.ended = false};
     const char *pattern = "*";
@@ -44,7 +44,7 @@ static void a_store_that_closes_replies_to_what_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_store_that_closes_replies_to_what_waits),
+        cmocka_unit_test(store_that_closes_replies_to_what_waits),
     };
 
     return store_suite_run(open_store, close_store) +

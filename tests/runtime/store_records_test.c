@@ -18,7 +18,7 @@ static void append(struct tdm__store_records *records, const char *key, uint64_t
                               (struct tdm_bytes){text, strlen(text)});
 }
 
-static void a_copy_needs_nothing_of_the_original(void **state)
+static void copy_needs_nothing_of_the_original(void **state)
 {
     char key[] = "key";
     char bytes[] = "bytes";
@@ -60,7 +60,7 @@ static void sorted_records_are_there_once(void **state)
     free(records);
 }
 
-static void a_record_is_found_by_its_whole_key(void **state)
+static void record_is_found_by_its_complete_key(void **state)
 {
     static const struct tdm__store_record items[3] = {
         {"a", 1, {NULL, 0}}, {"ab", 2, {NULL, 0}}, {"b", 3, {NULL, 0}}};
@@ -75,7 +75,7 @@ static void a_record_is_found_by_its_whole_key(void **state)
     assert_null(tdm__store_records_find(items, 0, "a"));
 }
 
-static void none_are_a_block_too(void **state)
+static void empty_list_is_copied_into_a_block(void **state)
 {
     struct tdm__store_records *records;
 
@@ -89,10 +89,10 @@ static void none_are_a_block_too(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_copy_needs_nothing_of_the_original),
+        cmocka_unit_test(copy_needs_nothing_of_the_original),
         cmocka_unit_test(sorted_records_are_there_once),
-        cmocka_unit_test(a_record_is_found_by_its_whole_key),
-        cmocka_unit_test(none_are_a_block_too),
+        cmocka_unit_test(record_is_found_by_its_complete_key),
+        cmocka_unit_test(empty_list_is_copied_into_a_block),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,7 +62,7 @@ static void operator_says(const char *command)
 
 /* ---- connections ------------------------------------------------------------------------ */
 
-static void a_killed_connection_is_made_again(void **state)
+static void killed_connection_is_made_again(void **state)
 {
     struct store_fixture *base = *state;
 
@@ -99,7 +99,7 @@ static void no_outcome_is_lost_while_connections_are_killed(void **state)
     tdm__timer_destroy(killer.timer);
 }
 
-static void a_repeated_commit_happens_once_and_is_replied_to_alike(void **state)
+static void repeated_commit_happens_once_and_is_replied_to_alike(void **state)
 {
     struct store_fixture *base = *state;
     const struct tdm__store_write write = {
@@ -127,7 +127,7 @@ static void a_repeated_commit_happens_once_and_is_replied_to_alike(void **state)
 
 /* ---- the server ------------------------------------------------------------------------- */
 
-static void a_killed_server_is_restarted_with_its_data(void **state)
+static void killed_server_is_restarted_with_its_data(void **state)
 {
     struct store_fixture *base = *state;
     pid_t pid = tdm__redis_embedded_pid(world.server);
@@ -141,7 +141,7 @@ static void a_killed_server_is_restarted_with_its_data(void **state)
     assert_int_not_equal(tdm__redis_embedded_pid(world.server), pid);
 }
 
-static void a_server_that_stands_still_is_a_failure_at_the_deadline(void **state)
+static void server_that_stands_still_is_a_failure_at_the_deadline(void **state)
 {
     struct store_fixture *base = *state;
     struct store_reply answer = {.ended = false};
@@ -159,13 +159,13 @@ static void a_server_that_stands_still_is_a_failure_at_the_deadline(void **state
     assert_int_equal(store_read(base, "thawed").count, 1);
 }
 
-static void a_library_that_was_flushed_is_loaded_again(void **state)
+static void library_that_was_flushed_is_loaded_again(void **state)
 {
     operator_says("FUNCTION FLUSH");
     assert_int_equal(store_put(*state, "flushed", "", TDM__VERSION_ANY, 0), TDM_OK);
 }
 
-static void a_foreign_record_fails_with_the_servers_message(void **state)
+static void foreign_record_fails_with_the_servers_message(void **state)
 {
     struct store_fixture *base = *state;
 
@@ -273,7 +273,7 @@ static bool was_resynced(void *arg)
     return resyncs > 0;
 }
 
-static void a_watch_reports_its_prefix_after_a_lost_subscription(void **state)
+static void watch_reports_its_prefix_after_a_lost_subscription(void **state)
 {
     struct store_fixture *base = *state;
 
@@ -298,7 +298,7 @@ static uint16_t free_port(void)
     return ntohs(address.sin_port);
 }
 
-static void a_password_opens_and_a_wrong_one_does_not(void **state)
+static void password_opens_and_a_wrong_one_does_not(void **state)
 {
     struct store_fixture *base = *state;
     struct tdm__store *store;
@@ -335,7 +335,7 @@ static void no_server_is_a_failure_in_time(void **state)
                      TDM_E_UNSUPPORTED);
 }
 
-static void a_store_that_closes_replies_to_what_was_sent(void **state)
+static void store_that_closes_replies_to_what_was_sent(void **state)
 {
     struct store_fixture *base = *state;
     struct store_reply answer = {.ended = false};
@@ -351,7 +351,7 @@ static void a_store_that_closes_replies_to_what_was_sent(void **state)
     assert_int_equal(answer.status, TDM_E_STORE);
 }
 
-static void a_store_that_closes_replies_to_what_is_asked_then(void **state)
+static void store_that_closes_replies_to_what_is_asked_then(void **state)
 {
     struct store_fixture *base = *state;
     struct tdm__store *store;
@@ -365,21 +365,21 @@ static void a_store_that_closes_replies_to_what_is_asked_then(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_connection_is_made_again),
+        cmocka_unit_test(killed_connection_is_made_again),
         cmocka_unit_test(no_outcome_is_lost_while_connections_are_killed),
-        cmocka_unit_test(a_repeated_commit_happens_once_and_is_replied_to_alike),
-        cmocka_unit_test(a_killed_server_is_restarted_with_its_data),
-        cmocka_unit_test(a_server_that_stands_still_is_a_failure_at_the_deadline),
-        cmocka_unit_test(a_library_that_was_flushed_is_loaded_again),
-        cmocka_unit_test(a_foreign_record_fails_with_the_servers_message),
+        cmocka_unit_test(repeated_commit_happens_once_and_is_replied_to_alike),
+        cmocka_unit_test(killed_server_is_restarted_with_its_data),
+        cmocka_unit_test(server_that_stands_still_is_a_failure_at_the_deadline),
+        cmocka_unit_test(library_that_was_flushed_is_loaded_again),
+        cmocka_unit_test(foreign_record_fails_with_the_servers_message),
         cmocka_unit_test(keys_of_expired_records_leave_the_index),
         cmocka_unit_test(reads_go_on_while_the_server_takes_no_writes),
         cmocka_unit_test(refused_operations_fail_after_a_delay),
-        cmocka_unit_test(a_watch_reports_its_prefix_after_a_lost_subscription),
-        cmocka_unit_test(a_password_opens_and_a_wrong_one_does_not),
+        cmocka_unit_test(watch_reports_its_prefix_after_a_lost_subscription),
+        cmocka_unit_test(password_opens_and_a_wrong_one_does_not),
         cmocka_unit_test(no_server_is_a_failure_in_time),
-        cmocka_unit_test(a_store_that_closes_replies_to_what_was_sent),
-        cmocka_unit_test(a_store_that_closes_replies_to_what_is_asked_then),
+        cmocka_unit_test(store_that_closes_replies_to_what_was_sent),
+        cmocka_unit_test(store_that_closes_replies_to_what_is_asked_then),
     };
 
     return store_suite_run(open_world, close_world) +

@@ -103,13 +103,13 @@ static int clean(void **state)
     return 0;
 }
 
-static void a_daemon_that_exits_gives_its_code(void **state)
+static void daemon_that_exits_gives_its_code(void **state)
 {
     (void)state;
     expect_end(start(EXITS, -1, -1), 3 << 8);
 }
 
-static void a_daemon_that_is_killed_gives_its_signal(void **state)
+static void daemon_that_is_killed_gives_its_signal(void **state)
 {
     (void)state;
     expect_end(start(IS_KILLED, -1, -1), (128 + SIGKILL) << 8);
@@ -176,8 +176,8 @@ static void supervisor_without_a_descriptor_starts_no_daemon(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_daemon_that_exits_gives_its_code, prepare, clean),
-        cmocka_unit_test_setup_teardown(a_daemon_that_is_killed_gives_its_signal, prepare, clean),
+        cmocka_unit_test_setup_teardown(daemon_that_exits_gives_its_code, prepare, clean),
+        cmocka_unit_test_setup_teardown(daemon_that_is_killed_gives_its_signal, prepare, clean),
         cmocka_unit_test_setup_teardown(sigterm_is_passed_on, prepare, clean),
         cmocka_unit_test_setup_teardown(lifeline_shutdown_stops_and_lifeline_close_kills, prepare,
                                         clean),

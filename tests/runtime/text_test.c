@@ -24,7 +24,7 @@ static void pieces_are_put_together(void **state)
     assert_int_equal(text.length, strlen(bytes));
 }
 
-static void what_does_not_fit_is_cut_and_nothing_beyond_is_touched(void **state)
+static void long_text_is_truncated_within_its_buffer(void **state)
 {
     char bytes[8];
 
@@ -48,7 +48,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_are_put_together),
-        cmocka_unit_test(what_does_not_fit_is_cut_and_nothing_beyond_is_touched),
+        cmocka_unit_test(long_text_is_truncated_within_its_buffer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@
 static char directory[] = "/tmp/tdn-XXXXXX";
 static char path[64];
 
-static void a_token_survives_its_file(void **state)
+static void token_survives_its_file(void **state)
 {
     uint8_t made[TDM__TOKEN_BYTES];
     uint8_t read_back[TDM__TOKEN_BYTES];
@@ -34,7 +34,7 @@ static void a_token_survives_its_file(void **state)
     assert_int_equal(tdm__token_create(path, made), TDM_E_EXISTS);
 }
 
-static void a_token_that_others_may_read_is_refused(void **state)
+static void token_that_others_may_read_is_refused(void **state)
 {
     uint8_t token[TDM__TOKEN_BYTES];
 
@@ -45,7 +45,7 @@ static void a_token_that_others_may_read_is_refused(void **state)
     assert_int_equal(chmod(path, 0600), 0);
 }
 
-static void a_token_of_another_length_is_refused(void **state)
+static void token_of_another_length_is_refused(void **state)
 {
     uint8_t token[TDM__TOKEN_BYTES];
 
@@ -61,7 +61,7 @@ static void a_token_of_another_length_is_refused(void **state)
 }
 
 /* Simulates a full disk: a partial file must not be taken for a token later. */
-static void a_token_that_cannot_be_written_leaves_no_file(void **state)
+static void token_that_cannot_be_written_leaves_no_file(void **state)
 {
     struct rlimit before;
     uint8_t token[TDM__TOKEN_BYTES];
@@ -80,7 +80,7 @@ static void a_token_that_cannot_be_written_leaves_no_file(void **state)
     assert_int_equal(access(other, F_OK), -1);
 }
 
-static void an_address_leads_to_its_token(void **state)
+static void address_leads_to_its_token(void **state)
 {
     uint8_t token[TDM__TOKEN_BYTES];
     char address[96];
@@ -101,11 +101,11 @@ static void an_address_leads_to_its_token(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_token_survives_its_file),
-        cmocka_unit_test(a_token_that_others_may_read_is_refused),
-        cmocka_unit_test(a_token_of_another_length_is_refused),
-        cmocka_unit_test(a_token_that_cannot_be_written_leaves_no_file),
-        cmocka_unit_test(an_address_leads_to_its_token),
+        cmocka_unit_test(token_survives_its_file),
+        cmocka_unit_test(token_that_others_may_read_is_refused),
+        cmocka_unit_test(token_of_another_length_is_refused),
+        cmocka_unit_test(token_that_cannot_be_written_leaves_no_file),
+        cmocka_unit_test(address_leads_to_its_token),
     };
     int failed;
 

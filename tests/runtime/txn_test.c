@@ -95,7 +95,7 @@ static tdm_status look_and_write(void *arg, struct tdm__txn *txn)
     return tdm__txn_require_unchanged(txn, "a/none");
 }
 
-static void a_transaction_sees_what_it_asked_for_and_writes_all(void **state)
+static void transaction_sees_what_it_asked_for_and_writes_all(void **state)
 {
     struct ending ending = {.ended = false};
 
@@ -132,7 +132,7 @@ static tdm_status rely_and_write(void *arg, struct tdm__txn *txn)
     return tdm__txn_put(txn, "b", bytes_of("done"), 0);
 }
 
-static void a_conflict_runs_the_body_again(void **state)
+static void conflict_runs_the_body_again(void **state)
 {
     struct ending ending = {.runs_disturbed = 3};
 
@@ -160,7 +160,7 @@ static tdm_status give_up(void *arg, struct tdm__txn *txn)
     return tdm__fail(TDM_E_NO_RESOURCES, "wanted 8, have 4");
 }
 
-static void a_body_that_fails_ends_it_and_writes_nothing(void **state)
+static void body_that_fails_ends_it_and_writes_nothing(void **state)
 {
     struct ending ending = {.ended = false};
 
@@ -193,7 +193,7 @@ static tdm_status write_unread(void *arg, struct tdm__txn *txn)
     return tdm__txn_put(txn, "c", bytes_of(""), 0);
 }
 
-static void a_key_that_was_not_read_cannot_be_written(void **state)
+static void key_that_was_not_read_cannot_be_written(void **state)
 {
     struct ending ending = {.ended = false};
 
@@ -202,7 +202,7 @@ static void a_key_that_was_not_read_cannot_be_written(void **state)
     assert_int_equal(ending.status, TDM_E_INVAL);
 }
 
-static void a_bad_pattern_is_refused_at_once(void **state)
+static void bad_pattern_is_refused_at_once(void **state)
 {
     const char *pattern = "a*b";
 
@@ -212,7 +212,7 @@ static void a_bad_pattern_is_refused_at_once(void **state)
         TDM_E_INVAL);
 }
 
-static void a_store_that_closes_ends_it(void **state)
+static void store_that_closes_ends_it(void **state)
 {
     struct ending ending = {.ended = false};
     const char *pattern = "*";
@@ -231,14 +231,14 @@ static void a_store_that_closes_ends_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TXN_TEST(a_transaction_sees_what_it_asked_for_and_writes_all),
-        TXN_TEST(a_conflict_runs_the_body_again),
+        TXN_TEST(transaction_sees_what_it_asked_for_and_writes_all),
+        TXN_TEST(conflict_runs_the_body_again),
         TXN_TEST(conflicts_end_at_the_deadline),
-        TXN_TEST(a_body_that_fails_ends_it_and_writes_nothing),
+        TXN_TEST(body_that_fails_ends_it_and_writes_nothing),
         TXN_TEST(nothing_to_write_is_a_success),
-        TXN_TEST(a_key_that_was_not_read_cannot_be_written),
-        TXN_TEST(a_bad_pattern_is_refused_at_once),
-        TXN_TEST(a_store_that_closes_ends_it),
+        TXN_TEST(key_that_was_not_read_cannot_be_written),
+        TXN_TEST(bad_pattern_is_refused_at_once),
+        TXN_TEST(store_that_closes_ends_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -163,7 +163,7 @@ static void strings_end_with_nul_whatever_their_length(void **state)
     }
 }
 
-static void a_parsed_value_writes_the_same_bytes(void **state)
+static void parsed_value_writes_the_same_bytes(void **state)
 {
     static const struct tdm_bytes packed_seven = {"\x07", 1};
     tdm_writer *again = NULL;
@@ -215,7 +215,7 @@ static void expect_mismatch(tdm_writer *writer, const char *format, const char *
     tdm_document_destroy(document);
 }
 
-static void a_mismatch_names_both_shapes(void **state)
+static void mismatch_names_both_shapes(void **state)
 {
     tdm_writer *writer = *state;
 
@@ -237,7 +237,7 @@ static void a_mismatch_names_both_shapes(void **state)
     expect_mismatch(writer, "i", "wanted an array, got nil");
 }
 
-static void a_wrong_format_is_refused_and_writes_nothing(void **state)
+static void wrong_format_is_refused_and_writes_nothing(void **state)
 {
     static const char *const wrong[] = {
         "(",  ")",    "{s}", "{is}", "(}",
@@ -262,7 +262,7 @@ static void bombs_are_refused_by_their_header(void **state)
     assert_refused("\x92\xc0", 2, "2 bytes wanted");
 }
 
-static void what_is_no_value_is_refused(void **state)
+static void invalid_value_is_refused(void **state)
 {
     (void)state;
     assert_refused("", 0, "1 bytes wanted at offset 0");
@@ -313,12 +313,12 @@ int main(void)
         VALUE_TEST(every_kind_survives_a_format),
         VALUE_TEST(maps_are_found_by_key),
         VALUE_TEST(strings_end_with_nul_whatever_their_length),
-        VALUE_TEST(a_parsed_value_writes_the_same_bytes),
+        VALUE_TEST(parsed_value_writes_the_same_bytes),
         VALUE_TEST(another_kind_gives_the_otherwise),
-        VALUE_TEST(a_mismatch_names_both_shapes),
-        VALUE_TEST(a_wrong_format_is_refused_and_writes_nothing),
+        VALUE_TEST(mismatch_names_both_shapes),
+        VALUE_TEST(wrong_format_is_refused_and_writes_nothing),
         VALUE_TEST(bombs_are_refused_by_their_header),
-        VALUE_TEST(what_is_no_value_is_refused),
+        VALUE_TEST(invalid_value_is_refused),
         VALUE_TEST(depth_64_parses_and_65_is_refused),
         VALUE_TEST(every_cut_of_a_value_is_refused),
     };

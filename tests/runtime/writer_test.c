@@ -120,7 +120,7 @@ static void memory_too_small_fails_and_stays_failed(void **state)
     tdm_writer_destroy(over);
 }
 
-static void what_no_header_can_hold_is_refused(void **state)
+static void size_beyond_the_header_is_refused(void **state)
 {
     static const char full[TDM__EXT_BYTES_MAX + 1];
 
@@ -142,7 +142,7 @@ int main(void)
         WRITER_TEST(every_kind_is_packed_as_ever),
         WRITER_TEST(counting_and_writing_over_memory_agree_with_growing),
         WRITER_TEST(memory_too_small_fails_and_stays_failed),
-        WRITER_TEST(what_no_header_can_hold_is_refused),
+        WRITER_TEST(size_beyond_the_header_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

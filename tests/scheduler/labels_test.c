@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-static void a_constraint_is_satisfied_or_not(void **state)
+static void constraint_is_satisfied_or_not(void **state)
 {
     static const struct {
         const char *wish;
@@ -104,7 +104,7 @@ static void labels_decode_as_encoded_or_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_constraint_is_satisfied_or_not),
+        cmocka_unit_test(constraint_is_satisfied_or_not),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(labels_decode_as_encoded_or_are_refused),
     };

@@ -105,7 +105,7 @@ static void spread_takes_as_many_nodes_as_it_can(void **state)
     }
 }
 
-static void fractional_bundles_share_a_gpu_and_whole_ones_do_not(void **state)
+static void fractional_bundles_share_a_gpu_and_others_do_not(void **state)
 {
     struct scene scene = {0};
 
@@ -121,7 +121,7 @@ static void fractional_bundles_share_a_gpu_and_whole_ones_do_not(void **state)
     }
 }
 
-static void what_is_busy_is_not_what_can_never_be(void **state)
+static void busy_resources_differ_from_impossible_requests(void **state)
 {
     struct scene scene = {0};
 
@@ -157,7 +157,7 @@ static void wrong_numbers_are_refused(void **state)
 
 /* Placing the two bundles of 4 GPUs first would leave no space for a bundle of 3. Only 4+3+3 on
  * each node is possible. */
-static void an_arrangement_that_greed_misses_is_found(void **state)
+static void arrangement_that_greed_misses_is_found(void **state)
 {
     struct scene scene = {0};
 
@@ -170,7 +170,7 @@ static void an_arrangement_that_greed_misses_is_found(void **state)
     lies_on(&scene, 1, 0, 1);
 }
 
-static void an_actor_is_placed_on_its_owner_node_or_where_it_fits(void **state)
+static void actor_is_placed_on_its_owner_node_or_where_it_fits(void **state)
 {
     struct scene scene = {0};
     struct tdm__placement_request wish = {.wanted = {.cpu = 20000, .gpu = 5000}};
@@ -418,11 +418,11 @@ int main(void)
         cmocka_unit_test(equal_bundles_come_node_by_node_and_gpu_by_gpu),
         cmocka_unit_test(pack_takes_one_node_where_one_is_enough),
         cmocka_unit_test(spread_takes_as_many_nodes_as_it_can),
-        cmocka_unit_test(fractional_bundles_share_a_gpu_and_whole_ones_do_not),
-        cmocka_unit_test(what_is_busy_is_not_what_can_never_be),
+        cmocka_unit_test(fractional_bundles_share_a_gpu_and_others_do_not),
+        cmocka_unit_test(busy_resources_differ_from_impossible_requests),
         cmocka_unit_test(wrong_numbers_are_refused),
-        cmocka_unit_test(an_arrangement_that_greed_misses_is_found),
-        cmocka_unit_test(an_actor_is_placed_on_its_owner_node_or_where_it_fits),
+        cmocka_unit_test(arrangement_that_greed_misses_is_found),
+        cmocka_unit_test(actor_is_placed_on_its_owner_node_or_where_it_fits),
         cmocka_unit_test(random_placements_keep_every_invariant),
         cmocka_unit_test(placements_fail_only_if_none_exists),
     };

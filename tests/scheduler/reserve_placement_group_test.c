@@ -28,7 +28,7 @@ static int close_world(void **state)
     return 0;
 }
 
-static void a_group_reserves_and_releases_all_resources(void **state)
+static void group_reserves_and_releases_all_resources(void **state)
 {
     struct tdm__id other;
 
@@ -69,7 +69,7 @@ static void actors_take_from_their_bundle_and_not_from_the_node(void **state)
     assert_int_equal(reserve_fixture_group(&world, &group, 1, 2, TDM_PACK), TDM_OK);
     request.group = group;
     assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
-    assert_int_equal(tdm__resources_add(&request.wish.wanted, "GPU", 0.5), TDM_OK);
+    assert_int_equal(tdm__resources_add(&request.placement.wanted, "GPU", 0.5), TDM_OK);
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
     assert_int_equal(world.reserved.grant.gpu_indices[0], 1);
     held = (struct tdm__actor_record){.actor = request.actor,
@@ -85,7 +85,7 @@ static void actors_take_from_their_bundle_and_not_from_the_node(void **state)
 }
 
 /* This happens if the store lost the group, which was written again before its actors were. */
-static void an_actor_unknown_to_its_bundle_releases_its_name(void **state)
+static void actor_unknown_to_its_bundle_releases_its_name(void **state)
 {
     struct tdm__actor_request request = {.class_name = "engine", .name_key = "name/lab/trainer"};
     struct tdm__id node = reserve_fixture_join(&world, "one", 1);
@@ -96,7 +96,7 @@ static void an_actor_unknown_to_its_bundle_releases_its_name(void **state)
     assert_int_equal(reserve_fixture_group(&world, &group, 1, 1, TDM_PACK), TDM_OK);
     request.group = group;
     assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
-    assert_int_equal(tdm__resources_add(&request.wish.wanted, "GPU", 1), TDM_OK);
+    assert_int_equal(tdm__resources_add(&request.placement.wanted, "GPU", 1), TDM_OK);
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
     held.actor = request.actor;
     held.node = world.reserved.node.id;
@@ -112,7 +112,7 @@ static void an_actor_unknown_to_its_bundle_releases_its_name(void **state)
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
 }
 
-static void a_bundle_unknown_to_its_node_blocks_no_other(void **state)
+static void bundle_unknown_to_its_node_blocks_no_other(void **state)
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 1);
     struct tdm__id other;
@@ -126,7 +126,7 @@ static void a_bundle_unknown_to_its_node_blocks_no_other(void **state)
     assert_int_equal(reserve_fixture_group(&world, &other, 1, 2, TDM_SPREAD), TDM_OK);
 }
 
-static void a_node_that_joins_again_keeps_its_bundles(void **state)
+static void node_that_joins_again_keeps_its_bundles(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 2);
     struct tdm__id other;
@@ -141,7 +141,7 @@ static void a_node_that_joins_again_keeps_its_bundles(void **state)
     assert_int_equal(reserve_fixture_group(&world, &other, 1, 2, TDM_PACK), TDM_OK);
 }
 
-static void a_lost_group_is_restored_once(void **state)
+static void lost_group_is_restored_once(void **state)
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 1);
     struct tdm__id two = reserve_fixture_join(&world, "two", 1);
@@ -166,7 +166,7 @@ static void a_lost_group_is_restored_once(void **state)
     assert_int_equal(reserve_fixture_group(&world, &other, 1, 2, TDM_SPREAD), TDM_OK);
 }
 
-static void a_group_returns_without_the_node_that_does_not(void **state)
+static void group_returns_without_the_node_that_does_not(void **state)
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 1);
     struct tdm__id two = reserve_fixture_join(&world, "two", 1);
@@ -199,7 +199,7 @@ static tdm_status take_named(const char *name_space, const char *name)
     return reserve_fixture_group_by(&world, &request);
 }
 
-static void a_name_belongs_to_one_group_until_its_release(void **state)
+static void name_belongs_to_one_group_until_its_release(void **state)
 {
     struct tdm__id held;
 
@@ -223,7 +223,7 @@ static void a_name_belongs_to_one_group_until_its_release(void **state)
     assert_int_equal(reserve_fixture_find_group(&world, "mine", "stage"), TDM_OK);
 }
 
-static void a_closed_group_takes_no_actor_and_is_not_found(void **state)
+static void closed_group_takes_no_actor_and_is_not_found(void **state)
 {
     struct tdm__actor_request request = {.class_name = "engine"};
     struct tdm__id node = reserve_fixture_join(&world, "one", 1);
@@ -254,7 +254,7 @@ static void lose_store(const struct tdm__id *node, const struct tdm__id *of_grou
     reserve_fixture_join_again(&world, node, "one", 4, NULL, 0);
 }
 
-static void a_lost_name_is_restored_unless_another_group_has_it(void **state)
+static void lost_name_is_restored_unless_another_group_has_it(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 4);
     struct tdm__placement_group_record lost;
@@ -278,7 +278,7 @@ static void a_lost_name_is_restored_unless_another_group_has_it(void **state)
 }
 
 /* The first run of the body uses the read cache, and its commit comes too late. */
-static void a_name_released_by_a_conflicting_commit_is_restored(void **state)
+static void name_released_by_a_conflicting_commit_is_restored(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 4);
     struct tdm__placement_group_record lost;
@@ -299,7 +299,7 @@ static void a_name_released_by_a_conflicting_commit_is_restored(void **state)
 }
 
 /* Each node is written twice in one commit: its version check and its free resources. */
-static void a_group_spreads_over_six_hundred_nodes(void **state)
+static void group_spreads_over_six_hundred_nodes(void **state)
 {
     enum { NODES = 600 };
     static struct tdm__resources bundles[NODES];
@@ -323,7 +323,7 @@ static void a_group_spreads_over_six_hundred_nodes(void **state)
 }
 
 /* Each node is written once, however many bundles it has. */
-static void a_group_of_many_bundles_on_two_nodes_is_released_and_reserved(void **state)
+static void group_of_many_bundles_on_two_nodes_is_released_and_reserved(void **state)
 {
     enum { BUNDLES = 4000 };
     static struct tdm__resources bundles[BUNDLES];
@@ -363,31 +363,31 @@ static void a_group_of_many_bundles_on_two_nodes_is_released_and_reserved(void *
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_group_reserves_and_releases_all_resources, open_world,
+        cmocka_unit_test_setup_teardown(group_reserves_and_releases_all_resources, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(a_name_belongs_to_one_group_until_its_release, open_world,
+        cmocka_unit_test_setup_teardown(name_belongs_to_one_group_until_its_release, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(a_closed_group_takes_no_actor_and_is_not_found, open_world,
+        cmocka_unit_test_setup_teardown(closed_group_takes_no_actor_and_is_not_found, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(a_lost_name_is_restored_unless_another_group_has_it,
+        cmocka_unit_test_setup_teardown(lost_name_is_restored_unless_another_group_has_it,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_name_released_by_a_conflicting_commit_is_restored,
+        cmocka_unit_test_setup_teardown(name_released_by_a_conflicting_commit_is_restored,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(
-            a_group_of_many_bundles_on_two_nodes_is_released_and_reserved, open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_group_spreads_over_six_hundred_nodes, open_world,
+        cmocka_unit_test_setup_teardown(group_of_many_bundles_on_two_nodes_is_released_and_reserved,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(group_spreads_over_six_hundred_nodes, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(strict_spread_takes_a_node_each, open_world, close_world),
         cmocka_unit_test_setup_teardown(actors_take_from_their_bundle_and_not_from_the_node,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(an_actor_unknown_to_its_bundle_releases_its_name,
-                                        open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_bundle_unknown_to_its_node_blocks_no_other, open_world,
+        cmocka_unit_test_setup_teardown(actor_unknown_to_its_bundle_releases_its_name, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(a_node_that_joins_again_keeps_its_bundles, open_world,
+        cmocka_unit_test_setup_teardown(bundle_unknown_to_its_node_blocks_no_other, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(a_lost_group_is_restored_once, open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_group_returns_without_the_node_that_does_not, open_world,
+        cmocka_unit_test_setup_teardown(node_that_joins_again_keeps_its_bundles, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(lost_group_is_restored_once, open_world, close_world),
+        cmocka_unit_test_setup_teardown(group_returns_without_the_node_that_does_not, open_world,
                                         close_world),
     };
 

@@ -95,7 +95,7 @@ static void place(const struct tdm__id *node, const struct tdm__id *owner_node, 
     struct tdm__actor_request request = {
         .class_name = "engine",
         .recreate_on_node_loss = recreate_on_node_loss,
-        .wish = {.owner_node = *owner_node, .scheduling = TDM_SCHEDULE_NODE, .node = *node}};
+        .placement = {.owner_node = *owner_node, .scheduling = TDM_SCHEDULE_NODE, .node = *node}};
 
     assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
     (void)snprintf(request.name_key, sizeof(request.name_key), "%s", name);

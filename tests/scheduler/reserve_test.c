@@ -32,7 +32,7 @@ static struct tdm__actor_request wish(double gpus, const char *name)
     struct tdm__actor_request request = {.class_name = "engine"};
 
     assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
-    assert_int_equal(tdm__resources_add(&request.wish.wanted, "GPU", gpus), TDM_OK);
+    assert_int_equal(tdm__resources_add(&request.placement.wanted, "GPU", gpus), TDM_OK);
     (void)snprintf(request.name_key, sizeof(request.name_key), "%s", name);
     return request;
 }
@@ -49,7 +49,7 @@ static struct tdm__actor_record record_of(const struct tdm__actor_request *reque
     return record;
 }
 
-static void a_placement_is_reserved_and_released_once(void **state)
+static void placement_is_reserved_and_released_once(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 2);
     struct tdm__actor_request first = wish(2, "");
@@ -76,7 +76,7 @@ static void a_placement_is_reserved_and_released_once(void **state)
 
 /* The outcome of the reservation was lost, so the caller does not know whether and where the actor
  * was placed. */
-static void an_actor_is_released_by_its_stored_record(void **state)
+static void actor_is_released_by_its_stored_record(void **state)
 {
     struct tdm__actor_request first = wish(2, "name/lab/trainer");
     struct tdm__actor_request second = wish(2, "name/lab/trainer");
@@ -109,7 +109,7 @@ static void test_error_names_an_actor_whose_name_has_slashes(void **state)
     assert_non_null(strstr(world.detail, "the name \"engine/0/0\" is taken by actor "));
 }
 
-static void a_name_is_held_by_one_actor_of_a_living_node(void **state)
+static void name_is_held_by_one_actor_of_a_living_node(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 2);
     struct tdm__actor_request first = wish(0, "name/lab/trainer");
@@ -135,7 +135,7 @@ static void a_name_is_held_by_one_actor_of_a_living_node(void **state)
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_EXISTS);
 }
 
-static void a_node_that_joins_again_counts_what_is_held(void **state)
+static void node_that_joins_again_counts_what_is_held(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 2);
     struct tdm__actor_request first = wish(1, "");
@@ -155,12 +155,12 @@ static void the_owner_node_is_preferred(void **state)
 
     (void)state;
     (void)reserve_fixture_join(&world, "one", 2);
-    request.wish.owner_node = reserve_fixture_join(&world, "two", 1);
+    request.placement.owner_node = reserve_fixture_join(&world, "two", 1);
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
     assert_string_equal(world.reserved.node.name, "two");
 }
 
-static void a_released_group_places_no_actor(void **state)
+static void released_group_places_no_actor(void **state)
 {
     struct tdm__actor_request request = wish(1, "");
 
@@ -170,7 +170,7 @@ static void a_released_group_places_no_actor(void **state)
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_NOT_FOUND);
 }
 
-static void a_lost_actor_is_restored_once(void **state)
+static void lost_actor_is_restored_once(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 2);
     struct tdm__actor_request first = wish(2, "name/lab/trainer");
@@ -197,7 +197,7 @@ static void a_lost_actor_is_restored_once(void **state)
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
 }
 
-static void a_name_that_went_to_another_meanwhile_stays_with_that_one(void **state)
+static void name_that_went_to_another_meanwhile_stays_with_that_one(void **state)
 {
     struct tdm__actor_request first = wish(0, "name/lab/trainer");
     struct tdm__actor_request second = wish(0, "name/lab/trainer");
@@ -220,28 +220,28 @@ static void requests_before_rejoining_must_wait(void **state)
     struct tdm__actor_request request = wish(0, "");
 
     (void)state;
-    request.wish.owner_node = reserve_fixture_join(&world, "one", 2);
-    reserve_fixture_lose(&world, &request.wish.owner_node);
+    request.placement.owner_node = reserve_fixture_join(&world, "one", 2);
+    reserve_fixture_lose(&world, &request.placement.owner_node);
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_AGAIN);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_actor_is_released_by_its_stored_record, open_world,
+        cmocka_unit_test_setup_teardown(actor_is_released_by_its_stored_record, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(a_placement_is_reserved_and_released_once, open_world,
+        cmocka_unit_test_setup_teardown(placement_is_reserved_and_released_once, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(test_error_names_an_actor_whose_name_has_slashes,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_name_is_held_by_one_actor_of_a_living_node, open_world,
+        cmocka_unit_test_setup_teardown(name_is_held_by_one_actor_of_a_living_node, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(a_node_that_joins_again_counts_what_is_held, open_world,
+        cmocka_unit_test_setup_teardown(node_that_joins_again_counts_what_is_held, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(the_owner_node_is_preferred, open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_released_group_places_no_actor, open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_lost_actor_is_restored_once, open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_name_that_went_to_another_meanwhile_stays_with_that_one,
+        cmocka_unit_test_setup_teardown(released_group_places_no_actor, open_world, close_world),
+        cmocka_unit_test_setup_teardown(lost_actor_is_restored_once, open_world, close_world),
+        cmocka_unit_test_setup_teardown(name_that_went_to_another_meanwhile_stays_with_that_one,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(requests_before_rejoining_must_wait, open_world,
                                         close_world),

@@ -64,7 +64,7 @@ static void amounts_that_mean_nothing_are_refused_with_the_remedy(void **state)
     refuses("white space", 1, "without spaces");
 }
 
-static void a_name_given_twice_is_refused(void **state)
+static void name_given_twice_is_refused(void **state)
 {
     struct tdm__resources resources = {0};
     const char *names[] = {"CPU", "GPU", "disk"};
@@ -77,7 +77,7 @@ static void a_name_given_twice_is_refused(void **state)
     }
 }
 
-static void a_ninth_named_resource_is_over_the_limit(void **state)
+static void ninth_named_resource_is_over_the_limit(void **state)
 {
     struct tdm__resources resources = {0};
     char name[] = "a";
@@ -116,7 +116,7 @@ static void the_order_of_names_does_not_matter(void **state)
     assert_true(tdm__resources_equal(&a, &b));
 }
 
-static void a_bundle_of_nothing_is_refused(void **state)
+static void bundle_of_nothing_is_refused(void **state)
 {
     struct tdm_bundle bundle = {.resources = {{"disk", 0}}};
     struct tdm__resources resources;
@@ -140,7 +140,7 @@ static void fractions_fill_a_gpu_exactly(void **state)
     assert_false(tdm__pool_fits(&pool, &whole));
 }
 
-static void a_fraction_is_allocated_on_the_fullest_fitting_gpu(void **state)
+static void fraction_is_allocated_on_the_fullest_fitting_gpu(void **state)
 {
     struct tdm__pool pool = pool_of(0, 3);
 
@@ -169,7 +169,7 @@ static void whole_gpus_are_the_lowest_entirely_free(void **state)
     assert_false(tdm__pool_allocate(&pool, &two, &grant));
 }
 
-static void a_grant_is_released_once(void **state)
+static void grant_is_released_once(void **state)
 {
     struct tdm__pool pool = pool_of(2, 1);
     struct tdm__resources wanted = ask(1, 0.5);
@@ -279,7 +279,7 @@ static void taking_and_giving_back_restores_exactly(void **state)
     assert_true(taken_count > ROUNDS / 10);
 }
 
-static void a_node_has_whole_gpus_up_to_the_limit(void **state)
+static void node_has_whole_gpus_up_to_the_limit(void **state)
 {
     struct tdm__resources totals = {.gpu = 5000};
     struct tdm__pool pool;
@@ -312,7 +312,7 @@ static void pools_and_requests_are_described_in_words(void **state)
     assert_string_equal(bytes, "CPU 6 o");
 }
 
-static void a_bundle_is_described_by_its_own_resources(void **state)
+static void bundle_is_described_by_its_own_resources(void **state)
 {
     const struct tdm__grant grant = {
         .gpus_count = 1, .gpu_indices = {3}, .gpu_amount = TDM__RESOURCE_ONE / 2};
@@ -333,20 +333,20 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(amounts_that_mean_nothing_are_refused_with_the_remedy),
-        cmocka_unit_test(a_name_given_twice_is_refused),
-        cmocka_unit_test(a_ninth_named_resource_is_over_the_limit),
+        cmocka_unit_test(name_given_twice_is_refused),
+        cmocka_unit_test(ninth_named_resource_is_over_the_limit),
         cmocka_unit_test(decimals_become_exact_steps),
         cmocka_unit_test(the_order_of_names_does_not_matter),
-        cmocka_unit_test(a_bundle_of_nothing_is_refused),
+        cmocka_unit_test(bundle_of_nothing_is_refused),
         cmocka_unit_test(fractions_fill_a_gpu_exactly),
-        cmocka_unit_test(a_fraction_is_allocated_on_the_fullest_fitting_gpu),
+        cmocka_unit_test(fraction_is_allocated_on_the_fullest_fitting_gpu),
         cmocka_unit_test(whole_gpus_are_the_lowest_entirely_free),
-        cmocka_unit_test(a_grant_is_released_once),
+        cmocka_unit_test(grant_is_released_once),
         cmocka_unit_test(actors_of_a_bundle_share_its_gpu),
         cmocka_unit_test(taking_and_giving_back_restores_exactly),
-        cmocka_unit_test(a_node_has_whole_gpus_up_to_the_limit),
+        cmocka_unit_test(node_has_whole_gpus_up_to_the_limit),
         cmocka_unit_test(pools_and_requests_are_described_in_words),
-        cmocka_unit_test(a_bundle_is_described_by_its_own_resources),
+        cmocka_unit_test(bundle_is_described_by_its_own_resources),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -143,7 +143,7 @@ static int close_store(void **state)
     return 0;
 }
 
-static void a_lost_reply_is_retried_without_repeating_the_work(void **state)
+static void lost_reply_is_retried_without_repeating_the_work(void **state)
 {
     struct run run = {.wanted = TDM_OK};
 
@@ -173,7 +173,7 @@ static void the_deadline_ends_it(void **state)
     assert_int_equal(run.bodies_count, 1);
 }
 
-static void what_the_body_refuses_is_not_tried_again(void **state)
+static void refusal_of_the_body_is_not_retried(void **state)
 {
     struct run run = {.wanted = TDM_E_EXISTS};
 
@@ -187,7 +187,7 @@ static void what_the_body_refuses_is_not_tried_again(void **state)
     assert_int_equal(store.commits_count, 0);
 }
 
-static void a_store_that_closes_is_not_asked_again(void **state)
+static void store_that_closes_is_not_asked_again(void **state)
 {
     struct run run = {.wanted = TDM_OK};
 
@@ -200,7 +200,7 @@ static void a_store_that_closes_is_not_asked_again(void **state)
     assert_int_equal(run.bodies_count, 1);
 }
 
-static void a_wrong_pattern_is_refused_at_once(void **state)
+static void wrong_pattern_is_refused_at_once(void **state)
 {
     static const char *const patterns[] = {""};
     struct run run = {.wanted = TDM_OK};
@@ -263,7 +263,7 @@ static void queued_transactions_never_conflict_and_keep_order(void **state)
     }
 }
 
-static void a_closing_store_fails_all_queued_transactions(void **state)
+static void closing_store_fails_all_queued_transactions(void **state)
 {
     static struct run runs[MANY];
 
@@ -280,18 +280,17 @@ static void a_closing_store_fails_all_queued_transactions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_lost_reply_is_retried_without_repeating_the_work,
+        cmocka_unit_test_setup_teardown(lost_reply_is_retried_without_repeating_the_work,
                                         open_store, close_store),
         cmocka_unit_test_setup_teardown(the_deadline_ends_it, open_store, close_store),
-        cmocka_unit_test_setup_teardown(what_the_body_refuses_is_not_tried_again, open_store,
+        cmocka_unit_test_setup_teardown(refusal_of_the_body_is_not_retried, open_store,
                                         close_store),
-        cmocka_unit_test_setup_teardown(a_store_that_closes_is_not_asked_again, open_store,
+        cmocka_unit_test_setup_teardown(store_that_closes_is_not_asked_again, open_store,
                                         close_store),
-        cmocka_unit_test_setup_teardown(a_wrong_pattern_is_refused_at_once, open_store,
-                                        close_store),
+        cmocka_unit_test_setup_teardown(wrong_pattern_is_refused_at_once, open_store, close_store),
         cmocka_unit_test_setup_teardown(queued_transactions_never_conflict_and_keep_order,
                                         open_store, close_store),
-        cmocka_unit_test_setup(a_closing_store_fails_all_queued_transactions, open_store),
+        cmocka_unit_test_setup(closing_store_fails_all_queued_transactions, open_store),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

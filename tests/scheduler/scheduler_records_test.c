@@ -16,7 +16,7 @@ static struct tdm__store_record record_of(const char *key, const char *bytes, si
     return (struct tdm__store_record){.key = key, .version = 1, .bytes = {bytes, size_bytes}};
 }
 
-static void a_key_has_its_kind_and_id(void **state)
+static void key_has_its_kind_and_id(void **state)
 {
     struct tdm__id id = {{0x3f}};
     char key[TDM__STORE_KEY_BYTES];
@@ -36,7 +36,7 @@ static void node_is_found_among_nodes_by_its_id(void **state)
     assert_false(tdm__node_records_contain(nodes, 2, &other));
 }
 
-static void what_is_no_record_is_refused_with_its_key(void **state)
+static void invalid_record_is_refused_with_its_key(void **state)
 {
     static const struct {
         const char *bytes;
@@ -63,9 +63,9 @@ static void what_is_no_record_is_refused_with_its_key(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_key_has_its_kind_and_id),
+        cmocka_unit_test(key_has_its_kind_and_id),
         cmocka_unit_test(node_is_found_among_nodes_by_its_id),
-        cmocka_unit_test(what_is_no_record_is_refused_with_its_key),
+        cmocka_unit_test(invalid_record_is_refused_with_its_key),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

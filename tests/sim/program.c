@@ -167,7 +167,7 @@ static void print_left(const struct driver *driver)
                      channel->label, (int)channel->state, channel->holders_count,
                      channel->counted_handles, channel->pending_count,
                      tdm__send_queue_is_idle(channel),
-                     channel->hold == NULL ? 0 : channel->hold->holders_count);
+                     channel->keep_alive == NULL ? 0 : channel->keep_alive->holders_count);
     }
 }
 

@@ -8,7 +8,7 @@ enum { CALLS = 500 };
 
 /* ---- order ------------------------------------------------------------------------------ */
 
-static void calls_of_one_caller_run_in_the_order_made(void **state)
+static void calls_of_one_caller_run_in_submission_order(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
     tdm_ref *last = NULL;
@@ -22,7 +22,7 @@ static void calls_of_one_caller_run_in_the_order_made(void **state)
     stage_end(actor);
 }
 
-static void a_call_that_waits_for_its_argument_keeps_its_place(void **state)
+static void call_that_waits_for_its_argument_keeps_its_place(void **state)
 {
     tdm_actor *desk = stage_make("desk", NULL, NULL);
     tdm_actor *actor = stage_make("tester", NULL, NULL);
@@ -41,7 +41,7 @@ static void a_call_that_waits_for_its_argument_keeps_its_place(void **state)
     stage_end(desk);
 }
 
-static void calls_may_pass_one_that_waits_where_the_actor_allows_it(void **state)
+static void calls_overtake_a_waiting_call_if_the_actor_allows_it(void **state)
 {
     tdm_actor *desk = stage_make("desk", NULL, NULL);
     tdm_actor *actor =
@@ -81,7 +81,7 @@ static void callers_do_not_wait_for_one_another(void **state)
     stage_end(desk);
 }
 
-static void a_method_waits_for_another_actor_and_nothing_runs_meanwhile(void **state)
+static void actor_runs_no_other_method_while_one_waits(void **state)
 {
     tdm_actor *desk = stage_make("desk", NULL, NULL);
     tdm_actor *holder = stage_make("holder", NULL, NULL);
@@ -102,7 +102,7 @@ static void a_method_waits_for_another_actor_and_nothing_runs_meanwhile(void **s
     stage_end(desk);
 }
 
-static void a_result_nobody_wants_is_dropped_and_the_call_still_runs(void **state)
+static void released_result_is_dropped_and_the_call_still_runs(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
     tdm_ref *ref = stage_call_int(actor, "add", 1);
@@ -114,7 +114,7 @@ static void a_result_nobody_wants_is_dropped_and_the_call_still_runs(void **stat
     stage_end(actor);
 }
 
-static void a_method_may_go_on_after_its_reply(void **state)
+static void method_may_continue_after_its_reply(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
     char text[64];
@@ -148,7 +148,7 @@ static void threads_of_an_actor_run_at_once(void **state)
     stage_end(actor);
 }
 
-static void no_more_threads_run_than_were_asked_for(void **state)
+static void methods_at_once_are_limited_by_max_concurrency(void **state)
 {
     tdm_actor *patient =
         stage_make("patient", &(struct tdm_actor_options){.max_concurrency = 2}, NULL);
@@ -165,7 +165,7 @@ static void no_more_threads_run_than_were_asked_for(void **state)
     stage_end(patient);
 }
 
-static void a_busy_concurrency_group_leaves_the_others_free(void **state)
+static void busy_concurrency_group_does_not_block_the_others(void **state)
 {
     tdm_actor *actor = stage_make("grouped_crowd", NULL, NULL);
     tdm_ref *refs[2] = {stage_call_int(actor, "meet", 2), NULL};
@@ -180,7 +180,7 @@ static void a_busy_concurrency_group_leaves_the_others_free(void **state)
     stage_end(actor);
 }
 
-static void a_concurrency_group_has_a_limit_of_its_own(void **state)
+static void concurrency_group_has_a_limit_of_its_own(void **state)
 {
     tdm_actor *actor = stage_make("grouped_crowd", NULL, NULL);
     tdm_ref *refs[3];
@@ -209,7 +209,7 @@ static tdm_ref *meet_in(tdm_actor *crowd, const char *group)
 }
 
 /* Two meet in their own group, and would wait for ever: the third comes by another one. */
-static void a_call_may_choose_its_concurrency_group(void **state)
+static void call_may_choose_its_concurrency_group(void **state)
 {
     tdm_actor *crowd = stage_make("grouped_crowd", NULL, NULL);
     tdm_ref *refs[3] = {stage_call_int(crowd, "meet", 3), stage_call_int(crowd, "meet", 3)};
@@ -224,7 +224,7 @@ static void a_call_may_choose_its_concurrency_group(void **state)
     stage_end(crowd);
 }
 
-static void an_asynchronous_actor_answers_later_and_from_any_thread(void **state)
+static void asynchronous_actor_replies_later_from_any_thread(void **state)
 {
     enum { QUESTIONS = 200 };
     tdm_actor *desk = stage_make("desk", NULL, NULL);
@@ -246,7 +246,7 @@ static void an_asynchronous_actor_answers_later_and_from_any_thread(void **state
     stage_end(desk);
 }
 
-static void an_asynchronous_actor_takes_so_many_calls_at_once(void **state)
+static void asynchronous_actor_limits_its_open_calls(void **state)
 {
     tdm_actor *desk = stage_make("desk", &(struct tdm_actor_options){.max_concurrency = 3}, NULL);
     tdm_ref *refs[2] = {stage_call(desk, "ask"), stage_call(desk, "ask")};
@@ -268,7 +268,7 @@ static void an_asynchronous_actor_takes_so_many_calls_at_once(void **state)
 
 /* ---- several results -------------------------------------------------------------------- */
 
-static void a_method_may_have_several_results(void **state)
+static void method_may_have_several_results(void **state)
 {
     const struct tdm_call_options options = {.results_count = 3};
     tdm_actor *actor = stage_make("holder", NULL, NULL);
@@ -282,7 +282,7 @@ static void a_method_may_have_several_results(void **state)
     stage_end(actor);
 }
 
-static void another_number_of_results_than_asked_for_fails_them_all(void **state)
+static void wrong_number_of_results_fails_all_of_them(void **state)
 {
     const struct tdm_call_options options = {.results_count = 2};
     tdm_actor *actor = stage_make("holder", NULL, NULL);
@@ -298,7 +298,7 @@ static void another_number_of_results_than_asked_for_fails_them_all(void **state
 
 /* ---- cancellation and limits ------------------------------------------------------------ */
 
-static void a_canceled_call_that_waits_never_runs(void **state)
+static void canceled_call_that_waits_for_an_argument_never_runs(void **state)
 {
     tdm_actor *desk = stage_make("desk", NULL, NULL);
     tdm_actor *actor = stage_make("tester", NULL, NULL);
@@ -319,7 +319,7 @@ static void a_canceled_call_that_waits_never_runs(void **state)
     stage_end(desk);
 }
 
-static void a_canceled_call_in_the_mailbox_never_runs(void **state)
+static void canceled_call_in_the_queue_of_the_actor_never_runs(void **state)
 {
     tdm_actor *desk = stage_make("desk", NULL, NULL);
     tdm_actor *holder = stage_make("holder", NULL, NULL);
@@ -347,7 +347,7 @@ static tdm_actor *make_patient(void)
     return stage_make("patient", &(struct tdm_actor_options){.max_concurrency = 2}, NULL);
 }
 
-static void a_running_method_learns_that_it_is_canceled(void **state)
+static void running_method_learns_that_it_is_canceled(void **state)
 {
     tdm_actor *patient = make_patient();
     tdm_ref *ref = stage_call(patient, "endure");
@@ -369,7 +369,7 @@ static void await_count(tdm_actor *patient, const char *which, int64_t count)
 }
 
 /* The first has the second have the third endure. */
-static void a_cancel_reaches_the_children_where_that_is_asked_for(void **state)
+static void recursive_cancel_reaches_child_calls(void **state)
 {
     tdm_actor *patients[3] = {make_patient(), make_patient(), make_patient()};
     tdm_ref *alone;
@@ -396,7 +396,7 @@ static void a_cancel_reaches_the_children_where_that_is_asked_for(void **state)
     }
 }
 
-static void a_forced_cancel_kills_what_does_not_listen(void **state)
+static void forced_cancel_kills_an_unresponsive_actor(void **state)
 {
     tdm_actor *deaf = stage_make("tester", NULL, NULL);
     int64_t pid = stage_pid(deaf);
@@ -411,7 +411,7 @@ static void a_forced_cancel_kills_what_does_not_listen(void **state)
     tdm_actor_destroy(deaf);
 }
 
-static void a_forced_cancel_restarts_what_may_be_restarted(void **state)
+static void forced_cancel_restarts_a_restartable_actor(void **state)
 {
     tdm_actor *deaf = stage_make("tester", &(struct tdm_actor_options){.max_restarts = 1}, NULL);
     int64_t pid = stage_pid(deaf);
@@ -426,7 +426,7 @@ static void a_forced_cancel_restarts_what_may_be_restarted(void **state)
     stage_end(deaf);
 }
 
-static void a_result_that_is_there_cannot_be_canceled_away(void **state)
+static void completed_call_cannot_be_canceled(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
     tdm_ref *ref = stage_call_int(actor, "add", 6);
@@ -442,7 +442,7 @@ static void a_result_that_is_there_cannot_be_canceled_away(void **state)
     stage_end(actor);
 }
 
-static void a_call_past_its_deadline_fails_by_itself(void **state)
+static void call_fails_at_its_deadline(void **state)
 {
     const struct tdm_call_options soon = {.timeout_ms = 60};
     tdm_actor *patient = make_patient();
@@ -454,7 +454,7 @@ static void a_call_past_its_deadline_fails_by_itself(void **state)
     stage_end(patient);
 }
 
-static void a_method_sees_the_callers_deadline(void **state)
+static void method_sees_the_deadline_of_its_caller(void **state)
 {
     const struct tdm_call_options soon = {.timeout_ms = TEST_TIMEOUT_MS};
     tdm_actor *patient = make_patient();
@@ -489,7 +489,7 @@ static void too_many_pending_calls_are_refused_at_once(void **state)
     stage_end(desk);
 }
 
-static void a_handle_works_where_it_arrives(void **state)
+static void passed_handle_works_in_another_process(void **state)
 {
     tdm_actor *employer = stage_make("holder", NULL, NULL);
     tdm_actor *employee = stage_make("tester", NULL, NULL);
@@ -507,33 +507,33 @@ static void a_handle_works_where_it_arrives(void **state)
 int conformance_calls(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_of_one_caller_run_in_the_order_made),
-        cmocka_unit_test(a_call_that_waits_for_its_argument_keeps_its_place),
-        cmocka_unit_test(calls_may_pass_one_that_waits_where_the_actor_allows_it),
+        cmocka_unit_test(calls_of_one_caller_run_in_submission_order),
+        cmocka_unit_test(call_that_waits_for_its_argument_keeps_its_place),
+        cmocka_unit_test(calls_overtake_a_waiting_call_if_the_actor_allows_it),
         cmocka_unit_test(callers_do_not_wait_for_one_another),
-        cmocka_unit_test(a_method_waits_for_another_actor_and_nothing_runs_meanwhile),
-        cmocka_unit_test(a_result_nobody_wants_is_dropped_and_the_call_still_runs),
-        cmocka_unit_test(a_method_may_go_on_after_its_reply),
+        cmocka_unit_test(actor_runs_no_other_method_while_one_waits),
+        cmocka_unit_test(released_result_is_dropped_and_the_call_still_runs),
+        cmocka_unit_test(method_may_continue_after_its_reply),
         cmocka_unit_test(threads_of_an_actor_run_at_once),
-        cmocka_unit_test(no_more_threads_run_than_were_asked_for),
-        cmocka_unit_test(a_busy_concurrency_group_leaves_the_others_free),
-        cmocka_unit_test(a_concurrency_group_has_a_limit_of_its_own),
-        cmocka_unit_test(a_call_may_choose_its_concurrency_group),
-        cmocka_unit_test(an_asynchronous_actor_answers_later_and_from_any_thread),
-        cmocka_unit_test(an_asynchronous_actor_takes_so_many_calls_at_once),
-        cmocka_unit_test(a_method_may_have_several_results),
-        cmocka_unit_test(another_number_of_results_than_asked_for_fails_them_all),
-        cmocka_unit_test(a_canceled_call_that_waits_never_runs),
-        cmocka_unit_test(a_canceled_call_in_the_mailbox_never_runs),
-        cmocka_unit_test(a_running_method_learns_that_it_is_canceled),
-        cmocka_unit_test(a_cancel_reaches_the_children_where_that_is_asked_for),
-        cmocka_unit_test(a_forced_cancel_kills_what_does_not_listen),
-        cmocka_unit_test(a_forced_cancel_restarts_what_may_be_restarted),
-        cmocka_unit_test(a_result_that_is_there_cannot_be_canceled_away),
-        cmocka_unit_test(a_call_past_its_deadline_fails_by_itself),
-        cmocka_unit_test(a_method_sees_the_callers_deadline),
+        cmocka_unit_test(methods_at_once_are_limited_by_max_concurrency),
+        cmocka_unit_test(busy_concurrency_group_does_not_block_the_others),
+        cmocka_unit_test(concurrency_group_has_a_limit_of_its_own),
+        cmocka_unit_test(call_may_choose_its_concurrency_group),
+        cmocka_unit_test(asynchronous_actor_replies_later_from_any_thread),
+        cmocka_unit_test(asynchronous_actor_limits_its_open_calls),
+        cmocka_unit_test(method_may_have_several_results),
+        cmocka_unit_test(wrong_number_of_results_fails_all_of_them),
+        cmocka_unit_test(canceled_call_that_waits_for_an_argument_never_runs),
+        cmocka_unit_test(canceled_call_in_the_queue_of_the_actor_never_runs),
+        cmocka_unit_test(running_method_learns_that_it_is_canceled),
+        cmocka_unit_test(recursive_cancel_reaches_child_calls),
+        cmocka_unit_test(forced_cancel_kills_an_unresponsive_actor),
+        cmocka_unit_test(forced_cancel_restarts_a_restartable_actor),
+        cmocka_unit_test(completed_call_cannot_be_canceled),
+        cmocka_unit_test(call_fails_at_its_deadline),
+        cmocka_unit_test(method_sees_the_deadline_of_its_caller),
         cmocka_unit_test(too_many_pending_calls_are_refused_at_once),
-        cmocka_unit_test(a_handle_works_where_it_arrives),
+        cmocka_unit_test(passed_handle_works_in_another_process),
     };
 
     return cmocka_run_group_tests_name("calls", tests, NULL, NULL);

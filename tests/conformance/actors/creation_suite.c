@@ -37,7 +37,7 @@ static void open_gate(const char *path)
 
 /* ---- making ----------------------------------------------------------------------------- */
 
-static void making_an_actor_waits_for_nothing(void **state)
+static void creating_an_actor_does_not_block(void **state)
 {
     char path[96];
     tdm_actor *actor;
@@ -73,7 +73,7 @@ static void the_constructor_gets_its_arguments(void **state)
     (void)unlink(path);
 }
 
-static void a_constructor_gets_references_and_handles(void **state)
+static void constructor_gets_references_and_handles(void **state)
 {
     const struct tdm_actor_options options = {.max_restarts = 1};
     tdm_actor *employee = stage_make("tester", NULL, NULL);
@@ -99,7 +99,7 @@ static void a_constructor_gets_references_and_handles(void **state)
     assert_true(wait_process_exit(employee_pid, TEST_TIMEOUT_MS));
 }
 
-static void a_constructor_gets_the_values_of_references(void **state)
+static void constructor_gets_the_values_of_references(void **state)
 {
     char path[96];
     tdm_actor *actor;
@@ -128,7 +128,7 @@ static tdm_actor *expectant(tdm_actor *desk, const struct tdm_actor_options *opt
     return actor;
 }
 
-static void a_constructor_waits_for_the_values_of_its_references(void **state)
+static void constructor_waits_for_the_values_of_its_references(void **state)
 {
     const struct tdm_actor_options options = {.max_restarts = 1};
     tdm_actor *desk = stage_make("desk", NULL, NULL);
@@ -147,7 +147,7 @@ static void a_constructor_waits_for_the_values_of_its_references(void **state)
     stage_end(desk);
 }
 
-static void a_failed_reference_fails_the_creation(void **state)
+static void failed_reference_fails_the_creation(void **state)
 {
     tdm_actor *desk = stage_make("desk", NULL, NULL);
     tdm_actor *early = expectant(desk, NULL);
@@ -171,7 +171,7 @@ static void a_failed_reference_fails_the_creation(void **state)
 }
 
 /* The employee lives as long as the arguments do. */
-static void one_that_waits_for_a_value_can_be_killed_or_let_go_of(void **state)
+static void actor_that_waits_for_a_value_can_be_killed_or_released(void **state)
 {
     tdm_actor *desk = stage_make("desk", NULL, NULL);
 
@@ -197,7 +197,7 @@ static void one_that_waits_for_a_value_can_be_killed_or_let_go_of(void **state)
     stage_end(desk);
 }
 
-static void a_detached_one_ends_with_who_owes_it_a_value(void **state)
+static void detached_actor_ends_with_the_owner_of_its_missing_argument(void **state)
 {
     tdm_actor *desk = stage_make("desk", NULL, NULL);
     tdm_actor *parent = stage_make("mortal", NULL, "");
@@ -216,7 +216,7 @@ static void a_detached_one_ends_with_who_owes_it_a_value(void **state)
     stage_end(desk);
 }
 
-static void a_constructors_failure_reaches_the_first_call(void **state)
+static void failure_of_the_constructor_reaches_the_first_call(void **state)
 {
     tdm_actor *actor;
 
@@ -228,7 +228,7 @@ static void a_constructors_failure_reaches_the_first_call(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void an_unknown_class_reaches_the_first_call(void **state)
+static void unknown_class_reaches_the_first_call(void **state)
 {
     tdm_actor *actor;
 
@@ -239,7 +239,7 @@ static void an_unknown_class_reaches_the_first_call(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void mistakes_in_the_options_are_told_at_once(void **state)
+static void invalid_options_fail_at_once(void **state)
 {
     const struct tdm_actor_options mistakes[] = {
         {.num_gpus = 1.5},
@@ -262,7 +262,7 @@ static void mistakes_in_the_options_are_told_at_once(void **state)
     }
 }
 
-static void an_actor_makes_actors(void **state)
+static void actor_creates_actors(void **state)
 {
     tdm_actor *parent = stage_make("mortal", NULL, "");
     tdm_actor *child;
@@ -278,7 +278,7 @@ static void an_actor_makes_actors(void **state)
     stage_end(parent);
 }
 
-static void a_class_may_come_from_a_library(void **state)
+static void class_may_come_from_a_library(void **state)
 {
     struct tdm_actor_options options = {.library = TDM_TEST_BUILD_DIR "/tests/tester_library.so"};
     tdm_actor *actor = stage_make("librarian", &options, NULL);
@@ -290,7 +290,7 @@ static void a_class_may_come_from_a_library(void **state)
 
 /* ---- names ------------------------------------------------------------------------------ */
 
-static void a_name_finds_its_actor(void **state)
+static void name_finds_its_actor(void **state)
 {
     tdm_actor *actor = stage_make("tester", &(struct tdm_actor_options){.name = "one"}, NULL);
     tdm_actor *found;
@@ -305,7 +305,7 @@ static void a_name_finds_its_actor(void **state)
                      TDM_E_NOT_FOUND);
 }
 
-static void a_taken_name_is_refused_and_free_after_a_kill(void **state)
+static void taken_name_is_refused_and_free_after_a_kill(void **state)
 {
     const struct tdm_actor_options options = {.name = "only"};
     tdm_actor *second;
@@ -321,7 +321,7 @@ static void a_taken_name_is_refused_and_free_after_a_kill(void **state)
     }
 }
 
-static void names_live_in_name_spaces(void **state)
+static void same_name_may_exist_in_two_name_spaces(void **state)
 {
     struct tdm_actor_options options = {.name = "same"};
     tdm_actor *mine = stage_make("mortal", &options, "");
@@ -343,7 +343,7 @@ static void names_live_in_name_spaces(void **state)
     stage_end(theirs);
 }
 
-static void get_if_exists_gives_the_one_who_has_the_name(void **state)
+static void get_if_exists_returns_the_actor_with_the_name(void **state)
 {
     const struct tdm_actor_options options = {.name = "shared", .get_if_exists = 1};
     tdm_actor *first = stage_make("tester", &options, NULL);
@@ -359,7 +359,7 @@ static void get_if_exists_gives_the_one_who_has_the_name(void **state)
 
 /* ---- resources -------------------------------------------------------------------------- */
 
-static void cpus_are_held_for_the_actors_life_and_by_default_none(void **state)
+static void cpus_are_held_while_the_actor_lives_and_none_by_default(void **state)
 {
     tdm_actor *idle;
     tdm_actor *busy;
@@ -374,7 +374,7 @@ static void cpus_are_held_for_the_actors_life_and_by_default_none(void **state)
     stage_end(idle);
 }
 
-static void parts_of_a_gpu_share_it_and_whole_ones_do_not(void **state)
+static void fractional_requests_share_a_gpu_and_whole_ones_do_not(void **state)
 {
     struct tdm_actor_options part = at_owner_node((struct tdm_actor_options){.num_gpus = 0.5});
     struct tdm_actor_options whole = at_owner_node((struct tdm_actor_options){.num_gpus = 1});
@@ -394,7 +394,7 @@ static void parts_of_a_gpu_share_it_and_whole_ones_do_not(void **state)
     }
 }
 
-static void gpus_are_told_ascending_and_in_the_environment(void **state)
+static void gpu_ids_ascend_and_are_in_the_environment(void **state)
 {
     struct tdm_actor_options options = at_owner_node((struct tdm_actor_options){.num_gpus = 2});
     tdm_actor *actor;
@@ -440,7 +440,7 @@ static void memory_is_counted(void **state)
     stage_end(actor);
 }
 
-static void resources_of_the_users_are_held(void **state)
+static void custom_resources_are_held(void **state)
 {
     const struct tdm_actor_options options = {.resources = {{"licence", 1.5}}};
     double all = 2 * stage_nodes();
@@ -454,7 +454,7 @@ static void resources_of_the_users_are_held(void **state)
     stage_await_free("licence", all);
 }
 
-static void an_actor_waits_for_what_others_hold(void **state)
+static void actor_waits_for_what_others_hold(void **state)
 {
     struct tdm_actor_options all = at_owner_node((struct tdm_actor_options){.num_gpus = 2});
     struct tdm_actor_options none = at_owner_node((struct tdm_actor_options){.num_gpus = 0});
@@ -475,7 +475,7 @@ static void an_actor_waits_for_what_others_hold(void **state)
     stage_end(other);
 }
 
-static void what_no_node_can_ever_hold_fails(void **state)
+static void request_larger_than_any_node_fails(void **state)
 {
     const struct tdm_actor_options impossible[] = {
         {.num_gpus = 5}, {.num_cpus = 9}, {.resources = {{"unicorn", 1}}}};
@@ -491,7 +491,7 @@ static void what_no_node_can_ever_hold_fails(void **state)
 
 /* ---- the process ------------------------------------------------------------------------ */
 
-static void the_environment_is_the_one_asked_for(void **state)
+static void environment_variables_are_set_as_requested(void **state)
 {
     const struct tdm_actor_options options = {.environment = {"GIVEN=yes", "EMPTY="}};
     tdm_actor *actor = stage_make("tester", &options, NULL);
@@ -547,7 +547,7 @@ static void ld_preload_is_in_force_before_the_program(void **state)
     stage_end(actor);
 }
 
-static void the_working_directory_is_the_one_asked_for(void **state)
+static void working_directory_is_set_as_requested(void **state)
 {
     const struct tdm_actor_options there = {.working_directory = "/usr"};
     const struct tdm_actor_options nowhere = {.working_directory = "/no/such"};
@@ -573,35 +573,35 @@ static void the_working_directory_is_the_one_asked_for(void **state)
 int conformance_creation(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(making_an_actor_waits_for_nothing),
+        cmocka_unit_test(creating_an_actor_does_not_block),
         cmocka_unit_test(the_constructor_gets_its_arguments),
-        cmocka_unit_test(a_constructor_gets_references_and_handles),
-        cmocka_unit_test(a_constructor_gets_the_values_of_references),
-        cmocka_unit_test(a_constructor_waits_for_the_values_of_its_references),
-        cmocka_unit_test(a_failed_reference_fails_the_creation),
-        cmocka_unit_test(one_that_waits_for_a_value_can_be_killed_or_let_go_of),
-        cmocka_unit_test(a_detached_one_ends_with_who_owes_it_a_value),
-        cmocka_unit_test(a_constructors_failure_reaches_the_first_call),
-        cmocka_unit_test(an_unknown_class_reaches_the_first_call),
-        cmocka_unit_test(mistakes_in_the_options_are_told_at_once),
-        cmocka_unit_test(an_actor_makes_actors),
-        cmocka_unit_test(a_class_may_come_from_a_library),
-        cmocka_unit_test(a_name_finds_its_actor),
-        cmocka_unit_test(a_taken_name_is_refused_and_free_after_a_kill),
-        cmocka_unit_test(names_live_in_name_spaces),
-        cmocka_unit_test(get_if_exists_gives_the_one_who_has_the_name),
-        cmocka_unit_test(cpus_are_held_for_the_actors_life_and_by_default_none),
-        cmocka_unit_test(parts_of_a_gpu_share_it_and_whole_ones_do_not),
-        cmocka_unit_test(gpus_are_told_ascending_and_in_the_environment),
+        cmocka_unit_test(constructor_gets_references_and_handles),
+        cmocka_unit_test(constructor_gets_the_values_of_references),
+        cmocka_unit_test(constructor_waits_for_the_values_of_its_references),
+        cmocka_unit_test(failed_reference_fails_the_creation),
+        cmocka_unit_test(actor_that_waits_for_a_value_can_be_killed_or_released),
+        cmocka_unit_test(detached_actor_ends_with_the_owner_of_its_missing_argument),
+        cmocka_unit_test(failure_of_the_constructor_reaches_the_first_call),
+        cmocka_unit_test(unknown_class_reaches_the_first_call),
+        cmocka_unit_test(invalid_options_fail_at_once),
+        cmocka_unit_test(actor_creates_actors),
+        cmocka_unit_test(class_may_come_from_a_library),
+        cmocka_unit_test(name_finds_its_actor),
+        cmocka_unit_test(taken_name_is_refused_and_free_after_a_kill),
+        cmocka_unit_test(same_name_may_exist_in_two_name_spaces),
+        cmocka_unit_test(get_if_exists_returns_the_actor_with_the_name),
+        cmocka_unit_test(cpus_are_held_while_the_actor_lives_and_none_by_default),
+        cmocka_unit_test(fractional_requests_share_a_gpu_and_whole_ones_do_not),
+        cmocka_unit_test(gpu_ids_ascend_and_are_in_the_environment),
         cmocka_unit_test(visible_devices_can_be_left_as_they_are),
         cmocka_unit_test(memory_is_counted),
-        cmocka_unit_test(resources_of_the_users_are_held),
-        cmocka_unit_test(an_actor_waits_for_what_others_hold),
-        cmocka_unit_test(what_no_node_can_ever_hold_fails),
-        cmocka_unit_test(the_environment_is_the_one_asked_for),
+        cmocka_unit_test(custom_resources_are_held),
+        cmocka_unit_test(actor_waits_for_what_others_hold),
+        cmocka_unit_test(request_larger_than_any_node_fails),
+        cmocka_unit_test(environment_variables_are_set_as_requested),
         cmocka_unit_test(omp_threads_are_as_many_as_cpus_unless_set),
         cmocka_unit_test(ld_preload_is_in_force_before_the_program),
-        cmocka_unit_test(the_working_directory_is_the_one_asked_for),
+        cmocka_unit_test(working_directory_is_set_as_requested),
     };
 
     return cmocka_run_group_tests_name("creation", tests, NULL, NULL);

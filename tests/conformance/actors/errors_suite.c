@@ -4,7 +4,7 @@
 
 #include <signal.h>
 
-static void every_status_has_a_text_of_its_own(void **state)
+static void every_status_has_a_distinct_text(void **state)
 {
     static const tdm_status statuses[] = {
 #define X(name, value, text) name,
@@ -21,7 +21,7 @@ static void every_status_has_a_text_of_its_own(void **state)
     }
 }
 
-static void a_methods_failure_arrives_with_its_words(void **state)
+static void failure_of_a_method_arrives_with_its_text(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
 
@@ -32,7 +32,7 @@ static void a_methods_failure_arrives_with_its_words(void **state)
     stage_end(actor);
 }
 
-static void a_method_may_fail_with_any_status(void **state)
+static void method_may_fail_with_any_status(void **state)
 {
     static const tdm_status statuses[] = {TDM_E_NOMEM, TDM_E_EXISTS, TDM_E_DEVICE_FULL,
                                           TDM_E_TIMEOUT};
@@ -45,7 +45,7 @@ static void a_method_may_fail_with_any_status(void **state)
     stage_end(actor);
 }
 
-static void a_failure_passes_through_those_who_waited_for_it(void **state)
+static void failure_passes_through_actors_that_waited_for_it(void **state)
 {
     tdm_actor *asker = stage_make("holder", NULL, NULL);
     tdm_actor *keeper = stage_make("tester", NULL, NULL);
@@ -61,7 +61,7 @@ static void a_failure_passes_through_those_who_waited_for_it(void **state)
     stage_end(keeper);
 }
 
-static void an_unknown_method_is_named(void **state)
+static void unknown_method_is_named_in_the_error(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
 
@@ -71,7 +71,7 @@ static void an_unknown_method_is_named(void **state)
     stage_end(actor);
 }
 
-static void arguments_of_another_shape_are_told_with_both_shapes(void **state)
+static void wrong_argument_types_are_reported_with_both_types(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
 
@@ -83,7 +83,7 @@ static void arguments_of_another_shape_are_told_with_both_shapes(void **state)
     stage_end(actor);
 }
 
-static void a_result_of_another_shape_is_told_and_can_be_read_again(void **state)
+static void result_of_the_wrong_type_is_reported_and_stays_readable(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
     tdm_ref *ref = stage_call_int(actor, "add", 5);
@@ -95,7 +95,7 @@ static void a_result_of_another_shape_is_told_and_can_be_read_again(void **state
     stage_end(actor);
 }
 
-static void a_death_tells_signal_method_and_time(void **state)
+static void death_report_has_signal_method_and_time(void **state)
 {
     const struct tdm_actor_options options = {.name = "victim"};
     tdm_actor *actor = stage_make("tester", &options, NULL);
@@ -117,7 +117,7 @@ static void a_death_tells_signal_method_and_time(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_death_tells_the_exit_code(void **state)
+static void death_report_has_the_exit_code(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
 
@@ -127,7 +127,7 @@ static void a_death_tells_the_exit_code(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_death_tells_its_last_words(void **state)
+static void death_report_has_the_last_lines_of_stderr(void **state)
 {
     tdm_actor *actor = stage_make("mortal", NULL, "");
 
@@ -137,7 +137,7 @@ static void a_death_tells_its_last_words(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_timeout_says_what_was_waited_for(void **state)
+static void timeout_names_the_method(void **state)
 {
     const struct tdm_call_options soon = {.timeout_ms = 40};
     tdm_actor *desk = stage_make("desk", NULL, NULL);
@@ -150,7 +150,7 @@ static void a_timeout_says_what_was_waited_for(void **state)
     stage_end(desk);
 }
 
-static void mistakes_of_the_caller_are_told_at_once(void **state)
+static void invalid_arguments_of_the_caller_fail_at_once(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
     tdm_ref *ref = NULL;
@@ -166,18 +166,18 @@ static void mistakes_of_the_caller_are_told_at_once(void **state)
 int conformance_errors(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_status_has_a_text_of_its_own),
-        cmocka_unit_test(a_methods_failure_arrives_with_its_words),
-        cmocka_unit_test(a_method_may_fail_with_any_status),
-        cmocka_unit_test(a_failure_passes_through_those_who_waited_for_it),
-        cmocka_unit_test(an_unknown_method_is_named),
-        cmocka_unit_test(arguments_of_another_shape_are_told_with_both_shapes),
-        cmocka_unit_test(a_result_of_another_shape_is_told_and_can_be_read_again),
-        cmocka_unit_test(a_death_tells_signal_method_and_time),
-        cmocka_unit_test(a_death_tells_the_exit_code),
-        cmocka_unit_test(a_death_tells_its_last_words),
-        cmocka_unit_test(a_timeout_says_what_was_waited_for),
-        cmocka_unit_test(mistakes_of_the_caller_are_told_at_once),
+        cmocka_unit_test(every_status_has_a_distinct_text),
+        cmocka_unit_test(failure_of_a_method_arrives_with_its_text),
+        cmocka_unit_test(method_may_fail_with_any_status),
+        cmocka_unit_test(failure_passes_through_actors_that_waited_for_it),
+        cmocka_unit_test(unknown_method_is_named_in_the_error),
+        cmocka_unit_test(wrong_argument_types_are_reported_with_both_types),
+        cmocka_unit_test(result_of_the_wrong_type_is_reported_and_stays_readable),
+        cmocka_unit_test(death_report_has_signal_method_and_time),
+        cmocka_unit_test(death_report_has_the_exit_code),
+        cmocka_unit_test(death_report_has_the_last_lines_of_stderr),
+        cmocka_unit_test(timeout_names_the_method),
+        cmocka_unit_test(invalid_arguments_of_the_caller_fail_at_once),
     };
 
     return cmocka_run_group_tests_name("errors", tests, NULL, NULL);

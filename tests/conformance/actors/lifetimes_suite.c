@@ -27,7 +27,7 @@ static void expect_diary(const char *path, const char *wanted)
 
 /* ---- ends ------------------------------------------------------------------------------- */
 
-static void the_last_handle_gone_ends_it_after_its_calls(void **state)
+static void actor_ends_after_its_calls_when_the_last_handle_is_released(void **state)
 {
     char path[96];
     tdm_actor *actor;
@@ -49,7 +49,7 @@ static void the_last_handle_gone_ends_it_after_its_calls(void **state)
     expect_diary(path, "born end ");
 }
 
-static void a_handle_that_was_found_keeps_nobody_alive(void **state)
+static void handle_found_by_name_does_not_keep_the_actor_alive(void **state)
 {
     const struct tdm_actor_options options = {.name = "weak"};
     tdm_actor *actor = stage_make("tester", &options, NULL);
@@ -64,7 +64,7 @@ static void a_handle_that_was_found_keeps_nobody_alive(void **state)
     tdm_actor_destroy(found);
 }
 
-static void a_handle_elsewhere_keeps_it_alive(void **state)
+static void handle_in_another_process_keeps_the_actor_alive(void **state)
 {
     tdm_actor *employer = stage_make("holder", NULL, NULL);
     tdm_actor *employee = stage_make("tester", NULL, NULL);
@@ -80,7 +80,7 @@ static void a_handle_elsewhere_keeps_it_alive(void **state)
     stage_end(employer);
 }
 
-static void a_kill_is_at_once_and_for_good(void **state)
+static void kill_is_immediate_and_final(void **state)
 {
     char path[96];
     tdm_actor *actor;
@@ -105,7 +105,7 @@ static void a_kill_is_at_once_and_for_good(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void one_that_waits_for_resources_can_be_killed(void **state)
+static void actor_that_waits_for_resources_can_be_killed(void **state)
 {
     const struct tdm_actor_options all = {.resources = {{"licence", 2}}};
     tdm_actor *holders[2] = {NULL, NULL};
@@ -127,7 +127,7 @@ static void one_that_waits_for_resources_can_be_killed(void **state)
 }
 
 /* The employee lives as long as the arguments of the one that waits do. */
-static void one_that_waits_for_resources_ends_with_its_last_handle(void **state)
+static void actor_that_waits_for_resources_ends_with_its_last_handle(void **state)
 {
     const struct tdm_actor_options all = {.resources = {{"licence", 2}}};
     tdm_actor *employee = stage_make("tester", NULL, NULL);
@@ -150,7 +150,7 @@ static void one_that_waits_for_resources_ends_with_its_last_handle(void **state)
     }
 }
 
-static void an_actor_may_leave_by_itself(void **state)
+static void actor_may_exit_by_itself(void **state)
 {
     char path[96];
     tdm_actor *actor;
@@ -200,7 +200,7 @@ static void children_end_with_their_creator(void **state)
     }
 }
 
-static void a_detached_actor_outlives_its_creator_and_handles(void **state)
+static void detached_actor_outlives_its_creator_and_handles(void **state)
 {
     tdm_actor *parent = stage_make("mortal", NULL, "");
     int64_t child = breed(parent, "heir", 1);
@@ -217,7 +217,7 @@ static void a_detached_actor_outlives_its_creator_and_handles(void **state)
     assert_true(wait_process_exit(child, TEST_TIMEOUT_MS));
 }
 
-static void processes_it_started_end_with_it(void **state)
+static void child_processes_end_with_the_actor(void **state)
 {
     (void)state;
     for (int with_exec = 0; with_exec < 2; with_exec++) {
@@ -235,7 +235,7 @@ static void processes_it_started_end_with_it(void **state)
     }
 }
 
-static void one_that_does_not_answer_is_killed(void **state)
+static void unresponsive_actor_is_killed(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
     int64_t pid = stage_pid(actor);
@@ -248,7 +248,7 @@ static void one_that_does_not_answer_is_killed(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void the_runtime_context_tells_who_and_where(void **state)
+static void runtime_context_has_actor_and_node(void **state)
 {
     const struct tdm_actor_options options = {.name = "self", .name_space = "mine"};
     struct tdm_runtime_info driver;
@@ -280,18 +280,18 @@ static void the_runtime_context_tells_who_and_where(void **state)
 int conformance_lifetimes(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_last_handle_gone_ends_it_after_its_calls),
-        cmocka_unit_test(a_handle_that_was_found_keeps_nobody_alive),
-        cmocka_unit_test(a_handle_elsewhere_keeps_it_alive),
-        cmocka_unit_test(a_kill_is_at_once_and_for_good),
-        cmocka_unit_test(one_that_waits_for_resources_can_be_killed),
-        cmocka_unit_test(one_that_waits_for_resources_ends_with_its_last_handle),
-        cmocka_unit_test(an_actor_may_leave_by_itself),
+        cmocka_unit_test(actor_ends_after_its_calls_when_the_last_handle_is_released),
+        cmocka_unit_test(handle_found_by_name_does_not_keep_the_actor_alive),
+        cmocka_unit_test(handle_in_another_process_keeps_the_actor_alive),
+        cmocka_unit_test(kill_is_immediate_and_final),
+        cmocka_unit_test(actor_that_waits_for_resources_can_be_killed),
+        cmocka_unit_test(actor_that_waits_for_resources_ends_with_its_last_handle),
+        cmocka_unit_test(actor_may_exit_by_itself),
         cmocka_unit_test(children_end_with_their_creator),
-        cmocka_unit_test(a_detached_actor_outlives_its_creator_and_handles),
-        cmocka_unit_test(processes_it_started_end_with_it),
-        cmocka_unit_test(one_that_does_not_answer_is_killed),
-        cmocka_unit_test(the_runtime_context_tells_who_and_where),
+        cmocka_unit_test(detached_actor_outlives_its_creator_and_handles),
+        cmocka_unit_test(child_processes_end_with_the_actor),
+        cmocka_unit_test(unresponsive_actor_is_killed),
+        cmocka_unit_test(runtime_context_has_actor_and_node),
     };
 
     return cmocka_run_group_tests_name("lifetimes", tests, NULL, NULL);

@@ -43,7 +43,7 @@ static tdm_status why_not(const struct tdm_actor_options *options)
 
 /* ---- nodes ------------------------------------------------------------------------------ */
 
-static void by_default_an_actor_is_with_its_creator(void **state)
+static void actor_is_placed_on_its_creators_node_by_default(void **state)
 {
     tdm_actor *actor = make_plain(NULL);
 
@@ -91,7 +91,7 @@ static void node_affinity_is_obeyed_or_fails(void **state)
     assert_int_equal(why_not(&options), TDM_E_NO_RESOURCES);
 }
 
-static void soft_node_affinity_gives_way(void **state)
+static void soft_node_affinity_falls_back_to_another_node(void **state)
 {
     struct tdm_actor_options options = {.scheduling = TDM_SCHEDULE_NODE_SOFT};
     tdm_actor *actors[2];
@@ -126,7 +126,7 @@ static void labels_choose_the_node(void **state)
 }
 
 /* The private node has no labels, the two of a cluster say which side they are. */
-static void labels_may_be_chosen_by_sets(void **state)
+static void label_constraints_may_be_sets(void **state)
 {
     bool has_sides = stage_nodes() == 2;
     tdm_actor *actor = make_plain(&(struct tdm_actor_options){
@@ -212,7 +212,7 @@ static void actors_of_a_bundle_share_its_gpu(void **state)
     MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
 }
 
-static void any_bundle_is_the_first_with_room(void **state)
+static void any_bundle_selects_the_first_one_that_fits(void **state)
 {
     static const struct tdm_bundle bundles[2] = {{.num_gpus = 1}, {.num_gpus = 1}};
     tdm_placement_group *group = make_group(bundles, 2, TDM_PACK);
@@ -245,7 +245,7 @@ static void any_bundle_is_the_first_with_room(void **state)
     MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
 }
 
-static void strict_strategies_hold_or_fail(void **state)
+static void strict_strategies_are_obeyed_or_fail(void **state)
 {
     static const struct tdm_bundle pair[2] = {{.num_gpus = 1}, {.num_gpus = 1}};
     tdm_placement_group *group = make_group(pair, 2, TDM_STRICT_PACK);
@@ -265,7 +265,7 @@ static void strict_strategies_hold_or_fail(void **state)
     MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
 }
 
-static void soft_strategies_take_what_there_is(void **state)
+static void soft_strategies_use_the_nodes_that_exist(void **state)
 {
     static const struct tdm_bundle bundles[3] = {{.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}};
     static const enum tdm_placement_strategy soft[2] = {TDM_PACK, TDM_SPREAD};
@@ -280,7 +280,7 @@ static void soft_strategies_take_what_there_is(void **state)
     }
 }
 
-static void a_group_is_held_whole_or_not_at_all(void **state)
+static void placement_group_is_reserved_completely_or_not_at_all(void **state)
 {
     static const struct tdm_bundle most[3] = {{.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}};
     static const struct tdm_bundle more[2] = {{.num_gpus = 1}, {.num_gpus = 1}};
@@ -297,7 +297,7 @@ static void a_group_is_held_whole_or_not_at_all(void **state)
     stage_await_free("GPU", 4);
 }
 
-static void an_impossible_group_is_refused(void **state)
+static void impossible_group_is_refused(void **state)
 {
     static const struct tdm_bundle bundles[1] = {{.num_gpus = 5}};
     tdm_placement_group *group;
@@ -308,7 +308,7 @@ static void an_impossible_group_is_refused(void **state)
         TDM_E_NO_RESOURCES);
 }
 
-static void what_a_bundle_never_holds_is_refused(void **state)
+static void request_larger_than_its_bundle_is_refused(void **state)
 {
     static const struct tdm_bundle bundles[1] = {{.num_gpus = 1}};
     tdm_placement_group *group = make_group(bundles, 1, TDM_PACK);
@@ -359,7 +359,7 @@ static tdm_status find_named(const char *name_space, const char *name)
     return status;
 }
 
-static void a_group_may_have_a_name(void **state)
+static void group_may_have_a_name(void **state)
 {
     tdm_placement_group *group;
     tdm_placement_group *found;
@@ -388,7 +388,7 @@ static void a_group_may_have_a_name(void **state)
 }
 
 /* The founder is on the other node, if there is one: its group is removed from this one. */
-static void a_detached_group_outlives_its_creator(void **state)
+static void detached_group_outlives_its_creator(void **state)
 {
     const struct tdm_placement_group_state *groups;
     struct tdm_actor_options there = {.labels = {stage_nodes() == 2 ? "side=second" : NULL}};
@@ -442,7 +442,7 @@ static bool is_in_a_group(tdm_actor *actor)
     return is_in;
 }
 
-static void children_may_be_captured_by_the_group(void **state)
+static void child_actors_may_be_captured_by_the_placement_group(void **state)
 {
     struct tdm_actor_options options = {.bundle = 1, .capture_children = 1};
     tdm_placement_group *group;
@@ -472,7 +472,7 @@ static void children_may_be_captured_by_the_group(void **state)
     tdm_actor_destroy(spread); /* It ends with its creator. */
 }
 
-static void children_are_not_captured_unless_asked(void **state)
+static void child_actors_are_not_captured_by_default(void **state)
 {
     tdm_placement_group *group;
     tdm_actor *parent;
@@ -492,25 +492,25 @@ static void children_are_not_captured_unless_asked(void **state)
 int conformance_placement(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_default_an_actor_is_with_its_creator),
+        cmocka_unit_test(actor_is_placed_on_its_creators_node_by_default),
         cmocka_unit_test(spread_takes_the_node_with_the_fewest_actors),
         cmocka_unit_test(node_affinity_is_obeyed_or_fails),
-        cmocka_unit_test(soft_node_affinity_gives_way),
+        cmocka_unit_test(soft_node_affinity_falls_back_to_another_node),
         cmocka_unit_test(labels_choose_the_node),
-        cmocka_unit_test(labels_may_be_chosen_by_sets),
+        cmocka_unit_test(label_constraints_may_be_sets),
         cmocka_unit_test(bundles_come_in_the_order_of_nodes_and_gpus),
         cmocka_unit_test(actors_of_a_bundle_share_its_gpu),
-        cmocka_unit_test(any_bundle_is_the_first_with_room),
-        cmocka_unit_test(strict_strategies_hold_or_fail),
-        cmocka_unit_test(soft_strategies_take_what_there_is),
-        cmocka_unit_test(a_group_is_held_whole_or_not_at_all),
-        cmocka_unit_test(an_impossible_group_is_refused),
-        cmocka_unit_test(what_a_bundle_never_holds_is_refused),
+        cmocka_unit_test(any_bundle_selects_the_first_one_that_fits),
+        cmocka_unit_test(strict_strategies_are_obeyed_or_fail),
+        cmocka_unit_test(soft_strategies_use_the_nodes_that_exist),
+        cmocka_unit_test(placement_group_is_reserved_completely_or_not_at_all),
+        cmocka_unit_test(impossible_group_is_refused),
+        cmocka_unit_test(request_larger_than_its_bundle_is_refused),
         cmocka_unit_test(removing_a_group_ends_its_actors),
-        cmocka_unit_test(a_group_may_have_a_name),
-        cmocka_unit_test(a_detached_group_outlives_its_creator),
-        cmocka_unit_test(children_may_be_captured_by_the_group),
-        cmocka_unit_test(children_are_not_captured_unless_asked),
+        cmocka_unit_test(group_may_have_a_name),
+        cmocka_unit_test(detached_group_outlives_its_creator),
+        cmocka_unit_test(child_actors_may_be_captured_by_the_placement_group),
+        cmocka_unit_test(child_actors_are_not_captured_by_default),
     };
 
     return cmocka_run_group_tests_name("placement", tests, NULL, NULL);

@@ -27,7 +27,7 @@ static tdm_ref *given(tdm_ref *ref)
 
 /* ---- put, get, wait --------------------------------------------------------------------- */
 
-static void what_is_put_can_be_read_again_and_again(void **state)
+static void put_value_can_be_read_repeatedly(void **state)
 {
     tdm_ref *ref;
     int64_t number;
@@ -43,7 +43,7 @@ static void what_is_put_can_be_read_again_and_again(void **state)
     tdm_ref_release(ref);
 }
 
-static void a_late_result_is_a_timeout_first_and_there_later(void **state)
+static void get_times_out_before_a_late_result_and_succeeds_after(void **state)
 {
     tdm_actor *desk = stage_make("desk", NULL, NULL);
     tdm_ref *ref = stage_call(desk, "ask");
@@ -56,7 +56,7 @@ static void a_late_result_is_a_timeout_first_and_there_later(void **state)
     stage_end(desk);
 }
 
-static void all_of_many_are_given_in_order(void **state)
+static void get_of_many_returns_values_in_order(void **state)
 {
     enum { MANY = 50 };
     tdm_actor *actor = stage_make("tester", NULL, NULL);
@@ -75,7 +75,7 @@ static void all_of_many_are_given_in_order(void **state)
     stage_end(actor);
 }
 
-static void the_first_failure_of_many_comes_without_the_others(void **state)
+static void get_of_many_returns_the_first_failure_without_waiting(void **state)
 {
     tdm_actor *desk = stage_make("desk", NULL, NULL);
     tdm_actor *actor = stage_make("tester", NULL, NULL);
@@ -92,7 +92,7 @@ static void the_first_failure_of_many_comes_without_the_others(void **state)
     stage_end(desk);
 }
 
-static void a_wait_ends_with_as_many_as_are_wanted(void **state)
+static void wait_returns_when_enough_results_are_ready(void **state)
 {
     tdm_actor *desk = stage_make("desk", NULL, NULL);
     tdm_actor *actor = stage_make("tester", NULL, NULL);
@@ -121,7 +121,7 @@ static void count_done(void *arg, tdm_ref *ref)
     (void)atomic_fetch_add((atomic_int *)arg, 1);
 }
 
-static void a_callback_runs_once_when_the_result_is_there(void **state)
+static void callback_runs_once_when_the_result_is_ready(void **state)
 {
     static atomic_int calls;
     tdm_actor *desk = stage_make("desk", NULL, NULL);
@@ -139,7 +139,7 @@ static void a_callback_runs_once_when_the_result_is_there(void **state)
     stage_end(desk);
 }
 
-static void a_copy_of_a_reference_lives_by_itself(void **state)
+static void copied_reference_has_its_own_lifetime(void **state)
 {
     tdm_ref *ref = put(5);
     tdm_ref *copy;
@@ -150,7 +150,7 @@ static void a_copy_of_a_reference_lives_by_itself(void **state)
     assert_int_equal(stage_int(copy), 5);
 }
 
-static void a_result_outlives_its_actor(void **state)
+static void result_outlives_its_actor(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
     tdm_ref *ref = stage_call_int(actor, "add", 8);
@@ -180,7 +180,7 @@ static void top_level_references_are_resolved_and_nested_ones_passed_on(void **s
     stage_end(holder);
 }
 
-static void a_failed_argument_fails_its_call(void **state)
+static void failed_argument_fails_its_call(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
     tdm_ref *failed;
@@ -196,7 +196,7 @@ static void a_failed_argument_fails_its_call(void **state)
     stage_end(actor);
 }
 
-static void a_borrowed_value_outlives_the_owners_reference(void **state)
+static void borrowed_value_outlives_the_reference_of_its_owner(void **state)
 {
     tdm_actor *holder = stage_make("holder", NULL, NULL);
     tdm_ref *ref = put(17);
@@ -210,7 +210,7 @@ static void a_borrowed_value_outlives_the_owners_reference(void **state)
     stage_end(holder);
 }
 
-static void a_borrower_passes_it_on(void **state)
+static void borrower_passes_a_reference_on(void **state)
 {
     tdm_actor *first = stage_make("holder", NULL, NULL);
     tdm_actor *second = stage_make("holder", NULL, NULL);
@@ -230,7 +230,7 @@ static void a_borrower_passes_it_on(void **state)
     stage_end(third);
 }
 
-static void a_result_to_come_can_be_passed_on(void **state)
+static void reference_without_a_value_can_be_passed_on(void **state)
 {
     tdm_actor *maker = stage_make("holder", NULL, NULL);
     tdm_actor *keeper = stage_make("holder", NULL, NULL);
@@ -244,7 +244,7 @@ static void a_result_to_come_can_be_passed_on(void **state)
     stage_end(maker);
 }
 
-static void references_inside_values_live_with_them(void **state)
+static void references_inside_values_live_as_long_as_the_values(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
     tdm_ref *inner = put(31);
@@ -265,7 +265,7 @@ static void references_inside_values_live_with_them(void **state)
     stage_end(actor);
 }
 
-static void the_owners_death_loses_what_is_not_here(void **state)
+static void death_of_the_owner_loses_values_that_were_not_fetched(void **state)
 {
     tdm_actor *owner = stage_make("holder", NULL, NULL);
     tdm_actor *borrower = stage_make("holder", NULL, NULL);
@@ -282,7 +282,7 @@ static void the_owners_death_loses_what_is_not_here(void **state)
     stage_end(borrower);
 }
 
-static void a_borrowers_death_takes_nothing_along(void **state)
+static void death_of_a_borrower_loses_no_value(void **state)
 {
     tdm_actor *borrower = stage_make("holder", NULL, NULL);
     tdm_ref *ref = put(37);
@@ -302,7 +302,7 @@ static void assert_freed(tdm_ref *ref)
     stage_detail_has("freed by its owner");
 }
 
-static void a_freed_value_is_lost_to_all_who_have_not_read_it(void **state)
+static void freed_value_is_lost_to_processes_that_have_not_read_it(void **state)
 {
     tdm_actor *unread = stage_make("holder", NULL, NULL);
     tdm_actor *reader = stage_make("holder", NULL, NULL);
@@ -330,7 +330,7 @@ static void a_freed_value_is_lost_to_all_who_have_not_read_it(void **state)
     stage_end(unread);
 }
 
-static void only_what_is_there_is_freed_and_by_its_owner(void **state)
+static void only_the_owner_frees_and_only_complete_values(void **state)
 {
     tdm_actor *holder = stage_make("holder", NULL, NULL);
     tdm_actor *desk = stage_make("desk", NULL, NULL);
@@ -354,7 +354,7 @@ static void only_what_is_there_is_freed_and_by_its_owner(void **state)
 
 /* ---- values ----------------------------------------------------------------------------- */
 
-static void values_of_every_kind_come_back_as_they_went(void **state)
+static void values_of_every_type_are_returned_unchanged(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
     const float numbers[2][3] = {{1, 2, 3}, {4, 5, 6}};
@@ -399,7 +399,7 @@ static int64_t sum(tdm_actor *holder, tdm_ref *numbers)
     return stage_int(ref);
 }
 
-static void a_large_value_arrives_wherever_it_is_read(void **state)
+static void large_value_arrives_wherever_it_is_read(void **state)
 {
     const int64_t expected = (int64_t)LARGE_NUMBERS * (LARGE_NUMBERS - 1) / 2;
     tdm_actor *first = stage_make("holder", NULL, NULL);
@@ -444,7 +444,7 @@ static void rights_to(const void *address, char rights[5])
     (void)fclose(maps);
 }
 
-static void a_large_value_of_this_node_is_read_in_place(void **state)
+static void large_value_of_this_node_is_read_in_place(void **state)
 {
     struct tdm_runtime_info here;
     struct tdm_actor_options options = {.scheduling = TDM_SCHEDULE_NODE};
@@ -470,27 +470,27 @@ static void a_large_value_of_this_node_is_read_in_place(void **state)
 int conformance_references(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_put_can_be_read_again_and_again),
-        cmocka_unit_test(a_late_result_is_a_timeout_first_and_there_later),
-        cmocka_unit_test(all_of_many_are_given_in_order),
-        cmocka_unit_test(the_first_failure_of_many_comes_without_the_others),
-        cmocka_unit_test(a_wait_ends_with_as_many_as_are_wanted),
-        cmocka_unit_test(a_callback_runs_once_when_the_result_is_there),
-        cmocka_unit_test(a_copy_of_a_reference_lives_by_itself),
-        cmocka_unit_test(a_result_outlives_its_actor),
+        cmocka_unit_test(put_value_can_be_read_repeatedly),
+        cmocka_unit_test(get_times_out_before_a_late_result_and_succeeds_after),
+        cmocka_unit_test(get_of_many_returns_values_in_order),
+        cmocka_unit_test(get_of_many_returns_the_first_failure_without_waiting),
+        cmocka_unit_test(wait_returns_when_enough_results_are_ready),
+        cmocka_unit_test(callback_runs_once_when_the_result_is_ready),
+        cmocka_unit_test(copied_reference_has_its_own_lifetime),
+        cmocka_unit_test(result_outlives_its_actor),
         cmocka_unit_test(top_level_references_are_resolved_and_nested_ones_passed_on),
-        cmocka_unit_test(a_failed_argument_fails_its_call),
-        cmocka_unit_test(a_borrowed_value_outlives_the_owners_reference),
-        cmocka_unit_test(a_borrower_passes_it_on),
-        cmocka_unit_test(a_result_to_come_can_be_passed_on),
-        cmocka_unit_test(references_inside_values_live_with_them),
-        cmocka_unit_test(the_owners_death_loses_what_is_not_here),
-        cmocka_unit_test(a_borrowers_death_takes_nothing_along),
-        cmocka_unit_test(a_freed_value_is_lost_to_all_who_have_not_read_it),
-        cmocka_unit_test(only_what_is_there_is_freed_and_by_its_owner),
-        cmocka_unit_test(values_of_every_kind_come_back_as_they_went),
-        cmocka_unit_test(a_large_value_arrives_wherever_it_is_read),
-        cmocka_unit_test(a_large_value_of_this_node_is_read_in_place),
+        cmocka_unit_test(failed_argument_fails_its_call),
+        cmocka_unit_test(borrowed_value_outlives_the_reference_of_its_owner),
+        cmocka_unit_test(borrower_passes_a_reference_on),
+        cmocka_unit_test(reference_without_a_value_can_be_passed_on),
+        cmocka_unit_test(references_inside_values_live_as_long_as_the_values),
+        cmocka_unit_test(death_of_the_owner_loses_values_that_were_not_fetched),
+        cmocka_unit_test(death_of_a_borrower_loses_no_value),
+        cmocka_unit_test(freed_value_is_lost_to_processes_that_have_not_read_it),
+        cmocka_unit_test(only_the_owner_frees_and_only_complete_values),
+        cmocka_unit_test(values_of_every_type_are_returned_unchanged),
+        cmocka_unit_test(large_value_arrives_wherever_it_is_read),
+        cmocka_unit_test(large_value_of_this_node_is_read_in_place),
     };
 
     return cmocka_run_group_tests_name("references", tests, NULL, NULL);

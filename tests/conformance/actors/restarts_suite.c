@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-static void a_restarted_actor_is_the_same_with_a_new_state(void **state)
+static void restarted_actor_is_the_same_with_a_new_state(void **state)
 {
     const struct tdm_actor_options options = {.name = "phoenix", .max_restarts = 1};
     tdm_actor *actor = stage_make("tester", &options, NULL);
@@ -30,7 +30,7 @@ static void a_restarted_actor_is_the_same_with_a_new_state(void **state)
     stage_end(actor);
 }
 
-static void its_constructor_runs_again_with_its_arguments(void **state)
+static void constructor_runs_again_with_its_arguments(void **state)
 {
     char path[96];
     char text[64] = "";
@@ -84,7 +84,7 @@ static void check_kept_arguments(struct tdm_actor_options options, tdm_actor *bo
     assert_true(wait_process_exit(employee_pid, TEST_TIMEOUT_MS)); /* No arguments are kept now. */
 }
 
-static void its_arguments_stay_when_its_creator_lets_go(void **state)
+static void constructor_arguments_stay_when_the_creator_releases_them(void **state)
 {
     tdm_actor *boss = stage_make("holder", NULL, NULL);
 
@@ -94,7 +94,7 @@ static void its_arguments_stay_when_its_creator_lets_go(void **state)
     stage_end(boss);
 }
 
-static void it_returns_as_often_as_it_may(void **state)
+static void actor_is_restarted_up_to_max_restarts(void **state)
 {
     const struct tdm_actor_options options = {.max_restarts = 2, .max_task_retries = -1};
     tdm_actor *actor = stage_make("mortal", &options, "");
@@ -105,7 +105,7 @@ static void it_returns_as_often_as_it_may(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_restart_may_be_asked_for(void **state)
+static void actor_can_be_restarted_on_request(void **state)
 {
     tdm_actor *actor = stage_make("tester", &(struct tdm_actor_options){.max_restarts = 1}, NULL);
     int64_t pid = stage_pid(actor);
@@ -121,7 +121,7 @@ static void a_restart_may_be_asked_for(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void a_call_in_flight_is_lost_with_its_life_unless_it_may_run_twice(void **state)
+static void call_in_flight_fails_on_restart_unless_it_may_be_retried(void **state)
 {
     tdm_actor *actor = stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
 
@@ -131,7 +131,7 @@ static void a_call_in_flight_is_lost_with_its_life_unless_it_may_run_twice(void 
     stage_end(actor);
 }
 
-static void calls_made_during_a_restart_wait_for_the_next_life(void **state)
+static void calls_made_during_a_restart_wait_for_its_end(void **state)
 {
     tdm_actor *actor = stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
     tdm_ref *refs[10];
@@ -147,7 +147,7 @@ static void calls_made_during_a_restart_wait_for_the_next_life(void **state)
     stage_end(actor);
 }
 
-static void a_call_that_may_is_sent_again(void **state)
+static void retriable_call_is_sent_again_after_a_restart(void **state)
 {
     const struct tdm_actor_options options = {.max_restarts = -1, .max_task_retries = 2};
     tdm_actor *actor = stage_make("mortal", &options, "");
@@ -177,7 +177,7 @@ static void retries_may_be_set_for_one_call(void **state)
     stage_end(eager);
 }
 
-static void a_failing_method_is_not_run_again(void **state)
+static void failing_method_is_not_retried_by_default(void **state)
 {
     const struct tdm_actor_options options = {.max_restarts = -1, .max_task_retries = -1};
     tdm_actor *actor = stage_make("tester", &options, NULL);
@@ -188,7 +188,7 @@ static void a_failing_method_is_not_run_again(void **state)
     stage_end(actor);
 }
 
-static void an_exit_of_its_own_is_no_accident(void **state)
+static void voluntary_exit_is_not_restarted(void **state)
 {
     tdm_actor *actor = stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
 
@@ -209,7 +209,7 @@ static tdm_ref *stumble(tdm_actor *actor, int64_t every, int32_t retries, tdm_st
     return ref;
 }
 
-static void a_failing_method_is_run_again_where_that_is_asked_for(void **state)
+static void failing_method_is_retried_if_requested(void **state)
 {
     tdm_actor *actor = stage_make("stumbler", NULL, NULL);
 
@@ -225,7 +225,7 @@ static void a_failing_method_is_run_again_where_that_is_asked_for(void **state)
     stage_end(actor);
 }
 
-static void a_failing_method_is_run_again_after_the_failures_named(void **state)
+static void failing_method_is_retried_only_after_listed_failures(void **state)
 {
     tdm_actor *actor = stage_make("stumbler", NULL, NULL);
     const struct tdm_call_options mistake = {.retry_failures = {(tdm_status)2}};
@@ -242,19 +242,19 @@ static void a_failing_method_is_run_again_after_the_failures_named(void **state)
 int conformance_restarts(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_restarted_actor_is_the_same_with_a_new_state),
-        cmocka_unit_test(a_restart_may_be_asked_for),
-        cmocka_unit_test(its_constructor_runs_again_with_its_arguments),
-        cmocka_unit_test(its_arguments_stay_when_its_creator_lets_go),
-        cmocka_unit_test(it_returns_as_often_as_it_may),
-        cmocka_unit_test(a_call_in_flight_is_lost_with_its_life_unless_it_may_run_twice),
-        cmocka_unit_test(calls_made_during_a_restart_wait_for_the_next_life),
-        cmocka_unit_test(a_call_that_may_is_sent_again),
+        cmocka_unit_test(restarted_actor_is_the_same_with_a_new_state),
+        cmocka_unit_test(actor_can_be_restarted_on_request),
+        cmocka_unit_test(constructor_runs_again_with_its_arguments),
+        cmocka_unit_test(constructor_arguments_stay_when_the_creator_releases_them),
+        cmocka_unit_test(actor_is_restarted_up_to_max_restarts),
+        cmocka_unit_test(call_in_flight_fails_on_restart_unless_it_may_be_retried),
+        cmocka_unit_test(calls_made_during_a_restart_wait_for_its_end),
+        cmocka_unit_test(retriable_call_is_sent_again_after_a_restart),
         cmocka_unit_test(retries_may_be_set_for_one_call),
-        cmocka_unit_test(a_failing_method_is_not_run_again),
-        cmocka_unit_test(a_failing_method_is_run_again_where_that_is_asked_for),
-        cmocka_unit_test(a_failing_method_is_run_again_after_the_failures_named),
-        cmocka_unit_test(an_exit_of_its_own_is_no_accident),
+        cmocka_unit_test(failing_method_is_not_retried_by_default),
+        cmocka_unit_test(failing_method_is_retried_if_requested),
+        cmocka_unit_test(failing_method_is_retried_only_after_listed_failures),
+        cmocka_unit_test(voluntary_exit_is_not_restarted),
     };
 
     return cmocka_run_group_tests_name("restarts", tests, NULL, NULL);

@@ -59,7 +59,7 @@ static void actors_are_listed_with_what_they_hold(void **state)
     stage_end(actor);
 }
 
-static void a_restart_is_counted_in_the_list(void **state)
+static void restart_is_counted_in_the_list(void **state)
 {
     const struct tdm_actor_options options = {.max_restarts = 1, .max_task_retries = 1};
     tdm_actor *actor = stage_make("mortal", &options, "");
@@ -72,7 +72,7 @@ static void a_restart_is_counted_in_the_list(void **state)
     stage_end(actor);
 }
 
-static void the_dead_are_listed_with_their_cause(void **state)
+static void dead_actors_are_listed_with_their_cause(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
     const struct tdm_actor_state *list;
@@ -87,7 +87,7 @@ static void the_dead_are_listed_with_their_cause(void **state)
     tdm_actor_destroy(actor);
 }
 
-static void one_that_waits_is_listed_with_what_it_waits_for(void **state)
+static void waiting_actor_is_listed_with_its_reason(void **state)
 {
     struct tdm_actor_options all = {.resources = {{"licence", 2}}};
     tdm_actor *holders[2] = {NULL, NULL};
@@ -112,7 +112,7 @@ static void one_that_waits_is_listed_with_what_it_waits_for(void **state)
     }
 }
 
-static void one_whose_arguments_are_to_come_is_listed_as_pending(void **state)
+static void actor_that_waits_for_arguments_is_listed_as_pending(void **state)
 {
     tdm_actor *desk = stage_make("desk", NULL, NULL);
     tdm_ref *question = stage_call(desk, "ask");
@@ -304,7 +304,7 @@ static void each_call_is_listed_with_its_state(void **state)
     stage_end(unborn);
 }
 
-static void a_handle_describes_its_actor(void **state)
+static void handle_describes_its_actor(void **state)
 {
     const struct tdm_actor_options options = {.name = "known", .num_gpus = 1};
     tdm_actor *actor = stage_make("tester", &options, NULL);
@@ -325,15 +325,15 @@ int conformance_state(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(actors_are_listed_with_what_they_hold),
-        cmocka_unit_test(a_restart_is_counted_in_the_list),
-        cmocka_unit_test(the_dead_are_listed_with_their_cause),
-        cmocka_unit_test(one_that_waits_is_listed_with_what_it_waits_for),
-        cmocka_unit_test(one_whose_arguments_are_to_come_is_listed_as_pending),
+        cmocka_unit_test(restart_is_counted_in_the_list),
+        cmocka_unit_test(dead_actors_are_listed_with_their_cause),
+        cmocka_unit_test(waiting_actor_is_listed_with_its_reason),
+        cmocka_unit_test(actor_that_waits_for_arguments_is_listed_as_pending),
         cmocka_unit_test(nodes_are_listed_with_what_is_free),
         cmocka_unit_test(groups_are_listed_with_their_bundles),
         cmocka_unit_test(calls_are_listed_by_method_and_state),
         cmocka_unit_test(each_call_is_listed_with_its_state),
-        cmocka_unit_test(a_handle_describes_its_actor),
+        cmocka_unit_test(handle_describes_its_actor),
     };
 
     return cmocka_run_group_tests_name("looking", tests, NULL, NULL);

@@ -27,7 +27,7 @@ static void take(tdm_stream *stream, int64_t from, int64_t to)
     }
 }
 
-static void a_stream_gives_its_items_in_order_and_then_the_end(void **state)
+static void stream_returns_its_items_in_order_and_then_the_end(void **state)
 {
     tdm_actor *source = make_source();
     tdm_stream *stream = open_stream(source, "count", 100);
@@ -41,7 +41,7 @@ static void a_stream_gives_its_items_in_order_and_then_the_end(void **state)
     stage_end(source);
 }
 
-static void a_stream_waits_for_its_reader(void **state)
+static void stream_waits_for_its_reader(void **state)
 {
     tdm_actor *source = make_source();
     tdm_stream *stream = open_stream(source, "count", 1000);
@@ -58,7 +58,7 @@ static void a_stream_waits_for_its_reader(void **state)
     stage_end(source);
 }
 
-static void a_streams_failure_comes_after_its_items(void **state)
+static void failure_of_a_stream_comes_after_its_items(void **state)
 {
     tdm_actor *source = make_source();
     tdm_stream *stream = open_stream(source, "falter", 3);
@@ -72,7 +72,7 @@ static void a_streams_failure_comes_after_its_items(void **state)
     stage_end(source);
 }
 
-static void a_dropped_stream_ends_its_method(void **state)
+static void dropped_stream_ends_its_method(void **state)
 {
     tdm_actor *source = make_source();
     tdm_stream *stream;
@@ -86,7 +86,7 @@ static void a_dropped_stream_ends_its_method(void **state)
     stage_end(source);
 }
 
-static void a_stream_may_have_a_deadline(void **state)
+static void stream_may_have_a_deadline(void **state)
 {
     const struct tdm_call_options soon = {.timeout_ms = 300};
     tdm_actor *source = make_source();
@@ -108,7 +108,7 @@ static void a_stream_may_have_a_deadline(void **state)
     stage_end(source);
 }
 
-static void a_stream_ends_with_its_actor(void **state)
+static void stream_ends_with_its_actor(void **state)
 {
     tdm_actor *source = make_source();
     tdm_status status = TDM_OK;
@@ -127,7 +127,7 @@ static void a_stream_ends_with_its_actor(void **state)
     tdm_actor_destroy(source);
 }
 
-static void only_a_stream_can_be_yielded_to(void **state)
+static void items_can_be_sent_only_to_a_stream(void **state)
 {
     tdm_actor *source = make_source();
 
@@ -139,13 +139,13 @@ static void only_a_stream_can_be_yielded_to(void **state)
 int conformance_streams(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stream_gives_its_items_in_order_and_then_the_end),
-        cmocka_unit_test(a_stream_waits_for_its_reader),
-        cmocka_unit_test(a_streams_failure_comes_after_its_items),
-        cmocka_unit_test(a_dropped_stream_ends_its_method),
-        cmocka_unit_test(a_stream_may_have_a_deadline),
-        cmocka_unit_test(a_stream_ends_with_its_actor),
-        cmocka_unit_test(only_a_stream_can_be_yielded_to),
+        cmocka_unit_test(stream_returns_its_items_in_order_and_then_the_end),
+        cmocka_unit_test(stream_waits_for_its_reader),
+        cmocka_unit_test(failure_of_a_stream_comes_after_its_items),
+        cmocka_unit_test(dropped_stream_ends_its_method),
+        cmocka_unit_test(stream_may_have_a_deadline),
+        cmocka_unit_test(stream_ends_with_its_actor),
+        cmocka_unit_test(items_can_be_sent_only_to_a_stream),
     };
 
     return cmocka_run_group_tests_name("streams", tests, NULL, NULL);
