@@ -243,13 +243,13 @@ def test_options_hold_for_one_actor_only():
 
 
 @shows("actor options")
-def test_options_may_be_kept_and_used_again():
+def test_options_of_a_class_may_be_kept_and_used_again():
     template = Counter.options(num_cpus=0)
     assert ray.get([template.remote(1).value.remote(), template.remote(2).value.remote()]) == [1, 2]
 
 
 @shows("actor options")
-def test_options_override_the_decorator():
+def test_options_override_the_decorator_of_a_class():
     @ray.remote(num_cpus=0, num_gpus=1)
     class Gpu:
         def count(self):
