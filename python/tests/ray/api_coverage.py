@@ -62,7 +62,7 @@ NAMES = {
     ],
     "private names": [
         "_private.services.get_node_ip_address", "_actor_id", "__ray_call__", "__ray_ready__", "__ray_terminate__",
-        "__ray_actor_class__", "_default_options", "_private.worker.global_worker", "_private.state",
+        "__ray_actor_class__", "_default_options", "_private.worker.global_worker", "_private.state", "names of types",
     ],
 }
 
