@@ -18,8 +18,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 # What the suite promises to cover, by theme.  Names without a dot or a verb are features, not identifiers.
 NAMES = {
     "starting": [
-        "ray.init", "ray.init address", "ray.init runtime_env", "implicit start", "RAY_ADDRESS", "ray.is_initialized",
-        "ray.shutdown", "log_to_driver",
+        "ray.init", "ray.init resources", "ray.init address", "ray.init runtime_env", "namespace", "implicit start",
+        "RAY_ADDRESS", "ray.is_initialized", "ray.shutdown", "log_to_driver",
     ],
     "cluster": [
         "ray.nodes", "ray.cluster_resources", "ray.available_resources", "ray.get_gpu_ids", "ray.get_runtime_context",

@@ -121,7 +121,7 @@ def test_a_task_finds_an_actor_by_name():
     assert ray.get(counter.value.remote()) == 2
 
 
-@shows("ray.get_actor")
+@shows("ray.get_actor", "namespace")
 def test_an_actor_in_another_name_space_is_found_there():
     counter = Counter.options(name="elsewhere", namespace="other").remote(9)
     ray.get(counter.value.remote())
@@ -130,7 +130,7 @@ def test_an_actor_in_another_name_space_is_found_there():
     assert ray.get(ray.get_actor("elsewhere", namespace="other").value.remote()) == 9
 
 
-@shows("ray.get_actor")
+@shows("ray.get_actor", "namespace")
 def test_two_name_spaces_may_have_the_same_name():
     first = Counter.options(name="twin", namespace="one").remote(1)
     second = Counter.options(name="twin", namespace="two").remote(2)
@@ -139,7 +139,7 @@ def test_two_name_spaces_may_have_the_same_name():
     assert first != second
 
 
-@shows("ray.get_actor")
+@shows("ray.get_actor", "namespace")
 def test_the_name_space_of_init_holds():
     counter = Counter.options(name="in the suite").remote(3)
     assert ray.get_actor("in the suite", namespace="suite") == counter
@@ -163,13 +163,13 @@ def test_an_empty_name_is_a_value_error():
         ray.get_actor("")
 
 
-@refuses("ray.get_actor")
+@refuses("ray.get_actor", "namespace")
 def test_an_empty_name_space_is_a_value_error():
     with pytest.raises(ValueError):
         ray.get_actor("anything", namespace="")
 
 
-@refuses("ray.get_actor")
+@refuses("ray.get_actor", "namespace")
 def test_a_name_space_must_be_a_text():
     with pytest.raises(TypeError):
         ray.get_actor("anything", namespace=5)
