@@ -146,19 +146,20 @@ def test_a_local_class_that_sees_variables_around_it_works():
 
 
 @shows("actor class")
-def test_creation_returns_at_once():
+def test_creation_does_not_wait_for_the_constructor(gate):
     @ray.remote(num_cpus=0)
     class Slow:
-        def __init__(self):
-            time.sleep(2)
+        def __init__(self, gates):
+            self.value = ray.get(gates[0].wait.remote("constructed"))
 
-        def ready(self):
-            return True
+        def read(self):
+            return self.value
 
-    begun = time.monotonic()
-    slow = Slow.remote()
-    assert time.monotonic() - begun < 1.5
-    assert ray.get(slow.ready.remote()) is True
+    slow = Slow.remote([gate])
+    result = slow.read.remote()
+    assert ray.wait([result], timeout=0.3) == ([], [result])
+    gate.open.remote()
+    assert ray.get(result) == "constructed"
 
 
 @refuses("actor class")

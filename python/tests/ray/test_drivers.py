@@ -87,7 +87,7 @@ def test_two_drivers_are_two_jobs_on_the_same_node():
 
 
 @refuses("ray.init address")
-@pytest.mark.parametrize("keywords", ["num_cpus=1", "num_gpus=1", "resources={'a': 1}", "object_store_memory=100000000"])
+@pytest.mark.parametrize("keywords", ["num_cpus=1", "num_gpus=1", "resources={'a': 1}", "object_store_memory=10**8"])
 def test_a_driver_that_connects_cannot_give_resources(keywords):
     assert run_driver(f"""
     import os

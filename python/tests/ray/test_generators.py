@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import RayActorError
 
 from suite import CustomError, identity, refuses, shows
 
