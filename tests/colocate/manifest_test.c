@@ -77,7 +77,7 @@ static void the_hash_tells_name_dtype_shape_and_order_apart(void **state)
     }
 }
 
-static void a_manifest_survives_the_wire(void **state)
+static void manifest_survives_the_wire(void **state)
 {
     struct tdm__model_manifest_message message;
     struct tdm__manifest *manifest;
@@ -122,7 +122,7 @@ static void assert_refused(const char *said, const char *format, ...)
     tdm_writer_destroy(writer);
 }
 
-static void a_message_that_is_no_manifest_is_refused(void **state)
+static void message_that_is_no_manifest_is_refused(void **state)
 {
     const int64_t one = 1;
 
@@ -137,8 +137,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(manifest_refuses_lists_that_make_no_sense),
         cmocka_unit_test(the_hash_tells_name_dtype_shape_and_order_apart),
-        cmocka_unit_test(a_manifest_survives_the_wire),
-        cmocka_unit_test(a_message_that_is_no_manifest_is_refused),
+        cmocka_unit_test(manifest_survives_the_wire),
+        cmocka_unit_test(message_that_is_no_manifest_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

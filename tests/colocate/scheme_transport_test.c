@@ -151,7 +151,7 @@ static void nothing_sent_is_a_timeout(enum tdm_weights_scheme scheme)
     fixture_close(&f);
 }
 
-static void a_dead_receiver_is_named_and_left_out(enum tdm_weights_scheme scheme)
+static void dead_receiver_is_named_and_left_out(enum tdm_weights_scheme scheme)
 {
     struct fixture f;
     struct tdm_actor_info info;
@@ -189,7 +189,7 @@ static void a_dead_receiver_is_named_and_left_out(enum tdm_weights_scheme scheme
     fixture_close(&f);
 }
 
-static void a_send_may_be_waited_for_later(enum tdm_weights_scheme scheme)
+static void send_may_be_waited_for_later(enum tdm_weights_scheme scheme)
 {
     struct fixture f;
     tdm_ref *refs[PUPILS];
@@ -285,8 +285,8 @@ static void damaged_bytes_name_their_tensor(enum tdm_weights_scheme scheme)
 
 FOR_EVERY_SCHEME(versions_arrive_whole_and_in_order)
 FOR_EVERY_SCHEME(nothing_sent_is_a_timeout)
-FOR_EVERY_SCHEME(a_dead_receiver_is_named_and_left_out)
-FOR_EVERY_SCHEME(a_send_may_be_waited_for_later)
+FOR_EVERY_SCHEME(dead_receiver_is_named_and_left_out)
+FOR_EVERY_SCHEME(send_may_be_waited_for_later)
 FOR_EVERY_SCHEME(damaged_bytes_name_their_tensor)
 
 static void every_scheme_has_a_name_and_no_other_has_one(void **state)

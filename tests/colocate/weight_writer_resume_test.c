@@ -66,7 +66,7 @@ static void weights_that_changed_are_sent_from_the_start(bool in_place)
     weight_writers_close(m);
 }
 
-static void a_shadow_that_went_has_no_resume_log(bool in_place)
+static void shadow_that_went_has_no_resume_log(bool in_place)
 {
     struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);
 
@@ -85,7 +85,7 @@ static void a_shadow_that_went_has_no_resume_log(bool in_place)
     weight_writers_close(m);
 }
 
-static void a_chunk_that_failed_voids_the_journal(bool in_place)
+static void chunk_that_failed_voids_the_journal(bool in_place)
 {
     struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);
     uint32_t last = m->transfer_plan->chunks_count - 1;
@@ -167,8 +167,8 @@ static void received_buckets_are_not_sent_again(void **state)
 
 BOTH_WAYS(what_is_here_is_not_sent_again)
 BOTH_WAYS(weights_that_changed_are_sent_from_the_start)
-BOTH_WAYS(a_shadow_that_went_has_no_resume_log)
-BOTH_WAYS(a_chunk_that_failed_voids_the_journal)
+BOTH_WAYS(shadow_that_went_has_no_resume_log)
+BOTH_WAYS(chunk_that_failed_voids_the_journal)
 BOTH_WAYS(only_what_was_lent_is_in_doubt)
 BOTH_WAYS(another_resume_log_is_not_believed)
 
@@ -217,10 +217,10 @@ static int run_here(const char *device)
         cmocka_unit_test(received_buckets_are_not_sent_again),
         cmocka_unit_test(weights_that_changed_are_sent_from_the_start_in_place),
         cmocka_unit_test(weights_that_changed_are_sent_from_the_start_by_copy),
-        cmocka_unit_test(a_shadow_that_went_has_no_resume_log_in_place),
-        cmocka_unit_test(a_shadow_that_went_has_no_resume_log_by_copy),
-        cmocka_unit_test(a_chunk_that_failed_voids_the_journal_in_place),
-        cmocka_unit_test(a_chunk_that_failed_voids_the_journal_by_copy),
+        cmocka_unit_test(shadow_that_went_has_no_resume_log_in_place),
+        cmocka_unit_test(shadow_that_went_has_no_resume_log_by_copy),
+        cmocka_unit_test(chunk_that_failed_voids_the_journal_in_place),
+        cmocka_unit_test(chunk_that_failed_voids_the_journal_by_copy),
         cmocka_unit_test(only_what_was_lent_is_in_doubt_in_place),
         cmocka_unit_test(only_what_was_lent_is_in_doubt_by_copy),
         cmocka_unit_test(another_resume_log_is_not_believed_in_place),

@@ -48,7 +48,7 @@ static void every_part_arrives(bool in_place)
     weight_writers_close(m);
 }
 
-static void a_flipped_byte_names_its_tensor(bool in_place)
+static void flipped_byte_names_its_tensor(bool in_place)
 {
     struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);
     struct weight_fixture *world = m->world;
@@ -132,7 +132,7 @@ static void contents_do_not_depend_on_who_is_there(bool in_place)
 }
 
 BOTH_WAYS(every_part_arrives)
-BOTH_WAYS(a_flipped_byte_names_its_tensor)
+BOTH_WAYS(flipped_byte_names_its_tensor)
 BOTH_WAYS(what_has_not_come_is_not_voted_for)
 BOTH_WAYS(contents_are_the_bytes_alone)
 BOTH_WAYS(contents_do_not_depend_on_who_is_there)
@@ -402,8 +402,8 @@ static int run_here(const char *device)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_part_arrives_in_place),
         cmocka_unit_test(every_part_arrives_by_copy),
-        cmocka_unit_test(a_flipped_byte_names_its_tensor_in_place),
-        cmocka_unit_test(a_flipped_byte_names_its_tensor_by_copy),
+        cmocka_unit_test(flipped_byte_names_its_tensor_in_place),
+        cmocka_unit_test(flipped_byte_names_its_tensor_by_copy),
         cmocka_unit_test(what_has_not_come_is_not_voted_for_in_place),
         cmocka_unit_test(what_has_not_come_is_not_voted_for_by_copy),
         cmocka_unit_test(contents_are_the_bytes_alone_in_place),

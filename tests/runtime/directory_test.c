@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -195,6 +196,7 @@ static void new_directory_survives_a_concurrent_clean_up(void **state)
 
     (void)state;
     if (cleaner == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* It must not outlive a failed test. */
         for (;;) {
             tdm__directory_remove_abandoned();
         }

@@ -112,7 +112,7 @@ static bool one_has_closed(struct relay *relay)
     return server_has_closed(relay) || client_has_closed(relay);
 }
 
-static void an_honest_relay_is_not_noticed(void **state)
+static void honest_relay_is_not_noticed(void **state)
 {
     struct relay relay;
 
@@ -124,7 +124,7 @@ static void an_honest_relay_is_not_noticed(void **state)
     relay_close(&relay);
 }
 
-static void a_recorded_proof_does_not_open_another_connection(void **state)
+static void recorded_proof_does_not_open_another_connection(void **state)
 {
     uint8_t record[HELLO_SIZE + PROOF_SIZE];
     struct relay relay;
@@ -187,8 +187,8 @@ static void every_byte_of_the_hellos_counts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_honest_relay_is_not_noticed),
-        cmocka_unit_test(a_recorded_proof_does_not_open_another_connection),
+        cmocka_unit_test(honest_relay_is_not_noticed),
+        cmocka_unit_test(recorded_proof_does_not_open_another_connection),
         cmocka_unit_test(every_byte_of_the_clients_proof_counts),
         cmocka_unit_test(every_byte_of_the_servers_proof_counts),
         cmocka_unit_test(every_byte_of_the_hellos_counts),
