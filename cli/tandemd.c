@@ -14,7 +14,7 @@
 #include "actors/daemon/node.h"
 #include "actors/daemon/timeline_service.h"
 #include "actors/objects/memory_usage.h"
-#include "actors/server/worker.h"
+#include "actors/worker.h"
 #include "cli/daemon_options.h"
 #include "cli/devices.h"
 #include "cli/faulty_store.h"

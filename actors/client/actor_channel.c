@@ -18,6 +18,7 @@
 #include "actors/client/actor_handle.h"
 #include "actors/client/call_arguments.h"
 #include "actors/client/send_queue.h"
+#include "actors/common/actor_spec.h"
 #include "actors/objects/ref.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"

@@ -4,7 +4,7 @@
 #define TDM_ACTORS_CLIENT_ACTOR_CHANNEL_H
 
 #include "actors/client/pending_call.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 
 #include <tandem/actor.h>
 

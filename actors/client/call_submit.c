@@ -10,7 +10,7 @@
 #include "actors/client/call_arguments.h"
 #include "actors/client/call_stream.h"
 #include "actors/client/send_queue.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"

@@ -10,10 +10,10 @@
  * Texts are borrowed from the parsed reply. Small arrays (amounts, GPU indices, bundles) are
  * counted first, allocated once each, and then filled in order. Any user thread may enter. */
 
-#include "actors/call_list.h"
+#include "actors/common/call_record.h"
+#include "actors/common/object_list.h"
 #include "actors/common/state_record.h"
-#include "actors/objects/object_list.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
 

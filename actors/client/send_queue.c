@@ -22,6 +22,7 @@
 #include "actors/client/call_arguments.h"
 #include "actors/client/call_retry.h"
 #include "actors/client/call_stream.h"
+#include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
 #include "actors/objects/pull.h"
 #include "runtime/assert.h"

@@ -15,6 +15,7 @@
  * messages. */
 
 #include "actors/client/actor_channel.h"
+#include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
 #include "actors/objects/pull.h"
 #include "actors/objects/ref_table_internal.h"

@@ -12,6 +12,9 @@
  * mapped until then. Documents may be destroyed on any thread, also after the runtime has
  * stopped. docs/protocols/references.md, "Large values", specifies the messages. */
 
+#include "actors/objects/export.h"
+
+#include "actors/objects/memory_quota.h"
 #include "actors/objects/object_memory.h"
 #include "actors/objects/pull.h"
 #include "runtime/clock.h"
@@ -79,6 +82,9 @@ static void exporter_end(struct exporter *exporter)
 
 void tdm__exports_end(struct tdm__object_memory *memory)
 {
+    if (memory == NULL) {
+        return;
+    }
     while (!TAILQ_EMPTY(&memory->shm_exports)) {
         struct shm_export *shm_export = TAILQ_FIRST(&memory->shm_exports);
 

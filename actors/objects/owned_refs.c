@@ -12,6 +12,7 @@
  * Everything runs on the loop with its lock. docs/protocols/references.md specifies the
  * messages. */
 
+#include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
 #include "actors/objects/ref_table_internal.h"
 #include "runtime/assert.h"

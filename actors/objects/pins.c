@@ -16,6 +16,7 @@
 #include "actors/client/actor_handle.h"
 #include "actors/objects/ref_table_internal.h"
 #include "runtime/error.h"
+#include "runtime/wire/placeholders.h"
 
 #include <stdlib.h>
 

@@ -51,20 +51,6 @@ void tdm__pins_abandon_settling(tdm_runtime *runtime);
 
 /* ---- packing and unpacking with references ---------------------------------------------- */
 
-/* Returns true if the format contains one of the letters. The loop is faster than strpbrk() for
- * such short texts. */
-static inline bool tdm__format_has(const char *format, const char *letters)
-{
-    for (; *format != '\0'; format++) {
-        for (const char *letter = letters; *letter != '\0'; letter++) {
-            if (*format == *letter) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 /* Packs like tdm_pack_va(), also with the letters R (reference) and h (handle). Adds the packed
  * references to `pins`, including those inside values that v and p copy. */
 tdm_status tdm__refs_pack(tdm_runtime *runtime, tdm_writer *writer, const char *format,

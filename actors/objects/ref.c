@@ -14,7 +14,7 @@
 
 #include "actors/objects/large_value.h"
 #include "actors/objects/ref_table.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

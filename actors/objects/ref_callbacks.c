@@ -1,7 +1,7 @@
 /* ref_callbacks.c - callbacks that run when a reference completes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/ref.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/error.h"
 
 #include <stdlib.h>

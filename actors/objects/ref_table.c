@@ -9,8 +9,8 @@
  * This file also packs and parses references and dispatches the calls of the service "object".
  * Everything runs with the loop's lock. docs/protocols/references.md specifies the protocol. */
 
+#include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
-#include "actors/objects/object_list.h"
 #include "actors/objects/pull.h"
 #include "actors/objects/ref_table_internal.h"
 #include "runtime/assert.h"
@@ -375,10 +375,6 @@ bool tdm__ref_table_serve(tdm_runtime *runtime, struct tdm__incoming_call *incom
     }
     if (strcmp(tdm__incoming_method(incoming), "object.read") == 0) {
         tdm__pull_serve(runtime, incoming);
-        return true;
-    }
-    if (strcmp(tdm__incoming_method(incoming), "object.list") == 0) {
-        tdm__object_list_serve(runtime, incoming);
         return true;
     }
     return tdm__owned_refs_serve(runtime->objects, incoming);

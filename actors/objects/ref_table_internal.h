@@ -6,7 +6,7 @@
 #include "actors/objects/pins.h"
 #include "actors/objects/ref.h"
 #include "actors/objects/ref_table.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 
 #include <sys/queue.h>
 

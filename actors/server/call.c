@@ -12,6 +12,7 @@
 
 #include "actors/server/call.h"
 
+#include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
 #include "actors/objects/pull.h"
 #include "actors/server/executor.h"

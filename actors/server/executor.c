@@ -20,6 +20,7 @@
 #include "actors/client/child_calls.h"
 #include "actors/common/actor_class.h"
 #include "actors/common/worker_metrics.h"
+#include "actors/objects/export.h"
 #include "actors/server/call.h"
 #include "actors/server/client_session.h"
 #include "actors/server/concurrency_queue.h"

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/server/method_reply.h"
 
+#include "actors/objects/export.h"
 #include "actors/objects/pins.h"
 #include "runtime/error.h"
 #include "runtime/free_list.h"

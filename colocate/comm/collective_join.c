@@ -14,7 +14,7 @@
  * The calling thread blocks until the group is complete. rendezvous_service.h specifies the
  * methods. */
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "colocate/comm/comm.h"
 #include "colocate/comm/tcp/mesh.h"
 #include "colocate/device/device.h"

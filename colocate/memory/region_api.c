@@ -12,7 +12,7 @@
  *
  * Only the actor's thread enters. memory_arbiter_service.h specifies the methods. */
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "colocate/memory/broker_client.h"
 #include "colocate/memory/region.h"
 #include "runtime/clock.h"

@@ -12,7 +12,7 @@
 
 #include "colocate/weights/version_service.h"
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/failpoint.h"

@@ -1,5 +1,6 @@
 /* borrowed_refs_test.c - borrowed references: pins, values, and the end of their owner. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/runtime_create.h"
 #include "tests/support/object_fixture.h"
 
 #include <setjmp.h>

@@ -3,6 +3,8 @@
 #include "tests/sim/driver.h"
 
 #include "actors/client/actor_channel.h"
+#include "actors/objects/export.h"
+#include "actors/runtime_create.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

@@ -4,6 +4,7 @@
 
 #include "actors/client/actor_channel.h"
 #include "actors/client/send_queue.h"
+#include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
 #include "actors/objects/ref_table_internal.h"
 #include "runtime/assert.h"

@@ -3,7 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/sim.h"
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/object_fixture.h"
 
+#include "actors/runtime_create.h"
 #include "tests/support/rpc_pair.h"
 
 #include <setjmp.h>

@@ -1,11 +1,12 @@
 /* runtime.h - the runtime of one process: its event loop, its RPC endpoint, its connection to the
  * daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_ACTORS_RUNTIME_H
-#define TDM_ACTORS_RUNTIME_H
+#ifndef TDM_ACTORS_PROCESS_RUNTIME_H
+#define TDM_ACTORS_PROCESS_RUNTIME_H
 
-#include "actors/common/actor_spec.h"
+#include "actors/process/text_sizes.h"
 #include "runtime/rpc/rpc.h"
+#include "scheduler/resources.h"
 
 #include <tandem/runtime.h>
 
@@ -88,17 +89,12 @@ struct tdm_runtime {
  * or changes the runtime starts with it. */
 #define TDM__LOCK(runtime) TDM__LOOP_ENTER((runtime)->loop)
 
-/* Creates a runtime with an event loop and an RPC endpoint; the caller fills in the other fields
- * and owns the runtime. */
-tdm_status tdm__runtime_create(const struct tdm__peer_identity *self,
-                               const uint8_t token[TDM__TOKEN_BYTES], tdm_runtime **runtime_out);
-/* Closes all connections and frees the runtime. It does not notify the daemon. */
-void tdm__runtime_destroy(tdm_runtime *runtime);
-/* Makes `conn` the runtime's connection to its daemon. When it closes, a worker exits and the calls
- * of a driver fail. */
-void tdm__runtime_set_daemon(tdm_runtime *runtime, struct tdm__conn *conn);
 /* Makes `runtime` the one that tdm_runtime_current() returns; NULL if absent any more. */
 void tdm__runtime_set_current(tdm_runtime *runtime);
+
+/* Returns the loop of the process's running runtime, or NULL. Documents are destroyed on any
+ * thread, and some after the runtime has stopped. */
+struct tdm__loop *tdm__current_loop(void);
 
 /* Stores the connection to this node's daemon in `*daemon_out`. Returns TDM_E_NODE_LOST with the
  * way the daemon ended once the connection has closed. */
