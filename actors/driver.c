@@ -9,6 +9,7 @@
 
 #include "actors/call_list.h"
 #include "actors/common/object_list.h"
+#include "actors/objects/objects.h"
 #include "actors/objects/ref_table.h"
 #include "actors/process/private_node.h"
 #include "actors/process/runtime.h"
@@ -77,7 +78,7 @@ static tdm_status driver_join_node(tdm_runtime *runtime, const char *address, in
 static void driver_serve_call(void *arg, struct tdm__incoming_call *incoming)
 {
     if (!tdm__call_list_serve(arg, NULL, incoming) && !tdm__object_list_serve(arg, incoming) &&
-        !tdm__ref_table_serve(arg, incoming)) {
+        !tdm__objects_serve(arg, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process is a driver, no actor");
     }
 }

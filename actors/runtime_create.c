@@ -9,15 +9,29 @@
 #include "actors/runtime_create.h"
 
 #include "actors/client/actor_channel.h"
+#include "actors/client/actor_handle.h"
 #include "actors/client/call_arguments.h"
-#include "actors/objects/export.h"
-#include "actors/objects/large_value.h"
-#include "actors/objects/ref_table.h"
+#include "actors/objects/objects.h"
 #include "runtime/error.h"
 #include "runtime/loop/background_poller.h"
 
 #include <stdlib.h>
 #include <unistd.h>
+
+/* Records that calls may wait for a result that has arrived. */
+static void on_result_arrived(tdm_runtime *runtime)
+{
+    runtime->results_arrived = true;
+}
+
+/* What the client side does for references. */
+static const struct tdm__object_callbacks object_callbacks = {
+    .handle_write = tdm__handle_write,
+    .handle_open = tdm__handle_open,
+    .handle_keep_alive = tdm__handle_bytes_keep_alive,
+    .handle_destroy = tdm_actor_destroy,
+    .result_arrived = on_result_arrived,
+    .send_ready_calls = tdm__actor_channels_flush};
 
 tdm_status tdm__runtime_create(const struct tdm__peer_identity *self,
                                const uint8_t token[TDM__TOKEN_BYTES], tdm_runtime **runtime_out)
@@ -34,13 +48,10 @@ tdm_status tdm__runtime_create(const struct tdm__peer_identity *self,
         status = tdm__rpc_create(runtime->loop, self, token, &runtime->rpc);
     }
     if (status == TDM_OK) {
-        status = tdm__object_memory_create(runtime, &runtime->memory);
+        status = tdm__objects_create(runtime, &object_callbacks);
     }
     if (status == TDM_OK) {
-        status = tdm__ref_table_create(runtime, &runtime->objects);
-    }
-    if (status == TDM_OK) {
-        tdm__rpc_on_late_reply(runtime->rpc, tdm__ref_table_discard_stray_reply, runtime);
+        tdm__rpc_on_late_reply(runtime->rpc, tdm__objects_discard_stray_reply, runtime);
     }
     if (status != TDM_OK) {
         tdm__runtime_destroy(runtime);
@@ -77,12 +88,8 @@ void tdm__runtime_destroy(tdm_runtime *runtime)
     while (runtime->actor_channels != NULL) {
         tdm__actor_channel_destroy(runtime->actor_channels);
     }
-    tdm__ref_table_destroy(runtime->objects);
-    runtime->objects = NULL;
     tdm__call_arguments_free_cached(runtime);
-    tdm__exports_end(runtime->memory);
-    tdm__object_memory_destroy(runtime->memory);
-    runtime->memory = NULL;
+    tdm__objects_destroy(runtime);
     if (runtime->loop != NULL) {
         tdm__loop_destroy(runtime->loop);
     }

@@ -18,8 +18,10 @@
 #include "actors/common/object_list.h"
 #include "actors/common/worker_bootstrap.h"
 #include "actors/common/worker_metrics.h"
+#include "actors/objects/objects.h"
 #include "actors/objects/pins.h"
 #include "actors/objects/ref_table.h"
+#include "actors/objects/settling.h"
 #include "actors/process/runtime.h"
 #include "actors/runtime_create.h"
 #include "actors/server/call.h"
@@ -106,7 +108,7 @@ static void worker_serve(void *arg, struct tdm__incoming_call *incoming)
         return;
     } else if (!tdm__call_list_serve(worker->runtime, worker->executor, incoming) &&
                !tdm__object_list_serve(worker->runtime, incoming) &&
-               !tdm__ref_table_serve(worker->runtime, incoming)) {
+               !tdm__objects_serve(worker->runtime, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND,
                            "this process is another actor; the address was reused");
     }

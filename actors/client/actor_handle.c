@@ -14,7 +14,8 @@
 #include "actors/client/actor_handle.h"
 
 #include "actors/client/send_queue.h"
-#include "actors/objects/ref_table_internal.h"
+#include "actors/objects/ref_table.h"
+#include "actors/objects/shared_ref.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -220,14 +221,14 @@ static tdm_status handle_write_await_request(tdm_writer *writer,
                                              const struct tdm__actor_channel *channel,
                                              const tdm_ref *hold)
 {
-    const struct ref_owner *creator =
-        hold == NULL || hold->shared == NULL ? NULL : hold->shared->owner;
+    const struct tdm__id *creator_node =
+        hold == NULL || hold->shared == NULL ? NULL : tdm__shared_ref_owner_node(hold->shared);
 
-    tdm_write_array(writer, creator == NULL ? 2 : 3);
+    tdm_write_array(writer, creator_node == NULL ? 2 : 3);
     tdm_write_bytes(writer, channel->id.bytes, sizeof(channel->id.bytes));
     tdm_write_bool(writer, false);
-    if (creator != NULL) {
-        tdm_write_bytes(writer, creator->address.node.bytes, sizeof(creator->address.node.bytes));
+    if (creator_node != NULL) {
+        tdm_write_bytes(writer, creator_node->bytes, sizeof(creator_node->bytes));
     }
     return tdm_writer_status(writer);
 }

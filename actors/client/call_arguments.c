@@ -13,8 +13,10 @@
 #include "actors/client/call_arguments.h"
 
 #include "actors/client/actor_handle.h"
+#include "actors/objects/borrowed_refs.h"
 #include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
+#include "actors/objects/pins.h"
 #include "actors/objects/pull.h"
 #include "actors/objects/ref_table.h"
 #include "runtime/assert.h"

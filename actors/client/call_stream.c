@@ -13,6 +13,7 @@
 
 #include "actors/client/actor_channel.h"
 #include "actors/client/send_queue.h"
+#include "actors/objects/ref_complete.h"
 #include "actors/process/runtime.h"
 #include "runtime/error.h"
 

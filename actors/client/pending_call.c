@@ -18,6 +18,7 @@
 #include "actors/client/child_calls.h"
 #include "actors/common/actor_class.h"
 #include "actors/objects/pull.h"
+#include "actors/objects/ref_complete.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

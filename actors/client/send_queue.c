@@ -25,6 +25,8 @@
 #include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
 #include "actors/objects/pull.h"
+#include "actors/objects/ref_complete.h"
+#include "actors/objects/reply_pins.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

@@ -13,7 +13,8 @@
 #include "actors/common/state_record.h"
 #include "actors/objects/export.h"
 #include "actors/objects/object_memory.h"
-#include "actors/objects/ref_table_internal.h"
+#include "actors/objects/ref.h"
+#include "actors/objects/ref_records.h"
 #include "runtime/clock.h"
 #include "runtime/wire/value.h"
 

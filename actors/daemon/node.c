@@ -12,6 +12,7 @@
 #include "actors/common/worker_bootstrap.h"
 #include "actors/daemon/state_service.h"
 #include "actors/daemon/worker_logs.h"
+#include "actors/objects/owned_refs.h"
 #include "actors/objects/ref_table.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"

@@ -14,7 +14,10 @@
 
 #include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
+#include "actors/objects/pins.h"
 #include "actors/objects/pull.h"
+#include "actors/objects/reply_pins.h"
+#include "actors/objects/settling.h"
 #include "actors/server/executor.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

@@ -4,6 +4,7 @@
 
 #include "actors/objects/export.h"
 #include "actors/objects/pins.h"
+#include "actors/objects/reply_pins.h"
 #include "runtime/error.h"
 #include "runtime/free_list.h"
 

@@ -1,6 +1,7 @@
 /* actor_end_test.c - the end of an actor's worker: what ends with it, and what follows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/worker_bootstrap.h"
+#include "actors/objects/owned_refs.h"
 #include "actors/objects/ref_table.h"
 #include "tests/support/node_fixture.h"
 

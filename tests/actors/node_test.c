@@ -1,5 +1,6 @@
 /* node_test.c - how a node describes itself, and what ends with a process of the node. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/owned_refs.h"
 #include "actors/objects/ref_table.h"
 #include "runtime/clock.h"
 #include "tests/support/node_fixture.h"

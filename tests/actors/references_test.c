@@ -5,6 +5,8 @@
 #include "actors/client/actor_handle.h"
 #include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
+#include "actors/objects/objects.h"
+#include "actors/objects/owned_refs.h"
 #include "actors/objects/ref_table.h"
 #include "actors/process/runtime.h"
 #include "tests/support/actor_fixture.h"

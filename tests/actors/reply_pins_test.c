@@ -1,6 +1,8 @@
 /* reply_pins_test.c - references in replies are pinned until the caller has settled, and no
  * longer. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/ref_table.h"
+#include "actors/objects/reply_pins.h"
 #include "tests/support/object_fixture.h"
 
 #include <setjmp.h>

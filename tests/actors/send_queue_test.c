@@ -5,6 +5,7 @@
 
 #include "actors/client/actor_handle.h"
 #include "actors/objects/ref.h"
+#include "actors/objects/ref_complete.h"
 #include "runtime/clock.h"
 #include "tests/support/channel_peer.h"
 #include "tests/support/test_random.h"

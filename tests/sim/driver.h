@@ -4,6 +4,7 @@
 #define TDM_TESTS_SIM_DRIVER_H
 
 #include "actors/objects/export.h"
+#include "actors/objects/objects.h"
 #include "actors/objects/ref_table.h"
 #include "actors/process/runtime.h"
 #include "tests/sim/sim.h"

@@ -4,7 +4,9 @@
 
 #include "actors/common/actor_class.h"
 #include "actors/objects/large_value.h"
+#include "actors/objects/objects.h"
 #include "actors/objects/ref_table.h"
+#include "actors/objects/settling.h"
 #include "actors/process/runtime.h"
 #include "actors/runtime_create.h"
 #include "actors/server/call.h"
@@ -70,7 +72,7 @@ static void serve(void *arg, struct tdm__incoming_call *incoming)
         serve_exit(worker, incoming);
     } else if (of_daemon) {
         tdm__incoming_reply_pack(incoming, ""); /* a ping */
-    } else if (!tdm__ref_table_serve(worker->runtime, incoming)) {
+    } else if (!tdm__objects_serve(worker->runtime, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process is another actor");
     }
 }
