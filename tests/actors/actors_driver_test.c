@@ -1,4 +1,4 @@
-/* driver_test.c - a driver joins a node by its address, and says why it cannot start. */
+/* actors_driver_test.c - a driver joins a node by its address, and says why it cannot start. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 
