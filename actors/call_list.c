@@ -126,8 +126,8 @@ void tdm__call_list_write(tdm_runtime *runtime, const struct tdm__executor *exec
     struct listing listing = {.runtime = runtime, .records = records, .now_ms = tdm__clock_ms()};
     TDM__LOCK(runtime);
 
-    for (const struct tdm__actor_channel *channel = runtime->actor_channels; channel != NULL;
-         channel = channel->next) {
+    for (const struct tdm__actor_channel *channel = runtime->client->actor_channels;
+         channel != NULL; channel = channel->next) {
         add_pending_call(&listing, &channel->retry_paused);
         add_pending_call(&listing, &channel->waiting);
     }

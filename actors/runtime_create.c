@@ -1,37 +1,21 @@
 /* runtime_create.c - creates the runtime of a driver or worker from its parts, and destroys it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A runtime owns the loop, the endpoint, the actor channels, the object memory and the table of
- * references. They are destroyed in reverse order of dependency: closing the connections completes
- * the calls under way, which needs the channels, the table and the memory. driver.c and worker.c
- * create the runtimes of the two kinds of processes. */
+/* A runtime owns the loop, the endpoint, the client side (actors/client) and the objects
+ * (actors/objects). They are destroyed in reverse order of dependency: closing the connections
+ * completes the calls under way, which needs the channels, the table and the memory. driver.c and
+ * worker.c create the runtimes of the two kinds of processes. */
 
 #include "actors/runtime_create.h"
 
 #include "actors/client/actor_channel.h"
-#include "actors/client/actor_handle.h"
-#include "actors/client/call_arguments.h"
+#include "actors/client/client.h"
 #include "actors/objects/objects.h"
 #include "runtime/error.h"
 #include "runtime/loop/background_poller.h"
 
 #include <stdlib.h>
 #include <unistd.h>
-
-/* Records that calls may wait for a result that has arrived. */
-static void on_result_arrived(tdm_runtime *runtime)
-{
-    runtime->results_arrived = true;
-}
-
-/* What the client side does for references. */
-static const struct tdm__object_callbacks object_callbacks = {
-    .handle_write = tdm__handle_write,
-    .handle_open = tdm__handle_open,
-    .handle_keep_alive = tdm__handle_bytes_keep_alive,
-    .handle_destroy = tdm_actor_destroy,
-    .result_arrived = on_result_arrived,
-    .send_ready_calls = tdm__actor_channels_flush};
 
 tdm_status tdm__runtime_create(const struct tdm__peer_identity *self,
                                const uint8_t token[TDM__TOKEN_BYTES], tdm_runtime **runtime_out)
@@ -48,7 +32,10 @@ tdm_status tdm__runtime_create(const struct tdm__peer_identity *self,
         status = tdm__rpc_create(runtime->loop, self, token, &runtime->rpc);
     }
     if (status == TDM_OK) {
-        status = tdm__objects_create(runtime, &object_callbacks);
+        status = tdm__client_create(runtime);
+    }
+    if (status == TDM_OK) {
+        status = tdm__objects_create(runtime, tdm__client_object_callbacks());
     }
     if (status == TDM_OK) {
         tdm__rpc_on_late_reply(runtime->rpc, tdm__objects_discard_stray_reply, runtime);
@@ -85,10 +72,7 @@ void tdm__runtime_destroy(tdm_runtime *runtime)
     tdm__rpc_destroy(
         runtime->rpc); /* This completes the calls under way, which need the actor channels. */
     runtime->daemon = NULL;
-    while (runtime->actor_channels != NULL) {
-        tdm__actor_channel_destroy(runtime->actor_channels);
-    }
-    tdm__call_arguments_free_cached(runtime);
+    tdm__client_destroy(runtime);
     tdm__objects_destroy(runtime);
     if (runtime->loop != NULL) {
         tdm__loop_destroy(runtime->loop);

@@ -13,7 +13,8 @@
 
 #include "actors/client/actor_handle.h"
 
-#include "actors/client/send_queue.h"
+#include "actors/client/actor_channel.h"
+#include "actors/objects/ref.h"
 #include "actors/objects/ref_table.h"
 #include "actors/objects/shared_ref.h"
 #include "runtime/assert.h"
@@ -113,16 +114,6 @@ tdm_status tdm__handle_start_counting(struct tdm__actor_channel *channel)
     channel->hold->actor = channel->id;
     channel->hold->on_end = on_keep_alive_end;
     return TDM_OK;
-}
-
-void tdm__handle_release_unused(struct tdm__actor_channel *channel)
-{
-    tdm_ref *hold = channel->hold;
-
-    if (channel->counted_handles == 0 && hold != NULL && tdm__send_queue_is_idle(channel)) {
-        channel->hold = NULL;
-        tdm_ref_release(hold);
-    }
 }
 
 /* ---- packing and opening ----------------------------------------------------------------- */

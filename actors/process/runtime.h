@@ -10,7 +10,7 @@
 
 #include <tandem/runtime.h>
 
-struct tdm__actor_channel;
+struct tdm__client;
 struct tdm__worker;
 struct tdm__private_node;
 struct tdm__object_memory;
@@ -37,20 +37,10 @@ struct tdm_runtime {
     /* Daemon that this process started, owned; NULL if it joined a running one. */
     struct tdm__private_node *private_node;
     struct tdm__worker *worker; /* State of the worker process, borrowed; NULL in a driver. */
-    /* List of channels, one for each actor that this process knows; owned. */
-    struct tdm__actor_channel *actor_channels;
+    struct tdm__client *client; /* State of the side that calls actors (actors/client), owned. */
     struct tdm__object_memory *memory; /* Shared memory that holds large values, owned. */
     /* Table of references that are owned or borrowed by this process; owned. */
     struct tdm__ref_table *objects;
-    /* Buffer kept for the arguments of the next call, owned; NULL if absent. */
-    struct tdm__call_arguments *cached_arguments;
-    /* Highest call sequence number of all destroyed channels. A later channel to the same actor
-     * continues above it, because the actor sees the same caller. */
-    uint64_t last_sequence;
-    /* True while an outgoing call or creation waits for a reference among its arguments. */
-    bool calls_blocked;
-    /* True if a result arrived since the blocked calls were last checked. */
-    bool results_arrived;
     /* True once this process closes its connections, so their end is no failure. */
     bool is_stopping;
     /* True in a process forked from this one, which must not use the runtime. */
