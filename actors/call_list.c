@@ -16,7 +16,7 @@
 #include "actors/client/call_arguments.h"
 #include "actors/common/call_record.h"
 #include "actors/common/state_record.h"
-#include "actors/server/call.h"
+#include "actors/server/received_call.h"
 #include "runtime/clock.h"
 
 #include <string.h>

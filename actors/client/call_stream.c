@@ -11,10 +11,8 @@
 
 #include "actors/client/call_stream.h"
 
-#include "actors/client/actor_channel.h"
-#include "actors/client/send_queue.h"
+#include "actors/objects/ref.h"
 #include "actors/objects/ref_complete.h"
-#include "actors/process/runtime.h"
 #include "runtime/error.h"
 
 #include <stdlib.h>

@@ -23,7 +23,6 @@ struct tdm_stream {
     uint64_t taken_index;
     tdm_status end_status; /* Status of tdm_stream_next() after the last item. */
     char *end_detail;      /* Text for `end_status`, owned; NULL if absent. */
-    bool destroyed;        /* True after the user has destroyed the stream. */
 };
 
 /* Creates the stream of a call that has not been sent. Its holders are the user, until

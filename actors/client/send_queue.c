@@ -22,7 +22,7 @@
 #include "actors/client/call_stream.h"
 #include "actors/client/client_records.h"
 #include "actors/client/pending_call.h"
-#include "actors/objects/export.h"
+#include "actors/objects/large_message.h"
 #include "actors/objects/large_value.h"
 #include "actors/objects/pull.h"
 #include "actors/objects/ref_complete.h"

@@ -12,7 +12,7 @@
 
 #include "actors/objects/borrowed_refs.h"
 
-#include "actors/objects/export.h"
+#include "actors/objects/large_message.h"
 #include "actors/objects/large_value.h"
 #include "actors/objects/object_callbacks.h"
 #include "actors/objects/owned_refs.h"

@@ -9,6 +9,7 @@
 #include "actors/objects/objects.h"
 
 #include "actors/objects/export.h"
+#include "actors/objects/large_message.h"
 #include "actors/objects/large_value.h"
 #include "actors/objects/owned_refs.h"
 #include "actors/objects/pull.h"

@@ -14,7 +14,7 @@
 
 #include "actors/objects/owned_refs.h"
 
-#include "actors/objects/export.h"
+#include "actors/objects/large_message.h"
 #include "actors/objects/large_value.h"
 #include "actors/objects/ref.h"
 #include "actors/objects/shared_ref.h"
