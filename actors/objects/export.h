@@ -34,8 +34,7 @@ struct tdm__large *tdm__export_find(struct tdm__object_memory *memory, const str
  * `id`. Does not wait. */
 void tdm__export_return(struct tdm__conn *conn, uint64_t id);
 
-/* ---- numbers ----------------------------------------------------------------------------------
- */
+/* ---- numbers ------------------------------------------------------------------------------- */
 
 /* What the large values of one process use at this moment, for tests and metrics. */
 struct tdm__object_memory_stats {

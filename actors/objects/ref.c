@@ -115,8 +115,7 @@ tdm_status tdm__ref_status(const tdm_ref *ref)
     return TDM_OK;
 }
 
-/* ---- completion -------------------------------------------------------------------------------
- */
+/* ---- completion ---------------------------------------------------------------------------- */
 
 /* A callback that waits for a reference to complete. Owned by the reference's list until it
  * runs. */

@@ -82,8 +82,7 @@ tdm_status tdm__ref_value(tdm_ref *ref, const tdm_value **value_out);
  * detail. */
 tdm_status tdm__ref_status(const tdm_ref *ref);
 
-/* ---- for ref_complete.c and failures ----------------------------------------------------------
- */
+/* ---- for ref_complete.c and failures ------------------------------------------------------- */
 
 /* Completes a reference that has no outcome with a failure, and wakes its waiters. `detail` is
  * copied; NULL if there is no text. */

@@ -16,8 +16,7 @@ void tdm__borrowed_ref_release(struct tdm__shared_ref *shared);
 /* Frees all owners, at the end of the runtime. */
 void tdm__owners_destroy(struct tdm__ref_table *objects);
 
-/* ---- for borrowed_refs.c ----------------------------------------------------------------------
- */
+/* ---- for borrowed_refs.c ------------------------------------------------------------------- */
 
 /* Finds or creates the connected owner with this address. */
 tdm_status tdm__ref_owner_get(struct tdm__ref_table *objects,

@@ -24,8 +24,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* ---- what befalls the world ---------------------------------------------------------------
- */
+/* ---- what befalls the world ---------------------------------------------------------------- */
 
 static void crash_some_actor(void)
 {

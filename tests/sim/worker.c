@@ -1,4 +1,4 @@
-/* worker.c - a simulated process that is an actor: its life, as in actors/server/worker.c. */
+/* worker.c - a simulated process that is an actor: its life, as in actors/worker.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/worker.h"
 
@@ -164,7 +164,7 @@ static void check_left(struct worker *worker)
     }
 }
 
-/* As in actors/server/worker.c; who kills the process from here on finds none. */
+/* As in actors/worker.c; who kills the process from here on finds none. */
 static void end_executor(struct worker *worker)
 {
     struct tdm__executor *executor = worker->executor;
