@@ -203,26 +203,26 @@ static bool read_environment(struct cli_daemon_options *options)
 
 /* Indices of the options in `args`. */
 enum option_index {
-    OPTION_PRIVATE,
-    OPTION_PRINT_LOGS,
-    OPTION_DIRECTORY,
-    OPTION_REDIS,
-    OPTION_CLUSTER,
-    OPTION_LISTEN,
-    OPTION_PORT,
-    OPTION_METRICS_ADDRESS,
-    OPTION_NAME,
-    OPTION_CPUS,
-    OPTION_DEVICE,
-    OPTION_GPUS,
-    OPTION_GPU_BYTES,
-    OPTION_RESOURCE,
-    OPTION_MEMORY_BYTES,
-    OPTION_OBJECT_STORE_BYTES,
-    OPTION_LABELS,
-    OPTION_HEALTH_TIMEOUT_MS,
-    OPTION_STORE_FAULTS,
-    OPTIONS_COUNT
+    OPTION_PRIVATE,            /* --private */
+    OPTION_PRINT_LOGS,         /* --print-logs */
+    OPTION_DIRECTORY,          /* --directory */
+    OPTION_REDIS,              /* --redis */
+    OPTION_CLUSTER,            /* --cluster */
+    OPTION_LISTEN,             /* --listen */
+    OPTION_PORT,               /* --port */
+    OPTION_METRICS_ADDRESS,    /* --metrics-address */
+    OPTION_NAME,               /* --name */
+    OPTION_CPUS,               /* --cpus */
+    OPTION_DEVICE,             /* --device */
+    OPTION_GPUS,               /* --gpus */
+    OPTION_GPU_BYTES,          /* --gpu-bytes */
+    OPTION_RESOURCE,           /* --resource */
+    OPTION_MEMORY_BYTES,       /* --memory-bytes */
+    OPTION_OBJECT_STORE_BYTES, /* --object-store-bytes */
+    OPTION_LABELS,             /* --labels */
+    OPTION_HEALTH_TIMEOUT_MS,  /* --health-timeout-ms */
+    OPTION_STORE_FAULTS,       /* --store-faults */
+    OPTIONS_COUNT              /* Number of options of tandemd. */
 };
 
 /* Table of the options. */

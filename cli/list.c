@@ -6,6 +6,7 @@
  * not reply are reported on stderr and do not fail the command. There is one thread. Fetching
  * blocks for at most TDM__CLUSTER_TIMEOUT_MS. */
 
+#include "actors/client/cluster_state.h"
 #include "cli/cluster.h"
 #include "cli/table.h"
 #include "runtime/error.h"
@@ -112,21 +113,42 @@ static void list_print(struct tdm__table *table, json_t *array,
 
 /* ---- actors ----------------------------------------------------------------------------- */
 
-/* Returns an actor as a JSON object. */
-static json_t *actor_json(const struct tdm_actor_state *actor)
+/* Returns the texts and numbers of a record as a JSON object, in their order. Returns NULL if a
+ * text is not UTF-8. */
+static json_t *record_json(const tdm_value *record)
 {
-    json_t *object =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:b}", "id",
-                  actor->id, "class_name", actor->class_name, "name", actor->name, "name_space",
-                  actor->name_space, "state", actor->state, "node_id", actor->node_id, "node_name",
-                  actor->node_name, "creator", actor->creator, "group", actor->group, "death_cause",
-                  actor->death_cause, "pid", (json_int_t)actor->pid, "restarts",
-                  (json_int_t)actor->restarts, "detached", actor->detached);
+    json_t *object = json_object();
+    int failures_count = 0;
 
-    /* This happens if a text is not UTF-8. */
+    for (uint32_t i = 0; i < tdm_value_count(record); i++) {
+        const char *key;
+        const tdm_value *value = tdm_value_pair(record, i, &key);
+
+        if (tdm_value_kind_of(value) == TDM_STRING) {
+            failures_count +=
+                json_object_set_new(object, key, json_string(tdm_value_string(value, "")));
+        } else if (tdm_value_kind_of(value) == TDM_INT) {
+            failures_count +=
+                json_object_set_new(object, key, json_integer(tdm_value_int(value, 0)));
+        }
+    }
+    if (failures_count != 0) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+/* Returns an actor as a JSON object: the entries of its record, so that an entry that the daemon
+ * adds is shown without a change here, and its resources. */
+static json_t *actor_json(const struct tdm_actor_state *actor, const tdm_value *record)
+{
+    json_t *object = record_json(record);
+
     if (object == NULL) {
         return json_pack("{s:s}", "id", actor->id);
     }
+    (void)json_object_set_new(object, "detached", json_boolean(actor->detached));
     (void)json_object_set_new(object, "resources",
                               amounts_json(actor->amounts, actor->amounts_count, false));
     (void)json_object_set_new(object, "gpus", gpus_json(actor->gpu_indices, actor->gpus_count));
@@ -172,7 +194,7 @@ static void add_actors(struct tdm__table *table, json_t *array,
     for (uint32_t i = 0; i < count; i++) {
         if ((strcmp(actors[i].state, "DEAD") == 0) == dead) {
             add_actor(table, &actors[i]);
-            (void)json_array_append_new(array, actor_json(&actors[i]));
+            (void)json_array_append_new(array, actor_json(&actors[i], tdm__list_record(actors, i)));
         }
     }
 }

@@ -10,8 +10,10 @@
  * ends (--private). It then ends its actors and waits at most END_MS. actors/daemon contains the
  * services for actors. */
 
+#include "actors/daemon/actor_service.h"
 #include "actors/daemon/metrics_service.h"
 #include "actors/daemon/node.h"
+#include "actors/daemon/placement_group_service.h"
 #include "actors/daemon/timeline_service.h"
 #include "actors/objects/memory_usage.h"
 #include "actors/worker.h"
@@ -30,6 +32,7 @@
 #include "runtime/process/process_tree.h"
 #include "runtime/process/supervisor.h"
 #include "runtime/redis/embedded.h"
+#include "runtime/redis/store.h"
 #include "runtime/store/metered.h"
 #include "runtime/store/read_cache.h"
 #include "runtime/token.h"

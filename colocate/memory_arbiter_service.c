@@ -32,7 +32,7 @@ enum { TICK_MS = 50, ROWS_MAX = 128 };
 
 /* A call of arbiter.request that waits for the decision of an arbiter. The service owns it. */
 struct waiting_request {
-    struct waiting_request *next;
+    struct waiting_request *next; /* Next waiting request of the service. */
     /* Number of the request in the arbiter of the GPU. */
     uint64_t request_id;
     uint32_t gpu;                        /* Index of the GPU on this node. */
@@ -42,8 +42,8 @@ struct waiting_request {
 /* A tenant that exited while other processes still map its blocks. The bytes are still on the
  * GPU, so its usage stays in the arbiter until the broker has no record of it any more. */
 struct departed_tenants {
-    struct departed_tenants *next;
-    struct tdm__id id; /* Identity of the process that exited. */
+    struct departed_tenants *next; /* Next departed tenant of the service. */
+    struct tdm__id id;             /* Identity of the process that exited. */
 };
 
 /* The state of the service; the daemon owns it through `self`. */

@@ -37,7 +37,8 @@ enum { ENGINES = TDM__PHASE_HAS_WEIGHTS | TDM__PHASE_HAS_KV };
 
 /* Shortens the constants in the table of rules. */
 #define PHASE(name) TDM__PHASE_##name
-#define DO(name)    TDM__PHASE_DO_##name
+/* Short name of an action of the phase machine. */
+#define DO(name) TDM__PHASE_DO_##name
 
 /* Each rule takes two lines: the state and the event, then the new state. clang-format would
  * destroy this layout. */

@@ -14,7 +14,7 @@ enum { TDM__ARRAY_GROW_FIRST = 256 };
 /* Makes sure that the array `*items`, which has `count` items in use and space for `*capacity`,
  * can take one more item.  If it is full, reallocates it to twice the capacity and updates both.
  * Returns TDM_E_NOMEM and changes nothing if there is no memory.  The doubling cannot overflow:
- * the callers' arrays stay far below 2^31 items, because a model bounds their number. */
+ * the arrays describe the tensors of one language model, which are far fewer than 2^31. */
 static inline tdm_status tdm__array_grow(void **items, uint32_t *capacity, uint32_t count,
                                          size_t item_bytes)
 {

@@ -20,16 +20,20 @@ enum { RULES_MAX = 2 };
 
 /* One rule of TANDEM_FAILPOINT.  All members but `hits_count` are constant after the first hit. */
 struct rule {
-    char process[64];        /* Name of the process that is to break. */
-    char failpoint[64];      /* Name of the failpoint. */
-    unsigned long count;     /* Number of the hit, from 1, at which the process breaks. */
+    char process[64];   /* Name of the process that is killed or stopped. */
+    char failpoint[64]; /* Name of the failpoint. */
+    /* Number of the hit, from 1, at which the process is killed or stopped. */
+    unsigned long count;
     char action[8];          /* "kill" or "stop". */
-    char file[256];          /* File that the breaking process creates exclusively. */
+    char file[256];          /* File that the process first creates exclusively. */
     atomic_ulong hits_count; /* How often this process has hit the failpoint. */
 };
 
+/* Makes the first hit of a failpoint parse TANDEM_FAILPOINT. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+/* The rules of TANDEM_FAILPOINT. */
 static struct rule rules[RULES_MAX];
+/* Number of rules in `rules`. */
 static int rules_count;
 /* Name of this process for the rules; borrowed. */
 static const char *process_name = "driver";

@@ -11,10 +11,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Buffer for the SCM_RIGHTS control message, aligned as sendmsg(2) and recvmsg(2) need it.
- */
+/* Buffer for the SCM_RIGHTS control message, aligned as sendmsg(2) and recvmsg(2) need it. */
 union control_buffer {
-    /* Room for the descriptors and their header. */
+    /* Space for the descriptors and their header. */
     char bytes[CMSG_SPACE(sizeof(int) * TDM__FDPASS_MAX)];
     struct cmsghdr aligned; /* Forces the alignment. */
 };

@@ -46,10 +46,11 @@ static _Thread_local struct free_list {
     struct size_class size_classes[SIZES_COUNT]; /* Free blocks by size class. */
 } free_list;
 
-/* The key whose destructor empties the list of an ending thread.  It is created once per process;
- * `has_thread_exit_key` is false if that failed, and then no thread keeps blocks. */
+/* Creates `thread_exit_key` once per process. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+/* The key whose destructor empties the list of an ending thread. */
 static pthread_key_t thread_exit_key;
+/* Whether the key could be created.  Without it no thread keeps blocks. */
 static bool has_thread_exit_key;
 
 /* Returns the index of the smallest size class that holds `size_bytes`; SIZES_COUNT or more for a

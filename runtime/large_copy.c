@@ -78,6 +78,8 @@ __attribute__((target("avx2"))) static void blocks_avx2(uint8_t *to, const uint8
 }
 
 /* Returns the fastest copy function that this processor supports. */
+
+/* Returns the fastest variant for this processor. */
 static copy_blocks_fn *copy_blocks_choose(void)
 {
     return __builtin_cpu_supports("avx2") ? blocks_avx2 : copy_blocks_plain;

@@ -7,7 +7,6 @@
 #include <string.h>
 
 /* Thresholds of large copies. */
-/* Thresholds of large copies. */
 enum {
     /* Smallest copy that bypasses the caches and uses threads. memcpy() is faster for smaller
      * ones, both for the copy and for the thread that reads the result next. */

@@ -9,11 +9,12 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Names of the levels in TANDEM_LOG and in lines, by enum tdm__log_level. */
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
 
 /* Highest level that is written. */
 static enum tdm__log_level level_max = TDM__WARN;
-/* Name of this process in every line. */
+/* Name of this process, which every line contains. */
 static char line_prefix[64] = "tandem";
 /* Descriptor that gets a copy of every line; -1 if absent.  Not owned. */
 static int second_output_fd = -1;

@@ -52,7 +52,7 @@ tdm_status tdm__socket_remove_stale(const char *path)
     rc = socket_connect(fd, path);
     (void)close(fd);
     if (rc == 0 || rc == EAGAIN) { /* EAGAIN: a process listens, but its queue is full. */
-        return tdm__fail(TDM_E_EXISTS, "somebody listens at %s", path);
+        return tdm__fail(TDM_E_EXISTS, "a process listens at %s already", path);
     }
     if (rc != ECONNREFUSED) {
         return tdm__fail_errno(rc, "connect to %s, to check whether a process listens there", path);

@@ -3,7 +3,11 @@
 #ifndef TDM_RUNTIME_TOKEN_H
 #define TDM_RUNTIME_TOKEN_H
 
-#include "runtime/rpc/rpc.h"
+#include <stdint.h>
+#include <tandem/error.h>
+
+/* Bytes of the secret token of a cluster. */
+enum { TDM__TOKEN_BYTES = 32 };
 
 /* Generates a random token, writes it to the new file `path` with mode 0600 and stores it in
  * `token_out`.  Returns TDM_E_EXISTS if the file exists. */

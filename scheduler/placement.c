@@ -66,7 +66,7 @@ struct search {
     uint32_t *order;
     struct frame *frames;                 /* One frame per bundle, by depth (owned). */
     const struct tdm__resources *bundles; /* Requested bundles (borrowed). */
-    uint32_t nodes_count;
+    uint32_t nodes_count;                 /* Number of nodes to choose from. */
     uint32_t bundles_count;               /* Number of bundles to place. */
     enum tdm_placement_strategy strategy; /* How the bundles are distributed over the nodes. */
     /* Index of the only allowed node; nodes_count if all are allowed. */

@@ -12,6 +12,7 @@
 
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
+#include "runtime/store/txn.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +110,17 @@ tdm_status tdm__node_record_read(const struct tdm__store_record *record,
                                  struct tdm__node_record *node_out)
 {
     return record_decode(record, read_node, node_out);
+}
+
+bool tdm__node_records_contain(const struct tdm__node_record *nodes, uint32_t nodes_count,
+                               const struct tdm__id *id)
+{
+    for (uint32_t i = 0; i < nodes_count; i++) {
+        if (tdm__id_equal(&nodes[i].id, id)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 tdm_status tdm__node_record_put(struct tdm__txn *txn, const struct tdm__node_record *node)

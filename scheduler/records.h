@@ -4,6 +4,7 @@
 #define TDM_SCHEDULER_RECORDS_H
 
 #include "runtime/store.h"
+#include "runtime/store/txn.h"
 #include "scheduler/placement.h"
 
 /* Keys and values:
@@ -50,6 +51,9 @@ struct tdm__node_record {
 /* Reads a record node/ID. */
 tdm_status tdm__node_record_read(const struct tdm__store_record *record,
                                  struct tdm__node_record *node_out);
+/* Returns whether the node with this ID is among the `nodes_count` nodes. */
+bool tdm__node_records_contain(const struct tdm__node_record *nodes, uint32_t nodes_count,
+                               const struct tdm__id *id);
 /* Makes the commit fail if the node has joined or has been lost since the read. (A renewed lease
  * changes no version.) */
 tdm_status tdm__txn_require_node_unchanged(struct tdm__txn *txn, const struct tdm__id *node);

@@ -13,6 +13,7 @@
 #include "scheduler/reserve.h"
 
 #include "runtime/error.h"
+#include "runtime/store/txn.h"
 #include "scheduler/records.h"
 #include "scheduler/retrying_txn.h"
 

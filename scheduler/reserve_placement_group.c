@@ -12,6 +12,7 @@
 
 #include "runtime/error.h"
 #include "runtime/store/check.h"
+#include "runtime/store/txn.h"
 #include "scheduler/reserve.h"
 #include "scheduler/retrying_txn.h"
 
@@ -51,9 +52,9 @@ static tdm_status put_group_nodes(struct tdm__txn *txn, const struct tdm__nodes_
 
 /* State of tdm__placement_group_reserve(). */
 struct group_reservation {
-    struct tdm__resources *wanted; /* Requested bundles (owned). */
-    uint32_t bundles_count;        /* Number of requested bundles. */
-    enum tdm_placement_strategy strategy;
+    struct tdm__resources *wanted;        /* Requested bundles (owned). */
+    uint32_t bundles_count;               /* Number of requested bundles. */
+    enum tdm_placement_strategy strategy; /* Placement strategy of the group. */
     /* The group, with the placement of the last run of the body (owned). */
     struct tdm__placement_group_record record;
     tdm__placement_group_reserve_fn *fn; /* Reports the outcome. */

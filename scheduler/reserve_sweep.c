@@ -8,6 +8,7 @@
  * removes the group. Everything runs on the loop's thread. reserve.h specifies the operations. */
 
 #include "runtime/error.h"
+#include "runtime/store/txn.h"
 #include "scheduler/reserve.h"
 #include "scheduler/retrying_txn.h"
 

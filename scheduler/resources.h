@@ -57,9 +57,8 @@ struct tdm__grant {
 
 /* Total and free amount of one resource, in units of 1/10,000. */
 struct tdm__amount {
-    int64_t total;
-    int64_t free; /* Total amount. */
-    /* Free amount, from 0 to `total`. */
+    int64_t total; /* Total amount. */
+    int64_t free;  /* Free amount, from 0 to `total`. */
 };
 
 /* A named resource of a pool. */

@@ -13,6 +13,7 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/store/txn.h"
 #include "scheduler/records.h"
 
 #include <stdio.h>

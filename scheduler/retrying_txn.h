@@ -4,6 +4,7 @@
 #define TDM_SCHEDULER_RETRYING_TXN_H
 
 #include "runtime/store.h"
+#include "runtime/store/txn.h"
 
 /* Runs a transaction as tdm__txn_run() does, and repeats it after TDM_E_STORE, when the outcome is
  * unknown, until the deadline. The body must recognise from the records that it was committed

@@ -10,6 +10,8 @@
  * Texts are borrowed from the parsed reply. Small arrays (amounts, GPU indices, bundles) are
  * counted first, allocated once each, and then filled in order. Any user thread may enter. */
 
+#include "actors/client/cluster_state.h"
+
 #include "actors/common/call_record.h"
 #include "actors/common/object_list.h"
 #include "actors/common/state_record.h"
@@ -24,8 +26,9 @@
 /* A list that was returned to the user, in front of its array. */
 struct state_list {
     tdm_document *document; /* Parsed reply, owned; the texts of the array are borrowed from it. */
-    void *amounts;          /* Amounts of all records, owned. */
-    void *gpus;             /* GPU indices of all records, owned. */
+    const tdm_value *records; /* Array of the records, borrowed from `document`. */
+    void *amounts;            /* Amounts of all records, owned. */
+    void *gpus;               /* GPU indices of all records, owned. */
     void *bundles; /* Bundles of all records, owned; used only in lists of placement groups. */
     max_align_t items[]; /* The array that the user sees; its type depends on the list. */
 };
@@ -37,6 +40,17 @@ struct array_filler {
     struct tdm_bundle_state *bundles; /* Next free bundle. */
 };
 
+/* Returns the list whose array the user sees at `items`. */
+static struct state_list *state_list_of(const void *items)
+{
+    return (struct state_list *)((uintptr_t)items - offsetof(struct state_list, items));
+}
+
+const tdm_value *tdm__list_record(const void *list, uint32_t index)
+{
+    return tdm_value_at(state_list_of(list)->records, index);
+}
+
 void tdm_list_free(const void *list)
 {
     struct state_list *whole;
@@ -44,7 +58,7 @@ void tdm_list_free(const void *list)
     if (list == NULL) {
         return;
     }
-    whole = (struct state_list *)((uintptr_t)list - offsetof(struct state_list, items));
+    whole = state_list_of(list);
     tdm_document_destroy(whole->document);
     free(whole->amounts);
     free(whole->gpus);
@@ -118,6 +132,7 @@ static tdm_status list_create(tdm_document *document, size_t item_bytes,
         return tdm__fail(TDM_E_NOMEM, "a list of %u", count);
     }
     list->document = document;
+    list->records = records;
     *filler_out = (struct array_filler){calloc(amounts, sizeof(struct tdm_amount)),
                                         calloc(gpus, sizeof(uint32_t)),
                                         calloc(bundles, sizeof(struct tdm_bundle_state))};

@@ -83,7 +83,7 @@ const struct tdm_actor_class *tdm__class_find(const char *name)
 /* Slots of a method index. */
 enum { SLOTS = 2 * TDM_METHODS_MAX };
 
-/* Returns the FNV-1a hash of the name. */
+/* Returns the FNV-1a hash of the name of a method or of a concurrency group. */
 static uint32_t name_hash(const char *name)
 {
     uint32_t hash = 2166136261u;
@@ -163,13 +163,10 @@ const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, c
     return text;
 }
 
-/* The FNV-1a hash; class_check_groups() rejects classes with a collision. */
+/* A hash of the name; class_check_groups() rejects classes with a collision. */
 uint32_t tdm__concurrency_group_id(const char *name)
 {
-    uint32_t hash = 2166136261U;
+    uint32_t hash = name_hash(name);
 
-    for (const char *byte = name; *byte != '\0'; byte++) {
-        hash = (hash ^ (uint8_t)*byte) * 16777619U;
-    }
     return hash == 0 ? 1 : hash;
 }

@@ -297,7 +297,7 @@ void tdm__actor_spec_destroy(struct tdm__actor_spec *spec)
 
 struct tdm__actor_spec_message tdm__actor_spec_to_message(const struct tdm__actor_spec *spec)
 {
-    return (struct tdm__actor_spec_message){
+    struct tdm__actor_spec_message message = {
         .id = spec->id,
         .creator = spec->creator,
         .name = spec->name,
@@ -310,21 +310,18 @@ struct tdm__actor_spec_message tdm__actor_spec_to_message(const struct tdm__acto
         .library = spec->library,
         .directory = spec->directory,
         .environment = {.count = spec->environment_count, .items = spec->environment},
-        .keep_visible_devices = spec->keep_visible_devices,
-        .detached = spec->detached,
         .arguments = {spec->arguments, spec->arguments_bytes},
         .job = spec->job,
         .scheduling = (int32_t)spec->wish.scheduling,
         .node = spec->wish.node,
         .labels = tdm__labels_list(&spec->wish.labels),
-        .get_if_exists = spec->get_if_exists,
-        .max_restarts = spec->max_restarts,
-        .max_task_retries = spec->max_task_retries,
-        .max_concurrency = spec->max_concurrency,
-        .max_pending_calls = spec->max_pending_calls,
-        .captures_child_actors = spec->captures_child_actors,
-        .allow_out_of_order = spec->allow_out_of_order,
         .awaits_creator_arguments = spec->awaits_creator_arguments};
+
+/* Copies one option to the message. */
+#define FIELD(kind, field) message.field = spec->field;
+#include "runtime/messages/actor_options.def"
+#undef FIELD
+    return message;
 }
 
 void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spec)
@@ -378,16 +375,11 @@ static tdm_status spec_read_message(const struct tdm__actor_spec_message *messag
     spec->creator = message->creator;
     spec->group = message->group;
     spec->bundle = message->bundle;
-    spec->keep_visible_devices = message->keep_visible_devices;
-    spec->detached = message->detached;
     spec->job = message->job;
-    spec->get_if_exists = message->get_if_exists;
-    spec->max_restarts = message->max_restarts;
-    spec->max_task_retries = message->max_task_retries;
-    spec->max_concurrency = message->max_concurrency;
-    spec->max_pending_calls = message->max_pending_calls;
-    spec->captures_child_actors = message->captures_child_actors;
-    spec->allow_out_of_order = message->allow_out_of_order;
+/* Copies one option from the message. */
+#define FIELD(kind, field) spec->field = message->field;
+#include "runtime/messages/actor_options.def"
+#undef FIELD
     TDM_TRY(spec_read_texts(message, spec));
     TDM_TRY(spec_read_placement(message, &spec->wish));
     TDM_TRY(tdm__actor_spec_set_arguments(spec, message->arguments));

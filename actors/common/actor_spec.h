@@ -28,8 +28,6 @@ struct tdm__actor_spec {
     struct tdm__placement_request wish;
     struct tdm__id group; /* Placement group of the actor; the none id if it belongs to none. */
     uint32_t bundle;      /* Bundle of the placement group, or TDM_BUNDLE_ANY. */
-    /* True if actors that this actor creates join its placement group. */
-    bool captures_child_actors;
     /* Path of the program that runs the actor; "" for the worker program of the daemon. */
     char program[TDM__PATH_BYTES];
     /* Path or name of the library that defines the class; "" if the program defines it. */
@@ -38,19 +36,13 @@ struct tdm__actor_spec {
     uint32_t environment_count;      /* Number of entries in `environment`. */
     /* Environment variables of the actor as "NAME=value", owned. */
     char *environment[TDM_ACTOR_ENVIRONMENT_MAX];
-    bool keep_visible_devices; /* True if the worker's CUDA_VISIBLE_DEVICES is left as it is. */
-    bool detached;             /* True if the actor outlives its creator and all handles. */
-    /* True if an existing actor with the name is used instead of creating one. */
-    bool get_if_exists;
-    /* True if a call whose arguments are ready may overtake calls that wait for theirs. */
-    bool allow_out_of_order;
-    /* How often the actor is restarted after its process ended; -1 for no limit. */
-    int32_t max_restarts;
-    int32_t max_task_retries;   /* How often a call is sent again by default; -1 for no limit. */
-    uint32_t max_concurrency;   /* Most calls that run at a time; 0 for the default of the class. */
-    uint32_t max_pending_calls; /* Most calls of one caller that have no result; 0 for no limit. */
-    void *arguments;            /* Constructor arguments, one packed array, owned. */
-    size_t arguments_bytes;     /* Number of bytes in `arguments`. */
+    /* The options that are plain numbers or truth values: one member for each FIELD of the file,
+     * which describes them. */
+#define FIELD(kind, field) TDM__C_##kind field;
+#include "runtime/messages/actor_options.def"
+#undef FIELD
+    void *arguments;        /* Constructor arguments, one packed array, owned. */
+    size_t arguments_bytes; /* Number of bytes in `arguments`. */
     /* True if the creator sends the constructor arguments, or a failure, later
      * ("actor.arguments"). */
     bool awaits_creator_arguments;

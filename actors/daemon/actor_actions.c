@@ -1,30 +1,21 @@
 /* actor_actions.c - hands events to an actor's lifecycle and carries out its actions. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/daemon/actor_entry.h"
+#include "actors/daemon/actor_actions.h"
+
+#include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_facts.h"
+#include "actors/daemon/actor_placement.h"
+#include "actors/daemon/actor_queries.h"
+#include "actors/daemon/actor_remote.h"
+#include "actors/daemon/actor_start.h"
+#include "actors/daemon/actor_table.h"
+#include "actors/daemon/ended_actors.h"
+#include "actors/daemon/worker_processes.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 
 #include <stdio.h>
 #include <string.h>
-
-struct actor_facts tdm__actor_entry_facts(const struct actor_entry *entry)
-{
-    const struct tdm__actor_spec *spec = entry->spec;
-    /* An actor that holds resources asks for none, so the list of releases is not searched. */
-    bool may_reserve = !tdm__actor_lifecycle_holds_resources(&entry->lifecycle);
-
-    return (struct actor_facts){.max_restarts = spec->max_restarts,
-                                .has_group = !tdm__id_is_none(&spec->group),
-                                .is_detached = spec->detached,
-                                .is_guest = !tdm__id_is_none(&entry->owner_node),
-                                .is_claimable = spec->name[0] != '\0' || spec->max_restarts != 0 ||
-                                                entry->record.grant.gpus_count > 0,
-                                .takes_name_holder = spec->get_if_exists,
-                                .awaits_creator_arguments = spec->awaits_creator_arguments,
-                                .is_releasing = may_reserve && tdm__actor_entry_is_returning(entry),
-                                .node_is_stopping = entry->node->stopping,
-                                .lease_was_lost_recently = tdm__node_lease_was_lost(entry->node)};
-}
 
 /* Records what the waiting actor does not get, for queries and time-outs. */
 static void action_explain_wait(struct actor_entry *entry, const char *what_for)
@@ -33,13 +24,21 @@ static void action_explain_wait(struct actor_entry *entry, const char *what_for)
                    what_for[0] == '\0' ? "" : "it waits: ", what_for);
 }
 
+/* Remembers the ended actor for lists, notifies the owner's node, and removes the entry. */
+static void action_end(struct actor_entry *entry, tdm_status status, const char *text)
+{
+    tdm__ended_actors_add(entry->node, entry, text);
+    tdm__actor_entry_notify_owner(entry, status, text);
+    tdm__actor_entry_remove(entry, status, text);
+}
+
 /* Removes an actor that cannot be created. */
 static void action_refuse(struct actor_entry *entry, const struct actor_action *action)
 {
     char text[TDM__ERROR_DETAIL_BYTES];
 
     (void)snprintf(text, sizeof(text), "actor %s cannot be made: %s", entry->label, action->text);
-    tdm__actor_entry_remove(entry, action->status, text);
+    action_end(entry, action->status, text);
 }
 
 /* Replies to the calls that wait for the start: with the other daemon's reply, or with this node's
@@ -126,7 +125,7 @@ static void action_carry_out(struct actor_entry *entry, const struct actor_actio
         action_refuse(entry, action);
         break;
     case ACTOR_DO_END:
-        tdm__actor_entry_remove(entry, action->status, action->text);
+        action_end(entry, action->status, action->text);
         break;
     }
 }

@@ -5,12 +5,17 @@
  * actions such as ask_to_leave, expect_exit and kill_now below. The one timer of an entry limits
  * the wait for an exit, or delays a restart; the lifecycle never needs both.
  *
- * When a worker has ended, tdm__actor_entry_worker_ended() writes the death report, releases what
- * the process held, ends what it created, and hands ACTOR_ON_WORKER_ENDED to the lifecycle, which
- * decides between restart and end. Everything runs on the daemon's loop thread. */
+ * When a worker has ended, tdm__actor_entry_worker_ended() writes the death report, reports the
+ * end of the process to the upper files (struct tdm__node_events), which release what it held and
+ * end what it created, and reports ACTOR_ON_WORKER_ENDED to the lifecycle, which decides between
+ * restart and end. Everything runs on the daemon's loop thread. */
 
-#include "actors/daemon/actor_entry.h"
+#include "actors/daemon/actor_end.h"
+
+#include "actors/daemon/actor_facts.h"
+#include "actors/daemon/actor_table.h"
 #include "actors/daemon/death_report.h"
+#include "actors/daemon/worker_processes.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -33,7 +38,7 @@ static void actor_entry_on_timer(void *arg)
         tdm__log(TDM__INFO, "actors", "actor %s does not leave: killing pid %d", entry->label,
                  (int)entry->worker->pid);
     }
-    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
+    tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
 }
 
 /* Sets the timer of the entry, and creates it at the first use. */
@@ -48,7 +53,7 @@ static tdm_status actor_entry_set_timer(struct actor_entry *entry, int64_t delay
 void tdm__actor_entry_start_later(struct actor_entry *entry, int64_t delay_ms)
 {
     if (actor_entry_set_timer(entry, delay_ms) != TDM_OK) {
-        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
+        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
     }
 }
 
@@ -78,8 +83,8 @@ bool tdm__node_actor_ends_with(const struct tdm__actor_spec *spec, const void *c
            tdm__id_equal(&spec->creator, creator);
 }
 
-/* Releases what the ended worker held: its sockets, pins and subscriptions. Ends the actors and
- * groups that it created, and its orphaned child processes. */
+/* Reports the end of the worker, so that what the process held is released and what it created
+ * ends. Schedules the search for its orphaned child processes. */
 static void actor_entry_clear(struct actor_entry *entry, int64_t pid)
 {
     struct tdm__node *node = entry->node;
@@ -87,10 +92,7 @@ static void actor_entry_clear(struct actor_entry *entry, int64_t pid)
         .kind = TDM__PEER_WORKER, .id = entry->spec->id, .node = node->record.id, .pid = pid};
 
     (void)snprintf(gone.name, sizeof(gone.name), "%.63s", entry->label);
-    tdm__node_process_gone(node, &gone.id);
-    tdm__services_peer_exited(node->services, &gone);
-    tdm__node_actors_end(node, tdm__node_actor_ends_with, &gone.id, true, NULL, NULL);
-    tdm__placement_groups_creator_gone(node, &gone.id);
+    node->events->process_ended(node, &gone);
     if (!node->stopping) {
         tdm__workers_schedule_sweep(node->workers);
     }
@@ -133,7 +135,7 @@ void tdm__actor_entry_worker_ended(void *arg, struct tdm__worker_process *worker
         entry->pid = 0;
         entry->unix_address[0] = '\0';
     }
-    tdm__actor_entry_handle(entry, event);
+    tdm__actor_entry_report(entry, event);
 }
 
 /* ---- requests to end --------------------------------------------------------------------- */
@@ -158,23 +160,23 @@ void tdm__actor_entry_ask_to_leave(struct actor_entry *entry, bool drain, int64_
 
 void tdm__actor_entry_end(struct actor_entry *entry, bool at_once)
 {
-    tdm__actor_entry_handle(entry,
+    tdm__actor_entry_report(entry,
                             (struct actor_event){.kind = at_once ? ACTOR_ON_KILL : ACTOR_ON_END});
 }
 
 void tdm__actor_entry_kill_process(struct actor_entry *entry)
 {
-    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_KILL_WORKER});
+    tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_KILL_WORKER});
 }
 
 void tdm__actor_entry_release(struct actor_entry *entry)
 {
-    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_LAST_HANDLE_GONE});
+    tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_LAST_HANDLE_GONE});
 }
 
 void tdm__actor_entry_exit_requested(struct actor_entry *entry)
 {
-    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_EXIT});
+    tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_EXIT});
 }
 
 void tdm__node_actors_end(struct tdm__node *node,

@@ -1,6 +1,10 @@
 /* actor_health.c - pings worker processes, and kills those that do not respond. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/daemon/actor_entry.h"
+#include "actors/daemon/actor_health.h"
+
+#include "actors/daemon/actor_start.h"
+#include "actors/daemon/actor_table.h"
+#include "actors/daemon/worker_processes.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -108,7 +112,7 @@ static void on_health_ping_reply(void *arg, struct tdm__rpc_reply *reply)
     if (is_current && reply->status == TDM_E_TIMEOUT) {
         (void)snprintf(text, sizeof(text), "killed by its node: it had not answered for %lld ms",
                        (long long)ping->node->health_timeout_ms);
-        tdm__actor_entry_handle(entry,
+        tdm__actor_entry_report(entry,
                                 (struct actor_event){.kind = ACTOR_ON_SILENCE, .detail = text});
     }
     free(ping);

@@ -34,9 +34,9 @@
  * docs/protocols/actor_lifecycle.md has the table of states and events. */
 
 enum {
-    QUICK_END_MS = 10000, /* A worker that died sooner makes the next one wait. */
-    BACKOFF_MS = 50,
-    BACKOFF_MS_MAX = 10000
+    QUICK_END_MS = 10000,  /* A worker that died sooner makes the next one wait. */
+    BACKOFF_MS = 50,       /* Delay of the restart after the second quick end, in milliseconds. */
+    BACKOFF_MS_MAX = 10000 /* Longest delay of a restart, in milliseconds. */
 };
 
 /* ---- properties of a state -------------------------------------------------------------- */
@@ -83,6 +83,7 @@ static bool has_active_worker(const struct actor_lifecycle *lifecycle)
            lifecycle->state == ACTOR_ALIVE;
 }
 
+/* True if a worker exists, also one that has been told to exit. */
 static bool has_worker(const struct actor_lifecycle *lifecycle)
 {
     return has_active_worker(lifecycle) || lifecycle->state == ACTOR_ENDING;
@@ -98,6 +99,7 @@ bool tdm__actor_lifecycle_wants_worker_end(const struct actor_lifecycle *lifecyc
     return lifecycle->state == ACTOR_ENDING || lifecycle->kill != ACTOR_NOT_KILLED;
 }
 
+/* True if max_restarts allows another worker. */
 static bool may_restart(const struct actor_lifecycle *lifecycle, const struct actor_facts *facts)
 {
     return facts->max_restarts < 0 || lifecycle->incarnation < (uint32_t)facts->max_restarts;
@@ -122,6 +124,7 @@ bool tdm__actor_lifecycle_outlives_node(const struct actor_lifecycle *lifecycle,
 
 /* ---- actions ---------------------------------------------------------------------------- */
 
+/* Appends an action of this kind and returns it, so that the caller can set its other members. */
 static struct actor_action *actions_add(struct actor_actions *actions, enum actor_action_kind kind)
 {
     struct actor_action *action = &actions->entries[actions->count++];
@@ -141,6 +144,7 @@ static void actions_add_for_worker(struct actor_actions *actions, enum actor_act
     action->text = text;
 }
 
+/* Gives back to the store what it holds for the actor, if it holds anything. */
 static void release_reservation(struct actor_lifecycle *lifecycle, struct actor_actions *actions)
 {
     if (lifecycle->reservation != ACTOR_RESERVES_NOTHING) {
@@ -163,6 +167,7 @@ static void lifecycle_end_by(struct actor_lifecycle *lifecycle, struct actor_act
         tdm__actor_state_is_remote(lifecycle->state) ? ACTOR_ENDED_ELSEWHERE : ACTOR_ENDED;
 }
 
+/* Ends the actor and reports `status` and `text` as the cause. */
 static void lifecycle_end(struct actor_lifecycle *lifecycle, struct actor_actions *actions,
                           tdm_status status, const char *text)
 {
@@ -171,6 +176,8 @@ static void lifecycle_end(struct actor_lifecycle *lifecycle, struct actor_action
 
 /* ---- resources and the name ------------------------------------------------------------- */
 
+/* Lets the actor wait until something changes; `what_for` tells users what it waits for. An
+ * actor without handles ends instead. */
 static void lifecycle_wait(struct actor_lifecycle *lifecycle, struct actor_actions *actions,
                            const char *what_for)
 {
@@ -183,6 +190,7 @@ static void lifecycle_wait(struct actor_lifecycle *lifecycle, struct actor_actio
     actions_add(actions, ACTOR_DO_EXPLAIN_WAIT)->text = what_for;
 }
 
+/* Asks the store for the actor's resources and name, unless something else has to come first. */
 static void lifecycle_reserve(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                               struct actor_actions *actions)
 {
@@ -197,6 +205,7 @@ static void lifecycle_reserve(struct actor_lifecycle *lifecycle, const struct ac
     }
 }
 
+/* Starts a worker on the reserved resources. */
 static void start_worker(struct actor_lifecycle *lifecycle, struct actor_actions *actions)
 {
     lifecycle->state = ACTOR_STARTING;
@@ -204,6 +213,7 @@ static void start_worker(struct actor_lifecycle *lifecycle, struct actor_actions
     (void)actions_add(actions, ACTOR_DO_START_WORKER);
 }
 
+/* A process of this node has asked for the actor: it is placed. */
 static void on_create(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                       struct actor_actions *actions)
 {
@@ -212,6 +222,7 @@ static void on_create(struct actor_lifecycle *lifecycle, const struct actor_even
     }
 }
 
+/* Another daemon has reserved resources of this node for the actor: its worker is started. */
 static void on_start_here(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                           struct actor_actions *actions)
 {
@@ -222,6 +233,7 @@ static void on_start_here(struct actor_lifecycle *lifecycle, const struct actor_
     }
 }
 
+/* Resources may have come free: a waiting actor asks the store again. */
 static void on_retry(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                      struct actor_actions *actions)
 {
@@ -230,6 +242,7 @@ static void on_retry(struct actor_lifecycle *lifecycle, const struct actor_event
     }
 }
 
+/* The arguments of the constructor will not arrive: the actor cannot be created. */
 static void on_arguments_failed(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                 struct actor_actions *actions)
 {
@@ -238,12 +251,14 @@ static void on_arguments_failed(struct actor_lifecycle *lifecycle, const struct 
     }
 }
 
+/* Asks the daemon of the node where resources are reserved to start the actor. */
 static void start_elsewhere(struct actor_lifecycle *lifecycle, struct actor_actions *actions)
 {
     lifecycle->state = ACTOR_REMOTE_STARTING;
     (void)actions_add(actions, ACTOR_DO_START_ELSEWHERE);
 }
 
+/* The store has reserved resources: the actor starts on the node that has them. */
 static void on_reserved(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                         struct actor_actions *actions)
 {
@@ -272,6 +287,7 @@ static bool may_be_reserved_later(const struct actor_lifecycle *lifecycle,
             (lifecycle->incarnation > 0 || event->facts.lease_was_lost_recently));
 }
 
+/* The reservation failed: the actor waits, takes the holder of its name, or cannot be created. */
 static void on_not_reserved(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                             struct actor_actions *actions)
 {
@@ -296,6 +312,7 @@ static void on_not_reserved(struct actor_lifecycle *lifecycle, const struct acto
     }
 }
 
+/* The creator has been told which actor has the name: this entry is not needed. */
 static void on_holder_found(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                             struct actor_actions *actions)
 {
@@ -306,6 +323,7 @@ static void on_holder_found(struct actor_lifecycle *lifecycle, const struct acto
     }
 }
 
+/* No actor has the name any more: the actor asks for it again, or ends with the error. */
 static void on_holder_not_found(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                 struct actor_actions *actions)
 {
@@ -324,6 +342,8 @@ static void on_holder_not_found(struct actor_lifecycle *lifecycle, const struct 
 
 /* ---- requested ends --------------------------------------------------------------------- */
 
+/* Asks the daemon of the other node to end the actor, unless it has been asked or has refused to
+ * start it. */
 static void end_elsewhere(struct actor_lifecycle *lifecycle, struct actor_actions *actions)
 {
     if (lifecycle->state != ACTOR_REMOTE_REFUSED && lifecycle->demand != ACTOR_END_REQUESTED) {
@@ -371,6 +391,7 @@ static void lifecycle_stop(struct actor_lifecycle *lifecycle, bool at_once, cons
     }
 }
 
+/* The actor has to end gracefully. */
 static void on_end(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                    struct actor_actions *actions)
 {
@@ -378,6 +399,7 @@ static void on_end(struct actor_lifecycle *lifecycle, const struct actor_event *
     lifecycle_stop(lifecycle, false, NULL, actions);
 }
 
+/* The actor has to end at once. */
 static void on_kill(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                     struct actor_actions *actions)
 {
@@ -395,6 +417,8 @@ static void on_creator_node_lost(struct actor_lifecycle *lifecycle, const struct
     }
 }
 
+/* The daemon of the creator has given the actor up: nobody would learn of it any more, so it
+ * ends. */
 static void on_disowned(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                         struct actor_actions *actions)
 {
@@ -403,6 +427,7 @@ static void on_disowned(struct actor_lifecycle *lifecycle, const struct actor_ev
     }
 }
 
+/* Lets the worker execute the calls that it was sent, and then exit. */
 static void drain_worker(struct actor_lifecycle *lifecycle, struct actor_actions *actions)
 {
     lifecycle->state = ACTOR_ENDING;
@@ -410,6 +435,7 @@ static void drain_worker(struct actor_lifecycle *lifecycle, struct actor_actions
                            "ended in good order: its last handle is gone");
 }
 
+/* No handle is left: the actor ends after the calls that were made, unless it is detached. */
 static void on_last_handle_gone(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                 struct actor_actions *actions)
 {
@@ -454,6 +480,7 @@ static void on_lease_ending(struct actor_lifecycle *lifecycle, const struct acto
 
 /* ---- the worker ------------------------------------------------------------------------- */
 
+/* No worker can be started: the actor has died. */
 static void on_worker_failed(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                              struct actor_actions *actions)
 {
@@ -462,6 +489,7 @@ static void on_worker_failed(struct actor_lifecycle *lifecycle, const struct act
     }
 }
 
+/* The worker has not answered a ping in time: it is killed and may be restarted. */
 static void on_silence(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                        struct actor_actions *actions)
 {
@@ -470,6 +498,7 @@ static void on_silence(struct actor_lifecycle *lifecycle, const struct actor_eve
     }
 }
 
+/* Only the worker has to end: it is killed and may be restarted. */
 static void on_kill_worker(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                            struct actor_actions *actions)
 {
@@ -477,6 +506,7 @@ static void on_kill_worker(struct actor_lifecycle *lifecycle, const struct actor
     kill_worker(lifecycle, ACTOR_KILLED, NULL, actions);
 }
 
+/* The constructor has returned: those who wait for the actor are answered. */
 static void on_constructed(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                            struct actor_actions *actions)
 {
@@ -494,6 +524,7 @@ static void on_constructed(struct actor_lifecycle *lifecycle, const struct actor
     }
 }
 
+/* The constructor has failed: the worker exits and is not replaced. */
 static void on_constructor_failed(struct actor_lifecycle *lifecycle,
                                   const struct actor_event *event, struct actor_actions *actions)
 {
@@ -504,6 +535,7 @@ static void on_constructor_failed(struct actor_lifecycle *lifecycle,
     }
 }
 
+/* The worker says that it exits: it is not replaced. */
 static void on_exit_by_itself(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                               struct actor_actions *actions)
 {
@@ -532,6 +564,7 @@ static int64_t restart_delay_ms(struct actor_lifecycle *lifecycle, int64_t lifet
     return delay_ms < BACKOFF_MS_MAX ? delay_ms : BACKOFF_MS_MAX;
 }
 
+/* The worker has ended: it is replaced after a delay, or the actor has died. */
 static void on_worker_ended(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                             struct actor_actions *actions)
 {
@@ -557,6 +590,8 @@ static void on_worker_ended(struct actor_lifecycle *lifecycle, const struct acto
     }
 }
 
+/* The timer has expired: the next worker is started, or a worker that has not exited in time is
+ * killed. */
 static void on_timer(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                      struct actor_actions *actions)
 {
@@ -570,6 +605,7 @@ static void on_timer(struct actor_lifecycle *lifecycle, const struct actor_event
 
 /* ---- on another node -------------------------------------------------------------------- */
 
+/* The other daemon has started the actor: those who wait for it are answered. */
 static void on_started_elsewhere(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                  struct actor_actions *actions)
 {
@@ -640,6 +676,7 @@ static void on_ended_elsewhere(struct actor_lifecycle *lifecycle, const struct a
     }
 }
 
+/* The other node still has its lease: requests to it whose replies were lost are made again. */
 static void on_node_seen(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                          struct actor_actions *actions)
 {
@@ -675,6 +712,7 @@ static void on_node_lost(struct actor_lifecycle *lifecycle, const struct actor_e
 
 /* ---- the record in the store ------------------------------------------------------------ */
 
+/* The store may have lost the record of the reservation: it has to be written again. */
 static void on_record_lost(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                            struct actor_actions *actions)
 {
@@ -687,6 +725,7 @@ static void on_record_lost(struct actor_lifecycle *lifecycle, const struct actor
     }
 }
 
+/* A lost record can be written again now. */
 static void on_rewrite_due(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                            struct actor_actions *actions)
 {
@@ -696,6 +735,8 @@ static void on_rewrite_due(struct actor_lifecycle *lifecycle, const struct actor
     }
 }
 
+/* The rewriting is over: it is tried again later, or the actor ends because another one has its
+ * name or resources. */
 static void on_rewritten(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                          struct actor_actions *actions)
 {

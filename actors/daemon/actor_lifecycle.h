@@ -10,9 +10,9 @@
 struct tdm__rpc_reply;
 
 enum {
-    LEAVE_MS = 5000,  /* Milliseconds that a worker gets to exit before it is killed. */
-    DRAIN_MS = 30000, /* The same for a worker that first executes the calls it was sent. */
-    ACTOR_ACTIONS_MAX = 4
+    LEAVE_MS = 5000,      /* Milliseconds that a worker gets to exit before it is killed. */
+    DRAIN_MS = 30000,     /* The same for a worker that first executes the calls it was sent. */
+    ACTOR_ACTIONS_MAX = 4 /* Largest number of actions that one event can cause. */
 };
 
 enum actor_state {
@@ -36,7 +36,7 @@ enum actor_state {
 /* Whether the actor is still needed.  The value only grows, except that ACTOR_END_REQUESTED
  * falls back to ACTOR_UNWANTED when the other daemon replies. */
 enum actor_demand {
-    ACTOR_WANTED,
+    ACTOR_WANTED,       /* The actor is needed. */
     ACTOR_RELEASED,     /* The last handle is gone: the actor ends after its calls. */
     ACTOR_UNWANTED,     /* The actor must end. */
     ACTOR_END_REQUESTED /* The same, and the other node has been asked to end the actor. */
@@ -44,7 +44,7 @@ enum actor_demand {
 
 /* What the cluster's store holds for the actor: its resources and its name. */
 enum actor_reservation {
-    ACTOR_RESERVES_NOTHING,
+    ACTOR_RESERVES_NOTHING,      /* The store holds nothing for the actor. */
     ACTOR_RESERVES_UNKNOWN,      /* A reply of the store, or a node, was lost. */
     ACTOR_RESERVES,              /* The store holds a reservation. */
     ACTOR_RESERVATION_LOST,      /* The store may have lost the record of it. */
@@ -53,19 +53,19 @@ enum actor_reservation {
 
 /* Why the daemon killed the current worker, if it did. */
 enum actor_kill {
-    ACTOR_NOT_KILLED,
+    ACTOR_NOT_KILLED,           /* The daemon has not killed the current worker. */
     ACTOR_KILLED,               /* The next worker may start on the same resources. */
     ACTOR_KILLED_WITHOUT_LEASE, /* The next worker needs a new reservation. */
 };
 
 /* A value: it is copied by assignment, and all zeros is a new actor. */
 struct actor_lifecycle {
-    enum actor_state state;
-    enum actor_demand demand;
-    enum actor_reservation reservation;
-    enum actor_kill kill;
-    uint32_t incarnation;     /* Number of workers before the current one. */
-    uint32_t quick_end_count; /* Workers in a row that died soon after their start. */
+    enum actor_state state;             /* State of the actor. */
+    enum actor_demand demand;           /* Whether the actor is still needed. */
+    enum actor_reservation reservation; /* What the store holds for the actor. */
+    enum actor_kill kill;               /* Why the daemon killed the current worker, if it did. */
+    uint32_t incarnation;               /* Number of workers before the current one. */
+    uint32_t quick_end_count;           /* Workers in a row that died soon after their start. */
 };
 
 /* What the machine is told about the actor and its node with each event. */
@@ -119,15 +119,15 @@ enum actor_event_kind {
     ACTOR_ON_RECORD_LOST,        /* The store may have lost the record of the actor. */
     ACTOR_ON_REWRITE_DUE,        /* A lost record can be written again now. */
     ACTOR_ON_REWRITTEN,          /* The rewriting is over: `status`, `is_overdue`, `detail`. */
-    ACTOR_EVENTS_COUNT
+    ACTOR_EVENTS_COUNT           /* Number of kinds of events. */
 };
 
 /* A member that an event of this kind does not name above is not read. */
 struct actor_event {
-    enum actor_event_kind kind;
-    struct actor_facts facts;
-    tdm_status status;
-    const char *detail;                 /* Borrowed; actions point to it. */
+    enum actor_event_kind kind; /* What has happened. */
+    struct actor_facts facts;   /* Facts about the actor and its node at the time of the event. */
+    tdm_status status;          /* Outcome that the event reports. */
+    const char *detail;         /* Borrowed; actions point to it. */
     const struct tdm__rpc_reply *reply; /* Borrowed; the machine never reads it. */
     uint32_t incarnation;               /* Number of workers that other nodes have started. */
     int64_t lifetime_ms;                /* Milliseconds that the worker has existed. */
@@ -158,9 +158,9 @@ enum actor_action_kind {
 };
 
 struct actor_action {
-    enum actor_action_kind kind;
-    enum actor_reservation reservation;
-    tdm_status status;
+    enum actor_action_kind kind;        /* What the daemon has to do. */
+    enum actor_reservation reservation; /* ACTOR_DO_RELEASE: what the store held until now. */
+    tdm_status status; /* ACTOR_DO_END and ACTOR_DO_REFUSE: why the actor has ended. */
     /* Static, or borrowed from the event.  For actions on the worker: why it ends, or NULL to
      * keep the reason that was given before. */
     const char *text;
@@ -172,8 +172,8 @@ struct actor_action {
 /* To be carried out in this order.  An action that can end the actor at once, because it fails
  * or is answered immediately, is the last one. */
 struct actor_actions {
-    uint32_t count;
-    struct actor_action entries[ACTOR_ACTIONS_MAX];
+    uint32_t count;                                 /* Number of actions. */
+    struct actor_action entries[ACTOR_ACTIONS_MAX]; /* The actions; the first `count` are used. */
 };
 
 /* Handles one event: changes `lifecycle` and sets `actions_out`.  Every event may come in every

@@ -13,7 +13,10 @@
  * its actor entry; waiters for the end are told when the name is free. Everything runs on the
  * daemon's loop thread. */
 
-#include "actors/daemon/actor_entry.h"
+#include "actors/daemon/actor_placement.h"
+
+#include "actors/daemon/actor_table.h"
+#include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -69,8 +72,7 @@ static void placement_release_finish(struct placement_release *release)
     *link = release->next;
     placement_release_notify(release);
     free(release);
-    tdm__node_actors_retry(node);
-    tdm__placement_groups_retry(node);
+    node->events->resources_freed(node);
     tdm__node_actors_check_end_waits(node);
 }
 
@@ -99,7 +101,7 @@ static void on_placement_released(void *arg, tdm_status status, const char *deta
 /* True while this node joins again and records of it cannot be restored. */
 static bool node_must_join_first(const struct tdm__node *node)
 {
-    return tdm__node_lease_is_joining(node) && !node->stopping;
+    return node->lease_status.is_joining && !node->stopping;
 }
 
 /* Sends one request to the store: restore a lost record, or release it. */
@@ -263,7 +265,7 @@ bool tdm__actor_entry_is_returning(const struct actor_entry *entry)
 static void on_placement_failed(struct actor_entry *entry, tdm_status status, const char *detail)
 {
     tdm__log(TDM__INFO, "actors", "actor %s has no place: %s", entry->label, detail);
-    tdm__actor_entry_handle(
+    tdm__actor_entry_report(
         entry,
         (struct actor_event){.kind = ACTOR_ON_NOT_RESERVED, .status = status, .detail = detail});
 }
@@ -288,7 +290,7 @@ static void on_placement_reserved(void *arg, tdm_status status, const char *deta
     if (tdm__id_equal(&reserved->node.id, &entry->node->record.id)) {
         event.kind = ACTOR_ON_RESERVED_HERE;
     }
-    tdm__actor_entry_handle(entry, event);
+    tdm__actor_entry_report(entry, event);
 }
 
 void tdm__actor_entry_reserve(struct actor_entry *entry)
@@ -323,7 +325,7 @@ static void on_record_rewritten(void *arg, tdm_status status, const char *detail
         return;
     }
     (void)snprintf(text, sizeof(text), "the cluster's store lost its record, and %.400s", detail);
-    tdm__actor_entry_handle(
+    tdm__actor_entry_report(
         entry, (struct actor_event){.kind = ACTOR_ON_REWRITTEN,
                                     .status = status,
                                     .detail = text,
@@ -346,14 +348,14 @@ void tdm__actor_entry_rewrite(struct actor_entry *entry)
         }
         free(rewrite);
     }
-    tdm__actor_entry_handle(
+    tdm__actor_entry_report(
         entry, (struct actor_event){.kind = ACTOR_ON_REWRITTEN, .status = TDM_E_NOMEM});
 }
 
 void tdm__node_actors_records_lost(struct tdm__node *node)
 {
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_RECORD_LOST});
+        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_RECORD_LOST});
         entry->lost_since_ms = tdm__clock_ms();
     }
     for (struct placement_release *release = node->actors->pending_releases; release != NULL;
@@ -362,7 +364,9 @@ void tdm__node_actors_records_lost(struct tdm__node *node)
     }
 }
 
-uint32_t tdm__node_pending_releases(const struct tdm__node *node, struct tdm__grant *grants)
+/* Writes to `grants` the resources of pending releases that the store may have forgotten, and
+ * returns their number. With `grants` NULL it only counts. */
+static uint32_t pending_releases_grants(const struct tdm__node *node, struct tdm__grant *grants)
 {
     uint32_t count = 0;
 
@@ -376,6 +380,26 @@ uint32_t tdm__node_pending_releases(const struct tdm__node *node, struct tdm__gr
         }
     }
     return count;
+}
+
+struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *count_out)
+{
+    struct tdm__grant *grants;
+    uint32_t count = pending_releases_grants(node, NULL);
+
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        count++;
+    }
+    grants = calloc(count + 1, sizeof(*grants));
+    TDM_ASSERT(grants != NULL);
+    *count_out = pending_releases_grants(node, grants);
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        if (tdm__actor_lifecycle_holds_resources(&entry->lifecycle) &&
+            tdm__id_is_none(&entry->record.group)) {
+            grants[(*count_out)++] = entry->record.grant;
+        }
+    }
+    return grants;
 }
 
 void tdm__node_actors_rewrite(struct tdm__node *node)
@@ -393,7 +417,7 @@ void tdm__node_actors_rewrite(struct tdm__node *node)
         }
     }
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_REWRITE_DUE});
+        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_REWRITE_DUE});
     }
 }
 
@@ -409,7 +433,7 @@ void tdm__node_actors_retry(struct tdm__node *node)
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
         next = entry->next;
         if (entry->lifecycle.state == ACTOR_WAITING) {
-            tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_RETRY});
+            tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_RETRY});
         }
     }
 }

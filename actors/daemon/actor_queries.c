@@ -11,10 +11,18 @@
  * the lifecycle uses the same for get_if_exists. Invariant: each query owns its incoming call and
  * replies exactly once, then frees itself. Everything runs on the daemon's loop thread. */
 
-#include "actors/daemon/actor_entry.h"
+#include "actors/daemon/actor_queries.h"
+
+#include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_health.h"
+#include "actors/daemon/actor_remote.h"
+#include "actors/daemon/actor_start.h"
+#include "actors/daemon/actor_table.h"
+#include "actors/daemon/peer_daemons.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/store/txn.h"
 #include "scheduler/retrying_txn.h"
 
 #include <stdio.h>
@@ -101,7 +109,7 @@ static void actor_query_release_local(struct actor_entry *entry, struct actor_qu
 static const char *actor_entry_why_not_alive(const struct actor_entry *entry, char *text,
                                              size_t capacity)
 {
-    const char *trouble = tdm__node_lease_store_error(entry->node);
+    const char *trouble = entry->node->lease_status.store_error;
 
     switch (entry->lifecycle.state) {
     case ACTOR_NEW:
@@ -442,7 +450,7 @@ static void name_query_succeed(struct name_query *name_query)
         query_reply_found(name_query, name_query->incoming);
     } else if ((entry = name_query_entry(name_query)) != NULL) {
         tdm__actor_entry_reply_waiters(entry, query_reply_found, name_query);
-        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_HOLDER_FOUND});
+        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_HOLDER_FOUND});
     }
     free(name_query);
 }
@@ -455,7 +463,7 @@ static void name_query_fail(struct name_query *name_query, tdm_status status, co
     if (name_query->incoming != NULL) {
         tdm__incoming_fail(name_query->incoming, status, detail);
     } else if ((entry = name_query_entry(name_query)) != NULL) {
-        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_HOLDER_NOT_FOUND,
+        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_HOLDER_NOT_FOUND,
                                                             .status = status,
                                                             .detail = detail});
     }

@@ -12,7 +12,11 @@
  * the states REMOTE_UNSURE and the list of nodes cover that. Everything runs on the daemon's loop
  * thread. */
 
-#include "actors/daemon/actor_entry.h"
+#include "actors/daemon/actor_remote.h"
+
+#include "actors/daemon/actor_facts.h"
+#include "actors/daemon/actor_table.h"
+#include "actors/daemon/peer_daemons.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -64,7 +68,7 @@ void tdm__actor_entry_release_on_other(const struct actor_entry *entry)
 /* Reports the other daemon's reply to "actor.start" to the lifecycle. */
 static void on_start_reply(void *arg, struct tdm__rpc_reply *reply)
 {
-    tdm__actor_entry_handle(arg, (struct actor_event){.kind = reply->status == TDM_OK
+    tdm__actor_entry_report(arg, (struct actor_event){.kind = reply->status == TDM_OK
                                                                   ? ACTOR_ON_STARTED_ELSEWHERE
                                                                   : ACTOR_ON_REFUSED_ELSEWHERE,
                                                       .status = reply->status,
@@ -97,7 +101,7 @@ void tdm__actor_entry_start_remote(struct actor_entry *entry)
 /* Reports the other daemon's reply to "actor.kill" to the lifecycle. */
 static void on_end_reply(void *arg, struct tdm__rpc_reply *reply)
 {
-    tdm__actor_entry_handle(arg, (struct actor_event){.kind = ACTOR_ON_END_REPLY,
+    tdm__actor_entry_report(arg, (struct actor_event){.kind = ACTOR_ON_END_REPLY,
                                                       .status = reply->status,
                                                       .detail = reply->detail});
 }
@@ -138,7 +142,7 @@ void tdm__node_remote_actor_ended(struct tdm__node *node, const struct tdm__id *
     struct actor_entry *entry = tdm__actor_entry_find(node, actor);
 
     if (entry != NULL && tdm__id_equal(&entry->record.node, other)) {
-        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_ENDED_ELSEWHERE,
+        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_ENDED_ELSEWHERE,
                                                             .status = status,
                                                             .detail = text});
     }
@@ -153,20 +157,8 @@ static void actor_entry_report_node_lost(struct actor_entry *entry)
 
     (void)snprintf(text, sizeof(text), "actor %s is lost with its node %s", entry->label,
                    entry->placement_node_name);
-    tdm__actor_entry_handle(entry,
+    tdm__actor_entry_report(entry,
                             (struct actor_event){.kind = ACTOR_ON_NODE_LOST, .detail = text});
-}
-
-/* True if a node with that id is in the list. */
-static bool node_is_in_list(const struct tdm__id *id, const struct tdm__node_record *nodes,
-                            uint32_t nodes_count)
-{
-    for (uint32_t i = 0; i < nodes_count; i++) {
-        if (tdm__id_equal(&nodes[i].id, id)) {
-            return true;
-        }
-    }
-    return false;
 }
 
 void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
@@ -177,14 +169,14 @@ void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__nod
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
         next = entry->next;
         if (tdm__actor_state_is_remote(entry->lifecycle.state)) {
-            if (node_is_in_list(&entry->record.node, nodes, nodes_count)) {
-                tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_NODE_SEEN});
+            if (tdm__node_records_contain(nodes, nodes_count, &entry->record.node)) {
+                tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_NODE_SEEN});
             } else {
                 actor_entry_report_node_lost(entry);
             }
         } else if (!tdm__id_is_none(&entry->owner_node) &&
-                   !node_is_in_list(&entry->owner_node, nodes, nodes_count)) {
-            tdm__actor_entry_handle(entry,
+                   !tdm__node_records_contain(nodes, nodes_count, &entry->owner_node)) {
+            tdm__actor_entry_report(entry,
                                     (struct actor_event){.kind = ACTOR_ON_CREATOR_NODE_LOST});
         }
     }
@@ -238,7 +230,7 @@ static void on_actor_known_reply(void *arg, struct tdm__rpc_reply *reply)
 
     free(owner_query);
     if (entry != NULL && reply_is_refusal(reply)) {
-        tdm__actor_entry_handle(
+        tdm__actor_entry_report(
             entry,
             (struct actor_event){
                 .kind = ACTOR_ON_DISOWNED,
@@ -273,7 +265,7 @@ void tdm__node_actors_fence(struct tdm__node *node)
 
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
         next = entry->next;
-        tdm__actor_entry_handle(
+        tdm__actor_entry_report(
             entry, (struct actor_event){.kind = ACTOR_ON_LEASE_ENDING,
                                         .detail = "its node lost its lease and stopped it"});
     }

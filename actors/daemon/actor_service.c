@@ -1,16 +1,24 @@
 /* actor_service.c - the methods of the service "actor" of a daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The table in tdm__node_actors_serve() lists the methods. Calls come from drivers and workers of
- * this node (create, arguments, exiting, leave), from a worker about itself (constructed), from
- * daemons of other nodes (start, ended), or from all of them (queries, actor_queries.c).
- * docs/protocols describes the messages, runtime/messages their encoding.
+/* The table in actor_serve() lists the methods. Calls come from drivers and workers of this node
+ * (create, arguments, exiting, leave), from a worker about itself (constructed), from daemons of
+ * other nodes (start, ended), or from all of them (queries, actor_queries.c). docs/protocols
+ * describes the messages, runtime/messages their encoding.
  *
  * Each function decodes its arguments, finds the entry and hands an event to the lifecycle.
  * Identities of creators are taken from the authenticated connection, never from the message.
  * Everything runs on the daemon's loop thread. */
 
-#include "actors/daemon/actor_entry.h"
+#include "actors/daemon/actor_service.h"
+
+#include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_health.h"
+#include "actors/daemon/actor_queries.h"
+#include "actors/daemon/actor_remote.h"
+#include "actors/daemon/actor_start.h"
+#include "actors/daemon/actor_table.h"
+#include "actors/daemon/placement_group_service.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
@@ -65,7 +73,7 @@ static void serve_create(struct tdm__node *node, struct tdm__incoming_call *inco
         return;
     }
     tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, incoming);
-    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_CREATE});
+    tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_CREATE});
 }
 
 /* Finds the entry that waits for arguments from the calling process; NULL if it has ended
@@ -88,7 +96,7 @@ static tdm_status find_entry_awaiting_arguments(struct tdm__node *node,
 /* Reports that the creator cannot provide the arguments of the constructor. */
 static void refuse_arguments(struct actor_entry *entry, const char *why)
 {
-    tdm__actor_entry_handle(entry,
+    tdm__actor_entry_report(entry,
                             (struct actor_event){.kind = ACTOR_ON_ARGUMENTS_FAILED, .detail = why});
 }
 
@@ -113,7 +121,7 @@ static void serve_arguments(struct tdm__node *node, struct tdm__incoming_call *i
         refuse_arguments(entry, message.failure == NULL ? "?" : message.failure);
     } else if (tdm__actor_spec_set_arguments(entry->spec, message.arguments) == TDM_OK) {
         entry->waits_for[0] = '\0';
-        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_ARGUMENTS});
+        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_ARGUMENTS});
     } else {
         refuse_arguments(entry, tdm_error_detail());
     }
@@ -193,7 +201,7 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incom
     entry->record = record;
     record_fill(&entry->record, spec, &owner_node);
     tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, incoming);
-    tdm__actor_entry_handle(
+    tdm__actor_entry_report(
         entry, (struct actor_event){.kind = ACTOR_ON_START_HERE, .incarnation = incarnation});
     tdm__node_retry_early_queries(node, tdm__clock_ms());
 }
@@ -283,7 +291,8 @@ static void serve_list(struct tdm__node *node, struct tdm__incoming_call *incomi
     tdm_writer_destroy(writer);
 }
 
-void tdm__node_actors_serve(void *self, struct tdm__incoming_call *incoming)
+/* Serves the calls of the service "actor"; `self` is the node. */
+static void actor_serve(void *self, struct tdm__incoming_call *incoming)
 {
     static const struct {
         const char *method;
@@ -313,4 +322,28 @@ void tdm__node_actors_serve(void *self, struct tdm__incoming_call *incoming)
         }
     }
     tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, tdm__incoming_method(incoming));
+}
+
+const struct tdm__service_ops tdm__actor_service = {.prefix = "actor", .serve = actor_serve};
+
+/* ---- create and destroy ----------------------------------------------------------------- */
+
+tdm_status tdm__node_actors_create(struct tdm__node *node)
+{
+    TDM_TRY(tdm__actor_table_create(node));
+    return tdm__node_health_start(node);
+}
+
+void tdm__node_actors_destroy(struct tdm__node *node)
+{
+    if (node->actors == NULL) {
+        return;
+    }
+    for (struct actor_entry *entry = node->actors->all, *next; entry != NULL; entry = next) {
+        next = entry->next;
+        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "its node has stopped");
+    }
+    tdm__node_retry_early_queries(node, TDM__NEVER);
+    tdm__node_health_stop(node);
+    tdm__actor_table_destroy(node);
 }

@@ -7,8 +7,12 @@
  * GPUs, addresses, incarnation) is sent to the calls that wait for the start, and to later queries.
  * Everything runs on the daemon's loop thread. */
 
+#include "actors/daemon/actor_start.h"
+
 #include "actors/common/worker_bootstrap.h"
-#include "actors/daemon/actor_entry.h"
+#include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_table.h"
+#include "actors/daemon/worker_processes.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
@@ -102,12 +106,13 @@ void tdm__actor_entry_start(struct actor_entry *entry)
     if (status != TDM_OK) {
         (void)snprintf(text, sizeof(text), "actor %s cannot be started on node %s: %s",
                        entry->label, entry->node->record.name, tdm_error_detail());
-        tdm__actor_entry_handle(
+        tdm__actor_entry_report(
             entry, (struct actor_event){.kind = ACTOR_ON_WORKER_FAILED, .detail = text});
     }
 }
 
-void tdm__actor_entry_describe(const struct actor_entry *entry, tdm_writer *writer)
+/* Writes the description of the actor, see tdm__actor_entry_reply_description(). */
+static void actor_entry_describe(const struct actor_entry *entry, tdm_writer *writer)
 {
     char node_id[TDM__ID_TEXT_BYTES];
 
@@ -132,7 +137,7 @@ void tdm__actor_entry_reply_description(const struct actor_entry *entry,
         tdm__incoming_fail(incoming, TDM_E_NOMEM, tdm_error_detail());
         return;
     }
-    tdm__actor_entry_describe(entry, writer);
+    actor_entry_describe(entry, writer);
     tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
     tdm_writer_destroy(writer);
 }
@@ -157,12 +162,12 @@ void tdm__actor_entry_constructed(struct actor_entry *entry, int64_t pid, tdm_st
     entry->pid = pid;
     if (status != TDM_OK) {
         (void)snprintf(text, sizeof(text), "%s: %s", tdm_strerror(status), detail);
-        tdm__actor_entry_handle(
+        tdm__actor_entry_report(
             entry, (struct actor_event){.kind = ACTOR_ON_CONSTRUCTOR_FAILED, .detail = text});
         return;
     }
     (void)snprintf(entry->unix_address, sizeof(entry->unix_address), "%s", unix_address);
     (void)snprintf(entry->tcp_address, sizeof(entry->tcp_address), "%s",
                    tcp_address == NULL ? "" : tcp_address);
-    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_CONSTRUCTED});
+    tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_CONSTRUCTED});
 }

@@ -5,16 +5,16 @@
 /* The table is an unordered list of entries (actor_entry.h), owned by struct tdm__node. Entries are
  * added when this daemon is asked to create or start an actor, and removed by the action
  * ACTOR_DO_END or ACTOR_DO_REFUSE of the lifecycle. Removing an entry leaves one of
- * ACTOR_TOMBSTONES_MAX tombstones, notifies the owner's node and replies to all waiters.
+ * ACTOR_TOMBSTONES_MAX tombstones and replies to all waiters.
  *
  * Invariants: an id is in the table at most once; each waiting call is owned by exactly one waiter
  * list; end waits are checked whenever an entry or a pending release goes. Everything runs on the
  * daemon's loop thread. */
 
-#include "actors/daemon/actor_entry.h"
-#include "actors/daemon/state_service.h"
+#include "actors/daemon/actor_table.h"
+
+#include "actors/daemon/worker_processes.h"
 #include "runtime/assert.h"
-#include "runtime/clock.h"
 #include "runtime/error.h"
 
 #include <stdlib.h>
@@ -151,14 +151,12 @@ void tdm__actor_entry_remove(struct actor_entry *entry, tdm_status status, const
         link = &(*link)->next;
     }
     *link = entry->next;
-    tdm__node_state_ended(node, entry, text);
     tombstone->id = entry->spec->id;
     tombstone->status = status;
     free(tombstone->text);
     tombstone->text = strdup(text);
     TDM_ASSERT(tombstone->text != NULL);
     node->actors->next_tombstone = (node->actors->next_tombstone + 1) % ACTOR_TOMBSTONES_MAX;
-    tdm__actor_entry_notify_owner(entry, status, text);
     actor_entry_finish_waiters(entry, status, text);
     tdm__timer_destroy(entry->timer);
     tdm__actor_spec_destroy(entry->spec);
@@ -166,26 +164,23 @@ void tdm__actor_entry_remove(struct actor_entry *entry, tdm_status status, const
     tdm__node_actors_check_end_waits(node);
 }
 
-/* ---- the whole table -------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------------------------- */
 
-tdm_status tdm__node_actors_create(struct tdm__node *node)
+void tdm__actor_entry_report(struct actor_entry *entry, struct actor_event event)
 {
-    node->actors = calloc(1, sizeof(*node->actors));
-    return node->actors == NULL ? tdm__fail(TDM_E_NOMEM, "the table of actors")
-                                : tdm__node_health_start(node);
+    entry->node->events->actor_event(entry, event);
 }
 
-void tdm__node_actors_destroy(struct tdm__node *node)
+/* ---- the whole table -------------------------------------------------------------------- */
+
+tdm_status tdm__actor_table_create(struct tdm__node *node)
 {
-    if (node->actors == NULL) {
-        return;
-    }
-    for (struct actor_entry *entry = node->actors->all, *next; entry != NULL; entry = next) {
-        next = entry->next;
-        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "its node has stopped");
-    }
-    tdm__node_retry_early_queries(node, TDM__NEVER);
-    tdm__node_health_stop(node);
+    node->actors = calloc(1, sizeof(*node->actors));
+    return node->actors == NULL ? tdm__fail(TDM_E_NOMEM, "the table of actors") : TDM_OK;
+}
+
+void tdm__actor_table_destroy(struct tdm__node *node)
+{
     while (node->actors->actors_end_waits != NULL) {
         struct actors_end_wait *wait = node->actors->actors_end_waits;
 
@@ -197,26 +192,6 @@ void tdm__node_actors_destroy(struct tdm__node *node)
     }
     free(node->actors);
     node->actors = NULL;
-}
-
-struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *count_out)
-{
-    struct tdm__grant *grants;
-    uint32_t count = tdm__node_pending_releases(node, NULL);
-
-    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        count++;
-    }
-    grants = calloc(count + 1, sizeof(*grants));
-    TDM_ASSERT(grants != NULL);
-    *count_out = tdm__node_pending_releases(node, grants);
-    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        if (tdm__actor_lifecycle_holds_resources(&entry->lifecycle) &&
-            tdm__id_is_none(&entry->record.group)) {
-            grants[(*count_out)++] = entry->record.grant;
-        }
-    }
-    return grants;
 }
 
 void tdm__node_actors_list(struct tdm__node *node, tdm_writer *writer)

@@ -13,7 +13,7 @@
 
 #include "actors/common/worker_metrics.h"
 #include "actors/daemon/actor_entry.h"
-#include "actors/daemon/state_service.h"
+#include "actors/daemon/ended_actors.h"
 #include "actors/daemon/worker_logs.h"
 #include "actors/daemon/worker_query.h"
 #include "actors/objects/memory_usage.h"
@@ -88,7 +88,7 @@ static void write_actors_by_state(FILE *out, const struct tdm__node *node)
     }
     tdm__metrics_family(out, "tandem_actors_ended_total", "counter",
                         "Actors of this node that have ended.");
-    tdm__metrics_sample(out, "tandem_actors_ended_total", NULL, (double)node->state->ended_count);
+    tdm__metrics_sample(out, "tandem_actors_ended_total", NULL, (double)node->ended_actors->count);
 }
 
 /* Writes a gauge without labels. */

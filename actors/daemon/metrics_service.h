@@ -3,7 +3,7 @@
 #ifndef TDM_ACTORS_DAEMON_METRICS_SERVICE_H
 #define TDM_ACTORS_DAEMON_METRICS_SERVICE_H
 
-#include "actors/daemon/node.h"
+#include "actors/daemon/node_state.h"
 
 /* The metrics service of a daemon, with its HTTP server. */
 struct tdm__node_metrics;

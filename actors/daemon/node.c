@@ -10,14 +10,20 @@
 #include "actors/daemon/node.h"
 
 #include "actors/common/worker_bootstrap.h"
+#include "actors/daemon/actor_actions.h"
+#include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_placement.h"
+#include "actors/daemon/actor_service.h"
+#include "actors/daemon/ended_actors.h"
+#include "actors/daemon/node_lease.h"
+#include "actors/daemon/peer_daemons.h"
+#include "actors/daemon/placement_group_service.h"
 #include "actors/daemon/state_service.h"
 #include "actors/daemon/worker_logs.h"
+#include "actors/daemon/worker_processes.h"
 #include "actors/objects/owned_refs.h"
-#include "actors/objects/ref_table.h"
-#include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
-#include "runtime/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,10 +53,12 @@ static tdm_status node_start_logs(struct tdm__node *node)
 
 tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done_fn *fn, void *arg)
 {
+    node->events = &tdm__node_events;
     TDM_TRY(
         tdm__workers_create(node->rpc, node->worker_program, node->exempt_child, &node->workers));
     TDM_TRY(node_start_logs(node));
-    TDM_TRY(tdm__node_state_create(node));
+    TDM_TRY(tdm__ended_actors_create(node));
+    tdm__services_add(node->services, &tdm__state_service, node);
     TDM_TRY(tdm__node_actors_create(node));
     TDM_TRY(tdm__placement_groups_create(node));
     TDM_TRY(tdm__node_peers_create(node));
@@ -84,12 +92,15 @@ void tdm__node_stop(struct tdm__node *node)
     tdm__node_peers_destroy(node);
     tdm__node_actors_destroy(node);
     tdm__placement_groups_destroy(node); /* Groups are notified of ended actors until here. */
-    tdm__node_state_destroy(node);
+    tdm__ended_actors_destroy(node);
     tdm__worker_logs_destroy(node->logs);
     node->logs = NULL;
 }
 
-void tdm__node_process_gone(const struct tdm__node *node, const struct tdm__id *process)
+/* ---- events of the parts ----------------------------------------------------------------- */
+
+/* Removes the sockets of a process of this node that has ended. */
+static void node_remove_sockets(const struct tdm__node *node, const struct tdm__id *process)
 {
     char id[TDM__ID_TEXT_BYTES];
     char path[TDM__ADDRESS_BYTES + 40];
@@ -101,13 +112,31 @@ void tdm__node_process_gone(const struct tdm__node *node, const struct tdm__id *
     (void)unlink(path);
 }
 
+/* Handles the end of a driver or worker of this node: releases what it held, and ends the actors
+ * and groups that it created. */
+static void node_on_process_ended(struct tdm__node *node, const struct tdm__peer_identity *process)
+{
+    node_remove_sockets(node, &process->id);
+    tdm__services_peer_exited(node->services, process);
+    tdm__node_actors_end(node, tdm__node_actor_ends_with, &process->id, true, NULL, NULL);
+    tdm__placement_groups_creator_gone(node, &process->id);
+}
+
+/* Tries again to place the actors and groups that wait for resources. */
+static void node_on_resources_freed(struct tdm__node *node)
+{
+    tdm__node_actors_retry(node);
+    tdm__placement_groups_retry(node);
+}
+
+const struct tdm__node_events tdm__node_events = {.actor_event = tdm__actor_entry_handle,
+                                                  .process_ended = node_on_process_ended,
+                                                  .resources_freed = node_on_resources_freed};
+
 void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__peer_identity *peer)
 {
     if (peer->kind == TDM__PEER_DRIVER && !node->stopping) {
-        tdm__node_process_gone(node, &peer->id);
-        tdm__node_actors_end(node, tdm__node_actor_ends_with, &peer->id, true, NULL, NULL);
-        tdm__placement_groups_creator_gone(node, &peer->id);
-        tdm__services_peer_exited(node->services, peer);
+        node_on_process_ended(node, peer);
     }
 }
 
@@ -175,7 +204,3 @@ static void node_serve(void *self, struct tdm__incoming_call *incoming)
 }
 
 const struct tdm__service_ops tdm__node_service = {.prefix = "node", .serve = node_serve};
-const struct tdm__service_ops tdm__actor_service = {.prefix = "actor",
-                                                    .serve = tdm__node_actors_serve};
-const struct tdm__service_ops tdm__placement_group_service = {.prefix = "placement_group",
-                                                              .serve = tdm__placement_groups_serve};

@@ -11,14 +11,20 @@
  * sweep). A node whose record was lost joins again and rewrites the records of its actors and
  * groups. Everything runs on the daemon's loop thread. */
 
-#include "actors/daemon/actor_entry.h"
+#include "actors/daemon/node_lease.h"
+
+#include "actors/daemon/actor_placement.h"
+#include "actors/daemon/actor_queries.h"
+#include "actors/daemon/actor_remote.h"
+#include "actors/daemon/peer_daemons.h"
+#include "actors/daemon/placement_group_service.h"
+#include "actors/daemon/worker_processes.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     STORE_DEADLINE_MS = 10000, /* Milliseconds that a request to the store may take. */
@@ -33,31 +39,20 @@ struct tdm__node_lease {
     int64_t renewal_sent_ms;  /* Time at which the last renewal was sent. */
     int64_t renewed_ms;       /* Time at which the last successful renewal was sent. */
     int64_t steady_ms;        /* Time since which all renewals have succeeded. */
-    /* Time at which the store last did not have this node's record; 0 if never. */
-    int64_t lost_ms;
-    /* True while this node joins again, because the store does not have its record, or may not have
-     * it. */
-    bool is_joining;
-    bool is_renewing;        /* True while a renewal is under way. */
-    uint32_t renewals_count; /* Renewals sent since the timer last fired. */
-    bool is_reading_nodes;   /* True while the list of nodes is being read. */
-    bool sweep_is_due;       /* True if dead nodes may have left records in the store. */
-    bool is_sweeping;        /* True while a sweep is under way. */
-    char store_error[160];   /* Why renewals fail; "" while they succeed. */
+    bool is_renewing;         /* True while a renewal is under way. */
+    uint32_t renewals_count;  /* Renewals sent since the timer last fired. */
+    bool is_reading_nodes;    /* True while the list of nodes is being read. */
+    bool sweep_is_due;        /* True if dead nodes may have left records in the store. */
+    bool is_sweeping;         /* True while a sweep is under way. */
 };
 
 /* ---- this node's lease ------------------------------------------------------------------ */
-
-bool tdm__node_lease_is_joining(const struct tdm__node *node)
-{
-    return node->lease != NULL && node->lease->is_joining;
-}
 
 /* Records that this node has joined again, and rewrites lost records. */
 static void lease_on_joined(struct tdm__node *node)
 {
     node->lease->renewed_ms = node->lease->renewal_sent_ms;
-    node->lease->is_joining = false;
+    node->lease_status.is_joining = false;
     tdm__placement_groups_rewrite(node);
     tdm__node_actors_rewrite(node);
 }
@@ -81,7 +76,7 @@ static void lease_rejoin(struct tdm__node *node)
     uint32_t grants_count;
     struct tdm__grant *grants;
 
-    node->lease->is_joining = true;
+    node->lease_status.is_joining = true;
     node->lease->is_renewing = true;
     tdm__placement_groups_records_lost(node);
     tdm__node_actors_records_lost(node);
@@ -96,25 +91,6 @@ static void lease_rejoin(struct tdm__node *node)
 
 static void lease_renew(struct tdm__node *node);
 
-/* Records why renewals fail, and logs when that begins, changes or ends; not at each renewal. */
-static void lease_set_store_error(struct tdm__node_lease *lease, const char *store_error)
-{
-    if (strcmp(lease->store_error, store_error) == 0) {
-        return;
-    }
-    if (store_error[0] == '\0') {
-        tdm__log(TDM__INFO, "node", "the lease is renewed again");
-    } else {
-        tdm__log(TDM__WARN, "node", "renewing the lease, again each second: %s", store_error);
-    }
-    (void)snprintf(lease->store_error, sizeof(lease->store_error), "%s", store_error);
-}
-
-const char *tdm__node_lease_store_error(const struct tdm__node *node)
-{
-    return node->lease == NULL ? "" : node->lease->store_error;
-}
-
 /* Handles the store's reply to a renewal. */
 static void on_lease_renewed(void *arg, tdm_status status, uint64_t version)
 {
@@ -124,9 +100,9 @@ static void on_lease_renewed(void *arg, tdm_status status, uint64_t version)
     (void)version; /* A renewal writes no value. */
     lease->is_renewing = false;
     if (status == TDM_OK) {
-        lease_set_store_error(lease, "");
+        tdm__lease_status_set_store_error(&node->lease_status, "");
         lease->renewed_ms = lease->renewal_sent_ms;
-        if (lease->is_joining) {
+        if (node->lease_status.is_joining) {
             lease_on_joined(node); /* Only the reply to joining was lost. */
         }
         return;
@@ -135,14 +111,14 @@ static void on_lease_renewed(void *arg, tdm_status status, uint64_t version)
     if (status == TDM_E_CONFLICT) {
         tdm__log(TDM__WARN, "node", "the lease of node %s was lost: joining again",
                  node->record.name);
-        lease->lost_ms = tdm__clock_ms();
+        node->lease_status.lost_ms = tdm__clock_ms();
         lease_rejoin(node);
     } else {
-        char store_error[sizeof(lease->store_error)];
+        char store_error[sizeof(node->lease_status.store_error)];
 
         (void)snprintf(store_error, sizeof(store_error), "%s: %s", tdm_strerror(status),
                        tdm_error_detail());
-        lease_set_store_error(lease, store_error);
+        tdm__lease_status_set_store_error(&node->lease_status, store_error);
         /* A dropped connection is usually back at once, and a second is a large part of a lease, so
          * the renewal is repeated immediately. */
         if (status == TDM_E_STORE && lease->renewals_count < RENEWALS_MAX && !node->stopping) {
@@ -172,12 +148,6 @@ static void lease_renew(struct tdm__node *node)
     node->lease->renewal_sent_ms = tdm__clock_ms();
     node->store->ops->commit(node->store, writes, 2, tdm__deadline_after(TDM__NODE_LEASE_MS),
                              on_lease_renewed, node);
-}
-
-bool tdm__node_lease_was_lost(const struct tdm__node *node)
-{
-    return node->lease != NULL && node->lease->lost_ms != 0 &&
-           tdm__clock_ms() - node->lease->lost_ms < TDM__NODE_LEASE_MS;
 }
 
 /* True if this daemon runs the cluster's only store itself (a private node). */
@@ -296,14 +266,13 @@ static void on_lease_timer(void *arg)
     (void)tdm__timer_set(lease->timer, tdm__deadline_after(TDM__NODE_RENEW_MS));
     tdm__workers_sweep_orphans(node->workers);
     tdm__node_retry_early_queries(node, tdm__clock_ms());
-    tdm__node_actors_retry(node); /* Another node may have freed resources. */
-    tdm__placement_groups_retry(node);
+    node->events->resources_freed(node); /* Another node may have freed resources. */
     tdm__placement_groups_rewrite(node);
     tdm__node_actors_rewrite(node);
     if (tdm__clock_ms() - lease->renewed_ms > FENCE_MS && !node_owns_store(node)) {
         tdm__node_actors_fence(node);
     }
-    if (tdm__node_lease_was_lost(node)) {
+    if (tdm__lease_status_was_lost(&node->lease_status)) {
         tdm__node_actors_query_owners(node);
     }
     lease->renewals_count = 0;
@@ -337,5 +306,6 @@ void tdm__node_lease_destroy(struct tdm__node *node)
         tdm__timer_destroy(node->lease->timer);
         free(node->lease);
         node->lease = NULL;
+        node->lease_status = (struct tdm__lease_status){0};
     }
 }

@@ -10,7 +10,7 @@
  * list of living nodes, so that no call outlives the lease of its peer. Everything runs on the
  * daemon's loop thread. */
 
-#include "actors/daemon/node.h"
+#include "actors/daemon/peer_daemons.h"
 
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -282,18 +282,6 @@ void tdm__node_query_actor(struct tdm__node *node, const struct tdm__id *other, 
     tdm_writer_destroy(writer);
 }
 
-/* True if a node with that id is in the list. */
-static bool node_is_in_list(const struct tdm__id *id, const struct tdm__node_record *nodes,
-                            uint32_t nodes_count)
-{
-    for (uint32_t i = 0; i < nodes_count; i++) {
-        if (tdm__id_equal(&nodes[i].id, id)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Search for a connection to a node. */
 struct peer_search {
     const struct tdm__id *id; /* Id of the node, borrowed. */
@@ -347,7 +335,7 @@ bool tdm__node_peers_update(struct tdm__node *node, const struct tdm__node_recor
     struct peer *next;
 
     for (uint32_t i = 0; i < node->peers->live_nodes_count; i++) {
-        if (!node_is_in_list(&node->peers->live_nodes[i], nodes, nodes_count)) {
+        if (!tdm__node_records_contain(nodes, nodes_count, &node->peers->live_nodes[i])) {
             peers_close_connections(node, &node->peers->live_nodes[i]);
             has_lost_one = true;
         }
@@ -356,7 +344,7 @@ bool tdm__node_peers_update(struct tdm__node *node, const struct tdm__node_recor
 
     for (struct peer *peer = node->peers->all; peer != NULL; peer = next) {
         next = peer->next;
-        if (!node_is_in_list(&peer->id, nodes, nodes_count)) {
+        if (!tdm__node_records_contain(nodes, nodes_count, &peer->id)) {
             tdm__log(TDM__INFO, "peers", "node %s is lost: ending the connection to it",
                      peer->name);
             tdm__conn_close(peer->conn);

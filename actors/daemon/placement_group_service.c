@@ -14,7 +14,10 @@
  * Invariant: a group that may be held is never forgotten before it is released. Everything runs
  * on the daemon's loop thread. */
 
-#include "actors/daemon/node.h"
+#include "actors/daemon/placement_group_service.h"
+
+#include "actors/daemon/actor_end.h"
+#include "actors/daemon/peer_daemons.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -146,8 +149,7 @@ static void on_group_removed(void *arg, tdm_status status, const char *detail)
         return;
     }
     group_free(group);
-    tdm__node_actors_retry(node);
-    tdm__placement_groups_retry(node);
+    node->events->resources_freed(node);
 }
 
 /* Releases the group's resources in the store. */
@@ -366,8 +368,9 @@ static void on_group_reserved(void *arg, tdm_status status, const char *detail,
                               const struct tdm__placement_group_record *record)
 {
     struct group *group = arg;
-    bool may_come_free = status == TDM_E_AGAIN ||
-                         (status == TDM_E_NO_RESOURCES && tdm__node_lease_was_lost(group->node));
+    bool may_come_free =
+        status == TDM_E_AGAIN ||
+        (status == TDM_E_NO_RESOURCES && tdm__lease_status_was_lost(&group->node->lease_status));
 
     group->is_reserving = false;
     if (status == TDM_OK) {
@@ -479,7 +482,7 @@ void tdm__placement_groups_records_lost(struct tdm__node *node)
 
 void tdm__placement_groups_rewrite(struct tdm__node *node)
 {
-    if (tdm__node_lease_is_joining(node)) {
+    if (node->lease_status.is_joining) {
         return;
     }
     for (struct group *group = node->placement_groups->all; group != NULL; group = group->next) {
@@ -759,7 +762,8 @@ static void serve_end(struct tdm__node *node, struct tdm__incoming_call *incomin
     tdm__node_actors_end(node, match_actor_in_group, &id, true, on_actors_ended_for_other, removal);
 }
 
-void tdm__placement_groups_serve(void *self, struct tdm__incoming_call *incoming)
+/* Serves the calls of the service "placement_group"; `self` is the node. */
+static void placement_group_serve(void *self, struct tdm__incoming_call *incoming)
 {
     const char *method = tdm__incoming_method(incoming);
 
@@ -775,6 +779,9 @@ void tdm__placement_groups_serve(void *self, struct tdm__incoming_call *incoming
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
     }
 }
+
+const struct tdm__service_ops tdm__placement_group_service = {.prefix = "placement_group",
+                                                              .serve = placement_group_serve};
 
 tdm_status tdm__placement_groups_create(struct tdm__node *node)
 {

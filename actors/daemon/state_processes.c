@@ -7,8 +7,9 @@
  * of "state.here", passed to a callback exactly once. A process that does not reply in PROCESS_MS
  * is counted as silent. Everything runs on the daemon's loop thread. */
 
+#include "actors/daemon/state_processes.h"
+
 #include "actors/common/state_record.h"
-#include "actors/daemon/state_service.h"
 #include "actors/daemon/worker_query.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"

@@ -2,15 +2,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A record is a map with text keys; actors/client/cluster_state.c reads it and
- * include/tandem/state.h describes its fields. Actors come from the table of this daemon and from
- * the ring of ended actors; nodes and groups come from records of the store. Functions that write
- * an array count first, because the header of a packed array holds the count. Everything runs on
- * the daemon's loop thread. */
+ * include/tandem/state.h describes its fields. An actor is written from its entry; nodes and groups
+ * are written from records of the store. Functions that write an array count first, because the
+ * header of a packed array holds the count. Everything runs on the daemon's loop thread. */
+
+#include "actors/daemon/state_records.h"
 
 #include "actors/common/state_record.h"
-#include "actors/daemon/actor_entry.h"
-#include "actors/daemon/state_service.h"
-#include "runtime/messages/messages.h"
+#include "actors/daemon/worker_processes.h"
 
 #include <string.h>
 
@@ -148,50 +147,6 @@ void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
     tdm__state_record_write_int(writer, "restarts", entry->lifecycle.incarnation);
     tdm__state_record_write_int(writer, "detached", spec->detached ? 1 : 0);
     write_grant(writer, &entry->record.grant); /* This call writes two entries. */
-}
-
-/* False for an actor on another node, whose daemon lists it. */
-static bool is_on_this_node(const struct actor_entry *entry)
-{
-    return !tdm__actor_state_is_remote(entry->lifecycle.state);
-}
-
-/* Writes the records of ended and present actors as an array; `arg` is the node. */
-static void write_actor_records(tdm_writer *writer, const void *arg)
-{
-    const struct tdm__node *node = arg;
-    const struct tdm__node_state *state = node->state;
-    uint32_t ended_max = sizeof(state->ended) / sizeof(state->ended[0]);
-    uint32_t count = 0;
-
-    for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        count += is_on_this_node(entry) ? 1 : 0;
-    }
-    for (uint32_t i = 0; i < ended_max; i++) {
-        count += state->ended[i].bytes != NULL ? 1 : 0;
-    }
-    tdm_write_array(writer, count);
-    for (uint32_t i = 0; i < ended_max; i++) { /* The oldest record comes first. */
-        uint32_t at = (state->ended_next + i) % ended_max;
-
-        if (state->ended[at].bytes != NULL) {
-            tdm_write_packed(
-                writer, (struct tdm_bytes){state->ended[at].bytes, state->ended[at].size_bytes});
-        }
-    }
-    for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        if (is_on_this_node(entry)) {
-            tdm__state_write_actor(writer, entry, NULL);
-        }
-    }
-}
-
-void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node)
-{
-    const struct tdm__node_rows_message message = {
-        .rows = {.write = write_actor_records, .arg = node}};
-
-    (void)tdm__node_rows_encode(&message, writer);
 }
 
 /* ---- records of the store --------------------------------------------------------------- */

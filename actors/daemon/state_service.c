@@ -3,14 +3,18 @@
 
 /* "state.list" collects a list of the whole cluster. Nodes and groups are read from the store
  * alone. For actors, objects and calls, the nodes are read from the store, and each node is asked
- * by "state.here" for its part; nodes that do not reply are counted. Records of actors that ended
- * are kept in a ring for a while, so that lists show why they died.
+ * by "state.here" for its part; nodes that do not reply are counted. Lists include the actors that
+ * ended last (ended_actors.c), so that they show why actors died.
  *
  * A query owns itself until it has replied. The table state_lists says what each kind of list
  * reads first. Everything runs on the daemon's loop thread. */
 
 #include "actors/daemon/state_service.h"
-#include "actors/daemon/actor_entry.h"
+
+#include "actors/daemon/ended_actors.h"
+#include "actors/daemon/peer_daemons.h"
+#include "actors/daemon/state_processes.h"
+#include "actors/daemon/state_records.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
@@ -23,56 +27,6 @@ enum {
     STORE_TRIES = 8, /* Most attempts to read from the store. */
     PEER_MS = 2000   /* Milliseconds that another node gets to reply. */
 };
-
-/* ---- ended actors ----------------------------------------------------------------------- */
-
-tdm_status tdm__node_state_create(struct tdm__node *node)
-{
-    node->state = calloc(1, sizeof(*node->state));
-    if (node->state == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the table of ended actors");
-    }
-    tdm__services_add(node->services, &tdm__state_service, node);
-    return TDM_OK;
-}
-
-void tdm__node_state_destroy(struct tdm__node *node)
-{
-    for (size_t i = 0;
-         node->state != NULL && i < sizeof(node->state->ended) / sizeof(node->state->ended[0]);
-         i++) {
-        free(node->state->ended[i].bytes);
-    }
-    free(node->state);
-    node->state = NULL;
-}
-
-void tdm__node_state_ended(struct tdm__node *node, const struct actor_entry *entry,
-                           const char *text)
-{
-    struct tdm__node_state *state = node->state;
-    tdm_writer *writer;
-    struct tdm_bytes record;
-    void *copy;
-
-    if (state == NULL || node->stopping || tdm__actor_state_is_remote(entry->lifecycle.state) ||
-        tdm_writer_create(&writer) != TDM_OK) {
-        return;
-    }
-    tdm__state_write_actor(writer, entry, text);
-    record = tdm_writer_bytes(writer);
-    copy = tdm_writer_status(writer) == TDM_OK ? malloc(record.size_bytes) : NULL;
-    if (copy != NULL) {
-        memcpy(copy, record.data, record.size_bytes);
-        free(state->ended[state->ended_next].bytes);
-        state->ended[state->ended_next].bytes = copy;
-        state->ended[state->ended_next].size_bytes = record.size_bytes;
-        state->ended_next =
-            (state->ended_next + 1) % (sizeof(state->ended) / sizeof(state->ended[0]));
-    }
-    state->ended_count++;
-    tdm_writer_destroy(writer);
-}
 
 /* ---- the whole cluster ------------------------------------------------------------------ */
 

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/timeline_service.h"
 
+#include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/worker_query.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

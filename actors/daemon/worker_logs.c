@@ -14,7 +14,7 @@
 #include "actors/daemon/worker_logs.h"
 
 #include "actors/daemon/log_files.h"
-#include "actors/daemon/node.h"
+#include "actors/daemon/peer_daemons.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"

@@ -3,6 +3,7 @@
 #include "actors/daemon/worker_query.h"
 
 #include "actors/daemon/actor_entry.h"
+#include "actors/daemon/worker_processes.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 

@@ -3,7 +3,7 @@
 #ifndef TDM_ACTORS_DAEMON_WORKER_QUERY_H
 #define TDM_ACTORS_DAEMON_WORKER_QUERY_H
 
-#include "actors/daemon/node.h"
+#include "actors/daemon/node_state.h"
 
 /* The process that sent a reply, as it was when it was asked; its actor may have died since. */
 struct tdm__queried_worker {

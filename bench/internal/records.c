@@ -10,6 +10,8 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/redis/embedded.h"
+#include "runtime/redis/store.h"
+#include "runtime/store/txn.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,7 +17,7 @@
 
 #include "colocate/comm/rendezvous_service.h"
 
-#include "actors/daemon/node.h"
+#include "actors/daemon/peer_daemons.h"
 #include "colocate/comm/host/segment.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

@@ -38,7 +38,7 @@
  * the key. */
 extern const struct tdm__service_ops tdm__rendezvous_service;
 
-/* The daemon's node, see actors/daemon/node.h. */
+/* The daemon's node, see actors/daemon/node_state.h. */
 struct tdm__node;
 /* Creates the service's `self`. `node` is borrowed; its loop must exist, and its connections to
  * other nodes must be ready before the first call. */

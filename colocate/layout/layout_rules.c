@@ -23,11 +23,13 @@
     {                                                                                              \
         TDM__T_##part                                                                              \
     }
+/* A rule's last two columns: its tensor consists of two components of the model, stacked. */
 #define OF_BOTH(one, other)                                                                        \
     2,                                                                                             \
     {                                                                                              \
         TDM__T_##one, TDM__T_##other                                                               \
     }
+/* A rule's last two columns: its tensor consists of queries, keys and values, stacked. */
 #define OF_QKV(suffix)                                                                             \
     3,                                                                                             \
     {                                                                                              \
@@ -35,38 +37,47 @@
     }
 
 enum {
-    FIRST = TDM__RULE_FIRST_STAGE,
-    LAYER = TDM__RULE_EVERY_LAYER,
-    DENSE_LAYER = TDM__RULE_DENSE_LAYER,
-    EXPERT_LAYER = TDM__RULE_EXPERT_LAYER,
-    EVERY_EXPERT = TDM__RULE_EVERY_EXPERT,
-    ALL_EXPERTS = TDM__RULE_ALL_EXPERTS,
+    FIRST = TDM__RULE_FIRST_STAGE,       /* The tensor exists once, in the first pipeline stage. */
+    LAYER = TDM__RULE_EVERY_LAYER,       /* The tensor exists in every layer. */
+    DENSE_LAYER = TDM__RULE_DENSE_LAYER, /* The tensor exists in every layer without experts. */
+    EXPERT_LAYER = TDM__RULE_EXPERT_LAYER, /* The tensor exists in every layer with experts. */
+    EVERY_EXPERT =
+        TDM__RULE_EVERY_EXPERT,          /* One tensor for each expert of the group of the rank. */
+    ALL_EXPERTS = TDM__RULE_ALL_EXPERTS, /* One tensor for all experts of the group of the rank. */
+    /* The tensor exists in every layer of multi-token prediction. */
     MTP_LAYER = TDM__RULE_MTP_LAYER,
-    LAST = TDM__RULE_LAST_STAGE,
-    ONLY_LAST = TDM__RULE_ONLY_LAST_STAGE
+    LAST = TDM__RULE_LAST_STAGE,          /* The tensor exists once, in the last pipeline stage. */
+    ONLY_LAST = TDM__RULE_ONLY_LAST_STAGE /* Once, in the last stage if it is not the first. */
 };
 
 enum {
-    NONE = TDM__SPLIT_NONE,
-    ATTENTION = TDM__SPLIT_ATTENTION,
-    DENSE = TDM__SPLIT_DENSE,
-    SHARED = TDM__SPLIT_SHARED,
-    VOCABULARY = TDM__SPLIT_VOCABULARY,
-    EXPERT = TDM__SPLIT_EXPERT
+    NONE = TDM__SPLIT_NONE,           /* The tensor is not divided. */
+    ATTENTION = TDM__SPLIT_ATTENTION, /* It is divided by the tensor parallelism of attention. */
+    DENSE = TDM__SPLIT_DENSE,         /* It is divided by the tensor parallelism of dense layers. */
+    SHARED = TDM__SPLIT_SHARED, /* It is divided by the tensor parallelism of shared experts. */
+    VOCABULARY = TDM__SPLIT_VOCABULARY, /* It is divided along the vocabulary. */
+    EXPERT = TDM__SPLIT_EXPERT /* It is divided by the tensor parallelism inside an expert. */
 };
 
 enum {
-    GROUPED = TDM__FEATURE_GROUPED,
+    GROUPED = TDM__FEATURE_GROUPED, /* The rule is for models with grouped-query attention. */
+    /* The rule is for models with multi-head latent attention. */
     LATENT = TDM__FEATURE_LATENT,
+    /* The rule is for models with a bias in grouped-query attention. */
     BIASED = TDM__FEATURE_GROUPED | TDM__FEATURE_BIAS,
+    /* The rule is for models with norms of queries and keys. */
     NORMED = TDM__FEATURE_GROUPED | TDM__FEATURE_QK_NORM,
-    HAS_SHARED = TDM__FEATURE_SHARED,
+    HAS_SHARED = TDM__FEATURE_SHARED, /* The rule is for models with shared experts. */
+    /* The rule is for models whose output layer is a separate tensor. */
     UNTIED = TDM__FEATURE_UNTIED,
-    TIED = TDM__FEATURE_TIED,
+    TIED = TDM__FEATURE_TIED, /* The rule is for models whose output layer is the embedding. */
+    /* The rule is for models with layers of multi-token prediction. */
     MTP = TDM__FEATURE_MTP,
-    PADDED = TDM__RULE_PADDED,
-    BY_GROUP = TDM__RULE_BY_QUERY_GROUP,
+    PADDED = TDM__RULE_PADDED, /* Rows are added behind the last one before the tensor is cut. */
+    BY_GROUP = TDM__RULE_BY_QUERY_GROUP, /* The components are interleaved by query group. */
+    /* Several ranks may hold the same unit, for example a key-value head. */
     REPEATED = TDM__RULE_REPLICATED,
+    /* The rule makes no tensor; its components are in the tensor of the rule before it. */
     ALIAS = TDM__RULE_ALIAS
 };
 

@@ -21,24 +21,24 @@
 
 /* Dimensions of templates; fill_dims() has their sizes. */
 enum dim {
-    ONE,
-    HIDDEN,
-    TWICE_HIDDEN,
-    VOCABULARY,
-    QUERIES,    /* All query heads. */
-    KEYS,       /* Keys, and values, which have the same size. */
-    HEAD_DIM,   /* Elements of one head. */
-    ATTENDED,   /* What the output projection of attention reads. */
-    Q_RANK,     /* Rank of the compressed queries. */
-    Q_UP,       /* Expanded queries of all heads. */
-    KV_DOWN,    /* Compressed keys and values with positions. */
-    KV_RANK,    /* Rank of the compressed keys and values. */
-    KV_UP,      /* Expanded keys and values of all heads. */
-    FFN,        /* Width of a dense MLP. */
-    EXPERTS,    /* Number of experts. */
-    EXPERT_FFN, /* Width of an expert's MLP. */
-    SHARED_FFN, /* Width of all shared experts together. */
-    DIMS_COUNT  /* Number of dimensions. */
+    ONE,          /* 1: the template is a vector. */
+    HIDDEN,       /* Width of the hidden state. */
+    TWICE_HIDDEN, /* Twice the width of the hidden state. */
+    VOCABULARY,   /* Number of tokens in the vocabulary. */
+    QUERIES,      /* All query heads. */
+    KEYS,         /* Keys, and values, which have the same size. */
+    HEAD_DIM,     /* Elements of one head. */
+    ATTENDED,     /* What the output projection of attention reads. */
+    Q_RANK,       /* Rank of the compressed queries. */
+    Q_UP,         /* Expanded queries of all heads. */
+    KV_DOWN,      /* Compressed keys and values with positions. */
+    KV_RANK,      /* Rank of the compressed keys and values. */
+    KV_UP,        /* Expanded keys and values of all heads. */
+    FFN,          /* Width of a dense MLP. */
+    EXPERTS,      /* Number of experts. */
+    EXPERT_FFN,   /* Width of an expert's MLP. */
+    SHARED_FFN,   /* Width of all shared experts together. */
+    DIMS_COUNT    /* Number of dimensions. */
 };
 
 _Static_assert((int)DIMS_COUNT <= (int)TDM__TEMPLATE_DIMS_COUNT,
@@ -62,19 +62,27 @@ struct template
     enum dim columns; /* Dimension of axis 1; ONE for a vector. */
 };
 
-#define LAYER     "model.layers.{L}."
+/* Prefix of the names of tensors in layer {L}. */
+#define LAYER "model.layers.{L}."
+/* Prefix of the names of attention tensors. */
 #define ATTENTION LAYER "self_attn."
-#define MLP       LAYER "mlp."
-#define EXPERT    MLP "experts.{e}."
-#define SHARED    MLP "shared_experts."
+/* Prefix of the names of MLP tensors. */
+#define MLP LAYER "mlp."
+/* Prefix of the names of tensors of expert {e}. */
+#define EXPERT MLP "experts.{e}."
+/* Prefix of the names of tensors of the shared experts. */
+#define SHARED MLP "shared_experts."
 
 enum {
-    LINEAR = TDM__TENSOR_KIND_LINEAR,
-    PLAIN = TDM__TENSOR_KIND_PLAIN,
-    F32 = TDM__TENSOR_KIND_F32,
-    GROUPED = TDM__FEATURE_GROUPED,
+    LINEAR = TDM__TENSOR_KIND_LINEAR, /* Kind of a tensor that may be stored as FP8. */
+    PLAIN = TDM__TENSOR_KIND_PLAIN,   /* Kind of a tensor that is never stored as FP8. */
+    F32 = TDM__TENSOR_KIND_F32,       /* Kind of a tensor that is float32 in every layout. */
+    GROUPED = TDM__FEATURE_GROUPED,   /* The template is for models with grouped-query attention. */
+    /* The template is for models with a bias in grouped-query attention. */
     BIASED = TDM__FEATURE_GROUPED | TDM__FEATURE_BIAS,
+    /* The template is for models with norms of queries and keys. */
     NORMED = TDM__FEATURE_GROUPED | TDM__FEATURE_QK_NORM,
+    /* The template is for models with multi-head latent attention. */
     LATENT = TDM__FEATURE_LATENT
 };
 

@@ -93,8 +93,8 @@ struct tdm__model_tensor {
     uint16_t layer;      /* Layer of the tensor; 0 if it is in no layer. */
     /* Expert of the tensor; 0 if it belongs to no expert. */
     uint16_t expert;
-    uint32_t rows;
-    uint32_t columns;
+    uint32_t rows;    /* Size of dimension 0. */
+    uint32_t columns; /* Size of dimension 1; 1 for a vector. */
 };
 
 /* The size of a dimension of templates in one model. Its units are what no layout divides:

@@ -16,13 +16,13 @@
 #include <string.h>
 
 enum {
-    QWEN3 = 1 << TDM__MODEL_FAMILY_QWEN3,
-    QWEN3_MOE = 1 << TDM__MODEL_FAMILY_QWEN3_MOE,
-    GLM4_MOE = 1 << TDM__MODEL_FAMILY_GLM4_MOE,
-    DEEPSEEK_V3 = 1 << TDM__MODEL_FAMILY_DEEPSEEK_V3,
-    ALL = QWEN3 | QWEN3_MOE | GLM4_MOE | DEEPSEEK_V3,
-    WITH_EXPERTS = ALL & ~QWEN3,
-    GROUPED = ALL & ~DEEPSEEK_V3 /* grouped-query attention */
+    QWEN3 = 1 << TDM__MODEL_FAMILY_QWEN3,             /* Bit of the family Qwen3. */
+    QWEN3_MOE = 1 << TDM__MODEL_FAMILY_QWEN3_MOE,     /* Bit of the family Qwen3 with experts. */
+    GLM4_MOE = 1 << TDM__MODEL_FAMILY_GLM4_MOE,       /* Bit of the family GLM-4 with experts. */
+    DEEPSEEK_V3 = 1 << TDM__MODEL_FAMILY_DEEPSEEK_V3, /* Bit of the family DeepSeek-V3. */
+    ALL = QWEN3 | QWEN3_MOE | GLM4_MOE | DEEPSEEK_V3, /* Bits of all families. */
+    WITH_EXPERTS = ALL & ~QWEN3,                      /* Bits of the families with experts. */
+    GROUPED = ALL & ~DEEPSEEK_V3 /* Bits of the families with grouped-query attention. */
 };
 
 enum { WIDTH_MAX = 1 << 20, VOCABULARY_MAX = 1 << 24, HEADS_MAX = 1 << 14 };
@@ -76,9 +76,9 @@ static const struct number_field number_fields[] = {
 
 /* Boolean fields of the file; one that is missing stays false. */
 static const struct {
-    const char *key;
-    size_t offset;
-    uint32_t families;
+    const char *key;   /* Name of the field in the file. */
+    size_t offset;     /* Offset of the bool member in struct tdm__model_config. */
+    uint32_t families; /* Bits of the families that have the field. */
 } boolean_fields[] = {
     {"tie_word_embeddings", offsetof(struct tdm__model_config, tied_embeddings), ALL},
     {"attention_bias", offsetof(struct tdm__model_config, attention_bias), GROUPED},
@@ -88,9 +88,9 @@ static const struct {
 /* Fields that must have this value if they are present, because another one would mean other
  * tensors. */
 static const struct {
-    const char *key;
-    json_int_t value;
-    uint32_t families;
+    const char *key;   /* Name of the field in the file. */
+    json_int_t value;  /* Only allowed value of the field. */
+    uint32_t families; /* Bits of the families that have the field. */
 } fixed_fields[] = {
     {"decoder_sparse_step", 1, QWEN3_MOE},
     {"moe_layer_freq", 1, DEEPSEEK_V3},

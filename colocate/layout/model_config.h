@@ -10,10 +10,10 @@
 
 /* Model families that are supported. */
 enum tdm__model_family {
-    TDM__MODEL_FAMILY_QWEN3,
-    TDM__MODEL_FAMILY_QWEN3_MOE,
-    TDM__MODEL_FAMILY_GLM4_MOE,
-    TDM__MODEL_FAMILY_DEEPSEEK_V3
+    TDM__MODEL_FAMILY_QWEN3,      /* Qwen3 with dense layers. */
+    TDM__MODEL_FAMILY_QWEN3_MOE,  /* Qwen3 with experts. */
+    TDM__MODEL_FAMILY_GLM4_MOE,   /* GLM-4.5 and 4.6 with experts. */
+    TDM__MODEL_FAMILY_DEEPSEEK_V3 /* DeepSeek-V3 and its relatives. */
 };
 
 /* Most layers of a model. */

@@ -22,10 +22,10 @@ enum { GROWTH_BYTES_MIN = 64 << 20 };
 /* A range of addresses in one chunk, free or in use. Spans of one chunk are linked in the order
  * of their addresses, chunk after chunk. The arena owns them. */
 struct span {
-    struct span *next;
-    char *address; /* First address of the span. */
-    size_t size_bytes;
-    bool used; /* True if the span is allocated. */
+    struct span *next; /* Next span of the arena; NULL for the last one. */
+    char *address;     /* First address of the span. */
+    size_t size_bytes; /* Size of the span in bytes. */
+    bool used;         /* True if the span is allocated. */
     /* True for the first span of a chunk; it is never joined with the span before it. */
     bool starts_chunk;
     /* Size of the chunk if starts_chunk is true; else 0. */

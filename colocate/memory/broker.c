@@ -31,7 +31,7 @@
 
 /* A process that holds a block, with the number of its holds. The block owns it. */
 struct holder {
-    struct holder *next;
+    struct holder *next;       /* Next holder of the same block. */
     struct tdm__tenant tenant; /* Process that holds the block. */
     /* Creations and openings by the process that it has not released yet. */
     uint32_t count;
@@ -39,12 +39,12 @@ struct holder {
 
 /* A block that is charged or pooled. The list that links it owns it. */
 struct block {
-    struct block *next;
+    struct block *next; /* Next block in its list, of charged or of pooled blocks. */
     /* Key under which processes open the block; a new one each time the block is charged. */
     struct tdm__id key;
     struct tdm__tenant owner;       /* Process that is charged. */
     char tag[TDM__BLOCK_TAG_BYTES]; /* Tag that the owner gave. */
-    size_t size_bytes;
+    size_t size_bytes;              /* Size of the block in bytes. */
     /* Owned descriptor of the memory; -1 while none exists. */
     int fd;
     /* True for memory that the tenant allocated on a device; it cannot be pooled. */

@@ -56,14 +56,14 @@ struct tdm__block_handle {
 /* Functions that the broker calls after each change of a tenant's charge. They must not call the
  * broker. */
 struct tdm__broker_callbacks {
-    /* First argument of both functions. */
+    /* Called when `bytes` on `gpu` have been charged to `owner` under `tag`; NULL for no call. */
     void (*charged)(void *arg, uint32_t gpu, const struct tdm__tenant *owner, const char *tag,
                     size_t bytes);
     /* Called when `bytes` on `gpu` are no longer charged to `owner` under `tag`; NULL for no
      * call. */
     void (*released)(void *arg, uint32_t gpu, const struct tdm__tenant *owner, const char *tag,
                      size_t bytes);
-    void *arg;
+    void *arg; /* First argument of both functions. */
 };
 
 /* Creates a broker for GPUs 0 to gpus_count-1 of `capacity_bytes` each. */

@@ -33,7 +33,7 @@ struct tdm__broker_client_ops {
 
 /* First member of every implementation of a broker client. */
 struct tdm__broker_client {
-    const struct tdm__broker_client_ops *ops;
+    const struct tdm__broker_client_ops *ops; /* Functions of this kind of client. */
 };
 
 /* Creates a client that calls the service "block" of the daemon at the other end of `conn`

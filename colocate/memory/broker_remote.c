@@ -20,6 +20,7 @@
 
 /* A broker client over a connection. */
 struct remote {
+    /* Must be the first field, because the client is cast to this structure. */
     struct tdm__broker_client base;
     struct tdm__conn *conn; /* Borrowed. */
     int64_t timeout_ms;     /* Milliseconds after which each call fails. */

@@ -32,7 +32,7 @@ enum { KEYS_MAX = 1024, USAGES_MAX = 256 };
 
 /* A call of block.create whose memory is not allocated yet. The service owns it. */
 struct waiting_request {
-    STAILQ_ENTRY(waiting_request) link;
+    STAILQ_ENTRY(waiting_request) link; /* Link in the list of waiting requests. */
     /* Owned call that gets the reply. It owns the text of block_request.tag. */
     struct tdm__incoming_call *incoming;
     struct tdm__tenant tenant;               /* Process that called. */

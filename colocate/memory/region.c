@@ -32,7 +32,7 @@ enum { BLOCK_BYTES_TARGET = 64 << 20 };
 
 /* A range of addresses whose memory can be paused and resumed. Its set owns it. */
 struct tdm_region {
-    struct tdm_region *next;
+    struct tdm_region *next;      /* Next region of the set, in order of creation. */
     struct tdm__regions *regions; /* Set that the region belongs to. */
     /* Tag by which regions are paused and resumed together. */
     char tag[TDM_REGION_TAG_BYTES_MAX];

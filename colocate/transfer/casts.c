@@ -227,6 +227,8 @@ __attribute__((target("avx2"))) static void quantize_avx2(const struct tdm__stri
 }
 
 /* Returns the fastest variant for this processor. */
+
+/* Returns the fastest variant for this processor. */
 static quantize_fn *select_quantize(void)
 {
     return __builtin_cpu_supports("avx2") ? quantize_avx2 : quantize_generic;

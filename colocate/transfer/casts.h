@@ -25,9 +25,9 @@ uint8_t tdm__e4m3_from_float(float value);
 struct tdm__strided_matrix {
     const void *data;     /* Borrowed elements. */
     enum tdm_dtype dtype; /* TDM_F32 or TDM_BF16. */
-    uint32_t rows;
-    uint32_t columns;
-    uint32_t pitch; /* Elements from row to row. */
+    uint32_t rows;        /* Number of rows. */
+    uint32_t columns;     /* Number of elements in each row. */
+    uint32_t pitch;       /* Elements from row to row. */
 };
 
 /* A matrix of FP8 numbers to write, and its scales. */

@@ -18,6 +18,7 @@
 #include <string.h>
 
 enum {
+    /* Number of 64-bit lanes of a checksum, which are computed side by side. */
     LANES = TDM__CHECKSUM_LANES,
     /* Smaller copies stay in the cache, where they are read next. */
     STREAM_BYTES_MIN = 512 << 10,
@@ -28,7 +29,8 @@ enum {
 };
 
 /* Constants of the keys: lane j of stripe i has the key KEY x (j + 1) + STEP x i. */
-#define KEY  UINT64_C(0x9e3779b97f4a7c15)
+#define KEY UINT64_C(0x9e3779b97f4a7c15)
+/* Increment of a lane's key from one stripe to the next. */
 #define STEP UINT64_C(0x9fb21c651e98df25)
 
 /* The state of a checksum. */
@@ -182,6 +184,8 @@ __attribute__((target("avx2"))) static void together_avx2(struct checksum_state 
 }
 
 /* Returns the fastest variant for this processor. */
+
+/* Returns the fastest variant for this processor. */
 static const struct kernel *select_kernel(void)
 {
     static const struct kernel avx2 = {stripes_avx2, together_avx2};
@@ -190,6 +194,8 @@ static const struct kernel *select_kernel(void)
 }
 
 /* Makes non-temporal stores visible to other processors before any later store. */
+
+/* Does nothing: this processor's variant makes no non-temporal stores. */
 static void stream_end(void)
 {
     _mm_sfence();

@@ -44,8 +44,8 @@ struct tdm__rect_copy {
     uint32_t from_tensor;
     /* Index among the tensors of the destination rank, or TDM__STAGING. */
     uint32_t to_tensor;
-    uint32_t rows;
-    uint32_t columns;
+    uint32_t rows;       /* Number of rows to copy. */
+    uint32_t columns;    /* Number of elements in each row to copy. */
     uint32_t from_pitch; /* Source elements from row to row. */
     uint32_t to_pitch;   /* Destination elements from row to row. */
     /* For a conversion to FP8: index into the plan's locations of scales. */

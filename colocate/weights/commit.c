@@ -17,6 +17,7 @@
 #include "colocate/weights/commit_record.h"
 #include "runtime/error.h"
 #include "runtime/store/read_cache.h"
+#include "runtime/store/txn.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -304,6 +304,9 @@ struct tdm_call_options {
 TDM_API tdm_status tdm_actor_call_with(tdm_actor *actor, const char *method,
                                        const struct tdm_call_options *options, tdm_ref **refs_out,
                                        const char *format, ...);
+/* Makes a call with options and with arguments that are one packed array. */
+
+/* Makes a call with options and with arguments that are one packed array. */
 TDM_API tdm_status tdm_actor_call_packed_with(tdm_actor *actor, const char *method,
                                               const struct tdm_call_options *options,
                                               struct tdm_bytes arguments, tdm_ref **refs_out);
@@ -366,6 +369,9 @@ TDM_API tdm_status tdm_get_many(tdm_ref *const *refs, uint32_t refs_count, int64
 /* Give the reference or handle that a value holds, as a new one that the caller frees.  Never
  * block. TDM_E_TYPE: the value is NULL or of another kind.  On failure the output is NULL. */
 TDM_API tdm_status tdm_value_ref(tdm_runtime *runtime, const tdm_value *value, tdm_ref **ref_out);
+/* Gives a new handle to the actor whose handle `value` holds. */
+
+/* Gives a new handle to the actor whose handle `value` holds. */
 TDM_API tdm_status tdm_value_actor(tdm_runtime *runtime, const tdm_value *value,
                                    tdm_actor **actor_out);
 
@@ -380,6 +386,9 @@ TDM_API tdm_status tdm_wait(tdm_ref *const *refs, uint32_t refs_count, uint32_t 
  * on any thread of Tandem's.  The reference stays valid until fn has returned; fn may release
  * it. */
 typedef void tdm_done_fn(void *arg, tdm_ref *ref);
+/* Installs fn(arg, ref) as described above. */
+
+/* Installs fn(arg, ref) as described above. */
 TDM_API tdm_status tdm_ref_on_done(tdm_ref *ref, tdm_done_fn *fn, void *arg);
 
 /* Stores values by format under a reference that this process owns and the caller releases.

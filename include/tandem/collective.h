@@ -52,6 +52,9 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_collective_join(tdm_runtime *runtime,
 TDM_API void tdm_collective_leave(tdm_collective_group *group);
 /* Return this member's rank and the number of members; 0 if `group` is NULL. */
 TDM_API uint32_t tdm_collective_rank(const tdm_collective_group *group);
+/* Returns the number of members, or 0 if `group` is NULL. */
+
+/* Returns the number of members, or 0 if `group` is NULL. */
 TDM_API uint32_t tdm_collective_ranks_count(const tdm_collective_group *group);
 
 enum tdm_reduction { TDM_SUM, TDM_MAX };
@@ -65,6 +68,9 @@ TDM_API tdm_status tdm_collective_barrier(tdm_collective_group *group);
  * same bits.  On failure the contents are undefined. */
 TDM_API tdm_status tdm_collective_all_reduce(tdm_collective_group *group, float *data, size_t count,
                                              enum tdm_reduction reduction);
+/* Does the same with numbers of 64 bits. */
+
+/* Does the same with numbers of 64 bits. */
 TDM_API tdm_status tdm_collective_all_reduce_double(tdm_collective_group *group, double *data,
                                                     size_t count, enum tdm_reduction reduction);
 /* Collects `bytes_per_rank` bytes at `in` from each rank into `out`, in the order of ranks.

@@ -38,8 +38,14 @@ TDM_API tdm_status tdm_config_override(tdm_config *config, const char *assignmen
  * then. */
 TDM_API tdm_status tdm_config_int(const tdm_config *config, const char *path, int64_t otherwise,
                                   int64_t *value_out);
+/* Looks up a floating point number; an integer is accepted. */
+
+/* Looks up a floating point number; an integer is accepted. */
 TDM_API tdm_status tdm_config_double(const tdm_config *config, const char *path, double otherwise,
                                      double *value_out);
+/* Looks up true (1) or false (0). */
+
+/* Looks up true (1) or false (0). */
 TDM_API tdm_status tdm_config_bool(const tdm_config *config, const char *path, int otherwise,
                                    int *value_out);
 /* The text is borrowed from the tree.  `otherwise` may be NULL. */

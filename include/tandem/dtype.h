@@ -12,20 +12,20 @@ extern "C" {
 
 /* The types of elements. The numbers are sent between processes and never change. */
 enum tdm_dtype {
-    TDM_F32 = 1,
-    TDM_F16 = 2,
-    TDM_BF16 = 3,
-    TDM_F8_E4M3 = 4,
-    TDM_I64 = 5,
-    TDM_I32 = 6,
-    TDM_U8 = 7,
-    TDM_F64 = 8,
-    TDM_I8 = 9,
-    TDM_I16 = 10,
-    TDM_U16 = 11,
-    TDM_U32 = 12,
-    TDM_U64 = 13,
-    TDM_BOOL8 = 14 /* One byte, 0 or 1. */
+    TDM_F32 = 1,     /* 32-bit IEEE floating point. */
+    TDM_F16 = 2,     /* 16-bit IEEE floating point. */
+    TDM_BF16 = 3,    /* bfloat16: the upper 16 bits of a 32-bit float. */
+    TDM_F8_E4M3 = 4, /* 8-bit floating point with 4 bits of exponent and 3 of mantissa. */
+    TDM_I64 = 5,     /* 64-bit signed integer. */
+    TDM_I32 = 6,     /* 32-bit signed integer. */
+    TDM_U8 = 7,      /* 8-bit unsigned integer. */
+    TDM_F64 = 8,     /* 64-bit IEEE floating point. */
+    TDM_I8 = 9,      /* 8-bit signed integer. */
+    TDM_I16 = 10,    /* 16-bit signed integer. */
+    TDM_U16 = 11,    /* 16-bit unsigned integer. */
+    TDM_U32 = 12,    /* 32-bit unsigned integer. */
+    TDM_U64 = 13,    /* 64-bit unsigned integer. */
+    TDM_BOOL8 = 14   /* One byte, 0 or 1. */
 };
 
 /* Returns the bytes of one element, or 0 for an unknown type.  Any thread may call it. */

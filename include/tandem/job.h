@@ -31,8 +31,8 @@ extern "C" {
  * that layout calls and slices it, contiguous in the region "weights".  Several tensors of the
  * model that are fused, or those of many experts, are one tensor here. */
 struct tdm_rank_tensor {
-    struct tdm_tensor_info info;
-    uint64_t offset_bytes; /* Offset in the region "weights"; a multiple of 256. */
+    struct tdm_tensor_info info; /* Name, dtype and shape of the tensor. */
+    uint64_t offset_bytes;       /* Offset in the region "weights"; a multiple of 256. */
 };
 
 /* What a rank gets when it opens.  Everything is borrowed while the rank lives. */
@@ -49,7 +49,7 @@ struct tdm_rank_context {
      * is then not called: its region "weights", which is a KEEP region on a trainer, begins
      * with these tensors, and updates move them. */
     const struct tdm_rank_tensor *tensors;
-    uint32_t tensors_count;
+    uint32_t tensors_count; /* Number of entries of `tensors`. */
     uint64_t tensors_bytes; /* Bytes of "weights" that the tensors need. */
 };
 
@@ -120,8 +120,8 @@ struct tdm_metric {
 enum { TDM_METRICS_MAX = 16 };
 /* The metrics of one step. */
 struct tdm_metrics {
-    uint32_t count; /* Number of entries in use. */
-    struct tdm_metric entries[TDM_METRICS_MAX];
+    uint32_t count;                             /* Number of entries in use. */
+    struct tdm_metric entries[TDM_METRICS_MAX]; /* The metrics; the first `count` are used. */
 };
 
 /* ---- the trainer ------------------------------------------------------------------------ */

@@ -30,8 +30,8 @@ struct tdm_bundle {
     double num_cpus; /* CPUs of the bundle. */
     double num_gpus; /* A fraction of one GPU, or a whole number of GPUs. */
     struct {
-        const char *name;
-        double amount;
+        const char *name; /* Name of the resource: "CPU", "GPU", or one that the user defines. */
+        double amount;    /* Amount of the resource, above 0. */
     } resources[TDM_BUNDLE_RESOURCES_MAX]; /* The list ends at the first entry without a name.
                                             */
 };

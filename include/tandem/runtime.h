@@ -52,6 +52,9 @@ struct tdm_runtime_options {
     uint64_t object_store_bytes;
 };
 
+/* Initialiser of struct tdm_runtime_options with all defaults. */
+
+/* Initialiser of struct tdm_runtime_options with all defaults. */
 #define TDM_RUNTIME_OPTIONS_INIT                                                                   \
     {                                                                                              \
         .size_bytes = sizeof(struct tdm_runtime_options)                                           \

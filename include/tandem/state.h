@@ -25,53 +25,53 @@ struct tdm_amount {
 
 /* One actor in a list. Texts and arrays are borrowed from the list. */
 struct tdm_actor_state {
-    const char *id;
-    const char *class_name;
-    const char *name; /* "" if it has no name. */
-    const char *name_space;
-    const char *state;   /* PENDING, STARTING, ALIVE, ENDING, RESTARTING or DEAD. */
-    const char *node_id; /* ID of its node; "" before it is placed. */
-    const char *node_name;
-    const char *creator;     /* ID of the driver or actor that created it. */
-    const char *group;       /* ID of its placement group; "" if it is in none. */
-    const char *death_cause; /* Why it died, or what it waits for; "" if neither. */
-    int64_t pid;             /* Process ID; 0 without a process. */
-    int64_t restarts;        /* How often it has been restarted. */
-    int detached;            /* 1: the actor does not end with its creator. */
-    uint32_t amounts_count;
+    const char *id;                   /* ID of the actor. */
+    const char *class_name;           /* Name of the actor's class. */
+    const char *name;                 /* "" if it has no name. */
+    const char *name_space;           /* Namespace of the actor's name. */
+    const char *state;                /* PENDING, STARTING, ALIVE, ENDING, RESTARTING or DEAD. */
+    const char *node_id;              /* ID of its node; "" before it is placed. */
+    const char *node_name;            /* Name of its node; "" before it is placed. */
+    const char *creator;              /* ID of the driver or actor that created it. */
+    const char *group;                /* ID of its placement group; "" if it is in none. */
+    const char *death_cause;          /* Why it died, or what it waits for; "" if neither. */
+    int64_t pid;                      /* Process ID; 0 without a process. */
+    int64_t restarts;                 /* How often it has been restarted. */
+    int detached;                     /* 1: the actor does not end with its creator. */
+    uint32_t amounts_count;           /* Number of entries of `amounts`. */
     const struct tdm_amount *amounts; /* Resources that it holds. */
-    uint32_t gpus_count;
-    const uint32_t *gpu_indices; /* Indices on its node, ascending. */
+    uint32_t gpus_count;              /* Number of entries of `gpu_indices`. */
+    const uint32_t *gpu_indices;      /* Indices on its node, ascending. */
 };
 
 /* One node in a list. */
 struct tdm_node_state {
-    const char *id;
-    const char *name;
-    const char *unix_address; /* Address of its daemon on the node. */
-    const char *tcp_address;  /* Address of its daemon for other nodes; "" without one. */
-    int64_t pid;              /* Process ID of its daemon. */
-    uint32_t amounts_count;
+    const char *id;                   /* ID of the node. */
+    const char *name;                 /* Name of the node. */
+    const char *unix_address;         /* Address of its daemon on the node. */
+    const char *tcp_address;          /* Address of its daemon for other nodes; "" without one. */
+    int64_t pid;                      /* Process ID of its daemon. */
+    uint32_t amounts_count;           /* Number of entries of `amounts`. */
     const struct tdm_amount *amounts; /* Resources that it offers. */
 };
 
 /* A reserved bundle of a placement group. */
 struct tdm_bundle_state {
-    const char *node_id; /* ID of the node that the bundle is on. */
-    uint32_t amounts_count;
+    const char *node_id;              /* ID of the node that the bundle is on. */
+    uint32_t amounts_count;           /* Number of entries of `amounts`. */
     const struct tdm_amount *amounts; /* Resources of the bundle. */
-    uint32_t gpus_count;
-    const uint32_t *gpu_indices; /* Indices of its GPUs on that node, ascending. */
+    uint32_t gpus_count;              /* Number of entries of `gpu_indices`. */
+    const uint32_t *gpu_indices;      /* Indices of its GPUs on that node, ascending. */
 };
 
 /* One placement group in a list. */
 struct tdm_placement_group_state {
-    const char *id;
-    const char *name; /* "" if it has no name. */
-    const char *name_space;
-    int detached; /* 1: the group does not end with its creator. */
-    uint32_t bundles_count;
-    const struct tdm_bundle_state *bundles;
+    const char *id;                         /* ID of the placement group. */
+    const char *name;                       /* "" if it has no name. */
+    const char *name_space;                 /* Namespace of the group's name. */
+    int detached;                           /* 1: the group does not end with its creator. */
+    uint32_t bundles_count;                 /* Number of entries of `bundles`. */
+    const struct tdm_bundle_state *bundles; /* Reserved bundles of the group, in its order. */
 };
 
 /* A value that other processes know, because a reference to it was passed on or because they
@@ -82,8 +82,8 @@ struct tdm_object_state {
     const char *owner; /* ID of the actor or driver that owns it. */
     /* An actor's name, or its class and the first digits of its ID; or a driver's program. */
     const char *owner_name;
-    const char *node_id; /* Node of the owner. */
-    const char *node_name;
+    const char *node_id;   /* Node of the owner. */
+    const char *node_name; /* Name of the owner's node. */
     /* PENDING    The value is not there yet.
      * FAILED     There is a failure instead.
      * INLINE     It is in the owner's own memory.
@@ -103,28 +103,28 @@ struct tdm_object_state {
  * that has reached the actor is counted once.  Calls that their caller holds back, because an
  * argument is not there yet, are not counted. */
 struct tdm_calls_state {
-    const char *actor; /* ID of the actor. */
-    const char *class_name;
+    const char *actor;      /* ID of the actor. */
+    const char *class_name; /* Name of the actor's class. */
     const char *actor_name; /* "" if it has no name. */
-    const char *node_id;
-    const char *node_name;
-    int64_t pid;
-    const char *method; /* "*" stands for all methods that the class does not list. */
-    uint64_t waiting;   /* Calls that wait at the actor. */
-    uint64_t running;   /* Calls that run. */
-    uint64_t finished;  /* Replied to with a value, also if the method goes on. */
-    uint64_t failed;    /* Replied to with a failure, or canceled. */
+    const char *node_id;    /* ID of the actor's node. */
+    const char *node_name;  /* Name of the actor's node. */
+    int64_t pid;            /* Process ID of the actor. */
+    const char *method;     /* "*" stands for all methods that the class does not list. */
+    uint64_t waiting;       /* Calls that wait at the actor. */
+    uint64_t running;       /* Calls that run. */
+    uint64_t finished;      /* Replied to with a value, also if the method goes on. */
+    uint64_t failed;        /* Replied to with a failure, or canceled. */
 };
 
 /* One call without a result, as a process that has it reports it. */
 struct tdm_call_state {
     const char *caller;      /* ID of the actor or driver that made it. */
     const char *caller_name; /* An actor's name or class, or a driver's program. */
-    int64_t caller_pid;
-    const char *actor; /* ID of the called actor. */
-    const char *class_name;
-    const char *actor_name; /* "" if it has no name. */
-    const char *method;
+    int64_t caller_pid;      /* Process ID of the caller. */
+    const char *actor;       /* ID of the called actor. */
+    const char *class_name;  /* Name of the called actor's class. */
+    const char *actor_name;  /* "" if it has no name. */
+    const char *method;      /* Name of the called method. */
     /* ARGUMENTS  The call waits for an argument, or at its caller for one of an earlier call.
      * ACTOR      At its caller: the actor is being created or located.
      * PAUSING    At its caller: the call has failed and will be made again.

@@ -16,8 +16,8 @@ enum { TDM_DIMS_MAX = 4, TDM_TENSOR_NAME_BYTES_MAX = 96 };
 
 /* A whole tensor of a model. */
 struct tdm_tensor_info {
-    const char *name; /* Hugging Face's name, 1 to 95 bytes. */
-    enum tdm_dtype dtype;
+    const char *name;             /* Hugging Face's name, 1 to 95 bytes. */
+    enum tdm_dtype dtype;         /* Type of the elements. */
     uint32_t dims_count;          /* 0 (a scalar) to 4. */
     uint64_t shape[TDM_DIMS_MAX]; /* Length of each dimension; the elements are row-major. */
 };
@@ -25,11 +25,14 @@ struct tdm_tensor_info {
 /* Return the number of elements, or of bytes; UINT64_MAX if it does not fit or `info` is NULL.
  */
 TDM_API uint64_t tdm_tensor_elements(const struct tdm_tensor_info *info);
+/* Returns the number of bytes of all elements. */
+
+/* Returns the number of bytes of all elements. */
 TDM_API uint64_t tdm_tensor_bytes(const struct tdm_tensor_info *info);
 
 /* A tensor that can be read. */
 struct tdm_tensor_view {
-    struct tdm_tensor_info info;
+    struct tdm_tensor_info info;   /* Name, dtype and shape of the tensor. */
     uint64_t stride[TDM_DIMS_MAX]; /* Distance of neighbours in each dimension, in elements. */
     const void *data;              /* The first element; borrowed for the call. */
 };
@@ -47,7 +50,7 @@ struct tdm_slice {
     /* Type in which an engine wants its part; 0: the tensor's own.  float32 becomes bfloat16,
      * rounded to nearest.  float32 and bfloat16 matrices become TDM_F8_E4M3 in blocks of 128 x
      * 128, which the part must not cut. */
-    enum tdm_dtype dtype;
+    enum tdm_dtype dtype; /* Type of the elements. */
     /* For TDM_F8_E4M3: the float32 factors of the blocks, row after row, in the same region.
      * Checkpoints on Hugging Face call them NAME_scale_inv. */
     const void *scales;

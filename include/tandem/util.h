@@ -67,7 +67,13 @@ TDM_API tdm_status tdm_queue_get_many(tdm_actor *queue, uint32_t items_count, td
 /* These write what was true when the queue replied; other processes may have changed it since.
  * On failure the output is unchanged. */
 TDM_API tdm_status tdm_queue_size(tdm_actor *queue, uint32_t *items_count_out);
+/* Writes 1 if the queue has no items, else 0. */
+
+/* Writes 1 if the queue has no items, else 0. */
 TDM_API tdm_status tdm_queue_is_empty(tdm_actor *queue, int *empty_out);
+/* Writes 1 if the queue has no room for another item, else 0. */
+
+/* Writes 1 if the queue has no room for another item, else 0. */
 TDM_API tdm_status tdm_queue_is_full(tdm_actor *queue, int *full_out);
 
 /* ---- the pool --------------------------------------------------------------------------- */
@@ -106,6 +112,9 @@ TDM_API tdm_status tdm_actor_pool_submit_with(tdm_actor_pool *pool, tdm_pool_cal
  * it failed.  On failure `*ref_out` is NULL. */
 TDM_API tdm_status tdm_actor_pool_get_next(tdm_actor_pool *pool, int64_t timeout_ms,
                                            tdm_ref **ref_out);
+/* Takes the first result that is there, like tdm_actor_pool_get_next() in any order. */
+
+/* Takes the first result that is there, like tdm_actor_pool_get_next() in any order. */
 TDM_API tdm_status tdm_actor_pool_get_next_unordered(tdm_actor_pool *pool, int64_t timeout_ms,
                                                      tdm_ref **ref_out);
 /* Returns 1 while there are results to take, present or to come. */
@@ -121,10 +130,10 @@ TDM_API tdm_status tdm_actor_pool_push(tdm_actor_pool *pool, tdm_actor *actor);
 
 /* One call for each element of an array, and a function that receives each result. */
 struct tdm_pool_map {
-    tdm_pool_call *call; /* Makes the call of one element. */
-    const void *values;  /* Array of values_count elements, each of value_bytes bytes. */
-    size_t value_bytes;
-    uint32_t values_count;
+    tdm_pool_call *call;   /* Makes the call of one element. */
+    const void *values;    /* Array of values_count elements, each of value_bytes bytes. */
+    size_t value_bytes;    /* Size in bytes of one element of `values`. */
+    uint32_t values_count; /* Number of elements of `values`. */
     /* Receives the result of element `index`.  `ref` is done, well or not, and borrowed for the
      * call. A failure ends the map. */
     tdm_status (*result)(void *arg, uint32_t index, tdm_ref *ref);
@@ -136,6 +145,9 @@ struct tdm_pool_map {
  * taken.  TDM_E_TIMEOUT: `timeout_ms` milliseconds were not enough. */
 TDM_API tdm_status tdm_actor_pool_map(tdm_actor_pool *pool, const struct tdm_pool_map *map,
                                       int64_t timeout_ms);
+/* Maps the array and receives the results as they come. */
+
+/* Maps the array and receives the results as they come. */
 TDM_API tdm_status tdm_actor_pool_map_unordered(tdm_actor_pool *pool,
                                                 const struct tdm_pool_map *map, int64_t timeout_ms);
 

@@ -45,20 +45,25 @@ extern "C" {
  * No function of this header blocks.  An object may be used by one thread at a time; a document
  * and its values may be read by any number of threads. */
 
+/* Bytes that belong to somebody else. */
+
+/* Bytes that belong to somebody else. */
 struct tdm_bytes {
-    const void *data;
-    size_t size_bytes;
+    const void *data;  /* First byte; may be NULL if there are none. */
+    size_t size_bytes; /* Number of bytes. */
 };
 
 enum { TDM_NDARRAY_DIMS_MAX = 8 };
 
 /* An array of numbers, row after row without gaps, in little-endian order. */
 struct tdm_ndarray {
-    enum tdm_dtype dtype;
-    uint32_t dims_count; /* 0 (a scalar) to 8. */
+    enum tdm_dtype dtype; /* Type of the elements. */
+    uint32_t dims_count;  /* 0 (a scalar) to 8. */
+    /* Number of elements along each dimension, outermost first. */
+    /* Number of elements along each dimension, outermost first. */
     uint64_t shape[TDM_NDARRAY_DIMS_MAX];
     /* Packing: any address.  Unpacked: aligned at least as an element. */
-    const void *data;
+    const void *data; /* First byte; may be NULL if there are none. */
 };
 
 /* Returns the bytes of all elements.  Returns UINT64_MAX if the number does not fit, the dtype
@@ -86,17 +91,42 @@ TDM_API struct tdm_bytes tdm_writer_bytes(const tdm_writer *writer);
  *
  * tdm_write_array() and tdm_write_map() write a header only.  The caller must then write that
  * many values, or pairs of a key and a value. */
+
+/* Appends a signed integer. */
+
+/* Appends a signed integer. */
 TDM_API void tdm_write_int(tdm_writer *writer, int64_t value);
+/* Appends an unsigned integer. */
+
+/* Appends an unsigned integer. */
 TDM_API void tdm_write_uint(tdm_writer *writer, uint64_t value);
+/* Appends a floating point number. */
+
+/* Appends a floating point number. */
 TDM_API void tdm_write_double(tdm_writer *writer, double value);
+/* Appends true, or false if `value` is 0. */
+
+/* Appends true, or false if `value` is 0. */
 TDM_API void tdm_write_bool(tdm_writer *writer, int value);
 /* NULL writes nil. */
 TDM_API void tdm_write_string(tdm_writer *writer, const char *text);
 /* `data` may be NULL if `size_bytes` is 0. */
 TDM_API void tdm_write_bytes(tdm_writer *writer, const void *data, size_t size_bytes);
+/* Appends a copy of the array with its type and shape. */
+
+/* Appends a copy of the array with its type and shape. */
 TDM_API void tdm_write_ndarray(tdm_writer *writer, const struct tdm_ndarray *ndarray);
+/* Appends nil, the missing value. */
+
+/* Appends nil, the missing value. */
 TDM_API void tdm_write_nil(tdm_writer *writer);
+/* Appends the header of an array; the caller then writes that many values. */
+
+/* Appends the header of an array; the caller then writes that many values. */
 TDM_API void tdm_write_array(tdm_writer *writer, uint32_t values_count);
+/* Appends the header of a map; the caller then writes that many keys and values. */
+
+/* Appends the header of a map; the caller then writes that many keys and values. */
 TDM_API void tdm_write_map(tdm_writer *writer, uint32_t pairs_count);
 /* NULL writes nil. */
 TDM_API void tdm_write_value(tdm_writer *writer, const struct tdm_value *value);
@@ -108,6 +138,9 @@ TDM_API tdm_status tdm_writer_status(const tdm_writer *writer);
 /* Appends one array by format; see the table above.  TDM_E_INVAL: the format has an unknown
  * letter. Other failures are those of tdm_writer_status(). */
 TDM_API tdm_status tdm_pack(tdm_writer *writer, const char *format, ...);
+/* Does the same as tdm_pack() with a list of arguments. */
+
+/* Does the same as tdm_pack() with a list of arguments. */
 TDM_API tdm_status tdm_pack_va(tdm_writer *writer, const char *format, va_list args);
 
 /* A parsed value.  It is part of a tdm_document, which owns it and has its own copy of the
@@ -115,16 +148,19 @@ TDM_API tdm_status tdm_pack_va(tdm_writer *writer, const char *format, va_list a
 typedef struct tdm_value tdm_value;
 typedef struct tdm_document tdm_document;
 
+/* The kinds of values. */
+
+/* The kinds of values. */
 enum tdm_value_kind {
-    TDM_NIL,
-    TDM_BOOL,
-    TDM_INT,
-    TDM_DOUBLE,
-    TDM_STRING,
-    TDM_BYTES,
-    TDM_ARRAY,
-    TDM_MAP,
-    TDM_NDARRAY,
+    TDM_NIL,       /* The missing value. */
+    TDM_BOOL,      /* True or false. */
+    TDM_INT,       /* An integer, signed or unsigned, of at most 64 bits. */
+    TDM_DOUBLE,    /* A floating point number. */
+    TDM_STRING,    /* Text in UTF-8. */
+    TDM_BYTES,     /* Bytes without a meaning to Tandem. */
+    TDM_ARRAY,     /* A sequence of values of any kinds. */
+    TDM_MAP,       /* Pairs of a text and a value. */
+    TDM_NDARRAY,   /* An array of numbers, see struct tdm_ndarray. */
     TDM_REFERENCE, /* A reference to an object, packed by the letter R. */
     TDM_HANDLE     /* A handle to an actor, packed by the letter h. */
 };
@@ -151,14 +187,34 @@ TDM_API uint32_t tdm_value_count(const tdm_value *value);
 /* These three return an element, or NULL if the value does not have it.  tdm_value_pair()
  * writes the key of pair number `index` to `*key_out`, which may be NULL. */
 TDM_API const tdm_value *tdm_value_at(const tdm_value *array, uint32_t index);
+/* Returns the value of the pair with this key, or NULL if there is none. */
+
+/* Returns the value of the pair with this key, or NULL if there is none. */
 TDM_API const tdm_value *tdm_value_find(const tdm_value *map, const char *key);
+/* Returns the value of pair number `index` and writes its key to `*key_out`, unless `key_out` is
+ * NULL. Returns NULL, and leaves `*key_out` unchanged, if there is no such pair. */
+
+/* Returns the value of pair number `index` and writes its key to `*key_out`, unless `key_out` is
+ * NULL. Returns NULL, and leaves `*key_out` unchanged, if there is no such pair. */
 TDM_API const tdm_value *tdm_value_pair(const tdm_value *map, uint32_t index, const char **key_out);
 
 /* These return the value, or `otherwise` if it is NULL, of another kind, or does not fit. */
 TDM_API int64_t tdm_value_int(const tdm_value *value, int64_t otherwise);
+/* Returns the unsigned integer, or `otherwise`. */
+
+/* Returns the unsigned integer, or `otherwise`. */
 TDM_API uint64_t tdm_value_uint(const tdm_value *value, uint64_t otherwise);
+/* Returns the floating point number, also of an integer, or `otherwise`. */
+
+/* Returns the floating point number, also of an integer, or `otherwise`. */
 TDM_API double tdm_value_double(const tdm_value *value, double otherwise);
+/* Returns 1 for true and 0 for false, or `otherwise`. */
+
+/* Returns 1 for true and 0 for false, or `otherwise`. */
 TDM_API int tdm_value_bool(const tdm_value *value, int otherwise);
+/* Returns the text, borrowed from the document, or `otherwise`. */
+
+/* Returns the text, borrowed from the document, or `otherwise`. */
 TDM_API const char *tdm_value_string(const tdm_value *value, const char *otherwise);
 /* Returns the bytes, or {NULL, 0} if the value is of another kind. */
 TDM_API struct tdm_bytes tdm_value_bytes(const tdm_value *value);
@@ -169,6 +225,9 @@ TDM_API const struct tdm_ndarray *tdm_value_ndarray(const tdm_value *value);
  * wanted an integer, got a string" or "wanted (is), got 3 values (iss)"; nothing is filled
  * then. TDM_E_INVAL: the format has an unknown letter. */
 TDM_API tdm_status tdm_unpack(const tdm_value *array, const char *format, ...);
+/* Does the same as tdm_unpack() with a list of arguments. */
+
+/* Does the same as tdm_unpack() with a list of arguments. */
 TDM_API tdm_status tdm_unpack_va(const tdm_value *array, const char *format, va_list args);
 
 #ifdef __cplusplus

@@ -43,7 +43,7 @@ enum tdm_weights_scheme {
     /* These two are other names of TDM_WEIGHTS_SHARED: each bucket is a call with a reference
        to it. */
     TDM_WEIGHTS_RPC,
-    TDM_WEIGHTS_ACTORS,
+    TDM_WEIGHTS_ACTORS, /* Another name of TDM_WEIGHTS_SHARED. */
     /* The same to actors that never ask: the sender makes them receive by a call of
      * tdm_weights_serve(), between their other calls. */
     TDM_WEIGHTS_MODULE,
@@ -65,6 +65,8 @@ struct tdm_weights_tensor {
      * dimension, and `address` has room for that part.  0 shards: it has the whole tensor.  The
      * checksum is always that of the whole tensor. */
     uint32_t shard;
+    /* Receiver: number of equal parts of the tensor; 0 stands for the whole tensor. */
+    /* Receiver: number of equal parts of the tensor; 0 stands for the whole tensor. */
     uint32_t shards_count;
 };
 
@@ -72,18 +74,18 @@ struct tdm_weights_tensor {
 
 /* Zero in a field means the default named beside it. */
 struct tdm_weights_sender_options {
-    const char *model; /* 1 to 47 letters, digits, '.', '-' or '_'. */
-    enum tdm_weights_scheme scheme;
+    const char *model;                        /* 1 to 47 letters, digits, '.', '-' or '_'. */
+    enum tdm_weights_scheme scheme;           /* How the weights travel to the receivers. */
     const struct tdm_weights_tensor *tensors; /* With unique names; NULL with relay_of. */
-    uint32_t tensors_count;
-    uint32_t receivers_count; /* Receivers that connect waits for.  Default: 1. */
-    int64_t timeout_ms;       /* Milliseconds for each send and connect.  Default: 60,000. */
-    size_t bucket_bytes;      /* Bytes staged at once; a larger tensor is one bucket.  Default: 16
-                                 MiB. */
+    uint32_t tensors_count;                   /* Number of entries of `tensors`. */
+    uint32_t receivers_count;                 /* Receivers that connect waits for.  Default: 1. */
+    int64_t timeout_ms;  /* Milliseconds for each send and connect.  Default: 60,000. */
+    size_t bucket_bytes; /* Bytes staged at once; a larger tensor is one bucket.  Default: 16
+                            MiB. */
     /* For TDM_WEIGHTS_MODULE: the actors.  The handles stay the caller's and must outlive the
      * sender. */
     tdm_actor *const *modules;
-    uint32_t modules_count;
+    uint32_t modules_count; /* Number of entries of `modules`. */
     /* Sends on what this receiver has, with the same version number.  The receiver must outlive
      * the sender, its tensors are whole ones, and `model` differs from the receiver's. */
     tdm_weights_receiver *relay_of;
@@ -136,9 +138,9 @@ TDM_API void tdm_weights_sender_shutdown(tdm_weights_sender *sender);
 struct tdm_weights_receiver_options {
     const char *model;                        /* The sender's. */
     const struct tdm_weights_tensor *tensors; /* Some or all of the sender's, in any order. */
-    uint32_t tensors_count;
-    int64_t timeout_ms; /* Milliseconds for connect.  Default: 60,000. */
-    int background;     /* 1: after connect a thread receives whatever comes. */
+    uint32_t tensors_count;                   /* Number of entries of `tensors`. */
+    int64_t timeout_ms;                       /* Milliseconds for connect.  Default: 60,000. */
+    int background; /* 1: after connect a thread receives whatever comes. */
     /* Runs after each version has gone live, on the thread that received it, under no lock.  It
      * may flush caches or send the version on.  May be NULL. */
     void (*on_version)(void *arg, uint64_t version);
@@ -174,6 +176,9 @@ TDM_API tdm_status tdm_weights_receive(tdm_weights_receiver *receiver, int64_t t
  * not be called in between.  `*version_out` may be NULL.  TDM_E_STATE: there is no version yet,
  * or this receiver has voted and does not know the outcome; receive again then. */
 TDM_API tdm_status tdm_weights_read_begin(tdm_weights_receiver *receiver, uint64_t *version_out);
+/* Ends the reading that tdm_weights_read_begin() began. */
+
+/* Ends the reading that tdm_weights_read_begin() began. */
 TDM_API void tdm_weights_read_end(tdm_weights_receiver *receiver);
 
 /* Returns tensor number `index` of the receiver's list, or its part, between the two calls
@@ -191,6 +196,9 @@ TDM_API void tdm_weights_receiver_shutdown(tdm_weights_receiver *receiver);
  * methods run before or after it, so that each of them sees one whole version.  `self` is not
  * used. */
 #define TDM_WEIGHTS_METHOD "tandem.weights"
+/* Receives one version for the sender that calls the method. */
+
+/* Receives one version for the sender that calls the method. */
 TDM_API tdm_status tdm_weights_serve(tdm_call *call, void *self);
 
 #ifdef __cplusplus

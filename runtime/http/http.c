@@ -254,17 +254,18 @@ static tdm_status address_split(const char *address, char host[128], char bare[1
     return TDM_OK;
 }
 
-/* Binds a socket to the first address of `found` and listens.  `address` is for errors only. */
-static tdm_status bind_tcp(const struct addrinfo *found, const char *address, int *fd_out)
+/* Binds a socket to one address, not to those after it in its list, and listens.  `address` is for
+ * errors only. */
+static tdm_status bind_tcp(const struct addrinfo *one, const char *address, int *fd_out)
 {
     const int yes = 1;
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(one->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     if (fd < 0) {
         return tdm__fail_errno(errno, "socket");
     }
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    if (bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
+    if (bind(fd, one->ai_addr, one->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
         tdm_status status = tdm__fail_errno(errno, "listen at %s", address);
 
         (void)close(fd);
@@ -274,7 +275,9 @@ static tdm_status bind_tcp(const struct addrinfo *found, const char *address, in
     return TDM_OK;
 }
 
-/* Listens at a TCP address and stores the actual address in the server. */
+/* Listens at a TCP address and stores the actual address in the server.  A host with several
+ * addresses gets the first that can be bound: "localhost" may be an IPv6 address where the kernel
+ * has none.  The error is that of the last one. */
 static tdm_status listen_tcp(struct tdm__http_server *http, const char *address)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
@@ -292,7 +295,10 @@ static tdm_status listen_tcp(struct tdm__http_server *http, const char *address)
         return tdm__fail(TDM_E_NOT_FOUND, "%s: no such host", bare);
     }
     fd = -1;
-    status = bind_tcp(found, address, &fd);
+    status = TDM_E_NOT_FOUND;
+    for (const struct addrinfo *one = found; one != NULL && status != TDM_OK; one = one->ai_next) {
+        status = bind_tcp(one, address, &fd);
+    }
     freeaddrinfo(found);
     TDM_TRY(status);
     (void)getsockname(fd, (struct sockaddr *)&bound, &bound_bytes);

@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 /* Times in nanoseconds that decide whether a wait is short. */
-/* Times in nanoseconds that decide whether a wait is short. */
 enum {
     /* Longest time in nanoseconds that a wait polls: about the cost of two wake-ups. */
     TDM__ADAPTIVE_POLLING_NS_MAX = 50000,
@@ -22,9 +21,10 @@ enum {
  * for a while after a wait that was too long.  A zeroed structure is the initial state.  The loop
  * lock guards it. */
 struct tdm__adaptive_polling {
-    /* The next wait is for a peer on another processor.  Only such waits may poll. */
+    /* The next wait is for a peer on another processor, as tdm__loop_expect_event_soon() has said.
+     * Only such a wait may poll. */
     bool expected;
-    uint32_t score; /* Rises with each short wait, falls when polling was in vain. */
+    uint32_t score; /* Rises with each short wait and falls with each long one. */
 };
 
 /* Returns for how many nanoseconds the wait that starts now should poll before it sleeps; 0 means

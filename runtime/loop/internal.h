@@ -11,7 +11,9 @@
 #include <sys/queue.h>
 #include <sys/time.h>
 
+/* An event of libevent. */
 struct event;
+/* The state of one event loop of libevent. */
 struct event_base;
 
 /* Common first member of watches and timers: something that becomes ready and then is dispatched,
@@ -24,7 +26,7 @@ struct event_source {
     unsigned fired_events;
     bool fired;             /* The source is in the list `fired`. */
     struct tdm__loop *loop; /* Loop of the source; borrowed. */
-    /* Calls the callback of the user.  The source may be destroyed by it. */
+    /* Calls the callback of the user, which may destroy the source. */
     void (*dispatch)(struct event_source *event_source);
     /* Frees the memory of the source. */
     void (*free_source)(struct event_source *event_source);
@@ -61,7 +63,8 @@ struct tdm__loop {
     struct tdm__adaptive_polling adaptive_polling;
     struct tdm__loop_lock loop_lock; /* Guards the loop and everything that uses it. */
 
-    /* Eventfd that wakes a poll: `posts` is not empty, or the driver must look again; owned. */
+    /* Eventfd that ends the wait of a poll, because `posts` is not empty or because the driver must
+     * evaluate the conditions of the waiting threads again; owned. */
     int post_fd;
     struct tdm__fd_watch *post_watch; /* Watch of post_fd; owned. */
     /* Guards `posts`.  No other lock is acquired while it is held. */

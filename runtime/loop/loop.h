@@ -23,8 +23,11 @@
  *
  * Only this folder and runtime/http use libevent. */
 struct tdm__loop;
+/* A watch: calls a function when a file descriptor is readable or writable. */
 struct tdm__fd_watch;
+/* A timer: calls a function once when its deadline has passed. */
 struct tdm__timer;
+/* The lock of a loop; loop_lock.h defines it. */
 struct tdm__loop_lock;
 
 /* Creates a loop, which the caller destroys. */

@@ -27,8 +27,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Capacities of the buffers for /proc/PID/environ and /proc/PID/stat. */
-enum { ENVIRONMENT_BYTES_MAX = 1 << 20, STAT_BYTES = 1024 };
+/* First capacity of the buffer for /proc/PID/environ, and capacity of the one for /proc/PID/stat,
+ * in bytes. */
+enum { ENVIRONMENT_BYTES_FIRST = 64 << 10, STAT_BYTES = 1024 };
+
+/* The environment of a process, read from /proc.  The same buffer serves for many processes. */
+struct environment {
+    /* Assignments ("NAME=value"), each ending with NUL (owned); NULL before the first read. */
+    char *text;
+    size_t size_bytes;     /* Number of bytes in `text` that were read; 0 after a failure. */
+    size_t capacity_bytes; /* Size of the allocation `text`. */
+};
 
 void tdm__process_tree_adopt_orphans(void)
 {
@@ -82,89 +91,113 @@ int64_t tdm__process_start_ticks(pid_t pid)
     return field == NULL ? INT64_MAX : strtoll(field, NULL, 10);
 }
 
-/* Reads the environment with which the process was started into the buffer.  Returns its length;
- * 0 if it cannot be read. */
-static size_t read_environment(const char *pid_text, char *environment, size_t capacity_bytes)
+/* Ensures that the buffer has space for at least one more byte and a NUL.  Returns false without
+ * memory. */
+static bool environment_reserve(struct environment *environment)
+{
+    size_t capacity_bytes = environment->capacity_bytes == 0 ? ENVIRONMENT_BYTES_FIRST
+                                                             : 2 * environment->capacity_bytes;
+    char *text;
+
+    if (environment->size_bytes + 1 < environment->capacity_bytes) {
+        return true;
+    }
+    text = realloc(environment->text, capacity_bytes);
+    if (text == NULL) {
+        return false;
+    }
+    environment->text = text;
+    environment->capacity_bytes = capacity_bytes;
+    return true;
+}
+
+/* Reads the environment with which the process was started.  It is empty if it cannot be read: the
+ * process is gone, belongs to another user, or memory is lacking. */
+static void environment_read(struct environment *environment, const char *pid_text)
 {
     char path[64];
     ssize_t got;
     int fd;
 
+    environment->size_bytes = 0;
     (void)snprintf(path, sizeof(path), "/proc/%.20s/environ", pid_text);
-    fd = open(path, O_RDONLY | O_CLOEXEC); /* Only readable for processes of the same user. */
+    fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return 0;
+        return;
     }
-    got = read(fd, environment, capacity_bytes - 1);
+    do {
+        if (!environment_reserve(environment)) {
+            environment->size_bytes = 0;
+            break;
+        }
+        got = read(fd, environment->text + environment->size_bytes,
+                   environment->capacity_bytes - 1 - environment->size_bytes);
+        environment->size_bytes += got > 0 ? (size_t)got : 0;
+    } while (got > 0 || (got < 0 && errno == EINTR));
     (void)close(fd);
-    environment[got > 0 ? got : 0] = '\0';
-    return got > 0 ? (size_t)got : 0;
+    if (environment->size_bytes > 0) {
+        environment->text[environment->size_bytes] = '\0';
+    }
 }
 
 /* Returns the first assignment in the environment that begins with `beginning`, or NULL. */
-static const char *find_assignment(const char *environment, size_t size_bytes,
-                                   const char *beginning)
+static const char *environment_find(const struct environment *environment, const char *beginning)
 {
     size_t length = strlen(beginning);
 
-    for (const char *entry = environment; entry < environment + size_bytes;
-         entry += strlen(entry) + 1) {
-        if (strncmp(entry, beginning, length) == 0) {
-            return entry;
+    for (size_t at = 0; at < environment->size_bytes; at += strlen(environment->text + at) + 1) {
+        if (strncmp(environment->text + at, beginning, length) == 0) {
+            return environment->text + at;
         }
     }
     return NULL;
 }
 
-/* Returns true if the process was started with `assignment` in its environment.  `environment` is
- * a buffer of the caller, so that it is allocated once only. */
-static bool was_started_with(const char *pid_text, const char *assignment, char *environment,
-                             size_t capacity_bytes)
+/* Returns true if the process was started with `assignment` in its environment, which is read into
+ * `environment`. */
+static bool was_started_with(const char *pid_text, const char *assignment,
+                             struct environment *environment)
 {
-    size_t size_bytes = read_environment(pid_text, environment, capacity_bytes);
-    const char *found = find_assignment(environment, size_bytes, assignment);
+    const char *found;
 
+    environment_read(environment, pid_text);
+    found = environment_find(environment, assignment);
     return found != NULL && strcmp(found, assignment) == 0;
 }
 
 bool tdm__process_environment_value(pid_t pid, const char *name, char *value, size_t capacity_bytes)
 {
-    char *environment = malloc(ENVIRONMENT_BYTES_MAX);
-    const char *found = NULL;
+    struct environment environment = {.text = NULL};
+    const char *found;
     char text[64];
 
-    if (environment != NULL) {
-        size_t size_bytes;
-
-        (void)snprintf(text, sizeof(text), "%d", (int)pid);
-        size_bytes = read_environment(text, environment, ENVIRONMENT_BYTES_MAX);
-        (void)snprintf(text, sizeof(text), "%.60s=", name);
-        found = find_assignment(environment, size_bytes, text);
-    }
+    (void)snprintf(text, sizeof(text), "%d", (int)pid);
+    environment_read(&environment, text);
+    (void)snprintf(text, sizeof(text), "%.60s=", name);
+    found = environment_find(&environment, text);
     if (found != NULL) {
         (void)snprintf(value, capacity_bytes, "%s", found + strlen(text));
     }
-    free(environment);
+    free(environment.text);
     return found != NULL;
 }
 
 uint32_t tdm__process_tree_kill_marked(const char *assignment)
 {
     DIR *processes = opendir("/proc");
-    char *environment = malloc(ENVIRONMENT_BYTES_MAX);
+    struct environment environment = {.text = NULL};
     const struct dirent *entry;
     uint32_t killed = 0;
 
-    while (processes != NULL && environment != NULL && (entry = readdir(processes)) != NULL) {
+    while (processes != NULL && (entry = readdir(processes)) != NULL) {
         pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
 
         if (pid > 1 && pid != getpid() && pid != getppid() &&
-            was_started_with(entry->d_name, assignment, environment, ENVIRONMENT_BYTES_MAX) &&
-            kill(pid, SIGKILL) == 0) {
+            was_started_with(entry->d_name, assignment, &environment) && kill(pid, SIGKILL) == 0) {
             killed++;
         }
     }
-    free(environment);
+    free(environment.text);
     if (processes != NULL) {
         (void)closedir(processes);
     }

@@ -162,24 +162,45 @@ static void supervised_signals_init(sigset_t *set)
     (void)sigaddset(set, SIGINT);
 }
 
+/* Blocks the signals of the supervisor, opens its signalfd and forks the daemon.  On TDM_OK the
+ * calling process is the supervisor, or the daemon if `supervisor->daemon` is 0.  `before` is the
+ * signal mask of the caller, which the daemon gets back.  A failure changes nothing. */
+static tdm_status supervisor_fork_daemon(struct supervisor *supervisor, sigset_t *before)
+{
+    sigset_t watched;
+    tdm_status status;
+
+    supervised_signals_init(&watched);
+    (void)pthread_sigmask(SIG_BLOCK, &watched, before);
+    supervisor->signal_fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (supervisor->signal_fd < 0) {
+        status = tdm__fail_errno(errno, "signalfd of the supervisor");
+        (void)pthread_sigmask(SIG_SETMASK, before, NULL);
+        return status;
+    }
+    supervisor->daemon = fork();
+    if (supervisor->daemon < 0) {
+        status = tdm__fail_errno(errno, "fork of the daemon");
+        (void)close(supervisor->signal_fd);
+        (void)pthread_sigmask(SIG_SETMASK, before, NULL);
+        return status;
+    }
+    return TDM_OK;
+}
+
 tdm_status tdm__supervisor_fork(const struct tdm__supervisor_options *options)
 {
     struct supervisor supervisor = {.options = options};
     pid_t self = getpid();
-    sigset_t watched;
     sigset_t before;
 
     if (options->lifeline >= 0) {
         (void)setsid(); /* This fails only if the process leads its process group already. */
     }
-    supervised_signals_init(&watched);
-    (void)pthread_sigmask(SIG_BLOCK, &watched, &before);
     tdm__process_tree_adopt_orphans();
-    supervisor.daemon = fork();
-    if (supervisor.daemon < 0) {
-        return tdm__fail_errno(errno, "fork of the daemon");
-    }
+    TDM_TRY(supervisor_fork_daemon(&supervisor, &before));
     if (supervisor.daemon == 0) {
+        (void)close(supervisor.signal_fd);
         (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != self) {
             _exit(1);
@@ -187,6 +208,5 @@ tdm_status tdm__supervisor_fork(const struct tdm__supervisor_options *options)
         return TDM_OK;
     }
     supervisor.driver_pidfd = lifeline_open_creator_pidfd(options->lifeline);
-    supervisor.signal_fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
     supervisor_run(&supervisor);
 }

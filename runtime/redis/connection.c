@@ -54,9 +54,10 @@ struct tdm__redis_connection {
     char trouble[160]; /* Why there is no connection; "" if unknown. */
 };
 
+/* Performs one attempt to connect; declared here for the hooks of hiredis. */
 static void connection_connect(struct tdm__redis_connection *connection);
 
-/* Performs one attempt to connect. */
+/* Sets the timer to fire `in_ms` milliseconds from now. */
 static void connection_set_timer(struct tdm__redis_connection *connection, int64_t in_ms)
 {
     TDM_ASSERT(tdm__timer_set(connection->timer, tdm__clock_ms() + in_ms) == TDM_OK);
@@ -274,6 +275,7 @@ static redisAsyncContext *open_context(struct tdm__redis_connection *connection)
     return context;
 }
 
+/* Performs one attempt to connect. */
 static void connection_connect(struct tdm__redis_connection *connection)
 {
     redisAsyncContext *context = open_context(connection);

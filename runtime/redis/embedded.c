@@ -1,13 +1,13 @@
 /* embedded.c - a private redis-server of this node, for clusters without a Redis server. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server is a child process with a pidfd. When it ends, server_on_exit() logs why and starts it
- * again after a delay that doubles with each failure. While the server starts, three ends are
- * enough to give up.
+ * again after a delay that doubles with each failure. While the server starts, START_EXITS_MAX
+ * exits make the start fail.
  *
- * The server writes every reply's data to its append-only file, without fsync, so nothing is lost
- * when the process is killed. (With "everysec" it would delay writes while the disk is slow.) If
- * the machine fails, everything that the data describes fails too. All functions run on the loop's
- * thread; start and stop run the loop themselves. */
+ * Before the server replies to a commit, it writes the change to its append-only file, without
+ * fsync, so nothing is lost when the process is killed. (With "everysec" it would delay writes
+ * while the disk is slow.) If the machine fails, everything that the data describes fails too. All
+ * functions run on the loop's thread; start and stop run the loop themselves. */
 #include "runtime/redis/embedded.h"
 
 #include "runtime/assert.h"
@@ -41,7 +41,7 @@ enum {
     BACK_OFF_MS_MAX = 1000, /* Longest delay before a restart in milliseconds. */
     /* After this many milliseconds of running the delay starts again at its minimum. */
     STABLE_RUN_MS = 10000,
-    /* Most ends of the process while the server starts. */
+    /* Number of exits of the process after which starting the server fails. */
     START_EXITS_MAX = 3,
     URL_BYTES = 128, /* Capacity of the URL. */
     /* Bytes that are read from the end of the log. */
@@ -57,7 +57,7 @@ struct tdm__redis_embedded {
     char url[URL_BYTES];               /* The same address as a URL. */
     struct tdm__process process;       /* The server process; valid while `running`. */
     bool running;                      /* Whether the process is running. */
-    /* Whether its end is wanted, so that it is not restarted. */
+    /* Whether tdm__redis_embedded_stop() is ending the process, so that it is not restarted. */
     bool stopping;
     /* Watch of the running process's pidfd (owned); NULL without a process. */
     struct tdm__fd_watch *watch;
@@ -71,6 +71,7 @@ struct tdm__redis_embedded {
     char last_exit_text[320];
 };
 
+/* Called by the loop when the server's pidfd is readable: the server has ended. */
 static void server_on_exit(void *arg, int fd, unsigned ready);
 
 /* ---- the process ------------------------------------------------------------------------ */
@@ -330,6 +331,7 @@ static void ignore_event(void *arg)
     (void)arg;
 }
 
+/* Callbacks of the connection that only shows whether the server replies. */
 static const struct tdm__redis_connection_ops readiness_ops = {.ready = ignore_event,
                                                                .lost = ignore_event};
 

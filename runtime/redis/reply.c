@@ -34,7 +34,9 @@ void tdm__redis_reader_limit(redisReader *reader)
 /* The functions of hiredis, with a limited createArray. Written once and constant afterwards, so
  * all threads may share it. */
 static redisReplyObjectFunctions limited_functions;
+/* Initialises `limited_functions` once. */
 static pthread_once_t limited_once = PTHREAD_ONCE_INIT;
+/* The function of hiredis that creates arrays; NULL before limited_functions_init(). */
 static void *(*create_array)(const redisReadTask *task, int elements);
 
 /* Creates an array, or returns NULL if it would have too many elements. */

@@ -12,7 +12,7 @@
  * Replies arrive in the order of the commands, so the head of `sent` is the oldest. If it has had
  * no reply for ATTEMPT_MS, the connection is dropped. Everything runs on the loop's thread; only
  * opening blocks. functions.c specifies the commands, runtime/store.h the interface. */
-#include "runtime/store.h"
+#include "runtime/redis/store.h"
 
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -46,14 +46,18 @@ enum {
 };
 
 /* What an operation calls: a library function, or FUNCTION LOAD. */
-enum operation_kind { OPERATION_READ, OPERATION_COMMIT, OPERATION_LOAD };
+enum operation_kind {
+    OPERATION_READ,   /* The read function of the library. */
+    OPERATION_COMMIT, /* The commit function of the library. */
+    OPERATION_LOAD    /* FUNCTION LOAD, which loads the library. */
+};
 
 /* One command for the server. It is in exactly one of the store's lists. */
 struct operation {
     TAILQ_ENTRY(operation) entry; /* Links the operation into its list. */
     struct redis_store *redis;    /* Store that owns the operation. */
-    enum operation_kind kind;
-    uint64_t sequence; /* Position in the order of requests, from 1. */
+    enum operation_kind kind;     /* What the operation calls. */
+    uint64_t sequence;            /* Position in the order of requests, from 1. */
     /* Completion to report to the caller (owned); NULL once it is reported, and for FUNCTION LOAD.
      */
     struct tdm__store_completion *completion;
@@ -63,11 +67,12 @@ struct operation {
     int64_t deadline_ms;
     /* Milliseconds on CLOCK_MONOTONIC when it was last sent. */
     int64_t sent_ms;
-    bool sent_before; /* Whether a commit has been sent at least once. */
+    bool sent_before; /* Whether the command, if a commit, has been sent at least once. */
     /* Error reply of the server (owned), only while the operation is in `refused`; else NULL. */
     char *refusal;
 };
 
+/* A list of operations. */
 TAILQ_HEAD(operation_list, operation);
 
 /* A store in a Redis server. The user of the store owns it. */
@@ -88,7 +93,7 @@ struct redis_store {
     struct operation_list sent;
     /* Operations with an error reply, by the time of reporting it. */
     struct operation_list refused;
-    uint64_t last_sequence;   /* Sequence of the newest operation. */
+    uint64_t last_sequence;   /* `sequence` of the newest operation; 0 before the first. */
     bool loading;             /* Whether FUNCTION LOAD is in progress. */
     struct tdm__timer *timer; /* Fires at the next deadline (owned). */
     /* Milliseconds on CLOCK_MONOTONIC for which `timer` is set, not later than the next deadline;
@@ -336,6 +341,7 @@ static bool is_subscribing(const struct redis_store *redis)
            !tdm__redis_subscription_was_subscribed(redis->subscription);
 }
 
+/* Sends waiting operations as long as that is possible. */
 static void redis_send_waiting(struct redis_store *redis)
 {
     struct operation *operation;
@@ -423,6 +429,7 @@ static void on_connection_lost(void *arg)
     redis->loading = false;
 }
 
+/* What the connection tells the store. */
 static const struct tdm__redis_connection_ops connection_ops = {.ready = on_connection_ready,
                                                                 .lost = on_connection_lost};
 
@@ -511,6 +518,7 @@ static void redis_close(struct tdm__store *store)
     free(redis);
 }
 
+/* The operations of a store in Redis. */
 static const struct tdm__store_ops redis_ops = {
     .name = "redis",
     .close = redis_close,

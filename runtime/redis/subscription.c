@@ -25,12 +25,12 @@ enum { HEARTBEAT_MS = 5000 };
 
 /* An active subscription, or one that is reconnecting. */
 struct tdm__redis_subscription {
-    struct tdm__redis_connection *connection;    /* Connection to the server (owned). */
-    struct tdm__timer *timer;                    /* Fires at the next heartbeat (owned). */
-    struct tdm__redis_command subscribe_command; /* The encoded SUBSCRIBE command. */
-    struct tdm__redis_subscription_options options;
-    bool subscribed;     /* Whether the subscription is active now. */
-    bool was_subscribed; /* Whether it has ever been active. */
+    struct tdm__redis_connection *connection;       /* Connection to the server (owned). */
+    struct tdm__timer *timer;                       /* Fires at the next heartbeat (owned). */
+    struct tdm__redis_command subscribe_command;    /* The encoded SUBSCRIBE command. */
+    struct tdm__redis_subscription_options options; /* What the owner has passed. */
+    bool subscribed;                                /* Whether the subscription is active now. */
+    bool was_subscribed;                            /* Whether it has ever been active. */
     /* Whether the server has replied since the last heartbeat. */
     bool confirmed;
 };
@@ -126,6 +126,7 @@ static void on_lost(void *arg)
     tdm__timer_clear(subscription->timer);
 }
 
+/* What the connection tells the subscription. */
 static const struct tdm__redis_connection_ops connection_ops = {.ready = on_ready, .lost = on_lost};
 
 tdm_status tdm__redis_subscription_create(struct tdm__loop *loop,

@@ -1,7 +1,8 @@
 /* address.c - parses and prints the addresses of endpoints. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/rpc/address.h"
+
 #include "runtime/error.h"
-#include "runtime/rpc/internal.h"
 #include "runtime/socket.h"
 
 #include <errno.h>

@@ -1,8 +1,9 @@
 /* call_table.c - calls under way, by id and in order. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/rpc/call_table.h"
+
 #include "runtime/assert.h"
 #include "runtime/error.h"
-#include "runtime/rpc/internal.h"
 
 #include <stdlib.h>
 

@@ -12,11 +12,16 @@
  * resources in it. All functions run on the loop's thread. runtime/wire/frame.h specifies the
  * frames. */
 
+#include "runtime/rpc/calls.h"
+
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/free_list.h"
+#include "runtime/rpc/conn.h"
 #include "runtime/rpc/internal.h"
+#include "runtime/rpc/receive.h"
+#include "runtime/rpc/send.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -185,7 +190,7 @@ static void call_fail_expired(struct tdm__conn *conn, struct tdm__rpc_call *call
 
 /* Fails one call at a time: its callback may run the loop, which must then find the timer set for
  * the others. */
-void tdm__calls_fail_expired(struct tdm__conn *conn)
+tdm_status tdm__calls_fail_expired(struct tdm__conn *conn)
 {
     int64_t now_ms = tdm__clock_ms();
     int64_t next_ms = conn->handshake != NULL ? conn->handshake_deadline_ms : TDM__NEVER;
@@ -205,13 +210,11 @@ void tdm__calls_fail_expired(struct tdm__conn *conn)
             break;
         }
     }
-    if (tdm__conn_set_timer(conn, next_ms) != TDM_OK) {
-        tdm__conn_finish(conn, TDM_E_NOMEM);
-        return;
-    }
+    TDM_TRY(tdm__conn_set_timer(conn, next_ms));
     if (expired != NULL) {
         call_fail_expired(conn, expired);
     }
+    return TDM_OK;
 }
 
 void tdm__calls_fail_all(struct tdm__conn *conn, const char *detail)

@@ -12,6 +12,8 @@
  *
  * The version is checked as soon as the first 16 bytes have arrived, so that builds of different
  * versions can name both versions. All functions run on the loop's thread and never block. */
+#include "runtime/rpc/handshake.h"
+
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
@@ -28,6 +30,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /* Role bytes that the MAC covers, and the size of the nonce. */
 enum { ROLE_CLIENT = 1, ROLE_SERVER = 2, NONCE_BYTES = 32 };
@@ -36,39 +39,11 @@ enum { ROLE_CLIENT = 1, ROLE_SERVER = 2, NONCE_BYTES = 32 };
  * number in earlier builds. They are 0 now, and the version is the hash of protocol.h. */
 static const char hello_magic[6] = {'T', 'D', 'M', 'R', 'P', 'C'};
 
-/* The fields of a hello in the order of the wire: type, name, array size. Integers are
- * little-endian. */
-#define HELLO_FIELDS(FIELD)                                                                        \
-    FIELD(char, magic, [6])                                                                        \
-    FIELD(uint16_t, old_version, ) /* 0 */                                                         \
-    FIELD(uint8_t, role, )                                                                         \
-    FIELD(uint8_t, kind, )                                                                         \
-    FIELD(uint8_t, reserved, [2]) /* 0 */                                                          \
-    FIELD(uint32_t, version, )                                                                     \
-    FIELD(uint64_t, pid, )                                                                         \
-    FIELD(uint8_t, id, [16])                                                                       \
-    FIELD(uint8_t, node, [16])                                                                     \
-    FIELD(uint8_t, nonce, [32])                                                                    \
-    FIELD(char, name, [64])
-
-/* Expands one entry of HELLO_FIELDS to a field of the structure. */
-#define FIELD_MEMBER(type, name, array) type name array;
-/* A hello as it travels. `old_version` and `reserved` are 0; `version` is tdm__protocol_version();
- * `name` ends with NUL. */
-struct wire_hello {
-    HELLO_FIELDS(FIELD_MEMBER)
-};
-
-/* Expands one entry of HELLO_FIELDS to text for the hash. */
-#define FIELD_TEXT(type, name, array) #type " " #name #array ";"
-const char tdm__hello_layout[] = HELLO_FIELDS(FIELD_TEXT);
-
 /* Number of bytes of a hello that suffice to check the magic and the version. */
 enum { VERSION_END = 16 };
 
 _Static_assert(offsetof(struct wire_hello, version) + sizeof(uint32_t) == VERSION_END,
                "wire format");
-_Static_assert(sizeof(struct wire_hello) == HELLO_BYTES, "no padding");
 _Static_assert(sizeof(((struct wire_hello *)NULL)->nonce) == NONCE_BYTES, "wire format");
 _Static_assert(offsetof(struct wire_hello, pid) == 16, "wire format");
 _Static_assert(sizeof(((struct tdm__peer_identity *)NULL)->name) == 64, "wire format");
@@ -158,7 +133,7 @@ static tdm_status hello_read(struct tdm__conn *conn, struct tdm__peer_identity *
     memcpy(&conn->handshake->peer_hello, conn->handshake->input, HELLO_BYTES);
     memcpy(&wire, conn->handshake->input, sizeof(wire));
     if (wire.role == conn_role(conn) || wire.role < ROLE_CLIENT || wire.role > ROLE_SERVER ||
-        wire.kind < TDM__PEER_DRIVER || wire.kind > TDM__PEER_TOOL ||
+        wire.kind < TDM__PEER_DRIVER || wire.kind > TDM__PEER_DAEMON ||
         memcmp(wire.reserved, zero, sizeof(zero)) != 0 || !name_is_valid(wire.name)) {
         return tdm__fail(TDM_E_PROTOCOL, "%s sent a wrong hello: role %u, kind %u", conn->label,
                          wire.role, wire.kind);

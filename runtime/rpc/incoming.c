@@ -11,9 +11,14 @@
  * function may reply to the call, and so free it. All functions run on the loop's thread.
  * runtime/wire/frame.h specifies the frames. */
 
+#include "runtime/rpc/incoming.h"
+
 #include "runtime/assert.h"
 #include "runtime/error.h"
+#include "runtime/rpc/conn.h"
 #include "runtime/rpc/internal.h"
+#include "runtime/rpc/receive.h"
+#include "runtime/rpc/send.h"
 #include "runtime/wire/message.h"
 
 #include <stdio.h>

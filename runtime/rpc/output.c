@@ -8,8 +8,9 @@
  * chunk of the usual size is reused when it has been sent. The output belongs to its connection and
  * is used on the loop's thread only; it does no I/O. send.c writes the bytes. */
 
+#include "runtime/rpc/output.h"
+
 #include "runtime/error.h"
-#include "runtime/rpc/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

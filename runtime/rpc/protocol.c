@@ -3,9 +3,14 @@
 #include "runtime/rpc/protocol.h"
 
 #include "runtime/messages/messages.h"
+#include "runtime/rpc/hello.h"
 #include "runtime/wire/frame.h"
 
 #include <stdatomic.h>
+
+/* Expands one entry of HELLO_FIELDS to text for the hash. */
+#define FIELD_TEXT(type, name, array) #type " " #name #array ";"
+const char tdm__hello_layout[] = HELLO_FIELDS(FIELD_TEXT);
 
 /* Computes the hash. It maps 0 to 1, since 0 means "not computed". */
 static uint32_t version_compute(void)

@@ -11,6 +11,8 @@
  * a document may be destroyed on any thread. Everything else runs on the loop's thread.
  * runtime/wire/frame.h specifies the format. */
 
+#include "runtime/rpc/receive.h"
+
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -21,6 +23,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -260,14 +263,6 @@ static tdm_status incoming_read_method(struct tdm__conn *conn, struct tdm__incom
         return tdm__fail(TDM_E_PROTOCOL, "%s called a method that is no word", conn->label);
     }
     return TDM_OK;
-}
-
-void tdm__conn_set_tail_buffer(struct tdm__conn *conn, void *place, size_t size_bytes)
-{
-    bool late = conn->partial != NULL && conn->partial->frame.kind == TDM__FRAME_CALL;
-
-    conn->tail_buffer = late ? NULL : place;
-    conn->tail_buffer_bytes = size_bytes;
 }
 
 /* Returns the buffer for the frame's tail, or NULL. The setting is valid for the next call only,

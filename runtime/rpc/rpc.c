@@ -1,7 +1,7 @@
 /* rpc.c - endpoints: their listeners and their list of connections. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An endpoint owns listeners and the list of connections, which conn.c drives. rpc.h describes the
- * interface and internal.h the lifetime of a connection.
+/* An endpoint owns listeners and the list of connections, which conn_lifecycle.c drives. rpc.h
+ * describes the interface and internal.h the lifetime of a connection.
  *
  * Invariants: conns contains exactly the connections that have not ended. corked is a subset of
  * them and is empty after each flush hook. After closing is set, no connection is added. A listener
@@ -14,7 +14,10 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/rpc/address.h"
+#include "runtime/rpc/conn_lifecycle.h"
 #include "runtime/rpc/internal.h"
+#include "runtime/rpc/send.h"
 #include "runtime/socket.h"
 
 #include <openssl/crypto.h>
@@ -31,6 +34,19 @@
 
 /* Milliseconds for which a listener pauses after a lack of descriptors. */
 enum { ACCEPT_PAUSE_MS = 100 };
+
+/* A socket that accepts connections for an endpoint. */
+struct listener {
+    /* Next listener of the same endpoint; NULL at the end. */
+    struct listener *next;
+    struct tdm__rpc *rpc;        /* Endpoint that owns the listener (borrowed). */
+    struct tdm__fd_watch *watch; /* Reports clients that want to connect (owned). */
+    /* Resumes accepting after a lack of descriptors (owned). */
+    struct tdm__timer *pause_timer;
+    int fd; /* Listening socket (owned); -1 before it exists. */
+    /* Path to unlink at the end; "" for TCP. */
+    char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+};
 
 tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__peer_identity *self,
                            const uint8_t token[TDM__TOKEN_BYTES], struct tdm__rpc **rpc_out)
@@ -137,8 +153,8 @@ void tdm__rpc_set_call_handler(struct tdm__rpc *rpc, tdm__call_handler_fn *fn, v
 
 void tdm__rpc_on_accepted(struct tdm__rpc *rpc, tdm__accepted_fn *fn, void *arg)
 {
-    rpc->accepted = fn;
-    rpc->accepted_arg = arg;
+    rpc->on_accepted = fn;
+    rpc->on_accepted_arg = arg;
 }
 
 void tdm__rpc_on_late_reply(struct tdm__rpc *rpc, tdm__late_reply_fn *fn, void *arg)

@@ -9,6 +9,8 @@
  * A failed write does not end the connection at once: conn->write_failed discards all later output,
  * and the reader ends the connection when it has read the replies that already arrived. All
  * functions run on the loop's thread and never block. */
+#include "runtime/rpc/send.h"
+
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
@@ -16,6 +18,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /* Sizes that decide when a frame is copied and when the output is written. */
 enum {

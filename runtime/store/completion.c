@@ -19,18 +19,22 @@
 #include <string.h>
 
 /* Which callback a completion runs. */
-enum completion_kind { COMPLETION_READ, COMPLETION_COMMIT, COMPLETION_CHANGE };
+enum completion_kind {
+    COMPLETION_READ,   /* That of a read, with the records. */
+    COMPLETION_COMMIT, /* That of a commit, with the new version. */
+    COMPLETION_CHANGE  /* That of a watcher, with the key that changed. */
+};
 
 /* A completed or running operation, or a change to report. The queue owns it once it has been
  * added. */
 struct tdm__store_completion {
     struct tdm__store_completion *next; /* Next completion in the queue; NULL at the end. */
-    enum completion_kind kind;
+    enum completion_kind kind;          /* Which callback the completion runs. */
+    /* Callback of the completion; `kind` selects the member. */
     union {
         tdm__store_read_fn *read;       /* Callback of a read. */
         tdm__store_commit_fn *commit;   /* Callback of a commit. */
         tdm__store_changed_fn *changed; /* Callback of a watcher. */
-        /* Callback of this completion; `kind` selects the member. */
     } fn;
     void *arg;         /* Passed to the callback. */
     tdm_status status; /* Outcome of the operation. */

@@ -26,7 +26,7 @@ struct metered_store {
 
 /* An operation in progress. It is freed when it completes. */
 struct operation {
-    int64_t began_ns; /* Nanoseconds on CLOCK_MONOTONIC. */
+    int64_t began_ns; /* Start of the operation, in nanoseconds on CLOCK_MONOTONIC. */
     /* Callback of the caller's read; NULL for a commit. */
     tdm__store_read_fn *read_fn;
     /* Callback of the caller's commit; NULL for a read. */
@@ -34,9 +34,9 @@ struct operation {
     void *arg; /* Passed to the callback. */
 };
 
-/* Durations of reads, for all stores of this process. */
+/* Durations of reads of all metered stores of this process. */
 static struct tdm__histogram read_times;
-/* Durations of commits. */
+/* Durations of commits of all metered stores of this process. */
 static struct tdm__histogram commit_times;
 /* Number of commits that failed with TDM_E_CONFLICT. */
 static struct tdm__counter conflicts;
@@ -129,8 +129,9 @@ static void metered_close(struct tdm__store *store)
     free(metered);
 }
 
+/* The operations of a metered store. */
 static const struct tdm__store_ops metered_ops = {
-    .name = "observed",
+    .name = "metered",
     .close = metered_close,
     .read = metered_read,
     .commit = metered_commit,

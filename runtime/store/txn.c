@@ -8,8 +8,8 @@
  * A transaction always has exactly one operation pending in the store, so closing the store ends
  * it. Only conflicts are retried: after TDM_E_STORE the outcome of the commit is unknown, and
  * running the body again could do its work twice. All functions run on the loop's thread.
- * runtime/store.h specifies the interface. */
-#include "runtime/store.h"
+ * txn.h specifies the interface. */
+#include "runtime/store/txn.h"
 
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -23,12 +23,12 @@
 
 /* A running transaction. It frees itself after its completion function has run. */
 struct tdm__txn {
-    struct tdm__store *store; /* Store that it reads and writes (borrowed). */
+    struct tdm__store *store; /* Store that the transaction uses (borrowed). */
     /* Cache to start from (borrowed); NULL always reads. */
     struct tdm__read_cache *read_cache;
     char **patterns;         /* Patterns to read, in one allocation (owned). */
     uint32_t patterns_count; /* Number of patterns. */
-    int64_t deadline_ms;     /* Milliseconds on CLOCK_MONOTONIC. */
+    int64_t deadline_ms;     /* Deadline, in milliseconds on CLOCK_MONOTONIC. */
     tdm__txn_body_fn *body;  /* Decides what to write. It runs once per attempt. */
     tdm__txn_done_fn *done;  /* Runs once, when the transaction has ended. */
     void *arg;               /* Passed to `body` and `done`. */
@@ -43,6 +43,7 @@ struct tdm__txn {
     uint32_t writes_capacity; /* Capacity of `writes`. */
 };
 
+/* Reads the records from the store; declared here for txn_on_committed(). */
 static void txn_read_again(struct tdm__txn *txn);
 
 /* ---- what the body sees and adds -------------------------------------------------------- */

@@ -28,9 +28,9 @@ enum { TDM__FRAME_HEAD_BYTES_MAX = 65535 };
  * REPLY: the result of the call, or its error.  No further frame of this call follows.
  *
  * CANCEL: the caller no longer wants the result.  With the flag `children` it does not want the
- * calls that the method has made, either.  A waiting call is dropped and a running call is told;
- * both still get a reply.  The callee ignores an unknown call id, because its reply may have
- * crossed the CANCEL.
+ * calls that the method has made, either.  A waiting call is dropped and a running call gets a
+ * notice; both still get a reply.  The callee ignores an unknown call id, because its reply may
+ * have crossed the CANCEL.
  *
  * ITEM: one item of a stream, before the reply that ends the stream.
  *
@@ -56,11 +56,12 @@ struct tdm__frame {
     /* Length of the tail of a call, 0 if absent.  With a tail the payload has 1 to 65,535
      * bytes. */
     uint32_t tail_bytes;
-    uint64_t call_id;      /* Number of the call, chosen by the caller; never 0. */
-    struct tdm__id target; /* Actor that a call is for; none if it is for the process itself. */
+    uint64_t call_id; /* Number of the call, chosen by the caller; never 0. */
+    /* Actor that a call is for; all zero if the call is for a service of the process. */
+    struct tdm__id target;
     /* Status of a reply.  If it is not TDM_OK, the payload is the text of the error. */
     tdm_status status;
-    /* Milliseconds until the deadline of a call when it was sent; -1 without a deadline. */
+    /* Milliseconds until the deadline of a call when the frame was sent; -1 without a deadline. */
     int64_t remaining_ms;
     /* Of a call: its number among the calls of this caller to this target, from 1; a repeated
      * call keeps its number, and 0 means that the order does not matter.  Of an item: its number,

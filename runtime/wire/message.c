@@ -53,6 +53,7 @@ static const struct field_kind_info field_kinds[] = {
 
 /* ---- encoding --------------------------------------------------------------------------- */
 
+/* Writes a message as an array of its fields. Failures are left in the writer. */
 static void encode_message(const struct tdm__message *message, const char *structure,
                            tdm_writer *writer);
 
@@ -278,6 +279,7 @@ static tdm_status fail_count(const struct field_path *path_end, const struct tdm
 
 /* ---- decoding --------------------------------------------------------------------------- */
 
+/* Reads the fields of a message from a value. */
 static tdm_status decode_message(const struct field_path *path_end,
                                  const struct tdm__message *message, const tdm_value *value,
                                  char *structure);

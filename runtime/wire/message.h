@@ -55,7 +55,7 @@ struct tdm__field {
     enum tdm__field_kind kind;      /* Kind of the field. */
     enum tdm__field_kind item_kind; /* Kind of each item of a LIST. */
     size_t offset;                  /* Offset of the field in the C structure. */
-    size_t flag_offset;             /* OPTIONAL: offset of the bool that says it is present. */
+    size_t flag_offset; /* Of an OPTIONAL: offset of the bool that says whether it is present. */
     /* Returns the table of a MESSAGE, an OPTIONAL, or a LIST of messages; NULL for others. */
     const struct tdm__message *(*nested)(void);
 };
@@ -83,13 +83,15 @@ struct tdm__message_value {
  * the items.
  */
 struct tdm__message_list {
-    uint32_t count;    /* Number of items. */
-    const void *items; /* Array of `count` items of the C type of the list's kind. */
-    /* Fills the item with this index.  It may leave members that are zero untouched. */
+    uint32_t count; /* Number of items. */
+    /* Array of `count` items of the C type of the items; NULL if it is not used. */
+    const void *items;
+    /* Fills the item with this index; NULL if it is not used.  It may leave members that are zero
+     * untouched. */
     void (*get)(const void *arg, uint32_t index, void *item_out);
     const void *arg;         /* Argument of get(). */
-    struct tdm_bytes packed; /* `count` packed items, one after the other. */
-    const tdm_value *value;  /* Decoded array; owned by the document. */
+    struct tdm_bytes packed; /* `count` packed items, one after the other; NULL data if unused. */
+    const tdm_value *value;  /* Decoded array, borrowed from the document; NULL before decoding. */
     /* Description of the list field, set by decoding; NULL before. */
     const struct tdm__field *field;
 };

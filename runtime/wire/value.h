@@ -9,20 +9,22 @@
 /* A parsed value.  Everything it points to lies in the document that owns the value, or in the
  * bytes that the document has borrowed. */
 struct tdm_value {
-    enum tdm_value_kind kind; /* Kind of the value; decides which member of `as` is valid. */
+    enum tdm_value_kind kind; /* Kind of the value; see `as`. */
     /* Number of values of an array, of pairs of a map, or of bytes of any other kind that has a
      * body. */
     uint32_t count;
+    /* What the value is; `kind` says which member is valid. */
     union {
-        bool truth; /* TDM_BOOL. */
+        bool truth; /* Value of a TDM_BOOL. */
+        /* Value of a TDM_INT, from the smallest int64_t to the largest uint64_t. */
         struct {
-            uint64_t bits; /* Value of a TDM_INT; two's complement if it is negative. */
-            bool negative; /* The TDM_INT is less than 0. */
+            uint64_t bits; /* The integer; two's complement if it is negative. */
+            bool negative; /* The integer is less than 0. */
         } integer;
-        double number; /* TDM_DOUBLE. */
+        double number; /* Value of a TDM_DOUBLE. */
         /* Bytes of a string (NUL-terminated), of TDM_BYTES, or of an extension. */
         const char *data;
-        const struct tdm_ndarray *ndarray; /* TDM_NDARRAY. */
+        const struct tdm_ndarray *ndarray; /* Value of a TDM_NDARRAY. */
         /* Values of an array; keys and values of a map in turn. */
         const struct tdm_value *values;
     } as;

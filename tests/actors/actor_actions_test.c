@@ -1,5 +1,7 @@
 /* actor_actions_test.c - what users and other modules see of an actor's actions. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/actor_actions.h"
+#include "actors/daemon/ended_actors.h"
 #include "tests/support/node_fixture.h"
 
 #include <setjmp.h>
@@ -45,6 +47,7 @@ static void test_refusal_names_actor_and_cause(void **state)
     handle(entry, ACTOR_ON_ARGUMENTS_FAILED, "the value is lost");
     expect_end(scene, &id, "cannot be made: the value is lost");
     assert_non_null(strstr(tdm__tombstone_find(&scene->node, &id)->text, "actor tester "));
+    assert_int_equal(scene->node.ended_actors->count, 1); /* Lists show the actor. */
 }
 
 static void test_reason_of_kill_is_reported_with_end(void **state)

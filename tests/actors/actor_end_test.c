@@ -1,8 +1,9 @@
 /* actor_end_test.c - the end of an actor's worker: what ends with it, and what follows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/worker_bootstrap.h"
+#include "actors/daemon/actor_actions.h"
+#include "actors/daemon/actor_end.h"
 #include "actors/objects/owned_refs.h"
-#include "actors/objects/ref_table.h"
 #include "tests/support/node_fixture.h"
 
 #include <fcntl.h>

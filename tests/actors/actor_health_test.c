@@ -1,6 +1,9 @@
 /* actor_health_test.c - pings of workers: a caller hears of a living worker or of the actor's end.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_health.h"
+#include "actors/daemon/actor_service.h"
 #include "tests/support/node_fixture.h"
 
 #include <setjmp.h>

@@ -1,7 +1,10 @@
 /* actor_placement_test.c - reservations of actors that end early are given back. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/daemon/actor_entry.h"
-#include "actors/daemon/state_service.h"
+#include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_service.h"
+#include "actors/daemon/actor_table.h"
+#include "actors/daemon/node.h"
+#include "actors/daemon/placement_group_service.h"
 #include "runtime/clock.h"
 #include "tests/support/failing_store.h"
 #include "tests/support/reserve_fixture.h"
@@ -35,10 +38,11 @@ static int open_scene(void **state)
 
     assert_int_equal(reserve_fixture_open(&scene->world), 0);
     failing_store_open(&scene->deaf, scene->world.store);
-    scene->node = (struct tdm__node){
-        .loop = scene->world.loop, .store = &scene->deaf.store, .services = &scene->services};
+    scene->node = (struct tdm__node){.loop = scene->world.loop,
+                                     .store = &scene->deaf.store,
+                                     .services = &scene->services,
+                                     .events = &tdm__node_events};
     scene->node.record.id = reserve_fixture_join(&scene->world, "this", 1);
-    TRY(tdm__node_state_create(&scene->node));
     TRY(tdm__node_actors_create(&scene->node));
     TRY(tdm__placement_groups_create(&scene->node));
     *state = scene;
@@ -52,7 +56,6 @@ static int close_scene(void **state)
     scene->node.stopping = true;
     tdm__node_actors_destroy(&scene->node);
     tdm__placement_groups_destroy(&scene->node);
-    tdm__node_state_destroy(&scene->node);
     reserve_fixture_close(&scene->world);
     free(scene);
     return 0;
@@ -71,7 +74,7 @@ static struct actor_entry *place_actor(struct scene *scene)
     TRY(tdm__resources_add(&spec->wish.wanted, "GPU", 1));
     entry = tdm__actor_entry_add(&scene->node, spec);
     assert_non_null(entry);
-    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_CREATE});
+    tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_CREATE});
     return entry;
 }
 

@@ -1,6 +1,10 @@
 /* actor_queries_test.c - each query about an actor gets one reply, wherever the actor is. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_queries.h"
+#include "actors/daemon/actor_remote.h"
 #include "runtime/clock.h"
+#include "runtime/store/txn.h"
 #include "scheduler/retrying_txn.h"
 #include "tests/support/node_fixture.h"
 

@@ -1,5 +1,8 @@
 /* actor_remote_test.c - an actor on another node, and messages between nodes that are lost. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/actor_actions.h"
+#include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_remote.h"
 #include "runtime/clock.h"
 #include "tests/support/node_fixture.h"
 

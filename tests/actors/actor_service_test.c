@@ -1,5 +1,6 @@
 /* actor_service_test.c - invalid and repeated calls of the service "actor". */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/actor_end.h"
 #include "tests/support/node_fixture.h"
 
 #include <setjmp.h>

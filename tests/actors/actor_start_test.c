@@ -1,5 +1,8 @@
 /* actor_start_test.c - the environment of a new worker, and the report of its constructor. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/actor_actions.h"
+#include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_start.h"
 #include "runtime/process/process_tree.h"
 #include "tests/support/node_fixture.h"
 

@@ -1,6 +1,9 @@
 /* actor_table_test.c - the table of a node's actors, the calls that wait for them, and tombstones.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_placement.h"
+#include "actors/daemon/actor_service.h"
 #include "tests/support/node_fixture.h"
 
 #include <setjmp.h>

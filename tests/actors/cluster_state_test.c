@@ -1,5 +1,6 @@
 /* cluster_state_test.c - the lists of what exists in the cluster. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/client/cluster_state.h"
 #include "tests/support/actor_fixture.h"
 
 #include <setjmp.h>
@@ -61,6 +62,26 @@ static void an_actor_is_described_from_outside(void **state)
     assert_string_equal(record->amounts[2].name, "licence");
     assert_int_equal(record->gpus_count, 1);
     assert_int_equal(record->gpu_indices[0], info.gpu_indices[0]);
+    tdm_list_free(list);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+static void test_element_of_list_has_its_record(void **state)
+{
+    tdm_actor *actor = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "seen"});
+    const struct tdm_actor_state *list;
+    uint32_t count;
+
+    (void)state;
+    assert_int_equal(tdm_list_actors(runtime, TEST_TIMEOUT_MS, &list, &count, NULL), TDM_OK);
+    assert_true(count > 0);
+    for (uint32_t i = 0; i < count; i++) {
+        const tdm_value *id = tdm_value_find(tdm__list_record(list, i), "id");
+
+        assert_string_equal(tdm_value_string(id, ""), list[i].id);
+    }
+    assert_null(tdm__list_record(list, count));
     tdm_list_free(list);
     assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
@@ -155,6 +176,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_actor_is_described_from_outside),
+        cmocka_unit_test(test_element_of_list_has_its_record),
         cmocka_unit_test(a_dead_actor_is_remembered_with_its_cause),
         cmocka_unit_test(nodes_tell_what_is_free),
         cmocka_unit_test(groups_tell_their_bundles),

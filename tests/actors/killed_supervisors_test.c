@@ -4,6 +4,8 @@
 #include "runtime/clock.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
+#include "runtime/redis/store.h"
+#include "runtime/store/txn.h"
 #include "scheduler/records.h"
 #include "tests/support/actor_fixture.h"
 #include "tests/support/test_random.h"

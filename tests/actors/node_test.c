@@ -1,7 +1,7 @@
 /* node_test.c - how a node describes itself, and what ends with a process of the node. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/node.h"
 #include "actors/objects/owned_refs.h"
-#include "actors/objects/ref_table.h"
 #include "runtime/clock.h"
 #include "tests/support/node_fixture.h"
 
@@ -58,11 +58,11 @@ static void a_driver_takes_along_what_it_made(void **state)
     assert_int_equal(of_another->lifecycle.state, ACTOR_WAITING);
 }
 
-/* Closing the connection of a tool or a daemon ends no actors, and the end of a worker is reported
+/* Closing the connection of a daemon ends no actors, and the end of a worker is reported
  * by its process. A node that stops ends all actors gracefully. */
 static void others_take_nothing_along(void **state)
 {
-    static const enum tdm__peer_kind kinds[] = {TDM__PEER_WORKER, TDM__PEER_DAEMON, TDM__PEER_TOOL};
+    static const enum tdm__peer_kind kinds[] = {TDM__PEER_WORKER, TDM__PEER_DAEMON};
     struct node_fixture *scene = *state;
     struct left left = leave_behind(scene);
     struct tdm__peer_identity peer = scene->driver.self;

@@ -1,6 +1,7 @@
 /* peer_daemons_test.c - each call to another node gets one reply, whatever happens to the
  * connection. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/peer_daemons.h"
 #include "runtime/clock.h"
 #include "tests/support/node_fixture.h"
 

@@ -1,7 +1,10 @@
 /* placement_group_service_test.c - a group's removal reaches every node, though the store or a node
  * does not answer at first. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/actor_service.h"
 #include "actors/daemon/node.h"
+#include "actors/daemon/peer_daemons.h"
+#include "actors/daemon/placement_group_service.h"
 #include "runtime/clock.h"
 #include "tests/support/failing_store.h"
 #include "tests/support/reserve_fixture.h"
@@ -92,7 +95,8 @@ static int open_scene(void **state)
 
     assert_int_equal(reserve_fixture_open(&scene->world), 0);
     failing_store_open(&scene->deaf, scene->world.store);
-    scene->node = (struct tdm__node){.loop = scene->world.loop, .store = &scene->deaf.store};
+    scene->node = (struct tdm__node){
+        .loop = scene->world.loop, .store = &scene->deaf.store, .events = &tdm__node_events};
     scene->node.record.id = reserve_fixture_join(&scene->world, "this", 1);
     scene->node.rpc = make_endpoint(scene->world.loop, &scene->node.record.id);
     join_other(scene);
@@ -209,7 +213,7 @@ static bool is_answered(void *arg)
 
 static void serve_groups(void *arg, struct tdm__incoming_call *incoming)
 {
-    tdm__placement_groups_serve(&((struct scene *)arg)->node, incoming);
+    tdm__placement_group_service.serve(&((struct scene *)arg)->node, incoming);
 }
 
 /* Both GPUs, asked for by the other endpoint. */

@@ -2,7 +2,7 @@
  * unreadable. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/state_record.h"
-#include "actors/daemon/state_service.h"
+#include "actors/daemon/state_records.h"
 #include "tests/support/node_fixture.h"
 
 #include <setjmp.h>
@@ -123,28 +123,6 @@ static void a_death_has_its_own_words(void **state)
     expect_text(row_of(entry, ""), "state", "DEAD");
 }
 
-static void each_node_tells_its_own_the_dead_first(void **state)
-{
-    struct node_fixture *scene = *state;
-    const tdm_value *rows;
-
-    (void)node_fixture_add(scene, ACTOR_WAITING);
-    (void)node_fixture_add(scene, ACTOR_REMOTE); /* The other node lists this actor. */
-    for (int i = 0; i < 514; i++) {              /* More actors end than the daemon remembers. */
-        char text[16];
-
-        (void)snprintf(text, sizeof(text), "end %d", i);
-        tdm__actor_entry_remove(node_fixture_add(scene, ACTOR_WAITING), TDM_E_ACTOR_DIED, text);
-    }
-    tdm__actor_entry_remove(node_fixture_add(scene, ACTOR_REMOTE), TDM_E_ACTOR_DIED, "there");
-    tdm__state_write_actors(writer, &scene->node);
-    rows = tdm_value_at(written(), 0);
-    assert_int_equal(tdm_value_count(rows), 513);
-    expect_text(tdm_value_at(rows, 0), "death_cause", "end 2");
-    expect_text(tdm_value_at(rows, 511), "death_cause", "end 513");
-    expect_text(tdm_value_at(rows, 512), "state", "PENDING");
-}
-
 /* ---- records of the store --------------------------------------------------------------- */
 
 /* All that the store has of nodes, with or without one more record, to `write`. */
@@ -230,7 +208,6 @@ int main(void)
         TEST(one_without_a_place_is_nowhere),
         TEST(a_grant_is_told_in_wholes_and_parts),
         TEST(a_death_has_its_own_words),
-        TEST(each_node_tells_its_own_the_dead_first),
         TEST(a_node_is_told_of_with_what_it_has_free_or_not_at_all),
         TEST(a_group_that_cannot_be_read_is_left_out),
     };

@@ -306,6 +306,9 @@ static void lists_are_for_people_and_programs(void **state)
         if (strcmp(json_string_value(json_object_get(row, "name")), "listed") == 0) {
             id = json_string_value(json_object_get(row, "id"));
             assert_true(json_integer_value(json_object_get(row, "pid")) == info.pid);
+            assert_true(json_is_false(json_object_get(row, "detached")));
+            assert_true(json_is_object(json_object_get(row, "resources")));
+            assert_null(json_object_get(row, "amounts")); /* These are "resources". */
         }
     }
     assert_non_null(id);

@@ -45,6 +45,11 @@ static void contents_depend_on_manifest_sums_and_order(void **state)
 
     (void)state;
     assert_true(tdm__hash_equal(&hash, &same));
+    same.high++;
+    assert_false(tdm__hash_equal(&hash, &same));
+    same.high--;
+    same.low++;
+    assert_false(tdm__hash_equal(&hash, &same));
     assert_false(tdm__hash_equal(&hash, &by_manifest));
     assert_false(tdm__hash_equal(&hash, &by_order));
     assert_false(tdm__hash_equal(&hash, &by_count));

@@ -100,6 +100,9 @@ static void who_has_other_bytes_does_not_join(void **state)
     record.hash.low++;
     assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_CONFLICT);
     record.hash.low--;
+    record.hash.high++; /* Both halves of the hash count. */
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_CONFLICT);
+    record.hash.high--;
     record.lost = true;
     assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_STATE);
 }

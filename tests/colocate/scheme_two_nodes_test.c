@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/update_session.h"
 #include "runtime/clock.h"
+#include "runtime/redis/store.h"
 #include "tests/support/one_node.h"
 #include "tests/support/scheme_fixture.h"
 #include "tests/support/two_nodes.h"

@@ -260,6 +260,8 @@ struct engine {
     const unsigned char *weights; /* The region with the served weights. */
     /* Bit mask of the tensors that were loaded since begin(). */
     uint32_t loaded;
+    /* Step of the weights that the engine's cache belongs to; -1 while the cache is empty. */
+    int64_t cached_step;
     struct tdm_slice slices[TENSORS];
 };
 
@@ -272,6 +274,7 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
         return tdm_fail(TDM_E_NOMEM, "an engine");
     }
     engine->context = context;
+    engine->cached_step = -1;
     status = read_setting(context, "engine.refuse_step", &engine->refuse_step);
     if (status == TDM_OK) {
         status = read_setting(context, "engine.die_step", &engine->die_step);
@@ -409,7 +412,20 @@ static void engine_begin(void *state)
 
 static tdm_status engine_flush_cache(void *state)
 {
-    (void)state; /* This engine has no caches. */
+    struct engine *engine = state;
+
+    engine->cached_step = -1;
+    return TDM_OK;
+}
+
+/* Fails if the cache is of other weights: nobody has called flush_cache() after an update. */
+static tdm_status use_cache(struct engine *engine, int64_t step)
+{
+    if (engine->cached_step >= 0 && engine->cached_step != step) {
+        return tdm_fail(TDM_E_STATE, "the cache is of step %lld, the weights are of step %lld",
+                        (long long)engine->cached_step, (long long)step);
+    }
+    engine->cached_step = step;
     return TDM_OK;
 }
 
@@ -439,7 +455,7 @@ static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
                                   uint32_t prompts_count, const struct tdm_sampling *sampling,
                                   struct tdm_completion *completions)
 {
-    const struct engine *engine = state;
+    struct engine *engine = state;
     unsigned char model[MODEL_BYTES];
     int64_t step;
 
@@ -451,6 +467,7 @@ static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
     if (memcmp(model, engine->weights, tensor_offsets[BYTES] + BYTES_COUNT) != 0) {
         return tdm_fail(TDM_E_STATE, "these weights are not all of step %lld", (long long)step);
     }
+    TDM_TRY(use_cache(engine, step));
     if (step == engine->die_step) {
         (void)raise(SIGKILL);
     }

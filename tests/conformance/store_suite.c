@@ -3,6 +3,7 @@
 #include "tests/conformance/store_suite.h"
 
 #include "runtime/clock.h"
+#include "runtime/store/txn.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

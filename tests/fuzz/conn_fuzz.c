@@ -4,9 +4,11 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/rpc/internal.h"
+#include "runtime/rpc/rpc.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { HELD_MAX = 64, ROUNDS_MAX = 200 };

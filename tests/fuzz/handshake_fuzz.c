@@ -2,12 +2,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/assert.h"
 #include "runtime/clock.h"
+#include "runtime/rpc/handshake.h"
 #include "runtime/rpc/internal.h"
 #include "runtime/rpc/protocol.h"
+#include "runtime/rpc/rpc.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <endian.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { ROUNDS_MAX = 20 };

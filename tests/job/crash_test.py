@@ -412,6 +412,10 @@ def write_report(lines, results, turns):
 def main():
     build, slow = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 1.0
     rows = [row for row in ROWS if not sys.argv[3:] or any(name in Row(row, 0).name for name in sys.argv[3:])]
+    unknown = [name for name in sys.argv[3:] if not any(name in Row(row, 0).name for row in ROWS)]
+    if unknown:
+        sys.exit(f"no row's name contains {', '.join(unknown)}; the rows are " +
+                 ", ".join(Row(row, 0).name for row in ROWS))
     begin = time.monotonic()
     shm = shared_memory()
     turns = clean_turns(build, slow)

@@ -219,6 +219,10 @@ def main(tests):
     """PROGRAM BUILD_DIR [SLOW [TEST …]]: runs each test, or the named ones, in a sandbox of
     its own and reports all failures."""
     failed = 0
+    unknown = set(sys.argv[3:]) - {test.__name__ for test in tests}
+    if unknown:
+        sys.exit(f"no test is named {', '.join(sorted(unknown))}; the tests are " +
+                 ", ".join(test.__name__ for test in tests))
     for test in [test for test in tests if test.__name__ in sys.argv[3:] or len(sys.argv) <= 3]:
         sandbox = Sandbox(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 1.0)
         begin = time.monotonic()

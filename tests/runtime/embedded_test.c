@@ -1,6 +1,7 @@
 /* embedded_test.c - the embedded redis-server: its directory, its restarts, its end. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
+#include "runtime/redis/store.h"
 #include "tests/support/redis_fixture.h"
 
 #include <setjmp.h>

@@ -2,8 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/log.h"
-#include "runtime/rpc/internal.h"
+#include "runtime/rpc/address.h"
+#include "runtime/rpc/handshake.h"
 #include "runtime/rpc/protocol.h"
+#include "runtime/wire/frame.h"
 #include "tests/support/rpc_pair.h"
 
 #include <endian.h>
@@ -14,7 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -82,7 +86,7 @@ static void a_live_address_is_not_taken_and_a_stale_one_is(void **state)
 
     (void)state;
     assert_int_equal(tdm__rpc_listen(rpc, address, NULL, 0), TDM_E_EXISTS);
-    assert_non_null(strstr(tdm_error_detail(), "somebody listens"));
+    assert_non_null(strstr(tdm_error_detail(), "a process listens"));
 
     fd = mkstemp(stale);
     assert_true(fd >= 0);
@@ -271,10 +275,11 @@ static void expect_wrong_hello(size_t offset, uint8_t byte)
 static void every_wrong_field_of_a_hello_is_refused(void **state)
 {
     (void)state;
-    expect_wrong_hello(8, 2);  /* A server that connects. */
-    expect_wrong_hello(8, 0);  /* no role */
-    expect_wrong_hello(9, 0);  /* no kind */
-    expect_wrong_hello(9, 9);  /* unknown kind */
+    expect_wrong_hello(8, 2); /* A server that connects. */
+    expect_wrong_hello(8, 0); /* no role */
+    expect_wrong_hello(9, 0); /* no kind */
+    expect_wrong_hello(9, 4); /* unknown kind */
+    expect_wrong_hello(9, 9);
     expect_wrong_hello(10, 1); /* reserved */
     expect_wrong_hello(11, 1);
     expect_wrong_hello(88, '\n'); /* name */

@@ -5,7 +5,9 @@
 #include "runtime/clock.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,6 +30,23 @@ static struct tdm__http_request *kept; /* Request that gets its reply later. */
 static char said[4096];
 static size_t said_bytes;
 static int client = -1;
+
+/* Comes before the C library's function.  The host "two.test" has two addresses: one that this
+ * machine does not have, and one that it has. */
+__attribute__((visibility("default"))) int getaddrinfo(const char *node, const char *service,
+                                                       const struct addrinfo *hints,
+                                                       struct addrinfo **found_out)
+{
+    static int (*next)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    int rc;
+
+    *(void **)&next = dlsym(RTLD_NEXT, "getaddrinfo");
+    if (strcmp(node, "two.test") != 0) {
+        return next(node, service, hints, found_out);
+    }
+    rc = next("192.0.2.1", service, hints, found_out);
+    return rc != 0 ? rc : next("127.0.0.1", service, hints, &(*found_out)->ai_next);
+}
 
 static void on_request(void *arg, struct tdm__http_request *request, const char *path)
 {
@@ -157,6 +176,16 @@ static void a_reply_may_come_later_or_too_late(void **state)
     close_all();
 }
 
+static void second_address_of_host_is_used_if_first_cannot_be_bound(void **state)
+{
+    (void)state;
+    open_at("two.test:0");
+    assert_memory_equal(tdm__http_address(http), "two.test:", 9);
+    ask("GET /second HTTP/1.1\r\nHost: two.test\r\nConnection: close\r\n\r\n");
+    assert_non_null(strstr(hear(), "HTTP/1.1 200 OK\r\n"));
+    close_all();
+}
+
 static void a_unix_socket_is_this_users_alone(void **state)
 {
     struct stat about;
@@ -232,6 +261,7 @@ int main(void)
         cmocka_unit_test(a_host_name_in_the_header_is_refused),
         cmocka_unit_test(only_reading_is_allowed),
         cmocka_unit_test(a_reply_may_come_later_or_too_late),
+        cmocka_unit_test(second_address_of_host_is_used_if_first_cannot_be_bound),
         cmocka_unit_test(a_unix_socket_is_this_users_alone),
         cmocka_unit_test(a_client_that_closes_early_does_no_harm),
         cmocka_unit_test(a_malformed_address_is_refused),

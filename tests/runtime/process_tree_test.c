@@ -2,12 +2,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/process/process_tree.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -99,12 +102,57 @@ static void of_two_processes_the_older_is_known(void **state)
     assert_true(tdm__process_start_ticks(child) == INT64_MAX);
 }
 
+/* Starts a program whose environment has more than a mebibyte before `last`. */
+static pid_t start_with_large_environment(char *last)
+{
+    enum { FILLERS = 12, FILLER_BYTES = 120000 };
+    static char filler[FILLER_BYTES];
+    char *environment[FILLERS + 2] = {NULL};
+    char *arguments[] = {"sleep", "60", NULL};
+    int started[2];
+    char byte;
+    pid_t child;
+
+    memset(filler, 'x', sizeof(filler) - 1);
+    memcpy(filler, "FILLER=", 7);
+    for (int i = 0; i < FILLERS; i++) {
+        environment[i] = filler;
+    }
+    environment[FILLERS] = last;
+    assert_int_equal(pipe2(started, O_CLOEXEC), 0);
+    child = fork();
+    if (child == 0) {
+        (void)execve("/bin/sleep", arguments, environment);
+        _exit(1);
+    }
+    (void)close(started[1]);
+    assert_int_equal(read(started[0], &byte, 1), 0); /* Closed by execve(). */
+    (void)close(started[0]);
+    return child;
+}
+
+static void large_environment_is_read_to_its_end(void **state)
+{
+    char last[64];
+    char value[64] = "";
+    pid_t child;
+
+    (void)state;
+    (void)snprintf(last, sizeof(last), "TREE_TEST=%d", (int)getpid());
+    child = start_with_large_environment(last);
+    assert_true(tdm__process_environment_value(child, "TREE_TEST", value, sizeof(value)));
+    assert_string_equal(value, last + strlen("TREE_TEST="));
+    assert_int_equal(tdm__process_tree_kill_marked(last), 1);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_child_is_seen_once),
         cmocka_unit_test(orphans_of_the_killed_are_killed_too),
         cmocka_unit_test(of_two_processes_the_older_is_known),
+        cmocka_unit_test(large_environment_is_read_to_its_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

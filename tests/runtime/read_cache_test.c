@@ -4,6 +4,7 @@
 #include "runtime/store/read_cache.h"
 
 #include "runtime/clock.h"
+#include "runtime/store/txn.h"
 #include "tests/conformance/store_suite.h"
 #include "tests/support/memory_store.h"
 

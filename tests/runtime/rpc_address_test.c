@@ -1,6 +1,6 @@
 /* rpc_address_test.c - addresses are parsed exactly, and malformed ones are refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/rpc/internal.h"
+#include "runtime/rpc/address.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,10 @@
 /* rpc_call_table_test.c - a table finds the calls that it contains, and keeps their order. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/rpc/internal.h"
+#include "runtime/rpc/call_table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 
 #include <cmocka.h>
 

@@ -1,7 +1,8 @@
 /* rpc_notices_test.c - notices about a call between its start and its reply. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
-#include "runtime/rpc/internal.h"
+#include "runtime/rpc/send.h"
+#include "runtime/wire/frame.h"
 #include "tests/support/rpc_pair.h"
 
 #include <setjmp.h>

@@ -1,10 +1,11 @@
 /* rpc_output_test.c - waiting bytes are written in order, with their descriptors. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/rpc/internal.h"
+#include "runtime/rpc/output.h"
 #include "tests/support/test_random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -59,5 +59,5 @@ int main(void)
     };
 
     return store_suite_run(open_store, close_store) +
-           cmocka_run_group_tests_name("observed", tests, NULL, NULL);
+           cmocka_run_group_tests_name("metered", tests, NULL, NULL);
 }

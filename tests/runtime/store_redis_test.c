@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/redis/command.h"
+#include "runtime/redis/store.h"
 #include "tests/support/redis_fixture.h"
 
 #include <arpa/inet.h>

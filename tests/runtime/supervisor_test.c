@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -145,6 +146,33 @@ static void lifeline_shutdown_stops_and_lifeline_close_kills(void **state)
     expect_end(supervisor, 1 << 8);
 }
 
+/* Without a free descriptor the supervisor could not notice the end of the daemon. */
+static void supervisor_without_a_descriptor_starts_no_daemon(void **state)
+{
+    enum { NO_DAEMON = 7, DAEMON = 8, SIGNALS_BLOCKED = 9 };
+    pid_t supervisor = fork();
+    int ended;
+
+    (void)state;
+    if (supervisor == 0) {
+        const struct tdm__supervisor_options options = {-1, directory, 0};
+        const struct rlimit full = {.rlim_cur = 3, .rlim_max = 3};
+        sigset_t blocked;
+
+        (void)alarm(10); /* Ends a supervisor that never ends. */
+        (void)setrlimit(RLIMIT_NOFILE, &full);
+        if (tdm__supervisor_fork(&options) != TDM_E_IO || waitpid(-1, NULL, 0) != -1) {
+            _exit(DAEMON);
+        }
+        (void)sigprocmask(SIG_BLOCK, NULL, &blocked);
+        _exit(sigismember(&blocked, SIGTERM) == 1 ? SIGNALS_BLOCKED : NO_DAEMON);
+    }
+    (void)close(alive[1]);
+    assert_int_equal(waitpid(supervisor, &ended, 0), supervisor);
+    assert_int_equal(ended, NO_DAEMON << 8);
+    assert_int_equal(rmdir(directory), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +180,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_daemon_that_is_killed_gives_its_signal, prepare, clean),
         cmocka_unit_test_setup_teardown(sigterm_is_passed_on, prepare, clean),
         cmocka_unit_test_setup_teardown(lifeline_shutdown_stops_and_lifeline_close_kills, prepare,
+                                        clean),
+        cmocka_unit_test_setup_teardown(supervisor_without_a_descriptor_starts_no_daemon, prepare,
                                         clean),
     };
 

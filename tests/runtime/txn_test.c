@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/store/txn.h"
 #include "tests/conformance/store_suite.h"
 #include "tests/support/memory_store.h"
 

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/store/txn.h"
 #include "scheduler/retrying_txn.h"
 #include "tests/support/memory_store.h"
 

@@ -25,6 +25,17 @@ static void a_key_has_its_kind_and_id(void **state)
     assert_string_equal(tdm__store_key("node", &id, key), "node/3f000000000000000000000000000000");
 }
 
+static void node_is_found_among_nodes_by_its_id(void **state)
+{
+    const struct tdm__node_record nodes[] = {{.id = {{1}}}, {.id = {{2}}}};
+    const struct tdm__id other = {{3}};
+
+    (void)state;
+    assert_true(tdm__node_records_contain(nodes, 2, &nodes[1].id));
+    assert_false(tdm__node_records_contain(nodes, 1, &nodes[1].id));
+    assert_false(tdm__node_records_contain(nodes, 2, &other));
+}
+
 static void what_is_no_record_is_refused_with_its_key(void **state)
 {
     static const struct {
@@ -53,6 +64,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_key_has_its_kind_and_id),
+        cmocka_unit_test(node_is_found_among_nodes_by_its_id),
         cmocka_unit_test(what_is_no_record_is_refused_with_its_key),
     };
 

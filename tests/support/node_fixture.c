@@ -2,6 +2,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/node_fixture.h"
 
+#include "actors/daemon/actor_actions.h"
+#include "actors/daemon/actor_service.h"
+#include "actors/daemon/actor_start.h"
+#include "actors/daemon/ended_actors.h"
+#include "actors/daemon/node.h"
+#include "actors/daemon/peer_daemons.h"
+#include "actors/daemon/placement_group_service.h"
 #include "actors/daemon/state_service.h"
 #include "runtime/clock.h"
 #include "tests/support/rpc_pair.h"
@@ -27,9 +34,9 @@ static void serve(void *arg, struct tdm__incoming_call *incoming)
     const char *method = tdm__incoming_method(incoming);
 
     if (strncmp(method, "actor.", strlen("actor.")) == 0) {
-        tdm__node_actors_serve(&scene->node, incoming);
+        tdm__actor_service.serve(&scene->node, incoming);
     } else if (strncmp(method, "group.", strlen("group.")) == 0) {
-        tdm__placement_groups_serve(&scene->node, incoming);
+        tdm__placement_group_service.serve(&scene->node, incoming);
     } else if (strncmp(method, "state.", strlen("state.")) == 0) {
         tdm__state_service.serve(&scene->node, incoming);
     } else if (strncmp(method, "node.", strlen("node.")) == 0) {
@@ -56,8 +63,10 @@ static void make_node(struct node_fixture *scene)
     struct tdm__node *node = &scene->node;
     struct tdm__peer_identity self = pair_identity("this");
 
-    *node = (struct tdm__node){
-        .loop = scene->world.loop, .store = &scene->deaf.store, .services = &scene->services};
+    *node = (struct tdm__node){.loop = scene->world.loop,
+                               .store = &scene->deaf.store,
+                               .services = &scene->services,
+                               .events = &tdm__node_events};
     (void)snprintf(node->record.name, sizeof(node->record.name), "this");
     node->record.id = reserve_fixture_join(&scene->world, "this", 2);
     self.kind = TDM__PEER_DAEMON;
@@ -70,7 +79,7 @@ static void make_node(struct node_fixture *scene)
     memcpy(node->token, pair_token, sizeof(node->token));
     tdm__oom_init(&node->oom, "");
     TRY(tdm__workers_create(node->rpc, "/does/not/exist", NULL, &node->workers));
-    TRY(tdm__node_state_create(node));
+    TRY(tdm__ended_actors_create(node));
     TRY(tdm__node_actors_create(node));
     TRY(tdm__placement_groups_create(node));
     TRY(tdm__node_peers_create(node));
@@ -116,7 +125,7 @@ int node_fixture_close(void **state)
     tdm__node_peers_destroy(&scene->node);
     tdm__node_actors_destroy(&scene->node);
     tdm__placement_groups_destroy(&scene->node);
-    tdm__node_state_destroy(&scene->node);
+    tdm__ended_actors_destroy(&scene->node);
     node_fixture_settle(scene);
     remote_peer_close(&scene->driver);
     tdm__rpc_destroy(scene->node.rpc);

@@ -3,7 +3,8 @@
 #ifndef TDM_TESTS_SUPPORT_NODE_FIXTURE_H
 #define TDM_TESTS_SUPPORT_NODE_FIXTURE_H
 
-#include "actors/daemon/actor_entry.h"
+#include "actors/daemon/actor_table.h"
+#include "actors/daemon/worker_processes.h"
 #include "tests/support/failing_store.h"
 #include "tests/support/remote_peer.h"
 #include "tests/support/reserve_fixture.h"

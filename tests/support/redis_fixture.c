@@ -1,6 +1,7 @@
 /* redis_fixture.c - a loop, an embedded redis-server in a directory of its own, a store in it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/redis_fixture.h"
+#include "runtime/redis/store.h"
 
 #include <ftw.h>
 #include <stdio.h>

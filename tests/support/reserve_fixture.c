@@ -4,6 +4,7 @@
 
 #include "runtime/clock.h"
 #include "runtime/store/read_cache.h"
+#include "runtime/store/txn.h"
 #include "tests/support/memory_store.h"
 
 #include <setjmp.h>

@@ -216,10 +216,16 @@ void weight_writers_write(struct weight_writers *m, uint32_t chunk)
     TRY(weight_writers_run(m, chunk, tdm__weight_writer_share_sums));
 }
 
-static tdm_status go_on_one(struct tdm__weight_writer *weight_writer, uint32_t chunk)
+static tdm_status find_held_of_one(struct tdm__weight_writer *weight_writer, uint32_t chunk)
 {
     (void)chunk;
     return tdm__weight_writer_find_held(weight_writer);
+}
+
+/* All ranks compare their checksums with the resume log. */
+void weight_writers_find_held(struct weight_writers *m)
+{
+    TRY(weight_writers_run(m, 0, find_held_of_one));
 }
 
 /* The update before was given up: a new one, of whatever the trainers have now. */
@@ -229,7 +235,7 @@ void weight_writers_begin_again(struct weight_writers *m)
     TRY(tdm__receiver_resume_update(m->world->receiver, &m->world->update, m->world->epoch,
                                     &m->resume_log));
     weight_writers_open_targets(m);
-    TRY(weight_writers_run(m, 0, go_on_one));
+    weight_writers_find_held(m);
 }
 
 /* By any rank: each knows every sum. */

@@ -39,6 +39,8 @@ void weight_writers_open_targets(struct weight_writers *m);
 void weight_writers_begin(struct weight_writers *m);
 /* Begins a new update, of the trainers' present weights, after one that was given up. */
 void weight_writers_begin_again(struct weight_writers *m);
+/* Lets all ranks find out, from m->resume_log, which chunks the engine rank has already. */
+void weight_writers_find_held(struct weight_writers *m);
 void weight_writers_end(struct weight_writers *m);
 
 /* Runs one step of a chunk on all ranks at once. */

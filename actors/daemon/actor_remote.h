@@ -1,0 +1,39 @@
+/* actor_remote.h - actors that run on another node, and the loss of that node. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_DAEMON_ACTOR_REMOTE_H
+#define TDM_ACTORS_DAEMON_ACTOR_REMOTE_H
+
+#include "actors/daemon/actor_entry.h"
+
+/* Asks the daemon of the reserved node to start the actor. */
+void tdm__actor_entry_start_remote(struct actor_entry *entry);
+/* Asks the daemon of the actor's node to kill the actor. */
+void tdm__actor_entry_end_remote(struct actor_entry *entry);
+/* Tells the daemon of the actor's node that the last handle is gone. */
+void tdm__actor_entry_release_on_other(const struct actor_entry *entry);
+/* Sends the other daemon's reply to the calls that wait for the start. */
+void tdm__actor_entry_pass_reply(struct actor_entry *entry, const struct tdm__rpc_reply *reply);
+/* Tells the daemon of the owner's node, if that is another node, that the actor has ended and is
+ * not restarted. */
+void tdm__actor_entry_notify_owner(const struct actor_entry *entry, tdm_status status,
+                                   const char *text);
+/* Handles the message of node `other` that an actor owned by this node has ended there. */
+void tdm__node_remote_actor_ended(struct tdm__node *node, const struct tdm__id *other,
+                                  const struct tdm__id *actor, tdm_status status, const char *text);
+/* True if the actor will be created on another node when its node is lost. */
+bool tdm__actor_entry_survives_node_loss(const struct actor_entry *entry);
+/* Serves "actor.known" (id): does this node still have the actor in its table? Takes `incoming`. */
+void tdm__node_serve_actor_known(struct tdm__node *node, struct tdm__incoming_call *incoming);
+
+/* Compares the actors with the list of living nodes. Actors of a lost node are created again or
+ * lost. Actors that a lost node owns are ended. */
+void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
+                                   uint32_t nodes_count);
+/* Stops the actors that other nodes may take over when this node's lease expires: those with names,
+ * with GPUs, or with restarts. */
+void tdm__node_actors_fence(struct tdm__node *node);
+/* After a lost lease asks the owner's node of each actor ("actor.known"), and ends the actors that
+ * their owners have given up. */
+void tdm__node_actors_query_owners(struct tdm__node *node);
+
+#endif

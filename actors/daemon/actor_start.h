@@ -1,0 +1,23 @@
+/* actor_start.h - starting the worker of an actor, and describing the actor to callers. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_DAEMON_ACTOR_START_H
+#define TDM_ACTORS_DAEMON_ACTOR_START_H
+
+#include "actors/daemon/actor_entry.h"
+
+/* Starts the worker with the resources in entry->record; a failure is reported as
+ * ACTOR_ON_WORKER_FAILED. */
+void tdm__actor_entry_start(struct actor_entry *entry);
+/* Handles the end of the constructor in the worker: success with its addresses, or failure with
+ * `status` and `detail`. */
+void tdm__actor_entry_constructed(struct actor_entry *entry, int64_t pid, tdm_status status,
+                                  const char *detail, const char *unix_address,
+                                  const char *tcp_address);
+/* Sends the description of the actor to the calls that wait for its start. */
+void tdm__actor_entry_answer_waiters(struct actor_entry *entry);
+/* Replies to `incoming` with the description of the actor: (pid, node id, [gpu ...], unix address,
+ * tcp address or nil, incarnation). */
+void tdm__actor_entry_reply_description(const struct actor_entry *entry,
+                                        struct tdm__incoming_call *incoming);
+
+#endif

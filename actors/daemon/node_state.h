@@ -1,0 +1,74 @@
+/* node_state.h - the state of a daemon, which all files of this folder share. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_DAEMON_NODE_STATE_H
+#define TDM_ACTORS_DAEMON_NODE_STATE_H
+
+#include "actors/common/actor_spec.h"
+#include "actors/daemon/lease_status.h"
+#include "runtime/process/oom.h"
+#include "runtime/service.h"
+#include "runtime/store.h"
+#include "scheduler/reserve.h"
+
+#include <sys/types.h>
+
+struct actor_entry; /* See actor_entry.h. */
+struct actor_event; /* See actor_lifecycle.h. */
+struct tdm__node;
+
+/* What a lower file of this folder reports to the files above it. The file node.c defines the only
+ * table of the product, tdm__node_events. All functions are called on the daemon's loop thread. */
+struct tdm__node_events {
+    /* Hands an event of the actor to its lifecycle, which carries out the resulting actions. The
+     * entry may have been freed afterwards. */
+    void (*actor_event)(struct actor_entry *entry, struct actor_event event);
+    /* Cleans up after a driver or worker of this node that has ended: its sockets, what the
+     * services hold for it, and the actors and placement groups that it created. */
+    void (*process_ended)(struct tdm__node *node, const struct tdm__peer_identity *process);
+    /* Tries again to reserve what waits for resources, because resources may be free now. */
+    void (*resources_freed)(struct tdm__node *node);
+};
+
+/* The state of one daemon, which represents a node of the cluster. cli/tandemd.c creates it and
+ * fills the fields down to `print_logs`. The services of this folder work on it. Only the daemon's
+ * loop thread uses it. */
+struct tdm__node {
+    struct tdm__loop *loop; /* Event loop of the daemon, borrowed. */
+    struct tdm__rpc *rpc;   /* RPC endpoint of the daemon, borrowed. */
+    /* Record store of the cluster, borrowed; NULL while the daemon stops. */
+    struct tdm__store *store;
+    /* Services of the daemon, borrowed; they are told when a process has exited. */
+    struct tdm__services *services;
+    /* Id, name and addresses of this node, as written to the store. */
+    struct tdm__node_record record;
+    struct tdm__node_resources totals; /* Resources that this node offers. */
+    /* Secret that authenticates the processes of the cluster. */
+    uint8_t token[TDM__TOKEN_BYTES];
+    char directory[TDM__ADDRESS_BYTES]; /* Directory of this node for sockets and files. */
+    /* Host at which this node listens for other nodes; "" on a single node. */
+    char listen_host[TDM__ADDRESS_BYTES];
+    char worker_program[TDM__PATH_BYTES]; /* Program for actors whose spec names none. */
+    /* Returns the pid of a child that is not a worker (Redis), or 0; may be NULL. */
+    pid_t (*exempt_child)(void);
+    /* Milliseconds of silence after which a worker is killed; 0 for never. */
+    int64_t health_timeout_ms;
+    /* True if the output of workers is also printed on the daemon's stdout and stderr. */
+    bool print_logs;
+
+    /* Functions that the parts below call to report to the parts above, static. */
+    const struct tdm__node_events *events;
+    struct tdm__workers *workers;                        /* Worker processes of this node, owned. */
+    struct tdm__node_actors *actors;                     /* Table of actors, owned. */
+    struct tdm__node_placement_groups *placement_groups; /* Table of placement groups, owned. */
+    struct tdm__node_peers *peers;                       /* Connections to other daemons, owned. */
+    struct tdm__worker_logs *logs;                       /* Output of the workers, owned. */
+    struct tdm__ended_actors *ended_actors; /* Records of ended actors for lists, owned. */
+    struct tdm__oom oom;                    /* Counts of kills for lack of memory. */
+    /* This node's lease in the store, owned; NULL while it does not run. */
+    struct tdm__node_lease *lease;
+    /* What is known about that lease; all zeros while it does not run. */
+    struct tdm__lease_status lease_status;
+    bool stopping; /* True once the daemon ends its actors. */
+};
+
+#endif

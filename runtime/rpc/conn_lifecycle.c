@@ -1,0 +1,313 @@
+/* conn_lifecycle.c - creates a connection, drives it from its watch and timer, and ends it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection moves through the states of enum conn_state: connecting, handshake, open, closing,
+ * ended. conn_on_ready() runs one step of the current state whenever the socket is ready. A step
+ * that fails ends the connection with that status.
+ *
+ * Invariants: an ended connection is in no list of its endpoint and owns no descriptor. Callbacks
+ * run only after the state is final. conn_on_ready() and conn_on_timer() hold a reference while
+ * they work, because a callback may end the connection. All functions run on the loop's thread.
+ * handshake.c, receive.c and send.c implement the steps; conn.c has what users of a connection do
+ * in any state, such as to request its end. */
+
+#include "runtime/rpc/conn_lifecycle.h"
+
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+#include "runtime/rpc/calls.h"
+#include "runtime/rpc/conn.h"
+#include "runtime/rpc/handshake.h"
+#include "runtime/rpc/incoming.h"
+#include "runtime/rpc/internal.h"
+#include "runtime/rpc/receive.h"
+#include "runtime/rpc/send.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Most failed clients that are logged per interval, and the interval's length. */
+enum { UNAUTHENTICATED_LOGGED_MAX = 10, UNAUTHENTICATED_LOG_MS = 60000 };
+
+/* ---- ending ----------------------------------------------------------------------------- */
+
+/* Releases everything except the memory and the tables of calls. */
+static void conn_unlink(struct tdm__conn *conn)
+{
+    tdm__fd_watch_destroy(conn->watch);
+    tdm__timer_destroy(conn->timer);
+    conn->watch = NULL;
+    conn->timer = NULL;
+    if (conn->fd >= 0) {
+        (void)close(conn->fd);
+        conn->fd = -1;
+    }
+    tdm__output_clear(&conn->output);
+    tdm__conn_discard_input(conn);
+    free(conn->handshake);
+    conn->handshake = NULL;
+}
+
+/* Removes and runs all close watchers. */
+static void conn_notify_close_watchers(struct tdm__conn *conn)
+{
+    struct tdm__close_watcher *watcher;
+
+    while ((watcher = LIST_FIRST(&conn->close_watchers)) != NULL) {
+        LIST_REMOVE(watcher, link);
+        watcher->fn(watcher);
+    }
+}
+
+/* Logs the end of a client that did not authenticate itself. The number of messages per minute is
+ * limited, because every process can connect and could otherwise fill the log. */
+static void log_unauthenticated_client(struct tdm__conn *conn, const char *detail)
+{
+    struct tdm__rpc *rpc = conn->rpc;
+    int64_t now_ms = tdm__clock_ms();
+
+    if (now_ms - rpc->unauthenticated_since_ms >= UNAUTHENTICATED_LOG_MS) {
+        rpc->unauthenticated_since_ms = now_ms;
+        rpc->unauthenticated_count = 0;
+    }
+    rpc->unauthenticated_count++;
+    if (rpc->unauthenticated_count < UNAUTHENTICATED_LOGGED_MAX) {
+        tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
+    } else if (rpc->unauthenticated_count == UNAUTHENTICATED_LOGGED_MAX) {
+        tdm__log(TDM__WARN, "rpc",
+                 "connection with %s ends: %s; further ones are not logged in this minute",
+                 conn->label, detail);
+    }
+}
+
+void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES / 2];
+    bool authenticated = conn->peer.kind != 0;
+
+    if (conn->state == CONN_ENDED) {
+        return;
+    }
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    if (conn->accepted && !authenticated && reason != TDM_E_CLOSED && !conn->rpc->closing) {
+        log_unauthenticated_client(conn, detail);
+    } else if (reason == TDM_E_AUTH || reason == TDM_E_PROTOCOL) {
+        tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
+    }
+    conn->state = CONN_ENDED;
+    tdm__conn_uncork(conn);
+    TAILQ_REMOVE(&conn->rpc->conns, conn, link);
+    conn->rpc = NULL;
+    conn_unlink(conn);
+    tdm__calls_fail_all(conn, detail);
+    tdm__incoming_notify_closed(conn);
+    tdm__call_table_fini(&conn->calls);
+    tdm__call_table_fini(&conn->incoming_calls);
+    if (conn->on_closed != NULL) {
+        conn->on_closed(conn->on_closed_arg, conn, reason, detail);
+    }
+    conn_notify_close_watchers(conn);
+    tdm__conn_release(conn);
+}
+
+/* ---- driving ---------------------------------------------------------------------------- */
+
+/* Finishes a non-blocking connect and starts the handshake, or returns the error of the connect. */
+static tdm_status conn_finish_connect(struct tdm__conn *conn)
+{
+    int error = 0;
+    socklen_t error_bytes = sizeof(error);
+
+    if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        return tdm__fail_errno(error, "connect %s", conn->label);
+    }
+    return tdm__handshake_start(conn);
+}
+
+/* Continues the handshake. When it has succeeded, sends the queued calls and reports the accepted
+ * connection. */
+static tdm_status conn_step_handshake(struct tdm__conn *conn)
+{
+    TDM_TRY(tdm__handshake_step(conn));
+    if (conn->state != CONN_OPEN) {
+        return TDM_OK;
+    }
+    tdm__conn_flush(conn);
+    if (conn->accepted && conn->rpc->on_accepted != NULL) {
+        conn->rpc->on_accepted(conn->rpc->on_accepted_arg, conn);
+    }
+    return TDM_OK;
+}
+
+/* Dispatches a frame by its kind. The called function owns the frame. */
+static tdm_status conn_handle_frame(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
+{
+    switch (incoming->frame.kind) {
+    case TDM__FRAME_CALL:
+        return tdm__conn_serve(conn, incoming);
+    case TDM__FRAME_REPLY:
+        tdm__calls_complete(conn, incoming);
+        return TDM_OK;
+    case TDM__FRAME_ITEM:
+        return tdm__calls_deliver_item(conn, incoming);
+    case TDM__FRAME_CANCEL:
+    case TDM__FRAME_CREDIT:
+        return tdm__conn_notice(conn, incoming);
+    }
+    return TDM_OK;
+}
+
+/* Handles all frames that one read brought. A callback that runs the loop handles the remaining
+ * frames there. */
+static tdm_status conn_step_open(struct tdm__conn *conn, unsigned ready)
+{
+    struct tdm__incoming_call *incoming = NULL;
+
+    if ((ready & TDM__WRITABLE) != 0) {
+        tdm__conn_unblock(conn);
+    }
+    TDM_TRY(tdm__conn_receive(conn, (ready & TDM__READABLE) != 0, &incoming));
+    while (incoming != NULL) {
+        conn->peer_cpu = incoming->frame.cpu;
+        if (conn->input_begin < conn->input_end) {
+            tdm__fd_watch_call_again(conn->watch);
+        }
+        TDM_TRY(conn_handle_frame(conn, incoming));
+        if (conn->state != CONN_OPEN) {
+            return TDM_OK;
+        }
+        TDM_TRY(tdm__conn_receive(conn, false, &incoming));
+    }
+    return TDM_OK;
+}
+
+/* Runs the step of the current state. A failure makes the caller end the connection. */
+static tdm_status conn_step(struct tdm__conn *conn, unsigned ready)
+{
+    switch (conn->state) {
+    case CONN_CONNECTING:
+        return conn_finish_connect(conn);
+    case CONN_HANDSHAKE:
+        return conn_step_handshake(conn);
+    case CONN_OPEN:
+        return conn_step_open(conn, ready);
+    case CONN_CLOSING:
+        return tdm__fail(TDM_E_CLOSED, "closed here");
+    case CONN_ENDED:
+        break;
+    }
+    return TDM_OK;
+}
+
+/* Runs when the socket is ready. Holds a reference during the step. */
+static void conn_on_ready(void *arg, int fd, unsigned ready)
+{
+    struct tdm__conn *conn = arg;
+    tdm_status status;
+
+    (void)fd;
+    tdm__conn_retain(conn);
+    status = conn_step(conn, ready);
+    if (status != TDM_OK) {
+        tdm__conn_finish(conn, status);
+    }
+    tdm__conn_release(conn);
+}
+
+/* Runs at the earliest deadline: fails the handshake, or one expired call. */
+static void conn_on_timer(void *arg)
+{
+    struct tdm__conn *conn = arg;
+    tdm_status status;
+
+    tdm__conn_retain(conn);
+    conn->timer_ms = TDM__NEVER;
+    if (tdm__clock_ms() >= conn->handshake_deadline_ms && conn->handshake != NULL) {
+        tdm__conn_finish(conn, tdm__fail(TDM_E_AUTH, "%s did not prove itself within %d ms",
+                                         conn->label, HANDSHAKE_MS));
+    } else {
+        status = tdm__calls_fail_expired(conn);
+        if (status != TDM_OK) {
+            tdm__conn_finish(conn, status);
+        }
+    }
+    tdm__conn_release(conn);
+}
+
+/* ---- creating --------------------------------------------------------------------------- */
+
+/* Returns whether a peer is connected, as after connect(2) without EINPROGRESS. */
+static bool socket_is_connected(int fd)
+{
+    struct sockaddr_storage peer;
+    socklen_t peer_bytes = sizeof(peer);
+
+    return getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) == 0;
+}
+
+/* Returns whether the socket is a Unix socket. */
+static bool socket_is_unix(int fd)
+{
+    int domain = 0;
+    socklen_t domain_bytes = sizeof(domain);
+
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_bytes) == 0 && domain == AF_UNIX;
+}
+
+/* Creates the tables, the timer and the watch, and starts the handshake if the socket is connected.
+ * On failure the caller releases what exists. */
+static tdm_status conn_init(struct tdm__conn *conn)
+{
+    struct tdm__loop *loop = conn->rpc->loop;
+
+    TDM_TRY(tdm__call_table_init(&conn->calls));
+    TDM_TRY(tdm__call_table_init(&conn->incoming_calls));
+    conn->handshake = calloc(1, sizeof(*conn->handshake));
+    if (conn->handshake == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a handshake with %s", conn->label);
+    }
+    TDM_TRY(tdm__timer_create(loop, conn_on_timer, conn, &conn->timer));
+    conn->handshake_deadline_ms = tdm__deadline_after(HANDSHAKE_MS);
+    TDM_TRY(tdm__conn_set_timer(conn, conn->handshake_deadline_ms));
+    TDM_TRY(tdm__fd_watch_create(loop, conn->fd, TDM__WRITABLE, conn_on_ready, conn, &conn->watch));
+    return socket_is_connected(conn->fd) ? tdm__handshake_start(conn) : TDM_OK;
+}
+
+tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const char *label,
+                            struct tdm__conn **conn_out)
+{
+    struct tdm__conn *conn = calloc(1, sizeof(*conn));
+    tdm_status status;
+
+    if (conn == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a connection with %s", label);
+    }
+    conn->rpc = rpc;
+    conn->loop = rpc->loop;
+    conn->references_count = 1;
+    conn->fd = fd;
+    conn->server = server;
+    conn->local = socket_is_unix(fd);
+    conn->timer_ms = TDM__NEVER;
+    tdm__output_init(&conn->output);
+    (void)snprintf(conn->label, sizeof(conn->label), "%s", label);
+    status = conn_init(conn);
+    if (status != TDM_OK) {
+        conn->fd = -1;
+        conn_unlink(conn);
+        tdm__call_table_fini(&conn->calls);
+        tdm__call_table_fini(&conn->incoming_calls);
+        free(conn);
+        return status;
+    }
+    TAILQ_INSERT_TAIL(&rpc->conns, conn, link);
+    *conn_out = conn;
+    return TDM_OK;
+}

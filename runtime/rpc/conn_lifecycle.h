@@ -1,0 +1,16 @@
+/* conn_lifecycle.h - creates and ends connections. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_RUNTIME_RPC_CONN_LIFECYCLE_H
+#define TDM_RUNTIME_RPC_CONN_LIFECYCLE_H
+
+#include "runtime/rpc/types.h"
+
+/* Creates a connection over the socket `fd` and starts its handshake. It owns the socket after
+ * TDM_OK. `label` names the peer until it is authenticated. */
+tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const char *label,
+                            struct tdm__conn **conn_out);
+/* Ends the connection for the reason of the last failure (tdm_error_detail). It runs callbacks, so
+ * only the loop may call it. */
+void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason);
+
+#endif

@@ -1,0 +1,38 @@
+/* handshake.h - authenticates the two ends of a new connection. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_RUNTIME_RPC_HANDSHAKE_H
+#define TDM_RUNTIME_RPC_HANDSHAKE_H
+
+#include "runtime/rpc/hello.h"
+#include "runtime/rpc/types.h"
+
+/* Limits of a handshake. */
+enum {
+    /* Milliseconds within which a peer must complete the handshake. */
+    HANDSHAKE_MS = 5000,
+    MAC_BYTES = 32 /* Size of HMAC-SHA256. */
+};
+/* Bytes of a hello message as sent. */
+struct hello {
+    uint8_t bytes[HELLO_BYTES]; /* The structure wire_hello. */
+};
+
+/* State of a handshake in progress. It belongs to its connection. */
+struct handshake {
+    struct hello own_hello;  /* Hello that this process sends. */
+    struct hello peer_hello; /* Hello that the peer sent. */
+    /* Bytes received: the peer's hello, then its MAC. */
+    uint8_t input[HELLO_BYTES + MAC_BYTES];
+    uint32_t input_bytes; /* Number of valid bytes in `input`. */
+    /* Number of bytes to receive before the next step. Nothing beyond them is read before the peer
+     * is authenticated. */
+    uint32_t wanted_bytes;
+};
+
+/* Prepares this side's hello; a client sends it at once. */
+tdm_status tdm__handshake_start(struct tdm__conn *conn);
+/* Reads available bytes and continues the handshake. If it returns TDM_OK and the state is
+ * CONN_OPEN, the peer is authenticated. */
+tdm_status tdm__handshake_step(struct tdm__conn *conn);
+
+#endif

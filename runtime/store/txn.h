@@ -1,0 +1,51 @@
+/* txn.h - optimistic transactions on a store: read, decide, commit, and retry after a conflict. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_RUNTIME_STORE_TXN_H
+#define TDM_RUNTIME_STORE_TXN_H
+
+#include "runtime/store.h"
+
+/* One run of a transaction: the records that were read, and the writes that its body adds. */
+struct tdm__txn;
+
+/* Body of a transaction: reads the records, adds writes and returns TDM_OK to commit them, or a
+ * failure to give up.  Without writes there is nothing to commit, which is a success.  The body
+ * may run several times, so it must have no other effects. */
+typedef tdm_status tdm__txn_body_fn(void *arg, struct tdm__txn *txn);
+/* Receives the outcome of a transaction.  `detail` is the text of the error, borrowed until it
+ * returns. */
+typedef void tdm__txn_done_fn(void *arg, tdm_status status, const char *detail);
+
+/* Returns the record with this key as the transaction read it, or NULL if it did not exist. */
+const struct tdm__store_record *tdm__txn_find_record(const struct tdm__txn *txn, const char *key);
+/* Returns the number of records that the transaction has read. */
+uint32_t tdm__txn_records_count(const struct tdm__txn *txn);
+/* Returns the record with this index, in the order of the keys.  `index` must be less than
+ * the number of records. */
+const struct tdm__store_record *tdm__txn_record_at(const struct tdm__txn *txn, uint32_t index);
+/* Adds a write of the record to the commit.  The commit checks that the record still has the
+ * version that was read, or is still absent.  Returns TDM_E_INVAL if no pattern of the
+ * transaction matches the key. */
+tdm_status tdm__txn_put(struct tdm__txn *txn, const char *key, struct tdm_bytes bytes,
+                        int64_t lease_ms);
+/* Adds a deletion of the record to the commit, under the same check as tdm__txn_put(). */
+tdm_status tdm__txn_delete(struct tdm__txn *txn, const char *key);
+/* Makes the commit fail with TDM_E_CONFLICT unless this record, or its absence, is still as it
+ * was read.  For records on which the decision rests but which are not written. */
+tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key);
+
+/* Reads the patterns, runs the body and commits its writes.  Repeats all of this after a
+ * conflict, until the deadline (TDM_E_TIMEOUT) or a failure of the body.  After TDM_E_STORE the
+ * outcome is unknown and nothing is repeated.  `done` runs exactly once, later.  Returns a
+ * failure only if the transaction could not be started; `done` does not run then.
+ *
+ * `read_cache` is borrowed until `done` runs, or NULL.  If it holds enough records, the body
+ * first runs with these, before this function returns, and its writes are committed.  That commit
+ * also checks the records of all patterns that are keys, even where the body does not rely on
+ * them.  If the body fails, or adds no writes, or the commit conflicts, the cached records count
+ * for nothing: the patterns are read and the body runs again. */
+tdm_status tdm__txn_run(struct tdm__store *store, struct tdm__read_cache *read_cache,
+                        const char *const *patterns, uint32_t patterns_count, int64_t deadline_ms,
+                        tdm__txn_body_fn *body, tdm__txn_done_fn *done, void *arg);
+
+#endif

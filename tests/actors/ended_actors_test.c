@@ -1,0 +1,87 @@
+/* ended_actors_test.c - which ended actors a node remembers, and in which order it lists them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/ended_actors.h"
+#include "tests/support/node_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+/* Ends an actor of the state `state`, as its actions do. */
+static void end_actor(struct node_fixture *scene, enum actor_state state, const char *text)
+{
+    struct actor_entry *entry = node_fixture_add(scene, state);
+
+    tdm__ended_actors_add(&scene->node, entry, text);
+    tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, text);
+}
+
+/* Returns the list of the node's actors; the caller destroys the document. */
+static tdm_document *list_actors(struct node_fixture *scene)
+{
+    tdm_document *document;
+    tdm_writer *writer;
+
+    TRY(tdm_writer_create(&writer));
+    tdm__state_write_actors(writer, &scene->node);
+    TRY(tdm_document_parse(tdm_writer_bytes(writer), &document));
+    tdm_writer_destroy(writer);
+    return document;
+}
+
+static void expect_text(const tdm_value *record, const char *key, const char *text)
+{
+    assert_string_equal(tdm_value_string(tdm_value_find(record, key), "?"), text);
+}
+
+static void test_newest_ended_actors_are_listed_before_present_ones(void **state)
+{
+    struct node_fixture *scene = *state;
+    tdm_document *document;
+    const tdm_value *records;
+
+    (void)node_fixture_add(scene, ACTOR_WAITING);
+    (void)node_fixture_add(scene, ACTOR_REMOTE); /* The other node lists this actor. */
+    for (int i = 0; i < TDM__ENDED_ACTORS_MAX + 2; i++) {
+        char text[16];
+
+        (void)snprintf(text, sizeof(text), "end %d", i);
+        end_actor(scene, ACTOR_WAITING, text);
+    }
+    end_actor(scene, ACTOR_REMOTE, "there");
+    document = list_actors(scene);
+    records = tdm_value_at(tdm_document_root(document), 0);
+    assert_int_equal(tdm_value_count(records), TDM__ENDED_ACTORS_MAX + 1);
+    expect_text(tdm_value_at(records, 0), "death_cause", "end 2");
+    expect_text(tdm_value_at(records, 511), "death_cause", "end 513");
+    expect_text(tdm_value_at(records, 512), "state", "PENDING");
+    assert_int_equal(scene->node.ended_actors->count, TDM__ENDED_ACTORS_MAX + 2);
+    tdm_document_destroy(document);
+}
+
+static void test_stopping_node_remembers_no_ended_actor(void **state)
+{
+    struct node_fixture *scene = *state;
+
+    scene->node.stopping = true;
+    end_actor(scene, ACTOR_WAITING, "its node has stopped");
+    assert_int_equal(scene->node.ended_actors->count, 0);
+    assert_null(scene->node.ended_actors->records[0].bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        NODE_FIXTURE_TEST(test_newest_ended_actors_are_listed_before_present_ones),
+        NODE_FIXTURE_TEST(test_stopping_node_remembers_no_ended_actor),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
