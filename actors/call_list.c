@@ -14,42 +14,12 @@
 
 #include "actors/client/actor_channel.h"
 #include "actors/client/call_arguments.h"
+#include "actors/common/call_record.h"
 #include "actors/common/state_record.h"
-#include "actors/server/call.h"
+#include "actors/server/received_call.h"
 #include "runtime/clock.h"
 
 #include <string.h>
-
-/* ---- one record -------------------------------------------------------------------------- */
-
-/* Writes one call as a map of nine entries, which tdm__call_record_read() reads back. */
-static void call_record_write(tdm_writer *writer, const struct tdm_call_state *record)
-{
-    tdm_write_map(writer, 9);
-    tdm__state_record_write_text(writer, "caller", record->caller);
-    tdm__state_record_write_text(writer, "caller_name", record->caller_name);
-    tdm__state_record_write_int(writer, "caller_pid", record->caller_pid);
-    tdm__state_record_write_text(writer, "actor", record->actor);
-    tdm__state_record_write_text(writer, "class_name", record->class_name);
-    tdm__state_record_write_text(writer, "actor_name", record->actor_name);
-    tdm__state_record_write_text(writer, "method", record->method);
-    tdm__state_record_write_text(writer, "state", record->state);
-    tdm__state_record_write_int(writer, "age_ms", record->age_ms);
-}
-
-void tdm__call_record_read(const tdm_value *value, struct tdm_call_state *record_out)
-{
-    *record_out =
-        (struct tdm_call_state){.caller = tdm__state_record_text(value, "caller"),
-                                .caller_name = tdm__state_record_text(value, "caller_name"),
-                                .caller_pid = tdm__state_record_int(value, "caller_pid"),
-                                .actor = tdm__state_record_text(value, "actor"),
-                                .class_name = tdm__state_record_text(value, "class_name"),
-                                .actor_name = tdm__state_record_text(value, "actor_name"),
-                                .method = tdm__state_record_text(value, "method"),
-                                .state = tdm__state_record_text(value, "state"),
-                                .age_ms = tdm__state_record_int(value, "age_ms")};
-}
 
 /* State of one list that is being written. */
 struct listing {
@@ -65,7 +35,7 @@ static void call_list_add(struct listing *listing, const struct tdm_call_state *
     tdm_writer *writer = tdm__state_records_next(listing->records);
 
     if (writer != NULL) {
-        call_record_write(writer, record);
+        tdm__call_record_write(writer, record);
     }
 }
 
@@ -156,8 +126,8 @@ void tdm__call_list_write(tdm_runtime *runtime, const struct tdm__executor *exec
     struct listing listing = {.runtime = runtime, .records = records, .now_ms = tdm__clock_ms()};
     TDM__LOCK(runtime);
 
-    for (const struct tdm__actor_channel *channel = runtime->actor_channels; channel != NULL;
-         channel = channel->next) {
+    for (const struct tdm__actor_channel *channel = runtime->client->actor_channels;
+         channel != NULL; channel = channel->next) {
         add_pending_call(&listing, &channel->retry_paused);
         add_pending_call(&listing, &channel->waiting);
     }

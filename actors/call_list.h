@@ -4,10 +4,8 @@
 #define TDM_ACTORS_CALL_LIST_H
 
 #include "actors/common/state_record.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "actors/server/executor.h"
-
-#include <tandem/state.h>
 
 /* Most call records in one reply to "call.list". That method takes no arguments, replies with
  * ([record ...], number of records left out), and is called by the daemon only. */
@@ -22,9 +20,5 @@ bool tdm__call_list_serve(tdm_runtime *runtime, const struct tdm__executor *exec
  * lists are in order of creation. `executor` is NULL in a driver. */
 void tdm__call_list_write(tdm_runtime *runtime, const struct tdm__executor *executor,
                           struct tdm__state_records *records);
-
-/* Reads one call record, which is a map, into `record_out`. The texts in `record_out` point into
- * `value`; a missing entry becomes "" or 0. */
-void tdm__call_record_read(const tdm_value *value, struct tdm_call_state *record_out);
 
 #endif

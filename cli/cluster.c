@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cluster.h"
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"

@@ -1,6 +1,6 @@
 /* kill.c - `tandem kill`: ends actors at once. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "cli/cluster.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"

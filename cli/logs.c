@@ -6,7 +6,7 @@
  * output has been read. The node keeps the output of dead actors as long as it remembers them.
  * There is one thread. */
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "cli/cluster.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"

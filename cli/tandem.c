@@ -1,6 +1,6 @@
 /* tandem.c - the program tandem. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/server/worker.h"
+#include "actors/worker.h"
 #include "cli/command.h"
 
 int main(int argc, char **argv)

@@ -16,7 +16,7 @@
 #include "actors/daemon/placement_group_service.h"
 #include "actors/daemon/timeline_service.h"
 #include "actors/objects/memory_usage.h"
-#include "actors/server/worker.h"
+#include "actors/worker.h"
 #include "cli/daemon_options.h"
 #include "cli/devices.h"
 #include "cli/faulty_store.h"

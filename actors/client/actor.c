@@ -3,18 +3,21 @@
 
 /* Implements tdm_actor_create(), tdm_actor_find(), tdm_actor_wait_ready(), tdm_actor_kill() and
  * their variants. Creation does not wait: it sends "actor.create" to the daemon and returns a
- * handle on a channel in state CREATING. The reply, on_actor_described(), connects the channel,
- * redirects it to an existing actor with the name, or fails it. If the constructor arguments
+ * handle on a channel in state CREATING. The reply connects the channel, redirects it to an
+ * existing actor with the name, or fails it (actor_channel.c). If the constructor arguments
  * contain values of incomplete references, they follow later ("actor.arguments").
  *
  * Functions with a timeout drive the loop. All take the loop's lock; any user thread may enter.
  * docs/protocols/actor_lifecycle.md specifies the messages. */
 
+#include "actors/client/actor.h"
+
 #include "actors/client/actor_channel.h"
 #include "actors/client/actor_handle.h"
 #include "actors/client/call_arguments.h"
+#include "actors/common/actor_spec.h"
 #include "actors/objects/ref.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
@@ -37,61 +40,6 @@ void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out)
 enum { FIND_TRIES = 8, REASON_TIMEOUT_MS = 200 };
 
 /* ---- create ----------------------------------------------------------------------------- */
-
-/* Uses the actor that already has the requested name; `reply` is a message actor_found. */
-static void channel_redirect_to_existing(struct tdm__actor_channel *channel, const tdm_value *reply)
-{
-    struct tdm__actor_found_message found;
-    struct tdm__id id;
-    tdm_status status = tdm__actor_found_decode(reply, &found);
-
-    if (status == TDM_OK) {
-        status = tdm__id_parse(found.id, &id);
-    }
-    if (status == TDM_OK) {
-        tdm__actor_channel_redirect(channel, &id, found.class_name, found.description.value);
-    } else {
-        tdm__actor_channel_fail(channel, TDM_E_PROTOCOL, tdm_error_detail());
-    }
-}
-
-/* Reply of the daemon to "actor.create" or "actor.await": a description of the actor, the actor
- * that already has the name, or a failure. */
-static void on_actor_described(void *arg, struct tdm__rpc_reply *reply)
-{
-    struct tdm__actor_channel *channel = arg;
-    tdm_document *document = NULL;
-
-    if (reply->status == TDM_E_CLOSED) {
-        (void)tdm__runtime_set_daemon_lost(channel->runtime, reply->detail);
-        tdm__actor_channel_fail(channel, TDM_E_NODE_LOST, tdm_error_detail());
-    } else if (reply->status != TDM_OK) {
-        tdm__actor_channel_fail(channel, reply->status, reply->detail);
-    } else if (tdm_document_parse(reply->packed, &document) != TDM_OK) {
-        tdm__actor_channel_fail(channel, TDM_E_PROTOCOL, tdm_error_detail());
-    } else if (tdm_value_count(tdm_document_root(document)) ==
-               tdm__actor_found_table()->fields_count) {
-        channel_redirect_to_existing(channel, tdm_document_root(document));
-        tdm_document_destroy(document);
-    } else {
-        tdm__actor_channel_connect(channel, tdm_document_root(document));
-        tdm_document_destroy(document);
-    }
-    tdm__actor_channel_release(channel);
-}
-
-tdm_status tdm__actor_channel_request(struct tdm__actor_channel *channel, struct tdm__conn *daemon,
-                                      const struct tdm__rpc_request *request)
-{
-    tdm_status status;
-
-    channel->holders_count++;
-    status = tdm__conn_call(daemon, request, on_actor_described, channel, NULL);
-    if (status != TDM_OK) {
-        channel->holders_count--;
-    }
-    return status;
-}
 
 /* Sends "actor.create" to the daemon. */
 static tdm_status channel_request_creation(struct tdm__actor_channel *channel,
@@ -150,7 +98,7 @@ void tdm__actor_channel_send_arguments(struct tdm__actor_channel *channel)
         return;
     }
     if (!tdm__call_arguments_are_ready(channel->arguments)) {
-        channel->runtime->calls_blocked = true;
+        channel->runtime->client->calls_blocked = true;
         return;
     }
     channel->owes_constructor_arguments = false;

@@ -15,9 +15,9 @@
 
 #include "actors/client/actor_channel.h"
 
-#include "actors/client/actor_handle.h"
 #include "actors/client/call_arguments.h"
 #include "actors/client/send_queue.h"
+#include "actors/common/actor_spec.h"
 #include "actors/objects/ref.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -192,6 +192,63 @@ void tdm__actor_channel_redirect(struct tdm__actor_channel *channel, const struc
     tdm__actor_channel_release(other);
 }
 
+/* ---- requests about the actor --------------------------------------------------------------- */
+
+/* Uses the actor that already has the requested name; `reply` is a message actor_found. */
+static void channel_redirect_to_existing(struct tdm__actor_channel *channel, const tdm_value *reply)
+{
+    struct tdm__actor_found_message found;
+    struct tdm__id id;
+    tdm_status status = tdm__actor_found_decode(reply, &found);
+
+    if (status == TDM_OK) {
+        status = tdm__id_parse(found.id, &id);
+    }
+    if (status == TDM_OK) {
+        tdm__actor_channel_redirect(channel, &id, found.class_name, found.description.value);
+    } else {
+        tdm__actor_channel_fail(channel, TDM_E_PROTOCOL, tdm_error_detail());
+    }
+}
+
+/* Reply of the daemon to "actor.create" or "actor.await": a description of the actor, the actor
+ * that already has the name, or a failure. */
+static void on_actor_described(void *arg, struct tdm__rpc_reply *reply)
+{
+    struct tdm__actor_channel *channel = arg;
+    tdm_document *document = NULL;
+
+    if (reply->status == TDM_E_CLOSED) {
+        (void)tdm__runtime_set_daemon_lost(channel->runtime, reply->detail);
+        tdm__actor_channel_fail(channel, TDM_E_NODE_LOST, tdm_error_detail());
+    } else if (reply->status != TDM_OK) {
+        tdm__actor_channel_fail(channel, reply->status, reply->detail);
+    } else if (tdm_document_parse(reply->packed, &document) != TDM_OK) {
+        tdm__actor_channel_fail(channel, TDM_E_PROTOCOL, tdm_error_detail());
+    } else if (tdm_value_count(tdm_document_root(document)) ==
+               tdm__actor_found_table()->fields_count) {
+        channel_redirect_to_existing(channel, tdm_document_root(document));
+        tdm_document_destroy(document);
+    } else {
+        tdm__actor_channel_connect(channel, tdm_document_root(document));
+        tdm_document_destroy(document);
+    }
+    tdm__actor_channel_release(channel);
+}
+
+tdm_status tdm__actor_channel_request(struct tdm__actor_channel *channel, struct tdm__conn *daemon,
+                                      const struct tdm__rpc_request *request)
+{
+    tdm_status status;
+
+    channel->holders_count++;
+    status = tdm__conn_call(daemon, request, on_actor_described, channel, NULL);
+    if (status != TDM_OK) {
+        channel->holders_count--;
+    }
+    return status;
+}
+
 /* ---- the end of an actor ----------------------------------------------------------------- */
 
 void tdm__actor_channel_fail(struct tdm__actor_channel *channel, tdm_status status,
@@ -224,7 +281,7 @@ static void channel_fail_with_daemon(struct tdm__actor_channel *channel, const c
 
 void tdm__actor_channels_fail_all(tdm_runtime *runtime, const char *detail)
 {
-    struct tdm__actor_channel *channel = runtime->actor_channels;
+    struct tdm__actor_channel *channel = runtime->client->actor_channels;
 
     while (channel != NULL) {
         struct tdm__actor_channel *next;
@@ -426,8 +483,8 @@ tdm_status tdm__actor_channel_create(tdm_runtime *runtime, const struct tdm__id 
     (void)snprintf(channel->info.name, sizeof(channel->info.name), "%s", name);
     (void)snprintf(channel->info.class_name, sizeof(channel->info.class_name), "%s", class_name);
     (void)tdm__actor_label(name, class_name, id, channel->label, sizeof(channel->label));
-    channel->next = runtime->actor_channels;
-    runtime->actor_channels = channel;
+    channel->next = runtime->client->actor_channels;
+    runtime->client->actor_channels = channel;
     *channel_out = channel;
     return TDM_OK;
 }
@@ -435,7 +492,7 @@ tdm_status tdm__actor_channel_create(tdm_runtime *runtime, const struct tdm__id 
 struct tdm__actor_channel *tdm__actor_channel_retain_by_id(tdm_runtime *runtime,
                                                            const struct tdm__id *id)
 {
-    for (struct tdm__actor_channel *channel = runtime->actor_channels; channel != NULL;
+    for (struct tdm__actor_channel *channel = runtime->client->actor_channels; channel != NULL;
          channel = channel->next) {
         if (tdm__id_equal(&channel->id, id)) {
             channel->holders_count++;
@@ -450,7 +507,7 @@ struct tdm__actor_channel *tdm__actor_channel_retain_by_id(tdm_runtime *runtime,
 /* Removes the channel from the runtime's list. */
 static void channel_remove_from_runtime(struct tdm__actor_channel *channel)
 {
-    struct tdm__actor_channel **place = &channel->runtime->actor_channels;
+    struct tdm__actor_channel **place = &channel->runtime->client->actor_channels;
 
     while (*place != channel) {
         place = &(*place)->next;
@@ -465,21 +522,39 @@ static bool channel_needs_arguments(const struct tdm__actor_channel *channel)
            tdm__call_arguments_contain_refs(channel->arguments);
 }
 
-/* A channel with pending calls stays, since their results may be awaited. */
-bool tdm__actor_channel_is_unused(const struct tdm__actor_channel *channel)
+/* Returns true if nothing holds the channel, no call is pending, and the constructor arguments
+ * are not needed again. A channel with pending calls stays, since their results may be awaited. */
+static bool channel_is_unused(const struct tdm__actor_channel *channel)
 {
     return channel->holders_count == 0 && tdm__send_queue_is_idle(channel) &&
            !channel_needs_arguments(channel);
+}
+
+void tdm__actor_channel_release_keep_alive(struct tdm__actor_channel *channel)
+{
+    tdm_ref *hold = channel->keep_alive;
+
+    if (channel->counted_handles == 0 && hold != NULL && tdm__send_queue_is_idle(channel)) {
+        channel->keep_alive = NULL;
+        tdm_ref_release(hold);
+    }
+}
+
+bool tdm__actor_channel_free_if_unused(struct tdm__actor_channel *channel)
+{
+    tdm__actor_channel_release_keep_alive(channel);
+    if (!channel_is_unused(channel)) {
+        return false;
+    }
+    tdm__actor_channel_destroy(channel);
+    return true;
 }
 
 void tdm__actor_channel_release(struct tdm__actor_channel *channel)
 {
     TDM_ASSERT(channel->holders_count > 0);
     channel->holders_count--;
-    tdm__handle_release_unused(channel);
-    if (tdm__actor_channel_is_unused(channel)) {
-        tdm__actor_channel_destroy(channel);
-    }
+    (void)tdm__actor_channel_free_if_unused(channel);
 }
 
 /* Detaches the handles that the user has not destroyed; they outlive the runtime and refer to

@@ -13,8 +13,10 @@
 
 #include "actors/client/actor_handle.h"
 
-#include "actors/client/send_queue.h"
-#include "actors/objects/ref_table_internal.h"
+#include "actors/client/actor_channel.h"
+#include "actors/objects/ref.h"
+#include "actors/objects/ref_table.h"
+#include "actors/objects/shared_ref.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -107,16 +109,6 @@ tdm_status tdm__handle_start_counting(struct tdm__actor_channel *channel)
     channel->keep_alive->actor = channel->id;
     channel->keep_alive->on_end = on_keep_alive_end;
     return TDM_OK;
-}
-
-void tdm__handle_release_unused(struct tdm__actor_channel *channel)
-{
-    tdm_ref *keep_alive = channel->keep_alive;
-
-    if (channel->counted_handles == 0 && keep_alive != NULL && tdm__send_queue_is_idle(channel)) {
-        channel->keep_alive = NULL;
-        tdm_ref_release(keep_alive);
-    }
 }
 
 /* ---- packing and opening ----------------------------------------------------------------- */
@@ -222,12 +214,13 @@ static tdm_status handle_write_await_request(tdm_writer *writer,
                                              const struct tdm__actor_channel *channel,
                                              const tdm_ref *keep_alive)
 {
-    const struct ref_owner *creator =
-        keep_alive == NULL || keep_alive->shared == NULL ? NULL : keep_alive->shared->owner;
+    const struct tdm__id *creator_node = keep_alive == NULL || keep_alive->shared == NULL
+                                             ? NULL
+                                             : tdm__shared_ref_owner_node(keep_alive->shared);
     struct tdm__actor_query_message query = {.actor = channel->id};
 
-    if (creator != NULL) {
-        query.creators_node = creator->address.node;
+    if (creator_node != NULL) {
+        query.creators_node = *creator_node;
     }
     return tdm__actor_query_encode(&query, writer);
 }

@@ -3,7 +3,7 @@
 #ifndef TDM_ACTORS_CLIENT_ACTOR_HANDLE_H
 #define TDM_ACTORS_CLIENT_ACTOR_HANDLE_H
 
-#include "actors/client/actor_channel.h"
+#include "actors/client/client_records.h"
 
 /* Handles that keep an actor alive. An actor that is not detached lives as long as handles to it
  * do. They are counted as references are, with the actor's creator as the owner. Each process
@@ -17,9 +17,6 @@ tdm_status tdm__handle_create(struct tdm__actor_channel *channel, bool counted,
                               tdm_actor **actor_out);
 /* Creates the reference that keeps the actor alive. Called in the actor's creator. */
 tdm_status tdm__handle_start_counting(struct tdm__actor_channel *channel);
-/* Releases the reference that keeps the actor alive if this process has no counted handle and no
- * pending call. */
-void tdm__handle_release_unused(struct tdm__actor_channel *channel);
 
 /* Packs a handle. Fails with TDM_E_STATE while it is unknown which actor has the requested name. */
 tdm_status tdm__handle_write(tdm_writer *writer, tdm_actor *actor);

@@ -12,8 +12,11 @@
 
 #include "actors/client/call_arguments.h"
 
-#include "actors/client/actor_handle.h"
+#include "actors/client/client_records.h"
+#include "actors/objects/borrowed_refs.h"
+#include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
+#include "actors/objects/pins.h"
 #include "actors/objects/pull.h"
 #include "actors/objects/ref_table.h"
 #include "runtime/assert.h"
@@ -49,11 +52,11 @@ struct tdm__call_arguments {
 /* Returns the cached object or a new one. */
 static tdm_status arguments_create(tdm_runtime *runtime, struct tdm__call_arguments **arguments_out)
 {
-    struct tdm__call_arguments *arguments = runtime->cached_arguments;
+    struct tdm__call_arguments *arguments = runtime->client->cached_arguments;
     tdm_status status;
 
     if (arguments != NULL) {
-        runtime->cached_arguments = NULL;
+        runtime->client->cached_arguments = NULL;
         *arguments_out = arguments;
         return TDM_OK;
     }
@@ -226,7 +229,7 @@ static bool cached_arguments_keep(struct tdm__call_arguments *arguments)
 {
     tdm_runtime *runtime = arguments->runtime;
 
-    if (runtime->cached_arguments != NULL || arguments->unfilled != NULL ||
+    if (runtime->client->cached_arguments != NULL || arguments->unfilled != NULL ||
         arguments->export_description != NULL || !arguments_are_inline(arguments)) {
         return false;
     }
@@ -234,7 +237,7 @@ static bool cached_arguments_keep(struct tdm__call_arguments *arguments)
     /* The lists were freed with the packed bytes. */
     arguments->placeholders = (struct tdm__placeholders){.count = 0};
     arguments->has_unsearched_values = false;
-    runtime->cached_arguments = arguments;
+    runtime->client->cached_arguments = arguments;
     return true;
 }
 
@@ -260,9 +263,9 @@ void tdm__call_arguments_destroy(struct tdm__call_arguments *arguments)
 
 void tdm__call_arguments_free_cached(tdm_runtime *runtime)
 {
-    if (runtime->cached_arguments != NULL) {
-        arguments_free(runtime->cached_arguments);
-        runtime->cached_arguments = NULL;
+    if (runtime->client->cached_arguments != NULL) {
+        arguments_free(runtime->client->cached_arguments);
+        runtime->client->cached_arguments = NULL;
     }
 }
 

@@ -4,6 +4,7 @@
 #define TDM_ACTORS_CLIENT_CALL_ARGUMENTS_H
 
 #include "actors/objects/ref.h"
+#include "runtime/rpc/rpc.h"
 
 #include <stdbool.h>
 

@@ -2,8 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/client/call_retry.h"
 
-#include "actors/client/actor_channel.h"
-#include "actors/client/send_queue.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
@@ -54,23 +52,12 @@ static int64_t retry_next_pause_ms(const struct tdm__pending_call *pending_call)
                                                       : PAUSE_MS_MAX;
 }
 
-/* Timer: sends the calls whose pause is over. */
-static void on_retry_timer(void *arg)
-{
-    struct tdm__actor_channel *channel = arg;
-
-    channel->holders_count++;
-    tdm__send_queue_flush(channel);
-    tdm__actor_channels_flush(channel->runtime);
-    tdm__actor_channel_release(channel);
-}
-
-/* Sets the timer for the first paused call. */
-static tdm_status retry_arm_timer(struct tdm__actor_channel *channel, int64_t retry_at_ms)
+/* Sets the timer for the first paused call, which then calls `on_time`. */
+static tdm_status retry_arm_timer(struct tdm__actor_channel *channel,
+                                  void (*on_time)(void *channel), int64_t retry_at_ms)
 {
     if (channel->retry_timer == NULL) {
-        TDM_TRY(tdm__timer_create(channel->runtime->loop, on_retry_timer, channel,
-                                  &channel->retry_timer));
+        TDM_TRY(tdm__timer_create(channel->runtime->loop, on_time, channel, &channel->retry_timer));
     }
     return tdm__timer_set(channel->retry_timer, retry_at_ms);
 }
@@ -98,7 +85,7 @@ bool tdm__retry_is_due(const struct tdm__pending_call *pending_call, tdm_status 
            tdm__deadline_after(retry_next_pause_ms(pending_call)) < pending_call->deadline_ms;
 }
 
-void tdm__retry_pause(struct tdm__pending_call *pending_call)
+void tdm__retry_pause(struct tdm__pending_call *pending_call, void (*on_time)(void *channel))
 {
     struct tdm__actor_channel *channel = pending_call->channel;
     const struct tdm__pending_call *first = TAILQ_FIRST(&channel->retry_paused);
@@ -109,7 +96,7 @@ void tdm__retry_pause(struct tdm__pending_call *pending_call)
     pending_call->retry_pauses++;
     pending_call->retry_paused = true;
     if ((first == NULL || pending_call->retry_at_ms < first->retry_at_ms) &&
-        retry_arm_timer(channel, pending_call->retry_at_ms) != TDM_OK) {
+        retry_arm_timer(channel, on_time, pending_call->retry_at_ms) != TDM_OK) {
         pending_call->retry_at_ms = 0; /* Without a timer it is sent again at once. */
     }
     retry_insert_paused(channel, pending_call);
@@ -134,7 +121,7 @@ bool tdm__retry_resume(struct tdm__actor_channel *channel)
     }
     if (first != NULL) {
         /* Cannot fail, since the timer was set before. */
-        (void)retry_arm_timer(channel, first->retry_at_ms);
+        (void)tdm__timer_set(channel->retry_timer, first->retry_at_ms);
     }
     any = !TAILQ_EMPTY(&due);
     TAILQ_CONCAT(&due, &channel->waiting, entry);

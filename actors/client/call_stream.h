@@ -3,19 +3,42 @@
 #ifndef TDM_ACTORS_CLIENT_CALL_STREAM_H
 #define TDM_ACTORS_CLIENT_CALL_STREAM_H
 
-#include "actors/client/pending_call.h"
+#include "actors/client/client_records.h"
+
+/* An item that the user has not taken. */
+struct stream_item {
+    STAILQ_ENTRY(stream_item) entry; /* Link in the stream's list. */
+    uint64_t index;                  /* Number of the item in the stream, from 1. */
+    tdm_ref *ref;                    /* Owned; completed when the value has arrived. */
+};
+
+/* A stream of items. Held by the user and by its call. */
+struct tdm_stream {
+    tdm_runtime *runtime;                   /* The runtime that it belongs to, borrowed. */
+    struct tdm__pending_call *pending_call; /* Borrowed; NULL after the call is complete. */
+    uint32_t holders_count; /* Number of holders: the user, and the call until it is complete. */
+    STAILQ_HEAD(, stream_item) items; /* Items that have arrived and are not taken, in order. */
+    uint64_t last_index; /* Number of the newest item that has arrived; 0 before the first. */
+    /* Number of the newest item that the user has taken; 0 before the first. */
+    uint64_t taken_index;
+    tdm_status end_status; /* Status of tdm_stream_next() after the last item. */
+    char *end_detail;      /* Text for `end_status`, owned; NULL if absent. */
+};
 
 /* Creates the stream of a call that has not been sent. Its holders are the user, until
  * tdm_stream_destroy(), and the call, until it is complete. */
 tdm_status tdm__stream_create(struct tdm__pending_call *pending_call, tdm_stream **stream_out);
-/* Appends an item that has arrived. An item that arrived before, because the call was sent
- * again, is dropped. Takes ownership of `document`. A `status` other than TDM_OK fails the call. */
-void tdm__stream_add_item(tdm_stream *stream, uint64_t index, tdm_status status, const char *detail,
-                          tdm_document *document);
+/* Appends an item that has arrived; `index` must be above `last_index`. Takes ownership of
+ * `document`. */
+tdm_status tdm__stream_add_item(tdm_stream *stream, uint64_t index, tdm_document *document);
 /* Appends an item whose value is still being fetched. The caller completes `*ref_out`, which it
  * holds. */
 tdm_status tdm__stream_add_pending_item(tdm_stream *stream, uint64_t index, tdm_ref **ref_out);
 /* Ends the stream because its call is complete, and removes the call's hold. */
 void tdm__stream_end(tdm_stream *stream, tdm_status status, const char *detail);
+/* Frees the items that the user has not taken. */
+void tdm__stream_drop_items(tdm_stream *stream);
+/* Removes a holder; the last one frees the stream. */
+void tdm__stream_release(tdm_stream *stream);
 
 #endif

@@ -4,18 +4,26 @@
 /* Implements tdm_actor_call() and its variants, tdm_actor_stream() and tdm_cancel(). Each takes
  * the loop's lock, packs the arguments (call_arguments.c), creates a pending call
  * (pending_call.c) and submits it to the actor's channel, which sends it or keeps it waiting
- * (send_queue.c). None of them waits for the reply. Any user thread may enter. */
+ * (send_queue.c). None of them waits for the reply.
+ *
+ * tdm_stream_next() waits for an item of a stream (call_stream.c), takes it, and sends credit so
+ * that the actor may produce more. Any user thread may enter. A stream may be destroyed after the
+ * runtime has stopped. */
 
 #include "actors/client/actor_channel.h"
 #include "actors/client/call_arguments.h"
 #include "actors/client/call_stream.h"
+#include "actors/client/child_calls.h"
+#include "actors/client/pending_call.h"
 #include "actors/client/send_queue.h"
-#include "actors/runtime.h"
+#include "actors/objects/ref.h"
+#include "actors/process/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/messages/messages.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Most results of one call. */
@@ -79,6 +87,7 @@ static tdm_status call_submit(const struct call_request *call,
         tdm__call_arguments_destroy(arguments);
         return status;
     }
+    pending_call->parent = tdm__child_calls_parent();
     for (uint32_t i = 0; i < count; i++) {
         refs[i] = pending_call->refs[i];
         tdm__ref_retain(refs[i]);
@@ -192,6 +201,7 @@ static tdm_status stream_submit(const struct call_request *call,
         tdm__call_arguments_destroy(arguments);
         return status;
     }
+    pending_call->parent = tdm__child_calls_parent();
     status = tdm__stream_create(pending_call, stream_out);
     if (status == TDM_OK) {
         status = tdm__actor_channel_submit(channel, pending_call);
@@ -232,6 +242,63 @@ tdm_status tdm_actor_stream(tdm_actor *actor, const char *method,
     }
     *stream_out = stream;
     return TDM_OK;
+}
+
+/* ---- reading a stream -------------------------------------------------------------------- */
+
+/* Loop condition: returns true if an item has arrived or the stream has ended. */
+static bool stream_has_item_or_end(void *arg)
+{
+    const tdm_stream *stream = arg;
+
+    return !STAILQ_EMPTY(&stream->items) || stream->pending_call == NULL;
+}
+
+tdm_status tdm_stream_next(tdm_stream *stream, int64_t timeout_ms, tdm_ref **ref_out)
+{
+    TDM__REQUIRE(ref_out);
+    *ref_out = NULL;
+    TDM__REQUIRE(stream);
+
+    struct stream_item *stream_item;
+    tdm_status status;
+    TDM__LOCK(stream->runtime);
+
+    status = stream_has_item_or_end(stream)
+                 ? TDM_OK
+                 : tdm__runtime_wait(stream->runtime, stream_has_item_or_end, stream, timeout_ms);
+    if (status == TDM_E_TIMEOUT) {
+        return tdm__fail(status, "no item after the %lluth within %lld ms",
+                         (unsigned long long)stream->taken_index, (long long)timeout_ms);
+    }
+    TDM_TRY(status);
+    stream_item = STAILQ_FIRST(&stream->items);
+    if (stream_item == NULL) {
+        return tdm__fail(stream->end_status, "%s",
+                         stream->end_detail == NULL ? "the stream has ended" : stream->end_detail);
+    }
+    STAILQ_REMOVE_HEAD(&stream->items, entry);
+    stream->taken_index = stream_item->index;
+    *ref_out = stream_item->ref;
+    free(stream_item);
+    if (stream->pending_call != NULL) {
+        tdm__send_queue_send_credit(stream->pending_call, stream->taken_index);
+    }
+    return TDM_OK;
+}
+
+void tdm_stream_destroy(tdm_stream *stream)
+{
+    if (stream == NULL) {
+        return;
+    }
+    /* Streams may be destroyed after their runtime has stopped: there is no lock then. */
+    TDM__LOOP_ENTER(stream->runtime == tdm_runtime_current() ? stream->runtime->loop : NULL);
+    tdm__stream_drop_items(stream);
+    if (stream->pending_call != NULL) {
+        tdm__send_queue_cancel(stream->pending_call, false);
+    }
+    tdm__stream_release(stream);
 }
 
 /* ---- cancellation ----------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/client/child_calls.h"
 
-#include "actors/client/actor_channel.h"
+#include "actors/client/client_records.h"
 #include "actors/client/send_queue.h"
 
 /* Number of the method that runs on this thread; 0 for none. */
@@ -38,7 +38,7 @@ static struct tdm__pending_call *child_call_find(const tdm_runtime *runtime, uin
 {
     struct tdm__pending_call *found = NULL;
 
-    for (struct tdm__actor_channel *channel = runtime->actor_channels;
+    for (struct tdm__actor_channel *channel = runtime->client->actor_channels;
          channel != NULL && found == NULL; channel = channel->next) {
         found = child_call_find_in(&channel->waiting, parent);
         found = found != NULL ? found : child_call_find_in(&channel->retry_paused, parent);

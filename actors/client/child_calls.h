@@ -3,7 +3,7 @@
 #ifndef TDM_ACTORS_CLIENT_CHILD_CALLS_H
 #define TDM_ACTORS_CLIENT_CHILD_CALLS_H
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 
 /* Sets the running method whose child calls this thread's calls are, and returns the previous
  * one. Methods are identified by numbers that are unique in this process; 0 means that no method

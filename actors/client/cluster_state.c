@@ -12,10 +12,10 @@
 
 #include "actors/client/cluster_state.h"
 
-#include "actors/call_list.h"
+#include "actors/common/call_record.h"
+#include "actors/common/object_list.h"
 #include "actors/common/state_record.h"
-#include "actors/objects/object_list.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
 

@@ -11,13 +11,13 @@
 
 #include "actors/client/pending_call.h"
 
-#include "actors/client/actor_channel.h"
 #include "actors/client/call_arguments.h"
 #include "actors/client/call_retry.h"
 #include "actors/client/call_stream.h"
-#include "actors/client/child_calls.h"
 #include "actors/common/actor_class.h"
 #include "actors/objects/pull.h"
+#include "actors/objects/ref.h"
+#include "actors/objects/ref_complete.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -107,7 +107,6 @@ tdm_status tdm__pending_call_create(struct tdm__actor_channel *channel, const ch
                                     ? tdm__deadline_after(options->timeout_ms)
                                     : TDM__NEVER;
     pending_call->retries_left = pending_call_retries(channel, options);
-    pending_call->parent = tdm__child_calls_parent();
     if (options != NULL && options->concurrency_group != NULL) {
         pending_call->concurrency_group = tdm__concurrency_group_id(options->concurrency_group);
     }
@@ -205,7 +204,7 @@ void tdm__pending_call_complete(struct tdm__pending_call *pending_call, tdm_stat
     }
     pending_call->settled = true;
     pending_call->channel->pending_count -= pending_call->is_pending ? 1 : 0;
-    pending_call->channel->runtime->results_arrived = true;
+    pending_call->channel->runtime->client->results_arrived = true;
     if (status != TDM_OK && detail[0] == '\0') {
         (void)snprintf(silent, sizeof(silent), "method %s failed without saying why",
                        pending_call->method);

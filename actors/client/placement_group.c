@@ -6,9 +6,10 @@
  * does not change after its creation. Functions with a timeout send a request to the daemon and
  * drive the loop until the reply arrives. Any user thread may enter. */
 
-#include "actors/client/placement_group.h"
+#include "actors/common/placement_group.h"
 
-#include "actors/runtime.h"
+#include "actors/common/actor_spec.h"
+#include "actors/process/runtime.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
 

@@ -17,13 +17,16 @@
 
 #include "actors/client/send_queue.h"
 
-#include "actors/client/actor_channel.h"
-#include "actors/client/actor_handle.h"
 #include "actors/client/call_arguments.h"
 #include "actors/client/call_retry.h"
 #include "actors/client/call_stream.h"
+#include "actors/client/client_records.h"
+#include "actors/client/pending_call.h"
+#include "actors/objects/large_message.h"
 #include "actors/objects/large_value.h"
 #include "actors/objects/pull.h"
+#include "actors/objects/ref_complete.h"
+#include "actors/objects/reply_pins.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -36,13 +39,33 @@
 /* Number of unacknowledged replies after which an idle channel sends an acknowledgment. */
 enum { UNACKNOWLEDGED_REPLIES_MAX = 64 };
 
+/* ---- the files above ----------------------------------------------------------------------- */
+
+/* Sends the calls of all channels that wait for a result which has arrived. */
+static void send_queue_wake_blocked_calls(tdm_runtime *runtime)
+{
+    const struct tdm__client *client = runtime->client;
+
+    if (client->calls_blocked && client->results_arrived) {
+        client->callbacks->send_ready_calls(runtime);
+    }
+}
+
+/* Removes a holder of the channel, which may free the channel. */
+static void send_queue_release_channel(struct tdm__actor_channel *channel)
+{
+    channel->runtime->client->callbacks->release_channel(channel);
+}
+
+/* ---- the calls of a channel ------------------------------------------------------------------ */
+
 void tdm__send_queue_init(struct tdm__actor_channel *channel)
 {
     TAILQ_INIT(&channel->waiting);
     TAILQ_INIT(&channel->in_flight);
     TAILQ_INIT(&channel->retry_paused);
     channel->deadline_timer_at_ms = TDM__NEVER;
-    channel->last_sequence = channel->runtime->last_sequence;
+    channel->last_sequence = channel->runtime->client->last_sequence;
     channel->acknowledged_sequence = channel->last_sequence;
 }
 
@@ -51,8 +74,8 @@ void tdm__send_queue_fini(struct tdm__actor_channel *channel)
     tdm_runtime *runtime = channel->runtime;
 
     TDM_ASSERT(tdm__send_queue_is_idle(channel));
-    if (channel->last_sequence > runtime->last_sequence) {
-        runtime->last_sequence = channel->last_sequence;
+    if (channel->last_sequence > runtime->client->last_sequence) {
+        runtime->client->last_sequence = channel->last_sequence;
     }
     tdm__timer_destroy(channel->deadline_timer);
     tdm__timer_destroy(channel->retry_timer);
@@ -148,9 +171,9 @@ static void send_queue_take_reply(struct tdm__pending_call *pending_call, uint64
     } else {
         send_queue_finish_call(pending_call, status, detail, document);
     }
-    tdm__actor_channels_flush(channel->runtime);
+    send_queue_wake_blocked_calls(channel->runtime);
     send_queue_acknowledge(channel);
-    tdm__actor_channel_release(channel);
+    send_queue_release_channel(channel);
 }
 
 /* Called when a large result has been pulled or that has failed. If the connection closed before
@@ -175,6 +198,17 @@ static void on_result_pulled(void *arg, tdm_status status, const char *detail,
     send_queue_take_reply(pending_call, pending_call->pulled_call_id, status, detail, document);
 }
 
+/* Timer: sends the calls whose pause is over. */
+static void on_retry_timer(void *arg)
+{
+    struct tdm__actor_channel *channel = arg;
+
+    channel->holders_count++;
+    tdm__send_queue_flush(channel);
+    send_queue_wake_blocked_calls(channel->runtime);
+    send_queue_release_channel(channel);
+}
+
 /* Reply of the actor: retries, pulls or completes the call. */
 static void on_reply(void *arg, struct tdm__rpc_reply *reply)
 {
@@ -192,7 +226,7 @@ static void on_reply(void *arg, struct tdm__rpc_reply *reply)
     channel->lost_since_ms = 0;
     if (tdm__retry_is_due(pending_call, status)) {
         send_queue_remove(pending_call);
-        tdm__retry_pause(pending_call);
+        tdm__retry_pause(pending_call, on_retry_timer);
         tdm__send_queue_flush(channel);
         return;
     }
@@ -251,11 +285,11 @@ static void on_item_pulled(void *arg, tdm_status status, const char *detail,
     }
     tdm__ref_complete(pulled->ref, status == TDM_E_CLOSED ? TDM_E_VALUE_LOST : status, detail,
                       document);
-    runtime->results_arrived = true;
+    runtime->client->results_arrived = true;
     tdm_ref_release(pulled->ref);
     free(pulled);
-    tdm__actor_channels_flush(runtime);
-    tdm__actor_channel_release(channel);
+    send_queue_wake_blocked_calls(runtime);
+    send_queue_release_channel(channel);
 }
 
 /* Starts to pull an offered item and appends its incomplete reference to the stream. */
@@ -287,6 +321,29 @@ static tdm_status send_queue_pull_item(struct tdm__pending_call *pending_call, u
     return status;
 }
 
+/* Appends an item that has arrived to the stream of its call. An item that arrived before, because
+ * the call was sent again, is dropped. Takes ownership of `document`. A `status` other than TDM_OK,
+ * whose text is this thread's error detail, fails the call. */
+static void send_queue_add_item(struct tdm__pending_call *pending_call, uint64_t index,
+                                tdm_status status, tdm_document *document)
+{
+    tdm_stream *stream = pending_call->stream;
+
+    if (index <= stream->last_index) {
+        tdm__send_queue_send_credit(pending_call, stream->taken_index);
+        tdm_document_destroy(document);
+        return;
+    }
+    if (status == TDM_OK) {
+        status = tdm__stream_add_item(stream, index, document);
+    } else {
+        tdm_document_destroy(document);
+    }
+    if (status != TDM_OK) { /* Without this item the stream would have a gap, so the call fails. */
+        tdm__pending_call_complete(pending_call, status, tdm_error_detail(), NULL);
+    }
+}
+
 /* An item of a streaming call has arrived. */
 static void on_item(void *arg, uint64_t index, struct tdm__rpc_reply *item)
 {
@@ -314,7 +371,7 @@ static void on_item(void *arg, uint64_t index, struct tdm__rpc_reply *item)
         tdm_document_destroy(document);
         return;
     }
-    tdm__stream_add_item(pending_call->stream, index, status, tdm_error_detail(), document);
+    send_queue_add_item(pending_call, index, status, document);
 }
 
 /* ---- sending ----------------------------------------------------------------------------- */
@@ -382,7 +439,7 @@ static struct tdm__pending_call *send_queue_first_ready(const struct tdm__actor_
     struct tdm__pending_call *pending_call = TAILQ_FIRST(&channel->waiting);
 
     while (pending_call != NULL && !pending_call_is_ready(pending_call)) {
-        channel->runtime->calls_blocked = true;
+        channel->runtime->client->calls_blocked = true;
         pending_call = channel->out_of_order ? TAILQ_NEXT(pending_call, entry) : NULL;
     }
     return pending_call;
@@ -414,42 +471,6 @@ void tdm__send_queue_flush(struct tdm__actor_channel *channel)
     if (!TAILQ_EMPTY(&channel->retry_paused) && channel->state == TDM__CHANNEL_OPEN &&
         tdm__retry_resume(channel)) {
         send_queue_send_ready(channel);
-    }
-}
-
-/* Frees channels without holders whose last call ended because one of its arguments failed. */
-static void channels_release_unused(tdm_runtime *runtime)
-{
-    struct tdm__actor_channel *channel = runtime->actor_channels;
-
-    while (channel != NULL) {
-        struct tdm__actor_channel *next = channel->next;
-
-        tdm__handle_release_unused(channel);
-        if (tdm__actor_channel_is_unused(channel)) {
-            tdm__actor_channel_destroy(channel);
-            next = runtime->actor_channels; /* Destroying the channel may have freed others. */
-        }
-        channel = next;
-    }
-}
-
-void tdm__actor_channels_flush(tdm_runtime *runtime)
-{
-    bool pumped = false;
-
-    while (runtime->calls_blocked && runtime->results_arrived) {
-        pumped = true;
-        runtime->calls_blocked = false;
-        runtime->results_arrived = false;
-        for (struct tdm__actor_channel *channel = runtime->actor_channels; channel != NULL;
-             channel = channel->next) {
-            tdm__actor_channel_send_arguments(channel);
-            tdm__send_queue_flush(channel);
-        }
-    }
-    if (pumped) {
-        channels_release_unused(runtime);
     }
 }
 
@@ -495,8 +516,8 @@ static void on_deadline_timer(void *arg)
                          channel->deadline_timer_at_ms);
     channel->holders_count++;
     tdm__send_queue_flush(channel);
-    tdm__actor_channels_flush(channel->runtime);
-    tdm__actor_channel_release(channel);
+    send_queue_wake_blocked_calls(channel->runtime);
+    send_queue_release_channel(channel);
 }
 
 /* Sets the deadline timer unless it fires earlier anyway. */
@@ -528,7 +549,7 @@ void tdm__send_queue_push(struct tdm__actor_channel *channel,
     }
     tdm__send_queue_flush(channel);
     /* A call that could not be sent has a result, too, which other calls may wait for. */
-    tdm__actor_channels_flush(channel->runtime);
+    send_queue_wake_blocked_calls(channel->runtime);
 }
 
 void tdm__send_queue_move(struct tdm__actor_channel *from, struct tdm__actor_channel *to)
@@ -563,8 +584,8 @@ void tdm__send_queue_cancel(struct tdm__pending_call *pending_call, bool childre
         send_queue_finish_call(pending_call, TDM_E_CANCELED, detail, NULL);
     }
     tdm__send_queue_flush(channel);
-    tdm__actor_channels_flush(channel->runtime);
-    tdm__actor_channel_release(channel);
+    send_queue_wake_blocked_calls(channel->runtime);
+    send_queue_release_channel(channel);
 }
 
 /* ---- after the connection has closed ----------------------------------------------------- */
@@ -600,7 +621,7 @@ void tdm__send_queue_fail_unrepeatable(struct tdm__actor_channel *channel, const
         }
         pending_call = next;
     }
-    tdm__actor_channels_flush(channel->runtime);
+    send_queue_wake_blocked_calls(channel->runtime);
 }
 
 void tdm__send_queue_renumber(struct tdm__actor_channel *channel)
@@ -639,5 +660,5 @@ void tdm__send_queue_fail_all(struct tdm__actor_channel *channel, tdm_status sta
         send_queue_finish_call(pending_call, status, reason, NULL);
     }
     /* Calls of other channels may have waited for these results. */
-    tdm__actor_channels_flush(channel->runtime);
+    send_queue_wake_blocked_calls(channel->runtime);
 }

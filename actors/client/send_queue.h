@@ -3,9 +3,7 @@
 #ifndef TDM_ACTORS_CLIENT_SEND_QUEUE_H
 #define TDM_ACTORS_CLIENT_SEND_QUEUE_H
 
-#include "actors/client/pending_call.h"
-
-struct tdm__actor_channel;
+#include "actors/client/client_records.h"
 
 /* Queues a call, which the send queue owns from here on, and sends what can be sent.
  *

@@ -11,7 +11,7 @@
 
 #include "actors/common/actor_spec.h"
 
-#include "actors/client/placement_group.h"
+#include "actors/common/placement_group.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
 

@@ -3,18 +3,13 @@
 #ifndef TDM_ACTORS_COMMON_ACTOR_SPEC_H
 #define TDM_ACTORS_COMMON_ACTOR_SPEC_H
 
+#include "actors/process/text_sizes.h"
 #include "runtime/file.h"
 #include "runtime/id.h"
 #include "scheduler/placement.h"
 
 #include <stdbool.h>
 #include <tandem/actor.h>
-
-enum {
-    /* Bytes of an actor's name, name space or class name, with the terminating NUL. */
-    TDM__ACTOR_NAME_BYTES = 64,
-    TDM__ADDRESS_BYTES = 160 /* Bytes of a socket address as text, with the terminating NUL. */
-};
 
 /* All that a node needs to know to create an actor: its identity, class, options, placement and
  * constructor arguments. It is created by the actor's creator and travels to daemons and to the

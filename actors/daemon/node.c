@@ -21,7 +21,7 @@
 #include "actors/daemon/state_service.h"
 #include "actors/daemon/worker_logs.h"
 #include "actors/daemon/worker_processes.h"
-#include "actors/objects/ref_table.h"
+#include "actors/objects/owned_refs.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"

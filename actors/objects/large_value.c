@@ -11,12 +11,13 @@
 
 #include "actors/objects/large_value.h"
 
+#include "actors/objects/memory_quota.h"
 #include "actors/objects/object_memory.h"
-#include "actors/objects/pins.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/large_copy.h"
+#include "runtime/wire/placeholders.h"
 #include "runtime/wire/writer.h"
 
 #include <stdlib.h>
@@ -67,17 +68,9 @@ void tdm__object_memory_destroy(struct tdm__object_memory *memory)
     if (memory == NULL) {
         return;
     }
-    tdm__exports_end(memory);
     tdm__memory_quota_close(memory);
     memory->runtime = NULL;
     tdm__object_memory_release(memory);
-}
-
-struct tdm__loop *tdm__current_loop(void)
-{
-    const tdm_runtime *runtime = tdm_runtime_current();
-
-    return runtime == NULL ? NULL : runtime->loop;
 }
 
 /* ---- a value ---------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 #ifndef TDM_ACTORS_OBJECTS_LARGE_VALUE_H
 #define TDM_ACTORS_OBJECTS_LARGE_VALUE_H
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 
 #include <tandem/value.h>
 
@@ -23,9 +23,14 @@ struct tdm__object_memory;
 /* Creates the shared memory of `runtime`. It takes no memory of the node until the first large
  * value is created. */
 tdm_status tdm__object_memory_create(tdm_runtime *runtime, struct tdm__object_memory **memory_out);
-/* Ends all exports and drops the runtime's hold on `memory`. Values that are still read stay
- * mapped until their last document is destroyed. NULL is allowed. */
+/* Drops the runtime's hold on `memory`, whose exports have ended (tdm__exports_end()). Values that
+ * are still read stay mapped until their last document is destroyed. NULL is allowed. */
 void tdm__object_memory_destroy(struct tdm__object_memory *memory);
+
+/* Adds an owner to the shared memory. */
+void tdm__object_memory_retain(struct tdm__object_memory *memory);
+/* Removes an owner; the last one unmaps all segments and frees `memory`. */
+void tdm__object_memory_release(struct tdm__object_memory *memory);
 
 /* Creates an unwritten value of `size_bytes` with one owner. Returns TDM_E_LIMIT if the node's
  * object store is full and this process can free nothing. Does not wait. */
@@ -68,66 +73,5 @@ tdm_status tdm__large_copy_now(tdm_runtime *runtime, struct tdm_bytes packed,
  * `*large_out` NULL. Does not wait. */
 tdm_status tdm__large_of_value(tdm_runtime *runtime, const tdm_value *value,
                                struct tdm__large **large_out);
-
-/* ---- exports: one message with a file descriptor to a reader on this node ------------------- */
-
-/* Exports the value to the process at the other end of `conn`, which must be on this node.
- * Writes one array that describes the segment and sets `*fd_out` to the descriptor to send with
- * it (borrowed). The export owns the value until the reader returns it or the connection closes. */
-tdm_status tdm__large_export(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer,
-                             int *fd_out);
-/* Returns true if the caller of `incoming` is on another node and the value is too large for one
- * message, so that it must be offered. */
-bool tdm__large_is_offered(const struct tdm__large *large, const tdm_runtime *runtime,
-                           const struct tdm__incoming_call *incoming);
-/* Exports the value to a reader on another node, which fetches it in chunks (pull.h), and writes
- * the offer. */
-tdm_status tdm__large_offer(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer);
-/* Maps an exported value of another process on this node and creates a document that reads it in
- * place. Closes `fd` in any case. Destroying the document returns the export to its owner. */
-tdm_status tdm__large_import(tdm_runtime *runtime, struct tdm__conn *conn,
-                             const tdm_value *export_description, int fd,
-                             tdm_document **document_out);
-/* Replies to "object.return": ends the export that the reader names. */
-void tdm__large_serve_return(tdm_runtime *runtime, struct tdm__incoming_call *incoming);
-
-/* Creates a document of the arguments of a call that arrived, either from its message or from
- * shared memory. */
-tdm_status tdm__incoming_document(tdm_runtime *runtime, struct tdm__incoming_call *incoming,
-                                  tdm_document **document_out);
-/* Returns the exported or offered arguments of a call that will not be executed to the caller. */
-void tdm__incoming_discard(struct tdm__incoming_call *incoming);
-/* Returns the arguments as tdm__incoming_discard() does, and replies with a failure. */
-void tdm__incoming_refuse(struct tdm__incoming_call *incoming, tdm_status status,
-                          const char *detail);
-/* Creates a document of the result in a reply, either from its message or from shared memory.
- * Takes the reply's first descriptor. */
-tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
-                                struct tdm__rpc_reply *reply, tdm_document **document_out);
-/* Replies with the value: as a descriptor to a caller on this node, as an offer if it is too
- * large for one message, else as its bytes. */
-void tdm__large_reply(struct tdm__large *large, tdm_runtime *runtime,
-                      struct tdm__incoming_call *incoming);
-
-/* As tdm__large_reply(), but sends the value as item `index` of the call's stream. */
-tdm_status tdm__large_item(struct tdm__large *large, const tdm_runtime *runtime,
-                           struct tdm__incoming_call *incoming, uint64_t index);
-
-/* What the large values of one process use at this moment, for tests and metrics. */
-struct tdm__object_memory_stats {
-    uint64_t used_bytes; /* Bytes of this process's segments that hold a value. */
-    /* Bytes of this process's segments that hold no value and wait for reuse. */
-    uint64_t idle_bytes;
-    uint64_t spilled_bytes; /* Bytes of this process's values that are on disk. */
-    /* Bytes of the segments of all processes of the node; 0 if the node has no limit. */
-    uint64_t node_used_bytes;
-    /* Bytes of segments of other processes that stay mapped though nothing reads them. */
-    uint64_t unused_view_bytes;
-    /* Values of this process that are exported, counted once for each reader. */
-    uint32_t exported_count;
-    uint32_t read_count; /* Values of other processes that are read here. */
-};
-/* Fills the totals of this process's large values. */
-void tdm__object_memory_stats(tdm_runtime *runtime, struct tdm__object_memory_stats *use_out);
 
 #endif

@@ -12,8 +12,10 @@
  * with the loop's lock; quota_wait_for_others() drives the loop meanwhile.
  * docs/protocols/references.md, "The limit", specifies the rules. */
 
-#include "actors/objects/object_memory.h"
+#include "actors/objects/memory_quota.h"
+
 #include "actors/objects/spill.h"
+#include "actors/process/runtime.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

@@ -12,8 +12,12 @@
  * Everything runs on the loop with its lock. docs/protocols/references.md specifies the
  * messages. */
 
+#include "actors/objects/owned_refs.h"
+
+#include "actors/objects/large_message.h"
 #include "actors/objects/large_value.h"
-#include "actors/objects/ref_table_internal.h"
+#include "actors/objects/ref.h"
+#include "actors/objects/shared_ref.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"

@@ -12,6 +12,7 @@
 
 #include "actors/objects/pull.h"
 
+#include "actors/objects/export.h"
 #include "actors/objects/object_memory.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"

@@ -1,10 +1,9 @@
 /* ref.c - the present or future result of a call or of a put. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Implements struct tdm_ref and the public functions that wait for and read results. A reference
- * is incomplete until tdm__ref_complete() or tdm__ref_complete_large(), each called once with
- * the loop's lock. Its value never changes after that, except that its owner may free it with
- * tdm_ref_free_value().
+/* Implements struct tdm_ref and lists of references. A reference is incomplete until it gets a
+ * value (ref_complete.c) or a failure, once, with the loop's lock. Its value never changes after
+ * that, except that its owner may free it with tdm_ref_free_value().
  *
  * Any user thread may enter. The value is published with a release store, so that
  * tdm_get_value() of a completed reference takes no lock. Releasing a last, private reference
@@ -13,10 +12,9 @@
 #include "actors/objects/ref.h"
 
 #include "actors/objects/large_value.h"
-#include "actors/objects/ref_table.h"
-#include "actors/runtime.h"
+#include "actors/objects/ref_records.h"
+#include "actors/process/runtime.h"
 #include "runtime/assert.h"
-#include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/free_list.h"
 
@@ -51,7 +49,7 @@ static void ref_free(tdm_ref *ref)
             ref->on_end(ref);
         }
         if (ref->shared != NULL) {
-            tdm__shared_ref_on_last_release(ref->shared);
+            ref->shared->objects->callbacks->on_last_release(ref->shared);
         }
     }
     tdm_document_destroy(ref->document);
@@ -95,66 +93,6 @@ void tdm_ref_release(tdm_ref *ref)
     tdm__ref_release_locked(ref);
 }
 
-/* Wakes the processes that wait for the value, and the callbacks of this process. */
-static void ref_wake_waiters(tdm_ref *ref)
-{
-    if (ref->shared != NULL) {
-        tdm__shared_ref_on_done(ref->shared);
-    }
-    if (ref->done_callbacks != NULL) {
-        tdm__ref_notify_done(ref);
-    }
-}
-
-/* Publishes the parsed value. A thread that sees `value` sees all of the document. */
-static void ref_set_document(tdm_ref *ref, tdm_document *document)
-{
-    ref->document = document;
-    atomic_store_explicit(&ref->value, document == NULL ? NULL : tdm_document_root(document),
-                          memory_order_release);
-}
-
-void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail, tdm_document *document)
-{
-    TDM_ASSERT(!ref->done);
-    ref->done = true;
-    if (status == TDM_OK && document != NULL) {
-        status = tdm__pins_from_document(ref->runtime, document, &ref->nested);
-        detail = status == TDM_OK ? NULL : tdm_error_detail();
-    }
-    ref->status = status;
-    if (status == TDM_OK) {
-        ref_set_document(ref, document);
-    } else {
-        tdm_document_destroy(document);
-        /* Without memory the failure has no text. */
-        ref->detail = detail == NULL ? NULL : strdup(detail);
-    }
-    ref_wake_waiters(ref);
-}
-
-void tdm__ref_complete_large(tdm_ref *ref, struct tdm__large *large)
-{
-    tdm_document *document;
-    tdm_status status = tdm__large_document(large, &document);
-
-    TDM_ASSERT(!ref->done);
-    if (status == TDM_OK) {
-        status = tdm__pins_from_document(ref->runtime, document, &ref->nested);
-        tdm_document_destroy(document);
-    }
-    if (status != TDM_OK) {
-        tdm__large_release(large);
-        tdm__ref_complete(ref, status, tdm_error_detail(), NULL);
-        return;
-    }
-    ref->large = large;
-    tdm__large_allow_spill(large);
-    ref->done = true;
-    ref->status = TDM_OK;
-    ref_wake_waiters(ref);
-}
-
 tdm_status tdm__ref_value(tdm_ref *ref, const tdm_value **value_out)
 {
     TDM_TRY(tdm__ref_status(ref));
@@ -162,7 +100,7 @@ tdm_status tdm__ref_value(tdm_ref *ref, const tdm_value **value_out)
         tdm_document *document;
 
         TDM_TRY(tdm__large_document(ref->large, &document));
-        ref_set_document(ref, document);
+        tdm__ref_set_document(ref, document);
     }
     *value_out = ref->value;
     return TDM_OK;
@@ -177,310 +115,136 @@ tdm_status tdm__ref_status(const tdm_ref *ref)
     return TDM_OK;
 }
 
-/* Releases what the reference holds of its value; the caller then changes the outcome. */
-static void ref_release_value(tdm_ref *ref)
-{
-    tdm_document *document = ref->document;
+/* ---- completion ---------------------------------------------------------------------------- */
 
-    ref_set_document(ref, NULL);
-    tdm_document_destroy(document);
-    tdm__large_release(ref->large);
-    ref->large = NULL;
-    tdm__pins_release(&ref->nested);
-}
-
-tdm_status tdm_ref_free_value(tdm_ref *ref)
-{
-    TDM__REQUIRE(ref);
-
-    TDM__LOCK(ref->runtime);
-
-    TDM_TRY(tdm__runtime_check(ref->runtime));
-    if (ref->shared != NULL && tdm__shared_ref_is_borrowed(ref->shared)) {
-        return tdm__fail(TDM_E_STATE, "the value belongs to another process: its owner frees it");
-    }
-    if (!ref->done) {
-        return tdm__fail(TDM_E_STATE, "the result has not arrived: tdm_cancel() cancels its call");
-    }
-    if (ref->status == TDM_OK) {
-        ref_release_value(ref);
-        ref->status = TDM_E_VALUE_LOST;
-        /* Without memory the failure has no text. */
-        ref->detail = strdup("the value was freed by its owner");
-    }
-    return TDM_OK;
-}
-
-/* Loop condition: returns true if the reference is complete. */
-static bool ref_is_done(void *arg)
-{
-    const tdm_ref *ref = arg;
-
-    return ref->done;
-}
-
-/* Drives the loop until the reference is complete or `timeout_ms` have passed, and returns its
- * value. */
-static tdm_status ref_wait_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out)
-{
-    tdm_status status;
-    TDM__LOCK(ref->runtime);
-
-    if (!ref->done) {
-        tdm__reference_fetch(ref);
-        status = tdm__runtime_wait(ref->runtime, ref_is_done, ref, timeout_ms);
-        if (status == TDM_E_TIMEOUT) {
-            return tdm__fail(status, "no result within %lld ms", (long long)timeout_ms);
-        }
-        TDM_TRY(status);
-    }
-    return tdm__ref_value(ref, value_out);
-}
-
-tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out)
-{
-    TDM__REQUIRE(ref);
-    TDM__REQUIRE(value_out);
-
-    const tdm_value *value = atomic_load_explicit(&ref->value, memory_order_acquire);
-
-    if (value == NULL) {
-        *value_out = NULL;
-        return ref_wait_value(ref, timeout_ms, value_out);
-    }
-    *value_out = value;
-    return TDM_OK;
-}
-
-tdm_status tdm_get(tdm_ref *ref, int64_t timeout_ms, const char *format, ...)
-{
-    TDM__REQUIRE(ref);
-    TDM__REQUIRE(format);
-
-    const tdm_value *value;
-    tdm_status status;
-    va_list args;
-
-    TDM_TRY(tdm_get_value(ref, timeout_ms, &value));
-    if (format[0] == 'n' && format[1] == '\0' && tdm_value_count(value) == 0) {
-        return TDM_OK; /* The method returned without a reply, which callers read as nil. */
-    }
-    va_start(args, format);
-    status = tdm__refs_unpack(ref->runtime, value, format, args);
-    va_end(args);
-    return status == TDM_OK ? TDM_OK : tdm__wrap(status, "the result");
-}
-
-/* The references that tdm_wait() or tdm_get_many() waits for. */
-struct awaited_refs {
-    tdm_ref *const *refs;  /* Borrowed from the caller. */
-    uint32_t refs_count;   /* Length of `refs`. */
-    uint32_t wanted_count; /* How many of them must be complete. */
+/* A callback that waits for a reference to complete. Owned by the reference's list until it
+ * runs. */
+struct tdm__done {
+    /* Next callback of the same reference, in the order of their registration. */
+    struct tdm__done *next;
+    tdm_ref *ref;    /* Retained until the callback has run. */
+    tdm_done_fn *fn; /* The user's function. */
+    void *arg;       /* Argument of `fn`. */
 };
 
-/* Loop condition: returns true if at least `wanted_count` references are complete. */
-static bool refs_enough_done(void *arg)
+/* Calls the user's function without the loop's lock and frees the callback. */
+static void done_callbacks_run(struct tdm__loop *loop, struct tdm__done *done)
 {
-    const struct awaited_refs *awaited_refs = arg;
-    uint32_t done_count = 0;
+    uint32_t depth = loop == NULL ? 0 : tdm__loop_leave_all(loop);
 
-    for (uint32_t i = 0; i < awaited_refs->refs_count; i++) {
-        done_count += awaited_refs->refs[i]->done ? 1 : 0;
+    done->fn(done->arg, done->ref);
+    if (loop != NULL) {
+        tdm__loop_reenter(loop, depth);
     }
-    return done_count >= awaited_refs->wanted_count;
+    tdm_ref_release(done->ref);
+    free(done);
 }
 
-tdm_status tdm_wait(tdm_ref *const *refs, uint32_t refs_count, uint32_t wanted_count,
-                    int64_t timeout_ms, uint8_t *done_out)
+/* Runs a posted callback; the loop calls it with the lock. */
+static void on_callback_posted(void *arg)
 {
-    TDM__REQUIRE_ARRAY(refs, refs_count);
-    TDM__REQUIRE_ARRAY(done_out, refs_count);
+    struct tdm__done *done = arg;
 
-    struct awaited_refs awaited_refs = {refs, refs_count, wanted_count};
-    tdm_status status;
-
-    if (wanted_count > refs_count) {
-        return tdm__fail(TDM_E_INVAL, "waiting for %u of %u references", wanted_count, refs_count);
-    }
-    if (refs_count == 0) {
-        return TDM_OK;
-    }
-    TDM__LOCK(refs[0]->runtime);
-    for (uint32_t i = 0; i < refs_count; i++) {
-        tdm__reference_fetch(refs[i]);
-    }
-    status = tdm__runtime_wait(refs[0]->runtime, refs_enough_done, &awaited_refs, timeout_ms);
-    for (uint32_t i = 0; i < refs_count; i++) {
-        done_out[i] = refs[i]->done ? 1 : 0;
-    }
-    if (status == TDM_E_TIMEOUT) {
-        return tdm__fail(status, "fewer than %u of %u results within %lld ms", wanted_count,
-                         refs_count, (long long)timeout_ms);
-    }
-    return status;
+    done_callbacks_run(done->ref->runtime->loop, done);
 }
 
-/* ---- several results --------------------------------------------------------------------- */
-
-/* Loop condition: returns true if all references are complete or one of them has failed. */
-static bool refs_all_done_or_failed(void *arg)
+/* Schedules the completion callbacks. They are posted so that they do not run inside the function
+ * that completed the reference. While the runtime stops, posted functions no longer run, so they
+ * are called at once. */
+static void ref_notify_done(tdm_ref *ref)
 {
-    const struct awaited_refs *awaited_refs = arg;
-    bool all = true;
+    struct tdm__done *done;
 
-    for (uint32_t i = 0; i < awaited_refs->refs_count; i++) {
-        const tdm_ref *ref = awaited_refs->refs[i];
-
-        if (ref->done && ref->status != TDM_OK) {
-            return true;
-        }
-        all = all && ref->done;
-    }
-    return all;
-}
-
-tdm_status tdm_get_many(tdm_ref *const *refs, uint32_t refs_count, int64_t timeout_ms,
-                        const tdm_value **values_out)
-{
-    TDM__REQUIRE_ARRAY(refs, refs_count);
-    TDM__REQUIRE_ARRAY(values_out, refs_count);
-
-    struct awaited_refs awaited_refs = {refs, refs_count, refs_count};
-    tdm_status status;
-
-    if (refs_count == 0) {
-        return TDM_OK;
-    }
-    TDM__LOCK(refs[0]->runtime);
-    for (uint32_t i = 0; i < refs_count; i++) {
-        tdm__reference_fetch(refs[i]);
-    }
-    status =
-        tdm__runtime_wait(refs[0]->runtime, refs_all_done_or_failed, &awaited_refs, timeout_ms);
-    for (uint32_t i = 0; i < refs_count; i++) {
-        if (refs[i]->done) {
-            TDM_TRY(tdm__wrap(tdm__ref_status(refs[i]), "result %u of %u", i + 1, refs_count));
+    while ((done = ref->done_callbacks) != NULL) {
+        ref->done_callbacks = done->next;
+        if (ref->runtime->is_stopping ||
+            tdm__loop_post(ref->runtime->loop, on_callback_posted, done) != TDM_OK) {
+            done_callbacks_run(ref->runtime->loop, done);
         }
     }
-    if (status == TDM_E_TIMEOUT) {
-        return tdm__fail(status, "not all of %u results within %lld ms", refs_count,
-                         (long long)timeout_ms);
-    }
-    TDM_TRY(status);
-    for (uint32_t i = 0; i < refs_count; i++) {
-        TDM_TRY(tdm__wrap(tdm__ref_value(refs[i], &values_out[i]), "result %u of %u", i + 1,
-                          refs_count));
-    }
-    return TDM_OK;
 }
 
-/* ---- more references -------------------------------------------------------------------- */
-
-tdm_status tdm_ref_copy(tdm_ref *ref, tdm_ref **ref_out)
+tdm_status tdm_ref_on_done(tdm_ref *ref, tdm_done_fn *fn, void *arg)
 {
-    TDM__REQUIRE(ref_out);
-    *ref_out = NULL;
     TDM__REQUIRE(ref);
+    TDM__REQUIRE(fn);
 
-    TDM__LOOP_ENTER(ref->runtime == tdm_runtime_current() ? ref->runtime->loop : NULL);
+    struct tdm__done **tail = &ref->done_callbacks;
+    struct tdm__done *done = calloc(1, sizeof(*done));
+    TDM__LOCK(ref->runtime);
 
+    if (done == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a callback of a reference");
+    }
+    done->ref = ref;
+    done->fn = fn;
+    done->arg = arg;
     tdm__ref_retain(ref);
-    *ref_out = ref;
+    if (ref->done) {
+        done_callbacks_run(ref->runtime->loop, done);
+        return TDM_OK;
+    }
+    while (*tail != NULL) {
+        tail = &(*tail)->next;
+    }
+    *tail = done;
     return TDM_OK;
 }
 
-tdm_status tdm_value_ref(tdm_runtime *runtime, const tdm_value *value, tdm_ref **ref_out)
+void tdm__ref_wake_waiters(tdm_ref *ref)
 {
-    TDM__REQUIRE(ref_out);
-    *ref_out = NULL;
-    TDM__REQUIRE(runtime);
-
-    TDM__LOCK(runtime);
-
-    if (value == NULL || tdm_value_kind_of(value) != TDM_REFERENCE) {
-        return tdm__fail(TDM_E_TYPE, "wanted a reference");
+    if (ref->shared != NULL) {
+        ref->shared->objects->callbacks->on_done(ref->shared);
     }
-    return tdm__reference_open(runtime, tdm__value_ext(value), ref_out);
+    if (ref->done_callbacks != NULL) {
+        ref_notify_done(ref);
+    }
 }
 
-/* Creates a complete reference with the document as its value. Takes ownership of `document`. */
-static tdm_status put_document(tdm_runtime *runtime, tdm_document *document, tdm_ref **ref_out)
+void tdm__ref_set_document(tdm_ref *ref, tdm_document *document)
 {
-    tdm_status status = tdm__ref_create(runtime, ref_out);
+    ref->document = document;
+    atomic_store_explicit(&ref->value, document == NULL ? NULL : tdm_document_root(document),
+                          memory_order_release);
+}
 
-    if (status != TDM_OK) {
-        tdm_document_destroy(document);
-        return status;
+void tdm__ref_fail(tdm_ref *ref, tdm_status status, const char *detail)
+{
+    ref->done = true;
+    ref->status = status;
+    /* Without memory the failure has no text. */
+    ref->detail = detail == NULL ? NULL : strdup(detail);
+    tdm__ref_wake_waiters(ref);
+}
+
+/* ---- a list of references -------------------------------------------------------------------- */
+
+tdm_status tdm__pins_add(struct tdm__pins *pins, tdm_ref *ref)
+{
+    if (pins->count == pins->capacity) {
+        uint32_t capacity = pins->capacity == 0 ? 4 : 2 * pins->capacity;
+        tdm_ref **refs = realloc(pins->refs, capacity * sizeof(*refs));
+
+        if (refs == NULL) {
+            return tdm__fail(TDM_E_NOMEM, "a list of %u references", capacity);
+        }
+        pins->refs = refs;
+        pins->capacity = capacity;
     }
-    tdm__ref_complete(*ref_out, TDM_OK, NULL, document);
+    tdm__ref_retain(ref);
+    pins->refs[pins->count] = ref;
+    pins->count++;
     return TDM_OK;
 }
 
-/* Creates a complete reference with the large value. Takes ownership of `large`. */
-static tdm_status put_large(tdm_runtime *runtime, struct tdm__large *large, tdm_ref **ref_out)
+void tdm__pins_release(struct tdm__pins *pins)
 {
-    tdm_status status = tdm__ref_create(runtime, ref_out);
-
-    if (status != TDM_OK) {
-        tdm__large_release(large);
-        return status;
+    if (pins->refs == NULL) {
+        return;
     }
-    tdm__ref_complete_large(*ref_out, large);
-    return TDM_OK;
-}
-
-/* Creates a complete reference with a copy of the packed value, in shared memory if it is large. */
-static tdm_status put_packed(tdm_runtime *runtime, struct tdm_bytes packed, tdm_ref **ref_out)
-{
-    struct tdm__large *large;
-    tdm_document *document;
-
-    TDM_TRY(tdm__large_copy(runtime, packed, &large));
-    if (large != NULL) {
-        return put_large(runtime, large, ref_out);
+    for (uint32_t i = 0; i < pins->count; i++) {
+        tdm_ref_release(pins->refs[i]);
     }
-    TDM_TRY(tdm_document_parse(packed, &document));
-    return put_document(runtime, document, ref_out);
-}
-
-/* Packs a small value, or one that contains references, and creates a reference to it. */
-static tdm_status put_small(tdm_runtime *runtime, const char *format, va_list args,
-                            tdm_ref **ref_out)
-{
-    struct tdm__pins pins = {0};
-    tdm_writer *writer;
-    tdm_status status;
-
-    TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__refs_pack(runtime, writer, format, args, &pins);
-    if (status == TDM_OK) {
-        status = put_packed(runtime, tdm_writer_bytes(writer), ref_out);
-    }
-    tdm__pins_release(&pins); /* The reference has pinned them itself. */
-    tdm_writer_destroy(writer);
-    return status;
-}
-
-tdm_status tdm_put(tdm_runtime *runtime, tdm_ref **ref_out, const char *format, ...)
-{
-    TDM__REQUIRE(ref_out);
-    *ref_out = NULL;
-    TDM__REQUIRE(runtime);
-    TDM__REQUIRE(format);
-
-    struct tdm__large *large;
-    tdm_status status;
-    va_list args;
-    TDM__LOCK(runtime);
-
-    TDM_TRY(tdm__runtime_check(runtime));
-    va_start(args, format);
-    status = tdm__large_pack(runtime, format, args, &large);
-    if (status == TDM_OK && large == NULL) {
-        status = put_small(runtime, format, args, ref_out);
-    } else if (status == TDM_OK) {
-        status = put_large(runtime, large, ref_out);
-    }
-    va_end(args);
-    return status;
+    free(pins->refs);
+    *pins = (struct tdm__pins){0};
 }

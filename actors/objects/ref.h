@@ -3,7 +3,7 @@
 #ifndef TDM_ACTORS_OBJECTS_REF_H
 #define TDM_ACTORS_OBJECTS_REF_H
 
-#include "actors/objects/pins.h"
+#include "runtime/id.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -11,6 +11,25 @@
 
 struct tdm__large;
 struct tdm__shared_ref;
+
+/* ---- a list of references -------------------------------------------------------------------- */
+
+/* A list of retained references. A process that passes references on pins them until the
+ * receiver has registered with their owners, which is called "settled". A caller pins the
+ * references in its arguments until the reply arrives, and the callee replies only after it has
+ * settled. A callee pins the references in a reply until the caller reports that it has settled.
+ * docs/protocols/references.md specifies the protocol. */
+struct tdm__pins {
+    tdm_ref **refs;    /* Owned array; each reference in it is retained once. */
+    uint32_t count;    /* Number of references in `refs`. */
+    uint32_t capacity; /* Number of references that fit into `refs`. */
+};
+/* Retains `ref` and appends it to the list. */
+tdm_status tdm__pins_add(struct tdm__pins *pins, tdm_ref *ref);
+/* Releases all references and empties the list. */
+void tdm__pins_release(struct tdm__pins *pins);
+
+/* ---- one reference --------------------------------------------------------------------------- */
 
 /* A reference to a value. Its holders are the user (until tdm_ref_release()) and the call in flight
  * that will complete it. Calls that wait for it as an argument, documents that contain it, and
@@ -46,7 +65,7 @@ struct tdm_ref {
     void (*on_end)(tdm_ref *ref);
     /* Borrowed: the call that will complete the reference; NULL if absent. */
     struct tdm__pending_call *pending_call;
-    /* Owned list of callbacks for completion (ref_callbacks.c). */
+    /* Owned list of callbacks for completion (tdm_ref_on_done()). */
     struct tdm__done *done_callbacks;
 };
 
@@ -56,20 +75,23 @@ tdm_status tdm__ref_create(tdm_runtime *runtime, tdm_ref **ref_out);
 void tdm__ref_retain(tdm_ref *ref);
 /* As tdm_ref_release(), for a caller that has the loop's lock. */
 void tdm__ref_release_locked(tdm_ref *ref);
-/* Completes the reference, once, and wakes its waiters. Takes ownership of `document`, which may
- * be NULL. Becomes a failure if a reference inside the document cannot be opened. */
-void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail, tdm_document *document);
-/* Completes the reference with a large value of this process, which is parsed only when the user
- * asks for it. Takes ownership of `large`. */
-void tdm__ref_complete_large(tdm_ref *ref, struct tdm__large *large);
 /* Returns the value of a completed reference, reading it back from disk if it was spilled. Fails
  * as tdm__ref_status() does. */
 tdm_status tdm__ref_value(tdm_ref *ref, const tdm_value **value_out);
-/* Schedules the completion callbacks of the reference; each is called once, outside of the
- * current function. */
-void tdm__ref_notify_done(tdm_ref *ref);
 /* Returns the status of a completed reference. On failure its text becomes this thread's error
  * detail. */
 tdm_status tdm__ref_status(const tdm_ref *ref);
+
+/* ---- for ref_complete.c and failures ------------------------------------------------------- */
+
+/* Completes a reference that has no outcome with a failure, and wakes its waiters. `detail` is
+ * copied; NULL if there is no text. */
+void tdm__ref_fail(tdm_ref *ref, tdm_status status, const char *detail);
+/* Publishes the parsed value, so that threads may read it without the lock. Takes ownership of
+ * `document`, which may be NULL. */
+void tdm__ref_set_document(tdm_ref *ref, tdm_document *document);
+/* Wakes the processes that wait for the outcome, and schedules the completion callbacks of this
+ * process. Each callback is called once, outside of the current function. */
+void tdm__ref_wake_waiters(tdm_ref *ref);
 
 #endif

@@ -11,7 +11,10 @@
  * references in the reply. Everything runs on the loop with its lock.
  * docs/protocols/references.md, "Answers that are kept", specifies the rules. */
 
-#include "actors/objects/ref_table_internal.h"
+#include "actors/objects/reply_pins.h"
+
+#include "actors/objects/pins.h"
+#include "actors/objects/settling.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"

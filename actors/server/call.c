@@ -12,70 +12,20 @@
 
 #include "actors/server/call.h"
 
+#include "actors/objects/large_message.h"
 #include "actors/objects/large_value.h"
+#include "actors/objects/pins.h"
 #include "actors/objects/pull.h"
+#include "actors/objects/reply_pins.h"
+#include "actors/objects/settling.h"
 #include "actors/server/executor.h"
+#include "actors/server/reply_buffer.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
-#include "runtime/free_list.h"
 #include "runtime/log.h"
 #include "runtime/loop/loop.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-
-/* Largest reply buffer that a thread keeps for its next reply, in bytes. */
-enum { CACHED_WRITER_BYTES_MAX = 1 << 20 };
-
-/* True on a thread that runs methods and may therefore keep a reply buffer. */
-static _Thread_local bool runs_methods;
-/* Empty buffer kept for the next reply of this thread, owned; NULL if absent. */
-static _Thread_local tdm_writer *cached_writer;
-
-void tdm__call_thread_init(void)
-{
-    runs_methods = true;
-}
-
-void tdm__call_thread_fini(void)
-{
-    runs_methods = false;
-    tdm_writer_destroy(cached_writer);
-    cached_writer = NULL;
-}
-
-/* Returns an empty writer in `*writer_out`: the one this thread has kept, or a new one. */
-static tdm_status reply_writer_acquire(tdm_writer **writer_out)
-{
-    if (cached_writer == NULL) {
-        return tdm_writer_create(writer_out);
-    }
-    *writer_out = cached_writer;
-    cached_writer = NULL;
-    return TDM_OK;
-}
-
-/* Keeps the writer for this thread's next reply, or destroys it if one is kept or it is too big. */
-static void reply_writer_release(tdm_writer *writer)
-{
-    if (runs_methods && cached_writer == NULL &&
-        tdm_writer_bytes(writer).size_bytes <= CACHED_WRITER_BYTES_MAX) {
-        tdm_writer_clear(writer);
-        cached_writer = writer;
-    } else {
-        tdm_writer_destroy(writer);
-    }
-}
-
-void tdm__call_free(tdm_call *call)
-{
-    tdm__pins_release(&call->pins);
-    tdm__pins_release(&call->reply_pins);
-    tdm__passed_refs_release(call->passed);
-    tdm_document_destroy(call->document);
-    free(call->name);
-    tdm__free_list_free(call, sizeof(*call));
-}
 
 /* ---- arguments that must be fetched ------------------------------------------------------ */
 
@@ -129,16 +79,6 @@ void tdm__call_fetch_arguments(void *arg, tdm_call *call)
     } else if (again) {
         tdm__executor_release(call);
     }
-}
-
-tdm_status tdm__call_parse(tdm_call *call)
-{
-    if (call->document != NULL) {
-        return TDM_OK;
-    }
-    TDM_TRY(tdm__incoming_document(tdm_runtime_current(), call->incoming, &call->document));
-    call->arguments = tdm_document_root(call->document);
-    return tdm__pins_from_document(tdm_runtime_current(), call->document, &call->pins);
 }
 
 /* ---- reading a call -------------------------------------------------------------------- */
@@ -297,12 +237,12 @@ static tdm_status call_reply_formatted(tdm_call *call, const char *format, va_li
     tdm_writer *writer;
     tdm_status status;
 
-    TDM_TRY(reply_writer_acquire(&writer));
+    TDM_TRY(tdm__reply_buffer_acquire(&writer));
     status = tdm__refs_pack(tdm_runtime_current(), writer, format, args, &call->reply_pins);
     if (status == TDM_OK) {
         status = call_reply_bytes(call, tdm_writer_bytes(writer));
     }
-    reply_writer_release(writer);
+    tdm__reply_buffer_release(writer);
     return status;
 }
 
@@ -440,7 +380,7 @@ static tdm_status call_yield_formatted(tdm_call *call, const char *format, va_li
     tdm_writer *writer;
     tdm_status status;
 
-    TDM_TRY(reply_writer_acquire(&writer));
+    TDM_TRY(tdm__reply_buffer_acquire(&writer));
     status = tdm__refs_pack(tdm_runtime_current(), writer, format, args, &pins);
     if (status == TDM_OK) {
         status = call_wait_for_consumer(call);
@@ -453,7 +393,7 @@ static tdm_status call_yield_formatted(tdm_call *call, const char *format, va_li
     }
     tdm__large_release(large);
     tdm__pins_release(&pins);
-    reply_writer_release(writer);
+    tdm__reply_buffer_release(writer);
     return status;
 }
 

@@ -12,7 +12,7 @@
 
 #include "actors/server/client_session.h"
 
-#include "actors/server/call.h"
+#include "actors/server/received_call.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

@@ -14,6 +14,7 @@
 #include "actors/server/concurrency_queue.h"
 
 #include "actors/common/actor_class.h"
+#include "actors/server/reply_buffer.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -132,7 +133,7 @@ static void *queue_thread_main(void *arg)
     TDM__LOOP_ENTER(call_queue->loop);
 
     (void)prctl(PR_SET_NAME, call_queue->name);
-    tdm__call_thread_init();
+    tdm__reply_buffer_thread_init();
     while (!call_queue->is_stopping) {
         if (tdm__concurrency_queue_has_work(call_queue)) {
             tdm__concurrency_queue_run_one(call_queue);
@@ -140,7 +141,7 @@ static void *queue_thread_main(void *arg)
             queue_thread_sleep(queue_thread);
         }
     }
-    tdm__call_thread_fini();
+    tdm__reply_buffer_thread_fini();
     return NULL;
 }
 

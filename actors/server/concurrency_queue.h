@@ -4,7 +4,7 @@
 #ifndef TDM_ACTORS_SERVER_CONCURRENCY_QUEUE_H
 #define TDM_ACTORS_SERVER_CONCURRENCY_QUEUE_H
 
-#include "actors/server/call.h"
+#include "actors/server/received_call.h"
 
 /* The calls of one concurrency group of an actor, and the threads that run them. The executor owns
  * it. All fields are guarded by the loop's lock, and all functions are called with it held. */

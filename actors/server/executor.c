@@ -1,8 +1,8 @@
 /* executor.c - decides in which order and on which threads the calls of an actor run. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The executor owns all received calls. A call goes through the states of call.h: HELD (fetching
- * arguments, or behind a held call of the same caller), WAITING (in a concurrency queue),
+/* The executor owns all received calls. A call goes through the states of received_call.h: HELD
+ * (fetching arguments, or behind a held call of the same caller), WAITING (in a concurrency queue),
  * RUNNING, RETURNED. It is freed by call_settle() when its reply has been sent, its method has
  * returned and no hold is left.
  *
@@ -20,9 +20,10 @@
 #include "actors/client/child_calls.h"
 #include "actors/common/actor_class.h"
 #include "actors/common/worker_metrics.h"
-#include "actors/server/call.h"
+#include "actors/objects/large_message.h"
 #include "actors/server/client_session.h"
 #include "actors/server/concurrency_queue.h"
+#include "actors/server/reply_buffer.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -696,7 +697,7 @@ void tdm__executor_run(struct tdm__executor *executor)
 {
     TDM__LOOP_ENTER(executor->loop);
 
-    tdm__call_thread_init();
+    tdm__reply_buffer_thread_init();
     for (uint32_t i = 0; i < executor->call_queues_count && executor->phase != EXECUTOR_STOPPING;
          i++) {
         tdm__concurrency_queue_open(&executor->call_queues[i]);
@@ -714,7 +715,7 @@ void tdm__executor_run(struct tdm__executor *executor)
     for (uint32_t i = 0; i < executor->call_queues_count; i++) {
         tdm__concurrency_queue_stop(&executor->call_queues[i]);
     }
-    tdm__call_thread_fini();
+    tdm__reply_buffer_thread_fini();
 }
 
 void tdm__executor_request_end(struct tdm__executor *executor, bool drain)

@@ -54,8 +54,8 @@ uint32_t tdm__executor_waiting_count(const struct tdm__executor *executor);
 const struct tdm__method_metrics *
 tdm__executor_method_metrics(const struct tdm__executor *executor);
 
-/* Returns the list of all received calls (call.h) in order of arrival. Some of them may have been
- * replied to. */
+/* Returns the list of all received calls (received_call.h) in order of arrival. Some of them may
+ * have been replied to. */
 const struct tdm__calls *tdm__executor_calls(const struct tdm__executor *executor);
 
 /* Requests the end of the actor. With `drain` it ends when all received calls are done, kept ones

@@ -2,7 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/server/method_reply.h"
 
+#include "actors/objects/large_message.h"
 #include "actors/objects/pins.h"
+#include "actors/objects/reply_pins.h"
 #include "runtime/error.h"
 #include "runtime/free_list.h"
 

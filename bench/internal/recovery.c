@@ -10,7 +10,7 @@
  * steps of an undisturbed update.
  * The models are the smallest one, and four layers of Qwen3-0.6B (193 MB), or with
  * TANDEM_BENCH_MODEL=full all of it (1.19 GB, about 12 GB of memory). */
-#include "actors/server/worker.h"
+#include "actors/worker.h"
 #include "bench/internal/weights_job.h"
 #include "measure.h"
 #include "runtime/clock.h"

@@ -9,7 +9,7 @@
  * that send the bytes over a socket.
  * TANDEM_BENCH_MODEL=full measures all of Qwen3-0.6B (1.19 GB, about 14 GB of memory), otherwise
  * four of its layers. */
-#include "actors/server/worker.h"
+#include "actors/worker.h"
 #include "bench/internal/weights_job.h"
 #include "cluster.h"
 #include "colocate/transfer/rect_checksum.h"

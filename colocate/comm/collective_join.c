@@ -14,7 +14,7 @@
  * The calling thread blocks until the group is complete. rendezvous_service.h specifies the
  * methods. */
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "colocate/comm/collective.h"
 #include "colocate/comm/host/host.h"
 #include "colocate/comm/nccl/nccl.h"

@@ -10,7 +10,7 @@
  * group and thread of its own, so that a peer can copy weights while this engine generates.
  * `weights_lock` keeps the weights mapped and unchanged meanwhile.
  * The commit protocol is specified in docs/protocols/commit.md. */
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "colocate/job/completions.h"
 #include "colocate/job/named_layout_slices.h"
 #include "colocate/job/rank.h"

@@ -9,7 +9,7 @@
  * of the runtime. A failure is final until tdm__liveness_monitor_reset(). */
 #include "colocate/job/liveness_monitor.h"
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"

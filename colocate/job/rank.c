@@ -7,7 +7,7 @@
  * functions run on the actor's method thread. */
 #include "colocate/job/rank.h"
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "colocate/job/job_file.h"
 #include "colocate/memory/region_api.h"
 #include "runtime/clock.h"

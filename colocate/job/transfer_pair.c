@@ -9,7 +9,7 @@
  * do not wait. An end is used by its actor's method thread only. */
 #include "colocate/job/transfer_pair.h"
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "colocate/comm/collective.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

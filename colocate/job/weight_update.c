@@ -15,7 +15,7 @@
  * the controller's thread and block. */
 #include "colocate/job/weight_update.h"
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "colocate/job/engine_failover.h"
 #include "colocate/job/transfer_pair.h"
 #include "colocate/weights/version_service.h"

@@ -14,7 +14,7 @@
 
 #include "colocate/memory/region_api.h"
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "colocate/broker/broker_remote.h"
 #include "colocate/device/kinds.h"
 #include "runtime/clock.h"

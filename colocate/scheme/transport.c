@@ -14,7 +14,7 @@
 #include "colocate/scheme/transport.h"
 
 #include "actors/objects/ref_table.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "colocate/scheme/mailbox.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"

@@ -15,7 +15,7 @@
 
 #include "colocate/scheme/update_session.h"
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"

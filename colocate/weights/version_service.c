@@ -14,7 +14,7 @@
 
 #include "colocate/weights/commit_record.h"
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/failpoint.h"

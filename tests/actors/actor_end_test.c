@@ -3,7 +3,7 @@
 #include "actors/common/worker_bootstrap.h"
 #include "actors/daemon/actor_actions.h"
 #include "actors/daemon/actor_end.h"
-#include "actors/objects/ref_table.h"
+#include "actors/objects/owned_refs.h"
 #include "runtime/messages/messages.h"
 #include "tests/support/node_fixture.h"
 

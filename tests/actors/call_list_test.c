@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/call_list.h"
 
+#include "actors/common/call_record.h"
 #include "actors/objects/ref.h"
 #include "tests/support/channel_peer.h"
 

@@ -2,7 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/large_value.h"
 
-#include "actors/runtime.h"
+#include "actors/objects/export.h"
+#include "actors/process/runtime.h"
 #include "runtime/clock.h"
 #include "tests/support/actor_fixture.h"
 

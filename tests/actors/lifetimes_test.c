@@ -1,7 +1,7 @@
 /* lifetimes_test.c - actors restarted, released, stopped; seen from their node's daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/common/actor_spec.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/messages/messages.h"
 #include "tests/support/actor_fixture.h"

@@ -1,6 +1,6 @@
 /* lost_node_test.c - the effects of a lost node, and actors created again on another node. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/messages/messages.h"
 #include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"

@@ -1,6 +1,7 @@
 /* memory_quota_test.c - the node's limit on shared memory: values are spilled, read back, and
  * evicted for other processes. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
 #include "tests/support/actor_fixture.h"
 

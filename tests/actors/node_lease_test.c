@@ -1,6 +1,6 @@
 /* node_lease_test.c - a node that cannot renew its lease stops what others may take over. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/messages/messages.h"
 #include "runtime/redis/embedded.h"
 #include "tests/support/actor_fixture.h"

@@ -1,7 +1,7 @@
 /* node_test.c - how a node describes itself, and what ends with a process of the node. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/node.h"
-#include "actors/objects/ref_table.h"
+#include "actors/objects/owned_refs.h"
 #include "runtime/clock.h"
 #include "tests/support/node_fixture.h"
 

@@ -1,6 +1,6 @@
 /* object_list_test.c - the objects of processes as records, from creation to release. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/objects/object_list.h"
+#include "actors/common/object_list.h"
 #include "runtime/clock.h"
 #include "tests/support/actor_fixture.h"
 

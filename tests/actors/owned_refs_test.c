@@ -1,5 +1,8 @@
 /* owned_refs_test.c - each pin of other processes on a reference is counted once and ends once. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/owned_refs.h"
+#include "actors/objects/ref_complete.h"
+#include "actors/objects/ref_table.h"
 #include "tests/support/object_fixture.h"
 
 #include <setjmp.h>

@@ -5,6 +5,8 @@
 
 #include "actors/client/actor_channel.h"
 #include "actors/client/actor_handle.h"
+#include "actors/objects/borrowed_refs.h"
+#include "actors/objects/export.h"
 #include "actors/objects/ref_table.h"
 #include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"

@@ -3,9 +3,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/client/actor_channel.h"
 #include "actors/client/actor_handle.h"
+#include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
+#include "actors/objects/objects.h"
+#include "actors/objects/owned_refs.h"
 #include "actors/objects/ref_table.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "tests/support/actor_fixture.h"
 
 #include <fcntl.h>

@@ -2,6 +2,8 @@
  * longer. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/messages/messages.h"
+#include "actors/objects/ref_table.h"
+#include "actors/objects/reply_pins.h"
 #include "tests/support/object_fixture.h"
 
 #include <setjmp.h>

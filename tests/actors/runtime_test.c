@@ -1,4 +1,4 @@
-/* runtime_test.c - a process joins, leaves, joins again, forks, and outlives its node. */
+/* runtime_test.c - a process has a runtime, starts another one, forks, and outlives its node. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 #include "tests/support/driver_run.h"
@@ -106,59 +106,6 @@ static void runtime_stops_with_all_kinds_of_open_operations(void **state)
     }
 }
 
-static void second_driver_joins_by_address(void **state)
-{
-    tdm_runtime *runtime = start(NULL);
-    tdm_actor *actor = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "hers"});
-    struct tdm_runtime_info info;
-    int wait_status;
-    pid_t child;
-
-    (void)state;
-    tdm_runtime_describe(runtime, &info);
-    child = fork();
-    if (child == 0) {
-        struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
-        tdm_runtime *own;
-        tdm_actor *found;
-        tdm_actor *made;
-        tdm_ref *ref;
-        int64_t total = 0;
-        int good;
-
-        options.address = info.address;
-        good = tdm_runtime_start(&options, &own) == TDM_OK &&
-               tdm_actor_find(own, "hers", TEST_TIMEOUT_MS, &found) == TDM_OK &&
-               tdm_actor_call(found, "add", &ref, "i", (int64_t)4) == TDM_OK &&
-               tdm_get(ref, TEST_TIMEOUT_MS, "i", &total) == TDM_OK && total == 4 &&
-               tdm_actor_create(own, "tester", &(struct tdm_actor_options){.name = "his"}, &made,
-                                "") == TDM_OK &&
-               tdm_actor_wait_ready(made, TEST_TIMEOUT_MS) == TDM_OK;
-        if (!good) {
-            (void)fprintf(stderr, "%s\n", tdm_error_detail());
-        }
-        /* The process exits without stopping its runtime, so the daemon must end its actors. */
-        _exit(good ? 0 : 1);
-    }
-    assert_int_equal(waitpid(child, &wait_status, 0), child);
-    assert_int_equal(wait_status, 0);
-    for (int i = 0;; i++) {
-        tdm_actor *his;
-        tdm_status status = tdm_actor_find(runtime, "his", TEST_TIMEOUT_MS, &his);
-
-        if (status == TDM_E_NOT_FOUND) {
-            break;
-        }
-        assert_int_equal(status, TDM_OK);
-        assert_true(i < 1000);
-        tdm_actor_destroy(his);
-        (void)poll(NULL, 0, 5);
-    }
-    assert_true(actor_fixture_call_int(actor, "pid") > 1);
-    tdm_actor_destroy(actor);
-    tdm_runtime_stop(runtime);
-}
-
 static void forked_child_cannot_use_the_runtime_of_its_parent(void **state)
 {
     tdm_runtime *runtime = start(NULL);
@@ -238,24 +185,6 @@ static void every_question_after_the_daemons_death_names_it(void **state)
     tdm_runtime_stop(runtime);
 }
 
-static void runtime_that_cannot_start_says_why(void **state)
-{
-    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
-    tdm_runtime *runtime;
-
-    (void)state;
-    options.size_bytes = 3;
-    assert_int_equal(tdm_runtime_start(&options, &runtime), TDM_E_INVAL);
-    options = (struct tdm_runtime_options)TDM_RUNTIME_OPTIONS_INIT;
-    options.directory = "/proc/no/such/place";
-    assert_int_equal(tdm_runtime_start(&options, &runtime), TDM_E_NODE_LOST);
-    options.directory = NULL;
-    options.address = "unix:/no/such/tandemd.sock";
-    assert_int_not_equal(tdm_runtime_start(&options, &runtime), TDM_OK);
-    assert_non_null(strstr(tdm_error_detail(), "/no/such"));
-    assert_null(tdm_runtime_current());
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,10 +192,8 @@ int main(void)
         cmocka_unit_test(one_runtime_follows_another),
         cmocka_unit_test(test_handles_can_be_destroyed_after_the_runtime_has_stopped),
         cmocka_unit_test(runtime_stops_with_all_kinds_of_open_operations),
-        cmocka_unit_test(second_driver_joins_by_address),
         cmocka_unit_test(forked_child_cannot_use_the_runtime_of_its_parent),
         cmocka_unit_test(every_question_after_the_daemons_death_names_it),
-        cmocka_unit_test(runtime_that_cannot_start_says_why),
     };
     int failed;
 

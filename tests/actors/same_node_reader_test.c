@@ -1,6 +1,7 @@
 /* same_node_reader_test.c - a large value of another node is fetched once for all processes of a
  * node. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
 #include "actors/objects/ref_table.h"
 #include "tests/support/actor_fixture.h"

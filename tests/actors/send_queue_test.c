@@ -4,7 +4,9 @@
 #include "actors/client/send_queue.h"
 
 #include "actors/client/actor_handle.h"
+#include "actors/client/client.h"
 #include "actors/objects/ref.h"
+#include "actors/objects/ref_complete.h"
 #include "runtime/clock.h"
 #include "tests/support/channel_peer.h"
 #include "tests/support/test_random.h"
@@ -166,10 +168,10 @@ static void last_call_releases_the_actor_even_if_its_argument_fails(void **state
     assert_int_equal(tdm__handle_start_counting(peer.channel), TDM_OK);
     assert_int_equal(tdm__ref_create(peer.runtime, &argument), TDM_OK);
     assert_int_equal(tdm_actor_call(&peer.actor, "m", &ref, "r", argument), TDM_OK);
-    tdm__handle_release_unused(peer.channel);
+    tdm__actor_channel_release_keep_alive(peer.channel);
     assert_non_null(peer.channel->keep_alive);
     tdm__ref_complete(argument, TDM_E_METHOD, "on purpose", NULL);
-    peer.runtime->results_arrived = true;
+    peer.runtime->client->results_arrived = true;
     tdm__actor_channels_flush(peer.runtime);
     expect_failure(ref, TDM_E_METHOD, "on purpose");
     peer_run_until(&peer, was_released, &peer);

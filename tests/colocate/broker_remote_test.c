@@ -1,7 +1,7 @@
 /* broker_remote_test.c - the client of the daemon's broker gets blocks and rejects invalid
  * replies. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "colocate/broker/broker_remote.h"
 #include "tests/support/one_node.h"
 #include "tests/support/rpc_pair.h"

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/job.h"
 
-#include "actors/server/worker.h"
+#include "actors/worker.h"
 #include "colocate/job/checkpoint.h"
 #include "tests/colocate/tiny_job.h"
 #include "tests/support/cuda_gpu.h"

@@ -1,7 +1,7 @@
 /* memory_arbiter_service_test.c - the daemon's arbiters decide every request and follow the
  * broker. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/server/worker.h"
+#include "actors/worker.h"
 #include "runtime/messages/messages.h"
 #include "tests/support/one_node.h"
 

@@ -4,7 +4,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/named_layout_slices.h"
 
-#include "actors/server/worker.h"
+#include "actors/worker.h"
 #include "colocate/job/controller.h"
 #include "colocate/weights/transfer_plan.h"
 

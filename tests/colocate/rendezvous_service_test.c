@@ -1,6 +1,6 @@
 /* rendezvous_service_test.c - the rendezvous service refuses joins that cannot become a group. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/clock.h"
 #include "tests/support/one_node.h"
 

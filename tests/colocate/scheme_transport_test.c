@@ -305,8 +305,8 @@ int main(void)
         cmocka_unit_test(every_scheme_has_a_name_and_no_other_has_one),
         cmocka_unit_test(every_scheme_versions_arrive_whole_and_in_order),
         cmocka_unit_test(every_scheme_nothing_sent_is_a_timeout),
-        cmocka_unit_test(every_scheme_a_dead_receiver_is_named_and_left_out),
-        cmocka_unit_test(every_scheme_a_send_may_be_waited_for_later),
+        cmocka_unit_test(every_scheme_dead_receiver_is_named_and_left_out),
+        cmocka_unit_test(every_scheme_send_may_be_waited_for_later),
         cmocka_unit_test(every_scheme_damaged_bytes_name_their_tensor),
     };
     int failed;

@@ -2,7 +2,10 @@
  * opened, encoded and released. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/client/actor_handle.h"
+#include "actors/objects/objects.h"
+#include "actors/objects/pins.h"
 #include "actors/objects/ref_table.h"
+#include "actors/runtime_create.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/rpc/internal.h"

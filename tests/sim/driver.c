@@ -3,6 +3,9 @@
 #include "tests/sim/driver.h"
 
 #include "actors/client/actor_channel.h"
+#include "actors/objects/export.h"
+#include "actors/objects/objects.h"
+#include "actors/runtime_create.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -621,7 +624,7 @@ static void serve(void *arg, struct tdm__incoming_call *incoming)
 {
     const struct driver *driver = arg;
 
-    if (!tdm__ref_table_serve(driver->runtime, incoming)) {
+    if (!tdm__objects_serve(driver->runtime, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process is a driver, no actor");
     }
 }

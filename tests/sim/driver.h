@@ -3,9 +3,10 @@
 #ifndef TDM_TESTS_SIM_DRIVER_H
 #define TDM_TESTS_SIM_DRIVER_H
 
-#include "actors/objects/large_value.h"
+#include "actors/objects/export.h"
+#include "actors/objects/objects.h"
 #include "actors/objects/ref_table.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "tests/sim/sim.h"
 
 enum { DRIVERS_MAX = 2, DRIVER_SLOTS = 24, DRIVER_ACTORS = 4, DRIVER_STREAMS = 3 };

@@ -39,8 +39,7 @@ struct fiber {
 static struct fiber *current;
 static struct stack *spare_stacks;
 
-/* ---- the address sanitizer is told which stack is which -----------------------------------
- */
+/* ---- the address sanitizer is told which stack is which ------------------------------------ */
 
 static void leave_for(void **shadow_out, const void *bottom, size_t bytes)
 {

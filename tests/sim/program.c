@@ -3,9 +3,13 @@
 #include "tests/sim/program.h"
 
 #include "actors/client/actor_channel.h"
+#include "actors/client/client_records.h"
 #include "actors/client/send_queue.h"
+#include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
-#include "actors/objects/ref_table_internal.h"
+#include "actors/objects/objects.h"
+#include "actors/objects/ref.h"
+#include "actors/objects/ref_records.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -20,8 +24,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* ---- what befalls the world ---------------------------------------------------------------
- */
+/* ---- what befalls the world ---------------------------------------------------------------- */
 
 static void crash_some_actor(void)
 {
@@ -50,7 +53,7 @@ static void cut_some_call_line(tdm_runtime *runtime)
 {
     struct tdm__actor_channel *channel;
 
-    for (channel = runtime->actor_channels; channel != NULL; channel = channel->next) {
+    for (channel = runtime->client->actor_channels; channel != NULL; channel = channel->next) {
         if (channel->conn != NULL && channel->conn->fd >= 0 && sim_below(2) == 0) {
             sim_trace("the line to %s is cut", channel->label);
             model.cuts_count++;
@@ -123,7 +126,7 @@ static bool holds_nothing(const struct driver *driver)
 
     return count->owned + count->borrower_pins + count->borrowed + count->reply_pins == 0 &&
            use->used_bytes == 0 && use->exported_count + use->read_count == 0 &&
-           driver->runtime->actor_channels == NULL;
+           driver->runtime->client->actor_channels == NULL;
 }
 
 static bool nothing_is_held(void *arg)
@@ -153,7 +156,7 @@ static void print_left(const struct driver *driver)
 {
     const struct tdm__ref_table_counts *left = &driver->left;
     const struct tdm__actor_channel *channel =
-        driver->runtime == NULL ? NULL : driver->runtime->actor_channels;
+        driver->runtime == NULL ? NULL : driver->runtime->client->actor_channels;
 
     (void)printf(
         "driver %u: owned %u, borrower_pins %u, borrowed %u, kept %u, segments %llu bytes, lent "

@@ -3,7 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/sim.h"
 
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -64,8 +64,7 @@ uint64_t sim_steps_count(void)
     return sim.steps_count;
 }
 
-/* ---- ids that repeat, threads that are fibers (the linker leads these calls here) ----------
- */
+/* ---- ids that repeat, threads that are fibers (the linker leads these calls here) ---------- */
 
 tdm_status repeatable_id_make(struct tdm__id *id_out) __asm__("__wrap_tdm__id_generate");
 int fiber_thread_create(pthread_t *thread_out, const pthread_attr_t *attributes,
@@ -258,8 +257,7 @@ void sim_join_others(void)
     }
 }
 
-/* ---- things that could happen next --------------------------------------------------------
- */
+/* ---- things that could happen next --------------------------------------------------------- */
 
 enum thing_kind { SERVE_WATCH, FIRE_TIMER, RUN_POST, FLUSH, RESUME, KILL };
 struct thing {

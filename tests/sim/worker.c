@@ -1,11 +1,14 @@
-/* worker.c - a simulated process that is an actor: its life, as in actors/server/worker.c. */
+/* worker.c - a simulated process that is an actor: its life, as in actors/worker.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/worker.h"
 
 #include "actors/common/actor_class.h"
 #include "actors/objects/large_value.h"
+#include "actors/objects/objects.h"
 #include "actors/objects/ref_table.h"
-#include "actors/runtime.h"
+#include "actors/objects/settling.h"
+#include "actors/process/runtime.h"
+#include "actors/runtime_create.h"
 #include "actors/server/call.h"
 #include "actors/server/executor.h"
 #include "runtime/assert.h"
@@ -67,7 +70,7 @@ static void serve(void *arg, struct tdm__incoming_call *incoming)
         serve_exit(worker, incoming);
     } else if (of_daemon) {
         tdm__incoming_reply_pack(incoming, ""); /* a ping */
-    } else if (!tdm__ref_table_serve(worker->runtime, incoming)) {
+    } else if (!tdm__objects_serve(worker->runtime, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process is another actor");
     }
 }
@@ -159,7 +162,7 @@ static void check_left(struct worker *worker)
     }
 }
 
-/* As in actors/server/worker.c; who kills the process from here on finds none. */
+/* As in actors/worker.c; who kills the process from here on finds none. */
 static void end_executor(struct worker *worker)
 {
     struct tdm__executor *executor = worker->executor;

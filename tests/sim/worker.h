@@ -5,7 +5,7 @@
 
 #include "tests/sim/daemon.h"
 
-/* Starts the process of an actor. It replaces actors/server/worker.c: executor, objects, actor
+/* Starts the process of an actor. It replaces actors/worker.c: executor, objects, actor
  * channels and connections are the product's code, and the process is simulated. */
 struct sim_process *worker_start(struct daemon_actor *actor);
 

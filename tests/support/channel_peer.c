@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/channel_peer.h"
 
+#include "actors/runtime_create.h"
 #include "runtime/clock.h"
 #include "tests/support/rpc_pair.h"
 

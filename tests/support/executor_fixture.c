@@ -119,8 +119,7 @@ const struct tdm_actor_class exec_asynchronous = {
     .asynchronous = 1,
 };
 
-/* ---- the world: callers on one loop with the actor, whose main thread is a thread ---------
- */
+/* ---- the world: callers on one loop with the actor, whose main thread is a thread ---------- */
 
 struct executor_fixture executor_fixture;
 

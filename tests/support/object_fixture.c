@@ -2,6 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/object_fixture.h"
 
+#include "actors/objects/objects.h"
+#include "actors/objects/owned_refs.h"
+#include "actors/objects/ref_table.h"
+#include "actors/runtime_create.h"
 #include "tests/support/rpc_pair.h"
 
 #include <setjmp.h>
@@ -20,7 +24,7 @@ static void serve(void *arg, struct tdm__incoming_call *incoming)
 {
     struct object_fixture *scene = arg;
 
-    if (!tdm__ref_table_serve(scene->runtime, incoming)) {
+    if (!tdm__objects_serve(scene->runtime, incoming)) {
         assert_null(scene->last);
         scene->last = incoming;
     }

@@ -3,7 +3,9 @@
 #ifndef TDM_TESTS_SUPPORT_OBJECT_FIXTURE_H
 #define TDM_TESTS_SUPPORT_OBJECT_FIXTURE_H
 
-#include "actors/objects/ref_table_internal.h"
+#include "actors/objects/objects.h"
+#include "actors/objects/ref.h"
+#include "actors/objects/ref_records.h"
 #include "tests/support/remote_peer.h"
 
 /* A worker process on a loop of its own. The test plays all other processes. */

@@ -1,17 +1,18 @@
 /* object_list.h - the objects of a process as state records, for its daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_ACTORS_OBJECTS_OBJECT_LIST_H
-#define TDM_ACTORS_OBJECTS_OBJECT_LIST_H
+#ifndef TDM_ACTORS_COMMON_OBJECT_LIST_H
+#define TDM_ACTORS_COMMON_OBJECT_LIST_H
 
 #include "actors/common/state_record.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
 
 #include <tandem/state.h>
 
 /* Most records in one reply to "object.list" (): ([record ...], number of records beyond these). */
 enum { TDM__OBJECT_RECORDS_MAX = 10000 };
-/* Replies to "object.list"; only the daemon may call it. */
-void tdm__object_list_serve(tdm_runtime *runtime, struct tdm__incoming_call *incoming);
+/* Replies to `incoming` and returns true if its method is "object.list", which only the daemon may
+ * call; else returns false and leaves `incoming` alone. */
+bool tdm__object_list_serve(tdm_runtime *runtime, struct tdm__incoming_call *incoming);
 
 /* Writes one record for each object that this process owns: references that it has passed on,
  * then large values without such a reference. */

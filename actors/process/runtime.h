@@ -1,15 +1,16 @@
 /* runtime.h - the runtime of one process: its event loop, its RPC endpoint, its connection to the
  * daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_ACTORS_RUNTIME_H
-#define TDM_ACTORS_RUNTIME_H
+#ifndef TDM_ACTORS_PROCESS_RUNTIME_H
+#define TDM_ACTORS_PROCESS_RUNTIME_H
 
-#include "actors/common/actor_spec.h"
+#include "actors/process/text_sizes.h"
 #include "runtime/rpc/rpc.h"
+#include "scheduler/resources.h"
 
 #include <tandem/runtime.h>
 
-struct tdm__actor_channel;
+struct tdm__client;
 struct tdm__worker;
 struct tdm__private_node;
 struct tdm__object_memory;
@@ -36,20 +37,10 @@ struct tdm_runtime {
     /* Daemon that this process started, owned; NULL if it joined a running one. */
     struct tdm__private_node *private_node;
     struct tdm__worker *worker; /* State of the worker process, borrowed; NULL in a driver. */
-    /* List of channels, one for each actor that this process knows; owned. */
-    struct tdm__actor_channel *actor_channels;
+    struct tdm__client *client; /* State of the side that calls actors (actors/client), owned. */
     struct tdm__object_memory *memory; /* Shared memory that holds large values, owned. */
     /* Table of references that are owned or borrowed by this process; owned. */
     struct tdm__ref_table *objects;
-    /* Buffer kept for the arguments of the next call, owned; NULL if absent. */
-    struct tdm__call_arguments *cached_arguments;
-    /* Highest call sequence number of all destroyed channels. A later channel to the same actor
-     * continues above it, because the actor sees the same caller. */
-    uint64_t last_sequence;
-    /* True while an outgoing call or creation waits for a reference among its arguments. */
-    bool calls_blocked;
-    /* True if a result arrived since the blocked calls were last checked. */
-    bool results_arrived;
     /* True once this process closes its connections, so their end is no failure. */
     bool is_stopping;
     /* True in a process forked from this one, which must not use the runtime. */
@@ -88,17 +79,12 @@ struct tdm_runtime {
  * or changes the runtime starts with it. */
 #define TDM__LOCK(runtime) TDM__LOOP_ENTER((runtime)->loop)
 
-/* Creates a runtime with an event loop and an RPC endpoint; the caller fills in the other fields
- * and owns the runtime. */
-tdm_status tdm__runtime_create(const struct tdm__peer_identity *self,
-                               const uint8_t token[TDM__TOKEN_BYTES], tdm_runtime **runtime_out);
-/* Closes all connections and frees the runtime. It does not notify the daemon. */
-void tdm__runtime_destroy(tdm_runtime *runtime);
-/* Makes `conn` the runtime's connection to its daemon. When it closes, a worker exits and the calls
- * of a driver fail. */
-void tdm__runtime_set_daemon(tdm_runtime *runtime, struct tdm__conn *conn);
 /* Makes `runtime` the one that tdm_runtime_current() returns; NULL if absent any more. */
 void tdm__runtime_set_current(tdm_runtime *runtime);
+
+/* Returns the loop of the process's running runtime, or NULL. Documents are destroyed on any
+ * thread, and some after the runtime has stopped. */
+struct tdm__loop *tdm__current_loop(void);
 
 /* Stores the connection to this node's daemon in `*daemon_out`. Returns TDM_E_NODE_LOST with the
  * way the daemon ended once the connection has closed. */

@@ -1,7 +1,7 @@
 /* placement_group.h - the user's handle to a placement group. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_ACTORS_CLIENT_PLACEMENT_GROUP_H
-#define TDM_ACTORS_CLIENT_PLACEMENT_GROUP_H
+#ifndef TDM_ACTORS_COMMON_PLACEMENT_GROUP_H
+#define TDM_ACTORS_COMMON_PLACEMENT_GROUP_H
 
 #include "runtime/id.h"
 

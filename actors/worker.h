@@ -1,16 +1,10 @@
 /* worker.h - the main function of a worker process, which runs one actor. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_ACTORS_SERVER_WORKER_H
-#define TDM_ACTORS_SERVER_WORKER_H
-
-/* The state of a worker process; see worker.c. */
-struct tdm__worker;
+#ifndef TDM_ACTORS_WORKER_H
+#define TDM_ACTORS_WORKER_H
 
 /* Returns at once in a driver. In a process that the daemon started as a worker or as a fork server
  * of workers it runs the actor to its end and exits. */
 void tdm__worker_run_if_one(void);
-
-/* Exits this worker at once because its daemon is gone. */
-_Noreturn void tdm__worker_exit_without_daemon(struct tdm__worker *worker);
 
 #endif

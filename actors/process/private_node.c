@@ -11,9 +11,9 @@
  * the daemon and all processes below it. Shutting down only the sending direction asks the daemon
  * for a graceful end. Everything here runs on the thread that starts or stops the runtime. */
 
-#include "actors/private_node.h"
+#include "actors/process/private_node.h"
 
-#include "actors/common/actor_spec.h"
+#include "actors/process/text_sizes.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/process/spawn.h"
@@ -95,7 +95,7 @@ static tdm_status find_daemon(char *path, size_t path_bytes)
     }
     own[length < 0 ? 0 : length] = '\0';
     if (find_in_build_or_prefix(own, path, path_bytes) ||
-        (dladdr((void *)(uintptr_t)tdm_runtime_start, &library) != 0 &&
+        (dladdr((void *)(uintptr_t)tdm__private_node_start, &library) != 0 &&
          find_in_build_or_prefix(library.dli_fname, path, path_bytes)) ||
         find_in_search_path(path, path_bytes)) {
         return TDM_OK;

@@ -8,13 +8,17 @@
  * list. Runs with the loop's lock; the records are the maps of runtime/messages and
  * tandem/state.h. */
 
-#include "actors/objects/object_list.h"
+#include "actors/common/object_list.h"
 
 #include "actors/common/state_record.h"
+#include "actors/objects/export.h"
 #include "actors/objects/object_memory.h"
-#include "actors/objects/ref_table_internal.h"
+#include "actors/objects/ref.h"
+#include "actors/objects/ref_records.h"
 #include "runtime/clock.h"
 #include "runtime/wire/value.h"
+
+#include <string.h>
 
 /* ---- one record -------------------------------------------------------------------------- */
 
@@ -175,12 +179,16 @@ void tdm__object_list_write(tdm_runtime *runtime, struct tdm__state_records *rec
     object_list_add_other_large(&object_list, runtime->memory);
 }
 
-void tdm__object_list_serve(tdm_runtime *runtime, struct tdm__incoming_call *incoming)
+bool tdm__object_list_serve(tdm_runtime *runtime, struct tdm__incoming_call *incoming)
 {
     struct tdm__state_records records;
 
+    if (strcmp(tdm__incoming_method(incoming), "object.list") != 0) {
+        return false;
+    }
     if (tdm__state_records_reply_begin(&records, TDM__OBJECT_RECORDS_MAX, "objects", incoming)) {
         tdm__object_list_write(runtime, &records);
         tdm__state_records_reply_end(&records, incoming);
     }
+    return true;
 }

@@ -10,16 +10,20 @@
  * loss of the daemon, which exits at once. worker_exit() is the only graceful way out.
  * TDM__WORKER_VARIABLE tells workers and fork servers from drivers. */
 
-#include "actors/server/worker.h"
+#include "actors/worker.h"
 
 #include "actors/call_list.h"
 #include "actors/common/actor_class.h"
 #include "actors/common/fork_server.h"
+#include "actors/common/object_list.h"
 #include "actors/common/worker_bootstrap.h"
 #include "actors/common/worker_metrics.h"
+#include "actors/objects/objects.h"
 #include "actors/objects/pins.h"
 #include "actors/objects/ref_table.h"
-#include "actors/runtime.h"
+#include "actors/objects/settling.h"
+#include "actors/process/runtime.h"
+#include "actors/runtime_create.h"
 #include "actors/server/call.h"
 #include "actors/server/executor.h"
 #include "runtime/clock.h"
@@ -56,12 +60,6 @@ struct tdm__worker {
     /* Address for callers on other nodes; "" on a single node. */
     char tcp_address[TDM__ADDRESS_BYTES];
 };
-
-_Noreturn void tdm__worker_exit_without_daemon(struct tdm__worker *worker)
-{
-    (void)worker;
-    _exit(1); /* No daemon is left to receive a report. */
-}
 
 /* ---- dispatching calls ------------------------------------------------------------------ */
 
@@ -108,7 +106,8 @@ static void worker_serve(void *arg, struct tdm__incoming_call *incoming)
                worker_serve_metrics(worker, incoming)) {
         return;
     } else if (!tdm__call_list_serve(worker->runtime, worker->executor, incoming) &&
-               !tdm__ref_table_serve(worker->runtime, incoming)) {
+               !tdm__object_list_serve(worker->runtime, incoming) &&
+               !tdm__objects_serve(worker->runtime, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND,
                            "this process is another actor; the address was reused");
     }

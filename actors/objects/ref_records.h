@@ -1,16 +1,19 @@
-/* ref_table_internal.h - what the files of the reference table share. */
+/* ref_records.h - the table of references that other processes know, and its records. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_ACTORS_OBJECTS_REF_TABLE_INTERNAL_H
-#define TDM_ACTORS_OBJECTS_REF_TABLE_INTERNAL_H
+#ifndef TDM_ACTORS_OBJECTS_REF_RECORDS_H
+#define TDM_ACTORS_OBJECTS_REF_RECORDS_H
 
-#include "actors/objects/pins.h"
-#include "actors/objects/ref.h"
-#include "actors/objects/ref_table.h"
-#include "actors/runtime.h"
+#include "actors/process/runtime.h"
+#include "actors/process/text_sizes.h"
+#include "runtime/rpc/rpc.h"
 
 #include <sys/queue.h>
+#include <tandem/actor.h>
 
-/* ---- owners of references that are borrowed here (borrowed_refs.c) --------------------- */
+struct tdm__object_callbacks;
+struct tdm__passed_refs;
+
+/* ---- owners of references that are borrowed here (ref_owners.c) ------------------------- */
 
 /* Identity and addresses of a reference's owner, as the packed reference contains them. */
 struct ref_owner_address {
@@ -67,7 +70,7 @@ struct value_waiter {
     struct tdm__incoming_call *incoming; /* Owned; replied to when the value is set. */
 };
 
-/* ---- the table (ref_table.c) --------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------ */
 
 /* The entry of a reference that other processes know. */
 struct tdm__shared_ref {
@@ -89,14 +92,6 @@ struct tdm__shared_ref {
     STAILQ_HEAD(, value_waiter) waiters; /* Calls that wait for the value. */
 };
 
-/* A callback that waits until pinned references are settled. */
-struct pins_settling {
-    TAILQ_ENTRY(pins_settling) link;
-    struct tdm__pins pins;    /* The references, retained until the callback has been called. */
-    tdm__pins_settled_fn *fn; /* Function to call once. */
-    void *arg;                /* Argument of `fn`. */
-};
-
 /* The references of one reply or stream item, registered until its receiver has settled. */
 struct reply_pins {
     /* Called when the connection closes; must be the first field. */
@@ -116,9 +111,27 @@ struct reply_pins {
 /* Hash bucket of table entries. */
 LIST_HEAD(bucket, tdm__shared_ref);
 
-/* The reference table of one runtime. Guarded by the loop's lock. */
+/* What a reference tells the table about its entry, since the functions that then reply to other
+ * processes lie above ref.c. Both are called with the loop's lock. */
+struct tdm__shared_ref_callbacks {
+    /* Sends the value to all processes that wait for it. Called when the reference completes. */
+    void (*on_done)(struct tdm__shared_ref *shared);
+    /* Removes the entry from the table and frees it. Called when the last holder releases the
+     * reference. */
+    void (*on_last_release)(struct tdm__shared_ref *shared);
+};
+
+/* The table of references that other processes know. A process owns the references that it
+ * creates. A reference that it passes on gets an id and enters the table of its runtime. A
+ * reference that it borrows from another process enters the table, too; the owner counts at most
+ * one pin for it ("object.pin" to "object.unpin"), however many handles the user has. Guarded by
+ * the loop's lock. */
 struct tdm__ref_table {
     tdm_runtime *runtime; /* The runtime that it belongs to, borrowed. */
+    /* What references tell the table, constant. */
+    const struct tdm__shared_ref_callbacks *callbacks;
+    /* What the client side does for references (object_callbacks.h), constant. */
+    const struct tdm__object_callbacks *client;
     /* Address of this process as an owner; filled when it starts to listen. */
     struct ref_owner_address address;
     bool listening;         /* True after this process has started to listen for borrowers. */
@@ -127,7 +140,7 @@ struct tdm__ref_table {
     uint32_t shared_count;  /* Number of entries in all buckets. */
     TAILQ_HEAD(, ref_owner) owners;   /* Processes whose references are borrowed here. */
     TAILQ_HEAD(, borrower) borrowers; /* Processes that borrow references of this one. */
-    /* Callbacks that wait for references to settle. */
+    /* Callbacks that wait for references to settle (settling.c). */
     TAILQ_HEAD(, pins_settling) pins_settling_list;
     TAILQ_HEAD(, reply_pins) reply_pins; /* Replies and items whose receivers have not settled. */
     /* Owned timer that releases `reply_pins` whose caller did not reconnect; NULL before the
@@ -135,48 +148,5 @@ struct tdm__ref_table {
     struct tdm__timer *reply_pins_timer;
     bool reply_pins_timer_is_set; /* True while `reply_pins_timer` is set. */
 };
-
-/* Returns the entry of the object with this id, or NULL. */
-struct tdm__shared_ref *tdm__shared_ref_find(struct tdm__ref_table *objects,
-                                             const struct tdm__id *id);
-/* Creates the entry of `ref` under `id`; the reference owns it. Grows the table if necessary. */
-tdm_status tdm__shared_ref_create(struct tdm__ref_table *objects, const struct tdm__id *id,
-                                  tdm_ref *ref, struct tdm__shared_ref **shared_out);
-/* Calls the callbacks whose pinned references have all settled. Called after a pin was
- * acknowledged or an owner ended. */
-void tdm__ref_table_check_settling(struct tdm__ref_table *objects);
-
-/* ---- borrowed_refs.c -------------------------------------------------------------------- */
-/* Creates a reference to an object of another process, connects to that owner and sends the pin.
- * A failure to connect makes the reference fail with TDM_E_OWNER_DIED. */
-tdm_status tdm__borrowed_ref_open(struct tdm__ref_table *objects, const struct tdm__id *id,
-                                  const struct ref_owner_address *address, tdm_ref **ref_out);
-/* Removes a borrowed entry from its owner and sends the unpin. */
-void tdm__borrowed_ref_release(struct tdm__shared_ref *shared);
-/* Requests the value from the owner unless that has been done. */
-void tdm__borrowed_ref_fetch(struct tdm__shared_ref *shared);
-/* Frees all owners, at the end of the runtime. */
-void tdm__owners_destroy(struct tdm__ref_table *objects);
-
-/* ---- owned_refs.c ----------------------------------------------------------------------- */
-/* Starts to listen for borrowers, once, and fills the table's address. */
-tdm_status tdm__ref_table_listen(struct tdm__ref_table *objects);
-/* Replies with the value, or with its failure, to all calls that wait for it. */
-void tdm__value_waiters_reply(struct tdm__shared_ref *shared);
-/* Replies with TDM_E_VALUE_LOST and the text `why` to all calls that wait for the value. */
-void tdm__value_waiters_fail(struct tdm__shared_ref *shared, const char *why);
-/* Releases all pins of all borrowers, at the end of the runtime. */
-void tdm__borrowers_destroy(struct tdm__ref_table *objects);
-/* Replies to "object.pin", "object.unpin", "object.get", "object.fetch" and "object.sibling".
- * Returns false and does nothing for any other method. */
-bool tdm__owned_refs_serve(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming);
-
-/* ---- reply_pins.c ----------------------------------------------------------------------- */
-/* Replies to "object.settled": releases the references of the reply or item that the caller
- * names. */
-void tdm__reply_pins_serve_settled(struct tdm__ref_table *objects,
-                                   struct tdm__incoming_call *incoming);
-/* Releases all references in replies, at the end of the runtime. */
-void tdm__reply_pins_destroy(struct tdm__ref_table *objects);
 
 #endif

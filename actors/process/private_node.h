@@ -1,8 +1,8 @@
 /* private_node.h - the daemon and the Redis that a driver starts for itself and that end with it.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_ACTORS_PRIVATE_NODE_H
-#define TDM_ACTORS_PRIVATE_NODE_H
+#ifndef TDM_ACTORS_PROCESS_PRIVATE_NODE_H
+#define TDM_ACTORS_PROCESS_PRIVATE_NODE_H
 
 #include <stddef.h>
 #include <tandem/runtime.h>

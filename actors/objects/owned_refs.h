@@ -1,0 +1,27 @@
+/* owned_refs.h - the owner's side of references: borrowers, their pins, and replies with values. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_OBJECTS_OWNED_REFS_H
+#define TDM_ACTORS_OBJECTS_OWNED_REFS_H
+
+#include "actors/objects/ref_records.h"
+
+#include <stdbool.h>
+
+/* Format of the name of the socket at which a process listens for borrowers, in its node's
+ * directory; the argument is the process id as text. The daemon removes the socket of a process
+ * that was killed. */
+#define TDM__OWNER_SOCKET "o-%.16s"
+
+/* Starts to listen for borrowers, once, and fills the table's address. */
+tdm_status tdm__ref_table_listen(struct tdm__ref_table *objects);
+/* Replies with the value, or with its failure, to all calls that wait for it. */
+void tdm__value_waiters_reply(struct tdm__shared_ref *shared);
+/* Replies with TDM_E_VALUE_LOST and the text `why` to all calls that wait for the value. */
+void tdm__value_waiters_fail(struct tdm__shared_ref *shared, const char *why);
+/* Releases all pins of all borrowers, at the end of the runtime. */
+void tdm__borrowers_destroy(struct tdm__ref_table *objects);
+/* Replies to "object.pin", "object.unpin", "object.get", "object.fetch" and "object.sibling".
+ * Returns false and does nothing for any other method. */
+bool tdm__owned_refs_serve(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming);
+
+#endif

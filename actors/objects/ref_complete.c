@@ -1,0 +1,48 @@
+/* ref_complete.c - completes a reference with its value, and pins the references inside of it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/ref_complete.h"
+
+#include "actors/objects/large_value.h"
+#include "actors/objects/pins.h"
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail, tdm_document *document)
+{
+    TDM_ASSERT(!ref->done);
+    ref->done = true;
+    if (status == TDM_OK && document != NULL) {
+        status = tdm__pins_from_document(ref->runtime, document, &ref->nested);
+        detail = status == TDM_OK ? NULL : tdm_error_detail();
+    }
+    if (status != TDM_OK) {
+        tdm_document_destroy(document);
+        tdm__ref_fail(ref, status, detail);
+        return;
+    }
+    ref->status = TDM_OK;
+    tdm__ref_set_document(ref, document);
+    tdm__ref_wake_waiters(ref);
+}
+
+void tdm__ref_complete_large(tdm_ref *ref, struct tdm__large *large)
+{
+    tdm_document *document;
+    tdm_status status = tdm__large_document(large, &document);
+
+    TDM_ASSERT(!ref->done);
+    if (status == TDM_OK) {
+        status = tdm__pins_from_document(ref->runtime, document, &ref->nested);
+        tdm_document_destroy(document);
+    }
+    if (status != TDM_OK) {
+        tdm__large_release(large);
+        tdm__ref_complete(ref, status, tdm_error_detail(), NULL);
+        return;
+    }
+    ref->large = large;
+    tdm__large_allow_spill(large);
+    ref->done = true;
+    ref->status = TDM_OK;
+    tdm__ref_wake_waiters(ref);
+}
