@@ -16,6 +16,12 @@ enum {
     TDM__ADDRESS_BYTES = 160 /* Bytes of a socket address as text, with the terminating NUL. */
 };
 
+/* A list of texts that grows. */
+struct tdm__text_list {
+    char **items;   /* The texts, each owned; NULL if there are none. */
+    uint32_t count; /* Number of texts. */
+};
+
 /* All that a node needs to know to create an actor: its identity, class, options, placement and
  * constructor arguments. It is created by the actor's creator and travels to daemons and to the
  * worker. */
@@ -40,9 +46,9 @@ struct tdm__actor_spec {
     /* Path or name of the library that defines the class; "" if the program defines it. */
     char library[TDM__PATH_BYTES];
     char directory[TDM__PATH_BYTES]; /* Working directory of the actor. */
-    uint32_t environment_count;      /* Number of entries in `environment`. */
-    /* Environment variables of the actor as "NAME=value", owned. */
-    char *environment[TDM_ACTOR_ENVIRONMENT_MAX];
+    /* Arguments of the program besides its path, and variables of the actor's environment as
+     * "NAME=value". */
+    struct tdm__text_list program_arguments, environment;
     bool keep_visible_devices; /* True if the worker's CUDA_VISIBLE_DEVICES is left as it is. */
     bool detached;             /* True if the actor outlives its creator and all handles. */
     /* True if an existing actor with the name is used instead of creating one. */

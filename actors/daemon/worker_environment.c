@@ -32,8 +32,8 @@ static bool is_variable_replaced(const char *entry, const struct tdm__actor_spec
                     is_same_variable(TDM__PROCESS_MARK_VARIABLE "=", entry) ||
                     (devices != NULL && is_same_variable(devices, entry));
 
-    for (uint32_t i = 0; i < spec->environment_count && !replaced; i++) {
-        replaced = is_same_variable(spec->environment[i], entry);
+    for (uint32_t i = 0; i < spec->environment.count && !replaced; i++) {
+        replaced = is_same_variable(spec->environment.items[i], entry);
     }
     return replaced;
 }
@@ -76,9 +76,9 @@ tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, co
             environment[count++] = strdup(*own);
         }
     }
-    for (uint32_t i = 0; i < spec->environment_count && count < ENVIRONMENT_MAX; i++) {
-        if (devices == NULL || !is_same_variable(devices, spec->environment[i])) {
-            environment[count++] = strdup(spec->environment[i]);
+    for (uint32_t i = 0; i < spec->environment.count && count < ENVIRONMENT_MAX; i++) {
+        if (devices == NULL || !is_same_variable(devices, spec->environment.items[i])) {
+            environment[count++] = strdup(spec->environment.items[i]);
         }
     }
     if (devices != NULL && count < ENVIRONMENT_MAX) {

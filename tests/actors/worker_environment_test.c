@@ -30,7 +30,7 @@ static const char *setting(char **environment, const char *name)
 
 static char **environment_of(char *own, int64_t cpus, const char *devices)
 {
-    struct tdm__actor_spec spec = {.environment_count = own == NULL ? 0 : 1, .environment = {own}};
+    struct tdm__actor_spec spec = {.environment = {&own, own == NULL ? 0 : 1}};
     char **environment;
 
     spec.wish.wanted.cpu = cpus;

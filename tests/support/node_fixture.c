@@ -141,7 +141,7 @@ struct tdm__actor_spec *node_fixture_spec(struct node_fixture *scene, const char
     assert_true(sizeof(program) <= sizeof(spec->program));
     memcpy(spec->program, program, sizeof(program));
     (void)snprintf(spec->directory, sizeof(spec->directory), "/tmp");
-    spec->environment[spec->environment_count++] = strdup("LD_BIND_NOW="); /* no template */
+    spec->environment.items[spec->environment.count++] = strdup("LD_BIND_NOW="); /* no template */
     return spec;
 }
 
