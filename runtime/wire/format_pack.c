@@ -18,7 +18,7 @@
 #include <string.h>
 
 /* Largest number of the letters * and & in one format. */
-enum { LISTS_MAX = 8 };
+enum { LISTS_MAX = 16 };
 
 /* The arguments of a format that is being packed. */
 struct arguments {
