@@ -1,6 +1,7 @@
 /* ref_callbacks.c - callbacks that run when a reference completes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/ref.h"
+#include "actors/objects/ref_table.h"
 #include "actors/runtime.h"
 #include "runtime/error.h"
 
@@ -77,5 +78,6 @@ tdm_status tdm_ref_on_done(tdm_ref *ref, tdm_done_fn *fn, void *arg)
         tail = &(*tail)->next;
     }
     *tail = done;
+    tdm__reference_fetch(ref); /* A borrowed reference gets its value only on request. */
     return TDM_OK;
 }

@@ -50,8 +50,22 @@ static tdm_status give_kept(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* Method "lend": replies a reference to a value of this process. */
+static tdm_status lend(tdm_call *call, void *self)
+{
+    tdm_ref *ref;
+    tdm_status status;
+
+    (void)self;
+    TDM_TRY(tdm_put(tdm_runtime_current(), &ref, "i", INT64_C(42)));
+    status = tdm_call_reply(call, "R", ref);
+    tdm_ref_release(ref);
+    return status;
+}
+
 static const struct tdm_actor_class any_class = {
-    .name = "*", .methods = {{"describe", describe}, {"keep", keep}, {"kept", give_kept}}};
+    .name = "*",
+    .methods = {{"describe", describe}, {"keep", keep}, {"kept", give_kept}, {"lend", lend}}};
 
 int main(int argc, char **argv)
 {
