@@ -2,6 +2,8 @@
 """The exceptions of Ray's API, and how Tandem's failures become exceptions."""
 import pickle
 
+import cloudpickle
+
 from tandem import _tandem
 
 
@@ -34,8 +36,8 @@ class RayTaskError(RayError):
 
     def __reduce__(self):
         try:
-            cause = pickle.dumps(self.cause, 5)
-            pickle.loads(cause)
+            cause = cloudpickle.dumps(self.cause, 5)
+            pickle.loads(cause)  # Some exceptions can be pickled only.
         except Exception:
             cause = None
         return _task_error_of, (self.function_name, self.traceback_str, cause, self.pid, self.ip)

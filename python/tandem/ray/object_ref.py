@@ -7,7 +7,7 @@ import os
 from tandem import _tandem
 from tandem.ray import _futures
 from tandem.ray import _serialization
-from tandem.ray.exceptions import ActorDiedError, RayError, WorkerCrashedError
+from tandem.ray.exceptions import RayActorError, RayError, WorkerCrashedError
 
 _SLICE_MS = 50
 
@@ -77,7 +77,7 @@ def get_value(ref, timeout=None):
     """Wait for the value of one reference and return it, or raise what it failed with."""
     try:
         parts = ref._get(timeout)
-    except ActorDiedError as error:
+    except RayActorError as error:
         if getattr(ref, "_is_task", False):
             raise WorkerCrashedError(str(error)) from None
         raise

@@ -67,13 +67,13 @@ class _Pool:
         cpus = options.get("num_cpus", 1)
         return max(_WORKERS_MIN, int(totals.get("CPU", 1) / cpus) if cpus else 16)
 
-    def worker(self, name):
+    def worker(self):
         """Return the worker for the next call."""
         best = min(self.workers, key=lambda worker: worker.calls_count, default=None)
         if best is not None and (best.calls_count == 0 or len(self.workers) >= self.limit):
             return best
-        more = {"class": None, "methods": {}, "class_name": name}
-        worker = _Worker(actor_module.create("ray::" + name, self.creation, self.environment, (), {}, more))
+        more = {"class": None, "methods": {}, "class_name": "task_worker"}
+        worker = _Worker(actor_module.create("task_worker", self.creation, self.environment, (), {}, more))
         self.workers.append(worker)
         return worker
 
@@ -149,7 +149,7 @@ class RemoteFunction:
         retries = _DEFAULT_RETRIES if retries is None else retries or -2
         name = self._options.get("name") or self._function.__name__
         with _lock:
-            worker = _pool_of(self._options).worker(name)
+            worker = _pool_of(self._options).worker()
             result = actor_module.submit(worker.actor, name[:63], args, kwargs, num_returns, retries,
                                          {"function": self._pickle})
             refs = result if isinstance(result, list) else [result] if isinstance(result, ObjectRef) else []
