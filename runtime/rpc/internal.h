@@ -32,6 +32,9 @@ _Static_assert(TDM__RPC_FRAME_BYTES_MAX == TDM__FRAME_BYTES_MAX, "one limit");
 enum {
     /* Milliseconds within which a peer must complete the handshake. */
     HANDSHAKE_MS = 5000,
+    /* The same for the other end of a socket pair, which is a process of this node that may still
+     * have to start. */
+    ADOPTED_HANDSHAKE_MS = 60000,
     HELLO_BYTES = 152,       /* Size of a hello message. */
     MAC_BYTES = 32,          /* Size of HMAC-SHA256. */
     INPUT_BYTES = 32 * 1024, /* Capacity of a connection's input buffer. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <tandem/tandem.h>
+#include <unistd.h>
 
 /* First argument of the program; "" without one. */
 static const char *first_argument = "";
@@ -72,6 +73,9 @@ int main(int argc, char **argv)
     tdm_runtime *runtime;
 
     first_argument = argc > 1 ? argv[1] : "";
+    if (strcmp(first_argument, "late") == 0) {
+        (void)sleep(6); /* Longer than a connection from another node may take to prove itself. */
+    }
     tdm_class_register(&any_class);
     tdm_check(tdm_runtime_start(NULL, &runtime), "start");
     tdm_runtime_stop(runtime);

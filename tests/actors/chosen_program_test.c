@@ -84,6 +84,16 @@ static void any_number_of_variables_can_be_set(void **state)
     expect_description("many", &options, "", VARIABLES + 1);
 }
 
+/* An interpreter may need long to start on a busy machine. */
+static void worker_may_join_its_node_late(void **state)
+{
+    static const char *const late[] = {"late", NULL};
+    struct tdm_actor_options options = {.program = program, .program_arguments = late};
+
+    (void)state;
+    expect_description("late", &options, "late", 0);
+}
+
 static void taken_arguments_outlive_their_method(void **state)
 {
     struct tdm_actor_options options = {.program = program};
@@ -109,6 +119,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(program_and_arguments_reach_executed_and_forked_workers),
         cmocka_unit_test(any_number_of_variables_can_be_set),
+        cmocka_unit_test(worker_may_join_its_node_late),
         cmocka_unit_test(taken_arguments_outlive_their_method),
     };
 
