@@ -76,9 +76,9 @@ def creation_of(options, default_cpus):
     python = environment.get("py_executable") or sys.executable
     package_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if not any(setting.startswith("PYTHONPATH=") for setting in at_start):
-        outer = os.environ.get("PYTHONPATH", "")
-        if package_root not in outer.split(os.pathsep):
-            at_start.append("PYTHONPATH=" + os.pathsep.join(filter(None, (package_root, outer))))
+        # The daemon may have been started with another module path.
+        own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        at_start.append("PYTHONPATH=" + os.pathsep.join(filter(None, own + [package_root] * (package_root not in own))))
     creation = {
         "num_cpus": default_cpus if options.get("num_cpus") is None else options["num_cpus"],
         "num_gpus": options.get("num_gpus") or 0, "resources": dict(options.get("resources") or {}),
@@ -93,4 +93,4 @@ def creation_of(options, default_cpus):
 def worker_settings(environment):
     """Return what a worker sets before it imports the user's modules."""
     path = [os.getcwd() if entry == "" else entry for entry in sys.path]
-    return {"path": path, "environment": environment, "runtime_env": _runtime.job_runtime_env}
+    return {"python": sys.executable, "path": path, "environment": environment, "runtime_env": _runtime.job_runtime_env}
