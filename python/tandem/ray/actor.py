@@ -170,8 +170,7 @@ class ActorHandle:
         found = self._method(name)
         if found is None:
             raise AttributeError(f"'ActorHandle' object has no attribute '{name}'")
-        self.__dict__[name] = found
-        return found
+        return found  # Not kept: a handle in a reference cycle would keep its actor alive for long.
 
     @property
     def _ray_actor_id(self):
