@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """init() and shutdown(), and what is true of the whole process."""
 import atexit
+import contextlib
 import os
 import socket
 import sys
@@ -78,6 +79,18 @@ def _address_of(address):
     return address if address.startswith(("unix:", "tcp:")) else "tcp:" + address
 
 
+@contextlib.contextmanager
+def _environment(settings):
+    """Set variables that are not set yet, for the daemon that is started meanwhile."""
+    added = [name for name in settings if name not in os.environ]
+    os.environ.update({name: settings[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
 def is_initialized():
     """Return whether this process has joined a node."""
     return _tandem.is_running()
@@ -92,9 +105,8 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
         raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}")
     if local_mode:
         raise NotImplementedError("tandem.ray has no local mode (feature: init(local_mode=True))")
-    if resources or labels:
-        raise NotImplementedError("tandem.ray cannot give a private node resources or labels; start the node with "
-                                  "tandemd --resources (feature: init(resources=...))")
+    if labels:
+        raise NotImplementedError("tandem.ray has no node labels (feature: init(labels=...))")
     with _lock:
         if is_initialized():
             if kwargs.get("ignore_reinit_error"):
@@ -104,14 +116,18 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
         address = _address_of(address)
         if address is not None and (num_cpus is not None or num_gpus is not None):
             raise ValueError("When connecting to an existing cluster, num_cpus and num_gpus must not be provided.")
+        if address is not None and resources:
+            raise ValueError("When connecting to an existing cluster, resources must not be provided.")
         from tandem.ray import _runtime_env
         job_runtime_env = _runtime_env.check(runtime_env)
-        if num_gpus is None and not _has_gpu():
-            os.environ.setdefault("TANDEM_GPUS", "0")
-        elif num_gpus == 0:
-            os.environ["TANDEM_GPUS"] = "0"
-        _tandem.start(address, namespace, int(num_cpus or 0), int(num_gpus or 0), 1 if log_to_driver else -1,
-                      int(object_store_memory or 0))
+        settings = {}
+        if num_gpus == 0 or (num_gpus is None and not _has_gpu()):
+            settings["TANDEM_GPUS"] = "0"  # Without it a private node has virtual GPUs.
+        if resources:
+            settings["TANDEM_RESOURCES"] = ",".join(f"{name}={amount}" for name, amount in resources.items())
+        with _environment(settings):
+            _tandem.start(address, namespace, int(num_cpus or 0), int(num_gpus or 0), 1 if log_to_driver else -1,
+                          int(object_store_memory or 0))
         atexit.register(shutdown)
         return ClientContext(_tandem.describe())
 
