@@ -1,27 +1,40 @@
 /* python_test.c - `tandem python` and `tandem env` give programs the module ray of Tandem. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/process/spawn.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 static const char *const package = TDM_TEST_BUILD_DIR "/python/tandem/shim";
 
-/* Runs a shell command and returns what it has printed, at most one line. */
-static const char *output_of(const char *command, char *line, int line_bytes)
+/* Runs a shell command and returns what it has printed, in `text`. */
+static const char *output_of(const char *command, char *text, size_t text_bytes)
 {
-    FILE *output = popen(command, "re");
+    char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", (char *)(uintptr_t)command,
+                    NULL};
+    FILE *output = tmpfile();
+    struct tdm__spawn_options options = {.program = "/bin/sh", .argv = argv};
+    struct tdm__process process;
+    int status;
 
     assert_non_null(output);
-    line[0] = '\0';
-    (void)!fgets(line, line_bytes, output);
-    assert_int_equal(pclose(output), 0);
-    return line;
+    options.output_fd = fileno(output);
+    assert_int_equal(tdm__spawn(&options, &process), TDM_OK);
+    assert_int_equal(waitpid(process.pid, &status, 0), process.pid);
+    assert_int_equal(status, 0);
+    tdm__process_forget(&process);
+    rewind(output);
+    text[fread(text, 1, text_bytes - 1, output)] = '\0';
+    (void)fclose(output);
+    return text;
 }
 
 /* Skips the test where the Python package was not built. */
