@@ -41,8 +41,7 @@ static tdm_status spec_copy_text(const char *what, const char *text, char *targe
     return TDM_OK;
 }
 
-/* Appends a copy of the text to the list. */
-static tdm_status text_list_add(struct tdm__text_list *list, const char *text)
+tdm_status tdm__text_list_add(struct tdm__text_list *list, const char *text)
 {
     char **items = realloc(list->items, (list->count + 1) * sizeof(*items));
     char *copy = strdup(text);
@@ -77,7 +76,7 @@ static tdm_status spec_add_environment(struct tdm__actor_spec *spec, const char 
     if (equals == NULL || equals == assignment) {
         return tdm__fail(TDM_E_INVAL, "environment \"%.60s\" is not NAME=value", assignment);
     }
-    return text_list_add(&spec->environment, assignment);
+    return tdm__text_list_add(&spec->environment, assignment);
 }
 
 tdm_status tdm__actor_spec_set_arguments(struct tdm__actor_spec *spec, struct tdm_bytes arguments)
@@ -143,7 +142,7 @@ static tdm_status spec_set_paths(struct tdm__actor_spec *spec,
     }
     for (uint32_t i = 0;
          options->program_arguments != NULL && options->program_arguments[i] != NULL; i++) {
-        TDM_TRY(text_list_add(&spec->program_arguments, options->program_arguments[i]));
+        TDM_TRY(tdm__text_list_add(&spec->program_arguments, options->program_arguments[i]));
     }
     if (options->working_directory != NULL) {
         return spec_copy_text("working directory", options->working_directory, spec->directory,
@@ -397,7 +396,7 @@ static tdm_status spec_read_texts(const struct tdm__actor_spec_message *message,
         const char *text;
 
         tdm__message_list_read(&message->program_arguments, i, &text, sizeof(text));
-        TDM_TRY(text_list_add(&spec->program_arguments, text));
+        TDM_TRY(tdm__text_list_add(&spec->program_arguments, text));
     }
     for (uint32_t i = 0; i < message->environment.count; i++) {
         const char *assignment;

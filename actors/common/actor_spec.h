@@ -67,6 +67,9 @@ struct tdm__actor_spec {
     bool awaits_creator_arguments;
 };
 
+/* Appends a copy of the text to the list. */
+tdm_status tdm__text_list_add(struct tdm__text_list *list, const char *text);
+
 /* Creates a specification with a new id and checks names, options and resources. The program is
  * that of this process unless the options name a library. Copies `arguments`; `options` may be
  * NULL. */

@@ -7,6 +7,7 @@
  * GPUs, addresses, incarnation) is sent to the calls that wait for the start, and to later queries.
  * Everything runs on the daemon's loop thread. */
 
+#include "actors/common/fork_server.h"
 #include "actors/common/worker_bootstrap.h"
 #include "actors/daemon/actor_entry.h"
 #include "runtime/clock.h"
@@ -58,7 +59,7 @@ static void write_devices_setting(const struct tdm__grant *grant, char *text, si
 /* Writes the bootstrap and starts the worker process of the entry. */
 static tdm_status actor_entry_start_worker(struct actor_entry *entry)
 {
-    char devices[1280];
+    char devices[TDM__DEVICES_SETTING_BYTES];
     const struct tdm__node *node = entry->node;
     struct tdm__bootstrap bootstrap = {.node = node->record.id,
                                        .gpus_count = entry->record.grant.gpus_count,

@@ -24,7 +24,7 @@ static bool is_same_variable(const char *setting, const char *entry)
     return strncmp(setting, entry, strcspn(entry, "=") + 1) == 0;
 }
 
-/* True if the daemon's setting `entry` is replaced in the worker. */
+/* True if the daemon's setting `entry` is replaced in the worker, or added when it begins. */
 static bool is_variable_replaced(const char *entry, const struct tdm__actor_spec *spec,
                                  const char *devices)
 {
@@ -65,7 +65,7 @@ static char *default_threads_setting(const struct tdm__actor_spec *spec, char **
 tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, const char *devices,
                                           char ***environment_out)
 {
-    char **environment = calloc(ENVIRONMENT_MAX + 2, sizeof(char *));
+    char **environment = calloc(ENVIRONMENT_MAX + 3, sizeof(char *));
     uint32_t count = 0;
 
     if (environment == NULL) {
@@ -80,9 +80,6 @@ tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, co
         if (devices == NULL || !is_same_variable(devices, spec->environment.items[i])) {
             environment[count++] = strdup(spec->environment.items[i]);
         }
-    }
-    if (devices != NULL && count < ENVIRONMENT_MAX) {
-        environment[count++] = strdup(devices);
     }
     if (count < ENVIRONMENT_MAX) {
         char *threads = default_threads_setting(spec, environment);

@@ -69,8 +69,11 @@ struct worker {
     /* Descriptors to start the worker with: connection, bootstrap, and, if they are kept, stdout
      * and stderr. Owned until the fork server has replied; -1 if unused. */
     int retry_fds[START_FDS_MAX];
-    /* Environment to start the worker with, owned, ends with NULL; NULL once started. */
+    /* Environment to start the worker with, without `devices`, owned, ends with NULL; NULL once
+     * started. */
     char **retry_environment;
+    /* Setting of the GPUs that the worker may use, added to its environment; "" for none. */
+    char devices[TDM__DEVICES_SETTING_BYTES];
     /* Path of the program to execute and its arguments, each owned; the array is owned and ends
      * with NULL. */
     char **argv;
@@ -254,9 +257,19 @@ static tdm_status program_execute(char **argv, const char *directory, char **env
 /* Executes the worker's program. */
 static tdm_status worker_execute_now(struct worker *worker)
 {
+    bool has_devices = worker->devices[0] != '\0';
+    tdm_status status;
+
     tdm__worker_environment_mark(worker->retry_environment, worker->mark);
-    TDM_TRY(program_execute(worker->argv, worker->directory, worker->retry_environment, "worker",
-                            worker->retry_fds, worker_start_fds_count(worker), &worker->process));
+    if (has_devices) {
+        tdm__worker_environment_add(worker->retry_environment, worker->devices);
+    }
+    status = program_execute(worker->argv, worker->directory, worker->retry_environment, "worker",
+                             worker->retry_fds, worker_start_fds_count(worker), &worker->process);
+    if (has_devices) {
+        tdm__worker_environment_drop_last(worker->retry_environment);
+    }
+    TDM_TRY(status);
     worker_set_pid(worker, worker->process.pid);
     worker->fork_server = NULL;
     worker_close_retry(worker);
@@ -424,7 +437,7 @@ static tdm_status fork_server_request_worker(struct fork_server *fork_server, st
                                                .has_output = worker->public.output != NULL};
 
     memcpy(request.mark, worker->mark, sizeof(request.mark));
-
+    memcpy(request.devices, worker->devices, sizeof(request.devices));
     if (fork_server->process.pid == 0) {
         TDM_TRY(fork_server_start(fork_server, worker));
     }
@@ -644,6 +657,8 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
     workers->all = worker;
     worker_set_mark(worker, options);
     (void)snprintf(worker->directory, sizeof(worker->directory), "%s", spec->directory);
+    (void)snprintf(worker->devices, sizeof(worker->devices), "%s",
+                   options->devices == NULL ? "" : options->devices);
     status = worker_set_argv(worker, spec);
     if (status == TDM_OK) {
         status = tdm__worker_environment_create(spec, options->devices, &worker->retry_environment);
