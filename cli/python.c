@@ -16,10 +16,11 @@
 static struct tdm__option options[] = {{NULL, false, NULL}};
 
 /* Writes the folder of the Python package that belongs to this program: `python` beside it in a
- * build, `lib/tandem/python` in an installation. */
+ * build, `lib/tandem/python` in an installation, and the folder of modules in a wheel, whose
+ * programs are in `tandem/bin`. */
 static tdm_status package_directory_find(char *path, size_t path_bytes)
 {
-    static const char *const places[] = {"python", "../lib/tandem/python"};
+    static const char *const places[] = {"python", "../lib/tandem/python", "../.."};
     char program[TDM__PATH_BYTES];
     ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
     char *slash;

@@ -90,9 +90,7 @@ static PyObject *actor_call(PyObject *self, PyObject *const *args, Py_ssize_t co
         return NULL;
     }
     if (is_ready && binding_payload_is_large(&outgoing.payload)) {
-        binding_object_use(self);
-        Py_BEGIN_ALLOW_THREADS status = outgoing_send(actor, &outgoing, refs);
-        Py_END_ALLOW_THREADS binding_object_unuse(self);
+        BINDING_WITH_OBJECT(self, status = outgoing_send(actor, &outgoing, refs));
     } else if (is_ready) {
         status = outgoing_send(actor, &outgoing, refs);
     }
@@ -142,9 +140,7 @@ static PyObject *stream_next(PyObject *self, PyObject *argument)
     if (stream == NULL || PyErr_Occurred() != NULL) {
         return NULL;
     }
-    binding_object_use(self);
-    Py_BEGIN_ALLOW_THREADS status = tdm_stream_next(stream, timeout_ms, &ref);
-    Py_END_ALLOW_THREADS binding_object_unuse(self);
+    BINDING_WITH_OBJECT(self, status = tdm_stream_next(stream, timeout_ms, &ref));
     if (status == TDM_E_TIMEOUT) {
         Py_RETURN_NONE;
     }
@@ -166,9 +162,7 @@ static PyObject *actor_wait_ready(PyObject *self, PyObject *argument)
     if (actor == NULL || PyErr_Occurred() != NULL) {
         return NULL;
     }
-    binding_object_use(self);
-    Py_BEGIN_ALLOW_THREADS status = tdm_actor_wait_ready(actor, timeout_ms);
-    Py_END_ALLOW_THREADS binding_object_unuse(self);
+    BINDING_WITH_OBJECT(self, status = tdm_actor_wait_ready(actor, timeout_ms));
     if (status == TDM_E_TIMEOUT) {
         Py_RETURN_FALSE;
     }
@@ -208,10 +202,8 @@ static PyObject *actor_kill(PyObject *self, PyObject *args)
     if (actor == NULL) {
         return NULL;
     }
-    binding_object_use(self);
-    Py_BEGIN_ALLOW_THREADS status =
-        may_restart ? tdm_actor_restart(actor, timeout_ms) : tdm_actor_kill(actor, timeout_ms);
-    Py_END_ALLOW_THREADS binding_object_unuse(self);
+    BINDING_WITH_OBJECT(self, status = may_restart ? tdm_actor_restart(actor, timeout_ms)
+                                                   : tdm_actor_kill(actor, timeout_ms));
     if (status != TDM_OK) {
         return binding_raise(status);
     }
@@ -438,12 +430,12 @@ static PyObject *find(PyObject *module, PyObject *args)
     if (runtime == NULL || !PyArg_ParseTuple(args, "zsL", &name_space, &name, &timeout_ms)) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS status =
-        name_space == NULL ? tdm_actor_find(runtime, name, timeout_ms, &actor)
-                           : tdm_actor_find_in(runtime, name_space, name, timeout_ms, &actor);
-    Py_END_ALLOW_THREADS return status == TDM_OK
-        ? binding_object_create(binding_actor_type, BINDING_ACTOR, actor)
-        : binding_raise(status);
+    BINDING_WITH_RUNTIME(
+        status = name_space == NULL
+                     ? tdm_actor_find(runtime, name, timeout_ms, &actor)
+                     : tdm_actor_find_in(runtime, name_space, name, timeout_ms, &actor));
+    return status == TDM_OK ? binding_object_create(binding_actor_type, BINDING_ACTOR, actor)
+                            : binding_raise(status);
 }
 
 static PyMethodDef functions[] = {

@@ -34,8 +34,35 @@ struct binding_object {
     uint32_t users_count;                /* Threads that use the handle without the GIL. */
 };
 
+/* Runs the statement without the GIL. */
+#define BINDING_WITHOUT_GIL(...)                                                                   \
+    do {                                                                                           \
+        PyThreadState *binding_thread_state_ = PyEval_SaveThread();                                \
+        __VA_ARGS__;                                                                               \
+        PyEval_RestoreThread(binding_thread_state_);                                               \
+    } while (0)
+/* Runs the statement, which uses the handle of `object`, without the GIL. */
+#define BINDING_WITH_OBJECT(object, ...)                                                           \
+    do {                                                                                           \
+        binding_object_use(object);                                                                \
+        BINDING_WITHOUT_GIL(__VA_ARGS__);                                                          \
+        binding_object_unuse(object);                                                              \
+    } while (0)
+/* Runs the statement, which uses the runtime, without the GIL. */
+#define BINDING_WITH_RUNTIME(...)                                                                  \
+    do {                                                                                           \
+        binding_runtime_use();                                                                     \
+        BINDING_WITHOUT_GIL(__VA_ARGS__);                                                          \
+        binding_runtime_unuse();                                                                   \
+    } while (0)
+
 /* Returns the runtime of this process.  NULL and an exception if it has none. */
 tdm_runtime *binding_runtime(void);
+/* Declares that this thread uses the runtime while it does not have the GIL; stop() waits for
+ * binding_runtime_unuse(). */
+void binding_runtime_use(void);
+/* Ends a binding_runtime_use(). */
+void binding_runtime_unuse(void);
 /* Creates an object of `type` that owns the handle, or releases the handle and returns NULL with an
  * exception.  `type` is a binding type or a subclass of one. */
 PyObject *binding_object_create(PyTypeObject *type, enum binding_kind kind, void *handle);

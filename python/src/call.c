@@ -77,8 +77,7 @@ static PyObject *call_reply(PyObject *self, PyObject *const *args, Py_ssize_t co
         return NULL;
     }
     if (is_ready && binding_payload_is_large(&payload)) {
-        Py_BEGIN_ALLOW_THREADS status = reply_one(call, &payload);
-        Py_END_ALLOW_THREADS
+        BINDING_WITHOUT_GIL(status = reply_one(call, &payload));
     } else if (is_ready) {
         status = reply_one(call, &payload);
     }
@@ -159,12 +158,12 @@ static PyObject *call_send_item(PyObject *self, PyObject *const *args, Py_ssize_
         return NULL;
     }
     if (is_ready) {
-        Py_BEGIN_ALLOW_THREADS status =
-            BINDING_IS_PLAIN(&payload)
-                ? tdm_call_yield(call, BINDING_PLAIN_FORMAT, BINDING_PLAIN_ARGUMENTS(&payload))
-                : tdm_call_yield(call, "ib(*)(&)", BINDING_PLAIN_ARGUMENTS(&payload),
-                                 &payload.lists[1]);
-        Py_END_ALLOW_THREADS
+        BINDING_WITHOUT_GIL(
+            status =
+                BINDING_IS_PLAIN(&payload)
+                    ? tdm_call_yield(call, BINDING_PLAIN_FORMAT, BINDING_PLAIN_ARGUMENTS(&payload))
+                    : tdm_call_yield(call, "ib(*)(&)", BINDING_PLAIN_ARGUMENTS(&payload),
+                                     &payload.lists[1]));
     }
     binding_payload_release(&payload);
     if (!is_ready) {

@@ -97,9 +97,9 @@ static PyObject *create_group(PyObject *module, PyObject *args)
         return PyErr_Occurred() == NULL ? PyErr_NoMemory() : NULL;
     }
     options.strategy = (enum tdm_placement_strategy)strategy;
-    Py_BEGIN_ALLOW_THREADS status =
-        tdm_placement_group_create_with(runtime, bundles, count, &options, timeout_ms, &group);
-    Py_END_ALLOW_THREADS free(bundles);
+    BINDING_WITH_RUNTIME(status = tdm_placement_group_create_with(runtime, bundles, count, &options,
+                                                                  timeout_ms, &group));
+    free(bundles);
     return status == TDM_OK ? binding_object_create(group_type, BINDING_GROUP, group)
                             : binding_raise(status);
 }
@@ -118,11 +118,10 @@ static PyObject *find_group(PyObject *module, PyObject *args)
     if (runtime == NULL || !PyArg_ParseTuple(args, "zsL", &name_space, &name, &timeout_ms)) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS status =
-        tdm_placement_group_find(runtime, name_space, name, timeout_ms, &group);
-    Py_END_ALLOW_THREADS return status == TDM_OK
-        ? binding_object_create(group_type, BINDING_GROUP, group)
-        : binding_raise(status);
+    BINDING_WITH_RUNTIME(
+        status = tdm_placement_group_find(runtime, name_space, name, timeout_ms, &group));
+    return status == TDM_OK ? binding_object_create(group_type, BINDING_GROUP, group)
+                            : binding_raise(status);
 }
 
 /* current_group(timeout_ms) */
@@ -137,9 +136,8 @@ static PyObject *current_group(PyObject *module, PyObject *argument)
     if (runtime == NULL || PyErr_Occurred() != NULL) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS status = tdm_placement_group_current(runtime, timeout_ms, &group);
-    Py_END_ALLOW_THREADS if (status == TDM_E_NOT_FOUND)
-    {
+    BINDING_WITH_RUNTIME(status = tdm_placement_group_current(runtime, timeout_ms, &group));
+    if (status == TDM_E_NOT_FOUND) {
         Py_RETURN_NONE;
     }
     return status == TDM_OK ? binding_object_create(group_type, BINDING_GROUP, group)
@@ -188,9 +186,8 @@ static PyObject *group_remove(PyObject *self, PyObject *argument)
     }
     LIST_REMOVE(object, link);
     object->handle = NULL; /* tdm_placement_group_remove() frees it. */
-    Py_BEGIN_ALLOW_THREADS status = tdm_placement_group_remove(group, timeout_ms);
-    Py_END_ALLOW_THREADS if (status != TDM_OK)
-    {
+    BINDING_WITH_RUNTIME(status = tdm_placement_group_remove(group, timeout_ms));
+    if (status != TDM_OK) {
         return binding_raise(status);
     }
     Py_RETURN_NONE;

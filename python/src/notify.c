@@ -100,9 +100,8 @@ static PyObject *next_done(PyObject *module, PyObject *argument)
     if (PyErr_Occurred() != NULL) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS awaited = take_arrived(timeout_ms);
-    Py_END_ALLOW_THREADS if (awaited == NULL)
-    {
+    BINDING_WITHOUT_GIL(awaited = take_arrived(timeout_ms));
+    if (awaited == NULL) {
         Py_RETURN_NONE;
     }
     token = awaited->token;

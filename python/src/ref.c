@@ -79,9 +79,7 @@ static tdm_status ref_await(PyObject *self, tdm_ref *ref, int64_t timeout_ms,
     do {
         int64_t slice_ms = next_slice_ms(end_ms);
 
-        binding_object_use(self);
-        Py_BEGIN_ALLOW_THREADS status = tdm_get_value(ref, slice_ms, value_out);
-        Py_END_ALLOW_THREADS binding_object_unuse(self);
+        BINDING_WITH_OBJECT(self, status = tdm_get_value(ref, slice_ms, value_out));
     } while (status == TDM_E_TIMEOUT && wait_goes_on(self, end_ms, failed));
     return status;
 }
@@ -196,12 +194,12 @@ static PyObject *put(PyObject *module, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     if (is_ready) {
-        Py_BEGIN_ALLOW_THREADS status =
-            BINDING_IS_PLAIN(&payload)
-                ? tdm_put(runtime, &ref, BINDING_PLAIN_FORMAT, BINDING_PLAIN_ARGUMENTS(&payload))
-                : tdm_put(runtime, &ref, "ib(*)(&)", BINDING_PLAIN_ARGUMENTS(&payload),
-                          &payload.lists[1]);
-        Py_END_ALLOW_THREADS
+        BINDING_WITH_RUNTIME(status = BINDING_IS_PLAIN(&payload)
+                                          ? tdm_put(runtime, &ref, BINDING_PLAIN_FORMAT,
+                                                    BINDING_PLAIN_ARGUMENTS(&payload))
+                                          : tdm_put(runtime, &ref, "ib(*)(&)",
+                                                    BINDING_PLAIN_ARGUMENTS(&payload),
+                                                    &payload.lists[1]));
     }
     binding_payload_release(&payload);
     if (!is_ready) {
@@ -232,10 +230,8 @@ static bool wait_for_refs(PyObject *objects, struct wait_arrays *arrays, int64_t
     do {
         int64_t slice_ms = next_slice_ms(end_ms);
 
-        binding_object_use(first);
-        Py_BEGIN_ALLOW_THREADS status =
-            tdm_wait(arrays->refs, arrays->count, arrays->wanted, slice_ms, arrays->done);
-        Py_END_ALLOW_THREADS binding_object_unuse(first);
+        BINDING_WITH_OBJECT(first, status = tdm_wait(arrays->refs, arrays->count, arrays->wanted,
+                                                     slice_ms, arrays->done));
     } while (status == TDM_E_TIMEOUT && wait_goes_on(first, end_ms, &failed));
     Py_DECREF(first);
     if (!failed && status != TDM_OK && status != TDM_E_TIMEOUT) {

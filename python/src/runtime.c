@@ -24,6 +24,8 @@ static LIST_HEAD(, binding_object) live_objects = LIST_HEAD_INITIALIZER(live_obj
 static tdm_runtime *current_runtime;
 /* True once stop() waits for threads that use handles. */
 static bool runtime_is_stopping;
+/* Number of threads that use the runtime, and no object of `live_objects`, without the GIL. */
+static uint32_t runtime_users_count;
 /* Thread state of the main thread while run_worker() is inside of libtandem; NULL otherwise. */
 static PyThreadState *worker_thread_state;
 
@@ -37,6 +39,16 @@ tdm_runtime *binding_runtime(void)
         return NULL;
     }
     return runtime;
+}
+
+void binding_runtime_use(void)
+{
+    runtime_users_count++;
+}
+
+void binding_runtime_unuse(void)
+{
+    runtime_users_count--;
 }
 
 /* ---- objects ---------------------------------------------------------------------------- */
@@ -119,11 +131,14 @@ void binding_object_dealloc(PyObject *object)
     Py_DECREF((PyObject *)type);
 }
 
-/* True if a thread uses the handle of an object without the GIL. */
-static bool any_object_is_used(void)
+/* True if a thread uses the runtime or the handle of an object without the GIL. */
+static bool runtime_is_used(void)
 {
     struct binding_object *object;
 
+    if (runtime_users_count > 0) {
+        return true;
+    }
     LIST_FOREACH(object, &live_objects, link)
     {
         if (object->users_count > 0) {
@@ -152,9 +167,8 @@ static PyObject *start(PyObject *module, PyObject *args)
     options.cpus = cpus;
     options.gpus = gpus;
     options.object_store_bytes = store_bytes;
-    Py_BEGIN_ALLOW_THREADS status = tdm_runtime_start(&options, &current_runtime);
-    Py_END_ALLOW_THREADS if (status != TDM_OK)
-    {
+    BINDING_WITHOUT_GIL(status = tdm_runtime_start(&options, &current_runtime));
+    if (status != TDM_OK) {
         return binding_raise(status);
     }
     Py_RETURN_NONE;
@@ -173,18 +187,17 @@ static PyObject *stop(PyObject *module, PyObject *ignored)
     }
     /* Threads that wait notice the end within one slice. */
     runtime_is_stopping = true;
-    while (any_object_is_used()) {
+    while (runtime_is_used()) {
         struct timespec pause = {.tv_nsec = 1000000};
 
-        Py_BEGIN_ALLOW_THREADS(void) nanosleep(&pause, NULL);
-        Py_END_ALLOW_THREADS
+        BINDING_WITHOUT_GIL((void)nanosleep(&pause, NULL));
     }
     while ((object = LIST_FIRST(&live_objects)) != NULL) {
         object_release(object);
     }
     current_runtime = NULL;
-    Py_BEGIN_ALLOW_THREADS tdm_runtime_stop(runtime);
-    Py_END_ALLOW_THREADS runtime_is_stopping = false;
+    BINDING_WITHOUT_GIL(tdm_runtime_stop(runtime));
+    runtime_is_stopping = false;
     Py_RETURN_NONE;
 }
 

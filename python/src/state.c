@@ -43,9 +43,8 @@ static PyObject *list_nodes(PyObject *module, PyObject *ignored)
     if (runtime == NULL) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS status = tdm_list_nodes(runtime, LIST_TIMEOUT_MS, &nodes, &count);
-    Py_END_ALLOW_THREADS if (status != TDM_OK)
-    {
+    BINDING_WITH_RUNTIME(status = tdm_list_nodes(runtime, LIST_TIMEOUT_MS, &nodes, &count));
+    if (status != TDM_OK) {
         return binding_raise(status);
     }
     list = PyList_New(0);
@@ -73,10 +72,8 @@ static PyObject *list_actors(PyObject *module, PyObject *ignored)
     if (runtime == NULL) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS status =
-        tdm_list_actors(runtime, LIST_TIMEOUT_MS, &actors, &count, NULL);
-    Py_END_ALLOW_THREADS if (status != TDM_OK)
-    {
+    BINDING_WITH_RUNTIME(status = tdm_list_actors(runtime, LIST_TIMEOUT_MS, &actors, &count, NULL));
+    if (status != TDM_OK) {
         return binding_raise(status);
     }
     list = PyList_New(0);

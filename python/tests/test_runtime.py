@@ -2,6 +2,8 @@
 """init and shutdown, and objects that outlive the runtime."""
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -37,6 +39,44 @@ def test_objects_that_outlive_the_runtime_raise():
     with pytest.raises(Exception, match="has stopped"):
         actor.method.remote()
     assert ray.get(ray.put(6)) == 6
+
+
+def test_shutdown_while_threads_wait():
+    from tandem.ray.util.placement_group import placement_group
+
+    @ray.remote
+    class Sleeper:
+        def sleep(self):
+            time.sleep(1000)
+
+    outcomes = []
+
+    def wait(ref):
+        try:
+            ray.get(ref)
+        except Exception as error:
+            outcomes.append(str(error))
+
+    ref = Sleeper.remote().sleep.remote()
+    future = ref.future()
+    thread = threading.Thread(target=wait, args=(ref,))
+    thread.start()
+    placement_group([{"CPU": 1000}])
+    time.sleep(0.2)
+    ray.shutdown()
+    thread.join(30)
+    assert len(outcomes) == 1 and "has stopped" in outcomes[0]
+    with pytest.raises(Exception, match="has stopped"):
+        future.result(30)
+    ray.init(num_cpus=4, log_to_driver=False)
+
+
+def test_values_can_be_freed():
+    from tandem.ray.internal import free
+    ref = ray.put(np.zeros(1 << 18))
+    free([ref])
+    with pytest.raises(ray.exceptions.ObjectFreedError):
+        ray.get(ref)
 
 
 def test_implicit_init_and_classes_of_main():

@@ -291,7 +291,7 @@ def _apply_settings(settings):
     if devices is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = devices
     os.environ.update(settings["environment"])
-    if settings["python"] == sys.executable:  # Another interpreter has modules of its own.
+    if os.path.realpath(settings["prefix"]) == os.path.realpath(sys.prefix):  # Else it has modules of its own.
         sys.path[:] = settings["path"] + [entry for entry in sys.path if entry not in settings["path"]]
     _runtime.job_runtime_env = settings["runtime_env"]
 

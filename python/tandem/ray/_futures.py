@@ -13,7 +13,6 @@ from tandem import _tandem
 _lock = threading.Lock()
 _thread = None
 _waiters = None
-_pending = set()
 
 # Whether libtandem tells of arrived results while user code runs; a worker with plain methods sets it to False.
 notices_are_prompt = True
@@ -24,7 +23,6 @@ def _run():
     while True:
         callback = _tandem.next_done(200)
         if callback is not None:
-            _pending.discard(callback)
             try:
                 callback()
             except Exception:  # A callback must not end this thread.

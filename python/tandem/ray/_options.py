@@ -93,4 +93,4 @@ def creation_of(options, default_cpus):
 def worker_settings(environment):
     """Return what a worker sets before it imports the user's modules."""
     path = [os.getcwd() if entry == "" else entry for entry in sys.path]
-    return {"python": sys.executable, "path": path, "environment": environment, "runtime_env": _runtime.job_runtime_env}
+    return {"prefix": sys.prefix, "path": path, "environment": environment, "runtime_env": _runtime.job_runtime_env}

@@ -48,11 +48,6 @@ def get_object(index):
     return _current.context.objects[index]
 
 
-def is_simple(value):
-    """Return whether plain pickle gives a worker the same value as cloudpickle."""
-    return type(value) in _SIMPLE
-
-
 def dump(value):
     """Return (pickle, buffers, objects) of any value; the lists are None if they are empty."""
     if value is None:

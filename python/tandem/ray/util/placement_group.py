@@ -13,7 +13,7 @@ from tandem.ray import exceptions
 
 _STRATEGIES = {"PACK": 0, "SPREAD": 1, "STRICT_PACK": 2, "STRICT_SPREAD": 3}
 _NAME_PREFIX = "tandem-group-"
-_TRY_MS = 2000
+_TRY_MS = 500
 _FIND_MS = 10000
 
 _groups = {}
