@@ -61,6 +61,17 @@ def test_function_options():
         double.options(max_restarts=1)
 
 
+def test_exceptions_are_retried(tmp_path):
+    @ray.remote(max_retries=2, retry_exceptions=[ValueError])
+    def fail_twice(path):
+        path.write_text(path.read_text() + "x" if path.exists() else "x")
+        if len(path.read_text()) < 3:
+            raise ValueError
+        return path.read_text()
+
+    assert ray.get(fail_twice.remote(tmp_path / "count")) == "xxx"
+
+
 def test_crash_of_a_worker():
     @ray.remote(max_retries=0)
     def crash():

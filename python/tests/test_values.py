@@ -117,7 +117,7 @@ def test_failed_argument_fails_the_call(keeper):
 def test_get_of_other_things():
     with pytest.raises(ValueError):
         ray.get(1)
-    with pytest.raises(ValueError):
+    with pytest.raises(TypeError):
         ray.get([1])
     assert ray.get([]) == []
     with pytest.raises(TypeError):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ray's actor API on Tandem. `tandem python` and `eval "$(tandem env)"` make it the module `ray`."""
 import inspect
+import time
 
 from tandem import _tandem
 from tandem.ray import _options
@@ -9,7 +10,6 @@ from tandem.ray import exceptions
 from tandem.ray._runtime import ensure_initialized, init, is_initialized, shutdown
 from tandem.ray._runtime_env import RuntimeEnv
 from tandem.ray.actor import ActorClass, ActorHandle, ActorID, exit_actor, get_actor, kill, method
-from tandem.ray.exceptions import GetTimeoutError
 from tandem.ray.object_ref import DynamicObjectRefGenerator, ObjectRef, ObjectRefGenerator, get_value
 from tandem.ray.remote_function import RemoteFunction
 from tandem.ray.runtime_context import RuntimeContext, get_gpu_ids, get_runtime_context
@@ -25,10 +25,10 @@ _LARGE_BYTES = 100 * 1024
 
 def remote(*args, **kwargs):
     """Make a class an actor class, or a function a remote function."""
-    if len(args) == 1 and not kwargs and (callable(args[0]) or inspect.isclass(args[0])):
+    if len(args) == 1 and not kwargs and (inspect.isroutine(args[0]) or inspect.isclass(args[0])):
         return _make_remote(args[0], {})
     if args or not kwargs:
-        raise TypeError("The @ray.remote decorator must be applied either with no arguments and no parentheses, for "
+        raise AssertionError("The @ray.remote decorator must be applied either with no arguments and no parentheses, for "
                         "example '@ray.remote', or it must be applied using some of the arguments, for example "
                         "'@ray.remote(num_returns=2, resources={\"CustomResource\": 1})'.")
     return lambda decorated: _make_remote(decorated, kwargs)
@@ -42,29 +42,27 @@ def _make_remote(decorated, options):
     if inspect.isfunction(decorated) or inspect.isbuiltin(decorated):
         _options.check(options, _options.FUNCTION_OPTIONS, "task")
         return RemoteFunction(decorated, options)
-    raise TypeError("The @ray.remote decorator must be applied to either a function or a class.")
+    raise AssertionError("The @ray.remote decorator must be applied to either a function or a class.")
 
 
-def get(refs, *, timeout=None, _tensor_transport=None, _use_object_store=False):
+def get(object_refs, *, timeout=None, _tensor_transport=None, _use_object_store=False):
     """Wait for the value of a reference, or for the values of a list of references."""
     ensure_initialized()
-    if isinstance(refs, ObjectRef):
-        return get_value(refs, timeout)
-    if isinstance(refs, ObjectRefGenerator):
-        return [get_value(ref) for ref in refs]
-    if not isinstance(refs, (list, tuple)):
-        raise ValueError(f"Invalid type of object refs, {type(refs)}, is given. 'object_refs' must either be an "
+    if isinstance(object_refs, ObjectRef):
+        return get_value(object_refs, timeout)
+    if isinstance(object_refs, ObjectRefGenerator):
+        return [get_value(ref) for ref in object_refs]
+    if not isinstance(object_refs, list):
+        raise ValueError(f"Invalid type of object refs, {type(object_refs)}, is given. 'object_refs' must either be an "
                          "ObjectRef or a list of ObjectRefs.")
-    for ref in refs:
+    for ref in object_refs:
         if not isinstance(ref, ObjectRef):
-            raise ValueError(f"Invalid type of object refs, {type(ref)}, is given. 'object_refs' must either be an "
-                             "ObjectRef or a list of ObjectRefs.")
-    if timeout is not None:
-        refs = list(refs)
-        # A failure among them is raised at once, as with Ray; otherwise all must be there in time.
-        if not all(_tandem.wait(refs, len(refs), timeout)):
-            raise GetTimeoutError("Get timed out: some object(s) not ready.")
-    return [get_value(ref) for ref in refs]
+            raise TypeError(f"Invalid type of object refs, {type(ref)}, is given. 'object_refs' must either be an "
+                            "ObjectRef or a list of ObjectRefs.")
+    if timeout is None:
+        return [get_value(ref) for ref in object_refs]
+    deadline = time.monotonic() + timeout
+    return [get_value(ref, max(0, deadline - time.monotonic())) for ref in object_refs]
 
 
 def put(value, *, _owner=None, _tensor_transport=None):
@@ -92,6 +90,8 @@ def wait(refs, *, num_returns=1, timeout=None, fetch_local=True):
         if not isinstance(ref, ObjectRef):
             raise TypeError(f"wait() expected a list of ray.ObjectRef or ObjectRefGenerator, got list containing "
                             f"{type(ref)}")
+    if not refs:
+        return [], []
     if timeout is not None and timeout < 0:
         raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
     if len(set(refs)) != len(refs):

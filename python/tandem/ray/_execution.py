@@ -17,12 +17,14 @@ import sys
 import threading
 import traceback
 
+import cloudpickle
+
 from tandem import _tandem
 from tandem.ray import _futures
 from tandem.ray import _runtime
 from tandem.ray import _serialization
 from tandem.ray import actor as actor_module
-from tandem.ray.exceptions import RayError, RayTaskError, TaskCancelledError
+from tandem.ray.exceptions import RayError, RayTaskError, TaskCancelledError, UnserializableException
 from tandem.ray.object_ref import get_value
 
 _CANCEL_POLL_SECONDS = 0.05
@@ -40,7 +42,6 @@ class _State:
     semaphores = {}       # Of an asynchronous actor: limits of its concurrency groups.
     executors = {}        # Of a threaded actor: threads of its concurrency groups.
     functions = {}        # Of a worker of functions: unpickled functions by their pickles.
-    has_exited = False
     groups_of_methods = {}  # Concurrency group of each method that names one.
 
 
@@ -82,13 +83,17 @@ def _task_error(name, error):
 
 
 def _dump_error(error):
-    """Return (ERROR, pickle, None, None, None) of an exception, without its cause if that cannot be pickled."""
+    """Return (ERROR, pickle, buffers, None, None) of an exception, without its cause if that cannot be pickled."""
     try:
+        if isinstance(error, RayTaskError) and not isinstance(error.cause, RayError):
+            cause = cloudpickle.dumps(error.cause, 5)
+            try:
+                pickle.loads(cause)
+            except Exception:
+                error = UnserializableException("The exception cannot be unpickled:\n" + error.traceback_str)
         head, buffers, objects = _serialization.dump(error)
         if objects:
             raise TypeError
-        if isinstance(error, RayTaskError):
-            pickle.loads(head, buffers=buffers or ())
     except Exception:
         error = RayTaskError(error.function_name, error.traceback_str, None, error.pid) if isinstance(
             error, RayTaskError) else RayError(str(error))
@@ -166,7 +171,20 @@ def _find(name, more):
 def _exit():
     """End this actor after the present call."""
     _tandem.exit_actor()
-    _State.has_exited = True
+
+
+def _call(function, args, kwargs, retry):
+    """Call the function, again while it raises exceptions that are to be retried."""
+    if not retry or not retry[1]:
+        return function(*args, **kwargs)
+    left, exceptions = retry
+    while True:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if left == 0 or left < -1 or (exceptions is not True and not isinstance(error, tuple(exceptions))):
+                raise
+            left -= 1 if left > 0 else 0
 
 
 def _run(call, name, parts):
@@ -175,12 +193,13 @@ def _run(call, name, parts):
     token = current_method.set(name)
     try:
         args, kwargs, more = _read_arguments(parts)
-        value = _find(name, more)(*args, **kwargs)
+        value = _call(_find(name, more), args, kwargs, (more or {}).get("retry"))
         if inspect.iscoroutine(value):
             value = asyncio.run(value)
     except SystemExit:
-        if not _State.has_exited and not _State.instance:
-            raise
+        if _State.instance is None:  # The process of a function ends.
+            sys.stdout.flush()
+            os._exit(1)
         _exit()
         _reply(call, name, None, kind if kind != _serialization.STREAM else 0)
         return

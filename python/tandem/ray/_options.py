@@ -20,23 +20,62 @@ METHOD_OPTIONS = frozenset((
     "_generator_backpressure_num_objects", "tensor_transport"))
 
 
+_NUMBER = (int, float)
+_TYPES = {
+    "num_cpus": _NUMBER, "num_gpus": _NUMBER, "memory": _NUMBER, "object_store_memory": _NUMBER, "resources": dict,
+    "name": str, "namespace": str, "lifetime": str, "runtime_env": dict, "get_if_exists": bool, "max_restarts": int,
+    "max_retries": int, "max_task_retries": int, "max_concurrency": int, "max_pending_calls": int,
+    "num_returns": (int, str), "concurrency_groups": (dict, list)}
+_LEAST = {"num_cpus": 0, "num_gpus": 0, "memory": 0, "max_restarts": -1, "max_retries": -1, "max_task_retries": -1,
+          "max_concurrency": 1, "max_pending_calls": -1, "num_returns": 0}
+_QUANTUM = 0.0001  # Amounts of resources are counted in steps of this size.
+
+
+def _check_type(name, value):
+    """Raise TypeError for a value of another type than Ray wants."""
+    types = _TYPES.get(name)
+    is_bool = isinstance(value, bool) and types is not bool
+    if types is not None and (is_bool or not isinstance(value, types)):
+        raise TypeError(f"The type of keyword '{name}' must be {types}, but received type {type(value)}")
+    if name == "scheduling_strategy" and isinstance(value, (int, float, bytes, dict, list, tuple)):
+        raise TypeError(f"The type of keyword 'scheduling_strategy' is wrong: {type(value)}")
+
+
+def _check_value(name, value):
+    """Raise ValueError for a value that cannot be."""
+    if name in _LEAST and not isinstance(value, str) and value < _LEAST[name]:
+        raise ValueError(f"The keyword '{name}' only accepts values of at least {_LEAST[name]}: {value}")
+    if name in ("num_cpus", "num_gpus") and 0 < value < _QUANTUM:
+        raise ValueError(f"The precision of the fractional quantity of {name} cannot go beyond {_QUANTUM}")
+    if name == "num_gpus" and value > 1 and value != int(value):
+        raise ValueError(f"{name} quantities >1 must be whole numbers. The specified quantity is {value}")
+    if name == "lifetime" and value not in ("detached", "non_detached"):
+        raise ValueError("actor `lifetime` argument must be one of 'detached', 'non_detached' and 'None'.")
+    if name == "name" and value == "":
+        raise ValueError("A name cannot be an empty string.")
+    if name == "retry_exceptions" and not isinstance(value, bool) and not (isinstance(value, (list, tuple)) and all(
+            isinstance(cls, type) and issubclass(cls, BaseException) for cls in value)):
+        raise ValueError("retry_exceptions must be a boolean or a list of exceptions")
+    if name == "resources":
+        if "CPU" in value or "GPU" in value:
+            raise ValueError("Use the 'num_cpus' and 'num_gpus' keyword instead of 'CPU' and 'GPU' in 'resources' "
+                             "keyword")
+        if any(amount < 0 for amount in value.values()):
+            raise ValueError("The amount of a resource must not be negative")
+
+
 def check(options, allowed, what):
-    """Raise ValueError for an option that Ray does not have, and an exception for one that Tandem cannot honour."""
+    """Raise the exceptions that Ray raises for wrong options, and one for options that Tandem cannot honour."""
     for name, value in options.items():
         if name not in allowed:
             raise ValueError(f"Invalid option keyword {name} for {what}s. Valid ones are {sorted(allowed)}.")
-        if value and name in ("accelerator_type", "label_selector", "fallback_strategy", "retry_exceptions",
-                              "enable_tensor_transport", "tensor_transport"):
+        if value is None:
+            continue
+        if value and name in ("accelerator_type", "label_selector", "fallback_strategy", "enable_tensor_transport",
+                              "tensor_transport"):
             raise NotImplementedError(f"tandem.ray cannot honour {name} (feature: {name})")
-    for name in ("num_cpus", "num_gpus", "memory"):
-        if options.get(name) is not None and options[name] < 0:
-            raise ValueError(f"The value of {name} must not be negative: {options[name]}")
-    if options.get("lifetime") not in (None, "detached", "non_detached"):
-        raise ValueError("actor `lifetime` argument must be one of 'detached', 'non_detached' and 'None'.")
-    if options.get("max_restarts") is not None and options["max_restarts"] < -1:
-        raise ValueError("The keyword 'max_restarts' only accepts -1, 0 or a positive integer")
-    if "CPU" in (options.get("resources") or {}) or "GPU" in (options.get("resources") or {}):
-        raise ValueError("Use the 'num_cpus' and 'num_gpus' keyword instead of 'CPU' and 'GPU' in 'resources' keyword")
+        _check_type(name, value)
+        _check_value(name, value)
 
 
 def _schedule(options, creation):

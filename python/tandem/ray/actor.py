@@ -9,7 +9,7 @@ from tandem import _tandem
 from tandem.ray import _options
 from tandem.ray import _runtime
 from tandem.ray import _serialization
-from tandem.ray.exceptions import ActorDiedError, ActorUnavailableError
+from tandem.ray.exceptions import ActorAlreadyExistsError, ActorDiedError, ActorUnavailableError
 from tandem.ray.object_ref import ObjectRef, ObjectRefGenerator
 
 _IS_GENERATOR = "streaming"
@@ -20,7 +20,7 @@ def method(*args, **kwargs):
     valid = ("num_returns", "concurrency_group", "max_task_retries", "retry_exceptions", "enable_task_events",
              "_generator_backpressure_num_objects", "tensor_transport")
     if args or not kwargs or any(name not in valid for name in kwargs):
-        raise ValueError(f"The @ray.method decorator must be applied using at least one of the arguments {valid}, for "
+        raise AssertionError(f"The @ray.method decorator must be applied using at least one of the arguments {valid}, for "
                          "example @ray.method(num_returns=2)")
     _options.check(kwargs, _options.METHOD_OPTIONS, "method")
 
@@ -40,8 +40,32 @@ def methods_of(cls):
         if "num_returns" not in options and (
                 inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
             options["num_returns"] = _IS_GENERATOR
+        options["parameters"] = _parameters_of(cls, name, function)
         found[name] = options
     return found
+
+
+def _parameters_of(cls, name, function):
+    """Return (name, kind, has default) of the parameters of a method, without self; None if they are not known."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    if not isinstance(inspect.getattr_static(cls, name), (staticmethod, classmethod)):
+        parameters = parameters[1:]
+    return [(parameter.name, int(parameter.kind), parameter.default is not parameter.empty)
+            for parameter in parameters]
+
+
+def _check_arguments(parameters, args, kwargs):
+    """Raise TypeError for arguments that the method does not take."""
+    if parameters is None:
+        return
+    if not kwargs and len(args) == len(parameters) and all(kind <= 1 for _, kind, _ in parameters):
+        return
+    inspect.Signature([
+        inspect.Parameter(name, inspect._ParameterKind(kind), default=None if has_default else inspect.Parameter.empty)
+        for name, kind, has_default in parameters]).bind(*args, **kwargs)
 
 
 def is_asynchronous(cls):
@@ -117,14 +141,16 @@ def submit(actor, name, args, kwargs, num_returns, max_retries=-3, more=None):
 
 class ActorMethod:
     """A method of a handle; .remote() calls it."""
-    __slots__ = ("_handle", "_name", "_num_returns", "_group", "_max_retries")
+    __slots__ = ("_handle", "_name", "_num_returns", "_group", "_max_retries", "_parameters", "_retry")
 
-    def __init__(self, handle, name, num_returns=1, group=None, max_retries=-3):
+    def __init__(self, handle, name, num_returns=1, group=None, max_retries=-3, parameters=None, retry=None):
         self._handle = handle
         self._name = name
         self._num_returns = num_returns
         self._group = group
         self._max_retries = max_retries
+        self._parameters = parameters
+        self._retry = retry  # Which exceptions of the method make it run again.
 
     def __call__(self, *args, **kwargs):
         raise TypeError("Actor methods cannot be called directly. Instead of running "
@@ -135,11 +161,15 @@ class ActorMethod:
         retries = options.get("max_task_retries")
         return ActorMethod(self._handle, self._name, options.get("num_returns", self._num_returns) or 1,
                            options.get("concurrency_group", self._group),
-                           self._max_retries if retries is None else retries or -2)
+                           self._max_retries if retries is None else retries or -2, self._parameters,
+                           options.get("retry_exceptions", self._retry))
 
     def remote(self, *args, **kwargs):
-        return submit(self._handle._actor, self._name, args, kwargs, self._num_returns, self._max_retries,
-                      None if self._group is None else {"group": self._group})
+        _check_arguments(self._parameters, args, kwargs)
+        more = None
+        if self._group is not None or self._retry:
+            more = {"group": self._group, "retry": (self._max_retries, self._retry)}
+        return submit(self._handle._actor, self._name, args, kwargs, self._num_returns, self._max_retries, more)
 
     def bind(self, *args, **kwargs):
         raise NotImplementedError("tandem.ray has no compiled graphs (feature: ActorMethod.bind)")
@@ -159,7 +189,8 @@ class ActorHandle:
             return None
         retries = options.get("max_task_retries")
         return ActorMethod(self, name, options.get("num_returns") or 1, options.get("concurrency_group"),
-                           -3 if retries is None else retries or -2)
+                           -3 if retries is None else retries or -2, options["parameters"],
+                           options.get("retry_exceptions"))
 
     def __getattr__(self, name):
         if name.startswith("_"):
@@ -293,7 +324,7 @@ class ActorClass:
         if creation["name"] == "":
             raise ValueError("Actor name cannot be an empty string.")
         if creation["name"] is not None and not creation["get_if_exists"] and _name_is_taken(creation):
-            raise ValueError(f"The name {creation['name']} (namespace={creation['namespace']}) is already taken. Please "
+            raise ActorAlreadyExistsError(f"The name {creation['name']} (namespace={creation['namespace']}) is already taken. Please "
                              "use a different name or get the existing actor using ray.get_actor(...)")
         if self._pickle is None:
             self._pickle = cloudpickle.dumps(cls, 5)

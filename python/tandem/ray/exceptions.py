@@ -111,6 +111,26 @@ class RayActorError(RayError):
 class ActorDiedError(RayActorError):
     """The actor has died and is not restarted."""
 
+    @property
+    def actor_init_failed(self):
+        return "its constructor" in self.error_msg
+
+
+class ActorAlreadyExistsError(ValueError, RayError):
+    """Another actor has the name."""
+
+
+class UnserializableException(RayError):
+    """A method raised an exception that cannot be sent to the caller."""
+
+
+class ActorPlacementGroupRemoved(RayError):
+    """The placement group of the actor was removed."""
+
+
+class TaskPlacementGroupRemoved(RayError):
+    """The placement group of the task was removed."""
+
 
 class ActorUnavailableError(RayActorError):
     """The actor is being restarted or cannot be reached at the moment."""

@@ -146,12 +146,14 @@ class RemoteFunction:
         if num_returns is None:
             num_returns = "streaming" if inspect.isgeneratorfunction(self._function) else 1
         retries = self._options.get("max_retries")
-        retries = _DEFAULT_RETRIES if retries is None else retries or -2
+        retries = _DEFAULT_RETRIES if retries is None else retries
+        more = {"function": self._pickle}
+        if self._options.get("retry_exceptions"):
+            more["retry"] = (retries, self._options["retry_exceptions"])
         name = self._options.get("name") or self._function.__name__
         with _lock:
             worker = _pool_of(self._options).worker()
-            result = actor_module.submit(worker.actor, name[:63], args, kwargs, num_returns, retries,
-                                         {"function": self._pickle})
+            result = actor_module.submit(worker.actor, name[:63], args, kwargs, num_returns, retries or -2, more)
             refs = result if isinstance(result, list) else [result] if isinstance(result, ObjectRef) else []
             for ref in refs:
                 ref._is_task = True
