@@ -207,6 +207,9 @@ static int run_command(const struct tdm__command *command, int argc, char **argv
     struct tdm__parsed_arguments args = {.options = command->options};
     int code;
 
+    if (command->run_words != NULL && !(argc > 2 && tdm__arguments_ask_for_help(3, argv, 2))) {
+        return command->run_words(argc - 2, argv + 2);
+    }
     if (tdm__arguments_ask_for_help(argc, argv, 2)) {
         (void)fputs(command->help, stdout);
         return TDM__EXIT_SUCCESS;

@@ -44,8 +44,11 @@ struct tdm__command {
     struct tdm__option *options; /* Table of the options, which parsing fills in. */
     uint32_t operands_min;       /* Least number of operands. */
     uint32_t operands_max;       /* Largest number of operands. */
-    /* Runs the command and returns its exit code. */
+    /* Runs the command and returns its exit code. NULL if `run_words` is set. */
     int (*run)(const struct tdm__parsed_arguments *args);
+    /* Runs a command whose words are meant for another program: receives all words behind the name
+     * of the command, unparsed. NULL for all other commands. */
+    int (*run_words)(int words_count, char **words);
     /* Receives each option as it is parsed, with its index in `options`. Prints the problem and
      * returns false to refuse it. NULL if the last value of each option is sufficient. */
     bool (*receive_option)(void *arg, uint32_t index, const char *value);
@@ -53,10 +56,12 @@ struct tdm__command {
 
 extern const struct tdm__command tdm__command_run;
 extern const struct tdm__command tdm__command_plan;
+extern const struct tdm__command tdm__command_env;
 extern const struct tdm__command tdm__command_info;
 extern const struct tdm__command tdm__command_kill;
 extern const struct tdm__command tdm__command_list;
 extern const struct tdm__command tdm__command_logs;
+extern const struct tdm__command tdm__command_python;
 extern const struct tdm__command tdm__command_status;
 extern const struct tdm__command tdm__command_timeline;
 extern const struct tdm__command tdm__command_top;

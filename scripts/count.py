@@ -40,6 +40,19 @@ def network_namespaces_are_forbidden(_):
                           check=False).returncode != 0
 
 
+def python_packages_are_missing(_):
+    python = os.environ.get("TANDEM_TEST_PYTHON", "python3")
+    return subprocess.run([python, "-c", "import pytest, numpy, cloudpickle"], capture_output=True,
+                          check=False).returncode != 0
+
+
+def python_headers_are_missing(run):
+    """The package is not built with sanitizers either."""
+    include = subprocess.run(["python3", "-c", "import sysconfig; print(sysconfig.get_path('include'))"],
+                             capture_output=True, text=True, check=False).stdout.strip()
+    return run in ("asan", "tsan") or not pathlib.Path(include, "Python.h").exists()
+
+
 def sanitizer_is_first(run):
     return run in ("asan", "tsan")
 
@@ -50,6 +63,8 @@ ACCEPTED_SKIPS = [
     (r".*", gpu_is_real),
     (r"libcuda\.so\.1: |cuInit: ", gpu_is_missing),
     (r"no nvcc", nvcc_is_missing),
+    (r"the Python package (pytest|numpy|cloudpickle) is missing", python_packages_are_missing),
+    (r"the Python package was not built", python_headers_are_missing),
     (r"network namespaces", network_namespaces_are_forbidden),
     (r"the sanitizer's library wants to be the first", sanitizer_is_first),
 ]

@@ -51,6 +51,17 @@ static void class_check_groups(const struct tdm_actor_class *actor_class)
     }
 }
 
+/* Returns the class that is registered with exactly this name, or NULL. */
+static const struct tdm_actor_class *class_find_registered(const char *name)
+{
+    for (uint32_t i = 0; i < classes_count; i++) {
+        if (strcmp(classes[i]->name, name) == 0) {
+            return classes[i];
+        }
+    }
+    return NULL;
+}
+
 void tdm_class_register(const struct tdm_actor_class *actor_class)
 {
     TDM__REQUIRE_OR(actor_class, );
@@ -60,7 +71,7 @@ void tdm_class_register(const struct tdm_actor_class *actor_class)
     if (length == 0 || length > 63) {
         class_refuse(actor_class->name, "a name has 1 to 63 bytes");
     }
-    if (tdm__class_find(actor_class->name) != NULL) {
+    if (class_find_registered(actor_class->name) != NULL) {
         class_refuse(actor_class->name, "defined twice in this process");
     }
     if (classes_count == TDM__CLASSES_MAX) {
@@ -72,12 +83,9 @@ void tdm_class_register(const struct tdm_actor_class *actor_class)
 
 const struct tdm_actor_class *tdm__class_find(const char *name)
 {
-    for (uint32_t i = 0; i < classes_count; i++) {
-        if (strcmp(classes[i]->name, name) == 0) {
-            return classes[i];
-        }
-    }
-    return NULL;
+    const struct tdm_actor_class *found = class_find_registered(name);
+
+    return found != NULL ? found : class_find_registered("*");
 }
 
 /* Slots of a method index. */

@@ -11,7 +11,7 @@ enum { TDM__CLASSES_MAX = 512 };
 /* Name of the concurrency group of methods that name none. */
 #define TDM__DEFAULT_CONCURRENCY_GROUP "default"
 
-/* Returns the registered class with this name, or NULL. */
+/* Returns the registered class with this name, else the class "*", else NULL. */
 const struct tdm_actor_class *tdm__class_find(const char *name);
 /* Hash table from method names to the methods of one class. Linear probing; at least half of the
  * slots are empty. */

@@ -23,6 +23,8 @@
 
 /* Largest max_concurrency of an actor. */
 enum { CONCURRENCY_MAX = 100000 };
+/* Largest number of environment variables, and of arguments of the program, of an actor. */
+enum { TEXTS_MAX = 4096 };
 
 /* Copies a text into `target` of `target_bytes` bytes; NULL counts as "". Returns TDM_E_INVAL if
  * the text is too long. */
@@ -39,6 +41,33 @@ static tdm_status spec_copy_text(const char *what, const char *text, char *targe
     return TDM_OK;
 }
 
+tdm_status tdm__text_list_add(struct tdm__text_list *list, const char *text)
+{
+    char **items = realloc(list->items, (list->count + 1) * sizeof(*items));
+    char *copy = strdup(text);
+
+    list->items = items == NULL ? list->items : items;
+    if (items == NULL || copy == NULL || list->count == TEXTS_MAX) {
+        free(copy);
+        return list->count == TEXTS_MAX
+                   ? tdm__fail(TDM_E_LIMIT, "more than %d variables or arguments of one actor",
+                               (int)TEXTS_MAX)
+                   : tdm__fail(TDM_E_NOMEM, "a variable or argument of an actor");
+    }
+    list->items[list->count++] = copy;
+    return TDM_OK;
+}
+
+/* Frees all texts of the list. */
+static void text_list_free(struct tdm__text_list *list)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        free(list->items[i]);
+    }
+    free(list->items);
+    *list = (struct tdm__text_list){NULL, 0};
+}
+
 /* Appends a copy of the assignment "NAME=value". */
 static tdm_status spec_add_environment(struct tdm__actor_spec *spec, const char *assignment)
 {
@@ -47,16 +76,7 @@ static tdm_status spec_add_environment(struct tdm__actor_spec *spec, const char 
     if (equals == NULL || equals == assignment) {
         return tdm__fail(TDM_E_INVAL, "environment \"%.60s\" is not NAME=value", assignment);
     }
-    if (spec->environment_count == TDM_ACTOR_ENVIRONMENT_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "more than %d environment settings for one actor",
-                         (int)TDM_ACTOR_ENVIRONMENT_MAX);
-    }
-    spec->environment[spec->environment_count] = strdup(assignment);
-    if (spec->environment[spec->environment_count] == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "an environment setting");
-    }
-    spec->environment_count++;
-    return TDM_OK;
+    return tdm__text_list_add(&spec->environment, assignment);
 }
 
 tdm_status tdm__actor_spec_set_arguments(struct tdm__actor_spec *spec, struct tdm_bytes arguments)
@@ -107,12 +127,23 @@ static tdm_status spec_set_library(struct tdm__actor_spec *spec, const char *lib
     return status;
 }
 
-/* Sets program or library, and the working directory, which is this process's by default. */
+/* Sets library and program, which is this process's if neither is given, the arguments of the
+ * program, and the working directory, which is this process's by default. */
 static tdm_status spec_set_paths(struct tdm__actor_spec *spec,
                                  const struct tdm_actor_options *options)
 {
-    TDM_TRY(options->library != NULL ? spec_set_library(spec, options->library)
-                                     : spec_set_own_program(spec->program, sizeof(spec->program)));
+    if (options->library != NULL) {
+        TDM_TRY(spec_set_library(spec, options->library));
+    }
+    if (options->program != NULL) {
+        TDM_TRY(spec_copy_text("program", options->program, spec->program, sizeof(spec->program)));
+    } else if (options->library == NULL) {
+        TDM_TRY(spec_set_own_program(spec->program, sizeof(spec->program)));
+    }
+    for (uint32_t i = 0;
+         options->program_arguments != NULL && options->program_arguments[i] != NULL; i++) {
+        TDM_TRY(tdm__text_list_add(&spec->program_arguments, options->program_arguments[i]));
+    }
     if (options->working_directory != NULL) {
         return spec_copy_text("working directory", options->working_directory, spec->directory,
                               sizeof(spec->directory));
@@ -240,6 +271,21 @@ static tdm_status spec_set_scheduling(struct tdm__actor_spec *spec,
     return TDM_OK;
 }
 
+/* Sets the environment variables. */
+static tdm_status spec_set_environment(struct tdm__actor_spec *spec,
+                                       const struct tdm_actor_options *options)
+{
+    const char *const *more = options->more_environment;
+
+    for (uint32_t i = 0; i < TDM_ACTOR_ENVIRONMENT_MAX && options->environment[i] != NULL; i++) {
+        TDM_TRY(spec_add_environment(spec, options->environment[i]));
+    }
+    for (uint32_t i = 0; more != NULL && more[i] != NULL; i++) {
+        TDM_TRY(spec_add_environment(spec, more[i]));
+    }
+    return TDM_OK;
+}
+
 /* Fills the whole specification from the user's options. */
 static tdm_status spec_fill(struct tdm__actor_spec *spec, const char *class_name,
                             const struct tdm_actor_options *options, struct tdm_bytes arguments)
@@ -254,9 +300,7 @@ static tdm_status spec_fill(struct tdm__actor_spec *spec, const char *class_name
     TDM_TRY(spec_set_scheduling(spec, options));
     TDM_TRY(spec_set_paths(spec, options));
     TDM_TRY(spec_set_resources(spec, options));
-    for (uint32_t i = 0; i < TDM_ACTOR_ENVIRONMENT_MAX && options->environment[i] != NULL; i++) {
-        TDM_TRY(spec_add_environment(spec, options->environment[i]));
-    }
+    TDM_TRY(spec_set_environment(spec, options));
     spec->keep_visible_devices = options->keep_visible_devices != 0;
     spec->detached = options->detached != 0;
     return tdm__actor_spec_set_arguments(spec, arguments);
@@ -286,9 +330,8 @@ void tdm__actor_spec_destroy(struct tdm__actor_spec *spec)
     if (spec == NULL) {
         return;
     }
-    for (uint32_t i = 0; i < spec->environment_count; i++) {
-        free(spec->environment[i]);
-    }
+    text_list_free(&spec->program_arguments);
+    text_list_free(&spec->environment);
     free(spec->arguments);
     free(spec);
 }
@@ -309,7 +352,9 @@ struct tdm__actor_spec_message tdm__actor_spec_to_message(const struct tdm__acto
         .program = spec->program,
         .library = spec->library,
         .directory = spec->directory,
-        .environment = {.count = spec->environment_count, .items = spec->environment},
+        .program_arguments = {.count = spec->program_arguments.count,
+                              .items = spec->program_arguments.items},
+        .environment = {.count = spec->environment.count, .items = spec->environment.items},
         .arguments = {spec->arguments, spec->arguments_bytes},
         .job = spec->job,
         .scheduling = (int32_t)spec->placement.scheduling,
@@ -344,6 +389,12 @@ static tdm_status spec_read_texts(const struct tdm__actor_spec_message *message,
     TDM_TRY(spec_copy_text("library", message->library, spec->library, sizeof(spec->library)));
     TDM_TRY(spec_copy_text("working directory", message->directory, spec->directory,
                            sizeof(spec->directory)));
+    for (uint32_t i = 0; i < message->program_arguments.count; i++) {
+        const char *text;
+
+        tdm__message_list_read(&message->program_arguments, i, &text, sizeof(text));
+        TDM_TRY(tdm__text_list_add(&spec->program_arguments, text));
+    }
     for (uint32_t i = 0; i < message->environment.count; i++) {
         const char *assignment;
 

@@ -11,6 +11,12 @@
 #include <stdbool.h>
 #include <tandem/actor.h>
 
+/* A list of texts that grows. */
+struct tdm__text_list {
+    char **items;   /* The texts, each owned; NULL if there are none. */
+    uint32_t count; /* Number of texts. */
+};
+
 /* All that a node needs to know to create an actor: its identity, class, options, placement and
  * constructor arguments. It is created by the actor's creator and travels to daemons and to the
  * worker. */
@@ -33,9 +39,9 @@ struct tdm__actor_spec {
     /* Path or name of the library that defines the class; "" if the program defines it. */
     char library[TDM__PATH_BYTES];
     char directory[TDM__PATH_BYTES]; /* Working directory of the actor. */
-    uint32_t environment_count;      /* Number of entries in `environment`. */
-    /* Environment variables of the actor as "NAME=value", owned. */
-    char *environment[TDM_ACTOR_ENVIRONMENT_MAX];
+    /* Arguments of the program besides its path, and variables of the actor's environment as
+     * "NAME=value". */
+    struct tdm__text_list program_arguments, environment;
     /* The options that are plain numbers or truth values: one member for each FIELD of the file,
      * which describes them. */
 #define FIELD(kind, field) TDM__C_##kind field;
@@ -47,6 +53,9 @@ struct tdm__actor_spec {
      * ("actor.arguments"). */
     bool awaits_creator_arguments;
 };
+
+/* Appends a copy of the text to the list. */
+tdm_status tdm__text_list_add(struct tdm__text_list *list, const char *text);
 
 /* Creates a specification with a new id and checks names, options and resources. The program is
  * that of this process unless the options name a library. Copies `arguments`; `options` may be

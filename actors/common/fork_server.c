@@ -101,6 +101,17 @@ static void process_mark_set(const char mark[TDM__PROCESS_MARK_BYTES])
     }
 }
 
+/* Adds the setting of the worker's GPUs to the environment, which keeps it. Without memory the
+ * worker ends, because it could use the GPUs of others. */
+static void devices_set(const char *setting)
+{
+    char *copy = setting[0] == '\0' ? NULL : strdup(setting);
+
+    if (setting[0] != '\0' && (copy == NULL || putenv(copy) != 0)) {
+        _exit(1);
+    }
+}
+
 /* In the child: puts the worker's descriptors in place, closes all others and unblocks the
  * signals. */
 static void become_worker(const int *fds, uint32_t fds_count, int signals, pid_t parent)
@@ -146,6 +157,7 @@ static bool fork_server_fork_worker(const struct tdm__fork_server_request *reque
     if (event.pid == 0) {
         become_worker(fds, fds_count, signals, parent);
         process_mark_set(request->mark);
+        devices_set(request->devices);
         return true;
     }
     pidfd = event.pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, event.pid, 0);

@@ -25,11 +25,17 @@
 /* Bytes of a mark: actor id, dot, incarnation in 8 digits, NUL. */
 enum { TDM__PROCESS_MARK_BYTES = 42 };
 
+/* Capacity of the setting of the GPUs that a worker may use, with the NUL. */
+enum { TDM__DEVICES_SETTING_BYTES = 1280 };
+
 /* Request of the daemon to fork one worker. */
 struct tdm__fork_server_request {
     uint64_t serial;                    /* Number of the request, repeated in the event. */
     uint32_t has_output;                /* 1 if descriptors for stdout and stderr follow, else 0. */
     char mark[TDM__PROCESS_MARK_BYTES]; /* Value of TDM__PROCESS_MARK_VARIABLE in the worker. */
+    /* Setting that the worker adds to its environment, "CUDA_VISIBLE_DEVICES=..."; "" for none.  It
+     * differs between workers that one fork server forks. */
+    char devices[TDM__DEVICES_SETTING_BYTES];
 };
 
 /* What a fork server reports to its daemon. */

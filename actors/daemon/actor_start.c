@@ -9,6 +9,7 @@
 
 #include "actors/daemon/actor_start.h"
 
+#include "actors/common/fork_server.h"
 #include "actors/common/worker_bootstrap.h"
 #include "actors/daemon/actor_end.h"
 #include "actors/daemon/actor_table.h"
@@ -60,7 +61,7 @@ static void write_devices_setting(const char *variable, const struct tdm__grant 
 /* Writes the bootstrap and starts the worker process of the entry. */
 static tdm_status actor_entry_start_worker(struct actor_entry *entry)
 {
-    char devices[1280];
+    char devices[TDM__DEVICES_SETTING_BYTES];
     const struct tdm__node *node = entry->node;
     struct tdm__bootstrap bootstrap = {.node = node->record.id,
                                        .gpus_count = entry->record.grant.gpus_count,

@@ -24,7 +24,7 @@ static bool is_same_variable(const char *setting, const char *entry)
     return strncmp(setting, entry, strcspn(entry, "=") + 1) == 0;
 }
 
-/* True if the daemon's setting `entry` is replaced in the worker. */
+/* True if the daemon's setting `entry` is replaced in the worker, or added when it begins. */
 static bool is_variable_replaced(const char *entry, const struct tdm__actor_spec *spec,
                                  const char *devices)
 {
@@ -32,8 +32,8 @@ static bool is_variable_replaced(const char *entry, const struct tdm__actor_spec
                     is_same_variable(TDM__PROCESS_MARK_VARIABLE "=", entry) ||
                     (devices != NULL && is_same_variable(devices, entry));
 
-    for (uint32_t i = 0; i < spec->environment_count && !replaced; i++) {
-        replaced = is_same_variable(spec->environment[i], entry);
+    for (uint32_t i = 0; i < spec->environment.count && !replaced; i++) {
+        replaced = is_same_variable(spec->environment.items[i], entry);
     }
     return replaced;
 }
@@ -92,13 +92,10 @@ static tdm_status environment_fill(char **environment, const struct tdm__actor_s
             TDM_TRY(environment_append(environment, &count, *own));
         }
     }
-    for (uint32_t i = 0; i < spec->environment_count; i++) {
-        if (devices == NULL || !is_same_variable(devices, spec->environment[i])) {
-            TDM_TRY(environment_append(environment, &count, spec->environment[i]));
+    for (uint32_t i = 0; i < spec->environment.count; i++) {
+        if (devices == NULL || !is_same_variable(devices, spec->environment.items[i])) {
+            TDM_TRY(environment_append(environment, &count, spec->environment.items[i]));
         }
-    }
-    if (devices != NULL) {
-        TDM_TRY(environment_append(environment, &count, devices));
     }
     return environment_append_threads(environment, &count, spec);
 }
@@ -106,7 +103,7 @@ static tdm_status environment_fill(char **environment, const struct tdm__actor_s
 tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, const char *devices,
                                           char ***environment_out)
 {
-    char **environment = calloc(ENVIRONMENT_MAX + 2, sizeof(char *));
+    char **environment = calloc(ENVIRONMENT_MAX + 3, sizeof(char *));
     tdm_status status;
 
     if (environment == NULL) {

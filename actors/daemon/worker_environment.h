@@ -6,9 +6,9 @@
 #include "actors/common/actor_spec.h"
 
 /* Creates the environment of a worker: an array of "NAME=value" that ends with NULL and is owned by
- * the caller. Settings of the spec replace those of the daemon, and `devices` ("NAME=value" or
- * NULL) replaces both. OMP_NUM_THREADS is added if neither sets it, and a placeholder for the
- * process mark. */
+ * the caller. Settings of the spec replace those of the daemon. The variable of `devices`
+ * ("NAME=value" or NULL) is left out, because it is added when the worker begins. OMP_NUM_THREADS
+ * is added if neither sets it, and a placeholder for the process mark. */
 tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, const char *devices,
                                           char ***environment_out);
 /* Frees the environment. NULL is allowed. */
@@ -16,7 +16,7 @@ void tdm__worker_environment_destroy(char **environment);
 
 /* Writes the process mark, of TDM__PROCESS_MARK_BYTES - 1 characters, over its placeholder. */
 void tdm__worker_environment_mark(char **environment, const char *mark);
-/* Appends one setting, which is borrowed until it is dropped. There is space for one. */
+/* Appends one setting, which is borrowed until it is dropped. There is space for two. */
 void tdm__worker_environment_add(char **environment, char *setting);
 /* Removes the last setting without freeing it. */
 void tdm__worker_environment_drop_last(char **environment);

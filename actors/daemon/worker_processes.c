@@ -2,9 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A worker is executed, or forked from a fork server (actors/common/fork_server.h) that has the
- * same key: program, directory and environment. The first worker of a key is executed; the second
- * starts the fork server. If a fork server cannot fork (it runs threads) or ends, the pending
- * workers are executed from what was kept for a retry.
+ * same key: program, its arguments, directory and environment. The first worker of a key is
+ * executed; the second starts the fork server. If a fork server cannot fork (it runs threads) or
+ * ends, the pending workers are executed from what was kept for a retry.
  *
  * An executed worker is a child of the daemon and watched by its pidfd; a forked one is a child of
  * its fork server, which reports its end. Each end is reported exactly once by
@@ -69,19 +69,24 @@ struct worker {
     /* Descriptors to start the worker with: connection, bootstrap, and, if they are kept, stdout
      * and stderr. Owned until the fork server has replied; -1 if unused. */
     int retry_fds[START_FDS_MAX];
-    /* Environment to start the worker with, owned, ends with NULL; NULL once started. */
+    /* Environment to start the worker with, without `devices`, owned, ends with NULL; NULL once
+     * started. */
     char **retry_environment;
-    char program[TDM__PATH_BYTES]; /* Program to execute. */
+    /* Setting of the GPUs that the worker may use, added to its environment; "" for none. */
+    char devices[TDM__DEVICES_SETTING_BYTES];
+    /* Path of the program to execute and its arguments, each owned; the array is owned and ends
+     * with NULL. */
+    char **argv;
     /* Working directory of the worker; "" for that of the daemon. */
     char directory[TDM__PATH_BYTES];
 };
 
-/* A key (program, directory and environment) that was used before, and its fork server if it was
- * used twice. The table owns it. */
+/* A key (program with arguments, directory and environment) that was used before, and its fork
+ * server if it was used twice. The table owns it. */
 struct fork_server {
     struct tdm__workers *workers; /* Table that contains this entry, borrowed. */
     struct fork_server *next;     /* Next fork server, used less recently. */
-    char *key;                    /* Text of program, directory and environment, owned. */
+    char *key; /* Text of program, arguments, directory and environment, owned. */
     /* True if it cannot fork because it runs threads: workers are executed. */
     bool runs_threads;
     struct tdm__process process; /* The fork server; pid 0 while it does not run. */
@@ -136,6 +141,7 @@ static void worker_free(struct worker *worker)
         tdm__conn_close(worker->public.conn);
     }
     worker_close_retry(worker);
+    tdm__worker_environment_destroy(worker->argv);
     if (worker->public.output != NULL) {
         tdm__log_source_ended(worker->public.output);
     }
@@ -216,15 +222,15 @@ static uint32_t worker_start_fds_count(const struct worker *worker)
     return worker->public.output != NULL ? START_FDS_MAX : 2;
 }
 
-/* Executes `program` in the role "worker" or "fork_server", with fds[0] as descriptor 3, fds[1] as
- * descriptor 4, and fds[2] and fds[3] as stdout and stderr if they are given. */
-static tdm_status program_execute(const char *program, const char *directory, char **environment,
+/* Executes the program argv[0] with its arguments in the role "worker" or "fork_server", with
+ * fds[0] as descriptor 3, fds[1] as descriptor 4, and fds[2] and fds[3] as stdout and stderr if
+ * they are given. */
+static tdm_status program_execute(char **argv, const char *directory, char **environment,
                                   const char *role, const int *fds, uint32_t fds_count,
                                   struct tdm__process *process_out)
 {
     char role_text[64];
-    char *argv[] = {(char *)(uintptr_t)program, NULL};
-    struct tdm__spawn_options options = {.program = program,
+    struct tdm__spawn_options options = {.program = argv[0],
                                          .argv = argv,
                                          .working_directory = directory,
                                          .fds_count = fds_count,
@@ -251,9 +257,19 @@ static tdm_status program_execute(const char *program, const char *directory, ch
 /* Executes the worker's program. */
 static tdm_status worker_execute_now(struct worker *worker)
 {
+    bool has_devices = worker->devices[0] != '\0';
+    tdm_status status;
+
     tdm__worker_environment_mark(worker->retry_environment, worker->mark);
-    TDM_TRY(program_execute(worker->program, worker->directory, worker->retry_environment, "worker",
-                            worker->retry_fds, worker_start_fds_count(worker), &worker->process));
+    if (has_devices) {
+        tdm__worker_environment_add(worker->retry_environment, worker->devices);
+    }
+    status = program_execute(worker->argv, worker->directory, worker->retry_environment, "worker",
+                             worker->retry_fds, worker_start_fds_count(worker), &worker->process);
+    if (has_devices) {
+        tdm__worker_environment_drop_last(worker->retry_environment);
+    }
+    TDM_TRY(status);
     worker_set_pid(worker, worker->process.pid);
     worker->fork_server = NULL;
     worker_close_retry(worker);
@@ -398,7 +414,7 @@ static tdm_status fork_server_start(struct fork_server *fork_server, struct work
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0) {
         return tdm__fail_errno(errno, "socketpair");
     }
-    status = program_execute(worker->program, worker->directory, worker->retry_environment,
+    status = program_execute(worker->argv, worker->directory, worker->retry_environment,
                              "fork_server", &control[1], 1, &fork_server->process);
     (void)close(control[1]);
     if (status == TDM_OK) {
@@ -421,7 +437,7 @@ static tdm_status fork_server_request_worker(struct fork_server *fork_server, st
                                                .has_output = worker->public.output != NULL};
 
     memcpy(request.mark, worker->mark, sizeof(request.mark));
-
+    memcpy(request.devices, worker->devices, sizeof(request.devices));
     if (fork_server->process.pid == 0) {
         TDM_TRY(fork_server_start(fork_server, worker));
     }
@@ -432,24 +448,29 @@ static tdm_status fork_server_request_worker(struct fork_server *fork_server, st
     return TDM_OK;
 }
 
-/* Returns the text of the worker's program, directory and environment, owned by the caller; NULL
- * without memory. */
+/* Returns the text of the worker's program with its arguments, directory and environment, owned by
+ * the caller; NULL without memory. */
 static char *worker_create_key(const struct worker *worker)
 {
-    size_t capacity = sizeof(worker->program) + sizeof(worker->directory) + 2;
+    char **const lists[] = {worker->argv, worker->retry_environment};
+    size_t capacity = sizeof(worker->directory) + 1;
     char *key;
     size_t used;
 
-    for (char **entry = worker->retry_environment; *entry != NULL; entry++) {
-        capacity += strlen(*entry) + 1;
+    for (int i = 0; i < 2; i++) {
+        for (char **entry = lists[i]; *entry != NULL; entry++) {
+            capacity += strlen(*entry) + 1;
+        }
     }
     key = malloc(capacity);
     if (key == NULL) {
         return NULL;
     }
-    used = (size_t)snprintf(key, capacity, "%s\n%s", worker->program, worker->directory);
-    for (char **entry = worker->retry_environment; *entry != NULL; entry++) {
-        used += (size_t)snprintf(key + used, capacity - used, "\n%s", *entry);
+    used = (size_t)snprintf(key, capacity, "%s", worker->directory);
+    for (int i = 0; i < 2; i++) {
+        for (char **entry = lists[i]; *entry != NULL; entry++) {
+            used += (size_t)snprintf(key + used, capacity - used, "\n%s", *entry);
+        }
     }
     return key;
 }
@@ -543,8 +564,8 @@ static struct fork_server *fork_server_find(struct tdm__workers *workers,
  * executed. */
 static bool spec_requires_exec(const struct tdm__actor_spec *spec)
 {
-    for (uint32_t i = 0; i < spec->environment_count; i++) {
-        if (strncmp(spec->environment[i], "LD_", strlen("LD_")) == 0) {
+    for (uint32_t i = 0; i < spec->environment.count; i++) {
+        if (strncmp(spec->environment.items[i], "LD_", strlen("LD_")) == 0) {
             return true;
         }
     }
@@ -595,6 +616,26 @@ static void worker_set_mark(struct worker *worker, const struct tdm__worker_star
                    tdm__id_text(&options->spec->id, id), options->incarnation);
 }
 
+/* Sets the path of the worker's program and its arguments. */
+static tdm_status worker_set_argv(struct worker *worker, const struct tdm__actor_spec *spec)
+{
+    uint32_t count = spec->program_arguments.count;
+
+    worker->argv = calloc(count + 2, sizeof(*worker->argv));
+    if (worker->argv == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the arguments of a worker's program");
+    }
+    for (uint32_t i = 0; i <= count; i++) {
+        worker->argv[i] = strdup(i > 0                      ? spec->program_arguments.items[i - 1]
+                                 : spec->program[0] != '\0' ? spec->program
+                                                            : worker->workers->program);
+        if (worker->argv[i] == NULL) {
+            return tdm__fail(TDM_E_NOMEM, "an argument of a worker's program");
+        }
+    }
+    return TDM_OK;
+}
+
 tdm_status tdm__workers_start(struct tdm__workers *workers,
                               const struct tdm__worker_start_options *options,
                               tdm__worker_ended_fn *fn, void *arg,
@@ -615,10 +656,13 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
                               .retry_fds = {-1, -1, -1, -1}};
     workers->all = worker;
     worker_set_mark(worker, options);
-    (void)snprintf(worker->program, sizeof(worker->program), "%s",
-                   spec->program[0] != '\0' ? spec->program : workers->program);
     (void)snprintf(worker->directory, sizeof(worker->directory), "%s", spec->directory);
-    status = tdm__worker_environment_create(spec, options->devices, &worker->retry_environment);
+    (void)snprintf(worker->devices, sizeof(worker->devices), "%s",
+                   options->devices == NULL ? "" : options->devices);
+    status = worker_set_argv(worker, spec);
+    if (status == TDM_OK) {
+        status = tdm__worker_environment_create(spec, options->devices, &worker->retry_environment);
+    }
     if (status == TDM_OK) {
         status = worker_connect(workers, worker, options->bootstrap_fd);
     }

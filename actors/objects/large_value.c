@@ -213,8 +213,8 @@ tdm_status tdm__large_pack(tdm_runtime *runtime, const char *format, va_list arg
 
     *large_out = NULL;
     /* References and handles are filled in after packing. A format without one of the letters
-     * sbavp cannot pack to a large value. */
-    if (tdm__format_has(format, "rRh") || !tdm__format_has(format, "sbavp")) {
+     * sbavp* cannot pack to a large value. */
+    if (tdm__format_has(format, "rRh&") || !tdm__format_has(format, "sbavp*")) {
         return TDM_OK;
     }
     va_copy(again, args);

@@ -109,7 +109,7 @@ tdm_status tdm__refs_pack(tdm_runtime *runtime, tdm_writer *writer, const char *
     tdm_writer *packed;
     tdm_status status;
 
-    if (!tdm__format_has(format, "rRh")) {
+    if (!tdm__format_has(format, "rRh&")) {
         TDM_TRY(tdm_pack_va(writer, format, args));
         return tdm__format_has(format, "vp")
                    ? tdm__pins_from_packed(runtime, tdm_writer_bytes(writer), pins)

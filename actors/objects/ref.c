@@ -164,14 +164,10 @@ static void ref_notify_done(tdm_ref *ref)
     }
 }
 
-tdm_status tdm_ref_on_done(tdm_ref *ref, tdm_done_fn *fn, void *arg)
+tdm_status tdm__ref_on_done(tdm_ref *ref, tdm_done_fn *fn, void *arg)
 {
-    TDM__REQUIRE(ref);
-    TDM__REQUIRE(fn);
-
     struct tdm__done **tail = &ref->done_callbacks;
     struct tdm__done *done = calloc(1, sizeof(*done));
-    TDM__LOCK(ref->runtime);
 
     if (done == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a callback of a reference");

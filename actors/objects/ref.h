@@ -93,5 +93,8 @@ void tdm__ref_set_document(tdm_ref *ref, tdm_document *document);
 /* Wakes the processes that wait for the outcome, and schedules the completion callbacks of this
  * process. Each callback is called once, outside of the current function. */
 void tdm__ref_wake_waiters(tdm_ref *ref);
+/* Does what tdm_ref_on_done() does, with the loop's lock held, but does not request the value of a
+ * borrowed reference. */
+tdm_status tdm__ref_on_done(tdm_ref *ref, tdm_done_fn *fn, void *arg);
 
 #endif

@@ -20,6 +20,18 @@
 
 #include <string.h>
 
+tdm_status tdm_ref_on_done(tdm_ref *ref, tdm_done_fn *fn, void *arg)
+{
+    TDM__REQUIRE(ref);
+    TDM__REQUIRE(fn);
+
+    TDM__LOCK(ref->runtime);
+
+    TDM_TRY(tdm__ref_on_done(ref, fn, arg));
+    tdm__reference_fetch(ref); /* A borrowed reference gets its value only on request. */
+    return TDM_OK;
+}
+
 /* Releases what the reference holds of its value; the caller then changes the outcome. */
 static void ref_release_value(tdm_ref *ref)
 {

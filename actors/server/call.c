@@ -115,6 +115,24 @@ const tdm_value *tdm_call_arguments(tdm_call *call)
     return call->arguments;
 }
 
+tdm_status tdm_call_take_arguments(tdm_call *call, tdm_document **document_out)
+{
+    TDM__REQUIRE(document_out);
+    *document_out = NULL;
+    TDM__REQUIRE(call);
+
+    TDM__LOOP_ENTER(call->loop);
+
+    if (call->document == NULL || call->document_is_taken) {
+        return tdm__fail(TDM_E_STATE, call->document == NULL
+                                          ? "a constructor cannot take its arguments"
+                                          : "the arguments of the call were taken before");
+    }
+    call->document_is_taken = true;
+    *document_out = call->document;
+    return TDM_OK;
+}
+
 int64_t tdm_call_remaining_ms(tdm_call *call)
 {
     TDM__REQUIRE_OR(call, 0);

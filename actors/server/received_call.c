@@ -25,7 +25,9 @@ void tdm__call_free(tdm_call *call)
     tdm__pins_release(&call->pins);
     tdm__pins_release(&call->reply_pins);
     tdm__passed_refs_release(call->passed);
-    tdm_document_destroy(call->document);
+    if (!call->document_is_taken) {
+        tdm_document_destroy(call->document);
+    }
     free(call->name);
     tdm__free_list_free(call, sizeof(*call));
 }

@@ -55,6 +55,8 @@ struct tdm_call {
     struct tdm__pull *pull;
     /* Parsed arguments, owned; NULL until tdm__call_parse() or a transfer sets it. */
     tdm_document *document;
+    /* True if the method owns `document`, and may have destroyed it. */
+    bool document_is_taken;
     const tdm_value *arguments; /* Array of the arguments, borrowed from `document`. */
     struct tdm__pins pins;      /* Pins of the references among the arguments. */
     /* Pins of the references in the reply while it is being built. */

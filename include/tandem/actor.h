@@ -52,7 +52,10 @@ enum { TDM_METHODS_MAX = 32, TDM_CONCURRENCY_GROUPS_MAX = 8 };
 
 /* A class of actors. */
 struct tdm_actor_class {
-    const char *name;   /* 1 to 63 bytes; tdm_actor_create() asks for it. */
+    /* 1 to 63 bytes; tdm_actor_create() asks for it. "*" stands for every name that the program
+     * and its libraries do not register; tdm_runtime_describe() gives the name that was asked for.
+     */
+    const char *name;
     size_t state_bytes; /* Size of the zeroed state that `self` points at. */
     /* Receives the arguments of tdm_actor_create().  If it fails, the actor dies and its
      * callers read the reason.  NULL: there is nothing to construct. */
@@ -89,6 +92,11 @@ TDM_API void tdm_class_register(const struct tdm_actor_class *actor_class);
 /* Returns the name that was called; "" in a constructor.  Any thread may call it while the call
  * is valid. */
 TDM_API const char *tdm_call_method(const tdm_call *call);
+/* Gives the arguments to the method, which destroys the document when it does not need them any
+ * more.  What the method has borrowed from the arguments is then valid as long as the document.
+ * TDM_E_STATE: the arguments were taken before, or belong to a constructor. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_call_take_arguments(tdm_call *call,
+                                                          tdm_document **document_out);
 /* Reads the arguments by format (value.h).  TDM_E_TYPE says what was wanted and what came.
  * Borrowed texts and arrays are valid as long as the call. */
 TDM_API tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...);
@@ -163,9 +171,17 @@ struct tdm_actor_options {
      * Actors that ask for a group, a scheduling or labels of their own are not. */
     int capture_children;
     const char *library; /* Shared library with the class.  Default: this program. */
+    /* Path of the program that becomes the actor in tdm_runtime_start().  Default: this program,
+     * or with a library a program of Tandem's. */
+    const char *program;
+    /* Arguments of the program besides its path; the list ends with NULL.  Default: none. */
+    const char *const *program_arguments;
     /* "NAME=value", set before the actor's program starts.  OMP_NUM_THREADS is num_cpus rounded
      * down, at least 1, unless it is set here or on the node. */
     const char *environment[TDM_ACTOR_ENVIRONMENT_MAX];
+    /* More variables like those of `environment`, of any number; the list ends with NULL.
+     * Default: none. */
+    const char *const *more_environment;
     const char *working_directory; /* Default: the creator's. */
     int keep_visible_devices;      /* 1: CUDA_VISIBLE_DEVICES is left as it is. */
     int detached;           /* 1: outlives its creator and its handles, until it is killed. */

@@ -37,6 +37,13 @@ extern "C" {
  *   R       tdm_ref *: the reference itself  tdm_ref **
  *   h       tdm_actor *: a handle            tdm_actor **
  *
+ * Two more letters pack as many values as a list has, when their number is known at run time
+ * only.  They stand among the values of an array, not in a map:
+ *
+ *   *       const struct tdm_items *: b, a   -
+ *   &       const struct tdm_items *: R, h,  -
+ *           and r outside of ( )
+ *
  * A whole format packs one array: "is" is an array of an integer and a string, "" an empty
  * array. "Borrowed" means until the value, call or reference that holds it is released.
  * Integers are packed in msgpack's shortest form; i and u read any integer that fits.
@@ -51,6 +58,21 @@ extern "C" {
 struct tdm_bytes {
     const void *data;  /* First byte; may be NULL if there are none. */
     size_t size_bytes; /* Number of bytes. */
+};
+
+/* One value of a list for the letters * and & of a format. */
+struct tdm_item {
+    char letter; /* b or a for the letter *; r, R or h for the letter &. */
+    /* Borrowed for the call: the bytes (b), a struct tdm_ndarray (a), a tdm_ref (r, R), or a
+     * tdm_actor (h). */
+    const void *object;
+    size_t size_bytes; /* Number of bytes of the letter b; else not used. */
+};
+
+/* A list of values for the letters * and & of a format. */
+struct tdm_items {
+    const struct tdm_item *items; /* The values in order; may be NULL if `count` is 0. */
+    uint32_t count;               /* Number of values. */
 };
 
 enum { TDM_NDARRAY_DIMS_MAX = 8 };

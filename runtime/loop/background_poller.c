@@ -67,7 +67,7 @@ static void background_poller_check_loop(struct tdm__background_poller *backgrou
                                    tdm__deadline_after(CHECK_INTERVAL_MS));
     if (background_poller->stopping || loop_lock->driver_starts_count != driver_starts_count) {
         background_poller->undriven_checks_count = 0;
-    } else if (loop_lock->driver != NULL) {
+    } else if (loop_lock->driver != 0) {
         background_poller->undriven_checks_count = 0;
         background_poller_sleep(background_poller);
     } else if (loop_lock->acquisitions_count == acquisitions_count ||

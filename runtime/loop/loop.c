@@ -287,7 +287,7 @@ tdm_status tdm__loop_run_background(struct tdm__loop *loop, bool (*done)(void *a
     tdm_status status;
     TDM__LOOP_ENTER(loop);
 
-    if (loop->loop_lock.driver != NULL) {
+    if (loop->loop_lock.driver != 0) {
         return TDM_E_AGAIN;
     }
     TDM_TRY(tdm__loop_lock_start_driving(&loop->loop_lock, NULL, NULL, TDM__NEVER, loop_wake_driver,

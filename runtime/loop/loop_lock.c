@@ -30,23 +30,21 @@
  * the lock. */
 enum { LOCK_YIELDS_MAX = 50 };
 
-/* Returns an address that identifies the calling thread among all living threads.  It is used
- * several times per call, so the variable is in the static TLS block, which needs no function
- * call. */
-static const void *this_thread_identity(void)
+/* Returns a number that identifies the calling thread among all living threads; never 0.  The
+ * handle of the thread serves: it costs one call of a short function.  A variable in the static TLS
+ * block would cost less, but interpreters could not load libtandem by dlopen() then. */
+static uintptr_t this_thread_identity(void)
 {
-    static _Thread_local char identity __attribute__((tls_model("initial-exec")));
-
-    return &identity;
+    return (uintptr_t)pthread_self();
 }
 
 void tdm__loop_lock_init(struct tdm__loop_lock *loop_lock)
 {
     (void)pthread_mutex_init(&loop_lock->mutex, NULL);
-    atomic_init(&loop_lock->holder, NULL);
+    atomic_init(&loop_lock->holder, 0);
     atomic_init(&loop_lock->waiting_lockers_count, 0);
     loop_lock->depth = 0;
-    loop_lock->driver = NULL;
+    loop_lock->driver = 0;
     loop_lock->driver_starts_count = 0;
     loop_lock->acquisitions_count = 0;
     loop_lock->undriven_condition = NULL;
@@ -56,7 +54,7 @@ void tdm__loop_lock_init(struct tdm__loop_lock *loop_lock)
 
 void tdm__loop_lock_fini(struct tdm__loop_lock *loop_lock)
 {
-    TDM_ASSERT(TAILQ_EMPTY(&loop_lock->waiters) && loop_lock->driver == NULL);
+    TDM_ASSERT(TAILQ_EMPTY(&loop_lock->waiters) && loop_lock->driver == 0);
     (void)pthread_mutex_destroy(&loop_lock->mutex);
 }
 
@@ -87,7 +85,7 @@ static void lock_mutex_acquire(struct tdm__loop_lock *loop_lock)
 /* Clears the holder and releases the mutex. */
 static void lock_mutex_release(struct tdm__loop_lock *loop_lock)
 {
-    atomic_store_explicit(&loop_lock->holder, NULL, memory_order_relaxed);
+    atomic_store_explicit(&loop_lock->holder, 0, memory_order_relaxed);
     (void)pthread_mutex_unlock(&loop_lock->mutex);
 }
 
@@ -172,7 +170,7 @@ tdm_status tdm__loop_condition_wait(struct tdm__loop_lock *loop_lock,
     TDM_ASSERT(tdm__loop_lock_is_held(loop_lock) && !loop_condition->is_waiting);
     loop_condition->is_waiting = true;
     loop_lock->depth = 0;
-    atomic_store_explicit(&loop_lock->holder, NULL, memory_order_relaxed);
+    atomic_store_explicit(&loop_lock->holder, 0, memory_order_relaxed);
     rc = deadline_ms == TDM__NEVER
              ? pthread_cond_wait(&loop_condition->condition, &loop_lock->mutex)
              : pthread_cond_clockwait(&loop_condition->condition, &loop_lock->mutex,
@@ -229,13 +227,13 @@ tdm_status tdm__loop_lock_start_driving(struct tdm__loop_lock *loop_lock, bool (
     struct tdm__loop_waiter waiter = {.done = done, .arg = arg};
     tdm_status status = TDM_OK;
 
-    if (loop_lock->driver == NULL) {
+    if (loop_lock->driver == 0) {
         lock_set_driver(loop_lock);
         return TDM_OK;
     }
     tdm__loop_condition_init(&waiter.loop_condition);
     TAILQ_INSERT_TAIL(&loop_lock->waiters, &waiter, link);
-    while (loop_lock->driver != NULL && status == TDM_OK) {
+    while (loop_lock->driver != 0 && status == TDM_OK) {
         if (loop_lock->driver_yields) {
             wake(wake_arg);
         }
@@ -248,7 +246,7 @@ tdm_status tdm__loop_lock_start_driving(struct tdm__loop_lock *loop_lock, bool (
     tdm__loop_condition_fini(&waiter.loop_condition);
     if (status == TDM_OK) {
         lock_set_driver(loop_lock);
-    } else if (loop_lock->driver == NULL) {
+    } else if (loop_lock->driver == 0) {
         /* This waiter may have been woken to drive, so it wakes the next one. */
         lock_pass_driving(loop_lock);
     }
@@ -258,7 +256,7 @@ tdm_status tdm__loop_lock_start_driving(struct tdm__loop_lock *loop_lock, bool (
 void tdm__loop_lock_stop_driving(struct tdm__loop_lock *loop_lock)
 {
     TDM_ASSERT(tdm__loop_lock_is_driver(loop_lock));
-    loop_lock->driver = NULL;
+    loop_lock->driver = 0;
     loop_lock->driver_yields = false;
     lock_pass_driving(loop_lock);
 }

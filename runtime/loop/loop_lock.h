@@ -36,14 +36,14 @@ struct tdm__loop_waiter {
  * the atomic ones are guarded by the lock. */
 struct tdm__loop_lock {
     pthread_mutex_t mutex; /* The lock itself, not recursive. */
-    /* Identity of the thread that holds the lock; NULL if no thread does. */
-    _Atomic(const void *) holder;
+    /* Identity of the thread that holds the lock; 0 if no thread does. */
+    _Atomic uintptr_t holder;
     uint32_t depth; /* How often the holder has acquired the lock. */
     /* Number of threads that block at the mutex or were signaled and have not got the mutex yet.
      */
     _Atomic uint32_t waiting_lockers_count;
-    /* Identity of the thread that drives the loop; NULL if no thread does. */
-    const void *driver;
+    /* Identity of the thread that drives the loop; 0 if no thread does. */
+    uintptr_t driver;
     uint64_t driver_starts_count; /* How often a thread has started to drive, in total. */
     /* How often a thread has acquired the lock in total; reacquiring after a poll or a sleep does
      * not count. */

@@ -230,8 +230,8 @@ static void conn_on_timer(void *arg)
     tdm__conn_retain(conn);
     conn->timer_ms = TDM__NEVER;
     if (tdm__clock_ms() >= conn->handshake_deadline_ms && conn->handshake != NULL) {
-        tdm__conn_finish(conn, tdm__fail(TDM_E_AUTH, "%s did not prove itself within %d ms",
-                                         conn->label, HANDSHAKE_MS));
+        tdm__conn_finish(conn,
+                         tdm__fail(TDM_E_AUTH, "%s did not prove itself in time", conn->label));
     } else {
         status = tdm__calls_fail_expired(conn);
         if (status != TDM_OK) {

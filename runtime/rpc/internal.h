@@ -32,6 +32,9 @@ _Static_assert(TDM__RPC_FRAME_BYTES_MAX == TDM__FRAME_BYTES_MAX, "one limit");
 /* Limits of a connection. */
 enum {
     INPUT_BYTES = 32 * 1024, /* Capacity of a connection's input buffer. */
+    /* The same for the other end of a socket pair, which is a process of this node that may still
+     * have to start. */
+    ADOPTED_HANDSHAKE_MS = 60000,
     /* Most descriptors that arrived before their frames. */
     FDS_WAITING_MAX = 32,
     /* Capacity of a connection's label, with the NUL. */

@@ -344,5 +344,7 @@ tdm_status tdm__rpc_adopt(struct tdm__rpc *rpc, int fd, bool server, struct tdm_
         fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
         return tdm__fail_errno(errno, "fcntl of fd %d", fd);
     }
-    return tdm__conn_create(rpc, fd, server, "the other end", conn_out);
+    TDM_TRY(tdm__conn_create(rpc, fd, server, "the other end", conn_out));
+    (*conn_out)->handshake_deadline_ms = tdm__deadline_after(ADOPTED_HANDSHAKE_MS);
+    return TDM_OK;
 }

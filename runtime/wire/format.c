@@ -1,11 +1,8 @@
-/* format.c - packs and unpacks arrays of values by a format string. */
+/* format.c - checks format strings, and unpacks arrays of values by them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A format string has one letter per value; ( ) and { } enclose groups (include/tandem/value.h).
  * Each function first checks the whole format, then works on it from left to right, so a bad
  * format has no effect.
- *
- * Packing writes the values directly to a writer.  Packing with placeholders notes the positions
- * at which references and handles must be inserted later, when their values are known.
  *
  * Unpacking checks all values before it stores the first one, so a failure stores nothing.
  * Values are compared with the format by values_match(); only on a mismatch does
@@ -14,6 +11,7 @@
  * one fails.
  *
  * There is no state between calls; any thread may call the functions. */
+#include "runtime/wire/format.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/wire/placeholders.h"
@@ -33,8 +31,7 @@ struct arguments {
 
 /* ---- formats ---------------------------------------------------------------------------- */
 
-/* Returns the position after the item that starts at `format`: a letter, or a whole group. */
-static const char *item_end(const char *format)
+const char *tdm__format_item_end(const char *format)
 {
     uint32_t open = 0;
 
@@ -49,26 +46,23 @@ static const char *item_end(const char *format)
     return format;
 }
 
-/* Returns true at the end of a group or of the format. */
-static bool group_ends(const char *format)
+bool tdm__format_group_ends(const char *format)
 {
     return *format == '\0' || *format == ')' || *format == '}';
 }
 
-/* Returns the number of items up to the end of the group that `format` is in. */
-static uint32_t items_count(const char *format)
+uint32_t tdm__format_items_count(const char *format)
 {
     uint32_t count = 0;
 
-    while (!group_ends(format)) {
-        format = item_end(format);
+    while (!tdm__format_group_ends(format)) {
+        format = tdm__format_item_end(format);
         count++;
     }
     return count;
 }
 
-/* Returns how many characters of the format are among `letters`. */
-static uint32_t letters_count(const char *format, const char *letters)
+uint32_t tdm__format_letters_count(const char *format, const char *letters)
 {
     uint32_t count = 0;
 
@@ -78,8 +72,7 @@ static uint32_t letters_count(const char *format, const char *letters)
     return count;
 }
 
-/* Records that the format is wrong at `position`.  Returns TDM_E_INVAL. */
-static tdm_status fail_format(const char *format, const char *position, const char *why)
+tdm_status tdm__format_fail(const char *format, const char *position, const char *why)
 {
     return tdm__fail(TDM_E_INVAL, "format \"%s\": %s at position %td", format, why,
                      position - format + 1);
@@ -90,13 +83,16 @@ static tdm_status check_map(const char *format, const char *inside)
 {
     bool is_key = true;
 
-    for (; !group_ends(inside); inside = item_end(inside)) {
+    for (; !tdm__format_group_ends(inside); inside = tdm__format_item_end(inside)) {
+        if (*inside == '*' || *inside == '&') {
+            return tdm__format_fail(format, inside, "a list in a map");
+        }
         if (is_key && *inside != 's') {
-            return fail_format(format, inside, "a key must be s");
+            return tdm__format_fail(format, inside, "a key must be s");
         }
         is_key = !is_key;
     }
-    return is_key ? TDM_OK : fail_format(format, inside, "a key without a value");
+    return is_key ? TDM_OK : tdm__format_fail(format, inside, "a key without a value");
 }
 
 /* Stack of the groups that are open at a position of the format. */
@@ -111,11 +107,11 @@ static tdm_status close_group(struct open_groups *groups, const char *format, co
     const char *start;
 
     if (groups->count == 0) {
-        return fail_format(format, position, "a closing bracket without an opening one");
+        return tdm__format_fail(format, position, "a closing bracket without an opening one");
     }
     start = groups->starts[--groups->count];
     if (*position != (*start == '(' ? ')' : '}')) {
-        return fail_format(format, position, "a closing bracket of the other kind");
+        return tdm__format_fail(format, position, "a closing bracket of the other kind");
     }
     return *start == '{' ? check_map(format, start + 1) : TDM_OK;
 }
@@ -124,7 +120,7 @@ static tdm_status close_group(struct open_groups *groups, const char *format, co
 static tdm_status open_group(struct open_groups *groups, const char *format, const char *position)
 {
     if (groups->count == GROUPS_MAX) {
-        return fail_format(format, position, "groups nested too deep");
+        return tdm__format_fail(format, position, "groups nested too deep");
     }
     groups->starts[groups->count++] = position;
     return TDM_OK;
@@ -140,14 +136,14 @@ static const char *unknown_letter_text(char letter)
         return "R is only allowed in calls and puts, but stands";
     case 'h':
         return "h is only allowed in calls and puts, but stands";
+    case '&':
+        return "& is only allowed in calls and puts, but stands";
     default:
         return "unknown letter";
     }
 }
 
-/* Checks that the format has only these letters, that its groups are closed, and that maps
- * consist of pairs. */
-static tdm_status check_format(const char *format, const char *letters)
+tdm_status tdm__format_check(const char *format, const char *letters)
 {
     struct open_groups groups = {.count = 0};
 
@@ -155,11 +151,11 @@ static tdm_status check_format(const char *format, const char *letters)
         tdm_status status = TDM_OK;
 
         if (strchr(letters, *position) == NULL) {
-            return fail_format(format, position, unknown_letter_text(*position));
+            return tdm__format_fail(format, position, unknown_letter_text(*position));
         }
         if (*position == '(' || *position == '{') {
             status = open_group(&groups, format, position);
-        } else if (group_ends(position)) {
+        } else if (tdm__format_group_ends(position)) {
             status = close_group(&groups, format, position);
         }
         if (status != TDM_OK) {
@@ -167,202 +163,8 @@ static tdm_status check_format(const char *format, const char *letters)
         }
     }
     return groups.count == 0 ? TDM_OK
-                             : fail_format(format, groups.starts[groups.count - 1],
-                                           "an opening bracket without a closing one");
-}
-
-/* ---- packing ---------------------------------------------------------------------------- */
-
-/* Packs the two arguments of the letter b. */
-static void pack_bytes(tdm_writer *writer, struct arguments *arguments)
-{
-    const void *data = va_arg(arguments->list, const void *);
-    size_t size_bytes = va_arg(arguments->list, size_t);
-
-    tdm_write_bytes(writer, data, size_bytes);
-}
-
-/* Packs the value of one letter; for a bracket, the header of the group. */
-static void pack_item(tdm_writer *writer, const char *item, struct arguments *arguments)
-{
-    switch (*item) {
-    case 'i':
-        tdm_write_int(writer, va_arg(arguments->list, int64_t));
-        break;
-    case 'u':
-        tdm_write_uint(writer, va_arg(arguments->list, uint64_t));
-        break;
-    case 'f':
-        tdm_write_double(writer, va_arg(arguments->list, double));
-        break;
-    case '?':
-        tdm_write_bool(writer, va_arg(arguments->list, int));
-        break;
-    case 's':
-        tdm_write_string(writer, va_arg(arguments->list, const char *));
-        break;
-    case 'b':
-        pack_bytes(writer, arguments);
-        break;
-    case 'a':
-        tdm_write_ndarray(writer, va_arg(arguments->list, const struct tdm_ndarray *));
-        break;
-    case 'v':
-        tdm_write_value(writer, va_arg(arguments->list, const tdm_value *));
-        break;
-    case 'p':
-        tdm_write_packed(writer, *va_arg(arguments->list, const struct tdm_bytes *));
-        break;
-    case '(':
-        tdm_write_array(writer, items_count(item + 1));
-        break;
-    case '{':
-        tdm_write_map(writer, items_count(item + 1) / 2);
-        break;
-    case 'n':
-        tdm_write_nil(writer);
-        break;
-    default: /* The end of a group writes nothing. */
-        break;
-    }
-}
-
-tdm_status tdm_pack_va(tdm_writer *writer, const char *format, va_list args)
-{
-    TDM__REQUIRE(writer);
-    TDM__REQUIRE(format);
-
-    struct arguments arguments;
-
-    TDM_TRY(check_format(format, "iuf?sbanvp(){}"));
-    va_copy(arguments.list, args);
-    tdm_write_array(writer, items_count(format));
-    for (const char *position = format; *position != '\0'; position++) {
-        pack_item(writer, position, &arguments);
-    }
-    va_end(arguments.list);
-    return tdm_writer_status(writer);
-}
-
-tdm_status tdm_pack(tdm_writer *writer, const char *format, ...)
-{
-    TDM__REQUIRE(writer);
-    TDM__REQUIRE(format);
-
-    va_list args;
-    tdm_status status;
-
-    va_start(args, format);
-    status = tdm_pack_va(writer, format, args);
-    va_end(args);
-    return status;
-}
-
-/* ---- packing with placeholders ---------------------------------------------------------- */
-
-/* Checks that each r is an item of the whole format and not inside of a group. */
-static tdm_status check_refs(const char *format)
-{
-    uint32_t in_items = 0;
-
-    for (const char *position = format; *position != '\0'; position = item_end(position)) {
-        in_items += *position == 'r' ? 1 : 0;
-    }
-    return in_items == letters_count(format, "r")
-               ? TDM_OK
-               : tdm__fail(TDM_E_INVAL, "format \"%s\": r inside a group", format);
-}
-
-/* Allocates the arrays for the placeholders of `format`.  The memory belongs to the writer; the
- * counts stay 0. */
-static tdm_status placeholders_init(struct tdm__placeholders *placeholders, const char *format,
-                                    tdm_writer *writer)
-{
-    uint32_t refs_count = letters_count(format, "r");
-    uint32_t links_count = letters_count(format, "Rh");
-    char *memory;
-
-    *placeholders = (struct tdm__placeholders){.count = 0};
-    if (refs_count + links_count == 0) {
-        return TDM_OK;
-    }
-    if (refs_count + links_count > TDM__PLACEHOLDERS_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "a format of %u references and handles, the limit is %d",
-                         refs_count + links_count, TDM__PLACEHOLDERS_MAX);
-    }
-    memory = tdm__writer_attach(writer, refs_count * (sizeof(void *) + sizeof(size_t)) +
-                                            links_count * sizeof(struct tdm__object_placeholder));
-    if (memory == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u references and handles", refs_count + links_count);
-    }
-    placeholders->refs = (void **)memory;
-    placeholders->offsets = (size_t *)(placeholders->refs + refs_count);
-    placeholders->links = (struct tdm__object_placeholder *)(placeholders->offsets + refs_count);
-    return TDM_OK;
-}
-
-/* Adds the placeholder of one letter r, R or h at `offset` of the packed bytes. */
-static void placeholder_add(struct tdm__placeholders *placeholders, char letter, void *object,
-                            size_t offset)
-{
-    if (letter == 'r') {
-        placeholders->refs[placeholders->count] = object;
-        placeholders->offsets[placeholders->count++] = offset;
-    } else {
-        placeholders->links[placeholders->links_count++] =
-            (struct tdm__object_placeholder){object, offset, placeholders->count, letter};
-    }
-}
-
-tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, va_list args,
-                                       struct tdm__placeholders *placeholders)
-{
-    struct arguments arguments;
-
-    *placeholders = (struct tdm__placeholders){.count = 0};
-    TDM_TRY(check_format(format, "iuf?sbanvp(){}rRh"));
-    TDM_TRY(check_refs(format));
-    TDM_TRY(placeholders_init(placeholders, format, writer));
-    va_copy(arguments.list, args);
-    tdm_write_array(writer, items_count(format));
-    for (const char *position = format; *position != '\0'; position++) {
-        if (strchr("rRh", *position) != NULL) {
-            placeholder_add(placeholders, *position, va_arg(arguments.list, void *),
-                            tdm_writer_bytes(writer).size_bytes);
-        } else {
-            pack_item(writer, position, &arguments);
-        }
-    }
-    va_end(arguments.list);
-    return tdm_writer_status(writer);
-}
-
-tdm_status tdm__fill_placeholders(tdm_writer *filled, struct tdm_bytes packed,
-                                  const struct tdm__placeholders *placeholders,
-                                  tdm__placeholder_fill_fn *fn, void *arg)
-{
-    const char *bytes = packed.data;
-    size_t from = 0;
-    uint32_t ref = 0;
-    uint32_t link = 0;
-
-    while (ref < placeholders->count || link < placeholders->links_count) {
-        bool is_ref =
-            link == placeholders->links_count || ref < placeholders->links[link].refs_before;
-        size_t to = is_ref ? placeholders->offsets[ref] : placeholders->links[link].offset;
-
-        tdm_write_packed(filled, (struct tdm_bytes){bytes + from, to - from});
-        from = to;
-        if (is_ref) {
-            TDM_TRY(fn(arg, filled, 'r', placeholders->refs[ref++]));
-        } else {
-            TDM_TRY(fn(arg, filled, placeholders->links[link].letter,
-                       placeholders->links[link].object));
-            link++;
-        }
-    }
-    tdm_write_packed(filled, (struct tdm_bytes){bytes + from, packed.size_bytes - from});
-    return tdm_writer_status(filled);
+                             : tdm__format_fail(format, groups.starts[groups.count - 1],
+                                                "an opening bracket without a closing one");
 }
 
 /* ---- unpacking -------------------------------------------------------------------------- */
@@ -483,11 +285,11 @@ static tdm_status check_count(const tdm_value *array, const char *format, const 
     if (tdm_value_kind_of(array) != TDM_ARRAY) {
         return fail_mismatch(where, '(', array);
     }
-    if (array->count == items_count(format)) {
+    if (array->count == tdm__format_items_count(format)) {
         return TDM_OK;
     }
-    while (!group_ends(end)) {
-        end = item_end(end);
+    while (!tdm__format_group_ends(end)) {
+        end = tdm__format_item_end(end);
     }
     return tdm__fail(TDM_E_TYPE, "%swanted (%.*s), got %u values %s", where, (int)(end - format),
                      format, array->count, shape_text(array, shape));
@@ -497,10 +299,11 @@ static tdm_status check_count(const tdm_value *array, const char *format, const 
  * describes. */
 static bool values_match(const tdm_value *array, const char *format)
 {
-    if (tdm_value_kind_of(array) != TDM_ARRAY || array->count != items_count(format)) {
+    if (tdm_value_kind_of(array) != TDM_ARRAY || array->count != tdm__format_items_count(format)) {
         return false;
     }
-    for (uint32_t index = 0; !group_ends(format); format = item_end(format), index++) {
+    for (uint32_t index = 0; !tdm__format_group_ends(format);
+         format = tdm__format_item_end(format), index++) {
         const tdm_value *value = tdm_value_at(array, index);
 
         if (!value_matches_letter(value, *format) ||
@@ -516,7 +319,8 @@ static bool values_match(const tdm_value *array, const char *format)
 static tdm_status explain_mismatch(const tdm_value *array, const char *format, const char *where)
 {
     TDM_TRY(check_count(array, format, where));
-    for (uint32_t index = 0; !group_ends(format); format = item_end(format), index++) {
+    for (uint32_t index = 0; !tdm__format_group_ends(format);
+         format = tdm__format_item_end(format), index++) {
         const tdm_value *value = tdm_value_at(array, index);
         tdm_status status = TDM_OK;
         char inner[SHAPE_BYTES];
@@ -588,7 +392,8 @@ static void fill_item(const tdm_value *value, char letter, struct arguments *arg
 static void fill_values(const tdm_value *array, const char *format, struct arguments *arguments,
                         void *const **opened_objects)
 {
-    for (uint32_t index = 0; !group_ends(format); format = item_end(format), index++) {
+    for (uint32_t index = 0; !tdm__format_group_ends(format);
+         format = tdm__format_item_end(format), index++) {
         const tdm_value *value = tdm_value_at(array, index);
 
         if (*format == '(') {
@@ -619,7 +424,7 @@ tdm_status tdm_unpack_va(const tdm_value *array, const char *format, va_list arg
 {
     TDM__REQUIRE(format);
 
-    TDM_TRY(check_format(format, "iuf?sbanv()"));
+    TDM_TRY(tdm__format_check(format, "iuf?sbanv()"));
     TDM_TRY(check_values(array, format));
     unpack_values(array, format, args, NULL);
     return TDM_OK;
@@ -654,7 +459,8 @@ struct opened_objects {
 static tdm_status opened_objects_open(struct opened_objects *opened_objects, const tdm_value *array,
                                       const char *format)
 {
-    for (uint32_t index = 0; !group_ends(format); format = item_end(format), index++) {
+    for (uint32_t index = 0; !tdm__format_group_ends(format);
+         format = tdm__format_item_end(format), index++) {
         const tdm_value *value = tdm_value_at(array, index);
 
         if (*format == '(') {
@@ -697,11 +503,11 @@ static tdm_status unpack_with_objects(const tdm_value *array, const char *format
 tdm_status tdm__unpack_with_hooks(const tdm_value *array, const char *format, va_list args,
                                   const struct tdm__unpack_hooks *hooks)
 {
-    uint32_t count = letters_count(format, "Rh");
+    uint32_t count = tdm__format_letters_count(format, "Rh");
     struct opened_objects opened_objects = {.hooks = hooks};
     tdm_status status;
 
-    TDM_TRY(check_format(format, "iuf?sbanv()Rh"));
+    TDM_TRY(tdm__format_check(format, "iuf?sbanv()Rh"));
     TDM_TRY(check_values(array, format));
     if (count == 0) {
         unpack_values(array, format, args, NULL);

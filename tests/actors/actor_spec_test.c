@@ -80,8 +80,8 @@ static void description_comes_back_as_it_was_written(void **state)
     assert_string_equal(back->library, "libengine.so");
     assert_string_equal(back->program, "");
     assert_string_equal(back->directory, "/tmp");
-    assert_int_equal(back->environment_count, 2);
-    assert_string_equal(back->environment[1], "B=");
+    assert_int_equal(back->environment.count, 2);
+    assert_string_equal(back->environment.items[1], "B=");
     assert_true(back->keep_visible_devices && back->detached);
     assert_int_equal(back->arguments_bytes, 1);
     tdm__actor_spec_destroy(spec);

@@ -57,6 +57,32 @@ static void later_workers_come_from_one_fork_server(void **state)
     }
 }
 
+/* Workers on different GPUs differ in one variable, which is set after the fork. */
+static void actors_on_different_gpus_share_a_fork_server(void **state)
+{
+    enum { GPUS = 4 };
+    struct tdm_actor_options options = {.num_gpus = 1, .environment = {"KIND=on_gpus"}};
+    tdm_actor *actors[GPUS];
+    int64_t parents[GPUS];
+    unsigned seen = 0;
+
+    (void)state;
+    for (int i = 0; i < GPUS; i++) {
+        char text[32];
+
+        actors[i] = actor_fixture_create(runtime, &options);
+        parents[i] = actor_fixture_call_int(actors[i], "parent");
+        actor_fixture_call_text(actors[i], "variable", "CUDA_VISIBLE_DEVICES", text, sizeof(text));
+        assert_int_equal(strlen(text), 1);
+        seen |= 1U << (text[0] - '0');
+        assert_true(i < 2 || !fork_servers_can_fork() || parents[i] == parents[1]);
+    }
+    assert_int_equal(seen, (1U << GPUS) - 1);
+    for (int i = 0; i < GPUS; i++) {
+        tdm_actor_destroy(actors[i]);
+    }
+}
+
 /* Returns 1 if the process has a mapping of the file. */
 static int maps(int64_t pid, const char *name)
 {
@@ -198,6 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(later_workers_come_from_one_fork_server),
+        cmocka_unit_test(actors_on_different_gpus_share_a_fork_server),
         cmocka_unit_test(ld_preload_applies_to_each_forked_worker),
         cmocka_unit_test(forked_worker_is_described_and_its_death_reported),
         cmocka_unit_test(many_workers_are_forked_at_once),

@@ -106,6 +106,8 @@ static void call_actor_1(void)
     CHECK_VALUE(tdm_call_remaining_ms(NULL) == 0, "tdm_call_remaining_ms", "call");
     CHECK_VALUE(tdm_call_is_canceled(NULL) == 0, "tdm_call_is_canceled", "call");
     CHECK_STATUS(tdm_call_keep(NULL), "tdm_call_keep", "call");
+    CHECK_STATUS(tdm_call_take_arguments(ANY, NULL), "tdm_call_take_arguments", "document_out");
+    CHECK_STATUS(tdm_call_take_arguments(NULL, ANY), "tdm_call_take_arguments", "call");
     CHECK_VOID(tdm_call_fail(NULL, TDM_E_METHOD, TEXT), "tdm_call_fail", "call");
     CHECK_VOID(tdm_call_fail(ANY, TDM_E_METHOD, NULL), "tdm_call_fail", "format");
     CHECK_STATUS(tdm_call_yield(NULL, TEXT), "tdm_call_yield", "call");

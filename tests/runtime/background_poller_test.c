@@ -199,7 +199,7 @@ static void forked_child_can_acquire_the_lock(void **state)
     if (pid == 0) {
         tdm__loop_after_fork(fixture.loop);
         tdm__loop_leave(tdm__loop_enter(fixture.loop));
-        _exit(tdm__loop_lock_of(fixture.loop)->driver != NULL ? 1 : 0);
+        _exit(tdm__loop_lock_of(fixture.loop)->driver != 0 ? 1 : 0);
     }
     assert_int_equal(waitpid(pid, &wait_status, 0), pid);
     assert_int_equal(wait_status, 0);

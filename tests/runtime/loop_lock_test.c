@@ -249,7 +249,7 @@ static void the_next_waiter_drives_when_the_driver_stops(void **state)
     thread_join(other);
     assert_int_equal(fixture.other_status, TDM_OK);
     assert_int_equal(fixture.loop_lock.driver_starts_count, 2);
-    assert_null(fixture.loop_lock.driver);
+    assert_int_equal(fixture.loop_lock.driver, 0);
     assert_int_equal(fixture.wakes_count, 0); /* The driver is not the background poller. */
 }
 
@@ -277,10 +277,10 @@ static void waiting_to_drive_ends_at_the_deadline(void **state)
 
     (void)state;
     tdm__loop_lock_acquire(&fixture.loop_lock);
-    fixture.loop_lock.driver = &fixture; /* Another thread drives and never stops. */
+    fixture.loop_lock.driver = 1; /* Another thread drives and never stops. */
     assert_int_equal(start_driving(tdm__deadline_after(5)), TDM_E_TIMEOUT);
     assert_true(TAILQ_EMPTY(&fixture.loop_lock.waiters));
-    fixture.loop_lock.driver = NULL;
+    fixture.loop_lock.driver = 0;
     tdm__loop_lock_release(&fixture.loop_lock);
     other = thread_start(start_driving_once);
     thread_join(other);

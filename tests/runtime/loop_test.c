@@ -399,7 +399,7 @@ static void await_driver(struct fixture *fixture)
     while (!driven) {
         TDM__LOOP_ENTER(fixture->loop);
 
-        driven = tdm__loop_lock_of(fixture->loop)->driver != NULL;
+        driven = tdm__loop_lock_of(fixture->loop)->driver != 0;
     }
 }
 

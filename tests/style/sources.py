@@ -4,7 +4,7 @@ import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = ("runtime", "scheduler", "actors", "colocate")
-EVERYTHING = ("include", *LIBRARY, "cli", "examples", "bench", "tests")
+EVERYTHING = ("include", *LIBRARY, "cli", "python", "examples", "bench", "tests")
 
 
 def files(folders=EVERYTHING, suffixes=(".c", ".h")):

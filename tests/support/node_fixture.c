@@ -151,7 +151,7 @@ struct tdm__actor_spec *node_fixture_spec(struct node_fixture *scene, const char
     assert_true(sizeof(program) <= sizeof(spec->program));
     memcpy(spec->program, program, sizeof(program));
     (void)snprintf(spec->directory, sizeof(spec->directory), "/tmp");
-    spec->environment[spec->environment_count++] = strdup("LD_BIND_NOW="); /* no template */
+    TRY(tdm__text_list_add(&spec->environment, "LD_BIND_NOW=")); /* Prevents a fork server. */
     return spec;
 }
 

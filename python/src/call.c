@@ -1,0 +1,348 @@
+/* call.c - the type Call and the actor class "*": how Python methods serve calls. */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* One asynchronous class "*" serves all Python actors. Its one method calls the function that
+ * Python has set, on the main thread of the worker and with the GIL. That function replies at once,
+ * or keeps the call for another thread or for a coroutine; concurrency is Python's business. The
+ * main thread has the GIL only inside of these functions. */
+#include "binding.h"
+
+#include <stdlib.h>
+
+/* A received call. */
+struct call {
+    PyObject_HEAD /* The object's header. */
+        tdm_call
+            *call; /* The call; NULL once it was replied to, or has returned without being kept. */
+    bool is_kept;  /* True if the call outlives its method. */
+};
+
+static PyTypeObject *call_type;      /* The type Call. */
+static PyObject *construct_function; /* construct(call), owned; NULL until it is set. */
+static PyObject *dispatch_function;  /* dispatch(call, method), owned; NULL until it is set. */
+static PyObject *destruct_function;  /* destruct(), owned; NULL until it is set. */
+
+/* ---- the type --------------------------------------------------------------------------- */
+
+/* Returns the call; NULL and an exception if it is over. */
+static tdm_call *call_handle(PyObject *self)
+{
+    tdm_call *call = ((struct call *)self)->call;
+
+    if (call == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the call has been replied to");
+    }
+    return call;
+}
+
+/* Call.arguments() */
+static PyObject *call_arguments(PyObject *self, PyObject *ignored)
+{
+    tdm_call *call = call_handle(self);
+    PyObject *memory = call == NULL ? NULL : binding_memory_create(NULL, NULL);
+    tdm_document *document = NULL;
+    PyObject *result;
+
+    (void)ignored;
+    if (memory == NULL) {
+        return NULL;
+    }
+    /* A constructor cannot take its arguments, whose buffers Python copies therefore. */
+    if (tdm_call_take_arguments(call, &document) == TDM_OK) {
+        binding_memory_set_document(memory, document);
+    }
+    result = binding_value_read(tdm_call_arguments(call), memory);
+    Py_DECREF(memory);
+    return result;
+}
+
+/* Replies with one payload. */
+static tdm_status reply_one(tdm_call *call, const struct binding_payload *payload)
+{
+    return BINDING_IS_PLAIN(payload)
+               ? tdm_call_reply(call, BINDING_PLAIN_FORMAT, BINDING_PLAIN_ARGUMENTS(payload))
+               : tdm_call_reply(call, "ib(*)(&)", BINDING_PLAIN_ARGUMENTS(payload),
+                                &payload->lists[1]);
+}
+
+/* Call.reply(kind, pickle, buffers, objects, None) */
+static PyObject *call_reply(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    tdm_call *call = call_handle(self);
+    struct binding_payload payload;
+    tdm_status status = TDM_E_INVAL;
+    bool is_ready = call != NULL && binding_payload_init(&payload, args, count);
+
+    if (call == NULL) {
+        return NULL;
+    }
+    if (is_ready && binding_payload_is_large(&payload)) {
+        BINDING_WITHOUT_GIL(status = reply_one(call, &payload));
+    } else if (is_ready) {
+        status = reply_one(call, &payload);
+    }
+    binding_payload_release(&payload);
+    if (!is_ready) {
+        return NULL;
+    }
+    if (status != TDM_OK) {
+        return binding_raise(status);
+    }
+    ((struct call *)self)->call = NULL;
+    Py_RETURN_NONE;
+}
+
+/* Arguments of one of several results, for the format PART_FORMAT. */
+#define PART_FORMAT "(ib(*)(&))"
+#define PART(i)                                                                                    \
+    payloads[i].kind, (const void *)payloads[i].head.buf, (size_t)payloads[i].head.len,            \
+        &payloads[i].lists[0], &payloads[i].lists[1]
+
+/* Replies with `count` payloads. Arguments beyond the format are not read. */
+static tdm_status reply_several(tdm_call *call, const struct binding_payload *payloads,
+                                uint32_t count)
+{
+    static const char format[] = PART_FORMAT PART_FORMAT PART_FORMAT PART_FORMAT PART_FORMAT
+        PART_FORMAT PART_FORMAT PART_FORMAT;
+
+    return tdm_call_reply(call, format + (BINDING_RESULTS_MAX - count) * (sizeof(PART_FORMAT) - 1),
+                          PART(0), PART(1), PART(2), PART(3), PART(4), PART(5), PART(6), PART(7));
+}
+
+/* Call.reply_several(list of (kind, pickle, buffers, objects, None)) */
+static PyObject *call_reply_several(PyObject *self, PyObject *list)
+{
+    struct binding_payload payloads[BINDING_RESULTS_MAX] = {{.kind = 0}};
+    tdm_call *call = call_handle(self);
+    Py_ssize_t count = call == NULL ? -1 : PyList_Size(list);
+    tdm_status status = TDM_E_INVAL;
+    bool is_ready = count >= 1 && count <= BINDING_RESULTS_MAX;
+
+    for (Py_ssize_t i = 0; is_ready && i < count; i++) {
+        PyObject *tuple = PyList_GetItem(list, i);
+        PyObject *parts[5];
+
+        for (Py_ssize_t j = 0; j < 5; j++) {
+            parts[j] = PyTuple_GetItem(tuple, j);
+        }
+        is_ready = PyErr_Occurred() == NULL && binding_payload_init(&payloads[i], parts, 5);
+    }
+    if (is_ready) {
+        status = reply_several(call, payloads, (uint32_t)count);
+    }
+    for (uint32_t i = 0; i < BINDING_RESULTS_MAX; i++) {
+        binding_payload_release(&payloads[i]);
+    }
+    if (PyErr_Occurred() != NULL) {
+        return NULL;
+    }
+    if (!is_ready) {
+        return PyErr_Format(PyExc_ValueError, "%zd results", count);
+    }
+    if (status != TDM_OK) {
+        return binding_raise(status);
+    }
+    ((struct call *)self)->call = NULL;
+    Py_RETURN_NONE;
+}
+
+/* Call.send_item(kind, pickle, buffers, objects, None) */
+static PyObject *call_send_item(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    tdm_call *call = call_handle(self);
+    struct binding_payload payload;
+    tdm_status status = TDM_E_INVAL;
+    bool is_ready = call != NULL && binding_payload_init(&payload, args, count);
+
+    if (call == NULL) {
+        return NULL;
+    }
+    if (is_ready) {
+        BINDING_WITHOUT_GIL(
+            status =
+                BINDING_IS_PLAIN(&payload)
+                    ? tdm_call_yield(call, BINDING_PLAIN_FORMAT, BINDING_PLAIN_ARGUMENTS(&payload))
+                    : tdm_call_yield(call, "ib(*)(&)", BINDING_PLAIN_ARGUMENTS(&payload),
+                                     &payload.lists[1]));
+    }
+    binding_payload_release(&payload);
+    if (!is_ready) {
+        return NULL;
+    }
+    if (status != TDM_OK) {
+        return binding_raise(status);
+    }
+    Py_RETURN_NONE;
+}
+
+/* Call.keep() */
+static PyObject *call_keep(PyObject *self, PyObject *ignored)
+{
+    tdm_call *call = call_handle(self);
+    tdm_status status = call == NULL ? TDM_OK : tdm_call_keep(call);
+
+    (void)ignored;
+    if (call == NULL || status != TDM_OK) {
+        return call == NULL ? NULL : binding_raise(status);
+    }
+    ((struct call *)self)->is_kept = true;
+    Py_RETURN_NONE;
+}
+
+/* Call.is_canceled() */
+static PyObject *call_is_canceled(PyObject *self, PyObject *ignored)
+{
+    tdm_call *call = ((struct call *)self)->call;
+
+    (void)ignored;
+    return PyBool_FromLong(call != NULL && tdm_call_is_canceled(call) != 0);
+}
+
+/* tp_dealloc of Call. A kept call that nothing can reply to any more fails. */
+static void call_dealloc(PyObject *object)
+{
+    struct call *self = (struct call *)object;
+    PyTypeObject *type = Py_TYPE(object);
+
+    if (self->call != NULL && self->is_kept) {
+        tdm_call_fail(self->call, TDM_E_METHOD, "the method ended without a reply");
+    }
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyMethodDef call_methods[] = {
+    {"arguments", call_arguments, METH_NOARGS,
+     "arguments()\n--\n\nReturn (kind, pickle, buffers, objects, awaited), once."},
+    {"reply", (PyCFunction)(void *)call_reply, METH_FASTCALL,
+     "reply(kind, pickle, buffers, objects, None)\n--\n\nReply with a value."},
+    {"reply_several", call_reply_several, METH_O,
+     "reply_several(values)\n--\n\nReply with several values, each a tuple as for reply()."},
+    {"send_item", (PyCFunction)(void *)call_send_item, METH_FASTCALL,
+     "send_item(kind, pickle, buffers, objects, None)\n--\n\nSend an item of a stream. Waits while "
+     "the reader is behind."},
+    {"keep", call_keep, METH_NOARGS, "keep()\n--\n\nKeep the call beyond the end of its method."},
+    {"is_canceled", call_is_canceled, METH_NOARGS,
+     "is_canceled()\n--\n\nReturn whether the caller has canceled the call, or is gone."},
+    {NULL, NULL, 0, NULL}};
+static PyType_Slot call_slots[] = {{Py_tp_dealloc, call_dealloc},
+                                   {Py_tp_methods, call_methods},
+                                   {Py_tp_doc, "A call that this actor has received."},
+                                   {0, NULL}};
+static PyType_Spec call_spec = {"tandem._tandem.Call", sizeof(struct call), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, call_slots};
+
+/* ---- the class -------------------------------------------------------------------------- */
+
+/* Records the Python exception as the failure of a method or constructor. */
+static tdm_status failure_from_exception(void)
+{
+    PyObject *type = NULL;
+    PyObject *value = NULL;
+    PyObject *traceback = NULL;
+    PyObject *text;
+    const char *bytes;
+    tdm_status status;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    text = PyObject_Str(value == NULL ? type : value);
+    bytes = text == NULL ? NULL : PyUnicode_AsUTF8AndSize(text, NULL);
+    status = tdm_fail(TDM_E_METHOD, "%s", bytes == NULL ? "an exception without text" : bytes);
+    Py_XDECREF(text);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    PyErr_Clear();
+    return status;
+}
+
+/* Calls function(call, name), or function(call) if `name` is NULL, with the GIL. */
+static tdm_status call_python(PyObject *function, tdm_call *call, const char *name)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    struct call *object =
+        (struct call *)((allocfunc)PyType_GetSlot(call_type, Py_tp_alloc))(call_type, 0);
+    PyObject *result = NULL;
+    tdm_status status = TDM_OK;
+
+    if (object != NULL) {
+        object->call = call;
+        result = name == NULL ? PyObject_CallFunction(function, "O", (PyObject *)object)
+                              : PyObject_CallFunction(function, "Os", (PyObject *)object, name);
+    }
+    if (result == NULL) {
+        status = failure_from_exception();
+    }
+    if (object != NULL && !object->is_kept) {
+        object->call = NULL;
+    }
+    Py_XDECREF((PyObject *)object);
+    Py_XDECREF(result);
+    PyGILState_Release(gil);
+    return status;
+}
+
+/* Constructor of the class. */
+static tdm_status python_construct(tdm_call *call, void *self)
+{
+    (void)self;
+    return call_python(construct_function, call, NULL);
+}
+
+/* Method "*" of the class. */
+static tdm_status python_method(tdm_call *call, void *self)
+{
+    (void)self;
+    return call_python(dispatch_function, call, tdm_call_method(call));
+}
+
+/* Runs when the actor ends gracefully. */
+static void python_destruct(void *self)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *result = PyObject_CallFunction(destruct_function, NULL);
+
+    (void)self;
+    if (result == NULL) {
+        PyErr_Print();
+    }
+    Py_XDECREF(result);
+    PyGILState_Release(gil);
+}
+
+static const struct tdm_actor_class python_class = {.name = "*",
+                                                    .construct = python_construct,
+                                                    .destruct = python_destruct,
+                                                    .asynchronous = 1,
+                                                    .methods = {{"*", python_method, NULL}}};
+
+/* set_actor_functions(construct, dispatch, destruct) */
+static PyObject *set_actor_functions(PyObject *module, PyObject *args)
+{
+    (void)module;
+    if (construct_function != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the functions are set already");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "OOO", &construct_function, &dispatch_function,
+                          &destruct_function)) {
+        return NULL;
+    }
+    (void)Py_NewRef(construct_function);
+    (void)Py_NewRef(dispatch_function);
+    (void)Py_NewRef(destruct_function);
+    tdm_class_register(&python_class);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"set_actor_functions", set_actor_functions, METH_VARARGS,
+     "set_actor_functions(construct, dispatch, destruct)\n--\n\n"
+     "Let construct(call), dispatch(call, method) and destruct() be the actor of this worker."},
+    {NULL, NULL, 0, NULL}};
+
+bool binding_call_init(PyObject *module)
+{
+    call_type = (PyTypeObject *)PyType_FromSpec(&call_spec);
+    return call_type != NULL && PyModule_AddFunctions(module, functions) == 0;
+}

@@ -1,0 +1,38 @@
+/* failure.c - failures of libtandem as Python exceptions. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "binding.h"
+
+/* Function that Python has set: (status, text) -> exception; owned, NULL if there is none. */
+static PyObject *failure_factory;
+
+PyObject *binding_raise(tdm_status status)
+{
+    PyObject *exception;
+
+    if (failure_factory == NULL) {
+        PyErr_Format(PyExc_RuntimeError, "%s: %s", tdm_strerror(status), tdm_error_detail());
+        return NULL;
+    }
+    exception = PyObject_CallFunction(failure_factory, "iss", (int)status, tdm_strerror(status),
+                                      tdm_error_detail());
+    if (exception != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+        Py_DECREF(exception);
+    }
+    return NULL;
+}
+
+/* set_failure_factory(function) */
+static PyObject *set_failure_factory(PyObject *module, PyObject *function)
+{
+    (void)module;
+    Py_XDECREF(failure_factory);
+    failure_factory = Py_NewRef(function);
+    Py_RETURN_NONE;
+}
+
+PyMethodDef binding_failure_methods[] = {
+    {"set_failure_factory", set_failure_factory, METH_O,
+     "set_failure_factory(function)\n--\n\n"
+     "Let function(status, status_text, detail) create the exception for each failure."},
+    {NULL, NULL, 0, NULL}};

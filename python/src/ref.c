@@ -1,0 +1,313 @@
+/* ref.c - the type Ref: a reference to a result, and the functions that wait for results. */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A wait first looks without releasing the GIL, because most results are there already. Otherwise
+ * it waits without the GIL in slices of BINDING_SLICE_MS and lets Python handle its signals in
+ * between, so that Ctrl-C ends every wait. */
+#include "binding.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+PyTypeObject *binding_ref_class;
+/* The type Ref itself. */
+static PyTypeObject *ref_type;
+
+PyObject *binding_ref_create(tdm_ref *ref)
+{
+    return binding_object_create(binding_ref_class, BINDING_REF, ref);
+}
+
+int64_t binding_timeout_ms(PyObject *seconds)
+{
+    double value;
+
+    if (seconds == Py_None) {
+        return TDM_FOREVER;
+    }
+    value = PyFloat_AsDouble(seconds);
+    if (value == -1.0 && PyErr_Occurred() != NULL) {
+        return -2;
+    }
+    if (value < 0) {
+        PyErr_SetString(PyExc_ValueError, "a timeout is not negative");
+        return -2;
+    }
+    return value > 1e12 ? TDM_FOREVER : (int64_t)(value * 1000 + 0.999);
+}
+
+/* Returns the milliseconds on CLOCK_MONOTONIC. */
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Returns the length of the next slice of a wait until `end_ms`, which is TDM_FOREVER or a time of
+ * now_ms(). */
+static int64_t next_slice_ms(int64_t end_ms)
+{
+    int64_t remaining = end_ms == TDM_FOREVER ? BINDING_SLICE_MS : end_ms - now_ms();
+
+    return remaining < 0 ? 0 : remaining < BINDING_SLICE_MS ? remaining : BINDING_SLICE_MS;
+}
+
+/* True if a wait goes on after a slice: the time is not over, no signal handler has raised, and the
+ * runtime goes on. */
+static bool wait_goes_on(PyObject *self, int64_t end_ms, bool *failed)
+{
+    if (PyErr_CheckSignals() < 0 || binding_object_handle(self) == NULL) {
+        *failed = true;
+        return false;
+    }
+    return end_ms == TDM_FOREVER || now_ms() < end_ms;
+}
+
+/* Waits for the value. Returns the status of libtandem; sets `*failed` if an exception is set. */
+static tdm_status ref_await(PyObject *self, tdm_ref *ref, int64_t timeout_ms,
+                            const tdm_value **value_out, bool *failed)
+{
+    tdm_status status = tdm_get_value(ref, 0, value_out);
+    int64_t end_ms;
+
+    if (status != TDM_E_TIMEOUT || timeout_ms == 0) {
+        return status;
+    }
+    end_ms = timeout_ms == TDM_FOREVER ? TDM_FOREVER : now_ms() + timeout_ms;
+    do {
+        int64_t slice_ms = next_slice_ms(end_ms);
+
+        BINDING_WITH_OBJECT(self, status = tdm_get_value(ref, slice_ms, value_out));
+    } while (status == TDM_E_TIMEOUT && wait_goes_on(self, end_ms, failed));
+    return status;
+}
+
+/* Ref.get(timeout) */
+static PyObject *ref_get(PyObject *self, PyObject *timeout)
+{
+    int64_t timeout_ms = binding_timeout_ms(timeout);
+    tdm_ref *ref = timeout_ms == -2 ? NULL : binding_object_handle(self);
+    const tdm_value *value = NULL;
+    bool failed = false;
+    PyObject *memory;
+    PyObject *result;
+    tdm_status status;
+
+    if (ref == NULL) {
+        return NULL;
+    }
+    status = ref_await(self, ref, timeout_ms, &value, &failed);
+    if (failed) {
+        return NULL;
+    }
+    if (status != TDM_OK) {
+        return binding_raise(status);
+    }
+    memory = binding_memory_create(ref, NULL);
+    if (memory == NULL) {
+        return NULL;
+    }
+    result = binding_value_read(value, memory);
+    Py_DECREF(memory);
+    return result;
+}
+
+/* Ref.cancel(force, recursive) */
+static PyObject *ref_cancel(PyObject *self, PyObject *args)
+{
+    int force;
+    int recursive;
+    tdm_ref *ref;
+    tdm_status status;
+
+    if (!PyArg_ParseTuple(args, "pp", &force, &recursive)) {
+        return NULL;
+    }
+    ref = binding_object_handle(self);
+    if (ref == NULL) {
+        return NULL;
+    }
+    status =
+        tdm_cancel(ref, (force ? TDM_CANCEL_FORCE : 0) | (recursive ? TDM_CANCEL_CHILDREN : 0));
+    if (status != TDM_OK) {
+        return binding_raise(status);
+    }
+    Py_RETURN_NONE;
+}
+
+/* Ref.free() */
+static PyObject *ref_free_value(PyObject *self, PyObject *ignored)
+{
+    tdm_ref *ref = binding_object_handle(self);
+    tdm_status status = ref == NULL ? TDM_OK : tdm_ref_free_value(ref);
+
+    (void)ignored;
+    if (ref == NULL || status != TDM_OK) {
+        return ref == NULL ? NULL : binding_raise(status);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef ref_methods[] = {
+    {"_get", ref_get, METH_O,
+     "_get(timeout)\n--\n\nWait and return (kind, pickle, buffers, objects, awaited)."},
+    {"_cancel", ref_cancel, METH_VARARGS, "_cancel(force, recursive)\n--\n\nCancel the call."},
+    {"_free", ref_free_value, METH_NOARGS,
+     "_free()\n--\n\nFree the value although there are references to it."},
+    {NULL, NULL, 0, NULL}};
+static PyType_Slot ref_slots[] = {{Py_tp_dealloc, binding_object_dealloc},
+                                  {Py_tp_methods, ref_methods},
+                                  {Py_tp_doc, "A reference to a present or future value."},
+                                  {0, NULL}};
+static PyType_Spec ref_spec = {
+    "tandem._tandem.Ref", sizeof(struct binding_object), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, ref_slots};
+
+/* ---- functions -------------------------------------------------------------------------- */
+
+/* set_ref_class(cls) */
+static PyObject *set_ref_class(PyObject *module, PyObject *cls)
+{
+    (void)module;
+    if (!PyType_Check(cls) || !PyType_IsSubtype((PyTypeObject *)cls, ref_type)) {
+        PyErr_SetString(PyExc_TypeError, "a subclass of Ref is wanted");
+        return NULL;
+    }
+    Py_XDECREF((PyObject *)binding_ref_class);
+    binding_ref_class = (PyTypeObject *)Py_NewRef(cls);
+    Py_RETURN_NONE;
+}
+
+/* put(kind, pickle, buffers, objects, None) */
+static PyObject *put(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    tdm_runtime *runtime = binding_runtime();
+    struct binding_payload payload;
+    tdm_ref *ref = NULL;
+    tdm_status status = TDM_E_INVAL;
+    bool is_ready = runtime != NULL && binding_payload_init(&payload, args, count);
+
+    (void)module;
+    if (runtime == NULL) {
+        return NULL;
+    }
+    if (is_ready) {
+        BINDING_WITH_RUNTIME(status = BINDING_IS_PLAIN(&payload)
+                                          ? tdm_put(runtime, &ref, BINDING_PLAIN_FORMAT,
+                                                    BINDING_PLAIN_ARGUMENTS(&payload))
+                                          : tdm_put(runtime, &ref, "ib(*)(&)",
+                                                    BINDING_PLAIN_ARGUMENTS(&payload),
+                                                    &payload.lists[1]));
+    }
+    binding_payload_release(&payload);
+    if (!is_ready) {
+        return NULL;
+    }
+    return status == TDM_OK ? binding_ref_create(ref) : binding_raise(status);
+}
+
+/* What wait() needs besides the objects. */
+struct wait_arrays {
+    tdm_ref **refs;  /* The references, borrowed from their objects; the array is owned. */
+    uint8_t *done;   /* 1 for each reference that is done; owned. */
+    uint32_t count;  /* Number of references. */
+    uint32_t wanted; /* How many references must be done. */
+};
+
+/* Waits without the GIL until enough references are done. Returns false with an exception. */
+static bool wait_for_refs(PyObject *objects, struct wait_arrays *arrays, int64_t timeout_ms)
+{
+    int64_t end_ms = timeout_ms == TDM_FOREVER ? TDM_FOREVER : now_ms() + timeout_ms;
+    PyObject *first = PySequence_GetItem(objects, 0);
+    bool failed = false;
+    tdm_status status;
+
+    if (first == NULL) {
+        return false;
+    }
+    do {
+        int64_t slice_ms = next_slice_ms(end_ms);
+
+        BINDING_WITH_OBJECT(first, status = tdm_wait(arrays->refs, arrays->count, arrays->wanted,
+                                                     slice_ms, arrays->done));
+    } while (status == TDM_E_TIMEOUT && wait_goes_on(first, end_ms, &failed));
+    Py_DECREF(first);
+    if (!failed && status != TDM_OK && status != TDM_E_TIMEOUT) {
+        (void)binding_raise(status);
+        failed = true;
+    }
+    return !failed;
+}
+
+/* Returns the flags of the references as a list of bools. */
+static PyObject *done_list(const struct wait_arrays *arrays)
+{
+    PyObject *list = PyList_New(arrays->count);
+
+    for (uint32_t i = 0; list != NULL && i < arrays->count; i++) {
+        (void)PyList_SetItem(list, i, PyBool_FromLong(arrays->done[i]));
+    }
+    return list;
+}
+
+/* wait(refs, wanted, timeout) */
+static PyObject *wait_function(PyObject *module, PyObject *args)
+{
+    struct wait_arrays arrays = {.refs = NULL};
+    PyObject *objects;
+    PyObject *timeout;
+    PyObject *result = NULL;
+    int64_t timeout_ms;
+    bool is_ready = true;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!IO", &PyList_Type, &objects, &arrays.wanted, &timeout)) {
+        return NULL;
+    }
+    timeout_ms = binding_timeout_ms(timeout);
+    if (timeout_ms == -2) {
+        return NULL;
+    }
+    arrays.count = (uint32_t)PyList_Size(objects);
+    if (arrays.count == 0) {
+        return PyList_New(0);
+    }
+    arrays.refs = calloc(arrays.count, sizeof(*arrays.refs));
+    arrays.done = calloc(arrays.count, 1);
+    if (arrays.refs == NULL || arrays.done == NULL) {
+        (void)PyErr_NoMemory();
+        is_ready = false;
+    }
+    for (uint32_t i = 0; is_ready && i < arrays.count; i++) {
+        arrays.refs[i] = binding_object_handle(PyList_GetItem(objects, i));
+        is_ready = arrays.refs[i] != NULL;
+    }
+    if (is_ready && wait_for_refs(objects, &arrays, timeout_ms)) {
+        result = done_list(&arrays);
+    }
+    free(arrays.refs);
+    free(arrays.done);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"set_ref_class", set_ref_class, METH_O,
+     "set_ref_class(cls)\n--\n\nCreate references as objects of cls, a subclass of Ref."},
+    {"put", (PyCFunction)(void *)put, METH_FASTCALL,
+     "put(kind, pickle, buffers, objects, awaited)\n--\n\nStore a value and return its reference."},
+    {"wait", wait_function, METH_VARARGS,
+     "wait(refs, wanted, timeout)\n--\n\nReturn for each reference of a list whether it is done."},
+    {NULL, NULL, 0, NULL}};
+
+bool binding_ref_init(PyObject *module)
+{
+    ref_type = (PyTypeObject *)PyType_FromSpec(&ref_spec);
+    if (ref_type == NULL) {
+        return false;
+    }
+    binding_ref_class = (PyTypeObject *)Py_NewRef((PyObject *)ref_type);
+    return PyModule_AddObjectRef(module, "Ref", (PyObject *)ref_type) == 0 &&
+           PyModule_AddFunctions(module, functions) == 0;
+}

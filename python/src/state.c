@@ -1,0 +1,102 @@
+/* state.c - lists of the nodes and actors of the cluster. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "binding.h"
+
+enum { LIST_TIMEOUT_MS = 10000 /* Milliseconds in which a list must be complete. */ };
+
+/* Returns a dict of name -> (total, free). */
+static PyObject *amounts_dict(const struct tdm_amount *amounts, uint32_t count)
+{
+    PyObject *dict = PyDict_New();
+
+    for (uint32_t i = 0; dict != NULL && i < count; i++) {
+        PyObject *pair = Py_BuildValue("(dd)", amounts[i].total, amounts[i].free);
+
+        if (pair == NULL || PyDict_SetItemString(dict, amounts[i].name, pair) < 0) {
+            Py_CLEAR(dict);
+        }
+        Py_XDECREF(pair);
+    }
+    return dict;
+}
+
+/* Appends `item`, which is taken, to `*list`; sets `*list` to NULL if that fails. */
+static void list_append(PyObject **list, PyObject *item)
+{
+    if (item == NULL || PyList_Append(*list, item) < 0) {
+        Py_CLEAR(*list);
+    }
+    Py_XDECREF(item);
+}
+
+/* list_nodes() */
+static PyObject *list_nodes(PyObject *module, PyObject *ignored)
+{
+    tdm_runtime *runtime = binding_runtime();
+    const struct tdm_node_state *nodes;
+    uint32_t count;
+    PyObject *list;
+    tdm_status status;
+
+    (void)module;
+    (void)ignored;
+    if (runtime == NULL) {
+        return NULL;
+    }
+    BINDING_WITH_RUNTIME(status = tdm_list_nodes(runtime, LIST_TIMEOUT_MS, &nodes, &count));
+    if (status != TDM_OK) {
+        return binding_raise(status);
+    }
+    list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        list_append(&list, Py_BuildValue("{sssssssssN}", "id", nodes[i].id, "name", nodes[i].name,
+                                         "unix_address", nodes[i].unix_address, "tcp_address",
+                                         nodes[i].tcp_address, "amounts",
+                                         amounts_dict(nodes[i].amounts, nodes[i].amounts_count)));
+    }
+    tdm_list_free(nodes);
+    return list;
+}
+
+/* list_actors() */
+static PyObject *list_actors(PyObject *module, PyObject *ignored)
+{
+    tdm_runtime *runtime = binding_runtime();
+    const struct tdm_actor_state *actors;
+    uint32_t count;
+    PyObject *list;
+    tdm_status status;
+
+    (void)module;
+    (void)ignored;
+    if (runtime == NULL) {
+        return NULL;
+    }
+    BINDING_WITH_RUNTIME(status = tdm_list_actors(runtime, LIST_TIMEOUT_MS, &actors, &count, NULL));
+    if (status != TDM_OK) {
+        return binding_raise(status);
+    }
+    list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        list_append(&list,
+                    Py_BuildValue("{sssssssssssssssLsi}", "id", actors[i].id, "class_name",
+                                  actors[i].class_name, "name", actors[i].name, "namespace",
+                                  actors[i].name_space, "state", actors[i].state, "node_id",
+                                  actors[i].node_id, "death_cause", actors[i].death_cause, "pid",
+                                  (long long)actors[i].pid, "detached", actors[i].detached));
+    }
+    tdm_list_free(actors);
+    return list;
+}
+
+static PyMethodDef functions[] = {
+    {"list_nodes", list_nodes, METH_NOARGS,
+     "list_nodes()\n--\n\nReturn a dict about each node; its amounts are (total, free)."},
+    {"list_actors", list_actors, METH_NOARGS,
+     "list_actors()\n--\n\nReturn a dict about each actor of the cluster."},
+    {NULL, NULL, 0, NULL}};
+
+bool binding_state_init(PyObject *module)
+{
+    return PyModule_AddFunctions(module, functions) == 0;
+}

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The actor side: constructs the object of a worker and runs its methods.
+
+libtandem calls construct() once and dispatch() for each call, on the main thread. What dispatch() does depends on the
+class: a plain class runs the method at once; a class with max_concurrency or concurrency groups hands the call to a
+thread of the group; a class with coroutine methods hands it to an event loop, which has a thread of its own. Workers of
+remote functions are plain.
+"""
+import asyncio
+import atexit
+import concurrent.futures
+import contextvars
+import inspect
+import os
+import pickle
+import sys
+import threading
+import traceback
+
+import cloudpickle
+
+from tandem import _tandem
+from tandem.ray import _futures
+from tandem.ray import _runtime
+from tandem.ray import _serialization
+from tandem.ray import actor as actor_module
+from tandem.ray.exceptions import RayError, RayTaskError, TaskCancelledError, UnserializableException
+from tandem.ray.object_ref import get_value
+
+_CANCEL_POLL_SECONDS = 0.05
+_DEFAULT_GROUP = "_default"
+_ASYNCHRONOUS_CONCURRENCY = 1000
+
+
+class _State:
+    """What this worker is."""
+    instance = None       # The user's object; None in a worker of functions.
+    class_name = ""
+    methods = {}          # Options of the methods, for get_actor().
+    is_asynchronous = False
+    loop = None           # The event loop of an asynchronous actor, else None.
+    semaphores = {}       # Of an asynchronous actor: limits of its concurrency groups.
+    executors = {}        # Of a threaded actor: threads of its concurrency groups.
+    functions = {}        # Of a worker of functions: unpickled functions by their pickles.
+    groups_of_methods = {}  # Concurrency group of each method that names one.
+
+
+current_method = contextvars.ContextVar("current_method", default=None)
+
+# ---- arguments -----------------------------------------------------------------------------
+
+
+def _read_arguments(parts):
+    """Return (args, kwargs, more) of a call; references among the arguments are replaced by their values."""
+    _, head, buffers, objects, awaited = parts
+    args, kwargs, more = _serialization.load(head, buffers, objects)
+    places = more.get("places") if more else None
+    if places:
+        args = list(args)
+        for key, index in places:
+            target = args if isinstance(key, int) else kwargs
+            target[key] = get_value(target[key]) if index is None else _serialization.read(awaited[index])
+    return args, kwargs, more
+
+
+def _copy_buffers(parts):
+    """Return the parts with copies of their buffers, for a constructor, whose arguments do not stay."""
+    kind, head, buffers, objects, awaited = parts
+    return (kind, bytes(head), [bytearray(buffer) for buffer in buffers], objects,
+            [_copy_buffers(value) for value in awaited])
+
+
+# ---- replies -------------------------------------------------------------------------------
+
+
+def _task_error(name, error):
+    """Return the exception that the caller gets for one of a method."""
+    if isinstance(error, RayTaskError):
+        return error  # Of another task: it passes on unchanged.
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    label = f"{_State.class_name}.{name}" if _State.instance is not None else name
+    return RayTaskError(label, f"ray::{label}() (pid={os.getpid()})\n{text}", error, os.getpid(), "")
+
+
+def _dump_error(error):
+    """Return (ERROR, pickle, buffers, None, None) of an exception, without its cause if that cannot be pickled."""
+    try:
+        if isinstance(error, RayTaskError) and not isinstance(error.cause, RayError):
+            cause = cloudpickle.dumps(error.cause, 5)
+            try:
+                pickle.loads(cause)
+            except Exception:
+                error = UnserializableException("The exception cannot be unpickled:\n" + error.traceback_str)
+        head, buffers, objects = _serialization.dump(error)
+        if objects:
+            raise TypeError
+    except Exception:
+        error = RayTaskError(error.function_name, error.traceback_str, None, error.pid) if isinstance(
+            error, RayTaskError) else RayError(str(error))
+        head, buffers, objects = _serialization.dump(error)
+    return _serialization.ERROR, head, buffers, None, None
+
+
+def _reply_error(call, name, error, kind):
+    """Reply with an exception, once for each result."""
+    parts = _dump_error(_task_error(name, error))
+    if kind == _serialization.STREAM:
+        try:
+            call.send_item(*parts)
+        except RayError:
+            return  # The caller reads no more items.
+        call.reply(_serialization.VALUE, b"", None, None, None)
+    elif kind >= _serialization.SEVERAL:
+        call.reply_several([parts] * (kind - _serialization.SEVERAL))
+    else:
+        call.reply(*parts)
+
+
+def _reply(call, name, value, kind):
+    """Reply with what a method returned."""
+    try:
+        if kind >= _serialization.SEVERAL:
+            count = kind - _serialization.SEVERAL
+            values = list(value) if isinstance(value, (list, tuple)) or hasattr(value, "__iter__") else None
+            if values is None or len(values) != count:
+                raise ValueError(f"Task returned {'a non-iterable' if values is None else len(values)} objects, but "
+                                 f"num_returns={count}.")
+            call.reply_several([(_serialization.VALUE, *_serialization.dump(item), None) for item in values])
+        else:
+            call.reply(_serialization.VALUE, *_serialization.dump(value), None)
+    except Exception as error:
+        _reply_error(call, name, error, kind)
+
+
+def _send_items(call, name, items):
+    """Send the items of a generator and end the stream."""
+    try:
+        if not hasattr(items, "__next__"):
+            items = iter(items)
+        for item in items:
+            call.send_item(_serialization.VALUE, *_serialization.dump(item), None)
+    except TaskCancelledError:
+        close = getattr(items, "close", None)
+        if close is not None:
+            close()
+    except Exception as error:
+        _reply_error(call, name, error, _serialization.STREAM)
+        return
+    call.reply(_serialization.VALUE, b"", None, None, None)
+
+
+# ---- running -------------------------------------------------------------------------------
+
+
+def _find(name, more):
+    """Return the function that a call runs."""
+    if _State.instance is None:
+        function = _State.functions.get(more["function"])
+        if function is None:
+            function = _State.functions[more["function"]] = pickle.loads(more["function"])
+        return function
+    if name == "__ray_call__":
+        return lambda function, *args, **kwargs: function(_State.instance, *args, **kwargs)
+    if name == "__ray_ready__":
+        return lambda *args: True
+    if name == "__ray_terminate__":
+        return lambda *args: _exit()
+    return getattr(_State.instance, name)
+
+
+def _exit():
+    """End this actor after the present call."""
+    _tandem.exit_actor()
+
+
+def _call(function, args, kwargs, retry):
+    """Call the function, again while it raises exceptions that are to be retried."""
+    if not retry or not retry[1]:
+        return function(*args, **kwargs)
+    left, exceptions = retry
+    while True:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if left == 0 or left < -1 or (exceptions is not True and not isinstance(error, tuple(exceptions))):
+                raise
+            left -= 1 if left > 0 else 0
+
+
+def _run(call, name, parts):
+    """Run a method on this thread and reply."""
+    kind = parts[0]
+    token = current_method.set(name)
+    try:
+        args, kwargs, more = _read_arguments(parts)
+        value = _call(_find(name, more), args, kwargs, (more or {}).get("retry"))
+        if inspect.iscoroutine(value):
+            value = asyncio.run(value)
+    except SystemExit:
+        if _State.instance is None:  # The process of a function ends.
+            sys.stdout.flush()
+            os._exit(1)
+        _exit()
+        _reply(call, name, None, kind if kind != _serialization.STREAM else 0)
+        return
+    except BaseException as error:
+        _reply_error(call, name, error, kind)
+        return
+    finally:
+        current_method.reset(token)
+    if kind == _serialization.STREAM:
+        _send_items(call, name, value)
+    else:
+        _reply(call, name, value, kind)
+
+
+async def _send_items_async(call, name, items):
+    """Send the items of an asynchronous generator. Sending may wait, so another thread does it."""
+    loop = asyncio.get_running_loop()
+    try:
+        async for item in items:
+            await loop.run_in_executor(None, call.send_item, _serialization.VALUE, *_serialization.dump(item), None)
+    except TaskCancelledError:
+        await items.aclose()
+    except Exception as error:
+        await loop.run_in_executor(None, _reply_error, call, name, error, _serialization.STREAM)
+        return
+    call.reply(_serialization.VALUE, b"", None, None, None)
+
+
+async def _run_async(call, name, parts, group):
+    """Run a method in the event loop and reply."""
+    kind = parts[0]
+    async with _State.semaphores[group]:
+        current_method.set(name)
+        try:
+            args, kwargs, more = await asyncio.get_running_loop().run_in_executor(None, _read_arguments, parts) \
+                if parts[4] or parts[3] else _read_arguments(parts)
+            value = _find(name, more)(*args, **kwargs)
+            if inspect.isawaitable(value):
+                value = await _watch_cancellation(call, value)
+        except (asyncio.CancelledError, TaskCancelledError):
+            _reply_error(call, name, TaskCancelledError(), kind)
+            return
+        except SystemExit:
+            _exit()
+            value = None
+        except BaseException as error:
+            _reply_error(call, name, error, kind)
+            return
+        if kind != _serialization.STREAM:
+            _reply(call, name, value, kind)
+        elif hasattr(value, "__aiter__"):
+            await _send_items_async(call, name, value)
+        else:
+            await asyncio.get_running_loop().run_in_executor(None, _send_items, call, name, value)
+
+
+async def _watch_cancellation(call, awaitable):
+    """Await, and cancel it when the caller has canceled the call."""
+    task = asyncio.ensure_future(awaitable)
+    try:
+        while True:
+            done, _ = await asyncio.wait((task,), timeout=_CANCEL_POLL_SECONDS)
+            if done:
+                return task.result()
+            if call.is_canceled():
+                task.cancel()
+                await asyncio.wait((task,))
+                raise TaskCancelledError()
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+
+
+def dispatch(call, name):
+    """Serve one call."""
+    parts = call.arguments()
+    if name == "__tandem_describe__":
+        call.reply(_serialization.VALUE, *_serialization.dump((_State.class_name, _State.methods)), None)
+        return
+    if not _State.is_asynchronous and not _State.executors:
+        _run(call, name, parts)
+        return
+    group = _group_of(name, parts)
+    call.keep()
+    if group not in (_State.semaphores if _State.is_asynchronous else _State.executors):
+        _reply_error(call, name, ValueError(f"no concurrency group {group!r} in class {_State.class_name}"), parts[0])
+    elif _State.is_asynchronous:
+        asyncio.run_coroutine_threadsafe(_run_async(call, name, parts, group), _State.loop)
+    else:
+        _State.executors[group].submit(_run, call, name, parts)
+
+
+def _group_of(name, parts):
+    """Return the concurrency group in which a call runs."""
+    group = _State.groups_of_methods.get(name, _DEFAULT_GROUP)
+    if b"group" in parts[1][-4096:]:  # A cheap test: most calls name no group.
+        more = _serialization.load(*parts[1:4])[2]
+        group = (more or {}).get("group") or group
+    return group
+
+
+# ---- the beginning and the end ---------------------------------------------------------------
+
+
+def _apply_settings(settings):
+    """Set the environment and the module path of the creator."""
+    devices = _tandem.getenv("CUDA_VISIBLE_DEVICES")
+    if devices is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices
+    os.environ.update(settings["environment"])
+    if os.path.realpath(settings["prefix"]) == os.path.realpath(sys.prefix):  # Else it has modules of its own.
+        sys.path[:] = settings["path"] + [entry for entry in sys.path if entry not in settings["path"]]
+    _runtime.job_runtime_env = settings["runtime_env"]
+
+
+def _begin_asynchronous(limits):
+    """Start the event loop of an asynchronous actor."""
+    started = threading.Event()
+
+    def run():
+        asyncio.set_event_loop(_State.loop)
+        for group, limit in limits.items():
+            _State.semaphores[group] = asyncio.Semaphore(limit)
+        _State.loop.call_soon(started.set)
+        _State.loop.run_forever()
+    _State.is_asynchronous = True
+    _State.loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(_State.loop)
+    threading.Thread(target=run, name="asyncio", daemon=True).start()
+    started.wait()
+
+
+def _begin_concurrency(cls, more):
+    """Prepare threads or an event loop as the class needs them."""
+    groups = dict(more["groups"])
+    asynchronous = actor_module.is_asynchronous(cls)
+    limit = more["max_concurrency"]
+    if asynchronous:
+        _begin_asynchronous({_DEFAULT_GROUP: limit or _ASYNCHRONOUS_CONCURRENCY, **groups})
+    elif groups or (limit or 1) > 1:
+        for group, count in {_DEFAULT_GROUP: limit or 1, **groups}.items():
+            _State.executors[group] = concurrent.futures.ThreadPoolExecutor(count, f"{group}")
+    else:
+        _futures.notices_are_prompt = False
+    _State.groups_of_methods = {name: options["concurrency_group"] for name, options in more["methods"].items()
+                                if options.get("concurrency_group")}
+
+
+def construct(call):
+    """Create the user's object."""
+    _tandem.forking_ended()
+    _futures.after_fork()
+    parts = _copy_buffers(call.arguments())
+    settings, head = pickle.loads(parts[1])
+    try:
+        _apply_settings(settings)
+        _construct((parts[0], head, *parts[2:]))
+    except BaseException as error:
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        raise RuntimeError("The actor died because of an error raised in its creation task, "
+                           f"{_State.class_name}.__init__():\n{text[-2500:]}") from None
+
+
+def _construct(parts):
+    """Set this worker up and run the constructor of the user's class."""
+    args, kwargs, more = _read_arguments(parts)
+    _State.class_name = more["class_name"]
+    _State.methods = more["methods"]
+    if more["class"] is None:
+        _futures.notices_are_prompt = False
+        return
+    cls = pickle.loads(more["class"])
+    _begin_concurrency(cls, more)
+    _State.instance = cls.__new__(cls)
+    _State.instance.__init__(*args, **kwargs)
+
+
+def destruct():
+    """Run the program's own handlers for its end."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of actors and functions: which there are, and what they are for Tandem."""
+import os
+import sys
+
+from tandem.ray import _runtime
+from tandem.ray import _runtime_env
+
+_COMMON = frozenset((
+    "accelerator_type", "memory", "name", "num_cpus", "num_gpus", "object_store_memory", "placement_group",
+    "placement_group_bundle_index", "placement_group_capture_child_tasks", "resources", "runtime_env",
+    "scheduling_strategy", "_metadata", "enable_task_events", "label_selector", "_labels", "fallback_strategy"))
+ACTOR_OPTIONS = _COMMON | frozenset((
+    "concurrency_groups", "lifetime", "max_concurrency", "max_restarts", "max_task_retries", "max_pending_calls",
+    "namespace", "get_if_exists", "allow_out_of_order_execution", "enable_tensor_transport"))
+FUNCTION_OPTIONS = _COMMON | frozenset((
+    "max_calls", "max_retries", "num_returns", "retry_exceptions", "_generator_backpressure_num_objects"))
+METHOD_OPTIONS = frozenset((
+    "num_returns", "concurrency_group", "max_task_retries", "retry_exceptions", "name", "enable_task_events",
+    "_generator_backpressure_num_objects", "tensor_transport"))
+
+
+_NUMBER = (int, float)
+_TYPES = {
+    "num_cpus": _NUMBER, "num_gpus": _NUMBER, "memory": _NUMBER, "object_store_memory": _NUMBER, "resources": dict,
+    "name": str, "namespace": str, "lifetime": str, "runtime_env": dict, "get_if_exists": bool, "max_restarts": int,
+    "max_retries": int, "max_task_retries": int, "max_concurrency": int, "max_pending_calls": int,
+    "num_returns": (int, str), "concurrency_groups": (dict, list)}
+_LEAST = {"num_cpus": 0, "num_gpus": 0, "memory": 0, "max_restarts": -1, "max_retries": -1, "max_task_retries": -1,
+          "max_concurrency": 1, "max_pending_calls": -1, "num_returns": 0}
+_QUANTUM = 0.0001  # Amounts of resources are counted in steps of this size.
+
+
+def _check_type(name, value):
+    """Raise TypeError for a value of another type than Ray wants."""
+    types = _TYPES.get(name)
+    is_bool = isinstance(value, bool) and types is not bool
+    if types is not None and (is_bool or not isinstance(value, types)):
+        raise TypeError(f"The type of keyword '{name}' must be {types}, but received type {type(value)}")
+    if name == "scheduling_strategy" and isinstance(value, (int, float, bytes, dict, list, tuple)):
+        raise TypeError(f"The type of keyword 'scheduling_strategy' is wrong: {type(value)}")
+
+
+def _check_value(name, value):
+    """Raise ValueError for a value that cannot be."""
+    if name in _LEAST and not isinstance(value, str) and value < _LEAST[name]:
+        raise ValueError(f"The keyword '{name}' only accepts values of at least {_LEAST[name]}: {value}")
+    if name in ("num_cpus", "num_gpus") and 0 < value < _QUANTUM:
+        raise ValueError(f"The precision of the fractional quantity of {name} cannot go beyond {_QUANTUM}")
+    if name == "num_gpus" and value > 1 and value != int(value):
+        raise ValueError(f"{name} quantities >1 must be whole numbers. The specified quantity is {value}")
+    if name == "lifetime" and value not in ("detached", "non_detached"):
+        raise ValueError("actor `lifetime` argument must be one of 'detached', 'non_detached' and 'None'.")
+    if name == "name" and value == "":
+        raise ValueError("A name cannot be an empty string.")
+    if name == "retry_exceptions" and not isinstance(value, bool) and not (isinstance(value, (list, tuple)) and all(
+            isinstance(cls, type) and issubclass(cls, BaseException) for cls in value)):
+        raise ValueError("retry_exceptions must be a boolean or a list of exceptions")
+    if name == "resources":
+        if "CPU" in value or "GPU" in value:
+            raise ValueError("Use the 'num_cpus' and 'num_gpus' keyword instead of 'CPU' and 'GPU' in 'resources' "
+                             "keyword")
+        if any(amount < 0 for amount in value.values()):
+            raise ValueError("The amount of a resource must not be negative")
+
+
+def check(options, allowed, what):
+    """Raise the exceptions that Ray raises for wrong options, and one for options that Tandem cannot honour."""
+    for name, value in options.items():
+        if name not in allowed:
+            raise ValueError(f"Invalid option keyword {name} for {what}s. Valid ones are {sorted(allowed)}.")
+        if value is None:
+            continue
+        if value and name in ("accelerator_type", "label_selector", "fallback_strategy", "enable_tensor_transport",
+                              "tensor_transport"):
+            raise NotImplementedError(f"tandem.ray cannot honour {name} (feature: {name})")
+        _check_type(name, value)
+        _check_value(name, value)
+
+
+def _schedule(options, creation):
+    """Add the placement: a placement group, a node, or SPREAD."""
+    from tandem.ray.util.placement_group import PlacementGroup
+    from tandem.ray.util import scheduling_strategies as strategies
+    strategy = options.get("scheduling_strategy")
+    group, index, capture = (options.get("placement_group"), options.get("placement_group_bundle_index", -1),
+                             options.get("placement_group_capture_child_tasks"))
+    if isinstance(strategy, strategies.PlacementGroupSchedulingStrategy):
+        group, index, capture = (strategy.placement_group, strategy.placement_group_bundle_index,
+                                 strategy.placement_group_capture_child_tasks)
+    elif isinstance(strategy, strategies.NodeAffinitySchedulingStrategy):
+        creation["scheduling"] = 3 if strategy.soft else 2
+        creation["node_id"] = strategy.node_id
+    elif isinstance(strategy, strategies.NodeLabelSchedulingStrategy):
+        raise NotImplementedError("tandem.ray has no node labels (feature: NodeLabelSchedulingStrategy)")
+    elif strategy == "SPREAD":
+        creation["scheduling"] = 1
+    elif strategy not in (None, "DEFAULT"):
+        raise ValueError(f"Invalid scheduling_strategy: {strategy!r}")
+    if isinstance(group, PlacementGroup):
+        count = group.bundle_count
+        index = -1 if index is None else index
+        if index < -1 or index >= count:
+            raise ValueError(f"placement group bundle index {index} is invalid. Valid placement group indexes: "
+                             f"0-{count}" if count else "the placement group has no bundles")
+        creation["group"] = group._handle()
+        creation["bundle"] = index
+        creation["capture_children"] = 1 if capture else 0
+
+
+def creation_of(options, default_cpus):
+    """Return the dict for _tandem.create(), and the variables that the worker sets after it has begun."""
+    environment = _runtime_env.merge(options.get("runtime_env"))
+    at_start, later = _runtime.split_environment(environment.get("env_vars") or {})
+    python = environment.get("py_executable") or sys.executable
+    package_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if not any(setting.startswith("PYTHONPATH=") for setting in at_start):
+        # The daemon may have been started with another module path.
+        own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        at_start.append("PYTHONPATH=" + os.pathsep.join(filter(None, own + [package_root] * (package_root not in own))))
+    creation = {
+        "num_cpus": default_cpus if options.get("num_cpus") is None else options["num_cpus"],
+        "num_gpus": options.get("num_gpus") or 0, "resources": dict(options.get("resources") or {}),
+        "memory": options.get("memory") or 0, "max_concurrency": 100000, "program": python,
+        "arguments": ["-m", "tandem._worker"], "environment": at_start}
+    if environment.get("working_dir"):
+        creation["working_directory"] = os.path.abspath(environment["working_dir"])
+    _schedule(options, creation)
+    return creation, later
+
+
+def worker_settings(environment):
+    """Return what a worker sets before it imports the user's modules."""
+    path = [os.getcwd() if entry == "" else entry for entry in sys.path]
+    return {"prefix": sys.prefix, "path": path, "environment": environment, "runtime_env": _runtime.job_runtime_env}

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""init() and shutdown(), and what is true of the whole process."""
+import atexit
+import contextlib
+import os
+import socket
+import sys
+import threading
+import warnings
+
+from tandem import _tandem
+
+_lock = threading.RLock()
+
+# Keywords of Ray's init() that have no meaning for Tandem and change no result.
+_IGNORED = frozenset((
+    "configure_logging", "logging_level", "logging_format", "logging_config", "include_dashboard", "dashboard_host",
+    "dashboard_port", "ignore_reinit_error", "_temp_dir", "_metrics_export_port", "_system_config",
+    "_plasma_directory", "_redis_password", "_redis_username", "_node_ip_address", "_enable_object_reconstruction",
+    "_tracing_startup_hook", "_node_name", "allow_multiple", "enable_object_reconstruction",
+    "enable_resource_isolation", "cgroup_path", "system_reserved_cpu", "system_reserved_memory", "_memory",
+    "_skip_env_hook", "_object_spilling_directory", "bundle_resource_label_selector"))
+
+# Variables that only a new process can take up, because interpreters and libraries read them when they start.
+_AT_START = ("LD_", "PYTHON", "OMP_", "OPENBLAS_", "MKL_", "MALLOC_", "GLIBC_", "TANDEM_")
+
+job_runtime_env = {}
+
+
+class ClientContext(dict):
+    """What init() returns: a dict with the attributes of Ray's context."""
+
+    def __init__(self, info):
+        super().__init__(node_id=info["node_id"], node_ip_address=node_ip_address(), address=info["address"],
+                         gcs_address=info["address"], session_dir=info["directory"], webui_url="")
+        self.address_info = dict(self)
+        self.dashboard_url = ""
+        self.python_version = sys.version.split()[0]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutdown()
+
+    def disconnect(self):
+        shutdown()
+
+
+def node_ip_address():
+    """Return the address of this machine in its network."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))  # Sends nothing.
+            return probe.getsockname()[0]
+    except OSError:
+        return "127.0.0.1"
+
+
+def _has_gpu():
+    """Return whether this machine has an NVIDIA GPU."""
+    return os.path.exists("/dev/nvidiactl")
+
+
+def _address_of(address):
+    """Return the address of a daemon of Tandem for an address as Ray has it; None for a private node."""
+    if address in (None, ""):
+        address = os.environ.get("RAY_ADDRESS") or None
+    if address in (None, "local"):
+        return None if address == "local" else os.environ.get("TANDEM_ADDRESS") or None
+    if address == "auto":
+        address = os.environ.get("TANDEM_ADDRESS")
+        if not address:
+            raise ConnectionError('no node was found for address="auto": start one, and set TANDEM_ADDRESS to its '
+                                  'address')
+        return address
+    if address.startswith("ray://"):
+        raise NotImplementedError("tandem.ray has no Ray client (feature: init(address=\"ray://...\"))")
+    return address if address.startswith(("unix:", "tcp:")) else "tcp:" + address
+
+
+@contextlib.contextmanager
+def _environment(settings):
+    """Set variables that are not set yet, for the daemon that is started meanwhile."""
+    added = [name for name in settings if name not in os.environ]
+    os.environ.update({name: settings[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+def is_initialized():
+    """Return whether this process has joined a node."""
+    return _tandem.is_running()
+
+
+def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=None, object_store_memory=None,
+         local_mode=False, log_to_driver=True, namespace=None, runtime_env=None, **kwargs):
+    """Join a node, or start a private one that ends with this process. See Ray's init()."""
+    global job_runtime_env
+    unknown = [name for name in kwargs if name not in _IGNORED]
+    if unknown:
+        raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}")
+    if local_mode:
+        raise NotImplementedError("tandem.ray has no local mode (feature: init(local_mode=True))")
+    if labels:
+        raise NotImplementedError("tandem.ray has no node labels (feature: init(labels=...))")
+    with _lock:
+        if is_initialized():
+            if kwargs.get("ignore_reinit_error"):
+                return ClientContext(_tandem.describe())
+            raise RuntimeError("Maybe you called ray.init twice by accident? This error can be suppressed by passing "
+                               "in 'ignore_reinit_error=True' or by calling 'ray.shutdown()' prior to 'ray.init()'.")
+        address = _address_of(address)
+        if address is not None and (num_cpus is not None or num_gpus is not None):
+            raise ValueError("When connecting to an existing cluster, num_cpus and num_gpus must not be provided.")
+        if address is not None and resources:
+            raise ValueError("When connecting to an existing cluster, resources must not be provided.")
+        from tandem.ray import _runtime_env
+        job_runtime_env = _runtime_env.check(runtime_env)
+        settings = {}
+        if num_gpus == 0 or (num_gpus is None and not _has_gpu()):
+            settings["TANDEM_GPUS"] = "0"  # Without it a private node has virtual GPUs.
+        if resources:
+            settings["TANDEM_RESOURCES"] = ",".join(f"{name}={amount}" for name, amount in resources.items())
+        with _environment(settings):
+            _tandem.start(address, namespace, int(num_cpus or 0), int(num_gpus or 0), 1 if log_to_driver else -1,
+                          int(object_store_memory or 0))
+        atexit.register(shutdown)
+        return ClientContext(_tandem.describe())
+
+
+def shutdown(_exiting_interpreter=False):
+    """Leave the node. Actors that are not detached end, and references become invalid."""
+    with _lock:
+        if _tandem.is_running() and not _tandem.describe()["actor_id"]:
+            from tandem.ray import remote_function
+            remote_function.forget_workers()
+            _tandem.stop()
+
+
+def ensure_initialized():
+    """Join a node if this process has not, as Ray's implicit init() does."""
+    if not _tandem.is_running():
+        init()
+
+
+def warn_once(text, _warned=set()):
+    """Print a warning, once for each text."""
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(text, stacklevel=3)
+
+
+def split_environment(variables):
+    """Return (start, later): the variables as NAME=value that need a new process, and the others as a dict."""
+    start = [f"{name}={value}" for name, value in variables.items() if name.startswith(_AT_START)]
+    later = {name: value for name, value in variables.items() if not name.startswith(_AT_START)}
+    return start, later

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runtime environments: env_vars, py_executable and working_dir."""
+import os
+
+_DONE = frozenset(("env_vars", "py_executable", "working_dir"))
+# Keys that change nothing that a program computes.
+_IGNORED = frozenset(("config", "excludes", "worker_process_setup_hook_timeout", "nsight", "_nsight", "rocprof_sys"))
+
+
+class RuntimeEnv(dict):
+    """A dict of the keys of a runtime environment."""
+
+    def __init__(self, **kwargs):
+        super().__init__({key: value for key, value in kwargs.items() if value is not None})
+
+    def to_dict(self):
+        return dict(self)
+
+
+def check(runtime_env):
+    """Return the runtime environment as a dict. Raises an exception that names a key which cannot be honoured."""
+    if not runtime_env:
+        return {}
+    for key, value in runtime_env.items():
+        if key in _IGNORED:
+            from tandem.ray import _runtime
+            _runtime.warn_once(f"runtime_env: the key {key!r} is ignored")
+        elif key not in _DONE and value:
+            raise NotImplementedError(f"tandem.ray does not set up {key!r} (feature: runtime_env[{key!r}])")
+    variables = runtime_env.get("env_vars") or {}
+    if not isinstance(variables, dict) or not all(
+            isinstance(name, str) and isinstance(value, str) for name, value in variables.items()):
+        raise TypeError("runtime_env['env_vars'] must be of type Dict[str, str]")
+    directory = runtime_env.get("working_dir")
+    if directory and ("://" in directory or not os.path.isdir(directory)):
+        raise ValueError(f"runtime_env['working_dir'] is not a directory of this machine: {directory}")
+    return dict(runtime_env)
+
+
+def merge(inner):
+    """Return the environment of an actor: its own over that of the job."""
+    from tandem.ray import _runtime
+    outer = _runtime.job_runtime_env
+    inner = check(inner)
+    if not outer:
+        return inner
+    merged = {**outer, **inner}
+    merged["env_vars"] = {**(outer.get("env_vars") or {}), **(inner.get("env_vars") or {})}
+    return merged

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values as bytes: cloudpickle with out-of-band buffers, references and handles.
+
+serialize() gives the parts of a value that tandem._tandem sends: a pickle, the buffers that it refers to, and the
+references and handles in it. A reference or handle pickles itself as its index in the last list, which it finds through
+the thread's current `Context`. libtandem sees that list and keeps what it refers to alive. Buffers are written to shared
+memory once and are read in place: numpy arrays of a received value are read-only views.
+"""
+import io
+import pickle
+import threading
+
+import cloudpickle
+
+from tandem import _tandem
+
+# Meanings of the integer in a value. Calls use CALL, STREAM or SEVERAL + the number of results.
+VALUE, ERROR, CALL, STREAM, SEVERAL = 0, 1, 0, 2, 16
+
+_SIMPLE = frozenset((type(None), bool, int, float, str, bytes))
+_NOTHING = pickle.dumps(None, 5)
+_current = threading.local()
+
+
+class Context:
+    """The references and handles of the value that this thread is pickling or unpickling."""
+    __slots__ = ("objects",)
+
+    def __init__(self, objects):
+        self.objects = objects
+
+
+def add_object(handle):
+    """Return the index of a Ref or Actor in the value that this thread is pickling.
+
+    Raises TypeError if this thread is not pickling a value for Tandem.
+    """
+    context = getattr(_current, "context", None)
+    if context is None:
+        raise TypeError("tandem.ray cannot pickle an ObjectRef or an ActorHandle outside of calls and puts "
+                        "(feature: portable references)")
+    context.objects.append(handle)
+    return len(context.objects) - 1
+
+
+def get_object(index):
+    """Return the Ref or Actor with that index in the value that this thread is unpickling."""
+    return _current.context.objects[index]
+
+
+def dump(value):
+    """Return (pickle, buffers, objects) of any value; the lists are None if they are empty."""
+    if value is None:
+        return _NOTHING, None, None
+    if type(value) in _SIMPLE:
+        return pickle.dumps(value, 5), None, None
+    buffers = []
+    objects = []
+    outer = getattr(_current, "context", None)
+    _current.context = Context(objects)
+    try:
+        with io.BytesIO() as file:
+            cloudpickle.Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
+            head = file.getvalue()
+    finally:
+        _current.context = outer
+    return head, [buffer.raw() for buffer in buffers] or None, objects or None
+
+
+def dump_arguments(args, kwargs, extra):
+    """Return what dump((args, kwargs, extra)) returns, faster if the arguments are simple."""
+    if all(type(value) in _SIMPLE for value in args) and (
+            not kwargs or all(type(value) in _SIMPLE for value in kwargs.values())):
+        return pickle.dumps((args, kwargs, extra), 5), None, None
+    return dump((args, kwargs, extra))
+
+
+def load(head, buffers, objects):
+    """Return the value of its parts."""
+    if not objects:
+        return pickle.loads(head, buffers=buffers)
+    outer = getattr(_current, "context", None)
+    _current.context = Context(objects)
+    try:
+        return pickle.loads(head, buffers=buffers)
+    finally:
+        _current.context = outer
+
+
+def read(parts):
+    """Return the value that Ref._get() gave, or raise the exception in it."""
+    kind, head, buffers, objects, _ = parts
+    if kind == VALUE:
+        return load(head, buffers, objects)
+    if kind == ERROR:
+        error = load(head, buffers, objects)
+        raise error.as_instanceof_cause() if hasattr(error, "as_instanceof_cause") else error
+    raise TypeError("the value was made by a program in C, which tandem.ray cannot read")
+
+
+def put(value, kind=VALUE):
+    """Store a value and return its reference."""
+    head, buffers, objects = dump(value)
+    return _tandem.put(kind, head, buffers, objects, None)

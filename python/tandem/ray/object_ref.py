@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""References to values: ObjectRef, and ObjectRefGenerator for the items of a generator."""
+import asyncio
+import concurrent.futures
+import os
+
+from tandem import _tandem
+from tandem.ray import _futures
+from tandem.ray import _serialization
+from tandem.ray.exceptions import RayActorError, RayError, WorkerCrashedError
+
+_SLICE_MS = 50
+
+
+class ObjectRef(_tandem.Ref):
+    """A reference to a value that is there or will be. Calls and put() create it."""
+    __slots__ = ("_id", "_is_large", "_is_task", "__weakref__")
+
+    def binary(self):
+        """Return the ID, 28 bytes."""
+        try:
+            return self._id
+        except AttributeError:
+            self._id = os.urandom(28)
+            return self._id
+
+    def hex(self):
+        """Return the ID as 56 hexadecimal digits."""
+        return self.binary().hex()
+
+    def task_id(self):
+        """Return the ID of the task that makes the value, as far as Tandem knows one."""
+        return self.binary()[:24]
+
+    @classmethod
+    def nil(cls):
+        raise NotImplementedError("tandem.ray has no nil references (feature: ObjectRef.nil)")
+
+    def is_nil(self):
+        return False
+
+    def __hash__(self):
+        return hash(self.binary())
+
+    def __eq__(self, other):
+        return self is other or (isinstance(other, ObjectRef) and self.binary() == other.binary())
+
+    def __repr__(self):
+        return f"ObjectRef({self.hex()})"
+
+    def __reduce__(self):
+        return _load_ref, (_serialization.add_object(self), self.binary())
+
+    def future(self):
+        """Return a concurrent.futures.Future of the value."""
+        return _futures.future_of(self)
+
+    def as_future(self, _internal=False):
+        """Return an asyncio.Future of the value for the running loop."""
+        return asyncio.wrap_future(self.future())
+
+    def __await__(self):
+        return self.as_future().__await__()
+
+
+_tandem.set_ref_class(ObjectRef)
+
+
+def _load_ref(index, binary):
+    """Rebuild a pickled reference."""
+    ref = _serialization.get_object(index)
+    ref._id = binary
+    return ref
+
+
+def get_value(ref, timeout=None):
+    """Wait for the value of one reference and return it, or raise what it failed with."""
+    try:
+        parts = ref._get(timeout)
+    except RayActorError as error:
+        if getattr(ref, "_is_task", False):
+            raise WorkerCrashedError(str(error)) from None
+        raise
+    return _serialization.read(parts)
+
+
+class ObjectRefGenerator:
+    """The items that a generator yields: an iterator of references, also for `async for`."""
+
+    def __init__(self, stream):
+        self._stream = stream
+        self._is_over = False
+
+    def __iter__(self):
+        return self
+
+    def __aiter__(self):
+        return self
+
+    def _next(self):
+        """Return the next reference; None if it is not there yet, False at the end."""
+        try:
+            return self._stream.next(_SLICE_MS)
+        except RayError as error:
+            # A failure of the actor is the last item, as in Ray.
+            self._is_over = True
+            return _serialization.put(error, _serialization.ERROR)
+
+    def __next__(self):
+        while not self._is_over:
+            ref = self._next()
+            if ref is False:
+                self._is_over = True
+            elif ref is not None:
+                return ref
+        raise StopIteration
+
+    async def __anext__(self):
+        loop = asyncio.get_running_loop()
+        while not self._is_over:
+            ref = await loop.run_in_executor(None, self._next)
+            if ref is False:
+                self._is_over = True
+            elif ref is not None:
+                return ref
+        raise StopAsyncIteration
+
+    def completed(self):
+        raise NotImplementedError("tandem.ray has no reference to the end of a generator "
+                                  "(feature: ObjectRefGenerator.completed)")
+
+
+DynamicObjectRefGenerator = ObjectRefGenerator
+StreamingObjectRefGenerator = ObjectRefGenerator
+CancelledError = concurrent.futures.CancelledError

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program can ask about the process that it runs in."""
+import os
+
+from tandem import _tandem
+from tandem.ray import _runtime
+
+
+class RuntimeContext:
+    """What get_runtime_context() returns."""
+
+    def __init__(self):
+        self._info = _tandem.describe()
+
+    def get(self):
+        return {"job_id": self.get_job_id(), "node_id": self.get_node_id(), "namespace": self.namespace}
+
+    def get_job_id(self):
+        return self._info["job_id"]
+
+    def get_node_id(self):
+        return self._info["node_id"]
+
+    def get_worker_id(self):
+        return self._info["actor_id"] or self._info["job_id"]
+
+    def get_actor_id(self):
+        from tandem.ray import _execution
+        return self._info["actor_id"] or None if _execution._State.instance is not None else None
+
+    def get_actor_name(self):
+        return self._info["actor_name"] if self.get_actor_id() is not None else None
+
+    def get_task_id(self):
+        return None if self.get_task_name() is None else self._info["actor_id"] + "0" * 24
+
+    def get_task_name(self):
+        from tandem.ray import _execution
+        return _execution.current_method.get()
+
+    get_task_function_name = get_task_name
+
+    def get_placement_group_id(self):
+        from tandem.ray.util.placement_group import get_current_placement_group
+        group = get_current_placement_group()
+        return None if group is None else group.id.hex()
+
+    def get_assigned_resources(self):
+        raise NotImplementedError("tandem.ray does not tell an actor its resources (feature: get_assigned_resources)")
+
+    def get_accelerator_ids(self):
+        return {"GPU": [str(index) for index in get_gpu_ids()]}
+
+    def get_runtime_env_string(self):
+        import json
+        return json.dumps(_runtime.job_runtime_env)
+
+    @property
+    def runtime_env(self):
+        return dict(_runtime.job_runtime_env)
+
+    @property
+    def namespace(self):
+        return self._info["namespace"]
+
+    @property
+    def gcs_address(self):
+        return self._info["address"]
+
+    @property
+    def job_id(self):
+        return self._info["job_id"]
+
+    @property
+    def node_id(self):
+        return self._info["node_id"]
+
+    @property
+    def actor_id(self):
+        return self.get_actor_id()
+
+    @property
+    def was_current_actor_reconstructed(self):
+        return self._info["restarts"] > 0
+
+    @property
+    def current_actor(self):
+        """A handle to this actor."""
+        from tandem.ray import _execution
+        from tandem.ray.actor import ActorHandle
+        if self.get_actor_id() is None:
+            raise RuntimeError("This method is only available in an actor.")
+        if not self._info["actor_name"]:
+            raise NotImplementedError("an actor without a name has no handle to itself (feature: current_actor)")
+        actor = _tandem.find(self._info["namespace"], self._info["actor_name"], 10000)
+        return ActorHandle(actor, _execution._State.class_name, _execution._State.methods)
+
+
+def get_runtime_context():
+    """Return what this process is."""
+    _runtime.ensure_initialized()
+    return RuntimeContext()
+
+
+def get_gpu_ids():
+    """Return the GPUs of this actor, as CUDA_VISIBLE_DEVICES names them."""
+    if not _tandem.is_running():
+        return []
+    info = _tandem.describe()
+    if not info["actor_id"]:
+        return []
+    names = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if len(names) == len(info["gpus"]) and all(name.isdigit() for name in names):
+        return [int(name) for name in names]
+    return list(info["gpus"])
+
+
+__all__ = ["RuntimeContext", "get_gpu_ids", "get_runtime_context"]

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values and references: get, put, wait, futures, arrays in shared memory."""
+import asyncio
+import gc
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tandem import ray
+from tandem.ray import exceptions
+
+
+@ray.remote
+class Keeper:
+    def keep(self, value):
+        self.value = value
+
+    def total(self):
+        return float(self.value.sum())
+
+    def same(self, value):
+        return value
+
+    def is_writeable(self, array):
+        return array.flags.writeable
+
+    def get_inner(self, refs):
+        return ray.get(refs)
+
+    def put(self, value):
+        return [ray.put(value)]
+
+    def sleep(self, seconds):
+        time.sleep(seconds)
+        return "slept"
+
+
+def _keeper_with_await():
+    """Return a plain actor whose method runs an event loop of its own."""
+    @ray.remote
+    class Awaiter:
+        def value(self, refs):
+            async def wait():
+                return await refs[0]
+            return asyncio.run(wait())
+    return Awaiter.remote()
+
+
+@pytest.fixture(scope="module")
+def keeper():
+    return Keeper.remote()
+
+
+@pytest.mark.parametrize("value", [None, 1, "text", b"bytes", [1, {"a": (2, 3)}], {4, 5}, 1 << 100, float("inf")])
+def test_values_come_back(keeper, value):
+    assert ray.get(keeper.same.remote(value)) == value
+    assert ray.get(ray.put(value)) == value
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (3, 5), (1000, 1000)])
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8", "c16"])
+def test_arrays_come_back_read_only(keeper, shape, dtype):
+    array = np.arange(int(np.prod(shape))).astype(dtype).reshape(shape)
+    for back in (ray.get(ray.put(array)), ray.get(keeper.same.remote(array))):
+        assert back.dtype == array.dtype and np.array_equal(back, array)
+        assert not back.flags.writeable and back.flags.aligned
+
+
+def test_array_in_the_arguments_outlives_its_method(keeper):
+    keeper.keep.remote(np.ones(1 << 20))
+    ray.get([keeper.same.remote(index) for index in range(100)])
+    assert ray.get(keeper.total.remote()) == float(1 << 20)
+
+
+def test_array_outlives_its_reference():
+    array = ray.get(ray.put(np.arange(1 << 20)))
+    gc.collect()
+    for _ in range(3):
+        ray.put(np.zeros(1 << 20))
+    assert array[-1] == (1 << 20) - 1
+
+
+def test_references_among_the_arguments_become_values(keeper):
+    assert ray.get(keeper.same.remote(keeper.same.remote(5))) == 5
+    assert ray.get(keeper.same.remote(value=ray.put(np.arange(1 << 18)))).sum() == sum(range(1 << 18))
+
+
+def test_nested_references_stay_references(keeper):
+    refs = [ray.put(index) for index in range(100)]
+    assert ray.get(keeper.get_inner.remote(refs)) == list(range(100))
+    assert isinstance(ray.get(keeper.same.remote([refs[0]]))[0], ray.ObjectRef)
+
+
+def test_reference_made_by_an_actor(keeper):
+    (ref,) = ray.get(keeper.put.remote(np.ones(1 << 18)))
+    assert ray.get(ref).sum() == 1 << 18
+
+
+def test_reference_has_the_same_id_everywhere(keeper):
+    ref = ray.put(1)
+    (back,) = ray.get(keeper.same.remote([ref]))
+    assert back == ref and hash(back) == hash(ref) and back.hex() == ref.hex() and len(ref.binary()) == 28
+
+
+def test_failed_argument_fails_the_call(keeper):
+    @ray.remote
+    def fail():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        ray.get(keeper.same.remote(fail.remote()))
+
+
+def test_get_of_other_things():
+    with pytest.raises(ValueError):
+        ray.get(1)
+    with pytest.raises(TypeError):
+        ray.get([1])
+    assert ray.get([]) == []
+    with pytest.raises(TypeError):
+        ray.put(ray.put(1))
+
+
+def test_timeout():
+    sleeper = Keeper.remote()
+    ref = sleeper.sleep.remote(0.5)
+    with pytest.raises(exceptions.GetTimeoutError):
+        ray.get(ref, timeout=0.05)
+    with pytest.raises(TimeoutError):
+        ray.get([ref], timeout=0)
+    assert ray.get(ref) == "slept"
+
+
+def test_wait():
+    sleeper = Keeper.remote()
+    slow, fast = sleeper.sleep.remote(1), ray.put(1)
+    assert ray.wait([slow, fast], timeout=0.05) == ([fast], [slow])
+    assert ray.wait([slow, fast], num_returns=2) == ([slow, fast], [])
+    for wrong in (dict(num_returns=3), dict(num_returns=0), dict(timeout=-1)):
+        with pytest.raises(ValueError):
+            ray.wait([slow, fast], **wrong)
+    with pytest.raises(TypeError):
+        ray.wait(fast)
+    with pytest.raises(ValueError):
+        ray.wait([fast, fast])
+
+
+def test_futures(keeper):
+    assert ray.put(3).future().result(30) == 3
+    assert keeper.same.remote("later").future().result(30) == "later"
+
+    async def both():
+        return await asyncio.gather(keeper.same.remote(1), keeper.same.remote(2))
+    assert asyncio.run(both()) == [1, 2]
+
+
+def test_plain_method_may_await_a_reference():
+    sleeper = Keeper.remote()
+    assert ray.get(_keeper_with_await().value.remote([sleeper.sleep.remote(0.2)]), timeout=60) == "slept"
+
+
+def test_interrupt_ends_a_wait():
+    sleeper = Keeper.remote()
+    ref = sleeper.sleep.remote(3)
+    for wait in (lambda: ray.get(ref), lambda: ray.wait([ref])):
+        threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,)).start()
+        begun = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            wait()
+        assert time.monotonic() - begun < 2
+
+
+def test_cancelled_call_that_waits_never_runs():
+    sleeper = Keeper.remote()
+    sleeper.sleep.remote(1)
+    ref = sleeper.sleep.remote(1000)
+    ray.cancel(ref)
+    with pytest.raises(exceptions.TaskCancelledError):
+        ray.get(ref)
+    with pytest.raises(ValueError):
+        ray.cancel(ref, force=True)
+    with pytest.raises(TypeError):
+        ray.cancel(sleeper)
+
+
+def test_references_cannot_be_pickled_elsewhere():
+    import pickle
+    with pytest.raises(TypeError, match="portable references"):
+        pickle.dumps(ray.put(1))

@@ -1,0 +1,133 @@
+/* format_pack_test.c - formats with lists whose length is known at run time only. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/wire/placeholders.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static tdm_writer *writer;
+
+static int set_up(void **state)
+{
+    (void)state;
+    assert_int_equal(tdm_writer_create(&writer), TDM_OK);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tdm_writer_destroy(writer);
+    return 0;
+}
+
+static tdm_status pack_with_placeholders(struct tdm__placeholders *placeholders, const char *format,
+                                         ...)
+{
+    va_list args;
+    tdm_status status;
+
+    va_start(args, format);
+    status = tdm__pack_with_placeholders(writer, format, args, placeholders);
+    va_end(args);
+    return status;
+}
+
+/* Fills a placeholder with the text that stands for its object. */
+static tdm_status fill_with_text(void *arg, tdm_writer *filled, char letter, void *object)
+{
+    (void)arg;
+    (void)letter;
+    tdm_write_string(filled, object);
+    return TDM_OK;
+}
+
+static void lists_are_spliced_into_the_arrays_around_them(void **state)
+{
+    struct tdm_ndarray array = {.dtype = TDM_U8, .dims_count = 1, .shape = {3}, .data = "xyz"};
+    struct tdm_item two[] = {{.letter = 'b', .object = "one", .size_bytes = 3},
+                             {.letter = 'a', .object = &array}};
+    struct tdm_items full = {two, 2};
+    struct tdm_items empty = {NULL, 0};
+    tdm_document *document;
+    const tdm_value *root;
+
+    (void)state;
+    assert_int_equal(tdm_pack(writer, "i*(*(*)i)*s", INT64_C(1), &full, &empty, &full, INT64_C(2),
+                              &empty, "end"),
+                     TDM_OK);
+    assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &document), TDM_OK);
+    root = tdm_document_root(document);
+    assert_int_equal(tdm_value_count(root), 5);
+    assert_memory_equal(tdm_value_bytes(tdm_value_at(root, 1)).data, "one", 3);
+    assert_memory_equal(tdm_value_ndarray(tdm_value_at(root, 2))->data, "xyz", 3);
+    assert_int_equal(tdm_value_count(tdm_value_at(root, 3)), 2);
+    assert_int_equal(tdm_value_count(tdm_value_at(tdm_value_at(root, 3), 0)), 2);
+    assert_string_equal(tdm_value_string(tdm_value_at(root, 4), ""), "end");
+    tdm_document_destroy(document);
+}
+
+static void lists_of_objects_leave_placeholders(void **state)
+{
+    struct tdm_item nested[] = {{.letter = 'R', .object = "reference"},
+                                {.letter = 'h', .object = "handle"}};
+    struct tdm_item values[] = {{.letter = 'r', .object = "value"}};
+    struct tdm_items nested_list = {nested, 2};
+    struct tdm_items value_list = {values, 1};
+    struct tdm__placeholders placeholders;
+    tdm_writer *filled;
+    tdm_document *document;
+    const tdm_value *root;
+
+    (void)state;
+    assert_int_equal(
+        pack_with_placeholders(&placeholders, "s(&)&", "text", &nested_list, &value_list), TDM_OK);
+    assert_int_equal(placeholders.count, 1);
+    assert_int_equal(placeholders.links_count, 2);
+    assert_int_equal(tdm_writer_create(&filled), TDM_OK);
+    assert_int_equal(tdm__fill_placeholders(filled, tdm_writer_bytes(writer), &placeholders,
+                                            fill_with_text, NULL),
+                     TDM_OK);
+    assert_int_equal(tdm_document_parse(tdm_writer_bytes(filled), &document), TDM_OK);
+    root = tdm_document_root(document);
+    assert_int_equal(tdm_value_count(root), 3);
+    assert_string_equal(tdm_value_string(tdm_value_at(tdm_value_at(root, 1), 1), ""), "handle");
+    assert_string_equal(tdm_value_string(tdm_value_at(root, 2), ""), "value");
+    tdm_document_destroy(document);
+    tdm_writer_destroy(filled);
+}
+
+static void wrong_lists_are_refused(void **state)
+{
+    struct tdm_item item = {.letter = 'r', .object = "value"};
+    struct tdm_items list = {&item, 1};
+    struct tdm_items without_items = {NULL, 1};
+    struct tdm__placeholders placeholders;
+
+    (void)state;
+    assert_int_equal(tdm_pack(writer, "*", &list), TDM_E_INVAL);
+    assert_int_equal(tdm_pack(writer, "*", &without_items), TDM_E_INVAL);
+    assert_int_equal(tdm_pack(writer, "*", (void *)NULL), TDM_E_INVAL);
+    assert_int_equal(tdm_pack(writer, "&", &list), TDM_E_INVAL);
+    assert_int_equal(tdm_pack(writer, "{s*}", "key", &list), TDM_E_INVAL);
+    /* The value of a reference cannot stand in a group. */
+    assert_int_equal(pack_with_placeholders(&placeholders, "(&)", &list), TDM_E_INVAL);
+    assert_int_equal(tdm_writer_bytes(writer).size_bytes, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(lists_are_spliced_into_the_arrays_around_them, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(lists_of_objects_leave_placeholders, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(wrong_lists_are_refused, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
