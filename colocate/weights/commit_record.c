@@ -19,17 +19,17 @@
  * A member is [actor, incarnation, phase, voted, hash_high, hash_low].
  * `past` is [[id, epoch, version, outcome], ...]. */
 enum {
-    FORMAT_VERSION = 1, /* Version of the stored form. */
-    RECORD_VALUES = 9,  /* Number of values in an encoded record. */
+    FORMAT_VERSION = 1, /* Version of the form in which the store keeps version records. */
+    RECORD_VALUES = 9,  /* Number of values in the list that is an encoded version record. */
 };
 
-/* Writes an ID as bytes. */
+/* Writes a 128-bit ID as a byte string. */
 static void write_id(tdm_writer *writer, const struct tdm__id *id)
 {
     tdm_write_bytes(writer, id->bytes, sizeof(id->bytes));
 }
 
-/* Writes the latest update with its members. */
+/* Writes the record's latest update with its members. */
 static void write_update(tdm_writer *writer, const struct tdm__update *update)
 {
     tdm_write_array(writer, 9);
@@ -85,7 +85,7 @@ tdm_status tdm__version_record_encode(const struct tdm__version_record *record, 
 
 /* ---- reading ------------------------------------------------------------------------- */
 
-/* Reads an ID from bytes; `what` names it in the error. */
+/* Reads a 128-bit ID from a byte string; `what` names the ID in the error message. */
 static tdm_status read_id(const void *bytes, size_t size_bytes, const char *what,
                           struct tdm__id *id_out)
 {
@@ -97,7 +97,8 @@ static tdm_status read_id(const void *bytes, size_t size_bytes, const char *what
     return TDM_OK;
 }
 
-/* Checks that a number lies between `low` and `high`; `what` names it in the error. */
+/* Checks that an enum value lies between `low` and `high`; `what` names the value in the error
+ * message. */
 static tdm_status check_enum_value(uint64_t word, uint64_t low, uint64_t high, const char *what)
 {
     if (word < low || word > high) {
@@ -108,8 +109,8 @@ static tdm_status check_enum_value(uint64_t word, uint64_t low, uint64_t high, c
     return TDM_OK;
 }
 
-/* Returns the error for a value that does not unpack: TDM_E_PROTOCOL, because the stored bytes are
- * at fault and not the caller. */
+/* Returns the error TDM_E_PROTOCOL for stored bytes whose part `what` does not have the expected
+ * form. */
 static tdm_status malformed_error(const char *what)
 {
     return tdm__wrap(TDM_E_PROTOCOL, "version record: %s", what);
@@ -172,7 +173,7 @@ static tdm_status read_update(const tdm_value *value, struct tdm__update *update
     return read_members(members, update);
 }
 
-/* Reads the list of remembered updates. */
+/* Reads the list of the updates before the latest. */
 static tdm_status read_past(const tdm_value *list, struct tdm__version_record *record)
 {
     uint32_t count = tdm_value_count(list);
@@ -213,7 +214,7 @@ static bool all_voted(const struct tdm__version_record *record)
     return true;
 }
 
-/* Refuses numbers that no sequence of requests can have written. */
+/* Refuses a version record whose numbers no sequence of requests can have written. */
 static tdm_status check_consistency(const struct tdm__version_record *record)
 {
     const struct tdm__update *update = &record->update;
@@ -235,7 +236,7 @@ static tdm_status check_consistency(const struct tdm__version_record *record)
     return TDM_OK;
 }
 
-/* Reads the whole record and checks its consistency. */
+/* Reads a whole version record and checks that its numbers are consistent. */
 static tdm_status read_record(const tdm_value *root, struct tdm__version_record *record)
 {
     uint64_t format;

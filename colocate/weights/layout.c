@@ -23,9 +23,9 @@ _Static_assert(sizeof(void *) == sizeof(uint64_t), "addresses travel as numbers"
 
 /* Constants of the wire format. */
 enum {
-    FORMAT_VERSION = 3,                  /* Version of the wire format. */
+    FORMAT_VERSION = 3,                  /* Version of the wire format of layouts. */
     SLICE_VALUES = 5 + 2 * TDM_DIMS_MAX, /* Number of integers in an encoded slice. */
-    DTYPE = SLICE_VALUES - 3,            /* Index of the dtype among these integers. */
+    DTYPE = SLICE_VALUES - 3, /* Index of the dtype among the integers of an encoded slice. */
 };
 
 /* Checks that the slice's range in one dimension, or in the flat element list, is non-empty and
@@ -111,7 +111,7 @@ tdm_status tdm__layout_resolve_addresses(const struct tdm__layout *layout,
 
 /* ---- as a value ---------------------------------------------------------------------- */
 
-/* Returns the byte distance of `address` from `base`, or 0 if either of them is NULL. */
+/* Returns the distance in bytes of `address` from `base`, or 0 if one of the pointers is NULL. */
 static uint64_t offset_of(const void *address, const void *base)
 {
     return base == NULL || address == NULL ? 0 : (uintptr_t)address - (uintptr_t)base;
@@ -142,7 +142,8 @@ tdm_status tdm__layout_encode(const struct tdm__layout *layout, const void *base
     return tdm_writer_status(writer);
 }
 
-/* Reads one slice from its array of integers. Does not compare it with a manifest. */
+/* Decodes one tensor slice from its array of integers. Does not compare the slice with a
+ * manifest. */
 static tdm_status decode_slice(const tdm_value *value, uint32_t index, struct tdm_slice *slice)
 {
     uint64_t numbers[SLICE_VALUES];
@@ -174,8 +175,8 @@ static tdm_status decode_slice(const tdm_value *value, uint32_t index, struct td
         slice->extent[k] = numbers[2 + TDM_DIMS_MAX + k];
     }
     slice->dtype = (enum tdm_dtype)numbers[DTYPE];
-    /* These addresses are never dereferenced; they are offsets that the caller compares with the
-     * size of the weights. */
+    /* The decoded addresses of a slice are never dereferenced. They are offsets, which the caller
+     * compares with the size of the weights region. */
     memcpy(&slice->scales, &numbers[DTYPE + 1], sizeof(slice->scales));
     memcpy(&slice->address, &numbers[SLICE_VALUES - 1], sizeof(slice->address));
     return TDM_OK;

@@ -24,15 +24,15 @@
 /* Version of the wire format. */
 enum { FORMAT_VERSION = 1 };
 
-/* The largest sum of the sizes of all tensors, in bytes. */
+/* The largest sum of the sizes of all tensors of a manifest, in bytes. */
 static const uint64_t size_bytes_max = (uint64_t)1 << 48;
 
 /* The form of a tensor that is hashed. All members have a fixed size; unused bytes are zero. */
 struct canonical_tensor {
     char name[TDM_TENSOR_NAME_BYTES_MAX]; /* Name of the tensor, padded with zeros. */
-    uint32_t dtype;                       /* The enum tdm_dtype of the tensor. */
-    uint32_t dims_count;                  /* Number of used entries in `shape`. */
-    uint64_t shape[TDM_DIMS_MAX];         /* Size of each dimension, in elements. */
+    uint32_t dtype;      /* Data type of the tensor's elements, an enum tdm_dtype. */
+    uint32_t dims_count; /* Number of dimensions, which are the first entries of `shape`. */
+    uint64_t shape[TDM_DIMS_MAX]; /* Size of each dimension, in elements. */
 };
 
 _Static_assert(sizeof(struct canonical_tensor) == 136, "the hash covers no padding");
@@ -134,7 +134,8 @@ static tdm_status add_tensor(struct tdm__manifest *manifest, const struct tdm_te
     return TDM_OK;
 }
 
-/* Adds all tensors, checks that names are unique and computes the hash. */
+/* Fills an empty manifest with tensors, checks that their names are unique and computes its
+ * hash. */
 static tdm_status manifest_fill(struct tdm__manifest *manifest,
                                 const struct tdm_tensor_info *tensors, uint32_t tensors_count)
 {
@@ -206,7 +207,8 @@ tdm_status tdm__manifest_encode(const struct tdm__manifest *manifest, tdm_writer
     return tdm_writer_status(writer);
 }
 
-/* Reads one tensor. Its name is borrowed from the document and the shape is not checked. */
+/* Decodes name, dtype and shape of one tensor. The name is borrowed from the encoded value, and the
+ * shape is not checked. */
 static tdm_status decode_tensor(const tdm_value *value, uint32_t index,
                                 struct tdm_tensor_info *tensor)
 {
@@ -227,7 +229,7 @@ static tdm_status decode_tensor(const tdm_value *value, uint32_t index,
     return TDM_OK;
 }
 
-/* Reads all tensors of the list and creates the manifest, which copies their names. */
+/* Decodes all tensors of the list and creates a manifest, which copies their names. */
 static tdm_status decode_tensors(const tdm_value *list, uint32_t count,
                                  struct tdm__manifest **manifest_out)
 {
