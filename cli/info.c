@@ -11,20 +11,22 @@
 
 static struct tdm__option options[] = {{"--json", false, NULL}, {NULL, false, NULL}};
 
-/* What the machine offers. */
+/* What this machine offers to tandemd. */
 struct machine {
-    long cpus;                    /* Number of online CPUs. */
-    double memory_gib;            /* Memory in GiB. */
-    struct tdm__device_list gpus; /* CUDA GPUs; empty if `gpus_status` is a failure. */
-    /* Why tandemd could not offer CUDA GPUs. The text is tdm_error_detail(). */
+    long cpus;         /* Number of CPUs that are online. */
+    double memory_gib; /* Size of the host memory in GiB. */
+    /* CUDA GPUs of the machine; empty if `gpus_status` is a failure. */
+    struct tdm__device_list gpus;
+    /* TDM_OK if tandemd could offer CUDA GPUs, else why not; tdm_error_detail() has the text. */
     tdm_status gpus_status;
-    const char *large_pages; /* Setting of large pages for shared memory. */
+    /* The kernel's setting of large pages for shared memory, for example "advise". */
+    const char *large_pages;
 };
 
-/* Bytes of a GiB. */
+/* Number of bytes of a GiB. */
 #define GIB (1024.0 * 1024.0 * 1024.0)
 
-/* Examines the machine. */
+/* Examines the machine's CPUs, memory, GPUs and settings. */
 static struct machine machine_detect(void)
 {
     struct machine machine = {.cpus = sysconf(_SC_NPROCESSORS_ONLN)};
@@ -39,7 +41,7 @@ static struct machine machine_detect(void)
     return machine;
 }
 
-/* Prints the machine as one JSON object. */
+/* Prints what the machine offers as one JSON object. */
 static void print_json(const struct machine *machine)
 {
     json_t *root =
@@ -53,7 +55,7 @@ static void print_json(const struct machine *machine)
     json_decref(root);
 }
 
-/* Runs the command. */
+/* Runs `tandem info` and returns the exit code. */
 static int info_main(const struct tdm__parsed_arguments *args)
 {
     const char *remedy = tdm__large_pages_advice();
