@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Finds the socket of the only node of this user, in the directories that nodes create. Fails if
- * there are several. */
+/* Finds the socket of the daemon of this user's only node on this machine, and writes its path to
+ * `address`. Fails if there are several nodes. */
 static tdm_status find_only_node(char *address, size_t room)
 {
     const char *parent = tdm__directory_parent_path();
@@ -95,8 +95,7 @@ int tdm__cluster_leave(tdm_runtime *runtime, tdm_status status)
 {
     int code = status == TDM_OK ? TDM__EXIT_SUCCESS : tdm__command_failed(status);
 
-    /* The runtime may report its own error about the end of the connection, so the status is
-     * printed before. */
+    /* The error is printed first, because stopping the runtime may replace its text. */
     tdm_runtime_stop(runtime);
     return code;
 }

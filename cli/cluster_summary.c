@@ -10,11 +10,14 @@
 /* Names of the states, in the order of tdm__cluster_summary.actors. */
 static const char *const states[] = {"ALIVE",      "PENDING", "STARTING",
                                      "RESTARTING", "ENDING",  "DEAD"};
-/* Short names for the array sizes. */
-enum { STATES = TDM__SUMMARY_STATES, KINDS_MAX = TDM__SUMMARY_RESOURCES_MAX };
+enum {
+    STATES = TDM__SUMMARY_STATES,          /* Number of states of an actor. */
+    KINDS_MAX = TDM__SUMMARY_RESOURCES_MAX /* Largest number of kinds of resources in a summary. */
+};
 _Static_assert(sizeof(states) / sizeof(states[0]) == STATES, "a name for each state");
 
-/* Adds an amount to the sum of its kind. Kinds beyond the capacity are ignored. */
+/* Adds an amount of a resource to the summary's total of that kind of resource. Ignores kinds
+ * beyond KINDS_MAX. */
 static void add_amount(struct tdm__cluster_summary *cluster_summary,
                        const struct tdm_amount *amount)
 {

@@ -6,31 +6,34 @@
 #include <stdio.h>
 #include <tandem/state.h>
 
-/* Number of states of an actor, and most kinds of resources. */
-enum { TDM__SUMMARY_STATES = 6, TDM__SUMMARY_RESOURCES_MAX = 64 };
+enum {
+    TDM__SUMMARY_STATES = 6,        /* Number of states of an actor. */
+    TDM__SUMMARY_RESOURCES_MAX = 64 /* Largest number of kinds of resources in a summary. */
+};
 
 /* Summary of a cluster. All zero is an empty summary. */
 struct tdm__cluster_summary {
-    uint32_t nodes;         /* Number of nodes. */
-    uint32_t missing_nodes; /* Number of nodes that did not reply. */
-    uint32_t groups;        /* Number of placement groups. */
+    uint32_t nodes;         /* Number of nodes of the cluster. */
+    uint32_t missing_nodes; /* Number of nodes that did not reply when they were asked. */
+    uint32_t groups;        /* Number of placement groups in the cluster. */
     /* Number of actors in each state, in the order ALIVE, PENDING, STARTING, RESTARTING, ENDING,
      * DEAD. */
     uint32_t actors[TDM__SUMMARY_STATES];
-    /* Sums over all nodes by kind of resource. The names are borrowed from the list of nodes. */
+    /* Free and total amount of each kind of resource, summed over all nodes. The names are borrowed
+     * from the list of nodes. */
     struct tdm_amount amounts[TDM__SUMMARY_RESOURCES_MAX];
     uint32_t amounts_count; /* Number of entries in `amounts`. */
 };
 
-/* Adds nodes from a list. The list must outlive the summary. */
+/* Adds a list of nodes to the summary. The list must outlive the summary. */
 void tdm__cluster_summary_add_nodes(struct tdm__cluster_summary *cluster_summary,
                                     const struct tdm_node_state *nodes, uint32_t nodes_count);
-/* Counts the actors of a list by state. */
+/* Adds a list of actors to the summary, which counts them by state. */
 void tdm__cluster_summary_add_actors(struct tdm__cluster_summary *cluster_summary,
                                      const struct tdm_actor_state *actors, uint32_t actors_count);
-/* Prints the summary as text. */
+/* Prints the summary of a cluster as text. */
 void tdm__cluster_summary_print(const struct tdm__cluster_summary *cluster_summary, FILE *stream);
-/* Prints the summary as one JSON object on a line. */
+/* Prints the summary of a cluster as one JSON object on a line. */
 void tdm__cluster_summary_print_json(const struct tdm__cluster_summary *cluster_summary,
                                      FILE *stream);
 

@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Most words among which a suggestion is searched. */
+/* Largest number of known words among which a similar one is searched. */
 enum { SUGGESTIONS_MAX = 32 };
 
 /* Prints an error about the command line of `program`, and where its help is. */
@@ -59,7 +59,8 @@ refuse_command_line(const struct tdm__command *command, const char *format, ...)
     return code;
 }
 
-/* Refuses an unknown word. `suggestion` is a similar known word, or NULL. */
+/* Prints an error about an unknown word of the command line and returns the exit code. `suggestion`
+ * is a similar known word, or NULL. */
 static int refuse_unknown(const struct tdm__command *command, const char *what, const char *word,
                           const char *suggestion)
 {
@@ -88,7 +89,8 @@ const char *tdm__option_value(const struct tdm__parsed_arguments *args, const ch
 
 /* ---- options ---------------------------------------------------------------------------- */
 
-/* Refuses an unknown option, with a suggestion. */
+/* Prints an error about an unknown option, with a similar known option, and returns the exit
+ * code. */
 static int refuse_option(const struct tdm__command *command, const char *word)
 {
     const char *known[SUGGESTIONS_MAX];
@@ -101,7 +103,8 @@ static int refuse_option(const struct tdm__command *command, const char *word)
     return refuse_unknown(command, "option", word, tdm__suggestion_find(word, known, count));
 }
 
-/* Parses the option at argv[*index]. On return `*index` is at the option's last word. */
+/* Parses the option at argv[*index]. Afterwards `*index` is the index of the option's last word.
+ * Returns the exit code. */
 static int parse_option(const struct tdm__command *command, int argc, char **argv, int *index,
                         void *arg)
 {
@@ -161,7 +164,7 @@ int tdm__arguments_parse(const struct tdm__command *command, int argc, char **ar
 
 /* ---- commands --------------------------------------------------------------------------- */
 
-/* Prints the help of tandem. */
+/* Prints the text of `tandem --help`. */
 static void print_help(const struct tdm__command *const *commands, uint32_t commands_count)
 {
     (void)fputs("tandem - trainer and rollout actors on the same GPUs, in turn\n\n"
@@ -185,8 +188,8 @@ bool tdm__arguments_ask_for_help(int argc, char **argv, int first)
     return false;
 }
 
-/* Flushes stdout. A failure makes the command fail, except if the reader of a pipe has closed it.
- */
+/* Flushes stdout and returns the exit code: `code`, or TDM__EXIT_FAILED if the output could not be
+ * written. A closed pipe is no failure. */
 static int finish_output(int code)
 {
     errno = 0;
@@ -197,11 +200,12 @@ static int finish_output(int code)
         return code;
     }
     return tdm__command_failed(
-        /* An earlier write has failed. */
+        /* An earlier write to stdout has failed. */
         tdm__fail_errno(errno == 0 ? EIO : errno, "writing to stdout"));
 }
 
-/* Parses the words of a command and runs it, or prints its help. */
+/* Parses a command's words and runs the command, or prints the command's help. Returns the exit
+ * code. */
 static int run_command(const struct tdm__command *command, int argc, char **argv)
 {
     struct tdm__parsed_arguments args = {.options = command->options};
@@ -218,7 +222,8 @@ static int run_command(const struct tdm__command *command, int argc, char **argv
     return code != TDM__EXIT_SUCCESS ? code : finish_output(command->run(&args));
 }
 
-/* Refuses an unknown command, with a suggestion. */
+/* Prints an error about an unknown command, with a similar known command, and returns the exit
+ * code. */
 static int refuse_command(const struct tdm__command *const *commands, uint32_t commands_count,
                           const char *word)
 {
@@ -231,7 +236,7 @@ static int refuse_command(const struct tdm__command *const *commands, uint32_t c
     return refuse_unknown(NULL, "command", word, tdm__suggestion_find(word, known, count));
 }
 
-/* Returns whether the word requests the help of tandem. */
+/* Returns whether the word, as the first argument of tandem, requests help. */
 static bool is_help_word(const char *word)
 {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
@@ -262,7 +267,7 @@ int tdm__command_main(const struct tdm__command *const *commands, uint32_t comma
         print_help(commands, commands_count);
         return TDM__EXIT_SUCCESS;
     }
-    /* This is `tandem help COMMAND`. */
+    /* The command line is `tandem help COMMAND`. */
     if (is_help_word(word)) {
         command = find_command(commands, commands_count, argv[2]);
         if (command == NULL) {

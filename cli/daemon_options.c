@@ -17,8 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Unit of GPU memory in bytes, and the default of --health-timeout-ms. */
-enum { BLOCK_BYTES = 2 << 20, HEALTH_DEFAULT_MS = 30000 };
+enum {
+    BLOCK_BYTES = 2 << 20,    /* Unit of GPU memory in bytes: --gpu-bytes is a multiple of it. */
+    HEALTH_DEFAULT_MS = 30000 /* Default of --health-timeout-ms, in milliseconds. */
+};
 
 /* Text of tandemd --help. */
 static const char help[] =
@@ -46,8 +48,8 @@ static const char help[] =
     "  --print-logs       what workers print comes out here, prefixed\n"
     "  --private          end with the process at the other end of descriptor 3\n";
 
-/* Reads a number from 0 to `max`. `source`, here and below, is the option or variable for the
- * error. */
+/* Reads a number from 0 to `max`. `source` is the option or environment variable that the error
+ * names. */
 static bool read_number(const char *source, const char *text, uint64_t max, uint64_t *number_out)
 {
     char *end;
@@ -64,7 +66,8 @@ static bool read_number(const char *source, const char *text, uint64_t max, uint
     return true;
 }
 
-/* Reads a number of 32 bits from 0 to `max`. */
+/* Reads a 32-bit number from 0 to `max`. `source` is the option or environment variable that the
+ * error names. */
 static bool read_count(const char *source, const char *text, uint32_t max, uint32_t *count_out)
 {
     uint64_t number;
@@ -106,7 +109,7 @@ static bool read_resource(const char *source, const char *text, size_t length,
     return true;
 }
 
-/* Adds labels such as "zone=a,disk=ssd". The option may be repeated. */
+/* Adds labels from a text such as "zone=a,disk=ssd". The option --labels may be repeated. */
 static bool read_labels(const char *text, struct tdm__labels *labels)
 {
     while (*text != '\0') {
@@ -123,7 +126,7 @@ static bool read_labels(const char *text, struct tdm__labels *labels)
     return true;
 }
 
-/* Reads "SEED,N" of the store's faults. */
+/* Reads "SEED,N", the seed and the frequency of faults of the store for tests. */
 static bool read_faults(const char *source, const char *text, struct cli_daemon_options *options)
 {
     char seed[64];
@@ -138,7 +141,7 @@ static bool read_faults(const char *source, const char *text, struct cli_daemon_
            read_count(source, comma + 1, 1000000, &options->fault_one_in);
 }
 
-/* Reads the resources of TANDEM_RESOURCES, such as "disk=2,licence=1". NULL is allowed. */
+/* Reads the value of TANDEM_RESOURCES, such as "disk=2,licence=1". NULL adds nothing. */
 static bool read_resources(const char *text, struct tdm__resources *resources)
 {
     while (text != NULL && *text != '\0') {
@@ -152,8 +155,8 @@ static bool read_resources(const char *text, struct tdm__resources *resources)
     return true;
 }
 
-/* Reads the node's name. It is part of every hello of this node, so the check is the same as that
- * of the handshake. */
+/* Copies and checks the node's name. The name is part of every handshake of this node, so the check
+ * is the same as there. */
 static bool read_name(const char *text, char name[CLI_NAME_BYTES])
 {
     size_t length = strlen(text);
@@ -171,7 +174,7 @@ static bool read_name(const char *text, char name[CLI_NAME_BYTES])
     return true;
 }
 
-/* Reads the variables for the health timeout and the store's faults. */
+/* Reads the environment variables for the health timeout and the store's faults. */
 static bool read_health(struct cli_daemon_options *options)
 {
     const char *health = getenv("TANDEM_HEALTH_TIMEOUT_MS");
@@ -182,7 +185,7 @@ static bool read_health(struct cli_daemon_options *options)
             read_count("TANDEM_HEALTH_TIMEOUT_MS", health, INT32_MAX, &options->health_timeout_ms));
 }
 
-/* Reads the variables of the environment. Options of the command line have precedence. */
+/* Reads all environment variables of tandemd. Options of the command line have precedence. */
 static bool read_environment(struct cli_daemon_options *options)
 {
     const char *gpus = getenv("TANDEM_GPUS");
@@ -201,31 +204,31 @@ static bool read_environment(struct cli_daemon_options *options)
                                          &options->object_store_bytes));
 }
 
-/* Indices of the options in `args`. */
+/* Indices of tandemd's options in the table `args`. */
 enum option_index {
-    OPTION_PRIVATE,            /* --private */
-    OPTION_PRINT_LOGS,         /* --print-logs */
-    OPTION_DIRECTORY,          /* --directory */
-    OPTION_REDIS,              /* --redis */
-    OPTION_CLUSTER,            /* --cluster */
-    OPTION_LISTEN,             /* --listen */
-    OPTION_PORT,               /* --port */
-    OPTION_METRICS_ADDRESS,    /* --metrics-address */
-    OPTION_NAME,               /* --name */
-    OPTION_CPUS,               /* --cpus */
-    OPTION_DEVICE,             /* --device */
-    OPTION_GPUS,               /* --gpus */
-    OPTION_GPU_BYTES,          /* --gpu-bytes */
-    OPTION_RESOURCE,           /* --resource */
-    OPTION_MEMORY_BYTES,       /* --memory-bytes */
-    OPTION_OBJECT_STORE_BYTES, /* --object-store-bytes */
-    OPTION_LABELS,             /* --labels */
-    OPTION_HEALTH_TIMEOUT_MS,  /* --health-timeout-ms */
-    OPTION_STORE_FAULTS,       /* --store-faults */
+    OPTION_PRIVATE,            /* Index of the option --private. */
+    OPTION_PRINT_LOGS,         /* Index of the option --print-logs. */
+    OPTION_DIRECTORY,          /* Index of the option --directory. */
+    OPTION_REDIS,              /* Index of the option --redis. */
+    OPTION_CLUSTER,            /* Index of the option --cluster. */
+    OPTION_LISTEN,             /* Index of the option --listen. */
+    OPTION_PORT,               /* Index of the option --port. */
+    OPTION_METRICS_ADDRESS,    /* Index of the option --metrics-address. */
+    OPTION_NAME,               /* Index of the option --name. */
+    OPTION_CPUS,               /* Index of the option --cpus. */
+    OPTION_DEVICE,             /* Index of the option --device. */
+    OPTION_GPUS,               /* Index of the option --gpus. */
+    OPTION_GPU_BYTES,          /* Index of the option --gpu-bytes. */
+    OPTION_RESOURCE,           /* Index of the option --resource. */
+    OPTION_MEMORY_BYTES,       /* Index of the option --memory-bytes. */
+    OPTION_OBJECT_STORE_BYTES, /* Index of the option --object-store-bytes. */
+    OPTION_LABELS,             /* Index of the option --labels. */
+    OPTION_HEALTH_TIMEOUT_MS,  /* Index of the option --health-timeout-ms. */
+    OPTION_STORE_FAULTS,       /* Index of the option --store-faults. */
     OPTIONS_COUNT              /* Number of options of tandemd. */
 };
 
-/* Table of the options. */
+/* Table of tandemd's options, in the order of enum option_index. */
 static struct tdm__option args[] = {
     [OPTION_PRIVATE] = {"--private", false, NULL},
     [OPTION_PRINT_LOGS] = {"--print-logs", false, NULL},
@@ -248,7 +251,8 @@ static struct tdm__option args[] = {
     [OPTION_STORE_FAULTS] = {"--store-faults", true, NULL},
     [OPTIONS_COUNT] = {NULL, false, NULL}};
 
-/* Applies one option of the command line. Returns false if its value is wrong. */
+/* Callback for each option of the command line: stores its value in the options. Returns false if
+ * the value is wrong. */
 static bool apply_option(void *arg, uint32_t index, const char *value)
 {
     struct cli_daemon_options *options = arg;
@@ -315,7 +319,7 @@ static const struct tdm__command daemon_command_line = {.program = "tandemd",
                                                         .options = args,
                                                         .receive_option = apply_option};
 
-/* Checks conditions between options. */
+/* Checks conditions that concern several options of tandemd. */
 static bool check_options(const struct cli_daemon_options *options)
 {
     if (options->gpu_bytes % BLOCK_BYTES != 0) {

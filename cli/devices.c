@@ -8,12 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Number of virtual GPUs by default, and the unit of GPU memory in bytes. */
-enum { GPUS_DEFAULT = 4, BLOCK_BYTES = 2 << 20 };
-/* Memory of a virtual GPU by default, in bytes. */
+enum {
+    GPUS_DEFAULT = 4, /* Number of virtual GPUs if no option says how many. */
+    /* Unit of GPU memory in bytes: a GPU's memory is rounded down to a multiple of it. */
+    BLOCK_BYTES = 2 << 20
+};
+/* Memory in bytes of a virtual GPU if no option says how much. */
 #define GPU_BYTES_DEFAULT (UINT64_C(256) << 20)
 
-/* Fails if the offered GPUs that share a real one do not fit in its memory. */
+/* Fails if the GPUs that the node offers need more memory than the real GPUs have that they
+ * share. */
 static tdm_status check_room(const struct cli_daemon_options *options,
                              const struct tdm__device_list *list)
 {

@@ -7,9 +7,9 @@
 
 #include <tandem/error.h>
 
-/* Examines the devices of kind options->device, and fills in the number of GPUs and their memory
- * where the options do not say. More GPUs may be offered than exist: GPU i is then the real GPU i %
- * count, and the memories of those that share one must fit on it.
+/* Examines the devices of the kind options->device. Fills in the number of GPUs and their memory if
+ * the options do not say them. More GPUs may be offered than exist: GPU i is then the real GPU i %
+ * count, and the GPUs that share a real one must fit into its memory.
  *
  * Workers receive the result in the environment: TANDEM_DEVICE names the kind. For GPUs with UUIDs,
  * the variable options->visible_devices_variable (for example CUDA_VISIBLE_DEVICES) contains a UUID

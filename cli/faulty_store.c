@@ -22,38 +22,37 @@
  * delayed. */
 enum fault { FAULT_NONE, FAULT_LOST_REQUEST, FAULT_LOST_REPLY, FAULT_DELAY, FAULTS_COUNT };
 
-/* Longest delay in milliseconds. */
+/* Longest delay of an outcome, in milliseconds. */
 enum { DELAY_MS_MAX = 20 };
 
-/* An operation in progress. */
+/* A read or commit of the faulty store that is in progress. */
 struct operation {
-    LIST_ENTRY(operation) entry; /* Links the operation into the store's list. */
-    /* Store that started it; NULL once the store has been closed. */
+    LIST_ENTRY(operation) entry; /* Link in the store's list of operations. */
+    /* Faulty store that started the operation; NULL once that store is closed. */
     struct faulty_store *faulty;
-    /* Completion to report (owned until it is reported). */
+    /* Completion that reports the outcome to the caller (owned until the report). */
     struct tdm__store_completion *completion;
-    enum fault fault; /* What happens to the operation. */
-    int64_t delay_ms; /* Delay in milliseconds; only for FAULT_DELAY. */
+    enum fault fault; /* Fault that the operation gets. */
+    int64_t delay_ms; /* Delay of the outcome in milliseconds; only for FAULT_DELAY. */
 
-    /* Fires when the delay has passed (owned); NULL before the reply. */
+    /* Timer that fires when the delay has passed (owned); NULL before the inner store's reply. */
     struct tdm__timer *timer;
-    tdm_status status; /* Outcome that is delayed. */
-    /* Records that are delayed (owned); NULL if absent. */
+    tdm_status status; /* Outcome of the inner store, which is delayed. */
+    /* Records that the inner store has read, which are delayed (owned); NULL if there are none. */
     struct tdm__store_records *records;
 };
 
-/* A store that injects faults. */
+/* A store for tests that injects faults into the operations of another store. */
 struct faulty_store {
     /* Must be the first field, because it is cast to this structure. */
     struct tdm__store store;
-    struct tdm__loop *loop;   /* Loop on which it runs (borrowed). */
-    struct tdm__store *inner; /* Store that does the work (borrowed). */
-    /* Queue of completions (owned). */
-    struct tdm__store_completions *completions;
-    LIST_HEAD(, operation) operations; /* All operations in progress. */
-    uint64_t seed;                     /* Seed of the generator. */
-    uint64_t draws_count;              /* Number of faults drawn so far. */
-    uint32_t one_in;                   /* One in this number of operations has a fault. */
+    struct tdm__loop *loop;   /* Loop on which the store runs (borrowed). */
+    struct tdm__store *inner; /* Store that does the work, without faults (borrowed). */
+    struct tdm__store_completions *completions; /* Queue of outcomes to report (owned). */
+    LIST_HEAD(, operation) operations;          /* List of all operations in progress. */
+    uint64_t seed;                              /* Seed from which the faults are drawn. */
+    uint64_t draws_count; /* Number of operations for which a fault was drawn so far. */
+    uint32_t one_in;      /* One in this number of operations has a fault. */
 };
 
 /* Allocates an operation and draws its fault. */
@@ -74,7 +73,7 @@ static struct operation *operation_create(struct faulty_store *faulty,
     return operation;
 }
 
-/* Removes the operation from the list and frees it. */
+/* Removes an operation from the store's list and frees it. */
 static void operation_free(struct operation *operation)
 {
     if (operation->faulty != NULL) {
@@ -85,7 +84,8 @@ static void operation_free(struct operation *operation)
     free(operation);
 }
 
-/* Reports the outcome and frees the operation. Takes ownership of `records`. */
+/* Reports the outcome of an operation to its caller and frees the operation. Takes ownership of
+ * `records`. */
 static void faulty_complete(struct operation *operation, tdm_status status,
                             struct tdm__store_records *records)
 {
@@ -94,8 +94,8 @@ static void faulty_complete(struct operation *operation, tdm_status status,
     operation_free(operation);
 }
 
-/* Fails the operation if its request is lost. The inner store then never receives it. While the
- * store closes, every request is lost. */
+/* If the fault of an operation is a lost request, fails the operation and returns true. The inner
+ * store then never receives the request. While the store closes, every request is lost. */
 static bool faulty_lose_request(struct operation *operation)
 {
     if (operation->fault != FAULT_LOST_REQUEST && !operation->faulty->store.closing) {
@@ -105,7 +105,7 @@ static bool faulty_lose_request(struct operation *operation)
     return true;
 }
 
-/* Reports the delayed outcome. */
+/* Callback of the timer: reports the delayed outcome of an operation. */
 static void on_delay_over(void *arg)
 {
     struct operation *operation = arg;
@@ -118,7 +118,8 @@ static void on_delay_over(void *arg)
     faulty_complete(operation, operation->status, records);
 }
 
-/* Handles the outcome of the inner store. Takes ownership of `records`. */
+/* Handles the inner store's outcome of an operation: reports, loses or delays it. Takes ownership
+ * of `records`. */
 static void faulty_on_reply(struct operation *operation, tdm_status status,
                             struct tdm__store_records *records)
 {
@@ -144,7 +145,7 @@ static void faulty_on_reply(struct operation *operation, tdm_status status,
     faulty_complete(operation, status, records);
 }
 
-/* Handles a read of the inner store. */
+/* Callback of the inner store when a read has completed. */
 static void faulty_on_read(void *arg, tdm_status status, const struct tdm__store_record *items,
                            uint32_t count)
 {
@@ -156,7 +157,7 @@ static void faulty_on_read(void *arg, tdm_status status, const struct tdm__store
     faulty_on_reply(arg, status, records);
 }
 
-/* Handles a commit of the inner store. */
+/* Callback of the inner store when a commit has completed. */
 static void faulty_on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct operation *operation = arg;
@@ -167,7 +168,7 @@ static void faulty_on_committed(void *arg, tdm_status status, uint64_t version)
     faulty_on_reply(operation, status, NULL);
 }
 
-/* Starts a read, unless its request is lost. */
+/* Starts a read of the inner store, unless the fault is a lost request. */
 static void faulty_read(struct tdm__store *store, const char *const *patterns,
                         uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
                         void *arg)
@@ -181,7 +182,7 @@ static void faulty_read(struct tdm__store *store, const char *const *patterns,
     }
 }
 
-/* Starts a commit, unless its request is lost. */
+/* Starts a commit of the inner store, unless the fault is a lost request. */
 static void faulty_commit(struct tdm__store *store, const struct tdm__store_write *writes,
                           uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                           void *arg)
@@ -196,7 +197,7 @@ static void faulty_commit(struct tdm__store *store, const struct tdm__store_writ
     }
 }
 
-/* Adds a watcher to the inner store; watches have no faults. */
+/* Adds a watcher to the inner store; notices to watchers have no faults. */
 static tdm_status faulty_watch(struct tdm__store *store, const char *prefix,
                                tdm__store_changed_fn *fn, void *arg)
 {
@@ -205,7 +206,8 @@ static tdm_status faulty_watch(struct tdm__store *store, const char *prefix,
     return faulty->inner->ops->watch(faulty->inner, prefix, fn, arg);
 }
 
-/* Closes the store. Operations that the inner store still has remain allocated until it replies. */
+/* Closes the faulty store. Operations that the inner store still has remain allocated until the
+ * inner store replies. */
 static void faulty_close(struct tdm__store *store)
 {
     struct faulty_store *faulty = (struct faulty_store *)store;

@@ -11,17 +11,18 @@
 
 static struct tdm__option options[] = {{"--json", false, NULL}, {NULL, false, NULL}};
 
-/* What the machine offers. */
+/* What this machine offers to tandemd. */
 struct machine {
-    long cpus;               /* Number of online CPUs. */
-    double memory_gib;       /* Memory in GiB. */
-    const char *large_pages; /* Setting of large pages for shared memory. */
+    long cpus;         /* Number of online CPUs. */
+    double memory_gib; /* Memory in GiB. */
+    /* The kernel's setting of large pages for shared memory, for example "advise". */
+    const char *large_pages;
 };
 
-/* Bytes of a GiB. */
+/* Number of bytes of a GiB. */
 #define GIB (1024.0 * 1024.0 * 1024.0)
 
-/* Examines the machine. */
+/* Examines the machine's CPUs, memory, GPUs and settings. */
 static struct machine machine_detect(void)
 {
     struct machine machine = {.cpus = sysconf(_SC_NPROCESSORS_ONLN)};
@@ -63,7 +64,7 @@ static void print_gpus(const struct tdm__device_kind *kind)
     }
 }
 
-/* Prints the machine as one JSON object. */
+/* Prints what the machine offers as one JSON object. */
 static void print_json(const struct machine *machine)
 {
     json_t *root = json_pack("{s:s, s:I, s:f}", "version", TDM__VERSION, "cpus",
@@ -79,7 +80,7 @@ static void print_json(const struct machine *machine)
     json_decref(root);
 }
 
-/* Runs the command. */
+/* Runs `tandem info` and returns the exit code. */
 static int info_main(const struct tdm__parsed_arguments *args)
 {
     const char *remedy = tdm__large_pages_advice();

@@ -44,7 +44,7 @@ static const struct tdm_actor_state *choose_actor(const struct tdm_actor_state *
     return found;
 }
 
-/* Ends the actor and prints that. */
+/* Ends an actor and prints its name and ID. */
 static tdm_status kill_actor(tdm_runtime *runtime, const struct tdm_actor_state *actor)
 {
     struct tdm__actor_query_message query = {.may_restart = false};
@@ -67,7 +67,7 @@ static tdm_status kill_actor(tdm_runtime *runtime, const struct tdm_actor_state 
     return status;
 }
 
-/* Returns whether the actor was chosen already, as when both its name and its ID are given. */
+/* Returns whether the actor was chosen already, because the command line names it twice. */
 static bool is_among(const struct tdm_actor_state *const *chosen, uint32_t count,
                      const struct tdm_actor_state *actor)
 {
@@ -79,7 +79,7 @@ static bool is_among(const struct tdm_actor_state *const *chosen, uint32_t count
     return false;
 }
 
-/* Chooses all named actors, and then kills each one. */
+/* Chooses all actors that the command line names, and then kills each one. */
 static tdm_status kill_actors(tdm_runtime *runtime, const struct tdm__parsed_arguments *args)
 {
     const struct tdm_actor_state *actors;
@@ -106,7 +106,7 @@ static tdm_status kill_actors(tdm_runtime *runtime, const struct tdm__parsed_arg
     return status;
 }
 
-/* Runs the command. */
+/* Runs `tandem kill` and returns the exit code. */
 static int kill_main(const struct tdm__parsed_arguments *args)
 {
     tdm_runtime *runtime;

@@ -23,19 +23,22 @@ static struct tdm__option options[] = {{"--json", false, NULL},
                                        {"--address", true, NULL},
                                        {NULL, false, NULL}};
 
-/* The options of the command. */
+/* What `tandem list` shows and how, according to its options. */
 struct list_filter {
-    bool as_json;   /* Print JSON instead of a table. */
-    bool live_only; /* Only actors that have not died. */
-    bool each;      /* Each call instead of sums by method. */
+    bool as_json;   /* Whether to print JSON instead of a table. */
+    bool live_only; /* Whether to list only actors that have not died. */
+    bool each;      /* Whether to list each call instead of sums by method. */
 };
 
-/* Digits of an ID in a table, and capacity of a formatted cell. */
-enum { ID_SHOWN = 12, CELL_BYTES = 256 };
+enum {
+    ID_SHOWN = 12,   /* Number of digits of an ID that a table shows. */
+    CELL_BYTES = 256 /* Capacity in bytes of the text of one table cell. */
+};
 
 /* ---- pieces ----------------------------------------------------------------------------- */
 
-/* Formats amounts: "CPU 2, GPU 0.4", or with `with_free` "CPU 3/8" (free and total). */
+/* Formats amounts of resources: "CPU 2, GPU 0.4", or with `with_free` "CPU 3/8" (free and
+ * total). */
 static const char *amounts_text(const struct tdm_amount *amounts, uint32_t count, bool with_free,
                                 char text[CELL_BYTES])
 {
@@ -65,7 +68,7 @@ static const char *gpus_text(const uint32_t *gpus, uint32_t count, char text[CEL
     return text;
 }
 
-/* Returns amounts as a JSON object by name. */
+/* Returns amounts of resources as a JSON object by name. */
 static json_t *amounts_json(const struct tdm_amount *amounts, uint32_t count, bool with_free)
 {
     json_t *object = json_object();
@@ -91,7 +94,7 @@ static json_t *gpus_json(const uint32_t *gpus, uint32_t count)
     return array;
 }
 
-/* Prints a JSON array and releases it. */
+/* Prints a JSON array on stdout and releases it. */
 static void print_json(json_t *array)
 {
     (void)json_dumpf(array, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
@@ -99,7 +102,7 @@ static void print_json(json_t *array)
     json_decref(array);
 }
 
-/* Prints the table or the array, as requested, and frees both. */
+/* Prints the table, or the JSON array if the options ask for JSON, and frees both. */
 static void list_print(struct tdm__table *table, json_t *array,
                        const struct list_filter *list_filter)
 {
@@ -113,8 +116,8 @@ static void list_print(struct tdm__table *table, json_t *array,
 
 /* ---- actors ----------------------------------------------------------------------------- */
 
-/* Returns the texts and numbers of a record as a JSON object, in their order. Returns NULL if a
- * text is not UTF-8. */
+/* Returns the texts and numbers of a state record as a JSON object, in their order. Returns NULL if
+ * a text is not UTF-8. */
 static json_t *record_json(const tdm_value *record)
 {
     json_t *object = json_object();
@@ -139,8 +142,7 @@ static json_t *record_json(const tdm_value *record)
     return object;
 }
 
-/* Returns an actor as a JSON object: the entries of its record, so that an entry that the daemon
- * adds is shown without a change here, and its resources. */
+/* Returns an actor as a JSON object: all entries of its state record, and its resources. */
 static json_t *actor_json(const struct tdm_actor_state *actor, const tdm_value *record)
 {
     json_t *object = record_json(record);
@@ -169,7 +171,7 @@ static const char *short_cause(const char *cause)
     return pid != NULL && strncmp(pid, ", ", 2) == 0 ? pid + 2 : cause;
 }
 
-/* Adds an actor's row. */
+/* Adds the row of an actor to the table. */
 static void add_actor(struct tdm__table *table, const struct tdm_actor_state *actor)
 {
     const char *cause = short_cause(actor->death_cause);
@@ -187,7 +189,8 @@ static void add_actor(struct tdm__table *table, const struct tdm_actor_state *ac
     tdm__table_add(table, "%.*s", (int)strcspn(cause, "\n"), cause);
 }
 
-/* Adds the dead or the other actors. The caller adds the living ones first. */
+/* Adds all dead actors of a list to the table and the JSON array, or all others if `dead` is
+ * false. */
 static void add_actors(struct tdm__table *table, json_t *array,
                        const struct tdm_actor_state *actors, uint32_t count, bool dead)
 {
@@ -199,7 +202,7 @@ static void add_actors(struct tdm__table *table, json_t *array,
     }
 }
 
-/* Lists actors. */
+/* Prints the list of the cluster's actors. */
 static tdm_status list_actors(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"ID",       "CLASS",     "NAME", "STATE", "NODE", "PID",
@@ -230,7 +233,7 @@ static tdm_status list_actors(tdm_runtime *runtime, const struct list_filter *li
 
 /* ---- objects ---------------------------------------------------------------------------- */
 
-/* Returns an object as JSON. */
+/* Returns an object (a value with references) as a JSON object. */
 static json_t *object_json(const struct tdm_object_state *object)
 {
     json_t *json = json_pack(
@@ -241,10 +244,11 @@ static json_t *object_json(const struct tdm_object_state *object)
         (json_int_t)object->holders_count, "borrowers_count", (json_int_t)object->borrowers_count,
         "readers_count", (json_int_t)object->readers_count);
 
-    return json != NULL ? json : json_pack("{s:s}", "id", object->id); /* A text is not UTF-8. */
+    /* Without the JSON object, because a text is not UTF-8, only the ID is shown. */
+    return json != NULL ? json : json_pack("{s:s}", "id", object->id);
 }
 
-/* Adds an object's row. */
+/* Adds the row of an object to the table. */
 static void add_object(struct tdm__table *table, const struct tdm_object_state *object)
 {
     tdm__table_add(table, "%.*s", (int)ID_SHOWN, object->id[0] == '\0' ? "-" : object->id);
@@ -259,7 +263,7 @@ static void add_object(struct tdm__table *table, const struct tdm_object_state *
     tdm__table_add(table, "%.1f s", (double)object->age_ms / 1000);
 }
 
-/* Reports on stderr what is missing from a list. */
+/* Reports on stderr which nodes and processes are missing from a list. */
 static void print_missing(const struct tdm_list_missing *missing)
 {
     if (missing->nodes > 0) {
@@ -274,7 +278,7 @@ static void print_missing(const struct tdm_list_missing *missing)
     }
 }
 
-/* Lists objects. */
+/* Prints the list of the cluster's objects. */
 static tdm_status list_objects(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"ID",      "OWNER",     "PID",     "NODE", "WHERE", "SIZE",
@@ -303,7 +307,7 @@ static tdm_status list_objects(tdm_runtime *runtime, const struct list_filter *l
 
 /* ---- calls ------------------------------------------------------------------------------ */
 
-/* Returns the calls of one method of an actor as JSON. */
+/* Returns the numbers of calls of one method of an actor as a JSON object. */
 static json_t *calls_json(const struct tdm_calls_state *calls)
 {
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:I}", "actor",
@@ -314,7 +318,7 @@ static json_t *calls_json(const struct tdm_calls_state *calls)
                      (json_int_t)calls->finished, "failed", (json_int_t)calls->failed);
 }
 
-/* Adds the row of one method of an actor. */
+/* Adds the row of one method of an actor to the table. */
 static void add_calls(struct tdm__table *table, const struct tdm_calls_state *calls)
 {
     tdm__table_add(table, "%.*s", (int)ID_SHOWN, calls->actor);
@@ -327,7 +331,7 @@ static void add_calls(struct tdm__table *table, const struct tdm_calls_state *ca
     tdm__table_add(table, "%llu", (unsigned long long)calls->failed);
 }
 
-/* Returns a call as JSON. */
+/* Returns a call as a JSON object. */
 static json_t *call_json(const struct tdm_call_state *call)
 {
     json_t *json = json_pack(
@@ -337,10 +341,12 @@ static json_t *call_json(const struct tdm_call_state *call)
         "state", call->state, "age_ms", (json_int_t)call->age_ms);
 
     return json != NULL ? json
-                        : json_pack("{s:s}", "actor", call->actor); /* A text is not UTF-8. */
+                        /* Without the JSON object, because a text is not UTF-8, only the ID is
+                         * shown. */
+                        : json_pack("{s:s}", "actor", call->actor);
 }
 
-/* Adds a call's row. */
+/* Adds the row of a call to the table. */
 static void add_call(struct tdm__table *table, const struct tdm_call_state *call)
 {
     tdm__table_add(table, "%s", call->caller_name);
@@ -353,7 +359,7 @@ static void add_call(struct tdm__table *table, const struct tdm_call_state *call
     tdm__table_add(table, "%.1f s", (double)call->age_ms / 1000);
 }
 
-/* Lists all calls without a result. */
+/* Prints the list of all calls that do not have a result yet. */
 static tdm_status list_each_call(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"CALLER", "PID",   "ACTOR", "CLASS", "NAME",
@@ -380,7 +386,7 @@ static tdm_status list_each_call(tdm_runtime *runtime, const struct list_filter 
     return status;
 }
 
-/* Lists the methods of actors with the numbers of their calls. */
+/* Prints the list of the methods of actors with the numbers of their calls. */
 static tdm_status list_methods(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"ACTOR",   "CLASS",    "NAME",   "METHOD", "WAITING",
@@ -407,7 +413,7 @@ static tdm_status list_methods(tdm_runtime *runtime, const struct list_filter *l
     return status;
 }
 
-/* Lists calls: each one, or sums by method. */
+/* Prints the list of calls: each call, or sums by method. */
 static tdm_status list_calls(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     return list_filter->each ? list_each_call(runtime, list_filter)
@@ -416,7 +422,7 @@ static tdm_status list_calls(tdm_runtime *runtime, const struct list_filter *lis
 
 /* ---- nodes ------------------------------------------------------------------------------ */
 
-/* Adds a node's row and its JSON object. */
+/* Adds a node to the table and to the JSON array. */
 static void add_node(struct tdm__table *table, json_t *array, const struct tdm_node_state *node)
 {
     char cell[CELL_BYTES];
@@ -434,7 +440,7 @@ static void add_node(struct tdm__table *table, json_t *array, const struct tdm_n
                          amounts_json(node->amounts, node->amounts_count, true)));
 }
 
-/* Lists nodes. */
+/* Prints the list of the cluster's nodes. */
 static tdm_status list_nodes(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"ID", "NAME", "PID", "FREE/TOTAL", "ADDRESS", NULL};
@@ -459,7 +465,7 @@ static tdm_status list_nodes(tdm_runtime *runtime, const struct list_filter *lis
 
 /* ---- groups ----------------------------------------------------------------------------- */
 
-/* Adds a bundle's row and its JSON object. */
+/* Adds a bundle of a placement group to the table and to the JSON array. */
 static void add_bundle(struct tdm__table *table, json_t *array,
                        const struct tdm_placement_group_state *group, uint32_t index)
 {
@@ -478,7 +484,7 @@ static void add_bundle(struct tdm__table *table, json_t *array,
                          gpus_json(bundle->gpu_indices, bundle->gpus_count)));
 }
 
-/* Lists placement groups. */
+/* Prints the list of the cluster's placement groups. */
 static tdm_status list_groups(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
     static const char *const titles[] = {"GROUP",     "NAME", "BUNDLE", "NODE",
@@ -512,7 +518,7 @@ static tdm_status list_groups(tdm_runtime *runtime, const struct list_filter *li
 
 /* ---- the command ------------------------------------------------------------------------ */
 
-/* Runs the command. */
+/* Runs `tandem list` and returns the exit code. */
 static int list_main(const struct tdm__parsed_arguments *args)
 {
     static const struct {

@@ -22,17 +22,20 @@ static struct tdm__option options[] = {
     {"--node", false, NULL}, {"--follow", false, NULL}, {"-f", false, NULL}, {"--tail", true, NULL},
     {"--err", false, NULL},  {"--address", true, NULL}, {NULL, false, NULL}};
 
-/* Bytes per request, bytes searched for the last lines, and milliseconds between two polls. */
-enum { PIECE_BYTES = 256 << 10, TAIL_BYTES = 1 << 20, FOLLOW_MS = 100 };
+enum {
+    PIECE_BYTES = 256 << 10, /* Largest number of bytes of a log that one request reads. */
+    TAIL_BYTES = 1 << 20, /* Number of bytes at the end of a log in which --tail looks for lines. */
+    FOLLOW_MS = 100       /* Time in milliseconds between two polls of --follow. */
+};
 
 /* The log that is being read, and the position in it. */
 struct log_reader {
     tdm_runtime *runtime; /* Connection to the cluster (borrowed). */
-    /* ID of the node that has the file; "" for the node that the command is connected to. */
+    /* ID of the node that has the log; "" for the node to which the command is connected. */
     char node[33];
-    char actor[33]; /* ID of the actor; "" for the daemon's log. */
-    int64_t stream; /* Stream of the actor: 0 for stdout, 1 for stderr. */
-    /* Offset of the next byte to read; negative from the end of the file. */
+    char actor[33]; /* ID of the actor whose output is read; "" for the log of the node's daemon. */
+    int64_t stream; /* Which output of the actor is read: 0 for stdout, 1 for stderr. */
+    /* Offset in the log of the next byte to read; a negative offset counts from the end. */
     int64_t offset;
     /* Whether the process was still running at the last read. */
     bool is_live;
@@ -42,7 +45,7 @@ struct log_reader {
 
 /* ---- finding the actor ------------------------------------------------------------------ */
 
-/* Finds the actor that matches `word`, and fills in its ID and node. */
+/* Finds the actor that matches `word`, and fills in the actor's ID and node. */
 static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct log_reader *log_reader)
 {
     const struct tdm_actor_state *actors;
@@ -51,7 +54,8 @@ static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct log_
 
     TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_TIMEOUT_MS, &actors, &count, NULL));
     for (uint32_t i = 0; i < count; i++) {
-        if (tdm__cluster_actor_matches(&actors[i], word)) { /* The last match is the newest one. */
+        /* The last actor that matches is the newest one. */
+        if (tdm__cluster_actor_matches(&actors[i], word)) {
             found = &actors[i];
         }
     }
@@ -71,7 +75,7 @@ static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct log_
 
 /* ---- log_reader ---------------------------------------------------------------------------- */
 
-/* Returns the offset of the last `lines` lines of a text. */
+/* Returns the offset in bytes at which the last `lines` lines of a text begin. */
 static size_t begin_of_last_lines(const char *text, size_t bytes, uint64_t lines)
 {
     size_t first = bytes;
@@ -86,8 +90,8 @@ static size_t begin_of_last_lines(const char *text, size_t bytes, uint64_t lines
     return lines == 0 ? bytes : first;
 }
 
-/* Reads a piece and prints its last `tail` lines (all if UINT64_MAX). Moves the offset behind the
- * piece. */
+/* Reads the next piece of the log and prints its last `tail` lines (all if UINT64_MAX). Moves the
+ * offset behind the piece. */
 static tdm_status read_piece(struct log_reader *log_reader, uint64_t tail)
 {
     uint64_t bytes_max = tail == UINT64_MAX ? PIECE_BYTES : TAIL_BYTES;
@@ -131,7 +135,7 @@ static tdm_status read_piece(struct log_reader *log_reader, uint64_t tail)
     return TDM_OK;
 }
 
-/* Prints the rest of the log. With `follow` it continues until the process ends. */
+/* Prints the rest of the log. With `follow`, continues until the actor or daemon ends. */
 static tdm_status read_all(struct log_reader *log_reader, const char *tail, bool follow)
 {
     if (tail != NULL) {
@@ -155,7 +159,7 @@ static tdm_status read_all(struct log_reader *log_reader, const char *tail, bool
     }
 }
 
-/* Chooses the log by the options and prints it. */
+/* Chooses the log that the command line names and prints the log. */
 static tdm_status logs_print(tdm_runtime *runtime, const struct tdm__parsed_arguments *args)
 {
     struct log_reader log_reader = {.runtime = runtime,
@@ -175,7 +179,7 @@ static bool is_number(const char *text)
     return text[0] != '\0' && text[strspn(text, "0123456789")] == '\0';
 }
 
-/* Runs the command. */
+/* Runs `tandem logs` and returns the exit code. */
 static int logs_main(const struct tdm__parsed_arguments *args)
 {
     const char *tail = tdm__option_value(args, "--tail");

@@ -8,15 +8,16 @@
 
 static struct tdm__option options[] = {{"--json", false, NULL}, {NULL, false, NULL}};
 
-/* State of the command. It is large, hence on the heap. */
+/* State of `tandem plan`. The structure is large, so it is allocated on the heap. */
 struct plan_command {
     struct tdm__job_spec spec;             /* Contents of the job file. */
     struct tdm__job_library library;       /* Library with the job's actor classes. */
-    struct tdm__memory_budget_input input; /* Input of the computation. */
-    struct tdm__memory_budget plan;        /* Computed memory budget. */
+    struct tdm__memory_budget_input input; /* Input of the computation of the memory budget. */
+    struct tdm__memory_budget plan;        /* Memory budget of the job, once computed. */
 };
 
-/* Computes and prints the budget. It is printed even if the job does not fit, to show why. */
+/* Computes the job's memory budget and prints it. Prints it even if the job does not fit, to show
+ * why. */
 static tdm_status plan_job(struct plan_command *work, bool json)
 {
     tdm_status verdict;
@@ -35,7 +36,7 @@ static tdm_status plan_job(struct plan_command *work, bool json)
     return verdict;
 }
 
-/* Reads the job file and prints its budget. */
+/* Reads the job file and prints the job's memory budget. */
 static tdm_status plan_file(struct plan_command *work, const struct tdm__parsed_arguments *args)
 {
     tdm_status status;
@@ -51,7 +52,7 @@ static tdm_status plan_file(struct plan_command *work, const struct tdm__parsed_
     return status;
 }
 
-/* Runs the command. */
+/* Runs `tandem plan` and returns the exit code. */
 static int plan_main(const struct tdm__parsed_arguments *args)
 {
     struct plan_command *work = calloc(1, sizeof(*work));

@@ -21,7 +21,7 @@ static struct tdm__option options[] = {{"--json", false, NULL},
  * program by its default action; the child processes end with it. */
 static volatile sig_atomic_t interrupts;
 
-/* Signal handler: counts the signal. */
+/* Signal handler for SIGINT and SIGTERM: counts the signals. */
 static void count_interrupt(int signal_number)
 {
     interrupts = interrupts + 1;
@@ -30,7 +30,7 @@ static void count_interrupt(int signal_number)
     }
 }
 
-/* Installs the signal handler. */
+/* Installs the handler for SIGINT and SIGTERM. */
 static tdm_status catch_interrupts(void)
 {
     struct sigaction action = {.sa_handler = count_interrupt};
@@ -42,7 +42,7 @@ static tdm_status catch_interrupts(void)
     return TDM_OK;
 }
 
-/* Chooses how progress is shown, by the options and by the terminal. */
+/* Chooses how the job's progress is shown, by the options and the kind of terminal. */
 static enum tdm__progress_mode choose_progress(const struct tdm__parsed_arguments *args)
 {
     const char *no_color = secure_getenv("NO_COLOR");
@@ -59,8 +59,8 @@ static enum tdm__progress_mode choose_progress(const struct tdm__parsed_argument
     return TDM__PROGRESS_LIVE;
 }
 
-/* Chooses the output directory: --out, else the file's job.out, else the directory to resume, else
- * a new out/<name>-<4 hex digits>. */
+/* Chooses the job's output directory: --out, else job.out of the job file, else the directory to
+ * resume, else a new out/<name>-<4 hex digits>. */
 static tdm_status choose_out(const struct tdm__parsed_arguments *args,
                              const struct tdm__job_spec *spec, char out[TDM__PATH_BYTES])
 {
@@ -107,7 +107,7 @@ static tdm_status run_file(struct tdm__job_spec *spec, const struct tdm__parsed_
     return status;
 }
 
-/* Runs the command. */
+/* Runs `tandem run` and returns the exit code. */
 static int run_main(const struct tdm__parsed_arguments *args)
 {
     struct tdm__job_spec *spec = calloc(1, sizeof(*spec));

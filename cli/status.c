@@ -42,7 +42,7 @@ static tdm_status status_print(tdm_runtime *runtime, bool as_json)
     return status;
 }
 
-/* Runs the command. */
+/* Runs `tandem status` and returns the exit code. */
 static int status_main(const struct tdm__parsed_arguments *args)
 {
     tdm_runtime *runtime;

@@ -16,18 +16,20 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Most columns of a table, and most bytes of a cell. */
-enum { COLUMNS_MAX = 16, CELL_BYTES_MAX = 1024 };
+enum {
+    COLUMNS_MAX = 16,     /* Largest number of columns of a table. */
+    CELL_BYTES_MAX = 1024 /* Largest number of bytes of a cell's text. */
+};
 
 /* A table that is being filled. */
 struct tdm__table {
     const char *const *titles; /* Titles of the columns (borrowed). */
-    uint32_t columns_count;    /* Number of columns. */
+    uint32_t columns_count;    /* Number of columns of the table. */
     int widths[COLUMNS_MAX];   /* Width of each column in characters. */
-    /* Cells row by row (owned). An entry is NULL if memory was lacking. */
+    /* Texts of the cells, row by row (owned). An entry is NULL if memory was lacking. */
     char **cells;
-    size_t cells_count;    /* Number of cells. */
-    size_t cells_capacity; /* Capacity of `cells`. */
+    size_t cells_count;    /* Number of cells in the table so far. */
+    size_t cells_capacity; /* Number of entries for which `cells` has room. */
 };
 
 tdm_status tdm__table_create(const char *const *titles, struct tdm__table **table_out)
@@ -46,7 +48,8 @@ tdm_status tdm__table_create(const char *const *titles, struct tdm__table **tabl
     return TDM_OK;
 }
 
-/* Returns the number of characters. Bytes that continue a UTF-8 character are not counted. */
+/* Returns the number of characters of a text. Bytes that continue a UTF-8 character are not
+ * counted. */
 static int text_width(const char *text)
 {
     int width = 0;
@@ -102,13 +105,13 @@ const char *tdm__amount_text(const char *name, double amount, char text[TDM__AMO
     return text;
 }
 
-/* The line that is being printed. */
+/* The line of a table that is being printed. */
 struct output_line {
-    FILE *stream;       /* Where it is printed. */
-    uint32_t remaining; /* Characters that still fit. */
+    FILE *stream;       /* Stream to which the line is printed. */
+    uint32_t remaining; /* Number of characters that the line still has room for. */
 };
 
-/* Returns the number of bytes of the first `count` characters. */
+/* Returns the length in bytes of the first `count` characters of a text. */
 static size_t text_bytes_of(const char *text, uint32_t count)
 {
     size_t bytes = 0;
@@ -123,7 +126,7 @@ static size_t text_bytes_of(const char *text, uint32_t count)
     return bytes;
 }
 
-/* Prints a text, cut with an ellipsis if it does not fit. */
+/* Prints a text on the line, cut with an ellipsis if the line does not have room for it. */
 static void print_text(struct output_line *output_line, const char *text)
 {
     uint32_t width = (uint32_t)text_width(text);
@@ -138,8 +141,8 @@ static void print_text(struct output_line *output_line, const char *text)
     }
 }
 
-/* Prints the space between two columns. Returns false if the line is full; it then ends with an
- * ellipsis. */
+/* Prints `gap` spaces between two columns. Returns false if the line is full; the line then ends
+ * with an ellipsis. */
 static bool print_gap(struct output_line *output_line, int gap)
 {
     for (; gap > 0; gap--) {
@@ -153,7 +156,7 @@ static bool print_gap(struct output_line *output_line, int gap)
     return output_line->remaining > 0;
 }
 
-/* Prints one row. */
+/* Prints one row of the table, whose cells begin at `cells`. */
 static void print_row(const struct tdm__table *table, const char *const *cells,
                       struct output_line output_line)
 {

@@ -47,31 +47,38 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Descriptor of the connection to the process that started a private daemon; milliseconds to wait
- * for the store, and for the actors to end. */
-enum { LIFELINE_FD = 3, STORE_TIMEOUT_MS = 10000, END_MS = 10000 };
+enum {
+    /* Descriptor of the connection to the process that started a private daemon. */
+    LIFELINE_FD = 3,
+    /* Longest wait for the store while the daemon starts, in milliseconds. */
+    STORE_TIMEOUT_MS = 10000,
+    /* Longest wait for the end of all actors when the daemon stops, in milliseconds. */
+    END_MS = 10000
+};
 
 /* The whole state of the daemon. daemon_start() creates it in the order of the fields. */
 struct daemon {
     struct cli_daemon_options options; /* Options of the command line. */
     char directory[PATH_MAX];          /* Absolute path of the daemon's directory. */
-    struct tdm__loop *loop;            /* Loop of the only thread (owned). */
-    struct tdm__redis_embedded *redis; /* Embedded Redis (owned); NULL with --redis. */
-    /* Store under the faulty one (owned); NULL without --store-faults. */
+    struct tdm__loop *loop;            /* Event loop of the daemon's only thread (owned). */
+    /* Embedded Redis server (owned); NULL if the option --redis names another server. */
+    struct tdm__redis_embedded *redis;
+    /* Store that the faulty store uses (owned); NULL without --store-faults. */
     struct tdm__store *real_store;
-    struct tdm__store *store;            /* Store that the services use (owned). */
-    struct tdm__read_cache *read_cache;  /* Read cache of the store (owned). */
-    struct tdm__rpc *rpc;                /* Endpoint (owned). */
-    struct tdm__services services;       /* Services that handle calls. */
-    struct tdm__node node;               /* State of the node. */
-    int signals;                         /* Descriptor that reports signals. */
+    struct tdm__store *store; /* Store that the services use (owned). */
+    /* Cache of records that were read from the store (owned). */
+    struct tdm__read_cache *read_cache;
+    struct tdm__rpc *rpc;          /* Endpoint that accepts connections and calls (owned). */
+    struct tdm__services services; /* Services that handle incoming calls. */
+    struct tdm__node node;         /* State of the node that this daemon runs. */
+    int signals;                   /* Descriptor (signalfd) that reports SIGTERM and SIGINT. */
     struct tdm__fd_watch *signals_watch; /* Watch of `signals` (owned). */
     /* Whether the attempt to join the cluster has completed. */
     bool joined;
-    bool stop_wanted;       /* Whether a signal has requested the end. */
-    bool actors_ended;      /* Whether all actors have ended. */
-    tdm_status join_status; /* Outcome of joining; valid once `joined` is true. */
-    char join_detail[512];  /* Text of its failure. */
+    bool stop_wanted;       /* Whether a signal has told the daemon to end. */
+    bool actors_ended;      /* Whether all actors of the node have ended. */
+    tdm_status join_status; /* Outcome of joining the cluster; valid once `joined` is true. */
+    char join_detail[512];  /* Error text if joining the cluster failed. */
 };
 
 /* The only daemon of this process. */
@@ -79,7 +86,7 @@ static struct daemon this_daemon;
 
 /* ---- connections ------------------------------------------------------------------------ */
 
-/* Passes a call to its service. */
+/* Passes an incoming call to the service that handles its method. */
 static void daemon_serve(void *arg, struct tdm__incoming_call *incoming)
 {
     struct daemon *daemon = arg;
@@ -90,12 +97,12 @@ static void daemon_serve(void *arg, struct tdm__incoming_call *incoming)
 /* A local driver whose process is watched, because a child that it forked may keep its connection
  * open. */
 struct driver {
-    struct tdm__conn *conn;      /* Connection of the driver (borrowed). */
-    int pidfd;                   /* Pidfd of the driver (owned). */
-    struct tdm__fd_watch *watch; /* Watch of `pidfd` (owned). */
+    struct tdm__conn *conn;      /* Connection between the driver and this daemon (borrowed). */
+    int pidfd;                   /* Pidfd of the driver's process (owned). */
+    struct tdm__fd_watch *watch; /* The loop's watch on `pidfd` (owned). */
 };
 
-/* Stops watching a driver. */
+/* Stops watching a driver's process and frees `driver`. */
 static void driver_free(struct driver *driver)
 {
     tdm__fd_watch_destroy(driver->watch);
@@ -110,11 +117,12 @@ static void on_driver_ended(void *arg, int fd, unsigned ready)
 
     (void)fd;
     (void)ready;
-    tdm__conn_close(driver->conn); /* The function on_closed() runs next. */
+    /* The connection's end runs on_closed(), which frees `driver`. */
+    tdm__conn_close(driver->conn);
     (void)tdm__fd_watch_set_events(driver->watch, 0);
 }
 
-/* Handles the end of a peer's connection. */
+/* Handles the end of a connection to this daemon. */
 static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
 {
     struct daemon *daemon = arg;
@@ -128,8 +136,8 @@ static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, cons
     tdm__node_peer_closed(&daemon->node, tdm__conn_peer(conn));
 }
 
-/* Watches the process of a driver. If that is impossible, only the end of the connection is
- * noticed. */
+/* Watches the process of a driver. If the process cannot be watched, only the end of the connection
+ * shows that the driver has ended. */
 static void watch_driver(struct daemon *daemon, struct tdm__conn *conn)
 {
     struct driver *driver = calloc(1, sizeof(*driver));
@@ -148,7 +156,7 @@ static void watch_driver(struct daemon *daemon, struct tdm__conn *conn)
     tdm__conn_set_user_data(conn, driver);
 }
 
-/* Handles a new connection. */
+/* Handles a new connection to this daemon. */
 static void on_accepted(void *arg, struct tdm__conn *conn)
 {
     tdm__conn_on_closed(conn, on_closed, arg);
@@ -159,13 +167,13 @@ static void on_accepted(void *arg, struct tdm__conn *conn)
 
 /* ---- start ------------------------------------------------------------------------------ */
 
-/* Returns the process ID of the embedded Redis, or 0. */
+/* Returns the process ID of the embedded Redis server, or 0 if there is none. */
 static pid_t redis_pid(void)
 {
     return this_daemon.redis == NULL ? 0 : tdm__redis_embedded_pid(this_daemon.redis);
 }
 
-/* Starts the embedded Redis, unless the cluster has its own. */
+/* Starts the embedded Redis server, unless the option --redis names another server. */
 static tdm_status daemon_start_redis(struct daemon *daemon)
 {
     return daemon->options.redis_url != NULL
@@ -173,7 +181,8 @@ static tdm_status daemon_start_redis(struct daemon *daemon)
                : tdm__redis_embedded_start(daemon->loop, daemon->directory, &daemon->redis);
 }
 
-/* Opens the store with its wrappers: faults if requested, metrics, and the read cache. */
+/* Opens the store of the cluster's records with its wrappers: faults if requested, metrics, and the
+ * read cache. */
 static tdm_status daemon_open_store(struct daemon *daemon)
 {
     const char *url =
@@ -192,8 +201,8 @@ static tdm_status daemon_open_store(struct daemon *daemon)
     return TDM_OK;
 }
 
-/* Reads or creates the cluster's token. A daemon that starts in the directory of an earlier one
- * uses its token. */
+/* Reads or creates the cluster's secret token. A daemon that starts in the directory of an earlier
+ * daemon uses that daemon's token. */
 static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKEN_BYTES])
 {
     const char *named = getenv("TANDEM_TOKEN_FILE");
@@ -212,7 +221,7 @@ static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKE
     return status == TDM_E_EXISTS ? tdm__token_read(path, token) : status;
 }
 
-/* Listens on the Unix socket, and on TCP if requested. */
+/* Makes the daemon listen on its Unix socket, and on TCP if requested. */
 static tdm_status daemon_listen(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
@@ -231,7 +240,7 @@ static tdm_status daemon_listen(struct daemon *daemon)
                            sizeof(node->record.tcp_address));
 }
 
-/* Creates the endpoint and the node's identity. */
+/* Creates the daemon's endpoint for connections and the node's identity. */
 static tdm_status daemon_create_endpoint(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
@@ -247,7 +256,7 @@ static tdm_status daemon_create_endpoint(struct daemon *daemon)
     return daemon_listen(daemon);
 }
 
-/* Creates all services and adds them to the dispatcher. */
+/* Creates all services of the daemon, which then handle incoming calls. */
 static tdm_status daemon_add_services(struct daemon *daemon)
 {
     struct tdm__broker *broker;
@@ -309,7 +318,7 @@ static tdm_status daemon_describe_node(struct daemon *daemon)
     return TDM_OK;
 }
 
-/* Stores the outcome of joining. */
+/* Callback that stores the outcome of joining the cluster. */
 static void on_joined(void *arg, tdm_status status, const char *detail)
 {
     struct daemon *daemon = arg;
@@ -319,7 +328,7 @@ static void on_joined(void *arg, tdm_status status, const char *detail)
     (void)snprintf(daemon->join_detail, sizeof(daemon->join_detail), "%s", detail);
 }
 
-/* Tells the loop whether joining has completed. */
+/* Condition for the loop: whether the attempt to join the cluster has completed. */
 static bool has_joined(void *arg)
 {
     const struct daemon *daemon = arg;
@@ -327,7 +336,7 @@ static bool has_joined(void *arg)
     return daemon->joined;
 }
 
-/* Joins the cluster and blocks until that has completed. */
+/* Joins the cluster and blocks until the outcome is known. */
 static tdm_status daemon_join(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
@@ -372,7 +381,8 @@ static tdm_status daemon_watch_signals(struct daemon *daemon)
                                 &daemon->signals_watch);
 }
 
-/* Creates everything and joins the cluster. On failure the caller destroys what exists. */
+/* Creates all parts of the daemon and joins the cluster. On failure the caller calls
+ * daemon_free(). */
 static tdm_status daemon_start(struct daemon *daemon)
 {
     tdm__process_tree_adopt_orphans();
@@ -380,7 +390,7 @@ static tdm_status daemon_start(struct daemon *daemon)
     TDM_TRY(daemon_watch_signals(daemon));
     TDM_TRY(daemon_describe_node(daemon));
     TDM_TRY(daemon_start_redis(daemon));
-    /* A missing token must be reported before waiting for the store. */
+    /* The token comes first, so that a missing token is reported without a wait for the store. */
     TDM_TRY(get_token(daemon, daemon->node.token));
     TDM_TRY(daemon_open_store(daemon));
     TDM_TRY(daemon_create_endpoint(daemon));
@@ -390,7 +400,7 @@ static tdm_status daemon_start(struct daemon *daemon)
 
 /* ---- end -------------------------------------------------------------------------------- */
 
-/* Records that all actors have ended. */
+/* Callback that records that all actors have ended. */
 static void on_actors_ended(void *arg)
 {
     struct daemon *daemon = arg;
@@ -398,7 +408,7 @@ static void on_actors_ended(void *arg)
     daemon->actors_ended = true;
 }
 
-/* Tells the loop whether the daemon must end. */
+/* Condition for the loop: whether the daemon must end. */
 static bool stop_is_wanted(void *arg)
 {
     const struct daemon *daemon = arg;
@@ -406,7 +416,7 @@ static bool stop_is_wanted(void *arg)
     return daemon->stop_wanted;
 }
 
-/* Tells the loop whether all actors have ended and no placement group is being removed. */
+/* Condition for the loop: whether all actors have ended and no placement group is being removed. */
 static bool actors_have_ended(void *arg)
 {
     const struct daemon *daemon = arg;
@@ -414,15 +424,15 @@ static bool actors_have_ended(void *arg)
     return daemon->actors_ended && !tdm__placement_groups_are_going(&daemon->node);
 }
 
-/* Ends all actors and waits for that, at most END_MS. */
+/* Ends all actors and waits until they have ended, at most END_MS. */
 static void daemon_stop_gracefully(struct daemon *daemon)
 {
     tdm__node_end_actors(&daemon->node, on_actors_ended, daemon);
     (void)tdm__loop_run(daemon->loop, actors_have_ended, daemon, tdm__deadline_after(END_MS));
 }
 
-/* Destroys everything. The store closes first, so that its pending operations fail while their
- * owners still exist. */
+/* Destroys all parts of the daemon. The store closes first, so that its pending operations fail
+ * while their owners still exist. */
 static void daemon_free(struct daemon *daemon)
 {
     daemon->node.stopping = true;
@@ -448,8 +458,8 @@ static void daemon_free(struct daemon *daemon)
 
 /* ---- the program ------------------------------------------------------------------------ */
 
-/* Reports the start to the process that started the daemon: on the private connection, or as a line
- * on stdout. */
+/* Sends `text` to the process that started the daemon, to report that the daemon is ready or has
+ * failed: on the private connection, or as a line on stdout. */
 static void daemon_announce(const struct daemon *daemon, const char *text)
 {
     if (daemon->options.is_private) {
@@ -461,7 +471,7 @@ static void daemon_announce(const struct daemon *daemon, const char *text)
     }
 }
 
-/* Prints the last error. */
+/* Prints the text of the last error. */
 static void daemon_report_failure(void)
 {
     (void)fprintf(stderr, "tandemd: %s\n", tdm_error_detail());
@@ -493,11 +503,11 @@ static int daemon_run(struct daemon *daemon)
     return 0;
 }
 
-/* Chooses the directory and locks it for as long as the daemon or its supervisor runs. Removes what
- * ended daemons left. */
+/* Chooses the daemon's directory and locks it for as long as the daemon or its supervisor runs.
+ * Removes what daemons that have ended left. */
 static tdm_status choose_directory(struct daemon *daemon)
 {
-    /* The descriptor is never closed, since it holds the lock. */
+    /* Descriptor of the lock file. It is never closed, since it holds the lock. */
     int lock;
 
     tdm__directory_remove_abandoned();
@@ -513,8 +523,8 @@ static tdm_status choose_directory(struct daemon *daemon)
     return TDM_OK;
 }
 
-/* Sets the environment variable that names the directory for all processes started below. A later
- * daemon finds by it the processes that outlived this one. */
+/* Sets the environment variable that names the daemon's directory. All processes that this one
+ * starts inherit the variable, by which a later daemon finds those that outlived this daemon. */
 static tdm_status export_directory(const char *directory)
 {
     const char *name = TDM__DIRECTORY_VARIABLE;

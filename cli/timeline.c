@@ -22,24 +22,26 @@
 static struct tdm__option options[] = {
     {"-o", true, NULL}, {"--address", true, NULL}, {NULL, false, NULL}};
 
-/* Most nodes in a trace. */
+/* Largest number of nodes in a trace. */
 enum { NODES_MAX = 256 };
 
 /* The collected spans and the trace that is being written. */
 struct timeline {
-    tdm_document *nodes[NODES_MAX]; /* Replies of the nodes (owned). */
-    uint32_t nodes_count;           /* Number of `nodes`. */
+    /* Replies of the nodes, with the spans of their actors (owned). */
+    tdm_document *nodes[NODES_MAX];
+    uint32_t nodes_count; /* Number of entries in `nodes`. */
     /* Time of day of the earliest span, in nanoseconds. */
     int64_t earliest_ns;
-    uint64_t spans_count; /* Number of spans. */
-    /* Number of actors with spans so far; the last one's process number in the trace. */
+    uint64_t spans_count; /* Number of spans of all nodes. */
+    /* Number of actors that were written so far, which is the process number of the last one in the
+     * trace. */
     uint32_t actors_count;
-    /* Nanoseconds of the trace's clock at which the earliest span is placed. */
+    /* Time on the trace's clock at which the earliest span is placed, in nanoseconds. */
     int64_t base_ns;
-    struct tdm__trace *trace; /* File that is being written. */
+    struct tdm__trace *trace; /* Trace file that is being written. */
 };
 
-/* Calls `fn` for every actor whose spans can be decoded. */
+/* Calls `fn` for every actor in the nodes' replies whose spans can be decoded. */
 static void timeline_each_actor(struct timeline *timeline,
                                 void (*fn)(struct timeline *timeline,
                                            const struct tdm__timeline_message *node,
@@ -64,7 +66,7 @@ static void timeline_each_actor(struct timeline *timeline,
     }
 }
 
-/* Finds the earliest span and counts the spans. */
+/* Counts the spans of one actor and updates the time of the earliest span. */
 static void timeline_find_first(struct timeline *timeline, const struct tdm__timeline_message *node,
                                 const struct tdm__timeline_actor_message *actor,
                                 const struct tdm__message_list *spans)
@@ -83,7 +85,7 @@ static void timeline_find_first(struct timeline *timeline, const struct tdm__tim
     }
 }
 
-/* Writes one call to the trace. */
+/* Writes one call of an actor to the trace. */
 static void timeline_write_span(struct timeline *timeline, const struct tdm__timeline_message *node,
                                 const struct tdm__actor_span_message *span, uint32_t process)
 {
@@ -110,8 +112,8 @@ static void timeline_write_actor(struct timeline *timeline,
                                  const struct tdm__timeline_actor_message *actor,
                                  const struct tdm__message_list *spans)
 {
-    /* Number of the process in the trace. It is not the pid, because two machines may use the same
-     * one. */
+    /* Number of the process in the trace. The number is not the process ID, because two machines
+     * may use the same process ID. */
     uint32_t process;
     char label[256];
 
@@ -156,7 +158,7 @@ static tdm_status timeline_collect(tdm_runtime *runtime, struct timeline *timeli
     return TDM_OK;
 }
 
-/* Writes the trace file. */
+/* Writes the collected spans to a trace file at `path`. */
 static tdm_status timeline_write_file(struct timeline *timeline, const char *path)
 {
     TDM_TRY(tdm__trace_open(path, &timeline->trace));
@@ -167,7 +169,8 @@ static tdm_status timeline_write_file(struct timeline *timeline, const char *pat
     return TDM_OK;
 }
 
-/* Collects the spans and writes them to `path`. Fails if there are no spans. */
+/* Collects the spans of all nodes and writes them to a trace file at `path`. Fails if there are no
+ * spans. */
 static tdm_status timeline_run(tdm_runtime *runtime, const char *path)
 {
     struct timeline timeline = {0};
@@ -191,7 +194,7 @@ static tdm_status timeline_run(tdm_runtime *runtime, const char *path)
     return status;
 }
 
-/* Runs the command. */
+/* Runs `tandem timeline` and returns the exit code. */
 static int timeline_main(const struct tdm__parsed_arguments *args)
 {
     const char *path = tdm__option_value(args, "-o");

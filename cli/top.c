@@ -23,36 +23,40 @@ static struct tdm__option options[] = {{"--every", true, NULL},
                                        {"--address", true, NULL},
                                        {NULL, false, NULL}};
 
-/* Default and largest interval in seconds, and the digits of an ID in the table. */
-enum { EVERY_SECONDS = 2, EVERY_SECONDS_MAX = 3600, ID_SHOWN = 12 };
+enum {
+    EVERY_SECONDS = 2,        /* Default interval between two samples, in seconds. */
+    EVERY_SECONDS_MAX = 3600, /* Largest interval between two samples, in seconds. */
+    ID_SHOWN = 12             /* Number of digits of an ID that the table shows. */
+};
 
 /* Counters of one actor at the time of a sample. */
 struct actor_calls {
-    char id[33];       /* The actor's ID as text. */
-    uint64_t calls;    /* Number of finished calls. */
-    uint64_t failures; /* Number of failed calls. */
-    uint64_t queue;    /* Number of waiting calls. */
-    /* Nanoseconds for which methods have run, summed over all calls. */
+    char id[33];       /* ID of the actor as text. */
+    uint64_t calls;    /* Number of the actor's calls that have finished. */
+    uint64_t failures; /* Number of the actor's calls that have failed. */
+    uint64_t queue;    /* Number of the actor's calls that wait. */
+    /* Time for which the actor's methods have run, in nanoseconds, summed over all calls. */
     uint64_t busy_ns;
 };
 
-/* One sample of all actors. */
+/* Counters of all actors at one time. */
 struct top_sample {
-    int64_t at_ns;              /* Nanoseconds on CLOCK_MONOTONIC. */
-    struct actor_calls *actors; /* Counters of the actors (owned). */
-    uint32_t count;             /* Number of actors. */
+    int64_t at_ns;              /* Time of the sample, in nanoseconds on CLOCK_MONOTONIC. */
+    struct actor_calls *actors; /* Counters of each actor (owned). */
+    uint32_t count;             /* Number of entries in `actors`. */
 };
 
-/* One row of the table. */
+/* One row of the table of `tandem top`: an actor and its rates. */
 struct actor_row {
-    const struct tdm_actor_state *actor;      /* The actor (borrowed). */
-    const struct actor_calls *calls_of_actor; /* Its counters; NULL if it did not reply. */
+    const struct tdm_actor_state *actor; /* State of the actor (borrowed). */
+    /* Counters of the actor in this sample; NULL if the actor's node did not reply. */
+    const struct actor_calls *calls_of_actor;
     /* Whether the rates below are valid, that is, whether the previous sample contains the actor.
      */
     bool is_known;
-    double calls;    /* Calls per second since the previous sample. */
-    double failures; /* Failed calls per second. */
-    double busy;     /* Seconds of running methods per second. */
+    double calls;    /* Calls per second that finished since the previous sample. */
+    double failures; /* Calls per second that failed since the previous sample. */
+    double busy;     /* Seconds per second for which methods ran since the previous sample. */
 };
 
 /* ---- what they have done ---------------------------------------------------------------- */
@@ -108,7 +112,8 @@ static void sample_node(tdm_runtime *runtime, const char *node_id, struct top_sa
     }
 }
 
-/* Returns the counters of an actor, or NULL if the sample does not contain it. */
+/* Returns the counters of the actor with this ID, or NULL if the sample does not contain the
+ * actor. */
 static const struct actor_calls *sample_find_actor(const struct top_sample *sample, const char *id)
 {
     for (uint32_t i = 0; i < sample->count; i++) {
@@ -121,7 +126,8 @@ static const struct actor_calls *sample_find_actor(const struct top_sample *samp
 
 /* ---- the table -------------------------------------------------------------------------- */
 
-/* Computes an actor's row. An actor that restarted since the previous sample has no rates. */
+/* Computes an actor's row from two samples. An actor that restarted since the previous sample has
+ * no rates. */
 static struct actor_row actor_row_of(const struct tdm_actor_state *actor,
                                      const struct top_sample *before, const struct top_sample *now)
 {
@@ -141,7 +147,7 @@ static struct actor_row actor_row_of(const struct tdm_actor_state *actor,
     return actor_row;
 }
 
-/* Orders rows by load, the busiest first, then by ID so that rows keep their places. */
+/* Orders rows by load, the busiest actor first, and then by ID so that rows keep their places. */
 static int compare_rows(const void *one, const void *other)
 {
     const struct actor_row *left = one;
@@ -153,7 +159,7 @@ static int compare_rows(const void *one, const void *other)
     return strcmp(left->actor->id, right->actor->id);
 }
 
-/* Adds a row to the table. */
+/* Adds the row of an actor to the table. */
 static void add_row(struct tdm__table *table, const struct actor_row *actor_row)
 {
     const struct tdm_actor_state *actor = actor_row->actor;
@@ -214,7 +220,8 @@ static void print_rows(const struct tdm__cluster_summary *cluster_summary,
     }
 }
 
-/* Prints the actors. Dead ones appear in the summary only. */
+/* Prints the table of living actors with rates between two samples. Dead actors appear in the
+ * summary only. */
 static void print_actors(const struct tdm__cluster_summary *cluster_summary,
                          const struct tdm_actor_state *actors, uint32_t actors_count,
                          const struct top_sample *before, const struct top_sample *now)
@@ -251,7 +258,8 @@ static void print_time(void)
     }
 }
 
-/* Takes a sample and prints it. `before` is the previous sample, and becomes this one. */
+/* Takes a sample of the cluster and prints it. `before` is the previous sample, which is replaced
+ * by the new one. */
 static tdm_status top_refresh(tdm_runtime *runtime, struct top_sample *before)
 {
     struct tdm__cluster_summary cluster_summary = {0};
@@ -293,7 +301,7 @@ static tdm_status top_refresh(tdm_runtime *runtime, struct top_sample *before)
     return status;
 }
 
-/* Prints `count` samples (0 means no limit), one every `every` seconds. */
+/* Takes and prints `count` samples (0 means no limit), one every `every` seconds. */
 static tdm_status top_refresh_loop(tdm_runtime *runtime, uint64_t every, uint64_t count)
 {
     struct top_sample before = {0};
@@ -307,7 +315,8 @@ static tdm_status top_refresh_loop(tdm_runtime *runtime, uint64_t every, uint64_
     return status;
 }
 
-/* Reads a number from 1 to `max`. Prints the error and returns false if it is wrong. */
+/* Reads the value of the option `name`, a number from 1 to `max`. Prints the error and returns
+ * false if the value is wrong. */
 static bool read_count(const struct tdm__parsed_arguments *args, const char *name, uint64_t max,
                        uint64_t *count)
 {
@@ -328,7 +337,7 @@ static bool read_count(const struct tdm__parsed_arguments *args, const char *nam
     return true;
 }
 
-/* Runs the command. */
+/* Runs `tandem top` and returns the exit code. */
 static int top_main(const struct tdm__parsed_arguments *args)
 {
     uint64_t every = EVERY_SECONDS;

@@ -7,7 +7,7 @@
 
 static struct tdm__option options[] = {{NULL, false, NULL}};
 
-/* Runs the command. */
+/* Runs `tandem version` and returns the exit code. */
 static int version_main(const struct tdm__parsed_arguments *args)
 {
     (void)args;

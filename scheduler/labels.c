@@ -12,24 +12,24 @@
 
 #include <string.h>
 
-/* Beginning of a list of allowed values in a constraint. */
+/* Beginning of a constraint's value that is a list of allowed values. */
 static const char list_prefix[] = "in(";
-/* Value of a constraint that every value of the label satisfies. */
+/* Value of a constraint that every node satisfies that has a label of this name. */
 static const char any_value[] = "exists()";
 
-/* Returns the number of bytes before "=" or "!=". */
+/* Returns the length in bytes of a label's name, which ends before "=" or "!=". */
 static size_t name_length(const char *text)
 {
     return strcspn(text, "=!");
 }
 
-/* Returns whether the operator is "!=". */
+/* Returns whether the operator of a label or constraint is "!=". */
 static bool is_negative(const char *text)
 {
     return text[name_length(text)] == '!';
 }
 
-/* Returns the text behind the operator. */
+/* Returns the value of a label or constraint, which is the text after the operator. */
 static const char *value_of(const char *text)
 {
     return text + name_length(text) + (is_negative(text) ? 2 : 1);
@@ -43,26 +43,25 @@ static bool same_name(const char *a, const char *b)
     return name_length(b) == length && memcmp(a, b, length) == 0;
 }
 
-/* Returns whether the value is a list "in(...)". */
+/* Returns whether the value of a constraint is a list "in(...)". */
 static bool is_list(const char *value)
 {
     return strncmp(value, list_prefix, strlen(list_prefix)) == 0;
 }
 
-/* Returns the first member of a list. A member is followed by the comma or parenthesis that ends
- * it. */
+/* Returns the first member of a list "in(...)". A comma or parenthesis ends the member. */
 static const char *first_member(const char *list)
 {
     return list + strlen(list_prefix);
 }
 
-/* Returns the number of bytes of a list's member. */
+/* Returns the length in bytes of a member of a list "in(...)". */
 static size_t member_length(const char *member)
 {
     return strcspn(member, ",)");
 }
 
-/* Returns the next member of the list; NULL after the last one. */
+/* Returns the member that follows `member` in a list "in(...)"; NULL after the last one. */
 static const char *next_member(const char *member)
 {
     const char *end = member + member_length(member);
@@ -70,7 +69,7 @@ static const char *next_member(const char *member)
     return *end == ',' ? end + 1 : NULL;
 }
 
-/* Returns whether the list has no empty member and ends with ")". */
+/* Returns whether a list "in(...)" has no empty member and ends with ")". */
 static bool list_is_well_formed(const char *list)
 {
     const char *end = list;
@@ -84,7 +83,7 @@ static bool list_is_well_formed(const char *list)
     return strcmp(end, ")") == 0;
 }
 
-/* Returns whether the value is a member of the list. */
+/* Returns whether `value` is a member of a list "in(...)". */
 static bool list_has(const char *list, const char *value)
 {
     for (const char *member = first_member(list); member != NULL; member = next_member(member)) {
@@ -96,7 +95,8 @@ static bool list_has(const char *list, const char *value)
     return false;
 }
 
-/* Appends a text that has been checked, if it fits. */
+/* Appends a label or constraint that has been checked. Fails if the set is full or the text too
+ * long. */
 static tdm_status labels_append(struct tdm__labels *labels, const char *text)
 {
     if (labels->count == TDM_LABELS_MAX) {
@@ -142,7 +142,8 @@ tdm_status tdm__labels_add_constraint(struct tdm__labels *constraints, const cha
     return labels_append(constraints, text);
 }
 
-/* Returns whether a node's value satisfies the value of a constraint, without regard to "!=". */
+/* Returns whether `value`, the value of a node's label, is one that the constraint's value `wanted`
+ * allows. Ignores the operator. */
 static bool value_satisfies(const char *value, const char *wanted)
 {
     if (strcmp(wanted, any_value) == 0) {

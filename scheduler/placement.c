@@ -20,69 +20,66 @@
 
 /* Limits of the search and of error messages. */
 enum {
-    /* Nodes that the search examines beyond the greedy descent, about 30 ms. */
+    /* Number of nodes that the search examines after its first path failed, about 30 ms. */
     SEARCH_VISITS_MAX = 1000000,
-    /* Most nodes whose resources an error message lists. */
-    NODES_DESCRIBED_MAX = 8,
-    /* Capacity of each list in an error message. */
-    TEXT_BYTES = 480
+    NODES_DESCRIBED_MAX = 8, /* Largest number of nodes whose resources an error message lists. */
+    TEXT_BYTES = 480         /* Size in bytes of each list in an error message. */
 };
 
-/* Result of a search. */
+/* Result of a search for a placement. */
 enum search_outcome {
-    SEARCH_FOUND,      /* A placement was found. */
-    SEARCH_IMPOSSIBLE, /* It was proved that no placement exists. */
-    /* The search reached its limit. */
-    SEARCH_GAVE_UP
+    SEARCH_FOUND,      /* The search found a placement for all bundles. */
+    SEARCH_IMPOSSIBLE, /* The search has shown that no placement exists. */
+    SEARCH_GAVE_UP     /* The search has reached its limit without a result. */
 };
 
-/* Rank of a candidate; the smallest is tried first. Node and GPU make the order strict. */
+/* Rank of a candidate, which is a node or a GPU of a node. The candidate with the smallest rank is
+ * tried first. Node and GPU make the order strict. */
 struct rank {
-    /* Criteria of the strategy, the most important first. */
-    int64_t score[3];
-    uint32_t node; /* Index of the node. */
-    /* Free amount of the GPU; 0 unless the request is a fraction of a GPU. */
+    int64_t score[3]; /* Criteria of the strategy, the most important first; smaller is better. */
+    uint32_t node;    /* Index of the candidate's node. */
+    /* Free amount of the candidate's GPU; 0 unless the request is a fraction of a GPU. */
     int64_t gpu_free;
-    /* Index of the GPU; 0 unless the request is a fraction of a GPU. */
-    uint32_t gpu;
+    uint32_t gpu; /* Index of the candidate's GPU; 0 unless the request is a fraction of a GPU. */
 };
 
-/* The bundle at one depth of the search, and its current placement. */
+/* One level of the depth-first search: where the bundle of this level is placed now. */
 struct frame {
-    /* Rank of the current candidate, which is also the last one tried. */
+    /* Rank of the candidate that the bundle has now; later candidates have larger ranks. */
     struct rank rank;
-    struct tdm__bundle_placement placement; /* Current node and grant. */
+    struct tdm__bundle_placement placement; /* Node and resources that the bundle has now. */
 };
 
 /* State of a depth-first search. Whenever the search returns to a depth, the pools and thus the
  * ranks are the same as before. So the next candidate is the one with the smallest rank above the
  * last one. */
 struct search {
-    /* Resources that are still free on each node (owned). */
+    /* Resources of each node that are still free at the current depth (owned). */
     struct tdm__pool *pools;
-    /* Number of the group's bundles on each node (owned). */
-    uint32_t *loads;
-    /* Bundle indices from the largest to the smallest, equal bundles adjacent (owned). */
+    uint32_t *loads; /* For each node the number of the group's bundles on it (owned). */
+    /* Indices of the bundles from the largest to the smallest, equal bundles adjacent (owned). */
     uint32_t *order;
-    struct frame *frames;                 /* One frame per bundle, by depth (owned). */
+    /* One frame for each bundle, in the order in which bundles are placed (owned). */
+    struct frame *frames;
     const struct tdm__resources *bundles; /* Requested bundles (borrowed). */
-    uint32_t nodes_count;                 /* Number of nodes to choose from. */
+    uint32_t nodes_count;                 /* Number of nodes among which to choose. */
     uint32_t bundles_count;               /* Number of bundles to place. */
     enum tdm_placement_strategy strategy; /* How the bundles are distributed over the nodes. */
-    /* Index of the only allowed node; nodes_count if all are allowed. */
+    /* Index of the only node that may be used; nodes_count if all may be used. */
     uint32_t only_node;
-    uint64_t visits_left; /* Number of nodes that may still be examined. */
+    uint64_t visits_left; /* Number of nodes that the search may still examine. */
 };
 
 /* ---- candidates ------------------------------------------------------------------------- */
 
-/* Returns a negative number, 0 or a positive number, for qsort(). */
+/* Returns a negative number, 0 or a positive number if `a` is less than, equal to or greater than
+ * `b`. */
 static int compare_int64(int64_t a, int64_t b)
 {
     return (a > b) - (a < b);
 }
 
-/* Orders two ranks. */
+/* Orders the ranks of two candidates by score, free amount of the GPU, node and GPU. */
 static int compare_ranks(const struct rank *a, const struct rank *b)
 {
     int order = 0;
@@ -95,7 +92,7 @@ static int compare_ranks(const struct rank *a, const struct rank *b)
     return order != 0 ? order : compare_int64(a->gpu, b->gpu);
 }
 
-/* Returns the free amount of all GPUs of a node. */
+/* Returns the sum of the free amounts of a node's GPUs, in units of 1/10,000. */
 static int64_t gpus_free(const struct tdm__pool *pool)
 {
     int64_t sum = 0;
@@ -106,7 +103,7 @@ static int64_t gpus_free(const struct tdm__pool *pool)
     return sum;
 }
 
-/* Computes the rank of a node by the strategy. */
+/* Computes the rank of a node as a candidate, by the strategy of the search. */
 static struct rank rank_of_node(const struct search *search, uint32_t node)
 {
     struct rank rank = {.node = node};
@@ -122,8 +119,8 @@ static struct rank rank_of_node(const struct search *search, uint32_t node)
     return rank;
 }
 
-/* Returns whether an earlier GPU of the node has the same free amount. Then both lead to the same
- * results, and the search skips this one. */
+/* Returns whether an earlier GPU of the node has the same free amount. Then both GPUs lead to the
+ * same results, and the search skips this one. */
 static bool has_equal_gpu_before(const struct tdm__pool *pool, uint32_t gpu)
 {
     for (uint32_t i = 0; i < gpu; i++) {
@@ -134,8 +131,8 @@ static bool has_equal_gpu_before(const struct tdm__pool *pool, uint32_t gpu)
     return false;
 }
 
-/* Replaces `best` if the rank is smaller, and larger than `last`. `last` NULL means no lower bound.
- */
+/* Replaces `best` by `rank` if `rank` is smaller than `best` and larger than `last`. NULL for
+ * `last` means no lower bound. */
 static void rank_offer(const struct rank *rank, const struct rank *last, struct rank *best,
                        bool *found)
 {
@@ -148,8 +145,8 @@ static void rank_offer(const struct rank *rank, const struct rank *last, struct 
     }
 }
 
-/* Considers all candidates on one node: the node itself, or each of its GPUs for a fraction of a
- * GPU. */
+/* Replaces `best` by the best rank of a candidate on one node: the node itself, or each of its GPUs
+ * for a fraction of a GPU. */
 static void rank_offer_node(const struct search *search, uint32_t node,
                             const struct tdm__resources *wanted, const struct rank *last,
                             struct rank *best, bool *found)
@@ -179,7 +176,7 @@ static void rank_offer_node(const struct search *search, uint32_t node,
 
 /* ---- the search ------------------------------------------------------------------------- */
 
-/* Returns the bundle that is placed at this depth. */
+/* Returns the bundle that the search places at this depth. */
 static const struct tdm__resources *bundle_at(const struct search *search, uint32_t depth)
 {
     return &search->bundles[search->order[depth]];
@@ -214,7 +211,7 @@ static bool place_bundle(struct search *search, uint32_t depth, bool is_first)
     return true;
 }
 
-/* Undoes place_bundle(). */
+/* Takes the bundle of this depth off its node, which undoes place_bundle(). */
 static void unplace_bundle(struct search *search, uint32_t depth)
 {
     const struct tdm__bundle_placement *placement = &search->frames[depth].placement;
@@ -234,8 +231,8 @@ static uint32_t run_begin(const struct search *search, uint32_t depth)
     return depth;
 }
 
-/* Searches with backtracking, on all nodes or on `only_node`. On failure all bundles are unplaced.
- */
+/* Places all bundles in a depth-first search with backtracking, on all nodes or on `only_node`. On
+ * failure no bundle is placed. */
 static enum search_outcome search_descend(struct search *search)
 {
     uint32_t depth = 0;
@@ -268,7 +265,7 @@ static enum search_outcome search_descend(struct search *search)
     return SEARCH_FOUND;
 }
 
-/* Searches for one node that fits all bundles. */
+/* Searches for one node that has room for all bundles. */
 static enum search_outcome search_descend_one_node(struct search *search)
 {
     enum search_outcome search_outcome = SEARCH_IMPOSSIBLE;
@@ -286,7 +283,7 @@ static enum search_outcome search_descend_one_node(struct search *search)
     return search_outcome;
 }
 
-/* Runs the search that the strategy demands. */
+/* Runs the search that the placement strategy demands. */
 static enum search_outcome search_run(struct search *search)
 {
     enum search_outcome search_outcome;
@@ -306,7 +303,7 @@ static enum search_outcome search_run(struct search *search)
 
 /* ---- the order of bundles and places ---------------------------------------------------- */
 
-/* Orders two requests by size, the largest first. */
+/* Orders two requests for resources by size, the largest first. */
 static int compare_sizes(const struct tdm__resources *a, const struct tdm__resources *b)
 {
     int order = compare_int64(b->gpu, a->gpu);
@@ -339,8 +336,8 @@ static int compare_placements(const void *a, const void *b)
     return order;
 }
 
-/* Returns the placements in the order of the bundles. Equal bundles may be exchanged, so the lowest
- * index gets the lowest placement. */
+/* Writes the placements in the order of the bundles. Equal bundles are exchangeable, so the one
+ * with the lowest index gets the lowest placement. */
 static void search_write_placements(struct search *search,
                                     struct tdm__bundle_placement *placements_out)
 {
@@ -410,7 +407,8 @@ static const char *strategy_text(enum tdm_placement_strategy strategy)
     return "";
 }
 
-/* Fails with the message for an impossible request; `is_never` selects TDM_E_NO_RESOURCES. */
+/* Fails because the bundles cannot be placed: with TDM_E_NO_RESOURCES if `is_never` is true, else
+ * with TDM_E_AGAIN. */
 static tdm_status search_fail(const struct search *search, const struct tdm__node_resources *nodes,
                               bool is_never)
 {
@@ -432,7 +430,7 @@ static tdm_status search_fail(const struct search *search, const struct tdm__nod
 
 /* ---- the entries ------------------------------------------------------------------------ */
 
-/* Allocates and fills the state of a search. On failure the caller frees what exists. */
+/* Allocates and fills the state of a search. On failure the caller calls search_fini(). */
 static bool search_init(struct search *search, const struct tdm__node_resources *nodes)
 {
     search->pools = calloc(search->nodes_count + 1, sizeof(search->pools[0]));
@@ -463,8 +461,8 @@ static void search_fini(struct search *search)
     free(search->frames);
 }
 
-/* Searches a placement. After a failure it searches again with empty pools to find the right error.
- */
+/* Searches a placement of all bundles. After a failure it searches again with all resources free,
+ * to find the right error. */
 static tdm_status search_placements(struct search *search, const struct tdm__node_resources *nodes,
                                     struct tdm__bundle_placement *placements_out)
 {
@@ -509,7 +507,7 @@ tdm_status tdm__placement_choose_all(const struct tdm__node_resources *nodes, ui
     return status;
 }
 
-/* Returns whether the scheduling and the label constraints allow this node. */
+/* Returns whether the actor's scheduling strategy and label constraints allow this node. */
 static bool is_allowed(const struct tdm__node_resources *node,
                        const struct tdm__placement_request *request)
 {
@@ -517,8 +515,8 @@ static bool is_allowed(const struct tdm__node_resources *node,
            tdm__labels_match(&node->labels, &request->labels);
 }
 
-/* Returns the cost of placing the actor on a node where it fits. The node with the lowest cost is
- * taken. */
+/* Returns how bad the strategy considers a node on which the actor fits. The actor is placed on the
+ * node with the lowest cost. */
 static int64_t node_cost(const struct tdm__node_resources *node,
                          const struct tdm__placement_request *request)
 {
@@ -550,7 +548,7 @@ static uint32_t choose_node(const struct tdm__node_resources *nodes, uint32_t no
     return best;
 }
 
-/* Fails because no node is allowed, and tells why. */
+/* Fails because the actor's strategy and constraints allow no node. */
 static tdm_status fail_no_allowed_node(const struct tdm__placement_request *request)
 {
     char text[TDM__ID_TEXT_BYTES];

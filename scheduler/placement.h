@@ -13,14 +13,13 @@
  * waiting may help. TDM_E_NO_RESOURCES if it could not fit even if all nodes were idle. Both
  * messages tell what was requested and what the nodes have. */
 
-/* Most nodes among which to choose. */
+/* Largest number of nodes among which a placement can choose. */
 enum { TDM__PLACEMENT_NODES_MAX = 1024 };
 
 /* The node and the resources chosen for one bundle or actor. */
 struct tdm__bundle_placement {
-    /* Index into the array of nodes that the caller passed. */
-    uint32_t node;
-    struct tdm__grant grant; /* Resources to allocate on that node. */
+    uint32_t node;           /* Index of the chosen node in the array that the caller passed. */
+    struct tdm__grant grant; /* Resources to allocate on the chosen node. */
 };
 
 /* Chooses a node for every bundle of a group, or fails. `placements_out` has `bundles_count`
@@ -45,11 +44,10 @@ tdm_status tdm__placement_choose_all(const struct tdm__node_resources *nodes, ui
 
 /* What an actor outside of a placement group requests. */
 struct tdm__placement_request {
-    struct tdm__resources wanted; /* Resources to allocate. */
-    /* Node of the actor's creator; all zero if unknown. */
-    struct tdm__id owner_node;
+    struct tdm__resources wanted; /* Resources that the actor needs. */
+    struct tdm__id owner_node;    /* ID of the node of the actor's creator; all zero if unknown. */
     enum tdm_scheduling scheduling; /* Strategy for choosing the node. */
-    /* Requested node; only for TDM_SCHEDULE_NODE and TDM_SCHEDULE_NODE_SOFT. */
+    /* ID of the requested node; only for TDM_SCHEDULE_NODE and TDM_SCHEDULE_NODE_SOFT. */
     struct tdm__id node;
     struct tdm__labels labels; /* Constraints that the node's labels must satisfy. */
 };

@@ -29,7 +29,8 @@ const char *tdm__store_key(const char *kind, const struct tdm__id *id,
 
 /* ---- helpers of all records ------------------------------------------------------------- */
 
-/* Copies a text of a record into an array of `room` bytes. Fails if it does not fit. */
+/* Copies a text of a record into the array `target` of `room` bytes. Fails if the text does not
+ * fit. */
 static tdm_status copy_text(const char *text, char *target, size_t room)
 {
     if (strlen(text) >= room) {
@@ -40,10 +41,11 @@ static tdm_status copy_text(const char *text, char *target, size_t room)
     return TDM_OK;
 }
 
-/* Reads one kind of record from its value. */
+/* Decodes one kind of record from its value into the structure `target`. */
 typedef tdm_status read_fn(const tdm_value *value, void *target);
 
-/* Parses a record and passes its value to `read`. Errors name the record's key. */
+/* Parses the bytes of a record and passes the value to `read`, which fills `target`. Errors name
+ * the record's key. */
 static tdm_status record_decode(const struct tdm__store_record *record, read_fn *read, void *target)
 {
     tdm_document *document;
@@ -56,10 +58,11 @@ static tdm_status record_decode(const struct tdm__store_record *record, read_fn 
     return tdm__wrap(status, "record %s", record->key);
 }
 
-/* Packs one kind of record. */
+/* Encodes one kind of record from the structure `source`. */
 typedef void write_fn(tdm_writer *writer, const void *source);
 
-/* Packs a record with `write` and adds its write to the transaction. */
+/* Encodes a record with `write` from the structure `source`, and adds the write of `key` to the
+ * transaction. */
 static tdm_status record_put(struct tdm__txn *txn, const char *key, int64_t lease_ms,
                              write_fn *write, const void *source)
 {
@@ -78,7 +81,7 @@ static tdm_status record_put(struct tdm__txn *txn, const char *key, int64_t leas
 
 /* ---- node/ID and free/ID ---------------------------------------------------------------- */
 
-/* Packs a node's record. */
+/* Encodes the record of a node (struct tdm__node_record). */
 static void write_node(tdm_writer *writer, const void *source)
 {
     const struct tdm__node_record *node = source;
@@ -91,7 +94,7 @@ static void write_node(tdm_writer *writer, const void *source)
     (void)tdm__node_record_encode(&message, writer);
 }
 
-/* Reads a node's record. */
+/* Decodes the record of a node (struct tdm__node_record). */
 static tdm_status read_node(const tdm_value *value, void *target)
 {
     struct tdm__node_record *node = target;
@@ -138,13 +141,13 @@ tdm_status tdm__txn_require_node_unchanged(struct tdm__txn *txn, const struct td
     return tdm__txn_require_unchanged(txn, tdm__store_key("node", node, key));
 }
 
-/* Packs a node's resources. */
+/* Encodes the resources of a node (struct tdm__node_resources). */
 static void write_free(tdm_writer *writer, const void *source)
 {
     tdm__node_resources_write(writer, source);
 }
 
-/* Reads a node's resources. */
+/* Decodes the resources of a node (struct tdm__node_resources). */
 static tdm_status read_free(const tdm_value *value, void *target)
 {
     return tdm__node_resources_read(value, target);
@@ -166,7 +169,7 @@ tdm_status tdm__free_record_put(struct tdm__txn *txn, const struct tdm__node_res
 
 /* ---- actor/ID and name/SPACE/NAME ------------------------------------------------------- */
 
-/* Packs an actor's record. */
+/* Encodes the record of an actor (struct tdm__actor_record). */
 static void write_actor(tdm_writer *writer, const void *source)
 {
     const struct tdm__actor_record *actor = source;
@@ -184,7 +187,7 @@ static void write_actor(tdm_writer *writer, const void *source)
     (void)tdm__actor_record_encode(&message, writer);
 }
 
-/* Reads an actor's record. */
+/* Decodes the record of an actor (struct tdm__actor_record). */
 static tdm_status read_actor(const tdm_value *value, void *target)
 {
     struct tdm__actor_record *actor = target;
@@ -232,7 +235,7 @@ static void get_bundle(const void *arg, uint32_t index, void *item_out)
                                                 tdm__pool_to_message(&bundle->pool)};
 }
 
-/* Packs a group's record. */
+/* Encodes the record of a placement group (struct tdm__placement_group_record). */
 static void write_group(tdm_writer *writer, const void *source)
 {
     const struct tdm__placement_group_record *group = source;
@@ -247,7 +250,7 @@ static void write_group(tdm_writer *writer, const void *source)
     (void)tdm__group_record_encode(&message, writer);
 }
 
-/* Reads all bundles of a group. */
+/* Decodes all bundles of a placement group. */
 static tdm_status read_bundles(const struct tdm__message_list *list,
                                struct tdm__bundle_record *bundles)
 {
@@ -262,7 +265,7 @@ static tdm_status read_bundles(const struct tdm__message_list *list,
     return TDM_OK;
 }
 
-/* Reads a group's record without its ID, and allocates its bundles. */
+/* Decodes the record of a placement group without its ID, and allocates its bundles. */
 static tdm_status read_group(const tdm_value *value, void *target)
 {
     struct tdm__group_record_message message;
@@ -332,13 +335,13 @@ tdm_status tdm__placement_group_record_put(struct tdm__txn *txn, const char *key
 
 /* ---- group_name/SPACE/NAME -------------------------------------------------------------- */
 
-/* Packs the ID of the group that has a name. */
+/* Encodes the record of a placement group's name: the ID of the group. */
 static void write_name_owner(tdm_writer *writer, const void *source)
 {
     tdm_write_bytes(writer, source, sizeof(struct tdm__id));
 }
 
-/* Reads the ID of the group that has a name. */
+/* Decodes the record of a placement group's name: the ID of the group. */
 static tdm_status read_name_owner(const tdm_value *value, void *target)
 {
     struct tdm_bytes bytes = tdm_value_bytes(value);
@@ -363,7 +366,8 @@ const char *tdm__placement_group_name_key(const struct tdm__placement_group_reco
     return key;
 }
 
-/* Sets the ID of the group that has the name of `group`; all zero if no group has it. */
+/* Sets `name_owner_out` to the ID of the placement group that has the name of `group`; all zero if
+ * no group has that name. */
 static tdm_status find_name_owner(const struct tdm__txn *txn,
                                   const struct tdm__placement_group_record *group,
                                   struct tdm__id *name_owner_out)
@@ -413,7 +417,7 @@ tdm_status tdm__placement_group_name_release(struct tdm__txn *txn,
 
 /* ---- all nodes -------------------------------------------------------------------------- */
 
-/* Appends a node to the snapshot, unless its lease is just ending. */
+/* Appends the node of a record to the snapshot, unless the node's lease is just ending. */
 static tdm_status snapshot_add_node(const struct tdm__txn *txn,
                                     const struct tdm__store_record *record,
                                     struct tdm__nodes_snapshot *snapshot)
@@ -425,7 +429,9 @@ static tdm_status snapshot_add_node(const struct tdm__txn *txn,
     TDM_TRY(tdm__node_record_read(record, node));
     resources = tdm__txn_find_record(txn, tdm__store_key("free", &node->id, key));
     if (resources == NULL) {
-        return TDM_OK; /* The node's lease is just ending. */
+        /* The record of the node's resources has expired already, because the node's lease is just
+         * ending. */
+        return TDM_OK;
     }
     TDM_TRY(tdm__free_record_read(resources, &snapshot->resources[snapshot->nodes_count]));
     snapshot->nodes_count++;
@@ -449,7 +455,7 @@ tdm_status tdm__nodes_snapshot_read(const struct tdm__txn *txn,
         const struct tdm__store_record *record = tdm__txn_record_at(txn, i);
 
         if (strncmp(record->key, "node/", 5) == 0) {
-            /* The keys are sorted, and so are the IDs. */
+            /* The store sorts records by key, so the nodes are sorted by ID. */
             status = snapshot_add_node(txn, record, &snapshot);
         }
     }

@@ -26,125 +26,129 @@ enum {
     TDM__NODE_LEASE_MS = 6000,
     /* Milliseconds between two renewals of a node's lease. */
     TDM__NODE_RENEW_MS = 1000,
-    TDM__STORE_KEY_BYTES = 200, /* Capacity of a key, with the NUL. */
-    /* Capacity of a placement group's name or name space, with the NUL. */
+    /* Size in bytes of a key of the store, including the terminating NUL. */
+    TDM__STORE_KEY_BYTES = 200,
+    /* Size in bytes of a placement group's name or name space, including the terminating NUL. */
     TDM__PLACEMENT_GROUP_NAME_BYTES = 64
 };
 
 /* Six renewals fit in a lease, so a working node may lose five before it counts as lost. */
 _Static_assert(TDM__NODE_RENEW_MS * 6 <= TDM__NODE_LEASE_MS, "a lease outlives lost renewals");
 
-/* Writes the key of a record, such as "node/3f...", to `key` and returns it. */
+/* Writes the store key of a record, such as "node/3f...", to `key` and returns `key`. */
 const char *tdm__store_key(const char *kind, const struct tdm__id *id,
                            char key[TDM__STORE_KEY_BYTES]);
 
-/* A node of the cluster. */
+/* Record of a node of the cluster, which its daemon writes. */
 struct tdm__node_record {
-    struct tdm__id id;               /* The node's ID, new at each start of its daemon. */
-    char name[TDM__NODE_NAME_BYTES]; /* Name for messages and lists. */
-    /* Address of the daemon for processes of the same machine. */
-    char unix_address[160];
-    /* Address of the daemon for other nodes; "" if it listens to none. */
+    struct tdm__id id;               /* ID of the node, new at each start of its daemon. */
+    char name[TDM__NODE_NAME_BYTES]; /* Name of the node for messages and lists. */
+    char unix_address[160]; /* Address of the node's daemon for processes on the same machine. */
+    /* Address of the node's daemon for other nodes; "" if it does not listen on TCP. */
     char tcp_address[160];
-    int64_t pid; /* Process ID of the daemon. */
+    int64_t pid; /* Process ID of the node's daemon. */
 };
-/* Reads a record node/ID. */
+/* Decodes a record node/ID, which describes a node. */
 tdm_status tdm__node_record_read(const struct tdm__store_record *record,
                                  struct tdm__node_record *node_out);
 /* Returns whether the node with this ID is among the `nodes_count` nodes. */
 bool tdm__node_records_contain(const struct tdm__node_record *nodes, uint32_t nodes_count,
                                const struct tdm__id *id);
-/* Makes the commit fail if the node has joined or has been lost since the read. (A renewed lease
- * changes no version.) */
+/* Makes the transaction's commit fail if the node has joined or has been lost since the transaction
+ * read its record. */
 tdm_status tdm__txn_require_node_unchanged(struct tdm__txn *txn, const struct tdm__id *node);
-/* Adds a write of node/ID to the transaction, with a new lease. */
+/* Adds a write of the node's record node/ID to the transaction, with a new lease. */
 tdm_status tdm__node_record_put(struct tdm__txn *txn, const struct tdm__node_record *node);
 
-/* Reads a record free/ID. */
+/* Decodes a record free/ID: the resources of a node. */
 tdm_status tdm__free_record_read(const struct tdm__store_record *record,
                                  struct tdm__node_resources *node_out);
-/* Adds a write of free/ID to the transaction, with a new lease. */
+/* Adds a write of the node's resources, free/ID, to the transaction, with a new lease. */
 tdm_status tdm__free_record_put(struct tdm__txn *txn, const struct tdm__node_resources *node);
 
-/* An actor and the resources it holds. */
+/* Record of an actor and of the resources that it holds. */
 struct tdm__actor_record {
-    struct tdm__id actor; /* The actor's ID. */
-    struct tdm__id node;  /* Node on which it runs. */
-    /* Placement group; all zero if the actor holds resources of the node itself. */
+    struct tdm__id actor; /* ID of the actor. */
+    struct tdm__id node;  /* ID of the node on which the actor runs. */
+    /* ID of the placement group that holds the actor's resources; all zero if the node itself
+     * does. */
     struct tdm__id group;
-    uint32_t bundle;                     /* Index of its bundle; only with a group. */
-    struct tdm__grant grant;             /* Resources that it holds. */
-    char name_key[TDM__STORE_KEY_BYTES]; /* Key of its name record; "" if it has no name. */
-    char class_name[64];                 /* Name of its class. */
-    struct tdm__id owner_node;           /* Node that requested the actor. */
-    /* Whether the owner node creates the actor again if its node is lost. */
+    uint32_t bundle; /* Index of the actor's bundle in the placement group; only with a group. */
+    struct tdm__grant grant; /* Resources that the actor holds. */
+    /* Store key of the actor's name record; "" if the actor has no name. */
+    char name_key[TDM__STORE_KEY_BYTES];
+    char class_name[64];       /* Name of the actor's class. */
+    struct tdm__id owner_node; /* ID of the node that requested the actor. */
+    /* Whether the owner node creates the actor again if the actor's node is lost. */
     bool recreate_on_node_loss;
 };
-/* Reads a record actor/ID or name/SPACE/NAME. */
+/* Decodes a record actor/ID or name/SPACE/NAME, which both describe an actor. */
 tdm_status tdm__actor_record_read(const struct tdm__store_record *record,
                                   struct tdm__actor_record *actor_out);
-/* Adds writes of actor/ID and, if the actor has a name, of its name record. */
+/* Adds writes of the actor's record actor/ID and, if the actor has a name, of its name record to
+ * the transaction. */
 tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_record *actor);
 
-/* One bundle of a placement group. */
+/* One bundle of a placement group, as its record contains it. */
 struct tdm__bundle_record {
-    struct tdm__id node;     /* Node on which the bundle is. */
+    struct tdm__id node;     /* ID of the node on which the bundle is. */
     struct tdm__grant grant; /* Resources that the bundle holds on its node. */
-    /* The same resources, with the amounts that are free for actors. */
-    struct tdm__pool pool;
+    struct tdm__pool pool; /* The bundle's resources, with the amounts that are free for actors. */
 };
-/* A placement group. */
+/* Record of a placement group. */
 struct tdm__placement_group_record {
-    struct tdm__id id;      /* The group's ID, which is stored in the key only. */
-    uint32_t bundles_count; /* Number of `bundles`. */
-    /* The bundles (owned; tdm__placement_group_record_fini() frees them). */
+    struct tdm__id id;      /* ID of the placement group, which only the record's key contains. */
+    uint32_t bundles_count; /* Number of entries in `bundles`. */
+    /* Bundles of the placement group (owned; tdm__placement_group_record_fini() frees them). */
     struct tdm__bundle_record *bundles;
-    /* Name space of `name`. */
-    char name_space[TDM__PLACEMENT_GROUP_NAME_BYTES];
-    /* Name of the group; "" if it has none. */
+    char name_space[TDM__PLACEMENT_GROUP_NAME_BYTES]; /* Name space to which `name` belongs. */
+    /* Name of the placement group; "" if it has none. */
     char name[TDM__PLACEMENT_GROUP_NAME_BYTES];
-    bool detached; /* Whether the group outlives its creator. */
-    /* Whether the group is being removed and accepts no actors. */
-    bool closed;
-    /* Node that created the group. Once the group is closed: node that removes it. */
+    bool detached; /* Whether the placement group outlives its creator. */
+    bool closed;   /* Whether the placement group is being removed and accepts no actors. */
+    /* ID of the node that created the placement group; once the group is closed, of the node that
+     * removes it. */
     struct tdm__id owner_node;
 };
-/* Reads a record group/ID. The caller must finish the result with
+/* Decodes a record group/ID, which describes a placement group. The caller frees the result with
  * tdm__placement_group_record_fini(). */
 tdm_status tdm__placement_group_record_read(const struct tdm__store_record *record,
                                             struct tdm__placement_group_record *group_out);
-/* Copies a group with its bundles. */
+/* Copies the record of a placement group with its bundles; the caller frees the copy with
+ * tdm__placement_group_record_fini(). */
 tdm_status tdm__placement_group_record_copy(const struct tdm__placement_group_record *group,
                                             struct tdm__placement_group_record *copy_out);
-/* Frees the bundles. A zeroed record is allowed. */
+/* Frees the bundles of a placement group's record. A zeroed record is allowed. */
 void tdm__placement_group_record_fini(struct tdm__placement_group_record *group);
-/* Adds a write of the group to the transaction, under `key`. */
+/* Adds a write of the placement group's record to the transaction, under `key`. */
 tdm_status tdm__placement_group_record_put(struct tdm__txn *txn, const char *key,
                                            const struct tdm__placement_group_record *group);
 
-/* Writes the key "group_name/SPACE/NAME" to `key`, or "" for a group without a name, and returns
- * it. */
+/* Writes the store key of the placement group's name, "group_name/SPACE/NAME", to `key` and returns
+ * `key`. The key is "" for a group without a name. */
 const char *tdm__placement_group_name_key(const struct tdm__placement_group_record *group,
                                           char key[TDM__STORE_KEY_BYTES]);
-/* Adds a write that gives the group its name, unless it has it. The transaction must have read the
- * name's key. Returns TDM_E_EXISTS if another group has the name. */
+/* Adds a write to the transaction that gives the placement group its name, unless the group has the
+ * name already. The transaction must have read the name's key. Returns TDM_E_EXISTS if another
+ * group has the name. */
 tdm_status tdm__placement_group_name_claim(struct tdm__txn *txn,
                                            const struct tdm__placement_group_record *group);
-/* Adds a write that removes the group's name, if the group has it. */
+/* Adds a write to the transaction that removes the placement group's name, if this group has the
+ * name. */
 tdm_status tdm__placement_group_name_release(struct tdm__txn *txn,
                                              const struct tdm__placement_group_record *group);
 
 /* All nodes of the cluster with their free resources, sorted by ID. */
 struct tdm__nodes_snapshot {
-    uint32_t nodes_count;           /* Number of entries in both arrays. */
+    uint32_t nodes_count;           /* Number of entries in `nodes` and in `resources`. */
     struct tdm__node_record *nodes; /* Records of the nodes (owned). */
-    /* Free resources of the nodes in the same order (owned). */
+    /* Total and free resources of the nodes in the same order (owned). */
     struct tdm__node_resources *resources;
 };
 /* Creates a snapshot from a transaction that read all keys of node/ and free/. */
 tdm_status tdm__nodes_snapshot_read(const struct tdm__txn *txn,
                                     struct tdm__nodes_snapshot *snapshot_out);
-/* Frees the arrays. A zeroed snapshot is allowed. */
+/* Frees the arrays of a snapshot. A zeroed snapshot is allowed. */
 void tdm__nodes_snapshot_fini(struct tdm__nodes_snapshot *snapshot);
 
 #endif

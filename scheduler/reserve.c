@@ -25,16 +25,17 @@
 
 /* State of tdm__reserve_node(). */
 struct join {
-    struct tdm__node_record record;    /* Record to write. */
-    struct tdm__node_resources totals; /* Resources of the node, all free. */
-    /* Grants of the node's actors outside of groups (owned). */
+    struct tdm__node_record record;    /* Record of the joining node, to be written. */
+    struct tdm__node_resources totals; /* Resources of the joining node, all free. */
+    /* Resources that the node's actors outside of placement groups hold (owned). */
     struct tdm__grant *grants;
-    uint32_t grants_count;    /* Number of grants. */
-    tdm__reserve_done_fn *fn; /* Reports the outcome. */
-    void *arg;                /* Passed to `fn`. */
+    uint32_t grants_count;    /* Number of entries in `grants`. */
+    tdm__reserve_done_fn *fn; /* Callback that gets the outcome. */
+    void *arg;                /* First argument of the callback `fn`. */
 };
 
-/* Allocates from the joining node what the bundles of a group hold on it. */
+/* Subtracts from the joining node's free resources what the bundles of a placement group hold on
+ * it. */
 static tdm_status allocate_bundles(const struct tdm__store_record *record, struct join *join,
                                    struct tdm__node_resources *node)
 {
@@ -52,7 +53,7 @@ static tdm_status allocate_bundles(const struct tdm__store_record *record, struc
     return status;
 }
 
-/* Computes the node's free resources and writes its records. */
+/* Body of the transaction of a join: computes the node's free resources and writes its records. */
 static tdm_status join_body(void *arg, struct tdm__txn *txn)
 {
     struct join *join = arg;
@@ -63,7 +64,8 @@ static tdm_status join_body(void *arg, struct tdm__txn *txn)
 
         if (strncmp(record->key, "group/", 6) == 0) {
             TDM_TRY(allocate_bundles(record, join, &node));
-            /* A group that is removed meanwhile would not release what was just allocated. */
+            /* The commit fails if the placement group is removed meanwhile, since its removal would
+             * not release what was just allocated. */
             TDM_TRY(tdm__txn_require_unchanged(txn, record->key));
         }
     }
@@ -124,13 +126,14 @@ tdm_status tdm__reserve_node(struct tdm__store *store, const struct tdm__node_re
 
 /* State of tdm__reserve_actor(). */
 struct actor_reservation {
-    struct tdm__actor_request request;    /* Copy of the request. */
-    struct tdm__actor_placement reserved; /* Placement chosen by the last run of the body. */
-    tdm__reserve_actor_fn *fn;            /* Reports the outcome. */
-    void *arg;                            /* Passed to `fn`. */
+    struct tdm__actor_request request; /* Copy of the caller's request. */
+    /* Placement that the last run of the transaction's body chose. */
+    struct tdm__actor_placement reserved;
+    tdm__reserve_actor_fn *fn; /* Callback that gets the placement. */
+    void *arg;                 /* First argument of the callback `fn`. */
 };
 
-/* Returns whether the node is in the cluster. */
+/* Returns whether the node was in the cluster when the transaction read the records. */
 static bool node_is_present(const struct tdm__txn *txn, const struct tdm__id *node)
 {
     char key[TDM__STORE_KEY_BYTES];
@@ -138,7 +141,8 @@ static bool node_is_present(const struct tdm__txn *txn, const struct tdm__id *no
     return tdm__txn_find_record(txn, tdm__store_key("node", node, key)) != NULL;
 }
 
-/* Places the actor on a node, outside of any group, and adds the write of that node's resources. */
+/* Places the actor on a node, outside of any placement group, and adds the write of that node's
+ * resources. */
 static tdm_status place_on_node(struct actor_reservation *actor_reservation, struct tdm__txn *txn)
 {
     struct tdm__nodes_snapshot snapshot;
@@ -166,7 +170,8 @@ static tdm_status place_on_node(struct actor_reservation *actor_reservation, str
     return status;
 }
 
-/* Fails with TDM_E_AGAIN if the idle bundle could hold the actor, else with TDM_E_NO_RESOURCES. */
+/* Fails because the actor does not fit into the bundle: with TDM_E_AGAIN if it would fit into the
+ * idle bundle, else with TDM_E_NO_RESOURCES. */
 static tdm_status fail_bundle(const struct actor_reservation *actor_reservation,
                               const struct tdm__bundle_record *bundle, uint32_t index)
 {
@@ -184,8 +189,8 @@ static tdm_status fail_bundle(const struct actor_reservation *actor_reservation,
                      "bundle %u cannot hold %s: it has %s", index, wanted_text, free_text);
 }
 
-/* Allocates the actor's resources from one bundle. Fails with TDM_E_NODE_LOST if the bundle's node
- * is lost. */
+/* Allocates the actor's resources from bundle number `index` of its placement group. Fails with
+ * TDM_E_NODE_LOST if the bundle's node is lost. */
 static tdm_status allocate_from_bundle(struct actor_reservation *actor_reservation,
                                        const struct tdm__txn *txn,
                                        struct tdm__placement_group_record *group, uint32_t index)
@@ -204,8 +209,8 @@ static tdm_status allocate_from_bundle(struct actor_reservation *actor_reservati
     return TDM_OK;
 }
 
-/* Allocates from the first bundle that fits. Fails with TDM_E_AGAIN if one of them may fit later.
- */
+/* Allocates the actor's resources from the first bundle of the placement group that has room. Fails
+ * with TDM_E_AGAIN if a bundle may have room later. */
 static tdm_status allocate_from_any(struct actor_reservation *actor_reservation,
                                     const struct tdm__txn *txn,
                                     struct tdm__placement_group_record *group)
@@ -225,7 +230,8 @@ static tdm_status allocate_from_any(struct actor_reservation *actor_reservation,
                : tdm__wrap(status, "none of %u bundles", group->bundles_count);
 }
 
-/* Allocates from the requested bundle, or from any. */
+/* Allocates the actor's resources from the requested bundle of its placement group, or from any
+ * bundle. */
 static tdm_status allocate_from_group(struct actor_reservation *actor_reservation,
                                       const struct tdm__txn *txn,
                                       struct tdm__placement_group_record *group)
@@ -240,7 +246,7 @@ static tdm_status allocate_from_group(struct actor_reservation *actor_reservatio
                : tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", index, group->bundles_count);
 }
 
-/* Places the actor in its group and adds the write of the group's record. */
+/* Places the actor in its placement group and adds the write of the group's record. */
 static tdm_status place_in_group(struct actor_reservation *actor_reservation, struct tdm__txn *txn)
 {
     char key[TDM__STORE_KEY_BYTES];
@@ -278,8 +284,8 @@ static const char *name_of_key(const char *name_key)
     return name;
 }
 
-/* Fails if the name belongs to another actor. An actor on a lost node no longer has its name,
- * unless its owner node will create it again. */
+/* Fails if the actor's name belongs to another actor. An actor on a lost node no longer has its
+ * name, unless its owner node will create the actor again. */
 static tdm_status check_actor_name(struct tdm__txn *txn, const char *name_key,
                                    const struct tdm__id *actor)
 {
@@ -306,7 +312,8 @@ static tdm_status check_actor_name(struct tdm__txn *txn, const char *name_key,
                      tdm__id_text(&holder.actor, holder_text));
 }
 
-/* Finds the placement that an earlier commit of this request made, if its reply was lost. */
+/* Finds the placement that an earlier commit of this request made, in case the commit's reply was
+ * lost. */
 static tdm_status find_own_placement(struct actor_reservation *actor_reservation,
                                      const struct tdm__txn *txn, bool *found_out)
 {
@@ -321,14 +328,15 @@ static tdm_status find_own_placement(struct actor_reservation *actor_reservation
     }
     *found_out = record != NULL;
     if (record == NULL) {
-        return TDM_OK; /* No placement was made, or its node is lost. */
+        return TDM_OK; /* The actor has no placement yet, or the node of its placement is lost. */
     }
     actor_reservation->reserved.grant = own.grant;
     actor_reservation->reserved.bundle = own.bundle;
     return tdm__node_record_read(record, &actor_reservation->reserved.node);
 }
 
-/* Places the actor and adds the writes of its records, unless that has been done. */
+/* Body of the transaction that places an actor: chooses a place and adds the writes of its records,
+ * unless an earlier commit did so. */
 static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
 {
     struct actor_reservation *actor_reservation = arg;
@@ -359,7 +367,7 @@ static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
     return tdm__actor_record_put(txn, &actor);
 }
 
-/* Reports the placement and frees the state. */
+/* Reports the placement of an actor to the caller and frees the state of the reservation. */
 static void reservation_done(void *arg, tdm_status status, const char *detail)
 {
     struct actor_reservation *actor_reservation = arg;
@@ -400,12 +408,13 @@ tdm_status tdm__reserve_actor(struct tdm__store *store, const struct tdm__actor_
 
 /* State of tdm__release_actor() and tdm__restore_actor(). */
 struct actor_release {
-    struct tdm__actor_record actor; /* Copy of the actor's record. */
-    tdm__reserve_done_fn *fn;       /* Reports the outcome. */
-    void *arg;                      /* Passed to `fn`. */
+    /* Copy of the record of the actor that is released or restored. */
+    struct tdm__actor_record actor;
+    tdm__reserve_done_fn *fn; /* Callback that gets the outcome. */
+    void *arg;                /* First argument of the callback `fn`. */
 };
 
-/* Releases a grant on a node. */
+/* Releases resources on a node and adds the write of that node's resources. */
 static tdm_status release_on_node(struct tdm__txn *txn, const struct tdm__id *node_id,
                                   const struct tdm__grant *grant)
 {
@@ -425,7 +434,8 @@ static tdm_status release_on_node(struct tdm__txn *txn, const struct tdm__id *no
     return tdm__free_record_put(txn, &node);
 }
 
-/* Releases the actor's grant in its bundle. */
+/* Releases the actor's resources in the bundle of its placement group and adds the write of the
+ * group's record. */
 static tdm_status release_in_bundle(struct tdm__txn *txn, const struct tdm__actor_record *actor)
 {
     char key[TDM__STORE_KEY_BYTES];
@@ -439,7 +449,7 @@ static tdm_status release_in_bundle(struct tdm__txn *txn, const struct tdm__acto
         return TDM_OK;
     }
     TDM_TRY(tdm__placement_group_record_read(record, &group));
-    /* If the release fails, the group was written again without this actor. */
+    /* If this release fails, the group's record was written again without this actor. */
     if (actor->bundle < group.bundles_count &&
         tdm__pool_release_grant(&group.bundles[actor->bundle].pool, &actor->grant) == TDM_OK) {
         status = tdm__placement_group_record_put(txn, key, &group);
@@ -464,7 +474,8 @@ static tdm_status release_name(struct tdm__txn *txn, const struct tdm__actor_rec
                                                        : TDM_OK;
 }
 
-/* Removes the actor's records and releases its resources. */
+/* Body of the transaction that releases an actor: removes its records and releases its
+ * resources. */
 static tdm_status release_body(void *arg, struct tdm__txn *txn)
 {
     struct actor_release *actor_release = arg;
@@ -481,7 +492,7 @@ static tdm_status release_body(void *arg, struct tdm__txn *txn)
     if (tdm__id_is_none(&actor->node)) {
         actor = &now;
     }
-    /* Otherwise the actor was created again on another node. */
+    /* If the nodes differ, the actor was created again on another node. */
     if (tdm__id_equal(&now.node, &actor->node)) {
         TDM_TRY(tdm__txn_delete(txn, key));
         TDM_TRY(release_name(txn, actor));
@@ -490,7 +501,7 @@ static tdm_status release_body(void *arg, struct tdm__txn *txn)
                                           : release_in_bundle(txn, actor);
 }
 
-/* Reports the outcome of a release or a restoration and frees its state. */
+/* Reports the outcome of an actor's release or restoration and frees the operation's state. */
 static void release_done(void *arg, tdm_status status, const char *detail)
 {
     struct actor_release *actor_release = arg;
@@ -533,7 +544,7 @@ tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_
 
 /* ---- an actor whose records were lost --------------------------------------------------- */
 
-/* Allocates the actor's grant from its bundle again. */
+/* Allocates the resources that the actor holds from its bundle again. */
 static tdm_status allocate_from_bundle_again(const struct tdm__actor_record *actor,
                                              struct tdm__txn *txn)
 {
@@ -558,7 +569,7 @@ static tdm_status allocate_from_bundle_again(const struct tdm__actor_record *act
     return status;
 }
 
-/* Writes the records of the actor again, unless they exist. */
+/* Body of the transaction that restores an actor: writes its records again, unless they exist. */
 static tdm_status restore_body(void *arg, struct tdm__txn *txn)
 {
     const struct tdm__actor_record *actor = &((struct actor_release *)arg)->actor;

@@ -11,9 +11,9 @@
  * scheduler/records.h describes the records. The functions return at once, and their callbacks run
  * on the loop's thread. */
 
-/* Reports the outcome of an operation; `detail` is "" or the text of the failure. */
+/* Callback that gets the outcome of an operation; `detail` is "" or the text of the failure. */
 typedef void tdm__reserve_done_fn(void *arg, tdm_status status, const char *detail);
-/* Adds the node to the cluster, or adds its records again after its lease was lost. The bundles
+/* Adds a node to the cluster, or writes its records again after its lease was lost. The bundles
  * that groups hold on the node, and `grants` (those of its actors outside of groups), are
  * subtracted from `totals`. All structures are copied. */
 tdm_status tdm__reserve_node(struct tdm__store *store, const struct tdm__node_record *record,
@@ -28,10 +28,11 @@ struct tdm__actor_request {
     struct tdm__placement_request placement;
     /* Placement group; all zero to place it on any node. */
     struct tdm__id group;
-    /* Index of the group's bundle, or TDM_BUNDLE_ANY; only with a group. */
+    /* Index of the bundle in the placement group, or TDM_BUNDLE_ANY; only with a group. */
     uint32_t bundle;
-    bool recreate_on_node_loss; /* See struct tdm__actor_record. */
-    /* Key of the name record to claim; "" if the actor has no name. If the name is taken the
+    /* Whether the owner node creates the actor again if the actor's node is lost. */
+    bool recreate_on_node_loss;
+    /* Store key of the actor's name record; "" if the actor has no name. If the name is taken, the
      * request fails with TDM_E_EXISTS. */
     char name_key[TDM__STORE_KEY_BYTES];
     char class_name[64]; /* Name of the actor's class. */
@@ -39,12 +40,12 @@ struct tdm__actor_request {
 /* Where an actor was placed. */
 struct tdm__actor_placement {
     struct tdm__node_record node; /* Node on which the actor runs. */
-    struct tdm__grant grant;      /* Resources that it holds. */
-    uint32_t bundle;              /* Index of its bundle; only with a group. */
+    struct tdm__grant grant;      /* Resources that the actor holds. */
+    uint32_t bundle; /* Index of the actor's bundle; only if the actor is in a placement group. */
 };
-/* Reports the placement of an actor. `reserved` is borrowed and not NULL on TDM_OK. Failures:
- * TDM_E_AGAIN (not free now), TDM_E_NO_RESOURCES (never possible), TDM_E_EXISTS (the name is
- * taken), TDM_E_NOT_FOUND (no such group). */
+/* Callback that gets the placement of an actor. `reserved` is borrowed and not NULL on TDM_OK.
+ * Failures: TDM_E_AGAIN (not free now), TDM_E_NO_RESOURCES (never possible), TDM_E_EXISTS (the name
+ * is taken), TDM_E_NOT_FOUND (no such group). */
 typedef void tdm__reserve_actor_fn(void *arg, tdm_status status, const char *detail,
                                    const struct tdm__actor_placement *reserved);
 /* Places an actor and allocates its resources. An actor whose node was lost is placed again by the
@@ -68,74 +69,77 @@ tdm_status tdm__restore_actor(struct tdm__store *store, const struct tdm__actor_
 tdm_status tdm__reserve_sweep(struct tdm__store *store, int64_t deadline_ms,
                               tdm__reserve_done_fn *fn, void *arg);
 
-/* Reports orphaned groups. `groups` is borrowed, and valid on TDM_OK. */
+/* Callback that gets the IDs of orphaned placement groups. `groups` is borrowed, and valid on
+ * TDM_OK. */
 typedef void tdm__placement_groups_orphans_fn(void *arg, tdm_status status, const char *detail,
                                               const struct tdm__id *groups, uint32_t groups_count);
-/* Finds the groups that no node will remove: their owner node is lost, and they are not detached or
- * are already being removed. Changes nothing, because a group may contain living actors. Returns
- * TDM_E_AGAIN while `self`, the requesting node, has no record itself, because then the records of
- * others may be missing too. */
+/* Finds the placement groups that no node will remove: their owner node is lost, and they are not
+ * detached or are already being removed. Changes nothing, because a group may contain living
+ * actors. Returns TDM_E_AGAIN while `self`, the requesting node, has no record itself, because then
+ * the records of others may be missing too. */
 tdm_status tdm__placement_groups_find_orphans(struct tdm__store *store, const struct tdm__id *self,
                                               int64_t deadline_ms,
                                               tdm__placement_groups_orphans_fn *fn, void *arg);
 
 /* A request to create a placement group. */
 struct tdm__placement_group_request {
-    struct tdm__id id;                    /* ID of the new group. */
-    const struct tdm__resources *bundles; /* Requested bundles (borrowed during the call). */
-    uint32_t bundles_count;               /* Number of bundles. */
+    struct tdm__id id; /* ID of the new placement group. */
+    /* Resources of each requested bundle (borrowed during the call). */
+    const struct tdm__resources *bundles;
+    uint32_t bundles_count;               /* Number of requested bundles. */
     enum tdm_placement_strategy strategy; /* How the bundles are distributed over the nodes. */
-    /* Name space of `name`. */
-    char name_space[TDM__PLACEMENT_GROUP_NAME_BYTES];
-    /* Name to claim; "" if the group has none. If the name is taken the request fails with
+    char name_space[TDM__PLACEMENT_GROUP_NAME_BYTES]; /* Name space to which `name` belongs. */
+    /* Name of the new placement group; "" for none. If the name is taken, the request fails with
      * TDM_E_EXISTS. */
     char name[TDM__PLACEMENT_GROUP_NAME_BYTES];
-    bool detached;             /* Whether the group outlives its creator. */
-    struct tdm__id owner_node; /* Requesting node. */
+    bool detached;             /* Whether the placement group outlives its creator. */
+    struct tdm__id owner_node; /* ID of the node that makes the request. */
 };
-/* Reports a group. `group` is borrowed, and not NULL on TDM_OK. */
+/* Callback that gets the record of a placement group. `group` is borrowed, and not NULL on
+ * TDM_OK. */
 typedef void tdm__placement_group_reserve_fn(void *arg, tdm_status status, const char *detail,
                                              const struct tdm__placement_group_record *group);
-/* Places all bundles of a group and allocates their resources, or fails. */
+/* Creates a placement group: places all its bundles and allocates their resources, or fails. */
 tdm_status tdm__placement_group_reserve(struct tdm__store *store,
                                         const struct tdm__placement_group_request *request,
                                         int64_t deadline_ms, tdm__placement_group_reserve_fn *fn,
                                         void *arg);
-/* Which group to find. */
+/* Which placement group to find. */
 struct tdm__placement_group_query {
-    struct tdm__id id; /* ID of the group; all zero to find it by name. */
-    /* Name space of `name`; ignored if `id` is set. */
+    struct tdm__id id; /* ID of the placement group to find; all zero to find it by name. */
+    /* Name space to which `name` belongs; ignored if `id` is set. */
     char name_space[TDM__PLACEMENT_GROUP_NAME_BYTES];
-    /* Name of the group; ignored if `id` is set. */
+    /* Name of the placement group to find; ignored if `id` is set. */
     char name[TDM__PLACEMENT_GROUP_NAME_BYTES];
 };
-/* Finds a group by ID or name. Returns TDM_E_NOT_FOUND if no such group exists. */
+/* Finds a placement group by ID or name. Returns TDM_E_NOT_FOUND if no such group exists. */
 tdm_status tdm__placement_group_find(struct tdm__store *store,
                                      const struct tdm__placement_group_query *query,
                                      int64_t deadline_ms, tdm__placement_group_reserve_fn *fn,
                                      void *arg);
-/* Writes again what the store has lost of a group, with all bundles free. `group` is its record as
- * it was placed. Succeeds if nothing is lost. Returns TDM_E_AGAIN while the node of a bundle is
- * lost; `without_lost` ignores such nodes instead. If another group has taken the name, it keeps
- * it. */
+/* Writes again what the store has lost of a placement group, with all bundles free. `group` is its
+ * record as it was placed. Succeeds if nothing is lost. Returns TDM_E_AGAIN while the node of a
+ * bundle is lost; `without_lost` ignores such nodes instead. If another group has taken the name,
+ * it keeps it. */
 tdm_status tdm__placement_group_restore(struct tdm__store *store,
                                         const struct tdm__placement_group_record *group,
                                         bool without_lost, int64_t deadline_ms,
                                         tdm__reserve_done_fn *fn, void *arg);
 
-/* Reports the closing of a group. `group` is NULL if no group has that ID. `group` and `nodes`, the
- * nodes of the cluster, are borrowed. */
+/* Callback at the end of tdm__placement_group_close(). `group` is NULL if no group has that ID.
+ * `group` and `nodes`, the nodes of the cluster, are borrowed. */
 typedef void tdm__placement_group_close_fn(void *arg, tdm_status status, const char *detail,
                                            const struct tdm__placement_group_record *group,
                                            const struct tdm__nodes_snapshot *nodes);
-/* Closes a group: it accepts no more actors. Of `group` only the ID is read, and `owner_node`,
- * which will remove it: if that node is lost, another node must find the group as an orphan. */
+/* Closes a placement group, so that it accepts no more actors. Of `group` only the ID is read, and
+ * `owner_node`, which will remove it: if that node is lost, another node must find the group as an
+ * orphan. */
 tdm_status tdm__placement_group_close(struct tdm__store *store,
                                       const struct tdm__placement_group_record *group,
                                       int64_t deadline_ms, tdm__placement_group_close_fn *fn,
                                       void *arg);
-/* Removes a group, and releases its bundles and its name. Of `group` only the ID and the names are
- * read. Succeeds if the group was removed already. */
+/* Removes a placement group, and releases its bundles and its name. Of `group` only the ID and the
+ * names are read. Succeeds if the group was removed already. */
 tdm_status tdm__placement_group_release(struct tdm__store *store,
                                         const struct tdm__placement_group_record *group,
                                         int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);

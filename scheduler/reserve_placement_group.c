@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns whether a bundle of the group is on this node. */
+/* Returns whether a bundle of the placement group is on this node. */
 static bool has_bundle_on(const struct tdm__placement_group_record *group,
                           const struct tdm__id *node)
 {
@@ -36,7 +36,8 @@ static bool has_bundle_on(const struct tdm__placement_group_record *group,
 _Static_assert(2 * TDM_BUNDLES_MAX + 2 <= TDM__STORE_WRITES_MAX,
                "a group with a node for each bundle fits in one commit");
 
-/* Adds a write of the free resources of each node that has a bundle of the group, one per node. */
+/* Adds to the transaction one write of the free resources for each node that has a bundle of the
+ * placement group. */
 static tdm_status put_group_nodes(struct tdm__txn *txn, const struct tdm__nodes_snapshot *snapshot,
                                   const struct tdm__placement_group_record *group)
 {
@@ -52,16 +53,17 @@ static tdm_status put_group_nodes(struct tdm__txn *txn, const struct tdm__nodes_
 
 /* State of tdm__placement_group_reserve(). */
 struct group_reservation {
-    struct tdm__resources *wanted;        /* Requested bundles (owned). */
+    struct tdm__resources *wanted;        /* Resources of each requested bundle (owned). */
     uint32_t bundles_count;               /* Number of requested bundles. */
-    enum tdm_placement_strategy strategy; /* Placement strategy of the group. */
-    /* The group, with the placement of the last run of the body (owned). */
+    enum tdm_placement_strategy strategy; /* How the bundles are distributed over the nodes. */
+    /* Record of the placement group, with the placement that the last run of the transaction's body
+     * chose (owned). */
     struct tdm__placement_group_record record;
-    tdm__placement_group_reserve_fn *fn; /* Reports the outcome. */
-    void *arg;                           /* Passed to `fn`. */
+    tdm__placement_group_reserve_fn *fn; /* Callback that gets the placement group. */
+    void *arg;                           /* First argument of the callback `fn`. */
 };
 
-/* Frees the state of a reservation. */
+/* Frees the state of a placement group's reservation. */
 static void group_reservation_free(struct group_reservation *group_reservation)
 {
     tdm__placement_group_record_fini(&group_reservation->record);
@@ -86,7 +88,7 @@ static tdm_status apply_placements(struct group_reservation *group_reservation,
     return TDM_OK;
 }
 
-/* Adds the checks and writes of a placed group to the transaction. */
+/* Adds to the transaction the checks and writes that a placed group needs. */
 static tdm_status write_placements(struct group_reservation *group_reservation,
                                    struct tdm__txn *txn, const struct tdm__nodes_snapshot *snapshot)
 {
@@ -102,7 +104,7 @@ static tdm_status write_placements(struct group_reservation *group_reservation,
         &group_reservation->record);
 }
 
-/* Places all bundles on the current nodes and adds the writes. */
+/* Chooses nodes for all bundles of the group and adds the checks and writes to the transaction. */
 static tdm_status place_group(struct group_reservation *group_reservation, struct tdm__txn *txn)
 {
     struct tdm__nodes_snapshot snapshot;
@@ -134,7 +136,8 @@ static tdm_status place_group(struct group_reservation *group_reservation, struc
     return status;
 }
 
-/* Places the group, unless an earlier commit has done so. */
+/* Body of the transaction that creates a placement group: places the group, unless an earlier
+ * commit has done so. */
 static tdm_status group_reservation_body(void *arg, struct tdm__txn *txn)
 {
     struct group_reservation *group_reservation = arg;
@@ -150,7 +153,7 @@ static tdm_status group_reservation_body(void *arg, struct tdm__txn *txn)
     return place_group(group_reservation, txn);
 }
 
-/* Reports the group and frees the state. */
+/* Reports the placement group to the caller and frees the operation's state. */
 static void group_reservation_done(void *arg, tdm_status status, const char *detail)
 {
     struct group_reservation *group_reservation = arg;
@@ -221,12 +224,11 @@ tdm_status tdm__placement_group_reserve(struct tdm__store *store,
 
 /* State of tdm__placement_group_find(). */
 struct group_search {
-    /* Copy of the query. */
-    struct tdm__placement_group_query query;
-    /* The found group (owned); zeroed before it is found. */
+    struct tdm__placement_group_query query; /* Copy of the caller's query. */
+    /* Record of the found placement group (owned); zeroed before the group is found. */
     struct tdm__placement_group_record record;
-    tdm__placement_group_reserve_fn *fn; /* Reports the outcome. */
-    void *arg;                           /* Passed to `fn`. */
+    tdm__placement_group_reserve_fn *fn; /* Callback that gets the placement group. */
+    void *arg;                           /* First argument of the callback `fn`. */
 };
 
 /* Returns whether the group matches the query. Closed groups are found only by ID. */
@@ -240,7 +242,7 @@ static bool group_matches(const struct tdm__placement_group_query *query,
            strcmp(query->name_space, group->name_space) == 0;
 }
 
-/* Searches the records that were read. */
+/* Body of the transaction that finds a placement group: searches the records that were read. */
 static tdm_status group_search_body(void *arg, struct tdm__txn *txn)
 {
     struct group_search *group_search = arg;
@@ -259,7 +261,7 @@ static tdm_status group_search_body(void *arg, struct tdm__txn *txn)
     return tdm__fail(TDM_E_NOT_FOUND, "no placement group \"%s\"", group_search->query.name);
 }
 
-/* Reports the group and frees the state. */
+/* Reports the placement group to the caller and frees the operation's state. */
 static void group_search_done(void *arg, tdm_status status, const char *detail)
 {
     struct group_search *group_search = arg;
@@ -299,11 +301,11 @@ tdm_status tdm__placement_group_find(struct tdm__store *store,
 
 /* State of tdm__placement_group_restore(). */
 struct group_restoration {
-    /* Copy of the group with free bundles (owned). */
+    /* Copy of the placement group's record, with all bundles free (owned). */
     struct tdm__placement_group_record record;
-    bool without_lost;        /* Whether bundles on lost nodes are ignored. */
-    tdm__reserve_done_fn *fn; /* Reports the outcome. */
-    void *arg;                /* Passed to `fn`. */
+    bool without_lost;        /* Whether bundles whose nodes are lost are left out. */
+    tdm__reserve_done_fn *fn; /* Callback that gets the outcome. */
+    void *arg;                /* First argument of the callback `fn`. */
 };
 
 /* Returns the resources of a node in the snapshot, or NULL if the node is lost. */
@@ -331,20 +333,20 @@ static tdm_status allocate_bundles_again(const struct group_restoration *group_r
         } else if (!group_restoration->without_lost) {
             return tdm__fail(TDM_E_AGAIN, "the node of bundle %u is not there", i);
         } else {
-            TDM_TRY(tdm__txn_require_node_unchanged(
-                txn, &bundle->node)); /* Otherwise it would join without the bundle. */
+            /* A node that joins meanwhile would compute its free resources without the bundle. */
+            TDM_TRY(tdm__txn_require_node_unchanged(txn, &bundle->node));
         }
     }
     return put_group_nodes(txn, snapshot, &group_restoration->record);
 }
 
-/* Writes the group again, unless it exists. */
+/* Body of the transaction that restores a placement group: writes its record again, unless it
+ * exists. */
 static tdm_status group_restoration_body(void *arg, struct tdm__txn *txn)
 {
     const struct group_restoration *group_restoration = arg;
-    struct tdm__placement_group_record group =
-        /* The bundles belong to the state of the operation. */
-        group_restoration->record;
+    /* The bundles belong to the state of the operation. */
+    struct tdm__placement_group_record group = group_restoration->record;
     char key[TDM__STORE_KEY_BYTES];
     struct tdm__nodes_snapshot snapshot;
     tdm_status status;
@@ -365,14 +367,14 @@ static tdm_status group_restoration_body(void *arg, struct tdm__txn *txn)
     return tdm__placement_group_record_put(txn, key, &group);
 }
 
-/* Frees the state of a restoration. */
+/* Frees the state of a placement group's restoration. */
 static void group_restoration_free(struct group_restoration *group_restoration)
 {
     tdm__placement_group_record_fini(&group_restoration->record);
     free(group_restoration);
 }
 
-/* Reports the outcome of a restoration. */
+/* Reports the outcome of a placement group's restoration and frees the operation's state. */
 static void group_restoration_done(void *arg, tdm_status status, const char *detail)
 {
     struct group_restoration *group_restoration = arg;
@@ -418,17 +420,18 @@ tdm_status tdm__placement_group_restore(struct tdm__store *store,
 
 /* State of tdm__placement_group_close(). */
 struct group_closing {
-    struct tdm__id id;      /* Group to close. */
-    struct tdm__id remover; /* Node that will remove the group. */
-    bool exists;            /* Whether the group exists. */
-    /* The closed group (owned); valid if it exists. */
+    struct tdm__id id;      /* ID of the placement group to close. */
+    struct tdm__id remover; /* ID of the node that will remove the placement group. */
+    bool exists;            /* Whether the store contains the placement group. */
+    /* Record of the closed placement group (owned); valid if `exists` is true. */
     struct tdm__placement_group_record record;
-    struct tdm__nodes_snapshot nodes;  /* Nodes of the cluster (owned). */
-    tdm__placement_group_close_fn *fn; /* Reports the outcome. */
-    void *arg;                         /* Passed to `fn`. */
+    struct tdm__nodes_snapshot nodes; /* Records of all nodes of the cluster (owned). */
+    /* Callback that gets the closed placement group and the nodes. */
+    tdm__placement_group_close_fn *fn;
+    void *arg; /* First argument of the callback `fn`. */
 };
 
-/* Frees the results of the last run of the body. */
+/* Frees the results of the last run of the transaction's body. */
 static void group_closing_reset(struct group_closing *group_closing)
 {
     tdm__placement_group_record_fini(&group_closing->record);
@@ -437,7 +440,8 @@ static void group_closing_reset(struct group_closing *group_closing)
     group_closing->exists = false;
 }
 
-/* Reads the group and the nodes, and marks the group as closed. */
+/* Body of the transaction that closes a placement group: reads the group and the nodes, and marks
+ * the group as closed. */
 static tdm_status group_closing_body(void *arg, struct tdm__txn *txn)
 {
     struct group_closing *group_closing = arg;
@@ -458,13 +462,14 @@ static tdm_status group_closing_body(void *arg, struct tdm__txn *txn)
     group_closing->record.closed = true;
     group_closing->record.owner_node = group_closing->remover;
     for (uint32_t i = 0; i < group_closing->record.bundles_count; i++) {
-        TDM_TRY(tdm__txn_require_node_unchanged(
-            txn, &group_closing->record.bundles[i].node)); /* Nodes that must be told. */
+        /* The nodes of the group's bundles must be told to end the group's actors. */
+        TDM_TRY(tdm__txn_require_node_unchanged(txn, &group_closing->record.bundles[i].node));
     }
     return tdm__placement_group_record_put(txn, key, &group_closing->record);
 }
 
-/* Reports the group and the nodes, and frees the state. */
+/* Reports the closed placement group and the nodes to the caller, and frees the operation's
+ * state. */
 static void group_closing_done(void *arg, tdm_status status, const char *detail)
 {
     struct group_closing *group_closing = arg;
@@ -502,10 +507,10 @@ tdm_status tdm__placement_group_close(struct tdm__store *store,
 
 /* State of tdm__placement_group_release(). */
 struct group_removal {
-    /* ID and names of the group, without its bundles. */
+    /* ID and names of the placement group to remove, without its bundles. */
     struct tdm__placement_group_record named;
-    tdm__reserve_done_fn *fn; /* Reports the outcome. */
-    void *arg;                /* Passed to `fn`. */
+    tdm__reserve_done_fn *fn; /* Callback that gets the outcome. */
+    void *arg;                /* First argument of the callback `fn`. */
 };
 
 /* Releases the group's bundles on their nodes and adds the writes. */
@@ -515,7 +520,7 @@ static tdm_status release_bundles(const struct tdm__placement_group_record *grou
     for (uint32_t i = 0; i < group->bundles_count; i++) {
         struct tdm__node_resources *node = snapshot_find(snapshot, &group->bundles[i].node);
 
-        if (node != NULL) { /* Failure: the node has joined again without it. */
+        if (node != NULL) { /* A failure means that the node has joined again without the bundle. */
             (void)tdm__pool_release_grant(&node->pool, &group->bundles[i].grant);
         } else { /* The node may be joining with the bundle. */
             TDM_TRY(tdm__txn_require_node_unchanged(txn, &group->bundles[i].node));
@@ -524,7 +529,8 @@ static tdm_status release_bundles(const struct tdm__placement_group_record *grou
     return put_group_nodes(txn, snapshot, group);
 }
 
-/* Removes the group's records and releases its resources. */
+/* Body of the transaction that removes a placement group: removes its records and releases its
+ * resources. */
 static tdm_status group_removal_body(void *arg, struct tdm__txn *txn)
 {
     struct group_removal *group_removal = arg;
@@ -550,7 +556,7 @@ static tdm_status group_removal_body(void *arg, struct tdm__txn *txn)
     return tdm__txn_delete(txn, key);
 }
 
-/* Reports the outcome of a removal. */
+/* Reports the outcome of a placement group's removal and frees the operation's state. */
 static void group_removal_done(void *arg, tdm_status status, const char *detail)
 {
     struct group_removal *group_removal = arg;

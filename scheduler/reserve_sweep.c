@@ -15,17 +15,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Most records that one transaction removes. Other processes wait while the store removes them. */
+/* Largest number of records that one transaction removes. Other processes wait while the store
+ * removes them. */
 enum { RECORDS_AT_ONCE = 900 };
 
 /* State of tdm__reserve_sweep(). */
 struct sweep {
-    uint32_t removed_count;   /* Records removed by the last run of the body. */
-    tdm__reserve_done_fn *fn; /* Reports the outcome. */
-    void *arg;                /* Passed to `fn`. */
+    /* Number of records that the last run of the transaction's body removed. */
+    uint32_t removed_count;
+    tdm__reserve_done_fn *fn; /* Callback that gets the outcome. */
+    void *arg;                /* First argument of the callback `fn`. */
 };
 
-/* Returns whether the node is in the cluster. */
+/* Returns whether the node was in the cluster when the transaction read the records. */
 static bool node_is_present(const struct tdm__txn *txn, const struct tdm__id *node)
 {
     char key[TDM__STORE_KEY_BYTES];
@@ -45,7 +47,8 @@ static bool is_of_lost_node(const struct tdm__txn *txn, const struct tdm__store_
            !(actor.recreate_on_node_loss && node_is_present(txn, &actor.owner_node));
 }
 
-/* Removes at most RECORDS_AT_ONCE records. */
+/* Body of the transaction of a sweep: removes at most RECORDS_AT_ONCE records of actors on lost
+ * nodes. */
 static tdm_status sweep_body(void *arg, struct tdm__txn *txn)
 {
     struct sweep *sweep = arg;
@@ -63,7 +66,8 @@ static tdm_status sweep_body(void *arg, struct tdm__txn *txn)
     return TDM_OK;
 }
 
-/* Reports TDM_E_AGAIN if records may remain, and frees the state. */
+/* Reports the outcome of a sweep, TDM_E_AGAIN if records may remain, and frees the sweep's
+ * state. */
 static void sweep_done(void *arg, tdm_status status, const char *detail)
 {
     struct sweep *sweep = arg;
@@ -95,14 +99,15 @@ tdm_status tdm__reserve_sweep(struct tdm__store *store, int64_t deadline_ms,
 
 /* State of tdm__placement_groups_find_orphans(). */
 struct orphans {
-    struct tdm__id self;                  /* Requesting node. */
-    struct tdm__id *groups;               /* IDs of the orphaned groups (owned). */
-    uint32_t groups_count;                /* Number of `groups`. */
-    tdm__placement_groups_orphans_fn *fn; /* Reports the outcome. */
-    void *arg;                            /* Passed to `fn`. */
+    struct tdm__id self;                  /* ID of the node that searches for orphans. */
+    struct tdm__id *groups;               /* IDs of the orphaned placement groups (owned). */
+    uint32_t groups_count;                /* Number of entries in `groups`. */
+    tdm__placement_groups_orphans_fn *fn; /* Callback that gets the orphaned placement groups. */
+    void *arg;                            /* First argument of the callback `fn`. */
 };
 
-/* Appends the group's ID if no node will remove the group. */
+/* Appends the ID of the placement group in `record` to the orphans if no node will remove the
+ * group. */
 static tdm_status add_if_orphan(struct orphans *orphans, const struct tdm__txn *txn,
                                 const struct tdm__store_record *record)
 {
@@ -116,7 +121,8 @@ static tdm_status add_if_orphan(struct orphans *orphans, const struct tdm__txn *
     return TDM_OK;
 }
 
-/* Collects the orphaned groups from the records that were read. */
+/* Body of the transaction that finds orphans: collects orphaned placement groups from the records
+ * that were read. */
 static tdm_status orphans_body(void *arg, struct tdm__txn *txn)
 {
     struct orphans *orphans = arg;
@@ -141,14 +147,14 @@ static tdm_status orphans_body(void *arg, struct tdm__txn *txn)
     return TDM_OK;
 }
 
-/* Frees the state of the search. */
+/* Frees the state of a search for orphans. */
 static void orphans_free(struct orphans *orphans)
 {
     free(orphans->groups);
     free(orphans);
 }
 
-/* Reports the groups and frees the state. */
+/* Reports the orphaned placement groups to the caller and frees the state of the search. */
 static void orphans_done(void *arg, tdm_status status, const char *detail)
 {
     struct orphans *orphans = arg;

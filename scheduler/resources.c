@@ -17,7 +17,7 @@
 
 /* ---- requests --------------------------------------------------------------------------- */
 
-/* Converts an amount to units of 1/10,000. `name` is for the error. */
+/* Converts an amount to units of 1/10,000; `name` is the resource's name for the error. */
 static tdm_status amount_to_steps(const char *name, double amount, int64_t *steps_out)
 {
     double scaled = amount * TDM__RESOURCE_ONE;
@@ -40,7 +40,7 @@ static tdm_status amount_to_steps(const char *name, double amount, int64_t *step
     return TDM_OK;
 }
 
-/* Checks the name of a resource. */
+/* Checks that the name of a resource is valid. */
 static tdm_status check_name(const char *name)
 {
     size_t length = strnlen(name, TDM__RESOURCE_NAME_BYTES);
@@ -58,13 +58,13 @@ static tdm_status check_name(const char *name)
     return TDM_OK;
 }
 
-/* Fails because the resource is already in the request. */
+/* Fails with TDM_E_INVAL because the request contains the resource already. */
 static tdm_status fail_duplicate(const char *name)
 {
     return tdm__fail(TDM_E_INVAL, "resource \"%s\" is given twice: add the amounts up", name);
 }
 
-/* Adds GPUs to a request. */
+/* Adds an amount of GPUs, in units of 1/10,000, to a request. */
 static tdm_status resources_add_gpus(struct tdm__resources *resources, int64_t steps)
 {
     long long whole = steps / TDM__RESOURCE_ONE;
@@ -81,7 +81,7 @@ static tdm_status resources_add_gpus(struct tdm__resources *resources, int64_t s
     return TDM_OK;
 }
 
-/* Adds a named resource to a request, in sorted order. */
+/* Adds an amount of a named resource, in units of 1/10,000, to a request, in sorted order. */
 static tdm_status resources_add_custom(struct tdm__resources *resources, const char *name,
                                        int64_t steps)
 {
@@ -149,13 +149,14 @@ tdm_status tdm__resources_of_bundle(const struct tdm_bundle *bundle,
 
 bool tdm__resources_equal(const struct tdm__resources *a, const struct tdm__resources *b)
 {
-    /* Both consist of integers and zero-filled names only. */
+    /* A memory comparison is correct, because requests consist of integers and zero-filled names
+     * only. */
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
 /* ---- pools ------------------------------------------------------------------------------ */
 
-/* Returns an amount that is entirely free. */
+/* Returns an amount with this total that is entirely free. */
 static struct tdm__amount amount_all_free(int64_t total)
 {
     return (struct tdm__amount){.total = total, .free = total};
@@ -211,7 +212,8 @@ void tdm__pool_release_all(struct tdm__pool *pool)
     }
 }
 
-/* Returns the amount of a named resource, or NULL if the pool does not have it. */
+/* Returns the pool's amount of the named resource `name`, or NULL if the pool does not have that
+ * resource. */
 static struct tdm__amount *find_custom(struct tdm__pool *pool, const char *name)
 {
     for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX; i++) {
@@ -222,8 +224,8 @@ static struct tdm__amount *find_custom(struct tdm__pool *pool, const char *name)
     return NULL;
 }
 
-/* Adds `by` to the free amount. Returns false and changes nothing if the result is out of range.
- * NULL is allowed and has no amount. */
+/* Adds `by` to the free part of an amount. Returns false and changes nothing if the result is below
+ * 0 or above the total. Returns false if `amount` is NULL. */
 static bool amount_add(struct tdm__amount *amount, int64_t by)
 {
     if (amount == NULL || amount->free + by < 0 || amount->free + by > amount->total) {
@@ -233,8 +235,8 @@ static bool amount_add(struct tdm__amount *amount, int64_t by)
     return true;
 }
 
-/* Releases (sign 1) or allocates (sign -1) the whole grant. Returns false and changes nothing if
- * that is impossible. */
+/* Releases the whole grant in the pool (sign 1) or allocates it (sign -1). Returns false and
+ * changes nothing if that is impossible. */
 static bool pool_apply_grant(struct tdm__pool *pool, const struct tdm__grant *grant, int64_t sign)
 {
     struct tdm__pool changed = *pool;
@@ -278,7 +280,8 @@ tdm_status tdm__pool_release_grant(struct tdm__pool *pool, const struct tdm__gra
     return TDM_OK;
 }
 
-/* Returns the index of the GPU for a fraction, or gpus_count if the fraction fits on none. */
+/* Returns the index of the GPU from which a fraction of a GPU is best taken, or gpus_count if no
+ * GPU has that much free. */
 static uint32_t best_gpu(const struct tdm__pool *pool, int64_t amount)
 {
     uint32_t best = pool->gpus_count;
@@ -292,7 +295,7 @@ static uint32_t best_gpu(const struct tdm__pool *pool, int64_t amount)
     return best;
 }
 
-/* Returns the number of entirely free GPUs. */
+/* Returns the number of GPUs of the pool that are entirely free. */
 static uint32_t whole_gpus_free(const struct tdm__pool *pool)
 {
     uint32_t count = 0;
@@ -303,7 +306,8 @@ static uint32_t whole_gpus_free(const struct tdm__pool *pool)
     return count;
 }
 
-/* Returns whether the requested GPUs are free. */
+/* Returns whether the pool has the amount of GPUs `wanted` free: a fraction of one GPU, or whole
+ * GPUs. */
 static bool holds_gpus(const struct tdm__pool *pool, int64_t wanted)
 {
     if (wanted == 0) {
@@ -315,8 +319,8 @@ static bool holds_gpus(const struct tdm__pool *pool, int64_t wanted)
     return wanted / TDM__RESOURCE_ONE <= whole_gpus_free(pool);
 }
 
-/* Returns whether the requested named resources are free. Both lists are sorted by name, so one
- * pass over the pool is enough. */
+/* Returns whether the pool has the requested amounts of named resources free. Both lists are sorted
+ * by name, so one pass over the pool is enough. */
 static bool holds_custom(const struct tdm__pool *pool, const struct tdm__custom_resource *wanted)
 {
     uint32_t at = 0;
@@ -339,7 +343,7 @@ bool tdm__pool_fits(const struct tdm__pool *pool, const struct tdm__resources *w
            holds_custom(pool, wanted->custom);
 }
 
-/* Enters the first `count` entirely free GPUs in the grant. */
+/* Enters the pool's first `count` entirely free GPUs in the grant. */
 static void grant_whole_gpus(const struct tdm__pool *pool, uint32_t count, struct tdm__grant *grant)
 {
     for (uint32_t i = 0; i < pool->gpus_count && grant->gpus_count < count; i++) {
@@ -381,7 +385,7 @@ bool tdm__pool_allocate(struct tdm__pool *pool, const struct tdm__resources *wan
 
 /* ---- words ------------------------------------------------------------------------------ */
 
-/* Converts an amount to the number that users see. */
+/* Converts an amount in units of 1/10,000 to the number that users see. */
 static double amount_to_double(int64_t amount)
 {
     return (double)amount / TDM__RESOURCE_ONE;

@@ -21,7 +21,7 @@ static void get_custom(const void *arg, uint32_t index, void *item_out)
     *item = (struct tdm__custom_resource_message){custom[index].name, custom[index].amount};
 }
 
-/* Returns the named resources as a list of a message. */
+/* Returns named resources as a list for a message. */
 static struct tdm__message_list custom_list(const struct tdm__custom_resource *custom)
 {
     uint32_t count = 0;
@@ -32,20 +32,20 @@ static struct tdm__message_list custom_list(const struct tdm__custom_resource *c
     return (struct tdm__message_list){.count = count, .get = get_custom, .arg = custom};
 }
 
-/* Returns an amount as a message. */
+/* Returns a total and a free amount as a message. */
 static struct tdm__amount_message amount_to_message(const struct tdm__amount *amount)
 {
     return (struct tdm__amount_message){amount->total, amount->free};
 }
 
-/* Returns GPU number `index` of a pool for the encoder. */
+/* Returns the amount of GPU number `index` of a pool for the encoder of a message. */
 static void get_gpu(const void *arg, uint32_t index, void *item_out)
 {
     *(struct tdm__amount_message *)item_out =
         amount_to_message(&((const struct tdm__amount *)arg)[index]);
 }
 
-/* Returns named resource number `index` of a pool for the encoder. */
+/* Returns named resource number `index` of a pool for the encoder of a message. */
 static void get_custom_pool(const void *arg, uint32_t index, void *item_out)
 {
     const struct tdm__custom_pool *custom = arg;
@@ -110,19 +110,20 @@ void tdm__node_resources_write(tdm_writer *writer, const struct tdm__node_resour
 
 /* ---- reading: nothing of what came is believed ------------------------------------------ */
 
-/* Fails with TDM_E_PROTOCOL. `what` names the structure and `why` the problem. */
+/* Fails with TDM_E_PROTOCOL for a malformed message. `what` names the structure and `why` the
+ * problem. */
 static tdm_status malformed(const char *what, const char *why)
 {
     return tdm__fail(TDM_E_PROTOCOL, "malformed %s: %s", what, why);
 }
 
-/* Checks that an amount is in the range from 0 to `max`. */
+/* Checks that an amount is in the range from 0 to `max`; `what` names the amount in the error. */
 static tdm_status check_steps(int64_t steps, int64_t max, const char *what)
 {
     return steps < 0 || steps > max ? malformed(what, "an amount is out of range") : TDM_OK;
 }
 
-/* Reads an amount whose total is at most `max`. */
+/* Reads a total and a free amount from a message; the total must be at most `max`. */
 static tdm_status read_amount(const struct tdm__amount_message *message, int64_t max,
                               const char *what, struct tdm__amount *amount_out)
 {
@@ -132,7 +133,8 @@ static tdm_status read_amount(const struct tdm__amount_message *message, int64_t
     return TDM_OK;
 }
 
-/* Copies a name, which must be sorted behind `previous` (NULL for the first one). */
+/* Copies the name of a resource, which must be sorted after the name `previous` (NULL for the first
+ * one). */
 static tdm_status read_name(const char *name, const char *previous, const char *what,
                             char name_out[TDM__RESOURCE_NAME_BYTES])
 {

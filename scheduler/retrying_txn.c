@@ -19,29 +19,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Most patterns of a transaction. */
+/* Largest number of patterns of a transaction. */
 enum { PATTERNS_MAX = 4 };
 
-/* A transaction that is repeated if necessary. It frees itself after `done` has run. */
+/* A transaction that is repeated while its outcome is unknown. It is freed after `done` has run. */
 struct tdm__retrying_txn {
-    struct tdm__retrying_txn *next; /* Next one in the store's queue; NULL at the end. */
-    bool queued;                    /* Whether it is in the store's queue. */
-    /* Whether it has been started; only for queued ones. */
-    bool running;
-    struct tdm__store *store; /* Store to read and write (borrowed). */
-    /* Copies of the patterns. */
+    struct tdm__retrying_txn *next; /* Next transaction in the store's queue; NULL at the end. */
+    bool queued;                    /* Whether the transaction is in the store's queue. */
+    bool running;                   /* Whether a queued transaction has been started. */
+    struct tdm__store *store;       /* Store to read and write (borrowed). */
+    /* Patterns of the keys that the transaction reads. */
     char patterns[PATTERNS_MAX][TDM__STORE_KEY_BYTES];
-    uint32_t patterns_count; /* Number of patterns. */
-    int64_t deadline_ms;     /* Milliseconds on CLOCK_MONOTONIC. */
-    tdm__txn_body_fn *body;  /* Decides what to write. It runs once per attempt. */
-    tdm__txn_done_fn *done;  /* Reports the final outcome. */
-    void *arg;               /* Passed to `body` and `done`. */
+    uint32_t patterns_count; /* Number of entries in `patterns`. */
+    int64_t deadline_ms;     /* Deadline for all attempts, in milliseconds on CLOCK_MONOTONIC. */
+    tdm__txn_body_fn *body;  /* The caller's function that decides in each attempt what to write. */
+    tdm__txn_done_fn *done;  /* Callback that gets the final outcome. */
+    void *arg;               /* First argument of `body` and `done`. */
 };
 
-/* Starts the next attempt. */
+/* Starts the next attempt of a transaction. */
 static tdm_status retrying_txn_retry(struct tdm__retrying_txn *retrying);
 
-/* Runs the caller's body. */
+/* Body of an attempt, which runs the caller's body. */
 static tdm_status retrying_txn_body(void *arg, struct tdm__txn *txn)
 {
     const struct tdm__retrying_txn *retrying = arg;
@@ -49,7 +48,7 @@ static tdm_status retrying_txn_body(void *arg, struct tdm__txn *txn)
     return retrying->body(retrying->arg, txn);
 }
 
-/* Reports the outcome and frees the transaction. */
+/* Reports the final outcome of a transaction to the caller and frees the transaction. */
 static void retrying_txn_finish(struct tdm__retrying_txn *retrying, tdm_status status,
                                 const char *detail)
 {
@@ -57,8 +56,8 @@ static void retrying_txn_finish(struct tdm__retrying_txn *retrying, tdm_status s
     free(retrying);
 }
 
-/* Starts the head of the store's queue, unless it is running. One that cannot be started fails and
- * the next one is tried. */
+/* Starts the first transaction of the store's queue, unless it is running. A transaction that
+ * cannot be started fails, and the next one is tried. */
 static void retrying_txn_start_next(struct tdm__store *store)
 {
     while (store->queued_txns != NULL && !store->queued_txns->running) {
@@ -77,7 +76,8 @@ static void retrying_txn_start_next(struct tdm__store *store)
     }
 }
 
-/* Handles the outcome of an attempt: tries again, or ends and starts the next one in the queue. */
+/* Handles the outcome of an attempt: starts another attempt, or ends the transaction and starts the
+ * next one in the queue. */
 static void retrying_txn_done(void *arg, tdm_status status, const char *detail)
 {
     struct tdm__retrying_txn *retrying = arg;
@@ -90,12 +90,14 @@ static void retrying_txn_done(void *arg, tdm_status status, const char *detail)
     if (retrying->queued) {
         TDM_ASSERT(retrying->store->queued_txns == retrying);
         retrying->store->queued_txns = retrying->next;
-        /* This comes first, because the callback may close the store. */
+        /* The next transaction starts before the callback runs, because the callback may close the
+         * store. */
         retrying_txn_start_next(retrying->store);
     }
     retrying_txn_finish(retrying, status, detail);
 }
 
+/* Starts the next attempt of a transaction, under the same patterns and deadline. */
 static tdm_status retrying_txn_retry(struct tdm__retrying_txn *retrying)
 {
     const char *patterns[PATTERNS_MAX];

@@ -16,29 +16,28 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* An allocation in progress. The thread writes it until the thread has ended; the loop reads it
- * afterwards. The loop frees it. */
+/* An allocation of blocks that is in progress. Its thread writes the fields until the thread ends.
+ * Afterwards the loop's thread reads and frees it. */
 struct tdm__block_allocation {
-    /* Function to call on the loop when the allocation ends. */
+    /* Callback that runs on the loop's thread when the allocation ends. */
     tdm__block_allocation_done_fn *done_fn;
     void *done_arg; /* First argument of done_fn. */
-    /* Owned eventfd that becomes readable when the thread is about to end. */
-    int ended_fd;
-    struct tdm__fd_watch *watch;         /* Watch of the loop on ended_fd. */
-    pthread_t thread;                    /* Thread that allocates; joined exactly once. */
-    uint32_t gpu;                        /* Index of the GPU, for messages. */
-    uint32_t count;                      /* Number of memfds to create. */
-    size_t sizes_bytes[TDM__BLOCKS_MAX]; /* Sizes of the memfds. */
-    /* Descriptors created so far; the first allocated_count are valid and owned. */
+    int ended_fd;   /* Eventfd that becomes readable when the thread is about to end; owned. */
+    struct tdm__fd_watch *watch; /* The loop's watch on ended_fd. */
+    pthread_t thread;            /* Thread that allocates the memory; joined exactly once. */
+    uint32_t gpu;   /* Index of the GPU for which memory is allocated, for error messages. */
+    uint32_t count; /* Number of memfds that the thread is to create. */
+    size_t sizes_bytes[TDM__BLOCKS_MAX]; /* Size in bytes of each memfd. */
+    /* Descriptors of the memfds; the first allocated_count entries are valid and owned. */
     int fds[TDM__BLOCKS_MAX];
-    uint32_t allocated_count;             /* Number of memfds created so far. */
+    uint32_t allocated_count;             /* Number of memfds that the thread has created so far. */
     tdm_status status;                    /* Result of the allocation. */
-    char detail[TDM__ERROR_DETAIL_BYTES]; /* Error detail if status is not TDM_OK. */
-    /* Set by the loop to stop the thread after the current memfd. */
+    char detail[TDM__ERROR_DETAIL_BYTES]; /* Error text if `status` is not TDM_OK. */
+    /* True once the loop has told the thread to stop after the current memfd. */
     atomic_bool is_canceled;
 };
 
-/* Closes the memfds created so far. */
+/* Closes the memfds that the thread has created so far. */
 static void allocation_close_fds(struct tdm__block_allocation *allocation)
 {
     while (allocation->allocated_count > 0) {
@@ -47,7 +46,8 @@ static void allocation_close_fds(struct tdm__block_allocation *allocation)
     }
 }
 
-/* Frees the struct. The thread must have ended and the descriptors must be closed or given away. */
+/* Frees an allocation. Its thread must have ended, and its descriptors must be closed or given
+ * away. */
 static void allocation_free(struct tdm__block_allocation *allocation)
 {
     tdm__fd_watch_destroy(allocation->watch);
@@ -57,7 +57,7 @@ static void allocation_free(struct tdm__block_allocation *allocation)
     free(allocation);
 }
 
-/* Creates the memfds one after the other and signals ended_fd. */
+/* Body of the allocating thread: creates the memfds one after the other and signals ended_fd. */
 static void *allocation_thread(void *done_arg)
 {
     struct tdm__block_allocation *allocation = done_arg;
@@ -78,11 +78,13 @@ static void *allocation_thread(void *done_arg)
     }
     allocation->status = status;
     written = write(allocation->ended_fd, &one, sizeof(one));
-    TDM_ASSERT(written == (ssize_t)sizeof(one)); /* Only this thread writes to the eventfd. */
+    /* The write cannot block, because only this thread writes to the eventfd. */
+    TDM_ASSERT(written == (ssize_t)sizeof(one));
     return NULL;
 }
 
-/* Joins the thread, reports the result and frees the allocation. Runs on the loop. */
+/* Callback of the loop when ended_fd is readable: joins the thread, calls done_fn with the result
+ * and frees the allocation. */
 static void on_thread_ended(void *done_arg, int fd, unsigned ready)
 {
     struct tdm__block_allocation *allocation = done_arg;
@@ -95,7 +97,7 @@ static void on_thread_ended(void *done_arg, int fd, unsigned ready)
     allocation_free(allocation);
 }
 
-/* Creates the eventfd, its watch and the thread. */
+/* Creates an allocation's eventfd, the loop's watch on it, and the thread. */
 static tdm_status allocation_start_thread(struct tdm__block_allocation *allocation,
                                           struct tdm__loop *loop)
 {

@@ -7,11 +7,11 @@
 #include "colocate/broker/broker.h"
 #include "runtime/loop/loop.h"
 
-/* An allocation in progress. Fresh pages come at a gigabyte per second or slower; while a thread
- * waits for them, the loop serves other calls. */
+/* A thread that allocates the memory of new blocks. Fresh pages come at a gigabyte per second or
+ * slower; while a thread waits for them, the loop serves other calls. */
 struct tdm__block_allocation;
 
-/* Called once on the loop's thread when the allocation ends, and frees the allocation afterwards.
+/* Callback at the end of an allocation, on the loop's thread. The allocation is freed afterwards.
  * On TDM_OK `fds` has the descriptors of all blocks, which the callee must close. On failure
  * `detail` has the reason and `fds` has none. */
 typedef void tdm__block_allocation_done_fn(void *arg, tdm_status status, const char *detail,
@@ -24,8 +24,8 @@ tdm_status tdm__block_allocation_start(struct tdm__loop *loop, uint32_t gpu,
                                        const size_t *sizes_bytes, uint32_t count,
                                        tdm__block_allocation_done_fn *fn, void *arg,
                                        struct tdm__block_allocation **allocation_out);
-/* Cancels the allocation and frees its memory; `fn` is not called. Blocks until the thread has
- * finished the memfd that it is allocating. */
+/* Cancels an allocation and frees its memory; its callback is not called. Blocks until the thread
+ * has finished the memfd that it is allocating. */
 void tdm__block_allocation_cancel(struct tdm__block_allocation *allocation);
 
 #endif

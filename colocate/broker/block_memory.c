@@ -14,7 +14,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Sizes the memfd, allocates its pages and seals it. Returns false with errno on failure. */
+/* Sets the size of a memfd, allocates all its pages and seals it. Returns false with errno on
+ * failure. */
 static bool block_memory_populate(int fd, size_t size_bytes)
 {
     if (ftruncate(fd, (off_t)size_bytes) != 0) {
@@ -25,8 +26,8 @@ static bool block_memory_populate(int fd, size_t size_bytes)
            fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
 
-/* Returns the bytes that the host can provide without swapping, by the kernel's estimate, or
- * SIZE_MAX if the kernel does not report it. */
+/* Returns the kernel's estimate of how many bytes the host can provide without swapping; SIZE_MAX
+ * if the kernel does not report it. */
 static size_t host_available_bytes(void)
 {
     static const char field[] = "MemAvailable:";
@@ -47,8 +48,8 @@ static size_t host_available_bytes(void)
     return available_bytes;
 }
 
-/* Fails with TDM_E_NOMEM if the host does not have this much memory available. Without the check
- * the kernel would allocate a memfd up to the last page and then kill processes. */
+/* Fails with TDM_E_NOMEM if the host does not have `size_bytes` bytes of memory available. Without
+ * the check the kernel would allocate a memfd up to the last page and then kill processes. */
 static tdm_status check_host(uint32_t gpu, size_t size_bytes)
 {
     size_t available_bytes = host_available_bytes();

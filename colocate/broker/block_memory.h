@@ -7,9 +7,10 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
-/* Creates a sealed memfd of this size with all pages faulted in, as large pages if the machine
- * allows them. Faulting in here charges the pages to the node and not to the first tenant that
- * touches them. The seals prevent that a tenant shrinks the memory under another one.
+/* Creates the memory of a block: a sealed memfd of `size_bytes` bytes with all pages faulted in, as
+ * large pages if the machine allows them. Faulting in here charges the pages to the node and not to
+ * the first tenant that touches them. The seals prevent that one process shrinks the memory while
+ * others map it.
  *
  * Fails with TDM_E_NOMEM if the host has less memory available, because running out of memory
  * would make the kernel kill processes. Takes about a second per gigabyte. Any thread may call

@@ -29,52 +29,53 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A process that holds a block, with the number of its holds. The block owns it. */
+/* A process that holds a block, and how often. The block owns this structure. */
 struct holder {
-    struct holder *next;       /* Next holder of the same block. */
+    struct holder *next;       /* Next process in the block's list of holders; NULL at its end. */
     struct tdm__tenant tenant; /* Process that holds the block. */
-    /* Creations and openings by the process that it has not released yet. */
+    /* How often the process has created or opened the block without releasing it. */
     uint32_t count;
 };
 
-/* A block that is charged or pooled. The list that links it owns it. */
+/* A block: memory of a GPU that is charged to a process or pooled. The list that contains the block
+ * owns it. */
 struct block {
-    struct block *next; /* Next block in its list, of charged or of pooled blocks. */
-    /* Key under which processes open the block; a new one each time the block is charged. */
+    struct block *next; /* Next block in the GPU's list `blocks` or `pool`; NULL at its end. */
+    /* Key with which processes open the block; each charge of the block gives it a new key. */
     struct tdm__id key;
-    struct tdm__tenant owner;       /* Process that is charged. */
-    char tag[TDM__BLOCK_TAG_BYTES]; /* Tag that the owner gave. */
-    size_t size_bytes;              /* Size of the block in bytes. */
-    /* Owned descriptor of the memory; -1 while none exists. */
-    int fd;
-    /* True for memory that the tenant allocated on a device; it cannot be pooled. */
+    struct tdm__tenant owner; /* Process to which the block's memory is charged. */
+    /* Tag that the owner gave to the block, for example "weights". */
+    char tag[TDM__BLOCK_TAG_BYTES];
+    size_t size_bytes; /* Size of the block in bytes. */
+    int fd; /* Descriptor of the block's memory, owned; -1 while the block has no memory. */
+    /* True if a process allocated the memory itself on a device; such a block is never pooled. */
     bool adopted;
-    /* Owned list; never empty while the block is charged. */
+    /* Processes that hold the block; owned list, never empty while the block is charged. */
     struct holder *holders;
 };
 
 /* The memory of one GPU. */
 struct gpu {
-    size_t capacity_bytes; /* Bytes of memory that the node offers for the GPU. */
-    size_t used_bytes;     /* Sum of the sizes of `blocks`. */
-    size_t pooled_bytes;   /* Sum of the sizes of `pool`. */
-    /* Owned list of charged blocks in the order of creation. */
+    size_t capacity_bytes; /* Number of bytes of memory that the node offers for the GPU. */
+    size_t used_bytes;     /* Sum of the sizes of all blocks in `blocks`. */
+    size_t pooled_bytes;   /* Sum of the sizes of all blocks in `pool`. */
+    /* Blocks of the GPU that are charged to a process, in the order of creation; owned list. */
     struct block *blocks;
-    struct block **blocks_end; /* Link where the next charged block is appended. */
-    /* Owned list of blocks that are not charged; the newest is first. */
-    struct block *pool;
+    /* Address of the pointer to which the next charged block is appended. */
+    struct block **blocks_end;
+    struct block *pool; /* Released blocks that wait for reuse, the newest first; owned list. */
 };
 
 /* The broker of a node; broker_service.c owns it in the daemon. */
 struct tdm__broker {
-    struct tdm__broker_callbacks hook; /* Functions to call when a charge changes. */
-    uint32_t gpus_count;               /* Number of entries in gpus. */
-    struct gpu gpus[];                 /* Memory of each GPU. */
+    struct tdm__broker_callbacks hook; /* Callbacks for each change of what a process is charged. */
+    uint32_t gpus_count;               /* Number of entries in `gpus`. */
+    struct gpu gpus[];                 /* Memory of each GPU of the node. */
 };
 
 /* ---- making and unmaking a block -------------------------------------------------------- */
 
-/* Frees a block with its holders and closes its memory. */
+/* Frees a block with its list of holders and closes the descriptor of its memory. */
 static void block_destroy(struct block *block)
 {
     while (block->holders != NULL) {
@@ -89,7 +90,8 @@ static void block_destroy(struct block *block)
     free(block);
 }
 
-/* Removes a block of exactly this size from the pool and returns it, or NULL if none exists. */
+/* Removes a block of exactly `size_bytes` bytes from the GPU's pool and returns it; NULL if the
+ * pool has none. */
 static struct block *pool_take(struct gpu *gpu, size_t size_bytes)
 {
     for (struct block **link = &gpu->pool; *link != NULL; link = &(*link)->next) {
@@ -105,7 +107,7 @@ static struct block *pool_take(struct gpu *gpu, size_t size_bytes)
     return NULL;
 }
 
-/* Puts a block into the pool and destroys the oldest blocks that no longer fit the GPU's
+/* Puts a block into the GPU's pool and destroys the oldest pooled blocks that exceed the GPU's
  * capacity. */
 static void pool_put(struct gpu *gpu, struct block *block)
 {
@@ -115,7 +117,7 @@ static void pool_put(struct gpu *gpu, struct block *block)
     block->next = gpu->pool;
     gpu->pool = block;
     gpu->pooled_bytes += block->size_bytes;
-    /* The newest blocks that fit are kept; the others are destroyed. */
+    /* The pool keeps the newest blocks that fit the capacity; the older ones are destroyed. */
     while (*link != NULL) {
         struct block *candidate = *link;
 
@@ -131,7 +133,8 @@ static void pool_put(struct gpu *gpu, struct block *block)
     TDM_ASSERT(gpu->pooled_bytes == kept_bytes);
 }
 
-/* Pools a block that has no holder; destroys it if its memory is adopted. */
+/* Puts a block without holders into the GPU's pool, or destroys the block if its memory is
+ * adopted. */
 static void block_return_to_pool(struct gpu *gpu, struct block *block)
 {
     if (block->adopted) {
@@ -141,7 +144,7 @@ static void block_return_to_pool(struct gpu *gpu, struct block *block)
     }
 }
 
-/* Adds one hold of the process to the block. */
+/* Records that a process holds the block once more. */
 static tdm_status holder_add(struct block *block, const struct tdm__tenant *tenant)
 {
     struct holder *holder;
@@ -163,7 +166,7 @@ static tdm_status holder_add(struct block *block, const struct tdm__tenant *tena
     return TDM_OK;
 }
 
-/* Returns true if the process holds the block. */
+/* Returns true if the process with this ID holds the block. */
 static bool block_is_held_by(const struct block *block, const struct tdm__id *id)
 {
     for (const struct holder *holder = block->holders; holder != NULL; holder = holder->next) {
@@ -203,7 +206,7 @@ static tdm_status block_adopt(uint32_t gpu, size_t size_bytes, int fd, struct bl
     return TDM_OK;
 }
 
-/* Gets a block from the pool, or with fresh memory, or, if `fd` is not -1, with the tenant's own
+/* Provides a block with memory: the tenant's own if `fd` is not -1, else from the pool, else fresh
  * memory. */
 static tdm_status block_get(struct gpu *gpu, uint32_t gpu_index, size_t size_bytes, int fd,
                             struct block **block_out)
@@ -225,7 +228,7 @@ static tdm_status block_get(struct gpu *gpu, uint32_t gpu_index, size_t size_byt
     return status;
 }
 
-/* Gets a block that is ready to be charged: with a new key, its owner and its tag. */
+/* Provides a block that is ready to be charged: with memory, a new key, its owner and its tag. */
 static tdm_status block_make(struct tdm__broker *broker, const struct tdm__tenant *owner,
                              const struct tdm__block_request *request, size_t size_bytes, int fd,
                              struct block **block_out)
@@ -250,7 +253,8 @@ static tdm_status block_make(struct tdm__broker *broker, const struct tdm__tenan
 
 /* ---- the ledger ------------------------------------------------------------------------- */
 
-/* Asserts the invariants of a GPU's charged blocks. */
+/* Asserts the invariants of a GPU: used_bytes is the sum of its charged blocks and does not exceed
+ * the capacity. */
 static void assert_used_is_sum_of_usages(const struct gpu *gpu)
 {
     size_t sum_bytes = 0;
@@ -263,7 +267,7 @@ static void assert_used_is_sum_of_usages(const struct gpu *gpu)
     TDM_ASSERT(gpu->used_bytes <= gpu->capacity_bytes);
 }
 
-/* Appends the block to the charged blocks and calls the callback. */
+/* Appends a block to the GPU's charged blocks and calls the callback `charged`. */
 static void gpu_charge(struct tdm__broker *broker, uint32_t gpu_index, struct block *block)
 {
     struct gpu *gpu = &broker->gpus[gpu_index];
@@ -278,8 +282,8 @@ static void gpu_charge(struct tdm__broker *broker, uint32_t gpu_index, struct bl
     }
 }
 
-/* Unlinks the charged block at `link`, whose last holder is gone, pools its memory and calls the
- * callback. */
+/* Ends the charge of the block at `link`, whose last holder is gone: returns it to the pool and
+ * calls the callback `released`. */
 static void gpu_discharge(struct tdm__broker *broker, uint32_t gpu_index, struct block **link)
 {
     struct gpu *gpu = &broker->gpus[gpu_index];
@@ -302,8 +306,8 @@ static void gpu_discharge(struct tdm__broker *broker, uint32_t gpu_index, struct
     }
 }
 
-/* Removes `count` holds of the process `id` from the block, or all if `count` is 0. Returns true
- * if the process had any. */
+/* Records that the process `id` holds the block `count` times fewer, or not at all if `count` is 0.
+ * Returns true if the process held the block. */
 static bool holder_remove(struct block *block, const struct tdm__id *id, uint32_t count)
 {
     for (struct holder **link = &block->holders; *link != NULL; link = &(*link)->next) {
@@ -323,7 +327,8 @@ static bool holder_remove(struct block *block, const struct tdm__id *id, uint32_
     return false;
 }
 
-/* Returns the link to the charged block with this key, or NULL if none exists. */
+/* Returns the address of the list pointer to the charged block with this key; NULL if there is no
+ * such block. */
 static struct block **find_block(struct tdm__broker *broker, const struct tdm__id *key,
                                  uint32_t *gpu_out)
 {
@@ -338,7 +343,7 @@ static struct block **find_block(struct tdm__broker *broker, const struct tdm__i
     return NULL;
 }
 
-/* Fails with TDM_E_NOT_FOUND and the key. */
+/* Fails with TDM_E_NOT_FOUND because no block has this key. */
 static tdm_status fail_no_block(const struct tdm__id *key)
 {
     char text[TDM__ID_TEXT_BYTES];
@@ -360,7 +365,7 @@ bool tdm__broker_is_charged(const struct tdm__broker *broker, uint32_t gpu,
     return false;
 }
 
-/* Returns true if the block belongs to the usage record. */
+/* Returns true if the block has the owner and the tag of the usage record. */
 static bool usage_matches(const struct tdm__broker_usage *usage, const struct block *block)
 {
     return tdm__id_equal(&usage->owner.id, &block->owner.id) && strcmp(usage->tag, block->tag) == 0;
@@ -397,7 +402,7 @@ uint32_t tdm__broker_list_usage(const struct tdm__broker *broker, uint32_t gpu,
     return count;
 }
 
-/* Returns the sum of the sizes of a request that was checked. */
+/* Returns the sum of the block sizes of a request, which was checked before. */
 static size_t request_total_bytes(const struct tdm__block_request *request)
 {
     size_t wanted_bytes = 0;
@@ -408,8 +413,8 @@ static size_t request_total_bytes(const struct tdm__block_request *request)
     return wanted_bytes;
 }
 
-/* Fails with TDM_E_DEVICE_FULL, naming the request, the numbers and the holders of the GPU's
- * memory. */
+/* Fails with TDM_E_DEVICE_FULL because the request exceeds the GPU's capacity. The message names
+ * the holders of the GPU's memory. */
 static tdm_status fail_full(const struct tdm__broker *broker, const struct tdm__tenant *owner,
                             const struct tdm__block_request *request)
 {
@@ -483,7 +488,7 @@ tdm_status tdm__broker_create(uint32_t gpus_count, size_t capacity_bytes,
     return TDM_OK;
 }
 
-/* Destroys all blocks of a list. */
+/* Destroys all blocks of a list, which begins with `block`. */
 static void blocks_destroy(struct block *block)
 {
     while (block != NULL) {
@@ -511,8 +516,8 @@ void tdm__broker_set_callbacks(struct tdm__broker *broker, const struct tdm__bro
     broker->hook = hook != NULL ? *hook : (struct tdm__broker_callbacks){0};
 }
 
-/* Gets all blocks of a request that fits, without charging them. On failure the blocks go back to
- * the pool. */
+/* Provides all blocks of a request in `made` without charging them. On failure the blocks go back
+ * to the pool. */
 static tdm_status broker_create_all(struct tdm__broker *broker, const struct tdm__tenant *owner,
                                     const struct tdm__block_request *request, const int *fds,
                                     struct block **made)
@@ -584,7 +589,7 @@ static tdm_status block_create_and_charge(struct tdm__broker *broker,
     return TDM_OK;
 }
 
-/* Returns true if the pool has at least `count` blocks of this size. */
+/* Returns true if the GPU's pool has at least `count` blocks of `size_bytes` bytes. */
 static bool pool_has_blocks(const struct gpu *gpu, size_t size_bytes, uint32_t count)
 {
     for (const struct block *block = gpu->pool; block != NULL && count > 0; block = block->next) {
@@ -602,7 +607,8 @@ tdm_status tdm__broker_missing_sizes(const struct tdm__broker *broker,
 
     TDM_TRY(check_capacity(broker, owner, request));
     for (uint32_t i = 0; i < request->count; i++) {
-        uint32_t as_large = 1; /* Blocks of this size in the request up to this one. */
+        /* Number of blocks of this size among the request's first i + 1 blocks. */
+        uint32_t as_large = 1;
 
         for (uint32_t j = 0; j < i; j++) {
             as_large += request->sizes_bytes[j] == request->sizes_bytes[i] ? 1 : 0;

@@ -29,27 +29,29 @@
 struct tdm__broker;
 
 enum {
-    /* Sizes of blocks are multiples of this number of bytes. */
+    /* Unit of block sizes in bytes: the size of each block is a multiple of it. */
     TDM__BLOCK_BYTES_UNIT = 2 << 20,
-    /* Most blocks in one request: the number of descriptors that one message carries. */
+    /* Largest number of blocks in one request: the number of descriptors that one message
+     * carries. */
     TDM__BLOCKS_MAX = 8,
-    TDM__BLOCK_TAG_BYTES = 32,  /* Size of a tag, with the NUL. */
-    TDM__TENANT_NAME_BYTES = 64 /* Size of a tenant's name, with the NUL. */
+    TDM__BLOCK_TAG_BYTES = 32, /* Size in bytes of a block's tag, including the terminating NUL. */
+    /* Size in bytes of a tenant's name, including the terminating NUL. */
+    TDM__TENANT_NAME_BYTES = 64
 };
 
 /* A process that owns or holds blocks. */
 struct tdm__tenant {
-    struct tdm__id id; /* Identity of the process at the daemon. */
-    /* Name for messages, for example "trainer rank 1". */
+    struct tdm__id id; /* ID under which the daemon knows the process. */
+    /* Name of the process for messages, for example "trainer rank 1". */
     char name[TDM__TENANT_NAME_BYTES];
 };
 
-/* A block as the broker hands it out. The owner of `fd` depends on the function that returns the
- * handle. */
+/* What a process gets for a block that it created or opened. The owner of `fd` depends on the
+ * function that returns the handle. */
 struct tdm__block_handle {
     /* Key of the block. It cannot be guessed: a process that knows it may open the block. */
     struct tdm__id key;
-    size_t size_bytes; /* Size of the block. */
+    size_t size_bytes; /* Size of the block in bytes. */
     int fd;            /* Descriptor of the block's memfd. */
 };
 
@@ -69,45 +71,44 @@ struct tdm__broker_callbacks {
 /* Creates a broker for GPUs 0 to gpus_count-1 of `capacity_bytes` each. */
 tdm_status tdm__broker_create(uint32_t gpus_count, size_t capacity_bytes,
                               struct tdm__broker **broker_out);
-/* Destroys the broker and closes all blocks. Mappings in other processes stay until those
- * processes end. NULL is allowed. */
+/* Destroys a broker and closes the memory of all its blocks. Mappings in other processes stay until
+ * those processes end. NULL is allowed. */
 void tdm__broker_destroy(struct tdm__broker *broker);
-/* Copies `hook` as the broker's callbacks; NULL removes them. */
+/* Sets the broker's callbacks to a copy of `hook`; NULL removes the callbacks. */
 void tdm__broker_set_callbacks(struct tdm__broker *broker,
                                const struct tdm__broker_callbacks *hook);
 
 /* What a tenant requests: `count` blocks of the given sizes on one GPU, under one tag. */
 struct tdm__block_request {
-    uint32_t gpu; /* Index of the GPU on this node. */
-    /* Purpose of the memory, 1 to 31 bytes; borrowed. */
-    const char *tag;
-    /* Size of each block, a multiple of TDM__BLOCK_BYTES_UNIT. */
+    uint32_t gpu;    /* Index of the GPU on this node. */
+    const char *tag; /* Purpose of the memory, for example "weights", 1 to 31 bytes; borrowed. */
+    /* Size of each block in bytes, a multiple of TDM__BLOCK_BYTES_UNIT. */
     size_t sizes_bytes[TDM__BLOCKS_MAX];
-    uint32_t count; /* Number of blocks, at least 1. */
+    uint32_t count; /* Number of requested blocks, at least 1. */
 };
 
-/* Allocates all blocks of the request or none, and charges `owner`. `blocks_out` has space for
- * request->count handles. The broker keeps the descriptors; they are valid while the block has a
- * holder. TDM_E_DEVICE_FULL names the GPU, the tag, the bytes requested and free, and the holders
- * of the memory. */
+/* Provides all blocks of the request, or none on failure, and charges `owner` for them.
+ * `blocks_out` has space for request->count handles. The broker keeps the descriptors; they are
+ * valid while the block has a holder. TDM_E_DEVICE_FULL names the GPU, the tag, the bytes requested
+ * and free, and the holders of the memory. */
 tdm_status tdm__broker_create_blocks(struct tdm__broker *broker, const struct tdm__tenant *owner,
                                      const struct tdm__block_request *request,
                                      struct tdm__block_handle *blocks_out);
-/* Writes the sizes of the blocks of the request that the pool does not have, and their number.
- * The caller needs this because allocating fresh memory takes about a second per gigabyte.
- * `sizes_bytes_out` has space for request->count sizes. Fails as tdm__broker_create_blocks()
- * would. */
+/* Finds which blocks of the request the pool does not have: writes their sizes and their number.
+ * The caller allocates them first, because allocating fresh memory takes about a second per
+ * gigabyte. `sizes_bytes_out` has space for request->count sizes. Fails as
+ * tdm__broker_create_blocks() would. */
 tdm_status tdm__broker_missing_sizes(const struct tdm__broker *broker,
                                      const struct tdm__tenant *owner,
                                      const struct tdm__block_request *request,
                                      size_t *sizes_bytes_out, uint32_t *count_out);
-/* Adds memory that tdm__block_memory_create() allocated elsewhere to the pool. Takes `fd` on
- * TDM_OK. The newest block of the pool is evicted last, so that a request for this size finds it.
- */
+/* Adds memory that tdm__block_memory_create() made, on another thread, to the pool of a GPU. Takes
+ * ownership of `fd` on TDM_OK. The pool evicts its newest block last, so that the next request for
+ * this size finds it. */
 tdm_status tdm__broker_add_to_pool(struct tdm__broker *broker, uint32_t gpu, size_t size_bytes,
                                    int fd);
-/* Adds the owner, the tag and the numbers of the request to the error detail of `reason`, and
- * returns `reason`. */
+/* Adds the owner, the tag and the sizes of a request to the error text of `reason`, and returns
+ * `reason`. */
 tdm_status tdm__broker_fail_no_memory(const struct tdm__broker *broker,
                                       const struct tdm__tenant *owner,
                                       const struct tdm__block_request *request, tdm_status reason);
@@ -117,13 +118,14 @@ tdm_status tdm__broker_fail_no_memory(const struct tdm__broker *broker,
 tdm_status tdm__broker_register_blocks(struct tdm__broker *broker, const struct tdm__tenant *owner,
                                        const struct tdm__block_request *request, const int *fds,
                                        struct tdm__id *keys_out);
-/* Adds one counted hold of `holder` to the block with this key. The descriptor in `block_out`
- * stays the broker's. Fails with TDM_E_NOT_FOUND if there is no such block. */
+/* Records that the process `holder` holds the block with this key once more, and returns a handle
+ * to the block. The broker keeps the handle's descriptor. Fails with TDM_E_NOT_FOUND if there is no
+ * such block. */
 tdm_status tdm__broker_open_block(struct tdm__broker *broker, const struct tdm__id *key,
                                   const struct tdm__tenant *holder,
                                   struct tdm__block_handle *block_out);
-/* Removes one hold that a creation or an opening by `holder` added. Fails with TDM_E_NOT_FOUND if
- * the process does not hold the block. */
+/* Undoes one creation or opening of the block by the process `holder`. Fails with TDM_E_NOT_FOUND
+ * if the process does not hold the block. */
 tdm_status tdm__broker_release_block(struct tdm__broker *broker, const struct tdm__id *key,
                                      const struct tdm__id *holder);
 /* Releases all blocks that the process, which has died, held. */
@@ -131,36 +133,38 @@ void tdm__broker_remove_tenant(struct tdm__broker *broker, const struct tdm__id 
 
 /* ---- usage ------------------------------------------------------------------------------- */
 
-/* Memory of one GPU as the broker accounts for it. */
+/* How much memory of one GPU is used, as the broker accounts for it. */
 struct tdm__broker_gpu {
-    size_t capacity_bytes; /* Bytes of memory that the node offers for the GPU. */
-    /* Bytes charged to tenants: the sum over the usage records of the GPU. */
+    size_t capacity_bytes; /* Number of bytes of memory that the node offers for the GPU. */
+    /* Number of bytes that are charged to processes: the sum over the GPU's usage records. */
     size_t used_bytes;
-    /* Bytes of released blocks that wait in host memory; not charged. */
+    /* Number of bytes of released blocks that wait in host memory for reuse; not charged. */
     size_t pooled_bytes;
 };
 
 /* Usage record: the blocks of one owner with one tag on a GPU. */
 struct tdm__broker_usage {
-    struct tdm__tenant owner;       /* Process that is charged. */
-    char tag[TDM__BLOCK_TAG_BYTES]; /* Tag of the blocks. */
-    size_t bytes;                   /* Bytes of all blocks of the record. */
-    /* Bytes that the owner has released and another process still holds. */
+    struct tdm__tenant owner;       /* Process to which the blocks of the record are charged. */
+    char tag[TDM__BLOCK_TAG_BYTES]; /* Tag that all blocks of the record have. */
+    size_t bytes;                   /* Sum of the sizes of all blocks of the record. */
+    /* Bytes of the record's blocks that the owner has released and another process still holds. */
     size_t releasing_bytes;
-    /* Name of one process that holds releasing blocks; "" if none exists. */
+    /* Name of one process that still holds blocks that the owner has released; "" if there is
+     * none. */
     char holder[TDM__TENANT_NAME_BYTES];
     uint32_t blocks_count; /* Number of blocks of the record. */
 };
 
-/* Returns the number of GPUs. */
+/* Returns the number of GPUs of the broker's node. */
 uint32_t tdm__broker_gpus_count(const struct tdm__broker *broker);
-/* Writes the memory of one GPU; `gpu` must exist. */
+/* Writes how much memory of one GPU is used and pooled; `gpu` must be less than
+ * tdm__broker_gpus_count(). */
 void tdm__broker_gpu_usage(const struct tdm__broker *broker, uint32_t gpu,
                            struct tdm__broker_gpu *gpu_out);
 /* Returns true if the tenant is charged for at least one block on `gpu`, which must exist. */
 bool tdm__broker_is_charged(const struct tdm__broker *broker, uint32_t gpu,
                             const struct tdm__id *tenant);
-/* Writes at most `capacity` usage records, in the order in which their first blocks were
+/* Writes at most `capacity` usage records of one GPU, in the order in which their first blocks were
  * allocated. Returns their number. */
 uint32_t tdm__broker_list_usage(const struct tdm__broker *broker, uint32_t gpu,
                                 struct tdm__broker_usage *usages_out, uint32_t capacity);

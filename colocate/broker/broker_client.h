@@ -8,10 +8,10 @@
 
 struct tdm__broker_client;
 
-/* Functions of a broker client. Each one blocks until the broker has replied, with this process
- * as the tenant. The caller owns the descriptors that it receives. */
+/* Functions of a broker client, by which a process uses its node's broker. Each blocks until the
+ * broker has replied. The caller owns the descriptors that a function returns. */
 struct tdm__broker_client_ops {
-    /* Allocates all blocks of the request or none. */
+    /* Allocates all blocks of the request, or none on failure. */
     tdm_status (*make)(struct tdm__broker_client *client, const struct tdm__block_request *request,
                        struct tdm__block_handle *blocks_out);
     /* Registers memory that this process allocated on its device. The descriptors stay the
@@ -21,19 +21,21 @@ struct tdm__broker_client_ops {
     /* Opens another process's block by its key. */
     tdm_status (*open)(struct tdm__broker_client *client, const struct tdm__id *key,
                        struct tdm__block_handle *block_out);
-    /* Releases blocks that were created or opened before. All keys are tried; the first failure
-     * is returned. */
+    /* Releases blocks that this process created or opened. All keys are tried; the first failure is
+     * returned. */
     tdm_status (*release)(struct tdm__broker_client *client, const struct tdm__id *keys,
                           uint32_t keys_count);
-    void (*destroy)(struct tdm__broker_client *client); /* Frees the client. */
+    void (*destroy)(struct tdm__broker_client *client); /* Frees the broker client. */
 };
 
-/* First member of every implementation of a broker client. */
+/* A broker client: a process's interface to the broker of its node. Every implementation has this
+ * struct as its first member. */
 struct tdm__broker_client {
-    const struct tdm__broker_client_ops *ops; /* Functions of this kind of client. */
+    /* Table of functions of this kind of broker client; static. */
+    const struct tdm__broker_client_ops *ops;
 };
 
-/* Destroys the client. NULL is allowed. */
+/* Destroys a broker client. NULL is allowed. */
 static inline void tdm__broker_client_destroy(struct tdm__broker_client *client)
 {
     if (client != NULL) {

@@ -18,22 +18,22 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A broker client over a connection. */
+/* A broker client that calls the daemon over a connection. */
 struct remote {
     /* Must be the first field, because the client is cast to this structure. */
     struct tdm__broker_client base;
-    struct tdm__conn *conn; /* Borrowed. */
-    int64_t timeout_ms;     /* Milliseconds after which each call fails. */
+    struct tdm__conn *conn; /* Connection to the daemon of this node; borrowed. */
+    int64_t timeout_ms;     /* Milliseconds after which each call of the broker fails. */
 };
 
 /* The reply to a call of the broker. */
 struct reply {
-    tdm_document *document;    /* Owned reply message. */
-    int fds[TDM__RPC_FDS_MAX]; /* Owned descriptors that came with the reply. */
-    uint32_t fds_count;        /* Number of valid descriptors. */
+    tdm_document *document;    /* Message of the reply; owned. */
+    int fds[TDM__RPC_FDS_MAX]; /* Descriptors that came with the reply; owned. */
+    uint32_t fds_count;        /* Number of valid entries in `fds`. */
 };
 
-/* Frees the reply and closes the descriptors that are still its own. */
+/* Frees a reply and closes the descriptors that it still owns. */
 static void reply_fini(struct reply *reply)
 {
     for (uint32_t i = 0; i < reply->fds_count; i++) {
@@ -42,7 +42,8 @@ static void reply_fini(struct reply *reply)
     tdm_document_destroy(reply->document);
 }
 
-/* Calls `method` with the bytes of `writer` and the descriptors. Frees the writer in any case. */
+/* Calls a method of the broker with the arguments in `writer` and descriptors, and waits for the
+ * reply. Frees the writer in any case. */
 static tdm_status broker_call_with_fds(struct remote *remote, const char *method,
                                        tdm_writer *writer, const int *fds, uint32_t fds_count,
                                        struct reply *reply_out)
@@ -63,7 +64,8 @@ static tdm_status broker_call_with_fds(struct remote *remote, const char *method
     return status;
 }
 
-/* Calls `method` with the bytes of `writer`, without descriptors. Frees the writer in any case. */
+/* Calls a method of the broker with the arguments in `writer`, without descriptors. Frees the
+ * writer in any case. */
 static tdm_status broker_call(struct remote *remote, const char *method, tdm_writer *writer,
                               struct reply *reply_out)
 {
@@ -87,13 +89,13 @@ static tdm_status reply_decode_keys(const struct reply *reply, uint32_t count,
     return TDM_OK;
 }
 
-/* Returns one size of a request to the encoder of a list. */
+/* Gives the encoder of a list one block size of a request. */
 static void request_get_size(const void *arg, uint32_t index, void *item_out)
 {
     *(uint64_t *)item_out = ((const size_t *)arg)[index];
 }
 
-/* Encodes the request. A failure stays in the status of the writer. */
+/* Encodes a request for blocks. A failure stays in the status of the writer. */
 static void write_block_request(tdm_writer *writer, const struct tdm__block_request *block_request)
 {
     const struct tdm__block_request_message message = {
@@ -140,7 +142,7 @@ static tdm_status remote_make(struct tdm__broker_client *client,
     status = reply_decode_blocks(&reply, block_request->sizes_bytes, block_request->count, blocks);
     if (status == TDM_OK) {
         memcpy(blocks_out, blocks, block_request->count * sizeof(blocks[0]));
-        reply.fds_count = 0; /* The descriptors belong to the caller now. */
+        reply.fds_count = 0; /* The caller owns the descriptors now. */
     }
     reply_fini(&reply);
     return status;
@@ -195,7 +197,7 @@ static tdm_status remote_open(struct tdm__broker_client *client, const struct td
     return status;
 }
 
-/* Calls a method whose arguments are keys and whose reply is empty. */
+/* Calls a method of the broker whose arguments are block keys and whose reply is empty. */
 static tdm_status broker_call_with_keys(struct remote *remote, const char *method,
                                         const struct tdm__id *keys, uint32_t keys_count)
 {
@@ -217,7 +219,7 @@ static tdm_status remote_release(struct tdm__broker_client *client, const struct
     return broker_call_with_keys((struct remote *)client, "block.release", keys, keys_count);
 }
 
-/* Frees the client. */
+/* Frees a broker client over a connection. */
 static void remote_destroy(struct tdm__broker_client *client)
 {
     free(client);

@@ -32,27 +32,29 @@ enum { KEYS_MAX = 1024, USAGES_MAX = 256 };
 
 /* A call of block.create whose memory is not allocated yet. The service owns it. */
 struct waiting_request {
-    STAILQ_ENTRY(waiting_request) link; /* Link in the list of waiting requests. */
-    /* Owned call that gets the reply. It owns the text of block_request.tag. */
+    STAILQ_ENTRY(waiting_request) link; /* Link in the service's list of waiting requests. */
+    /* Incoming call of block.create, which owns the text of block_request.tag. The request owns the
+     * call. */
     struct tdm__incoming_call *incoming;
-    struct tdm__tenant tenant;               /* Process that called. */
-    struct tdm__block_request block_request; /* Blocks that the process requests. */
-    /* Sizes of the blocks that are being allocated. */
+    struct tdm__tenant tenant;               /* Process that requests the blocks. */
+    struct tdm__block_request block_request; /* Which blocks the process requests. */
+    /* Sizes in bytes of the blocks whose memory is being allocated. */
     size_t missing_sizes_bytes[TDM__BLOCKS_MAX];
     uint32_t missing_count; /* Number of entries in missing_sizes_bytes. */
-    bool tenant_is_gone;    /* True once the calling process has exited. */
+    bool tenant_is_gone;    /* True once the process that requests the blocks has exited. */
 };
 
-/* The state of the service; the daemon owns it through `self`. */
+/* State of the daemon's service "block"; the daemon owns it. */
 struct broker_service {
-    struct tdm__loop *loop;                          /* Borrowed. */
-    struct tdm__broker *broker;                      /* Owned. */
-    STAILQ_HEAD(, waiting_request) waiting_requests; /* Owned, in order of arrival. */
-    /* Running allocation for the first waiting request; NULL if none runs. */
+    struct tdm__loop *loop;     /* Loop of the daemon; borrowed. */
+    struct tdm__broker *broker; /* Broker of the node; owned. */
+    /* Requests for blocks that wait for memory, in the order of arrival; owned. */
+    STAILQ_HEAD(, waiting_request) waiting_requests;
+    /* Running allocation of memory for the first waiting request; NULL if none runs. */
     struct tdm__block_allocation *allocation;
 };
 
-/* Returns the calling process as a tenant. */
+/* Returns the process that made a call, as a tenant of the broker. */
 static struct tdm__tenant tenant_of(const struct tdm__incoming_call *incoming)
 {
     const struct tdm__peer_identity *peer = tdm__incoming_peer(incoming);
@@ -64,7 +66,7 @@ static struct tdm__tenant tenant_of(const struct tdm__incoming_call *incoming)
 
 /* ---- the methods: each replies on success and leaves a failure to serve() --------------- */
 
-/* Decodes a request for blocks. Its tag points into the call. */
+/* Decodes the request for blocks in a call's arguments. The request's tag points into the call. */
 static tdm_status read_block_request(struct tdm__incoming_call *incoming,
                                      struct tdm__block_request *request_out)
 {
@@ -87,7 +89,7 @@ static tdm_status read_block_request(struct tdm__incoming_call *incoming,
     return TDM_OK;
 }
 
-/* Encodes the keys of a reply. */
+/* Encodes block keys as a list. */
 static tdm_status write_keys(tdm_writer *writer, const struct tdm__id *keys, uint32_t count)
 {
     const struct tdm__block_keys_message message = {.keys = {.count = count, .items = keys}};
@@ -95,7 +97,8 @@ static tdm_status write_keys(tdm_writer *writer, const struct tdm__id *keys, uin
     return tdm__block_keys_encode(&message, writer);
 }
 
-/* Creates the blocks and replies to the call. On failure the caller must fail the call. */
+/* Creates the requested blocks and replies to the call with their keys and descriptors. On failure
+ * the caller must fail the call. */
 static tdm_status create_requested_blocks(struct tdm__broker *broker,
                                           struct tdm__incoming_call *incoming,
                                           const struct tdm__tenant *tenant,
@@ -127,7 +130,7 @@ static tdm_status create_requested_blocks(struct tdm__broker *broker,
     return status;
 }
 
-/* Fails the first waiting request with `status` and the current error detail, and removes it. */
+/* Removes the first waiting request and fails its call with `status` and the current error text. */
 static void fail_first_request(struct broker_service *service, tdm_status status)
 {
     struct waiting_request *first = STAILQ_FIRST(&service->waiting_requests);
@@ -137,8 +140,8 @@ static void fail_first_request(struct broker_service *service, tdm_status status
     free(first);
 }
 
-/* Fails if memory must not be allocated for the request, because its tenant has exited or its
- * deadline has passed. No process would release such memory. */
+/* Fails if memory must not be allocated for a waiting request, because its process has exited or
+ * its deadline has passed. */
 static tdm_status check_missing_memory(const struct waiting_request *waiting_request)
 {
     if (waiting_request->tenant_is_gone) {
@@ -153,7 +156,8 @@ static tdm_status check_missing_memory(const struct waiting_request *waiting_req
 
 static tdm__block_allocation_done_fn on_memory_allocated;
 
-/* Serves the first waiting request, or starts the allocation of its missing memory. */
+/* Creates the blocks of the first waiting request, or starts the allocation of memory that the pool
+ * does not have for it. */
 static tdm_status serve_first_waiting(struct broker_service *service)
 {
     struct waiting_request *first = STAILQ_FIRST(&service->waiting_requests);
@@ -186,8 +190,8 @@ static void serve_waiting(struct broker_service *service)
     }
 }
 
-/* Adds the allocated memory of the request to the pool. Closes the descriptors that the pool does
- * not take. */
+/* Adds memory that was allocated for a waiting request to the broker's pool. Closes descriptors
+ * that the pool does not take. */
 static tdm_status add_memory_to_pool(struct tdm__broker *broker,
                                      const struct waiting_request *waiting_request, const int *fds)
 {
@@ -205,8 +209,8 @@ static tdm_status add_memory_to_pool(struct tdm__broker *broker,
     return status;
 }
 
-/* Called when an allocation ends: adds the memory to the pool, or fails the first request, and
- * goes on. */
+/* Callback of a block allocation: adds the memory to the pool, or fails the first waiting request,
+ * and then serves the waiting requests. */
 static void on_memory_allocated(void *arg, tdm_status status, const char *detail, const int *fds)
 {
     struct broker_service *service = arg;
@@ -226,7 +230,7 @@ static void on_memory_allocated(void *arg, tdm_status status, const char *detail
     serve_waiting(service);
 }
 
-/* Serves block.create: at once if the pool has all the memory, else through the queue. */
+/* Handles block.create: replies at once if the pool has all the memory, else queues the request. */
 static tdm_status serve_create(struct broker_service *service, struct tdm__incoming_call *incoming)
 {
     struct waiting_request *waiting_request = calloc(1, sizeof(*waiting_request));
@@ -256,7 +260,7 @@ static tdm_status serve_create(struct broker_service *service, struct tdm__incom
     return status;
 }
 
-/* Replies with the keys of blocks that are charged now. */
+/* Replies to a call with block keys. */
 static tdm_status reply_keys(struct tdm__incoming_call *incoming, const struct tdm__id *keys,
                              uint32_t count)
 {
@@ -272,7 +276,8 @@ static tdm_status reply_keys(struct tdm__incoming_call *incoming, const struct t
     return status;
 }
 
-/* Registers the tenant's memory with the broker and replies with the keys. */
+/* Registers memory that the calling process allocated itself with the broker, and replies with the
+ * new blocks' keys. */
 static tdm_status register_and_reply(struct tdm__broker *broker,
                                      struct tdm__incoming_call *incoming,
                                      const struct tdm__block_request *block_request, const int *fds)
@@ -289,7 +294,8 @@ static tdm_status register_and_reply(struct tdm__broker *broker,
     return status;
 }
 
-/* Serves block.adopt: takes the descriptors of the call and registers their memory. */
+/* Handles block.adopt: takes the descriptors of the call and registers their memory with the
+ * broker. */
 static tdm_status serve_adopt(struct tdm__broker *broker, struct tdm__incoming_call *incoming)
 {
     struct tdm__block_request block_request = {0};
@@ -317,7 +323,7 @@ static tdm_status serve_adopt(struct tdm__broker *broker, struct tdm__incoming_c
     return status;
 }
 
-/* Serves block.open: replies with the size and the descriptor of the block. */
+/* Handles block.open: replies with the size and the descriptor of a block. */
 static tdm_status serve_open(struct tdm__broker *broker, struct tdm__incoming_call *incoming)
 {
     struct tdm__tenant tenant = tenant_of(incoming);
@@ -370,7 +376,7 @@ static tdm_status serve_release(struct tdm__broker *broker, struct tdm__incoming
     return first;
 }
 
-/* Writes one entry of a map. */
+/* Writes one entry of a map: its name and an unsigned integer. */
 static void write_uint_field(tdm_writer *writer, const char *name, uint64_t value)
 {
     tdm_write_string(writer, name);
@@ -415,7 +421,7 @@ static void write_gpu(tdm_writer *writer, const struct tdm__broker *broker, uint
     }
 }
 
-/* Serves block.ledger: replies with the usage of all GPUs. */
+/* Handles block.ledger: replies with the memory usage of all GPUs. */
 static tdm_status serve_ledger(struct tdm__broker *broker, struct tdm__incoming_call *incoming)
 {
     tdm_writer *writer;
@@ -436,7 +442,7 @@ static tdm_status serve_ledger(struct tdm__broker *broker, struct tdm__incoming_
 
 /* ---- the service ------------------------------------------------------------------------ */
 
-/* Calls the function that serves the method. */
+/* Calls the function that handles the method of a call. */
 static tdm_status dispatch_method(struct broker_service *service,
                                   struct tdm__incoming_call *incoming)
 {
@@ -461,7 +467,8 @@ static tdm_status dispatch_method(struct broker_service *service,
     return tdm__fail(TDM_E_NOT_FOUND, "the broker has no method %s", method);
 }
 
-/* Serves one call and fails it if its method fails. Takes `incoming`. */
+/* Handles one call of the service "block", and fails the call if its method fails. Takes ownership
+ * of `incoming`. */
 static void serve(void *self, struct tdm__incoming_call *incoming)
 {
     tdm_status status = dispatch_method(self, incoming);
@@ -471,7 +478,7 @@ static void serve(void *self, struct tdm__incoming_call *incoming)
     }
 }
 
-/* Releases all blocks of a process that exited, and marks its waiting requests. */
+/* Releases all blocks of a process that has exited, and marks its waiting requests as abandoned. */
 static void peer_exited(void *self, const struct tdm__peer_identity *peer)
 {
     struct broker_service *service = self;
@@ -484,8 +491,8 @@ static void peer_exited(void *self, const struct tdm__peer_identity *peer)
     tdm__broker_remove_tenant(service->broker, &peer->id);
 }
 
-/* Destroys the service: cancels the allocation, fails the waiting requests and destroys the
- * broker. */
+/* Destroys the state of the service "block": cancels the allocation, fails the waiting requests and
+ * destroys the broker. */
 static void destroy(void *self)
 {
     struct broker_service *service = self;
@@ -515,7 +522,8 @@ tdm_status tdm__broker_service_create(struct tdm__loop *loop, struct tdm__broker
     return TDM_OK;
 }
 
-/* Writes one gauge per GPU: the field of struct tdm__broker_gpu at `offset`. */
+/* Writes a gauge for each GPU in Prometheus' text format: the field of struct tdm__broker_gpu at
+ * `offset`. */
 static void collect_gpu_metrics(FILE *out, const struct tdm__broker *broker, const char *name,
                                 const char *help, size_t offset)
 {
@@ -533,7 +541,7 @@ static void collect_gpu_metrics(FILE *out, const struct tdm__broker *broker, con
     }
 }
 
-/* Writes the metrics of the service. */
+/* Writes the metrics of the service "block" to `out`. */
 static void collect_metrics(void *self, FILE *out)
 {
     const struct broker_service *service = self;

@@ -24,7 +24,8 @@
  */
 extern const struct tdm__service_ops tdm__broker_service;
 
-/* Creates the service's `self`. Takes ownership of `broker` on TDM_OK. */
+/* Creates the state of the service "block" in `self_out`, which runs on `loop`. Takes ownership of
+ * `broker` on TDM_OK. */
 tdm_status tdm__broker_service_create(struct tdm__loop *loop, struct tdm__broker *broker,
                                       void **self_out);
 

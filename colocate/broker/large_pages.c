@@ -8,12 +8,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Size of a large page. */
+/* Size of a large page in bytes. */
 #define LARGE_PAGE_BYTES ((size_t)2 << 20)
 /* Folder of the kernel's settings for large pages. */
 #define SETTINGS "/sys/kernel/mm/transparent_hugepage/"
 
-/* The words that the kernel uses in these settings. */
+/* Values that the kernel uses in its settings for large pages. */
 static const char *const words[] = {"always", "within_size", "advise", "never",
                                     "deny",   "force",       "inherit"};
 
@@ -39,7 +39,7 @@ const char *tdm__large_pages_parse_setting(const char *path)
     return found;
 }
 
-/* Newer kernels have a setting for each page size, which usually inherits the general one. */
+/* Newer kernels have a setting for each page size, which usually inherits the general setting. */
 const char *tdm__large_pages_setting(void)
 {
     const char *setting = tdm__large_pages_parse_setting(SETTINGS "hugepages-2048kB/shmem_enabled");

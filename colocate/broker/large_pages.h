@@ -12,16 +12,16 @@
  * machine, which Tandem never changes. No function here fails: without large pages everything
  * works with small ones. */
 
-/* Returns the kernel's current setting for shared memory: "always", "within_size", "advise",
- * "never" and so on, or "unknown" if the kernel does not have the setting. */
+/* Returns the kernel's current setting for large pages in shared memory: "always", "within_size",
+ * "advise", "never" and so on, or "unknown" if the kernel does not have the setting. */
 const char *tdm__large_pages_setting(void);
 
-/* Returns the selected word (in brackets) of the setting file at `path`, or "unknown" if none
- * exists. */
+/* Returns the selected value, which is in brackets, of the kernel's settings file at `path`;
+ * "unknown" if there is none. */
 const char *tdm__large_pages_parse_setting(const char *path);
 
-/* Returns the shell command with which an administrator enables large pages, or NULL if none is
- * needed. */
+/* Returns the shell command with which an administrator enables large pages for shared memory, or
+ * NULL if the kernel's setting already allows them. */
 const char *tdm__large_pages_advice(void);
 
 /* Allocates the pages of a new memfd as large pages, as far as the kernel has any. It does so

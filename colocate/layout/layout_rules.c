@@ -17,7 +17,7 @@
 /* Number of elements of an array. */
 #define COUNT(array) ((uint32_t)(sizeof(array) / sizeof((array)[0])))
 
-/* The number of components and their list: one, two, and three components. */
+/* A rule's last two columns: its tensor consists of one component, a tensor of the model. */
 #define OF(part)                                                                                   \
     1,                                                                                             \
     {                                                                                              \
@@ -41,22 +41,27 @@ enum {
     LAYER = TDM__RULE_EVERY_LAYER,       /* The tensor exists in every layer. */
     DENSE_LAYER = TDM__RULE_DENSE_LAYER, /* The tensor exists in every layer without experts. */
     EXPERT_LAYER = TDM__RULE_EXPERT_LAYER, /* The tensor exists in every layer with experts. */
-    EVERY_EXPERT =
-        TDM__RULE_EVERY_EXPERT,          /* One tensor for each expert of the group of the rank. */
-    ALL_EXPERTS = TDM__RULE_ALL_EXPERTS, /* One tensor for all experts of the group of the rank. */
+    /* The rank has one tensor for each expert of its expert group. */
+    EVERY_EXPERT = TDM__RULE_EVERY_EXPERT,
+    /* The rank has one tensor for all experts of its expert group. */
+    ALL_EXPERTS = TDM__RULE_ALL_EXPERTS,
     /* The tensor exists in every layer of multi-token prediction. */
     MTP_LAYER = TDM__RULE_MTP_LAYER,
-    LAST = TDM__RULE_LAST_STAGE,          /* The tensor exists once, in the last pipeline stage. */
-    ONLY_LAST = TDM__RULE_ONLY_LAST_STAGE /* Once, in the last stage if it is not the first. */
+    LAST = TDM__RULE_LAST_STAGE, /* The tensor exists once, in the last pipeline stage. */
+    /* The tensor exists once, in the last pipeline stage if that is not also the first. */
+    ONLY_LAST = TDM__RULE_ONLY_LAST_STAGE
 };
 
 enum {
-    NONE = TDM__SPLIT_NONE,           /* The tensor is not divided. */
-    ATTENTION = TDM__SPLIT_ATTENTION, /* It is divided by the tensor parallelism of attention. */
-    DENSE = TDM__SPLIT_DENSE,         /* It is divided by the tensor parallelism of dense layers. */
-    SHARED = TDM__SPLIT_SHARED, /* It is divided by the tensor parallelism of shared experts. */
-    VOCABULARY = TDM__SPLIT_VOCABULARY, /* It is divided along the vocabulary. */
-    EXPERT = TDM__SPLIT_EXPERT /* It is divided by the tensor parallelism inside an expert. */
+    NONE = TDM__SPLIT_NONE, /* The tensor is not divided. */
+    /* The tensor is divided by the tensor parallelism of attention. */
+    ATTENTION = TDM__SPLIT_ATTENTION,
+    DENSE = TDM__SPLIT_DENSE, /* The tensor is divided by the tensor parallelism of dense layers. */
+    /* The tensor is divided by the tensor parallelism of shared experts. */
+    SHARED = TDM__SPLIT_SHARED,
+    VOCABULARY = TDM__SPLIT_VOCABULARY, /* The tensor is divided along the vocabulary. */
+    /* The tensor is divided by the tensor parallelism inside an expert. */
+    EXPERT = TDM__SPLIT_EXPERT
 };
 
 enum {
@@ -73,9 +78,11 @@ enum {
     TIED = TDM__FEATURE_TIED, /* The rule is for models whose output layer is the embedding. */
     /* The rule is for models with layers of multi-token prediction. */
     MTP = TDM__FEATURE_MTP,
-    PADDED = TDM__RULE_PADDED, /* Rows are added behind the last one before the tensor is cut. */
-    BY_GROUP = TDM__RULE_BY_QUERY_GROUP, /* The components are interleaved by query group. */
-    /* Several ranks may hold the same unit, for example a key-value head. */
+    /* Rows are added at the tensor's end before it is cut, for example to a vocabulary. */
+    PADDED = TDM__RULE_PADDED,
+    /* The tensor's components (q, k and v) are interleaved by query group. */
+    BY_GROUP = TDM__RULE_BY_QUERY_GROUP,
+    /* Several ranks may hold the same part of the tensor, for example a key-value head. */
     REPEATED = TDM__RULE_REPLICATED,
     /* The rule makes no tensor; its components are in the tensor of the rule before it. */
     ALIAS = TDM__RULE_ALIAS
@@ -84,8 +91,8 @@ enum {
 /* Prefix of the attention tensors in Megatron's names. */
 #define ATTN "{P}self_attention."
 
-/* The names of Megatron-core. A norm before a linear layer belongs to that layer where the two
- * are fused. */
+/* The rules of Megatron-core's tensors. Where Megatron fuses a norm with the linear layer after it,
+ * the norm has the name of that layer. */
 static const struct tdm__layout_rule megatron_rule_list[] = {
     {"embedding.word_embeddings.weight", FIRST, 0, VOCABULARY, 0, PADDED, OF(EMBED)},
     {"embedding.word_embeddings.weight", FIRST, MTP, VOCABULARY, 0, PADDED | ALIAS, OF(MTP_EMBED)},
@@ -127,7 +134,7 @@ static const struct tdm__layout_rule megatron_rule_list[] = {
     {"embedding.word_embeddings.weight", ONLY_LAST, MTP | UNTIED, VOCABULARY, 0, PADDED, OF(EMBED)},
 };
 
-/* The names of SGLang's modules. Projections are fused, and all experts of a group are in one
+/* The rules of SGLang's tensors. Projections are fused, and all experts of a group are in one
  * tensor. */
 static const struct tdm__layout_rule engine_rule_list[] = {
     {"model.embed_tokens.weight", FIRST, 0, VOCABULARY, 0, PADDED, OF(EMBED)},

@@ -19,58 +19,70 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Dimensions of templates; fill_dims() has their sizes. */
+/* Names of the dimensions of templates. fill_dims() computes their sizes for a model. */
 enum dim {
-    ONE,          /* 1: the template is a vector. */
+    ONE,          /* Size 1, for the second dimension of a vector. */
     HIDDEN,       /* Width of the hidden state. */
     TWICE_HIDDEN, /* Twice the width of the hidden state. */
     VOCABULARY,   /* Number of tokens in the vocabulary. */
-    QUERIES,      /* All query heads. */
-    KEYS,         /* Keys, and values, which have the same size. */
-    HEAD_DIM,     /* Elements of one head. */
-    ATTENDED,     /* What the output projection of attention reads. */
-    Q_RANK,       /* Rank of the compressed queries. */
-    Q_UP,         /* Expanded queries of all heads. */
-    KV_DOWN,      /* Compressed keys and values with positions. */
-    KV_RANK,      /* Rank of the compressed keys and values. */
-    KV_UP,        /* Expanded keys and values of all heads. */
-    FFN,          /* Width of a dense MLP. */
-    EXPERTS,      /* Number of experts. */
-    EXPERT_FFN,   /* Width of an expert's MLP. */
-    SHARED_FFN,   /* Width of all shared experts together. */
-    DIMS_COUNT    /* Number of dimensions. */
+    QUERIES,      /* Size of the queries of all heads together. */
+    KEYS,         /* Size of the keys of all heads together; the values have the same size. */
+    HEAD_DIM,     /* Size of one attention head. */
+    ATTENDED,     /* Size of the input of the attention's output projection. */
+    Q_RANK,       /* Latent attention: size of the compressed queries. */
+    Q_UP,         /* Latent attention: size of the expanded queries of all heads. */
+    KV_DOWN,    /* Latent attention: size of the compressed keys and values with the rotary part. */
+    KV_RANK,    /* Latent attention: size of the compressed keys and values. */
+    KV_UP,      /* Latent attention: size of the expanded keys and values of all heads. */
+    FFN,        /* Width of a dense MLP. */
+    EXPERTS,    /* Number of experts in a layer. */
+    EXPERT_FFN, /* Width of an expert's MLP. */
+    SHARED_FFN, /* Width of the MLPs of all shared experts together. */
+    DIMS_COUNT  /* Number of values of this enum. */
 };
 
 _Static_assert((int)DIMS_COUNT <= (int)TDM__TEMPLATE_DIMS_COUNT,
                "a model has room for all of them");
 
 /* Where in the model a template has tensors. */
-enum scope { FIRST, EVERY_LAYER, DENSE_LAYER, EXPERT_LAYER, EVERY_EXPERT, MTP_LAYER, LAST };
-
-/* Kinds of layer, which differ in their templates. */
-enum layer_kind { DENSE, WITH_EXPERTS, MTP };
-
-/* The description of the tensors with one name. */
-struct template
-{
-    const char *name; /* Pattern of the Hugging Face name. */
-    enum scope scope; /* Where the tensors are. */
-    /* TDM__FEATURE_… bits that the model must have. */
-    uint32_t required_features;
-    uint8_t kind;     /* An enum tdm__tensor_kind. */
-    enum dim rows;    /* Dimension of axis 0. */
-    enum dim columns; /* Dimension of axis 1; ONE for a vector. */
+enum scope {
+    FIRST,        /* Outside of layers, before the first one. */
+    EVERY_LAYER,  /* In every layer. */
+    DENSE_LAYER,  /* In every layer without experts. */
+    EXPERT_LAYER, /* In every layer with experts. */
+    EVERY_EXPERT, /* Once for each expert of every layer with experts. */
+    MTP_LAYER,    /* In every layer of multi-token prediction. */
+    LAST          /* Outside of layers, after the last one. */
 };
 
-/* Prefix of the names of tensors in layer {L}. */
+/* Kinds of layer, which differ in their templates. */
+enum layer_kind {
+    DENSE,        /* An ordinary layer without experts. */
+    WITH_EXPERTS, /* An ordinary layer with experts. */
+    MTP           /* A layer of multi-token prediction, which also has experts. */
+};
+
+/* A template: describes the tensors of a model that have the same name in all layers. */
+struct template
+{
+    const char *name; /* Pattern of the tensors' names in Hugging Face's files. */
+    enum scope scope; /* In which layers, or where outside of layers, the tensors are. */
+    /* TDM__FEATURE_… bits that a model must have; otherwise it has no such tensors. */
+    uint32_t required_features;
+    uint8_t kind;     /* How the tensors may be stored, an enum tdm__tensor_kind. */
+    enum dim rows;    /* Size of the tensors' dimension 0. */
+    enum dim columns; /* Size of the tensors' dimension 1; ONE for a vector. */
+};
+
+/* Prefix of the names of all tensors in layer {L}. */
 #define LAYER "model.layers.{L}."
-/* Prefix of the names of attention tensors. */
+/* Prefix of the names of a layer's attention tensors. */
 #define ATTENTION LAYER "self_attn."
-/* Prefix of the names of MLP tensors. */
+/* Prefix of the names of a layer's MLP tensors. */
 #define MLP LAYER "mlp."
-/* Prefix of the names of tensors of expert {e}. */
+/* Prefix of the names of the tensors of expert {e} in a layer. */
 #define EXPERT MLP "experts.{e}."
-/* Prefix of the names of tensors of the shared experts. */
+/* Prefix of the names of the tensors of a layer's shared experts. */
 #define SHARED MLP "shared_experts."
 
 enum {
@@ -86,6 +98,7 @@ enum {
     LATENT = TDM__FEATURE_LATENT
 };
 
+/* The templates of all model families, indexed by enum tdm__tensor_template. */
 static const struct template templates[TDM__TENSOR_TEMPLATES_COUNT] = {
     [TDM__T_EMBED] = {"model.embed_tokens.weight", FIRST, 0, PLAIN, VOCABULARY, HIDDEN},
     [TDM__T_INPUT_NORM] = {LAYER "input_layernorm.weight", EVERY_LAYER, 0, PLAIN, HIDDEN, ONE},
@@ -136,7 +149,7 @@ static const struct template templates[TDM__TENSOR_TEMPLATES_COUNT] = {
 
 /* ---- sizes ------------------------------------------------------------------------------ */
 
-/* Returns the features of a model. */
+/* Returns the TDM__FEATURE_… bits of a model with this config. */
 static uint32_t model_features(const struct tdm__model_config *config)
 {
     bool latent = config->kv_lora_rank != 0;
@@ -182,7 +195,7 @@ static void fill_dims(struct tdm__model *model)
     memcpy(model->dims, dims, sizeof(dims));
 }
 
-/* Returns the kind of a layer. */
+/* Returns whether layer number `layer` is dense, has experts, or does multi-token prediction. */
 static enum layer_kind kind_of_layer(const struct tdm__model *model, uint32_t layer)
 {
     if (layer >= model->config.layers) {
@@ -228,8 +241,8 @@ static uint32_t template_tensors_count(const struct tdm__model *model, enum tdm_
     return templates[id].kind == TDM__TENSOR_KIND_LINEAR && model->has_scales ? 2 : 1;
 }
 
-/* Computes the position of each template's tensor in a layer of this kind. Returns the number of
- * tensors of the layer. */
+/* Computes for each template at which position its tensor is among the tensors of a layer of this
+ * kind. Returns the number of tensors in such a layer. */
 static uint32_t place_templates(struct tdm__model *model, enum layer_kind kind)
 {
     uint32_t position = 0;
@@ -245,7 +258,7 @@ static uint32_t place_templates(struct tdm__model *model, enum layer_kind kind)
         if (!scope_is_in(templates[id].scope, kind) || !model_has_template(model, id)) {
             continue;
         }
-        /* The experts follow each other, from the position of the first one. */
+        /* The tensors of all experts follow each other, from the position of the first expert. */
         model->template_positions[kind][id] = position + (of_expert ? expert_position : 0);
         *(of_expert ? &expert_position : &position) += template_tensors_count(model, id);
     }
@@ -278,8 +291,8 @@ uint32_t tdm__model_axis_units(const struct tdm__model *model,
 
 /* ---- the list --------------------------------------------------------------------------- */
 
-/* Computes the positions of all templates, the first tensor of each layer, and the number of
- * tensors. */
+/* Computes the positions of all templates' tensors, the index of each layer's first tensor, and the
+ * number of the model's tensors. */
 static void place_all_templates(struct tdm__model *model)
 {
     uint32_t sizes[TDM__LAYER_KINDS];
@@ -302,7 +315,8 @@ static void place_all_templates(struct tdm__model *model)
     model->tensors_count = next;
 }
 
-/* Fills in the tensor of a template and its scale, if it has one. */
+/* Fills in the entry for a template's tensor in the model's list, and the entry for its scale if
+ * there is one. */
 static tdm_status model_add_tensor(struct tdm__model *model, enum tdm__tensor_template id,
                                    uint32_t layer, uint32_t expert)
 {
@@ -340,7 +354,7 @@ static tdm_status model_add_tensor(struct tdm__model *model, enum tdm__tensor_te
     return TDM_OK;
 }
 
-/* Fills in all tensors of a layer. */
+/* Fills in the entries for all tensors of layer number `layer` in the model's list. */
 static tdm_status model_add_layer(struct tdm__model *model, uint32_t layer)
 {
     for (enum tdm__tensor_template id = TDM__T_INPUT_NORM; id <= TDM__T_MTP_HEAD; id++) {
@@ -357,7 +371,7 @@ static tdm_status model_add_layer(struct tdm__model *model, uint32_t layer)
     return TDM_OK;
 }
 
-/* Fills in all tensors of the model. */
+/* Fills in the entries for all tensors in the model's list. */
 static tdm_status model_add_all_tensors(struct tdm__model *model)
 {
     TDM_TRY(model_add_tensor(model, TDM__T_EMBED, 0, 0));
@@ -370,7 +384,7 @@ static tdm_status model_add_all_tensors(struct tdm__model *model)
     return model_add_tensor(model, TDM__T_NORM, 0, 0);
 }
 
-/* Allocates and fills the list of tensors. */
+/* Allocates and fills the model's list of tensors. */
 static tdm_status model_create_tensors(struct tdm__model *model)
 {
     place_all_templates(model);

@@ -25,8 +25,13 @@ enum {
     GROUPED = ALL & ~DEEPSEEK_V3 /* Bits of the families with grouped-query attention. */
 };
 
-enum { WIDTH_MAX = 1 << 20, VOCABULARY_MAX = 1 << 24, HEADS_MAX = 1 << 14 };
+enum {
+    WIDTH_MAX = 1 << 20,      /* Largest width of a hidden state or an MLP, in elements. */
+    VOCABULARY_MAX = 1 << 24, /* Largest number of tokens in a vocabulary. */
+    HEADS_MAX = 1 << 14       /* Largest number of attention heads of a layer. */
+};
 
+/* Value of the field model_type in config.json for each enum tdm__model_family. */
 static const char *const family_names[] = {
     [TDM__MODEL_FAMILY_QWEN3] = "qwen3",
     [TDM__MODEL_FAMILY_QWEN3_MOE] = "qwen3_moe",
@@ -34,25 +39,28 @@ static const char *const family_names[] = {
     [TDM__MODEL_FAMILY_DEEPSEEK_V3] = "deepseek_v3",
 };
 
+/* Number of supported model families. */
 enum { FAMILIES_COUNT = sizeof(family_names) / sizeof(family_names[0]) };
 
-/* A whole number in the file. An optional one that is missing stays 0. */
+/* A field of config.json whose value is a whole number. An optional field that is missing stays
+ * 0. */
 struct number_field {
-    const char *key; /* Name of the field in the file. */
+    const char *key; /* Name of the field in config.json. */
     /* Offset of the uint32_t member in struct tdm__model_config. */
     size_t offset;
-    uint32_t families; /* Bits of the families that have the field. */
-    uint32_t min;      /* Smallest allowed value. */
-    uint32_t max;      /* Largest allowed value. */
-    bool is_optional;  /* True if the field may be missing. */
+    uint32_t families; /* Bits of the model families whose config.json has the field. */
+    uint32_t min;      /* Smallest allowed value of the field. */
+    uint32_t max;      /* Largest allowed value of the field. */
+    bool is_optional;  /* True if the field may be missing in config.json. */
 };
 
-/* Entry for a number in number_fields. */
+/* Entry of number_fields: field `key` is read into `member` of struct tdm__model_config. */
 #define NUMBER(key, member, ...)                                                                   \
     {                                                                                              \
         (key), offsetof(struct tdm__model_config, member), __VA_ARGS__                             \
     }
 
+/* All fields of config.json whose value is a whole number. */
 static const struct number_field number_fields[] = {
     NUMBER("num_hidden_layers", layers, ALL, 1, TDM__LAYERS_MAX, false),
     NUMBER("hidden_size", hidden, ALL, 1, WIDTH_MAX, false),
@@ -74,23 +82,23 @@ static const struct number_field number_fields[] = {
     NUMBER("v_head_dim", v_head_dim, DEEPSEEK_V3, 1, 1 << 14, false),
 };
 
-/* Boolean fields of the file; one that is missing stays false. */
+/* Boolean fields of config.json; a field that is missing stays false. */
 static const struct {
-    const char *key;   /* Name of the field in the file. */
+    const char *key;   /* Name of the field in config.json. */
     size_t offset;     /* Offset of the bool member in struct tdm__model_config. */
-    uint32_t families; /* Bits of the families that have the field. */
+    uint32_t families; /* Bits of the model families whose config.json has the field. */
 } boolean_fields[] = {
     {"tie_word_embeddings", offsetof(struct tdm__model_config, tied_embeddings), ALL},
     {"attention_bias", offsetof(struct tdm__model_config, attention_bias), GROUPED},
     {"use_qk_norm", offsetof(struct tdm__model_config, qk_norm), GLM4_MOE},
 };
 
-/* Fields that must have this value if they are present, because another one would mean other
- * tensors. */
+/* Fields of config.json that must have this value if they are present, because another value would
+ * mean other tensors. */
 static const struct {
-    const char *key;   /* Name of the field in the file. */
-    json_int_t value;  /* Only allowed value of the field. */
-    uint32_t families; /* Bits of the families that have the field. */
+    const char *key;   /* Name of the field in config.json. */
+    json_int_t value;  /* The only value that the field may have. */
+    uint32_t families; /* Bits of the model families whose config.json has the field. */
 } fixed_fields[] = {
     {"decoder_sparse_step", 1, QWEN3_MOE},
     {"moe_layer_freq", 1, DEEPSEEK_V3},
@@ -99,13 +107,13 @@ static const struct {
 /* Number of elements of an array. */
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Returns true for a field that is missing or null. */
+/* Returns true if a field of config.json is missing or null. */
 static bool is_missing(const json_t *value)
 {
     return value == NULL || json_is_null(value);
 }
 
-/* Reads the fields of number_fields. */
+/* Reads all fields of config.json that number_fields lists. */
 static tdm_status read_numbers(const json_t *root, const char *name,
                                struct tdm__model_config *config)
 {
@@ -127,7 +135,7 @@ static tdm_status read_numbers(const json_t *root, const char *name,
     return TDM_OK;
 }
 
-/* Reads the fields of boolean_fields. */
+/* Reads all fields of config.json that boolean_fields lists. */
 static tdm_status read_booleans(const json_t *root, const char *name,
                                 struct tdm__model_config *config)
 {
@@ -146,7 +154,8 @@ static tdm_status read_booleans(const json_t *root, const char *name,
     return TDM_OK;
 }
 
-/* Checks the fields of fixed_fields and mlp_only_layers. */
+/* Checks the fields of config.json that may have one value only: those of fixed_fields, and
+ * mlp_only_layers. */
 static tdm_status check_fixed_values(const json_t *root, const char *name,
                                      const struct tdm__model_config *config)
 {
@@ -235,7 +244,8 @@ static tdm_status read_quantization(const json_t *root, const char *name,
     return TDM_OK;
 }
 
-/* Sets what the family implies and checks fields that depend on each other. */
+/* Sets the config's members that follow from the model family, and checks members that depend on
+ * each other. */
 static tdm_status check_complete(const char *name, struct tdm__model_config *config)
 {
     bool latent = config->family == TDM__MODEL_FAMILY_DEEPSEEK_V3;
@@ -267,7 +277,7 @@ static tdm_status check_complete(const char *name, struct tdm__model_config *con
     return TDM_OK;
 }
 
-/* Reads a config from its JSON root. */
+/* Reads a model's config from the root of its JSON text; `name` is the file's name for errors. */
 static tdm_status read_config(const json_t *root, const char *name,
                               struct tdm__model_config *config)
 {

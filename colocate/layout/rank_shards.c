@@ -26,18 +26,20 @@
 
 /* The shards of one rank while they are computed. */
 struct shards_builder {
-    const struct tdm__model *model;       /* Borrowed model. */
-    const struct tdm__sharding *sharding; /* Borrowed layout. */
-    uint32_t rank;                        /* Rank whose shards are computed. */
-    enum tdm__shards_role role;           /* Whether the rank is a source or a destination. */
-    struct tdm__rank_shards shards;       /* Result so far. */
-    uint32_t shard_tensors_capacity;      /* Number of tensors that the list has space for. */
-    uint32_t slices_capacity;             /* Number of slices that the list has space for. */
+    const struct tdm__model *model; /* Model whose tensors the layout divides; borrowed. */
+    /* Layout that says how ranks divide the tensors; borrowed. */
+    const struct tdm__sharding *sharding;
+    uint32_t rank;                  /* Rank whose tensors and slices are computed. */
+    enum tdm__shards_role role;     /* Whether the rank is a source or a destination. */
+    struct tdm__rank_shards shards; /* Tensors and slices of the rank that were computed so far. */
+    /* Number of entries for which shards.shard_tensors has space. */
+    uint32_t shard_tensors_capacity;
+    uint32_t slices_capacity; /* Number of entries for which shards.slices has space. */
 };
 
 /* ---- growing lists ------------------------------------------------------------------------- */
 
-/* Appends a tensor of the rank. */
+/* Appends a tensor to the tensors that the rank holds. */
 static tdm_status add_shard_tensor(struct shards_builder *builder,
                                    const struct tdm__shard_tensor *shard_tensor)
 {
@@ -49,7 +51,7 @@ static tdm_status add_shard_tensor(struct shards_builder *builder,
     return TDM_OK;
 }
 
-/* Appends a slice. */
+/* Appends a slice to the slices that the rank holds. */
 static tdm_status add_slice(struct shards_builder *builder, const struct tdm__tensor_slice *slice)
 {
     struct tdm__rank_shards *shards = &builder->shards;
@@ -68,7 +70,7 @@ static bool can_hold_scales(enum tdm__sharding_kind kind)
     return kind == TDM__SHARDING_WHOLE || kind == TDM__SHARDING_ENGINE;
 }
 
-/* Returns the dtype that a model's tensor has in this layout. */
+/* Returns the dtype in which ranks of this layout hold the model's tensor `tensor`. */
 static enum tdm_dtype shard_tensor_dtype(const struct shards_builder *builder, uint32_t tensor)
 {
     const struct tdm__model_tensor *info = &builder->model->tensors[tensor];
@@ -89,7 +91,7 @@ static enum tdm_dtype shard_tensor_dtype(const struct shards_builder *builder, u
     return wanted;
 }
 
-/* Returns true if a model's tensor is FP8 in this layout. */
+/* Returns true if ranks of this layout hold the model's tensor `tensor` in FP8. */
 static bool is_fp8(const struct shards_builder *builder, uint32_t tensor)
 {
     return shard_tensor_dtype(builder, tensor) == TDM_F8_E4M3;
@@ -97,7 +99,8 @@ static bool is_fp8(const struct shards_builder *builder, uint32_t tensor)
 
 /* ---- whole tensors and rows ------------------------------------------------------------- */
 
-/* Adds a tensor of the rank with some rows of a model's tensor; nothing if `rows` is 0. */
+/* Adds a tensor of the rank that consists of `rows` rows of the model's tensor `tensor`. Adds
+ * nothing if `rows` is 0. */
 static tdm_status add_rows(struct shards_builder *builder, uint32_t tensor, uint32_t row,
                            uint32_t rows)
 {
@@ -156,15 +159,15 @@ static tdm_status shards_make_fsdp_sharded(struct shards_builder *builder)
 /* A flat unit: the elements of all tensors of a layer, or of all tensors outside of layers, in
  * a row. It is cut into equal pieces; the last ones are padded. */
 struct flat_unit {
-    uint64_t elements; /* Number of elements of all its tensors. */
-    /* Position where the next tensor starts, in elements. */
-    uint64_t next;
-    uint64_t first;        /* First element of the rank's piece. */
-    uint64_t end;          /* End of the rank's piece. */
-    uint32_t shard_tensor; /* Index of the rank's tensor with the piece. */
+    uint64_t elements;     /* Number of elements of all tensors in the unit. */
+    uint64_t next;         /* Position in the unit where the next tensor starts, in elements. */
+    uint64_t first;        /* Position in the unit of the first element that the rank holds. */
+    uint64_t end;          /* Position in the unit after the last element that the rank holds. */
+    uint32_t shard_tensor; /* Index of the rank's tensor that holds the rank's piece of the unit. */
 };
 
-/* Returns the index of the unit that a tensor belongs to. */
+/* Returns the index of the flat unit to which a tensor belongs: its layer, or the layer count for
+ * other tensors. */
 static uint32_t flat_unit_of(const struct tdm__model *model, const struct tdm__model_tensor *info)
 {
     bool is_in_layer =
@@ -173,8 +176,8 @@ static uint32_t flat_unit_of(const struct tdm__model *model, const struct tdm__m
     return is_in_layer ? info->layer : model->layers_count;
 }
 
-/* Adds slices for the elements `first` to `end` of a tensor: the rest of a row, whole rows, and a
- * part of a row. */
+/* Adds slices for the elements from `first` up to, but without, `end` of a tensor: the rest of a
+ * row, whole rows, and the beginning of a row. */
 static tdm_status add_range(struct shards_builder *builder, const struct tdm__tensor_slice *whole,
                             uint64_t first, uint64_t end)
 {
@@ -195,7 +198,7 @@ static tdm_status add_range(struct shards_builder *builder, const struct tdm__te
     return TDM_OK;
 }
 
-/* Adds the slices of a tensor that are in the rank's piece of the unit. */
+/* Adds the slices of a model's tensor that lie in the rank's piece of a flat unit. */
 static tdm_status add_flat(struct shards_builder *builder, uint32_t tensor, struct flat_unit *unit)
 {
     const struct tdm__model_tensor *info = &builder->model->tensors[tensor];
@@ -218,7 +221,7 @@ static tdm_status add_flat(struct shards_builder *builder, uint32_t tensor, stru
     return add_range(builder, &slice, from - begin, to - begin);
 }
 
-/* Adds the rank's piece of each unit as a tensor. */
+/* Adds the rank's piece of each flat unit as a tensor of the rank. */
 static tdm_status add_units(struct shards_builder *builder, struct flat_unit *units)
 {
     uint32_t shards = builder->sharding->shards_count;
@@ -242,7 +245,8 @@ static tdm_status add_units(struct shards_builder *builder, struct flat_unit *un
     return TDM_OK;
 }
 
-/* Computes the units and adds all tensors to them. Float32 tensors are kept whole. */
+/* Computes the sizes of all flat units and adds the rank's slices of them. Float32 tensors are kept
+ * whole. */
 static tdm_status add_all_flat(struct shards_builder *builder, struct flat_unit *units)
 {
     const struct tdm__model *model = builder->model;
@@ -283,34 +287,35 @@ static tdm_status shards_make_fsdp_local(struct shards_builder *builder)
 
 /* ---- tensors by rules ------------------------------------------------------------------- */
 
-/* A tensor that a rule makes on the rank, with the part of it that is the rank's. */
+/* A tensor of the rank that a layout rule makes of one to three components: tensors of the model
+ * that are each cut into slots. */
 struct fused_tensor {
-    const struct tdm__layout_rule *rule; /* Borrowed rule. */
-    uint32_t rule_index;                 /* Index of the rule in its table. */
-    uint32_t layer;                      /* Layer of the tensor. */
-    /* First expert in this tensor; 0 if it belongs to no expert. */
-    uint32_t expert;
-    /* Number of experts in this tensor; 1 if it belongs to no expert. */
+    const struct tdm__layout_rule *rule; /* Layout rule that makes the tensor; borrowed. */
+    uint32_t rule_index;                 /* Index of the rule in the table of the layout's kind. */
+    uint32_t layer;                      /* Index of the layer to which the tensor belongs. */
+    uint32_t expert; /* Index of the first expert in the tensor; 0 if it belongs to no expert. */
+    /* Number of experts in the tensor; 1 if it belongs to no expert. */
     uint32_t experts;
-    /* First of the rank's slots, into which the components are cut. */
+    /* Index of the first slot (part into which each component is cut) that this rank holds. */
     uint32_t slot;
-    uint32_t slots_here;     /* Number of the rank's slots. */
-    uint32_t slots;          /* Number of slots of all ranks. */
-    uint32_t shard_tensor;   /* Index of the rank's tensor. */
-    uint64_t shape[2];       /* Shape of one expert's tensor. */
-    uint64_t scale_shape[2]; /* Shape of one expert's FP8 scales. */
+    uint32_t slots_here;     /* Number of consecutive slots that this rank holds. */
+    uint32_t slots;          /* Number of slots into which each component is cut, over all ranks. */
+    uint32_t shard_tensor;   /* Index of this tensor among the rank's tensors. */
+    uint64_t shape[2];       /* Shape of the rank's tensor, for one expert. */
+    uint64_t scale_shape[2]; /* Shape of the FP8 scales of the rank's tensor, for one expert. */
     bool has_scales;         /* True if the tensor is FP8 and has scales. */
 };
 
-/* A range of elements along the cut axis of a component. */
+/* A range of rows or columns of a component, along the axis that is cut. */
 struct axis_range {
-    uint32_t first; /* First element. */
-    /* Number of elements, with rows that are added to the vocabulary. */
-    uint32_t count;
-    uint32_t held_count; /* Number of elements without added rows. */
+    uint32_t first; /* Index of the range's first row or column. */
+    uint32_t count; /* Number of rows or columns, with rows that are added to the vocabulary. */
+    /* Number of rows or columns that exist in the model, without added rows. */
+    uint32_t held_count;
 };
 
-/* Returns the index of the model's tensor that is the rule's component number `part`. */
+/* Returns the index of the model's tensor that is component number `part` of a fused tensor, for
+ * one expert. */
 static uint32_t component_of(const struct shards_builder *builder, const struct fused_tensor *fused,
                              uint32_t part, uint32_t expert)
 {
@@ -318,7 +323,8 @@ static uint32_t component_of(const struct shards_builder *builder, const struct 
                                    expert);
 }
 
-/* Fails with TDM_E_INVAL, the tensor's name and two numbers. */
+/* Fails with TDM_E_INVAL because the layout cannot divide a tensor. The message is the tensor's
+ * name, `number`, `why` and `other`. */
 static tdm_status fail_layout(const struct shards_builder *builder, uint32_t tensor,
                               const char *why, uint32_t number, uint32_t other)
 {
@@ -328,7 +334,7 @@ static tdm_status fail_layout(const struct shards_builder *builder, uint32_t ten
                      tdm__model_tensor_name(builder->model, tensor, name), number, why, other);
 }
 
-/* Computes the range of component `part` that is in slot `slot`. */
+/* Computes which rows or columns of component `part` are in slot number `slot`. */
 static tdm_status cut_component(const struct shards_builder *builder,
                                 const struct fused_tensor *fused, uint32_t part, uint32_t slot,
                                 struct axis_range *cut_out)
@@ -364,7 +370,7 @@ static tdm_status cut_component(const struct shards_builder *builder,
     return TDM_OK;
 }
 
-/* Returns the number of FP8 blocks for a number of elements. */
+/* Returns how many FP8 blocks cover a row or column of `elements` elements. */
 static uint32_t fp8_blocks_count(uint32_t elements)
 {
     return (elements + TDM__FP8_BLOCK - 1) / TDM__FP8_BLOCK;
@@ -391,7 +397,8 @@ static tdm_status check_blocks(const struct shards_builder *builder, uint32_t te
     return TDM_OK;
 }
 
-/* Computes the shape of a rank's tensor: the sum of the components along the axis. */
+/* Computes the shape of a rank's fused tensor: along the axis of its rule, the sum of its
+ * components. */
 static tdm_status compute_fused_shape(const struct shards_builder *builder,
                                       struct fused_tensor *fused)
 {
@@ -418,7 +425,7 @@ static tdm_status compute_fused_shape(const struct shards_builder *builder,
     return TDM_OK;
 }
 
-/* Adds the rank's tensor of a rule, or the tensor of its scales. */
+/* Adds a fused tensor, or the tensor of its FP8 scales, to the rank's tensors. */
 static tdm_status add_fused_shard_tensor(struct shards_builder *builder,
                                          const struct fused_tensor *fused, bool is_scale)
 {
@@ -448,8 +455,8 @@ static tdm_status add_fused_shard_tensor(struct shards_builder *builder,
     return add_shard_tensor(builder, &shard_tensor);
 }
 
-/* Returns the slice for a range of a component. `position` is where the range starts
- * along the axis of the rank's tensor. */
+/* Returns the slice that holds a range of a component. `position` is the row or column of the
+ * rank's tensor at which the range starts. */
 static struct tdm__tensor_slice place_cut(const struct fused_tensor *fused,
                                           const struct tdm__model_tensor *info,
                                           struct axis_range cut, uint64_t position,
@@ -468,12 +475,13 @@ static struct tdm__tensor_slice place_cut(const struct fused_tensor *fused,
     };
 }
 
-/* Adds the slice for a range of a component, and the slice of its scales. */
+/* Adds the slice that holds a range of a component, and the slice of its FP8 scales if there are
+ * any. */
 static tdm_status add_cut_slices(struct shards_builder *builder, const struct fused_tensor *fused,
                                  uint32_t tensor, struct axis_range cut, uint64_t position)
 {
     const struct tdm__model_tensor *info = &builder->model->tensors[tensor];
-    /* Number of experts before this one in the tensor. */
+    /* Number of experts before the expert of `info` in the fused tensor. */
     uint64_t stacked = info->expert - fused->expert;
     struct tdm__tensor_slice slice = place_cut(fused, info, cut, position, fused->shape);
     struct axis_range scales = {cut.first / TDM__FP8_BLOCK, 0, fp8_blocks_count(cut.held_count)};
@@ -496,7 +504,8 @@ static tdm_status add_cut_slices(struct shards_builder *builder, const struct fu
     return add_slice(builder, &scale);
 }
 
-/* Adds the slices of one expert, or of the only tensor, for all slots and components. */
+/* Adds the slices of one expert of a fused tensor, or of one without experts, for all slots and
+ * components. */
 static tdm_status add_expert(struct shards_builder *builder, const struct fused_tensor *fused,
                              uint32_t expert)
 {
@@ -515,7 +524,7 @@ static tdm_status add_expert(struct shards_builder *builder, const struct fused_
     return TDM_OK;
 }
 
-/* Adds the tensor of a rule and all its slices. */
+/* Adds a fused tensor and all its slices to what the rank holds. */
 static tdm_status add_fused(struct shards_builder *builder, struct fused_tensor *fused)
 {
     TDM_TRY(compute_fused_shape(builder, fused));
@@ -534,7 +543,7 @@ static tdm_status add_fused(struct shards_builder *builder, struct fused_tensor 
     return TDM_OK;
 }
 
-/* Computes which slots of the components are this rank's. */
+/* Computes which slots of a fused tensor's components this rank holds. */
 static tdm_status find_slots(const struct shards_builder *builder, struct fused_tensor *fused)
 {
     enum tdm__split split = fused->rule->split;
@@ -557,7 +566,7 @@ static tdm_status find_slots(const struct shards_builder *builder, struct fused_
     return TDM_OK;
 }
 
-/* Adds the tensors of a rule for the experts of the rank's group. */
+/* Adds the fused tensors that a rule makes for the experts of the rank's expert group. */
 static tdm_status add_experts(struct shards_builder *builder, struct fused_tensor *fused)
 {
     uint32_t experts = builder->model->config.experts;
@@ -604,7 +613,7 @@ static bool rule_is_in_layer(const struct tdm__model *model, enum tdm__layout_ru
     return false;
 }
 
-/* Adds the tensors that a rule makes in a layer. */
+/* Adds the tensors that rule number `index` makes in layer number `layer`. */
 static tdm_status apply_rule(struct shards_builder *builder, const struct tdm__layout_rules *rules,
                              uint32_t index, uint32_t layer)
 {
@@ -618,7 +627,7 @@ static tdm_status apply_rule(struct shards_builder *builder, const struct tdm__l
     return add_fused(builder, &fused);
 }
 
-/* Applies all rules to a layer. */
+/* Adds the tensors that all rules make in layer number `layer`. */
 static tdm_status shards_make_layer(struct shards_builder *builder,
                                     const struct tdm__layout_rules *rules, uint32_t layer)
 {

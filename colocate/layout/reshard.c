@@ -23,31 +23,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A rectangle larger than this that several sources hold is divided among them. */
-enum { STAGING_ALIGNMENT = 256, SHARE_BYTES = 16 << 20 };
+enum {
+    STAGING_ALIGNMENT = 256, /* Alignment of slices in the staging memory, in bytes. */
+    /* Size in bytes; a larger rectangle that several source ranks hold is divided among them. */
+    SHARE_BYTES = 16 << 20
+};
 
-/* A tensor index that no copy writes. */
+/* Destination tensor index that no copy has, so that choose_source() prefers no source for the sake
+ * of merging. */
 #define NO_TENSOR (TDM__STAGING - 1)
 
-/* The state of the computation of a plan. */
+/* State of the computation of one plan; lives on the stack. */
 struct reshard_compiler {
-    struct tdm__reshard *reshard;     /* Plan that is computed. */
-    struct tdm__source_index sources; /* Owned index of the source's slices. */
-    /* Owned array: bytes that each source rank sends to other GPUs so far. */
+    struct tdm__reshard *reshard;     /* Plan that is being computed; the caller owns it. */
+    struct tdm__source_index sources; /* Index of the slices that all source ranks hold; owned. */
+    /* For each source rank the bytes that it sends to other GPUs according to the plan so far;
+     * owned. */
     uint64_t *sent_bytes;
-    bool counts_only;             /* True in the first pass, which adds no copies. */
-    uint32_t rank;                /* Rank of the destination that is visited. */
-    struct tdm__rank_copies plan; /* Copies of this rank so far. */
-    uint32_t copies_capacity;     /* Number of copies that the list has space for. */
-    /* Number of staged copies that the list has space for. */
-    uint32_t staged_copies_capacity;
-    /* Number of locations of scales that the list has space for. */
-    uint32_t scales_capacity;
+    bool counts_only; /* True in the first pass, which only counts bytes and adds no copies. */
+    uint32_t rank;    /* Destination rank whose copies are being computed. */
+    struct tdm__rank_copies plan;    /* Copies of the destination rank `rank` so far. */
+    uint32_t copies_capacity;        /* Number of entries for which plan.copies has space. */
+    uint32_t staged_copies_capacity; /* Number of entries for which plan.staged_copies has space. */
+    uint32_t scales_capacity;        /* Number of entries for which plan.scales has space. */
 };
 
 /* ---- growing lists ------------------------------------------------------------------------- */
 
-/* Adds a copy, merging it with the last one if both are one rectangle. */
+/* Adds a copy to those of the destination rank. Merges it with the last copy if both together are
+ * one rectangle. */
 static tdm_status add_copy(struct reshard_compiler *compiler, const struct tdm__rect_copy *copy)
 {
     struct tdm__rank_copies *plan = &compiler->plan;
@@ -62,7 +66,7 @@ static tdm_status add_copy(struct reshard_compiler *compiler, const struct tdm__
     return TDM_OK;
 }
 
-/* Adds a staged copy. */
+/* Adds a copy from the staging memory to those of the destination rank. */
 static tdm_status add_staged_copy(struct reshard_compiler *compiler,
                                   const struct tdm__rect_copy *pass)
 {
@@ -74,7 +78,7 @@ static tdm_status add_staged_copy(struct reshard_compiler *compiler,
     return TDM_OK;
 }
 
-/* Adds the location of scales. */
+/* Adds a location at which a conversion to FP8 writes scales to those of the destination rank. */
 static tdm_status add_scales(struct reshard_compiler *compiler,
                              const struct tdm__scales_location *scales)
 {
@@ -88,7 +92,8 @@ static tdm_status add_scales(struct reshard_compiler *compiler,
 
 /* ---- choosing a source --------------------------------------------------------------------- */
 
-/* Returns how near a source rank is to the destination rank that is visited. */
+/* Returns how near source rank `from_rank` is to the destination rank whose copies are being
+ * computed. */
 static enum tdm__copy_locality source_locality(const struct reshard_compiler *compiler,
                                                uint32_t from_rank)
 {
@@ -101,14 +106,15 @@ static enum tdm__copy_locality source_locality(const struct reshard_compiler *co
     return from->gpu == to->gpu ? TDM__LOCALITY_SAME_GPU : TDM__LOCALITY_SAME_NODE;
 }
 
-/* The source that was chosen for a rectangle. */
+/* The source rank that was chosen for the copy of a rectangle. */
 struct source_choice {
-    const struct tdm__source_slice *source_slice; /* Chosen slice of the source. */
-    enum tdm__copy_locality locality;             /* How near the source is. */
-    bool had_alternative;                         /* True if another source was equally near. */
+    const struct tdm__source_slice *source_slice; /* Slice of the source rank that was chosen. */
+    enum tdm__copy_locality locality; /* How near the source rank is to the destination rank. */
+    bool had_alternative; /* True if another source rank with the rectangle was equally near. */
 };
 
-/* Returns true if a copy from this source may be merged with the last copy. */
+/* Returns true if a copy from this source slice to the rank's tensor `to_tensor` may be merged with
+ * the last copy. */
 static bool copy_continues(const struct reshard_compiler *compiler,
                            const struct tdm__source_slice *source_slice, uint32_t to_tensor)
 {
@@ -123,8 +129,9 @@ static bool copy_continues(const struct reshard_compiler *compiler,
            last->from_tensor == source_slice->shard_tensor;
 }
 
-/* Chooses one of `count` replicas: the nearest, then one that continues the last copy to
- * `to_tensor`, then the one that has sent the fewest bytes. */
+/* Chooses from which of `count` source slices with the same rectangle to copy: the nearest, then
+ * one that continues the last copy to `to_tensor`, then the one whose rank sends the fewest
+ * bytes. */
 static struct source_choice choose_source(const struct reshard_compiler *compiler,
                                           const struct tdm__source_slice *source_slices,
                                           uint32_t count, uint32_t to_tensor)
@@ -155,20 +162,21 @@ static struct source_choice choose_source(const struct reshard_compiler *compile
 
 /* ---- one slice -------------------------------------------------------------------------- */
 
-/* A slice of the destination while its copies are computed. */
+/* A slice that a destination rank must get, while its copies are computed. */
 struct slice_need {
-    const struct tdm__tensor_slice *slice; /* Borrowed slice. */
-    /* Borrowed slice of its FP8 scales; NULL if it has none. */
+    const struct tdm__tensor_slice *slice; /* Slice that the destination rank must get; borrowed. */
+    /* Slice with the FP8 scales of `slice`; borrowed, NULL if there are no scales. */
     const struct tdm__tensor_slice *scale;
-    uint8_t dtype;      /* Dtype in the destination. */
-    uint8_t from_dtype; /* Dtype in the source. */
-    uint8_t conversion; /* An enum tdm__conversion. */
-    bool is_staged;     /* True if the slice goes through staging memory. */
+    uint8_t dtype;      /* Data type in the destination, an enum tdm_dtype. */
+    uint8_t from_dtype; /* Data type in the source, an enum tdm_dtype. */
+    uint8_t conversion; /* Conversion between the two dtypes, an enum tdm__conversion. */
+    /* True if the slice is assembled in the staging memory before it is converted. */
+    bool is_staged;
     /* Offset of the slice in the staging memory, in bytes. */
     uint64_t staging_offset;
 };
 
-/* Returns the bytes that a rectangle of the slice has in the source. */
+/* Returns the size in bytes of a rectangle of the slice in the source's dtype. */
 static uint64_t copied_bytes(const struct slice_need *slice_need,
                              const struct tdm__rectangle *rectangle)
 {
@@ -195,7 +203,8 @@ static bool intersect(const struct tdm__rectangle *one, const struct tdm__rectan
     return true;
 }
 
-/* Chooses the conversion between the dtypes. Fails with TDM_E_UNSUPPORTED if none is known. */
+/* Sets the conversion between the source's and the destination's dtype of a slice. Fails with
+ * TDM_E_UNSUPPORTED if there is none. */
 static tdm_status find_conversion(const struct reshard_compiler *compiler,
                                   struct slice_need *slice_need)
 {
@@ -219,7 +228,7 @@ static tdm_status find_conversion(const struct reshard_compiler *compiler,
     return TDM_OK;
 }
 
-/* Returns true if the rectangle consists of whole FP8 blocks of the slice. The slice itself
+/* Returns true if the rectangle consists of whole FP8 blocks of the slice `whole`, which itself
  * starts at a block. */
 static bool is_of_blocks(const struct tdm__rectangle *rectangle, const struct tdm__rectangle *whole)
 {
@@ -249,7 +258,8 @@ static tdm_status locate_scales(struct reshard_compiler *compiler,
     return add_scales(compiler, &scales);
 }
 
-/* Adds the copy of a rectangle from the chosen source, to its place or to the staging memory. */
+/* Adds the copy of a rectangle from the chosen source rank to the destination tensor or to the
+ * staging memory. */
 static tdm_status emit_copies(struct reshard_compiler *compiler,
                               const struct slice_need *slice_need,
                               const struct source_choice *choice,
@@ -294,8 +304,8 @@ static tdm_status emit_copies(struct reshard_compiler *compiler,
     return add_copy(compiler, &copy);
 }
 
-/* Reserves staging memory for a slice whose blocks come from several sources, and adds the staged
- * copy that converts it when it is complete. */
+/* Reserves staging memory for a slice whose FP8 blocks come from several source ranks. Adds the
+ * staged copy that converts the slice when it is complete. */
 static tdm_status stage_conversion(struct reshard_compiler *compiler, struct slice_need *slice_need)
 {
     const struct tdm__rectangle *whole = &slice_need->slice->rectangle;
@@ -324,7 +334,8 @@ static tdm_status stage_conversion(struct reshard_compiler *compiler, struct sli
     return add_staged_copy(compiler, &pass);
 }
 
-/* Counts the bytes that the chosen source sends and, in the second pass, adds the copy. */
+/* Counts the bytes that the chosen source rank sends and, in the second pass, adds the copy of the
+ * rectangle. */
 static tdm_status compile_from_sources(struct reshard_compiler *compiler,
                                        const struct slice_need *slice_need,
                                        const struct source_choice *choice,
@@ -337,8 +348,8 @@ static tdm_status compile_from_sources(struct reshard_compiler *compiler,
     return compiler->counts_only ? TDM_OK : emit_copies(compiler, slice_need, choice, rectangle);
 }
 
-/* Copies a rectangle that `replicas` sources hold. A large one that several equally near sources
- * hold is divided among them by rows. */
+/* Plans the copy of a rectangle that `replicas` source ranks hold. A large rectangle is divided by
+ * rows among several equally near source ranks. */
 static tdm_status compile_slice_part(struct reshard_compiler *compiler,
                                      const struct slice_need *slice_need,
                                      const struct tdm__source_slice *source_slices,
@@ -363,8 +374,8 @@ static tdm_status compile_slice_part(struct reshard_compiler *compiler,
     return TDM_OK;
 }
 
-/* Checks that the source holds all elements of the slice, and decides whether the slice must be
- * staged. */
+/* Checks that the source ranks hold all elements of the slice, and decides whether the slice must
+ * be staged. */
 static tdm_status check_source_slices(const struct reshard_compiler *compiler,
                                       struct slice_need *slice_need,
                                       const struct tdm__source_slice *source_slices,
@@ -398,7 +409,7 @@ static tdm_status check_source_slices(const struct reshard_compiler *compiler,
     return TDM_OK;
 }
 
-/* Computes the copies of one slice of the destination. */
+/* Computes the copies of one slice that the destination rank must get. */
 static tdm_status compile_slice(struct reshard_compiler *compiler,
                                 const struct tdm__rank_shards *shards,
                                 const struct tdm__tensor_slice *slice)
@@ -418,7 +429,8 @@ static tdm_status compile_slice(struct reshard_compiler *compiler,
 
     if (source_slice == end &&
         compiler->reshard->model->tensors[slice->tensor].kind == TDM__TENSOR_KIND_SCALE) {
-        return TDM_OK; /* The conversion of the tensor before them writes the scales. */
+        /* The conversion of the linear tensor before the scales writes the scales, too. */
+        return TDM_OK;
     }
     TDM_TRY(find_conversion(compiler, &slice_need));
     TDM_TRY(check_source_slices(compiler, &slice_need, source_slice, end));
@@ -439,7 +451,7 @@ static tdm_status compile_slice(struct reshard_compiler *compiler,
 
 /* ---- the whole plan ------------------------------------------------------------------------ */
 
-/* Frees the lists of a rank's copies. */
+/* Frees the lists of one destination rank's copies. */
 static void rank_plan_fini(struct tdm__rank_copies *plan)
 {
     free(plan->copies);
@@ -448,7 +460,8 @@ static void rank_plan_fini(struct tdm__rank_copies *plan)
     *plan = (struct tdm__rank_copies){.copies = NULL};
 }
 
-/* Returns the unused memory of a list to the system; if that fails, the list stays as it is. */
+/* Shrinks the memory of a list to `count` items and returns its address. If that fails, the list
+ * stays as it is. */
 static void *array_shrink(void *items, uint32_t count, size_t item_bytes)
 {
     void *shrunk = count > 0 ? realloc(items, count * item_bytes) : NULL;
@@ -456,7 +469,7 @@ static void *array_shrink(void *items, uint32_t count, size_t item_bytes)
     return shrunk != NULL ? shrunk : items;
 }
 
-/* Computes the copies of one rank of the destination. */
+/* Computes all copies of destination rank `rank`. */
 static tdm_status compile_rank(struct reshard_compiler *compiler, uint32_t rank)
 {
     const struct tdm__rank_shards *shards = &compiler->reshard->to_shards[rank];
@@ -483,7 +496,7 @@ static tdm_status compile_rank(struct reshard_compiler *compiler, uint32_t rank)
     return TDM_OK;
 }
 
-/* Adds the cost of one rank's copies. */
+/* Adds the bytes and copies of destination rank `rank` to the plan's cost. */
 static void add_rank_cost(struct reshard_compiler *compiler, uint32_t rank)
 {
     struct tdm__reshard_cost *cost = &compiler->reshard->cost;
@@ -520,7 +533,7 @@ static void add_rank_cost(struct reshard_compiler *compiler, uint32_t rank)
     }
 }
 
-/* Computes the cost of the plan. */
+/* Computes how many bytes and copies the whole plan has. */
 static void add_cost(struct reshard_compiler *compiler)
 {
     struct tdm__reshard *reshard = compiler->reshard;
@@ -543,7 +556,7 @@ static void add_cost(struct reshard_compiler *compiler)
     }
 }
 
-/* Checks a layout and computes the shards of all its ranks. */
+/* Checks the layout of the source or the destination, and computes what all its ranks hold. */
 static tdm_status compute_side_shards(const struct tdm__model *model,
                                       const struct tdm__reshard_side *side,
                                       enum tdm__shards_role role,
@@ -556,7 +569,7 @@ static tdm_status compute_side_shards(const struct tdm__model *model,
     if (shards == NULL) {
         return tdm__fail(TDM_E_NOMEM, "shards of %u ranks", side->sharding->ranks_count);
     }
-    *shards_out = shards; /* The plan frees the shards from here on. */
+    *shards_out = shards; /* The plan owns the shards from here on. */
     for (uint32_t rank = 0; rank < side->sharding->ranks_count; rank++) {
         TDM_TRY(tdm__rank_shards_init(model, side->sharding, rank, role, &shards[rank]));
     }
@@ -573,7 +586,7 @@ static void free_slices(struct tdm__rank_shards *shards, uint32_t ranks_count)
     }
 }
 
-/* Runs both passes over all ranks and computes the cost. */
+/* Runs both passes over all destination ranks and computes the plan's cost. */
 static tdm_status compile_all_ranks(struct reshard_compiler *compiler)
 {
     struct tdm__reshard *reshard = compiler->reshard;
@@ -588,7 +601,7 @@ static tdm_status compile_all_ranks(struct reshard_compiler *compiler)
     return TDM_OK;
 }
 
-/* Computes a plan whose sides are set. */
+/* Computes all copies of a plan whose source and destination layouts are set. */
 static tdm_status compile_reshard(struct tdm__reshard *reshard)
 {
     uint32_t from_ranks = reshard->from.sharding->ranks_count;
@@ -639,7 +652,7 @@ tdm_status tdm__reshard_create(const struct tdm__model *model, const struct tdm_
     return TDM_OK;
 }
 
-/* Frees the shards of a side. */
+/* Frees what the ranks of the source or the destination hold. */
 static void destroy_side(struct tdm__rank_shards *shards, uint32_t ranks_count)
 {
     for (uint32_t rank = 0; shards != NULL && rank < ranks_count; rank++) {

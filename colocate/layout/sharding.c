@@ -46,7 +46,8 @@ static const char *const split_names[TDM__SPLITS_COUNT] = {
     [TDM__SPLIT_EXPERT] = "etp",
 };
 
-/* Fails with TDM_E_INVAL unless `size` divides `whole`. */
+/* Fails with TDM_E_INVAL unless `whole` is a multiple of `size`; `what` names the size in the
+ * message. */
 static tdm_status check_divides(uint64_t size, uint32_t whole, const char *what)
 {
     if (size == 0 || whole == 0 || whole % size != 0) {
@@ -99,12 +100,12 @@ tdm_status tdm__sharding_validate(const struct tdm__sharding *sharding)
 
 /* A layout while it is parsed. */
 struct layout_reader {
-    const json_t *root;        /* Borrowed JSON object. */
-    const char *name;          /* Name of the text, for errors. */
-    size_t known_fields_count; /* Number of fields that were read. */
+    const json_t *root;        /* JSON object that describes the layout; borrowed. */
+    const char *name;          /* Name of the JSON text for errors; borrowed. */
+    size_t known_fields_count; /* Number of fields of `root` that were read so far. */
 };
 
-/* Reads an optional positive number. */
+/* Reads the layout's field `key`, a positive number; `fallback` if the field is missing. */
 static tdm_status read_number(struct layout_reader *reader, const char *key, uint32_t fallback,
                               uint32_t *number_out)
 {
@@ -124,7 +125,7 @@ static tdm_status read_number(struct layout_reader *reader, const char *key, uin
     return TDM_OK;
 }
 
-/* Reads an optional string; NULL if it is missing. */
+/* Reads the layout's field `key`, a string; sets `word_out` to NULL if the field is missing. */
 static tdm_status read_word(struct layout_reader *reader, const char *key, const char **word_out)
 {
     const json_t *value = json_object_get(reader->root, key);
@@ -137,7 +138,7 @@ static tdm_status read_word(struct layout_reader *reader, const char *key, const
     return TDM_OK;
 }
 
-/* Reads the optional dtype. */
+/* Reads the layout's optional field "dtype". */
 static tdm_status read_dtype(struct layout_reader *reader, enum tdm_dtype *dtype_out)
 {
     static const enum tdm_dtype known_fields_count[] = {TDM_F32, TDM_F16, TDM_BF16, TDM_F8_E4M3};
@@ -157,7 +158,7 @@ static tdm_status read_dtype(struct layout_reader *reader, enum tdm_dtype *dtype
                      "%s: \"dtype\" wants \"F32\", \"F16\", \"BF16\" or \"F8_E4M3\"", reader->name);
 }
 
-/* Reads the optional list of layers per stage. */
+/* Reads the layout's optional field "stage_layers", the number of layers of each pipeline stage. */
 static tdm_status read_stage_layers(struct layout_reader *reader, struct tdm__sharding *sharding)
 {
     const json_t *list = json_object_get(reader->root, "stage_layers");
@@ -184,7 +185,7 @@ static tdm_status read_stage_layers(struct layout_reader *reader, struct tdm__sh
     return TDM_OK;
 }
 
-/* Reads the fields of a layout of FSDP. */
+/* Reads the fields of a layout of the kind "fsdp". */
 static tdm_status read_fsdp(struct layout_reader *reader, struct tdm__sharding *sharding)
 {
     const char *state;
@@ -204,7 +205,7 @@ static tdm_status read_fsdp(struct layout_reader *reader, struct tdm__sharding *
     return read_number(reader, "shards", sharding->ranks_count, &sharding->shards_count);
 }
 
-/* Reads the fields of a layout of Megatron. */
+/* Reads the fields of a layout of the kind "megatron". */
 static tdm_status read_megatron(struct layout_reader *reader, struct tdm__sharding *sharding)
 {
     uint32_t *sizes = sharding->sizes;
@@ -227,7 +228,7 @@ static tdm_status read_megatron(struct layout_reader *reader, struct tdm__shardi
     return read_stage_layers(reader, sharding);
 }
 
-/* Reads the fields of a layout of an engine. */
+/* Reads the fields of a layout of the kind "engine". */
 static tdm_status read_engine(struct layout_reader *reader, struct tdm__sharding *sharding)
 {
     uint32_t tp;
@@ -243,7 +244,7 @@ static tdm_status read_engine(struct layout_reader *reader, struct tdm__sharding
     return read_number(reader, "vocabulary_multiple", 64, &sharding->vocabulary_multiple);
 }
 
-/* Reads a layout and validates it. */
+/* Reads all fields of a layout and validates it. */
 static tdm_status read_layout(struct layout_reader *reader, struct tdm__sharding *sharding)
 {
     const char *layout;
@@ -301,7 +302,7 @@ tdm_status tdm__sharding_parse(const char *text, size_t size_bytes, const char *
 
 /* ---- the indices of a rank ---------------------------------------------------------------- */
 
-/* Returns the number of ranks of a pipeline stage. */
+/* Returns the number of ranks in each pipeline stage. */
 static uint32_t stage_ranks(const struct tdm__sharding *sharding)
 {
     return sharding->ranks_count / sharding->stages_count;

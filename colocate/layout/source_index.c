@@ -8,13 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Compares two numbers for sorting. */
+/* Returns a negative value, 0 or a positive value if `one` is less than, equal to or greater than
+ * `other`. */
 static int compare_numbers(uint32_t one, uint32_t other)
 {
     return (one > other) - (one < other);
 }
 
-/* Compares two rectangles for sorting. */
+/* Orders rectangles by row, column, number of rows and number of columns, for qsort(). */
 static int compare_rectangles(const struct tdm__rectangle *one, const struct tdm__rectangle *other)
 {
     int order = compare_numbers(one->row, other->row);
@@ -24,7 +25,7 @@ static int compare_rectangles(const struct tdm__rectangle *one, const struct tdm
     return order != 0 ? order : compare_numbers(one->columns, other->columns);
 }
 
-/* Compares two slices by rectangle, rank and tensor for sorting. */
+/* Orders slices by rectangle, rank and index of the rank's tensor, for qsort(). */
 static int compare_source_slices(const void *one, const void *other)
 {
     const struct tdm__source_slice *a = one;
@@ -35,8 +36,8 @@ static int compare_source_slices(const void *one, const void *other)
     return order != 0 ? order : compare_numbers(a->shard_tensor, b->shard_tensor);
 }
 
-/* Computes tensor_offsets and returns the number of slices. It first stores the number of slices
- * of tensor i at i + 1, then sums up. */
+/* Computes tensor_offsets, the index of each tensor's first slice, and returns the number of slices
+ * of all ranks. */
 static uint32_t count_source_slices(const struct tdm__model *model,
                                     const struct tdm__rank_shards *shards, uint32_t ranks_count,
                                     uint32_t *tensor_offsets)

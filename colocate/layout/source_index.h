@@ -8,33 +8,35 @@
 
 /* A slice of a model's tensor that a rank of the source holds. */
 struct tdm__source_slice {
-    struct tdm__rectangle rectangle; /* Rectangle in the model's tensor. */
-    /* Offset of its first element in the rank's tensor, in elements. */
+    struct tdm__rectangle rectangle; /* Rectangle of the model's tensor that the rank holds. */
+    /* Offset of the rectangle's first element in the rank's tensor, in elements. */
     uint64_t offset;
     /* Distance from row to row in the rank's tensor, in elements. */
     uint32_t pitch;
-    uint32_t rank;         /* Rank that holds the slice. */
-    uint32_t shard_tensor; /* Index of the rank's tensor. */
+    uint32_t rank;         /* Source rank that holds the slice. */
+    uint32_t shard_tensor; /* Index of the rank's tensor that contains the rectangle. */
     uint8_t dtype;         /* Dtype of the rank's tensor, an enum tdm_dtype. */
 };
 
 /* The slices of all ranks of a source, sorted by the model's tensor, then by rectangle, then by
  * rank. Replicas of a rectangle are therefore neighbours. The caller of init owns it. */
 struct tdm__source_index {
-    /* Owned array: index of each tensor's first slice, and one more entry for the end. */
+    /* For each tensor of the model the index of its first slice, and one more entry for the end;
+     * owned. */
     uint32_t *tensor_offsets;
-    struct tdm__source_slice *source_slices; /* Owned array of all slices. */
+    struct tdm__source_slice *source_slices; /* Slices of all source ranks; owned. */
 };
 
-/* Builds the index. `shards` has one entry per rank. Two rectangles of a tensor in one layout are
- * either equal or disjoint. */
+/* Builds an index of the slices that the source ranks hold; `shards` has one entry for each rank.
+ * Two rectangles of a tensor must be equal or disjoint. */
 tdm_status tdm__source_index_init(const struct tdm__model *model,
                                   const struct tdm__rank_shards *shards, uint32_t ranks_count,
                                   struct tdm__source_index *sources_out);
-/* Frees the index. */
+/* Frees the arrays of an index of slices. */
 void tdm__source_index_fini(struct tdm__source_index *sources);
 
-/* Returns how many slices from `source_slice` up to `end` have the same rectangle as the first. */
+/* Returns how many slices from `source_slice` up to, but without, `end` have the same rectangle as
+ * the first slice. */
 uint32_t tdm__source_replicas_count(const struct tdm__source_slice *source_slice,
                                     const struct tdm__source_slice *end);
 

@@ -16,30 +16,31 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Smallest chunk that the arena takes from the device, if the budget allows. */
+/* Smallest size in bytes of a chunk that the arena takes from the device, if the budget allows. */
 enum { GROWTH_BYTES_MIN = 64 << 20 };
 
 /* A range of addresses in one chunk, free or in use. Spans of one chunk are linked in the order
  * of their addresses, chunk after chunk. The arena owns them. */
 struct span {
-    struct span *next; /* Next span of the arena; NULL for the last one. */
+    struct span *next; /* Next span in the arena's list; NULL for the last one. */
     char *address;     /* First address of the span. */
     size_t size_bytes; /* Size of the span in bytes. */
-    bool used;         /* True if the span is allocated. */
-    /* True for the first span of a chunk; it is never joined with the span before it. */
+    bool used;         /* True if the span is allocated, false if it is free. */
+    /* True if the span is the first of a chunk, so that it is never joined with the span before
+     * it. */
     bool starts_chunk;
-    /* Size of the chunk if starts_chunk is true; else 0. */
+    /* Size in bytes of the chunk that begins with this span; 0 if starts_chunk is false. */
     size_t chunk_bytes;
 };
 
-/* The allocator for host copies of a process; one thread uses it. */
+/* The allocator of host memory for the contents of a process's paused regions. One thread uses
+ * it. */
 struct tdm__arena {
-    struct tdm__device *device; /* Borrowed. */
-    /* Most bytes that the arena may take from the device. */
-    size_t budget_bytes;
-    size_t grown_bytes; /* Bytes taken from the device. */
-    size_t used_bytes;  /* Bytes allocated from the arena. */
-    /* Owned list of all spans; the newest chunk is first. */
+    struct tdm__device *device; /* Device that provides the arena's host memory; borrowed. */
+    size_t budget_bytes; /* Largest number of bytes that the arena may take from the device. */
+    size_t grown_bytes;  /* Number of bytes that the arena has taken from the device. */
+    size_t used_bytes;   /* Number of bytes that are allocated from the arena. */
+    /* List of all spans, free and allocated; the newest chunk is first. Owned. */
     struct span *spans;
 };
 
@@ -75,13 +76,14 @@ void tdm__arena_destroy(struct tdm__arena *arena)
     free(arena);
 }
 
-/* Returns the smaller number. */
+/* Returns the smaller of two numbers of bytes. */
 static size_t min_bytes(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-/* Adds a chunk of at least `size_bytes` as a free span in front of all others. */
+/* Takes a chunk of at least `size_bytes` bytes from the device and adds it to the arena as a free
+ * span in front of all others. */
 static tdm_status arena_grow(struct tdm__arena *arena, size_t size_bytes)
 {
     size_t left_bytes = arena->budget_bytes - arena->grown_bytes;
@@ -118,7 +120,7 @@ static tdm_status arena_grow(struct tdm__arena *arena, size_t size_bytes)
     return TDM_OK;
 }
 
-/* Returns the first free span of at least this size, or NULL if none exists. */
+/* Returns the arena's first free span of at least `size_bytes` bytes, or NULL if none exists. */
 static struct span *arena_find_free_span(const struct tdm__arena *arena, size_t size_bytes)
 {
     struct span *span = arena->spans;
@@ -129,7 +131,7 @@ static struct span *arena_find_free_span(const struct tdm__arena *arena, size_t 
     return span;
 }
 
-/* Cuts `span` to `size_bytes`; the rest becomes a free span behind it. */
+/* Cuts `span` to `size_bytes` bytes. The rest becomes a free span behind it. */
 static tdm_status arena_split_span(struct span *span, size_t size_bytes)
 {
     struct span *rest;

@@ -12,22 +12,22 @@
  * than the copy itself. One thread uses it. */
 struct tdm__arena;
 
-/* Creates an empty arena that takes at most `budget_bytes` from the host_alloc of `device`
+/* Creates an empty arena that takes at most `budget_bytes` bytes of host memory from `device`
  * (borrowed). */
 tdm_status tdm__arena_create(struct tdm__device *device, size_t budget_bytes,
                              struct tdm__arena **arena_out);
 /* Destroys the arena; none of its memory may be in use. NULL is allowed. */
 void tdm__arena_destroy(struct tdm__arena *arena);
 
-/* Allocates memory, with the size rounded up to the device's granularity. Fails with TDM_E_NOMEM
- * and the numbers if the budget is exhausted. */
+/* Allocates host memory from the arena, with the size rounded up to the device's granularity. Fails
+ * with TDM_E_NOMEM if the arena's budget is exhausted. */
 tdm_status tdm__arena_alloc(struct tdm__arena *arena, size_t size_bytes, void **address_out);
-/* Frees memory of tdm__arena_alloc(). NULL is allowed. */
+/* Frees memory that tdm__arena_alloc() returned; the arena keeps it for reuse. NULL is allowed. */
 void tdm__arena_free(struct tdm__arena *arena, void *address);
 
-/* Returns the bytes that are allocated from the arena now. */
+/* Returns the number of bytes that are allocated from the arena now. */
 size_t tdm__arena_used_bytes(const struct tdm__arena *arena);
-/* Returns the bytes that the arena has taken from the device, used or not. */
+/* Returns the number of bytes that the arena has taken from the device, in use or free. */
 size_t tdm__arena_grown_bytes(const struct tdm__arena *arena);
 
 #endif

@@ -26,49 +26,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Size of a block, or an eighth of the region if that is more. One call of the broker creates all
- * blocks of a region, so that it succeeds or fails as a whole. */
+/* Size in bytes of a region's blocks; an eighth of the region if that is more. One call of the
+ * broker creates all blocks of a region, so that it succeeds or fails as a whole. */
 enum { BLOCK_BYTES_TARGET = 64 << 20 };
 
 /* A range of addresses whose memory can be paused and resumed. Its set owns it. */
 struct tdm_region {
-    struct tdm_region *next;      /* Next region of the set, in order of creation. */
-    struct tdm__regions *regions; /* Set that the region belongs to. */
+    /* Next region of the same set, in order of creation; NULL for the last one. */
+    struct tdm_region *next;
+    struct tdm__regions *regions; /* Set to which the region belongs. */
     /* Tag by which regions are paused and resumed together. */
     char tag[TDM_REGION_TAG_BYTES_MAX];
     /* What a pause does with the contents: keep or drop them. */
     enum tdm_region_policy policy;
-    /* First address; it stays the same while the region exists. */
-    void *address;
-    size_t size_bytes; /* Size, a multiple of the device's granularity. */
-    /* Owned blocks in the order of their addresses. */
+    void *address;     /* First address of the region; it stays the same while the region exists. */
+    size_t size_bytes; /* Size of the region in bytes, a multiple of the device's granularity. */
+    /* Memory blocks of the region, in the order of their addresses; owned. */
     struct tdm__block *blocks[TDM__DEVICE_BLOCKS_MAX];
     /* Number of blocks; 0 while paused, unless a failed resume could not be undone. */
     uint32_t blocks_count;
     /* True if the region must have exactly one block. */
     bool is_single_block;
-    bool resident; /* True while memory is mapped at the address. */
-    /* True if the host copy has the contents of the last pause. */
+    bool resident; /* True while the region's memory is mapped at its address. */
+    /* True if `host_copy` has the contents of the region at its last pause. */
     bool host_copy_is_valid;
-    /* Owned memory of the arena for the contents while paused; NULL for the policy DROP. */
+    /* Arena memory for the region's contents while it is paused; owned. NULL for the policy
+     * DROP. */
     void *host_copy;
 };
 
 /* The regions of a process on one device. region_api.c owns the sets of an actor. */
 struct tdm__regions {
-    struct tdm__device *device; /* Borrowed. */
-    struct tdm__arena *arena;   /* Borrowed. */
-    /* Called before memory is allocated; NULL for no call. */
+    struct tdm__device *device; /* Device that has the memory of the regions; borrowed. */
+    struct tdm__arena *arena;   /* Host memory for the contents of paused regions; borrowed. */
+    /* Callback before a region allocates memory; NULL for no call. */
     tdm__memory_grant_request_fn *grant_request;
     void *grant_request_arg; /* First argument of grant_request. */
-    /* Called before memory is released; NULL for no call. */
+    /* Callback before regions release memory; NULL for no call. */
     tdm__memory_release_notice_fn *release_notice;
     void *release_notice_arg; /* First argument of release_notice. */
-    /* Called when granted memory is not allocated; NULL for no call. */
+    /* Callback when a region does not allocate memory that was granted; NULL for no call. */
     tdm__memory_grant_cancel_fn *grant_cancel;
     void *grant_cancel_arg; /* First argument of grant_cancel. */
-    /* Owned list of regions in the order of creation. */
-    tdm_region *first;
+    tdm_region *first;      /* List of all regions of the set, in the order of creation; owned. */
 };
 
 /* ---- the set ---------------------------------------------------------------------------- */
@@ -108,7 +108,8 @@ void tdm__regions_set_grant_cancel(struct tdm__regions *regions,
     regions->grant_cancel_arg = arg;
 }
 
-/* Announces that regions with this tag release `bytes`; 0 withdraws the announcement. */
+/* Tells the owner of the set that regions with this tag will release `bytes` bytes. 0 withdraws the
+ * announcement. */
 static void announce_release(const struct tdm__regions *regions, const char *tag, size_t bytes)
 {
     if (regions->release_notice != NULL) {
@@ -116,7 +117,7 @@ static void announce_release(const struct tdm__regions *regions, const char *tag
     }
 }
 
-/* Appends a region to its set. */
+/* Appends a region to the list of its set. */
 static void regions_append(struct tdm__regions *regions, tdm_region *region)
 {
     tdm_region **link = &regions->first;
@@ -127,7 +128,7 @@ static void regions_append(struct tdm__regions *regions, tdm_region *region)
     *link = region;
 }
 
-/* Removes a region from its set. */
+/* Removes a region from the list of its set. */
 static void unlink_region(tdm_region *region)
 {
     tdm_region **link = &region->regions->first;
@@ -140,7 +141,7 @@ static void unlink_region(tdm_region *region)
 
 /* ---- taking and giving back memory ------------------------------------------------------ */
 
-/* Releases all blocks of a region; they must be unmapped. */
+/* Releases all memory blocks of a region, which must be unmapped. */
 static void region_release_blocks(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -149,7 +150,7 @@ static void region_release_blocks(tdm_region *region)
     region->blocks_count = 0;
 }
 
-/* Creates all blocks of a region without mapping them. */
+/* Creates all memory blocks of a region without mapping them. */
 static tdm_status region_create_blocks(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -186,7 +187,7 @@ static tdm_status region_map_blocks(tdm_region *region)
     return TDM_OK;
 }
 
-/* Copies the host copy to the region if the host copy is valid. */
+/* Copies the contents that the last pause saved back into the region, if it saved any. */
 static tdm_status region_restore_contents(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -216,7 +217,7 @@ static void region_undo_resume(tdm_region *region, tdm_status error)
     (void)tdm__fail(error, "%s", detail);
 }
 
-/* Unmaps and releases the blocks that a failed resume left behind. */
+/* Unmaps and releases the memory blocks that a failed resume of the region left behind. */
 static tdm_status clear_leftover_mappings(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -229,8 +230,8 @@ static tdm_status clear_leftover_mappings(tdm_region *region)
     return TDM_OK;
 }
 
-/* Requests a grant and creates the blocks. On failure it cancels the grant, which would block
- * other tenants and the next attempt of this process. */
+/* Requests a grant for a region's memory and creates its blocks. On failure it cancels the grant,
+ * which would block other processes and the next attempt of this one. */
 static tdm_status region_obtain_blocks(tdm_region *region, int64_t timeout_ms)
 {
     struct tdm__regions *regions = region->regions;
@@ -252,7 +253,7 @@ static tdm_status region_obtain_blocks(tdm_region *region, int64_t timeout_ms)
     return status;
 }
 
-/* Adds the region's tag and size to the error detail of `status`. */
+/* Adds the region's tag and size to the error text of `status`. */
 static tdm_status name_region(const tdm_region *region, tdm_status status)
 {
     return tdm__wrap(status, "region %s, %.1f MiB wanted", region->tag,
@@ -268,7 +269,7 @@ static tdm_status region_make_resident(tdm_region *region, int64_t timeout_ms)
     TDM_TRY(clear_leftover_mappings(region));
     status = region_obtain_blocks(region, timeout_ms);
     if (status == TDM_E_DEVICE_FULL) {
-        return status; /* The error detail already has the request and the numbers. */
+        return status; /* The error text already names the request and its sizes. */
     }
     TDM_TRY(name_region(region, status));
     status = region_map_blocks(region);
@@ -285,7 +286,8 @@ static tdm_status region_make_resident(tdm_region *region, int64_t timeout_ms)
 
 /* ---- one region ------------------------------------------------------------------------- */
 
-/* Fails with TDM_E_INVAL unless the tag, size and policy are valid. */
+/* Fails with TDM_E_INVAL unless the tag, size and policy of a new region are valid. `unit` is the
+ * device's granularity in bytes. */
 static tdm_status check_options(const struct tdm_region_options *options, size_t unit)
 {
     size_t length = options->tag != NULL ? strlen(options->tag) : 0;
@@ -304,8 +306,8 @@ static tdm_status check_options(const struct tdm_region_options *options, size_t
     return TDM_OK;
 }
 
-/* Reserves the addresses and, for KEEP, the host copy, so that a shortage shows now and not at
- * the first pause. */
+/* Reserves a region's addresses and, for the policy KEEP, its host memory, so that a shortage shows
+ * now and not at the first pause. */
 static tdm_status reserve(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -319,7 +321,8 @@ static tdm_status reserve(tdm_region *region)
     return TDM_OK;
 }
 
-/* Frees a region with its addresses, blocks and host copy. The set must not link it. */
+/* Frees a region with its addresses, blocks and host copy. The list of its set must not contain it
+ * any more. */
 static void free_region(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -451,8 +454,8 @@ const void *tdm_region_contents(const tdm_region *region)
     return region->resident ? region->address : region->host_copy;
 }
 
-/* Pauses a region: copies its contents to the host copy if it has one, unmaps it and releases its
- * blocks. */
+/* Pauses a region: copies its contents to host memory for the policy KEEP, unmaps it and releases
+ * its blocks. */
 static tdm_status region_save_contents(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
@@ -497,13 +500,15 @@ tdm_status tdm_region_resume(tdm_region *region, int64_t timeout_ms)
 
 /* ---- many regions ----------------------------------------------------------------------- */
 
-/* Returns true if the region is in the given state and has the tag (NULL for any). */
+/* Returns true if the region is resident, or paused if `resident` is false, and has the tag (NULL
+ * for any). */
 static bool region_is_selected(const tdm_region *region, const char *tag, bool resident)
 {
     return region->resident == resident && (tag == NULL || strcmp(region->tag, tag) == 0);
 }
 
-/* Returns the number of regions in the given state with the tag (NULL for any). */
+/* Returns the number of resident regions, or of paused ones if `resident` is false, with the tag
+ * (NULL for any). */
 static uint32_t count_selected_regions(const struct tdm__regions *regions, const char *tag,
                                        bool resident)
 {
@@ -526,8 +531,8 @@ static bool region_is_first_of_tag(const tdm_region *region)
     return other == region;
 }
 
-/* Announces, before the first copy, the release of all resident regions with the tag (NULL for
- * all). With `stay` it withdraws the announcement. */
+/* Announces that all resident regions with the tag (NULL for all) will release their memory. With
+ * `stay` it withdraws the announcement. */
 static void announce_releases(const struct tdm__regions *regions, const char *tag, bool stay)
 {
     for (const tdm_region *region = regions->first; region != NULL; region = region->next) {
@@ -543,7 +548,7 @@ static void announce_releases(const struct tdm__regions *regions, const char *ta
     }
 }
 
-/* Resumes the region, or pauses it. */
+/* Resumes the region, or pauses it if `resume` is false. */
 static tdm_status region_pause_or_resume(tdm_region *region, bool resume, int64_t deadline_ms)
 {
     return resume ? region_make_resident(region, tdm__deadline_remaining_ms(deadline_ms))
@@ -567,8 +572,8 @@ static void regions_undo(tdm_region **changed, uint32_t count, bool resume, tdm_
     (void)tdm__fail(error, "%s", detail);
 }
 
-/* Pauses or resumes all selected regions. On failure it undoes the completed ones in reverse
- * order. */
+/* Pauses or resumes all regions with the tag (NULL for all). On failure it undoes those that were
+ * completed, in reverse order. */
 static tdm_status regions_pause_or_resume(struct tdm__regions *regions, const char *tag,
                                           bool resume, int64_t deadline_ms)
 {

@@ -27,32 +27,33 @@
 #include <string.h>
 
 enum {
-    /* Milliseconds after which a call of the broker fails. */
+    /* Time in milliseconds after which a call of the memory broker fails. */
     BROKER_TIMEOUT_MS = 60000,
-    /* Milliseconds that a call waits beyond its own timeout, so that the daemon's refusal, which
-     * names the holders, arrives before the timeout of the call. */
+    /* Time in milliseconds that a call of the memory arbiter waits beyond the caller's timeout, so
+     * that the arbiter's refusal, which names the holders, arrives first. */
     GRACE_MS = 2000
 };
 
 /* The device and the regions of one GPU of this actor. */
 struct gpu_regions {
-    struct tdm__device *device;   /* Owned; NULL until the GPU is used first. */
-    struct tdm__regions *regions; /* Owned; NULL until the GPU is used first. */
+    struct tdm__device *device;   /* Device of the GPU; owned. NULL until the GPU is first used. */
+    struct tdm__regions *regions; /* Regions on the GPU; owned. NULL until the GPU is first used. */
 };
 
 /* The memory of this process. There is one runtime per process, so there is one instance. It is
  * filled on first use and cleared when the runtime stops. */
 static struct {
-    tdm_runtime *runtime; /* Borrowed runtime of the process. */
-    /* Owned client of the daemon's broker; NULL until first use. */
+    tdm_runtime *runtime; /* Runtime of this process; borrowed. */
+    /* Client of the memory broker of this node; owned, NULL until first used. */
     struct tdm__broker_client *broker;
-    /* Owned host memory for all GPUs; NULL until first use. */
+    /* Host memory for the contents of paused regions on all GPUs; owned, NULL until first used. */
     struct tdm__arena *arena;
-    /* Regions by the actor's own GPU number. */
+    /* Device and regions of each GPU, by the actor's own GPU number. */
     struct gpu_regions gpus[TDM__RUNTIME_GPUS_MAX];
 } memory;
 
-/* Destroys all regions, devices, the arena and the broker client. Called when the runtime stops. */
+/* Destroys this process's regions, devices, arena and broker client. Called when the runtime
+ * stops. */
 static void process_memory_close(void *arg)
 {
     (void)arg;
@@ -69,7 +70,7 @@ static void process_memory_close(void *arg)
     memory.broker = NULL;
 }
 
-/* Creates the arena on first use and registers its destruction with the runtime. */
+/* Creates this process's arena on first use and registers its destruction with the runtime. */
 static tdm_status process_memory_open(tdm_runtime *runtime, struct tdm__device *device)
 {
     if (memory.arena != NULL) {
@@ -81,7 +82,7 @@ static tdm_status process_memory_open(tdm_runtime *runtime, struct tdm__device *
 
 /* ---- the memory_arbiter ---------------------------------------------------------------------- */
 
-/* Calls a method of the daemon's arbiter and waits for the empty reply. `arguments` may be a
+/* Calls a method of this node's memory arbiter and waits for the empty reply. `arguments` may be a
  * writer that has failed. */
 static tdm_status call_memory_arbiter(const char *method, const tdm_writer *arguments,
                                       int64_t timeout_ms)
@@ -91,7 +92,8 @@ static tdm_status call_memory_arbiter(const char *method, const tdm_writer *argu
                                     NULL);
 }
 
-/* Blocks until the arbiter grants the memory, refuses it or the timeout passes. */
+/* Callback of a set of regions: blocks until the memory arbiter grants the memory, refuses it, or
+ * the timeout passes. */
 static tdm_status request_memory_grant(void *arg, const char *tag, size_t bytes, int64_t timeout_ms)
 {
     const struct gpu_regions *entry = arg;
@@ -107,8 +109,8 @@ static tdm_status request_memory_grant(void *arg, const char *tag, size_t bytes,
     return status;
 }
 
-/* Announces a release to the arbiter, so that waiting requests are not refused. A failure does
- * not stop the pause and is only logged. */
+/* Callback of a set of regions: announces a release to the memory arbiter, so that waiting requests
+ * are not refused. A failure does not stop the pause and is only logged. */
 static void announce_memory_release(void *arg, const char *tag, size_t bytes)
 {
     const struct gpu_regions *entry = arg;
@@ -126,8 +128,8 @@ static void announce_memory_release(void *arg, const char *tag, size_t bytes)
     tdm_writer_destroy(writer);
 }
 
-/* Cancels the grants of a tag. Otherwise a grant would stand until it expires and block the next
- * attempt. */
+/* Callback of a set of regions: cancels the memory arbiter's grants for a tag. Otherwise a grant
+ * would stand until it expires and block the next attempt. */
 static void cancel_memory_grant(void *arg, const char *tag)
 {
     const struct gpu_regions *entry = arg;
@@ -157,7 +159,7 @@ static tdm_status open_device(tdm_runtime *runtime, uint32_t gpu, struct tdm__de
     return kind->open(memory.broker, runtime->gpu_indices[gpu], uuid, device_out);
 }
 
-/* Opens the device and creates the set of regions of one GPU. */
+/* Opens the device of the actor's GPU number `gpu` and creates the set of its regions. */
 static tdm_status process_gpu_open(tdm_runtime *runtime, uint32_t gpu)
 {
     struct gpu_regions *entry = &memory.gpus[gpu];
@@ -168,7 +170,7 @@ static tdm_status process_gpu_open(tdm_runtime *runtime, uint32_t gpu)
         TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
         TDM_TRY(tdm__broker_client_open_remote(daemon, BROKER_TIMEOUT_MS, &memory.broker));
     }
-    /* Otherwise an earlier attempt that failed later has opened the device. */
+    /* The device may be open already, from an earlier attempt that failed later. */
     if (entry->device == NULL) {
         TDM_TRY(open_device(runtime, gpu, &entry->device));
     }

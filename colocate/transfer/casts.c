@@ -13,13 +13,13 @@
 #include <string.h>
 
 enum {
-    E4M3_NAN = 0x7f,              /* Code of a NaN in e4m3. */
-    E4M3_MAX_BITS = 0x43e00000,   /* The bits of 448 as a float. */
-    NORMAL_MIN_BITS = 0x3c800000, /* The bits of 2^-6. */
-    INFINITY_BITS = 0x7f800000    /* The bits of infinity as a float. */
+    E4M3_NAN = 0x7f,              /* Code of a NaN in the 8-bit float format e4m3. */
+    E4M3_MAX_BITS = 0x43e00000,   /* Bits of 448, the largest e4m3 number, as a float32. */
+    NORMAL_MIN_BITS = 0x3c800000, /* Bits of 2^-6, the smallest normal e4m3 number, as a float32. */
+    INFINITY_BITS = 0x7f800000    /* Bits of infinity as a float32. */
 };
 
-/* Returns the bits of a float. */
+/* Returns the 32 bits that represent a float. */
 static uint32_t bits_of(float value)
 {
     uint32_t bits;
@@ -28,7 +28,7 @@ static uint32_t bits_of(float value)
     return bits;
 }
 
-/* Returns the float with these bits. */
+/* Returns the float that these 32 bits represent. */
 static float float_of(uint32_t bits)
 {
     float value;
@@ -37,12 +37,14 @@ static float float_of(uint32_t bits)
     return value;
 }
 
-/* Rounds the bits of a float to bfloat16, without branches so that the loop is vectorised. */
+/* Rounds the bits of a float32 number to bfloat16. Has no branches, so that the compiler vectorises
+ * loops of calls. */
 static inline __attribute__((always_inline)) uint16_t upper_half(uint32_t bits)
 {
     uint32_t is_nan = -(uint32_t)((bits & 0x7fffffff) > INFINITY_BITS);
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    /* The lower half may have held the only bits that made it a NaN. */
+    /* Sets a bit that keeps a NaN a NaN, because the lower half may have held all its fraction
+     * bits. */
     uint32_t quiet = bits >> 16 | 0x40;
 
     return (uint16_t)((rounded & ~is_nan) | (quiet & is_nan));
@@ -92,13 +94,15 @@ float tdm__bf16_to_float(uint16_t bits)
     return float_of((uint32_t)bits << 16);
 }
 
-/* Encodes a float as e4m3, without branches. */
+/* Returns the e4m3 code of a float. Has no branches, so that the compiler vectorises loops of
+ * calls. */
 static inline __attribute__((always_inline)) uint8_t e4m3_encode(float value)
 {
     uint32_t bits = bits_of(value);
     uint32_t size = bits & 0x7fffffff;
     uint32_t held = size < E4M3_MAX_BITS ? size : E4M3_MAX_BITS;
-    /* 3 of 23 bits of the fraction remain; a carry goes to the exponent. */
+    /* For normal numbers 3 of the 23 fraction bits remain. A carry from rounding goes into the
+     * exponent. */
     uint32_t normal = ((held + 0x7ffff + (held >> 20 & 1)) >> 20) - ((127 - 7) << 3);
     /* Subnormal numbers are multiples of 2^-9, which is the value of the last bit of 2^14. */
     uint32_t small = bits_of(float_of(held) + 0x1p14f) - bits_of(0x1p14f);
@@ -116,20 +120,19 @@ uint8_t tdm__e4m3_from_float(float value)
 
 /* ---- blocks ----------------------------------------------------------------------------- */
 
-/* A block of a matrix with its result. */
+/* One FP8 block of a matrix, and where its scale and its e4m3 numbers are written. */
 struct fp8_block {
-    const void *from; /* First element of the block. */
-    /* First FP8 number of the block; NULL if only the scale is wanted. */
+    const void *from; /* First source element of the block. */
+    /* Where to write the first e4m3 number of the block; NULL if only the scale is wanted. */
     uint8_t *to;
-    /* Where to write the scale; NULL if the scale is given. */
-    float *scale;
-    /* Where to read the scale; may be the same as `scale`. */
+    float *scale; /* Where to write the scale of the block; NULL if the scale is given. */
+    /* Where to read the scale of the block; may be the same address as `scale`. */
     const float *known_scale;
-    uint32_t rows;    /* Rows of the block. */
-    uint32_t columns; /* Columns of the block. */
+    uint32_t rows;    /* Number of rows of the block, at most TDM__FP8_BLOCK. */
+    uint32_t columns; /* Number of columns of the block, at most TDM__FP8_BLOCK. */
 };
 
-/* Loads a row of the block as floats. */
+/* Converts row number `row` of an FP8 block to floats. */
 static inline __attribute__((always_inline)) void load_row(const struct tdm__strided_matrix *from,
                                                            const struct fp8_block *block,
                                                            uint32_t row,
@@ -148,8 +151,8 @@ static inline __attribute__((always_inline)) void load_row(const struct tdm__str
     }
 }
 
-/* Returns the bits of the largest magnitude, or `largest`. Magnitudes are ordered like their
- * bits; NaNs are skipped. */
+/* Returns the bits of the largest magnitude among `values`, or `largest` if that is larger. Skips
+ * NaNs. Magnitudes are ordered like their bits. */
 static inline __attribute__((always_inline)) uint32_t largest_bits(const float *values,
                                                                    uint32_t count, uint32_t largest)
 {
@@ -162,7 +165,7 @@ static inline __attribute__((always_inline)) uint32_t largest_bits(const float *
     return largest;
 }
 
-/* Quantizes a row of values. */
+/* Writes the e4m3 codes of a row of values, each multiplied by `inverse`. */
 static inline __attribute__((always_inline)) void
 store_row(uint8_t *restrict codes, const float *restrict values, uint32_t count, float inverse)
 {
@@ -171,7 +174,7 @@ store_row(uint8_t *restrict codes, const float *restrict values, uint32_t count,
     }
 }
 
-/* Computes the scale of a block. */
+/* Returns the scale of an FP8 block, which follows from its largest magnitude. */
 static inline __attribute__((always_inline)) float
 find_scale(const struct tdm__strided_matrix *from, const struct fp8_block *block)
 {
@@ -185,7 +188,7 @@ find_scale(const struct tdm__strided_matrix *from, const struct fp8_block *block
     return float_of(largest) / 448.0f;
 }
 
-/* Computes the scale of a block, its numbers, or both. */
+/* Computes the scale of an FP8 block, its e4m3 numbers, or both. */
 static inline __attribute__((always_inline)) void
 quantize_block(const struct tdm__strided_matrix *from, uint32_t to_pitch,
                const struct fp8_block *block)
@@ -210,14 +213,15 @@ quantize_block(const struct tdm__strided_matrix *from, uint32_t to_pitch,
 typedef void quantize_fn(const struct tdm__strided_matrix *from, uint32_t to_pitch,
                          const struct fp8_block *block);
 
-/* The variant for every processor. */
+/* Variant of quantize_block() that runs on every processor. */
 static void quantize_generic(const struct tdm__strided_matrix *from, uint32_t to_pitch,
                              const struct fp8_block *block)
 {
     quantize_block(from, to_pitch, block);
 }
 
-/* The same code in wider vectors, which rounds alike. */
+/* Variant of quantize_block() that the compiler vectorises with AVX2. It rounds like the generic
+ * variant. */
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) static void quantize_avx2(const struct tdm__strided_matrix *from,
                                                           uint32_t to_pitch,
@@ -226,28 +230,28 @@ __attribute__((target("avx2"))) static void quantize_avx2(const struct tdm__stri
     quantize_block(from, to_pitch, block);
 }
 
-/* Returns the fastest variant for this processor. */
-
-/* Returns the fastest variant for this processor. */
+/* Returns the fastest variant of quantize_block() for this processor. */
 static quantize_fn *select_quantize(void)
 {
     return __builtin_cpu_supports("avx2") ? quantize_avx2 : quantize_generic;
 }
 #else
+/* Returns the only variant of quantize_block() that there is for this kind of processor. */
 static quantize_fn *select_quantize(void)
 {
     return quantize_generic;
 }
 #endif
 
-/* Returns the rows or columns of a block with `elements` left. */
+/* Returns the number of rows or columns of the next FP8 block if `elements` rows or columns are
+ * left. */
 static uint32_t block_extent(uint32_t elements)
 {
     return elements < TDM__FP8_BLOCK ? elements : TDM__FP8_BLOCK;
 }
 
-/* Quantizes a matrix block by block. `known_scale` are the scales to read, which may be
- * those that are written. */
+/* Quantizes a matrix block by block. `known_scale` points to the scales to use, which may be the
+ * scales that this call writes. */
 static void quantize_blocks(const struct tdm__strided_matrix *from,
                             const struct tdm__fp8_matrix *to, const float *known_scale)
 {

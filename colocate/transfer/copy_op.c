@@ -15,10 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* FP8 blocks of a row whose scales are kept while their numbers are written. */
+/* Number of FP8 blocks that are quantized at once; their scales are kept on the stack meanwhile. */
 enum { TILE_BLOCKS = 64 };
 
-/* Returns the number of FP8 blocks for a number of elements. */
+/* Returns how many FP8 blocks cover a row or column of `elements` elements. */
 static uint64_t fp8_blocks_count(uint64_t elements)
 {
     return (elements + TDM__FP8_BLOCK - 1) / TDM__FP8_BLOCK;
@@ -54,13 +54,13 @@ struct tdm__strided_rows tdm__copy_op_rows(const struct tdm__copy_op *copy_op)
 
 /* ---- conversions ------------------------------------------------------------------------ */
 
-/* Returns the smaller number. */
+/* Returns the smaller of two numbers. */
 static uint32_t min_number(uint32_t one, uint32_t other)
 {
     return one < other ? one : other;
 }
 
-/* Quantizes a matrix and discards the scales, which another operation writes. */
+/* Quantizes a matrix to FP8 and discards the scales, which another copy operation writes. */
 static void write_fp8_codes(const struct tdm__strided_matrix *matrix, uint8_t *to,
                             uint32_t to_pitch)
 {
@@ -95,7 +95,7 @@ static void write_bf16(const struct tdm__strided_matrix *matrix, uint16_t *to, u
     }
 }
 
-/* Writes the converted rectangle to `to`. */
+/* Converts the elements of a copy operation and writes them to `to`. */
 static void convert(const struct tdm__copy_op *copy_op, void *to, uint32_t to_pitch)
 {
     const struct tdm__strided_matrix matrix = {copy_op->from, (enum tdm_dtype)copy_op->from_dtype,
@@ -105,7 +105,7 @@ static void convert(const struct tdm__copy_op *copy_op, void *to, uint32_t to_pi
 
     switch ((enum tdm__conversion)copy_op->conversion) {
     case TDM__CONVERT_NONE:
-        break; /* The copy happens while the checksum is computed. */
+        break; /* Without conversion, the bytes are copied while the checksum is computed below. */
     case TDM__CONVERT_BF16:
         write_bf16(&matrix, to, to_pitch);
         break;
@@ -124,7 +124,7 @@ static void convert(const struct tdm__copy_op *copy_op, void *to, uint32_t to_pi
 
 /* ---- execution ---------------------------------------------------------------------------- */
 
-/* Writes zeros to all rows. */
+/* Writes zeros to all rows at `to`. */
 static void write_zeros(const struct tdm__strided_rows *rows, void *to)
 {
     for (size_t i = 0; i < rows->count; i++) {
@@ -132,7 +132,8 @@ static void write_zeros(const struct tdm__strided_rows *rows, void *to)
     }
 }
 
-/* Writes the rectangle to `to` with the given pitch and returns its checksum. */
+/* Executes a copy operation with the destination `to` and returns the checksum of what it
+ * writes. */
 static uint64_t write_with_checksum(const struct tdm__copy_op *copy_op, void *to, uint64_t to_pitch)
 {
     struct tdm__copy_op copy_op_there = *copy_op;
@@ -149,8 +150,8 @@ static uint64_t write_with_checksum(const struct tdm__copy_op *copy_op, void *to
     return tdm__rect_checksum(&rows, to);
 }
 
-/* Computes the checksum in scratch memory. The rows are packed, because the checksum does not
- * depend on their pitch. */
+/* Computes the checksum of what a copy operation would write, in scratch memory. The rows are
+ * packed there, because the checksum does not depend on their pitch. */
 static tdm_status checksum_without_write(const struct tdm__copy_op *copy_op, uint64_t *sum_out)
 {
     const struct tdm__strided_rows rows = tdm__copy_op_rows(copy_op);

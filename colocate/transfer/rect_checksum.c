@@ -20,46 +20,46 @@
 enum {
     /* Number of 64-bit lanes of a checksum, which are computed side by side. */
     LANES = TDM__CHECKSUM_LANES,
-    /* Smaller copies stay in the cache, where they are read next. */
+    /* Copies below this size in bytes stay in the cache, so they use no non-temporal stores. */
     STREAM_BYTES_MIN = 512 << 10,
-    PREFETCH_BYTES = 512, /* Distance of the prefetch in bytes. */
-    /* Bytes of a row into which contiguous data is cut. */
+    PREFETCH_BYTES = 512, /* How far ahead the loops prefetch, in bytes. */
+    /* Size in bytes of the rows into which contiguous data is cut. */
     PAGE_BYTES = 4096,
-    ROWS_AT_ONCE = 4 /* Rows that `together` reads at once. */
+    ROWS_AT_ONCE = 4 /* Number of rows that the function `together` of a kernel reads at once. */
 };
 
-/* Constants of the keys: lane j of stripe i has the key KEY x (j + 1) + STEP x i. */
+/* Factor of the keys with which words are xored: lane j of stripe i has the key KEY x (j + 1) +
+ * STEP x i. */
 #define KEY UINT64_C(0x9e3779b97f4a7c15)
-/* Increment of a lane's key from one stripe to the next. */
+/* Increment of each lane's key from one stripe to the next. */
 #define STEP UINT64_C(0x9fb21c651e98df25)
 
-/* The state of a checksum. */
+/* A checksum while it is computed. */
 struct checksum_state {
-    uint64_t lanes[LANES]; /* Lanes so far. */
-    uint64_t keys[LANES];  /* Key of each lane for the next stripe. */
+    uint64_t lanes[LANES]; /* Sums of the lanes over the stripes added so far. */
+    uint64_t keys[LANES];  /* Key with which each lane's word of the next stripe is xored. */
 };
 
-/* Adds `count` stripes to the checksum, and copies them unless `to` is NULL. */
+/* Adds `count` stripes of a row to a checksum, and copies them unless `to` is NULL. */
 typedef void stripes_fn(struct checksum_state *sum, const uint8_t *from, uint8_t *to, size_t count);
 
-/* Does the same for ROWS_AT_ONCE rows of whole stripes, as if one came after the other, with
- * non-temporal stores. A processor prefetches in several pages at a time, and only within each:
- * reading the rows together is a quarter faster than one after the other, and more if pages are
- * small. */
+/* Adds ROWS_AT_ONCE rows of whole stripes to a checksum, as if one came after the other, and copies
+ * them unless `to` is NULL. Reading the rows together is a quarter faster, because a processor
+ * prefetches in several pages at a time, but only within each. */
 typedef void together_fn(struct checksum_state *sum, const struct tdm__strided_rows *rows,
                          const uint8_t *from, uint8_t *to);
 
-/* The inner loops for a kind of processor. */
+/* The inner loops of the checksum for one kind of processor. */
 struct kernel {
     stripes_fn *stripes; /* Loop over the stripes of one row. */
     /* Loop over ROWS_AT_ONCE rows; NULL if there is no such variant. */
     together_fn *together;
 };
 
-/* ---- generic_kernel
- * ------------------------------------------------------------------------------ */
+/* ---- plain C ---------------------------------------------------------------------------- */
 
-/* Adds stripes in plain C. */
+/* Adds `count` stripes of 64 bytes to a checksum and copies them unless `to` is NULL, in plain
+ * C. */
 static void stripes_generic(struct checksum_state *sum, const uint8_t *from, uint8_t *to,
                             size_t count)
 {
@@ -79,6 +79,7 @@ static void stripes_generic(struct checksum_state *sum, const uint8_t *from, uin
     }
 }
 
+/* The inner loops in plain C, which run on every processor. */
 static const struct kernel generic_kernel = {stripes_generic, NULL};
 
 /* ---- x86 -------------------------------------------------------------------------------- */
@@ -86,7 +87,7 @@ static const struct kernel generic_kernel = {stripes_generic, NULL};
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* Adds four words to four lanes. */
+/* Adds four words, xored with their keys, to four lanes of a checksum. */
 static inline __attribute__((target("avx2"))) __m256i add_words(__m256i lanes, __m256i keys,
                                                                 __m256i words)
 {
@@ -96,7 +97,7 @@ static inline __attribute__((target("avx2"))) __m256i add_words(__m256i lanes, _
     return _mm256_add_epi64(lanes, _mm256_add_epi64(products, _mm256_shuffle_epi32(words, 0x4e)));
 }
 
-/* Adds stripes with AVX2. */
+/* Adds `count` stripes of 64 bytes to a checksum and copies them unless `to` is NULL, with AVX2. */
 __attribute__((target("avx2"))) static void
 stripes_avx2(struct checksum_state *sum, const uint8_t *from, uint8_t *to, size_t count)
 {
@@ -132,8 +133,9 @@ stripes_avx2(struct checksum_state *sum, const uint8_t *from, uint8_t *to, size_
     _mm256_storeu_si256(&keys[1], keys_high);
 }
 
-/* Adds ROWS_AT_ONCE rows with AVX2. Stripe i of row r has the key of stripe r x count + i.
- * Prefetching continues with the rows that come next, not with the bytes between rows. */
+/* Adds ROWS_AT_ONCE rows to a checksum and copies them unless `to` is NULL, with AVX2. Stripe i of
+ * row r has the key of stripe r x count + i. Prefetching continues with the rows that come next,
+ * not with the bytes between rows. */
 __attribute__((target("avx2"))) static void together_avx2(struct checksum_state *sum,
                                                           const struct tdm__strided_rows *rows,
                                                           const uint8_t *from, uint8_t *to)
@@ -146,7 +148,8 @@ __attribute__((target("avx2"))) static void together_avx2(struct checksum_state 
     __m256i lanes_high = _mm256_loadu_si256(&lanes[1]);
     __m256i keys_low = _mm256_loadu_si256(&keys[0]);
     __m256i keys_high = _mm256_loadu_si256(&keys[1]);
-    __m256i ahead[ROWS_AT_ONCE]; /* Distance of each row's keys from those of the first row. */
+    /* For each row, the difference of its keys from the keys of the first row. */
+    __m256i ahead[ROWS_AT_ONCE];
 
     for (size_t row = 0; row < ROWS_AT_ONCE; row++) {
         ahead[row] = _mm256_set1_epi64x((long long)(STEP * count * row));
@@ -183,9 +186,7 @@ __attribute__((target("avx2"))) static void together_avx2(struct checksum_state 
     _mm256_storeu_si256(&keys[1], _mm256_add_epi64(keys_high, ahead[ROWS_AT_ONCE - 1]));
 }
 
-/* Returns the fastest variant for this processor. */
-
-/* Returns the fastest variant for this processor. */
+/* Returns the fastest inner loops for this processor. */
 static const struct kernel *select_kernel(void)
 {
     static const struct kernel avx2 = {stripes_avx2, together_avx2};
@@ -194,18 +195,18 @@ static const struct kernel *select_kernel(void)
 }
 
 /* Makes non-temporal stores visible to other processors before any later store. */
-
-/* Does nothing: this processor's variant makes no non-temporal stores. */
 static void stream_end(void)
 {
     _mm_sfence();
 }
 #else
+/* Returns the only inner loops that there are for this kind of processor. */
 static const struct kernel *select_kernel(void)
 {
     return &generic_kernel;
 }
 
+/* Does nothing, because the plain C loops make no non-temporal stores. */
 static void stream_end(void)
 {
 }
@@ -213,7 +214,7 @@ static void stream_end(void)
 
 /* ---- rectangles ------------------------------------------------------------------------- */
 
-/* Adds one row to the checksum, and copies it unless `to` is NULL. */
+/* Adds one row of `size_bytes` bytes to a checksum, and copies the row unless `to` is NULL. */
 static void checksum_add_row(struct checksum_state *sum, const struct kernel *kernel,
                              const uint8_t *from, uint8_t *to, size_t size_bytes)
 {
@@ -232,8 +233,8 @@ static void checksum_add_row(struct checksum_state *sum, const struct kernel *ke
     stripes_generic(sum, last, NULL, 1);
 }
 
-/* Returns true if the rows follow each other in memory without gaps and in whole stripes. They
- * can then be divided anywhere between stripes, for example at pages. */
+/* Returns true if the rows follow each other in memory without gaps and in whole stripes. Such rows
+ * can be divided anywhere between stripes, for example at pages. */
 static bool rows_are_contiguous(const struct tdm__strided_rows *rows, const uint8_t *to)
 {
     return rows->count == 1 || (rows->size_bytes % TDM__CHECKSUM_STRIPE_BYTES == 0 &&
@@ -241,7 +242,7 @@ static bool rows_are_contiguous(const struct tdm__strided_rows *rows, const uint
                                 (to == NULL || rows->to_pitch == rows->size_bytes));
 }
 
-/* Returns true if the rows may be handled several at once. */
+/* Returns true if the rows are suitable for the function `together` of a kernel. */
 static bool rows_fit_together(const struct tdm__strided_rows *rows, const uint8_t *to)
 {
     return rows->size_bytes % TDM__CHECKSUM_STRIPE_BYTES == 0 &&
@@ -249,7 +250,7 @@ static bool rows_fit_together(const struct tdm__strided_rows *rows, const uint8_
                            ((uintptr_t)to | rows->to_pitch) % TDM__CHECKSUM_STRIPE_BYTES == 0));
 }
 
-/* Adds all rows to the checksum, and copies them unless `to` is NULL. */
+/* Adds all rows to a checksum, and copies them unless `to` is NULL. */
 static void checksum_add_rows(struct checksum_state *sum, const struct kernel *kernel,
                               const struct tdm__strided_rows *rows, const uint8_t *from,
                               uint8_t *to)
@@ -280,7 +281,7 @@ uint64_t tdm__rect_checksum_from_lanes(const struct tdm__strided_rows *rows,
     return mixed;
 }
 
-/* Computes the checksum, and copies unless `to` is NULL. */
+/* Returns the checksum of the rows at `from`, and copies them unless `to` is NULL. */
 static uint64_t checksum_execute(const struct tdm__strided_rows *rows, const struct kernel *kernel,
                                  const uint8_t *from, uint8_t *to)
 {

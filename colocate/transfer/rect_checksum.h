@@ -14,31 +14,33 @@
  * added to lane j, and the word itself to the neighbouring lane. At the end the lanes are mixed
  * into one number. */
 
-/* Bytes of a stripe. */
+/* Size in bytes of a stripe: the part of a row that one round of the checksum reads. */
 enum { TDM__CHECKSUM_STRIPE_BYTES = 64 };
 
 /* Rows of bytes, with the distances between them in a source and a destination. */
 struct tdm__strided_rows {
     size_t count;      /* Number of rows. */
-    size_t size_bytes; /* Bytes of one row. */
-    size_t from_pitch; /* Bytes from row to row in the source. */
-    size_t to_pitch;   /* Bytes from row to row in the destination. */
+    size_t size_bytes; /* Size of each row in bytes. */
+    size_t from_pitch; /* Distance from row to row in the source, in bytes. */
+    size_t to_pitch;   /* Distance from row to row in the destination, in bytes. */
 };
 
-/* Returns the checksum of the source rows. */
+/* Returns the checksum of the rows whose first byte is at `from`. */
 uint64_t tdm__rect_checksum(const struct tdm__strided_rows *rows, const void *from);
-/* Copies the rows and returns their checksum. This is as fast as a plain copy if `to` and its
- * pitch are multiples of a stripe. Source and destination must not overlap. */
+/* Copies the rows from `from` to `to` and returns their checksum. This is as fast as a plain copy
+ * if `to` and its pitch are multiples of a stripe. Source and destination must not overlap. */
 uint64_t tdm__rect_checksum_copy(const struct tdm__strided_rows *rows, const void *from, void *to);
 
-/* Number of lanes of a checksum. */
+/* Number of lanes of a checksum: 64-bit sums that are computed side by side, one for each word of a
+ * stripe. */
 enum { TDM__CHECKSUM_LANES = TDM__CHECKSUM_STRIPE_BYTES / 8 };
-/* Returns the checksum for lanes that were computed elsewhere. Each lane starts at zero, and
- * additions to it may come in any order. */
+/* Returns the checksum of rows whose lanes were computed elsewhere, for example on a GPU. Each lane
+ * starts at zero, and additions to it may come in any order. */
 uint64_t tdm__rect_checksum_from_lanes(const struct tdm__strided_rows *rows,
                                        const uint64_t lanes[TDM__CHECKSUM_LANES]);
 
-/* Does the same as tdm__rect_checksum_copy() in plain C on every machine: the reference. */
+/* Like tdm__rect_checksum_copy(), but in plain C on every machine: the reference for the faster
+ * variants. */
 uint64_t tdm__rect_checksum_copy_plain(const struct tdm__strided_rows *rows, const void *from,
                                        void *to);
 

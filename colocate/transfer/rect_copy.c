@@ -30,13 +30,14 @@ void tdm__rect_copy_flatten(struct tdm__rect_copy *copy)
     }
 }
 
-/* Returns how far `next` starts behind `last`, or 0 if it does not start behind it. */
+/* Returns next - last, or 0 if `next` is not larger than `last`. */
 static uint64_t distance_behind(uint64_t last, uint64_t next)
 {
     return next > last && next - last <= UINT32_MAX ? next - last : 0;
 }
 
-/* Merges `next` as columns to the right of `last`. */
+/* Extends the rectangle `last` by `next` as columns to its right, if they fit. Returns true if they
+ * did. */
 static bool rect_merge_columns(struct tdm__rect_copy *last, const struct tdm__rect_copy *next,
                                uint64_t from, uint64_t to)
 {
@@ -51,8 +52,8 @@ static bool rect_merge_columns(struct tdm__rect_copy *last, const struct tdm__re
     return true;
 }
 
-/* Merges `next` as rows below `last`. A single row does not have a pitch yet: the distance to the
- * next row becomes its pitch. */
+/* Extends the rectangle `last` by `next` as rows below it, if they fit. Returns true if they did.
+ * If `last` has one row, the distance to the next row becomes its pitch. */
 static bool rect_merge_rows(struct tdm__rect_copy *last, const struct tdm__rect_copy *next,
                             uint64_t from, uint64_t to)
 {
@@ -89,7 +90,7 @@ bool tdm__rect_copy_merge(struct tdm__rect_copy *last, const struct tdm__rect_co
 
 /* ---- execution ---------------------------------------------------------------------------- */
 
-/* Copies or casts all rows. */
+/* Copies all rows of a rectangle, with the cast to bfloat16 if the copy asks for it. */
 static void rect_copy_rows(const struct tdm__rect_copy *copy, const uint8_t *from, uint8_t *to)
 {
     size_t from_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
@@ -108,7 +109,8 @@ static void rect_copy_rows(const struct tdm__rect_copy *copy, const uint8_t *fro
     }
 }
 
-/* Returns the offset in bytes of one end of a copy in its tensor or in the staging memory. */
+/* Returns the offset in bytes at which a copy begins in a tensor (or, for TDM__STAGING, in the
+ * staging memory). */
 static uint64_t start_offset_bytes(uint32_t tensor, uint64_t offset, uint8_t dtype)
 {
     return tensor == TDM__STAGING ? offset : offset * tdm_dtype_bytes((enum tdm_dtype)dtype);

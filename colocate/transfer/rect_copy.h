@@ -8,81 +8,77 @@
 #include <stdint.h>
 #include <tandem/tensor.h>
 
-/* How near the two ends of a copy are to each other. */
+/* How near the source and the destination of a copy are to each other. */
 enum tdm__copy_locality {
-    TDM__LOCALITY_SAME_GPU,  /* Both ends are on one GPU. */
-    TDM__LOCALITY_SAME_NODE, /* The ends are on two GPUs of one node. */
-    TDM__LOCALITY_OTHER_NODE /* The ends are on two nodes. */
+    TDM__LOCALITY_SAME_GPU,  /* Source and destination are on one GPU. */
+    TDM__LOCALITY_SAME_NODE, /* Source and destination are on two GPUs of one node. */
+    TDM__LOCALITY_OTHER_NODE /* Source and destination are on two nodes. */
 };
 
-/* Number of localities. */
+/* Number of values of enum tdm__copy_locality. */
 enum { TDM__LOCALITIES_COUNT = 3 };
 
-/* What happens to the elements on the way. */
+/* What a copy does with the elements besides moving them. */
 enum tdm__conversion {
-    TDM__CONVERT_NONE, /* The dtype stays the same. */
-    TDM__CONVERT_BF16, /* From float32 to bfloat16. */
-    TDM__CONVERT_FP8,  /* From float32 or bfloat16 to FP8 with scales. */
-    /* To the scales of such a conversion alone; rows and columns count the elements that the
-     * scales are for. */
+    TDM__CONVERT_NONE, /* The elements are copied without conversion. */
+    TDM__CONVERT_BF16, /* The elements are cast from float32 to bfloat16. */
+    TDM__CONVERT_FP8,  /* The elements are quantized from float32 or bfloat16 to FP8 with scales. */
+    /* Only the scales of a conversion to FP8 are written; rows and columns count the elements for
+     * which the scales are. */
     TDM__CONVERT_SCALES
 };
 
-/* Value for a tensor's index: the destination's staging memory, which is addressed in bytes. */
+/* Value of a tensor index: the destination rank's staging memory, whose offsets are in bytes. */
 #define TDM__STAGING UINT32_MAX
 
 /* One copy of `rows` times `columns` elements whose rows have a pitch, as a strided copy engine
  * takes it. Offsets and pitches are in elements of the tensor's dtype; offsets into the staging
  * memory are in bytes. */
 struct tdm__rect_copy {
-    /* Offset of the first element in the source tensor. */
-    uint64_t from_offset;
-    /* Offset of the first element in the destination tensor. */
-    uint64_t to_offset;
-    uint32_t from_rank; /* Rank of the source. */
+    uint64_t from_offset; /* Offset of the first element in the source tensor, in elements. */
+    uint64_t to_offset;   /* Offset of the first element in the destination tensor, in elements. */
+    uint32_t from_rank;   /* Source rank, which holds the elements. */
     /* Index among the tensors of the source rank, or TDM__STAGING. */
     uint32_t from_tensor;
     /* Index among the tensors of the destination rank, or TDM__STAGING. */
     uint32_t to_tensor;
     uint32_t rows;       /* Number of rows to copy. */
     uint32_t columns;    /* Number of elements in each row to copy. */
-    uint32_t from_pitch; /* Source elements from row to row. */
-    uint32_t to_pitch;   /* Destination elements from row to row. */
-    /* For a conversion to FP8: index into the plan's locations of scales. */
+    uint32_t from_pitch; /* Distance from row to row in the source tensor, in elements. */
+    uint32_t to_pitch;   /* Distance from row to row in the destination tensor, in elements. */
+    /* For a conversion to FP8, the index in the plan's list of where scales are written. */
     uint32_t scales;
-    uint8_t conversion; /* An enum tdm__conversion. */
-    uint8_t locality;   /* An enum tdm__copy_locality. */
-    uint8_t from_dtype; /* An enum tdm_dtype. */
-    uint8_t to_dtype;   /* An enum tdm_dtype. */
-    uint32_t reserved;  /* 0, so that plans can be compared byte by byte. */
+    uint8_t conversion; /* How the elements are converted, an enum tdm__conversion. */
+    uint8_t locality;   /* How near source and destination are, an enum tdm__copy_locality. */
+    uint8_t from_dtype; /* Data type of the source elements, an enum tdm_dtype. */
+    uint8_t to_dtype;   /* Data type of the destination elements, an enum tdm_dtype. */
+    uint32_t reserved;  /* Unused, always 0, so that plans can be compared byte by byte. */
 };
 
 _Static_assert(sizeof(struct tdm__rect_copy) == 56, "no bytes between the fields");
 
 /* Where the scales of an FP8 conversion are written. */
 struct tdm__scales_location {
-    /* Offset of the first scale in the tensor, in elements. */
-    uint64_t offset;
-    /* Index of the destination rank's tensor of scales. */
-    uint32_t tensor;
-    uint32_t pitch; /* Elements from row to row. */
+    uint64_t offset; /* Offset of the first scale in the tensor of scales, in elements. */
+    uint32_t tensor; /* Index of the tensor of scales among the tensors of the destination rank. */
+    uint32_t pitch;  /* Distance from row to row of scales in that tensor, in elements. */
 };
 
-/* Turns a rectangle that is contiguous on both sides into a single row. */
+/* Turns a copy whose rows have no gaps in source and destination into a copy of one long row. */
 void tdm__rect_copy_flatten(struct tdm__rect_copy *copy);
 
-/* Extends `last` by `next` if both together are one rectangle, and returns whether it did. Both
- * must be flattened. */
+/* Extends the copy `last` by `next` and returns true if both together are one rectangle; otherwise
+ * returns false. Both copies must be flattened. */
 bool tdm__rect_copy_merge(struct tdm__rect_copy *last, const struct tdm__rect_copy *next);
 
-/* Returns the number of elements. */
+/* Returns the number of elements that a copy reads. */
 uint64_t tdm__rect_copy_elements(const struct tdm__rect_copy *copy);
-/* Returns the bytes that are read. */
+/* Returns the number of bytes that a copy reads. */
 uint64_t tdm__rect_copy_bytes(const struct tdm__rect_copy *copy);
 
-/* Executes a copy on the host. `from` and `to` are the starts of the tensors or of the staging
- * memory, and `scales` is the start of the tensor with the scales; `place` and `scales` are used
- * for FP8 only. */
+/* Executes a copy on the host. `from` and `to` are the first bytes of the tensors or of the staging
+ * memory. For FP8, the scales are written to the tensor that begins at `scales`, where `place`
+ * says. */
 void tdm__rect_copy_execute(const struct tdm__rect_copy *copy, const void *from, void *to,
                             const struct tdm__scales_location *place, float *scales);
 

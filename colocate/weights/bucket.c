@@ -20,14 +20,18 @@
 
 /* State of one compilation; it lives on the stack of tdm__bucket_plan_create(). */
 struct bucket_compiler {
-    const struct tdm__manifest *manifest; /* Manifest of the model; borrowed. */
-    const struct tdm__layout *layouts;    /* Layouts of all ranks; borrowed. */
-    struct tdm__bucket_plan *plan;        /* The plan that is being built. */
-    uint32_t *order; /* Indices of one rank's slices, sorted by tensor and then by index. Owned. */
-    uint32_t runs_capacity; /* Number of runs for which the plan has room. */
+    /* Tensors of the model that is cut into buckets; borrowed. */
+    const struct tdm__manifest *manifest;
+    /* Which tensor slices each rank holds, one layout for each rank; borrowed. */
+    const struct tdm__layout *layouts;
+    /* Bucket plan that is being built; the caller of the compiler gets it. */
+    struct tdm__bucket_plan *plan;
+    /* Slice indices of the rank whose runs are being added, sorted by tensor. Owned. */
+    uint32_t *order;
+    uint32_t runs_capacity; /* Number of runs for which the array plan->runs has room. */
 };
 
-/* Rounds an offset in bytes up to the alignment of tensors. */
+/* Rounds an offset in a bucket, in bytes, up to TDM__BUCKET_ALIGNMENT. */
 static uint64_t align_up(uint64_t offset)
 {
     return (offset + TDM__BUCKET_ALIGNMENT - 1) & ~(uint64_t)(TDM__BUCKET_ALIGNMENT - 1);
@@ -35,8 +39,7 @@ static uint64_t align_up(uint64_t offset)
 
 /* ---- cutting ------------------------------------------------------------------------- */
 
-/* Cuts the manifest into buckets in sequential order, so that a reader can follow the order of
- * tensors. */
+/* Cuts the manifest's list of tensors into buckets and keeps its order. */
 static tdm_status cut_buckets(struct bucket_compiler *compiler,
                               const struct tdm__bucket_options *options)
 {
@@ -70,7 +73,8 @@ static tdm_status cut_buckets(struct bucket_compiler *compiler,
 
 /* ---- runs ---------------------------------------------------------------------------- */
 
-/* Appends a run to the segment, or extends the last run if the new one continues it everywhere. */
+/* Appends a run to a rank's segment. Extends the last run instead if the new one continues it in
+ * the slice, in the segment and in the bucket. */
 static tdm_status add_run(struct bucket_compiler *compiler, struct tdm__bucket_segment *segment,
                           struct tdm__bucket_run run)
 {
@@ -105,14 +109,15 @@ static tdm_status add_run(struct bucket_compiler *compiler, struct tdm__bucket_s
     return TDM_OK;
 }
 
-/* Appends the runs of a box. The trailing dimensions that the box covers fully, and the one before
- * them, are contiguous in the tensor; the dimensions before those are counted like an odometer. */
+/* Appends the runs of a slice that is a box (a range in each dimension). The trailing dimensions
+ * that the box covers fully, and the one before them, are contiguous in the tensor; the dimensions
+ * before those are counted like an odometer. */
 static tdm_status add_box(struct bucket_compiler *compiler, struct tdm__bucket_segment *segment,
                           uint32_t slice_index, const struct tdm_slice *slice)
 {
     const struct tdm_tensor_info *tensor = &compiler->manifest->tensors[slice->tensor];
     uint64_t element_bytes = tdm_dtype_bytes(tensor->dtype);
-    /* Number of elements between neighbours in each dimension. */
+    /* Distance in elements between neighbours in each dimension of the tensor. */
     uint64_t step[TDM_DIMS_MAX] = {0};
     uint64_t at[TDM_DIMS_MAX] = {0};
     uint64_t inner = 1;
@@ -147,7 +152,7 @@ static tdm_status add_box(struct bucket_compiler *compiler, struct tdm__bucket_s
     return TDM_OK;
 }
 
-/* Appends the runs of one slice, which is a box or a flat range of elements. */
+/* Appends the runs of one tensor slice, which is a box or a flat range of elements. */
 static tdm_status add_slice(struct bucket_compiler *compiler, struct tdm__bucket_segment *segment,
                             uint32_t slice_index, const struct tdm_slice *slice)
 {
@@ -179,8 +184,8 @@ static int compare_slices(const void *a, const void *b, void *arg)
     return left < right ? -1 : left > right;
 }
 
-/* Adds the rank's runs in one bucket. `cursor` is the position in the sorted slices and moves on
- * from bucket to bucket. */
+/* Adds the runs that one rank contributes to one bucket. `cursor` is the position in the rank's
+ * sorted slices; it advances from bucket to bucket. */
 static tdm_status add_segment(struct bucket_compiler *compiler, struct tdm__bucket *bucket,
                               struct tdm__bucket_segment *segment, const struct tdm__layout *layout,
                               uint32_t *cursor)
@@ -243,13 +248,13 @@ static tdm_status add_rank(struct bucket_compiler *compiler, uint32_t rank)
 
 /* A run of a bucket and the rank that has it, for the check of coverage. */
 struct slice_claim {
-    uint64_t begin;  /* Offset of the run in the bucket, in bytes. */
-    uint64_t end;    /* Offset after the run in the bucket, in bytes. */
-    uint32_t tensor; /* Index of the tensor in the manifest. */
+    uint64_t begin;  /* Offset of the run's first byte in the bucket, in bytes. */
+    uint64_t end;    /* Offset after the run's last byte in the bucket, in bytes. */
+    uint32_t tensor; /* Index in the manifest of the tensor to which the run belongs. */
     uint32_t rank;   /* Rank whose slice contains the run. */
 };
 
-/* Orders claims by offset and rank, for qsort(). */
+/* Orders slice claims by their offset in the bucket and then by rank, for qsort(). */
 static int compare_claims(const void *a, const void *b)
 {
     const struct slice_claim *left = a;
@@ -283,7 +288,7 @@ static uint32_t list_claims(const struct tdm__bucket_plan *plan, uint32_t bucket
     return count;
 }
 
-/* Returns the error for elements that no rank has. */
+/* Returns the error for a range of a tensor's elements that no rank holds. */
 static tdm_status gap_error(const struct bucket_compiler *compiler, uint32_t tensor, uint64_t begin,
                             uint64_t end)
 {
@@ -296,7 +301,7 @@ static tdm_status gap_error(const struct bucket_compiler *compiler, uint32_t ten
         info->name, (begin - offset) / element_bytes, (end - offset) / element_bytes - 1);
 }
 
-/* Returns the error for elements that two slices have. */
+/* Returns the error for elements that the slices of two claims both contain. */
 static tdm_status overlap_error(const struct bucket_compiler *compiler,
                                 const struct slice_claim *first, const struct slice_claim *second)
 {
@@ -312,8 +317,8 @@ static tdm_status overlap_error(const struct bucket_compiler *compiler,
                      (end - offset) / element_bytes - 1, first->rank, second->rank);
 }
 
-/* Checks that the claims cover the tensors of a bucket: each claim must begin where the one before
- * ended. */
+/* Checks that the ranks' slices cover the tensors of one bucket. Each claim must begin where the
+ * claim before ended. */
 static tdm_status check_bucket(const struct bucket_compiler *compiler,
                                const struct tdm__bucket *bucket, const struct slice_claim *claims,
                                uint32_t claims_count)
@@ -342,7 +347,7 @@ static tdm_status check_bucket(const struct bucket_compiler *compiler,
     return TDM_OK;
 }
 
-/* Checks the coverage of all buckets. */
+/* Checks for every bucket that the ranks' slices cover its tensors exactly once. */
 static tdm_status check_coverage(const struct bucket_compiler *compiler)
 {
     const struct tdm__bucket_plan *plan = compiler->plan;
@@ -363,7 +368,7 @@ static tdm_status check_coverage(const struct bucket_compiler *compiler)
 
 /* ---- plan ---------------------------------------------------------------------------- */
 
-/* Runs all steps of the compilation. On failure the caller frees the plan. */
+/* Runs all steps that build a bucket plan. On failure the caller frees the plan. */
 static tdm_status bucket_plan_compile(struct bucket_compiler *compiler,
                                       const struct tdm__bucket_options *options)
 {
@@ -439,7 +444,7 @@ const struct tdm__bucket_segment *tdm__bucket_find_segment(const struct tdm__buc
 
 /* ---- replay -------------------------------------------------------------------------- */
 
-/* Returns the device operation that copies a contiguous run. */
+/* Returns the device operation that copies one run of `size_bytes` bytes. */
 static struct tdm__copy_op run_copy_op(const void *from, void *to, size_t size_bytes)
 {
     const struct tdm__strided_rows row = {.count = 1, .size_bytes = size_bytes};

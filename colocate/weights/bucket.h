@@ -21,9 +21,9 @@ enum { TDM__BUCKET_ALIGNMENT = 256 };
 
 /* A range of bytes that is contiguous in the rank's slice, in its segment and in the image. */
 struct tdm__bucket_run {
-    uint32_t slice;          /* Index of the slice in the rank's layout. */
-    uint32_t tensor;         /* Index of the tensor in the manifest. */
-    uint64_t slice_offset;   /* Offset of the run in the slice, in bytes. */
+    uint32_t slice;        /* Index of the tensor slice in the layout of the rank that holds it. */
+    uint32_t tensor;       /* Index in the manifest of the tensor that the slice is a part of. */
+    uint64_t slice_offset; /* Offset of the run in the slice, in bytes. */
     uint64_t segment_offset; /* Offset of the run in the rank's segment, in bytes. */
     uint64_t bucket_offset;  /* Offset of the run in the bucket's image, in bytes. */
     uint64_t size_bytes;     /* Size of the run in bytes. */
@@ -31,67 +31,76 @@ struct tdm__bucket_run {
 
 /* What one rank contributes to one bucket: consecutive runs of the plan. */
 struct tdm__bucket_segment {
-    uint32_t runs_first; /* Index of the first run in the plan's runs. */
-    uint32_t runs_count; /* Number of runs. */
-    uint64_t size_bytes; /* Sum of the sizes of the runs, in bytes. */
+    /* Index in the plan's array `runs` of the rank's first run in this bucket. */
+    uint32_t runs_first;
+    uint32_t runs_count; /* Number of consecutive runs that the rank contributes to this bucket. */
+    uint64_t size_bytes; /* Sum of the sizes of these runs, in bytes. */
 };
 
 /* One bucket of a plan: consecutive tensors of the manifest. */
 struct tdm__bucket {
-    uint32_t tensors_first; /* Index of the first tensor in the manifest. */
-    uint32_t tensors_count; /* Number of tensors. */
-    uint64_t size_bytes;    /* Size of the image in bytes. */
-    /* Size of the largest rank's segment in bytes; the all-gather moves that much per rank. */
+    uint32_t tensors_first; /* Index in the manifest of the bucket's first tensor. */
+    uint32_t tensors_count; /* Number of tensors in the bucket. */
+    /* Size of the whole bucket in bytes, with the gaps between aligned tensors. */
+    uint64_t size_bytes;
+    /* Size in bytes of the largest segment that a rank contributes to this bucket. The all-gather
+     * moves that many bytes for each rank. */
     uint64_t segment_bytes_max;
 };
 
 /* The buckets of a model and the runs with which the ranks fill them. It never changes after its
  * creation. */
 struct tdm__bucket_plan {
-    uint32_t buckets_count; /* Number of buckets. */
+    uint32_t buckets_count; /* Number of buckets into which the model is cut. */
     uint32_t ranks_count;   /* Number of ranks that fill the buckets. */
-    uint32_t tensors_count; /* Number of tensors of the manifest. */
+    uint32_t tensors_count; /* Number of tensors of the model. */
     uint32_t runs_count;    /* Number of runs of all ranks and buckets. */
-    /* Size of the largest image in bytes, for which every rank needs memory. */
+    /* Size of the largest bucket in bytes; every rank needs that much staging memory. */
     uint64_t bucket_bytes_max;
-    uint64_t segment_bytes_max;  /* Size of the largest segment in bytes. */
-    struct tdm__bucket *buckets; /* Buckets in the manifest's order; owned. */
-    uint64_t *tensor_offsets;    /* Offset of each tensor in its bucket's image, in bytes. Owned. */
-    /* Segments, indexed by bucket x ranks_count + rank. Owned. */
+    /* Size in bytes of the largest segment that any rank contributes to any bucket. */
+    uint64_t segment_bytes_max;
+    /* Buckets in the order of the manifest's tensors; owned array of buckets_count. */
+    struct tdm__bucket *buckets;
+    /* Offset in bytes of each tensor in its bucket; owned array of tensors_count. */
+    uint64_t *tensor_offsets;
+    /* What each rank contributes to each bucket, at index bucket x ranks_count + rank. Owned. */
     struct tdm__bucket_segment *segments;
-    struct tdm__bucket_run *runs; /* Runs, ordered by rank and bucket. Owned. */
+    /* Runs of all segments, ordered by rank and then by bucket; owned array of runs_count. */
+    struct tdm__bucket_run *runs;
 };
 
 /* Limits for the size of buckets. */
 struct tdm__bucket_options {
-    /* Size in bytes that ends a bucket; a tensor that is larger gets a bucket of its own. */
+    /* Size in bytes at which a bucket is full. A larger tensor gets a bucket of its own. */
     uint64_t bucket_bytes;
-    uint64_t capacity_bytes; /* Size of the staging memory in bytes, which no bucket may exceed. */
+    /* Size in bytes of a rank's staging memory, which no bucket may exceed. */
+    uint64_t capacity_bytes;
 };
 
-/* Compiles a plan. Returns TDM_E_BUDGET if a tensor exceeds the capacity. Returns TDM_E_INVAL with
- * a message that names the tensor, the elements and the ranks if the slices do not cover every
- * element exactly once. */
+/* Compiles the bucket plan of a model whose slices the ranks hold as `layouts` say. Returns
+ * TDM_E_BUDGET if a tensor exceeds the capacity. Returns TDM_E_INVAL with a message that names the
+ * tensor, the elements and the ranks if the slices do not cover every element exactly once. */
 tdm_status tdm__bucket_plan_create(const struct tdm__manifest *manifest,
                                    const struct tdm__bucket_options *options,
                                    const struct tdm__layout *layouts, uint32_t ranks_count,
                                    struct tdm__bucket_plan **plan_out);
-/* Frees the plan; NULL is allowed. */
+/* Frees a bucket plan; NULL is allowed. */
 void tdm__bucket_plan_destroy(struct tdm__bucket_plan *plan);
 
-/* Returns the segment of one rank in one bucket; the plan owns it. */
+/* Returns what one rank contributes to one bucket; the plan owns the segment. */
 const struct tdm__bucket_segment *tdm__bucket_find_segment(const struct tdm__bucket_plan *plan,
                                                            uint32_t bucket, uint32_t rank);
 
-/* Writes to `copy_ops` the device operations that copy the rank's runs into `segment`, which has
- * room for the bucket's segment_bytes_max. `slices` are the rank's slices with valid addresses.
- * Returns the number of operations. */
+/* Lists in `copy_ops` the device operations that copy a rank's part of a bucket into `segment`,
+ * which has room for the bucket's segment_bytes_max. `slices` are the rank's slices with valid
+ * addresses. Returns the number of operations. */
 uint32_t tdm__bucket_pack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
                           const struct tdm_slice *slices, void *segment,
                           struct tdm__copy_op *copy_ops);
-/* Writes to `copy_ops` the device operations that copy a rank's segment into the image. Once all
- * segments are unpacked, every tensor is complete; the bytes between tensors are not touched.
- * Returns the number of operations. */
+/* Lists in `copy_ops` the device operations that copy the segment of one rank to its places in
+ * `image`, this rank's copy of the bucket. Once the segments of all ranks are unpacked, every
+ * tensor of the bucket is complete; bytes between tensors are not touched. Returns the number of
+ * operations. */
 uint32_t tdm__bucket_unpack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
                             const void *segment, void *image, struct tdm__copy_op *copy_ops);
 

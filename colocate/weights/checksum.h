@@ -12,10 +12,8 @@
 
 /* A 128-bit hash that identifies a manifest or all weights of a model. */
 struct tdm__hash {
-    /* Upper 64 bits. */
-    uint64_t high;
-    /* Lower 64 bits. */
-    uint64_t low;
+    uint64_t high; /* Upper 64 bits of the 128-bit hash. */
+    uint64_t low;  /* Lower 64 bits of the 128-bit hash. */
 };
 
 /* Size in bytes of a hash as text, including the terminating NUL. */
@@ -26,19 +24,20 @@ bool tdm__hash_equal(const struct tdm__hash *a, const struct tdm__hash *b);
 /* Writes the 32 hexadecimal digits of the hash to `text` and returns `text`. */
 const char *tdm__hash_text(const struct tdm__hash *hash, char text[TDM__HASH_TEXT_BYTES]);
 
-/* Returns the checksum of a contiguous tensor, which is that of one row
+/* Returns the checksum of a contiguous tensor, treated as one row of bytes
  * (colocate/transfer/rect_checksum.h). */
 uint64_t tdm__checksum_tensor(const void *data, size_t size_bytes);
-/* Returns a copy operation with which a device computes the checksum of the bytes without writing
- * them. */
+/* Returns a device operation that computes the checksum of `size_bytes` bytes at `data` and writes
+ * nothing. */
 struct tdm__copy_op tdm__checksum_copy_op(const void *data, size_t size_bytes);
 
-/* Computes the checksum of the bytes and compares it with `expected`. Returns TDM_E_CHECKSUM with a
- * message that names the tensor and both checksums if they differ. */
+/* Computes the checksum of the tensor `name`, whose bytes are at `data`, and compares it with
+ * `expected`. Returns TDM_E_CHECKSUM with a message that names the tensor and both checksums if
+ * they differ. */
 tdm_status tdm__checksum_verify(const char *name, const void *data, size_t size_bytes,
                                 uint64_t expected);
-/* Compares a checksum that was computed elsewhere, for example by the device, with `expected`.
- * Returns TDM_E_CHECKSUM as tdm__checksum_verify() does. */
+/* Compares `found`, the checksum of the tensor `name` that for example a device computed, with
+ * `expected`. Returns TDM_E_CHECKSUM as tdm__checksum_verify() does. */
 tdm_status tdm__checksum_compare(const char *name, size_t size_bytes, uint64_t found,
                                  uint64_t expected);
 

@@ -25,63 +25,69 @@
 
 /* One request, from its submission until its reply. */
 struct pending_request {
-    struct pending_request *next;        /* Next request of the same list; NULL at its end. */
+    /* Next request of the list that contains this one; NULL at the end of the list. */
+    struct pending_request *next;
     struct tdm__version_request request; /* The request; its lists point into `lists`. */
-    struct tdm__member *lists; /* The members of the request, then its dead members. Owned. */
-    int64_t deadline_ms;       /* Deadline in milliseconds of tdm__clock_ms(). */
-    tdm__version_done_fn *fn;  /* Callback that gets the reply. */
-    void *arg;                 /* First argument of the callback. */
-    tdm_status status; /* Result of the request in the last run of the transaction's body. */
-    char *detail;      /* Error text of that result; NULL if none exists. Owned. */
-    struct tdm__version_record record; /* The record after this request was applied. */
+    /* Copies of the request's members, followed by its dead members. Owned. */
+    struct tdm__member *lists;
+    int64_t deadline_ms;      /* Deadline of the request, in milliseconds of tdm__clock_ms(). */
+    tdm__version_done_fn *fn; /* Callback that gets the result of the request. */
+    void *arg;                /* First argument of the callback `fn`. */
+    tdm_status status;        /* Result of the request when the transaction's body last ran. */
+    char *detail; /* Error text that belongs to `status`; NULL if there is none. Owned. */
+    /* Copy of the version record as it was after this request was applied. */
+    struct tdm__version_record record;
 };
 
 /* A queue of requests in the order of their submission. */
 struct request_list {
     /* First request; NULL if the list is empty. The list owns its requests. */
     struct pending_request *first;
-    struct pending_request **end; /* Where the pointer to the next appended request goes. */
+    /* Address of the pointer to which the next request is appended. */
+    struct pending_request **end;
 };
 
-/* The largest number of idle queues that are kept with their cached records. */
+/* The largest number of queues without requests that a client keeps for their cached records. */
 enum { IDLE_QUEUES_MAX = 16 };
 
 /* The requests about one model. The client's list owns an idle queue. A queue with a running
  * transaction is freed when the transaction ends, if the client was closed meanwhile. */
 struct model_queue {
-    struct model_queue *next; /* Next queue of the client. */
+    struct model_queue *next; /* Queue of the next model in the client's list; NULL at its end. */
     /* Client to which the queue belongs; NULL after the client was closed. */
     struct tdm__version_client *versions;
-    /* Cache of the record as this process last wrote or read it. Owned. */
+    /* Cache of the version record as this process last wrote or read it. Owned. */
     struct tdm__read_cache *read_cache;
-    bool running;                       /* True while a transaction is in progress. */
-    struct request_list in_transaction; /* Requests that the transaction's body has applied. */
-    struct request_list waiting;        /* Requests that wait for a body to run. */
+    bool running; /* True while a store transaction on the model's version record is in progress. */
+    /* Requests that the running transaction has applied and that await its end. */
+    struct request_list in_transaction;
+    struct request_list waiting; /* Requests that no transaction has applied yet. */
     /* Deadline of the running transaction, in milliseconds of tdm__clock_ms(). */
     int64_t deadline_ms;
-    struct tdm__version_record record; /* The record on which the transaction's body works. */
-    tdm_writer *writer;                /* Encoder for the record; owned. */
-    /* Key of the record in the store: "weight/" and the model's name. */
+    /* Version record that the running transaction's body changes. */
+    struct tdm__version_record record;
+    tdm_writer *writer; /* Encoder that turns the version record into bytes; owned. */
+    /* Key of the version record in the store: "weight/" and the model's name. */
     char key[TDM__MODEL_NAME_BYTES_MAX + 8];
 };
 
 /* The queues of all models that have requests or a cached record. Used on the loop's thread
  * only. */
 struct tdm__version_client {
-    struct tdm__loop *loop;           /* Loop whose thread runs everything; borrowed. */
-    struct tdm__store *store;         /* Store with the records; borrowed. */
-    struct model_queue *model_queues; /* List of queues; owned. */
+    struct tdm__loop *loop;   /* Loop whose thread runs all transactions and callbacks; borrowed. */
+    struct tdm__store *store; /* Store that contains the version records; borrowed. */
+    struct model_queue *model_queues; /* Linked list of the queues of all models; owned. */
 };
 
 /* ---- pending requests ---------------------------------------------------------------- */
 
-/* Initializes an empty list. */
+/* Initializes an empty list of requests. */
 static void request_list_init(struct request_list *requests)
 {
     *requests = (struct request_list){NULL, &requests->first};
 }
 
-/* Appends a request, which the list then owns. */
+/* Appends a request to the list, which then owns the request. */
 static void request_list_append(struct request_list *requests, struct pending_request *pending)
 {
     pending->next = NULL;
@@ -115,7 +121,7 @@ static void request_list_move(struct request_list *requests, struct request_list
     request_list_init(from);
 }
 
-/* Frees a request that has been answered or was never queued. */
+/* Frees a request, its copied member lists and its error text. */
 static void pending_request_free(struct pending_request *pending)
 {
     free(pending->detail);
@@ -124,7 +130,7 @@ static void pending_request_free(struct pending_request *pending)
 }
 
 /* Copies the member lists into the pending request, because the caller's lists may be gone when the
- * body runs. */
+ * transaction's body runs. */
 static tdm_status copy_lists(struct pending_request *pending)
 {
     struct tdm__version_request *request = &pending->request;
@@ -167,7 +173,7 @@ static tdm_status pending_request_create(const struct tdm__version_request *requ
     return TDM_OK;
 }
 
-/* Calls the request's callback and frees the request. */
+/* Calls the callback of the request with the result and frees the request. */
 static void pending_request_reply(struct pending_request *pending, tdm_status status,
                                   const char *detail)
 {
@@ -175,8 +181,8 @@ static void pending_request_reply(struct pending_request *pending, tdm_status st
     pending_request_free(pending);
 }
 
-/* Replies to all requests of the list and frees them. If the transaction failed, all get its
- * status; otherwise each gets its own result. */
+/* Replies to all requests of the list and frees them. If `status` is a failure of the transaction,
+ * all requests get it; otherwise each gets its own result. */
 static void request_list_reply(struct request_list *requests, tdm_status status, const char *detail)
 {
     struct pending_request *pending = requests->first;
@@ -197,8 +203,8 @@ static void request_list_reply(struct request_list *requests, tdm_status status,
 
 /* ---- a transaction ------------------------------------------------------------------- */
 
-/* Applies one request to the queue's record and stores its result. Sets `changed` if the record was
- * changed. */
+/* Applies one request to the queue's version record and stores the result in the request. Sets
+ * `changed` to true if the request changed the record. */
 static void pending_request_apply(struct pending_request *pending, struct model_queue *queue,
                                   bool *changed)
 {
@@ -212,8 +218,9 @@ static void pending_request_apply(struct pending_request *pending, struct model_
     }
 }
 
-/* The body of a transaction. Also takes the requests that arrived while the record was being read.
- * It may run more than once for one transaction. */
+/* The body of a store transaction: applies all waiting requests, also those that arrived while the
+ * version record was being read, and writes the record. The store may run the body again after a
+ * conflict. */
 static tdm_status model_queue_transaction(void *arg, struct tdm__txn *txn)
 {
     struct model_queue *queue = arg;
@@ -233,7 +240,8 @@ static tdm_status model_queue_transaction(void *arg, struct tdm__txn *txn)
     if (!changed) {
         return TDM_OK;
     }
-    if (tdm__id_is_none(&queue->record.update.id)) { /* A FORGET request has emptied the record. */
+    /* A FORGET request has emptied the version record, so its key is deleted. */
+    if (tdm__id_is_none(&queue->record.update.id)) {
         return tdm__txn_delete(txn, queue->key);
     }
     tdm_writer_clear(queue->writer);
@@ -241,11 +249,11 @@ static tdm_status model_queue_transaction(void *arg, struct tdm__txn *txn)
     return tdm__txn_put(txn, queue->key, tdm_writer_bytes(queue->writer), 0);
 }
 
-/* Called by the store when a transaction has ended. */
+/* Callback of the store when a transaction on a model's version record has ended. */
 static void model_queue_done(void *arg, tdm_status status, const char *detail);
 
-/* Starts a transaction for the waiting requests. Its deadline is the latest of theirs, so that an
- * expired request does not make newer ones fail. */
+/* Starts a transaction for the queue's waiting requests. Its deadline is the latest of these
+ * requests' deadlines, so that an expired request does not make newer ones fail. */
 static tdm_status model_queue_start(struct model_queue *queue)
 {
     const char *pattern = queue->key;
@@ -262,7 +270,7 @@ static tdm_status model_queue_start(struct model_queue *queue)
     return TDM_OK;
 }
 
-/* Removes the queue from its client, if that is open, and frees it. */
+/* Removes a model's queue from its client, if the client is open, and frees the queue. */
 static void model_queue_free(struct model_queue *queue)
 {
     for (struct model_queue **place = queue->versions == NULL ? NULL
@@ -370,7 +378,7 @@ static tdm_status check_model_name(const char *model)
     return TDM_OK;
 }
 
-/* Returns the queue with this key, or NULL. */
+/* Returns the client's queue for the record with this store key, or NULL. */
 static struct model_queue *model_queue_find(const struct tdm__version_client *versions,
                                             const char *key)
 {
@@ -382,7 +390,7 @@ static struct model_queue *model_queue_find(const struct tdm__version_client *ve
     return queue;
 }
 
-/* Creates a queue and adds it to the client. */
+/* Creates an empty queue for the record with this store key and adds it to the client. */
 static tdm_status model_queue_create(struct tdm__version_client *versions, const char *key,
                                      struct model_queue **queue_out)
 {
@@ -410,8 +418,8 @@ static tdm_status model_queue_create(struct tdm__version_client *versions, const
     return TDM_OK;
 }
 
-/* Adds the request to the model's queue and starts a transaction if none is running. The queue owns
- * the request if the result is TDM_OK. */
+/* Adds the request to the queue for the record `key` and starts a transaction if none is running.
+ * The queue owns the request if the result is TDM_OK. */
 static tdm_status model_queue_submit(struct tdm__version_client *versions, const char *key,
                                      struct pending_request *pending)
 {

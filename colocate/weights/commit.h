@@ -9,16 +9,17 @@
 /* Size in bytes of a model's name, including the terminating NUL. */
 enum { TDM__MODEL_NAME_BYTES_MAX = 128 };
 
-/* Applies requests of one process to the version records of all models. Requests for a model that
- * arrive during a transaction on it wait for the next transaction, which applies all of them in
- * order; the votes of many members so become one write. Each request gets its own reply, and a
- * refused request does not affect the others. Only the loop's thread may use it. */
+/* Applies the requests of the commit protocol to the version records of all models. Requests that
+ * arrive during a transaction on a model's record wait for the next transaction, which applies all
+ * of them in order; the votes of many members so become one write. Each request gets its own reply,
+ * and a refused request does not affect the others. Only the loop's thread may use it. */
 struct tdm__version_client;
 
-/* Opens a client that runs on the loop and uses the store. Borrows both. */
+/* Opens a client that applies requests to the version records in `store`, on the thread of `loop`.
+ * Borrows the loop and the store. */
 tdm_status tdm__version_client_open(struct tdm__loop *loop, struct tdm__store *store,
                                     struct tdm__version_client **versions_out);
-/* Closes and frees the client. Waiting requests are answered with TDM_E_STORE. Requests in a
+/* Closes and frees a version client. Waiting requests are answered with TDM_E_STORE. Requests in a
  * transaction are answered when the store has replied or is closed. NULL is allowed. */
 void tdm__version_client_close(struct tdm__version_client *versions);
 

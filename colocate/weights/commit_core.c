@@ -20,10 +20,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Size in bytes of a member's text in error messages. */
+/* Size in bytes of a member as text in error messages, including the terminating NUL. */
 enum { MEMBER_TEXT_BYTES = TDM__ID_TEXT_BYTES + 32 };
 
-/* Writes a member as text for error messages and returns it. */
+/* Writes a member's actor ID and incarnation to `text`, for error messages, and returns `text`. */
 static const char *member_text(const struct tdm__member *member, char text[MEMBER_TEXT_BYTES])
 {
     char id[TDM__ID_TEXT_BYTES];
@@ -33,7 +33,7 @@ static const char *member_text(const struct tdm__member *member, char text[MEMBE
     return text;
 }
 
-/* Returns true if both are the same incarnation of the same actor. */
+/* Returns true if both members are the same incarnation of the same actor. */
 static bool member_equal(const struct tdm__member *a, const struct tdm__member *b)
 {
     return a->incarnation == b->incarnation && tdm__id_equal(&a->actor, &b->actor);
@@ -63,7 +63,7 @@ uint32_t tdm__version_member_index(const struct tdm__update *update,
     return index;
 }
 
-/* Returns the remembered update with this ID, or NULL. */
+/* Returns the earlier update with this ID that the record remembers, or NULL. */
 static const struct tdm__past_update *find_past_update(const struct tdm__version_record *record,
                                                        const struct tdm__id *update)
 {
@@ -104,14 +104,14 @@ tdm_status tdm__version_outcome(const struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* Returns true if the ID is that of the latest update. */
+/* Returns true if `update` is the ID of the record's latest update. */
 static bool is_latest_update(const struct tdm__version_record *record, const struct tdm__id *update)
 {
     return !tdm__id_is_none(update) && tdm__id_equal(&record->update.id, update);
 }
 
-/* Marks the request's dead members in the latest update; those that it does not list are
- * ignored. */
+/* Marks those members of the latest update as dead that the request names as dead. Sets `changed`
+ * to true if it marked any. */
 static void mark_member_dead(struct tdm__update *update, const struct tdm__version_request *request,
                              bool *changed)
 {
@@ -127,8 +127,8 @@ static void mark_member_dead(struct tdm__update *update, const struct tdm__versi
 
 /* ---- begin --------------------------------------------------------------------------- */
 
-/* Checks the members of a BEGIN or RESTORE request: their number, valid IDs, and each actor only
- * once. */
+/* Checks the list of members of a BEGIN or RESTORE request: its length, valid IDs, and each actor
+ * only once. */
 static tdm_status check_members(const struct tdm__version_request *request)
 {
     char text[MEMBER_TEXT_BYTES];
@@ -154,7 +154,7 @@ static tdm_status check_members(const struct tdm__version_request *request)
     return TDM_OK;
 }
 
-/* Returns the request's member with this actor, or NULL. */
+/* Returns the entry for this actor in the request's list of members, or NULL. */
 static const struct tdm__member *find_actor_member(const struct tdm__version_request *request,
                                                    const struct tdm__id *actor)
 {
@@ -190,7 +190,8 @@ static tdm_status check_successor(const struct tdm__update *last,
         return TDM_OK;
     }
     if (next != NULL && next->incarnation > old->member.incarnation) {
-        return TDM_OK; /* The higher incarnation proves that the old one is dead. */
+        /* The higher incarnation proves that the old incarnation of this actor is dead. */
+        return TDM_OK;
     }
     if (last->outcome == TDM__UPDATE_COMMITTED && old->phase != TDM__MEMBER_FLIPPED) {
         return tdm__fail(TDM_E_STATE,
@@ -245,7 +246,8 @@ static tdm_status check_begin(const struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* Adds the latest update to the remembered ones and drops the oldest if there are too many. */
+/* Adds the record's latest update to its past updates and drops the oldest if there are too
+ * many. */
 static void remember_update(struct tdm__version_record *record)
 {
     const struct tdm__update *update = &record->update;
@@ -265,7 +267,8 @@ static void remember_update(struct tdm__version_record *record)
                                   .outcome = update->outcome};
 }
 
-/* Begins an update with the next epoch and the next version number. */
+/* Applies a BEGIN request: the record gets a new latest update with the next epoch and version
+ * number. */
 static tdm_status apply_begin(struct tdm__version_record *record,
                               const struct tdm__version_request *request, bool *changed)
 {
@@ -299,8 +302,8 @@ static tdm_status apply_begin(struct tdm__version_record *record,
 
 /* ---- prepared, decide, flipped ------------------------------------------------------- */
 
-/* Finds the member that makes the request in the latest update. Refuses it if the update is over or
- * the member is dead. */
+/* Finds the member that makes the request in the latest update. Refuses the request if it is about
+ * another update or the member is dead. */
 static tdm_status find_requesting_member(struct tdm__version_record *record,
                                          const struct tdm__version_request *request,
                                          struct tdm__update_member **member_out)
@@ -328,7 +331,7 @@ static tdm_status find_requesting_member(struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* Stores the vote of a member. */
+/* Applies a PREPARED request: stores the vote of a member. */
 static tdm_status apply_prepared(struct tdm__version_record *record,
                                  const struct tdm__version_request *request, bool *changed)
 {
@@ -386,7 +389,8 @@ static tdm_status evaluate_commit(const struct tdm__update *update,
     return TDM_OK;
 }
 
-/* Stores the outcome of the latest update. An outcome that is already stored stays. */
+/* Applies a DECIDE request: stores the outcome of the latest update. An outcome that is already
+ * stored stays. */
 static tdm_status apply_decide(struct tdm__version_record *record,
                                const struct tdm__version_request *request, bool *changed)
 {
@@ -403,7 +407,7 @@ static tdm_status apply_decide(struct tdm__version_record *record,
     }
     mark_member_dead(update, request, changed);
     if (update->outcome != TDM__UPDATE_UNDECIDED) {
-        return TDM_OK; /* The first outcome stays. */
+        return TDM_OK; /* The update already has an outcome, which stays. */
     }
     if (request->proposal == TDM__UPDATE_COMMITTED) {
         TDM_TRY(evaluate_commit(update, &reason));
@@ -421,7 +425,7 @@ static tdm_status apply_decide(struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* Stores that a member serves the committed version. */
+/* Applies a FLIPPED request: stores that a member serves the committed version. */
 static tdm_status apply_flipped(struct tdm__version_record *record,
                                 const struct tdm__version_request *request, bool *changed)
 {
@@ -454,7 +458,7 @@ static tdm_status apply_flipped(struct tdm__version_record *record,
 
 /* ---- dead, lost ---------------------------------------------------------------------- */
 
-/* Stores that members of the latest update are dead. */
+/* Applies a DEAD request: stores that members of the latest update are dead. */
 static tdm_status apply_dead(struct tdm__version_record *record,
                              const struct tdm__version_request *request, bool *changed)
 {
@@ -467,7 +471,8 @@ static tdm_status apply_dead(struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* Stores that no process holds the committed version, which requires that all members are dead. */
+/* Applies a LOST request: stores that no process holds the committed version. All members must be
+ * dead. */
 static tdm_status apply_lost(struct tdm__version_record *record,
                              const struct tdm__version_request *request, bool *changed)
 {
@@ -499,7 +504,7 @@ static tdm_status apply_lost(struct tdm__version_record *record,
 
 /* ---- join ---------------------------------------------------------------------------- */
 
-/* Checks whether the member may join with the version and the hash that it holds. */
+/* Checks whether the member of a JOIN request holds the committed version with the right hash. */
 static tdm_status check_join(const struct tdm__version_record *record,
                              const struct tdm__version_request *request)
 {
@@ -528,8 +533,8 @@ static tdm_status check_join(const struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* Decides about a member that joins and is listed in the latest update already. It may join only if
- * it has nothing else to do. */
+/* Applies a JOIN request of a member that the latest update lists already. The member may join only
+ * if the protocol expects nothing else of it. */
 static tdm_status rejoin_member(const struct tdm__update *update,
                                 const struct tdm__update_member *member)
 {
@@ -569,8 +574,8 @@ static tdm_status end_earlier_incarnation(struct tdm__update *update,
     return TDM_OK;
 }
 
-/* Adds a member that has copied the committed version from a peer. It counts as flipped, so the
- * next update must include it or know that it has died. */
+/* Applies a JOIN request: adds a member that has copied the committed version from a peer. The
+ * member counts as flipped, so the next update must include it or name it dead. */
 static tdm_status apply_join(struct tdm__version_record *record,
                              const struct tdm__version_request *request, bool *changed)
 {
@@ -598,8 +603,8 @@ static tdm_status apply_join(struct tdm__version_record *record,
 
 /* ---- forget -------------------------------------------------------------------------- */
 
-/* Deletes the record's contents. This is allowed only if no member can still ask: each has flipped,
- * which means that it knows the outcome, or is dead. */
+/* Applies a FORGET request: deletes the record's contents. Each member must have flipped, which
+ * means that it knows the outcome, or be dead. */
 static tdm_status apply_forget(struct tdm__version_record *record,
                                const struct tdm__version_request *request, bool *changed)
 {
@@ -631,7 +636,7 @@ static tdm_status apply_forget(struct tdm__version_record *record,
 
 /* ---- restore ------------------------------------------------------------------------- */
 
-/* Refuses a RESTORE request whose numbers no source can have. */
+/* Refuses a RESTORE request whose epochs and versions no source of updates can have. */
 static tdm_status check_source_state(const struct tdm__version_request *request)
 {
     bool committed = request->proposal == TDM__UPDATE_COMMITTED;
@@ -695,7 +700,7 @@ static void fill_restored_members(struct tdm__update *update,
     update->members_count = request->members_count;
 }
 
-/* Writes the record as its source knows it. */
+/* Applies a RESTORE request: writes the record as the source of its updates remembers it. */
 static tdm_status apply_restore(struct tdm__version_record *record,
                                 const struct tdm__version_request *request, bool *changed)
 {

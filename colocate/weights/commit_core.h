@@ -22,25 +22,27 @@ enum {
 /* The outcome of an update. The numbers are stored and never change. */
 enum tdm__update_outcome {
     TDM__UPDATE_UNDECIDED = 1, /* The update has begun and has no outcome. */
-    TDM__UPDATE_COMMITTED = 2, /* The update's version is served. */
-    TDM__UPDATE_ABORTED = 3    /* The update is void. */
+    TDM__UPDATE_COMMITTED = 2, /* The update's version becomes the served one. */
+    TDM__UPDATE_ABORTED = 3    /* The update is void; the version before stays the served one. */
 };
 
 /* Why an update was aborted. The numbers are stored and never change. */
 enum tdm__update_abort_reason {
     TDM__UPDATE_NOT_ABORTED = 0,    /* The update is undecided or committed. */
     TDM__UPDATE_ABORT_PROPOSED = 1, /* The source or a member proposed to abort. */
-    TDM__UPDATE_MEMBER_DIED = 2,    /* COMMIT was proposed, but a member was dead. */
-    /* COMMIT was proposed, but two members voted for different hashes. */
+    /* The source or a member proposed to commit, but a member was dead. */
+    TDM__UPDATE_MEMBER_DIED = 2,
+    /* The source or a member proposed to commit, but two members had voted for different hashes. */
     TDM__UPDATE_HASH_MISMATCH = 3
 };
 
 /* How far a member of an update has come. The numbers are stored and never change. */
 enum tdm__member_phase {
-    TDM__MEMBER_STAGING = 1,  /* The member is receiving the weights. */
-    TDM__MEMBER_PREPARED = 2, /* The member has voted and waits for the outcome. */
-    TDM__MEMBER_FLIPPED = 3,  /* The member serves the committed version. */
-    TDM__MEMBER_DEAD = 4      /* The member is fenced: it has ended and cannot serve anything. */
+    TDM__MEMBER_STAGING = 1,  /* The member is receiving the update's weights. */
+    TDM__MEMBER_PREPARED = 2, /* The member has voted for the update and waits for its outcome. */
+    TDM__MEMBER_FLIPPED = 3,  /* The member has switched to the committed version and serves it. */
+    /* The member's process has ended or was fenced, so it cannot serve anything. */
+    TDM__MEMBER_DEAD = 4
 };
 
 /* A process that takes part in updates: one incarnation of an actor. A restarted actor is another
@@ -52,64 +54,69 @@ struct tdm__member {
 
 /* A member's part in the latest update. */
 struct tdm__update_member {
-    struct tdm__member member;    /* The process. */
-    enum tdm__member_phase phase; /* How far it has come. */
-    bool voted;                   /* True once the member has voted; stays true when it dies. */
-    struct tdm__hash hash;        /* Hash for which it voted; zero before its vote. */
+    struct tdm__member member;    /* Actor and incarnation of the process that takes part. */
+    enum tdm__member_phase phase; /* How far the member has come in the update. */
+    bool voted; /* True once the member has voted in this update; stays true when it dies. */
+    /* Hash of the weights for which the member voted; zero before its vote. */
+    struct tdm__hash hash;
 };
 
 /* The latest update of a model. */
 struct tdm__update {
-    struct tdm__id id; /* ID that the source chose; all zero if there never was an update. */
-    uint64_t epoch; /* Epoch of the update: 1 for the first of the record, then 1 more for each. */
+    /* ID that the source chose for the update; all zero if there never was an update. */
+    struct tdm__id id;
+    uint64_t epoch;   /* Sequence number of the update among all updates of the model, from 1. */
     uint64_t version; /* Version number that the weights get if the update is committed. */
     uint64_t base;    /* Version that was committed when the update began; 0 if there was none. */
-    struct tdm__member source;            /* Process that sends the weights. */
-    enum tdm__update_outcome outcome;     /* Outcome of the update. */
-    enum tdm__update_abort_reason reason; /* Why it was aborted, if it was. */
-    uint32_t members_count;               /* Number of members, at least 1 if there is an update. */
+    struct tdm__member source;        /* Process that sends the weights. */
+    enum tdm__update_outcome outcome; /* Outcome of the update. */
+    /* Why the update was aborted; TDM__UPDATE_NOT_ABORTED if it was not. */
+    enum tdm__update_abort_reason reason;
+    uint32_t members_count; /* Number of members of the update; at least 1 if there is an update. */
     /* Receivers of the weights, in the order of the BEGIN request; later joiners follow. */
     struct tdm__update_member members[TDM__UPDATE_MEMBERS_MAX];
 };
 
 /* What a record remembers of an update before the latest. */
 struct tdm__past_update {
-    struct tdm__id id;                /* ID of the update. */
-    uint64_t epoch;                   /* Epoch of the update. */
-    uint64_t version;                 /* Version number that the update had got. */
-    enum tdm__update_outcome outcome; /* Outcome of the update, never undecided. */
+    struct tdm__id id; /* ID that the source had chosen for the update. */
+    uint64_t epoch;    /* Sequence number of the update among all updates of the model, from 1. */
+    uint64_t version;  /* Version number that the update's weights got, also if it was aborted. */
+    /* Whether the update was committed or aborted; never undecided. */
+    enum tdm__update_outcome outcome;
 };
 
 /* The record of a model's versions, which the store keeps under one key. All zero stands for a
  * model without updates, or one that was forgotten. */
 struct tdm__version_record {
-    uint64_t epoch;           /* Epoch of the latest update; 0 if none exists. */
-    uint64_t version_highest; /* The highest version number that any update has got. */
-    uint64_t version;         /* Committed version; 0 if none exists. */
-    struct tdm__hash hash;    /* Hash of the committed version. */
+    uint64_t epoch;           /* Epoch of the model's latest update; 0 if there never was one. */
+    uint64_t version_highest; /* The highest version number that any update of the model has got. */
+    uint64_t version;      /* Version number of the committed weights; 0 if none were committed. */
+    struct tdm__hash hash; /* Hash of the committed weights. */
     /* True if no process holds the bytes of the committed version any more; it must not be
      * served. */
     bool lost;
-    struct tdm__update update;   /* The latest update, decided or not. */
-    uint32_t past_updates_count; /* Number of remembered updates before the latest. */
-    /* Remembered updates, the newest last. */
+    struct tdm__update update;   /* The latest update of the model, decided or not. */
+    uint32_t past_updates_count; /* Number of entries in `past_updates`. */
+    /* Updates before the latest, the newest last. */
     struct tdm__past_update past_updates[TDM__PAST_UPDATES_MAX];
 };
 
 /* The kinds of requests. The fields that each uses are in struct tdm__version_request. */
 enum tdm__version_request_kind {
-    TDM__VERSION_READ,     /* Reads the record without changing it. */
+    TDM__VERSION_READ,     /* Reads the version record without changing it. */
     TDM__VERSION_BEGIN,    /* The source begins an update. */
-    TDM__VERSION_PREPARED, /* A member votes: it has all weights of the update. */
+    TDM__VERSION_PREPARED, /* A member votes: it has received all weights of the update. */
     /* The source or a member proposes an outcome; the first proposal that is stored decides. */
     TDM__VERSION_DECIDE,
-    TDM__VERSION_FLIPPED, /* A member serves the committed version. */
-    TDM__VERSION_DEAD,    /* Members of the update are dead. */
-    TDM__VERSION_LOST,    /* No living process holds the committed version. */
+    TDM__VERSION_FLIPPED, /* A member reports that it serves the committed version. */
+    TDM__VERSION_DEAD,    /* Reports that members of the update are dead. */
+    TDM__VERSION_LOST,    /* Reports that no living process holds the committed version. */
     /* A new member has copied the committed version from a peer and serves it. */
     TDM__VERSION_JOIN,
-    TDM__VERSION_FORGET, /* Deletes the record because no process can ask for it any more. */
-    TDM__VERSION_RESTORE /* The source writes a record that the store has lost. */
+    /* Deletes the version record because no process can ask for it any more. */
+    TDM__VERSION_FORGET,
+    TDM__VERSION_RESTORE /* The source writes a version record that the store has lost. */
 };
 
 /* One request. Every request may be repeated after a lost reply: the second time it changes nothing
@@ -117,14 +124,15 @@ enum tdm__version_request_kind {
 struct tdm__version_request {
     /* Kind of the request; it decides which other fields are used. */
     enum tdm__version_request_kind kind;
-    /* Update that is meant, for all kinds but READ, LOST and JOIN. BEGIN: a new ID that the source
-     * made. FORGET and RESTORE: the latest update. */
+    /* ID of the update that the request is about; unused by READ, LOST and JOIN. BEGIN: a new ID
+     * that the source made. FORGET and RESTORE: ID of the latest update. */
     struct tdm__id update;
 
-    /* BEGIN: the lowest epoch that the record may have; 0 if the source knows of none. RESTORE:
-     * epoch of the source's latest update. */
+    /* BEGIN: the lowest epoch that the record may have, else it has lost writes; 0 if the source
+     * knows no epoch. RESTORE: epoch of the source's latest update. */
     uint64_t epoch;
-    /* BEGIN: must be the committed version. RESTORE: the version before the update. */
+    /* BEGIN: version that the source believes to be committed; another one refuses the request.
+     * RESTORE: version that was committed before the update. */
     uint64_t base;
     uint64_t version_floor; /* BEGIN: the new version will be higher than this number; usually 0. */
     struct tdm__member source;         /* BEGIN and RESTORE: process that sends the weights. */
@@ -140,20 +148,21 @@ struct tdm__version_request {
      * tdm__version_outcome() of the record afterwards. RESTORE: the outcome. */
     enum tdm__update_outcome proposal;
 
-    uint64_t update_version; /* RESTORE: version number of the update. */
-    bool settled;            /* RESTORE: true if all members have flipped. */
+    uint64_t update_version; /* RESTORE: version number that the source's latest update got. */
+    bool settled; /* RESTORE: true if all living members have flipped to the committed version. */
 
-    /* BEGIN, DECIDE, DEAD, LOST and RESTORE: members known to be dead, that is fenced. Those that
-     * the update does not list are ignored. Borrowed. */
+    /* BEGIN, DECIDE, DEAD, LOST and RESTORE: processes known to be dead. Those that are not members
+     * of the update are ignored. Borrowed. */
     const struct tdm__member *dead;
     uint32_t dead_count; /* Number of entries in `dead`. */
 
-    /* LOST and JOIN: must be the committed version. RESTORE: the version that was committed. */
+    /* LOST and JOIN: version that the caller believes to be committed; another one refuses the
+     * request. RESTORE: version that was committed. */
     uint64_t version;
 };
 
-/* Applies a request to the record. On failure the record may be half changed, so the caller works
- * on a copy that it discards. Sets `changed_out` to false if there is nothing to store. */
+/* Applies a request to a version record. On failure the record may be half changed, so the caller
+ * passes a copy and discards it. Sets `changed_out` to false if the record needs no write. */
 tdm_status tdm__version_apply_request(struct tdm__version_record *record,
                                       const struct tdm__version_request *request,
                                       bool *changed_out);
@@ -169,11 +178,12 @@ tdm_status tdm__version_outcome(const struct tdm__version_record *record,
                                 const struct tdm__id *update,
                                 enum tdm__update_outcome *outcome_out);
 
-/* Returns the member's index in the update, or members_count if the update does not list it. */
+/* Returns the index of a member in the update's list, or members_count if the list does not contain
+ * it. */
 uint32_t tdm__version_member_index(const struct tdm__update *update,
                                    const struct tdm__member *member);
 
-/* Returns the outcome as text for messages. */
+/* Returns the name of an outcome, for example "committed", for messages. */
 const char *tdm__update_outcome_name(enum tdm__update_outcome outcome);
 
 #endif

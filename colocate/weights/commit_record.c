@@ -100,7 +100,8 @@ tdm_status tdm__version_record_encode(const struct tdm__version_record *record, 
 
 /* ---- reading ------------------------------------------------------------------------- */
 
-/* Checks that a number lies between `low` and `high`; `what` names it in the error. */
+/* Checks that an enum value lies between `low` and `high`; `what` names the value in the error
+ * message. */
 static tdm_status check_range(uint64_t number, uint64_t low, uint64_t high, const char *what)
 {
     if (number < low || number > high) {
@@ -147,7 +148,7 @@ static tdm_status read_update(const struct tdm__stored_update_message *message,
     return read_members(&message->members, update);
 }
 
-/* Reads the list of remembered updates. */
+/* Reads the list of the updates before the latest. */
 static tdm_status read_past_updates(const struct tdm__message_list *list,
                                     struct tdm__version_record *record)
 {
@@ -182,7 +183,7 @@ static bool all_voted(const struct tdm__version_record *record)
     return true;
 }
 
-/* Refuses numbers that no sequence of requests can have written. */
+/* Refuses a version record whose numbers no sequence of requests can have written. */
 static tdm_status check_consistency(const struct tdm__version_record *record)
 {
     const struct tdm__update *update = &record->update;
@@ -204,7 +205,7 @@ static tdm_status check_consistency(const struct tdm__version_record *record)
     return TDM_OK;
 }
 
-/* Reads the whole record and checks its consistency. */
+/* Reads a whole version record and checks that its numbers are consistent. */
 static tdm_status read_record(const tdm_value *root, struct tdm__version_record *record)
 {
     struct tdm__stored_version_record_message message;

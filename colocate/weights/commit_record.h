@@ -14,12 +14,12 @@ struct tdm__member tdm__member_from_message(const struct tdm__update_member_mess
  * the array `members` of struct tdm__member. */
 void tdm__member_get_message(const void *members, uint32_t index, void *item_out);
 
-/* Encodes the record as one packed value. */
+/* Encodes a version record as one packed value. */
 tdm_status tdm__version_record_encode(const struct tdm__version_record *record, tdm_writer *writer);
 
-/* Decodes a record and checks it: counts, known enum values, and that its numbers are possible.
- * Epochs and versions grow, and a committed update is the committed version for which all its
- * members voted. Returns TDM_E_PROTOCOL for a malformed record. */
+/* Decodes a version record and checks its counts, its enum values, and that its numbers are
+ * possible. Epochs and versions must grow, and all members of a committed update must have voted
+ * for its hash. Returns TDM_E_PROTOCOL for a malformed record. */
 tdm_status tdm__version_record_decode(struct tdm_bytes bytes,
                                       struct tdm__version_record *record_out);
 

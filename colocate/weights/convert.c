@@ -47,14 +47,15 @@ uint64_t tdm__slice_scales_bytes(const struct tdm_tensor_info *tensor,
 
 /* ---- what is possible ---------------------------------------------------------------- */
 
-/* Returns true if the range from `begin` to `end` of a dimension consists of whole blocks. `length`
- * is the size of the dimension. */
+/* Returns true if the range from `begin` to `end` of a dimension consists of whole FP8 blocks.
+ * `length` is the size of the dimension. */
 static bool has_whole_blocks(uint64_t begin, uint64_t end, uint64_t length)
 {
     return begin % TDM__FP8_BLOCK == 0 && (end % TDM__FP8_BLOCK == 0 || end == length);
 }
 
-/* Checks that a slice that becomes FP8 is a box of a matrix and consists of whole blocks. */
+/* Checks that a slice that an engine wants in FP8 is a box of a matrix and consists of whole FP8
+ * blocks. */
 static tdm_status check_blocks(const struct tdm_tensor_info *tensor, const struct tdm_slice *slice)
 {
     if (tensor->dims_count != 2 || slice->flat != 0) {
@@ -99,8 +100,8 @@ tdm_status tdm__convert_check(const struct tdm_tensor_info *tensor, const struct
 
 /* A half-open range of rows or columns. */
 struct range {
-    uint64_t begin; /* First index of the range. */
-    uint64_t end;   /* Index after the last one of the range. */
+    uint64_t begin; /* Index of the first row or column in the range. */
+    uint64_t end;   /* Index after the last row or column in the range. */
 };
 
 /* A rectangle of a matrix whose elements lie row by row in a slice. */
@@ -162,7 +163,7 @@ bool tdm__convert_cuts_blocks(const struct tdm_tensor_info *tensor, const struct
     return false;
 }
 
-/* Cuts the part of `range` that lies within the wanted extent at the end of the block in which it
+/* Limits `range` to the wanted extent and cuts the rest at the end of the FP8 block in which it
  * begins. Returns the number of resulting ranges. */
 static uint32_t cut_range(const struct range *range, uint64_t offset, uint64_t extent,
                           struct range ranges[RANGES_MAX])
@@ -181,8 +182,8 @@ static uint32_t cut_range(const struct range *range, uint64_t offset, uint64_t e
     return count;
 }
 
-/* Returns the copy for the given rows and columns of `box`. All members that do not depend on them
- * are taken from `like`. */
+/* Returns the copy for the given rows and columns of `box`. All other fields are those of
+ * `like`. */
 static struct tdm__rect_copy box_to_rectangle(const struct tdm_slice *wanted, const struct box *box,
                                               const struct range *rows, const struct range *columns,
                                               const struct tdm__rect_copy *like)

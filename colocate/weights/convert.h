@@ -8,16 +8,16 @@
 #include <stdbool.h>
 #include <tandem/tensor.h>
 
-/* Returns the dtype of the slice's elements: the one that the slice asks for, else that of the
+/* Returns the dtype of the slice's elements: the slice's own dtype if it is set, else that of the
  * tensor. */
 enum tdm_dtype tdm__slice_dtype(const struct tdm_tensor_info *tensor,
                                 const struct tdm_slice *slice);
-/* Returns the bytes of FP8 scales that belong to the slice. The result is 0 unless the slice is FP8
- * and its tensor is not. */
+/* Returns the size in bytes of the FP8 scales that belong to the slice. The result is 0 unless the
+ * slice is FP8 and its tensor is not. */
 uint64_t tdm__slice_scales_bytes(const struct tdm_tensor_info *tensor,
                                  const struct tdm_slice *slice);
 
-/* Returns how many FP8 blocks cover a row or a column of `elements` elements. */
+/* Returns how many FP8 blocks of 128 elements cover a row or a column of `elements` elements. */
 uint64_t tdm__convert_blocks_count(uint64_t elements);
 
 /* Checks whether the tensor can be converted to the dtype of the slice. Returns TDM_E_INVAL with a
@@ -39,7 +39,8 @@ uint32_t tdm__convert_rectangles(const struct tdm_tensor_info *tensor,
                                  const struct tdm__rect_copy *like,
                                  struct tdm__rect_copy copies[TDM__CONVERT_RECTANGLES_MAX]);
 
-/* Returns the device operation that copies from `from` to `to` as the rectangle says. */
+/* Returns the device operation for one rectangle of a plan. `from` and `to` are the addresses of
+ * its first source and destination bytes. */
 struct tdm__copy_op tdm__convert_copy_op(const struct tdm__rect_copy *copy, const void *from,
                                          void *to);
 /* Returns the rows that the copy writes: their number, their size in bytes and the distance between

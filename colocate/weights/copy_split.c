@@ -23,8 +23,8 @@ uint64_t tdm__copy_split_unit(const struct tdm_slice *slice, enum tdm__conversio
     return tdm_dtype_bytes(dtype);
 }
 
-/* Returns how many source rows one written row covers. A row of scales covers 128 rows of elements,
- * the last one fewer. */
+/* Returns how many source rows one destination row covers. A row of FP8 scales covers 128 rows of
+ * elements. */
 static uint32_t rows_per_unit(const struct tdm__rect_copy *copy)
 {
     return copy->conversion == TDM__CONVERT_SCALES ? TDM__FP8_BLOCK : 1;
@@ -36,7 +36,7 @@ static bool copy_writes_elements(const struct tdm__rect_copy *copy)
     return copy->conversion == TDM__CONVERT_NONE || copy->conversion == TDM__CONVERT_BF16;
 }
 
-/* Returns the part of the copy that writes the rows from `first` up to but not including `end`. */
+/* Returns the part of the copy that writes its rows from `first` up to but not including `end`. */
 static struct tdm__rect_copy split_rows(const struct tdm__rect_copy *copy, uint64_t first,
                                         uint64_t end)
 {
@@ -69,16 +69,16 @@ static struct tdm__rect_copy split_columns(const struct tdm__rect_copy *copy, ui
 
 /* A position among the elements that a rectangle writes. */
 struct split_position {
-    /* Index of the row, counted as rows are written. */
-    uint64_t row;
-    uint64_t column; /* Index of the column; 0 at the beginning of the row. */
+    uint64_t row; /* Index of the row in the written rectangle. */
+    /* Index of the column in the written rectangle; 0 at the beginning of a row. */
+    uint64_t column;
 };
 
-/* Returns the position of the first element of the rectangle at or after `at`, which is an element
- * index in the slice. */
+/* Returns the position of the first written element whose index in the slice is `at` or more. */
 static struct split_position find_split_position(const struct tdm__rect_copy *copy, uint64_t at)
 {
-    uint64_t columns = copy->columns; /* A row of scales is never divided. */
+    /* Elements in a written row. A row of FP8 scales is never divided, so its value is not used. */
+    uint64_t columns = copy->columns;
     uint64_t rows = (copy->rows + rows_per_unit(copy) - 1) / rows_per_unit(copy);
     uint64_t distance = at > copy->to_offset ? at - copy->to_offset : 0;
     struct split_position place = {distance / copy->to_pitch, distance % copy->to_pitch};

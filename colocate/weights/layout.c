@@ -105,7 +105,7 @@ tdm_status tdm__layout_resolve_addresses(const struct tdm__layout *layout,
 
 /* ---- as a message -------------------------------------------------------------------- */
 
-/* Returns the byte distance of `address` from `base`, or 0 if either of them is NULL. */
+/* Returns the distance in bytes of `address` from `base`, or 0 if one of the pointers is NULL. */
 static uint64_t offset_of(const void *address, const void *base)
 {
     return base == NULL || address == NULL ? 0 : (uintptr_t)address - (uintptr_t)base;
@@ -168,8 +168,8 @@ static tdm_status read_slice(const struct tdm__message_list *slices, uint32_t in
         .offset = {message.offset_0, message.offset_1, message.offset_2, message.offset_3},
         .extent = {message.extent_0, message.extent_1, message.extent_2, message.extent_3},
         .dtype = (enum tdm_dtype)message.dtype};
-    /* These addresses are never dereferenced; they are offsets that the caller compares with the
-     * size of the weights. */
+    /* The decoded addresses of a slice are never dereferenced. They are offsets, which the caller
+     * compares with the size of the weights region. */
     memcpy(&slice->scales, &message.scales, sizeof(slice->scales));
     memcpy(&slice->address, &message.address, sizeof(slice->address));
     return TDM_OK;

@@ -16,21 +16,21 @@ struct tdm__layout {
     /* Slices of the rank, in no particular order. Owned if tdm__layout_decode() made the layout,
      * borrowed otherwise. */
     const struct tdm_slice *slices;
-    uint32_t slices_count; /* Number of slices. */
+    uint32_t slices_count; /* Number of tensor slices that the rank holds. */
 };
 
-/* Checks that every slice is a non-empty part of its tensor. Returns TDM_E_INVAL with a message
- * that names the slice and its tensor, or TDM_E_LIMIT for too many slices. A slice of a scalar is
- * flat, or it is a box without dimensions. */
+/* Checks that every slice of the layout is a non-empty part of its tensor. Returns TDM_E_INVAL with
+ * a message that names the slice and its tensor, or TDM_E_LIMIT for too many slices. A slice of a
+ * scalar is flat, or it is a box without dimensions. */
 tdm_status tdm__layout_check(const struct tdm__layout *layout,
                              const struct tdm__manifest *manifest);
 
 /* Returns the size of the slice in bytes, in the dtype that the slice asks for. Does not include
  * its scales. */
 uint64_t tdm__slice_bytes(const struct tdm__manifest *manifest, const struct tdm_slice *slice);
-/* Copies the layout's slices to `slices_out`, which has room for slices_count of them. Replaces
- * each address by the one where the bytes can be read now: for a paused region that is its host
- * copy. */
+/* Copies the layout's slices to `slices_out`, which has room for slices_count slices. Replaces
+ * each address by the address at which the bytes can be read now: the host copy if the region is
+ * paused. */
 tdm_status tdm__layout_resolve_addresses(const struct tdm__layout *layout,
                                          const struct tdm__manifest *manifest,
                                          const struct tdm__regions *regions,
@@ -40,9 +40,9 @@ tdm_status tdm__layout_resolve_addresses(const struct tdm__layout *layout,
  * `base` NULL they are written as 0. */
 tdm_status tdm__layout_encode(const struct tdm__layout *layout, const void *base,
                               tdm_writer *writer);
-/* Decodes a layout; addresses become offsets from NULL. Checks the form only, not the ranges,
- * because those need a manifest. Returns TDM_E_PROTOCOL for malformed bytes. The caller releases
- * the result with tdm__layout_fini(). */
+/* Decodes a layout; the addresses of its slices become offsets from NULL. Checks the form only, not
+ * the ranges, because those need a manifest. Returns TDM_E_PROTOCOL for malformed bytes. The caller
+ * releases the result with tdm__layout_fini(). */
 tdm_status tdm__layout_decode(struct tdm_bytes bytes, struct tdm__layout *layout_out);
 /* Frees the slices of a layout that tdm__layout_decode() made. */
 void tdm__layout_fini(struct tdm__layout *layout);

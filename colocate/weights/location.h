@@ -8,7 +8,7 @@
 /* Identifies the GPU memory that holds a storage. A plain value; it owns nothing. */
 struct tdm__location {
     struct tdm__id node; /* ID of the node that has the GPU. */
-    /* First 128 bits that identify the GPU: the XXH3 hash of the device's UUID text. */
+    /* ID of the GPU: the 128-bit XXH3 hash of the device's UUID text. */
     struct tdm__id gpu;
 };
 

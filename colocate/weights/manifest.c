@@ -21,15 +21,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The largest sum of the sizes of all tensors, in bytes. */
+/* The largest sum of the sizes of all tensors of a manifest, in bytes. */
 static const uint64_t size_bytes_max = (uint64_t)1 << 48;
 
 /* The form of a tensor that is hashed. All members have a fixed size; unused bytes are zero. */
 struct canonical_tensor {
     char name[TDM_TENSOR_NAME_BYTES_MAX]; /* Name of the tensor, padded with zeros. */
-    uint32_t dtype;                       /* The enum tdm_dtype of the tensor. */
-    uint32_t dims_count;                  /* Number of used entries in `shape`. */
-    uint64_t shape[TDM_DIMS_MAX];         /* Size of each dimension, in elements. */
+    uint32_t dtype;      /* Data type of the tensor's elements, an enum tdm_dtype. */
+    uint32_t dims_count; /* Number of dimensions, which are the first entries of `shape`. */
+    uint64_t shape[TDM_DIMS_MAX]; /* Size of each dimension, in elements. */
 };
 
 _Static_assert(sizeof(struct canonical_tensor) == 136, "the hash covers no padding");
@@ -131,7 +131,8 @@ static tdm_status add_tensor(struct tdm__manifest *manifest, const struct tdm_te
     return TDM_OK;
 }
 
-/* Adds all tensors, checks that names are unique and computes the hash. */
+/* Fills an empty manifest with tensors, checks that their names are unique and computes its
+ * hash. */
 static tdm_status manifest_fill(struct tdm__manifest *manifest,
                                 const struct tdm_tensor_info *tensors, uint32_t tensors_count)
 {
@@ -201,7 +202,8 @@ struct tdm__model_manifest_message tdm__manifest_to_message(const struct tdm__ma
         .tensors = {.count = manifest->tensors_count, .get = get_tensor, .arg = manifest->tensors}};
 }
 
-/* Reads one tensor. Its name is borrowed from the document and the shape is not checked. */
+/* Decodes name, dtype and shape of one tensor. The name is borrowed from the encoded value, and the
+ * shape is not checked. */
 static tdm_status read_tensor(const struct tdm__message_list *tensors, uint32_t index,
                               struct tdm_tensor_info *tensor)
 {

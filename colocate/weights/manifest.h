@@ -17,16 +17,15 @@ enum { TDM__MANIFEST_TENSORS_MAX = 1 << 18 };
 struct tdm__manifest {
     /* Tensors of the model; the array and the names are owned by the manifest. */
     struct tdm_tensor_info *tensors;
-    /* Number of tensors, at least 1. */
-    uint32_t tensors_count;
-    uint64_t size_bytes; /* Sum of the sizes of all tensors, in bytes. */
-    /* Hash of all names, dtypes and shapes in order; equal manifests have equal hashes. */
+    uint32_t tensors_count; /* Number of tensors of the model, at least 1. */
+    uint64_t size_bytes;    /* Sum of the sizes of all tensors of the model, in bytes. */
+    /* Hash of all tensors' names, dtypes and shapes in order; equal manifests have equal hashes. */
     struct tdm__hash hash;
 };
 
-/* Copies and checks the tensors. A manifest has 1 to 262,144 tensors with unique names of printable
- * characters and known dtypes. No tensor is empty, and all together have at most 2^48 bytes.
- * Returns TDM_E_INVAL with a message that names the tensor. */
+/* Creates a manifest from copies of the tensors. A manifest has 1 to 262,144 tensors with unique
+ * names of printable characters and known dtypes. No tensor is empty, and all together have at most
+ * 2^48 bytes. Returns TDM_E_INVAL with a message that names the tensor. */
 tdm_status tdm__manifest_create(const struct tdm_tensor_info *tensors, uint32_t tensors_count,
                                 struct tdm__manifest **manifest_out);
 /* Frees the manifest; NULL is allowed. */

@@ -30,46 +30,52 @@
 /* The largest number of sender blocks that are mapped at the same time. */
 enum { IMPORTS_MAX = 16 };
 
-/* A block of a sender's memory that is mapped here until the update ends, so that it cannot be
+/* A memory block of a sender that this process maps until the update ends, so that it cannot be
  * freed meanwhile. */
 struct imported_block {
-    struct tdm__block *block; /* Reference to the imported block; owned. */
-    void *address;            /* Address at which the block is mapped, read-only. */
+    struct tdm__block *block; /* Reference to a memory block of the sender; owned. */
+    void *address;            /* Address at which this process has mapped the block, read-only. */
 };
 
 /* State of an engine rank's receiver. The caller owns it and serializes all calls. */
 struct tdm__receiver {
-    /* Arguments of its creation; the pointers are borrowed. */
+    /* Arguments of tdm__receiver_create(); the pointers are borrowed. */
     struct tdm__receiver_options options;
-    /* Region into which updates are loaded; owned. It has no memory between updates. */
+    /* Shadow: the region into which new weights are loaded while the old ones are served. Owned; it
+     * has no memory between updates. */
     tdm_region *shadow;
-    /* Latest update of which this rank has heard, and the state of the shadow. */
+    /* Latest update of which this rank has heard, and what the shadow contains of it. */
     struct tdm__replay_guard guard;
-    uint64_t *sums; /* Checksum of each tensor of the manifest that was staged whole. Owned. */
-    /* For each tensor of the manifest 1 if it was staged whole in this update, else 0. Owned. */
+    /* For each tensor of the manifest its checksum, if it was received whole. Owned. */
+    uint64_t *sums;
+    /* For each tensor of the manifest 1 if this update has loaded it whole, else 0. Owned. */
     uint8_t *staged;
-    struct tdm_tensor_view *views; /* Views of the tensors of one bucket; owned. */
-    /* Device operations that compute the checksums of a bucket's tensors; owned. */
+    /* Views of the tensors in the bucket that is being loaded; owned. */
+    struct tdm_tensor_view *views;
+    /* Device operations that compute the checksums of the tensors in a bucket; owned. */
     struct tdm__copy_op *sum_ops;
-    uint64_t *computed_sums; /* Checksums that these operations compute; owned. */
-    /* Places of this rank's slices; NULL if it has no layout and tensors are staged whole.
-     * Owned. */
+    uint64_t *computed_sums; /* Checksums that the operations `sum_ops` compute; owned. */
+    /* Where each tensor slice of this rank belongs in its weights. Owned; NULL if the rank has no
+     * layout, so that it loads whole tensors. */
     struct tdm__tensor_slices *tensor_slices;
-    bool has_slices;  /* True if the update brought slices. */
-    bool is_exported; /* True if other processes write the slices into the shadow. */
-    /* Key of the shadow's first block when slices were last staged. The key changes with each
-     * resume, so it tells whether their memory still exists. */
+    /* True if the current update brought tensor slices instead of whole tensors. */
+    bool has_slices;
+    bool is_exported; /* True if trainers write the tensor slices directly into the shadow. */
+    /* Key of the shadow's first memory block when slices were last loaded. Each resume changes the
+     * key, so a comparison tells whether the loaded bytes still exist. */
     struct tdm__id shadow_key;
     /* True once this rank has voted for an update of slices that was verified in full. */
     bool was_verified;
-    struct imported_block imports[IMPORTS_MAX]; /* Blocks of senders that are mapped. */
-    uint32_t imports_count;                     /* Number of mapped blocks. */
-    uint64_t staged_bytes; /* Size in bytes of the tensors and slices in the last staged bucket. */
+    /* Memory blocks of senders that this process has mapped. */
+    struct imported_block imports[IMPORTS_MAX];
+    uint32_t imports_count; /* Number of entries in `imports`. */
+    /* Size in bytes of the tensors and slices in the bucket that was loaded last. */
+    uint64_t staged_bytes;
 };
 
 /* ---- life ---------------------------------------------------------------------------- */
 
-/* Allocates the arrays and creates the shadow without memory. */
+/* Allocates a receiver's arrays and creates its shadow region without memory. */
 static tdm_status receiver_init(struct tdm__receiver *receiver)
 {
     const struct tdm__receiver_options *options = &receiver->options;
@@ -110,7 +116,7 @@ tdm_status tdm__receiver_create(const struct tdm__receiver_options *options,
     return TDM_OK;
 }
 
-/* Unmaps and releases the senders' blocks, so that their memory can be freed. */
+/* Unmaps and releases the senders' memory blocks, so that the memory can be freed. */
 static void release_imports(struct tdm__receiver *receiver)
 {
     struct tdm__device *device = tdm__regions_device(receiver->options.regions);
@@ -144,7 +150,7 @@ void tdm__receiver_destroy(struct tdm__receiver *receiver)
 tdm_status tdm__receiver_resume_shadow(struct tdm__receiver *receiver, int64_t timeout_ms)
 {
     if (tdm_region_is_resident(receiver->shadow)) {
-        return TDM_OK; /* The shadow still has the memory of an earlier update that was aborted. */
+        return TDM_OK; /* The shadow still has memory from an earlier, aborted update. */
     }
     return tdm_region_resume(receiver->shadow, timeout_ms);
 }
@@ -156,7 +162,8 @@ uint64_t tdm__receiver_shadow_bytes(const struct tdm__receiver *receiver)
 
 /* ---- stage --------------------------------------------------------------------------- */
 
-/* Accepts a message of the update, and resets the staging state if the update is a new one. */
+/* Accepts a message that belongs to the update. Discards what earlier updates loaded if the update
+ * is a new one. */
 static tdm_status accept_update(struct tdm__receiver *receiver, const struct tdm__id *update,
                                 uint64_t epoch)
 {
@@ -164,7 +171,7 @@ static tdm_status accept_update(struct tdm__receiver *receiver, const struct tdm
 
     TDM_TRY(tdm__replay_guard_accept_bucket(&receiver->guard, update, epoch, &begun));
     if (begun) {
-        release_imports(receiver); /* These blocks belong to the update before. */
+        release_imports(receiver); /* The mapped blocks belong to the update before. */
         memset(receiver->staged, 0, receiver->options.manifest->tensors_count);
         receiver->has_slices = false;
         if (receiver->tensor_slices != NULL) {
@@ -175,7 +182,7 @@ static tdm_status accept_update(struct tdm__receiver *receiver, const struct tdm
     return TDM_OK;
 }
 
-/* Maps a sender's block; a block is mapped only once per update. */
+/* Maps a sender's memory block into this process, unless this update has mapped it already. */
 static tdm_status import_block(struct tdm__receiver *receiver, const struct tdm__id *key,
                                const struct imported_block **import_out)
 {
@@ -209,7 +216,8 @@ static tdm_status import_block(struct tdm__receiver *receiver, const struct tdm_
     return TDM_OK;
 }
 
-/* Maps the block of a storage and returns the address of the storage. */
+/* Maps the memory block that contains a sender's storage and stores the storage's address in
+ * `address_out`. */
 static tdm_status map_storage(struct tdm__receiver *receiver,
                               const struct tdm__storage_record *storage, const char **address_out)
 {
@@ -228,7 +236,7 @@ static tdm_status map_storage(struct tdm__receiver *receiver,
     return TDM_OK;
 }
 
-/* Fills the views of all tensors in the bucket, which must be contiguous. */
+/* Fills the receiver's views of all tensors in the bucket. The tensors must be contiguous. */
 static tdm_status fill_views(struct tdm__receiver *receiver,
                              const struct tdm__tensor_handles *handles)
 {
@@ -271,7 +279,7 @@ static tdm_status verify_tensors(const struct tdm__receiver *receiver,
     return TDM_OK;
 }
 
-/* Returns TDM_E_STATE if the shadow has no memory. */
+/* Returns TDM_E_STATE if the shadow region has no memory. */
 static tdm_status check_shadow_resident(const struct tdm__receiver *receiver)
 {
     return tdm_region_is_resident(receiver->shadow)
@@ -280,7 +288,7 @@ static tdm_status check_shadow_resident(const struct tdm__receiver *receiver)
                            "a bucket came before the shadow of the weights has memory");
 }
 
-/* Lets the library load the tensors of the first `views_count` views into the shadow. */
+/* Calls the engine library to load the tensors of the first `views_count` views into the shadow. */
 static tdm_status load_tensors(struct tdm__receiver *receiver, uint32_t views_count)
 {
     return receiver->options.ops->load(receiver->options.state,
@@ -336,8 +344,8 @@ static struct tdm__id shadow_key(const struct tdm__receiver *receiver)
     return count > 0 ? blocks[0]->key : (struct tdm__id){{0}};
 }
 
-/* Sets `source_out` to the address from which slices are copied; NULL if the senders have written
- * them into the shadow. */
+/* Sets `source_out` to the address of the bucket from which slices are copied. Sets it to NULL if
+ * the senders have written the slices directly into the shadow. */
 static tdm_status find_slice_source(struct tdm__receiver *receiver,
                                     const struct tdm__tensor_handles *handles,
                                     const char **source_out)
@@ -354,8 +362,8 @@ static tdm_status find_slice_source(struct tdm__receiver *receiver,
     return map_storage(receiver, &handles->storages[0], source_out);
 }
 
-/* Stages a bucket of slices from `source`. With `source` NULL they are where the description's
- * storage says. */
+/* Copies or verifies the tensor slices of one bucket, whose bytes are at `source`. With `source`
+ * NULL the bytes are in the storage that the handles describe. */
 static tdm_status stage_slices(struct tdm__receiver *receiver,
                                const struct tdm__tensor_handles *handles, const char *source)
 {
@@ -382,8 +390,7 @@ static tdm_status stage_slices(struct tdm__receiver *receiver,
     return tdm__tensor_slices_stage(receiver->tensor_slices, &stage);
 }
 
-/* Returns true if the shadow contains complete buckets, in the memory that it had when they were
- * staged. */
+/* Returns true if the shadow still contains complete buckets that an earlier update loaded. */
 static bool has_resume_log(const struct tdm__receiver *receiver)
 {
     struct tdm__id key = shadow_key(receiver);
@@ -406,7 +413,7 @@ tdm_status tdm__receiver_resume_update(struct tdm__receiver *receiver, const str
     resume_log = tdm__tensor_slices_resume_log(receiver->tensor_slices, receiver->is_exported);
     TDM_TRY(tdm__replay_guard_accept_bucket(&receiver->guard, update, epoch, &begun));
     if (begun) {
-        release_imports(receiver); /* These blocks belong to the update before. */
+        release_imports(receiver); /* The mapped blocks belong to the update before. */
         receiver->options.ops->begin(receiver->options.state);
         tdm__tensor_slices_resume_update(receiver->tensor_slices);
     }
@@ -414,7 +421,8 @@ tdm_status tdm__receiver_resume_update(struct tdm__receiver *receiver, const str
     return TDM_OK;
 }
 
-/* Checks a decoded bucket and stages its slices or whole tensors. */
+/* Checks the decoded tensor handles of a bucket and loads its slices or whole tensors into the
+ * shadow. */
 static tdm_status stage_decoded(struct tdm__receiver *receiver,
                                 const struct tdm__tensor_handles *handles)
 {
@@ -487,7 +495,8 @@ static uint64_t slices_end(const struct tdm__tensor_handles *handles)
     return end;
 }
 
-/* Checks a decoded bucket of slices against the size of `source` and stages it. */
+/* Checks that the slices of a bucket lie within the `source_bytes` bytes at `source` and loads
+ * them. */
 static tdm_status stage_decoded_from(struct tdm__receiver *receiver,
                                      const struct tdm__tensor_handles *handles, const char *source,
                                      size_t source_bytes)
@@ -572,8 +581,8 @@ tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver, const struct
 
 /* ---- from a peer --------------------------------------------------------------------- */
 
-/* Copies a block on the device and computes its checksum. With `to` NULL it only computes the
- * checksum. */
+/* Copies a memory block on the device and computes its checksum. Only computes the checksum if `to`
+ * is NULL. */
 static tdm_status move_block(const struct tdm__receiver *receiver, const void *from, void *to,
                              size_t size_bytes, uint64_t *sum_out)
 {
@@ -693,12 +702,12 @@ tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct td
     return TDM_OK;
 }
 
-/* Releases what an update used: mapped blocks and the shadow's memory. */
+/* Releases what an update used: the mapped memory blocks of senders and the shadow's memory. */
 static tdm_status end_update(struct tdm__receiver *receiver)
 {
     release_imports(receiver);
     if (receiver->tensor_slices != NULL) {
-        /* Nothing that was staged exists any more. */
+        /* The shadow's memory is gone, so no slice counts as received any more. */
         tdm__tensor_slices_begin_update(receiver->tensor_slices);
     }
     return tdm_region_is_resident(receiver->shadow) ? tdm_region_pause(receiver->shadow) : TDM_OK;

@@ -11,51 +11,53 @@
 
 #include <tandem/job.h>
 
-/* Implements what docs/protocols/commit.md asks of a member. New weights are loaded into a shadow
- * of the weights region. The served version is not touched before the flip, which exchanges the
- * memory of both regions. The caller transports votes and outcomes to and from the store. One
- * thread at a time may use a receiver. */
+/* An engine rank's side of weight updates: what docs/protocols/commit.md asks of a member. New
+ * weights are loaded into a shadow of the weights region. The served version is not touched before
+ * the flip, which exchanges the memory of both regions. The caller transports votes and outcomes to
+ * and from the store. One thread at a time may use a receiver. */
 struct tdm__receiver;
 
 /* Which received bytes are compared with the sender's checksums before they count as present. */
 enum tdm__verify {
-    TDM__VERIFY_NONE, /* No bytes are compared. */
-    TDM__VERIFY_FULL, /* All bytes are compared. */
-    /* Bytes that this rank copies itself are always compared. Of the bytes that senders write into
-     * the shadow, all are compared in the first update, and another sixteenth in each later one. */
+    TDM__VERIFY_NONE, /* No received bytes are compared with checksums. */
+    TDM__VERIFY_FULL, /* All received bytes are compared with the sender's checksums. */
+    /* All bytes that this rank copies itself are compared. Of the bytes that senders write
+     * directly, the first update compares all, and each later update another sixteenth. */
     TDM__VERIFY_SAMPLE
 };
 
 /* Arguments of tdm__receiver_create(). All pointers are borrowed for the life of the receiver. */
 struct tdm__receiver_options {
-    const struct tdm__manifest *manifest; /* Manifest of the model. */
-    /* Callbacks of the engine's library, which loads whole tensors. */
+    const struct tdm__manifest *manifest; /* Tensors of the model that the engine serves. */
+    /* Callbacks of the engine's library, which loads whole tensors into the weights. */
     const struct tdm_engine_ops *ops;
-    void *state;                   /* First argument of these callbacks. */
-    struct tdm__regions *regions;  /* Regions of this process, in which the shadow is created. */
-    tdm_region *weights;           /* Region with the weights that are served. */
-    struct tdm__location location; /* Node and GPU of this rank. */
+    void *state; /* First argument of the callbacks in `ops`. */
+    /* Regions of this process; the receiver creates the shadow among them. */
+    struct tdm__regions *regions;
+    tdm_region *weights;           /* Region with the weights that this rank serves. */
+    struct tdm__location location; /* Node and GPU of this engine rank. */
     enum tdm__verify verify;       /* Which received bytes are compared with checksums. */
 };
 
-/* Creates a receiver. Reserves the shadow's addresses, but not its memory. */
+/* Creates the receiver of an engine rank. Reserves addresses for its shadow (the region for new
+ * weights), but no memory. */
 tdm_status tdm__receiver_create(const struct tdm__receiver_options *options,
                                 struct tdm__receiver **receiver_out);
-/* Frees the receiver and its shadow; NULL is allowed. */
+/* Frees a receiver and its shadow region; NULL is allowed. */
 void tdm__receiver_destroy(struct tdm__receiver *receiver);
 
-/* Acquires the shadow's memory. Waits up to `timeout_ms` milliseconds. Does nothing if the shadow
- * has memory. */
+/* Acquires memory for the shadow, the region for new weights. Waits up to `timeout_ms`
+ * milliseconds. Does nothing if the shadow has memory. */
 tdm_status tdm__receiver_resume_shadow(struct tdm__receiver *receiver, int64_t timeout_ms);
 
 /* Begins an update after one that was aborted while this rank kept its shadow. Reports in
- * `resume_log_out` which buckets of slices the shadow contains. They count for the new update
- * unless its first bucket is one of them. If nothing is present, or the contents are in doubt, the
- * log is empty and the first bucket begins the update as usual. */
+ * `resume_log_out` which buckets of slices the shadow contains. These buckets count for the new
+ * update unless its first bucket is one of them. The log is empty if the shadow contains no
+ * complete bucket or its contents are in doubt. */
 tdm_status tdm__receiver_resume_update(struct tdm__receiver *receiver, const struct tdm__id *update,
                                        uint64_t epoch, struct tdm__resume_log *resume_log_out);
 
-/* Returns the size of the shadow in bytes. */
+/* Returns the size in bytes of the shadow, the region for new weights. */
 uint64_t tdm__receiver_shadow_bytes(const struct tdm__receiver *receiver);
 
 /* Sets which slices of the tensors the engine keeps, and where. From then on buckets bring slices,
@@ -64,15 +66,16 @@ uint64_t tdm__receiver_shadow_bytes(const struct tdm__receiver *receiver);
  * a message that names the tensor whose slice lies outside the region or overlaps another slice. */
 tdm_status tdm__receiver_set_layout(struct tdm__receiver *receiver,
                                     const struct tdm__layout *layout);
-/* Returns the shadow. While it has memory, trainers may write into it directly. */
+/* Returns the shadow, the region for new weights. While the shadow has memory, trainers may write
+ * into it directly. */
 const tdm_region *tdm__receiver_shadow(const struct tdm__receiver *receiver);
 
-/* Loads one bucket that tensor handles describe. The first bucket of a higher epoch begins a new
- * update. Before a byte is touched, these are refused: a lower epoch or an update for which this
- * rank has voted (TDM_E_STATE), storages on another node or GPU (TDM_E_DEVICE), and tensors that
- * are not the manifest's (TDM_E_PROTOCOL). Returns TDM_E_CHECKSUM with a message that names the
- * tensor whose bytes differ from the sender's checksum. A bucket of slices is refused with
- * TDM_E_STATE if it or a later one has been staged. */
+/* Loads one bucket of weights into the shadow; `bytes` are the encoded tensor handles that describe
+ * it. The first bucket of a higher epoch begins a new update. Before a byte is touched, these are
+ * refused: a lower epoch or an update for which this rank has voted (TDM_E_STATE), storages on
+ * another node or GPU (TDM_E_DEVICE), and tensors that are not the manifest's (TDM_E_PROTOCOL).
+ * Returns TDM_E_CHECKSUM with a message that names the tensor whose bytes differ from the sender's
+ * checksum. A bucket of slices is refused with TDM_E_STATE if it or a later one has been staged. */
 tdm_status tdm__receiver_stage_bucket(struct tdm__receiver *receiver, struct tdm_bytes bytes);
 
 /* Loads one bucket of slices whose bytes are at `source` in this rank's memory, on its device. The
@@ -80,7 +83,7 @@ tdm_status tdm__receiver_stage_bucket(struct tdm__receiver *receiver, struct tdm
 tdm_status tdm__receiver_stage_bucket_from(struct tdm__receiver *receiver, struct tdm_bytes bytes,
                                            const char *source, size_t source_bytes);
 
-/* Returns the size in bytes of the tensors and slices in the last staged bucket. */
+/* Returns the size in bytes of the tensors and slices in the bucket that was loaded last. */
 uint64_t tdm__receiver_staged_bytes(const struct tdm__receiver *receiver);
 
 /* Loads all tensors of the model from a safetensors file, as one bucket of the update. */
@@ -91,8 +94,8 @@ tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver, const struct
 
 /* The memory blocks of a served weights region in address order, with a checksum of each. */
 struct tdm__weight_blocks {
-    uint32_t count; /* Number of blocks. */
-    /* Keys with which processes on the node open the blocks. */
+    uint32_t count; /* Number of memory blocks of the weights region. */
+    /* Keys with which other processes of the node open the blocks. */
     struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];
     uint64_t sums[TDM__DEVICE_BLOCKS_MAX]; /* Checksum of each block's bytes. */
 };
@@ -102,9 +105,9 @@ struct tdm__weight_blocks {
  * checksums. */
 tdm_status tdm__receiver_export_weights(const struct tdm__receiver *receiver,
                                         struct tdm__weight_blocks *blocks_out);
-/* Copies the described blocks into this rank's weights, which must be resident and not served.
- * Nothing of the peer stays mapped. Returns TDM_E_CHECKSUM if the bytes differ, TDM_E_PROTOCOL if
- * the blocks have another size, and TDM_E_NOT_FOUND if the peer has gone. */
+/* Copies the memory blocks of a peer's weights into this rank's weights, which must be resident and
+ * not served. Nothing of the peer stays mapped. Returns TDM_E_CHECKSUM if the bytes differ,
+ * TDM_E_PROTOCOL if the blocks have another size, and TDM_E_NOT_FOUND if the peer has gone. */
 tdm_status tdm__receiver_pull_weights(struct tdm__receiver *receiver,
                                       const struct tdm__weight_blocks *blocks);
 
@@ -120,18 +123,18 @@ tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct td
  * ranks. */
 tdm_status tdm__receiver_prepare_slices(struct tdm__receiver *receiver,
                                         const struct tdm__id *update);
-/* Does the same after a comparison with what the sender says it has sent: `sent` is the resume log
- * of all buckets. Returns TDM_E_CHECKSUM if the logs differ. */
+/* Like tdm__receiver_prepare_slices(), but first compares what this rank has received with `sent`,
+ * the sender's resume log of all buckets. Returns TDM_E_CHECKSUM if the logs differ. */
 tdm_status tdm__receiver_prepare_sent(struct tdm__receiver *receiver, const struct tdm__id *update,
                                       const struct tdm__resume_log *sent);
 
-/* Ends a committed update: the shadow is served from now on. Releases the memory of the old weights
- * and the mappings of the senders' buckets. May be repeated. Returns TDM_E_STATE if this rank has
- * not voted for the update. */
+/* Flips: ends a committed update, so that the new weights in the shadow are served from now on.
+ * Releases the memory of the old weights and the mappings of the senders' buckets. May be repeated.
+ * Returns TDM_E_STATE if this rank has not voted for the update. */
 tdm_status tdm__receiver_flip_shadow(struct tdm__receiver *receiver, const struct tdm__id *update);
-/* Ends an aborted update: what was staged of this or an earlier epoch is void. Releases the
- * shadow's memory and the mappings of the senders' buckets, unless a later update has begun. May be
- * repeated. */
+/* Ends an aborted update: weights that were loaded in this or an earlier epoch are void. Releases
+ * the shadow's memory and the mappings of the senders' buckets, unless a later update has begun.
+ * May be repeated. */
 tdm_status tdm__receiver_drop_shadow(struct tdm__receiver *receiver, uint64_t epoch);
 /* Returns true if this rank has voted for an update that it has neither flipped nor dropped
  * since. */

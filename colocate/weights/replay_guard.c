@@ -12,7 +12,7 @@ tdm_status tdm__replay_guard_accept_bucket(struct tdm__replay_guard *guard,
 {
     *begun_out = epoch > guard->epoch;
     if (*begun_out) {
-        /* The update before is over; otherwise this one would not have begun. */
+        /* The update before is over; otherwise the new update would not have begun. */
         *guard = (struct tdm__replay_guard){TDM__REPLAY_GUARD_STAGING, *update, epoch};
         return TDM_OK;
     }

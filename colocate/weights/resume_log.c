@@ -5,7 +5,7 @@
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
 
-/* Number of 64-bit words of a record that are hashed. */
+/* Number of 64-bit words that the hash covers for each tensor record. */
 enum { WORDS = 7 };
 
 void tdm__resume_log_add_bucket(struct tdm__resume_log *resume_log, uint32_t bucket,

@@ -30,37 +30,42 @@
 
 /* Constants and limits of the file format. */
 enum {
-    LENGTH_BYTES = 8,                     /* Size of the header's length in bytes. */
-    HEADER_BYTES_MAX = 100 * 1000 * 1000, /* The largest header in bytes. */
-    TENSORS_MAX = 1 << 18,                /* The largest number of tensors. */
-    HEADER_DEPTH = 3, /* The deepest nesting of the header: file, tensor, shape. */
-    /* The largest number of commas; a tensor of 4 dimensions has 7. */
+    /* Size in bytes of the field at the file's beginning that has the header's length. */
+    LENGTH_BYTES = 8,
+    HEADER_BYTES_MAX = 100 * 1000 * 1000, /* The largest size of a file's header in bytes. */
+    TENSORS_MAX = 1 << 18,                /* The largest number of tensors in a file. */
+    HEADER_DEPTH = 3, /* The deepest nesting of the header's JSON: file, tensor, shape. */
+    /* The largest number of commas in the header's JSON; a tensor of 4 dimensions has 7. */
     HEADER_COMMAS_MAX = TENSORS_MAX * 8
 };
 
 /* One tensor of a file. */
 struct tensor_entry {
-    /* View of the tensor; its data and name point into the file's memory and to `name`. */
+    /* View of the tensor: its data points into the file's bytes and its name to `name`. */
     struct tdm_tensor_view view;
-    uint64_t begin;                       /* Offset of the first byte in the data. */
-    uint64_t end;                         /* Offset after the last byte in the data. */
-    char name[TDM_TENSOR_NAME_BYTES_MAX]; /* Name of the tensor. */
+    /* Offset of the tensor's first byte in the file's data, which follows the header. */
+    uint64_t begin;
+    uint64_t end; /* Offset after the tensor's last byte in the file's data. */
+    char name[TDM_TENSOR_NAME_BYTES_MAX]; /* Name of the tensor, with a terminating NUL. */
 };
 
 /* An open file. Owned by the caller of tdm_safetensors_open(). */
 struct tdm_safetensors {
-    void *map;                     /* Mapping of the file; NULL if the bytes are borrowed. Owned. */
-    size_t map_bytes;              /* Size of the mapping in bytes. */
-    uint32_t count;                /* Number of tensors. */
-    struct tensor_entry *entries;  /* Tensors in the order of their bytes; owned. */
-    struct tensor_entry **by_name; /* Pointers to the tensors, sorted by name; owned. */
+    void *map;        /* Mapping of the file, owned; NULL if the caller lent the file's bytes. */
+    size_t map_bytes; /* Size of the mapping in bytes. */
+    uint32_t count;   /* Number of tensors in the file. */
+    struct tensor_entry *entries; /* Tensors in the order of their bytes in the file; owned. */
+    /* Pointers to the entries, sorted by tensor name; owned array. */
+    struct tensor_entry **by_name;
 };
 
-/* What the checks of one file share. It lives on the stack of the parser. */
+/* The data part of a file and its name, which all checks of its header use. Lives on the parser's
+ * stack. */
 struct file_header {
-    const char *file;          /* Name of the file for messages; borrowed. */
-    const unsigned char *data; /* First byte of the data. */
-    uint64_t data_bytes;       /* Size of the data in bytes. */
+    const char *file; /* Name of the file for error messages; borrowed. */
+    /* First byte after the header, where the tensors' data begin; borrowed. */
+    const unsigned char *data;
+    uint64_t data_bytes; /* Size in bytes of the data after the header. */
 };
 
 /* ---- reading ------------------------------------------------------------------------- */
@@ -97,7 +102,7 @@ static tdm_status scan_header(const char *text, size_t size_bytes, const char *f
     return TDM_OK;
 }
 
-/* Reads the shape of a tensor. */
+/* Reads the shape of a tensor from the header's JSON. */
 static tdm_status read_shape(const struct file_header *header, const json_t *shape,
                              struct tdm_tensor_info *info)
 {
@@ -120,7 +125,7 @@ static tdm_status read_shape(const struct file_header *header, const json_t *sha
     return TDM_OK;
 }
 
-/* Reads the offsets of a tensor in the data. */
+/* Reads from the header's JSON where the bytes of a tensor begin and end in the data. */
 static tdm_status read_offsets(const struct file_header *header, const json_t *offsets,
                                struct tensor_entry *entry)
 {
@@ -269,7 +274,7 @@ static tdm_status check_metadata(const struct file_header *header, const json_t 
     return TDM_OK;
 }
 
-/* Reads all entries of the header. */
+/* Reads all tensors that the header's JSON lists. */
 static tdm_status read_entries(const struct file_header *header, json_t *root,
                                tdm_safetensors *file)
 {
@@ -315,7 +320,7 @@ static tdm_status read_root(const struct file_header *header, json_t *root, tdm_
     return TDM_OK;
 }
 
-/* Checks the lengths, parses the header and reads its tensors. */
+/* Checks the lengths in a file's bytes, parses its header and fills `file` with its tensors. */
 static tdm_status read_header(const unsigned char *bytes, size_t size_bytes,
                               struct file_header *header, tdm_safetensors *file)
 {
@@ -372,7 +377,7 @@ tdm_status tdm__safetensors_parse(const void *bytes, size_t size_bytes, const ch
     return TDM_OK;
 }
 
-/* Maps an open file read-only. */
+/* Maps the open file `fd` read-only; `path` names the file in errors. */
 static tdm_status map_open_file(int fd, const char *path, void **map_out, size_t *map_bytes_out)
 {
     struct stat attributes;
@@ -449,7 +454,7 @@ const struct tdm_tensor_view *tdm_safetensors_view(const tdm_safetensors *file, 
     return index < file->count ? &file->entries[index].view : NULL;
 }
 
-/* Compares a name with the name of a tensor, for bsearch(). */
+/* Compares a name with the name of the tensor to which `element` points, for bsearch(). */
 static int compare_name_to_entry(const void *name, const void *element)
 {
     const struct tensor_entry *const *entry = element;
@@ -486,7 +491,8 @@ static void order_tensors(const struct tdm_tensor_view *tensors, uint32_t tensor
     }
 }
 
-/* Adds one tensor to the header and advances the offset in the data. */
+/* Adds one tensor to the header's JSON. Advances `offset`, the position in the data, past the
+ * tensor's bytes. */
 static tdm_status describe_tensor(json_t *root, const struct tdm_tensor_view *tensor,
                                   uint64_t *offset)
 {
@@ -517,7 +523,7 @@ static tdm_status describe_tensor(json_t *root, const struct tdm_tensor_view *te
     return TDM_OK;
 }
 
-/* Builds the header as JSON text, which the caller frees. */
+/* Builds the header of a file with these tensors as JSON text, which the caller frees. */
 static tdm_status build_header(const struct tdm_tensor_view *const *tensors, uint32_t tensors_count,
                                char **header_out)
 {
@@ -562,7 +568,8 @@ static tdm_status write_header(struct tdm__atomic_file *out, const char *header)
     return tdm__atomic_file_write(out, spaces, padding_bytes);
 }
 
-/* Writes the whole file. The target is replaced only if everything was written. */
+/* Writes a whole safetensors file. The file at `path` is replaced only if everything was
+ * written. */
 static tdm_status write_file(const char *path, const char *header,
                              const struct tdm_tensor_view *const *tensors, uint32_t tensors_count)
 {

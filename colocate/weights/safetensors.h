@@ -5,7 +5,7 @@
 
 #include <tandem/tensor.h>
 
-/* Parses and checks a whole file at `bytes`, which are aligned to 8 and borrowed until
+/* Parses and checks a safetensors file in memory. `bytes` are aligned to 8 and borrowed until
  * tdm_safetensors_close(). `name` stands for the file in error messages. */
 tdm_status tdm__safetensors_parse(const void *bytes, size_t size_bytes, const char *name,
                                   tdm_safetensors **file_out);

@@ -22,11 +22,11 @@
 
 /* Marks of a tensor while the table of scales is planned. */
 enum {
-    CONVERTED = 1, /* Some engine wants the tensor in FP8. */
-    SHARED = 2,    /* Some trainer slice cuts through a block of the converted tensor. */
+    CONVERTED = 1, /* Some engine rank wants the tensor in FP8. */
+    SHARED = 2,    /* Some trainer slice contains only a part of an FP8 block of the tensor. */
 };
 
-/* Marks the tensors that some engine wants in FP8. */
+/* Marks the tensors that some engine rank wants in FP8 as CONVERTED. */
 static void mark_converted(const struct tdm__scales_options *options, uint8_t *marks)
 {
     for (uint32_t rank = 0; rank < options->to_count; rank++) {
@@ -40,7 +40,8 @@ static void mark_converted(const struct tdm__scales_options *options, uint8_t *m
     }
 }
 
-/* Marks the converted tensors of which a trainer slice cuts through a block. */
+/* Marks those CONVERTED tensors as SHARED of which a trainer slice contains only a part of an FP8
+ * block. */
 static void mark_shared(const struct tdm__scales_options *options, uint8_t *marks)
 {
     for (uint32_t rank = 0; rank < options->from_count; rank++) {
@@ -55,7 +56,7 @@ static void mark_shared(const struct tdm__scales_options *options, uint8_t *mark
     }
 }
 
-/* Gives each marked tensor its range in the table of scales. */
+/* Assigns each SHARED tensor its range in the table of shared scales. */
 static void assign_table_offsets(const struct tdm__manifest *manifest, const uint8_t *marks,
                                  struct tdm__scales *scales)
 {
@@ -71,8 +72,7 @@ static void assign_table_offsets(const struct tdm__manifest *manifest, const uin
     }
 }
 
-/* Adds the measurements for all blocks of which the slice has elements, whatever part the engines
- * want. */
+/* Lists the rectangles of a trainer's slice whose FP8 block scales are to be computed. */
 static tdm_status measure_slice(const struct tdm_tensor_info *tensor, const struct tdm_slice *slice,
                                 const struct tdm__rect_copy *like, struct tdm__scales *scales,
                                 uint32_t *capacity)
@@ -91,7 +91,7 @@ static tdm_status measure_slice(const struct tdm_tensor_info *tensor, const stru
     return TDM_OK;
 }
 
-/* Lists the measurements of all trainer ranks. */
+/* Lists for all trainer ranks the rectangles whose FP8 block scales each computes. */
 static tdm_status list_measures(const struct tdm__scales_options *options,
                                 struct tdm__scales *scales)
 {
@@ -152,7 +152,7 @@ void tdm__scales_fini(struct tdm__scales *scales)
 
 /* ---- the table ----------------------------------------------------------------------- */
 
-/* Returns the number of scales in one row of blocks of the tensor. */
+/* Returns the number of FP8 blocks, each with one scale, side by side in the tensor's rows. */
 static uint64_t table_row_pitch(const struct tdm__scales *scales, uint32_t tensor)
 {
     return tdm__convert_blocks_count(scales->manifest->tensors[tensor].shape[1]);
@@ -169,7 +169,8 @@ void tdm__scales_attach(const struct tdm__scales *scales, const struct tdm_slice
                         const struct tdm__rect_copy *copy, const float *table,
                         struct tdm__copy_op *part)
 {
-    /* 0 if the slice is not of a matrix and therefore never FP8. */
+    /* Number of columns of the engine's slice; 0 if it is not of a matrix and therefore never
+     * FP8. */
     uint64_t columns = wanted->extent[1];
     uint64_t place;
 

@@ -21,29 +21,31 @@
 
 /* State of a trainer rank's sender. The caller owns it and serializes all calls. */
 struct tdm__sender {
-    struct tdm__sender_options options; /* Arguments of its creation; the pointers are borrowed. */
-    struct tdm__bucket_plan *plan;      /* Buckets and runs of the model; owned. */
-    tdm_region *bucket; /* Region that contains the image of the current bucket; owned. */
-    /* Slices of this rank with the addresses where their bytes are now; owned. */
+    /* Arguments of tdm__sender_create(); the pointers are borrowed. */
+    struct tdm__sender_options options;
+    /* How the model is cut into buckets, and what each rank contributes; owned. */
+    struct tdm__bucket_plan *plan;
+    tdm_region *bucket; /* Staging region with the whole tensors of the current bucket; owned. */
+    /* Tensor slices of this rank with the addresses at which their bytes can be read; owned. */
     struct tdm_slice *slices;
-    /* Host memory of the device with what this rank contributes; owned. NULL before the first
-     * use. */
+    /* Device-accessible host memory for what this rank contributes to a bucket; owned. NULL before
+     * the first use. */
     char *segment;
-    /* Host memory of the device with the segments of all ranks; owned. NULL before the first
-     * use. */
+    /* Device-accessible host memory for the contributions of all ranks to a bucket; owned. NULL
+     * before the first use. */
     char *segments;
-    struct tdm__copy_op *copy_ops; /* Device operations of one bucket; owned. */
-    uint64_t *sums;                /* Checksums that the device operations compute; owned. */
-    /* Tensor records of one bucket, with room for the largest; owned. */
+    struct tdm__copy_op *copy_ops; /* Device operations that fill or checksum one bucket; owned. */
+    uint64_t *sums;                /* Checksums that the operations `copy_ops` compute; owned. */
+    /* Descriptions of the tensors of one bucket, with room for the largest bucket; owned. */
     struct tdm__tensor_record *records;
-    void *description; /* Encoded handles of the last described bucket; owned. */
-    /* Number of descriptions that were made; the reference of the last export. */
+    void *description; /* Encoded tensor handles of the bucket that was described last; owned. */
+    /* Number of buckets that this sender has described; each description contains it. */
     uint64_t exports_count;
 };
 
 /* ---- life ---------------------------------------------------------------------------- */
 
-/* Returns the number of tensors in the bucket that has most of them. */
+/* Returns the largest number of tensors that a bucket of the plan has. */
 static uint32_t tensors_max(const struct tdm__bucket_plan *plan)
 {
     uint32_t most = 0;
@@ -60,8 +62,8 @@ static size_t segments_bytes(const struct tdm__sender *sender)
     return sender->options.ranks_count * sender->plan->segment_bytes_max;
 }
 
-/* Allocates the host segments if they do not exist. They may be pinned, so they are allocated only
- * when an update needs them. */
+/* Allocates the sender's host memory for segments if it does not exist. The memory may be pinned,
+ * so it is allocated only when an update needs it. */
 static tdm_status allocate_segments(struct tdm__sender *sender)
 {
     struct tdm__device *device = tdm__regions_device(sender->options.regions);
@@ -78,7 +80,7 @@ static tdm_status allocate_segments(struct tdm__sender *sender)
     return TDM_OK;
 }
 
-/* Frees the host segments. */
+/* Frees the sender's host memory for segments. */
 static void free_segments(struct tdm__sender *sender)
 {
     struct tdm__device *device = tdm__regions_device(sender->options.regions);
@@ -91,7 +93,7 @@ static void free_segments(struct tdm__sender *sender)
     }
 }
 
-/* Allocates the arrays for slices, operations, checksums and records. */
+/* Allocates the sender's arrays for slices, device operations, checksums and records. */
 static tdm_status allocate_buffers(struct tdm__sender *sender)
 {
     const struct tdm__layout *own = &sender->options.layouts[sender->options.rank];
@@ -111,7 +113,7 @@ static tdm_status allocate_buffers(struct tdm__sender *sender)
     return TDM_OK;
 }
 
-/* Compiles the plan and creates the bucket's region without memory. */
+/* Compiles the sender's bucket plan and creates its staging region without memory. */
 static tdm_status sender_init(struct tdm__sender *sender)
 {
     const struct tdm__sender_options *options = &sender->options;
@@ -217,7 +219,8 @@ tdm_status tdm__sender_fill_bucket(struct tdm__sender *sender, uint32_t bucket)
 
 /* ---- describe ------------------------------------------------------------------------ */
 
-/* Computes on the device the checksums of the bucket's tensors, in their order. */
+/* Computes on the device the checksums of the tensors in bucket `about`, in the manifest's
+ * order. */
 static tdm_status sum_tensors(struct tdm__sender *sender, const struct tdm__bucket *about)
 {
     struct tdm__device *device = tdm__regions_device(sender->options.regions);
@@ -233,7 +236,7 @@ static tdm_status sum_tensors(struct tdm__sender *sender, const struct tdm__buck
     return device->ops->move(device, sender->copy_ops, about->tensors_count, sender->sums);
 }
 
-/* Fills the record of one tensor in the staging bucket. */
+/* Fills the record that describes one tensor of the staging bucket, with its checksum `sum`. */
 static void describe_tensor(const struct tdm__sender *sender, uint32_t tensor, uint64_t sum,
                             struct tdm__tensor_record *record)
 {

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* A dimension of 0 makes the whole tensor empty, however large the others are. */
+/* Returns 0 if any dimension is 0, however large the other dimensions are. */
 uint64_t tdm_tensor_elements(const struct tdm_tensor_info *info)
 {
     TDM__REQUIRE_OR(info, UINT64_MAX);

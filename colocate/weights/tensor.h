@@ -10,8 +10,8 @@
  * limits. Returns TDM_E_INVAL with a message that names the tensor and the violated limit. */
 tdm_status tdm__tensor_check(const struct tdm_tensor_info *info);
 
-/* Writes the strides, in elements, of the tensor if it is stored in row-major order without gaps.
- * Strides of unused dimensions are zero. */
+/* Writes to `stride` the strides, in elements, of a tensor in row-major order without gaps. Strides
+ * of unused dimensions are zero. */
 void tdm__tensor_row_major_strides(const struct tdm_tensor_info *info,
                                    uint64_t stride[TDM_DIMS_MAX]);
 /* Returns true if the view's elements are contiguous in row-major order. */

@@ -17,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the size in bytes of the header and all records. */
+/* Returns the size in bytes of an encoded description with this header: the header and all its
+ * records. */
 static size_t records_bytes(const struct tdm__tensor_handles_header *header)
 {
     return sizeof(*header) + header->storages_count * sizeof(struct tdm__storage_record) +
@@ -31,7 +32,7 @@ size_t tdm__tensor_handles_bytes(const struct tdm__tensor_handles *handles)
 
 /* ---- checks -------------------------------------------------------------------------- */
 
-/* Checks the fixed words, the counts and the identity of the update. */
+/* Checks a header: its magic number and version, its counts and the identity of the update. */
 static tdm_status check_header(const struct tdm__tensor_handles_header *header)
 {
     if (header->magic != TDM__TENSOR_HANDLES_MAGIC ||
@@ -89,8 +90,8 @@ static tdm_status check_storage(const struct tdm__storage_record *storage, uint3
     return TDM_OK;
 }
 
-/* Computes the index after the tensor's last element, in elements of the storage. Returns false on
- * overflow. */
+/* Computes in `end_out` the index after the tensor's last element in its storage, in elements.
+ * Returns false on overflow. */
 static bool find_end(const struct tdm__tensor_record *tensor, uint64_t *end_out)
 {
     uint64_t last = tensor->offset;
@@ -129,8 +130,8 @@ static tdm_status check_extent(const struct tdm__tensor_handles *handles, uint32
     return TDM_OK;
 }
 
-/* Returns true if used dimensions are non-zero, unused ones are zero, and the tensor has at most
- * 2^48 elements. */
+/* Returns true if the record's used dimensions are non-zero, its unused dimensions are zero, and it
+ * has at most 2^48 elements. */
 static bool dims_are_sane(const struct tdm__tensor_record *tensor)
 {
     uint64_t elements = 1;
@@ -144,8 +145,8 @@ static bool dims_are_sane(const struct tdm__tensor_record *tensor)
         if (used != (tensor->shape[i] != 0) || (!used && tensor->stride[i] != 0)) {
             return false;
         }
-        /* A stride of zero repeats elements, so the size of the storage does not bound the
-         * product. */
+        /* A stride of zero repeats elements, so the size of the storage does not bound the number
+         * of elements. */
         if (used && __builtin_mul_overflow(elements, tensor->shape[i], &elements)) {
             return false;
         }
@@ -218,8 +219,8 @@ tdm_status tdm__tensor_handles_encode(const struct tdm__tensor_handles *handles,
     return TDM_OK;
 }
 
-/* Copies the records out of the encoded bytes at `at` and checks them. On failure the caller frees
- * them. */
+/* Copies the storage and tensor records from the encoded bytes at `at` and checks them. On failure
+ * the caller frees the copies. */
 static tdm_status copy_records(const uint8_t *at, struct tdm__tensor_handles *handles)
 {
     size_t storages_bytes = handles->header.storages_count * sizeof(struct tdm__storage_record);

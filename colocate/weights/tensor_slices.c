@@ -21,27 +21,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* With TDM__VERIFY_SAMPLE, one of 16 records is verified in each update. */
+/* With TDM__VERIFY_SAMPLE, each update verifies one of this many tensor records. */
 enum { SAMPLE = 16 };
 
-#define GAP UINT32_MAX /* Used instead of a record index for a copy that zeroes a gap. */
+/* Value of a record index for a device operation that zeroes a gap of the image. */
+#define GAP UINT32_MAX
 
 /* A byte range of the weights image. */
 struct byte_extent {
-    uint64_t begin; /* Offset of the first byte. */
-    uint64_t end;   /* Offset after the last byte. */
+    uint64_t begin; /* Offset of the range's first byte in the weights image, in bytes. */
+    uint64_t end;   /* Offset after the range's last byte in the weights image, in bytes. */
 };
 
 /* The range of the image that holds one slice, or the scales of one slice. */
 struct slice_extent {
-    struct byte_extent extent; /* Byte range in the image. */
-    uint32_t tensor;           /* Index of the tensor in the manifest. */
-    enum tdm_dtype dtype;      /* Type of the elements in this range; TDM_F32 for scales. */
+    /* Byte range of the slice, or of its scales, in the weights image. */
+    struct byte_extent extent;
+    uint32_t tensor;      /* Index in the manifest of the tensor to which the slice belongs. */
+    enum tdm_dtype dtype; /* Data type of the elements in this range; TDM_F32 for scales. */
 };
 
-/* State of one engine rank's slices. One thread at a time uses it; the receiver owns it. */
+/* Where the tensor slices of one engine rank belong, and how many bytes of them have been received.
+ * One thread at a time uses the structure; the receiver owns it. */
 struct tdm__tensor_slices {
-    const struct tdm__manifest *manifest; /* Manifest of the model; borrowed. */
+    const struct tdm__manifest *manifest; /* Tensors of the model; borrowed. */
     uint64_t image_bytes;                 /* Size of the weights image in bytes. */
     /* For each tensor, how many bytes this rank's layout has of it. Owned. */
     uint64_t *wanted_bytes;
@@ -49,10 +52,11 @@ struct tdm__tensor_slices {
     uint64_t *received_bytes;
     /* Extents of all slices and scales, sorted by their offset in the image. Owned. */
     struct slice_extent *slice_extents;
-    uint32_t slice_extents_count; /* Number of slice extents. */
+    uint32_t slice_extents_count; /* Number of entries in `slice_extents`. */
     struct byte_extent *gaps;     /* Byte ranges of the image that no slice extent covers. Owned. */
-    uint32_t gaps_count;          /* Number of gaps. */
-    struct tdm__resume_tracker tracker; /* Records which buckets of the update are complete. */
+    uint32_t gaps_count;          /* Number of entries in `gaps`. */
+    /* Which buckets of the current update have been received completely. */
+    struct tdm__resume_tracker tracker;
 };
 
 /* ---- the layout ---------------------------------------------------------------------- */
@@ -66,8 +70,8 @@ static int compare_slice_extents(const void *a, const void *b)
     return left->extent.begin < right->extent.begin ? -1 : left->extent.begin > right->extent.begin;
 }
 
-/* Checks the next extent in image order and counts its bytes for its tensor. `end` is the end of
- * the extent before; the range between them becomes a gap. */
+/* Checks the next slice extent in image order and counts its bytes for its tensor. `end` is where
+ * the extent before ended; bytes in between become a gap. Sets `end` to where this extent ends. */
 static tdm_status add_slice_extent(struct tdm__tensor_slices *tensor_slices,
                                    const struct slice_extent *place, uint64_t *end)
 {
@@ -88,7 +92,7 @@ static tdm_status add_slice_extent(struct tdm__tensor_slices *tensor_slices,
     return TDM_OK;
 }
 
-/* Appends an extent for a slice or its scales; the caller sets its dtype. */
+/* Appends the image range of a slice or of its scales; the caller sets the range's dtype. */
 static struct slice_extent *push_slice_extent(struct tdm__tensor_slices *tensor_slices,
                                               uint32_t tensor, uint64_t begin, uint64_t size_bytes)
 {
@@ -100,7 +104,7 @@ static struct slice_extent *push_slice_extent(struct tdm__tensor_slices *tensor_
     return place;
 }
 
-/* Fills the sorted extents and the gaps from the layout. */
+/* Fills the sorted slice extents and the gaps from the rank's layout. */
 static tdm_status read_layout(struct tdm__tensor_slices *tensor_slices,
                               const struct tdm__tensor_slices_options *options)
 {
@@ -133,12 +137,12 @@ static tdm_status read_layout(struct tdm__tensor_slices *tensor_slices,
     return TDM_OK;
 }
 
-/* Checks the layout, allocates the arrays and fills them. */
+/* Checks the rank's layout, allocates the arrays for its slices and fills them. */
 static tdm_status tensor_slices_init(struct tdm__tensor_slices *tensor_slices,
                                      const struct tdm__tensor_slices_options *options)
 {
     size_t tensors_count = tensor_slices->manifest->tensors_count;
-    /* Each slice may have a second extent for its scales. */
+    /* Number of extents at most: each slice may have a second extent for its scales. */
     size_t extents_max = 2 * (size_t)options->layout->slices_count;
 
     TDM_TRY(tdm__layout_check(options->layout, tensor_slices->manifest));
@@ -205,7 +209,7 @@ struct tdm__resume_log tdm__tensor_slices_resume_log(const struct tdm__tensor_sl
     return tdm__resume_tracker_snapshot(&tensor_slices->tracker, is_exported);
 }
 
-/* Returns the rows of the image that a record describes, as a device copies them. */
+/* Returns the rows of the weights image that a tensor record describes, as a device copies them. */
 static struct tdm__strided_rows slice_rows(const struct tdm__tensor_record *record)
 {
     size_t element_bytes = tdm_dtype_bytes((enum tdm_dtype)record->dtype);
@@ -217,8 +221,8 @@ static struct tdm__strided_rows slice_rows(const struct tdm__tensor_record *reco
                                       .to_pitch = pitch};
 }
 
-/* Returns the last slice extent that begins at or before a byte of the image; NULL if there is
- * none. */
+/* Returns the last slice extent that begins at or before the offset `byte` of the image; NULL if
+ * there is none. */
 static const struct slice_extent *find_slice_extent(const struct tdm__tensor_slices *tensor_slices,
                                                     uint64_t byte)
 {
@@ -237,8 +241,8 @@ static const struct slice_extent *find_slice_extent(const struct tdm__tensor_sli
     return low == 0 ? NULL : &tensor_slices->slice_extents[low - 1];
 }
 
-/* Checks that all bytes of a record lie in an extent of the same tensor and dtype. The source side
- * was checked when the record was decoded. */
+/* Checks that the image bytes of a tensor record lie in one slice extent of the same tensor and
+ * dtype. */
 static tdm_status check_slice_record(const struct tdm__tensor_slices *tensor_slices,
                                      const struct tdm__tensor_record *record)
 {
@@ -273,14 +277,15 @@ static tdm_status check_slice_record(const struct tdm__tensor_slices *tensor_sli
 /* The device operations of one bucket, with the record that each belongs to. The arrays have the
  * same length and are owned. */
 struct stage_work {
-    /* Operations for the device: copies, checksums and zeroing of gaps. */
+    /* Device operations of one bucket: copies, checksums and zeroing of gaps. */
     struct tdm__copy_op *copy_ops;
-    uint32_t *records; /* For each operation the index of its record; GAP if it zeroes a gap. */
-    uint64_t *sums;    /* For each operation the checksum that the device computes. */
-    uint32_t count;    /* Number of operations. */
+    /* For each device operation the index of its tensor record; GAP if it zeroes a gap. */
+    uint32_t *records;
+    uint64_t *sums; /* For each device operation the checksum that it computes. */
+    uint32_t count; /* Number of device operations. */
 };
 
-/* Frees the arrays of the work. */
+/* Frees the arrays of a bucket's device operations. */
 static void stage_work_free(struct stage_work *work)
 {
     free(work->copy_ops);
@@ -288,7 +293,7 @@ static void stage_work_free(struct stage_work *work)
     free(work->sums);
 }
 
-/* Allocates the arrays for at most `copy_ops_max` operations. */
+/* Allocates the arrays for at most `copy_ops_max` device operations. */
 static tdm_status stage_work_create(size_t copy_ops_max, struct stage_work *work)
 {
     *work = (struct stage_work){.copy_ops = calloc(copy_ops_max + 1, sizeof(*work->copy_ops)),
@@ -310,7 +315,7 @@ static void add_slice_copy(struct stage_work *work, uint32_t record,
     work->records[work->count++] = record;
 }
 
-/* Appends operations that zero the ranges of the image that no slice covers. */
+/* Appends device operations that zero the gaps: the ranges of the image that no slice covers. */
 static void add_gap_zeroing(const struct tdm__tensor_slices *tensor_slices,
                             const struct tdm__tensor_slices_stage *stage, struct stage_work *work)
 {
@@ -322,8 +327,9 @@ static void add_gap_zeroing(const struct tdm__tensor_slices *tensor_slices,
     }
 }
 
-/* Appends the operation that a record needs. Bytes in a bucket are copied. Bytes that were written
- * directly into the image are only verified, if the verify mode asks for it. */
+/* Appends the device operation that tensor record `index` needs. Bytes in a bucket are copied.
+ * Bytes that were written directly into the image are only verified, if the verify mode asks for
+ * that. */
 static void add_record_op(const struct tdm__tensor_slices_stage *stage, uint32_t index,
                           struct stage_work *work)
 {
@@ -368,7 +374,8 @@ static tdm_status compare_sums(const struct tdm__tensor_slices *tensor_slices,
     return TDM_OK;
 }
 
-/* Copies or verifies all records of a bucket on the device; with `first` also zeroes the gaps. */
+/* Copies or verifies the slices of all tensor records of a bucket on the device. If `first` is
+ * true, also zeroes the gaps of the image. */
 static tdm_status copy_slices(const struct tdm__tensor_slices *tensor_slices,
                               const struct tdm__tensor_slices_stage *stage, bool first)
 {
@@ -393,7 +400,7 @@ static tdm_status copy_slices(const struct tdm__tensor_slices *tensor_slices,
     return status;
 }
 
-/* Adds the bytes of all records to the counts of their tensors. */
+/* Adds the bytes of a bucket's tensor records to the received bytes of their tensors. */
 static void count_received_bytes(struct tdm__tensor_slices *tensor_slices,
                                  const struct tdm__tensor_handles *handles)
 {

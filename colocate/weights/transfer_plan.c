@@ -28,51 +28,57 @@
 
 /* Consecutive elements of a tensor that are also consecutive in one rank's slice. */
 struct element_run {
-    uint64_t begin;        /* Index of the first element in the tensor. */
-    uint64_t end;          /* Index after the last element in the tensor. */
-    uint64_t slice_offset; /* Index of the first element in the slice, in elements. */
-    uint32_t tensor;       /* Index of the tensor in the manifest. */
-    uint32_t slice;        /* Index of the slice in the rank's layout. */
-    /* Rank that has the slice: a trainer rank for held runs, an engine rank for wanted runs. */
+    uint64_t begin;        /* Index in the tensor of the run's first element. */
+    uint64_t end;          /* Index in the tensor after the run's last element. */
+    uint64_t slice_offset; /* Index in the slice of the run's first element. */
+    uint32_t tensor;       /* Index in the manifest of the tensor to which the elements belong. */
+    uint32_t slice;        /* Index of the slice in the layout of the rank that has it. */
+    /* Rank that has the slice: a trainer rank if the run is held, an engine rank if it is
+     * wanted. */
     uint32_t rank;
 };
 
 /* A growable array of element runs. */
 struct element_runs {
-    struct element_run *items; /* Array of runs; owned. */
-    uint32_t count;            /* Number of runs. */
-    uint32_t capacity;         /* Number of runs for which the array has room. */
+    struct element_run *items; /* Array of element runs; owned. */
+    uint32_t count;            /* Number of element runs in the array. */
+    uint32_t capacity;         /* Number of element runs for which the array has room. */
 };
 
 /* An item of an engine's image: one slice, or the scales of one slice. */
 struct plan_item {
-    uint64_t begin; /* Offset of the item's first byte in the image. */
-    uint64_t end;   /* Offset after the item's last byte in the image. */
+    uint64_t begin; /* Offset in bytes of the item's first byte in the engine rank's image. */
+    uint64_t end;   /* Offset in bytes after the item's last byte in the engine rank's image. */
     uint32_t slice; /* Index of the slice in the engine rank's layout. */
-    bool is_scales; /* True if the item is the scales of the slice and not its elements. */
+    /* True if the item is the FP8 scales of the slice, false if it is the slice's elements. */
+    bool is_scales;
 };
 
 /* State of one compilation; it lives on the stack of tdm__transfer_plan_create(). */
 struct plan_compiler {
-    const struct tdm__transfer_plan_options *options; /* Arguments of the compilation; borrowed. */
-    struct tdm__transfer_plan *transfer_plan;         /* The plan that is being built; borrowed. */
-    /* Runs that all trainer ranks hold, sorted by tensor and element. Owned. */
+    /* Arguments of tdm__transfer_plan_create(); borrowed. */
+    const struct tdm__transfer_plan_options *options;
+    struct tdm__transfer_plan *transfer_plan; /* Transfer plan that is being built; borrowed. */
+    /* Element runs that all trainer ranks hold, sorted by tensor and element. Owned. */
     struct element_runs held;
-    struct element_runs wanted; /* Runs of one slice of an engine's image. Owned. */
-    /* For each tensor the index of its first held run, and one entry more for the end. Owned. */
+    struct element_runs wanted; /* Element runs of the engine slice that is being planned. Owned. */
+    /* For each tensor the index of its first run in `held`, and one entry more for the end.
+     * Owned. */
     uint32_t *firsts;
-    /* For each trainer rank, 1 plus the index of its last copy that may be merged; 0 if there is
+    /* For each trainer rank, 1 plus the index of its last copy that may be extended; 0 if there is
      * none. Owned. */
     uint32_t *lasts;
-    uint32_t copies_capacity;     /* Number of copies for which the current image has room. */
-    uint32_t chunks_capacity;     /* Number of chunks for which the current image has room. */
+    /* Number of copies for which the array of the image being planned has room. */
+    uint32_t copies_capacity;
+    /* Number of chunks for which the array of the image being planned has room. */
+    uint32_t chunks_capacity;
     struct tdm__rect_copy *uncut; /* Copies of an item before it is split into pieces. Owned. */
     uint32_t uncut_capacity;      /* Number of copies for which `uncut` has room. */
 };
 
 /* ---- slices as runs ------------------------------------------------------------------ */
 
-/* Appends a run, or extends the last run if the new one continues it. */
+/* Appends an element run, or extends the last run of the array if the new one continues it. */
 static tdm_status add_run(struct element_runs *runs, struct element_run run)
 {
     struct element_run *last = runs->count == 0 ? NULL : &runs->items[runs->count - 1];
@@ -87,12 +93,13 @@ static tdm_status add_run(struct element_runs *runs, struct element_run run)
     return TDM_OK;
 }
 
-/* Appends the runs of a box. The trailing dimensions that the box covers fully, and the one before
- * them, are consecutive in the tensor; the dimensions before those are counted like an odometer. */
+/* Appends the element runs of a slice that is a box (a range in each dimension). The trailing
+ * dimensions that the box covers fully, and the one before them, are consecutive in the tensor; the
+ * dimensions before those are counted like an odometer. */
 static tdm_status add_box(struct element_runs *runs, const struct tdm_tensor_info *tensor,
                           const struct tdm_slice *slice, struct element_run run)
 {
-    /* Number of elements between neighbours in each dimension. */
+    /* Distance in elements between neighbours in each dimension of the tensor. */
     uint64_t step[TDM_DIMS_MAX] = {0};
     uint64_t at[TDM_DIMS_MAX] = {0};
     uint64_t inner = 1;
@@ -126,7 +133,7 @@ static tdm_status add_box(struct element_runs *runs, const struct tdm_tensor_inf
     return TDM_OK;
 }
 
-/* Appends the runs of one slice, which is a box or a flat range of elements. */
+/* Appends the element runs of one slice, which is a box or a flat range of elements. */
 static tdm_status add_slice(struct element_runs *runs, const struct tdm__manifest *manifest,
                             const struct tdm_slice *slice, uint32_t index, uint32_t rank)
 {
@@ -142,7 +149,7 @@ static tdm_status add_slice(struct element_runs *runs, const struct tdm__manifes
 
 /* ---- what trainers hold -------------------------------------------------------------- */
 
-/* Orders runs by tensor, first element and rank, for qsort(). */
+/* Orders element runs by tensor, first element and rank, for qsort(). */
 static int compare_runs(const void *a, const void *b)
 {
     const struct element_run *left = a;
@@ -169,7 +176,7 @@ static tdm_status overlap_error(const struct plan_compiler *compiler,
                      second->rank);
 }
 
-/* Sorts the held runs, refuses overlaps and fills `firsts`. */
+/* Sorts the element runs that trainer ranks hold, refuses overlaps and fills `firsts`. */
 static tdm_status sort_held_runs(struct plan_compiler *compiler)
 {
     uint32_t tensors_count = compiler->options->manifest->tensors_count;
@@ -194,7 +201,8 @@ static tdm_status sort_held_runs(struct plan_compiler *compiler)
     return TDM_OK;
 }
 
-/* Checks that a trainer's slice has the dtype that the manifest says. */
+/* Checks that a trainer's slice does not ask for another dtype than the manifest has for its
+ * tensor. */
 static tdm_status check_held_dtype(const struct tdm__manifest *manifest,
                                    const struct tdm_slice *slice)
 {
@@ -207,7 +215,7 @@ static tdm_status check_held_dtype(const struct tdm__manifest *manifest,
                            tdm_dtype_name(tensor->dtype));
 }
 
-/* Collects and sorts the runs of all trainer ranks' layouts. */
+/* Collects and sorts the element runs of all slices that trainer ranks hold. */
 static tdm_status collect_held_runs(struct plan_compiler *compiler)
 {
     const struct tdm__transfer_plan_options *options = compiler->options;
@@ -227,7 +235,7 @@ static tdm_status collect_held_runs(struct plan_compiler *compiler)
 
 /* ---- copies -------------------------------------------------------------------------- */
 
-/* Converts an engine slice's address, which is an offset, to a number of bytes. */
+/* Returns the address in an engine's slice as the number of bytes that it stands for. */
 static uint64_t offset_of(const void *address)
 {
     return (uint64_t)(uintptr_t)address;
@@ -242,7 +250,8 @@ static enum tdm_dtype wanted_dtype(const struct plan_compiler *compiler, uint32_
     return tdm__slice_dtype(&compiler->options->manifest->tensors[wanted->tensor], wanted);
 }
 
-/* Appends a copy to the image, or merges it into the last copy from the same trainer rank. */
+/* Appends a copy to the copies of an image, or merges it into the last copy from the same trainer
+ * rank. */
 static tdm_status add_copy(struct plan_compiler *compiler, struct tdm__transfer_plan_image *image,
                            const struct tdm__rect_copy *copy)
 {
@@ -258,7 +267,8 @@ static tdm_status add_copy(struct plan_compiler *compiler, struct tdm__transfer_
     return TDM_OK;
 }
 
-/* Adds copies for the elements that the runs `wanted` and `held` have in common. */
+/* Adds copies for the elements that the run `wanted` of engine rank `to_rank` and the run `held` of
+ * a trainer rank have in common. */
 static tdm_status add_common_elements(struct plan_compiler *compiler, uint32_t to_rank,
                                       const struct element_run *wanted,
                                       const struct element_run *held)
@@ -292,7 +302,7 @@ static tdm_status add_common_elements(struct plan_compiler *compiler, uint32_t t
     return TDM_OK;
 }
 
-/* Returns the index of the tensor's first held run that ends after element `at`. */
+/* Returns the index in `held` of the tensor's first run that ends after element `at`. */
 static uint32_t find_held_run(const struct plan_compiler *compiler, uint32_t tensor, uint64_t at)
 {
     uint32_t low = compiler->firsts[tensor];
@@ -310,8 +320,8 @@ static uint32_t find_held_run(const struct plan_compiler *compiler, uint32_t ten
     return low;
 }
 
-/* Adds the copies that fill one wanted run. Returns TDM_E_INVAL if a trainer rank for some element
- * is missing. */
+/* Adds the copies that fill one wanted run of engine rank `to_rank`. Returns TDM_E_INVAL if no
+ * trainer rank holds some element. */
 static tdm_status plan_run(struct plan_compiler *compiler, uint32_t to_rank,
                            const struct element_run *wanted)
 {
@@ -330,7 +340,7 @@ static tdm_status plan_run(struct plan_compiler *compiler, uint32_t to_rank,
     return TDM_OK;
 }
 
-/* Adds the copies for the elements of one engine slice that is not quantized. */
+/* Adds the copies for the elements of one engine slice that is not converted to FP8. */
 static tdm_status plan_elements(struct plan_compiler *compiler, uint32_t to_rank, uint32_t slice)
 {
     const struct tdm__transfer_plan_options *options = compiler->options;
@@ -344,14 +354,15 @@ static tdm_status plan_elements(struct plan_compiler *compiler, uint32_t to_rank
     return TDM_OK;
 }
 
-/* Returns the enum tdm__copy_locality between a trainer rank and an engine rank. */
+/* Returns whether a copy between these ranks stays on one GPU: a value of enum
+ * tdm__copy_locality. */
 static uint8_t copy_locality(uint32_t from_rank, uint32_t to_rank)
 {
     return from_rank == to_rank ? TDM__LOCALITY_SAME_GPU : TDM__LOCALITY_SAME_NODE;
 }
 
-/* Adds the copies of an FP8 slice, or of its scales, as rectangles that respect blocks. Each
- * trainer rank converts the elements that it holds. */
+/* Adds the copies of an FP8 slice, or of its scales, as rectangles that end at block boundaries.
+ * Each trainer rank converts the elements that it holds. */
 static tdm_status plan_fp8_blocks(struct plan_compiler *compiler, uint32_t to_rank,
                                   const struct plan_item *item)
 {
@@ -374,14 +385,14 @@ static tdm_status plan_fp8_blocks(struct plan_compiler *compiler, uint32_t to_ra
         like.from_rank = held->rank;
         like.from_tensor = held->slice;
         like.locality = copy_locality(held->rank, to_rank);
-        /* A run with another offset belongs to a slice that has been processed already. */
+        /* Only the first run of a slice adds rectangles, which cover the whole slice. */
         if (held->slice_offset == 0) {
             count = tdm__convert_rectangles(
                 tensor, wanted, &compiler->options->from[held->rank].slices[held->slice], &like,
                 copies);
         }
         for (uint32_t k = 0; k < count; k++) {
-            /* Rectangles of blocks are not merged with later copies. */
+            /* Rectangles of FP8 blocks are not merged with later copies. */
             compiler->lasts[held->rank] = 0;
             TDM_TRY(add_copy(compiler, &compiler->transfer_plan->images[to_rank], &copies[k]));
             missing -= tdm__rect_copy_elements(&copies[k]);
@@ -393,8 +404,8 @@ static tdm_status plan_fp8_blocks(struct plan_compiler *compiler, uint32_t to_ra
                            tensor->name, missing);
 }
 
-/* Adds the copy of scales that trainer ranks share. Every trainer rank has the whole table, so the
- * one on the same GPU writes it. */
+/* Adds the copy of scales from the table that all trainer ranks share. The trainer rank on the
+ * engine rank's GPU writes them. */
 static tdm_status plan_shared_scales(struct plan_compiler *compiler, uint32_t to_rank,
                                      const struct plan_item *item)
 {
@@ -423,7 +434,7 @@ static tdm_status plan_shared_scales(struct plan_compiler *compiler, uint32_t to
 
 /* ---- chunks -------------------------------------------------------------------------- */
 
-/* Orders items by their offset in the image, for qsort(). */
+/* Orders plan items by their offset in the image, for qsort(). */
 static int compare_items(const void *a, const void *b)
 {
     const struct plan_item *left = a;
@@ -455,7 +466,8 @@ static uint32_t list_items(const struct tdm__manifest *manifest, const struct td
     return count;
 }
 
-/* Appends an empty chunk to the image. It begins at the aligned offset at or before `begin`. */
+/* Appends an empty chunk to the chunks of an image. The chunk begins at the aligned offset at or
+ * before `begin`. */
 static tdm_status open_chunk(struct plan_compiler *compiler, struct tdm__transfer_plan_image *image,
                              uint64_t begin)
 {
@@ -468,13 +480,13 @@ static tdm_status open_chunk(struct plan_compiler *compiler, struct tdm__transfe
     return TDM_OK;
 }
 
-/* Returns the image's last chunk; the image has at least one. */
+/* Returns the last chunk of an image, which has at least one chunk. */
 static struct tdm__transfer_plan_chunk *last_chunk(const struct tdm__transfer_plan_image *image)
 {
     return &image->chunks[image->chunks_count - 1];
 }
 
-/* Returns true if the bytes from `begin` to `end` fit into one chunk. */
+/* Returns true if the image bytes from `begin` to `end` fit into one chunk. */
 static bool item_fits_chunk(const struct tdm__transfer_plan_options *options, uint64_t begin,
                             uint64_t end)
 {
@@ -483,7 +495,8 @@ static bool item_fits_chunk(const struct tdm__transfer_plan_options *options, ui
                options->chunk_bytes;
 }
 
-/* Ends the last chunk at offset `end` and counts the copies that were added since it was opened. */
+/* Ends the image's last chunk at offset `end` and counts the copies that were added since the chunk
+ * was opened. */
 static void close_chunk(struct plan_compiler *compiler, struct tdm__transfer_plan_image *image,
                         uint64_t end)
 {
@@ -496,8 +509,8 @@ static void close_chunk(struct plan_compiler *compiler, struct tdm__transfer_pla
     }
 }
 
-/* Checks that an item lies within the image, is aligned to its elements and begins after the end of
- * the item before. */
+/* Checks that a plan item lies within the image, is aligned to its elements and does not begin
+ * before `end_before`, the end of the item before. */
 static tdm_status check_item_place(const struct plan_compiler *compiler, uint32_t to_rank,
                                    const struct plan_item *item, uint64_t end_before)
 {
@@ -522,7 +535,7 @@ static tdm_status check_item_place(const struct plan_compiler *compiler, uint32_
     return TDM_OK;
 }
 
-/* Adds all copies of one item: elements, FP8 blocks or scales. */
+/* Adds all copies that write one plan item: elements, FP8 blocks or scales. */
 static tdm_status plan_item_copies(struct plan_compiler *compiler, uint32_t to_rank,
                                    const struct plan_item *item)
 {
@@ -539,8 +552,8 @@ static tdm_status plan_item_copies(struct plan_compiler *compiler, uint32_t to_r
                : plan_fp8_blocks(compiler, to_rank, item);
 }
 
-/* Returns where the piece that begins at `begin` ends. A piece has as many units as fit into a
- * chunk, but at least one. */
+/* Returns where the piece of a large item that begins at `begin` ends, as an offset in the image. A
+ * piece has as many units of `unit` bytes as fit into a chunk, but at least one. */
 static uint64_t next_piece_end(const struct plan_compiler *compiler, const struct plan_item *item,
                                uint64_t begin, uint64_t unit)
 {
@@ -554,7 +567,7 @@ static uint64_t next_piece_end(const struct plan_compiler *compiler, const struc
     return end < item->end ? end : item->end;
 }
 
-/* Adds the parts of the uncut copies that lie within the bytes from `begin` to `end` of the
+/* Adds the parts of the copies in `uncut` that write the bytes from `begin` to `end` of the
  * item. */
 static tdm_status add_piece(struct plan_compiler *compiler, struct tdm__transfer_plan_image *image,
                             uint32_t uncut_count, uint64_t begin, uint64_t end)
@@ -565,7 +578,7 @@ static tdm_status add_piece(struct plan_compiler *compiler, struct tdm__transfer
         uint32_t count = tdm__copy_split(&compiler->uncut[i], begin, end, pieces);
 
         for (uint32_t k = 0; k < count; k++) {
-            /* A copy that ends at a piece is not merged with the next piece. */
+            /* A copy that ends with this piece is not merged with copies of the next piece. */
             compiler->lasts[pieces[k].from_rank] = 0;
             TDM_TRY(add_copy(compiler, image, &pieces[k]));
         }
@@ -573,7 +586,7 @@ static tdm_status add_piece(struct plan_compiler *compiler, struct tdm__transfer
     return TDM_OK;
 }
 
-/* Replaces the copies that were compiled for the whole item by copies for its pieces, one chunk for
+/* Replaces the copies of an item that is larger than a chunk by copies of its pieces, one chunk for
  * each piece. */
 static tdm_status split_item(struct plan_compiler *compiler, struct tdm__transfer_plan_image *image,
                              const struct plan_item *item, uint32_t copies_first)
@@ -602,8 +615,8 @@ static tdm_status split_item(struct plan_compiler *compiler, struct tdm__transfe
     return TDM_OK;
 }
 
-/* Puts an item into the last chunk if it fits, else into a new chunk. A larger item gets several
- * chunks. */
+/* Puts an item into the image's last chunk if it fits, else into a new chunk. An item larger than a
+ * chunk gets several chunks. */
 static tdm_status put_item_in_chunk(struct plan_compiler *compiler, uint32_t to_rank,
                                     const struct plan_item *item)
 {
@@ -624,7 +637,7 @@ static tdm_status put_item_in_chunk(struct plan_compiler *compiler, uint32_t to_
     return TDM_OK;
 }
 
-/* Checks the items in image order and puts each into chunks. */
+/* Checks the items of an engine rank's image in their order and puts each into chunks. */
 static tdm_status plan_items(struct plan_compiler *compiler, uint32_t to_rank,
                              const struct plan_item *items, uint32_t count)
 {
@@ -661,7 +674,7 @@ static tdm_status plan_image(struct plan_compiler *compiler, uint32_t to_rank)
     return status;
 }
 
-/* Extends every image to the plan's number of chunks with empty chunks. */
+/* Adds empty chunks to every image, so that all images have the same number of chunks. */
 static tdm_status pad_chunks(struct tdm__transfer_plan *transfer_plan)
 {
     for (uint32_t i = 0; i < transfer_plan->to_count; i++) {
@@ -683,8 +696,8 @@ static tdm_status pad_chunks(struct tdm__transfer_plan *transfer_plan)
 
 /* ---- cost ---------------------------------------------------------------------------- */
 
-/* Adds the bytes and copies of one image to the cost, and the bytes of each trainer rank to
- * `sent_bytes`. */
+/* Adds the bytes and copies of one engine rank's image to the plan's cost, and the bytes that each
+ * trainer rank sends to `sent_bytes`. */
 static void add_cost(struct tdm__transfer_plan *transfer_plan, uint32_t to_rank,
                      uint64_t *sent_bytes)
 {
@@ -711,7 +724,7 @@ static void add_cost(struct tdm__transfer_plan *transfer_plan, uint32_t to_rank,
         image->copies_count > cost->copies_max ? image->copies_count : cost->copies_max;
 }
 
-/* Computes the cost of the whole plan. */
+/* Computes how many bytes and copies the whole plan has. */
 static tdm_status compute_cost(struct tdm__transfer_plan *transfer_plan)
 {
     uint64_t *sent_bytes = calloc((size_t)transfer_plan->from_count + 1, sizeof(*sent_bytes));
@@ -736,7 +749,7 @@ static tdm_status compute_cost(struct tdm__transfer_plan *transfer_plan)
 
 /* ---- all ----------------------------------------------------------------------------- */
 
-/* Runs all steps of the compilation. On failure the caller frees what was allocated. */
+/* Runs all steps that compile a transfer plan. On failure the caller frees what was allocated. */
 static tdm_status plan_compile(struct plan_compiler *compiler)
 {
     const struct tdm__transfer_plan_options *options = compiler->options;

@@ -22,84 +22,93 @@ enum { TDM__TRANSFER_PLAN_ALIGNMENT = 256 };
 
 /* A range of an engine rank's image that is written in one step, and the copies that write it. */
 struct tdm__transfer_plan_chunk {
-    /* Offset of the chunk's first byte in the image, in bytes; a multiple of the alignment. */
+    /* Offset in bytes of the chunk's first byte in the image; a multiple of
+     * TDM__TRANSFER_PLAN_ALIGNMENT. */
     uint64_t begin;
-    uint64_t end;          /* Offset after the chunk's last byte in the image, in bytes. */
-    uint32_t copies_first; /* Index of the chunk's first copy in the copies of the image. */
+    uint64_t end; /* Offset after the chunk's last byte in the image, in bytes. */
+    /* Index in the image's array `copies` of the first copy that writes this chunk. */
+    uint32_t copies_first;
     uint32_t copies_count; /* Number of consecutive copies that write the chunk. */
 };
 
-/* Value of from_tensor for a copy that reads the shared table of FP8 scales (scales.h) instead of a
- * slice. Every trainer rank has that table. */
+/* Value of a copy's field from_tensor if the copy reads the table of FP8 scales that all trainer
+ * ranks share (scales.h) instead of a slice. */
 #define TDM__TRANSFER_PLAN_SCALES UINT32_MAX
 
 /* The copies that fill one engine rank's image, ordered by chunk. In a copy, from_tensor is a
  * slice index of trainer rank from_rank, and to_tensor is a slice index of the image. Offsets are
  * in elements from the beginnings of these slices. */
 struct tdm__transfer_plan_image {
-    struct tdm__rect_copy *copies; /* Copies of all chunks; owned. */
+    /* Copies that fill the engine rank's image, ordered by chunk; owned. */
+    struct tdm__rect_copy *copies;
     /* Chunks in the order of the image; owned. The array has the chunks_count of the plan; surplus
      * entries are empty. */
     struct tdm__transfer_plan_chunk *chunks;
-    uint32_t copies_count; /* Number of copies. */
+    uint32_t copies_count; /* Number of entries in `copies`. */
     uint32_t chunks_count; /* Number of chunks of this image that are not empty. */
 };
 
 /* The compiled copies from all trainer ranks to all engine ranks. It never changes after its
  * creation. */
 struct tdm__transfer_plan {
-    const struct tdm__manifest *manifest; /* Manifest of the model; borrowed. */
-    /* Layouts of the trainer ranks; borrowed array of from_count. */
+    const struct tdm__manifest *manifest; /* Tensors of the model; borrowed. */
+    /* Layouts of the trainer ranks, from which the plan copies; borrowed array of from_count. */
     const struct tdm__layout *from;
-    const struct tdm__layout *to; /* Layouts of the engine ranks; borrowed array of to_count. */
-    uint32_t from_count;          /* Number of trainer ranks. */
-    uint32_t to_count;            /* Number of engine ranks. */
+    /* Layouts of the engine ranks, to which the plan copies; borrowed array of to_count. */
+    const struct tdm__layout *to;
+    uint32_t from_count; /* Number of trainer ranks, from which the plan copies. */
+    uint32_t to_count;   /* Number of engine ranks, to which the plan copies. */
     /* Number of chunks of each image; the last chunks of a smaller image are empty. */
     uint32_t chunks_count;
-    /* Size of the largest chunk in bytes, which is the room that half a bucket needs. */
+    /* Size in bytes of the largest chunk; each half of a bucket has room for it. */
     uint64_t chunk_bytes_max;
-    /* Copies and chunks of each engine rank; owned array of to_count. */
+    /* For each engine rank the copies and chunks that fill its weights; owned array of to_count. */
     struct tdm__transfer_plan_image *images;
     /* Scales of FP8 blocks of which several trainer ranks hold parts; owned. */
     struct tdm__scales scales;
-    /* Bytes and copies of the whole plan. Trainer rank r and engine rank r share a GPU. */
+    /* How many bytes and copies the whole plan has. Trainer rank r and engine rank r share a
+     * GPU. */
     struct tdm__reshard_cost cost;
 };
 
 /* Arguments of tdm__transfer_plan_create(). All pointers are borrowed for the life of the plan. */
 struct tdm__transfer_plan_options {
-    /* Manifest of the model. */
-    const struct tdm__manifest *manifest;
-    /* Layouts of the trainer ranks. Together they hold every wanted element exactly once. */
+    const struct tdm__manifest *manifest; /* Tensors of the model. */
+    /* Layouts of the trainer ranks, from which the plan copies. Together the ranks hold every
+     * element that an engine wants exactly once. */
     const struct tdm__layout *from;
-    uint32_t from_count; /* Number of trainer ranks. */
-    /* Layouts of the engine ranks; addresses are byte offsets in the image. */
+    uint32_t from_count; /* Number of trainer ranks, which are entries of `from`. */
+    /* Layouts of the engine ranks, to which the plan copies. The addresses of their slices are byte
+     * offsets in the rank's image. */
     const struct tdm__layout *to;
-    uint32_t to_count;    /* Number of engine ranks. */
-    uint64_t image_bytes; /* Size of each engine rank's image in bytes. */
+    uint32_t to_count; /* Number of engine ranks, which are entries of `to`. */
+    /* Size in bytes of each engine rank's image (the contents of its weights region). */
+    uint64_t image_bytes;
     /* The largest size of a chunk in bytes; 0 puts an image into one chunk. A chunk is larger if
      * 128 rows of a matrix that becomes FP8, or one row of their scales, do not fit. */
     uint64_t chunk_bytes;
 };
 
-/* Compiles a plan. Returns TDM_E_INVAL with a message that names the tensor if no trainer rank, or
- * more than one, holds some element of it. The same applies if an engine's slice lies outside the
- * image or overlaps another slice. */
+/* Compiles the plan of all copies from trainer ranks to engine ranks. Returns TDM_E_INVAL with a
+ * message that names the tensor if no trainer rank, or more than one, holds some element of it. The
+ * same applies if an engine's slice lies outside the image or overlaps another slice. */
 tdm_status tdm__transfer_plan_create(const struct tdm__transfer_plan_options *options,
                                      struct tdm__transfer_plan **plan_out);
-/* Frees the plan; NULL is allowed. */
+/* Frees a transfer plan; NULL is allowed. */
 void tdm__transfer_plan_destroy(struct tdm__transfer_plan *transfer_plan);
 
-/* Returns the offset in bytes of the copy's first written byte in the image of engine rank
+/* Returns the offset in bytes at which `copy` begins to write in the image of engine rank
  * `image`. */
 uint64_t tdm__transfer_plan_image_offset(const struct tdm__transfer_plan *transfer_plan,
                                          uint32_t image, const struct tdm__rect_copy *copy);
-/* Returns the tensor of which the copy writes elements or scales. */
+/* Returns the tensor whose elements or scales `copy` writes into the image of engine rank
+ * `image`. */
 const struct tdm_tensor_info *
 tdm__transfer_plan_tensor(const struct tdm__transfer_plan *transfer_plan, uint32_t image,
                           const struct tdm__rect_copy *copy);
 
-/* Returns how many copies `from_rank` makes for one chunk of all images together. */
+/* Returns how many copies trainer rank `from_rank` makes for chunk number `chunk` of all engine
+ * ranks together. */
 uint32_t tdm__transfer_plan_copies_of_rank(const struct tdm__transfer_plan *transfer_plan,
                                            uint32_t chunk, uint32_t from_rank);
 

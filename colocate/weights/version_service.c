@@ -27,8 +27,9 @@
 
 /* Times of a request, in milliseconds. */
 enum {
-    ATTEMPT_TIMEOUT_MS = 2000, /* Longest wait for one reply of the daemon. */
-    RETRY_PAUSE_MS = 20,       /* Pause before a request is repeated. */
+    /* Longest time that a caller waits for one reply of the daemon, in milliseconds. */
+    ATTEMPT_TIMEOUT_MS = 2000,
+    RETRY_PAUSE_MS = 20, /* Pause before a request is sent again, in milliseconds. */
 };
 
 /* ---- a request as a value ------------------------------------------------------------ */
@@ -86,14 +87,15 @@ static tdm_status read_members(const struct tdm__message_list *list,
 
 /* A request that was read from a call, with the lists to which it points. */
 struct service_request {
-    const char *model;                   /* Name of the model; borrowed from the call. */
-    struct tdm__version_request request; /* The request; its lists point to the members below. */
-    struct tdm__member *members;         /* Members of the update; owned by this struct. */
-    struct tdm__member *dead;            /* Members known to be dead; owned by this struct. */
+    const char *model; /* Name of the model that the request is about; borrowed from the call. */
+    /* Decoded request; its lists point to `members` and `dead`. */
+    struct tdm__version_request request;
+    struct tdm__member *members; /* Members of the update that the request lists; owned. */
+    struct tdm__member *dead;    /* Members that the request says are dead; owned. */
 };
 
-/* Decodes and checks the arguments of version.request. The caller frees the lists, also on
- * failure. */
+/* Decodes and checks the arguments of version.request. The caller frees the lists in `asked`, also
+ * on failure. */
 static tdm_status read_request(struct tdm__incoming_call *incoming, struct service_request *asked)
 {
     struct tdm__version_request *request = &asked->request;
@@ -129,13 +131,13 @@ static tdm_status read_request(struct tdm__incoming_call *incoming, struct servi
 
 /* A call of version.request that waits for the store. */
 struct version_call {
-    /* Call that gets the reply; it is answered exactly once. */
+    /* Incoming call of version.request; it is answered exactly once. */
     struct tdm__incoming_call *incoming;
-    struct tdm__id update; /* ID of the update in the request. */
+    struct tdm__id update; /* ID of the update that the request is about. */
 };
 
-/* Returns epoch, version and outcome of the update if the record remembers it, else those of the
- * latest update with the outcome 0. */
+/* Returns the epoch, version and outcome of the update `id` if the record remembers that update.
+ * Otherwise returns the epoch and version of the latest update, with the outcome 0. */
 static struct tdm__past_update find_update(const struct tdm__version_record *record,
                                            const struct tdm__id *id)
 {
@@ -150,7 +152,7 @@ static struct tdm__past_update find_update(const struct tdm__version_record *rec
         .outcome = tdm__id_equal(&record->update.id, id) ? record->update.outcome : 0};
 }
 
-/* Replies to the waiting call when the store has applied its request; runs on the loop's thread. */
+/* Callback of the version client: replies to a waiting call of version.request with the result. */
 static void on_record_reply(void *arg, tdm_status status, const char *detail,
                             const struct tdm__version_record *record)
 {
@@ -197,7 +199,7 @@ static tdm_status submit_to_store(struct tdm__version_client *versions,
     return status;
 }
 
-/* Serves one call of the service, on the loop's thread. */
+/* Handles one call of a method of the service "version", on the loop's thread. */
 static void version_serve(void *self, struct tdm__incoming_call *incoming)
 {
     struct service_request asked = {.model = NULL};
@@ -218,7 +220,7 @@ static void version_serve(void *self, struct tdm__incoming_call *incoming)
     }
 }
 
-/* Closes the version client, which fails the requests that wait. */
+/* Closes the service's version client; requests that wait fail. */
 static void version_service_destroy(void *self)
 {
     tdm__version_client_close(self);
@@ -254,9 +256,9 @@ static tdm_status read_reply(const tdm_value *value, struct tdm__version_reply *
     return TDM_OK;
 }
 
-/* Returns true after a short pause if the request is to be repeated: the store or the daemon did
- * not reply and the deadline has not passed. A repeated request changes nothing. The pause keeps
- * callers from polling an unavailable store. */
+/* Decides whether to send a request again: the store or the daemon did not reply and the deadline
+ * has not passed. Sleeps RETRY_PAUSE_MS before it returns true, which keeps callers from polling an
+ * unavailable store. */
 static bool should_retry(tdm_status status, int64_t deadline_ms)
 {
     const struct timespec pause = {.tv_nsec = RETRY_PAUSE_MS * 1000000L};
@@ -269,7 +271,8 @@ static bool should_retry(tdm_status status, int64_t deadline_ms)
     return true;
 }
 
-/* Returns the timeout of the next attempt in milliseconds, limited by the time left. */
+/* Returns how long the next attempt may wait for a reply, in milliseconds, limited by the time left
+ * until `deadline_ms`. */
 static int64_t attempt_timeout_ms(int64_t deadline_ms)
 {
     int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);

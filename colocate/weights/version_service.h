@@ -14,29 +14,31 @@
  * The method is version.request. runtime/messages/weights.def declares its request and its
  * reply. */
 
-/* Operations of the service; the daemon registers them. */
+/* Table of functions of the daemon's service "version". */
 extern const struct tdm__service_ops tdm__version_service;
 
-/* Creates the service's state, which serves requests on the loop's thread. Borrows the loop and the
- * store. tdm__version_service.destroy frees it. */
+/* Creates the state of the service "version", which handles requests on the thread of `loop`.
+ * Borrows the loop and the store. tdm__version_service.destroy frees it. */
 tdm_status tdm__version_service_create(struct tdm__loop *loop, struct tdm__store *store,
                                        void **self_out);
 
 /* The reply to a request, as far as its callers need it. */
 struct tdm__version_reply {
-    uint64_t version; /* Committed version of the model; 0 if none exists. */
-    /* Epoch of the update in the request if it is remembered, else of the latest update. */
+    /* Version number of the model's committed weights; 0 if none were committed. */
+    uint64_t version;
+    /* Epoch of the update that the request named, or of the latest update if the named one is not
+     * remembered. */
     uint64_t epoch;
-    uint64_t update_version; /* Version number of that update. */
-    /* Outcome of the update in the request; 0 if it is not remembered. */
+    uint64_t update_version; /* Version number of the update to which `epoch` belongs. */
+    /* Outcome of the update that the request named; 0 if that update is not remembered. */
     enum tdm__update_outcome outcome;
     bool lost; /* True if no process holds the bytes of the committed version any more. */
-    struct tdm__hash hash; /* Hash of the committed version. */
+    struct tdm__hash hash; /* Hash of the committed weights. */
 };
 
-/* Sends the request to this process's daemon and blocks until the reply. Repeats it until the
- * deadline if the store or the daemon did not reply. Returns TDM_OK or the refusal as documented in
- * colocate/weights/commit_core.h. */
+/* Sends a request of the commit protocol about `model` to this node's daemon and blocks until the
+ * reply. Sends it again if the store or the daemon did not reply, for `timeout_ms` milliseconds in
+ * all. Returns TDM_OK or the refusal as documented in colocate/weights/commit_core.h. */
 tdm_status tdm__version_service_call(tdm_runtime *runtime, const char *model,
                                      const struct tdm__version_request *request, int64_t timeout_ms,
                                      struct tdm__version_reply *reply_out);

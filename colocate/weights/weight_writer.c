@@ -27,71 +27,80 @@
 
 /* The target of one engine rank, mapped into this process. */
 struct mapped_target {
-    struct tdm__id gpu; /* GPU that has the target. */
-    /* Key of the target's first block, which descriptions use as the storage's key. */
+    struct tdm__id gpu; /* ID of the GPU that has the target's memory. */
+    /* Key of the target's first memory block, by which tensor handles name the target. */
     struct tdm__id key;
-    /* Address of the mapping; NULL if this rank writes nothing there or the target is not
-     * mapped. */
+    /* Address at which this process has mapped the target; NULL if it is not mapped, because this
+     * rank writes nothing there. */
     char *address;
-    size_t size_bytes;   /* Size of the reserved addresses in bytes. */
-    size_t mapped_bytes; /* Size of the mapped part in bytes. */
-    struct tdm__block *blocks[TDM__DEVICE_BLOCKS_MAX]; /* Imported blocks of the target; owned. */
-    uint32_t blocks_count;                             /* Number of imported blocks. */
-    bool is_absent;                                    /* True if the engine rank does not exist. */
-    struct tdm__resume_log resume_log; /* Resume log that the engine rank reported. */
+    size_t size_bytes;   /* Size in bytes of the address range that is reserved for the target. */
+    size_t mapped_bytes; /* Size in bytes of the part of the address range that is mapped. */
+    /* Memory blocks of the target that this process has imported; owned. */
+    struct tdm__block *blocks[TDM__DEVICE_BLOCKS_MAX];
+    uint32_t blocks_count; /* Number of entries in `blocks`. */
+    /* True if no process runs the engine rank, so that nothing is written for it. */
+    bool is_absent;
+    /* Which chunks of an aborted update the engine rank reports to have. */
+    struct tdm__resume_log resume_log;
     uint32_t held_count; /* Number of leading chunks that the engine rank has already. */
 };
 
 /* State of a trainer rank's weight writer. The caller owns it and serializes all calls. */
 struct tdm__weight_writer {
-    /* Arguments of its creation; the pointers are borrowed. */
+    /* Arguments of tdm__weight_writer_create(); the pointers are borrowed. */
     struct tdm__weight_writer_options options;
-    tdm_region *bucket;  /* Region of this rank's bucket; NULL if the targets are shadows. Owned. */
-    uint64_t half_bytes; /* Size of one half of a bucket in bytes, which holds one chunk. */
-    struct mapped_target *targets; /* Targets, one for each engine rank. Owned. */
-    /* Slices of this rank with the addresses where their bytes are now. Owned. */
+    /* Staging region of this rank; NULL if the trainer ranks write directly into the engines'
+     * shadows. Owned. */
+    tdm_region *bucket;
+    uint64_t half_bytes; /* Size in bytes of one half of a bucket; a half has room for one chunk. */
+    /* Memory of each engine rank into which this rank writes. Owned. */
+    struct mapped_target *targets;
+    /* Tensor slices of this rank with the addresses at which their bytes can be read. Owned. */
     struct tdm_slice *slices;
-    /* For each chunk the largest number of copies that any rank makes. Owned. */
+    /* For each chunk the largest number of copies that any trainer rank makes. Owned. */
     uint32_t *chunk_copies_max;
-    size_t *sums_firsts; /* For each chunk the index of its first checksum in `sums`. Owned. */
-    uint64_t *sums;      /* Checksums of all copies, ordered by chunk and trainer rank. Owned. */
+    size_t *sums_firsts; /* For each chunk the index in `sums` of its first checksum. Owned. */
+    /* Checksums of the copies of all trainer ranks, ordered by chunk and rank. Owned. */
+    uint64_t *sums;
     /* Number of leading chunks whose checksums this rank knows for the weights as they are now. */
     uint32_t own_known_chunks;
-    /* Number of leading chunks whose checksums all ranks know, as found out in this update. */
-    uint32_t known_chunks;
+    uint32_t known_chunks; /* Number of leading chunks whose checksums all trainer ranks know. */
     /* Table of the shared FP8 scales, in host memory that the device reads. Owned; NULL if no block
      * is shared. */
     float *scales;
-    /* Scales that this rank has measured; they lie behind the table in the same memory. */
+    /* Scales that this rank has computed; they lie behind the table `scales` in the same memory. */
     float *found;
-    /* Device operations of one chunk, or of the measurement of scales. Owned. */
+    /* Device operations that write one chunk, or that compute FP8 scales. Owned. */
     struct tdm__copy_op *copy_ops;
     uint8_t *localities; /* Locality of each device operation, an enum tdm__copy_locality. Owned. */
-    uint32_t *sum_slots; /* Index of each operation's checksum in `own_sums`. Owned. */
-    uint64_t *copy_op_sums; /* Checksums that the device operations compute. Owned. */
-    uint64_t *own_sums;     /* Checksums of this rank's copies of one chunk. Owned. */
-    /* For each trainer rank the index of its next checksum while a chunk is described. Owned. */
+    /* For each device operation the index of its checksum in `own_sums`. Owned. */
+    uint32_t *sum_slots;
+    uint64_t *copy_op_sums; /* Checksums that the operations `copy_ops` compute. Owned. */
+    /* Checksums of this rank's copies of the chunk that is being written. Owned. */
+    uint64_t *own_sums;
+    /* For each trainer rank the index of its next checksum while tensor handles of a chunk are
+     * encoded. Owned. */
     uint32_t *sum_cursors;
-    /* Tensor records of one chunk, with room for the largest. Owned. */
+    /* Tensor records that describe one chunk, with room for the largest chunk. Owned. */
     struct tdm__tensor_record *records;
-    void *description; /* Encoded handles of the last described chunk. Owned. */
+    void *description; /* Encoded tensor handles of the chunk that was described last. Owned. */
     /* Bytes and checksums of the chunk that was written last. */
     struct tdm__transfer_totals last_totals;
     /* Hash of the checksums of all chunks since the targets were mapped. */
     struct tdm__hash contents_hash;
-    /* Number of descriptions that were made; the reference of the last export. */
+    /* Number of chunks that this rank has described; each description contains it. */
     uint64_t exports_count;
 };
 
 /* ---- life ---------------------------------------------------------------------------- */
 
-/* Returns the larger number. */
+/* Returns the larger of two numbers. */
 static uint32_t max_u32(uint32_t one, uint32_t other)
 {
     return one > other ? one : other;
 }
 
-/* Returns the number of measurements of shared scales that this rank makes. */
+/* Returns the number of rectangles whose shared FP8 scales this rank computes. */
 static uint32_t own_scale_measures(const struct tdm__weight_writer *weight_writer)
 {
     const struct tdm__scales *scales = &weight_writer->options.transfer_plan->scales;
@@ -103,7 +112,8 @@ static uint32_t own_scale_measures(const struct tdm__weight_writer *weight_write
     return count;
 }
 
-/* Returns the size in bytes of the scale table together with this rank's measurements. */
+/* Returns the size in bytes of the table of shared FP8 scales and of the scales that this rank
+ * computes. */
 static size_t scales_bytes(const struct tdm__weight_writer *weight_writer)
 {
     const struct tdm__scales *scales = &weight_writer->options.transfer_plan->scales;
@@ -117,7 +127,7 @@ static size_t scales_bytes(const struct tdm__weight_writer *weight_writer)
     return count * sizeof(*weight_writer->scales);
 }
 
-/* Allocates the scale table, if the plan has shared blocks. */
+/* Allocates the table of shared FP8 scales, if the plan has FP8 blocks that several ranks share. */
 static tdm_status allocate_scales(struct tdm__weight_writer *weight_writer)
 {
     struct tdm__device *device = tdm__regions_device(weight_writer->options.regions);
@@ -133,7 +143,7 @@ static tdm_status allocate_scales(struct tdm__weight_writer *weight_writer)
     return TDM_OK;
 }
 
-/* Allocates the arrays, whose sizes follow from the plan. */
+/* Allocates the writer's arrays, whose sizes follow from the transfer plan. */
 static tdm_status allocate_buffers(struct tdm__weight_writer *weight_writer)
 {
     const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
@@ -197,8 +207,8 @@ static uint64_t align_chunk(uint64_t bytes)
            TDM__TRANSFER_PLAN_ALIGNMENT;
 }
 
-/* Allocates the buffers and creates the bucket's region without memory, unless targets are
- * shadows. */
+/* Allocates a writer's arrays. Creates the region of its bucket without memory, unless the ranks
+ * write directly into the engines' shadows. */
 static tdm_status weight_writer_init(struct tdm__weight_writer *weight_writer)
 {
     const struct tdm__weight_writer_options *options = &weight_writer->options;
@@ -291,7 +301,7 @@ uint64_t tdm__weight_writer_chunk_offset(const struct tdm__weight_writer *weight
 
 /* ---- targets ------------------------------------------------------------------------- */
 
-/* Unmaps a target and releases its blocks. */
+/* Unmaps the memory of an engine rank's target and releases its blocks. */
 static void unmap_target(struct tdm__device *device, struct mapped_target *target)
 {
     if (target->mapped_bytes > 0) {
@@ -304,7 +314,7 @@ static void unmap_target(struct tdm__device *device, struct mapped_target *targe
     *target = (struct mapped_target){.address = NULL};
 }
 
-/* Imports the blocks of a target by their keys. */
+/* Opens the memory blocks of an engine rank's target by their keys. */
 static tdm_status import_blocks(struct tdm__device *device, const struct tdm__transfer_target *from,
                                 struct mapped_target *target)
 {
@@ -316,7 +326,7 @@ static tdm_status import_blocks(struct tdm__device *device, const struct tdm__tr
     return TDM_OK;
 }
 
-/* Maps the imported blocks one after the other into a reserved address range. */
+/* Maps the imported blocks of a target one after the other into a reserved address range. */
 static tdm_status map_blocks(struct tdm__device *device, struct mapped_target *target)
 {
     void *address;
@@ -331,7 +341,7 @@ static tdm_status map_blocks(struct tdm__device *device, struct mapped_target *t
     return TDM_OK;
 }
 
-/* Returns true if the trainer rank writes anything into the image. */
+/* Returns true if trainer rank `from_rank` writes anything into the image of an engine rank. */
 static bool has_copies(const struct tdm__transfer_plan_image *image, uint32_t from_rank)
 {
     for (uint32_t i = 0; i < image->copies_count; i++) {
@@ -342,8 +352,8 @@ static bool has_copies(const struct tdm__transfer_plan_image *image, uint32_t fr
     return false;
 }
 
-/* Returns the size in bytes that the engine rank's target must have at least. All buckets have the
- * same size. */
+/* Returns the smallest allowed size in bytes of an engine rank's target, which is a shadow or a
+ * bucket. */
 static uint64_t target_bytes(const struct tdm__weight_writer *weight_writer, uint32_t engine_rank)
 {
     const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
@@ -353,7 +363,8 @@ static uint64_t target_bytes(const struct tdm__weight_writer *weight_writer, uin
                : transfer_plan->images[engine_rank].chunks[transfer_plan->chunks_count - 1].end;
 }
 
-/* Stores what is known of an engine rank's target and maps it if this rank writes into it. */
+/* Stores what `from` says about the target of engine rank `index`, and maps the target if this rank
+ * writes into it. */
 static tdm_status map_target(struct tdm__weight_writer *weight_writer, uint32_t index,
                              const struct tdm__transfer_target *from)
 {
@@ -430,8 +441,8 @@ static const char *copy_source(const struct tdm__weight_writer *weight_writer,
            copy->from_offset * tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
 }
 
-/* Computes the scales of this rank's measurements on the device. The results are stored without
- * gaps, because two slices may have parts of the same block. */
+/* Computes on the device the FP8 scales that this rank contributes to the shared table. The results
+ * are stored without gaps, because two slices may have parts of the same block. */
 static tdm_status find_scales(struct tdm__weight_writer *weight_writer)
 {
     struct tdm__device *device = tdm__regions_device(weight_writer->options.regions);
@@ -487,8 +498,9 @@ tdm_status tdm__weight_writer_share_scales(struct tdm__weight_writer *weight_wri
 
 /* ---- write --------------------------------------------------------------------------- */
 
-/* Returns the device operation of a copy. With `to` NULL it only computes the checksum, so that the
- * hash of an update does not depend on which engine ranks exist. */
+/* Returns the device operation for a copy into the image of an engine rank. With `to` NULL the
+ * operation only computes the checksum, which the update's hash needs also for absent engine
+ * ranks. */
 static struct tdm__copy_op plan_copy_op(const struct tdm__weight_writer *weight_writer,
                                         uint32_t image, const struct tdm__rect_copy *copy, char *to)
 {
@@ -504,7 +516,8 @@ static struct tdm__copy_op plan_copy_op(const struct tdm__weight_writer *weight_
     return part;
 }
 
-/* Returns the checksums of one rank's copies in a chunk, in the order of images and copies. */
+/* Returns the checksums of the copies of trainer rank `from_rank` for one chunk, in the order of
+ * images and copies. */
 static uint64_t *chunk_sums(const struct tdm__weight_writer *weight_writer, uint32_t chunk,
                             uint32_t from_rank)
 {
@@ -512,7 +525,8 @@ static uint64_t *chunk_sums(const struct tdm__weight_writer *weight_writer, uint
                                 (size_t)from_rank * weight_writer->chunk_copies_max[chunk]];
 }
 
-/* Returns true if the chunk's checksums are known and the engine rank does not need the bytes. */
+/* Returns true if the chunk's checksums are known and the engine rank of this image has the chunk
+ * or is absent. */
 static bool target_has_chunk(const struct tdm__weight_writer *weight_writer, uint32_t image_index,
                              uint32_t chunk)
 {
@@ -524,11 +538,12 @@ static bool target_has_chunk(const struct tdm__weight_writer *weight_writer, uin
 /* The work of this rank for one chunk. Copies with a known checksum that no engine rank needs are
  * left out. */
 struct chunk_work {
-    uint32_t parts_count; /* Number of device operations. */
-    uint32_t sums_count;  /* Number of checksums of this rank, including those that are known. */
+    uint32_t copy_ops_count; /* Number of device operations. */
+    /* Number of checksums of this rank's copies, including those known from an earlier update. */
+    uint32_t sums_count;
 };
 
-/* Adds this rank's copies of one image's chunk to the work. */
+/* Adds this rank's copies for one chunk of one engine rank's image to the device operations. */
 static void add_image_work(struct tdm__weight_writer *weight_writer, uint32_t image_index,
                            uint32_t chunk, struct chunk_work *work)
 {
@@ -550,20 +565,21 @@ static void add_image_work(struct tdm__weight_writer *weight_writer, uint32_t im
 
             at -= weight_writer->options.in_place ? 0 : about->begin;
             at += tdm__weight_writer_chunk_offset(weight_writer, chunk);
-            weight_writer->copy_ops[work->parts_count] = plan_copy_op(
+            weight_writer->copy_ops[work->copy_ops_count] = plan_copy_op(
                 weight_writer, image_index, copy, address == NULL ? NULL : address + at);
-            weight_writer->sum_slots[work->parts_count] = work->sums_count++;
-            weight_writer->localities[work->parts_count++] = copy->locality;
+            weight_writer->sum_slots[work->copy_ops_count] = work->sums_count++;
+            weight_writer->localities[work->copy_ops_count++] = copy->locality;
         }
     }
 }
 
-/* Stores the checksums of the executed operations and adds them to the totals. */
-static void count_copy_ops(struct tdm__weight_writer *weight_writer, uint32_t parts_count)
+/* Stores the checksums of the executed device operations and adds them to the writer's
+ * last_totals. */
+static void count_copy_ops(struct tdm__weight_writer *weight_writer, uint32_t copy_ops_count)
 {
     struct tdm__transfer_totals *last_totals = &weight_writer->last_totals;
 
-    for (uint32_t i = 0; i < parts_count; i++) {
+    for (uint32_t i = 0; i < copy_ops_count; i++) {
         const struct tdm__strided_rows rows = tdm__copy_op_rows(&weight_writer->copy_ops[i]);
         uint8_t locality = weight_writer->localities[i];
 
@@ -576,7 +592,8 @@ static void count_copy_ops(struct tdm__weight_writer *weight_writer, uint32_t pa
     }
 }
 
-/* Returns TDM_E_STATE and forgets all checksums if they differ from those known for the chunk. */
+/* Compares the computed checksums with those known for the chunk. If they differ, forgets all
+ * checksums and returns TDM_E_STATE. */
 static tdm_status compare_known_sums(struct tdm__weight_writer *weight_writer, uint32_t chunk)
 {
     size_t bytes = weight_writer->chunk_copies_max[chunk] * sizeof(*weight_writer->own_sums);
@@ -596,7 +613,7 @@ static tdm_status compare_known_sums(struct tdm__weight_writer *weight_writer, u
 tdm_status tdm__weight_writer_write_chunk(struct tdm__weight_writer *weight_writer, uint32_t chunk)
 {
     struct tdm__device *device = tdm__regions_device(weight_writer->options.regions);
-    struct chunk_work work = {.parts_count = 0};
+    struct chunk_work work = {.copy_ops_count = 0};
 
     weight_writer->last_totals = (struct tdm__transfer_totals){.bytes = {0}};
     memset(weight_writer->own_sums, 0,
@@ -604,11 +621,11 @@ tdm_status tdm__weight_writer_write_chunk(struct tdm__weight_writer *weight_writ
     for (uint32_t i = 0; i < weight_writer->options.transfer_plan->to_count; i++) {
         add_image_work(weight_writer, i, chunk, &work);
     }
-    if (work.parts_count > 0) {
-        TDM_TRY(device->ops->move(device, weight_writer->copy_ops, work.parts_count,
+    if (work.copy_ops_count > 0) {
+        TDM_TRY(device->ops->move(device, weight_writer->copy_ops, work.copy_ops_count,
                                   weight_writer->copy_op_sums));
     }
-    count_copy_ops(weight_writer, work.parts_count);
+    count_copy_ops(weight_writer, work.copy_ops_count);
     return compare_known_sums(weight_writer, chunk);
 }
 
@@ -642,15 +659,15 @@ struct tdm__hash tdm__weight_writer_contents_hash(const struct tdm__weight_write
 
 /* ---- describe ------------------------------------------------------------------------ */
 
-/* Returns the next checksum of a trainer rank. Its checksums are in the order of images and copies,
- * and `sum_cursors` counts them. */
+/* Returns the next checksum of a trainer rank's copies in a chunk and advances the rank's entry in
+ * `sum_cursors`. */
 static uint64_t next_sum(struct tdm__weight_writer *weight_writer, uint32_t chunk,
                          uint32_t from_rank)
 {
     return chunk_sums(weight_writer, chunk, from_rank)[weight_writer->sum_cursors[from_rank]++];
 }
 
-/* Sets `sum_cursors` to the state after the images before `end`, as if they had been described. */
+/* Advances `sum_cursors` past the checksums of the images before number `end`. */
 static void skip_images_before(struct tdm__weight_writer *weight_writer, uint32_t chunk,
                                uint32_t end)
 {
@@ -668,7 +685,7 @@ static void skip_images_before(struct tdm__weight_writer *weight_writer, uint32_
     }
 }
 
-/* Fills the tensor records of one image's chunk. */
+/* Fills the tensor records that describe one chunk of an engine rank's image. */
 static void describe_copies(struct tdm__weight_writer *weight_writer, uint32_t chunk,
                             uint32_t image_index)
 {

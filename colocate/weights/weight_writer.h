@@ -25,32 +25,37 @@ enum { TDM__BUCKET_HALVES = 2 };
 /* Arguments of tdm__weight_writer_create(). All pointers are borrowed for the life of the
  * writer. */
 struct tdm__weight_writer_options {
-    /* Plan of all copies, the same on every rank. */
+    /* Plan of all copies from trainer ranks to engine ranks, the same on every rank. */
     const struct tdm__transfer_plan *transfer_plan;
     uint32_t rank; /* Rank of this process among the trainer ranks. */
-    /* Regions of this process: those with the slices, and the one that the bucket will get. */
+    /* Regions of this process, which contain its slices; the writer creates the region of its
+     * bucket among them. */
     struct tdm__regions *regions;
     tdm_collective_group *group; /* Collective group of all trainer ranks. */
-    struct tdm__id node;         /* Node of this process. */
-    bool in_place; /* True if the targets are the engines' shadows; this rank then has no bucket. */
+    struct tdm__id node;         /* ID of this process's node. */
+    /* True if trainer ranks write directly into the engines' shadows, so that this rank has no
+     * bucket. */
+    bool in_place;
 };
 
-/* Creates a weight writer. Reserves the bucket's addresses, but not its memory. */
+/* Creates the weight writer of a trainer rank. Reserves addresses for its bucket, but no memory. */
 tdm_status tdm__weight_writer_create(const struct tdm__weight_writer_options *options,
                                      struct tdm__weight_writer **weight_writer_out);
-/* Frees the writer and unmaps its targets; NULL is allowed. */
+/* Frees a weight writer and unmaps its targets; NULL is allowed. */
 void tdm__weight_writer_destroy(struct tdm__weight_writer *weight_writer);
 
-/* Acquires the bucket's memory and waits up to `timeout_ms` milliseconds for it. Does nothing if
- * the bucket has memory or the targets are shadows. */
+/* Acquires memory for this rank's bucket and waits up to `timeout_ms` milliseconds for it. Does
+ * nothing if the bucket has memory, or if the rank has no bucket. */
 tdm_status tdm__weight_writer_resume_bucket(struct tdm__weight_writer *weight_writer,
                                             int64_t timeout_ms);
-/* Releases the bucket's memory. Does nothing if the bucket has none or the targets are shadows. */
+/* Releases the memory of this rank's bucket. Does nothing if the bucket has no memory, or if the
+ * rank has no bucket. */
 tdm_status tdm__weight_writer_pause_bucket(struct tdm__weight_writer *weight_writer);
-/* Returns the bucket's region; NULL if the targets are shadows. */
-const tdm_region *tdm__weight_writer_bucket(const struct tdm__weight_writer *weight_writer);
-/* Returns the offset in bytes of a chunk's half in the bucket of any rank; 0 if the targets are
+/* Returns the region of this rank's bucket; NULL if the rank writes directly into the engines'
  * shadows. */
+const tdm_region *tdm__weight_writer_bucket(const struct tdm__weight_writer *weight_writer);
+/* Returns the offset in bytes at which a chunk lies in the bucket of any rank; 0 if ranks write
+ * directly into the engines' shadows. */
 uint64_t tdm__weight_writer_chunk_offset(const struct tdm__weight_writer *weight_writer,
                                          uint32_t chunk);
 
@@ -59,42 +64,45 @@ struct tdm__transfer_target {
     /* True if the engine rank does not exist. Nothing is written for it, but its checksums are
      * computed. */
     bool absent;
-    struct tdm__id gpu;                          /* GPU that has the blocks. */
-    uint32_t blocks_count;                       /* Number of blocks. */
-    struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX]; /* Keys of the blocks, in address order. */
+    struct tdm__id gpu;    /* ID of the GPU that has the target's memory. */
+    uint32_t blocks_count; /* Number of memory blocks of the target. */
+    /* Keys of the target's memory blocks, in address order. */
+    struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];
     /* Which chunks of an aborted update the engine rank reports to have. */
     struct tdm__resume_log resume_log;
 };
 
-/* Maps the targets, one for each engine rank of the plan. Every update begins with this call. */
+/* Maps the memory into which this rank writes; `targets` has one entry for each engine rank of the
+ * plan. Every update begins with this call. */
 tdm_status tdm__weight_writer_map_targets(struct tdm__weight_writer *weight_writer,
                                           const struct tdm__transfer_target *targets);
 /* Unmaps and releases all targets. May be called at any time. */
 void tdm__weight_writer_unmap_targets(struct tdm__weight_writer *weight_writer);
 
-/* Says that this rank's weights may have changed, so checksums of earlier updates do not count. */
+/* Tells the writer that this rank's weights may have changed, so that checksums of earlier updates
+ * do not count. */
 void tdm__weight_writer_forget_sums(struct tdm__weight_writer *weight_writer);
-/* Finds out which engine ranks have which chunks of the aborted update before, if the weights have
+/* Finds out which chunks of an earlier, aborted update each engine rank has, if the weights have
  * not changed since. These chunks are neither written nor described again. All trainer ranks call
- * it together, after tdm__weight_writer_map_targets() and before the first chunk. Without this
- * call, or in doubt, no engine rank has anything. */
+ * it together, after tdm__weight_writer_map_targets() and before the first chunk. Without this call
+ * all chunks are written. */
 tdm_status tdm__weight_writer_find_held(struct tdm__weight_writer *weight_writer);
-/* Returns true if every engine rank that exists has the chunk, so no rank needs to be told about
- * it. */
+/* Returns true if every engine rank that exists has the chunk from an earlier, aborted update, so
+ * no rank needs to be told about it. */
 bool tdm__weight_writer_chunk_is_held(const struct tdm__weight_writer *weight_writer,
                                       uint32_t chunk);
-/* Returns the resume log that an engine rank has after the last chunk. All checksums must be
- * known. */
+/* Returns the resume log that an engine rank has after it received all chunks. All checksums must
+ * be known. */
 struct tdm__resume_log tdm__weight_writer_resume_log(struct tdm__weight_writer *weight_writer,
                                                      uint32_t engine_rank);
 
-/* Computes the scales of the parts of shared FP8 blocks that this rank holds. Each rank calls it
- * after tdm__weight_writer_map_targets() and before the first chunk. Does nothing if no block is
- * shared. */
+/* Computes the FP8 scales of this rank's parts of blocks that several trainer ranks share. Each
+ * rank calls it after tdm__weight_writer_map_targets() and before the first chunk. Does nothing if
+ * no block is shared. */
 tdm_status tdm__weight_writer_find_scales(struct tdm__weight_writer *weight_writer);
-/* Combines the scales of all ranks, so that each knows the scales of all shared blocks. All ranks
- * call it together, after each has called tdm__weight_writer_find_scales(). Does nothing if no
- * block is shared. */
+/* Combines the FP8 scales that all trainer ranks have computed, so that each rank knows the scales
+ * of all shared blocks. All ranks call it together, after each has called
+ * tdm__weight_writer_find_scales(). Does nothing if no block is shared. */
 tdm_status tdm__weight_writer_share_scales(struct tdm__weight_writer *weight_writer);
 /* Returns true if the plan has FP8 blocks of which several trainer ranks hold parts. */
 bool tdm__weight_writer_shares_blocks(const struct tdm__weight_writer *weight_writer);
@@ -107,21 +115,22 @@ tdm_status tdm__weight_writer_write_chunk(struct tdm__weight_writer *weight_writ
  * together after each has written the chunk. Exchanges nothing if all ranks know them already. */
 tdm_status tdm__weight_writer_share_sums(struct tdm__weight_writer *weight_writer, uint32_t chunk);
 
-/* Encodes the tensor handles of a shared chunk for one engine rank. The result is empty if the
- * engine rank has no part in the chunk or has it already. The bytes are borrowed until the next
- * call. */
+/* Encodes the tensor handles of a chunk for one engine rank, after tdm__weight_writer_share_sums().
+ * `bytes_out` is empty if the engine rank has no part in the chunk or has it already, and borrowed
+ * until the next call. */
 tdm_status tdm__weight_writer_describe_chunk(struct tdm__weight_writer *weight_writer,
                                              const struct tdm__id *update, uint64_t epoch,
                                              uint32_t chunk, uint32_t engine_rank,
                                              struct tdm_bytes *bytes_out);
 
-/* What this rank wrote for the chunk that it wrote last. */
+/* What a trainer rank wrote for the chunk that it wrote last. */
 struct tdm__transfer_totals {
-    uint64_t bytes[TDM__LOCALITIES_COUNT]; /* Bytes written, by enum tdm__copy_locality. */
-    /* Combination of the copies' checksums, by enum tdm__copy_locality. */
+    /* Number of bytes written, indexed by enum tdm__copy_locality. */
+    uint64_t bytes[TDM__LOCALITIES_COUNT];
+    /* Combined checksums of the copies, indexed by enum tdm__copy_locality. */
     uint64_t sums[TDM__LOCALITIES_COUNT];
 };
-/* Returns the totals of the chunk that was written last; the writer owns them. */
+/* Returns the bytes and checksums of the chunk that was written last; the writer owns them. */
 const struct tdm__transfer_totals *
 tdm__weight_writer_last_totals(const struct tdm__weight_writer *weight_writer);
 
