@@ -22,11 +22,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Environment variable with the GPUs that a process may use. */
+/* Environment variable with the GPUs that a process may use through CUDA. */
 #define DEVICES_VARIABLE "CUDA_VISIBLE_DEVICES"
 
-/* Writes the name of GPU `index` of this node. If the daemon's own DEVICES_VARIABLE has a list such
- * as "GPU-77,GPU-3f2a", it is the entry of that list; else it is the number. */
+/* Writes the name of GPU `index` of this node to `text`. If the daemon's own DEVICES_VARIABLE has a
+ * list such as "GPU-77,GPU-3f2a", the name is the entry of that list; else it is the number. */
 static void write_device_name(uint32_t index, char *text, size_t capacity)
 {
     const char *visible = getenv(DEVICES_VARIABLE);
@@ -43,8 +43,8 @@ static void write_device_name(uint32_t index, char *text, size_t capacity)
     (void)snprintf(text, capacity, "%u", index);
 }
 
-/* Writes a setting such as "CUDA_VISIBLE_DEVICES=0,2" with the granted GPUs; the list is empty for
- * an actor without GPUs. */
+/* Writes a setting such as "CUDA_VISIBLE_DEVICES=0,2" with the GPUs in `grant`; the list is empty
+ * for an actor without GPUs. */
 static void write_devices_setting(const struct tdm__grant *grant, char *text, size_t capacity)
 {
     size_t used = (size_t)snprintf(text, capacity, DEVICES_VARIABLE "=");
@@ -59,7 +59,7 @@ static void write_devices_setting(const struct tdm__grant *grant, char *text, si
     }
 }
 
-/* Writes the bootstrap and starts the worker process of the entry. */
+/* Writes the bootstrap message for the actor's worker and starts the worker process. */
 static tdm_status actor_entry_start_worker(struct actor_entry *entry)
 {
     char devices[1280];
@@ -111,7 +111,7 @@ void tdm__actor_entry_start(struct actor_entry *entry)
     }
 }
 
-/* Writes the description of the actor, see tdm__actor_entry_reply_description(). */
+/* Writes the description of the actor, whose parts tdm__actor_entry_reply_description() lists. */
 static void actor_entry_describe(const struct actor_entry *entry, tdm_writer *writer)
 {
     char node_id[TDM__ID_TEXT_BYTES];
@@ -142,7 +142,8 @@ void tdm__actor_entry_reply_description(const struct actor_entry *entry,
     tdm_writer_destroy(writer);
 }
 
-/* Replies to one waiting call with the description; `arg` is the entry. */
+/* Replies to one call that waits for an actor's start with the actor's description; `arg` is the
+ * entry. */
 static void start_reply_description(void *arg, struct tdm__incoming_call *incoming)
 {
     tdm__actor_entry_reply_description(arg, incoming);

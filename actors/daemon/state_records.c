@@ -13,13 +13,13 @@
 
 #include <string.h>
 
-/* Converts an amount of a resource from fixed point. */
+/* Converts an amount of a resource from the fixed point numbers of the scheduler. */
 static double amount_of(int64_t amount)
 {
     return (double)amount / TDM__RESOURCE_ONE;
 }
 
-/* Writes an id as text; "" for all zeros. */
+/* Writes one entry of a map: `key` with an id as text, "" for all zeros. */
 static void write_id(tdm_writer *writer, const char *key, const struct tdm__id *id)
 {
     char text[TDM__ID_TEXT_BYTES];
@@ -27,7 +27,7 @@ static void write_id(tdm_writer *writer, const char *key, const struct tdm__id *
     tdm__state_record_write_text(writer, key, tdm__id_is_none(id) ? "" : tdm__id_text(id, text));
 }
 
-/* Writes (name, total, free) of one resource. */
+/* Writes (name, total, free) of one resource, such as CPU. */
 static void write_amount(tdm_writer *writer, const char *name, int64_t total, int64_t free)
 {
     tdm_write_array(writer, 3);
@@ -38,8 +38,8 @@ static void write_amount(tdm_writer *writer, const char *name, int64_t total, in
 
 /* ---- grants and pools ------------------------------------------------------------------- */
 
-/* Writes two entries of a map: "amounts" with [(name, total, free) ...], and "gpus" with the
- * indices. */
+/* Writes two entries of a map for the granted resources: "amounts" with [(name, total, free) ...],
+ * and "gpus" with the indices of the GPUs. */
 static void write_grant(tdm_writer *writer, const struct tdm__grant *grant)
 {
     uint32_t custom = 0;
@@ -65,7 +65,7 @@ static void write_grant(tdm_writer *writer, const struct tdm__grant *grant)
     }
 }
 
-/* Writes one entry of a map: "amounts" with the resources of a node. */
+/* Writes one entry of a map: "amounts" with [(name, total, free) ...] of a node's resources. */
 static void write_pool(tdm_writer *writer, const struct tdm__pool *pool)
 {
     struct tdm__amount gpu = {0, 0};
@@ -90,7 +90,7 @@ static void write_pool(tdm_writer *writer, const struct tdm__pool *pool)
 
 /* ---- actors ----------------------------------------------------------------------------- */
 
-/* Returns the public name of a state of the lifecycle. */
+/* Returns the name that lists show for a state of an actor. */
 static const char *public_state_text(enum actor_state state)
 {
     switch (state) {
@@ -157,7 +157,8 @@ static bool is_kind(const struct tdm__store_record *record, const char *kind)
     return strncmp(record->key, kind, strlen(kind)) == 0;
 }
 
-/* Finds the free resources of a node among the store records. */
+/* Reads the free resources of the node `node` from the store's records to `found`; false if there
+ * are none. */
 static bool find_free(const struct tdm__store_record *records, uint32_t records_count,
                       const struct tdm__id *node, struct tdm__node_resources *found)
 {
@@ -172,7 +173,8 @@ static bool find_free(const struct tdm__store_record *records, uint32_t records_
     return false;
 }
 
-/* Reads record `index` if it is a readable node with known resources. */
+/* Reads the store record `index` and the node's resources; false unless the record is a readable
+ * node with known resources. */
 static bool read_node(const struct tdm__store_record *records, uint32_t records_count,
                       uint32_t index, struct tdm__node_record *node,
                       struct tdm__node_resources *resources)
@@ -207,7 +209,7 @@ void tdm__state_write_nodes(tdm_writer *writer, const struct tdm__store_record *
     }
 }
 
-/* Writes the record of one placement group. */
+/* Writes the record of one placement group for lists. */
 static void write_group(tdm_writer *writer, const char *id,
                         const struct tdm__placement_group_record *group)
 {

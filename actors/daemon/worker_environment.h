@@ -7,18 +7,20 @@
 
 /* Creates the environment of a worker: an array of "NAME=value" that ends with NULL and is owned by
  * the caller. Settings of the spec replace those of the daemon, and `devices` ("NAME=value" or
- * NULL) replaces both. OMP_NUM_THREADS is added if neither sets it, and a placeholder for the
- * process mark. */
+ * NULL) replaces both. OMP_NUM_THREADS is added if it is not set, and a placeholder for the process
+ * mark, by which the daemon recognises the worker's processes. */
 tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, const char *devices,
                                           char ***environment_out);
-/* Frees the environment. NULL is allowed. */
+/* Frees the environment of a worker. NULL is allowed. */
 void tdm__worker_environment_destroy(char **environment);
 
-/* Writes the process mark, of TDM__PROCESS_MARK_BYTES - 1 characters, over its placeholder. */
+/* Writes the process mark, of TDM__PROCESS_MARK_BYTES - 1 characters, over its placeholder in the
+ * environment of a worker. */
 void tdm__worker_environment_mark(char **environment, const char *mark);
-/* Appends one setting, which is borrowed until it is dropped. There is space for one. */
+/* Appends one setting "NAME=value" to the environment of a worker, which has space for one. The
+ * setting is borrowed until tdm__worker_environment_drop_last(). */
 void tdm__worker_environment_add(char **environment, char *setting);
-/* Removes the last setting without freeing it. */
+/* Removes the last setting of the environment of a worker without freeing the setting. */
 void tdm__worker_environment_drop_last(char **environment);
 
 #endif
