@@ -21,13 +21,13 @@
 /* Units in which large memory is copied; the sizes are in bytes. */
 enum {
     CACHE_LINE_BYTES = 64, /* Cache line; the unit of a non-temporal store sequence. */
-    PAGE_BYTES = 4096,     /* Size of a page of memory. */
+    PAGE_BYTES = 4096,     /* Size of a page of memory in bytes. */
     PAGES_PER_BLOCK = 4,   /* Pages that are read side by side. */
     /* Bytes of a block, the smallest unit of copy_blocks_fn. */
     BLOCK_BYTES = PAGES_PER_BLOCK * PAGE_BYTES,
     PREFETCH_BYTES = 512,           /* Distance of the software prefetch ahead of the load. */
     CHUNK_BYTES = 64 * BLOCK_BYTES, /* Bytes of a chunk, which a thread claims at a time. */
-    STACK_BYTES = 64 * 1024         /* Stack size of a helper thread. */
+    STACK_BYTES = 64 * 1024         /* Stack size of a helper thread in bytes. */
 };
 
 /* Function that copies `count` blocks.  `to` must be aligned to a cache line. */

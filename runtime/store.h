@@ -50,7 +50,7 @@ typedef void tdm__store_changed_fn(void *arg, const char *key);
 
 /* What one write of a commit does to its record. */
 enum tdm__store_write_kind {
-    TDM__STORE_PUT, /* Set the bytes of the record. */
+    TDM__STORE_PUT, /* Set the contents of the record; create it if it is absent. */
     /* Remove the record.  An absent record is no error unless `version` says otherwise. */
     TDM__STORE_DELETE,
     TDM__STORE_CHECK_VERSION, /* Change nothing and only check the version of the record. */
@@ -103,7 +103,7 @@ struct tdm__store_ops {
 /* A store, as its users see it. It is the first member of each implementation's structure. The loop
  * lock guards it. */
 struct tdm__store {
-    const struct tdm__store_ops *ops; /* Functions of the implementation; static. */
+    const struct tdm__store_ops *ops; /* Functions of the store's implementation; static. */
     /* True while the store is being closed: failed operations must not be repeated. */
     bool closing;
     /* Cache with which queued transactions start instead of a read; borrowed from the owner of

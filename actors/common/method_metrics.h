@@ -10,7 +10,7 @@
  * waiting, then running, then finished or failed once it has been replied to, even if its method
  * still runs. The owner guards it. */
 struct tdm__method_metrics {
-    const struct tdm_actor_class *actor_class; /* Class of the actor, borrowed. */
+    const struct tdm_actor_class *actor_class; /* Class of the counted actor, borrowed. */
     struct {
         uint64_t waiting;       /* Number of calls of the method that wait. */
         uint64_t running;       /* Number of calls of the method that run. */

@@ -29,7 +29,7 @@ static struct tdm__histogram times;
 struct ended_span {
     struct tdm__call_span span; /* Method, caller and start of the call. */
     int64_t ended_ns;           /* Nanoseconds on CLOCK_MONOTONIC at which the method ended. */
-    tdm_status status;          /* Outcome of the method. */
+    tdm_status status;          /* Outcome of the call's method. */
 };
 /* The timeline of this worker, TDM__CALL_SPANS_MAX entries; NULL if none is recorded. */
 static struct ended_span *ring;

@@ -24,7 +24,7 @@ enum actor_waiter_kind {
 /* A call to this daemon that waits for the start or the end of an actor. The actor's entry owns it.
  */
 struct actor_waiter {
-    struct actor_waiter *next;   /* Next waiter of the same actor. */
+    struct actor_waiter *next;   /* Next call that waits for the same actor. */
     enum actor_waiter_kind kind; /* Whether the call waits for the start or the end. */
     /* The waiting call, to which the daemon must reply, owned. */
     struct tdm__incoming_call *incoming;
@@ -33,7 +33,7 @@ struct actor_waiter {
 /* An actor that this daemon runs, starts, or has asked another node to run. The table owns it. */
 struct actor_entry {
     struct actor_entry *next; /* Next actor of the table. */
-    struct tdm__node *node;   /* The daemon's state, borrowed. */
+    struct tdm__node *node;   /* State of this node's daemon, borrowed. */
     /* State of the actor in its state machine; changed by tdm__actor_entry_handle() alone. */
     struct actor_lifecycle lifecycle;
     /* Class, resources and options that the creator asked for, owned. */
@@ -84,14 +84,14 @@ struct actors_end_wait {
     bool (*matches)(const struct tdm__actor_spec *spec, const void *key);
     struct tdm__id key;    /* Second argument of `matches`, such as the id of a creator. */
     void (*fn)(void *arg); /* Callback, called once when no matching actor is left. */
-    void *arg;             /* Argument of `fn`. */
+    void *arg;             /* Argument of `fn`, borrowed. */
 };
 
 /* A query about an actor that is not in the table of actors yet, because the request to start or
  * create the actor is on its way to this node. */
 struct early_query {
     struct early_query *next; /* Next early query of the table. */
-    struct tdm__id actor;     /* Id of the expected actor. */
+    struct tdm__id actor;     /* Id of the actor that is expected in the table. */
     /* Call of the query, to which the daemon must reply, owned. */
     struct tdm__incoming_call *incoming;
     int64_t deadline_ms; /* Milliseconds on CLOCK_MONOTONIC after which the query fails. */
@@ -107,7 +107,8 @@ struct tdm__node_actors {
     struct actors_end_wait *actors_end_waits;
     /* Resources and names of ended actors that the store has not taken back yet, owned. */
     struct placement_release *pending_releases;
-    struct early_query *early_queries; /* Queries about expected actors, owned. */
+    /* Queries about actors that are not in the table yet, owned. */
+    struct early_query *early_queries;
     /* Ring of the actors that ended last. */
     struct actor_tombstone tombstones[ACTOR_TOMBSTONES_MAX];
     uint32_t next_tombstone; /* Index of the tombstone to overwrite next. */

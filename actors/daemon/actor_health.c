@@ -16,7 +16,7 @@
  * background poller replies even while a method runs, so only a stopped or broken process does not.
  */
 struct ping {
-    struct tdm__node *node; /* The daemon's state, borrowed. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
     /* Id of the pinged actor; its entry may be gone when the reply arrives. */
     struct tdm__id actor;
     uint32_t incarnation; /* Incarnation of the worker that was pinged. */

@@ -80,7 +80,7 @@ enum actor_kill {
 /* State of an actor in its state machine. It is a value, copied by assignment; all zeros is a new
  * actor. */
 struct actor_lifecycle {
-    enum actor_state state;             /* State of the actor. */
+    enum actor_state state;             /* What the actor does now. */
     enum actor_demand demand;           /* Whether the actor is still needed. */
     enum actor_reservation reservation; /* What the cluster's store holds for the actor. */
     enum actor_kill kill;               /* Why the daemon killed the current worker, if it did. */
@@ -126,8 +126,8 @@ enum actor_event_kind {
     /* No holder of the name was found: `status`, `detail`; TDM_E_NOT_FOUND: the name is free. */
     ACTOR_ON_HOLDER_NOT_FOUND,
     ACTOR_ON_WORKER_FAILED,      /* The worker process cannot be started: `detail`. */
-    ACTOR_ON_CONSTRUCTED,        /* The constructor has returned. */
-    ACTOR_ON_CONSTRUCTOR_FAILED, /* The constructor has failed: `detail`. */
+    ACTOR_ON_CONSTRUCTED,        /* The actor's constructor has returned. */
+    ACTOR_ON_CONSTRUCTOR_FAILED, /* The actor's constructor has failed: `detail`. */
     ACTOR_ON_EXIT,               /* The worker has announced that it will exit by itself. */
     ACTOR_ON_SILENCE,            /* The worker has not answered a ping in time: `detail`. */
     ACTOR_ON_WORKER_ENDED,       /* The kernel has reported the end of the worker:
@@ -156,15 +156,15 @@ enum actor_event_kind {
     /* Writing the actor's lost record again has succeeded or failed: `status`, `is_overdue`,
      * `detail`. */
     ACTOR_ON_REWRITTEN,
-    ACTOR_EVENTS_COUNT /* Number of kinds of events. */
+    ACTOR_EVENTS_COUNT /* Number of kinds of events, not an event. */
 };
 
 /* An event for the state machine. Only the members that enum actor_event_kind names for `kind` are
  * read, besides `facts`. */
 struct actor_event {
-    enum actor_event_kind kind; /* What has happened. */
+    enum actor_event_kind kind; /* What has happened to the actor. */
     struct actor_facts facts;   /* Facts about the actor and its node at the time of the event. */
-    tdm_status status;          /* Outcome that the event reports. */
+    tdm_status status;          /* Outcome of a request, which the event reports. */
     /* Error text or reason that the event reports, borrowed; actions point to it. */
     const char *detail;
     /* The other daemon's reply to the request to start the actor, borrowed; passed on unread. */
@@ -206,7 +206,7 @@ enum actor_action_kind {
 };
 
 struct actor_action {
-    enum actor_action_kind kind; /* What the daemon has to do. */
+    enum actor_action_kind kind; /* What the daemon has to do for the actor. */
     /* For ACTOR_DO_RELEASE: what the store held for the actor until now. */
     enum actor_reservation reservation;
     /* For ACTOR_DO_END and ACTOR_DO_REFUSE: status with which calls of the actor fail. */
@@ -222,7 +222,7 @@ struct actor_action {
 /* Actions that one event causes, to be carried out in this order. An action that can end the actor
  * at once, because it fails or is answered immediately, is the last one. */
 struct actor_actions {
-    uint32_t count;                                 /* Number of actions. */
+    uint32_t count;                                 /* Number of actions in `entries`. */
     struct actor_action entries[ACTOR_ACTIONS_MAX]; /* The actions; the first `count` are used. */
 };
 

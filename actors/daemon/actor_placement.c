@@ -34,7 +34,7 @@ enum { STORE_DEADLINE_MS = 10000 };
  * until the store has taken them. */
 struct placement_release {
     struct placement_release *next; /* Next pending release of the table. */
-    struct tdm__node *node;         /* The daemon's state, borrowed. */
+    struct tdm__node *node;         /* State of this node's daemon, borrowed. */
     /* The actor's record, with the resources and the name to give back. */
     struct tdm__actor_record record;
     /* True if the store may have forgotten the record, which must then be restored before it is
@@ -316,8 +316,8 @@ void tdm__actor_entry_reserve(struct actor_entry *entry)
 /* A request to write an actor's lost record into the store again; the actor may have left the table
  * when the reply arrives. */
 struct record_rewrite {
-    struct tdm__node *node; /* The daemon's state, borrowed. */
-    struct tdm__id actor;   /* Id of the actor. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
+    struct tdm__id actor;   /* Id of the actor whose record is written. */
 };
 
 /* Handles the store's reply to writing an actor's record again, and reports the result to the

@@ -51,7 +51,7 @@ enum actor_query_kind {
 
 /* A query about the actor with a certain id. It frees itself when it has replied. */
 struct actor_query {
-    struct tdm__node *node; /* The daemon's state, borrowed. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
     /* Call of the query, to which the daemon must reply, owned. */
     struct tdm__incoming_call *incoming;
     enum actor_query_kind kind; /* What the query asks for. */
@@ -420,7 +420,7 @@ void tdm__node_retry_early_queries(struct tdm__node *node, int64_t now_ms)
 /* A query for the actor that holds a name. Either a call asks, or an actor of this node with
  * get_if_exists that wants the holder of its own name. */
 struct name_query {
-    struct tdm__node *node; /* The daemon's state, borrowed. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
     /* Call that asks, to which the daemon must reply, owned; NULL if an actor's entry asks. */
     struct tdm__incoming_call *incoming;
     /* Id of the actor whose entry asks; all zeros if a call asks. */

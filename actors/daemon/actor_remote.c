@@ -187,8 +187,8 @@ void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__nod
 /* A pending call "actor.known" to the daemon of an actor's owner; the actor may have left the table
  * when the reply arrives. */
 struct owner_query {
-    struct tdm__node *node; /* The daemon's state, borrowed. */
-    struct tdm__id actor;   /* Id of the actor in question. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
+    struct tdm__id actor;   /* Id of the actor whose owner's daemon is asked. */
 };
 
 void tdm__node_serve_actor_known(struct tdm__node *node, struct tdm__incoming_call *incoming)

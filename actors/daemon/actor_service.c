@@ -130,7 +130,7 @@ static void serve_arguments(struct tdm__node *node, struct tdm__incoming_call *i
     tdm__incoming_reply_pack(incoming, "");
 }
 
-/* Decodes the arguments of "actor.start". */
+/* Decodes the arguments of the call "actor.start". */
 static tdm_status start_message_read(struct tdm__incoming_call *incoming,
                                      struct tdm__actor_spec **spec,
                                      struct tdm__actor_record *record, uint32_t *incarnation)

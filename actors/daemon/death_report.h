@@ -22,7 +22,7 @@ enum {
 /* What is known about the death of a worker and its actor; all pointers are borrowed. */
 struct tdm__death_report {
     const char *label;     /* Name of the actor, or its class and id. */
-    const char *node_name; /* Name of this node. */
+    const char *node_name; /* Name of the node on which the worker ran. */
     int64_t pid;           /* Process id of the dead worker. */
     int wait_status;       /* Status of the worker from waitpid(). */
     /* Why the worker failed or was killed; "" if only `wait_status` tells. */

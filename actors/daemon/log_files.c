@@ -166,7 +166,7 @@ struct log_file {
 
 /* All log files of a directory. */
 struct log_file_list {
-    struct log_file *all; /* Array of the files, owned. */
+    struct log_file *all; /* Array of the log files, owned. */
     size_t count;         /* Number of entries in `all`. */
     size_t capacity;      /* Number of allocated entries of `all`. */
     uint64_t bytes;       /* Bytes on disk of all files together. */

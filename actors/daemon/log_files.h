@@ -29,7 +29,7 @@ void tdm__log_file_bound(const char *path, uint64_t size_bytes_max);
 /* A range that was read from a log file. */
 struct tdm__log_file_range {
     uint64_t offset;     /* Offset in the file of the first byte read. */
-    size_t bytes_count;  /* Number of bytes read. */
+    size_t bytes_count;  /* Number of bytes read from the file. */
     uint64_t file_bytes; /* Length of the whole file in bytes. */
 };
 

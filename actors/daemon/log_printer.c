@@ -44,7 +44,8 @@ struct folded_line {
 
 /* A printer for the two streams of this process. */
 struct tdm__log_printer {
-    int fds[TDM__LOG_STREAMS];          /* Descriptors to print on, borrowed. */
+    /* Descriptors on which stdout's and stderr's lines are printed, borrowed. */
+    int fds[TDM__LOG_STREAMS];
     bool is_coloured[TDM__LOG_STREAMS]; /* True for a stream whose origins are coloured. */
     bool fold;                          /* True if repeated lines are counted instead of printed. */
     /* Lines that were printed within the last FOLD_MS, with the counts of their repetitions. */

@@ -15,14 +15,15 @@ struct tdm__log_printer;
 
 /* The two output streams of a process. */
 enum tdm__log_stream {
-    TDM__LOG_OUT,    /* Standard output. */
-    TDM__LOG_ERR,    /* Standard error. */
+    TDM__LOG_OUT,    /* Standard output of a process. */
+    TDM__LOG_ERR,    /* Standard error of a process. */
     TDM__LOG_STREAMS /* Number of output streams. */
 };
 
 /* Options for tdm__log_printer_create(). */
 struct tdm__log_printer_options {
-    int fds[TDM__LOG_STREAMS]; /* Descriptors to print on, borrowed. */
+    /* Descriptors on which stdout's and stderr's lines are printed, borrowed. */
+    int fds[TDM__LOG_STREAMS];
     /* True to count a line that was printed within the last 5 s by any process, instead of printing
      * it; the count is printed after 5 s. */
     bool fold;

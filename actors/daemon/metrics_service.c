@@ -35,7 +35,7 @@ enum {
 
 /* The metrics service of a daemon. The daemon's services own it. */
 struct tdm__node_metrics {
-    struct tdm__node *node; /* The daemon's state, borrowed. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
     /* HTTP server for Prometheus, owned; NULL if no address was given. */
     struct tdm__http_server *http;
     struct scrape *scrapes; /* List of the requests for metrics that wait for replies. */
@@ -151,8 +151,8 @@ static void write_pool(FILE *out, const char *name, const char *help, const stru
 
 /* Metrics of an actor. */
 enum actor_metric {
-    METRIC_CALLS,        /* Number of calls that have run. */
-    METRIC_FAILURES,     /* Number of calls that have failed. */
+    METRIC_CALLS,        /* Number of calls of the actor that have run. */
+    METRIC_FAILURES,     /* Number of calls of the actor that have failed. */
     METRIC_QUEUE_LENGTH, /* Number of calls of the actor that wait. */
     METRIC_TIMES         /* Histogram of the run times of methods. */
 };

@@ -44,7 +44,7 @@ struct tdm__node {
     struct tdm__services *services;
     /* Id, name and addresses of this node, as written to the store. */
     struct tdm__node_record record;
-    struct tdm__node_resources totals; /* Resources that this node offers. */
+    struct tdm__node_resources totals; /* Resources that this node offers to actors. */
     /* Secret that authenticates the processes of the cluster. */
     uint8_t token[TDM__TOKEN_BYTES];
     /* Path of this node's directory for sockets and files. */
@@ -64,11 +64,12 @@ struct tdm__node {
     /* Functions by which the lower files of this folder report to the higher ones; a static table.
      */
     const struct tdm__node_events *events;
-    struct tdm__workers *workers;                        /* Worker processes of this node, owned. */
-    struct tdm__node_actors *actors;                     /* Table of actors, owned. */
-    struct tdm__node_placement_groups *placement_groups; /* Table of placement groups, owned. */
-    struct tdm__node_peers *peers;                       /* Connections to other daemons, owned. */
-    struct tdm__worker_logs *logs;                       /* Log files of the workers, owned. */
+    struct tdm__workers *workers;    /* Worker processes of this node, owned. */
+    struct tdm__node_actors *actors; /* Table of this daemon's actors, owned. */
+    /* Table of this daemon's placement groups, owned. */
+    struct tdm__node_placement_groups *placement_groups;
+    struct tdm__node_peers *peers;          /* Connections to other daemons, owned. */
+    struct tdm__worker_logs *logs;          /* Log files of the workers, owned. */
     struct tdm__ended_actors *ended_actors; /* Records of ended actors for lists, owned. */
     /* Counts of the kernel's kills for lack of memory, read last. */
     struct tdm__oom oom;

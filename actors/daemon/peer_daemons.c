@@ -43,7 +43,7 @@ struct tdm__node_peers {
     /* Ids of the nodes that were alive at the last update, owned; NULL before the first one. */
     struct tdm__id *live_nodes;
     uint32_t live_nodes_count;               /* Number of entries in `live_nodes`. */
-    struct forwarded_call *pending_forwards; /* Forwarded calls without a reply. */
+    struct forwarded_call *pending_forwards; /* List of forwarded calls without a reply. */
     /* True once the daemon stops and sends no more calls to other daemons. */
     bool is_ended;
 };
@@ -52,7 +52,7 @@ struct tdm__node_peers {
  * the call is sent. */
 struct forwarded_call {
     struct forwarded_call *next; /* Next forwarded call of the table. */
-    struct tdm__node *node;      /* The daemon's state, borrowed. */
+    struct tdm__node *node;      /* State of this node's daemon, borrowed. */
     struct tdm__id other;        /* Id of the other node. */
     /* Name of the other node, for messages; "" until the node's address was looked up. */
     char name[TDM__NODE_NAME_BYTES];

@@ -43,7 +43,7 @@ struct removal_waiter {
  * owns it. */
 struct group {
     struct group *next;     /* Next placement group of the table. */
-    struct tdm__node *node; /* The daemon's state, borrowed. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
     /* Id of the process that created the group; all zeros if another node created it. */
     struct tdm__id creator;
     /* Resources of each bundle, owned; NULL if another node created the group. */
@@ -325,7 +325,7 @@ void tdm__placement_groups_creator_gone(struct tdm__node *node, const struct tdm
 
 /* What bundle_places_get() needs to list the nodes and GPUs of a placement group's bundles. */
 struct bundle_places {
-    const struct tdm__placement_group_record *record; /* Record of the group, borrowed. */
+    const struct tdm__placement_group_record *record; /* Record of the placement group, borrowed. */
     /* Text of the id of the last bundle's node, which an item points to. */
     char node_id[TDM__ID_TEXT_BYTES];
 };
@@ -443,7 +443,7 @@ void tdm__placement_groups_retry(struct tdm__node *node)
 /* A request to write a group's record into the store again; the group may be gone when the reply
  * arrives. */
 struct group_rewrite {
-    struct tdm__node *node; /* The daemon's state, borrowed. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
     struct tdm__id id;      /* Id of the group. */
 };
 
@@ -736,7 +736,7 @@ static void serve_remove(struct tdm__node *node, struct tdm__incoming_call *inco
 /* A call "placement_group.end": another node removes a group and asks this node to end its actors
  * in that group. */
 struct remote_group_removal {
-    struct tdm__node *node;              /* The daemon's state, borrowed. */
+    struct tdm__node *node;              /* State of this node's daemon, borrowed. */
     struct tdm__incoming_call *incoming; /* The call, to which the daemon must reply, owned. */
     struct tdm__id group;                /* Id of the group. */
 };
@@ -762,7 +762,8 @@ static void on_actors_ended_for_other(void *arg)
     }
 }
 
-/* Serves "placement_group.end" of another node's daemon. */
+/* Serves the call "placement_group.end" of another node's daemon: ends this node's actors in the
+ * group. */
 static void serve_end(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct remote_group_removal *removal = malloc(sizeof(*removal));

@@ -22,7 +22,7 @@ enum { PROCESS_MS = 1000 };
 
 /* A request for the objects or calls of this node that waits for the replies of the processes. */
 struct process_state_query {
-    const struct tdm__node *node; /* The daemon's state, borrowed. */
+    const struct tdm__node *node; /* State of this node's daemon, borrowed. */
     tdm__local_state_fn *fn;      /* Callback that receives the collected list. */
     void *arg;                    /* First argument of `fn`. */
     /* Packed records received so far, owned, without an array header. */
@@ -125,7 +125,7 @@ static void query_write_records(tdm_writer *writer, const void *arg)
     tdm_write_packed(writer, tdm_writer_bytes(query->records));
 }
 
-/* Writes the reply of "state.here". */
+/* Writes the reply to "state.here" with the records received and the counts of missing ones. */
 static tdm_status query_write_reply(const struct process_state_query *query, uint32_t silent_count,
                                     tdm_writer *writer)
 {

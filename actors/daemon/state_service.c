@@ -32,7 +32,7 @@ enum {
 
 /* A list of the whole cluster that is being collected for a call "state.list". */
 struct state_query {
-    struct tdm__node *node; /* The daemon's state, borrowed. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
     /* The call "state.list", to which the daemon must reply, owned. */
     struct tdm__incoming_call *incoming;
     const char *kind; /* Kind of the list, such as "actors". */

@@ -17,7 +17,7 @@ enum { WORKER_MS = 1500 };
 
 /* A call "timeline.read" or "timeline.counts" that waits for the replies of the workers. */
 struct timeline_query {
-    struct tdm__node *node;              /* The daemon's state, borrowed. */
+    struct tdm__node *node;              /* State of this node's daemon, borrowed. */
     struct tdm__incoming_call *incoming; /* The call, to which the daemon must reply, owned. */
     /* Packed records of the actors that have replied, owned, without an array header. */
     tdm_writer *actors;

@@ -54,7 +54,7 @@ struct log_stream {
 
 /* The two log files of one worker. The log module owns it. */
 struct tdm__log_source {
-    struct tdm__log_source *next; /* Next source, which is older. */
+    struct tdm__log_source *next; /* Log files of the next worker, which is older. */
     /* Log files of the node, which contain this source, borrowed. */
     struct tdm__worker_logs *logs;
     struct tdm__id actor;              /* Id of the worker's actor. */
@@ -71,7 +71,7 @@ struct tdm__log_source {
 struct tdm__worker_logs {
     struct tdm__loop *loop;          /* Event loop of the daemon, borrowed. */
     struct tdm__node *node;          /* Daemon that forwards calls, borrowed; may be NULL. */
-    char directory[TDM__PATH_BYTES]; /* Directory of the log files. */
+    char directory[TDM__PATH_BYTES]; /* Path of the folder "logs" with the log files. */
     struct tdm__log_source *all;     /* List of the workers' log files, newest first, owned. */
     uint32_t ended_count;            /* Number of list entries whose worker has ended. */
     uint64_t starting_number;        /* Number in the name of the file that was opened last. */

@@ -110,7 +110,7 @@ struct tdm__workers {
     /* Returns the pid of a child of the daemon that a sweep must spare, or 0; may be NULL. */
     pid_t (*exempt_child)(void);
     struct tdm__timer *sweep_timer; /* Timer of the next sweep for orphans, owned. */
-    bool sweep_is_due;              /* True while a sweep is scheduled. */
+    bool sweep_is_due;              /* True while a sweep for orphans is scheduled. */
 };
 
 /* ---- the end of a worker ---------------------------------------------------------------- */

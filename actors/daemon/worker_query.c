@@ -26,7 +26,7 @@ struct worker_query {
 /* One process that the query has asked. It is freed when the process's reply arrives. */
 struct query_target {
     struct worker_query *query;        /* Query that asks the process, borrowed. */
-    struct tdm__queried_worker worker; /* The process that is asked. */
+    struct tdm__queried_worker worker; /* Actor and process id of the process that is asked. */
 };
 
 /* Counts one reply to the query, and ends the query after the last reply. */

@@ -615,7 +615,7 @@ static void executor_work(struct tdm__executor *executor)
 
 /* Counts rounds of the loop, which any thread may drive. */
 struct drain_poll {
-    struct tdm__loop *loop; /* Event loop, borrowed. */
+    struct tdm__loop *loop; /* Event loop whose rounds are counted, borrowed. */
     int rounds_left;        /* Number of rounds that must still be completed. */
     /* True if the waiting function has returned; the next round frees the struct. */
     bool is_abandoned;

@@ -55,7 +55,7 @@ struct tdm__http_server {
 
 /* An HTTP request that has no reply yet, an entry in the list of its server. */
 struct tdm__http_request {
-    struct tdm__http_request *next; /* Next request of the same server. */
+    struct tdm__http_request *next; /* Next request without a reply of the same server. */
     struct tdm__http_server *http;  /* Server that received the request; borrowed. */
     /* Request of libevent; NULL once the connection has closed. */
     struct evhttp_request *event;

@@ -30,7 +30,7 @@ struct arguments {
     const char **texts;
     /* Array of the sizes of `texts` in bytes (owned until the command is encoded). */
     size_t *bytes;
-    int count;    /* Number of arguments. */
+    int count;    /* Number of arguments in both arrays. */
     int capacity; /* Capacity of both arrays in arguments. */
 };
 
@@ -123,7 +123,7 @@ static const char *kind_text(enum tdm__store_write_kind kind)
 
 /* The two numbers of a write to the store as text, which must stay until the command is encoded. */
 struct write_numbers {
-    char version[NUMBER_BYTES]; /* Expected version of the record. */
+    char version[NUMBER_BYTES]; /* Version that the record is expected to have. */
     char lease[NUMBER_BYTES];   /* Milliseconds of the record's lease. */
 };
 

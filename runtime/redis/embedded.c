@@ -58,7 +58,7 @@ struct tdm__redis_embedded {
     /* Path of the symbolic link to redis-server, which is executed. */
     char program[PATH_MAX + 32];
     struct tdm__redis_address address; /* Address of the redis-server's Unix socket. */
-    char url[URL_BYTES];               /* The same address as a URL. */
+    char url[URL_BYTES];               /* URL of the redis-server's Unix socket. */
     struct tdm__process process;       /* The redis-server process; valid while `running`. */
     bool running;                      /* Whether the redis-server process is running. */
     /* Whether tdm__redis_embedded_stop() is ending the process, so that it is not restarted. */

@@ -56,7 +56,7 @@ enum operation_kind {
 struct operation {
     TAILQ_ENTRY(operation) entry; /* Links the operation into one of the store's lists. */
     struct redis_store *redis;    /* Store that owns the operation. */
-    enum operation_kind kind;     /* What the operation calls. */
+    enum operation_kind kind;     /* What the operation calls on the server. */
     uint64_t sequence;            /* Position of the operation in the order of requests, from 1. */
     /* Result to report to the user of the store (owned); NULL once it is reported, and for FUNCTION
      * LOAD. */
@@ -83,7 +83,7 @@ struct redis_store {
     struct tdm__loop *loop;                   /* Event loop on which the store runs (borrowed). */
     struct tdm__redis_address address;        /* Address of the Redis server. */
     char key_prefix[KEY_PREFIX_BYTES];        /* Prefix of all keys of the cluster. */
-    struct tdm__redis_connection *connection; /* Connection for commands (owned). */
+    struct tdm__redis_connection *connection; /* Connection to the server for commands (owned). */
     /* Subscription to the keys of changed records (owned); NULL before the first watcher. */
     struct tdm__redis_subscription *subscription;
     /* Queue of results that wait to be reported by the loop (owned). */

@@ -20,7 +20,7 @@ struct tdm__redis_subscription_options {
     struct tdm__store_completions *completions;
     /* Callback that runs when the subscription is active for the first time. */
     void (*subscribed)(void *arg);
-    void *arg; /* Passed to `subscribed`. */
+    void *arg; /* Argument of `subscribed`. */
 };
 /* Creates a subscription and starts to connect to the Redis server. The caller owns the
  * subscription. */

@@ -43,7 +43,7 @@ struct tdm__rpc_call {
     tdm__rpc_reply_fn *fn; /* Callback that receives the call's reply; NULL discards it. */
     /* Callback that receives the items of the call's stream; NULL ignores them. */
     tdm__stream_item_fn *on_item;
-    void *arg; /* Passed to `fn` and `on_item`. */
+    void *arg; /* First argument of `fn` and `on_item`. */
     /* Index of the last item of the call's stream that arrived; 0 before the first. */
     uint64_t last_item;
     /* Name of the called method: stored behind this structure, or borrowed from the sender. */

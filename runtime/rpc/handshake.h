@@ -19,8 +19,8 @@ struct hello {
 
 /* State of a handshake in progress, owned by its connection. */
 struct handshake {
-    struct hello own_hello;  /* Hello that this process sends. */
-    struct hello peer_hello; /* Hello that the peer sent. */
+    struct hello own_hello;  /* Hello message that this process sends. */
+    struct hello peer_hello; /* Hello message that the peer sent. */
     /* Bytes received from the peer: its hello, then its MAC. */
     uint8_t input[HELLO_BYTES + MAC_BYTES];
     uint32_t input_bytes; /* Number of valid bytes in `input`. */

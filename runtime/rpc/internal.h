@@ -52,20 +52,21 @@ struct tdm__rpc {
     uint8_t token[TDM__TOKEN_BYTES];
     /* Handler of the calls that arrive from peers; NULL makes every call fail. */
     tdm__call_handler_fn *call_handler;
-    void *call_handler_arg; /* Passed to `call_handler`. */
+    void *call_handler_arg; /* First argument of `call_handler`. */
     /* Receives replies to calls that were forgotten; NULL discards them. */
     tdm__late_reply_fn *on_late_reply;
-    void *on_late_reply_arg; /* Passed to `on_late_reply`. */
+    void *on_late_reply_arg; /* First argument of `on_late_reply`. */
     /* Reports connections that a listener accepted; NULL if unset. */
     tdm__accepted_fn *on_accepted;
-    void *on_accepted_arg; /* Passed to `on_accepted`. */
+    void *on_accepted_arg; /* First argument of `on_accepted`. */
     tdm_writer *writer;    /* Buffer in which replies are packed (owned). */
     /* First of the endpoint's listening sockets (owned), see rpc.c; NULL if there are none. */
     struct listener *listeners;
     TAILQ_HEAD(, tdm__conn) conns; /* All connections of the endpoint that have not ended. */
     /* Connections whose output is written before the loop polls next. */
     TAILQ_HEAD(, tdm__conn) corked;
-    struct tdm__poll_hook flush_hook; /* Calls tdm__rpc_flush() before the loop polls. */
+    /* Hook of the loop that calls tdm__rpc_flush() before each poll. */
+    struct tdm__poll_hook flush_hook;
     /* True once tdm__rpc_destroy() has begun; no connections are added then. */
     bool closing;
     /* Start of the minute in which unauthenticated clients are counted, in milliseconds on
@@ -91,12 +92,12 @@ struct tdm__incoming_call {
     struct tdm__conn *conn;
     /* Whether the call is in the connection's table of incoming calls. */
     bool listed;
-    tdm__call_notice_fn *on_notice; /* Receives the call's notices; NULL if unset. */
-    void *on_notice_arg;            /* Passed to `on_notice`. */
+    tdm__call_notice_fn *on_notice; /* Callback that receives the call's notices; NULL if unset. */
+    void *on_notice_arg;            /* First argument of `on_notice`. */
     uint64_t items_sent;            /* Index of the last item of the call's stream that was sent. */
     /* Number of items of the call's stream that the consumer has reported as taken. */
     uint64_t items_taken;
-    struct tdm__frame frame; /* Decoded header of the frame. */
+    struct tdm__frame frame; /* Decoded header of the frame that arrived. */
     /* Deadline of the call in milliseconds on CLOCK_MONOTONIC; TDM__NEVER if there is none. */
     int64_t deadline_ms;
     /* Time at which the frame's first bytes were read, in milliseconds on CLOCK_MONOTONIC_COARSE.
@@ -122,7 +123,7 @@ struct tdm__incoming_call {
 
 /* State of an RPC connection. It only moves downwards in this list. */
 enum conn_state {
-    CONN_CONNECTING, /* The socket is not connected yet. */
+    CONN_CONNECTING, /* The connection's socket is not connected yet. */
     CONN_HANDSHAKE,  /* The socket is connected, and the peer is not authenticated yet. */
     /* The peer is authenticated and frames are exchanged. */
     CONN_OPEN,
@@ -197,7 +198,7 @@ struct tdm__conn {
     bool output_blocked;
     /* Whether the connection is in rpc->corked, to be flushed before the loop polls. */
     bool corked;
-    TAILQ_ENTRY(tdm__conn) cork_link; /* Links the connection into rpc->corked. */
+    TAILQ_ENTRY(tdm__conn) cork_link; /* Links the connection into rpc->corked while `corked`. */
     /* Calls that this process sent and that have no reply yet (struct tdm__rpc_call). */
     struct call_table calls;
     /* Calls that the peer sent and that have no reply yet (struct tdm__incoming_call). */
@@ -205,9 +206,9 @@ struct tdm__conn {
     /* ID of the last call that this process sent; 0 before the first. */
     uint64_t last_call_id;
 
-    /* Reports the end of the connection; NULL if unset. */
+    /* Callback that reports the end of the connection; NULL if unset. */
     tdm__closed_fn *on_closed;
-    void *on_closed_arg; /* Passed to `on_closed`. */
+    void *on_closed_arg; /* First argument of `on_closed`. */
     /* Additional observers of the connection's end (borrowed). */
     LIST_HEAD(, tdm__close_watcher) close_watchers;
     /* Pointer that the user attached with tdm__conn_set_user_data(); never dereferenced by this

@@ -32,11 +32,11 @@ struct tdm__store_completion {
     enum completion_kind kind;          /* Which callback the completion runs. */
     /* Callback of the completion; `kind` selects the member. */
     union {
-        tdm__store_read_fn *read;       /* Callback of a read. */
-        tdm__store_commit_fn *commit;   /* Callback of a commit. */
-        tdm__store_changed_fn *changed; /* Callback of a watcher. */
+        tdm__store_read_fn *read;       /* Callback of a read, for COMPLETION_READ. */
+        tdm__store_commit_fn *commit;   /* Callback of a commit, for COMPLETION_COMMIT. */
+        tdm__store_changed_fn *changed; /* Callback of a watcher, for COMPLETION_CHANGE. */
     } fn;
-    void *arg;         /* Passed to the callback. */
+    void *arg;         /* First argument of the callback. */
     tdm_status status; /* Outcome of the read or commit. */
     /* Version that the commit gave its records; only for commits. */
     uint64_t version;

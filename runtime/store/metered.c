@@ -32,7 +32,7 @@ struct operation {
     tdm__store_read_fn *read_fn;
     /* Callback of the caller's commit; NULL for a read. */
     tdm__store_commit_fn *commit_fn;
-    void *arg; /* Passed to the caller's callback. */
+    void *arg; /* First argument of the caller's callback. */
 };
 
 /* Durations of reads of all metered stores of this process. */

@@ -28,10 +28,10 @@ struct tdm__txn {
     struct tdm__read_cache *read_cache;
     char **patterns;         /* Key patterns of the records to read, in one allocation (owned). */
     uint32_t patterns_count; /* Number of entries in `patterns`. */
-    int64_t deadline_ms;     /* Deadline, in milliseconds on CLOCK_MONOTONIC. */
+    int64_t deadline_ms;     /* Deadline of the transaction in milliseconds on CLOCK_MONOTONIC. */
     tdm__txn_body_fn *body;  /* Callback that decides what to write; it runs once per attempt. */
     tdm__txn_done_fn *done;  /* Callback that runs once, when the transaction has ended. */
-    void *arg;               /* Passed to `body` and `done`. */
+    void *arg;               /* First argument of `body` and `done`. */
     uint32_t conflicts;      /* Number of the transaction's commits that failed with a conflict. */
 
     /* Records that `body` sees (borrowed from the store or the cache); NULL while `body` does not

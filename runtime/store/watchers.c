@@ -13,7 +13,7 @@ struct tdm__watcher {
     struct tdm__watcher *next; /* Next watcher of the store; NULL at the end. */
     /* Function to call when a key with the prefix changes. */
     tdm__store_changed_fn *fn;
-    void *arg;     /* Passed to `fn`. */
+    void *arg;     /* First argument of `fn`. */
     char prefix[]; /* Watched key prefix, ending with NUL; "" matches every key. */
 };
 
