@@ -29,8 +29,9 @@ enum { TDM__PATH_BYTES = 4096 };
  * readers of `path` see the old contents; after that they see all of the new ones.  After a
  * successful open, the caller must call exactly one of commit and abandon. */
 struct tdm__atomic_file {
-    int fd;                               /* Open descriptor of the temporary file; owned. */
-    char path[TDM__PATH_BYTES];           /* Path that the file gets when it is committed. */
+    int fd; /* Open descriptor of the temporary file; owned. */
+    /* Path that the temporary file gets when it is committed. */
+    char path[TDM__PATH_BYTES];
     char temporary[TDM__PATH_BYTES + 16]; /* Path of the temporary file. */
 };
 

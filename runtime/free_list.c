@@ -107,7 +107,7 @@ static void free_list_thread_exit(void *arg)
     list->space_bytes = 0;
 }
 
-/* Creates `thread_exit_key`. Runs once per process. */
+/* Creates `thread_exit_key`, whose destructor is free_list_thread_exit(). Runs once per process. */
 static void thread_exit_key_create(void)
 {
     has_thread_exit_key = pthread_key_create(&thread_exit_key, free_list_thread_exit) == 0;

@@ -41,8 +41,8 @@ struct tdm__actor_spec {
     uint32_t environment_count;      /* Number of entries in `environment`. */
     /* Environment variables of the actor as "NAME=value", owned. */
     char *environment[TDM_ACTOR_ENVIRONMENT_MAX];
-    /* The options that are plain numbers or truth values: one member for each FIELD of the file,
-     * which describes them. */
+    /* The options that are numbers or truth values: one member for each FIELD of the included file
+     * actor_options.def, which describes each option. */
 #define FIELD(kind, field) TDM__C_##kind field;
 #include "runtime/messages/actor_options.def"
 #undef FIELD

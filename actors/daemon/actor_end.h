@@ -10,7 +10,7 @@
 void tdm__actor_entry_worker_ended(void *arg, struct tdm__worker_process *worker, int wait_status);
 /* Ends the actor without a restart: with SIGKILL if `at_once`, else gracefully. */
 void tdm__actor_entry_end(struct actor_entry *entry, bool at_once);
-/* Kills the worker of the actor, which is restarted if it has restarts left. */
+/* Kills the worker of the actor; the actor is restarted if it has restarts left. */
 void tdm__actor_entry_kill_process(struct actor_entry *entry);
 /* Handles the release of the last handle to the actor, which ends after the calls that were made.
  */

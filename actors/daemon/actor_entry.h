@@ -30,7 +30,8 @@ struct actor_waiter {
     struct tdm__incoming_call *incoming;
 };
 
-/* An actor that this daemon runs, starts, or has asked another node to run. The table owns it. */
+/* An actor that this daemon runs, starts, or has asked another node to run. The daemon's table of
+ * actors owns it. */
 struct actor_entry {
     struct actor_entry *next; /* Next actor of the table. */
     struct tdm__node *node;   /* State of this node's daemon, borrowed. */

@@ -678,7 +678,8 @@ static void on_end_reply(struct actor_lifecycle *lifecycle, const struct actor_e
         return;
     }
     if (lifecycle->state == ACTOR_REMOTE) {
-        lifecycle->reservation = ACTOR_RESERVES_NOTHING; /* The other daemon releases it. */
+        /* The other daemon releases the reservation. */
+        lifecycle->reservation = ACTOR_RESERVES_NOTHING;
     }
     lifecycle_end(lifecycle, actions, TDM_E_ACTOR_DIED,
                   event->status == TDM_OK ? "ended with its creator" : event->detail);

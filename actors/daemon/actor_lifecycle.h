@@ -35,8 +35,10 @@ enum actor_state {
     ACTOR_RESTARTING,      /* The worker died, and a timer will start the next one. */
     ACTOR_ENDING,          /* The worker still exists and is not replaced by another. */
     ACTOR_REMOTE_STARTING, /* Another daemon has been asked to start the actor. */
-    ACTOR_REMOTE_UNSURE,   /* The connection to the other daemon ended before it replied. */
-    ACTOR_REMOTE,          /* The actor runs on another node. */
+    /* The connection to the other daemon ended before its reply to the request to start the actor.
+     */
+    ACTOR_REMOTE_UNSURE,
+    ACTOR_REMOTE, /* The actor runs on another node. */
     /* The other daemon failed to start the actor, but a request to end it is still pending there.
      */
     ACTOR_REMOTE_REFUSED,
@@ -132,7 +134,7 @@ enum actor_event_kind {
     ACTOR_ON_SILENCE,            /* The worker has not answered a ping in time: `detail`. */
     ACTOR_ON_WORKER_ENDED,       /* The kernel has reported the end of the worker:
                                     `exited_normally`, `lifetime_ms`, `detail`. */
-    ACTOR_ON_TIMER,              /* The timer of the last action that set one has expired. */
+    ACTOR_ON_TIMER,              /* The actor's timer has expired; an action had set it. */
     ACTOR_ON_LAST_HANDLE_GONE,   /* No handle to the actor is left. */
     ACTOR_ON_END,                /* The actor is asked to end gracefully, without a restart. */
     ACTOR_ON_KILL,               /* The actor is asked to end at once, without a restart. */
@@ -179,7 +181,8 @@ struct actor_event {
 
 enum actor_action_kind {
     ACTOR_DO_RESERVE, /* Ask the store to reserve the actor's resources and name. */
-    /* Give the actor's resources and name back to the store; `reservation` says what it holds. */
+    /* Give the actor's resources and name back to the store; `reservation` says what the store
+     * holds. */
     ACTOR_DO_RELEASE,
     ACTOR_DO_FIND_HOLDER,  /* Look up the actor that holds the wanted name. */
     ACTOR_DO_EXPLAIN_WAIT, /* Remember what the actor waits for: `text`, maybe "". */
@@ -189,10 +192,11 @@ enum actor_action_kind {
     /* Reply to the calls that wait for the actor's start: with the reply of the event, or else with
      * the actor's description. */
     ACTOR_DO_ANSWER_WAITERS,
-    ACTOR_DO_DRAIN_WORKER,    /* Ask the worker to exit after the calls that it was sent. */
-    ACTOR_DO_STOP_WORKER,     /* Ask the worker to exit; its queued calls fail. */
+    /* Ask the actor's worker to exit after it has executed the calls that it was sent. */
+    ACTOR_DO_DRAIN_WORKER,
+    ACTOR_DO_STOP_WORKER,     /* Ask the actor's worker to exit; its queued calls fail. */
     ACTOR_DO_EXPECT_EXIT,     /* Expect the worker to exit without being asked. */
-    ACTOR_DO_KILL_WORKER,     /* Send SIGKILL to the worker. */
+    ACTOR_DO_KILL_WORKER,     /* Send SIGKILL to the actor's worker. */
     ACTOR_DO_START_ELSEWHERE, /* Ask the daemon of the reserved node to start the actor. */
     ACTOR_DO_END_ELSEWHERE,   /* Ask the daemon of the actor's node to end the actor. */
     /* Tell the daemon of the actor's node that the last handle is gone. */

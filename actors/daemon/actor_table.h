@@ -30,7 +30,8 @@ void tdm__actor_entry_add_waiter(struct actor_entry *entry, enum actor_waiter_ki
 void tdm__actor_entry_reply_waiters(struct actor_entry *entry,
                                     void (*reply)(void *arg, struct tdm__incoming_call *incoming),
                                     void *arg);
-/* Calls those callbacks that wait for the end of actors for which no matching actor is left. */
+/* Runs the callbacks that wait for the end of certain actors (struct actors_end_wait) and have no
+ * matching actor left. */
 void tdm__node_actors_check_end_waits(struct tdm__node *node);
 /* Writes an array with (id, name, class, state, pid) of each actor in the daemon's table. */
 void tdm__node_actors_list(struct tdm__node *node, tdm_writer *writer);

@@ -144,7 +144,7 @@ size_t tdm__log_file_last_lines(const char *path, uint32_t lines_max, char *text
         lines += text[first - 1] == '\n' ? 1 : 0;
     }
     first += lines == lines_max && lines_max > 0 ? 1 : 0;
-    /* The first line may have lost its beginning, so it is skipped. */
+    /* The first line is skipped, because its beginning may have been freed. */
     if (first == 0 && range.offset > 0) {
         const char *end = memchr(text, '\n', range.bytes_count);
 

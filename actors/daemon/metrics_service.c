@@ -50,7 +50,7 @@ struct actor_sample {
 /* A request for metrics that waits for the replies of the workers and the store. */
 struct scrape {
     struct scrape *next; /* Next request of the metrics service. */
-    /* The metrics service, borrowed; NULL once it is destroyed. */
+    /* The metrics service, borrowed; NULL once the service is destroyed. */
     struct tdm__node_metrics *metrics;
     /* Call "metrics.read", to which the daemon must reply, owned; NULL if an HTTP request asks. */
     struct tdm__incoming_call *incoming;
@@ -316,7 +316,8 @@ static void scrape_ask_store(struct scrape *scrape)
     }
 }
 
-/* Starts a scrape for an RPC call or an HTTP request; one of them is NULL. */
+/* Starts a scrape for the RPC call `incoming` or the HTTP request `request`, of which one is NULL.
+ */
 static tdm_status scrape_begin(struct tdm__node_metrics *metrics,
                                struct tdm__incoming_call *incoming,
                                struct tdm__http_request *request)

@@ -146,7 +146,7 @@ void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
                                 entry->worker != NULL ? entry->worker->pid : entry->pid);
     tdm__state_record_write_int(writer, "restarts", entry->lifecycle.incarnation);
     tdm__state_record_write_int(writer, "detached", spec->detached ? 1 : 0);
-    write_grant(writer, &entry->record.grant); /* This call writes two entries. */
+    write_grant(writer, &entry->record.grant); /* This call writes two entries of the map. */
 }
 
 /* ---- records of the store --------------------------------------------------------------- */
@@ -223,7 +223,8 @@ static void write_group(tdm_writer *writer, const char *id,
     for (uint32_t i = 0; i < group->bundles_count; i++) {
         tdm_write_map(writer, 3);
         write_id(writer, "node_id", &group->bundles[i].node);
-        write_grant(writer, &group->bundles[i].grant); /* This call writes two entries. */
+        /* This call writes two entries of the map. */
+        write_grant(writer, &group->bundles[i].grant);
     }
 }
 

@@ -204,7 +204,7 @@ static void query_ask_nodes(struct state_query *query, const struct tdm__store_r
         return;
     }
     (void)tdm__state_list_encode(&message, question);
-    /* This node's own part counts, plus one until all nodes have been asked. */
+    /* One for this node's own part, and one until all nodes have been asked. */
     query->pending = 2;
     node_collect_part(query->node, query->kind, on_part_ready, query);
     query_ask_other_nodes(query, records, records_count, tdm_writer_bytes(question));

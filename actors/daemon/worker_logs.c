@@ -52,7 +52,7 @@ struct log_stream {
     uint64_t printed;               /* Offset in the file up to which the daemon has printed. */
 };
 
-/* The two log files of one worker. The log module owns it. */
+/* The two log files of one worker. struct tdm__worker_logs owns it. */
 struct tdm__log_source {
     struct tdm__log_source *next; /* Log files of the next worker, which is older. */
     /* Log files of the node, which contain this source, borrowed. */

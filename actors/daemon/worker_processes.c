@@ -506,7 +506,8 @@ static void fork_servers_forget(struct tdm__workers *workers)
     }
 }
 
-/* Removes the fork server with that key from the list and returns it, or NULL. */
+/* Removes the fork server with the key `key` from the table's list and returns it; NULL if there is
+ * none. */
 static struct fork_server *fork_server_unlink(struct tdm__workers *workers, const char *key)
 {
     struct fork_server **link = &workers->fork_servers;
@@ -763,7 +764,7 @@ static void sweep_child(void *arg, pid_t pid)
     }
     tdm__log(TDM__INFO, "workers", "killing pid %d, an orphan of a dead worker", (int)pid);
     (void)kill(pid, SIGKILL);
-    tdm__workers_schedule_sweep(workers); /* The next sweep reaps it. */
+    tdm__workers_schedule_sweep(workers); /* The next sweep reaps the killed child. */
 }
 
 void tdm__workers_sweep_orphans(struct tdm__workers *workers)

@@ -15,9 +15,9 @@ struct tdm__log_source;
 
 /* One worker process. It lives from tdm__workers_start() until its end has been reported. */
 struct tdm__worker_process {
-    pid_t pid;              /* Process id; 0 until the fork server has reported it. */
+    pid_t pid;              /* Process id of the worker; 0 until the fork server has reported it. */
     struct tdm__conn *conn; /* Connection between the worker and this daemon; NULL once closed. */
-    /* Log files of the worker, borrowed; NULL if it prints where the daemon does. */
+    /* Log files of the worker, borrowed; NULL if the worker prints where the daemon does. */
     struct tdm__log_source *output;
 };
 

@@ -416,7 +416,8 @@ void tdm__redis_embedded_stop(struct tdm__redis_embedded *server)
                                 tdm__deadline_after(KILL_MS));
         }
     }
-    /* Even SIGKILL did not end a process that hangs in the kernel. init will reap it. */
+    /* Even SIGKILL did not end a process that hangs in the kernel. The process will be reaped by
+     * init. */
     if (server->running) {
         tdm__log(TDM__ERROR, "redis", "%s, pid %d, does not end", LINK_NAME, server->process.pid);
         tdm__fd_watch_destroy(server->watch);

@@ -28,7 +28,8 @@ struct tdm__redis_subscription {
     struct tdm__redis_connection *connection; /* Connection to the Redis server (owned). */
     /* Timer at which SUBSCRIBE is sent again (owned). */
     struct tdm__timer *timer;
-    struct tdm__redis_command subscribe_command;    /* The SUBSCRIBE command as it is sent. */
+    /* The encoded SUBSCRIBE command that is sent (owned). */
+    struct tdm__redis_command subscribe_command;
     struct tdm__redis_subscription_options options; /* Options that the owner has passed. */
     bool subscribed;                                /* Whether the subscription is active now. */
     /* Whether the subscription has ever been active. */

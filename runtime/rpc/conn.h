@@ -34,7 +34,7 @@ const struct tdm__peer_identity *tdm__conn_peer(const struct tdm__conn *conn);
  * Unlike the connection, a pidfd shows the end of a process whose forked child keeps the socket
  * open. Returns -1 if no pidfd is available (TCP, another PID namespace). */
 int tdm__conn_peer_pidfd(const struct tdm__conn *conn);
-/* Attaches a pointer of the user to the connection, which never dereferences it. */
+/* Attaches a pointer of the user to the connection. This folder never dereferences the pointer. */
 void tdm__conn_set_user_data(struct tdm__conn *conn, void *user_data);
 /* Returns the pointer that tdm__conn_set_user_data() attached to the connection, or NULL. */
 void *tdm__conn_user_data(const struct tdm__conn *conn);

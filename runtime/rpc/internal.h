@@ -136,7 +136,7 @@ enum conn_state {
 /* An RPC connection to another process; the comment "Lifetime of a connection" describes when it is
  * freed. Only the loop's thread uses it. */
 struct tdm__conn {
-    /* Links the connection into rpc->conns until it ends. */
+    /* Links the connection into rpc->conns until the connection ends. */
     TAILQ_ENTRY(tdm__conn) link;
     /* Endpoint of this process that has the connection (borrowed); NULL once the connection has
      * ended. */

@@ -24,7 +24,8 @@
 enum {
     /* Most bytes of a frame that is copied; larger frames are written from the caller's memory. */
     COPIED_FRAME_BYTES_MAX = 4096,
-    FLUSH_BYTES = 16 * 1024, /* Bytes of waiting output from which on it is written at once. */
+    /* Number of waiting bytes from which on a connection's output is written at once. */
+    FLUSH_BYTES = 16 * 1024,
     /* Number of pending calls below which each call is written at once, because its caller probably
      * waits for the reply. */
     PROMPT_CALLS_MAX = 16
