@@ -69,7 +69,7 @@ enum actor_reservation {
     ACTOR_RESERVATION_REWRITTEN,
 };
 
-/* Why the daemon killed the current worker, if it did. */
+/* Why the daemon killed the actor's current worker, if it did. */
 enum actor_kill {
     ACTOR_NOT_KILLED, /* The daemon has not killed the actor's current worker. */
     /* The daemon killed the worker, and the next one may start on the same resources. */
@@ -85,7 +85,8 @@ struct actor_lifecycle {
     enum actor_state state;             /* What the actor does now. */
     enum actor_demand demand;           /* Whether the actor is still needed. */
     enum actor_reservation reservation; /* What the cluster's store holds for the actor. */
-    enum actor_kill kill;               /* Why the daemon killed the current worker, if it did. */
+    /* Why the daemon killed the actor's current worker, if it did. */
+    enum actor_kill kill;
     /* Number of workers that the actor had before the current one. */
     uint32_t incarnation;
     /* Number of the actor's workers in a row that died soon after their start. */

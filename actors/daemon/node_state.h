@@ -73,9 +73,10 @@ struct tdm__node {
     struct tdm__ended_actors *ended_actors; /* Records of ended actors for lists, owned. */
     /* Counts of the kernel's kills for lack of memory, read last. */
     struct tdm__oom oom;
-    /* Renews this node's lease in the store, owned; NULL before the node has joined. */
+    /* Renews this node's lease in the store, owned; NULL before tdm__node_start() has created it.
+     */
     struct tdm__node_lease *lease;
-    /* What is known about this node's lease; all zeros before the node has joined. */
+    /* What is known about this node's lease; all zeros at first. */
     struct tdm__lease_status lease_status;
     bool stopping; /* True once the daemon has begun to end its actors in order to stop. */
 };

@@ -39,7 +39,8 @@
 
 enum {
     START_FDS_MAX = 4, /* Most descriptors that are passed to a new worker. */
-    /* Most keys without living workers, with their fork servers, that are kept. */
+    /* Number of the keys used last that are kept, with their fork servers; older keys are kept only
+     * while they have living workers. */
     FORK_SERVERS_MAX = 16,
     SWEEP_MS = 100 /* Milliseconds until a scheduled sweep for orphans. */
 };
