@@ -56,8 +56,8 @@ struct tdm__worker {
     /* Runs the actor's calls, owned; NULL until the class is loaded. */
     struct tdm__executor *executor;
     bool end_requested; /* True if the daemon requested the end before the executor existed. */
-    char unix_address[TDM__ADDRESS_BYTES]; /* Address for callers on this node. */
-    /* Address for callers on other nodes; "" on a single node. */
+    char unix_address[TDM__ADDRESS_BYTES]; /* Address of the worker for callers on this node. */
+    /* Address of the worker for callers on other nodes; "" on a single node. */
     char tcp_address[TDM__ADDRESS_BYTES];
 };
 
@@ -80,7 +80,7 @@ static void worker_serve_exit(struct tdm__worker *worker, struct tdm__incoming_c
     tdm__incoming_reply_pack(incoming, "");
 }
 
-/* Serves requests for metrics and spans; returns false for any other method. */
+/* Serves the daemon's calls for metrics and spans; returns false for any other method. */
 static bool worker_serve_metrics(const struct tdm__worker *worker,
                                  struct tdm__incoming_call *incoming)
 {
@@ -162,7 +162,7 @@ static tdm_status worker_load_class(struct tdm__worker *worker)
     return TDM_OK;
 }
 
-/* Creates the executor and installs the hooks for references and large arguments. */
+/* Creates the actor's executor and installs the hooks for references and large arguments. */
 static tdm_status worker_create_executor(struct tdm__worker *worker)
 {
     struct tdm__executor_options options = {
@@ -200,7 +200,7 @@ static tdm_status worker_listen(struct tdm__worker *worker)
                            sizeof(worker->tcp_address));
 }
 
-/* Loads the class, starts listening and runs the constructor. */
+/* Loads the actor's class, starts listening and runs the constructor. */
 static tdm_status worker_construct_actor(struct tdm__worker *worker)
 {
     const struct tdm__actor_spec *spec = worker->bootstrap.spec;

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Number of items that the first allocation of an array holds. */
+/* Number of items for which tdm__array_grow() first allocates memory. */
 enum { TDM__ARRAY_GROW_FIRST = 256 };
 
 /* Makes sure that the array `*items`, which has `count` items in use and space for `*capacity`,

@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-/* Longest finite timeout, a hundred years in milliseconds: longer than any process lives, and
+/* Milliseconds of the longest finite timeout, a hundred years: longer than any process lives, and
  * short enough that sums of times do not overflow. */
 #define TIMEOUT_MS_MAX ((int64_t)100 * 365 * 86400 * 1000)
 

@@ -32,22 +32,22 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Longest path of a directory: a socket address has at most 107 bytes, and the longest name
- * inside is "/redis/redis.sock" with some spare.  REMOVE_FDS_MAX bounds the descriptors of
- * nftw(3). */
+/* PATH_BYTES_MAX is the longest path of a daemon's directory: a socket address has at most 107
+ * bytes, and the longest name inside is "/redis/redis.sock" with some spare. REMOVE_FDS_MAX is the
+ * most descriptors that nftw(3) may open. */
 enum { PATH_BYTES_MAX = 107 - 24, REMOVE_FDS_MAX = 16 };
 
 #define NAME_START TDM__DIRECTORY_NAME_START /* First part of the names of directories. */
-/* Name of the lock file inside of each directory. */
+/* Name of the lock file inside of each daemon's directory. */
 #define LOCK_NAME "lock"
-/* How often tdm__directory_create_locked() tries. */
+/* Most attempts of tdm__directory_create_locked() to create a directory. */
 enum { CREATE_TRIES = 100 };
-/* Length of "tandem-XXXXXX", and the age in seconds after which a directory without a lock file
- * counts as abandoned. */
+/* Length of the directory name "tandem-XXXXXX", and the age in seconds after which a directory
+ * without a lock file counts as abandoned. */
 enum { NAME_BYTES = sizeof(NAME_START) - 1 + 6, UNLOCKED_SECONDS_MAX = 60 };
 
-/* Returns TDM_E_LIMIT, with `remedy` in the error, if socket paths inside of `path` would be too
- * long. */
+/* Returns TDM_E_LIMIT, with `remedy` in the error, if paths of sockets inside of the directory
+ * `path` would be too long. */
 static tdm_status check_length(const char *path, const char *remedy)
 {
     if (strlen(path) > PATH_BYTES_MAX) {
@@ -92,7 +92,8 @@ tdm_status tdm__directory_create_at(const char *path)
     return TDM_OK;
 }
 
-/* Removes one entry for nftw(3) and returns 0, so that the traversal goes on after a failure. */
+/* Callback of nftw(3) that removes one file or directory. Returns 0, so that the traversal goes on
+ * after a failure. */
 static int remove_entry(const char *path, const struct stat *about, int kind, struct FTW *position)
 {
     (void)about;
@@ -168,7 +169,7 @@ bool tdm__directory_is_locked(const char *path)
     return locked;
 }
 
-/* Removes all socket files directly inside of the directory. */
+/* Removes all socket files directly inside of the directory `path`. */
 static void remove_sockets(const char *path)
 {
     DIR *entries = opendir(path);
@@ -200,9 +201,9 @@ void tdm__directory_clear_leftovers(const char *path)
     remove_sockets(path);
 }
 
-/* Returns true if the directory belongs to this user and its owner may be dead: it has a lock
- * file, or has had none for UNLOCKED_SECONDS_MAX.  The caller must still try to acquire the lock.
- */
+/* Returns true if the directory belongs to this user and its daemon may be dead: the directory has
+ * a lock file, or has had none for UNLOCKED_SECONDS_MAX. The caller must still try to acquire the
+ * lock. */
 static bool is_abandoned(const char *path)
 {
     char lock[PATH_MAX];
@@ -217,7 +218,8 @@ static bool is_abandoned(const char *path)
     return access(lock, F_OK) == 0 || now.tv_sec - about.st_mtime > UNLOCKED_SECONDS_MAX;
 }
 
-/* Removes the directory and its leftover processes if nothing holds its lock. */
+/* Removes a daemon's directory, and kills the processes left over, if no process holds the
+ * directory's lock. */
 static void directory_remove_if_abandoned(const char *path)
 {
     int fd = -1;

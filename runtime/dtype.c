@@ -7,8 +7,9 @@
 /* Name and size in bytes of one element of each dtype, indexed by enum tdm_dtype.  A NULL name
  * marks a value that is not used. */
 static const struct {
-    const char *name;  /* Name as in files of weights; NULL if unused. */
-    size_t size_bytes; /* Size of one element in bytes. */
+    /* Name of the dtype as in files of weights; NULL if the value is not used. */
+    const char *name;
+    size_t size_bytes; /* Size of one element of the dtype in bytes. */
 } dtypes[] = {
     [TDM_F32] = {"F32", 4},         [TDM_F16] = {"F16", 2},    [TDM_BF16] = {"BF16", 2},
     [TDM_F8_E4M3] = {"F8_E4M3", 1}, [TDM_I64] = {"I64", 8},    [TDM_I32] = {"I32", 4},

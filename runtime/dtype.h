@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <tandem/dtype.h>
 
-/* Finds the dtype with this name, as tdm_dtype_name() returns it ("BF16"), and stores it in
- * `dtype_out`.  Returns false for an unknown name. */
+/* Stores the dtype named `name`, such as "BF16" (see tdm_dtype_name()), in `dtype_out`. Returns
+ * false for an unknown name. */
 bool tdm__dtype_parse(const char *name, enum tdm_dtype *dtype_out);
 
 #endif

@@ -14,7 +14,8 @@ static _Thread_local char error_detail[TDM__ERROR_DETAIL_BYTES];
 const char *tdm_strerror(tdm_status status)
 {
     switch (status) {
-/* Expands one status of TDM_STATUS_MAP to a case that returns its text. */
+/* Expands one status of TDM_STATUS_MAP to a case of a switch that returns the text of the status.
+ */
 #define X(name, value, text)                                                                       \
     case name:                                                                                     \
         return text;
@@ -42,7 +43,8 @@ __attribute__((cold, noinline)) tdm_status tdm__null_argument(const char *functi
 
 tdm_status(tdm_fail)(tdm_status status, const char *format, ...)
 {
-    /* A second buffer, because the arguments may point into error_detail. */
+    /* The text is formatted in a second buffer, because the arguments may point into error_detail.
+     */
     char text[TDM__ERROR_DETAIL_BYTES];
     va_list args;
 

@@ -23,8 +23,8 @@ void tdm__error_clear(void);
 __attribute__((format(printf, 2, 3))) tdm_status tdm__fail_errno(int error_number,
                                                                  const char *format, ...);
 
-/* Puts the formatted context and ": " before the recorded error detail and returns `status`.
- * Does nothing for TDM_OK.  Call it once, where an error leaves a module. */
+/* Puts the formatted context and ": " before the error detail of this thread and returns `status`.
+ * Does nothing for TDM_OK. Call it once, where an error leaves a module. */
 __attribute__((format(printf, 2, 3))) tdm_status tdm__wrap(tdm_status status, const char *format,
                                                            ...);
 

@@ -15,30 +15,33 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Number of rules that TANDEM_FAILPOINT can hold; further rules are ignored. */
+/* Most rules in the environment variable TANDEM_FAILPOINT; further rules are ignored. */
 enum { RULES_MAX = 2 };
 
-/* One rule of TANDEM_FAILPOINT.  All members but `hits_count` are constant after the first hit. */
+/* One rule of TANDEM_FAILPOINT: which process is killed or stopped, and at which failpoint. All
+ * members but `hits_count` are constant after the first hit. */
 struct rule {
     char process[64];   /* Name of the process that is killed or stopped. */
-    char failpoint[64]; /* Name of the failpoint. */
-    /* Number of the hit, from 1, at which the process is killed or stopped. */
+    char failpoint[64]; /* Name of the failpoint at which that happens. */
+    /* Number of the hit of the failpoint, from 1, at which the process is killed or stopped. */
     unsigned long count;
-    char action[8];          /* "kill" or "stop". */
-    char file[256];          /* File that the process first creates exclusively. */
+    char action[8]; /* What the process does to itself: "kill" or "stop". */
+    /* File that the process creates exclusively before it is killed or stopped. */
+    char file[256];
     atomic_ulong hits_count; /* How often this process has hit the failpoint. */
 };
 
-/* Makes the first hit of a failpoint parse TANDEM_FAILPOINT. */
+/* Makes only the first hit of a failpoint parse TANDEM_FAILPOINT. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* The rules of TANDEM_FAILPOINT. */
 static struct rule rules[RULES_MAX];
 /* Number of rules in `rules`. */
 static int rules_count;
-/* Name of this process for the rules; borrowed. */
+/* Name of this process in the rules of TANDEM_FAILPOINT; borrowed. */
 static const char *process_name = "driver";
 
-/* Parses the rule at the start of `text`.  Logs a warning and returns false if it is malformed. */
+/* Parses the rule at the start of `text`, a part of TANDEM_FAILPOINT. Logs a warning and returns
+ * false if the rule is malformed. */
 static bool failpoint_parse(const char *text, struct rule *rule)
 {
     char count[8];
@@ -55,7 +58,7 @@ static bool failpoint_parse(const char *text, struct rule *rule)
     return true;
 }
 
-/* Parses TANDEM_FAILPOINT into `rules`.  Runs once, at the first hit. */
+/* Parses TANDEM_FAILPOINT into `rules`. Runs once, at the first hit of a failpoint. */
 static void failpoints_parse_all(void)
 {
     const char *text = getenv("TANDEM_FAILPOINT");
@@ -72,7 +75,8 @@ void tdm__failpoint_set_process(const char *process)
     process_name = process;
 }
 
-/* Creates the rule's file and kills or stops this process.  Does nothing if the file exists. */
+/* Carries out a rule: creates its file and kills or stops this process. Does nothing if the file
+ * exists. */
 static void failpoint_trigger(const struct rule *rule)
 {
     int fd = open(rule->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -11,11 +11,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Buffer for the SCM_RIGHTS control message, aligned as sendmsg(2) and recvmsg(2) need it. */
+/* Buffer for the SCM_RIGHTS control message with descriptors, aligned as sendmsg(2) and recvmsg(2)
+ * need it. */
 union control_buffer {
-    /* Space for the descriptors and their header. */
+    /* Memory for the header of the control message and the descriptors. */
     char bytes[CMSG_SPACE(sizeof(int) * TDM__FDPASS_MAX)];
-    struct cmsghdr aligned; /* Forces the alignment. */
+    struct cmsghdr aligned; /* Unused; forces the alignment of the union. */
 };
 
 tdm_status tdm__fds_send(int socket_fd, const void *record, size_t record_bytes, const int *fds,

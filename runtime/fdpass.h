@@ -7,12 +7,12 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
-/* Largest number of descriptors in one record.  The sockets are of type SOCK_SEQPACKET, which
- * delivers each record whole or not at all. */
+/* Most descriptors that tdm__fds_send() sends with one record. The sockets are of type
+ * SOCK_SEQPACKET, which delivers each record whole or not at all. */
 enum { TDM__FDPASS_MAX = 8 };
 
-/* Sends the record and duplicates of the descriptors in one message.  Blocks if the socket is in
- * blocking mode and full.  The caller keeps its descriptors. */
+/* Sends the bytes `record` and duplicates of the descriptors `fds` in one message. Blocks if the
+ * socket is in blocking mode and full. The caller keeps its descriptors. */
 tdm_status tdm__fds_send(int socket_fd, const void *record, size_t record_bytes, const int *fds,
                          uint32_t fds_count);
 /* Receives one record with its descriptors.  On entry `*record_bytes` and `*fds_count` are the

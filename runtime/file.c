@@ -32,7 +32,8 @@ tdm_status tdm__file_open(const char *path, int *fd_out)
     return TDM_OK;
 }
 
-/* Reads exactly `size_bytes` bytes into `bytes`.  Returns TDM_E_IO if the file ends before. */
+/* Reads exactly `size_bytes` bytes of the open file `fd` into `bytes`. Returns TDM_E_IO if the file
+ * ends before. */
 static tdm_status read_all(int fd, const char *path, char *bytes, size_t size_bytes)
 {
     size_t done = 0;
@@ -55,7 +56,8 @@ static tdm_status read_all(int fd, const char *path, char *bytes, size_t size_by
     return TDM_OK;
 }
 
-/* Reads the open regular file as tdm__file_read() describes.  `path` is for errors only. */
+/* Reads the whole open regular file `fd` as tdm__file_read() describes. `path` is for errors only.
+ */
 static tdm_status read_open_file(int fd, const char *path, size_t size_bytes_max, char **bytes_out,
                                  size_t *size_bytes_out)
 {

@@ -29,21 +29,23 @@ enum { TDM__PATH_BYTES = 4096 };
  * readers of `path` see the old contents; after that they see all of the new ones.  After a
  * successful open, the caller must call exactly one of commit and abandon. */
 struct tdm__atomic_file {
-    int fd;                               /* Descriptor of the temporary file; owned. */
-    char path[TDM__PATH_BYTES];           /* Path that the file gets when it is committed. */
+    int fd; /* Open descriptor of the temporary file; owned. */
+    /* Path that the temporary file gets when it is committed. */
+    char path[TDM__PATH_BYTES];
     char temporary[TDM__PATH_BYTES + 16]; /* Path of the temporary file. */
 };
 
-/* Creates the temporary file beside `path` with mode 0644.  On failure no file is left behind,
- * and neither commit nor abandon may be called. */
+/* Starts writing a new version of the file `path`: creates a temporary file beside it with mode
+ * 0644. On failure no file is left behind, and neither commit nor abandon may be called. */
 tdm_status tdm__atomic_file_open(struct tdm__atomic_file *file, const char *path);
-/* Appends all of `data` to the temporary file.  On failure the caller must abandon the file. */
+/* Appends all of `data` to the temporary file of `file`. On failure the caller must abandon the
+ * file. */
 tdm_status tdm__atomic_file_write(struct tdm__atomic_file *file, const void *data,
                                   size_t size_bytes);
-/* Writes the file to disk, renames it to `path` and syncs the directory.  Blocks until the disk
- * has everything.  The temporary file is removed on failure, too. */
+/* Writes the temporary file to disk, renames it to its final path and syncs the directory. Blocks
+ * until the disk has everything. The temporary file is removed on failure, too. */
 tdm_status tdm__atomic_file_commit(struct tdm__atomic_file *file);
-/* Closes and removes the temporary file. */
+/* Closes and removes the temporary file, so that the old version of the file stays. */
 void tdm__atomic_file_abandon(struct tdm__atomic_file *file);
 
 #endif

@@ -17,7 +17,7 @@
 
 /* Sanitizers must see each allocation and free, so builds with one keep no blocks. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { KEEPS_BLOCKS = 0 }; /* Freed blocks are not kept. */
+enum { KEEPS_BLOCKS = 0 }; /* Freed blocks are not kept, in a build with a sanitizer. */
 #else
 enum { KEEPS_BLOCKS = 1 }; /* Freed blocks are kept for reuse. */
 #endif
@@ -25,12 +25,12 @@ enum { KEEPS_BLOCKS = 1 }; /* Freed blocks are kept for reuse. */
 /* Size classes are SIZE_STEP_BYTES apart; SIZES_COUNT is their number. */
 enum { SIZE_STEP_BYTES = 64, SIZES_COUNT = TDM__FREE_LIST_BLOCK_BYTES_MAX / SIZE_STEP_BYTES };
 
-/* A free block.  The link occupies the memory that the user had. */
+/* A free block of memory. The link occupies the memory that the user had. */
 struct block {
     struct block *next; /* Next free block of the same size class; NULL at the end. */
 };
 
-/* The free blocks of one size class. */
+/* The free blocks of one size class and thread. */
 struct size_class {
     struct block *first; /* First free block, owned; NULL if the list is empty. */
     size_t bytes;        /* Total size in bytes of the blocks in the list. */
@@ -39,10 +39,10 @@ struct size_class {
 /* The free blocks of one thread. */
 static _Thread_local struct free_list {
     bool initialized; /* True after free_list_init() has run in this thread. */
-    /* Freed blocks are kept.  False before free_list_init() and after the end of the thread, when
-     * nothing would free them. */
+    /* True if blocks that the thread frees are kept. False before free_list_init() and after the
+     * end of the thread, when nothing would free them. */
     bool keeps_blocks;
-    size_t space_bytes; /* Bytes of further blocks that the list may keep. */
+    size_t space_bytes; /* Number of bytes of further blocks that the thread may keep. */
     struct size_class size_classes[SIZES_COUNT]; /* Free blocks by size class. */
 } free_list;
 
@@ -50,7 +50,7 @@ static _Thread_local struct free_list {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 /* The key whose destructor empties the list of an ending thread. */
 static pthread_key_t thread_exit_key;
-/* Whether the key could be created.  Without it no thread keeps blocks. */
+/* Whether `thread_exit_key` could be created. Without the key no thread keeps blocks. */
 static bool has_thread_exit_key;
 
 /* Returns the index of the smallest size class that holds `size_bytes`; SIZES_COUNT or more for a
@@ -68,7 +68,7 @@ static size_t size_class_bytes(size_t index)
 
 /* ---- the bound -------------------------------------------------------------------------- */
 
-/* Frees all blocks of one size class. */
+/* Frees all free blocks of one size class of the thread. */
 static void size_class_empty(struct free_list *list, struct size_class *size_class)
 {
     struct block *block;
@@ -81,7 +81,7 @@ static void size_class_empty(struct free_list *list, struct size_class *size_cla
     size_class->bytes = 0;
 }
 
-/* Frees all blocks of the size class that uses most memory. */
+/* Frees all free blocks of the thread's size class that uses most memory. */
 static void free_list_empty_fullest(struct free_list *list)
 {
     struct size_class *fullest = &list->size_classes[0];
@@ -94,7 +94,8 @@ static void free_list_empty_fullest(struct free_list *list)
     size_class_empty(list, fullest);
 }
 
-/* Frees all blocks of an ending thread.  Blocks that later destructors free go to free(). */
+/* Destructor of `thread_exit_key`: frees all free blocks of an ending thread. Blocks that later
+ * destructors free go to free(). */
 static void free_list_thread_exit(void *arg)
 {
     struct free_list *list = arg;
@@ -106,13 +107,13 @@ static void free_list_thread_exit(void *arg)
     list->space_bytes = 0;
 }
 
-/* Creates the key of the destructor.  Runs once per process. */
+/* Creates `thread_exit_key`, whose destructor is free_list_thread_exit(). Runs once per process. */
 static void thread_exit_key_create(void)
 {
     has_thread_exit_key = pthread_key_create(&thread_exit_key, free_list_thread_exit) == 0;
 }
 
-/* Prepares the calling thread's list, at the first block that it frees. */
+/* Prepares the calling thread's list of free blocks, at the first block that the thread frees. */
 static void free_list_init(struct free_list *list)
 {
     list->initialized = true;
@@ -156,7 +157,7 @@ void *tdm__free_list_alloc_zeroed(size_t size_bytes)
     return memory == NULL ? NULL : memset(memory, 0, size_bytes);
 }
 
-/* Adds a block of the size class `index` to the list, which must have the space. */
+/* Adds a freed block of the size class `index` to the thread's list; `space_bytes` must suffice. */
 static void free_list_keep(struct free_list *list, size_t index, struct block *block)
 {
     struct size_class *size_class = &list->size_classes[index];
@@ -167,8 +168,8 @@ static void free_list_keep(struct free_list *list, size_t index, struct block *b
     list->space_bytes -= size_class_bytes(index);
 }
 
-/* Frees a block in the cases that are rare: the first block of a thread, a full list, and a
- * thread that keeps no blocks.  Not inline, so that the common path stays short. */
+/* Frees a block in the rare cases: the first block of a thread, a full list, and a thread that
+ * keeps no blocks. Not inline, so that the common path stays short. */
 static __attribute__((noinline)) void free_list_free_slow(struct free_list *list, size_t index,
                                                           struct block *block)
 {

@@ -18,7 +18,8 @@ enum { TDM__FREE_LIST_BLOCK_BYTES_MAX = 1024, TDM__FREE_LIST_KEPT_BYTES_MAX = 10
 void *tdm__free_list_alloc(size_t size_bytes);
 /* Returns a block of `size_bytes` zero bytes, or NULL if there is no memory. */
 void *tdm__free_list_alloc_zeroed(size_t size_bytes);
-/* Frees a block.  `size_bytes` must be the size that it was allocated with.  NULL is allowed. */
+/* Frees a block of tdm__free_list_alloc(). `size_bytes` must be the size with which the block was
+ * allocated. NULL is allowed. */
 void tdm__free_list_free(void *memory, size_t size_bytes);
 /* Returns the bytes of the free blocks that the calling thread keeps.  For tests. */
 size_t tdm__free_list_kept_bytes(void);

@@ -18,15 +18,16 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Units of a copy; the sizes are in bytes. */
+/* Units in which large memory is copied; the sizes are in bytes. */
 enum {
     CACHE_LINE_BYTES = 64, /* Cache line; the unit of a non-temporal store sequence. */
-    PAGE_BYTES = 4096,     /* Size of a page of memory. */
+    PAGE_BYTES = 4096,     /* Size of a page of memory in bytes. */
     PAGES_PER_BLOCK = 4,   /* Pages that are read side by side. */
-    BLOCK_BYTES = PAGES_PER_BLOCK * PAGE_BYTES, /* Smallest unit of the copy functions. */
+    /* Bytes of a block, the smallest unit of copy_blocks_fn. */
+    BLOCK_BYTES = PAGES_PER_BLOCK * PAGE_BYTES,
     PREFETCH_BYTES = 512,           /* Distance of the software prefetch ahead of the load. */
-    CHUNK_BYTES = 64 * BLOCK_BYTES, /* Bytes that a thread claims at a time. */
-    STACK_BYTES = 64 * 1024         /* Stack size of a helper thread. */
+    CHUNK_BYTES = 64 * BLOCK_BYTES, /* Bytes of a chunk, which a thread claims at a time. */
+    STACK_BYTES = 64 * 1024         /* Stack size of a helper thread in bytes. */
 };
 
 /* Function that copies `count` blocks.  `to` must be aligned to a cache line. */
@@ -43,9 +44,9 @@ static void copy_blocks_plain(uint8_t *to, const uint8_t *from, size_t count)
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* Copies one block.  Reading its pages side by side is a third faster than one after the other,
- * since the hardware prefetcher works within each page.  The non-temporal stores bypass the
- * caches; normal stores would first load each line of the target. */
+/* Copies one block by AVX2. Reading the pages of the block side by side is a third faster than one
+ * after the other, since the hardware prefetcher works within each page. The non-temporal stores
+ * bypass the caches; normal stores would first load each line of the target. */
 __attribute__((target("avx2"))) static void block_avx2(uint8_t *to, const uint8_t *from)
 {
     for (size_t at = 0; at < PAGE_BYTES; at += CACHE_LINE_BYTES) {
@@ -77,14 +78,13 @@ __attribute__((target("avx2"))) static void blocks_avx2(uint8_t *to, const uint8
     _mm_sfence(); /* Orders the non-temporal stores before all later stores. */
 }
 
-/* Returns the fastest copy function that this processor supports. */
-
-/* Returns the fastest variant for this processor. */
+/* Returns the fastest function that copies blocks on this processor. */
 static copy_blocks_fn *copy_blocks_choose(void)
 {
     return __builtin_cpu_supports("avx2") ? blocks_avx2 : copy_blocks_plain;
 }
 #else
+/* Returns the function that copies blocks on processors other than x86-64. */
 static copy_blocks_fn *copy_blocks_choose(void)
 {
     return copy_blocks_plain;
@@ -96,15 +96,16 @@ static copy_blocks_fn *copy_blocks_choose(void)
 /* One large copy, shared by the calling thread and its helper threads.  It lives on the stack of
  * the caller until the helpers have been joined. */
 struct copy_job {
-    uint8_t *to;                 /* Target; starts at a cache line. */
-    const uint8_t *from;         /* Source; at any address. */
+    uint8_t *to;                 /* Target of the copy; starts at a cache line. */
+    const uint8_t *from;         /* Source of the copy, at any address. */
     size_t size_bytes;           /* Size of the copy; a multiple of BLOCK_BYTES. */
     copy_blocks_fn *copy_blocks; /* Function that copies blocks on this processor. */
     /* Bytes that threads have claimed so far, from the start; may exceed `size_bytes`. */
     atomic_size_t claimed_bytes;
 };
 
-/* Claims and copies chunks until none is left.  Every thread of the copy runs this. */
+/* Claims and copies chunks of the copy job `arg` until none is left. Every thread of the copy runs
+ * this function. */
 static void *copy_chunks(void *arg)
 {
     struct copy_job *job = arg;
@@ -136,8 +137,8 @@ uint32_t tdm__copy_threads(size_t size_bytes)
     return CPU_COUNT(&cores) < (int)count ? (uint32_t)CPU_COUNT(&cores) : (uint32_t)count;
 }
 
-/* Starts up to `count` helper threads and returns the number that could be started.  They block
- * all signals, so that signals go to the threads of the user. */
+/* Starts up to `count` helper threads of a copy and returns the number of threads that could be
+ * started. They block all signals, so that signals go to the threads of the user. */
 static uint32_t copy_threads_start(struct copy_job *job, uint32_t count, pthread_t *helpers)
 {
     uint32_t started = 0;

@@ -12,7 +12,7 @@
 /* Names of the levels in TANDEM_LOG and in lines, by enum tdm__log_level. */
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
 
-/* Highest level that is written. */
+/* Highest level of the lines that are written. */
 static enum tdm__log_level level_max = TDM__WARN;
 /* Name of this process, which every line contains. */
 static char line_prefix[64] = "tandem";

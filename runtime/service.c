@@ -17,8 +17,8 @@ void tdm__services_add(struct tdm__services *services, const struct tdm__service
     services->services_count++;
 }
 
-/* Returns the histogram of the method and adds it if it is missing.  Returns NULL if the table is
- * full. */
+/* Returns the time histogram of a method of a service, and adds the histogram if it is missing.
+ * Returns NULL if the table is full. */
 static struct tdm__method_timing *services_find_timing(struct tdm__services *services,
                                                        const char *method)
 {
@@ -35,8 +35,8 @@ static struct tdm__method_timing *services_find_timing(struct tdm__services *ser
     return &services->method_timings[services->method_timings_count++];
 }
 
-/* Lets the service `index` serve the call and records how long that took.  The call may be freed
- * before serve() returns, so its method is looked up first.  Unknown methods of a known prefix
+/* Lets the service number `index` serve the call and records how long that took. The call may be
+ * freed before serve() returns, so its method is looked up first. Unknown methods of a known prefix
  * are counted as well; at worst they fill the table. */
 static void services_serve_timed(struct tdm__services *services, uint32_t index,
                                  struct tdm__incoming_call *incoming)

@@ -11,8 +11,9 @@
  * from the services of all layers, so that no lower layer depends on a higher one.  All functions
  * run on the loop thread with the loop lock held. */
 struct tdm__service_ops {
-    const char *prefix; /* Part of the method names before the dot; static. */
-    /* Serves one call, which must get exactly one reply, now or later. */
+    /* Part of the service's method names before the dot, such as "block"; static. */
+    const char *prefix;
+    /* Serves one call of the service, which must get exactly one reply, now or later. */
     void (*serve)(void *self, struct tdm__incoming_call *incoming);
     /* Called when a process (worker or driver) of this node is dead and reaped, or has
      * disconnected.  The service must release everything that the process held.  May be NULL. */
@@ -22,11 +23,11 @@ struct tdm__service_ops {
     void (*write_metrics)(void *self, FILE *out);
 };
 
-/* Capacity of the tables of struct tdm__services: services, and methods with a time histogram. */
+/* Most services of a daemon, and most methods with a time histogram. */
 enum { TDM__SERVICES_MAX = 24, TDM__TIMED_METHODS_MAX = 96 };
 
-/* Histogram of how long serving a call of one method occupied the loop.  A reply that is sent
- * later does not count.  No other call is served during this time. */
+/* Histogram of how long serving each call of one method occupied the daemon's loop. A reply that is
+ * sent later does not count. No other call is served during this time. */
 struct tdm__method_timing {
     char method[TDM__RPC_NAME_BYTES_MAX + 1]; /* Name of the method, NUL-terminated. */
     struct tdm__histogram times;              /* Time for which each call occupied the loop. */
@@ -34,22 +35,23 @@ struct tdm__method_timing {
 
 /* All services of a daemon.  The loop lock guards it; a zeroed structure is empty. */
 struct tdm__services {
-    /* The registered services, in the order of registration. */
+    /* The services of the daemon, in the order of registration. */
     struct {
         const struct tdm__service_ops *ops; /* Functions of the service; static. */
         void *self; /* State of the service; owned, freed by ops->destroy(). */
     } entries[TDM__SERVICES_MAX];
     uint32_t services_count; /* Number of registered services. */
-    /* Times by method.  Further methods are not measured once the table is full. */
+    /* Time histograms by method. Further methods are not measured once the table is full. */
     struct tdm__method_timing method_timings[TDM__TIMED_METHODS_MAX];
     uint32_t method_timings_count; /* Number of used elements of `method_timings`. */
 };
 
-/* Registers a service.  `self` is passed to its functions and is owned from now on.  Registering
- * more than TDM__SERVICES_MAX services is a bug and aborts. */
+/* Registers a service of the daemon. `self`, the state of the service, is passed to the functions
+ * in `ops` and is owned from now on. Registering more than TDM__SERVICES_MAX services is a bug and
+ * aborts. */
 void tdm__services_add(struct tdm__services *services, const struct tdm__service_ops *ops,
                        void *self);
-/* Passes the call to the service of its prefix.  Replies TDM_E_NOT_FOUND to the caller if there
+/* Passes a call to the service whose prefix the call's method has. Replies TDM_E_NOT_FOUND if there
  * is no such service. */
 void tdm__services_serve(struct tdm__services *services, struct tdm__incoming_call *incoming);
 /* Tells every service that the process `peer` has ended or disconnected. */
@@ -57,7 +59,7 @@ void tdm__services_peer_exited(struct tdm__services *services,
                                const struct tdm__peer_identity *peer);
 /* Writes the times by method and the metrics of all services in the text format of Prometheus. */
 void tdm__services_write_metrics(const struct tdm__services *services, FILE *out);
-/* Destroys the services in the reverse order of registration. */
+/* Destroys all services of a daemon in the reverse order of registration. */
 void tdm__services_destroy(struct tdm__services *services);
 
 #endif

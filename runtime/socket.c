@@ -23,8 +23,8 @@ bool tdm__port_is_valid(const char *port)
            strtoul(port, NULL, 10) <= PORT_MAX;
 }
 
-/* Tries to connect to the Unix socket `path`.  Returns 0 if a process listens there, else the
- * error number of connect(2). */
+/* Tries to connect the socket `fd` to the Unix socket `path`. Returns 0 if a process listens there,
+ * else the error number of connect(2). */
 static int socket_connect(int fd, const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};

@@ -5,16 +5,17 @@
 
 #include <stddef.h>
 
-/* A NUL-terminated text that grows inside of a buffer of the caller.  What does not fit is cut. */
+/* A NUL-terminated text that grows inside of a buffer of the caller. The part that does not fit is
+ * cut. */
 struct tdm__text {
     char *bytes;       /* Buffer with the text; borrowed. */
-    size_t size_bytes; /* Capacity of the buffer, the NUL included. */
+    size_t size_bytes; /* Capacity of `bytes`, the NUL included. */
     size_t length;     /* Length of the text in bytes, without the NUL. */
 };
 
 /* Returns an empty text in `bytes`, a buffer of `size_bytes` bytes, at least 1. */
 struct tdm__text tdm__text_init(char *bytes, size_t size_bytes);
-/* Appends formatted text and cuts it at the end of the buffer. */
+/* Appends formatted text and cuts the text at the end of its buffer. */
 __attribute__((format(printf, 2, 3))) void tdm__text_add(struct tdm__text *text, const char *format,
                                                          ...);
 

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Writes the token to `fd` and closes `fd`.  `path` is for errors only. */
+/* Writes the token to the new file `fd` and closes `fd`. `path` is for errors only. */
 static tdm_status write_token(int fd, const uint8_t token[TDM__TOKEN_BYTES], const char *path)
 {
     ssize_t written = write(fd, token, TDM__TOKEN_BYTES);

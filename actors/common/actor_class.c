@@ -16,13 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Registered classes. Constructors append to them before main() or inside dlopen(), on one
- * thread. */
+/* Registered actor classes. Constructor functions append to them before main() or inside dlopen(),
+ * on one thread. */
 static const struct tdm_actor_class *classes[TDM__CLASSES_MAX];
-/* Number of registered classes. */
+/* Number of registered actor classes in `classes`. */
 static uint32_t classes_count;
 
-/* Reports a wrong class and aborts the process. */
+/* Reports why an actor class cannot be registered, and aborts the process. */
 _Noreturn static void class_refuse(const char *name, const char *why)
 {
     (void)fprintf(stderr, "tandem: class \"%s\": %s\n", name, why);
@@ -88,7 +88,7 @@ const struct tdm_actor_class *tdm__class_find(const char *name)
     return found != NULL ? found : class_find_registered("*");
 }
 
-/* Slots of a method index. */
+/* Number of slots of a method index. */
 enum { SLOTS = 2 * TDM_METHODS_MAX };
 
 /* Returns the FNV-1a hash of the name of a method or of a concurrency group. */
@@ -139,7 +139,7 @@ const struct tdm_method_entry *tdm__method_find(const struct tdm__method_index *
 
 /* ---- names for messages ----------------------------------------------------------------- */
 
-/* Appends a name to the list in `text`, if the whole name fits. */
+/* Appends a name to the list of names in `text`, if the whole name fits. */
 static void name_list_append(char *text, size_t text_bytes, const char *name)
 {
     size_t used = strlen(text);

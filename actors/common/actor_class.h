@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <tandem/actor.h>
 
-/* Most classes that one process can define. */
+/* Most actor classes that one process can define. */
 enum { TDM__CLASSES_MAX = 512 };
 /* Name of the concurrency group of methods that name none. */
 #define TDM__DEFAULT_CONCURRENCY_GROUP "default"
@@ -16,17 +16,17 @@ const struct tdm_actor_class *tdm__class_find(const char *name);
 /* Hash table from method names to the methods of one class. Linear probing; at least half of the
  * slots are empty. */
 struct tdm__method_index {
-    const struct tdm_actor_class *actor_class; /* Class of the actor, borrowed. */
+    const struct tdm_actor_class *actor_class; /* The class whose methods are indexed, borrowed. */
     /* Index of the method in the class plus 1; 0 for an empty slot. */
     uint8_t slots[2 * TDM_METHODS_MAX];
     /* The method named "*", which serves all names that the class does not define; NULL if there
      * is none. Borrowed. */
     const struct tdm_method_entry *any;
 };
-/* Fills the index with the methods of the class. */
+/* Fills the index with the methods of `actor_class`, which is borrowed. */
 void tdm__method_index_init(struct tdm__method_index *index,
                             const struct tdm_actor_class *actor_class);
-/* Returns the method with this name, else the method "*", else NULL. */
+/* Returns the method named `name`, else the class's method "*", else NULL. */
 const struct tdm_method_entry *tdm__method_find(const struct tdm__method_index *index,
                                                 const char *name);
 /* Returns the number that a call carries for the name of a concurrency group, a hash of the

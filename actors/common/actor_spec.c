@@ -68,7 +68,7 @@ static void text_list_free(struct tdm__text_list *list)
     *list = (struct tdm__text_list){NULL, 0};
 }
 
-/* Appends a copy of the assignment "NAME=value". */
+/* Appends a copy of "NAME=value" to the actor's environment variables. */
 static tdm_status spec_add_environment(struct tdm__actor_spec *spec, const char *assignment)
 {
     const char *equals = strchr(assignment, '=');
@@ -96,7 +96,7 @@ tdm_status tdm__actor_spec_set_arguments(struct tdm__actor_spec *spec, struct td
     return TDM_OK;
 }
 
-/* Writes the path of this process's program. */
+/* Writes the path of this process's program to `target`. */
 static tdm_status spec_set_own_program(char *target, size_t target_bytes)
 {
     ssize_t length = readlink("/proc/self/exe", target, target_bytes - 1);
@@ -154,7 +154,7 @@ static tdm_status spec_set_paths(struct tdm__actor_spec *spec,
     return TDM_OK;
 }
 
-/* Sets the resources and the placement group. */
+/* Sets the actor's resources and placement group from the user's options. */
 static tdm_status spec_set_resources(struct tdm__actor_spec *spec,
                                      const struct tdm_actor_options *options)
 {
@@ -193,7 +193,7 @@ tdm_status tdm__check_name(const char *what, const char *name, const char *forbi
     return TDM_OK;
 }
 
-/* Sets name and name space. */
+/* Sets the actor's name and name space from the user's options. */
 static tdm_status spec_set_names(struct tdm__actor_spec *spec,
                                  const struct tdm_actor_options *options)
 {
@@ -209,7 +209,7 @@ static tdm_status spec_set_names(struct tdm__actor_spec *spec,
     return TDM_OK;
 }
 
-/* Returns TDM_E_INVAL unless the count is at least -1. */
+/* Returns TDM_E_INVAL unless `count`, an option named `what`, is at least -1. */
 static tdm_status spec_check_count(const char *what, int32_t count)
 {
     return count >= -1
@@ -217,7 +217,7 @@ static tdm_status spec_check_count(const char *what, int32_t count)
                : tdm__fail(TDM_E_INVAL, "%s %d: 0 or more, or -1 for no limit", what, (int)count);
 }
 
-/* Sets the limits on restarts, retries and calls. */
+/* Sets the actor's limits on restarts, retries and calls from the user's options. */
 static tdm_status spec_set_limits(struct tdm__actor_spec *spec,
                                   const struct tdm_actor_options *options)
 {
@@ -241,7 +241,7 @@ static bool is_scheduling_strategy(int64_t number)
     return number >= TDM_SCHEDULE_DEFAULT && number <= TDM_SCHEDULE_NODE_SOFT;
 }
 
-/* Sets the scheduling strategy, the node it names and the label constraints. */
+/* Sets the actor's scheduling strategy with its node, and the label constraints. */
 static tdm_status spec_set_scheduling(struct tdm__actor_spec *spec,
                                       const struct tdm_actor_options *options)
 {
@@ -286,7 +286,7 @@ static tdm_status spec_set_environment(struct tdm__actor_spec *spec,
     return TDM_OK;
 }
 
-/* Fills the whole specification from the user's options. */
+/* Fills the whole specification of an actor from the user's options. */
 static tdm_status spec_fill(struct tdm__actor_spec *spec, const char *class_name,
                             const struct tdm_actor_options *options, struct tdm_bytes arguments)
 {
@@ -362,7 +362,7 @@ struct tdm__actor_spec_message tdm__actor_spec_to_message(const struct tdm__acto
         .labels = tdm__labels_list(&spec->placement.labels),
         .awaits_creator_arguments = spec->awaits_creator_arguments};
 
-/* Copies one option to the message. */
+/* Copies one option from the specification to the message. */
 #define FIELD(kind, field) message.field = spec->field;
 #include "runtime/messages/actor_options.def"
 #undef FIELD
@@ -376,7 +376,7 @@ void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spe
     (void)tdm__actor_spec_encode(&message, writer);
 }
 
-/* Copies the texts of the message. */
+/* Copies the texts of the message into the specification. */
 static tdm_status spec_read_texts(const struct tdm__actor_spec_message *message,
                                   struct tdm__actor_spec *spec)
 {
@@ -404,7 +404,7 @@ static tdm_status spec_read_texts(const struct tdm__actor_spec_message *message,
     return TDM_OK;
 }
 
-/* Reads the resources, labels and scheduling of the message. */
+/* Copies the resources, labels and scheduling of the message into `wish`. */
 static tdm_status spec_read_placement(const struct tdm__actor_spec_message *message,
                                       struct tdm__placement_request *placement)
 {
@@ -418,7 +418,7 @@ static tdm_status spec_read_placement(const struct tdm__actor_spec_message *mess
     return tdm__resources_of_message(&message->wanted, &placement->wanted);
 }
 
-/* Reads the whole message. */
+/* Copies the whole message into the specification. */
 static tdm_status spec_read_message(const struct tdm__actor_spec_message *message,
                                     struct tdm__actor_spec *spec)
 {
@@ -427,7 +427,7 @@ static tdm_status spec_read_message(const struct tdm__actor_spec_message *messag
     spec->group = message->group;
     spec->bundle = message->bundle;
     spec->job = message->job;
-/* Copies one option from the message. */
+/* Copies one option from the message to the specification. */
 #define FIELD(kind, field) spec->field = message->field;
 #include "runtime/messages/actor_options.def"
 #undef FIELD

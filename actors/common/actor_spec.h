@@ -21,18 +21,18 @@ struct tdm__text_list {
  * constructor arguments. It is created by the actor's creator and travels to daemons and to the
  * worker. */
 struct tdm__actor_spec {
-    struct tdm__id id; /* Id of the actor. */
+    struct tdm__id id; /* Id of the actor to be created. */
     /* Process that creates the actor; the actor ends with it unless it is detached. */
     struct tdm__id creator;
     /* Driver at whose request, directly or through other actors, the actor is created. */
     struct tdm__id job;
     char name[TDM__ACTOR_NAME_BYTES];       /* Name of the actor; "" if it has none. */
-    char name_space[TDM__ACTOR_NAME_BYTES]; /* Name space of the actor's name. */
-    char class_name[TDM__ACTOR_NAME_BYTES]; /* Class of the actor. */
+    char name_space[TDM__ACTOR_NAME_BYTES]; /* Name space to which the actor's name belongs. */
+    char class_name[TDM__ACTOR_NAME_BYTES]; /* Name of the actor's class. */
     /* Resources, labels and scheduling that the creator requests; the node that places the actor
      * fills `owner_node`. */
     struct tdm__placement_request placement;
-    struct tdm__id group; /* Placement group of the actor; the none id if it belongs to none. */
+    struct tdm__id group; /* Id of the actor's placement group; all zeros if it has none. */
     uint32_t bundle;      /* Bundle of the placement group, or TDM_BUNDLE_ANY. */
     /* Path of the program that runs the actor; "" for the worker program of the daemon. */
     char program[TDM__PATH_BYTES];
@@ -42,8 +42,8 @@ struct tdm__actor_spec {
     /* Arguments of the program besides its path, and variables of the actor's environment as
      * "NAME=value". */
     struct tdm__text_list program_arguments, environment;
-    /* The options that are plain numbers or truth values: one member for each FIELD of the file,
-     * which describes them. */
+    /* The options that are numbers or truth values: one member for each FIELD of the included file
+     * actor_options.def, which describes each option. */
 #define FIELD(kind, field) TDM__C_##kind field;
 #include "runtime/messages/actor_options.def"
 #undef FIELD
@@ -62,19 +62,19 @@ tdm_status tdm__text_list_add(struct tdm__text_list *list, const char *text);
  * NULL. */
 tdm_status tdm__actor_spec_create(const char *class_name, const struct tdm_actor_options *options,
                                   struct tdm_bytes arguments, struct tdm__actor_spec **spec_out);
-/* Frees the specification. NULL is allowed. */
+/* Frees the specification of an actor. NULL is allowed. */
 void tdm__actor_spec_destroy(struct tdm__actor_spec *spec);
 /* Copies the constructor arguments, one packed array, into the specification. */
 tdm_status tdm__actor_spec_set_arguments(struct tdm__actor_spec *spec, struct tdm_bytes arguments);
 
-/* Writes the specification as one packed value. */
+/* Writes the specification of an actor as one packed value. */
 void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spec);
-/* Parses a specification that tdm__actor_spec_write() wrote. */
+/* Parses a specification of an actor that tdm__actor_spec_write() wrote. */
 tdm_status tdm__actor_spec_read(const tdm_value *value, struct tdm__actor_spec **spec_out);
 /* Returns the specification as a message that can be part of other messages. The message borrows
  * from `spec`. */
 struct tdm__actor_spec_message tdm__actor_spec_to_message(const struct tdm__actor_spec *spec);
-/* Creates a specification from a message; copies everything. */
+/* Creates a specification of an actor from a message, which is copied. */
 tdm_status tdm__actor_spec_of_message(const struct tdm__actor_spec_message *message,
                                       struct tdm__actor_spec **spec_out);
 

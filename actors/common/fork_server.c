@@ -44,7 +44,7 @@ static uint32_t count_threads(void)
     uint32_t count = 0;
 
     if (tasks == NULL) {
-        return 2; /* Unknown; 2 prevents a fork. */
+        return 2; /* The number is unknown; 2 prevents a fork. */
     }
     while (readdir(tasks) != NULL) {
         count++;
@@ -75,7 +75,7 @@ static void fork_server_send_event(const struct tdm__fork_server_event *event, i
     }
 }
 
-/* Reaps all children that have ended and reports each. */
+/* Reaps all forked workers that have ended and reports each one to the daemon. */
 static void fork_server_reap_children(void)
 {
     int wait_status;
@@ -139,7 +139,7 @@ static void become_worker(const int *fds, uint32_t fds_count, int signals, pid_t
     (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Forks a worker and reports it or the refusal. Returns true in the child. */
+/* Forks a worker and reports it, or a refusal, to the daemon. Returns true in the child. */
 static bool fork_server_fork_worker(const struct tdm__fork_server_request *request, const int *fds,
                                     uint32_t fds_count, int signals)
 {

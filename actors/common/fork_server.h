@@ -22,15 +22,15 @@
 /* Environment variable that marks each worker, and what it starts, with the actor and
  * incarnation that it belongs to. */
 #define TDM__PROCESS_MARK_VARIABLE "TANDEM_PROCESS_OF"
-/* Bytes of a mark: actor id, dot, incarnation in 8 digits, NUL. */
+/* Bytes of a process mark: actor id, dot, incarnation in 8 digits, NUL. */
 enum { TDM__PROCESS_MARK_BYTES = 42 };
 
 /* Capacity of the setting of the GPUs that a worker may use, with the NUL. */
 enum { TDM__DEVICES_SETTING_BYTES = 1280 };
 
-/* Request of the daemon to fork one worker. */
+/* Request of the daemon to the fork server: fork one worker. */
 struct tdm__fork_server_request {
-    uint64_t serial;                    /* Number of the request, repeated in the event. */
+    uint64_t serial;                    /* Number of the request, repeated in its event. */
     uint32_t has_output;                /* 1 if descriptors for stdout and stderr follow, else 0. */
     char mark[TDM__PROCESS_MARK_BYTES]; /* Value of TDM__PROCESS_MARK_VARIABLE in the worker. */
     /* Setting that the worker adds to its environment, "CUDA_VISIBLE_DEVICES=..."; "" for none.  It
@@ -43,14 +43,14 @@ enum tdm__fork_server_event_kind {
     TDM__FORK_DONE = 1, /* The worker was forked; its pidfd comes with the event. */
     /* No worker was forked, because the fork server runs threads or the fork failed. */
     TDM__FORK_REFUSED = 2,
-    TDM__FORK_CHILD_ENDED = 3 /* A forked worker has ended. */
+    TDM__FORK_CHILD_ENDED = 3 /* A worker that the fork server had forked has ended. */
 };
 
 /* Report of the fork server to the daemon. */
 struct tdm__fork_server_event {
     uint32_t kind;       /* One of enum tdm__fork_server_event_kind. */
     int32_t pid;         /* Process id of the worker; with TDM__FORK_REFUSED without meaning. */
-    int32_t wait_status; /* Status as waitpid() reports it, with TDM__FORK_CHILD_ENDED. */
+    int32_t wait_status; /* Status of the worker from waitpid(), with TDM__FORK_CHILD_ENDED. */
     /* Threads of the fork server, with TDM__FORK_REFUSED; more than 1 prevents a fork. */
     uint32_t threads_count;
     uint64_t serial; /* Number of the request, with TDM__FORK_DONE and TDM__FORK_REFUSED. */

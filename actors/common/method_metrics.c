@@ -10,7 +10,7 @@ void tdm__method_metrics_init(struct tdm__method_metrics *method_metrics,
     *method_metrics = (struct tdm__method_metrics){.actor_class = actor_class};
 }
 
-/* Returns the index of the method in its class. */
+/* Returns the index of `method` in its actor class. */
 static size_t method_index(const struct tdm__method_metrics *method_metrics,
                            const struct tdm_method_entry *method)
 {
@@ -49,7 +49,7 @@ void tdm__method_metrics_finished(struct tdm__method_metrics *method_metrics,
     }
 }
 
-/* Returns true if a call of the method has arrived. */
+/* Returns true if a call of method number `index` has arrived. */
 static bool method_was_called(const struct tdm__method_metrics *method_metrics, size_t index)
 {
     return method_metrics->methods[index].waiting > 0 ||

@@ -10,23 +10,23 @@
  * waiting, then running, then finished or failed once it has been replied to, even if its method
  * still runs. The owner guards it. */
 struct tdm__method_metrics {
-    const struct tdm_actor_class *actor_class; /* Class of the actor, borrowed. */
+    const struct tdm_actor_class *actor_class; /* Class of the counted actor, borrowed. */
     struct {
-        uint64_t waiting;       /* Calls that wait in a queue. */
-        uint64_t running;       /* Calls that run. */
-        uint64_t finished;      /* Calls that replied successfully. */
-        uint64_t failed;        /* Calls that replied with a failure. */
-    } methods[TDM_METHODS_MAX]; /* One entry for each method, in the order of the class. */
+        uint64_t waiting;       /* Number of calls of the method that wait. */
+        uint64_t running;       /* Number of calls of the method that run. */
+        uint64_t finished;      /* Number of calls of the method that succeeded. */
+        uint64_t failed;        /* Number of calls of the method that failed. */
+    } methods[TDM_METHODS_MAX]; /* Counts of each method, in the order of the class. */
 };
 
-/* Sets all counts to 0. */
+/* Sets the counts of all methods of the class to 0. */
 void tdm__method_metrics_init(struct tdm__method_metrics *method_metrics,
                               const struct tdm_actor_class *actor_class);
 
-/* Counts a call as waiting. `method` must be one of the class. */
+/* Counts an arrived call of `method`, a method of the class, as waiting. */
 void tdm__method_metrics_arrived(struct tdm__method_metrics *method_metrics,
                                  const struct tdm_method_entry *method);
-/* Counts a waiting call as running. */
+/* Counts a call of `method` that was waiting as running. */
 void tdm__method_metrics_began(struct tdm__method_metrics *method_metrics,
                                const struct tdm_method_entry *method);
 /* Counts a call as finished, or as failed unless `succeeded`. `began` says whether it was

@@ -21,7 +21,7 @@ tdm_writer *tdm__state_records_next(struct tdm__state_records *records)
     return records->packed;
 }
 
-/* Writes the array of records into the message. */
+/* Writes the array of the list's records into the message. */
 static void state_records_write(tdm_writer *writer, const void *arg)
 {
     const struct tdm__state_records *records = arg;

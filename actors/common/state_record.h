@@ -20,7 +20,7 @@ static inline int64_t tdm__state_record_int(const tdm_value *record, const char 
     return tdm_value_int(tdm_value_find(record, key), 0);
 }
 
-/* Writes one text field of a state record. */
+/* Writes one text field of a state record: `key` and `text`. */
 static inline void tdm__state_record_write_text(tdm_writer *writer, const char *key,
                                                 const char *text)
 {
@@ -28,7 +28,7 @@ static inline void tdm__state_record_write_text(tdm_writer *writer, const char *
     tdm_write_string(writer, text);
 }
 
-/* Writes one number field of a state record. */
+/* Writes one number field of a state record: `key` and `number`. */
 static inline void tdm__state_record_write_int(tdm_writer *writer, const char *key, int64_t number)
 {
     tdm_write_string(writer, key);
@@ -37,13 +37,13 @@ static inline void tdm__state_record_write_int(tdm_writer *writer, const char *k
 
 /* State records that a process writes for a list, up to a maximum; the others are only counted. */
 struct tdm__state_records {
-    tdm_writer *packed; /* The records, packed one after the other; owned. */
+    tdm_writer *packed; /* The list's records, packed one after the other; owned. */
     uint32_t count;     /* Number of records in `packed`. */
     uint32_t count_max; /* Most records that the list may contain. */
-    uint64_t left_out;  /* Number of records beyond `count_max`. */
+    uint64_t left_out;  /* Number of records that were left out, beyond `count_max`. */
 };
 
-/* Starts a list of at most `count_max` records. */
+/* Starts a list of at most `count_max` state records. */
 tdm_status tdm__state_records_begin(struct tdm__state_records *records, uint32_t count_max);
 /* Returns the writer for one more record, or NULL if the list is full; the record is then
  * counted as left out. */
@@ -55,7 +55,7 @@ void tdm__state_records_end(struct tdm__state_records *records, tdm_writer *writ
  * with a failure instead. `what` names the records in the plural, for the message. */
 bool tdm__state_records_reply_begin(struct tdm__state_records *records, uint32_t count_max,
                                     const char *what, struct tdm__incoming_call *incoming);
-/* Replies with the list and frees it. */
+/* Replies to `incoming` with the list, and frees the list. */
 void tdm__state_records_reply_end(struct tdm__state_records *records,
                                   struct tdm__incoming_call *incoming);
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Packs the bootstrap record. */
+/* Packs the bootstrap of a worker. */
 static tdm_status bootstrap_pack(tdm_writer *writer, const struct tdm__bootstrap *bootstrap)
 {
     const struct tdm__bootstrap_message message = {
@@ -30,7 +30,7 @@ static tdm_status bootstrap_pack(tdm_writer *writer, const struct tdm__bootstrap
     return tdm__bootstrap_encode(&message, writer);
 }
 
-/* Writes all bytes to a memory file and seals it. */
+/* Writes all bytes to the memory file `fd` and seals the file. */
 static tdm_status memory_file_write(int fd, struct tdm_bytes bytes)
 {
     const char *data = bytes.data;
@@ -51,7 +51,7 @@ static tdm_status memory_file_write(int fd, struct tdm_bytes bytes)
     return TDM_OK;
 }
 
-/* Creates a sealed memory file with these bytes. */
+/* Creates a sealed memory file with the contents `bytes`. */
 static tdm_status memory_file_create(struct tdm_bytes bytes, int *fd_out)
 {
     int fd = memfd_create("tandem-bootstrap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -83,13 +83,13 @@ tdm_status tdm__bootstrap_write(const struct tdm__bootstrap *bootstrap, int *fd_
     return status;
 }
 
-/* Copies a text; one that is too long is cut off. */
+/* Copies a text of the bootstrap to `target`; a text that is too long is cut off. */
 static void bootstrap_copy_text(const char *text, char *target, size_t target_bytes)
 {
     (void)snprintf(target, target_bytes, "%s", text);
 }
 
-/* Parses a bootstrap record; `bootstrap->spec` is set only on TDM_OK. */
+/* Parses the bootstrap of a worker; `bootstrap->spec` is set only on TDM_OK. */
 static tdm_status bootstrap_parse(const tdm_value *value, struct tdm__bootstrap *bootstrap)
 {
     struct tdm__bootstrap_message message;

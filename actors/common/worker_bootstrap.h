@@ -25,18 +25,18 @@ struct tdm__bootstrap {
     char node_name[TDM__NODE_NAME_BYTES];    /* Name of the worker's node. */
     char daemon_address[TDM__ADDRESS_BYTES]; /* Address at which the daemon of the node listens. */
     char directory[TDM__ADDRESS_BYTES]; /* Directory of the node, with its sockets and files. */
-    /* Host address on which to listen for other nodes; "" to serve only this node. */
+    /* Host at which the worker listens for other nodes; "" to serve only this node. */
     char listen_host[TDM__ADDRESS_BYTES];
     uint32_t gpus_count; /* Number of entries in `gpu_indices`. */
     /* Indices of the node's GPUs that the actor may use. */
     uint32_t gpu_indices[TDM__NODE_GPUS_MAX];
-    uint32_t incarnation;         /* Number of restarts of the actor so far. */
-    struct tdm__actor_spec *spec; /* Specification of the actor, owned. */
+    uint32_t incarnation;         /* Number of the actor's workers before this one. */
+    struct tdm__actor_spec *spec; /* Specification of the worker's actor, owned. */
 };
 
-/* Writes the record to a new sealed memory file; the caller closes `*fd_out`. */
+/* Writes the bootstrap to a new sealed memory file; the caller closes `*fd_out`. */
 tdm_status tdm__bootstrap_write(const struct tdm__bootstrap *bootstrap, int *fd_out);
-/* Reads the record from such a file. The caller frees `spec` with tdm__actor_spec_destroy(). */
+/* Reads the bootstrap from such a file. The caller frees `spec` by tdm__actor_spec_destroy(). */
 tdm_status tdm__bootstrap_read(int fd, struct tdm__bootstrap *bootstrap_out);
 
 #endif

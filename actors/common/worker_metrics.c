@@ -20,27 +20,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls of this process that have failed. */
+/* Number of calls of this worker that have failed. */
 static struct tdm__counter failures;
-/* Durations of all calls of this process, in nanoseconds. */
+/* Durations of all calls of this worker, in nanoseconds. */
 static struct tdm__histogram times;
 
-/* An entry of the timeline. */
+/* A call that has ended, an entry of the timeline. */
 struct ended_span {
-    struct tdm__call_span span; /* The call. */
+    struct tdm__call_span span; /* Method, caller and start of the call. */
     int64_t ended_ns;           /* Nanoseconds on CLOCK_MONOTONIC at which the method ended. */
-    tdm_status status;          /* Outcome of the method. */
+    tdm_status status;          /* Outcome of the call's method. */
 };
-/* The timeline, TDM__CALL_SPANS_MAX entries; NULL if none is recorded. */
+/* The timeline of this worker, TDM__CALL_SPANS_MAX entries; NULL if none is recorded. */
 static struct ended_span *ring;
-/* Number of spans recorded so far, overwritten ones included. */
+/* Number of calls recorded in the timeline so far, overwritten ones included. */
 static uint64_t ring_count;
 /* Guards the entries of `ring` and `ring_count`. */
 static pthread_mutex_t ring_lock = PTHREAD_MUTEX_INITIALIZER;
-/* Creates `ring` before the first call. */
+/* Makes sure that `ring` is created only once, before the first call. */
 static pthread_once_t ring_once = PTHREAD_ONCE_INIT;
 
-/* Creates the ring if the environment asks for a timeline. Without memory there is none. */
+/* Creates `ring` if the environment asks for a timeline. Without memory there is no timeline. */
 static void timeline_create(void)
 {
     const char *wanted = getenv("TANDEM_TIMELINE");
@@ -80,7 +80,7 @@ void tdm__call_span_end(const struct tdm__call_span *span, tdm_status status)
 
 /* ---- replies to the daemon ---------------------------------------------------------------- */
 
-/* Writes the message actor_metrics. */
+/* Writes the message actor_metrics, the reply to "worker.metrics". */
 static void worker_metrics_write(tdm_writer *writer, uint64_t queue_length)
 {
     struct tdm__histogram_snapshot view;
@@ -112,7 +112,7 @@ static void timeline_get_span(const void *arg, uint32_t index, void *item_out)
                                              .status = ended->status};
 }
 
-/* Writes the message actor_spans, oldest span first. */
+/* Writes the message actor_spans, the reply to "worker.spans", with the oldest span first. */
 static void timeline_write(tdm_writer *writer)
 {
     uint64_t first;

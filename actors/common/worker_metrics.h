@@ -12,8 +12,8 @@
 struct tdm__call_span {
     /* Name of the method; set only while a timeline is recorded, as are the next three fields. */
     char method[TDM__RPC_NAME_BYTES_MAX + 1];
-    uint64_t call_id;      /* Number of the call on its connection. */
-    struct tdm__id caller; /* Process that made the call. */
+    uint64_t call_id;      /* Number of the call on its RPC connection. */
+    struct tdm__id caller; /* Id of the process that made the call. */
     int64_t caller_pid;    /* Process id of the caller. */
     int64_t began_ns;      /* Nanoseconds on CLOCK_MONOTONIC at which the method began. */
 };
@@ -32,9 +32,9 @@ bool tdm__worker_metrics_serve(struct tdm__incoming_call *incoming, uint64_t que
 
 /* The reply to "worker.metrics": (calls, failures, queue length, sum of nanoseconds, [bin ...]). */
 struct tdm__actor_metrics_view {
-    uint64_t calls;                       /* Calls that have ended. */
-    uint64_t failures;                    /* Calls that have failed. */
-    uint64_t queue_length;                /* Calls that waited when the reply was sent. */
+    uint64_t calls;                       /* Number of calls that have ended. */
+    uint64_t failures;                    /* Number of calls that have failed. */
+    uint64_t queue_length;                /* Number of calls that waited when the reply was sent. */
     struct tdm__histogram_snapshot times; /* Distribution of the durations of the calls. */
 };
 /* Parses the reply to "worker.metrics". */

@@ -17,14 +17,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Records what the waiting actor does not get, for queries and time-outs. */
+/* Carries out ACTOR_DO_EXPLAIN_WAIT: records what the actor waits for, for queries and time-outs.
+ */
 static void action_explain_wait(struct actor_entry *entry, const char *what_for)
 {
     (void)snprintf(entry->waits_for, sizeof(entry->waits_for), "%s%s",
                    what_for[0] == '\0' ? "" : "it waits: ", what_for);
 }
 
-/* Remembers the ended actor for lists, notifies the owner's node, and removes the entry. */
+/* Carries out ACTOR_DO_END: remembers the ended actor for lists, notifies the owner's node, and
+ * removes the actor from the table. */
 static void action_end(struct actor_entry *entry, tdm_status status, const char *text)
 {
     tdm__ended_actors_add(entry->node, entry, text);
@@ -32,7 +34,7 @@ static void action_end(struct actor_entry *entry, tdm_status status, const char 
     tdm__actor_entry_remove(entry, status, text);
 }
 
-/* Removes an actor that cannot be created. */
+/* Carries out ACTOR_DO_REFUSE: removes an actor that cannot be created from the table. */
 static void action_refuse(struct actor_entry *entry, const struct actor_action *action)
 {
     char text[TDM__ERROR_DETAIL_BYTES];
@@ -41,8 +43,8 @@ static void action_refuse(struct actor_entry *entry, const struct actor_action *
     action_end(entry, action->status, text);
 }
 
-/* Replies to the calls that wait for the start: with the other daemon's reply, or with this node's
- * description of the actor. */
+/* Carries out ACTOR_DO_ANSWER_WAITERS: replies to the calls that wait for the actor's start with
+ * `reply` of the other daemon or, if that is NULL, with the actor's description. */
 static void action_reply_waiters(struct actor_entry *entry, const struct tdm__rpc_reply *reply)
 {
     if (reply != NULL) {
@@ -52,7 +54,7 @@ static void action_reply_waiters(struct actor_entry *entry, const struct tdm__rp
     }
 }
 
-/* Kills the worker and logs the reason, if there is one. */
+/* Carries out ACTOR_DO_KILL_WORKER: kills the worker and logs the reason, if there is one. */
 static void action_kill_worker(struct actor_entry *entry, const char *why)
 {
     if (why != NULL && entry->worker != NULL) {
@@ -62,14 +64,15 @@ static void action_kill_worker(struct actor_entry *entry, const char *why)
     tdm__actor_entry_kill_now(entry);
 }
 
-/* True for the actions that end the worker; their text explains its death. */
+/* True for the actions that end the actor's worker; the text of such an action explains the
+ * worker's death. */
 static bool action_ends_worker(enum actor_action_kind kind)
 {
     return kind == ACTOR_DO_DRAIN_WORKER || kind == ACTOR_DO_STOP_WORKER ||
            kind == ACTOR_DO_EXPECT_EXIT || kind == ACTOR_DO_KILL_WORKER;
 }
 
-/* Carries out one action of the lifecycle. */
+/* Carries out one action of the actor's state machine; `reply` is that of the event, or NULL. */
 static void action_carry_out(struct actor_entry *entry, const struct actor_action *action,
                              const struct tdm__rpc_reply *reply)
 {
@@ -130,7 +133,8 @@ static void action_carry_out(struct actor_entry *entry, const struct actor_actio
     }
 }
 
-/* Only the last action may hand another event to the same entry, or remove the entry. */
+/* Only the last action of an event may hand another event to the same entry, or remove the entry.
+ */
 void tdm__actor_entry_handle(struct actor_entry *entry, struct actor_event event)
 {
     struct actor_actions actions;

@@ -5,8 +5,9 @@
 
 #include "actors/daemon/actor_entry.h"
 
-/* Adds the facts to the event, hands it to the lifecycle and carries out the resulting actions. The
- * entry may have been freed afterwards. It is `actor_event` of struct tdm__node_events. */
+/* Hands an event with the current facts to the actor's state machine and carries out the resulting
+ * actions. The entry may have been freed afterwards. The function is `actor_event` of struct
+ * tdm__node_events. */
 void tdm__actor_entry_handle(struct actor_entry *entry, struct actor_event event);
 
 #endif

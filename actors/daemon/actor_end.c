@@ -30,7 +30,8 @@
 
 /* ---- the timer of an entry ---------------------------------------------------------------- */
 
-/* Reports that the worker did not exit in time, or that a restart is due. */
+/* Reports to the actor's state machine that its timer expired: the worker did not exit in time, or
+ * a restart is due. */
 static void actor_entry_on_timer(void *arg)
 {
     struct actor_entry *entry = arg;
@@ -42,7 +43,8 @@ static void actor_entry_on_timer(void *arg)
     tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
 }
 
-/* Sets the timer of the entry, and creates it at the first use. */
+/* Sets the timer of an actor to `delay_ms` milliseconds from now, and creates the timer at the
+ * first use. */
 static tdm_status actor_entry_set_timer(struct actor_entry *entry, int64_t delay_ms)
 {
     if (entry->timer == NULL) {
@@ -84,8 +86,8 @@ bool tdm__node_actor_ends_with(const struct tdm__actor_spec *spec, const void *c
            tdm__id_equal(&spec->creator, creator);
 }
 
-/* Reports the end of the worker, so that what the process held is released and what it created
- * ends. Schedules the search for its orphaned child processes. */
+/* Reports the end of the actor's worker process, so that what the process held is released and what
+ * it created ends. Schedules the search for its orphaned child processes. */
 static void actor_entry_clear(struct actor_entry *entry, int64_t pid)
 {
     struct tdm__node *node = entry->node;
@@ -99,7 +101,7 @@ static void actor_entry_clear(struct actor_entry *entry, int64_t pid)
     }
 }
 
-/* True if the process exited with code 0. */
+/* True if the status `wait_status` of waitpid() says that the process exited with code 0. */
 static bool is_voluntary_exit(int wait_status)
 {
     return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;

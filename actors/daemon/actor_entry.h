@@ -7,97 +7,109 @@
 #include "actors/daemon/actor_lifecycle.h"
 #include "actors/daemon/node_state.h"
 
-struct ping;                /* A ping of a worker, defined in actor_health.c. */
-struct placement_release;   /* A pending release, defined in actor_placement.c. */
+struct ping; /* A ping of a worker process, defined in actor_health.c. */
+/* Resources on their way back to the store, defined in actor_placement.c. */
+struct placement_release;
 struct tdm__worker_process; /* See worker_processes.h. */
 
-/* Event of an actor for which a pending call waits. */
+/* What a pending call to this daemon waits for. */
 enum actor_waiter_kind {
-    WAITER_FOR_START, /* The reply is the description of the started actor, or its death. */
-    /* The caller killed the actor; the reply is empty and sent once the actor's name is free. */
+    /* The call waits for the actor's start; the reply is its description, or its death. */
+    WAITER_FOR_START,
+    /* The call killed the actor and waits for its end; the empty reply is sent once the actor's
+     * name is free. */
     WAITER_FOR_END
 };
 
-/* A call that waits for the start or the end of an actor. The entry owns it. */
+/* A call to this daemon that waits for the start or the end of an actor. The actor's entry owns it.
+ */
 struct actor_waiter {
-    struct actor_waiter *next;           /* Next waiter of the same actor. */
-    enum actor_waiter_kind kind;         /* Event for which the call waits. */
-    struct tdm__incoming_call *incoming; /* The call to reply to, owned. */
+    struct actor_waiter *next;   /* Next call that waits for the same actor. */
+    enum actor_waiter_kind kind; /* Whether the call waits for the start or the end. */
+    /* The waiting call, to which the daemon must reply, owned. */
+    struct tdm__incoming_call *incoming;
 };
 
-/* An actor that this daemon runs, starts, or has asked another node to run. The table owns it. */
+/* An actor that this daemon runs, starts, or has asked another node to run. The daemon's table of
+ * actors owns it. */
 struct actor_entry {
-    struct actor_entry *next; /* Next entry of the table. */
-    struct tdm__node *node;   /* The daemon's state, borrowed. */
-    /* State of the actor; changed by tdm__actor_entry_handle() alone. */
+    struct actor_entry *next; /* Next actor of the table. */
+    struct tdm__node *node;   /* State of this node's daemon, borrowed. */
+    /* State of the actor in its state machine; changed by tdm__actor_entry_handle() alone. */
     struct actor_lifecycle lifecycle;
-    struct tdm__actor_spec *spec; /* What the creator asked for, owned. */
-    char label[80];               /* Name or class and id of the actor, for messages. */
+    /* Class, resources and options that the creator asked for, owned. */
+    struct tdm__actor_spec *spec;
+    char label[80]; /* Name of the actor, or its class and id, for messages. */
     /* Calls that wait for the start or the end of the actor, owned. */
     struct actor_waiter *waiters;
     /* The actor's record in the store, with its node and resources; valid from ACTOR_STARTING on.
      */
     struct tdm__actor_record record;
-    /* Name of the node in `record`, for messages. */
+    /* Name of the node on which the actor is placed, for messages. */
     char placement_node_name[TDM__NODE_NAME_BYTES];
-    /* Worker process on this node, borrowed; NULL if absent. */
+    /* Worker process of the actor on this node, borrowed; NULL if there is none. */
     struct tdm__worker_process *worker;
-    int64_t started_ms; /* Start of the current worker in milliseconds on CLOCK_MONOTONIC. */
-    int64_t pid;        /* Process id of the constructed worker; 0 before that. */
-    /* Address of the worker for callers on this node; "" until it is constructed. */
+    /* Start of the actor's current worker in milliseconds on CLOCK_MONOTONIC. */
+    int64_t started_ms;
+    int64_t pid; /* Process id of the worker; 0 until the actor is constructed. */
+    /* Address of the worker for callers on this node; "" until the actor is constructed. */
     char unix_address[TDM__ADDRESS_BYTES];
-    /* Address of the worker for callers on other nodes; "" if absent. */
+    /* Address of the worker for callers on other nodes; "" if the worker has none. */
     char tcp_address[TDM__ADDRESS_BYTES];
-    /* Why the worker ends, where its exit status cannot tell; "" if that is not known. */
+    /* Why the worker ends, if its exit status cannot tell; "" if the reason is not known. */
     char failure[TDM__ADDRESS_BYTES * 4];
     /* In state ACTOR_WAITING the resource, name or argument that is missing; else "". */
     char waits_for[TDM__ADDRESS_BYTES * 2];
-    /* Time since when the store may lack the record, in milliseconds on CLOCK_MONOTONIC. */
+    /* Time since when the store may lack the actor's record, in milliseconds on CLOCK_MONOTONIC. */
     int64_t lost_since_ms;
-    /* The daemon's own ping of the worker, borrowed; NULL if none is pending. */
+    /* Pending ping of the daemon's health check of the worker, borrowed; NULL if there is none. */
     const struct ping *ping;
     struct tdm__id owner_node; /* Node of the creator; all zeros if that is this node. */
-    /* Timer that reports ACTOR_ON_TIMER, owned; NULL if it was never set. */
+    /* Timer of restarts and of workers that must exit, reported as ACTOR_ON_TIMER; owned, NULL if
+     * it was never set. */
     struct tdm__timer *timer;
 };
 
 /* How an actor of this node ended, remembered for later queries. */
 struct actor_tombstone {
     struct tdm__id id; /* Id of the ended actor. */
-    tdm_status status; /* Status that calls of the actor fail with. */
+    tdm_status status; /* Status with which calls of the ended actor fail. */
     char *text;        /* Cause of the end, owned; NULL in an unused tombstone. */
 };
 
-/* A callback that waits until no matching actor is left. The table owns it. */
+/* A callback of this daemon that waits until no matching actor is left. The table of actors owns
+ * it. */
 struct actors_end_wait {
-    struct actors_end_wait *next; /* Next wait of the table. */
+    struct actors_end_wait *next; /* Next waiting callback of the table. */
     /* Returns true for the actors that must end. */
     bool (*matches)(const struct tdm__actor_spec *spec, const void *key);
-    struct tdm__id key;    /* Second argument of `matches`. */
-    void (*fn)(void *arg); /* Callback, called once. */
-    void *arg;             /* Argument of `fn`. */
+    struct tdm__id key;    /* Second argument of `matches`, such as the id of a creator. */
+    void (*fn)(void *arg); /* Callback, called once when no matching actor is left. */
+    void *arg;             /* Argument of `fn`, borrowed. */
 };
 
-/* A query about an actor that is not in the table yet, because its start or its creation is on its
- * way to this node. */
+/* A query about an actor that is not in the table of actors yet, because the request to start or
+ * create the actor is on its way to this node. */
 struct early_query {
-    struct early_query *next;            /* Next early query of the table. */
-    struct tdm__id actor;                /* Id of the expected actor. */
-    struct tdm__incoming_call *incoming; /* The call to reply to, owned. */
+    struct early_query *next; /* Next early query of the table. */
+    struct tdm__id actor;     /* Id of the actor that is expected in the table. */
+    /* Call of the query, to which the daemon must reply, owned. */
+    struct tdm__incoming_call *incoming;
     int64_t deadline_ms; /* Milliseconds on CLOCK_MONOTONIC after which the query fails. */
 };
 
-/* Number of ended actors that a daemon remembers. */
+/* Number of ended actors whose ends a daemon remembers. */
 enum { ACTOR_TOMBSTONES_MAX = 512 };
 
 /* The table of actors of a daemon. struct tdm__node owns it. */
 struct tdm__node_actors {
-    struct actor_entry *all; /* List of all entries, owned, newest first. */
+    struct actor_entry *all; /* List of the actors, owned, newest first. */
     /* Callbacks that wait for the end of actors, owned. */
     struct actors_end_wait *actors_end_waits;
-    /* Placements and names that the store has not taken back yet, owned. */
+    /* Resources and names of ended actors that the store has not taken back yet, owned. */
     struct placement_release *pending_releases;
-    struct early_query *early_queries; /* Queries about expected actors, owned. */
+    /* Queries about actors that are not in the table yet, owned. */
+    struct early_query *early_queries;
     /* Ring of the actors that ended last. */
     struct actor_tombstone tombstones[ACTOR_TOMBSTONES_MAX];
     uint32_t next_tombstone; /* Index of the tombstone to overwrite next. */

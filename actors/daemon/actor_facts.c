@@ -8,7 +8,8 @@ struct actor_facts tdm__actor_entry_facts(const struct actor_entry *entry)
 {
     const struct tdm__actor_spec *spec = entry->spec;
     const struct tdm__node *node = entry->node;
-    /* An actor that holds resources asks for none, so the list of releases is not searched. */
+    /* An actor that holds resources reserves none, so the list of pending releases is not searched
+     * for it. */
     bool may_reserve = !tdm__actor_lifecycle_holds_resources(&entry->lifecycle);
 
     return (struct actor_facts){.max_restarts = spec->max_restarts,

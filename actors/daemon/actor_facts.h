@@ -5,7 +5,8 @@
 
 #include "actors/daemon/actor_entry.h"
 
-/* Returns what the lifecycle needs to know about the actor and its node. */
+/* Returns what the state machine of the entry's actor needs to know about the actor and its node.
+ */
 struct actor_facts tdm__actor_entry_facts(const struct actor_entry *entry);
 
 #endif

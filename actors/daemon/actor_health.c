@@ -12,10 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A ping that waits for its reply. Any reply proves that the worker lives: its background poller
- * replies even while a method runs, so only a stopped or broken process does not. */
+/* A ping of a worker that waits for the reply. Any reply proves that the worker lives: its
+ * background poller replies even while a method runs, so only a stopped or broken process does not.
+ */
 struct ping {
-    struct tdm__node *node; /* The daemon's state, borrowed. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
     /* Id of the pinged actor; its entry may be gone when the reply arrives. */
     struct tdm__id actor;
     uint32_t incarnation; /* Incarnation of the worker that was pinged. */
@@ -23,7 +24,7 @@ struct ping {
     struct tdm__incoming_call *incoming;
 };
 
-/* Sends a ping to the worker of the entry. fn(ping, ...) receives the reply and frees the ping. */
+/* Sends a ping to the actor's worker. fn(ping, ...) receives the reply and frees the ping. */
 static tdm_status ping_send(struct actor_entry *entry, struct tdm__incoming_call *incoming,
                             int64_t deadline_ms, tdm__rpc_reply_fn *fn,
                             const struct ping **ping_out)
@@ -48,7 +49,7 @@ static tdm_status ping_send(struct actor_entry *entry, struct tdm__incoming_call
     return status;
 }
 
-/* Returns the entry of the pinged actor, or NULL if it or the table is gone. */
+/* Returns the entry of the pinged actor, or NULL if the actor or the whole table is gone. */
 static struct actor_entry *ping_find_entry(const struct ping *ping)
 {
     return ping->node->actors == NULL ? NULL : tdm__actor_entry_find(ping->node, &ping->actor);
@@ -56,7 +57,8 @@ static struct actor_entry *ping_find_entry(const struct ping *ping)
 
 /* ---- pings for callers that lost their connection ------------------------------------------ */
 
-/* Replies that the actor has ended, and how if that is remembered. */
+/* Fails the caller for which the ping was sent, because the actor has ended; says how if that is
+ * remembered. */
 static void health_reply_dead(const struct ping *ping)
 {
     const struct actor_tombstone *tombstone =
@@ -66,8 +68,8 @@ static void health_reply_dead(const struct ping *ping)
                        tombstone == NULL ? "the actor has ended" : tombstone->text);
 }
 
-/* Handles the reply to a caller's ping: replies with the description, or lets the caller wait for
- * the next incarnation. */
+/* Handles the worker's reply to a ping for a caller: replies with the actor's description, or lets
+ * the caller wait for the next incarnation. */
 static void on_query_ping_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct ping *ping = arg;
@@ -98,7 +100,8 @@ void tdm__actor_entry_ping(struct actor_entry *entry, struct tdm__incoming_call 
 
 /* ---- health checks of the node ----------------------------------------------------------- */
 
-/* Handles the reply to a health check: reports a worker that did not respond in time. */
+/* Handles the worker's reply to a ping of the health check, and reports a worker that did not
+ * respond in time. */
 static void on_health_ping_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct ping *ping = arg;

@@ -34,8 +34,10 @@
  * docs/protocols/actor_lifecycle.md has the table of states and events. */
 
 enum {
-    QUICK_END_MS = 10000,  /* A worker that died sooner makes the next one wait. */
-    BACKOFF_MS = 50,       /* Delay of the restart after the second quick end, in milliseconds. */
+    /* Milliseconds; a worker that died sooner after its start counts as a quick end. */
+    QUICK_END_MS = 10000,
+    /* Delay of the restart after two quick ends in a row, in milliseconds. */
+    BACKOFF_MS = 50,
     BACKOFF_MS_MAX = 10000 /* Longest delay of a restart, in milliseconds. */
 };
 
@@ -76,14 +78,14 @@ bool tdm__actor_state_is_remote(enum actor_state state)
            state == ACTOR_REMOTE || state == ACTOR_REMOTE_REFUSED || state == ACTOR_ENDED_ELSEWHERE;
 }
 
-/* True if a worker exists that has not been told to exit. */
+/* True if the actor has a worker that has not been told to exit. */
 static bool has_active_worker(const struct actor_lifecycle *lifecycle)
 {
     return lifecycle->state == ACTOR_STARTING || lifecycle->state == ACTOR_CONSTRUCTOR_FAILED ||
            lifecycle->state == ACTOR_ALIVE;
 }
 
-/* True if a worker exists, also one that has been told to exit. */
+/* True if the actor has a worker, also one that has been told to exit. */
 static bool has_worker(const struct actor_lifecycle *lifecycle)
 {
     return has_active_worker(lifecycle) || lifecycle->state == ACTOR_ENDING;
@@ -99,7 +101,7 @@ bool tdm__actor_lifecycle_wants_worker_end(const struct actor_lifecycle *lifecyc
     return lifecycle->state == ACTOR_ENDING || lifecycle->kill != ACTOR_NOT_KILLED;
 }
 
-/* True if max_restarts allows another worker. */
+/* True if the actor's max_restarts allows another worker. */
 static bool may_restart(const struct actor_lifecycle *lifecycle, const struct actor_facts *facts)
 {
     return facts->max_restarts < 0 || lifecycle->incarnation < (uint32_t)facts->max_restarts;
@@ -124,7 +126,8 @@ bool tdm__actor_lifecycle_outlives_node(const struct actor_lifecycle *lifecycle,
 
 /* ---- actions ---------------------------------------------------------------------------- */
 
-/* Appends an action of this kind and returns it, so that the caller can set its other members. */
+/* Appends an action of kind `kind` to the list and returns the action, so that the caller can set
+ * its other members. */
 static struct actor_action *actions_add(struct actor_actions *actions, enum actor_action_kind kind)
 {
     struct actor_action *action = &actions->entries[actions->count++];
@@ -134,7 +137,8 @@ static struct actor_action *actions_add(struct actor_actions *actions, enum acto
     return action;
 }
 
-/* `text` says why the worker ends; NULL keeps the reason that was given before. */
+/* Appends an action on the actor's worker. `text` says why the worker ends; NULL keeps the reason
+ * that was given before. */
 static void actions_add_for_worker(struct actor_actions *actions, enum actor_action_kind kind,
                                    int64_t delay_ms, const char *text)
 {
@@ -144,7 +148,8 @@ static void actions_add_for_worker(struct actor_actions *actions, enum actor_act
     action->text = text;
 }
 
-/* Gives back to the store what it holds for the actor, if it holds anything. */
+/* Appends the action that gives the actor's reservation back to the store, if the store may hold
+ * one. */
 static void release_reservation(struct actor_lifecycle *lifecycle, struct actor_actions *actions)
 {
     if (lifecycle->reservation != ACTOR_RESERVES_NOTHING) {
@@ -153,7 +158,8 @@ static void release_reservation(struct actor_lifecycle *lifecycle, struct actor_
     }
 }
 
-/* Releases what the actor has reserved and reports its end. */
+/* Releases what the actor has reserved, and appends the action `kind` that reports the actor's end.
+ */
 static void lifecycle_end_by(struct actor_lifecycle *lifecycle, struct actor_actions *actions,
                              enum actor_action_kind kind, tdm_status status, const char *text)
 {
@@ -205,7 +211,7 @@ static void lifecycle_reserve(struct actor_lifecycle *lifecycle, const struct ac
     }
 }
 
-/* Starts a worker on the reserved resources. */
+/* Appends the action that starts the actor's worker on the reserved resources. */
 static void start_worker(struct actor_lifecycle *lifecycle, struct actor_actions *actions)
 {
     lifecycle->state = ACTOR_STARTING;
@@ -213,7 +219,7 @@ static void start_worker(struct actor_lifecycle *lifecycle, struct actor_actions
     (void)actions_add(actions, ACTOR_DO_START_WORKER);
 }
 
-/* A process of this node has asked for the actor: it is placed. */
+/* Handles ACTOR_ON_CREATE: a process of this node has asked for the actor, which is placed. */
 static void on_create(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                       struct actor_actions *actions)
 {
@@ -222,7 +228,8 @@ static void on_create(struct actor_lifecycle *lifecycle, const struct actor_even
     }
 }
 
-/* Another daemon has reserved resources of this node for the actor: its worker is started. */
+/* Handles ACTOR_ON_START_HERE: another daemon has reserved resources of this node for the actor,
+ * whose worker is started. */
 static void on_start_here(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                           struct actor_actions *actions)
 {
@@ -233,7 +240,7 @@ static void on_start_here(struct actor_lifecycle *lifecycle, const struct actor_
     }
 }
 
-/* Resources may have come free: a waiting actor asks the store again. */
+/* Handles ACTOR_ON_RETRY: resources may have come free, so a waiting actor asks the store again. */
 static void on_retry(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                      struct actor_actions *actions)
 {
@@ -242,7 +249,8 @@ static void on_retry(struct actor_lifecycle *lifecycle, const struct actor_event
     }
 }
 
-/* The arguments of the constructor will not arrive: the actor cannot be created. */
+/* Handles ACTOR_ON_ARGUMENTS_FAILED: without its constructor's arguments the actor cannot be
+ * created. */
 static void on_arguments_failed(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                 struct actor_actions *actions)
 {
@@ -251,21 +259,21 @@ static void on_arguments_failed(struct actor_lifecycle *lifecycle, const struct 
     }
 }
 
-/* Asks the daemon of the node where resources are reserved to start the actor. */
+/* Appends the action that asks the daemon of the reserved node to start the actor. */
 static void start_elsewhere(struct actor_lifecycle *lifecycle, struct actor_actions *actions)
 {
     lifecycle->state = ACTOR_REMOTE_STARTING;
     (void)actions_add(actions, ACTOR_DO_START_ELSEWHERE);
 }
 
-/* The store has reserved resources: the actor starts on the node that has them. */
+/* Handles a successful reservation: the actor starts on the node whose resources are reserved. */
 static void on_reserved(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                         struct actor_actions *actions)
 {
     if (lifecycle->state != ACTOR_PLACING) {
         return;
     }
-    /* The transaction also gave up whatever the store held for the actor before. */
+    /* The reserving transaction also gave up whatever the store held for the actor before. */
     lifecycle->reservation = ACTOR_RESERVES;
     if (lifecycle->demand == ACTOR_UNWANTED || event->facts.node_is_stopping) {
         lifecycle_end(lifecycle, actions, TDM_E_ACTOR_DIED, "it was ended before it was started");
@@ -276,8 +284,8 @@ static void on_reserved(struct actor_lifecycle *lifecycle, const struct actor_ev
     }
 }
 
-/* True if a later attempt can succeed.  While nodes may be missing that have not joined again,
- * and for an actor that did have resources once, "no node can ever hold it" is not believed. */
+/* True if a failed reservation may succeed later. The failure "no node can ever hold the actor" is
+ * not believed while nodes may not have joined again, nor for an actor that had resources once. */
 static bool may_be_reserved_later(const struct actor_lifecycle *lifecycle,
                                   const struct actor_event *event)
 {
@@ -287,7 +295,8 @@ static bool may_be_reserved_later(const struct actor_lifecycle *lifecycle,
             (lifecycle->incarnation > 0 || event->facts.lease_was_lost_recently));
 }
 
-/* The reservation failed: the actor waits, takes the holder of its name, or cannot be created. */
+/* Handles a failed reservation: the actor waits, the holder of its name is looked up, or the actor
+ * cannot be created. */
 static void on_not_reserved(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                             struct actor_actions *actions)
 {
@@ -312,7 +321,8 @@ static void on_not_reserved(struct actor_lifecycle *lifecycle, const struct acto
     }
 }
 
-/* The creator has been told which actor has the name: this entry is not needed. */
+/* Handles ACTOR_ON_HOLDER_FOUND: the creator got the actor that holds the name, so this actor is
+ * not needed. */
 static void on_holder_found(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                             struct actor_actions *actions)
 {
@@ -323,7 +333,8 @@ static void on_holder_found(struct actor_lifecycle *lifecycle, const struct acto
     }
 }
 
-/* No actor has the name any more: the actor asks for it again, or ends with the error. */
+/* Handles ACTOR_ON_HOLDER_NOT_FOUND: the actor asks for the free name again, or ends with the
+ * error. */
 static void on_holder_not_found(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                 struct actor_actions *actions)
 {
@@ -342,8 +353,8 @@ static void on_holder_not_found(struct actor_lifecycle *lifecycle, const struct 
 
 /* ---- requested ends --------------------------------------------------------------------- */
 
-/* Asks the daemon of the other node to end the actor, unless it has been asked or has refused to
- * start it. */
+/* Asks the daemon of the actor's node to end the actor, unless that daemon has been asked or has
+ * refused to start the actor. */
 static void end_elsewhere(struct actor_lifecycle *lifecycle, struct actor_actions *actions)
 {
     if (lifecycle->state != ACTOR_REMOTE_REFUSED && lifecycle->demand != ACTOR_END_REQUESTED) {
@@ -352,7 +363,8 @@ static void end_elsewhere(struct actor_lifecycle *lifecycle, struct actor_action
     }
 }
 
-/* Ends the actor for good; `text` says why, or is NULL, and matters if a worker exists. */
+/* Ends the actor without a restart. `text` says why a worker, if one exists, ends; NULL keeps the
+ * reason that was given before. */
 static void lifecycle_stop(struct actor_lifecycle *lifecycle, bool at_once, const char *text,
                            struct actor_actions *actions)
 {
@@ -391,7 +403,7 @@ static void lifecycle_stop(struct actor_lifecycle *lifecycle, bool at_once, cons
     }
 }
 
-/* The actor has to end gracefully. */
+/* Handles ACTOR_ON_END: the actor ends gracefully, without a restart. */
 static void on_end(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                    struct actor_actions *actions)
 {
@@ -399,7 +411,7 @@ static void on_end(struct actor_lifecycle *lifecycle, const struct actor_event *
     lifecycle_stop(lifecycle, false, NULL, actions);
 }
 
-/* The actor has to end at once. */
+/* Handles ACTOR_ON_KILL: the actor ends at once, without a restart. */
 static void on_kill(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                     struct actor_actions *actions)
 {
@@ -407,7 +419,8 @@ static void on_kill(struct actor_lifecycle *lifecycle, const struct actor_event 
     lifecycle_stop(lifecycle, true, NULL, actions);
 }
 
-/* A guest would outlive its creator, unless it is detached. */
+/* Handles ACTOR_ON_CREATOR_NODE_LOST: a guest ends with its creator's node, unless the guest is
+ * detached. */
 static void on_creator_node_lost(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                  struct actor_actions *actions)
 {
@@ -417,8 +430,7 @@ static void on_creator_node_lost(struct actor_lifecycle *lifecycle, const struct
     }
 }
 
-/* The daemon of the creator has given the actor up: nobody would learn of it any more, so it
- * ends. */
+/* Handles ACTOR_ON_DISOWNED: the creator's daemon has given the actor up, so the actor ends. */
 static void on_disowned(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                         struct actor_actions *actions)
 {
@@ -427,7 +439,7 @@ static void on_disowned(struct actor_lifecycle *lifecycle, const struct actor_ev
     }
 }
 
-/* Lets the worker execute the calls that it was sent, and then exit. */
+/* Appends the action that lets the worker execute the calls that it was sent, and then exit. */
 static void drain_worker(struct actor_lifecycle *lifecycle, struct actor_actions *actions)
 {
     lifecycle->state = ACTOR_ENDING;
@@ -435,7 +447,8 @@ static void drain_worker(struct actor_lifecycle *lifecycle, struct actor_actions
                            "ended in good order: its last handle is gone");
 }
 
-/* No handle is left: the actor ends after the calls that were made, unless it is detached. */
+/* Handles ACTOR_ON_LAST_HANDLE_GONE: the actor ends after the calls that were made, unless it is
+ * detached. */
 static void on_last_handle_gone(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                 struct actor_actions *actions)
 {
@@ -452,7 +465,7 @@ static void on_last_handle_gone(struct actor_lifecycle *lifecycle, const struct 
     }
 }
 
-/* Kills the worker only: max_restarts decides what follows. */
+/* Kills the actor's worker; max_restarts decides whether the actor gets another one. */
 static void kill_worker(struct actor_lifecycle *lifecycle, enum actor_kill reason, const char *text,
                         struct actor_actions *actions)
 {
@@ -462,8 +475,9 @@ static void kill_worker(struct actor_lifecycle *lifecycle, enum actor_kill reaso
     }
 }
 
-/* What other nodes may claim after the lease must be gone before it ends.  An actor that was
- * created here and is in no group finds new resources when the node has joined again. */
+/* Handles ACTOR_ON_LEASE_ENDING: kills a worker whose resources or name other nodes may claim after
+ * the lease. An actor that was created here and is in no group finds new resources when the node
+ * has joined again. */
 static void on_lease_ending(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                             struct actor_actions *actions)
 {
@@ -480,7 +494,7 @@ static void on_lease_ending(struct actor_lifecycle *lifecycle, const struct acto
 
 /* ---- the worker ------------------------------------------------------------------------- */
 
-/* No worker can be started: the actor has died. */
+/* Handles ACTOR_ON_WORKER_FAILED: no worker can be started, so the actor has died. */
 static void on_worker_failed(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                              struct actor_actions *actions)
 {
@@ -489,7 +503,8 @@ static void on_worker_failed(struct actor_lifecycle *lifecycle, const struct act
     }
 }
 
-/* The worker has not answered a ping in time: it is killed and may be restarted. */
+/* Handles ACTOR_ON_SILENCE: the worker has not answered a ping in time and is killed; the actor may
+ * be restarted. */
 static void on_silence(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                        struct actor_actions *actions)
 {
@@ -498,7 +513,7 @@ static void on_silence(struct actor_lifecycle *lifecycle, const struct actor_eve
     }
 }
 
-/* Only the worker has to end: it is killed and may be restarted. */
+/* Handles ACTOR_ON_KILL_WORKER: the worker is killed, and the actor may be restarted. */
 static void on_kill_worker(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                            struct actor_actions *actions)
 {
@@ -506,7 +521,7 @@ static void on_kill_worker(struct actor_lifecycle *lifecycle, const struct actor
     kill_worker(lifecycle, ACTOR_KILLED, NULL, actions);
 }
 
-/* The constructor has returned: those who wait for the actor are answered. */
+/* Handles ACTOR_ON_CONSTRUCTED: the calls that wait for the actor's start get their replies. */
 static void on_constructed(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                            struct actor_actions *actions)
 {
@@ -524,7 +539,7 @@ static void on_constructed(struct actor_lifecycle *lifecycle, const struct actor
     }
 }
 
-/* The constructor has failed: the worker exits and is not replaced. */
+/* Handles ACTOR_ON_CONSTRUCTOR_FAILED: the worker exits and is not replaced. */
 static void on_constructor_failed(struct actor_lifecycle *lifecycle,
                                   const struct actor_event *event, struct actor_actions *actions)
 {
@@ -535,7 +550,7 @@ static void on_constructor_failed(struct actor_lifecycle *lifecycle,
     }
 }
 
-/* The worker says that it exits: it is not replaced. */
+/* Handles ACTOR_ON_EXIT: the worker exits by itself and is not replaced. */
 static void on_exit_by_itself(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                               struct actor_actions *actions)
 {
@@ -547,7 +562,8 @@ static void on_exit_by_itself(struct actor_lifecycle *lifecycle, const struct ac
     }
 }
 
-/* One quick end may be an accident.  From the second in a row on each doubles the delay. */
+/* Returns the milliseconds until the restart of an actor whose worker lived `lifetime_ms`. One
+ * quick end may be an accident; from the second in a row on, each doubles the delay. */
 static int64_t restart_delay_ms(struct actor_lifecycle *lifecycle, int64_t lifetime_ms)
 {
     uint32_t doublings;
@@ -564,7 +580,7 @@ static int64_t restart_delay_ms(struct actor_lifecycle *lifecycle, int64_t lifet
     return delay_ms < BACKOFF_MS_MAX ? delay_ms : BACKOFF_MS_MAX;
 }
 
-/* The worker has ended: it is replaced after a delay, or the actor has died. */
+/* Handles ACTOR_ON_WORKER_ENDED: the actor gets another worker after a delay, or has died. */
 static void on_worker_ended(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                             struct actor_actions *actions)
 {
@@ -590,7 +606,7 @@ static void on_worker_ended(struct actor_lifecycle *lifecycle, const struct acto
     }
 }
 
-/* The timer has expired: the next worker is started, or a worker that has not exited in time is
+/* Handles ACTOR_ON_TIMER: the next worker is started, or a worker that has not exited in time is
  * killed. */
 static void on_timer(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                      struct actor_actions *actions)
@@ -605,7 +621,8 @@ static void on_timer(struct actor_lifecycle *lifecycle, const struct actor_event
 
 /* ---- on another node -------------------------------------------------------------------- */
 
-/* The other daemon has started the actor: those who wait for it are answered. */
+/* Handles ACTOR_ON_STARTED_ELSEWHERE: the calls that wait for the actor's start get their replies.
+ */
 static void on_started_elsewhere(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                  struct actor_actions *actions)
 {
@@ -622,7 +639,8 @@ static void on_started_elsewhere(struct actor_lifecycle *lifecycle, const struct
     }
 }
 
-/* The other daemon has given the reservation back, if it could; here it is made certain. */
+/* Handles ACTOR_ON_REFUSED_ELSEWHERE. The other daemon has given the reservation back, if it could;
+ * this daemon releases it, too, to be certain. */
 static void on_refused_elsewhere(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                  struct actor_actions *actions)
 {
@@ -642,8 +660,9 @@ static void on_refused_elsewhere(struct actor_lifecycle *lifecycle, const struct
     }
 }
 
-/* The entry must outlast the replies to both requests: to start, and to end.  Unless the other
- * daemon says that the actor is gone, or was never there, ACTOR_ON_NODE_SEEN asks again. */
+/* Handles ACTOR_ON_END_REPLY. The entry must outlast the replies to both requests: to start, and to
+ * end. Unless the other daemon says that the actor is gone, or was never there, ACTOR_ON_NODE_SEEN
+ * asks again. */
 static void on_end_reply(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                          struct actor_actions *actions)
 {
@@ -659,13 +678,15 @@ static void on_end_reply(struct actor_lifecycle *lifecycle, const struct actor_e
         return;
     }
     if (lifecycle->state == ACTOR_REMOTE) {
-        lifecycle->reservation = ACTOR_RESERVES_NOTHING; /* The other daemon releases it. */
+        /* The other daemon releases the reservation. */
+        lifecycle->reservation = ACTOR_RESERVES_NOTHING;
     }
     lifecycle_end(lifecycle, actions, TDM_E_ACTOR_DIED,
                   event->status == TDM_OK ? "ended with its creator" : event->detail);
 }
 
-/* The other daemon has released the reservation of the actor, which it had started. */
+/* Handles ACTOR_ON_ENDED_ELSEWHERE: the other daemon has released the reservation of the actor,
+ * which had started there. */
 static void on_ended_elsewhere(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                struct actor_actions *actions)
 {
@@ -676,7 +697,8 @@ static void on_ended_elsewhere(struct actor_lifecycle *lifecycle, const struct a
     }
 }
 
-/* The other node still has its lease: requests to it whose replies were lost are made again. */
+/* Handles ACTOR_ON_NODE_SEEN: the other node still has its lease, so requests whose replies were
+ * lost are made again. */
 static void on_node_seen(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                          struct actor_actions *actions)
 {
@@ -691,7 +713,8 @@ static void on_node_seen(struct actor_lifecycle *lifecycle, const struct actor_e
     }
 }
 
-/* While a request is pending its reply comes first: a reply comes when the connection ends. */
+/* Handles ACTOR_ON_NODE_LOST. While a request to the lost node is pending, its reply comes first,
+ * because the end of a connection counts as a reply. */
 static void on_node_lost(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                          struct actor_actions *actions)
 {
@@ -712,7 +735,8 @@ static void on_node_lost(struct actor_lifecycle *lifecycle, const struct actor_e
 
 /* ---- the record in the store ------------------------------------------------------------ */
 
-/* The store may have lost the record of the reservation: it has to be written again. */
+/* Handles ACTOR_ON_RECORD_LOST: the store may have lost the record of the actor's reservation,
+ * which has to be written again. */
 static void on_record_lost(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                            struct actor_actions *actions)
 {
@@ -725,7 +749,7 @@ static void on_record_lost(struct actor_lifecycle *lifecycle, const struct actor
     }
 }
 
-/* A lost record can be written again now. */
+/* Handles ACTOR_ON_REWRITE_DUE: the actor's lost record is written into the store again. */
 static void on_rewrite_due(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                            struct actor_actions *actions)
 {
@@ -735,8 +759,8 @@ static void on_rewrite_due(struct actor_lifecycle *lifecycle, const struct actor
     }
 }
 
-/* The rewriting is over: it is tried again later, or the actor ends because another one has its
- * name or resources. */
+/* Handles ACTOR_ON_REWRITTEN: a failed rewrite is tried again later, or the actor ends because
+ * another actor has its name or resources. */
 static void on_rewritten(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                          struct actor_actions *actions)
 {

@@ -30,25 +30,27 @@ enum { STORE_DEADLINE_MS = 10000 };
 
 /* ---- release ------------------------------------------------------------------------------ */
 
-/* Resources and a name on their way back into the store. Owned by the table of actors and kept
+/* Resources and a name of an actor on their way back into the store. The table of actors owns it
  * until the store has taken them. */
 struct placement_release {
     struct placement_release *next; /* Next pending release of the table. */
-    struct tdm__node *node;         /* The daemon's state, borrowed. */
+    struct tdm__node *node;         /* State of this node's daemon, borrowed. */
     /* The actor's record, with the resources and the name to give back. */
     struct tdm__actor_record record;
     /* True if the store may have forgotten the record, which must then be restored before it is
      * released. */
     bool record_is_lost;
     bool is_sent; /* True while a request to the store is under way. */
-    /* Calls that killed the actor and wait until its name is free, owned. */
+    /* Calls to this daemon that killed the actor and wait until its name is free, owned. */
     struct actor_waiter *waiters;
 };
 
+/* Defined below; it sends the next request of a release to the store. */
 static void placement_release_send(struct placement_release *release);
+/* Defined below; it handles the store's reply to restoring the record of a release. */
 static void on_release_record_written(void *arg, tdm_status status, const char *detail);
 
-/* Replies to the calls that wait for the end of the actor. */
+/* Replies to the calls that wait for the end of the actor whose resources are released. */
 static void placement_release_notify(struct placement_release *release)
 {
     while (release->waiters != NULL) {
@@ -60,7 +62,8 @@ static void placement_release_notify(struct placement_release *release)
     }
 }
 
-/* Removes and frees the release, then retries what waits for resources. */
+/* Removes and frees a finished release, then retries the actors and groups that wait for resources.
+ */
 static void placement_release_finish(struct placement_release *release)
 {
     struct tdm__node *node = release->node;
@@ -76,8 +79,8 @@ static void placement_release_finish(struct placement_release *release)
     tdm__node_actors_check_end_waits(node);
 }
 
-/* Handles the store's reply to a release, and repeats the request if it may not have been carried
- * out. */
+/* Handles the store's reply to a release of an actor's resources, and repeats the request if the
+ * store may not have carried it out. */
 static void on_placement_released(void *arg, tdm_status status, const char *detail)
 {
     struct placement_release *release = arg;
@@ -86,7 +89,8 @@ static void on_placement_released(void *arg, tdm_status status, const char *deta
         tdm__log(TDM__WARN, "actors", "giving resources back: %s: %s", tdm_strerror(status),
                  detail);
     }
-    /* The reply does not depend on the result, because the actor itself is gone. */
+    /* The waiting calls get their replies whatever the result is, because the actor itself is gone.
+     */
     placement_release_notify(release);
     release->is_sent = false;
     /* A lost record was counted again when the node joined, so it must be released again. */
@@ -98,13 +102,15 @@ static void on_placement_released(void *arg, tdm_status status, const char *deta
     }
 }
 
-/* True while this node joins again and records of it cannot be restored. */
+/* True while this node joins the cluster again, because records of actors cannot be restored
+ * before. */
 static bool node_must_join_first(const struct tdm__node *node)
 {
     return node->lease_status.is_joining && !node->stopping;
 }
 
-/* Sends one request to the store: restore a lost record, or release it. */
+/* Sends one request to the store: to restore the lost record of a release, or to release the
+ * resources of the record. */
 static tdm_status placement_release_submit(struct placement_release *release)
 {
     const struct tdm__node *node = release->node;
@@ -116,16 +122,16 @@ static tdm_status placement_release_submit(struct placement_release *release)
                                                         on_placement_released, release);
 }
 
-/* Sends the next request of the release, or finishes it if that is impossible. */
+/* Sends the release's next request to the store, or finishes the release if that is impossible. */
 static void placement_release_send(struct placement_release *release)
 {
     if (release->node->store == NULL) {
         placement_release_finish(
-            release); /* The node stops, and its lease gives back what it held. */
+            release); /* The node stops, and the end of its lease gives the resources back. */
         return;
     }
     if (release->record_is_lost && node_must_join_first(release->node)) {
-        return; /* The function tdm__node_actors_rewrite() sends it later. */
+        return; /* The function tdm__node_actors_rewrite() sends the request later. */
     }
     release->is_sent = true;
     if (placement_release_submit(release) != TDM_OK) {
@@ -134,8 +140,8 @@ static void placement_release_send(struct placement_release *release)
     }
 }
 
-/* Handles the store's reply to restoring a record. The release follows whatever the reply is,
- * because a record that is not there cannot be given back. */
+/* Handles the store's reply to restoring the record of a release. Whatever the reply is, the
+ * release follows, because a record that is not in the store cannot be given back. */
 static void on_release_record_written(void *arg, tdm_status status, const char *detail)
 {
     struct placement_release *release = arg;
@@ -171,7 +177,7 @@ static void placement_release_take_waiters(struct actor_entry *entry,
 
 /* ---- reservation -------------------------------------------------------------------------- */
 
-/* Fills the request for a reservation from the spec of the actor. */
+/* Fills the request to the scheduler for the actor's resources and name from the actor's spec. */
 static void actor_request_fill(const struct actor_entry *entry, struct tdm__actor_request *request)
 {
     const struct tdm__actor_spec *spec = entry->spec;
@@ -190,7 +196,7 @@ static void actor_request_fill(const struct actor_entry *entry, struct tdm__acto
     memcpy(request->class_name, spec->class_name, sizeof(request->class_name));
 }
 
-/* Fills the record of the actor with what the scheduler has reserved. */
+/* Fills entry->record, the actor's record, with what the scheduler has reserved. */
 static void actor_entry_set_record(struct actor_entry *entry,
                                    const struct tdm__actor_request *request,
                                    const struct tdm__actor_placement *reserved)
@@ -208,8 +214,8 @@ static void actor_entry_set_record(struct actor_entry *entry,
     memcpy(entry->record.class_name, entry->spec->class_name, sizeof(entry->record.class_name));
 }
 
-/* Fills the record without a node: a release then gives back whatever the store has for the actor.
- */
+/* Fills entry->record, the actor's record, without a node: a release then gives back whatever the
+ * store has for the actor. */
 static void actor_entry_set_unknown_record(struct actor_entry *entry)
 {
     struct tdm__actor_request request;
@@ -261,7 +267,7 @@ bool tdm__actor_entry_is_returning(const struct actor_entry *entry)
     return false;
 }
 
-/* Reports that no resources were reserved. */
+/* Reports to the actor's state machine that its resources or name were not reserved. */
 static void on_placement_failed(struct actor_entry *entry, tdm_status status, const char *detail)
 {
     tdm__log(TDM__INFO, "actors", "actor %s has no place: %s", entry->label, detail);
@@ -270,7 +276,8 @@ static void on_placement_failed(struct actor_entry *entry, tdm_status status, co
         (struct actor_event){.kind = ACTOR_ON_NOT_RESERVED, .status = status, .detail = detail});
 }
 
-/* Handles the result of a reservation and reports it to the lifecycle. */
+/* Handles the scheduler's result of the reservation for an actor, and reports it to the actor's
+ * state machine. */
 static void on_placement_reserved(void *arg, tdm_status status, const char *detail,
                                   const struct tdm__actor_placement *reserved)
 {
@@ -283,7 +290,7 @@ static void on_placement_reserved(void *arg, tdm_status status, const char *deta
         return;
     }
     entry->waits_for[0] = '\0';
-    /* The scheduler has chosen the bundle if the spec allowed any. */
+    /* The scheduler has chosen the bundle of the placement group if the spec allowed any. */
     entry->spec->bundle = reserved->bundle;
     actor_request_fill(entry, &request);
     actor_entry_set_record(entry, &request, reserved);
@@ -306,13 +313,15 @@ void tdm__actor_entry_reserve(struct actor_entry *entry)
 
 /* ---- rewrite lost records --------------------------------------------------------------- */
 
-/* A request to write a record again; the entry may be gone when the reply arrives. */
+/* A request to write an actor's lost record into the store again; the actor may have left the table
+ * when the reply arrives. */
 struct record_rewrite {
-    struct tdm__node *node; /* The daemon's state, borrowed. */
-    struct tdm__id actor;   /* Id of the actor. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
+    struct tdm__id actor;   /* Id of the actor whose record is written. */
 };
 
-/* Handles the store's reply to a rewrite and reports it to the lifecycle. */
+/* Handles the store's reply to writing an actor's record again, and reports the result to the
+ * actor's state machine. */
 static void on_record_rewritten(void *arg, tdm_status status, const char *detail)
 {
     struct record_rewrite rewrite = *(struct record_rewrite *)arg;
@@ -333,8 +342,8 @@ static void on_record_rewritten(void *arg, tdm_status status, const char *detail
                                                   (int64_t)2 * TDM__NODE_LEASE_MS});
 }
 
-/* A failure to send is reported like one of the store, so that the rewrite is repeated after a
- * second. */
+/* A request that cannot be sent is reported as a failure of the store, so that the rewrite is
+ * repeated after a second. */
 void tdm__actor_entry_rewrite(struct actor_entry *entry)
 {
     struct tdm__node *node = entry->node;
@@ -364,8 +373,8 @@ void tdm__node_actors_records_lost(struct tdm__node *node)
     }
 }
 
-/* Writes to `grants` the resources of pending releases that the store may have forgotten, and
- * returns their number. With `grants` NULL it only counts. */
+/* Writes to `grants` the resources of pending releases whose records the store may have forgotten,
+ * and returns the number of those releases. With `grants` NULL it only counts. */
 static uint32_t pending_releases_grants(const struct tdm__node *node, struct tdm__grant *grants)
 {
     uint32_t count = 0;

@@ -6,16 +6,19 @@
 
 #include "actors/daemon/actor_entry.h"
 
-/* Asks the store for resources and the name; the result arrives as an event. */
+/* Asks the store to reserve the actor's resources and name; the result becomes an event of the
+ * actor. */
 void tdm__actor_entry_reserve(struct actor_entry *entry);
-/* Gives the actor's resources and its name back to the store, again and again until the store has
- * them. Calls that wait for the end of the actor are replied to when its name is free. */
+/* Gives the actor's resources and name back to the store, and repeats the request until the store
+ * has taken them. Calls that wait for the end of the actor get their replies when its name is free.
+ */
 void tdm__actor_entry_release_placement(struct actor_entry *entry,
                                         enum actor_reservation reservation);
-/* True while the store has not yet taken back resources of this actor, or the name that it wants.
- */
+/* True while the store has not yet taken back earlier resources of this actor, or has not yet taken
+ * back the actor's name from its last holder. */
 bool tdm__actor_entry_is_returning(const struct actor_entry *entry);
-/* Writes the actor's record into the store again; the result arrives as ACTOR_ON_REWRITTEN. */
+/* Writes the actor's lost record into the store again; the result arrives as the event
+ * ACTOR_ON_REWRITTEN. */
 void tdm__actor_entry_rewrite(struct actor_entry *entry);
 
 /* Returns the resources that actors of this node hold now, for joining again after a lost lease.
@@ -24,9 +27,10 @@ struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *coun
 /* Marks the records of actors as lost, because this node joins again and the store may have lost
  * its data. */
 void tdm__node_actors_records_lost(struct tdm__node *node);
-/* Writes lost records of actors again, once the node has joined. */
+/* Writes lost records of actors into the store again, once the node has joined again. */
 void tdm__node_actors_rewrite(struct tdm__node *node);
-/* Tries again to place the actors that wait, because resources may be free now. */
+/* Tries again to place the actors of the table that wait for resources, because some may be free
+ * now. */
 void tdm__node_actors_retry(struct tdm__node *node);
 
 #endif

@@ -32,10 +32,11 @@
 
 enum {
     LOOK_UP_MS = 5000, /* Milliseconds for reading a record from the store. */
-    EARLY_MS = 3000    /* Milliseconds that a query waits for an expected actor to arrive. */
+    /* Milliseconds that an early query waits until its actor arrives in the table. */
+    EARLY_MS = 3000
 };
 
-/* What a query asks for, and the method that asks it. */
+/* What a query about an actor asks for, and the method that asks it. */
 enum actor_query_kind {
     /* "actor.await": replies with the description once the actor
      * lives, or with its death. */
@@ -49,14 +50,15 @@ enum actor_query_kind {
     RELEASE /* "actor.release": the last handle of the creator is gone. */
 };
 
-/* A query about the actor with a certain id. It owns itself until it has replied. */
+/* A query about the actor with a certain id. It frees itself when it has replied. */
 struct actor_query {
-    struct tdm__node *node;              /* The daemon's state, borrowed. */
-    struct tdm__incoming_call *incoming; /* The call to reply to, owned. */
-    enum actor_query_kind kind;          /* What is asked. */
-    struct tdm__id actor;                /* Id of the actor. */
-    bool may_restart;                    /* For KILL: true if the actor may be restarted. */
-    bool asked_owner_node; /* True once the query was forwarded to the owner's node. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
+    /* Call of the query, to which the daemon must reply, owned. */
+    struct tdm__incoming_call *incoming;
+    enum actor_query_kind kind; /* What the query asks for. */
+    struct tdm__id actor;       /* Id of the actor in question. */
+    bool may_restart;           /* For KILL: true if the actor may be restarted. */
+    bool asked_owner_node;      /* True once the query was forwarded to the owner's node. */
     /* For AWAIT: node of the creator; all zeros if it is not known. */
     struct tdm__id creators_node;
     struct tdm__actor_record record; /* The actor's record as read from the store. */
@@ -64,14 +66,14 @@ struct actor_query {
 
 static void actor_query_send(struct actor_query *query);
 
-/* Fails the query and frees it. */
+/* Replies to the query with a failure and frees the query. */
 static void actor_query_fail(struct actor_query *query, tdm_status status, const char *detail)
 {
     tdm__incoming_fail(query->incoming, status, detail);
     free(query);
 }
 
-/* Replies with success and frees the query. */
+/* Replies to the query with success, without a value, and frees the query. */
 static void actor_query_done(struct actor_query *query)
 {
     tdm__incoming_reply_pack(query->incoming, "");
@@ -80,7 +82,8 @@ static void actor_query_done(struct actor_query *query)
 
 /* ---- on this node --------------------------------------------------------------------------- */
 
-/* Kills an actor of this node. If it may not restart, the call waits for its end. */
+/* Carries out "actor.kill" for an actor of this node. If the actor may not restart, the caller
+ * waits for the actor's end. */
 static void actor_query_kill_local(struct actor_entry *entry, struct actor_query *query)
 {
     if (query->may_restart) {
@@ -93,8 +96,8 @@ static void actor_query_kill_local(struct actor_entry *entry, struct actor_query
     tdm__actor_entry_end(entry, true);
 }
 
-/* Releases the last handle of an actor of this node. Only the creator counts the handles; the
- * daemon of its node may forward the release. */
+/* Carries out "actor.release" for an actor of this node: its last handle is gone. Only the creator
+ * counts the handles; the daemon of its node may forward the release. */
 static void actor_query_release_local(struct actor_entry *entry, struct actor_query *query)
 {
     const struct tdm__peer_identity *peer = tdm__incoming_peer(query->incoming);
@@ -106,7 +109,8 @@ static void actor_query_release_local(struct actor_entry *entry, struct actor_qu
     actor_query_done(query);
 }
 
-/* Returns a text why the actor does not live yet, in `text` if it must be built. */
+/* Returns a text that says why the actor is not alive yet: a borrowed one, or `text` with the text
+ * written to it. */
 static const char *actor_entry_why_not_alive(const struct actor_entry *entry, char *text,
                                              size_t capacity)
 {
@@ -173,7 +177,7 @@ static void query_reply_local(struct actor_entry *entry, struct actor_query *que
     }
 }
 
-/* Carries out the query on an actor that has ended here. */
+/* Replies to the query about an actor that has ended on this node. */
 static void query_reply_dead(const struct actor_tombstone *tombstone, struct actor_query *query)
 {
     if (query->kind == KILL || query->kind == RELEASE) {
@@ -185,9 +189,10 @@ static void query_reply_dead(const struct actor_tombstone *tombstone, struct act
 
 /* ---- on another node ----------------------------------------------------------------------- */
 
+/* Defined below; it forwards the query to the daemon of another node. */
 static void actor_query_forward(struct actor_query *query, const struct tdm__id *other);
 
-/* Handles the reply of the node to which the query was forwarded. If that node is lost, this node
+/* Handles the reply of the daemon to which the query was forwarded. If its node is lost, this node
  * or the owner's node may create the actor again and is asked next. */
 static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
 {
@@ -276,8 +281,8 @@ static void query_wait_for_start(struct actor_query *query)
     free(query);
 }
 
-/* Lets the query wait for the creation of an actor that is not in the store, here or on the
- * creator's node. */
+/* Lets the query wait, here or on the creator's node, for the creation of an actor that is not in
+ * the store. */
 static void query_await_creation(struct actor_query *query)
 {
     const struct tdm__id *other = &query->creators_node;
@@ -289,7 +294,8 @@ static void query_await_creation(struct actor_query *query)
     }
 }
 
-/* Handles the result of the store: forwards the query to the actor's node, or handles it here. */
+/* Handles the store's reply with the actor's record: forwards the query to the actor's node, or
+ * handles the query here. */
 static void on_owner_looked_up(void *arg, tdm_status status, const char *detail)
 {
     struct actor_query *query = arg;
@@ -311,7 +317,7 @@ static void on_owner_looked_up(void *arg, tdm_status status, const char *detail)
     }
 }
 
-/* Reads the actor's record from the store. */
+/* Reads the record of the query's actor from the store. */
 static void query_ask_store(struct actor_query *query)
 {
     const struct tdm__node *node = query->node;
@@ -324,7 +330,8 @@ static void query_ask_store(struct actor_query *query)
     }
 }
 
-/* Sends the query to where the actor is, as far as this node knows. */
+/* Carries out the query on this node, forwards it to the actor's node, or asks the store where the
+ * actor is. */
 static void actor_query_send(struct actor_query *query)
 {
     struct actor_entry *entry = tdm__actor_entry_find(query->node, &query->actor);
@@ -344,7 +351,7 @@ static void actor_query_send(struct actor_query *query)
     }
 }
 
-/* Returns the kind of query that a method name stands for. */
+/* Returns the kind of query that the method name, such as "actor.kill", stands for. */
 static enum actor_query_kind actor_query_kind_of(const char *method)
 {
     enum actor_query_kind kind = AWAIT;
@@ -402,21 +409,25 @@ void tdm__node_retry_early_queries(struct tdm__node *node, int64_t now_ms)
 
 /* ---- by name ---------------------------------------------------------------------------- */
 
-/* A query for the actor that holds a name. It is asked by a call, or by an entry of this node that
- * wants the holder of its own name. */
+/* A query for the actor that holds a name. Either a call asks, or an actor of this node with
+ * get_if_exists that wants the holder of its own name. */
 struct name_query {
-    struct tdm__node *node; /* The daemon's state, borrowed. */
-    /* The call to reply to, owned; NULL if an entry asks. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
+    /* Call that asks, to which the daemon must reply, owned; NULL if an actor's entry asks. */
     struct tdm__incoming_call *incoming;
-    struct tdm__id entry;                 /* Id of the entry that asks; all zeros if a call asks. */
-    char name[2 * TDM__ACTOR_NAME_BYTES]; /* Name and name space, for messages. */
+    /* Id of the actor whose entry asks; all zeros if a call asks. */
+    struct tdm__id entry;
+    char name[2 * TDM__ACTOR_NAME_BYTES]; /* Wanted name and its name space, for messages. */
     bool asked_owner_node;                /* True once the owner's node was asked. */
-    struct tdm__actor_record record;      /* Record of the holder as read from the store. */
-    /* The holder's description, borrowed while it is passed on. */
+    /* Record of the actor that holds the name, as read from the store. */
+    struct tdm__actor_record record;
+    /* Reply with the description of the actor that holds the name, borrowed while it is passed on;
+     * NULL otherwise. */
     const struct tdm__rpc_reply *reply;
 };
 
-/* Returns the entry that asks, or NULL if it is gone or a call asks. */
+/* Returns the entry of the actor that asks for the holder of its name, or NULL if that actor is
+ * gone or a call asks. */
 static struct actor_entry *name_query_entry(const struct name_query *name_query)
 {
     return name_query->node->actors == NULL
@@ -437,7 +448,8 @@ static void query_reply_found(void *arg, struct tdm__incoming_call *incoming)
     tdm__incoming_reply_message(incoming, tdm__actor_found_table(), &found);
 }
 
-/* Passes the found actor to the call or to the waiters of the entry, and frees the query. */
+/* Replies with the found actor to the call that asks, or to the calls that wait for the actor that
+ * asks. Frees the query. */
 static void name_query_succeed(struct name_query *name_query)
 {
     struct actor_entry *entry;
@@ -451,7 +463,7 @@ static void name_query_succeed(struct name_query *name_query)
     free(name_query);
 }
 
-/* Reports that the actor was not found, and frees the query. */
+/* Reports that no actor with the name was found, and frees the query. */
 static void name_query_fail(struct name_query *name_query, tdm_status status, const char *detail)
 {
     struct actor_entry *entry;
@@ -466,14 +478,14 @@ static void name_query_fail(struct name_query *name_query, tdm_status status, co
     free(name_query);
 }
 
-/* Returns the deadline of the call, or TDM__NEVER if an entry asks. */
+/* Returns the deadline of the call that asks, or TDM__NEVER if an actor's entry asks. */
 static int64_t name_query_deadline(const struct name_query *name_query)
 {
     return name_query->incoming == NULL ? TDM__NEVER : tdm__incoming_deadline(name_query->incoming);
 }
 
-/* Handles the description of the holder from its node, or asks the owner's node if that node is
- * lost. */
+/* Handles the reply with the description of the actor that holds the name, or asks the owner's node
+ * if the actor's node is lost. */
 static void on_description(void *arg, struct tdm__rpc_reply *reply)
 {
     struct name_query *name_query = arg;
@@ -498,7 +510,7 @@ static void on_description(void *arg, struct tdm__rpc_reply *reply)
     }
 }
 
-/* Body of the transaction that reads the record of the name. */
+/* Body of the transaction that reads the record of the actor that holds the name. */
 static tdm_status name_query_body(void *arg, struct tdm__txn *txn)
 {
     struct name_query *name_query = arg;
@@ -509,7 +521,8 @@ static tdm_status name_query_body(void *arg, struct tdm__txn *txn)
     return tdm__actor_record_read(tdm__txn_record_at(txn, 0), &name_query->record);
 }
 
-/* Handles the result of the store: asks the holder's node for a description. */
+/* Handles the store's reply with the holder of the name: asks the node of that actor for a
+ * description. */
 static void on_name_looked_up(void *arg, tdm_status status, const char *detail)
 {
     struct name_query *name_query = arg;
@@ -523,8 +536,8 @@ static void on_name_looked_up(void *arg, tdm_status status, const char *detail)
                           on_description, name_query);
 }
 
-/* Starts a query for the holder of a name. Of `wanted` it copies which node asks for which call or
- * entry. */
+/* Starts a query for the actor that holds `name`. `wanted` says who asks: its fields `node`,
+ * `incoming` and `entry` are copied. */
 static void name_query_start(const struct name_query *wanted, const char *name_space,
                              const char *name)
 {

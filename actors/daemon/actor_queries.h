@@ -5,16 +5,17 @@
 
 #include "actors/daemon/actor_entry.h"
 
-/* Serves "actor.await", "actor.fate", "actor.kill", "actor.why" and "actor.release"; takes
- * `incoming`. */
+/* Serves the calls "actor.await", "actor.fate", "actor.kill", "actor.why" and "actor.release".
+ * Takes ownership of `incoming`. */
 void tdm__node_serve_actor_query(struct tdm__node *node, struct tdm__incoming_call *incoming);
-/* Serves "actor.find" (name space, name) with (id, class, description); takes `incoming`. */
+/* Serves the call "actor.find" (name space, name) with (id, class, description). Takes ownership of
+ * `incoming`. */
 void tdm__node_serve_actor_find(struct tdm__node *node, struct tdm__incoming_call *incoming);
-/* Repeats the early queries whose actor is in the table now, and fails those that are overdue at
- * `now_ms`. */
+/* Carries out the early queries whose actor has arrived in the table of actors, and fails the early
+ * queries whose deadline is before `now_ms` on CLOCK_MONOTONIC. */
 void tdm__node_retry_early_queries(struct tdm__node *node, int64_t now_ms);
-/* Replies to the calls that wait for the start with the actor that holds the wanted name
- * (get_if_exists). Reports to the lifecycle whether that actor was found. */
+/* Replies to the calls that wait for the actor's start with the other actor that holds the wanted
+ * name (get_if_exists). Reports to the state machine whether that actor was found. */
 void tdm__actor_entry_reply_name_holder(struct actor_entry *entry);
 
 #endif

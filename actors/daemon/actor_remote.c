@@ -35,7 +35,7 @@ bool tdm__actor_entry_survives_node_loss(const struct actor_entry *entry)
 
 /* ---- start on another node ---------------------------------------------------------------- */
 
-/* Passes the other daemon's reply, `arg`, to one waiting call. */
+/* Passes the other daemon's reply, `arg`, to one call that waits for the actor's start. */
 static void remote_forward(void *arg, struct tdm__incoming_call *incoming)
 {
     tdm__incoming_pass_reply(incoming, arg);
@@ -59,7 +59,7 @@ void tdm__actor_entry_release_on_other(const struct actor_entry *entry)
                           tdm__deadline_after(LEAVE_MS), on_release_reply, NULL);
 }
 
-/* Reports the other daemon's reply to "actor.start" to the lifecycle. */
+/* Reports the other daemon's reply to "actor.start" to the actor's state machine. */
 static void on_start_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     tdm__actor_entry_report(arg, (struct actor_event){.kind = reply->status == TDM_OK
@@ -92,7 +92,7 @@ void tdm__actor_entry_start_remote(struct actor_entry *entry)
 
 /* ---- end on another node ------------------------------------------------------------------ */
 
-/* Reports the other daemon's reply to "actor.kill" to the lifecycle. */
+/* Reports the other daemon's reply to "actor.kill" to the actor's state machine. */
 static void on_end_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     tdm__actor_entry_report(arg, (struct actor_event){.kind = ACTOR_ON_END_REPLY,
@@ -144,7 +144,7 @@ void tdm__node_remote_actor_ended(struct tdm__node *node, const struct tdm__id *
 
 /* ---- loss of a node ----------------------------------------------------------------------- */
 
-/* Reports to the lifecycle that the node of the actor is lost. */
+/* Reports to the actor's state machine that the actor's node is lost. */
 static void actor_entry_report_node_lost(struct actor_entry *entry)
 {
     char text[256];
@@ -178,11 +178,11 @@ void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__nod
 
 /* ---- confirmation by the owner's node ----------------------------------------------------- */
 
-/* A pending "actor.known" to the owner's node of an actor; the entry may be gone when the reply
- * arrives. */
+/* A pending call "actor.known" to the daemon of an actor's owner; the actor may have left the table
+ * when the reply arrives. */
 struct owner_query {
-    struct tdm__node *node; /* The daemon's state, borrowed. */
-    struct tdm__id actor;   /* Id of the actor. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
+    struct tdm__id actor;   /* Id of the actor whose owner's daemon is asked. */
 };
 
 void tdm__node_serve_actor_known(struct tdm__node *node, struct tdm__incoming_call *incoming)
@@ -198,7 +198,8 @@ void tdm__node_serve_actor_known(struct tdm__node *node, struct tdm__incoming_ca
     tdm__incoming_reply_message(incoming, tdm__actor_known_table(), &reply);
 }
 
-/* True if the owner's node replied that it does not know the actor. */
+/* True if the daemon of the owner's node replied to "actor.known" that it does not know the actor.
+ */
 static bool reply_is_refusal(const struct tdm__rpc_reply *reply)
 {
     struct tdm__actor_known_message message;
@@ -214,7 +215,7 @@ static bool reply_is_refusal(const struct tdm__rpc_reply *reply)
     return no;
 }
 
-/* Ends the actor if its owner's node has given it up. */
+/* Handles the reply to "actor.known": ends the actor if the daemon of its owner has given it up. */
 static void on_actor_known_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct owner_query *owner_query = arg;
@@ -242,7 +243,7 @@ void tdm__node_actors_query_owners(struct tdm__node *node)
         }
         owner_query = malloc(sizeof(*owner_query));
         if (owner_query == NULL) {
-            return; /* The query is repeated after a second. */
+            return; /* Without memory the query is repeated after a second. */
         }
         *owner_query = (struct owner_query){node, entry->spec->id};
         tdm__node_query_actor(node, &entry->owner_node, "actor.known", &owner_query->actor,

@@ -5,13 +5,14 @@
 
 #include "actors/daemon/actor_entry.h"
 
-/* Asks the daemon of the reserved node to start the actor. */
+/* Asks the daemon of the node whose resources are reserved to start the actor. */
 void tdm__actor_entry_start_remote(struct actor_entry *entry);
 /* Asks the daemon of the actor's node to kill the actor. */
 void tdm__actor_entry_end_remote(struct actor_entry *entry);
 /* Tells the daemon of the actor's node that the last handle is gone. */
 void tdm__actor_entry_release_on_other(const struct actor_entry *entry);
-/* Sends the other daemon's reply to the calls that wait for the start. */
+/* Passes `reply`, the other daemon's reply to the start of the actor, to the calls that wait for
+ * the start. */
 void tdm__actor_entry_pass_reply(struct actor_entry *entry, const struct tdm__rpc_reply *reply);
 /* Tells the daemon of the owner's node, if that is another node, that the actor has ended and is
  * not restarted. */

@@ -27,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Fails the call with this thread's error detail. */
+/* Fails an incoming call with `status` and this thread's error detail. */
 static void fail_with_detail(struct tdm__incoming_call *incoming, tdm_status status)
 {
     tdm__incoming_fail(incoming, status, tdm_error_detail());
@@ -47,7 +47,8 @@ static void set_creator(struct tdm__node *node, struct tdm__actor_spec *spec,
     spec->job = creator == NULL ? spec->creator : creator->spec->job;
 }
 
-/* Serves "actor.create" (spec): adds an entry and replies when the actor lives or has failed. */
+/* Serves the call "actor.create" (spec): adds an actor to the table and replies when it is alive or
+ * has failed. */
 static void serve_create(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     const tdm_value *value;
@@ -76,8 +77,8 @@ static void serve_create(struct tdm__node *node, struct tdm__incoming_call *inco
     tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_CREATE});
 }
 
-/* Finds the entry that waits for arguments from the calling process; NULL if it has ended
- * meanwhile. TDM_E_PROTOCOL if the entry waits for no arguments of this process. */
+/* Finds the actor that waits for its constructor's arguments from the calling process; NULL if the
+ * actor has ended. TDM_E_PROTOCOL if it waits for no arguments of this process. */
 static tdm_status find_entry_awaiting_arguments(struct tdm__node *node,
                                                 const struct tdm__incoming_call *incoming,
                                                 const struct tdm__id *id,
@@ -93,15 +94,16 @@ static tdm_status find_entry_awaiting_arguments(struct tdm__node *node,
     return TDM_OK;
 }
 
-/* Reports that the creator cannot provide the arguments of the constructor. */
+/* Reports to the actor's state machine that the creator cannot provide the constructor's arguments;
+ * `why` is the reason. */
 static void refuse_arguments(struct actor_entry *entry, const char *why)
 {
     tdm__actor_entry_report(entry,
                             (struct actor_event){.kind = ACTOR_ON_ARGUMENTS_FAILED, .detail = why});
 }
 
-/* Serves "actor.arguments": the creator provides the constructor's arguments after it created the
- * actor. */
+/* Serves the call "actor.arguments": the creator provides the constructor's arguments of an actor
+ * that it created before. */
 static void serve_arguments(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct actor_entry *entry = NULL;
@@ -128,7 +130,7 @@ static void serve_arguments(struct tdm__node *node, struct tdm__incoming_call *i
     tdm__incoming_reply_pack(incoming, "");
 }
 
-/* Decodes the arguments of "actor.start". */
+/* Decodes the arguments of the call "actor.start". */
 static tdm_status start_message_read(struct tdm__incoming_call *incoming,
                                      struct tdm__actor_spec **spec,
                                      struct tdm__actor_record *record, uint32_t *incarnation)
@@ -142,7 +144,8 @@ static tdm_status start_message_read(struct tdm__incoming_call *incoming,
     return tdm__actor_spec_of_message(&message.spec, spec);
 }
 
-/* Fills the actor's record from the spec; resources and name are set before. */
+/* Fills the record of an actor that another node placed here from the actor's spec; resources and
+ * name are set already. */
 static void record_fill(struct tdm__actor_record *record, const struct tdm__actor_spec *spec,
                         const struct tdm__id *owner_node)
 {
@@ -154,8 +157,8 @@ static void record_fill(struct tdm__actor_record *record, const struct tdm__acto
     record->recreate_on_node_loss = spec->max_restarts != 0 && tdm__id_is_none(&spec->group);
 }
 
-/* Replies to "actor.start" and returns true if the actor is or was here already: the owner's node
- * repeats the request when it got no reply. */
+/* If the actor is or was on this node already, replies to "actor.start" and returns true: the
+ * owner's node repeats the call when it got no reply. */
 static bool reply_if_already_here(struct tdm__node *node, const struct tdm__id *actor,
                                   struct tdm__incoming_call *incoming)
 {
@@ -172,7 +175,8 @@ static bool reply_if_already_here(struct tdm__node *node, const struct tdm__id *
     return entry != NULL || actor_tombstone != NULL;
 }
 
-/* Serves "actor.start" of the owner's daemon, which has reserved the resources on this node. */
+/* Serves the call "actor.start" of the owner's daemon, which has reserved resources of this node
+ * for the actor. */
 static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     const struct tdm__id owner_node = tdm__incoming_peer(incoming)->id;
@@ -210,7 +214,8 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incom
     tdm__node_retry_early_queries(node, tdm__clock_ms());
 }
 
-/* Serves "actor.constructed" of a worker: the constructor has returned. */
+/* Serves the call "actor.constructed" of a worker: its actor's constructor has returned or failed.
+ */
 static void serve_constructed(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct actor_entry *entry = tdm__actor_entry_find(node, &tdm__incoming_peer(incoming)->id);
@@ -233,7 +238,8 @@ static void serve_constructed(struct tdm__node *node, struct tdm__incoming_call 
 
 /* ---- ended, exiting -------------------------------------------------------------------------- */
 
-/* Serves "actor.ended" of another node's daemon: an actor owned by this node has ended there. */
+/* Serves the call "actor.ended" of another node's daemon: an actor owned by this node has ended
+ * there. */
 static void serve_ended(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     const struct tdm__peer_identity *peer = tdm__incoming_peer(incoming);
@@ -250,7 +256,7 @@ static void serve_ended(struct tdm__node *node, struct tdm__incoming_call *incom
     tdm__incoming_reply_pack(incoming, "");
 }
 
-/* Serves "actor.exiting" of an actor that ends itself. */
+/* Serves the call "actor.exiting" of the worker of an actor that ends itself. */
 static void serve_exiting(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct actor_entry *entry = tdm__actor_entry_find(node, &tdm__incoming_peer(incoming)->id);
@@ -265,13 +271,14 @@ static void serve_exiting(struct tdm__node *node, struct tdm__incoming_call *inc
 
 /* ---- leave, list ------------------------------------------------------------------------ */
 
-/* Replies to "actor.leave" when the actors of the driver have ended. */
+/* Replies to the call "actor.leave", `arg`, when the actors of the driver have ended. */
 static void on_creator_left(void *arg)
 {
     tdm__incoming_reply_pack(arg, "");
 }
 
-/* Serves "actor.leave" of a driver that stops: ends what it created, then replies. */
+/* Serves the call "actor.leave" of a driver that stops: ends the actors that the driver created,
+ * then replies. */
 static void serve_leave(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct tdm__id creator = tdm__incoming_peer(incoming)->id;
@@ -281,7 +288,7 @@ static void serve_leave(struct tdm__node *node, struct tdm__incoming_call *incom
                          incoming);
 }
 
-/* Serves "actor.list": the entries of this node's table. */
+/* Serves the call "actor.list": replies with the actors in this daemon's table. */
 static void serve_list(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     tdm_writer *writer;

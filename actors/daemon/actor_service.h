@@ -5,9 +5,9 @@
 
 #include "actors/daemon/node_state.h"
 
-/* Creates the table of actors and starts the health checks. */
+/* Creates the table of actors of the node and starts the health checks of the workers. */
 tdm_status tdm__node_actors_create(struct tdm__node *node);
-/* Fails all waiting calls and frees the table. */
+/* Fails all calls that wait for actors and frees the table of actors. */
 void tdm__node_actors_destroy(struct tdm__node *node);
 
 /* The service "actor", for tdm__services_add() with the node as `self`. */

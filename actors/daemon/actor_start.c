@@ -58,7 +58,7 @@ static void write_devices_setting(const char *variable, const struct tdm__grant 
     }
 }
 
-/* Writes the bootstrap and starts the worker process of the entry. */
+/* Writes the bootstrap message for the actor's worker and starts the worker process. */
 static tdm_status actor_entry_start_worker(struct actor_entry *entry)
 {
     char devices[TDM__DEVICES_SETTING_BYTES];
@@ -111,7 +111,7 @@ void tdm__actor_entry_start(struct actor_entry *entry)
     }
 }
 
-/* Writes the description of the actor, see tdm__actor_entry_reply_description(). */
+/* Writes the description of the actor, whose parts tdm__actor_entry_reply_description() lists. */
 static void actor_entry_describe(const struct actor_entry *entry, tdm_writer *writer)
 {
     char node_id[TDM__ID_TEXT_BYTES];
@@ -142,7 +142,8 @@ void tdm__actor_entry_reply_description(const struct actor_entry *entry,
     tdm_writer_destroy(writer);
 }
 
-/* Replies to one waiting call with the description; `arg` is the entry. */
+/* Replies to one call that waits for an actor's start with the actor's description; `arg` is the
+ * entry. */
 static void start_reply_description(void *arg, struct tdm__incoming_call *incoming)
 {
     tdm__actor_entry_reply_description(arg, incoming);

@@ -5,11 +5,11 @@
 
 #include "actors/daemon/actor_entry.h"
 
-/* Starts the worker with the resources in entry->record; a failure is reported as
+/* Starts the actor's worker with the resources in entry->record; a failure is reported as the event
  * ACTOR_ON_WORKER_FAILED. */
 void tdm__actor_entry_start(struct actor_entry *entry);
-/* Handles the end of the constructor in the worker: success with its addresses, or failure with
- * `status` and `detail`. */
+/* Handles the result of the actor's constructor: success with the worker's addresses, or failure
+ * with `status` and `detail`. */
 void tdm__actor_entry_constructed(struct actor_entry *entry, int64_t pid, tdm_status status,
                                   const char *detail, const char *unix_address,
                                   const char *tcp_address);

@@ -90,8 +90,8 @@ void tdm__actor_entry_reply_waiters(struct actor_entry *entry,
     }
 }
 
-/* True while a matching actor is left, or resources are on their way back: the wait is over when
- * both are gone. */
+/* True while an actor that matches `wait` is left, or resources of any ended actor are on their way
+ * back to the store. */
 static bool end_wait_is_pending(struct tdm__node *node, const struct actors_end_wait *wait)
 {
     if (node->actors->pending_releases != NULL) {
@@ -119,7 +119,8 @@ void tdm__node_actors_check_end_waits(struct tdm__node *node)
         *link = wait->next;
         wait->fn(wait->arg);
         free(wait);
-        link = &node->actors->actors_end_waits; /* The callback may have changed the list. */
+        /* Start again, because the callback may have changed the list. */
+        link = &node->actors->actors_end_waits;
     }
 }
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* Appends the line "actor A died: node N, pid P, cause". */
+/* Appends the first line of a death report: "actor A died: node N, pid P, cause". */
 static void death_add_first_line(const struct tdm__death_report *death, struct tdm__text *text)
 {
     char status_text[64];
@@ -26,7 +26,7 @@ static void death_add_first_line(const struct tdm__death_report *death, struct t
     }
 }
 
-/* After a SIGKILL appends what the kernel's counts say about a lack of memory. */
+/* If a SIGKILL ended the worker, appends what the kernel's counts say about a lack of memory. */
 static void death_add_memory_verdict(const struct tdm__death_report *death, struct tdm__text *text)
 {
     enum tdm__oom_verdict verdict = tdm__oom_check(death->oom);
@@ -54,8 +54,8 @@ static void death_add_memory_verdict(const struct tdm__death_report *death, stru
     }
 }
 
-/* Appends one line of output after " | ". Control characters, such as those for colours and
- * progress bars, become '?'. */
+/* Appends " | " and one line of the worker's output. Control characters, such as those for colours
+ * and progress bars, become '?'. */
 static void text_add_output_line(struct tdm__text *text, const char *line, size_t line_bytes)
 {
     tdm__text_add(text, "\n  | ");
@@ -66,7 +66,7 @@ static void text_add_output_line(struct tdm__text *text, const char *line, size_
     }
 }
 
-/* Appends the last lines of the worker's stderr. */
+/* Appends the last lines of the dead worker's stderr to the report. */
 static void death_add_last_lines(const struct tdm__death_report *death, struct tdm__text *text)
 {
     char words[TDM__DEATH_OUTPUT_BYTES - TDM__DEATH_OUTPUT_LINES * 5];

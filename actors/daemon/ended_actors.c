@@ -59,7 +59,7 @@ void tdm__ended_actors_add(struct tdm__node *node, const struct actor_entry *ent
     tdm_writer_destroy(writer);
 }
 
-/* False for an actor on another node, whose daemon lists it. */
+/* True if the actor runs on this node; the daemon of another node lists its own actors. */
 static bool is_on_this_node(const struct actor_entry *entry)
 {
     return !tdm__actor_state_is_remote(entry->lifecycle.state);
@@ -79,7 +79,7 @@ static uint32_t count_actor_records(const struct tdm__node *node)
     return count;
 }
 
-/* Writes the records of ended and present actors as an array; `arg` is the node. */
+/* Writes an array of the records of ended and present actors of the node `arg`. */
 static void write_actor_records(tdm_writer *writer, const void *arg)
 {
     const struct tdm__node *node = arg;

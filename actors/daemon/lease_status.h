@@ -6,24 +6,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The state of this node's lease, written by node_lease.c and read by every file. All zeros stands
- * for a lease without trouble. */
+/* The state of this node's lease in the store, written by node_lease.c and read by the other files
+ * of the daemon. All zeros stands for a lease without trouble. */
 struct tdm__lease_status {
-    /* True while this node joins again, because the store does not have its record, or may not have
-     * it. */
+    /* True while this node joins the cluster again, because the store has lost the node's record,
+     * or may have lost it. */
     bool is_joining;
     /* Time at which the store last did not have this node's record, in milliseconds on
      * CLOCK_MONOTONIC; 0 if never. */
     int64_t lost_ms;
-    /* Why renewals fail, and probably other commits too; "" while renewals succeed. */
+    /* Error text of the last failed renewal of the lease; "" while renewals succeed. */
     char store_error[160];
 };
 
-/* True for one lease after the store has lost this node's record. Other nodes may not have joined
- * again yet, so missing resources may come back. */
+/* True for the duration of one lease after the store has lost this node's record. Other nodes may
+ * not have joined again yet, so missing resources may come back. */
 bool tdm__lease_status_was_lost(const struct tdm__lease_status *status);
-/* Sets `store_error`, which is cut to its capacity, and logs when a failure begins, changes or
- * ends; not at each renewal. */
+/* Copies the error of the last renewal, "" for success, to status->store_error, cut to the
+ * capacity. Logs only when a failure begins, changes or ends. */
 void tdm__lease_status_set_store_error(struct tdm__lease_status *status, const char *store_error);
 
 #endif

@@ -25,8 +25,8 @@
 #include <unistd.h>
 
 enum {
-    DISK_BLOCK_BYTES = 512, /* Unit of st_blocks in struct stat. */
-    PAGE_BYTES = 4096,      /* Holes are a multiple of this size. */
+    DISK_BLOCK_BYTES = 512, /* Bytes of one unit of st_blocks in struct stat. */
+    PAGE_BYTES = 4096,      /* Bytes of a page; holes in a log file are a multiple of this size. */
     LABEL_BYTES_MAX = 80    /* Most bytes of the label in a file name. */
 };
 
@@ -56,7 +56,7 @@ tdm_status tdm__log_file_open(const char *path, int *fd_out)
     return TDM_OK;
 }
 
-/* Returns the bytes that a file takes on disk, without its holes. */
+/* Returns the number of bytes that a file takes on disk, without its holes. */
 static uint64_t disk_bytes(const struct stat *file_stat)
 {
     return (uint64_t)file_stat->st_blocks * DISK_BLOCK_BYTES;
@@ -68,7 +68,7 @@ void tdm__log_file_bound(const char *path, uint64_t size_bytes_max)
     uint64_t hole_bytes;
     int fd;
 
-    /* A slack of a quarter, so that the hole does not grow page by page. */
+    /* The file may exceed the limit by a quarter, so that the hole does not grow page by page. */
     if (stat(path, &file_stat) < 0 ||
         disk_bytes(&file_stat) <= size_bytes_max + size_bytes_max / 4) {
         return;
@@ -86,7 +86,8 @@ void tdm__log_file_bound(const char *path, uint64_t size_bytes_max)
 
 /* ---- reading ---------------------------------------------------------------------------- */
 
-/* Reads until `capacity` bytes or the end of the file; returns the number of bytes read. */
+/* Reads from `offset` of a file until `capacity` bytes were read or the file ends; returns the
+ * number of bytes read. */
 static size_t read_all(int fd, uint64_t offset, char *bytes, size_t capacity)
 {
     size_t used = 0;
@@ -143,7 +144,7 @@ size_t tdm__log_file_last_lines(const char *path, uint32_t lines_max, char *text
         lines += text[first - 1] == '\n' ? 1 : 0;
     }
     first += lines == lines_max && lines_max > 0 ? 1 : 0;
-    /* The first line may have lost its beginning, so it is skipped. */
+    /* The first line is skipped, because its beginning may have been freed. */
     if (first == 0 && range.offset > 0) {
         const char *end = memchr(text, '\n', range.bytes_count);
 
@@ -156,16 +157,16 @@ size_t tdm__log_file_last_lines(const char *path, uint32_t lines_max, char *text
 
 /* ---- the size of all files -------------------------------------------------------------- */
 
-/* A log file in the directory. */
+/* One log file found in the directory of log files. */
 struct log_file {
     char name[TDM__LOG_NAME_BYTES]; /* Name of the file without its folder. */
-    struct timespec written;        /* Time of the last write. */
-    uint64_t bytes;                 /* Bytes on disk. */
+    struct timespec written;        /* Time of the last write to the file. */
+    uint64_t bytes;                 /* Bytes that the file takes on disk. */
 };
 
 /* All log files of a directory. */
 struct log_file_list {
-    struct log_file *all; /* Array of the files, owned. */
+    struct log_file *all; /* Array of the log files, owned. */
     size_t count;         /* Number of entries in `all`. */
     size_t capacity;      /* Number of allocated entries of `all`. */
     uint64_t bytes;       /* Bytes on disk of all files together. */
@@ -183,7 +184,8 @@ static int compare_by_age(const void *a, const void *b)
     return (first->tv_nsec > second->tv_nsec) - (first->tv_nsec < second->tv_nsec);
 }
 
-/* Adds the regular file `name` to the list; files that do not fit into memory are ignored. */
+/* Adds the regular file `name` of the open folder `directory` to the list; files that do not fit
+ * into memory are ignored. */
 static void log_file_list_add(struct log_file_list *log_file_list, int directory, const char *name)
 {
     struct stat file_stat;

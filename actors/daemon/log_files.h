@@ -8,27 +8,28 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
-/* The printing process writes directly to its file in append mode and knows no size limit. The
- * daemon frees the pages at the beginning of a file that is over its limit (a hole). Offsets stay
- * valid, and lines at the end are never lost. A filesystem that cannot make holes gets its file
- * truncated to zero instead. */
+/* A worker writes directly to its log file in append mode and knows no size limit. The daemon frees
+ * the pages at the beginning of a file that is over its limit (a hole). Offsets stay valid, and
+ * lines at the end are never lost. A filesystem that cannot make holes gets its file truncated to
+ * zero instead. */
 
 /* Capacity of a log file's name. */
 enum { TDM__LOG_NAME_BYTES = 160 };
 
-/* Writes a name such as "trainer_2-3f20a1b2c3d4e5f6-4182.out". Characters that are unsafe in names
- * become '_'. */
+/* Writes the name of a process's log file to `name`, such as "trainer_2-3f20a1b2c3d4e5f6-4182.out".
+ * Characters that are unsafe in file names become '_'. */
 void tdm__log_file_name(const char *label, const char *id_text, int64_t pid, const char *suffix,
                         char name[TDM__LOG_NAME_BYTES]);
 /* Opens a log file for appending and creates it if necessary. The caller closes `*fd_out`. */
 tdm_status tdm__log_file_open(const char *path, int *fd_out);
-/* Frees the beginning of the file so that about the last `size_bytes_max` bytes remain on disk. */
+/* Frees the beginning of the log file so that about the last `size_bytes_max` bytes remain on disk.
+ */
 void tdm__log_file_bound(const char *path, uint64_t size_bytes_max);
 
 /* A range that was read from a log file. */
 struct tdm__log_file_range {
     uint64_t offset;     /* Offset in the file of the first byte read. */
-    size_t bytes_count;  /* Number of bytes read. */
+    size_t bytes_count;  /* Number of bytes read from the file. */
     uint64_t file_bytes; /* Length of the whole file in bytes. */
 };
 

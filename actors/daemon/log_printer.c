@@ -23,33 +23,35 @@
 #include <unistd.h>
 
 enum {
-    BUFFER_BYTES = 4096,   /* Capacity of a buffer, PIPE_BUF. */
+    BUFFER_BYTES = 4096,   /* Capacity of the line buffer of a stream; equals PIPE_BUF. */
     LINE_BYTES_MAX = 3900, /* Most bytes of a line; a longer one is broken. */
-    FOLDED_MAX = 64,       /* Most lines that are folded at the same time. */
+    FOLDED_MAX = 64,       /* Most lines whose repetitions are counted at the same time. */
     FOLD_MS = 5000,        /* Milliseconds for which repetitions of a line are counted. */
     FINAL_WRITE_MS = 1000  /* Milliseconds that each of the last writes waits for the reader. */
 };
 
 /* A line that was printed a short while ago, and the number of its repetitions since. */
 struct folded_line {
-    char *line;                  /* Text of the line, owned; NULL in an unused entry. */
-    size_t line_bytes;           /* Length of `line`. */
-    char origin[80];             /* Origin of the last repetition. */
+    char *line;        /* Text of the line, owned; NULL in an unused entry. */
+    size_t line_bytes; /* Length of `line`. */
+    /* Process that wrote the last repetition, such as "trainer pid=12". */
+    char origin[80];
     enum tdm__log_stream stream; /* Stream on which the line was printed. */
-    /* Time at which the count is printed, in milliseconds on CLOCK_MONOTONIC. */
+    /* Time at which the number of repetitions is printed, in milliseconds on CLOCK_MONOTONIC. */
     int64_t until_ms;
-    uint32_t repeats; /* Number of repetitions that were not printed. */
+    uint32_t repeats; /* Number of repetitions of the line that were not printed. */
 };
 
 /* A printer for the two streams of this process. */
 struct tdm__log_printer {
-    int fds[TDM__LOG_STREAMS];          /* Descriptors to print on, borrowed. */
+    /* Descriptors on which stdout's and stderr's lines are printed, borrowed. */
+    int fds[TDM__LOG_STREAMS];
     bool is_coloured[TDM__LOG_STREAMS]; /* True for a stream whose origins are coloured. */
     bool fold;                          /* True if repeated lines are counted instead of printed. */
-    /* Lines that were printed a short while ago. */
+    /* Lines that were printed within the last FOLD_MS, with the counts of their repetitions. */
     struct folded_line folded_lines[FOLDED_MAX];
-    struct line_buffer {          /* Whole lines that were taken and not written. */
-        char bytes[BUFFER_BYTES]; /* The lines, each with its origin and its end. */
+    struct line_buffer {          /* Buffers of the two streams. */
+        char bytes[BUFFER_BYTES]; /* Whole lines to print, each with its origin and its newline. */
         size_t count;             /* Number of bytes in `bytes`. */
     } buffers[TDM__LOG_STREAMS];
 };
@@ -75,8 +77,9 @@ tdm_status tdm__log_printer_create(const struct tdm__log_printer_options *option
 
 /* ---- buffers ----------------------------------------------------------------------------- */
 
-/* Writes the buffer of a stream, after at most `patience_ms`. Returns false when the reader is
- * slow. The lines are dropped if the descriptor is broken. */
+/* Writes the buffered lines of a stream to its descriptor and waits at most `patience_ms`
+ * milliseconds for the reader. Returns false when the reader is slow. The lines are dropped if the
+ * descriptor is broken. */
 static bool line_buffer_write(struct tdm__log_printer *printer, enum tdm__log_stream stream,
                               int patience_ms)
 {
@@ -136,8 +139,8 @@ static bool line_buffer_add(struct tdm__log_printer *printer, enum tdm__log_stre
 
 /* ---- repeated lines --------------------------------------------------------------------- */
 
-/* Prints the count of a folded line and frees the entry. Returns false if it must be tried again.
- */
+/* Prints how often a folded line was repeated and frees the entry. Returns false if the reader is
+ * slow and the caller must try again. */
 static bool folded_line_print_count(struct tdm__log_printer *printer,
                                     struct folded_line *folded_line)
 {
@@ -175,7 +178,7 @@ bool tdm__log_printer_flush(struct tdm__log_printer *printer)
     return done;
 }
 
-/* Counts the line and returns true if it was printed a short while ago. */
+/* If the same line was printed within the last FOLD_MS, counts the repetition and returns true. */
 static bool folded_line_count(struct tdm__log_printer *printer, enum tdm__log_stream stream,
                               const char *origin, const char *line, size_t line_bytes)
 {
@@ -192,7 +195,7 @@ static bool folded_line_count(struct tdm__log_printer *printer, enum tdm__log_st
     return false;
 }
 
-/* Remembers a printed line, if there is a free entry. */
+/* Remembers a printed line, so that its repetitions are counted, if there is a free entry. */
 static void folded_line_add(struct tdm__log_printer *printer, enum tdm__log_stream stream,
                             const char *line, size_t line_bytes)
 {
@@ -213,8 +216,8 @@ static void folded_line_add(struct tdm__log_printer *printer, enum tdm__log_stre
 
 /* ---- lines ------------------------------------------------------------------------------ */
 
-/* Finds the first line: `*line_out` is its length, `*taken_out` the same with its end. Returns
- * false if the line is not complete. */
+/* Finds the first line of `text`: `*line_out` is its length without the newline, `*taken_out` with
+ * it. Returns false if the line is not complete. */
 static bool find_first_line(const char *text, size_t text_bytes, bool is_last, size_t *line_out,
                             size_t *taken_out)
 {

@@ -27,7 +27,7 @@
 #include <string.h>
 
 enum {
-    WORKER_MS = 300, /* Milliseconds that a worker gets to reply. */
+    WORKER_MS = 300, /* Milliseconds that a worker gets to reply to "worker.metrics". */
     STORE_MS = 1000  /* Milliseconds that the store gets to reply. */
 };
 /* Content type of the text format of Prometheus. */
@@ -35,29 +35,34 @@ enum {
 
 /* The metrics service of a daemon. The daemon's services own it. */
 struct tdm__node_metrics {
-    struct tdm__node *node;        /* The daemon's state, borrowed. */
-    struct tdm__http_server *http; /* HTTP server, owned; NULL if no address was given. */
-    struct scrape *scrapes;        /* Scrapes that wait for replies. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
+    /* HTTP server for Prometheus, owned; NULL if no address was given. */
+    struct tdm__http_server *http;
+    struct scrape *scrapes; /* List of the requests for metrics that wait for replies. */
 };
 
 /* The metrics of one actor. */
 struct actor_sample {
-    struct tdm__queried_worker worker;      /* The actor and its worker. */
-    struct tdm__actor_metrics_view metrics; /* Its reply to "worker.metrics". */
+    struct tdm__queried_worker worker;      /* The actor and its worker process. */
+    struct tdm__actor_metrics_view metrics; /* The worker's reply to "worker.metrics". */
 };
 
 /* A request for metrics that waits for the replies of the workers and the store. */
 struct scrape {
-    struct scrape *next;               /* Next scrape of the service. */
-    struct tdm__node_metrics *metrics; /* The service, borrowed; NULL once it is destroyed. */
-    /* RPC call to reply to, owned; NULL if an HTTP request asks. */
+    struct scrape *next; /* Next request of the metrics service. */
+    /* The metrics service, borrowed; NULL once the service is destroyed. */
+    struct tdm__node_metrics *metrics;
+    /* Call "metrics.read", to which the daemon must reply, owned; NULL if an HTTP request asks. */
     struct tdm__incoming_call *incoming;
-    struct tdm__http_request *request; /* HTTP request to reply to; NULL if an RPC call asks. */
-    struct actor_sample *actors;       /* Metrics of the actors that have replied, owned. */
-    uint32_t actors_count;             /* Number of entries in `actors`. */
-    uint32_t pending; /* Pending replies: one for the store, one for all workers together. */
-    struct tdm__node_resources resources; /* Resources of this node, if `has_resources`. */
-    bool has_resources;                   /* True if the store has replied with the resources. */
+    /* HTTP request, to which the daemon must reply; NULL if an RPC call asks. */
+    struct tdm__http_request *request;
+    struct actor_sample *actors; /* Metrics of the actors that have replied, owned. */
+    uint32_t actors_count;       /* Number of entries in `actors`. */
+    /* Number of pending replies: one for the store, one for all workers together. */
+    uint32_t pending;
+    /* Resources of this node, read from the store; valid if `has_resources`. */
+    struct tdm__node_resources resources;
+    bool has_resources; /* True if the store has replied with the resources. */
 };
 
 /* ---- text ------------------------------------------------------------------------------- */
@@ -91,7 +96,7 @@ static void write_actors_by_state(FILE *out, const struct tdm__node *node)
     tdm__metrics_sample(out, "tandem_actors_ended_total", NULL, (double)node->ended_actors->count);
 }
 
-/* Writes a gauge without labels. */
+/* Writes a gauge without labels in the text format of Prometheus. */
 static void write_gauge(FILE *out, const char *name, const char *help, uint64_t value)
 {
     tdm__metrics_family(out, name, "gauge", help);
@@ -118,7 +123,7 @@ static void write_object_store(FILE *out, const struct tdm__node *node)
                 sums.spilled_bytes);
 }
 
-/* Writes the amount of one kind of resource. */
+/* Writes the line of metric `name` with the amount of one kind of resource. */
 static void write_amount(FILE *out, const char *name, const char *kind, int64_t amount)
 {
     const char *const labels[] = {"resource", kind, NULL};
@@ -144,15 +149,15 @@ static void write_pool(FILE *out, const char *name, const char *help, const stru
     }
 }
 
-/* Which metric of an actor is written. */
+/* Metrics of an actor. */
 enum actor_metric {
-    METRIC_CALLS,        /* Number of calls that have run. */
-    METRIC_FAILURES,     /* Number of calls that have failed. */
-    METRIC_QUEUE_LENGTH, /* Number of calls that wait. */
+    METRIC_CALLS,        /* Number of calls of the actor that have run. */
+    METRIC_FAILURES,     /* Number of calls of the actor that have failed. */
+    METRIC_QUEUE_LENGTH, /* Number of calls of the actor that wait. */
     METRIC_TIMES         /* Histogram of the run times of methods. */
 };
 
-/* Writes one metric for each actor that has replied. */
+/* Writes the metric `which`, under `name`, of each actor whose worker has replied. */
 static void write_actor_metric(FILE *out, const char *name, const struct scrape *scrape,
                                enum actor_metric which)
 {
@@ -173,7 +178,7 @@ static void write_actor_metric(FILE *out, const char *name, const struct scrape 
     }
 }
 
-/* Writes all metrics of the actors. */
+/* Writes all metrics of the actors whose workers have replied. */
 static void write_actor_metrics(FILE *out, const struct scrape *scrape)
 {
     tdm__metrics_family(out, "tandem_actor_calls_total", "counter", "Calls that an actor has run.");
@@ -187,7 +192,7 @@ static void write_actor_metrics(FILE *out, const struct scrape *scrape)
     write_actor_metric(out, "tandem_actor_call_seconds", scrape, METRIC_TIMES);
 }
 
-/* Writes the complete text of the metrics. */
+/* Writes the complete text of the node's metrics. */
 static void write_metrics_text(FILE *out, const struct scrape *scrape)
 {
     const struct tdm__node *node = scrape->metrics->node;
@@ -212,7 +217,7 @@ static void write_metrics_text(FILE *out, const struct scrape *scrape)
 
 /* ---- scrapes ---------------------------------------------------------------------------- */
 
-/* Removes the scrape from its service and frees it. */
+/* Removes a request for metrics from the list of the service and frees the request. */
 static void scrape_free(struct scrape *scrape)
 {
     struct scrape **place = scrape->metrics == NULL ? NULL : &scrape->metrics->scrapes;
@@ -227,7 +232,7 @@ static void scrape_free(struct scrape *scrape)
     free(scrape);
 }
 
-/* Replies with the text and frees the scrape. */
+/* Replies to a request with the text of all metrics and frees the scrape. */
 static void metrics_reply(struct scrape *scrape)
 {
     char *text = NULL;
@@ -249,7 +254,7 @@ static void metrics_reply(struct scrape *scrape)
     scrape_free(scrape);
 }
 
-/* Counts one reply, and finishes the scrape after the last one. */
+/* Counts one reply to a scrape, and finishes the scrape after the last reply. */
 static void scrape_count_down(struct scrape *scrape)
 {
     scrape->pending--;
@@ -260,7 +265,7 @@ static void scrape_count_down(struct scrape *scrape)
     }
 }
 
-/* Adds the reply of one worker. */
+/* Adds the reply of one worker to the scrape. */
 static void on_worker_metrics(void *arg, const struct tdm__queried_worker *worker,
                               struct tdm_bytes metrics_reply)
 {
@@ -311,7 +316,8 @@ static void scrape_ask_store(struct scrape *scrape)
     }
 }
 
-/* Starts a scrape for an RPC call or an HTTP request; one of them is NULL. */
+/* Starts a scrape for the RPC call `incoming` or the HTTP request `request`, of which one is NULL.
+ */
 static tdm_status scrape_begin(struct tdm__node_metrics *metrics,
                                struct tdm__incoming_call *incoming,
                                struct tdm__http_request *request)
@@ -337,7 +343,7 @@ static tdm_status scrape_begin(struct tdm__node_metrics *metrics,
 
 /* ---- the service ------------------------------------------------------------------------ */
 
-/* Serves an HTTP request. */
+/* Serves an HTTP request: GET /metrics starts a scrape. */
 static void on_http(void *arg, struct tdm__http_request *request, const char *path)
 {
     static const char elsewhere[] = "this server has only /metrics\n";
@@ -359,7 +365,7 @@ static void metrics_serve(void *self, struct tdm__incoming_call *incoming)
     }
 }
 
-/* Fails waiting calls, closes the HTTP server and frees the service. */
+/* Fails the calls that wait for metrics, closes the HTTP server and frees the service. */
 static void metrics_destroy(void *self)
 {
     struct tdm__node_metrics *metrics = self;

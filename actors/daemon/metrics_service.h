@@ -8,9 +8,9 @@
 /* The metrics service of a daemon, with its HTTP server. */
 struct tdm__node_metrics;
 
-/* Creates the service. "metrics.read" () replies with the text; so does GET /metrics at `address`
- * (runtime/http/http.h), unless that is NULL. Each request asks the workers for their numbers; a
- * worker that does not reply within 300 ms is left out. */
+/* Creates the metrics service. The call "metrics.read" () gets the text of all metrics; so does GET
+ * /metrics at `address` (runtime/http/http.h), unless that is NULL. Each request asks the workers
+ * for their numbers; a worker that does not reply within 300 ms is left out. */
 tdm_status tdm__node_metrics_create(struct tdm__node *node, const char *address,
                                     struct tdm__node_metrics **metrics_out);
 

@@ -31,12 +31,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Milliseconds that a request to the store may take. */
+/* Milliseconds that one request to the store may take. */
 enum { STORE_DEADLINE_MS = 10000 };
 
 /* ---- start and end ---------------------------------------------------------------------- */
 
-/* Creates the log files' module and adds the service "log". */
+/* Starts keeping the output of workers in log files and adds the service "log". */
 static tdm_status node_start_logs(struct tdm__node *node)
 {
     const char *fold = getenv("TANDEM_DEDUP_LOGS");
@@ -92,7 +92,8 @@ void tdm__node_stop(struct tdm__node *node)
     }
     tdm__node_peers_destroy(node);
     tdm__node_actors_destroy(node);
-    tdm__placement_groups_destroy(node); /* Groups are notified of ended actors until here. */
+    /* Placement groups are notified of ended actors until here. */
+    tdm__placement_groups_destroy(node);
     tdm__ended_actors_destroy(node);
     tdm__worker_logs_destroy(node->logs);
     node->logs = NULL;
@@ -100,7 +101,7 @@ void tdm__node_stop(struct tdm__node *node)
 
 /* ---- events of the parts ----------------------------------------------------------------- */
 
-/* Removes the sockets of a process of this node that has ended. */
+/* Removes the socket files of a process of this node that has ended. */
 static void node_remove_sockets(const struct tdm__node *node, const struct tdm__id *process)
 {
     char id[TDM__ID_TEXT_BYTES];
@@ -113,8 +114,8 @@ static void node_remove_sockets(const struct tdm__node *node, const struct tdm__
     (void)unlink(path);
 }
 
-/* Handles the end of a driver or worker of this node: releases what it held, and ends the actors
- * and groups that it created. */
+/* Handles the end of a driver or worker of this node: releases what the process held, and ends the
+ * actors and placement groups that it created. */
 static void node_on_process_ended(struct tdm__node *node, const struct tdm__peer_identity *process)
 {
     node_remove_sockets(node, &process->id);
@@ -123,7 +124,7 @@ static void node_on_process_ended(struct tdm__node *node, const struct tdm__peer
     tdm__placement_groups_creator_gone(node, &process->id);
 }
 
-/* Tries again to place the actors and groups that wait for resources. */
+/* Tries again to place the actors and placement groups that wait for resources. */
 static void node_on_resources_freed(struct tdm__node *node)
 {
     tdm__node_actors_retry(node);
@@ -155,8 +156,8 @@ static void serve_describe(struct tdm__node *node, struct tdm__incoming_call *in
     tdm__incoming_reply_message(incoming, tdm__node_description_table(), &message);
 }
 
-/* Replies to "node.list" with [(id, name, unix address, tcp address, pid) ...], from the store's
- * records. */
+/* Handles the store's reply with all nodes: replies to the call "node.list" with [(id, name, unix
+ * address, tcp address, pid) ...]. */
 static void on_nodes_listed(void *arg, tdm_status status, const struct tdm__store_record *records,
                             uint32_t records_count)
 {

@@ -5,18 +5,20 @@
 
 #include "actors/daemon/node_state.h"
 
-/* Joins the cluster. fn(arg, ...) is called once the node's record and resources are in the store.
- */
+/* Creates the parts of the daemon and joins the cluster. fn(arg, ...) is called once the node's
+ * record and resources are in the store. */
 tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done_fn *fn, void *arg);
-/* Ends every actor gracefully; fn(arg) is called when none is left. */
+/* Ends every actor of the node gracefully; fn(arg) is called when no actor is left. */
 void tdm__node_end_actors(struct tdm__node *node, void (*fn)(void *arg), void *arg);
-/* Kills what is left and frees the state; the records in the store expire with their leases. */
+/* Kills the remaining workers and frees the parts of the daemon; the node's records in the store
+ * expire with its lease. */
 void tdm__node_stop(struct tdm__node *node);
 
 /* Handles the closed connection of a driver or daemon: the actors and groups of a driver end. */
 void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__peer_identity *peer);
 
-/* What the parts of a daemon report upwards, for `events` of struct tdm__node. */
+/* The functions by which lower files of this folder report to higher ones, for `events` of struct
+ * tdm__node. */
 extern const struct tdm__node_events tdm__node_events;
 
 /* The service "node", for tdm__services_add() with the node as `self`. */

@@ -27,28 +27,31 @@
 #include <stdlib.h>
 
 enum {
-    STORE_DEADLINE_MS = 10000, /* Milliseconds that a request to the store may take. */
-    /* Milliseconds since the last renewal after which actors are fenced. */
+    STORE_DEADLINE_MS = 10000, /* Milliseconds that one request to the store may take. */
+    /* Milliseconds since the last successful renewal after which actors are fenced (stopped). */
     FENCE_MS = TDM__NODE_LEASE_MS - TDM__NODE_RENEW_MS,
-    RENEWALS_MAX = 4 /* Most renewals that are sent in a second. */
+    /* Most renewals of the lease that are sent between two firings of the timer. */
+    RENEWALS_MAX = 4
 };
 
 /* This node's lease. struct tdm__node owns it. All times are milliseconds on CLOCK_MONOTONIC. */
 struct tdm__node_lease {
-    struct tdm__timer *timer; /* Timer that fires every TDM__NODE_RENEW_MS. */
-    int64_t renewal_sent_ms;  /* Time at which the last renewal was sent. */
-    int64_t renewed_ms;       /* Time at which the last successful renewal was sent. */
-    int64_t steady_ms;        /* Time since which all renewals have succeeded. */
-    bool is_renewing;         /* True while a renewal is under way. */
-    uint32_t renewals_count;  /* Renewals sent since the timer last fired. */
-    bool is_reading_nodes;    /* True while the list of nodes is being read. */
-    bool sweep_is_due;        /* True if dead nodes may have left records in the store. */
-    bool is_sweeping;         /* True while a sweep is under way. */
+    /* Timer that renews the lease every TDM__NODE_RENEW_MS milliseconds, owned. */
+    struct tdm__timer *timer;
+    int64_t renewal_sent_ms; /* Time at which the last renewal of the lease was sent. */
+    int64_t renewed_ms;      /* Time at which the last successful renewal was sent. */
+    int64_t steady_ms;       /* Time since which all renewals have succeeded. */
+    bool is_renewing;        /* True while a renewal of the lease waits for the store's reply. */
+    uint32_t renewals_count; /* Number of renewals sent since the timer last fired. */
+    bool is_reading_nodes;   /* True while the list of nodes is being read from the store. */
+    bool sweep_is_due;       /* True if dead nodes may have left records in the store. */
+    bool is_sweeping;        /* True while dead nodes' records are being removed from the store. */
 };
 
 /* ---- this node's lease ------------------------------------------------------------------ */
 
-/* Records that this node has joined again, and rewrites lost records. */
+/* Notes that this node has joined the cluster again, and rewrites the lost records of its actors
+ * and placement groups. */
 static void lease_on_joined(struct tdm__node *node)
 {
     node->lease->renewed_ms = node->lease->renewal_sent_ms;
@@ -57,7 +60,7 @@ static void lease_on_joined(struct tdm__node *node)
     tdm__node_actors_rewrite(node);
 }
 
-/* Handles the store's reply to joining again. */
+/* Handles the store's reply to this node's request to join the cluster again. */
 static void on_lease_rejoined(void *arg, tdm_status status, const char *detail)
 {
     struct tdm__node *node = arg;
@@ -70,7 +73,8 @@ static void on_lease_rejoined(void *arg, tdm_status status, const char *detail)
     }
 }
 
-/* Writes this node's record again, with the resources that its actors hold. */
+/* Joins the cluster again: writes this node's record and the resources that its actors hold into
+ * the store. */
 static void lease_rejoin(struct tdm__node *node)
 {
     uint32_t grants_count;
@@ -89,9 +93,10 @@ static void lease_rejoin(struct tdm__node *node)
     free(grants);
 }
 
+/* Defined below; it sends a renewal of the lease to the store. */
 static void lease_renew(struct tdm__node *node);
 
-/* Handles the store's reply to a renewal. */
+/* Handles the store's reply to a renewal of this node's lease. */
 static void on_lease_renewed(void *arg, tdm_status status, uint64_t version)
 {
     struct tdm__node *node = arg;
@@ -103,7 +108,8 @@ static void on_lease_renewed(void *arg, tdm_status status, uint64_t version)
         tdm__lease_status_set_store_error(&node->lease_status, "");
         lease->renewed_ms = lease->renewal_sent_ms;
         if (node->lease_status.is_joining) {
-            lease_on_joined(node); /* Only the reply to joining was lost. */
+            /* The node's record is in the store: only the reply to joining was lost. */
+            lease_on_joined(node);
         }
         return;
     }
@@ -127,7 +133,7 @@ static void on_lease_renewed(void *arg, tdm_status status, uint64_t version)
     }
 }
 
-/* Sends a renewal of this node's records in the store. */
+/* Sends a renewal of this node's lease to the store. */
 static void lease_renew(struct tdm__node *node)
 {
     char node_key[TDM__STORE_KEY_BYTES];
@@ -158,13 +164,14 @@ static bool node_owns_store(const struct tdm__node *node)
 
 /* ---- other nodes' leases ----------------------------------------------------------------- */
 
-/* True if a node whose record is missing is certainly lost; see the design note. */
+/* True if this node has renewed its lease without a failure for a whole lease, so that a node whose
+ * record is missing is certainly lost. */
 static bool lease_is_steady(const struct tdm__node_lease *lease)
 {
     return tdm__clock_ms() - lease->steady_ms >= TDM__NODE_LEASE_MS;
 }
 
-/* Ends a sweep, which is repeated unless it succeeded and found nothing. */
+/* Ends a sweep of dead nodes' records, which is repeated unless it succeeded and found nothing. */
 static void lease_sweep_finish(struct tdm__node *node, tdm_status status, const char *detail)
 {
     node->lease->is_sweeping = false;
@@ -175,7 +182,8 @@ static void lease_sweep_finish(struct tdm__node *node, tdm_status status, const 
     }
 }
 
-/* Removes the placement groups whose owners are dead. The sweep is repeated until none is found. */
+/* Handles the list of placement groups whose owners' nodes are dead: removes these groups. The
+ * sweep is repeated until none is found. */
 static void on_orphans_found(void *arg, tdm_status status, const char *detail,
                              const struct tdm__id *groups, uint32_t groups_count)
 {
@@ -187,7 +195,8 @@ static void on_orphans_found(void *arg, tdm_status status, const char *detail,
     lease_sweep_finish(node, groups_count > 0 ? TDM_E_AGAIN : status, detail);
 }
 
-/* Handles the result of removing records of dead nodes: searches orphaned groups next. */
+/* Handles the result of removing records of dead nodes: searches the store for orphaned placement
+ * groups next. */
 static void on_lease_swept(void *arg, tdm_status status, const char *detail)
 {
     struct tdm__node *node = arg;
@@ -204,7 +213,8 @@ static void on_lease_swept(void *arg, tdm_status status, const char *detail)
     lease_sweep_finish(node, status, detail);
 }
 
-/* Starts a sweep if one is due. The living node with the lowest id does it for all. */
+/* Starts a sweep of dead nodes' records in the store if one is due. The living node with the lowest
+ * id does it for all. */
 static void lease_sweep(struct tdm__node *node, const struct tdm__node_record *nodes)
 {
     struct tdm__node_lease *lease = node->lease;
@@ -217,7 +227,8 @@ static void lease_sweep(struct tdm__node *node, const struct tdm__node_record *n
                                             on_lease_swept, node) == TDM_OK;
 }
 
-/* Compares connections and actors with the list of living nodes. */
+/* Closes connections to nodes that are not in `nodes`, the living nodes, and handles the loss of
+ * their actors. */
 static void lease_check_other_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
                                     uint32_t nodes_count)
 {
@@ -236,7 +247,7 @@ static void lease_check_other_nodes(struct tdm__node *node, const struct tdm__no
     lease_sweep(node, nodes);
 }
 
-/* Handles the store's reply with all nodes. */
+/* Handles the store's reply with the records of all nodes. */
 static void on_nodes_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                           uint32_t records_count)
 {

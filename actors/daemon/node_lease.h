@@ -5,9 +5,9 @@
 
 #include "actors/daemon/node_state.h"
 
-/* Starts renewing this node's lease and watching the others. */
+/* Starts renewing this node's lease in the store and watching the leases of other nodes. */
 tdm_status tdm__node_lease_create(struct tdm__node *node);
-/* Stops renewing the lease; NULL is allowed. */
+/* Stops renewing this node's lease and frees its state. A node without a lease is allowed. */
 void tdm__node_lease_destroy(struct tdm__node *node);
 
 #endif

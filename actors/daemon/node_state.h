@@ -19,13 +19,15 @@ struct tdm__node;
 /* What a lower file of this folder reports to the files above it. The file node.c defines the only
  * table of the product, tdm__node_events. All functions are called on the daemon's loop thread. */
 struct tdm__node_events {
-    /* Hands an event of the actor to its lifecycle, which carries out the resulting actions. The
-     * entry may have been freed afterwards. */
+    /* Hands an event to the state machine of the entry's actor and carries out the resulting
+     * actions. The entry may have been freed afterwards. */
     void (*actor_event)(struct actor_entry *entry, struct actor_event event);
-    /* Cleans up after a driver or worker of this node that has ended: its sockets, what the
-     * services hold for it, and the actors and placement groups that it created. */
+    /* Cleans up after a driver or worker process of this node that has ended: its sockets, what the
+     * services hold for that process, and the actors and placement groups that the process created.
+     */
     void (*process_ended)(struct tdm__node *node, const struct tdm__peer_identity *process);
-    /* Tries again to reserve what waits for resources, because resources may be free now. */
+    /* Tries again to reserve resources for waiting actors and placement groups, because resources
+     * may be free now. */
     void (*resources_freed)(struct tdm__node *node);
 };
 
@@ -37,41 +39,49 @@ struct tdm__node {
     struct tdm__rpc *rpc;   /* RPC endpoint of the daemon, borrowed. */
     /* Record store of the cluster, borrowed; NULL while the daemon stops. */
     struct tdm__store *store;
-    /* Services of the daemon, borrowed; they are told when a process has exited. */
+    /* RPC services of the daemon, borrowed; they are told when a process of this node has exited.
+     */
     struct tdm__services *services;
     /* Id, name and addresses of this node, as written to the store. */
     struct tdm__node_record record;
-    struct tdm__node_resources totals; /* Resources that this node offers. */
+    struct tdm__node_resources totals; /* Resources that this node offers to actors. */
     /* Secret that authenticates the processes of the cluster. */
     uint8_t token[TDM__TOKEN_BYTES];
-    char directory[TDM__ADDRESS_BYTES]; /* Directory of this node for sockets and files. */
+    /* Path of this node's directory for sockets and files. */
+    char directory[TDM__ADDRESS_BYTES];
     /* Host at which this node listens for other nodes; "" on a single node. */
     char listen_host[TDM__ADDRESS_BYTES];
-    char worker_program[TDM__PATH_BYTES]; /* Program for actors whose spec names none. */
-    /* Returns the pid of a child that is not a worker (Redis), or 0; may be NULL. */
+    /* Program that workers execute if the spec of their actor names none. */
+    char worker_program[TDM__PATH_BYTES];
+    /* Returns the pid of the Redis server that this daemon started, or 0; the sweep for orphans
+     * spares that child. May be NULL. */
     pid_t (*exempt_child)(void);
     /* Milliseconds of silence after which a worker is killed; 0 for never. */
     int64_t health_timeout_ms;
     /* Environment variable with the GPUs that a process may use, for example
      * CUDA_VISIBLE_DEVICES; borrowed. */
     const char *visible_devices_variable;
-    /* True if the output of workers is also printed on the daemon's stdout and stderr. */
+    /* True if the daemon prints the output of workers on its own stdout and stderr, too. */
     bool print_logs;
 
-    /* Functions that the parts below call to report to the parts above, static. */
+    /* Functions by which the lower files of this folder report to the higher ones; a static table.
+     */
     const struct tdm__node_events *events;
-    struct tdm__workers *workers;                        /* Worker processes of this node, owned. */
-    struct tdm__node_actors *actors;                     /* Table of actors, owned. */
-    struct tdm__node_placement_groups *placement_groups; /* Table of placement groups, owned. */
-    struct tdm__node_peers *peers;                       /* Connections to other daemons, owned. */
-    struct tdm__worker_logs *logs;                       /* Output of the workers, owned. */
+    struct tdm__workers *workers;    /* Worker processes of this node, owned. */
+    struct tdm__node_actors *actors; /* Table of this daemon's actors, owned. */
+    /* Table of this daemon's placement groups, owned. */
+    struct tdm__node_placement_groups *placement_groups;
+    struct tdm__node_peers *peers;          /* Connections to other daemons, owned. */
+    struct tdm__worker_logs *logs;          /* Log files of the workers, owned. */
     struct tdm__ended_actors *ended_actors; /* Records of ended actors for lists, owned. */
-    struct tdm__oom oom;                    /* Counts of kills for lack of memory. */
-    /* This node's lease in the store, owned; NULL while it does not run. */
+    /* Counts of the kernel's kills for lack of memory, read last. */
+    struct tdm__oom oom;
+    /* Renews this node's lease in the store, owned; NULL before tdm__node_start() has created it.
+     */
     struct tdm__node_lease *lease;
-    /* What is known about that lease; all zeros while it does not run. */
+    /* What is known about this node's lease; all zeros at first. */
     struct tdm__lease_status lease_status;
-    bool stopping; /* True once the daemon ends its actors. */
+    bool stopping; /* True once the daemon has begun to end its actors in order to stop. */
 };
 
 #endif

@@ -26,42 +26,46 @@
 /* Milliseconds for reading a node's address from the store. */
 enum { LOOK_UP_MS = 3000 };
 
-/* A connection to another daemon, opened by this one. The table owns it until it closes. */
+/* A connection that this daemon opened to another daemon. The table of connections owns it until
+ * the connection closes. */
 struct peer {
-    struct tdm__node_peers *peers;   /* Table of connections, borrowed. */
-    struct peer *next;               /* Next peer of the table. */
+    struct tdm__node_peers *peers;   /* Table that contains this entry, borrowed. */
+    struct peer *next;               /* Next connection of the table. */
     struct tdm__id id;               /* Id of the other node. */
     char name[TDM__NODE_NAME_BYTES]; /* Name of the other node, for messages. */
-    struct tdm__conn *conn;          /* The connection, owned by the RPC endpoint. */
+    /* RPC connection to the other node's daemon, owned by the RPC endpoint. */
+    struct tdm__conn *conn;
 };
 
 /* The table of connections and forwarded calls of a daemon. struct tdm__node owns it. */
 struct tdm__node_peers {
-    struct peer *all; /* List of connections, owned. */
-    /* Ids of the nodes that lived at the last update, owned; NULL before. */
+    struct peer *all; /* List of the connections that this daemon opened to others, owned. */
+    /* Ids of the nodes that were alive at the last update, owned; NULL before the first one. */
     struct tdm__id *live_nodes;
     uint32_t live_nodes_count;               /* Number of entries in `live_nodes`. */
-    struct forwarded_call *pending_forwards; /* Calls without a reply. */
-    bool is_ended;                           /* True once no call is sent any more. */
+    struct forwarded_call *pending_forwards; /* List of forwarded calls without a reply. */
+    /* True once the daemon stops and sends no more calls to other daemons. */
+    bool is_ended;
 };
 
 /* A call to another daemon that has no reply yet. First the address of the node is looked up, then
  * the call is sent. */
 struct forwarded_call {
-    struct forwarded_call *next; /* Next call of the table. */
-    struct tdm__node *node;      /* The daemon's state, borrowed. */
+    struct forwarded_call *next; /* Next forwarded call of the table. */
+    struct tdm__node *node;      /* State of this node's daemon, borrowed. */
     struct tdm__id other;        /* Id of the other node. */
-    /* Name of the other node, for messages; "" until it is known. */
+    /* Name of the other node, for messages; "" until the node's address was looked up. */
     char name[TDM__NODE_NAME_BYTES];
-    char method[TDM__RPC_NAME_BYTES_MAX + 1]; /* Method to call. */
-    void *bytes;                              /* Packed arguments, owned. */
+    char method[TDM__RPC_NAME_BYTES_MAX + 1]; /* Method to call on the other daemon. */
+    void *bytes;                              /* Packed arguments of the call, owned. */
     size_t bytes_count;                       /* Length of `bytes`. */
-    int64_t deadline_ms;                      /* Milliseconds on CLOCK_MONOTONIC, or TDM__NEVER. */
-    tdm__rpc_reply_fn *fn;                    /* Callback for the reply; NULL once it was called. */
-    void *arg;                                /* First argument of `fn`. */
+    /* Deadline of the call in milliseconds on CLOCK_MONOTONIC, or TDM__NEVER. */
+    int64_t deadline_ms;
+    tdm__rpc_reply_fn *fn; /* Callback for the reply; NULL once it was called. */
+    void *arg;             /* First argument of `fn`. */
 };
 
-/* Removes the call from the table. A call made while the node stops is in no list. */
+/* Removes a forwarded call from the table. A call made while the node stops is in no list. */
 static void forward_unlist(const struct forwarded_call *forwarded_call)
 {
     struct forwarded_call **place = &forwarded_call->node->peers->pending_forwards;
@@ -74,7 +78,7 @@ static void forward_unlist(const struct forwarded_call *forwarded_call)
     }
 }
 
-/* Removes the call from the table and frees it. */
+/* Removes a forwarded call from the table and frees it. */
 static void forward_free(struct forwarded_call *forwarded_call)
 {
     if (forwarded_call->node->peers != NULL) {
@@ -84,7 +88,7 @@ static void forward_free(struct forwarded_call *forwarded_call)
     free(forwarded_call);
 }
 
-/* Fails the call and frees it. */
+/* Calls the callback of a forwarded call with a failure, and frees the call. */
 static void forward_fail(struct forwarded_call *forwarded_call, tdm_status status,
                          const char *detail)
 {
@@ -97,7 +101,7 @@ static void forward_fail(struct forwarded_call *forwarded_call, tdm_status statu
     forward_free(forwarded_call);
 }
 
-/* Removes a closed connection from the table. */
+/* Removes the closed connection to another daemon from the table. */
 static void on_peer_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
 {
     struct peer *peer = arg;
@@ -113,7 +117,7 @@ static void on_peer_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
     free(peer);
 }
 
-/* Returns the connection to the node, or NULL. */
+/* Returns the connection that this daemon opened to the node `id`, or NULL. */
 static struct tdm__conn *peers_find_conn(const struct tdm__node *node, const struct tdm__id *id)
 {
     for (const struct peer *peer = node->peers->all; peer != NULL; peer = peer->next) {
@@ -124,7 +128,7 @@ static struct tdm__conn *peers_find_conn(const struct tdm__node *node, const str
     return NULL;
 }
 
-/* Opens a connection to the node of the record and adds it to the table. */
+/* Opens a connection to the daemon of the node in `record` and adds it to the table. */
 static tdm_status peers_connect(struct tdm__node *node, const struct tdm__node_record *record,
                                 struct tdm__conn **conn_out)
 {
@@ -151,7 +155,8 @@ static tdm_status peers_connect(struct tdm__node *node, const struct tdm__node_r
     return TDM_OK;
 }
 
-/* Passes the reply to the callback; a closed connection becomes TDM_E_NODE_LOST. */
+/* Passes the other daemon's reply to the callback of the forwarded call; a closed connection
+ * becomes TDM_E_NODE_LOST. */
 static void on_forward_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct forwarded_call *forwarded_call = arg;
@@ -170,7 +175,7 @@ static void on_forward_reply(void *arg, struct tdm__rpc_reply *reply)
     forward_free(forwarded_call);
 }
 
-/* Sends the call over the connection. */
+/* Sends a forwarded call over `conn` to the daemon of the node `name`. */
 static void forward_send(struct forwarded_call *forwarded_call, struct tdm__conn *conn,
                          const char *name)
 {
@@ -185,7 +190,8 @@ static void forward_send(struct forwarded_call *forwarded_call, struct tdm__conn
     }
 }
 
-/* Handles the store's reply with the node's address: connects and sends the call. */
+/* Handles the store's reply with the address of the other node: connects to that node and sends the
+ * forwarded call. */
 static void on_address(void *arg, tdm_status status, const struct tdm__store_record *records,
                        uint32_t records_count)
 {
@@ -209,7 +215,7 @@ static void on_address(void *arg, tdm_status status, const struct tdm__store_rec
         status = tdm__node_record_read(&records[0], &record);
     }
     if (status == TDM_OK) {
-        /* The connection may have been opened while the address was read. */
+        /* Another call may have opened the connection while the address was read. */
         conn = peers_find_conn(forwarded_call->node, &record.id);
     }
     if (status != TDM_OK) {
@@ -308,13 +314,13 @@ void tdm__node_query_actor(struct tdm__node *node, const struct tdm__id *other, 
     node_forward_message(node, other, method, &message, deadline_ms, fn, arg);
 }
 
-/* Search for a connection to a node. */
+/* A search through all RPC connections for one to or from a certain node. */
 struct peer_search {
-    const struct tdm__id *id; /* Id of the node, borrowed. */
-    struct tdm__conn *conn;   /* The connection found; NULL if absent. */
+    const struct tdm__id *id; /* Id of the wanted node, borrowed. */
+    struct tdm__conn *conn;   /* Connection to that node; NULL while none was found. */
 };
 
-/* Stores the connection if it leads to the wanted node. */
+/* Stores `conn` in the search if the daemon of the wanted node is at its other end. */
 static void peer_search_visit(void *arg, struct tdm__conn *conn)
 {
     struct peer_search *peer_search = arg;
@@ -325,8 +331,8 @@ static void peer_search_visit(void *arg, struct tdm__conn *conn)
     }
 }
 
-/* Closes all connections to the node, also those that the other node opened, so that calls over
- * them fail. */
+/* Closes all connections between this daemon and the node `id`, whichever side opened them, so that
+ * calls over them fail. */
 static void peers_close_connections(struct tdm__node *node, const struct tdm__id *id)
 {
     struct peer_search peer_search = {.id = id};
@@ -340,7 +346,8 @@ static void peers_close_connections(struct tdm__node *node, const struct tdm__id
     } while (peer_search.conn != NULL);
 }
 
-/* Remembers the living nodes. Without memory, the next update finds no node missing. */
+/* Stores the ids of the living nodes in the table, for the next update. Without memory, the next
+ * update finds no node missing. */
 static void peers_set_live_nodes(struct tdm__node_peers *peers,
                                  const struct tdm__node_record *nodes, uint32_t nodes_count)
 {
@@ -352,8 +359,8 @@ static void peers_set_live_nodes(struct tdm__node_peers *peers,
     }
 }
 
-/* A node that was missing in the previous list, too, may have joined after this list was read: the
- * connections that it opened stay. */
+/* Connections opened by a node that is missing in this list and in the previous one stay, because
+ * the node may have joined after this list was read. */
 bool tdm__node_peers_update(struct tdm__node *node, const struct tdm__node_record *nodes,
                             uint32_t nodes_count)
 {
@@ -385,7 +392,7 @@ tdm_status tdm__node_peers_create(struct tdm__node *node)
     return node->peers == NULL ? tdm__fail(TDM_E_NOMEM, "the table of nodes") : TDM_OK;
 }
 
-/* Fails all pending calls. Replies that still arrive are ignored. */
+/* Fails all forwarded calls that have no reply. Replies that still arrive are ignored. */
 static void peers_fail_forwards(struct tdm__node_peers *peers)
 {
     peers->is_ended = true;

@@ -5,9 +5,10 @@
 
 #include "actors/daemon/node_state.h"
 
-/* Creates the table of connections to other daemons. */
+/* Creates the empty table of connections to other daemons, which is stored in node->peers. */
 tdm_status tdm__node_peers_create(struct tdm__node *node);
-/* Fails calls under way with TDM_E_NODE_LOST and closes the connections. */
+/* Fails the forwarded calls that have no reply with TDM_E_NODE_LOST, closes the connections to
+ * other daemons and frees their table. */
 void tdm__node_peers_destroy(struct tdm__node *node);
 /* Calls `method` of another node's daemon with the arguments in `packed`, which is copied, and
  * hands the reply to fn(arg, ...). TDM_E_NODE_LOST if the node cannot be reached. */
@@ -24,9 +25,9 @@ void tdm__node_send_id(struct tdm__node *node, const struct tdm__id *other, cons
 void tdm__node_query_actor(struct tdm__node *node, const struct tdm__id *other, const char *method,
                            const struct tdm__id *actor, int64_t deadline_ms, tdm__rpc_reply_fn *fn,
                            void *arg);
-/* Closes the connections to nodes that are not in the list of living nodes, which fails the calls
- * under way. So no call between daemons outlives a lease. Returns true if a node was lost since the
- * last update. */
+/* Closes the connections to nodes that are not in `nodes`, the list of living nodes, which fails
+ * the calls under way. So no call between daemons outlives a lease. Returns true if a node was lost
+ * since the last update. */
 bool tdm__node_peers_update(struct tdm__node *node, const struct tdm__node_record *nodes,
                             uint32_t nodes_count);
 

@@ -32,42 +32,47 @@ enum {
     END_THERE_MS = 10000 /* Milliseconds that another node gets to end its actors in a group. */
 };
 
-/* A call that waits until a group is removed. */
+/* A call of "placement_group.remove" that waits until the group is removed. */
 struct removal_waiter {
-    struct removal_waiter *next;         /* Next call that waits for the same group. */
-    struct tdm__incoming_call *incoming; /* The call to reply to, owned. */
+    /* Next call that waits for the removal of the same group. */
+    struct removal_waiter *next;
+    struct tdm__incoming_call *incoming; /* The call, to which the daemon must reply, owned. */
 };
 
-/* A placement group that a process of this node created, waits for, or removes. The table owns it.
- */
+/* A placement group that a process of this node created, waits for, or removes. The table of groups
+ * owns it. */
 struct group {
-    struct group *next;     /* Next group of the table. */
-    struct tdm__node *node; /* The daemon's state, borrowed. */
+    struct group *next;     /* Next placement group of the table. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
     /* Id of the process that created the group; all zeros if another node created it. */
     struct tdm__id creator;
     /* Resources of each bundle, owned; NULL if another node created the group. */
     struct tdm__resources *bundles;
-    /* Request for the reservation: id, name, strategy and bundles. */
+    /* Request to the scheduler to reserve the group: id, name, strategy and bundles. */
     struct tdm__placement_group_request request;
-    /* The creator's call that waits until the group is held, owned; NULL afterwards. */
+    /* The creator's call that waits until the group's resources are reserved, owned; NULL
+     * afterwards. */
     struct tdm__incoming_call *incoming;
     struct removal_waiter *removers; /* Calls that wait until the group is removed, owned. */
     /* Timer that ends the wait for resources, owned; NULL if another node created the group. */
     struct tdm__timer *timer;
     uint32_t nodes_pending; /* Nodes that have not yet ended their actors in the group. */
-    /* True if a node did not confirm the end of its actors: all nodes are asked again. */
+    /* True if a node did not confirm the end of its actors in the group, so that all nodes are
+     * asked again. */
     bool has_unheard_node;
-    bool was_asked_again; /* True once the nodes have been asked a second time. */
-    /* Why the group cannot be reserved now, for the time-out's message. */
+    /* True once all nodes have been asked a second time to end their actors in the group. */
+    bool was_asked_again;
+    /* Why the group cannot be reserved now; "" if unknown. The message of a time-out contains this
+     * text. */
     char wait_reason[512];
     /* Copy of the group's record in the store, owned; empty until the group is held. */
     struct tdm__placement_group_record record;
-    /* True if the store may have lost the record, because this node joined again. */
+    /* True if the store may have lost the group's record, because this node joined again. */
     bool record_is_lost;
-    bool is_rewriting; /* True while the record is being written again. */
-    /* Time since when the record may be lost, in milliseconds on CLOCK_MONOTONIC. */
+    bool is_rewriting; /* True while the group's record is being written into the store again. */
+    /* Time since when the group's record may be lost, in milliseconds on CLOCK_MONOTONIC. */
     int64_t lost_since_ms;
-    bool is_reserving; /* True while a reservation is under way. */
+    bool is_reserving; /* True while a request to reserve the group is under way. */
     bool is_held;      /* True if the store has, or may have, reserved resources for the group. */
     bool is_unwanted;  /* True once the group is being removed. */
     /* True if another node removes the group and gives its resources back. */
@@ -76,10 +81,10 @@ struct group {
 
 /* The table of placement groups of a daemon. struct tdm__node owns it. */
 struct tdm__node_placement_groups {
-    struct group *all; /* List of the groups, owned. */
+    struct group *all; /* List of the placement groups, owned. */
 };
 
-/* Removes the group from the table and frees it. */
+/* Removes a placement group from the table and frees it. */
 static void group_free(struct group *group)
 {
     struct group **link = &group->node->placement_groups->all;
@@ -94,7 +99,7 @@ static void group_free(struct group *group)
     free(group);
 }
 
-/* Replies to the calls that wait for the removal. */
+/* Replies to the calls that wait for the removal of the group. */
 static void group_notify_removers(struct group *group, tdm_status status, const char *detail)
 {
     struct removal_waiter *removal_waiter;
@@ -110,7 +115,8 @@ static void group_notify_removers(struct group *group, tdm_status status, const 
     }
 }
 
-/* Fails the creator's call, confirms the removal, and frees the group. */
+/* Fails the creator's call, confirms the removal to the calls that wait for it, and frees the
+ * group. */
 static void group_fail(struct group *group, tdm_status status, const char *detail)
 {
     if (group->incoming != NULL) {
@@ -122,17 +128,21 @@ static void group_fail(struct group *group, tdm_status status, const char *detai
 
 /* ---- remove ----------------------------------------------------------------------------- */
 
+/* Defined below; it releases the group's resources in the store. */
 static void group_release_bundles(struct group *group);
 
+/* Defined below; it closes the group in the store. */
 static void group_close(struct group *group);
 
-/* True if a request to the store failed in a way that makes repeating it sensible. */
+/* True if a request to the store failed with `status` in a way that makes repeating the request
+ * sensible. */
 static bool is_store_failure(const struct tdm__node *node, tdm_status status)
 {
     return (status == TDM_E_STORE || status == TDM_E_TIMEOUT) && !node->stopping;
 }
 
-/* Handles the store's reply to the release of the group, and repeats it if necessary. */
+/* Handles the store's reply to the release of the group's resources, and repeats the release if
+ * necessary. */
 static void on_group_removed(void *arg, tdm_status status, const char *detail)
 {
     struct group *group = arg;
@@ -144,7 +154,8 @@ static void on_group_removed(void *arg, tdm_status status, const char *detail)
     }
     group_notify_removers(group, status, detail);
     if (is_store_failure(node, status)) {
-        /* Resources that are not given back are lost to the cluster. */
+        /* The release is repeated, because resources that are not given back are lost to the
+         * cluster. */
         group_release_bundles(group);
         return;
     }
@@ -168,8 +179,8 @@ static void group_release_bundles(struct group *group)
     }
 }
 
-/* Counts one node that has ended its actors in the group. After the last one it releases the group,
- * or asks all nodes again. `arg` is the group. */
+/* Counts one node that has ended its actors in the group `arg`. After the last node it releases the
+ * group, or asks all nodes again. */
 static void group_on_node_ended(void *arg)
 {
     struct group *group = arg;
@@ -187,8 +198,9 @@ static void group_on_node_ended(void *arg)
     }
 }
 
-/* Handles a node's reply to "placement_group.end". The actors of a lost node are lost with it. But
- * the first time the connection may just have been cut, so the nodes are asked again. */
+/* Handles another node's reply to "placement_group.end". The actors of a lost node are lost with
+ * the node. But the first time only the connection may have been cut, so all nodes are asked again.
+ */
 static void on_end_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct group *group = arg;
@@ -214,7 +226,7 @@ static void group_end_actors(struct group *group, const struct tdm__nodes_snapsh
 {
     struct tdm__node *node = group->node;
 
-    group->nodes_pending = 2; /* This node counts, plus one until all nodes have been asked. */
+    group->nodes_pending = 2; /* One for this node, and one until all nodes have been asked. */
     for (uint32_t i = 0; i < nodes->nodes_count; i++) {
         if (!tdm__id_equal(&nodes->nodes[i].id, &node->record.id)) {
             group->nodes_pending++;
@@ -227,7 +239,8 @@ static void group_end_actors(struct group *group, const struct tdm__nodes_snapsh
     group_on_node_ended(group);
 }
 
-/* Handles the store's reply to closing the group: ends the actors on the nodes in `nodes`. */
+/* Handles the store's reply to closing the group: ends the group's actors on all nodes in `nodes`.
+ */
 static void on_group_closed(void *arg, tdm_status status, const char *detail,
                             const struct tdm__placement_group_record *record,
                             const struct tdm__nodes_snapshot *nodes)
@@ -238,7 +251,8 @@ static void on_group_closed(void *arg, tdm_status status, const char *detail,
         tdm__log(TDM__WARN, "placement_groups", "closing a group: %s: %s", tdm_strerror(status),
                  detail);
     }
-    if (is_store_failure(group->node, status)) { /* The list of nodes is not known yet. */
+    /* The list of nodes is not known yet, so closing the group is repeated. */
+    if (is_store_failure(group->node, status)) {
         group_notify_removers(group, status, detail);
         tdm__node_actors_end(group->node, match_actor_in_group, &group->request.id, true, NULL,
                              NULL);
@@ -308,13 +322,14 @@ void tdm__placement_groups_creator_gone(struct tdm__node *node, const struct tdm
 
 /* ---- create ----------------------------------------------------------------------------- */
 
-/* State of writing the nodes and GPUs of a group's bundles. */
+/* What bundle_places_get() needs to list the nodes and GPUs of a placement group's bundles. */
 struct bundle_places {
-    const struct tdm__placement_group_record *record; /* Record of the group, borrowed. */
-    char node_id[TDM__ID_TEXT_BYTES];                 /* Text of the node id read last. */
+    const struct tdm__placement_group_record *record; /* Record of the placement group, borrowed. */
+    /* Text of the id of the last bundle's node, which an item points to. */
+    char node_id[TDM__ID_TEXT_BYTES];
 };
 
-/* Writes node and GPUs of bundle `index` to `item_out`; callback of the message encoder. */
+/* Writes node and GPUs of bundle `index` to `item_out`; a callback for the message encoder. */
 static void bundle_places_get(const void *arg, uint32_t index, void *item_out)
 {
     struct bundle_places *bundle_places = (struct bundle_places *)(uintptr_t)arg;
@@ -326,7 +341,7 @@ static void bundle_places_get(const void *arg, uint32_t index, void *item_out)
         .gpu_indices = {.count = bundle->grant.gpus_count, .items = bundle->grant.gpu_indices}};
 }
 
-/* Replies with the id of the group and the nodes and GPUs of its bundles. */
+/* Replies to the creator's call with the id of the group and the nodes and GPUs of its bundles. */
 static void group_reply_held(struct tdm__incoming_call *incoming,
                              const struct tdm__placement_group_record *record)
 {
@@ -339,8 +354,8 @@ static void group_reply_held(struct tdm__incoming_call *incoming,
     tdm__incoming_reply_message(incoming, tdm__group_placement_table(), &message);
 }
 
-/* Keeps a copy of the group's record, so that it can be written again. Without a copy the group is
- * lost if the store loses its data. */
+/* Stores a copy of the group's record in the group, so that the record can be written again.
+ * Without a copy the group is lost if the store loses its data. */
 static void group_keep_record(struct group *group, const struct tdm__placement_group_record *record)
 {
     if (tdm__placement_group_record_copy(record, &group->record) != TDM_OK) {
@@ -349,7 +364,8 @@ static void group_keep_record(struct group *group, const struct tdm__placement_g
     }
 }
 
-/* Removes a group whose reservation failed without a clear result: it may be held. */
+/* Fails the creator's call and removes a group whose reservation had an unclear result: the store
+ * may have reserved its resources. */
 static void group_remove_unconfirmed(struct group *group, tdm_status status, const char *detail)
 {
     tdm__timer_clear(group->timer);
@@ -362,7 +378,8 @@ static void group_remove_unconfirmed(struct group *group, tdm_status status, con
     group_remove(group);
 }
 
-/* Handles the result of a reservation: the group is held, waits for resources, or fails. */
+/* Handles the scheduler's result of reserving the group: the group is held, waits for resources, or
+ * fails. */
 static void on_group_reserved(void *arg, tdm_status status, const char *detail,
                               const struct tdm__placement_group_record *record)
 {
@@ -422,13 +439,14 @@ void tdm__placement_groups_retry(struct tdm__node *node)
 
 /* ---- written again ---------------------------------------------------------------------- */
 
-/* A request to write a record again; the group may be gone when the reply arrives. */
+/* A request to write a group's record into the store again; the group may be gone when the reply
+ * arrives. */
 struct group_rewrite {
-    struct tdm__node *node; /* The daemon's state, borrowed. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
     struct tdm__id id;      /* Id of the group. */
 };
 
-/* Handles the store's reply to writing a record again. */
+/* Handles the store's reply to writing a group's record again. */
 static void on_group_rewritten(void *arg, tdm_status status, const char *detail)
 {
     struct group_rewrite rewrite = *(struct group_rewrite *)arg;
@@ -491,7 +509,8 @@ void tdm__placement_groups_rewrite(struct tdm__node *node)
     }
 }
 
-/* Fails the creator's call with TDM_E_TIMEOUT and removes the group. */
+/* Handles the time-out of the creator's call: fails the call with TDM_E_TIMEOUT and removes the
+ * group. */
 static void on_group_timer(void *arg)
 {
     struct group *group = arg;
@@ -503,7 +522,7 @@ static void on_group_timer(void *arg)
     group_remove(group);
 }
 
-/* Reads the bundles of the message into the group. */
+/* Copies the bundles of the message "placement_group.create" into the group. */
 static tdm_status group_read_bundles(const struct tdm__message_list *bundles, struct group *group)
 {
     uint32_t count = bundles->count;
@@ -527,7 +546,7 @@ static tdm_status group_read_bundles(const struct tdm__message_list *bundles, st
     return TDM_OK;
 }
 
-/* Copies a name or name space; TDM_E_INVAL if it is too long. */
+/* Copies the name or name space `text` of a group to `name`; TDM_E_INVAL if it is too long. */
 static tdm_status group_copy_name(const char *text, char name[TDM__PLACEMENT_GROUP_NAME_BYTES])
 {
     if (strlen(text) >= TDM__PLACEMENT_GROUP_NAME_BYTES) {
@@ -559,7 +578,7 @@ static tdm_status group_read_request(struct tdm__incoming_call *incoming, struct
     return group_read_bundles(&message.bundles, group);
 }
 
-/* Adds an empty group to the table; NULL without memory. */
+/* Adds a new group to the table of placement groups and returns it; NULL without memory. */
 static struct group *group_add(struct tdm__node *node)
 {
     struct group *group = calloc(1, sizeof(*group));
@@ -572,7 +591,8 @@ static struct group *group_add(struct tdm__node *node)
     return group;
 }
 
-/* Serves "placement_group.create": replies when the group is held, or at the deadline. */
+/* Serves the call "placement_group.create": replies when the group's resources are reserved, or
+ * fails at the deadline. */
 static void serve_create(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct group *group = group_add(node);
@@ -602,7 +622,8 @@ static void serve_create(struct tdm__node *node, struct tdm__incoming_call *inco
 
 /* ---- find, remove, end ------------------------------------------------------------------ */
 
-/* Replies to "placement_group.find", `arg`, with the record found. */
+/* Handles the store's reply with a group's record: replies to the call "placement_group.find",
+ * `arg`. */
 static void on_group_found(void *arg, tdm_status status, const char *detail,
                            const struct tdm__placement_group_record *record)
 {
@@ -613,7 +634,8 @@ static void on_group_found(void *arg, tdm_status status, const char *detail,
     }
 }
 
-/* Reads a query for a group: by id, or by name if the id is all zeros. */
+/* Reads the arguments of "placement_group.find": the group's id or, if the id is all zeros, its
+ * name. */
 static tdm_status group_read_query(struct tdm__incoming_call *incoming,
                                    struct tdm__placement_group_query *query)
 {
@@ -625,7 +647,7 @@ static tdm_status group_read_query(struct tdm__incoming_call *incoming,
     return group_copy_name(message.name, query->name);
 }
 
-/* Serves "placement_group.find". */
+/* Serves the call "placement_group.find": looks the group up in the store. */
 static void serve_find(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct tdm__placement_group_query query = {0};
@@ -640,7 +662,7 @@ static void serve_find(struct tdm__node *node, struct tdm__incoming_call *incomi
     }
 }
 
-/* Returns the group of this table with that id, or NULL. */
+/* Returns the group with the id `id` in the daemon's table, or NULL. */
 static struct group *group_find(const struct tdm__node *node, const struct tdm__id *id)
 {
     struct group *group = node->placement_groups == NULL ? NULL : node->placement_groups->all;
@@ -661,8 +683,8 @@ static tdm_status group_read_id(struct tdm__incoming_call *incoming, struct tdm_
     return TDM_OK;
 }
 
-/* Returns the group to be removed. If it is not in the table (another node created it, or it is
- * gone), a held group with that id is added. NULL without memory. */
+/* Returns the group to be removed. If the group is not in the table (another node created it, or it
+ * is gone), a held group with the id is added. NULL without memory. */
 static struct group *group_find_or_add(struct tdm__node *node, const struct tdm__id *id)
 {
     struct group *group = group_find(node, id);
@@ -710,15 +732,16 @@ static void serve_remove(struct tdm__node *node, struct tdm__incoming_call *inco
     group_remove(group);
 }
 
-/* A call by which another node, which removes a group, asks this node to end its actors in it. */
+/* A call "placement_group.end": another node removes a group and asks this node to end its actors
+ * in that group. */
 struct remote_group_removal {
-    struct tdm__node *node;              /* The daemon's state, borrowed. */
-    struct tdm__incoming_call *incoming; /* The call to reply to, owned. */
+    struct tdm__node *node;              /* State of this node's daemon, borrowed. */
+    struct tdm__incoming_call *incoming; /* The call, to which the daemon must reply, owned. */
     struct tdm__id group;                /* Id of the group. */
 };
 
-/* Replies to the removing node when the actors have ended here, and drops this node's entry of the
- * group. */
+/* Replies to the node that removes a group when the group's actors on this node have ended, and
+ * drops this node's entry of the group. */
 static void on_actors_ended_for_other(void *arg)
 {
     struct remote_group_removal removal = *(struct remote_group_removal *)arg;
@@ -731,14 +754,15 @@ static void on_actors_ended_for_other(void *arg)
     }
     group->removed_elsewhere = false;
     if (group->removers != NULL) {
-        /* Local calls wait for the whole removal, which may be repeated without harm. */
+        /* Calls of this node wait for the whole removal, which may be repeated without harm. */
         group_close(group);
     } else {
         group_free(group);
     }
 }
 
-/* Serves "placement_group.end" of another node's daemon. */
+/* Serves the call "placement_group.end" of another node's daemon: ends this node's actors in the
+ * group. */
 static void serve_end(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct remote_group_removal *removal = malloc(sizeof(*removal));

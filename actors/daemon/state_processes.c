@@ -20,20 +20,22 @@
 /* Milliseconds that a process gets to reply. */
 enum { PROCESS_MS = 1000 };
 
-/* A request for a list that waits for the replies of the processes. */
+/* A request for the objects or calls of this node that waits for the replies of the processes. */
 struct process_state_query {
-    const struct tdm__node *node; /* The daemon's state, borrowed. */
-    tdm__local_state_fn *fn;      /* Callback for the list. */
+    const struct tdm__node *node; /* State of this node's daemon, borrowed. */
+    tdm__local_state_fn *fn;      /* Callback that receives the collected list. */
     void *arg;                    /* First argument of `fn`. */
-    tdm_writer *records;          /* Packed records so far, owned, without an array header. */
-    uint32_t records_count;       /* Number of records so far. */
-    uint32_t unreadable_count;    /* Replies that could not be decoded. */
-    uint64_t left_out;            /* Records that the processes left out of their replies. */
+    /* Packed records received so far, owned, without an array header. */
+    tdm_writer *records;
+    uint32_t records_count;    /* Number of records in `records`. */
+    uint32_t unreadable_count; /* Number of replies that could not be decoded. */
+    /* Number of records that the processes left out of their replies. */
+    uint64_t left_out;
 };
 
 /* ---- objects and single calls ------------------------------------------------------------ */
 
-/* Adds the records of one process's reply. */
+/* Appends the records of one process's reply to the list of the query. */
 static tdm_status query_add_records(struct process_state_query *query, const tdm_value *reply)
 {
     struct tdm__process_state_list_message message;
@@ -49,7 +51,7 @@ static tdm_status query_add_records(struct process_state_query *query, const tdm
     return TDM_OK;
 }
 
-/* Handles the reply of one process. */
+/* Handles the reply of one process with its objects or calls. */
 static void on_records_reply(void *arg, const struct tdm__queried_worker *worker,
                              struct tdm_bytes reply)
 {
@@ -66,7 +68,7 @@ static void on_records_reply(void *arg, const struct tdm__queried_worker *worker
 
 /* ---- calls by method -------------------------------------------------------------------- */
 
-/* Adds the record of one method of an actor. */
+/* Appends a record with the counts of one method of an actor to the list of the query. */
 static void query_add_method(struct process_state_query *query,
                              const struct tdm__queried_worker *worker,
                              const struct tdm__method_calls_message *method)
@@ -114,7 +116,7 @@ static void on_method_metrics_reply(void *arg, const struct tdm__queried_worker 
 
 /* ---- the whole list ---------------------------------------------------------------------- */
 
-/* Writes the records as an array; callback of the message encoder. */
+/* Writes an array of the records received so far; a callback for the message encoder. */
 static void query_write_records(tdm_writer *writer, const void *arg)
 {
     const struct process_state_query *query = arg;
@@ -123,7 +125,7 @@ static void query_write_records(tdm_writer *writer, const void *arg)
     tdm_write_packed(writer, tdm_writer_bytes(query->records));
 }
 
-/* Writes the reply of "state.here". */
+/* Writes the reply to "state.here" with the records received and the counts of missing ones. */
 static tdm_status query_write_reply(const struct process_state_query *query, uint32_t silent_count,
                                     tdm_writer *writer)
 {
@@ -136,7 +138,8 @@ static tdm_status query_write_reply(const struct process_state_query *query, uin
     return tdm__node_state_list_encode(&message, writer);
 }
 
-/* Passes the list to the callback and frees the query. */
+/* Handles the end of the query to the processes: passes the list to the callback and frees the
+ * query. */
 static void on_query_done(void *arg, uint32_t silent_count)
 {
     struct process_state_query *query = arg;
@@ -154,7 +157,7 @@ static void on_query_done(void *arg, uint32_t silent_count)
     free(query);
 }
 
-/* Asks the processes by the method that `kind` needs. */
+/* Asks the processes of the node by the method that returns records of `kind`. */
 static tdm_status state_query_send(struct tdm__node *node, const char *kind,
                                    struct process_state_query *query)
 {
@@ -166,7 +169,7 @@ static tdm_status state_query_send(struct tdm__node *node, const char *kind,
                                 PROCESS_MS, on_records_reply, on_query_done, query);
 }
 
-/* Creates a query and sends its requests. */
+/* Creates a query for records of `kind` and sends its requests to the processes of the node. */
 static tdm_status state_query_begin(struct tdm__node *node, const char *kind,
                                     tdm__local_state_fn *fn, void *arg)
 {

@@ -13,13 +13,13 @@
 
 #include <string.h>
 
-/* Converts an amount of a resource from fixed point. */
+/* Converts an amount of a resource from the fixed point numbers of the scheduler. */
 static double amount_of(int64_t amount)
 {
     return (double)amount / TDM__RESOURCE_ONE;
 }
 
-/* Writes an id as text; "" for all zeros. */
+/* Writes one entry of a map: `key` with an id as text, "" for all zeros. */
 static void write_id(tdm_writer *writer, const char *key, const struct tdm__id *id)
 {
     char text[TDM__ID_TEXT_BYTES];
@@ -64,7 +64,7 @@ static void write_grant(tdm_writer *writer, const struct tdm__grant *grant)
     }
 }
 
-/* Writes one entry of a map: "amounts" with the resources of a node. */
+/* Writes one entry of a map: "amounts" with [(name, total, free) ...] of a node's resources. */
 static void write_pool(tdm_writer *writer, const struct tdm__pool *pool)
 {
     struct tdm__amount gpu = {0, 0};
@@ -89,7 +89,7 @@ static void write_pool(tdm_writer *writer, const struct tdm__pool *pool)
 
 /* ---- actors ----------------------------------------------------------------------------- */
 
-/* Returns the public name of a state of the lifecycle. */
+/* Returns the name that lists show for a state of an actor. */
 static const char *public_state_text(enum actor_state state)
 {
     switch (state) {
@@ -145,7 +145,7 @@ void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
                                 entry->worker != NULL ? entry->worker->pid : entry->pid);
     tdm__state_record_write_int(writer, "restarts", entry->lifecycle.incarnation);
     tdm__state_record_write_int(writer, "detached", spec->detached ? 1 : 0);
-    write_grant(writer, &entry->record.grant); /* This call writes two entries. */
+    write_grant(writer, &entry->record.grant); /* This call writes two entries of the map. */
 }
 
 /* ---- records of the store --------------------------------------------------------------- */
@@ -156,7 +156,8 @@ static bool is_kind(const struct tdm__store_record *record, const char *kind)
     return strncmp(record->key, kind, strlen(kind)) == 0;
 }
 
-/* Finds the free resources of a node among the store records. */
+/* Reads the free resources of the node `node` from the store's records to `found`; false if there
+ * are none. */
 static bool find_free(const struct tdm__store_record *records, uint32_t records_count,
                       const struct tdm__id *node, struct tdm__node_resources *found)
 {
@@ -171,7 +172,8 @@ static bool find_free(const struct tdm__store_record *records, uint32_t records_
     return false;
 }
 
-/* Reads record `index` if it is a readable node with known resources. */
+/* Reads the store record `index` and the node's resources; false unless the record is a readable
+ * node with known resources. */
 static bool read_node(const struct tdm__store_record *records, uint32_t records_count,
                       uint32_t index, struct tdm__node_record *node,
                       struct tdm__node_resources *resources)
@@ -206,7 +208,7 @@ void tdm__state_write_nodes(tdm_writer *writer, const struct tdm__store_record *
     }
 }
 
-/* Writes the record of one placement group. */
+/* Writes the record of one placement group for lists. */
 static void write_group(tdm_writer *writer, const char *id,
                         const struct tdm__placement_group_record *group)
 {
@@ -220,7 +222,8 @@ static void write_group(tdm_writer *writer, const char *id,
     for (uint32_t i = 0; i < group->bundles_count; i++) {
         tdm_write_map(writer, 3);
         write_id(writer, "node_id", &group->bundles[i].node);
-        write_grant(writer, &group->bundles[i].grant); /* This call writes two entries. */
+        /* This call writes two entries of the map. */
+        write_grant(writer, &group->bundles[i].grant);
     }
 }
 

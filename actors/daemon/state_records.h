@@ -5,14 +5,15 @@
 
 #include "actors/daemon/actor_entry.h"
 
-/* Writes the record of one actor. `text` is the cause of its death; NULL if it has not died. */
+/* Writes the record of one actor for lists. `text` is the cause of the actor's death; NULL if it
+ * has not died. */
 void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry, const char *text);
-/* Writes an array of node records from the store records node/... and free/...; unreadable ones are
- * left out. */
+/* Writes an array of records of nodes for lists, from the store's records node/... and free/....
+ * Unreadable store records are left out. */
 void tdm__state_write_nodes(tdm_writer *writer, const struct tdm__store_record *records,
                             uint32_t records_count);
-/* Writes an array of placement group records from the store records group/...; unreadable ones are
- * left out. */
+/* Writes an array of records of placement groups for lists, from the store's records group/....
+ * Unreadable store records are left out. */
 void tdm__state_write_groups(tdm_writer *writer, const struct tdm__store_record *records,
                              uint32_t records_count);
 

@@ -23,33 +23,38 @@
 #include <string.h>
 
 enum {
-    STORE_MS = 3000, /* Milliseconds for reading from the store, all attempts together. */
+    STORE_MS = 3000, /* Milliseconds for all attempts together to read from the store. */
     STORE_TRIES = 8, /* Most attempts to read from the store. */
     PEER_MS = 2000   /* Milliseconds that another node gets to reply. */
 };
 
 /* ---- the whole cluster ------------------------------------------------------------------ */
 
-/* A list that is being collected. */
+/* A list of the whole cluster that is being collected for a call "state.list". */
 struct state_query {
-    struct tdm__node *node;              /* The daemon's state, borrowed. */
-    struct tdm__incoming_call *incoming; /* The call to reply to, owned. */
-    const char *kind;                    /* Kind of the list, such as "actors". */
-    const char *const *patterns;         /* Keys of the store records that are read first. */
-    uint32_t patterns_count;             /* Number of entries in `patterns`. */
-    uint32_t tries_count;                /* How often the store was read. */
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
+    /* The call "state.list", to which the daemon must reply, owned. */
+    struct tdm__incoming_call *incoming;
+    const char *kind; /* Kind of the list, such as "actors". */
+    /* Patterns of the keys of the store records that are read first. */
+    const char *const *patterns;
+    uint32_t patterns_count; /* Number of entries in `patterns`. */
+    uint32_t tries_count;    /* Number of attempts to read the store so far. */
     /* Deadline of reading the store, in milliseconds on CLOCK_MONOTONIC. */
     int64_t deadline_ms;
-    tdm__store_read_fn *on_records; /* Callback for the store's records. */
-    tdm_writer *packed_records;     /* Packed records so far, owned, without an array header. */
-    uint32_t records_count_total;   /* Number of records so far. */
-    uint32_t pending;       /* Parts that are missing, plus one until all nodes have been asked. */
-    uint32_t missing_nodes; /* Nodes that did not reply. */
-    uint64_t silent_processes; /* Processes of all nodes that did not reply. */
-    uint64_t left_out;         /* Records that the processes left out. */
+    tdm__store_read_fn *on_records; /* Callback that receives the store's records. */
+    /* Packed records received so far, owned, without an array header. */
+    tdm_writer *packed_records;
+    uint32_t records_count_total; /* Number of records in `packed_records`. */
+    /* Number of nodes whose parts of the list are missing, plus one until all nodes have been
+     * asked. */
+    uint32_t pending;
+    uint32_t missing_nodes;    /* Number of nodes that did not reply with their parts. */
+    uint64_t silent_processes; /* Number of processes of all nodes that did not reply. */
+    uint64_t left_out;         /* Number of records that processes left out of their replies. */
 };
 
-/* Creates a query for a list. */
+/* Creates the query for a call "state.list", which waits for parts of the nodes. */
 static tdm_status state_query_create(struct tdm__node *node, struct tdm__incoming_call *incoming,
                                      struct state_query **query_out)
 {
@@ -65,7 +70,7 @@ static tdm_status state_query_create(struct tdm__node *node, struct tdm__incomin
     return TDM_OK;
 }
 
-/* Fails the query with this thread's error detail and frees it. */
+/* Fails the call of a query with `status` and this thread's error detail, and frees the query. */
 static void state_query_fail(struct state_query *query, tdm_status status)
 {
     tdm__incoming_fail(query->incoming, status, tdm_error_detail());
@@ -73,7 +78,7 @@ static void state_query_fail(struct state_query *query, tdm_status status)
     free(query);
 }
 
-/* Adds the records of an array. */
+/* Appends the records of the array `rows` to the list of the query. */
 static void query_add_records(struct state_query *query, const tdm_value *rows)
 {
     for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
@@ -82,7 +87,7 @@ static void query_add_records(struct state_query *query, const tdm_value *rows)
     }
 }
 
-/* Adds the part of one node. */
+/* Appends one node's part, the packed reply to "state.here", to the list of the query. */
 static void query_add_part(struct state_query *query, struct tdm_bytes packed)
 {
     struct tdm__node_state_list_message part;
@@ -100,7 +105,7 @@ static void query_add_part(struct state_query *query, struct tdm_bytes packed)
     tdm_document_destroy(document);
 }
 
-/* Writes the records as an array; callback of the message encoder. */
+/* Writes an array of the records received so far; a callback for the message encoder. */
 static void query_write_records(tdm_writer *writer, const void *arg)
 {
     const struct state_query *query = arg;
@@ -109,7 +114,7 @@ static void query_write_records(tdm_writer *writer, const void *arg)
     tdm_write_packed(writer, tdm_writer_bytes(query->packed_records));
 }
 
-/* Replies with the list and frees the query. */
+/* Replies to "state.list" with the collected list and frees the query. */
 static void state_reply(struct state_query *query)
 {
     const struct tdm__cluster_state_list_message message = {
@@ -123,7 +128,7 @@ static void state_reply(struct state_query *query)
     free(query);
 }
 
-/* Counts one part, and replies after the last one. */
+/* Counts one node's part of the list, and replies after the last part. */
 static void state_query_count_down(struct state_query *query)
 {
     query->pending--;
@@ -132,7 +137,7 @@ static void state_query_count_down(struct state_query *query)
     }
 }
 
-/* Handles the part of a node. */
+/* Handles one node's part of the list, or its failure. */
 static void on_part_ready(void *arg, tdm_status status, struct tdm_bytes part)
 {
     struct state_query *query = arg;
@@ -145,7 +150,7 @@ static void on_part_ready(void *arg, tdm_status status, struct tdm_bytes part)
     state_query_count_down(query);
 }
 
-/* Handles the reply of another node. */
+/* Handles the reply of another node's daemon to "state.here". */
 static void on_part_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     on_part_ready(arg, reply->status, reply->packed);
@@ -169,7 +174,7 @@ static void node_collect_part(struct tdm__node *node, const char *kind, tdm__loc
     }
 }
 
-/* Asks all other nodes for their parts. */
+/* Asks the daemons of all other nodes in the store's records for their parts of the list. */
 static void query_ask_other_nodes(struct state_query *query,
                                   const struct tdm__store_record *records, uint32_t records_count,
                                   struct tdm_bytes question)
@@ -187,7 +192,7 @@ static void query_ask_other_nodes(struct state_query *query,
     }
 }
 
-/* Asks all nodes for their parts of the list. */
+/* Asks all nodes in the store's records for their parts of the list. */
 static void query_ask_nodes(struct state_query *query, const struct tdm__store_record *records,
                             uint32_t records_count)
 {
@@ -199,7 +204,7 @@ static void query_ask_nodes(struct state_query *query, const struct tdm__store_r
         return;
     }
     (void)tdm__state_list_encode(&message, question);
-    /* This node's own part counts, plus one until all nodes have been asked. */
+    /* One for this node's own part, and one until all nodes have been asked. */
     query->pending = 2;
     node_collect_part(query->node, query->kind, on_part_ready, query);
     query_ask_other_nodes(query, records, records_count, tdm_writer_bytes(question));
@@ -207,7 +212,7 @@ static void query_ask_nodes(struct state_query *query, const struct tdm__store_r
     tdm_writer_destroy(question);
 }
 
-/* Reads the records that the list starts with. */
+/* Reads the store's records of query->patterns, with which collecting the list starts. */
 static void query_read_store(struct state_query *query)
 {
     const struct tdm__store *store = query->node->store;
@@ -228,7 +233,7 @@ static void query_retry_or_fail(struct state_query *query, tdm_status status)
     }
 }
 
-/* Handles the store's reply with the nodes. */
+/* Handles the store's reply with the nodes, which are then asked for their parts. */
 static void on_nodes_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                           uint32_t records_count)
 {
@@ -239,7 +244,8 @@ static void on_nodes_read(void *arg, tdm_status status, const struct tdm__store_
     }
 }
 
-/* Replies with a list of nodes or groups, which the store has completely. */
+/* Handles the store's records of nodes or groups, which are the whole list: replies to
+ * "state.list". */
 static void on_records(void *arg, tdm_status status, const struct tdm__store_record *records,
                        uint32_t records_count)
 {
@@ -273,22 +279,23 @@ static void on_records(void *arg, tdm_status status, const struct tdm__store_rec
 
 /* ---- the service "state" ---------------------------------------------------------------- */
 
-/* What is needed to start one kind of list. */
+/* How to collect one kind of list. */
 struct state_list {
-    const char *kind;               /* Kind of the list. */
-    const char *patterns[2];        /* Keys of the store records that are read first. */
+    const char *kind; /* Kind of the list, such as "actors". */
+    /* Patterns of the keys of the store records that are read first. */
+    const char *patterns[2];
     uint32_t patterns_count;        /* Number of entries in `patterns`. */
-    tdm__store_read_fn *on_records; /* Callback for those records. */
+    tdm__store_read_fn *on_records; /* Callback that receives the records of `patterns`. */
 };
 
-/* All kinds of lists. */
+/* All kinds of lists, and how to collect them. */
 static const struct state_list state_lists[] = {
     {"actors", {"node/*"}, 1, on_nodes_read}, {"objects", {"node/*"}, 1, on_nodes_read},
     {"calls", {"node/*"}, 1, on_nodes_read},  {"nodes", {"node/*", "free/*"}, 2, on_records},
     {"groups", {"group/*"}, 1, on_records},   {"each call", {"node/*"}, 1, on_nodes_read},
 };
 
-/* Serves "state.list". */
+/* Serves the call "state.list": collects the list `kind` of the whole cluster. */
 static void serve_list(struct tdm__node *node, struct tdm__incoming_call *incoming,
                        const char *kind)
 {
@@ -313,7 +320,7 @@ static void serve_list(struct tdm__node *node, struct tdm__incoming_call *incomi
     state_query_fail(query, TDM_E_INVAL);
 }
 
-/* Replies to "state.here", `arg`, with this node's part. */
+/* Replies to the call "state.here", `arg`, with this node's part of the list. */
 static void on_part_for_other_node(void *arg, tdm_status status, struct tdm_bytes part)
 {
     if (status == TDM_OK) {

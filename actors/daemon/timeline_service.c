@@ -12,13 +12,13 @@
 #include <string.h>
 #include <time.h>
 
-/* Milliseconds that a worker gets to reply. */
+/* Milliseconds that a worker gets to reply with its spans or counts. */
 enum { WORKER_MS = 1500 };
 
-/* A request for a timeline that waits for the replies of the workers. */
+/* A call "timeline.read" or "timeline.counts" that waits for the replies of the workers. */
 struct timeline_query {
-    struct tdm__node *node;              /* The daemon's state, borrowed. */
-    struct tdm__incoming_call *incoming; /* The call to reply to, owned. */
+    struct tdm__node *node;              /* State of this node's daemon, borrowed. */
+    struct tdm__incoming_call *incoming; /* The call, to which the daemon must reply, owned. */
     /* Packed records of the actors that have replied, owned, without an array header. */
     tdm_writer *actors;
     uint32_t actors_count; /* Number of records in `actors`. */
@@ -33,7 +33,7 @@ static int64_t time_of_day_offset(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec - tdm__clock_ns();
 }
 
-/* Adds the reply of one worker. */
+/* Adds the reply of one worker, with the spans or counts of its actor, to the query. */
 static void on_worker(void *arg, const struct tdm__queried_worker *worker,
                       struct tdm_bytes timeline_reply)
 {
@@ -49,7 +49,7 @@ static void on_worker(void *arg, const struct tdm__queried_worker *worker,
     query->actors_count++;
 }
 
-/* Replies with the timeline and frees the query. */
+/* Replies to the call with what the workers have replied, and frees the query. */
 static void timeline_reply(struct timeline_query *query)
 {
     const struct tdm__timeline_message message = {
@@ -62,14 +62,14 @@ static void timeline_reply(struct timeline_query *query)
     free(query);
 }
 
-/* Handles the end of the query to the workers. */
+/* Handles the end of the query to the workers: replies to the call. */
 static void on_done(void *arg, uint32_t silent_count)
 {
     (void)silent_count;
     timeline_reply(arg);
 }
 
-/* Asks the workers of this node by the method `question`. */
+/* Asks the workers of this node by the method `question` for their spans or counts. */
 static void timeline_query_start(struct tdm__node *node, struct tdm__incoming_call *incoming,
                                  const char *question)
 {
@@ -87,8 +87,8 @@ static void timeline_query_start(struct tdm__node *node, struct tdm__incoming_ca
     }
 }
 
-/* Returns the method of the workers that a method of this service needs; NULL if there is no such
- * method. */
+/* Returns the method by which the workers are asked for a call of this service's `method`; NULL for
+ * an unknown one. */
 static const char *timeline_worker_method(const char *method)
 {
     if (strcmp(method, "timeline.read") == 0) {

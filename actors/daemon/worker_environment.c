@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Placeholder that the process mark overwrites. */
+/* Placeholder in a worker's environment, over which the process mark is written. */
 #define NO_MARK "00000000000000000000000000000000.00000000"
 _Static_assert(sizeof(NO_MARK) == TDM__PROCESS_MARK_BYTES, "a mark is written over it");
 
@@ -38,7 +38,7 @@ static bool is_variable_replaced(const char *entry, const struct tdm__actor_spec
     return replaced;
 }
 
-/* True if the environment sets the variable of `setting`. */
+/* True if `environment` sets the variable whose name begins `setting`. */
 static bool environment_has_variable(char **environment, const char *setting)
 {
     for (char **entry = environment; *entry != NULL; entry++) {

@@ -11,14 +11,15 @@
  * is added if neither sets it, and a placeholder for the process mark. */
 tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, const char *devices,
                                           char ***environment_out);
-/* Frees the environment. NULL is allowed. */
+/* Frees the environment of a worker. NULL is allowed. */
 void tdm__worker_environment_destroy(char **environment);
 
-/* Writes the process mark, of TDM__PROCESS_MARK_BYTES - 1 characters, over its placeholder. */
+/* Writes the process mark, of TDM__PROCESS_MARK_BYTES - 1 characters, over its placeholder in the
+ * environment of a worker. */
 void tdm__worker_environment_mark(char **environment, const char *mark);
 /* Appends one setting, which is borrowed until it is dropped. There is space for two. */
 void tdm__worker_environment_add(char **environment, char *setting);
-/* Removes the last setting without freeing it. */
+/* Removes the last setting of the environment of a worker without freeing the setting. */
 void tdm__worker_environment_drop_last(char **environment);
 
 #endif

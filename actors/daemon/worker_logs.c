@@ -29,14 +29,17 @@
 #include <unistd.h>
 
 enum {
-    CHUNK_BYTES = 64 << 10,   /* Bytes that are read from a file at a time for printing. */
+    /* Bytes of a chunk, which is read from a log file at a time for printing. */
+    CHUNK_BYTES = 64 << 10,
     READ_BYTES_MAX = 1 << 20, /* Most bytes in one reply of "log.read". */
-    /* Chunks of one file that are printed before the loop serves other events. */
+    /* Most chunks of one log file that are printed before the loop serves other events. */
     PRINT_CHUNKS_PER_PASS = 8,
-    PRINT_MS = 20,        /* Milliseconds from a written line to the terminal, at most. */
-    CHECK_MS = 1000,      /* Milliseconds between checks of the sizes where nothing is printed. */
+    /* Most milliseconds from a worker's write to the print on the daemon's terminal. */
+    PRINT_MS = 20,
+    /* Milliseconds between checks of the files' sizes if nothing is printed. */
+    CHECK_MS = 1000,
     SLOW_READER_MS = 20,  /* Milliseconds until the next attempt to print to a slow reader. */
-    PRUNE_MS = 60000,     /* Milliseconds between removals of old files. */
+    PRUNE_MS = 60000,     /* Milliseconds between removals of old log files. */
     ENDED_MAX = 512,      /* Number of ended workers whose files are remembered. */
     FINAL_PRINT_MS = 2000 /* Most milliseconds for printing the last lines of an ended worker. */
 };
@@ -46,42 +49,46 @@ static const char *const suffixes[TDM__LOG_STREAMS] = {".out", ".err"};
 /* One log file of a worker. */
 struct log_stream {
     char name[TDM__LOG_NAME_BYTES]; /* Name of the file without its folder. */
-    uint64_t printed;               /* Offset in the file up to which it has been printed. */
+    uint64_t printed;               /* Offset in the file up to which the daemon has printed. */
 };
 
-/* The two log files of one worker. The log module owns it. */
+/* The two log files of one worker. struct tdm__worker_logs owns it. */
 struct tdm__log_source {
-    struct tdm__log_source *next;      /* Next source, which is older. */
-    struct tdm__worker_logs *logs;     /* The log module, borrowed. */
+    struct tdm__log_source *next; /* Log files of the next worker, which is older. */
+    /* Log files of the node, which contain this source, borrowed. */
+    struct tdm__worker_logs *logs;
     struct tdm__id actor;              /* Id of the worker's actor. */
     char label[TDM__ACTOR_NAME_BYTES]; /* Name of the actor, or its class if it has no name. */
     /* Prefix of printed lines, such as "trainer pid=12". */
     char origin[TDM__ACTOR_NAME_BYTES + 24];
-    int64_t pid;                                 /* Process id; 0 until it is known. */
+    /* Process id of the worker; 0 until it is known. */
+    int64_t pid;
     bool is_live;                                /* True until the worker has ended. */
-    struct log_stream streams[TDM__LOG_STREAMS]; /* Files of stdout and stderr. */
+    struct log_stream streams[TDM__LOG_STREAMS]; /* Log files of the worker's stdout and stderr. */
 };
 
 /* The log files of all workers of a node. struct tdm__node owns it. */
 struct tdm__worker_logs {
     struct tdm__loop *loop;          /* Event loop of the daemon, borrowed. */
     struct tdm__node *node;          /* Daemon that forwards calls, borrowed; may be NULL. */
-    char directory[TDM__PATH_BYTES]; /* Directory of the log files. */
-    struct tdm__log_source *all;     /* Sources, newest first, owned. */
-    uint32_t ended_count;            /* Number of sources whose worker has ended. */
+    char directory[TDM__PATH_BYTES]; /* Path of the folder "logs" with the log files. */
+    struct tdm__log_source *all;     /* List of the workers' log files, newest first, owned. */
+    uint32_t ended_count;            /* Number of list entries whose worker has ended. */
     uint64_t starting_number;        /* Number in the name of the file that was opened last. */
     /* Prints lines on this process's terminal, owned; NULL if nothing is printed. */
     struct tdm__log_printer *printer;
-    /* Descriptor of inotify for the directory, owned; -1 if not available, then the timer polls. */
+    /* Inotify descriptor that watches the directory, owned; -1 if inotify is not available, then
+     * the timer polls. */
     int inotify_fd;
-    /* Watch of `inotify_fd` in the loop, owned; NULL without it. */
+    /* Watch of `inotify_fd` in the event loop, owned; NULL if `inotify_fd` is -1. */
     struct tdm__fd_watch *watch;
-    struct tdm__timer *timer; /* Timer of the next pass over the files, owned. */
-    bool timer_is_set;        /* True while the timer runs. */
+    /* Timer of the next pass, which prints new output and limits the files' sizes; owned. */
+    struct tdm__timer *timer;
+    bool timer_is_set; /* True while `timer` is set. */
     /* Time of the next removal of old files, in milliseconds on CLOCK_MONOTONIC. */
     int64_t prune_ms;
-    uint64_t lost_bytes;     /* Bytes that were freed before they were printed. */
-    char chunk[CHUNK_BYTES]; /* Buffer for printing. */
+    uint64_t lost_bytes;     /* Bytes of output that were freed on disk before they were printed. */
+    char chunk[CHUNK_BYTES]; /* Buffer for a piece of a log file that is being printed. */
 };
 
 /* Writes the path of the log file `name` to `path`. */
@@ -101,8 +108,8 @@ static uint64_t file_bytes(const char *path)
 
 /* ---- printing --------------------------------------------------------------------------- */
 
-/* Adjusts the printed offset to the file. A file that became shorter was truncated; one whose data
- * begins later has lost its beginning, which is counted. */
+/* Moves stream->printed to where the file's data begins now. A file that became shorter was
+ * truncated; one whose data begins later has lost its beginning, which is counted. */
 static void logs_count_lost(struct tdm__worker_logs *logs, struct log_stream *stream,
                             const struct tdm__log_file_range *range)
 {
@@ -114,7 +121,7 @@ static void logs_count_lost(struct tdm__worker_logs *logs, struct log_stream *st
     }
 }
 
-/* Prints one chunk of a file. Returns true when more can be printed now. */
+/* Prints one chunk of one log file of a worker. Returns true when more can be printed now. */
 static bool source_print_chunk(struct tdm__log_source *source, enum tdm__log_stream stream_number)
 {
     struct tdm__worker_logs *logs = source->logs;
@@ -140,7 +147,8 @@ static bool source_print_chunk(struct tdm__log_source *source, enum tdm__log_str
     return taken > 0 && !is_all;
 }
 
-/* Prints both files, up to a limit. Returns true when everything has been printed. */
+/* Prints new output of both log files of a worker, up to PRINT_CHUNKS_PER_PASS chunks each. Returns
+ * true when everything has been printed. */
 static bool source_print(struct tdm__log_source *source)
 {
     bool done = true;
@@ -157,7 +165,7 @@ static bool source_print(struct tdm__log_source *source)
     return done;
 }
 
-/* True if a file of the source has data that was not printed. */
+/* True if a log file of the worker has output that was not printed. */
 static bool source_has_unprinted(const struct tdm__log_source *source)
 {
     for (int stream_number = 0; stream_number < TDM__LOG_STREAMS; stream_number++) {
@@ -173,7 +181,7 @@ static bool source_has_unprinted(const struct tdm__log_source *source)
 
 /* ---- bounds ----------------------------------------------------------------------------- */
 
-/* True for a file that must not be removed: that of the daemon or of a living worker. */
+/* True for a log file that must not be removed: that of the daemon or of a living worker. */
 static bool logs_file_is_in_use(const void *arg, const char *name)
 {
     const struct tdm__worker_logs *logs = arg;
@@ -190,7 +198,8 @@ static bool logs_file_is_in_use(const void *arg, const char *name)
     return false;
 }
 
-/* Limits the size of each live file, and from time to time that of all files. */
+/* Limits the size of each log file of a living worker, and every PRUNE_MS that of all log files
+ * together. */
 static void logs_limit_files(struct tdm__worker_logs *logs)
 {
     char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
@@ -210,7 +219,7 @@ static void logs_limit_files(struct tdm__worker_logs *logs)
     }
 }
 
-/* Frees the oldest ended sources beyond ENDED_MAX. */
+/* Frees the entries of workers that ended first, beyond ENDED_MAX entries of ended workers. */
 static void logs_forget_ended(struct tdm__worker_logs *logs)
 {
     uint32_t ended = 0;
@@ -231,14 +240,14 @@ static void logs_forget_ended(struct tdm__worker_logs *logs)
 
 /* ---- passes over the files --------------------------------------------------------------- */
 
-/* Schedules the next pass over the files. */
+/* Sets the timer so that the next pass over the log files begins in `milliseconds`. */
 static void logs_schedule_read(struct tdm__worker_logs *logs, int64_t milliseconds)
 {
     logs->timer_is_set = true;
     (void)tdm__timer_set(logs->timer, tdm__deadline_after(milliseconds));
 }
 
-/* Discards pending inotify events; every file is checked anyway. */
+/* Discards pending inotify events, because a pass checks every log file anyway. */
 static void logs_drain_inotify(struct tdm__worker_logs *logs)
 {
     char events[4096];
@@ -247,7 +256,8 @@ static void logs_drain_inotify(struct tdm__worker_logs *logs)
     }
 }
 
-/* One pass: prints what is new, limits the files and schedules the next pass. */
+/* Makes one pass over the log files: prints new output, limits the files' sizes and schedules the
+ * next pass. */
 static void on_logs_timer(void *arg)
 {
     struct tdm__worker_logs *logs = arg;
@@ -274,7 +284,7 @@ static void on_logs_timer(void *arg)
     }
 }
 
-/* Schedules a pass because a file has changed. */
+/* Schedules a pass over the log files because one of them has changed. */
 static void on_inotify_readable(void *arg, int fd, unsigned ready)
 {
     struct tdm__worker_logs *logs = arg;
@@ -282,7 +292,8 @@ static void on_inotify_readable(void *arg, int fd, unsigned ready)
     (void)fd;
     (void)ready;
     (void)tdm__fd_watch_set_events(logs->watch,
-                                   /* Further events tell nothing new until the timer fires. */
+                                   /* Stop watching: further events tell nothing new until the timer
+                                    * fires. */
                                    0);
     if (!logs->timer_is_set) {
         logs_schedule_read(logs, logs->printer != NULL ? PRINT_MS : CHECK_MS);
@@ -357,7 +368,9 @@ void tdm__log_source_ended(struct tdm__log_source *source)
         while (source_has_unprinted(source) && tdm__clock_ms() < deadline_ms &&
                (!source_print(source) || source_has_unprinted(source))) {
             if (!tdm__log_printer_flush(logs->printer)) {
-                break; /* The reader is slow, and the rest stays in the file. */
+                /* The reader of stdout is slow, so the rest is not printed and stays in the file.
+                 */
+                break;
             }
         }
         if (!tdm__log_printer_flush(logs->printer) && !logs->timer_is_set) {
@@ -395,7 +408,7 @@ uint64_t tdm__worker_logs_lost_bytes(const struct tdm__worker_logs *logs)
 
 /* ---- creation and destruction ------------------------------------------------------------ */
 
-/* Creates the directory of the log files. */
+/* Creates the folder "logs" of the log files in the directory of the node. */
 static tdm_status logs_create_directory(struct tdm__worker_logs *logs, const char *node_directory)
 {
     int length = snprintf(logs->directory, sizeof(logs->directory), "%s/logs", node_directory);
@@ -410,7 +423,7 @@ static tdm_status logs_create_directory(struct tdm__worker_logs *logs, const cha
     return TDM_OK;
 }
 
-/* Makes the daemon's own log go to a file, too. */
+/* Writes the daemon's own log to a file in the folder "logs", too. */
 static void logs_include_daemon(const struct tdm__worker_logs *logs)
 {
     char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
@@ -422,7 +435,8 @@ static void logs_include_daemon(const struct tdm__worker_logs *logs)
     }
 }
 
-/* Watches the directory by inotify; where the kernel has no watches left, the timer polls. */
+/* Watches the folder of log files by inotify; where the kernel has no watches left, the timer
+ * polls. */
 static tdm_status logs_watch_directory(struct tdm__worker_logs *logs)
 {
     logs->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
@@ -495,7 +509,7 @@ void tdm__worker_logs_destroy(struct tdm__worker_logs *logs)
 
 /* ---- the service "log" ------------------------------------------------------------------ */
 
-/* Forwards a call for another node and returns true; else returns false. */
+/* If "log.read" names another node, forwards the call to that node's daemon and returns true. */
 static bool log_forward_if_remote(const struct tdm__worker_logs *logs,
                                   struct tdm__incoming_call *incoming)
 {
@@ -513,7 +527,7 @@ static bool log_forward_if_remote(const struct tdm__worker_logs *logs,
     return true;
 }
 
-/* Finds the newest source of an actor. */
+/* Finds the log files of the newest worker of the actor with the id `actor`, in text form. */
 static tdm_status logs_find_source(const struct tdm__worker_logs *logs, const char *actor,
                                    const struct tdm__log_source **source_out)
 {
@@ -529,7 +543,7 @@ static tdm_status logs_find_source(const struct tdm__worker_logs *logs, const ch
     return tdm__fail(TDM_E_NOT_FOUND, "no output of actor %s is kept on this node", actor);
 }
 
-/* Replies to "log.read" with a range of a file. */
+/* Replies to "log.read" with a range of a log file. */
 static void log_reply_read(struct tdm__worker_logs *logs, const struct tdm__log_source *source,
                            const struct tdm__log_read_message *request,
                            struct tdm__incoming_call *incoming)
@@ -567,7 +581,8 @@ static void log_reply_read(struct tdm__worker_logs *logs, const struct tdm__log_
     free(bytes);
 }
 
-/* Serves "log.read" for this node. `request.actor` "" stands for the daemon. */
+/* Serves "log.read" for this node. The actor id "" in the request stands for the daemon's own log.
+ */
 static void serve_read(struct tdm__worker_logs *logs, struct tdm__incoming_call *incoming)
 {
     const struct tdm__log_source *source = NULL;

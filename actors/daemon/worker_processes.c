@@ -38,36 +38,41 @@
 #include <unistd.h>
 
 enum {
-    START_FDS_MAX = 4,     /* Most descriptors that are passed to a worker. */
-    FORK_SERVERS_MAX = 16, /* Number of keys and fork servers that are kept. */
-    SWEEP_MS = 100         /* Milliseconds until a scheduled sweep for orphans. */
+    START_FDS_MAX = 4, /* Most descriptors that are passed to a new worker. */
+    /* Number of the keys used last that are kept, with their fork servers; older keys are kept only
+     * while they have living workers. */
+    FORK_SERVERS_MAX = 16,
+    SWEEP_MS = 100 /* Milliseconds until a scheduled sweep for orphans. */
 };
 
 /* A worker process, and what is needed to execute it if its fork server cannot fork. The table owns
  * it. */
 struct worker {
-    /* The part that other modules see; it is first because the two structs are cast into each
-     * other. */
+    /* The worker as other modules see it; first member, because pointers to the two structs are
+     * cast into each other. */
     struct tdm__worker_process public;
     struct tdm__workers *workers; /* Table that contains this entry, borrowed. */
     struct worker *next;          /* Next worker of the table. */
-    /* Fork server that forks or forked the worker, borrowed; NULL if it was executed. */
+    /* Fork server that forks or has forked the worker, borrowed; NULL if the worker was executed.
+     */
     struct fork_server *fork_server;
-    uint64_t serial; /* Number of the request to the fork server; 0 if it was executed. */
-    struct tdm__process process; /* Process id and pidfd; 0 and -1 until they are known. */
-    /* Watch of the pidfd of an executed worker, owned; NULL for a forked one. */
+    uint64_t serial; /* Number of the request to the fork server; 0 if the worker was executed. */
+    /* Process id and pidfd of the worker; 0 and -1 until they are known. */
+    struct tdm__process process;
+    /* Watch of the pidfd of an executed worker, owned; NULL for a forked worker. */
     struct tdm__fd_watch *watch;
-    tdm__worker_ended_fn *fn; /* Callback for the end of the worker. */
+    tdm__worker_ended_fn *fn; /* Callback that is called when the worker has ended. */
     void *arg;                /* First argument of `fn`. */
     /* True once the daemon decided to kill the worker, maybe before its pid was known. */
     bool is_killed;
-    /* True if the worker may close its connection, because it was asked to exit. */
+    /* True if the worker may close its connection to the daemon, because it was asked to exit. */
     bool exit_is_expected;
     bool has_ended; /* True once the worker has ended. */
-    /* Value of the mark in the environment of the worker and its children. */
+    /* Process mark in the environment of the worker and its children, by which the daemon
+     * recognises them. */
     char mark[TDM__PROCESS_MARK_BYTES];
-    /* Descriptors to start the worker with: connection, bootstrap, and, if they are kept, stdout
-     * and stderr. Owned until the fork server has replied; -1 if unused. */
+    /* Descriptors to start the worker with: connection to the daemon, bootstrap, and, if output is
+     * kept, stdout and stderr. Owned until the fork server has replied; -1 if unused. */
     int retry_fds[START_FDS_MAX];
     /* Environment to start the worker with, without `devices`, owned, ends with NULL; NULL once
      * started. */
@@ -85,35 +90,39 @@ struct worker {
  * server if it was used twice. The table owns it. */
 struct fork_server {
     struct tdm__workers *workers; /* Table that contains this entry, borrowed. */
-    struct fork_server *next;     /* Next fork server, used less recently. */
+    struct fork_server *next;     /* Next entry of the list, used less recently. */
     char *key; /* Text of program, arguments, directory and environment, owned. */
-    /* True if it cannot fork because it runs threads: workers are executed. */
+    /* True if the fork server cannot fork because its program runs threads; workers with the key
+     * are executed then. */
     bool runs_threads;
-    struct tdm__process process; /* The fork server; pid 0 while it does not run. */
-    int control;                 /* Socket to the fork server, owned; -1 while it does not run. */
-    struct tdm__fd_watch *watch; /* Watch of `control`, owned; NULL while it does not run. */
+    struct tdm__process process; /* Process of the fork server; pid 0 while it does not run. */
+    /* Socket to the process of the fork server, owned; -1 while it does not run. */
+    int control;
+    /* Watch of `control` in the event loop, owned; NULL while the fork server does not run. */
+    struct tdm__fd_watch *watch;
 };
 
 /* The workers and fork servers of a daemon. struct tdm__node owns it. */
 struct tdm__workers {
     struct tdm__rpc *rpc; /* RPC endpoint of the daemon, borrowed. */
     const char *program;  /* Program for actors whose spec names none, borrowed. */
-    /* Log files of workers, borrowed; NULL if no output is kept. */
+    /* Log files of workers, borrowed; NULL if workers print where the daemon does. */
     struct tdm__worker_logs *logs;
-    struct worker *all; /* List of the workers, owned. */
+    struct worker *all; /* List of the worker processes, owned. */
     /* Keys and fork servers, used most recently first, owned; at most FORK_SERVERS_MAX besides
      * those with living workers. */
     struct fork_server *fork_servers;
     uint64_t last_serial; /* Number of the last request to a fork server. */
-    /* Returns the pid of a child that is not a worker, or 0; may be NULL. */
+    /* Returns the pid of a child of the daemon that a sweep must spare, or 0; may be NULL. */
     pid_t (*exempt_child)(void);
     struct tdm__timer *sweep_timer; /* Timer of the next sweep for orphans, owned. */
-    bool sweep_is_due;              /* True while a sweep is scheduled. */
+    bool sweep_is_due;              /* True while a sweep for orphans is scheduled. */
 };
 
 /* ---- the end of a worker ---------------------------------------------------------------- */
 
-/* Frees what was kept to execute the worker again. */
+/* Closes the descriptors and frees the environment that were kept to execute the worker if its fork
+ * server cannot fork. */
 static void worker_close_retry(struct worker *worker)
 {
     for (uint32_t i = 0; i < START_FDS_MAX; i++) {
@@ -126,7 +135,7 @@ static void worker_close_retry(struct worker *worker)
     worker->retry_environment = NULL;
 }
 
-/* Removes the worker from the table and frees it. */
+/* Removes a worker from the table and frees it. */
 static void worker_free(struct worker *worker)
 {
     struct worker **link = &worker->workers->all;
@@ -149,7 +158,7 @@ static void worker_free(struct worker *worker)
     free(worker);
 }
 
-/* Reports the end of the worker and frees it. */
+/* Calls the callback for the end of a reaped worker, and frees the worker. */
 static void worker_report_end(struct worker *worker, int wait_status)
 {
     worker->has_ended = true;
@@ -161,7 +170,7 @@ static void worker_report_end(struct worker *worker, int wait_status)
     worker_free(worker);
 }
 
-/* Reaps an executed worker that has ended. */
+/* Reaps an executed worker whose pidfd `fd` says that it has ended, and reports the end. */
 static void on_pidfd(void *arg, int fd, unsigned ready)
 {
     struct worker *worker = arg;
@@ -207,7 +216,7 @@ void tdm__worker_kill(struct tdm__worker_process *public)
 
 /* ---- exec ------------------------------------------------------------------------------- */
 
-/* Records the pid of a started worker. */
+/* Records the pid of a started worker, and renames its log files. */
 static void worker_set_pid(struct worker *worker, pid_t pid)
 {
     worker->public.pid = pid;
@@ -216,7 +225,7 @@ static void worker_set_pid(struct worker *worker, pid_t pid)
     }
 }
 
-/* Returns the number of descriptors that are passed to the worker. */
+/* Returns the number of descriptors that are passed to the worker at its start. */
 static uint32_t worker_start_fds_count(const struct worker *worker)
 {
     return worker->public.output != NULL ? START_FDS_MAX : 2;
@@ -254,7 +263,7 @@ static tdm_status program_execute(char **argv, const char *directory, char **env
     return status;
 }
 
-/* Executes the worker's program. */
+/* Starts the worker by executing its program, without a fork server. */
 static tdm_status worker_execute_now(struct worker *worker)
 {
     bool has_devices = worker->devices[0] != '\0';
@@ -279,7 +288,8 @@ static tdm_status worker_execute_now(struct worker *worker)
 
 /* ---- fork servers ----------------------------------------------------------------------- */
 
-/* Returns the worker for which that request was sent and whose pid is not known, or NULL. */
+/* Returns the worker for which the fork server got request number `serial` and whose pid is not
+ * known, or NULL. */
 static struct worker *workers_find_by_serial(struct tdm__workers *workers, uint64_t serial)
 {
     for (struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
@@ -290,7 +300,7 @@ static struct worker *workers_find_by_serial(struct tdm__workers *workers, uint6
     return NULL;
 }
 
-/* Returns the worker with that pid that the fork server has forked, or NULL. */
+/* Returns the worker with process id `pid` that the fork server has forked, or NULL. */
 static struct worker *fork_server_find_worker(struct fork_server *fork_server, pid_t pid)
 {
     for (struct worker *worker = fork_server->workers->all; worker != NULL; worker = worker->next) {
@@ -301,7 +311,7 @@ static struct worker *fork_server_find_worker(struct fork_server *fork_server, p
     return NULL;
 }
 
-/* Executes a worker that its fork server could not fork. */
+/* Starts a worker by executing its program, because the fork server could not fork it. */
 static void worker_execute_instead(struct worker *worker)
 {
     if (worker_execute_now(worker) != TDM_OK) {
@@ -333,7 +343,7 @@ static void fork_server_ended(struct fork_server *fork_server)
     }
 }
 
-/* Handles the report of a forked worker. Takes ownership of `pidfd`. */
+/* Handles the fork server's report that it has forked a worker. Takes ownership of `pidfd`. */
 static void workers_on_forked(struct tdm__workers *workers,
                               const struct tdm__fork_server_event *event, int pidfd)
 {
@@ -352,8 +362,9 @@ static void workers_on_forked(struct tdm__workers *workers,
     }
 }
 
-/* Handles a refusal to fork. A fork server that runs threads will never be able to fork, so it is
- * ended; otherwise the machine refused for lack of resources. */
+/* Handles the fork server's report that it could not fork a worker. A fork server that runs threads
+ * will never be able to fork, so it is ended; otherwise the kernel refused for lack of resources.
+ */
 static void fork_server_on_refusal(struct fork_server *fork_server,
                                    const struct tdm__fork_server_event *event)
 {
@@ -388,7 +399,7 @@ static void fork_server_handle_event(struct fork_server *fork_server,
     }
 }
 
-/* Receives one report, or the end, of a fork server. */
+/* Receives one report from the socket of a fork server, or finds that the fork server has ended. */
 static void on_fork_server_readable(void *arg, int fd, unsigned ready)
 {
     struct fork_server *fork_server = arg;
@@ -405,7 +416,7 @@ static void on_fork_server_readable(void *arg, int fd, unsigned ready)
     fork_server_handle_event(fork_server, &event, fds_count == 1 ? fds[0] : -1);
 }
 
-/* Executes the fork server for the key of the worker. */
+/* Starts the process of a fork server with the program, directory and environment of `worker`. */
 static tdm_status fork_server_start(struct fork_server *fork_server, struct worker *worker)
 {
     int control[2];
@@ -487,7 +498,7 @@ static bool fork_server_is_busy(const struct fork_server *fork_server)
     return false;
 }
 
-/* Ends and frees a fork server that is in no list. */
+/* Kills and frees a fork server that is in no list. */
 static void fork_server_free(struct fork_server *fork_server)
 {
     if (fork_server->process.pid != 0) {
@@ -516,7 +527,8 @@ static void fork_servers_forget(struct tdm__workers *workers)
     }
 }
 
-/* Removes the fork server with that key from the list and returns it, or NULL. */
+/* Removes the fork server with the key `key` from the table's list and returns it; NULL if there is
+ * none. */
 static struct fork_server *fork_server_unlink(struct tdm__workers *workers, const char *key)
 {
     struct fork_server **link = &workers->fork_servers;
@@ -532,8 +544,8 @@ static struct fork_server *fork_server_unlink(struct tdm__workers *workers, cons
     return fork_server;
 }
 
-/* Returns the fork server for the worker's key if the key was used before. Otherwise remembers the
- * key and returns NULL. */
+/* Returns the fork server for the worker's key (program, directory and environment) if the key was
+ * used before. Otherwise remembers the key and returns NULL. */
 static struct fork_server *fork_server_find(struct tdm__workers *workers,
                                             const struct worker *worker)
 {
@@ -560,8 +572,8 @@ static struct fork_server *fork_server_find(struct tdm__workers *workers,
 
 /* ---- start ------------------------------------------------------------------------------ */
 
-/* True if the spec sets variables of the dynamic linker, which reads them only when a program is
- * executed. */
+/* True if the spec sets environment variables of the dynamic linker, which reads them only when a
+ * program is executed. */
 static bool spec_requires_exec(const struct tdm__actor_spec *spec)
 {
     for (uint32_t i = 0; i < spec->environment.count; i++) {
@@ -572,7 +584,7 @@ static bool spec_requires_exec(const struct tdm__actor_spec *spec)
     return false;
 }
 
-/* Starts the worker by its fork server or by exec. */
+/* Starts the worker by a fork server or by exec. */
 static tdm_status worker_start(struct tdm__workers *workers, struct worker *worker,
                                const struct tdm__actor_spec *spec)
 {
@@ -586,7 +598,8 @@ static tdm_status worker_start(struct tdm__workers *workers, struct worker *work
     return TDM_OK;
 }
 
-/* Creates the connection between daemon and worker, and keeps the worker's descriptors. */
+/* Creates the connection between daemon and worker, and stores the descriptors to start the worker
+ * with in worker->retry_fds. */
 static tdm_status worker_connect(struct tdm__workers *workers, struct worker *worker,
                                  int bootstrap_fd)
 {
@@ -607,7 +620,8 @@ static tdm_status worker_connect(struct tdm__workers *workers, struct worker *wo
     return TDM_OK;
 }
 
-/* Sets the worker's mark, which identifies its processes: "id.incarnation". */
+/* Sets the process mark of the worker, by which the daemon recognises its processes:
+ * "id.incarnation" of the actor. */
 static void worker_set_mark(struct worker *worker, const struct tdm__worker_start_options *options)
 {
     char id[TDM__ID_TEXT_BYTES];
@@ -683,7 +697,7 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
 
 /* ---- all of them ------------------------------------------------------------------------ */
 
-/* Runs a scheduled sweep. */
+/* Runs the scheduled sweep for orphans. */
 static void on_sweep_timer(void *arg)
 {
     struct tdm__workers *workers = arg;
@@ -744,8 +758,9 @@ void tdm__workers_destroy(struct tdm__workers *workers)
 
 /* ---- orphans ---------------------------------------------------------------------------- */
 
-/* True if the process may belong to a living worker. If its mark cannot be read (the process has an
- * empty environment or overwrote it with its title), it may belong to any worker that is older. */
+/* True if process `pid` may belong to a living worker, by the mark in its environment. A process
+ * whose mark cannot be read (its environment is empty or overwritten) may belong to any worker that
+ * is older. */
 static bool child_may_have_living_worker(const struct tdm__workers *workers, pid_t pid)
 {
     char mark[TDM__PROCESS_MARK_BYTES];
@@ -765,7 +780,7 @@ static bool child_may_have_living_worker(const struct tdm__workers *workers, pid
     return false;
 }
 
-/* True if the child is a worker, a fork server or the exempt child. */
+/* True if the daemon's child `pid` is a worker, a fork server or the exempt child (Redis). */
 static bool workers_own_child(const struct tdm__workers *workers, pid_t pid)
 {
     for (const struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
@@ -782,7 +797,7 @@ static bool workers_own_child(const struct tdm__workers *workers, pid_t pid)
     return workers->exempt_child != NULL && workers->exempt_child() == pid;
 }
 
-/* Kills a child of this process that belongs to no living worker. */
+/* Kills child process `pid` of the daemon if it belongs to no living worker. */
 static void sweep_child(void *arg, pid_t pid)
 {
     struct tdm__workers *workers = arg;
@@ -793,7 +808,7 @@ static void sweep_child(void *arg, pid_t pid)
     }
     tdm__log(TDM__INFO, "workers", "killing pid %d, an orphan of a dead worker", (int)pid);
     (void)kill(pid, SIGKILL);
-    tdm__workers_schedule_sweep(workers); /* The next sweep reaps it. */
+    tdm__workers_schedule_sweep(workers); /* The next sweep reaps the killed child. */
 }
 
 void tdm__workers_sweep_orphans(struct tdm__workers *workers)

@@ -15,14 +15,14 @@ struct tdm__log_source;
 
 /* One worker process. It lives from tdm__workers_start() until its end has been reported. */
 struct tdm__worker_process {
-    pid_t pid;              /* Process id; 0 until the fork server has reported it. */
-    struct tdm__conn *conn; /* Connection of the worker to this daemon; NULL once closed. */
-    /* Log files of the worker, borrowed; NULL if it prints where the daemon does. */
+    pid_t pid;              /* Process id of the worker; 0 until the fork server has reported it. */
+    struct tdm__conn *conn; /* Connection between the worker and this daemon; NULL once closed. */
+    /* Log files of the worker, borrowed; NULL if the worker prints where the daemon does. */
     struct tdm__log_source *output;
 };
 
-/* Called once, after tdm__workers_start() has returned, when the process has ended and been reaped.
- * `worker` is freed afterwards. */
+/* Called once, after tdm__workers_start() has returned, when the worker process has ended and been
+ * reaped. `worker` is freed afterwards. */
 typedef void tdm__worker_ended_fn(void *arg, struct tdm__worker_process *worker, int wait_status);
 
 /* Creates the table of workers. `worker_program`, borrowed, is the program for classes in libtandem
@@ -32,16 +32,18 @@ tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
                                pid_t (*exempt_child)(void), struct tdm__workers **workers_out);
 /* Makes later workers print into files of `logs`, which is borrowed. */
 void tdm__workers_set_logs(struct tdm__workers *workers, struct tdm__worker_logs *logs);
-/* Kills all workers and fork servers, waits for them and frees the table. */
+/* Kills all workers and fork servers, waits for their ends and frees `workers`. */
 void tdm__workers_destroy(struct tdm__workers *workers);
 
 /* How to start a worker; all pointers are borrowed during the call. */
 struct tdm__worker_start_options {
-    const struct tdm__actor_spec *spec; /* Spec of the actor. */
-    uint32_t incarnation;               /* Number of the actor's worker, counted from 0. */
-    /* Setting of the visible GPUs, "NAME=value"; NULL to leave them alone. */
+    const struct tdm__actor_spec *spec; /* Spec of the actor that the worker runs. */
+    uint32_t incarnation;               /* Number of workers that the actor had before this one. */
+    /* Setting of the environment variable for visible GPUs, "NAME=value"; NULL to leave the
+     * variable as it is. */
     const char *devices;
-    int bootstrap_fd; /* Descriptor of the bootstrap; the worker gets a duplicate. */
+    /* Descriptor of the file with the worker's bootstrap message; the worker gets a duplicate. */
+    int bootstrap_fd;
 };
 
 /* Starts the program of the spec with descriptor 3 connected to this daemon and descriptor 4 the
@@ -52,7 +54,7 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
                               const struct tdm__worker_start_options *options,
                               tdm__worker_ended_fn *fn, void *arg,
                               struct tdm__worker_process **worker_out);
-/* Sends SIGKILL to the worker, as soon as its pid is known. */
+/* Sends SIGKILL to the worker process, as soon as its pid is known. */
 void tdm__worker_kill(struct tdm__worker_process *public);
 /* Allows the worker to close its connection before it ends, because it was asked to exit. A worker
  * that closes its connection without being asked is killed. */
@@ -62,8 +64,8 @@ void tdm__worker_expect_exit(struct tdm__worker_process *public);
  * the daemon is a subreaper. Processes of a living worker have its mark and stay. A process without
  * a readable mark stays while an older worker lives. */
 void tdm__workers_sweep_orphans(struct tdm__workers *workers);
-/* Sweeps for orphans a moment later. A sweep looks at every process of the machine, too expensive
- * for each death. */
+/* Schedules a sweep for orphans shortly, which serves all deaths until then, because a sweep is
+ * expensive: it looks at every process of the machine. */
 void tdm__workers_schedule_sweep(struct tdm__workers *workers);
 
 #endif

@@ -12,21 +12,24 @@
 
 /* A request to many processes that waits for replies. It frees itself after the last one. */
 struct worker_query {
-    struct tdm__rpc_request request; /* The request; valid while it is being sent. */
-    tdm__query_reply_fn *each;       /* Callback for each reply. */
-    tdm__query_done_fn *done;        /* Callback after the last reply. */
-    void *arg;                       /* First argument of both callbacks. */
-    uint32_t pending;      /* Pending replies, plus one until all requests have been sent. */
-    uint32_t silent_count; /* Processes that did not reply successfully. */
+    /* The request for all processes; valid while it is being sent. */
+    struct tdm__rpc_request request;
+    tdm__query_reply_fn *each; /* Callback for each successful reply of a process. */
+    tdm__query_done_fn *done;  /* Callback after the last reply of the query. */
+    void *arg;                 /* First argument of both callbacks. */
+    /* Number of pending replies, plus one until all requests have been sent. */
+    uint32_t pending;
+    /* Number of processes that did not reply successfully, except those that have exited. */
+    uint32_t silent_count;
 };
 
-/* One process that has been asked. It is freed with its reply. */
+/* One process that the query has asked. It is freed when the process's reply arrives. */
 struct query_target {
-    struct worker_query *query;        /* The query, borrowed. */
-    struct tdm__queried_worker worker; /* The process. */
+    struct worker_query *query;        /* Query that asks the process, borrowed. */
+    struct tdm__queried_worker worker; /* Actor and process id of the process that is asked. */
 };
 
-/* Counts one reply, and ends the query after the last one. */
+/* Counts one reply to the query, and ends the query after the last reply. */
 static void query_count_down(struct worker_query *query)
 {
     query->pending--;
@@ -36,7 +39,7 @@ static void query_count_down(struct worker_query *query)
     }
 }
 
-/* Handles the reply of one process. */
+/* Handles the reply of one process to the query. */
 static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct query_target *target = arg;
@@ -51,7 +54,7 @@ static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
     query_count_down(query);
 }
 
-/* Sends the request to one process. */
+/* Sends the query's request over `conn` to the process `worker`. */
 static void worker_query_send(struct worker_query *query, struct tdm__conn *conn,
                               const struct tdm__queried_worker *worker)
 {
@@ -68,7 +71,7 @@ static void worker_query_send(struct worker_query *query, struct tdm__conn *conn
     query->silent_count++;
 }
 
-/* Sends the request to the worker of every living actor. */
+/* Sends the query's request to the worker of every living actor. */
 static void query_ask_actors(struct worker_query *query, const struct tdm__node *node)
 {
     for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
@@ -86,7 +89,7 @@ static void query_ask_actors(struct worker_query *query, const struct tdm__node 
     }
 }
 
-/* Sends the request over a connection, if a worker or a driver is at its other end. */
+/* Sends the query's request over `conn`, if a worker or a driver is at its other end. */
 static void query_ask_process(void *arg, struct tdm__conn *conn)
 {
     const struct tdm__peer_identity *peer = tdm__conn_peer(conn);
@@ -96,7 +99,7 @@ static void query_ask_process(void *arg, struct tdm__conn *conn)
     }
 }
 
-/* Returns a request without arguments. */
+/* Returns a request that calls `method` without arguments. */
 static struct tdm__rpc_request query_request(const char *method, int64_t timeout_ms)
 {
     return (struct tdm__rpc_request){

@@ -29,7 +29,7 @@
 
 /* ---- arguments that must be fetched ------------------------------------------------------ */
 
-/* Makes the fetched value the arguments of the call. */
+/* Makes the fetched value `large` the arguments of the call. */
 static tdm_status call_set_arguments(tdm_call *call, struct tdm__large *large)
 {
     TDM_TRY(tdm__large_document(large, &call->document));
@@ -159,8 +159,8 @@ static tdm_status call_check_not_replied(const tdm_call *call)
                : TDM_OK;
 }
 
-/* Hands the reply to the executor; TDM_E_STATE if there was one before. The caller holds the loop's
- * lock. */
+/* Hands the reply of a method to the executor; TDM_E_STATE if there was one before. The caller
+ * holds the loop's lock. */
 static tdm_status call_send_reply(tdm_call *call, const struct tdm__method_reply *reply)
 {
     TDM_TRY(call_check_not_replied(call));
@@ -172,7 +172,7 @@ static tdm_status call_send_reply(tdm_call *call, const struct tdm__method_reply
     return TDM_OK;
 }
 
-/* Lets the reply of the call leave: the references of its arguments are registered. */
+/* Lets the reply of the call leave, because the references of its arguments are registered. */
 static void on_refs_settled(void *arg)
 {
     tdm__executor_release_reply(arg);
@@ -202,7 +202,7 @@ void tdm__call_pin_reply_refs(void *arg, tdm_call *call, struct tdm__method_repl
     reply->passed = call->passed;
 }
 
-/* Replies with `large` if it is not NULL, else with `packed`. Takes ownership of `large`. */
+/* Replies to the call with `large`, which is taken over, if it is not NULL; else with `packed`. */
 static tdm_status call_reply_value(tdm_call *call, struct tdm__large *large,
                                    struct tdm_bytes packed)
 {
@@ -228,7 +228,7 @@ static bool call_reply_may_be_large(const tdm_call *call)
     return call->executor != NULL && tdm_runtime_current() != NULL;
 }
 
-/* Replies with a packed array, through shared memory if it is large enough. */
+/* Replies to the call with a packed array, through shared memory if the array is large enough. */
 static tdm_status call_reply_bytes(tdm_call *call, struct tdm_bytes packed_array)
 {
     struct tdm__large *large = NULL;
@@ -249,7 +249,7 @@ tdm_status tdm_call_reply_packed(tdm_call *call, struct tdm_bytes packed_array)
     return call_reply_bytes(call, packed_array);
 }
 
-/* Replies with the values that `format` describes; the reply is known to start small. */
+/* Replies to the call with values packed by `format`; the reply is known to start small. */
 static tdm_status call_reply_formatted(tdm_call *call, const char *format, va_list args)
 {
     tdm_writer *writer;
@@ -332,7 +332,7 @@ static bool call_may_send_item(void *arg)
            tdm_call_is_canceled(call) != 0 || call->is_replied;
 }
 
-/* Returns TDM_E_STATE unless the call has a stream that is still open. */
+/* Returns TDM_E_STATE unless the call's reply is a stream that is still open. */
 static tdm_status call_check_stream(const tdm_call *call)
 {
     if (call->executor == NULL || call->is_replied || !call->wants_items) {
@@ -415,7 +415,7 @@ static tdm_status call_yield_formatted(tdm_call *call, const char *format, va_li
     return status;
 }
 
-/* Sends an item that lies in shared memory. Takes ownership of `large`. */
+/* Sends a stream item that lies in shared memory. Takes ownership of `large`. */
 static tdm_status call_yield_large(tdm_call *call, struct tdm__large *large)
 {
     struct tdm__pins pins = {0};

@@ -34,7 +34,7 @@ void tdm__client_sessions_init(struct tdm__client_sessions *client_sessions)
     *client_sessions = (struct tdm__client_sessions){.swept_ms = tdm__clock_ms()};
 }
 
-/* Frees the cached reply with the lowest sequence number. */
+/* Frees the session's cached reply with the lowest sequence number. */
 static void session_drop_oldest_reply(struct tdm__client_sessions *client_sessions,
                                       struct tdm__client_session *session)
 {
@@ -49,7 +49,7 @@ static void session_drop_oldest_reply(struct tdm__client_sessions *client_sessio
     tdm__cached_reply_destroy(cached);
 }
 
-/* Frees a session, which is in no bucket and has no calls, with its cached replies. */
+/* Frees a client session, which is in no bucket and has no calls, with its cached replies. */
 static void client_session_destroy(struct tdm__client_sessions *client_sessions,
                                    struct tdm__client_session *session)
 {
@@ -86,7 +86,7 @@ static const struct tdm__id *session_node_of_peer(const struct tdm__peer_identit
     return peer->kind == TDM__PEER_WORKER ? &peer->node : &none;
 }
 
-/* True if the session belongs to this incarnation of the peer. */
+/* True if the session belongs to the calling process `peer`, in this incarnation. */
 static bool client_session_is_of_peer(const struct tdm__client_session *session,
                                       const struct tdm__peer_identity *peer)
 {
@@ -94,7 +94,7 @@ static bool client_session_is_of_peer(const struct tdm__client_session *session,
            tdm__id_equal(&session->node, session_node_of_peer(peer));
 }
 
-/* Returns the hash bucket for sessions of the peer. */
+/* Returns the hash bucket for the sessions of the calling process `peer`. */
 static struct tdm__client_session **
 client_session_bucket(struct tdm__client_sessions *client_sessions,
                       const struct tdm__peer_identity *peer)
@@ -114,7 +114,7 @@ static bool client_session_is_expired(struct tdm__client_session *session, int64
     return now_ms - session->silent_since_ms >= SILENCE_MS;
 }
 
-/* Removes expired sessions, if the last sweep is long enough ago. */
+/* Removes expired client sessions, if the last sweep is at least SWEEP_EVERY_MS ago. */
 static void client_sessions_sweep(struct tdm__client_sessions *client_sessions)
 {
     int64_t now_ms = tdm__clock_ms();
@@ -139,7 +139,7 @@ static void client_sessions_sweep(struct tdm__client_sessions *client_sessions)
     }
 }
 
-/* Adds a new session for the peer to its bucket. */
+/* Adds a new session for the calling process `peer` to its hash bucket. */
 static tdm_status client_session_add(struct tdm__client_sessions *client_sessions,
                                      const struct tdm__peer_identity *peer,
                                      struct tdm__client_session **session_out)
@@ -297,7 +297,7 @@ void tdm__client_session_cache_reply(struct tdm__client_sessions *client_session
     struct tdm__cached_reply *cached;
 
     if (sequence <= session->acknowledged_sequence) {
-        return; /* The caller has the reply of this call already. */
+        return; /* The caller already has the reply to this call. */
     }
     if (tdm__cached_reply_create(reply, &cached) != TDM_OK) {
         tdm__log(TDM__WARN, "actor", "call %llu: %s", (unsigned long long)sequence,

@@ -17,7 +17,7 @@ struct tdm__client_session {
     struct tdm__id id;
     struct tdm__id node;       /* Node of the calling worker; all zeros for a driver. */
     int64_t pid;               /* Process id of the caller on its node. */
-    uint64_t highest_sequence; /* Highest sequence number of the calls received. */
+    uint64_t highest_sequence; /* Highest sequence number of the caller's calls. */
     /* Replies up to this sequence number have reached the caller and are not kept. */
     uint64_t acknowledged_sequence;
     /* Highest sequence number whose reply could not be cached for lack of memory; 0 if every
@@ -25,13 +25,13 @@ struct tdm__client_session {
     uint64_t uncached_sequence;
     /* Cached replies by increasing sequence number, owned. */
     TAILQ_HEAD(tdm__cached_replies, tdm__cached_reply) replies;
-    uint32_t cached_reply_count; /* Number of entries in `replies`. */
+    uint32_t cached_reply_count; /* Number of cached replies in `replies`. */
     uint32_t calls_count;        /* Number of received calls whose reply has not been sent. */
-    /* Cached reply that was resent last, borrowed; NULL if absent. Callers repeat their
-     * calls in order, so the next search starts here. */
+    /* Cached reply that was resent last, borrowed; NULL if there is none. Callers repeat calls in
+     * order, so the next search starts here. */
     struct tdm__cached_reply *resend_cursor;
-    /* Unanswered call that was repeated last, borrowed; NULL if absent. The next search
-     * starts here. */
+    /* Unanswered call that the caller repeated last, borrowed; NULL if there is none. The next
+     * search starts here. */
     tdm_call *resumed_call;
     /* Calls of an ordered actor that may not start yet, in order of arrival. The first one is held,
      * and later ones keep their place behind it. */
@@ -53,16 +53,16 @@ enum {
 struct tdm__client_sessions {
     /* Lists of sessions with the same first byte of the id, owned. */
     struct tdm__client_session *buckets[TDM__CLIENT_SESSION_BUCKETS];
-    /* Session that was looked up last, borrowed; NULL if absent. */
+    /* Session that was looked up last, borrowed; NULL if there is none. */
     struct tdm__client_session *last;
-    size_t cached_reply_bytes; /* Bytes of all cached replies of all sessions. */
+    size_t cached_reply_bytes; /* Bytes of all cached replies of all sessions of the actor. */
     /* Time of the last sweep for expired sessions, in milliseconds on CLOCK_MONOTONIC. */
     int64_t swept_ms;
 };
 
-/* Initialises an empty table of sessions. */
+/* Initialises an empty table of client sessions. */
 void tdm__client_sessions_init(struct tdm__client_sessions *client_sessions);
-/* Frees all sessions and their cached replies. No session may have open calls. */
+/* Frees all client sessions and their cached replies. No session may have open calls. */
 void tdm__client_sessions_fini(struct tdm__client_sessions *client_sessions);
 
 /* Finds the session of `peer`, or creates it. Returns TDM_E_NOMEM if that fails. From time to time
@@ -71,18 +71,18 @@ tdm_status tdm__client_session_get(struct tdm__client_sessions *client_sessions,
                                    const struct tdm__peer_identity *peer,
                                    struct tdm__client_session **session_out);
 
-/* Drops the cached replies up to `sequence`, which the caller has received. */
+/* Drops the session's cached replies up to `sequence`, which the caller has received. */
 void tdm__client_session_acknowledge(struct tdm__client_sessions *client_sessions,
                                      struct tdm__client_session *session, uint64_t sequence);
 /* Returns TDM_E_AGAIN while the session has too many unacknowledged replies, or all sessions have
  * too many bytes of them; else TDM_OK. */
 tdm_status tdm__client_session_check_cache(const struct tdm__client_sessions *client_sessions,
                                            const struct tdm__client_session *session);
-/* Returns the unanswered call with that sequence number, or NULL. Searches the executor's calls
- * from the one resumed last, then from `first`. */
+/* Returns the session's unanswered call with the number `sequence`, or NULL. Searches the
+ * executor's calls from the one resumed last, then from `first`. */
 tdm_call *tdm__client_session_find_call(struct tdm__client_session *session, tdm_call *first,
                                         uint64_t sequence);
-/* Returns the cached reply with that sequence number, or NULL. The session owns it. */
+/* Returns the session's cached reply to the call `sequence`, owned by the session, or NULL. */
 const struct tdm__method_reply *
 tdm__client_session_cached_reply(struct tdm__client_session *session, uint64_t sequence);
 /* Returns TDM_OK if a call that is neither open nor cached may run: it has not arrived before, or

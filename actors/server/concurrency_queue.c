@@ -27,9 +27,9 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-/* A function that was posted to the queue and runs once. */
+/* A function that was posted to a concurrency queue and runs once. */
 struct queue_post {
-    STAILQ_ENTRY(queue_post) link; /* Entry in the list of posts of its queue. */
+    STAILQ_ENTRY(queue_post) link; /* Entry in the queue's list of posted functions. */
     void (*fn)(void *arg);         /* Function to run without the loop's lock. */
     void *arg;                     /* Argument of `fn`, owned by the caller that posted it. */
 };
@@ -39,8 +39,8 @@ struct queue_thread {
     SLIST_ENTRY(queue_thread) link; /* Entry in the queue's list of all threads. */
     /* Entry in the queue's list of idle threads, while `is_idle`. */
     SLIST_ENTRY(queue_thread) idle_link;
-    struct tdm__concurrency_queue *call_queue; /* The queue that owns this thread. */
-    pthread_t thread;                          /* Handle for joining the thread. */
+    struct tdm__concurrency_queue *call_queue; /* Queue that owns this thread, borrowed. */
+    pthread_t thread;                          /* Handle with which the thread is joined. */
     struct tdm__loop_condition sleeper;        /* Condition on which the idle thread sleeps. */
     bool is_idle; /* True while the thread sleeps; cleared by the thread that wakes it. */
 };
@@ -73,7 +73,7 @@ bool tdm__concurrency_queue_is_empty(const struct tdm__concurrency_queue *call_q
            call_queue->underway_count == 0;
 }
 
-/* Removes the first posted function and runs it without the lock. */
+/* Removes the queue's first posted function and runs that function without the lock. */
 static void queue_run_post(struct tdm__concurrency_queue *call_queue)
 {
     struct queue_post *post = STAILQ_FIRST(&call_queue->posts);
@@ -115,7 +115,7 @@ static void queue_thread_sleep(struct queue_thread *queue_thread)
     }
 }
 
-/* Wakes one idle thread for one piece of work. There must be one. */
+/* Wakes one idle thread of the queue for one piece of work. There must be an idle thread. */
 static void queue_wake_idle_thread(struct tdm__concurrency_queue *call_queue)
 {
     struct queue_thread *queue_thread = SLIST_FIRST(&call_queue->idle_threads);
@@ -125,7 +125,7 @@ static void queue_wake_idle_thread(struct tdm__concurrency_queue *call_queue)
     tdm__loop_condition_signal(tdm__loop_lock_of(call_queue->loop), &queue_thread->sleeper);
 }
 
-/* Main function of a thread: runs work until the queue stops. */
+/* Main function of a thread of the queue: runs calls and posts until the queue stops. */
 static void *queue_thread_main(void *arg)
 {
     struct queue_thread *queue_thread = arg;
@@ -208,7 +208,7 @@ void tdm__concurrency_queue_stop(struct tdm__concurrency_queue *call_queue)
 
 /* ---- queueing ----------------------------------------------------------------------------- */
 
-/* Makes sure that a thread will notice new work, if the queue is open. */
+/* Makes sure that a thread will notice new work of the queue, if the queue is open. */
 static void queue_signal_work(struct tdm__concurrency_queue *call_queue)
 {
     if (!call_queue->is_open) {

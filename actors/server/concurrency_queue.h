@@ -11,10 +11,10 @@
 struct tdm__concurrency_queue {
     struct tdm__loop *loop; /* Event loop whose lock guards the queue, borrowed. */
     const char *name;       /* Name of the concurrency group and of its threads, borrowed. */
-    /* Runs the method of one call; see tdm__concurrency_queue_init(). */
+    /* Callback that runs the method of one call; see tdm__concurrency_queue_init(). */
     void (*run)(tdm_call *call);
-    uint32_t concurrency_max; /* Most calls under way at the same time. */
-    uint32_t underway_count;  /* Calls that are running, or that their method has kept. */
+    uint32_t concurrency_max; /* Most calls of the group under way at the same time. */
+    uint32_t underway_count;  /* Number of calls that run, or that their method has kept. */
     /* True if threads of the queue run its calls; false if the main thread does. */
     bool has_threads;
     bool is_open;                   /* False until the executor runs; calls wait until then. */
@@ -23,7 +23,7 @@ struct tdm__concurrency_queue {
     TAILQ_HEAD(, tdm_call) waiting; /* Calls that wait for a thread, in order. */
     /* Posted functions that wait for a thread, owned; they run before calls. */
     STAILQ_HEAD(, queue_post) posts;
-    SLIST_HEAD(, queue_thread) owned_threads; /* All threads of the queue, owned. */
+    SLIST_HEAD(, queue_thread) owned_threads; /* All threads that run the queue's calls, owned. */
     SLIST_HEAD(, queue_thread) idle_threads;  /* The threads that sleep until there is work. */
 };
 
@@ -40,23 +40,23 @@ struct tdm__concurrency_queue *
 tdm__concurrency_queue_by_number(struct tdm__concurrency_queue *call_queues, uint32_t count,
                                  uint32_t number);
 
-/* Lets calls run from now on and wakes or starts threads for those that wait. */
+/* Lets the queue's calls run from now on and wakes or starts threads for those that wait. */
 void tdm__concurrency_queue_open(struct tdm__concurrency_queue *call_queue);
 
-/* Appends a call and wakes or starts a thread for it, or wakes the main thread. */
+/* Appends a call to the queue and wakes or starts a thread for it, or wakes the main thread. */
 void tdm__concurrency_queue_push(struct tdm__concurrency_queue *call_queue, tdm_call *call);
-/* Removes a waiting call, which will never run. */
+/* Removes a waiting call from the queue. The call will never run. */
 void tdm__concurrency_queue_remove(struct tdm__concurrency_queue *call_queue, tdm_call *call);
 /* Queues fn(arg) to run once before the waiting calls, without the lock, on a thread of the queue.
  * Returns TDM_E_NOMEM if that fails. */
 tdm_status tdm__concurrency_queue_post(struct tdm__concurrency_queue *call_queue,
                                        void (*fn)(void *arg), void *arg);
-/* Reports that a call is no longer under way, so that the next one may start. */
+/* Reports that a call of the queue is no longer under way, so that the next one may start. */
 void tdm__concurrency_queue_call_ended(struct tdm__concurrency_queue *call_queue);
 
-/* True if a post or a call could run now. */
+/* True if a posted function or a call of the queue could run now. */
 bool tdm__concurrency_queue_has_work(const struct tdm__concurrency_queue *call_queue);
-/* True if nothing waits and no call is under way. */
+/* True if nothing waits in the queue and no call of the queue is under way. */
 bool tdm__concurrency_queue_is_empty(const struct tdm__concurrency_queue *call_queue);
 /* Runs one post, or else one call, on this thread. The queue must have work. */
 void tdm__concurrency_queue_run_one(struct tdm__concurrency_queue *call_queue);

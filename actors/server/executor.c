@@ -42,10 +42,10 @@ enum { METHODS_TEXT_BYTES = 512 };
 
 /* Progress of the executor towards its end; it only moves forward. */
 enum executor_phase {
-    EXECUTOR_RUNNING,  /* Normal operation. */
-    EXECUTOR_DRAINING, /* Ends when all received calls are done; new calls are still accepted. */
-    EXECUTOR_STOPPING, /* Starts no more methods and ends when the running ones have returned. */
-    EXECUTOR_STOPPED   /* The main loop has ended; remaining calls fail. */
+    EXECUTOR_RUNNING,  /* The executor runs calls. */
+    EXECUTOR_DRAINING, /* The actor ends when all received calls are done; new ones are accepted. */
+    EXECUTOR_STOPPING, /* No method is started; the actor ends when the running ones return. */
+    EXECUTOR_STOPPED   /* tdm__executor_run() has ended the actor; remaining calls fail. */
 };
 
 /* The executor of one actor, guarded by the loop's lock. */
@@ -57,12 +57,12 @@ struct tdm__executor {
     /* True if queue threads run the methods; false if the main thread does. */
     bool is_threaded;
     bool is_ordered;           /* True if a held call delays the later calls of its caller. */
-    enum executor_phase phase; /* Progress towards the end of the actor. */
-    uint32_t waiting_count;    /* Calls whose method has not begun: held, or in a queue. */
-    struct tdm__method_metrics method_metrics; /* Counters of calls by method. */
+    enum executor_phase phase; /* Progress of the executor towards the end of the actor. */
+    uint32_t waiting_count;    /* Number of calls that are held or in a queue. */
+    struct tdm__method_metrics method_metrics; /* Counts of calls by method. */
     /* Calls that have arrived so far, refused ones included; numbers the calls. */
     uint64_t arrivals_count;
-    uint32_t running_count; /* Methods that run now, on all threads. */
+    uint32_t running_count; /* Number of methods that run now, on all threads. */
     /* Sessions of the callers, with cached replies. */
     struct tdm__client_sessions client_sessions;
     struct tdm__calls calls;    /* All calls that are not freed yet, owned, in order of arrival. */
@@ -71,15 +71,15 @@ struct tdm__executor {
     struct tdm__concurrency_queue call_queues[TDM_CONCURRENCY_GROUPS_MAX + 1];
     /* Queue of each method, by its index in the class. */
     struct tdm__concurrency_queue *call_queue_of_method[TDM_METHODS_MAX];
-    tdm__arrival_hook_fn *arrival_hook; /* Hook for arriving calls; NULL if absent. */
+    tdm__arrival_hook_fn *arrival_hook; /* Hook for arriving calls; NULL if none is set. */
     void *arrival_hook_arg;             /* First argument of `arrival_hook`, borrowed. */
-    tdm__reply_hook_fn *reply_hook;     /* Hook for replies; NULL if absent. */
+    tdm__reply_hook_fn *reply_hook;     /* Hook for replies; NULL if none is set. */
     void *reply_hook_arg;               /* First argument of `reply_hook`, borrowed. */
 };
 
 /* ---- replies ---------------------------------------------------------------------------- */
 
-/* Frees the call if its reply has been sent, its method has returned and no hold is left. */
+/* Frees a call if its reply has been sent, its method has returned and no hold is left. */
 static void call_settle(tdm_call *call)
 {
     if (call->incoming != NULL || call->state != TDM__CALL_RETURNED || call->start_holds > 0 ||
@@ -90,7 +90,7 @@ static void call_settle(tdm_call *call)
     tdm__call_free(call);
 }
 
-/* Sends the reply to the caller and caches it in the session until it is acknowledged. */
+/* Sends the reply to a call and caches the reply in the session until it is acknowledged. */
 static void executor_send_reply(tdm_call *call, const struct tdm__method_reply *reply)
 {
     struct tdm__incoming_call *incoming = call->incoming;
@@ -141,7 +141,7 @@ void tdm__executor_reply(tdm_call *call, const struct tdm__method_reply *reply)
     }
 }
 
-/* Replies to the call with a failure. */
+/* Replies to a call of the actor with a failure. */
 static void executor_reply_failure(tdm_call *call, tdm_status status, const char *detail)
 {
     tdm__executor_reply(call, &(struct tdm__method_reply){.status = status, .detail = detail});
@@ -172,7 +172,7 @@ void tdm__executor_set_reply_hook(struct tdm__executor *executor, tdm__reply_hoo
 
 /* ---- running one call ------------------------------------------------------------------- */
 
-/* Checks the deadline of the call and parses its arguments. */
+/* Checks the deadline of a call that is about to run and parses its arguments. */
 static tdm_status call_begin(tdm_call *call)
 {
     if (call->deadline_ms != TDM__NEVER && tdm__clock_ms() >= call->deadline_ms) {
@@ -279,7 +279,7 @@ static void call_leave_queue(tdm_call *call)
     }
 }
 
-/* Makes a call that has not begun fail. */
+/* Makes a call whose method has not begun fail. */
 static void call_drop(tdm_call *call, tdm_status status, const char *detail)
 {
     call_leave_queue(call);
@@ -580,7 +580,7 @@ static bool executor_is_empty(const struct tdm__executor *executor)
     return true;
 }
 
-/* True if the requested end may happen now. */
+/* True if the requested end of the actor may happen now. */
 static bool executor_may_end(const struct tdm__executor *executor)
 {
     return executor->phase == EXECUTOR_STOPPING
@@ -616,13 +616,13 @@ static void executor_work(struct tdm__executor *executor)
 
 /* Counts rounds of the loop, which any thread may drive. */
 struct drain_poll {
-    struct tdm__loop *loop; /* Event loop, borrowed. */
-    int rounds_left;        /* Rounds that must still be completed. */
+    struct tdm__loop *loop; /* Event loop whose rounds are counted, borrowed. */
+    int rounds_left;        /* Number of rounds that must still be completed. */
     /* True if the waiting function has returned; the next round frees the struct. */
     bool is_abandoned;
 };
 
-/* Posted function that runs once in each round of the loop. */
+/* Posted function that counts one round of the loop for the poll `arg`. */
 static void drain_poll_round(void *arg)
 {
     struct drain_poll *drain_poll = arg;
@@ -638,7 +638,7 @@ static void drain_poll_round(void *arg)
     }
 }
 
-/* True if all rounds are completed. Condition for tdm__loop_run(). */
+/* True if all rounds of the poll `arg` are completed. Condition for tdm__loop_run(). */
 static bool drain_poll_is_over(void *arg)
 {
     const struct drain_poll *drain_poll = arg;
@@ -667,7 +667,7 @@ static bool executor_has_drained(struct tdm__executor *executor)
     return executor->arrivals_count == before && executor_is_empty(executor);
 }
 
-/* True if the actor has reached its requested end. */
+/* True if the end of the actor was requested and has been reached. */
 static bool executor_has_ended(struct tdm__executor *executor)
 {
     return executor->phase != EXECUTOR_RUNNING && executor_may_end(executor) &&
@@ -755,7 +755,7 @@ bool tdm__executor_is_asynchronous(const struct tdm__executor *executor)
 
 /* ---- life ------------------------------------------------------------------------------- */
 
-/* Returns the concurrency of the default group. */
+/* Returns the max_concurrency of the actor's default concurrency group. */
 static uint32_t executor_default_limit(const struct tdm__executor_options *options)
 {
     if (options->max_concurrency > 0) {
@@ -764,7 +764,7 @@ static uint32_t executor_default_limit(const struct tdm__executor_options *optio
     return options->actor_class->asynchronous != 0 ? ASYNCHRONOUS_CONCURRENCY : 1;
 }
 
-/* Adds a queue for the concurrency group `name`. */
+/* Adds a queue for the actor's concurrency group `name`, with at most `limit` calls under way. */
 static tdm_status executor_add_queue(struct tdm__executor *executor, const char *name,
                                      uint32_t limit)
 {
@@ -778,7 +778,7 @@ static tdm_status executor_add_queue(struct tdm__executor *executor, const char 
     return TDM_OK;
 }
 
-/* Adds a queue for each concurrency group that the class declares. */
+/* Adds a queue for each concurrency group that the actor's class declares. */
 static tdm_status executor_add_groups(struct tdm__executor *executor)
 {
     const struct tdm_concurrency_group *groups = executor->actor_class->concurrency_groups;

@@ -26,7 +26,7 @@ struct tdm__calls;
 struct tdm__executor_options {
     struct tdm__loop *loop;                    /* Event loop whose lock guards the executor. */
     const struct tdm_actor_class *actor_class; /* Class of the actor. */
-    void *self;                                /* State of the actor, passed to its methods. */
+    void *self;                                /* State of the actor, passed to the methods. */
     bool out_of_order; /* True if a held call does not delay later calls of the same caller. */
     /* Most calls under way in the default group; 0 means 1, or 1,000 for an asynchronous class. */
     uint32_t max_concurrency;
@@ -73,7 +73,7 @@ tdm_status tdm__executor_post(struct tdm__executor *executor, void (*fn)(void *a
  * its arguments are fetched, and is called again if the call is sent again meanwhile. It must not
  * run the loop. */
 typedef void tdm__arrival_hook_fn(void *arg, tdm_call *call);
-/* Sets the only arrival hook; NULL removes it. `arg` is borrowed. */
+/* Sets the executor's only arrival hook; NULL removes the hook. `arg` is borrowed. */
 void tdm__executor_set_arrival_hook(struct tdm__executor *executor, tdm__arrival_hook_fn *fn,
                                     void *arg);
 
@@ -82,7 +82,7 @@ void tdm__executor_set_arrival_hook(struct tdm__executor *executor, tdm__arrival
  * memory until it is released, even if it has been replied to meanwhile, so it must always be
  * released. */
 void tdm__executor_hold(tdm_call *call);
-/* Releases one hold of tdm__executor_hold(). The call starts or may be freed after the last one. */
+/* Releases one hold of a call. The call starts or may be freed after the last release. */
 void tdm__executor_release(tdm_call *call);
 /* Releases one hold and makes the call fail instead of run, unless it has been replied to. */
 void tdm__executor_release_failed(tdm_call *call, tdm_status status, const char *detail);
@@ -96,12 +96,12 @@ void tdm__executor_release_disconnected(tdm_call *call, const char *detail);
  * points to must stay valid until the next reply. The hook may hold the reply, which is then copied
  * with its descriptors and sent at the last release. */
 typedef void tdm__reply_hook_fn(void *arg, tdm_call *call, struct tdm__method_reply *reply);
-/* Sets the only reply hook; NULL removes it. `arg` is borrowed. */
+/* Sets the executor's only reply hook; NULL removes the hook. `arg` is borrowed. */
 void tdm__executor_set_reply_hook(struct tdm__executor *executor, tdm__reply_hook_fn *fn,
                                   void *arg);
 /* Delays sending the reply of `call`. Only a tdm__reply_hook_fn may call this. */
 void tdm__executor_hold_reply(tdm_call *call);
-/* Releases one hold of the reply; after the last one the reply is sent. */
+/* Releases one hold of the reply to `call`; after the last one the reply is sent. */
 void tdm__executor_release_reply(tdm_call *call);
 
 /* ---- for call.c ------------------------------------------------------------------------- */

@@ -29,7 +29,7 @@ const struct tdm__method_reply *tdm__method_reply_for_cache(const struct tdm__me
                                                                                           : reply;
 }
 
-/* Duplicates the descriptors of the reply into the copy. */
+/* Duplicates the descriptors of `reply` into its copy `cached`. */
 static tdm_status reply_duplicate_fds(struct tdm__cached_reply *cached,
                                       const struct tdm__method_reply *reply)
 {

@@ -13,11 +13,11 @@ struct tdm__method_reply {
     tdm_status status;       /* TDM_OK for a value, else the failure. */
     const char *detail;      /* Message of a failure; unused for a value. */
     struct tdm_bytes packed; /* The value as a packed array, if `large` is NULL. */
-    /* The value in shared memory; NULL if the value is in `packed`. */
+    /* The value of the reply in shared memory; NULL if the value is in `packed`. */
     struct tdm__large *large;
-    /* References in the value that pass to the caller; NULL if absent. */
+    /* References in the value that pass to the caller; NULL if there are none. */
     struct tdm__passed_refs *passed;
-    const int *fds;     /* File descriptors sent with the reply. */
+    const int *fds;     /* File descriptors that are sent with the reply. */
     uint32_t fds_count; /* Number of entries in `fds`. */
 };
 
@@ -27,13 +27,13 @@ struct tdm__cached_reply {
     /* Entry in the list of cached replies of a client session. */
     TAILQ_ENTRY(tdm__cached_reply) link;
     uint64_t sequence;              /* Sequence number of the call; 0 until the session sets it. */
-    size_t size_bytes;              /* Bytes of memory that this copy occupies. */
-    struct tdm__method_reply reply; /* The reply; its pointers lead into this copy. */
+    size_t size_bytes;              /* Bytes of memory that the cached reply occupies. */
+    struct tdm__method_reply reply; /* The copied reply, whose pointers lead into this copy. */
     /* Duplicated descriptors, owned; the packed value or the detail lies behind them. */
     int fds[];
 };
 
-/* Error detail of a repeated call whose stream was cut off. */
+/* Error detail of a repeated call whose stream was cut off with the connection. */
 #define TDM__STREAM_BROKEN "a stream ends with its connection"
 
 /* Returns the reply that a repeated call from a process on node `node` shall get. The stream of a
@@ -46,7 +46,7 @@ const struct tdm__method_reply *tdm__method_reply_for_cache(const struct tdm__me
  * cannot be duplicated. */
 tdm_status tdm__cached_reply_create(const struct tdm__method_reply *reply,
                                     struct tdm__cached_reply **cached_out);
-/* Frees a copy and closes its descriptors. NULL is allowed. */
+/* Frees the copy of a reply and closes its descriptors. NULL is allowed. */
 void tdm__cached_reply_destroy(struct tdm__cached_reply *cached);
 /* Sends the reply and frees `incoming`. Sends a failure if the references in the reply have been
  * released. */

@@ -19,16 +19,16 @@ struct tdm__pull;
 /* Where a received call is on its way to its method. */
 enum tdm__call_state {
     TDM__CALL_HELD,    /* Waits until its start holds are released; not in a concurrency queue. */
-    TDM__CALL_WAITING, /* Waits in its concurrency queue for a thread. */
-    TDM__CALL_RUNNING, /* Its method is running. */
-    TDM__CALL_RETURNED /* Its method has returned, or will never run. */
+    TDM__CALL_WAITING, /* The call waits in its concurrency queue for a thread. */
+    TDM__CALL_RUNNING, /* The call's method is running. */
+    TDM__CALL_RETURNED /* The call's method has returned, or will never run. */
 };
 
 /* A call that this actor has received. The executor frees it when it has been replied to, its
  * method has returned, and all holds are released. The loop's lock guards it, except for the fields
  * that only the method's thread uses. */
 struct tdm_call {
-    /* Entry in the list of its concurrency queue or of the held calls of its client session. */
+    /* Entry in the list of the call's concurrency queue, or of its client session's held calls. */
     TAILQ_ENTRY(tdm_call) link;
     TAILQ_ENTRY(tdm_call) all_link; /* Entry in the executor's list of all calls. */
     struct tdm__loop *loop;         /* Event loop of this process, borrowed. */
@@ -36,7 +36,7 @@ struct tdm_call {
     struct tdm__executor *executor;
     /* Session of the caller, borrowed; NULL for a constructor and once the reply has been sent. */
     struct tdm__client_session *client_session;
-    /* Queue of its concurrency group, borrowed; NULL for a constructor. */
+    /* Queue of the call's concurrency group, borrowed; NULL for a constructor. */
     struct tdm__concurrency_queue *call_queue;
     /* Method to run, borrowed from the class; NULL for a constructor. */
     const struct tdm_method_entry *method;
@@ -48,7 +48,7 @@ struct tdm_call {
     uint64_t sequence;
     /* Number of this call within this actor, unique; identifies the parent in child_calls.h. */
     uint64_t call_number;
-    /* Milliseconds on CLOCK_MONOTONIC; TDM__NEVER if the caller set no deadline. */
+    /* Deadline in milliseconds on CLOCK_MONOTONIC; TDM__NEVER if the caller set none. */
     int64_t deadline_ms;
     int64_t arrived_ms; /* Approximate time of arrival in milliseconds on CLOCK_MONOTONIC. */
     /* Transfer that fetches large arguments, borrowed; NULL if none is under way. */
@@ -58,10 +58,10 @@ struct tdm_call {
     /* True if the method owns `document`, and may have destroyed it. */
     bool document_is_taken;
     const tdm_value *arguments; /* Array of the arguments, borrowed from `document`. */
-    struct tdm__pins pins;      /* Pins of the references among the arguments. */
-    /* Pins of the references in the reply while it is being built. */
+    struct tdm__pins pins;      /* Pins of the references among the call's arguments. */
+    /* Pins of the references in the call's reply while the reply is being built. */
     struct tdm__pins reply_pins;
-    /* References in the finished reply, reference counted; NULL before and without any. */
+    /* References in the finished reply, reference counted; NULL before and if there are none. */
     struct tdm__passed_refs *passed;
     enum tdm__call_state state; /* Where the call is on its way to its method. */
     /* True once the arrival hook has returned and the call has its place in a list. */
@@ -81,9 +81,9 @@ struct tdm_call {
     atomic_bool is_disconnected;
     uint64_t items_sent;  /* Number of stream items sent to the caller. */
     uint64_t items_taken; /* Number of stream items that the caller has consumed. */
-    /* Number of reasons that delay the start; see tdm__executor_hold(). */
+    /* Number of reasons that delay the start of the call; see tdm__executor_hold(). */
     uint32_t start_holds;
-    /* Number of reasons that delay the reply; see tdm__executor_hold_reply(). */
+    /* Number of reasons that delay the reply to the call; see tdm__executor_hold_reply(). */
     uint32_t reply_holds;
     /* Copy of the reply that is held back, owned; NULL if absent. */
     struct tdm__cached_reply *held_reply;
@@ -92,7 +92,7 @@ struct tdm_call {
 /* List head type of received calls. */
 TAILQ_HEAD(tdm__calls, tdm_call);
 
-/* True if the method of the call has not begun and may still run. */
+/* True if the method of a received call has not begun and may still run. */
 static inline bool tdm__call_is_queued(const tdm_call *call)
 {
     return call->state == TDM__CALL_HELD || call->state == TDM__CALL_WAITING;
@@ -102,7 +102,7 @@ static inline bool tdm__call_is_queued(const tdm_call *call)
  * that holds the call may have set them already. */
 tdm_status tdm__call_parse(tdm_call *call);
 
-/* Frees a call that no list and no hold refers to any more. */
+/* Frees a received call that no list and no hold refers to any more. */
 void tdm__call_free(tdm_call *call);
 
 #endif

@@ -35,32 +35,34 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Limits of a request: bytes of the headers and of the body, and seconds without progress.
+/* Limits of an HTTP request: bytes of the headers and of the body, and seconds without progress.
  * BACKLOG is the queue length of listen(2). */
 enum { HEADERS_BYTES_MAX = 16 << 10, BODY_BYTES_MAX = 4096, TIMEOUT_S = 10, BACKLOG = 16 };
 
-/* A server, owned by the code that opened it; guarded by the loop lock. */
+/* An HTTP server, owned by the code that opened it; guarded by the loop lock. */
 struct tdm__http_server {
-    struct evhttp *server;    /* Server of libevent; owned. */
-    tdm__http_handler_fn *fn; /* Handler of the requests. */
-    void *arg;                /* Argument of fn(). */
+    struct evhttp *server;    /* HTTP server of libevent; owned. */
+    tdm__http_handler_fn *fn; /* Callback that handles the requests. */
+    void *arg;                /* First argument of `fn`. */
     char address[160];        /* Address at which the server listens, with the actual port. */
     /* Host of the TCP address as the user gave it; "" over a Unix socket. */
     char host[128];
-    char path[128]; /* Path of the Unix socket, removed at the end; "" over TCP. */
-    struct tdm__http_request *requests; /* Requests without a reply; owned. */
-    /* Calls http_dispatch_requests() outside of libevent's callbacks; owned. */
+    char path[128]; /* Path of the server's Unix socket, removed at the end; "" over TCP. */
+    struct tdm__http_request *requests; /* List of requests without a reply; owned. */
+    /* Timer that calls http_dispatch_requests() outside of libevent's callbacks; owned. */
     struct tdm__timer *timer;
 };
 
-/* A request that has no reply yet; in the list of its server. */
+/* An HTTP request that has no reply yet, an entry in the list of its server. */
 struct tdm__http_request {
-    struct tdm__http_request *next; /* Next request of the same server. */
+    struct tdm__http_request *next; /* Next request without a reply of the same server. */
     struct tdm__http_server *http;  /* Server that received the request; borrowed. */
     /* Request of libevent; NULL once the connection has closed. */
     struct evhttp_request *event;
-    struct evhttp_connection *connection; /* Connection of the request, for comparison only. */
-    bool dispatched;                      /* The handler has been called. */
+    /* Connection of libevent that brought the request, only for comparison. */
+    struct evhttp_connection *connection;
+    /* True once the handler has been called for the request. */
+    bool dispatched;
 };
 
 /* ---- check of the Host header ----------------------------------------------------------- */
@@ -102,7 +104,7 @@ static bool host_is_allowed(const struct tdm__http_server *http, const char *hea
 
 /* ---- requests --------------------------------------------------------------------------- */
 
-/* Removes the request from the list of its server and frees it. */
+/* Removes an HTTP request from the list of its server and frees the request. */
 static void request_free(struct tdm__http_request *request)
 {
     struct tdm__http_request **link = &request->http->requests;
@@ -114,8 +116,8 @@ static void request_free(struct tdm__http_request *request)
     free(request);
 }
 
-/* Callback of libevent: marks all requests of the closed connection, whose libevent requests are
- * freed. */
+/* Callback of libevent for a closed connection: sets `event` of its requests to NULL, because
+ * libevent frees their evhttp_request. */
 static void on_connection_closed(struct evhttp_connection *connection, void *arg)
 {
     struct tdm__http_server *http = arg;
@@ -128,7 +130,7 @@ static void on_connection_closed(struct evhttp_connection *connection, void *arg
     }
 }
 
-/* Callback of the timer: passes all requests that have arrived to the handler. */
+/* Callback of the server's timer: passes all requests that have arrived to the handler. */
 static void http_dispatch_requests(void *arg)
 {
     struct tdm__http_server *http = arg;
@@ -149,7 +151,7 @@ static void http_dispatch_requests(void *arg)
     }
 }
 
-/* Callback of libevent: checks a request, stores it and sets the timer. */
+/* Callback of libevent: checks an HTTP request, adds it to the server's list and sets the timer. */
 static void on_request(struct evhttp_request *event, void *arg)
 {
     struct tdm__http_server *http = arg;
@@ -201,7 +203,7 @@ void tdm__http_reply(struct tdm__http_request *request, int code, const char *co
 
 /* ---- listening -------------------------------------------------------------------------- */
 
-/* Listens at the Unix socket `path` with mode 0600. */
+/* Makes the server listen at the Unix socket `path` with mode 0600. */
 static tdm_status listen_unix(struct tdm__http_server *http, const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -254,8 +256,8 @@ static tdm_status address_split(const char *address, char host[128], char bare[1
     return TDM_OK;
 }
 
-/* Binds a socket to one address, not to those after it in its list, and listens.  `address` is for
- * errors only. */
+/* Binds a new socket to the address `one` alone, not to its successors in the list of
+ * getaddrinfo(3), and listens. `address` is for errors only. */
 static tdm_status bind_tcp(const struct addrinfo *one, const char *address, int *fd_out)
 {
     const int yes = 1;
@@ -275,9 +277,9 @@ static tdm_status bind_tcp(const struct addrinfo *one, const char *address, int 
     return TDM_OK;
 }
 
-/* Listens at a TCP address and stores the actual address in the server.  A host with several
- * addresses gets the first that can be bound: "localhost" may be an IPv6 address where the kernel
- * has none.  The error is that of the last one. */
+/* Makes the server listen at a TCP address and stores the actual address in http->address. A host
+ * with several addresses gets the first that can be bound: "localhost" may be an IPv6 address where
+ * the kernel has none. The error is that of the last one. */
 static tdm_status listen_tcp(struct tdm__http_server *http, const char *address)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
@@ -318,7 +320,7 @@ tdm_status tdm__http_open(struct tdm__loop *loop, const char *address, tdm__http
     struct tdm__http_server *http = calloc(1, sizeof(*http));
     tdm_status status;
 
-    tdm__ignore_sigpipe(); /* For libevent, which writes by writev(2). */
+    tdm__ignore_sigpipe(); /* SIGPIPE would come from libevent, which writes by writev(2). */
     if (http == NULL || (http->server = evhttp_new(tdm__loop_event_base(loop))) == NULL) {
         free(http);
         return tdm__fail(TDM_E_NOMEM, "allocation of an HTTP server failed");

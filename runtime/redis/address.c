@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/un.h>
 
-/* Returns the text behind `start` if the text begins with it, else NULL. */
+/* Returns the rest of `text` behind `start` if `text` begins with `start`, else NULL. */
 static const char *text_after(const char *text, const char *start)
 {
     size_t bytes = strlen(start);
@@ -22,7 +22,8 @@ static const char *text_after(const char *text, const char *start)
     return strncmp(text, start, bytes) == 0 ? text + bytes : NULL;
 }
 
-/* Copies one part of the URL. Fails if it is too long; `what` names it in the error. */
+/* Copies one part of the URL to `to`. Fails if the part is too long; `what` names the part in the
+ * error. */
 static tdm_status url_copy_part(const char *what, const char *from, size_t bytes,
                                 char to[TDM__REDIS_TEXT_BYTES])
 {
@@ -35,7 +36,7 @@ static tdm_status url_copy_part(const char *what, const char *from, size_t bytes
     return TDM_OK;
 }
 
-/* Replaces each %XX in place by its byte. */
+/* Replaces each %XX in a part of the URL by its byte, in place. `what` names the part in errors. */
 static tdm_status url_decode_part(const char *what, char *text)
 {
     char *to = text;
@@ -60,7 +61,8 @@ static tdm_status url_decode_part(const char *what, char *text)
     return TDM_OK;
 }
 
-/* Parses a decimal number from 0 to `max`. */
+/* Parses a part of the URL that is a decimal number from 0 to `max`. `what` names the part in
+ * errors. */
 static tdm_status parse_number(const char *what, const char *text, unsigned long max,
                                unsigned long *number_out)
 {
@@ -75,7 +77,7 @@ static tdm_status parse_number(const char *what, const char *text, unsigned long
     return TDM_OK;
 }
 
-/* Parses the path of "unix:". */
+/* Parses the path of a URL "unix:/path" or "unix:///path". */
 static tdm_status parse_unix(const char *path, struct tdm__redis_address *address)
 {
     struct sockaddr_un socket_address;
@@ -92,7 +94,7 @@ static tdm_status parse_unix(const char *path, struct tdm__redis_address *addres
     return TDM_OK;
 }
 
-/* Parses "user" or "user:password". */
+/* Parses the part "user" or "user:password" of a URL. */
 static tdm_status parse_user(const char *text, size_t bytes, struct tdm__redis_address *address)
 {
     const char *colon = memchr(text, ':', bytes);
@@ -107,7 +109,7 @@ static tdm_status parse_user(const char *text, size_t bytes, struct tdm__redis_a
     return url_decode_part("password", address->password);
 }
 
-/* Parses "host", "host:port", "[v6]" or "[v6]:port". */
+/* Parses the part "host", "host:port", "[v6]" or "[v6]:port" of a URL. */
 static tdm_status parse_host(const char *text, struct tdm__redis_address *address)
 {
     bool bracketed = text[0] == '[';
@@ -129,7 +131,7 @@ static tdm_status parse_host(const char *text, struct tdm__redis_address *addres
     return TDM_OK;
 }
 
-/* Parses everything behind "redis://". */
+/* Parses everything behind "redis://" in a URL. */
 static tdm_status parse_redis(const char *rest, struct tdm__redis_address *address)
 {
     char host_and_database[TDM__REDIS_TEXT_BYTES];

@@ -6,23 +6,25 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
-/* Capacity of each text in an address, and Redis' default port. */
+/* Capacity of each text in a Redis server's address, and Redis' default port. */
 enum { TDM__REDIS_TEXT_BYTES = 256, TDM__REDIS_PORT = 6379 };
 
-/* Where a Redis server listens, and the credentials to use. */
+/* Where a Redis server listens, and the credentials with which to connect. */
 struct tdm__redis_address {
     char path[TDM__REDIS_TEXT_BYTES];     /* Path of the server's Unix socket; "" for TCP. */
     char host[TDM__REDIS_TEXT_BYTES];     /* Host name or IP address; "" for a Unix socket. */
-    uint16_t port;                        /* TCP port. */
-    uint32_t database;                    /* Number of the database to select. */
+    uint16_t port;                        /* TCP port of the server; unused for a Unix socket. */
+    uint32_t database;                    /* Number of the server's database to select. */
     char user[TDM__REDIS_TEXT_BYTES];     /* User name; "" selects Redis' default user. */
     char password[TDM__REDIS_TEXT_BYTES]; /* Password; "" if the server requires none. */
-    char text[2 * TDM__REDIS_TEXT_BYTES]; /* The address without the password, for messages. */
+    /* The server's address without the password, for messages. */
+    char text[2 * TDM__REDIS_TEXT_BYTES];
 };
 
-/* Parses "unix:///path", "unix:/path" or "redis://[user[:password]@]host[:port][/database]". User
- * and password may contain %XX, and an IPv6 host stands in brackets. Returns TDM_E_INVAL with the
- * problem, or TDM_E_UNSUPPORTED for other schemes of Redis. */
+/* Parses the URL of a Redis server: "unix:///path", "unix:/path" or
+ * "redis://[user[:password]@]host[:port][/database]". User and password may contain %XX, and an
+ * IPv6 host stands in brackets. Returns TDM_E_INVAL with the problem, or TDM_E_UNSUPPORTED for
+ * other schemes of Redis. */
 tdm_status tdm__redis_address_parse(const char *url, struct tdm__redis_address *address_out);
 
 #endif

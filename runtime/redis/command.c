@@ -20,20 +20,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Capacity of a number as text, and arguments of the commit function per write. */
+/* Capacity of a number as text, and number of arguments of the Lua commit function for each write.
+ */
 enum { NUMBER_BYTES = 24, ARGUMENTS_PER_WRITE = 5 };
 
-/* The arguments of a command to encode. The texts are borrowed. */
+/* The arguments of a Redis command to encode. The texts are borrowed. */
 struct arguments {
     /* Array of argument texts (owned until the command is encoded). */
     const char **texts;
-    /* Array of their sizes (owned until the command is encoded). */
+    /* Array of the sizes of `texts` in bytes (owned until the command is encoded). */
     size_t *bytes;
-    int count;    /* Number of arguments. */
-    int capacity; /* Capacity of both arrays. */
+    int count;    /* Number of arguments in both arrays. */
+    int capacity; /* Capacity of both arrays in arguments. */
 };
 
-/* Allocates an empty list of arguments. */
+/* Allocates an empty list of arguments of a command. */
 static tdm_status arguments_init(struct arguments *arguments, uint32_t capacity)
 {
     arguments->texts = calloc(capacity, sizeof(*arguments->texts));
@@ -48,7 +49,7 @@ static tdm_status arguments_init(struct arguments *arguments, uint32_t capacity)
     return TDM_OK;
 }
 
-/* Appends a binary argument. */
+/* Appends a binary argument to the command's arguments; `data` is borrowed. */
 static void arguments_add_bytes(struct arguments *arguments, const void *data, size_t bytes)
 {
     TDM_ASSERT(arguments->count < arguments->capacity);
@@ -57,13 +58,13 @@ static void arguments_add_bytes(struct arguments *arguments, const void *data, s
     arguments->count++;
 }
 
-/* Appends a text argument. */
+/* Appends a text argument to the command's arguments; `text` is borrowed. */
 static void arguments_add_text(struct arguments *arguments, const char *text)
 {
     arguments_add_bytes(arguments, text, strlen(text));
 }
 
-/* Encodes the command and frees the arguments' arrays. */
+/* Encodes a command from its arguments and frees the arrays of arguments. */
 static tdm_status arguments_encode(struct arguments *arguments,
                                    struct tdm__redis_command *command_out)
 {
@@ -80,8 +81,8 @@ static tdm_status arguments_encode(struct arguments *arguments,
     return TDM_OK;
 }
 
-/* Appends the head of a call of a library function: the command, the function, and the prefix as
- * its only key. */
+/* Appends the first arguments of a call of a Lua function: the Redis command, the function's name,
+ * and the key prefix as the only key. */
 static void arguments_add_call(struct arguments *arguments, const char *command,
                                const char *function, const char *key_prefix)
 {
@@ -104,7 +105,7 @@ tdm_status tdm__redis_command_read(const char *key_prefix, const char *const *pa
     return arguments_encode(&arguments, command_out);
 }
 
-/* Returns the word for a write that the Lua function expects. */
+/* Returns the word for a kind of write that the Lua commit function expects. */
 static const char *kind_text(enum tdm__store_write_kind kind)
 {
     switch (kind) {
@@ -120,14 +121,14 @@ static const char *kind_text(enum tdm__store_write_kind kind)
     return "";
 }
 
-/* The two numbers of a write as text, which must stay until the command is encoded. */
+/* The two numbers of a write to the store as text, which must stay until the command is encoded. */
 struct write_numbers {
-    char version[NUMBER_BYTES]; /* Expected version of the record. */
-    char lease[NUMBER_BYTES];   /* Lease in milliseconds. */
+    char version[NUMBER_BYTES]; /* Version that the record is expected to have. */
+    char lease[NUMBER_BYTES];   /* Milliseconds of the record's lease. */
 };
 
-/* Appends the five arguments of one write. `write_numbers` must stay until the command is encoded.
- */
+/* Appends the five arguments of one write to the arguments of a commit. `write_numbers` must stay
+ * until the command is encoded. */
 static void arguments_add_write(struct arguments *arguments, const struct tdm__store_write *write,
                                 struct write_numbers *write_numbers)
 {
@@ -172,7 +173,8 @@ tdm_status tdm__redis_command_commit(const char *key_prefix, const struct tdm__s
     return status;
 }
 
-/* Returns the source text of the library, which the caller frees; NULL without memory. */
+/* Returns the source text of the library of Lua functions, which the caller frees; NULL without
+ * memory. */
 static char *library_text_create(void)
 {
     size_t bytes = 1;

@@ -21,49 +21,51 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Times of a connection. */
+/* Time limits and delays of a connection to Redis. */
 enum {
-    HANDSHAKE_MS = 2000,    /* Time limit of the handshake in milliseconds. */
-    BACK_OFF_MS_MIN = 10,   /* First delay between attempts in milliseconds. */
-    BACK_OFF_MS_MAX = 1000, /* Longest delay between attempts in milliseconds. */
-    /* Milliseconds without a connection after which it is logged. */
+    /* Milliseconds within which the server must reply to AUTH, SELECT and PING. */
+    HANDSHAKE_MS = 2000,
+    BACK_OFF_MS_MIN = 10,   /* First delay between attempts to connect in milliseconds. */
+    BACK_OFF_MS_MAX = 1000, /* Longest delay between attempts to connect in milliseconds. */
+    /* Milliseconds without a connection after which the trouble is logged. */
     LOG_AFTER_MS = 1000,
 };
 
-/* A connection that its creator owns. */
+/* A connection to a Redis server that reconnects automatically. Its creator owns it. */
 struct tdm__redis_connection {
-    struct tdm__loop *loop;            /* Loop on which it runs (borrowed). */
-    struct tdm__redis_address address; /* Address of the server. */
-    /* Callbacks (borrowed). */
+    struct tdm__loop *loop;            /* Event loop on which the connection runs (borrowed). */
+    struct tdm__redis_address address; /* Address of the Redis server. */
+    /* Callbacks that report the connection's events (borrowed). */
     const struct tdm__redis_connection_ops *ops;
-    void *arg; /* Passed to the callbacks. */
+    void *arg; /* Passed to the callbacks of `ops`. */
     /* Connection of hiredis, which frees it; NULL while there is no connection. */
     redisAsyncContext *context;
-    /* Watch of the context's socket (owned); NULL without a context. */
+    /* Watch of the socket of `context` (owned); NULL without a context. */
     struct tdm__fd_watch *watch;
-    unsigned watched_events; /* Events for which `watch` is set. */
-    /* Fires at the next attempt, or at the end of the handshake's time limit (owned). */
+    unsigned watched_events; /* Events that `watch` reports now. */
+    /* Timer of the next attempt to connect, or of the handshake's time limit (owned). */
     struct tdm__timer *timer;
-    int64_t back_off_ms; /* Delay before the next attempt in milliseconds. */
-    bool ready;          /* Whether the handshake has succeeded. */
-    bool destroyed;      /* Whether the owner is destroying the connection. */
-    /* Start of the current trouble, in milliseconds on CLOCK_MONOTONIC; 0 if there is no trouble.
-     */
+    int64_t back_off_ms; /* Delay before the next attempt to connect, in milliseconds. */
+    /* Whether the handshake with the server has succeeded, so that commands can be sent. */
+    bool ready;
+    bool destroyed; /* Whether the owner is destroying the connection. */
+    /* Time since when there has been no connection, in milliseconds on CLOCK_MONOTONIC; 0 if there
+     * is one. */
     int64_t trouble_since_ms;
-    bool logged;       /* Whether the trouble has been logged. */
-    char trouble[160]; /* Why there is no connection; "" if unknown. */
+    bool logged;       /* Whether the current lack of a connection has been logged. */
+    char trouble[160]; /* Why there is no connection to the server; "" if unknown. */
 };
 
-/* Performs one attempt to connect; declared here for the hooks of hiredis. */
+/* Makes one attempt to connect to the server; declared here for the hooks of hiredis. */
 static void connection_connect(struct tdm__redis_connection *connection);
 
-/* Sets the timer to fire `in_ms` milliseconds from now. */
+/* Sets the connection's timer to fire `in_ms` milliseconds from now. */
 static void connection_set_timer(struct tdm__redis_connection *connection, int64_t in_ms)
 {
     TDM_ASSERT(tdm__timer_set(connection->timer, tdm__clock_ms() + in_ms) == TDM_OK);
 }
 
-/* Remembers why there is no connection. */
+/* Remembers why there is no connection to the server. */
 static void connection_note_trouble(struct tdm__redis_connection *connection, const char *trouble)
 {
     (void)snprintf(connection->trouble, sizeof(connection->trouble), "%s", trouble);
@@ -71,7 +73,7 @@ static void connection_note_trouble(struct tdm__redis_connection *connection, co
 
 /* ---- hiredis' side of the loop ---------------------------------------------------------- */
 
-/* Sets the events that hiredis wants to receive. */
+/* Makes the connection's watch report the events that hiredis wants. */
 static void connection_want_events(struct tdm__redis_connection *connection, unsigned events)
 {
     if (events == connection->watched_events) {
@@ -80,12 +82,12 @@ static void connection_want_events(struct tdm__redis_connection *connection, uns
     connection->watched_events = events;
     if (tdm__fd_watch_set_events(connection->watch, events) != TDM_OK) {
         connection_note_trouble(connection, tdm_error_detail());
-        /* The timer ends the connection later, outside of hiredis. */
+        /* The failed connection is ended by the timer, outside of hiredis. */
         connection_set_timer(connection, 0);
     }
 }
 
-/* Hook of hiredis: wants to read. */
+/* Hook of hiredis: hiredis wants to read from the socket. */
 static void add_read(void *arg)
 {
     struct tdm__redis_connection *connection = arg;
@@ -93,7 +95,7 @@ static void add_read(void *arg)
     connection_want_events(connection, connection->watched_events | TDM__READABLE);
 }
 
-/* Hook of hiredis: no longer wants to read. */
+/* Hook of hiredis: hiredis no longer wants to read from the socket. */
 static void delete_read(void *arg)
 {
     struct tdm__redis_connection *connection = arg;
@@ -101,7 +103,7 @@ static void delete_read(void *arg)
     connection_want_events(connection, connection->watched_events & ~(unsigned)TDM__READABLE);
 }
 
-/* Hook of hiredis: wants to write. */
+/* Hook of hiredis: hiredis wants to write to the socket. */
 static void add_write(void *arg)
 {
     struct tdm__redis_connection *connection = arg;
@@ -109,7 +111,7 @@ static void add_write(void *arg)
     connection_want_events(connection, connection->watched_events | TDM__WRITABLE);
 }
 
-/* Hook of hiredis: no longer wants to write. */
+/* Hook of hiredis: hiredis no longer wants to write to the socket. */
 static void delete_write(void *arg)
 {
     struct tdm__redis_connection *connection = arg;
@@ -117,8 +119,8 @@ static void delete_write(void *arg)
     connection_want_events(connection, connection->watched_events & ~(unsigned)TDM__WRITABLE);
 }
 
-/* Schedules the next attempt and doubles the delay. Logs trouble that lasts longer than
- * LOG_AFTER_MS. */
+/* Schedules the next attempt to connect and doubles the delay. Logs a lack of a connection that
+ * lasts longer than LOG_AFTER_MS. */
 static void connection_retry_later(struct tdm__redis_connection *connection)
 {
     if (connection->trouble_since_ms == 0) {
@@ -138,7 +140,7 @@ static void connection_retry_later(struct tdm__redis_connection *connection)
 }
 
 /* Hook of hiredis: the context is about to be freed, and all its callbacks have run. Schedules the
- * next attempt and reports the loss of a ready connection. */
+ * next attempt to connect and reports the loss of a ready connection. */
 static void cleanup(void *arg)
 {
     struct tdm__redis_connection *connection = arg;
@@ -165,8 +167,8 @@ static void cleanup(void *arg)
     }
 }
 
-/* Lets hiredis read and write. Reading may end the connection, so the context is checked before
- * writing. */
+/* Runs when the socket is ready: lets hiredis read and write. Reading may end the connection, so
+ * the context is checked before writing. */
 static void on_events(void *arg, int fd, unsigned ready)
 {
     struct tdm__redis_connection *connection = arg;
@@ -183,7 +185,8 @@ static void on_events(void *arg, int fd, unsigned ready)
 
 /* ---- handshake -------------------------------------------------------------------------- */
 
-/* Returns whether a step of the handshake failed; the connection is dropped then. */
+/* Returns whether the server's reply in the handshake is not `expected`; the connection is dropped
+ * then. */
 static bool handshake_refused(struct tdm__redis_connection *connection, const redisReply *reply,
                               const char *expected)
 {
@@ -199,14 +202,15 @@ static bool handshake_refused(struct tdm__redis_connection *connection, const re
     return true;
 }
 
-/* Handles the reply to AUTH or SELECT. If it is a refusal, the later steps receive NULL. */
+/* Handles the server's reply to AUTH or SELECT. After a refusal the callbacks of the later commands
+ * receive NULL. */
 static void on_auth_reply(redisAsyncContext *context, void *reply, void *arg)
 {
     (void)context;
     (void)handshake_refused(arg, reply, "OK");
 }
 
-/* Handles the reply to PING, which makes the connection ready. */
+/* Handles the server's reply to PING, which makes the connection ready. */
 static void on_pong(redisAsyncContext *context, void *reply, void *arg)
 {
     struct tdm__redis_connection *connection = arg;
@@ -224,7 +228,8 @@ static void on_pong(redisAsyncContext *context, void *reply, void *arg)
     connection->ops->ready(connection->arg);
 }
 
-/* Sends the commands of the handshake. Returns false without memory. */
+/* Sends the commands of the handshake to the server: AUTH, SELECT and PING as needed. Returns false
+ * without memory. */
 static bool handshake_send(struct tdm__redis_connection *connection)
 {
     const struct tdm__redis_address *address = &connection->address;
@@ -247,7 +252,8 @@ static bool handshake_send(struct tdm__redis_connection *connection)
 
 /* ---- connecting ------------------------------------------------------------------------- */
 
-/* Opens a context of hiredis and its watch. Returns NULL after a failure, which it notes. */
+/* Starts a connection of hiredis and a watch of its socket. Returns NULL after a failure, which is
+ * noted as the connection's trouble. */
 static redisAsyncContext *open_context(struct tdm__redis_connection *connection)
 {
     const struct tdm__redis_address *address = &connection->address;
@@ -275,7 +281,7 @@ static redisAsyncContext *open_context(struct tdm__redis_connection *connection)
     return context;
 }
 
-/* Performs one attempt to connect. */
+/* Makes one attempt to connect to the server. */
 static void connection_connect(struct tdm__redis_connection *connection)
 {
     redisAsyncContext *context = open_context(connection);
@@ -298,7 +304,8 @@ static void connection_connect(struct tdm__redis_connection *connection)
     }
 }
 
-/* Starts the next attempt, or ends a handshake that took too long. */
+/* Runs when the connection's timer fires: starts the next attempt to connect, or ends a handshake
+ * that took too long. */
 static void on_timer(void *arg)
 {
     struct tdm__redis_connection *connection = arg;

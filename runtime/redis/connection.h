@@ -15,35 +15,36 @@
  * doubled at each attempt up to one second. Each attempt looks up the host name, which blocks. */
 struct tdm__redis_connection;
 
-/* Callbacks of a connection. They run inside hiredis: they may send commands, but must not run the
- * loop or destroy the connection. */
+/* Callbacks that report events of a connection to Redis. They run inside hiredis: they may send
+ * commands, but must not run the loop or destroy the connection. */
 struct tdm__redis_connection_ops {
-    void (*ready)(void *arg); /* The connection can send commands. */
-    /* A ready connection has ended. It runs after the callbacks of all commands without a reply
-     * have run with NULL. */
+    void (*ready)(void *arg); /* Reports that the connection can send commands. */
+    /* Reports that a ready connection has ended. It runs after the callbacks of all commands
+     * without a reply have run with NULL. */
     void (*lost)(void *arg);
 };
 
-/* Creates a connection and starts to connect. `address` is copied, `loop` and `ops` are borrowed.
- */
+/* Creates a connection to a Redis server and starts to connect. `address` is copied, `loop` and
+ * `ops` are borrowed. */
 tdm_status tdm__redis_connection_create(struct tdm__loop *loop,
                                         const struct tdm__redis_address *address,
                                         const struct tdm__redis_connection_ops *ops, void *arg,
                                         struct tdm__redis_connection **connection_out);
-/* Closes and frees the connection. Callbacks of commands without a reply run now with NULL; `lost`
- * does not run. */
+/* Closes and frees the connection to Redis. Callbacks of commands without a reply run now with
+ * NULL; `lost` does not run. */
 void tdm__redis_connection_destroy(struct tdm__redis_connection *connection);
 
-/* Returns whether commands can be sent. */
+/* Returns whether commands can be sent over the connection now. */
 bool tdm__redis_connection_is_ready(const struct tdm__redis_connection *connection);
-/* Sends an encoded command. `fn` receives the reply. Returns false if the connection is not ready
- * or is just ending; `fn` does not run then. */
+/* Sends an encoded command to Redis. `fn` receives the reply, or NULL if the connection ends
+ * before. Returns false if the connection is not ready or is just ending; `fn` does not run then.
+ */
 bool tdm__redis_connection_send(struct tdm__redis_connection *connection, redisCallbackFn *fn,
                                 void *arg, const char *command, size_t command_bytes);
-/* Ends the current connection because of `reason`, and reconnects. */
+/* Ends the current connection to the server because of `reason`, and reconnects. */
 void tdm__redis_connection_drop(struct tdm__redis_connection *connection, const char *reason);
-/* Returns why there is no connection; "" if the reason is unknown. Never NULL. Borrowed until the
- * next call. */
+/* Returns the text that says why there is no connection to the server; "" if the reason is unknown.
+ * Never NULL. Borrowed until the next call with `connection`. */
 const char *tdm__redis_connection_trouble(const struct tdm__redis_connection *connection);
 
 #endif

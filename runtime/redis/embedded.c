@@ -32,51 +32,55 @@
  * Tandem and is not the machine's redis-server. */
 #define LINK_NAME "tandem-store"
 
-/* Times and limits of the server process. */
+/* Time limits and sizes for the redis-server process. */
 enum {
-    START_MS = 10000,       /* Milliseconds to wait until the server is ready. */
-    STOP_MS = 2000,         /* Milliseconds to wait after SIGTERM. */
-    KILL_MS = 5000,         /* Milliseconds to wait after SIGKILL. */
-    BACK_OFF_MS_MIN = 10,   /* First delay before a restart in milliseconds. */
-    BACK_OFF_MS_MAX = 1000, /* Longest delay before a restart in milliseconds. */
-    /* After this many milliseconds of running the delay starts again at its minimum. */
+    START_MS = 10000,     /* Milliseconds within which the redis-server must reply to PING. */
+    STOP_MS = 2000,       /* Milliseconds to wait for the redis-server's end after SIGTERM. */
+    KILL_MS = 5000,       /* Milliseconds to wait for the redis-server's end after SIGKILL. */
+    BACK_OFF_MS_MIN = 10, /* First delay before a restart of the redis-server in milliseconds. */
+    /* Longest delay before a restart of the redis-server in milliseconds. */
+    BACK_OFF_MS_MAX = 1000,
+    /* Milliseconds for which the redis-server must run so that the delay before a restart is
+     * BACK_OFF_MS_MIN again. */
     STABLE_RUN_MS = 10000,
-    /* Number of exits of the process after which starting the server fails. */
+    /* Number of exits of the redis-server after which starting it fails. */
     START_EXITS_MAX = 3,
-    URL_BYTES = 128, /* Capacity of the URL. */
-    /* Bytes that are read from the end of the log. */
+    URL_BYTES = 128, /* Capacity of the redis-server's URL. */
+    /* Bytes that are read from the end of the redis-server's log. */
     LOG_TAIL_BYTES = 1024
 };
 
-/* A supervised server process. */
+/* A redis-server process that this process supervises. */
 struct tdm__redis_embedded {
-    struct tdm__loop *loop;            /* Loop on which it is supervised (borrowed). */
-    char directory[PATH_MAX];          /* Directory of the server's files. */
-    char program[PATH_MAX + 32];       /* Path of the symbolic link that is executed. */
-    struct tdm__redis_address address; /* Address of its Unix socket. */
-    char url[URL_BYTES];               /* The same address as a URL. */
-    struct tdm__process process;       /* The server process; valid while `running`. */
-    bool running;                      /* Whether the process is running. */
+    /* Event loop on which the redis-server is supervised (borrowed). */
+    struct tdm__loop *loop;
+    char directory[PATH_MAX]; /* Directory of the redis-server's files. */
+    /* Path of the symbolic link to redis-server, which is executed. */
+    char program[PATH_MAX + 32];
+    struct tdm__redis_address address; /* Address of the redis-server's Unix socket. */
+    char url[URL_BYTES];               /* URL of the redis-server's Unix socket. */
+    struct tdm__process process;       /* The redis-server process; valid while `running`. */
+    bool running;                      /* Whether the redis-server process is running. */
     /* Whether tdm__redis_embedded_stop() is ending the process, so that it is not restarted. */
     bool stopping;
     /* Watch of the running process's pidfd (owned); NULL without a process. */
     struct tdm__fd_watch *watch;
-    /* Fires when the server must be started again (owned). */
+    /* Timer at which the redis-server is started again (owned). */
     struct tdm__timer *timer;
-    /* Milliseconds on CLOCK_MONOTONIC of the last start. */
+    /* Time of the last start of the redis-server, in milliseconds on CLOCK_MONOTONIC. */
     int64_t started_ms;
     int64_t back_off_ms;  /* Delay before the next restart in milliseconds. */
-    uint32_t exits_count; /* Number of times the process has ended. */
-    /* How the last process ended, with the last warning of its log. */
+    uint32_t exits_count; /* Number of times the redis-server process has ended. */
+    /* How the last redis-server process ended, with the last warning of its log. */
     char last_exit_text[320];
 };
 
-/* Called by the loop when the server's pidfd is readable: the server has ended. */
+/* Called by the loop when the redis-server's pidfd is readable: the process has ended. */
 static void server_on_exit(void *arg, int fd, unsigned ready);
 
 /* ---- the process ------------------------------------------------------------------------ */
 
-/* Starts the process and watches its end. */
+/* Starts the redis-server process and watches for its end. */
 static tdm_status server_spawn(struct tdm__redis_embedded *server)
 {
     char *argv[] = {LINK_NAME,
@@ -125,7 +129,7 @@ static tdm_status server_spawn(struct tdm__redis_embedded *server)
                                 server, &server->watch);
 }
 
-/* Schedules the next start and doubles the delay. */
+/* Schedules the next start of the redis-server and doubles the delay. */
 static void server_start_later(struct tdm__redis_embedded *server)
 {
     if (tdm__clock_ms() - server->started_ms > STABLE_RUN_MS) {
@@ -138,8 +142,8 @@ static void server_start_later(struct tdm__redis_embedded *server)
     }
 }
 
-/* Reads the end of the server's log. The text is kept because the directory may be removed before a
- * person can read the log. */
+/* Reads the end of the redis-server's log to `tail`, for an error message, because the log may be
+ * removed before a person can read it. */
 static void read_log_tail(const struct tdm__redis_embedded *server, char tail[LOG_TAIL_BYTES])
 {
     char path[PATH_MAX + 16];
@@ -149,7 +153,7 @@ static void read_log_tail(const struct tdm__redis_embedded *server, char tail[LO
     (void)snprintf(path, sizeof(path), "%s/redis.log", server->directory);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
-        /* This fails if the file is shorter; reading then starts at its beginning. */
+        /* Seeking fails if the file is shorter; reading then starts at its beginning. */
         (void)lseek(fd, -(off_t)(LOG_TAIL_BYTES - 1), SEEK_END);
         got = read(fd, tail, LOG_TAIL_BYTES - 1);
         (void)close(fd);
@@ -157,8 +161,8 @@ static void read_log_tail(const struct tdm__redis_embedded *server, char tail[LO
     tail[got > 0 ? got : 0] = '\0';
 }
 
-/* Returns the message of the log's last line if it is a warning ("PID:M DATE # message"), else
- * NULL. */
+/* Returns the message of the last line of the redis-server's log `text` if that line is a warning
+ * ("PID:M DATE # message"), else NULL. */
 static const char *last_warning(char *text)
 {
     size_t length = strlen(text);
@@ -173,8 +177,8 @@ static const char *last_warning(char *text)
     return why == NULL ? NULL : why + strlen(" # ");
 }
 
-/* Describes how the process ended. A process that exited has logged the cause; a killed one has
- * not. */
+/* Stores in server->last_exit_text how the redis-server ended. A process that exited has logged the
+ * cause; a killed one has not. */
 static void server_note_exit(struct tdm__redis_embedded *server, int wait_status)
 {
     char tail[LOG_TAIL_BYTES];
@@ -188,7 +192,8 @@ static void server_note_exit(struct tdm__redis_embedded *server, int wait_status
                    why == NULL ? "" : ": ", why == NULL ? "" : why);
 }
 
-/* Handles the end of the process: logs it and schedules a restart, unless it is being stopped. */
+/* Handles the end of the redis-server process: logs the end and schedules a restart, unless
+ * tdm__redis_embedded_stop() caused it. */
 static void server_on_exit(void *arg, int fd, unsigned ready)
 {
     struct tdm__redis_embedded *server = arg;
@@ -212,7 +217,7 @@ static void server_on_exit(void *arg, int fd, unsigned ready)
     }
 }
 
-/* Starts the server again. */
+/* Runs when the timer fires: starts the redis-server again. */
 static void server_on_timer(void *arg)
 {
     struct tdm__redis_embedded *server = arg;
@@ -227,7 +232,8 @@ static void server_on_timer(void *arg)
 
 /* ---- the directory ---------------------------------------------------------------------- */
 
-/* Creates the directory, or checks that an existing one belongs to this user only. */
+/* Creates the directory of the redis-server's files, or checks that an existing one belongs to this
+ * user only. */
 static tdm_status directory_create(const char *path)
 {
     struct stat status;
@@ -248,7 +254,7 @@ static tdm_status directory_create(const char *path)
     return TDM_OK;
 }
 
-/* Searches PATH for redis-server. */
+/* Searches the environment's PATH for redis-server and writes the path found to `program`. */
 static tdm_status find_program(char program[PATH_MAX])
 {
     const char *path = secure_getenv("PATH");
@@ -265,7 +271,7 @@ static tdm_status find_program(char program[PATH_MAX])
     return tdm__fail(TDM_E_NOT_FOUND, "redis-server is not installed: apt install redis-server");
 }
 
-/* Replaces the symbolic link to redis-server. */
+/* Creates the symbolic link to redis-server that is executed, and replaces an old one. */
 static tdm_status server_create_link(struct tdm__redis_embedded *server)
 {
     char program[PATH_MAX];
@@ -281,7 +287,7 @@ static tdm_status server_create_link(struct tdm__redis_embedded *server)
     return TDM_OK;
 }
 
-/* Sets all paths and creates the directory and the link. */
+/* Sets the paths of the redis-server's files and creates its directory and symbolic link. */
 static tdm_status server_set_up_directory(struct tdm__redis_embedded *server, const char *directory)
 {
     char absolute[PATH_MAX];
@@ -308,15 +314,15 @@ static tdm_status server_set_up_directory(struct tdm__redis_embedded *server, co
 
 /* ---- start and stop --------------------------------------------------------------------- */
 
-/* State of the loop's run while the server starts. */
+/* State of waiting until a starting redis-server is ready. */
 struct readiness {
-    /* The starting server. */
+    /* The redis-server that is starting. */
     const struct tdm__redis_embedded *server;
-    /* A connection that becomes ready when the server replies. */
+    /* A connection to the redis-server that becomes ready when the server replies to PING. */
     struct tdm__redis_connection *connection;
 };
 
-/* Tells the loop to stop when the server is ready or has ended too often. */
+/* Tells the loop to stop when the redis-server is ready or has ended too often. */
 static bool start_is_decided(void *arg)
 {
     const struct readiness *readiness = arg;
@@ -325,17 +331,17 @@ static bool start_is_decided(void *arg)
            readiness->server->exits_count >= START_EXITS_MAX;
 }
 
-/* Ignores an event of the connection. */
+/* Ignores an event of the connection that waits for the redis-server. */
 static void ignore_event(void *arg)
 {
     (void)arg;
 }
 
-/* Callbacks of the connection that only shows whether the server replies. */
+/* Callbacks of the connection that only shows whether the redis-server replies to PING. */
 static const struct tdm__redis_connection_ops readiness_ops = {.ready = ignore_event,
                                                                .lost = ignore_event};
 
-/* Blocks until the server replies to PING. Fails with the reason from its log. */
+/* Blocks until the redis-server replies to PING. Fails with the reason from the server's log. */
 static tdm_status server_wait_ready(struct tdm__redis_embedded *server)
 {
     struct readiness readiness = {.server = server};
@@ -389,7 +395,7 @@ tdm_status tdm__redis_embedded_start(struct tdm__loop *loop, const char *directo
     return TDM_OK;
 }
 
-/* Tells the loop whether the process has ended. */
+/* Tells the loop whether the redis-server process has ended. */
 static bool server_has_ended(void *arg)
 {
     return !((const struct tdm__redis_embedded *)arg)->running;
@@ -410,7 +416,8 @@ void tdm__redis_embedded_stop(struct tdm__redis_embedded *server)
                                 tdm__deadline_after(KILL_MS));
         }
     }
-    /* Even SIGKILL did not end a process that hangs in the kernel. init will reap it. */
+    /* Even SIGKILL did not end a process that hangs in the kernel. The process will be reaped by
+     * init. */
     if (server->running) {
         tdm__log(TDM__ERROR, "redis", "%s, pid %d, does not end", LINK_NAME, server->process.pid);
         tdm__fd_watch_destroy(server->watch);

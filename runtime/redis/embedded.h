@@ -12,18 +12,20 @@
  * from the file. It ends with the thread that started it. */
 struct tdm__redis_embedded;
 
-/* Starts a server and blocks until it replies to PING, at most ten seconds. Returns TDM_E_NOT_FOUND
- * if redis-server is not installed. The caller must ensure that a directory has only one server. */
+/* Starts a redis-server and blocks until it replies to PING, at most ten seconds. Returns
+ * TDM_E_NOT_FOUND if redis-server is not installed. The caller must ensure that a directory has
+ * only one server. */
 tdm_status tdm__redis_embedded_start(struct tdm__loop *loop, const char *directory,
                                      struct tdm__redis_embedded **server_out);
-/* Stops the server with SIGTERM, and after two seconds with SIGKILL; blocks meanwhile and runs the
- * loop. Must not be called from a callback. NULL is allowed. */
+/* Stops the redis-server with SIGTERM, and after two seconds with SIGKILL; blocks meanwhile and
+ * runs the loop. Must not be called from a callback. NULL is allowed. */
 void tdm__redis_embedded_stop(struct tdm__redis_embedded *server);
 
-/* Returns the URL "unix://..." for tdm__store_redis_open(), borrowed from the server. */
+/* Returns the URL of the redis-server, "unix://...", for tdm__store_redis_open(); borrowed from
+ * `server`. */
 const char *tdm__redis_embedded_url(const struct tdm__redis_embedded *server);
-/* Returns the server's process ID, or 0 between the end of one process and the start of the next.
- */
+/* Returns the process ID of the redis-server, or 0 between the end of one process and the start of
+ * the next. */
 pid_t tdm__redis_embedded_pid(const struct tdm__redis_embedded *server);
 
 #endif

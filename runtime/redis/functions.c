@@ -21,7 +21,7 @@
  * year 2255. */
 #include "runtime/redis/functions.h"
 
-/* Lua source of the read function, and helpers for both functions. */
+/* Lua source of the function that reads records, and of helpers for both functions. */
 static const char reading[] =
     "#!lua name=" TDM__REDIS_LIBRARY "\n"
     "\n"
@@ -64,7 +64,7 @@ static const char reading[] =
     "redis.register_function{function_name = '" TDM__REDIS_READ_FUNCTION "', callback = read,\n"
     "                        flags = {'no-writes'}}\n";
 
-/* Lua source of the commit function. */
+/* Lua source of the function that commits writes. */
 static const char committing[] =
     "\n"
     "-- In microseconds.\n"

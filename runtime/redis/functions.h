@@ -6,19 +6,19 @@
 /* Names of the library and its functions. They contain a version, because daemons of two versions
  * may share a server. Change the version with every change of the Lua code. */
 #define TDM__REDIS_LIBRARY "tandem_4"
-/* Name of the function that reads records. */
+/* Name of the Lua function that reads records. */
 #define TDM__REDIS_READ_FUNCTION "tandem_4_read"
-/* Name of the function that commits writes. */
+/* Name of the Lua function that commits writes. */
 #define TDM__REDIS_COMMIT_FUNCTION "tandem_4_commit"
 
-/* Milliseconds for which the server keeps the outcome of a commit for a repeated request. A commit
- * is not repeated near the end of this time. */
+/* Milliseconds for which the Redis server keeps the outcome of a commit, so that a repeated request
+ * gets the same outcome. A commit is not repeated near the end of this time. */
 enum { TDM__REDIS_OUTCOME_KEPT_MS = 60000 };
 
-/* Number of strings of the source text, to be concatenated for FUNCTION LOAD. One string would be
- * longer than compilers must accept. */
+/* Number of strings of the Lua library's source text, to be concatenated for FUNCTION LOAD. One
+ * string would be longer than compilers must accept. */
 enum { TDM__REDIS_LIBRARY_STRINGS = 2 };
-/* Source text of the library in Lua. */
+/* Source text of the library of Lua functions. */
 extern const char *const tdm__redis_functions[TDM__REDIS_LIBRARY_STRINGS];
 
 #endif

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Capacity of a description, and elements of a reply per record. */
+/* Capacity of a reply's description, and number of elements of a read reply for each record. */
 enum { TEXT_BYTES = 200, RECORD_ELEMENTS = 3 };
 
 #if HIREDIS_MAJOR >= 1
@@ -31,15 +31,16 @@ void tdm__redis_reader_limit(redisReader *reader)
 
 #else
 
-/* The functions of hiredis, with a limited createArray. Written once and constant afterwards, so
- * all threads may share it. */
+/* The functions with which hiredis creates replies, except that createArray is limited. Written
+ * once and constant afterwards, so all threads may share the table. */
 static redisReplyObjectFunctions limited_functions;
 /* Initialises `limited_functions` once. */
 static pthread_once_t limited_once = PTHREAD_ONCE_INIT;
-/* The function of hiredis that creates arrays; NULL before limited_functions_init(). */
+/* The function with which hiredis creates arrays; NULL before limited_functions_init(). */
 static void *(*create_array)(const redisReadTask *task, int elements);
 
-/* Creates an array, or returns NULL if it would have too many elements. */
+/* Creates an array of a reply, or returns NULL if it would have more than TDM__REDIS_ELEMENTS_MAX
+ * elements. */
 static void *create_limited_array(const redisReadTask *task, int elements)
 {
     if (elements > TDM__REDIS_ELEMENTS_MAX) {
@@ -50,7 +51,7 @@ static void *create_limited_array(const redisReadTask *task, int elements)
     return create_array(task, elements);
 }
 
-/* Initialises `limited_functions` from the functions of a reader of hiredis. */
+/* Initialises `limited_functions` with the functions of a reader of hiredis. */
 static void limited_functions_init(void)
 {
     redisReader *reader = redisReaderCreate();
@@ -73,7 +74,7 @@ void tdm__redis_reader_limit(redisReader *reader)
 
 #endif
 
-/* Returns whether the reply is a string. */
+/* Returns whether the reply of Redis is a string. */
 static bool is_string(const redisReply *reply)
 {
     return reply != NULL && reply->type == REDIS_REPLY_STRING;
@@ -110,7 +111,8 @@ const char *tdm__redis_reply_text(const redisReply *reply, char *text, size_t te
     return text;
 }
 
-/* Fails with TDM_E_STORE. `command` names the command. */
+/* Returns TDM_E_STORE with a description of the unexpected reply. `command` names the command in
+ * the error. */
 static tdm_status reply_unexpected(const char *command, const redisReply *reply)
 {
     char text[TEXT_BYTES];
@@ -119,7 +121,8 @@ static tdm_status reply_unexpected(const char *command, const redisReply *reply)
                      tdm__redis_reply_text(reply, text, sizeof(text)));
 }
 
-/* Parses a version: a canonical decimal number that a record can have. `text` ends with NUL. */
+/* Parses the version of a record, a canonical decimal number. Returns false for any other text.
+ * `text` ends with NUL. */
 static bool parse_version(const char *text, size_t bytes, uint64_t *version_out)
 {
     char *end;
@@ -174,7 +177,8 @@ tdm_status tdm__redis_reply_records(const redisReply *reply,
     return TDM_OK;
 }
 
-/* Parses the version behind "OK ". 0 means that nothing was put. */
+/* Parses the version behind "OK " in the reply to a commit; 0 means that the commit put no record.
+ */
 static bool parse_put_version(const char *text, size_t bytes, uint64_t *version_out)
 {
     if (bytes == 1 && text[0] == '0') {

@@ -8,11 +8,11 @@
 #include <hiredis/hiredis.h>
 #include <stdbool.h>
 
-/* Most elements of an array in a reply. hiredis allocates an array as soon as it has read its
- * length, before any element has arrived. */
+/* Most elements of an array in a reply of Redis. hiredis allocates an array as soon as it has read
+ * the length, before any element has arrived. */
 enum { TDM__REDIS_ELEMENTS_MAX = 1 << 22 };
-/* Limits the arrays of this reader to TDM__REDIS_ELEMENTS_MAX elements. A longer one fails with
- * "Out of memory" and a warning in the log. */
+/* Limits the arrays that a reader of hiredis accepts to TDM__REDIS_ELEMENTS_MAX elements. A longer
+ * one fails with "Out of memory" and a warning in the log. */
 void tdm__redis_reader_limit(redisReader *reader);
 
 /* Decodes the reply to a read (key, version, bytes, key, ...) into sorted records, which the caller
@@ -22,16 +22,17 @@ tdm_status tdm__redis_reply_records(const redisReply *reply,
 /* Decodes the reply to a commit. "OK version" sets the version, 0 if nothing was put. "CONFLICT
  * key" returns TDM_E_CONFLICT with the key as detail. Anything else returns TDM_E_STORE. */
 tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_out);
-/* Returns the text of a channel's message (borrowed from the reply), or NULL for any other reply.
- */
+/* Returns the text of a message of a subscribed channel (borrowed from the reply), or NULL for any
+ * other reply. */
 const char *tdm__redis_reply_message(const redisReply *reply);
 
-/* Returns whether the server does not have the function library. */
+/* Returns whether the reply says that the server does not have the library of Lua functions. */
 bool tdm__redis_reply_no_function(const redisReply *reply);
 /* Decodes the reply to FUNCTION LOAD. It succeeds if the library was loaded or existed already. */
 tdm_status tdm__redis_reply_loaded(const redisReply *reply);
 
-/* Describes a reply for messages, such as "an array of 3". Writes to `text` and returns it. */
+/* Writes a description of a reply for messages, such as "an array of 3", to `text` and returns
+ * `text`. */
 const char *tdm__redis_reply_text(const redisReply *reply, char *text, size_t text_bytes);
 
 #endif

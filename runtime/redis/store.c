@@ -33,80 +33,82 @@
 #include <string.h>
 #include <sys/queue.h>
 
-/* Times and limits of the store. */
+/* Time limits and sizes of the store in Redis. */
 enum {
-    /* Milliseconds to wait for a reply before the connection is dropped. */
+    /* Milliseconds to wait for the server's reply before the connection is dropped. */
     ATTEMPT_MS = 5000,
-    REFUSED_MS = 50, /* Milliseconds by which an error reply is delayed. */
-    /* Milliseconds after its first sending during which a commit may be sent again. It ends some
-     * time before the server forgets the outcome. */
+    REFUSED_MS = 50, /* Milliseconds by which an error reply of the server is delayed. */
+    /* Milliseconds after the first sending of a commit during which it may be sent again; less than
+     * the time for which the server keeps the outcome. */
     REPEAT_MS = TDM__REDIS_OUTCOME_KEPT_MS - 10000,
-    KEY_PREFIX_BYTES = 120,  /* Capacity of the key prefix. */
+    KEY_PREFIX_BYTES = 120,  /* Capacity of the prefix of all keys of the cluster. */
     CLUSTER_BYTES_MAX = 100, /* Most bytes of a cluster's name. */
 };
 
-/* What an operation calls: a library function, or FUNCTION LOAD. */
+/* What an operation on the Redis server calls: a Lua function, or FUNCTION LOAD. */
 enum operation_kind {
-    OPERATION_READ,   /* The read function of the library. */
-    OPERATION_COMMIT, /* The commit function of the library. */
-    OPERATION_LOAD    /* FUNCTION LOAD, which loads the library. */
+    OPERATION_READ,   /* The Lua function that reads records. */
+    OPERATION_COMMIT, /* The Lua function that commits writes. */
+    OPERATION_LOAD    /* FUNCTION LOAD, which loads the library of Lua functions. */
 };
 
-/* One command for the server. It is in exactly one of the store's lists. */
+/* One command for the Redis server. It is in exactly one of the store's lists. */
 struct operation {
-    TAILQ_ENTRY(operation) entry; /* Links the operation into its list. */
+    TAILQ_ENTRY(operation) entry; /* Links the operation into one of the store's lists. */
     struct redis_store *redis;    /* Store that owns the operation. */
-    enum operation_kind kind;     /* What the operation calls. */
-    uint64_t sequence;            /* Position in the order of requests, from 1. */
-    /* Completion to report to the caller (owned); NULL once it is reported, and for FUNCTION LOAD.
-     */
+    enum operation_kind kind;     /* What the operation calls on the server. */
+    uint64_t sequence;            /* Position of the operation in the order of requests, from 1. */
+    /* Result to report to the user of the store (owned); NULL once it is reported, and for FUNCTION
+     * LOAD. */
     struct tdm__store_completion *completion;
-    struct tdm__redis_command command; /* Encoded command. */
-    /* Milliseconds on CLOCK_MONOTONIC at which the operation fails; for a refused one, when its
-     * error is reported. */
+    struct tdm__redis_command command; /* Encoded command of the operation. */
+    /* Time at which the operation fails or, if the server refused it, its error is reported; in
+     * milliseconds on CLOCK_MONOTONIC. */
     int64_t deadline_ms;
-    /* Milliseconds on CLOCK_MONOTONIC when it was last sent. */
+    /* Time at which the command was last sent, in milliseconds on CLOCK_MONOTONIC. */
     int64_t sent_ms;
     bool sent_before; /* Whether the command, if a commit, has been sent at least once. */
     /* Error reply of the server (owned), only while the operation is in `refused`; else NULL. */
     char *refusal;
 };
 
-/* A list of operations. */
+/* A list of operations of a store. */
 TAILQ_HEAD(operation_list, operation);
 
 /* A store in a Redis server. The user of the store owns it. */
 struct redis_store {
-    /* Must be the first field, because it is cast to this structure. */
+    /* The store as its users see it; first field, because pointers to it are cast to this
+     * structure. */
     struct tdm__store store;
-    struct tdm__loop *loop;                   /* Loop on which it runs (borrowed). */
-    struct tdm__redis_address address;        /* Address of the server. */
+    struct tdm__loop *loop;                   /* Event loop on which the store runs (borrowed). */
+    struct tdm__redis_address address;        /* Address of the Redis server. */
     char key_prefix[KEY_PREFIX_BYTES];        /* Prefix of all keys of the cluster. */
-    struct tdm__redis_connection *connection; /* Connection for commands (owned). */
-    /* Subscription to changes (owned); NULL before the first watcher. */
+    struct tdm__redis_connection *connection; /* Connection to the server for commands (owned). */
+    /* Subscription to the keys of changed records (owned); NULL before the first watcher. */
     struct tdm__redis_subscription *subscription;
-    /* Queue of completions (owned). */
+    /* Queue of results that wait to be reported by the loop (owned). */
     struct tdm__store_completions *completions;
-    struct tdm__watchers watchers; /* Watched prefixes. */
+    struct tdm__watchers watchers; /* Watchers and the key prefixes that they watch. */
     struct operation_list waiting; /* Operations to be sent, by sequence. */
-    /* Operations without a reply, by the time of sending. */
+    /* Operations that were sent and have no reply, by the time of sending. */
     struct operation_list sent;
-    /* Operations with an error reply, by the time of reporting it. */
+    /* Operations whose error reply is not reported yet, by the time of reporting. */
     struct operation_list refused;
     uint64_t last_sequence;   /* `sequence` of the newest operation; 0 before the first. */
     bool loading;             /* Whether FUNCTION LOAD is in progress. */
-    struct tdm__timer *timer; /* Fires at the next deadline (owned). */
-    /* Milliseconds on CLOCK_MONOTONIC for which `timer` is set, not later than the next deadline;
-     * TDM__NEVER if it is not set. */
+    struct tdm__timer *timer; /* Timer of the next deadline of an operation (owned). */
+    /* Time for which `timer` is set, not later than the next deadline, in milliseconds on
+     * CLOCK_MONOTONIC; TDM__NEVER if it is not set. */
     int64_t timer_ms;
 };
 
-/* Sends waiting operations as long as that is possible. */
+/* Sends the store's waiting operations as long as the connection, the subscription and the library
+ * allow it. */
 static void redis_send_waiting(struct redis_store *redis);
 
 /* ---- operations ------------------------------------------------------------------------- */
 
-/* Sets the timer unless it fires earlier already. */
+/* Sets the store's timer to `at_ms` on CLOCK_MONOTONIC, unless it fires earlier already. */
 static void redis_arm_timer(struct redis_store *redis, int64_t at_ms)
 {
     if (at_ms < redis->timer_ms) {
@@ -123,7 +125,8 @@ static void operation_free(struct operation *operation)
     free(operation);
 }
 
-/* Reports the outcome to the caller. The operation itself stays. */
+/* Reports the outcome of an operation to the user of the store. The operation itself is not freed.
+ */
 static void operation_complete(struct operation *operation, tdm_status status,
                                struct tdm__store_records *records)
 {
@@ -144,7 +147,7 @@ static void operation_fail_deadline(struct operation *operation)
                        NULL);
 }
 
-/* Inserts an operation into `waiting` by its sequence. */
+/* Inserts an operation into the store's list `waiting` by its sequence. */
 static void operation_enqueue(struct operation *operation)
 {
     struct redis_store *redis = operation->redis;
@@ -160,9 +163,9 @@ static void operation_enqueue(struct operation *operation)
     TAILQ_INSERT_HEAD(&redis->waiting, operation, entry);
 }
 
-/* Adds an operation and tries to send it. `status` is the result of encoding the command. While the
- * store is closing the operation fails, because a callback may start one when there is no
- * connection any more. */
+/* Adds an operation to the store and tries to send it. `status` is the result of encoding its
+ * command. While the store is closing the operation fails, because a callback may start one when
+ * there is no connection any more. */
 static void operation_submit(struct redis_store *redis, struct operation *operation,
                              tdm_status status)
 {
@@ -180,7 +183,7 @@ static void operation_submit(struct redis_store *redis, struct operation *operat
     redis_send_waiting(redis);
 }
 
-/* Allocates an operation. Running out of memory ends the process. */
+/* Allocates an operation of the store. Running out of memory ends the process. */
 static struct operation *operation_create(struct redis_store *redis, enum operation_kind kind,
                                           struct tdm__store_completion *completion,
                                           int64_t deadline_ms)
@@ -197,7 +200,7 @@ static struct operation *operation_create(struct redis_store *redis, enum operat
 
 /* ---- replies ---------------------------------------------------------------------------- */
 
-/* Fails all waiting operations. */
+/* Fails all waiting operations of the store. */
 static void redis_fail_waiting(struct redis_store *redis, tdm_status status)
 {
     while (!TAILQ_EMPTY(&redis->waiting)) {
@@ -209,14 +212,14 @@ static void redis_fail_waiting(struct redis_store *redis, tdm_status status)
     }
 }
 
-/* Handles the reply to FUNCTION LOAD: sends the waiting operations, or fails them. */
+/* Handles the server's reply to FUNCTION LOAD: sends the waiting operations, or fails them. */
 static void on_load_reply(struct redis_store *redis, const redisReply *reply)
 {
     tdm_status status;
 
     redis->loading = false;
     if (reply == NULL) {
-        /* The next operation that needs the library loads it. */
+        /* The next operation that needs the library loads it again. */
         return;
     }
     status = tdm__redis_reply_loaded(reply);
@@ -227,10 +230,11 @@ static void on_load_reply(struct redis_store *redis, const redisReply *reply)
     }
 }
 
-/* Handles a reply; declared here for operation_send(). */
+/* Handles the server's reply to an operation; declared here for operation_send(). */
 static void on_reply(redisAsyncContext *context, void *reply, void *arg);
 
-/* Sends an operation and adds it to `sent`. Returns false if the connection is not ready. */
+/* Sends an operation to the server and adds it to the store's list `sent`. Returns false if the
+ * connection is not ready. */
 static bool operation_send(struct operation *operation)
 {
     struct redis_store *redis = operation->redis;
@@ -245,7 +249,7 @@ static bool operation_send(struct operation *operation)
     return true;
 }
 
-/* Sends FUNCTION LOAD unless it is in progress. */
+/* Sends FUNCTION LOAD with the library of Lua functions, unless that is in progress. */
 static void redis_load_library(struct redis_store *redis)
 {
     struct operation *operation;
@@ -263,7 +267,7 @@ static void redis_load_library(struct redis_store *redis)
              redis->address.text);
 }
 
-/* Decodes the reply to a read or a commit and reports the outcome. */
+/* Decodes the server's reply to a read or a commit and reports the outcome. */
 static void operation_complete_reply(struct operation *operation, const redisReply *reply)
 {
     struct tdm__store_records *records = NULL;
@@ -279,7 +283,7 @@ static void operation_complete_reply(struct operation *operation, const redisRep
     operation_complete(operation, status, records);
 }
 
-/* Reports the error reply of a refused operation and frees the operation. */
+/* Reports the server's error reply to a refused operation and frees the operation. */
 static void operation_fail_refused(struct operation *operation)
 {
     TAILQ_REMOVE(&operation->redis->refused, operation, entry);
@@ -288,8 +292,9 @@ static void operation_fail_refused(struct operation *operation)
     operation_free(operation);
 }
 
-/* Delays an error reply by REFUSED_MS, even beyond the deadline. A server that refuses writes or
- * loads its data replies immediately, and the caller would retry in a busy loop. */
+/* Delays the server's error reply to an operation by REFUSED_MS, even beyond the deadline. A server
+ * that refuses writes or loads its data replies immediately, and the caller would retry in a busy
+ * loop. */
 static void operation_hold_refused(struct operation *operation, const redisReply *reply)
 {
     struct redis_store *redis = operation->redis;
@@ -303,8 +308,8 @@ static void operation_hold_refused(struct operation *operation, const redisReply
     redis_arm_timer(redis, report_ms);
 }
 
-/* Handles the reply to any operation. `reply` is NULL if the connection ended without one. The
- * operation then waits to be sent again. */
+/* Handles the server's reply to any operation. `reply` is NULL if the connection ended without one.
+ * The operation then waits to be sent again. */
 static void on_reply(redisAsyncContext *context, void *reply, void *arg)
 {
     struct operation *operation = arg;
@@ -341,7 +346,8 @@ static bool is_subscribing(const struct redis_store *redis)
            !tdm__redis_subscription_was_subscribed(redis->subscription);
 }
 
-/* Sends waiting operations as long as that is possible. */
+/* Sends the store's waiting operations as long as the connection, the subscription and the library
+ * allow it. */
 static void redis_send_waiting(struct redis_store *redis)
 {
     struct operation *operation;
@@ -365,7 +371,7 @@ static void redis_send_waiting(struct redis_store *redis)
     }
 }
 
-/* Fails all overdue operations and sets the timer for the others. */
+/* Fails all operations whose deadlines are before `now_ms` and sets the timer for the others. */
 static void operations_fail_overdue(struct redis_store *redis, int64_t now_ms)
 {
     struct operation *operation = TAILQ_FIRST(&redis->waiting);
@@ -398,8 +404,8 @@ static void operations_fail_overdue(struct redis_store *redis, int64_t now_ms)
     }
 }
 
-/* Handles deadlines, and drops a connection on which the oldest command has had no reply for too
- * long. */
+/* Runs when the store's timer fires: handles deadlines, and drops a connection on which the oldest
+ * command has had no reply for ATTEMPT_MS. */
 static void on_timer(void *arg)
 {
     struct redis_store *redis = arg;
@@ -414,13 +420,14 @@ static void on_timer(void *arg)
     }
 }
 
-/* Sends the operations that waited for the connection. */
+/* Runs when the connection is ready: sends the operations that waited for it. */
 static void on_connection_ready(void *arg)
 {
     redis_send_waiting(arg);
 }
 
-/* Runs after on_reply() has moved all sent operations back to `waiting`. */
+/* Runs when the connection was lost, after on_reply() has moved all sent operations back to
+ * `waiting`. */
 static void on_connection_lost(void *arg)
 {
     struct redis_store *redis = arg;
@@ -435,7 +442,7 @@ static const struct tdm__redis_connection_ops connection_ops = {.ready = on_conn
 
 /* ---- the table -------------------------------------------------------------------------- */
 
-/* Starts a read. */
+/* Starts a read of the records that match `patterns`, for the user of the store. */
 static void redis_read(struct tdm__store *store, const char *const *patterns,
                        uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
                        void *arg)
@@ -452,7 +459,7 @@ static void redis_read(struct tdm__store *store, const char *const *patterns,
     operation_submit(redis, operation, status);
 }
 
-/* Starts a commit. */
+/* Starts a commit of `writes`, for the user of the store. */
 static void redis_commit(struct tdm__store *store, const struct tdm__store_write *writes,
                          uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                          void *arg)
@@ -469,14 +476,14 @@ static void redis_commit(struct tdm__store *store, const struct tdm__store_write
     operation_submit(redis, operation, status);
 }
 
-/* Sends the operations that waited for the subscription. */
+/* Runs when the subscription is active: sends the operations that waited for it. */
 static void on_subscribed(void *arg)
 {
     redis_send_waiting(arg);
 }
 
-/* Adds a watcher. The subscription starts with the first one, because each commit of the cluster
- * wakes a subscribed process. */
+/* Adds a watcher of the keys that begin with `prefix`. The subscription starts with the first
+ * watcher, because each commit of the cluster wakes a subscribed process. */
 static tdm_status redis_watch(struct tdm__store *store, const char *prefix,
                               tdm__store_changed_fn *fn, void *arg)
 {
@@ -495,7 +502,7 @@ static tdm_status redis_watch(struct tdm__store *store, const char *prefix,
                                           &redis->subscription);
 }
 
-/* Closes the store. Fails all operations and runs their callbacks. */
+/* Closes and frees the store. Fails all operations and runs their callbacks. */
 static void redis_close(struct tdm__store *store)
 {
     struct redis_store *redis = (struct redis_store *)store;
@@ -503,7 +510,7 @@ static void redis_close(struct tdm__store *store)
     store->closing = true;
     tdm__redis_subscription_destroy(redis->subscription);
     if (redis->connection != NULL) {
-        /* Operations that were sent wait from now on. */
+        /* This moves the operations that were sent back to `waiting`. */
         tdm__redis_connection_destroy(redis->connection);
     }
     if (redis->completions != NULL) {
@@ -518,7 +525,7 @@ static void redis_close(struct tdm__store *store)
     free(redis);
 }
 
-/* The operations of a store in Redis. */
+/* The functions of a store in Redis. */
 static const struct tdm__store_ops redis_ops = {
     .name = "redis",
     .close = redis_close,
@@ -529,8 +536,8 @@ static const struct tdm__store_ops redis_ops = {
 
 /* ---- opening ---------------------------------------------------------------------------- */
 
-/* Sets the key prefix. The cluster's name stands inside "{}" in every key, so it must be a plain
- * word. */
+/* Sets the prefix of all keys of the cluster. The cluster's name stands inside "{}" in every key,
+ * so it must be a plain word. */
 static tdm_status redis_set_key_prefix(struct redis_store *redis, const char *cluster)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -547,10 +554,10 @@ static tdm_status redis_set_key_prefix(struct redis_store *redis, const char *cl
     return TDM_OK;
 }
 
-/* Creates the queue, the timer and the connection. */
+/* Creates the store's queue of results, timer and connection. */
 static tdm_status redis_store_start(struct redis_store *redis)
 {
-    /* The library hiredis writes with write(2), which raises SIGPIPE. */
+    /* The library hiredis writes to its socket with write(2), which raises SIGPIPE. */
     tdm__ignore_sigpipe();
     TDM_TRY(tdm__store_completions_create(redis->loop, &redis->completions));
     TDM_TRY(tdm__timer_create(redis->loop, on_timer, redis, &redis->timer));
@@ -558,14 +565,15 @@ static tdm_status redis_store_start(struct redis_store *redis)
                                         &redis->connection);
 }
 
-/* The first read, of no patterns, which shows whether the library is loaded. */
+/* The first read of a store, of no patterns, which shows whether the library of Lua functions is
+ * loaded. */
 struct probe {
-    bool ended;                           /* Whether the read has completed. */
-    tdm_status status;                    /* Outcome of the read. */
-    char detail[TDM__ERROR_DETAIL_BYTES]; /* Detail of its failure. */
+    bool ended;                           /* Whether the first read has completed. */
+    tdm_status status;                    /* Outcome of the first read. */
+    char detail[TDM__ERROR_DETAIL_BYTES]; /* Error text of the first read's failure. */
 };
 
-/* Stores the outcome of the first read. */
+/* Stores the outcome of the store's first read in the probe `arg`. */
 static void probe_on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                           uint32_t records_count)
 {
@@ -578,13 +586,14 @@ static void probe_on_read(void *arg, tdm_status status, const struct tdm__store_
     (void)snprintf(probe->detail, sizeof(probe->detail), "%s", tdm_error_detail());
 }
 
-/* Tells the loop whether the first read has completed. */
+/* Tells the loop whether the first read of the store has completed. */
 static bool probe_is_done(void *arg)
 {
     return ((const struct probe *)arg)->ended;
 }
 
-/* Blocks until the server has replied to the first read, or until the timeout. */
+/* Blocks until the server has replied to the store's first read, at most `timeout_ms` milliseconds.
+ */
 static tdm_status wait_until_open(struct redis_store *redis, int64_t timeout_ms)
 {
     struct probe probe = {.ended = false};

@@ -20,23 +20,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Milliseconds between two SUBSCRIBE commands. */
+/* Milliseconds between two SUBSCRIBE commands of a subscription. */
 enum { HEARTBEAT_MS = 5000 };
 
-/* An active subscription, or one that is reconnecting. */
+/* A subscription to the channel of changed keys, which may be reconnecting. */
 struct tdm__redis_subscription {
-    struct tdm__redis_connection *connection;       /* Connection to the server (owned). */
-    struct tdm__timer *timer;                       /* Fires at the next heartbeat (owned). */
-    struct tdm__redis_command subscribe_command;    /* The encoded SUBSCRIBE command. */
-    struct tdm__redis_subscription_options options; /* What the owner has passed. */
+    struct tdm__redis_connection *connection; /* Connection to the Redis server (owned). */
+    /* Timer at which SUBSCRIBE is sent again (owned). */
+    struct tdm__timer *timer;
+    /* The encoded SUBSCRIBE command that is sent (owned). */
+    struct tdm__redis_command subscribe_command;
+    struct tdm__redis_subscription_options options; /* Options that the owner has passed. */
     bool subscribed;                                /* Whether the subscription is active now. */
-    bool was_subscribed;                            /* Whether it has ever been active. */
-    /* Whether the server has replied since the last heartbeat. */
+    /* Whether the subscription has ever been active. */
+    bool was_subscribed;
+    /* Whether the server has replied since SUBSCRIBE was last sent. */
     bool confirmed;
 };
 
-/* Notifies the watchers of each key of a message, one per line. Text that is not a key is ignored.
- */
+/* Notifies the watchers of each changed key in `lines`, a message with one key per line. Text that
+ * is not a key is ignored. */
 static void notify_changed_keys(struct tdm__redis_subscription *subscription, const char *lines)
 {
     char key[TDM__STORE_KEY_BYTES_MAX + 1];
@@ -87,7 +90,7 @@ static void on_message(redisAsyncContext *context, void *reply_object, void *arg
     }
 }
 
-/* Sends SUBSCRIBE and sets the timer for the next heartbeat. */
+/* Sends SUBSCRIBE and sets the timer for its repetition. */
 static void send_subscribe(struct tdm__redis_subscription *subscription)
 {
     subscription->confirmed = false;
@@ -99,7 +102,8 @@ static void send_subscribe(struct tdm__redis_subscription *subscription)
     }
 }
 
-/* Repeats SUBSCRIBE, or drops a connection that has not confirmed the last one. */
+/* Runs every HEARTBEAT_MS: repeats SUBSCRIBE, or drops a connection on which the server has not
+ * replied since the last one. */
 static void on_heartbeat(void *arg)
 {
     struct tdm__redis_subscription *subscription = arg;
@@ -111,13 +115,14 @@ static void on_heartbeat(void *arg)
     }
 }
 
-/* Subscribes on the new connection. */
+/* Sends SUBSCRIBE on the new connection. */
 static void on_ready(void *arg)
 {
     send_subscribe(arg);
 }
 
-/* Stops the heartbeat until the connection is ready again. */
+/* Notes that the subscription is not active, and stops its timer until the connection is ready
+ * again. */
 static void on_lost(void *arg)
 {
     struct tdm__redis_subscription *subscription = arg;

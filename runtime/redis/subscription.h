@@ -8,29 +8,30 @@
 
 #include <stdbool.h>
 
-/* A subscription with its own connection, because a subscribed connection accepts no other
- * commands. */
+/* A subscription to the keys of changed records in Redis. It has its own connection, because a
+ * subscribed connection accepts no other commands. */
 struct tdm__redis_subscription;
 
-/* What a subscription needs. All pointers are borrowed for its lifetime. */
+/* Options of a subscription. All pointers are borrowed for the subscription's lifetime. */
 struct tdm__redis_subscription_options {
     const char *key_prefix;               /* Prefix of all keys of the cluster. */
-    const struct tdm__watchers *watchers; /* Watchers to notify. */
-    /* Queue in which the notifications wait for the loop. */
+    const struct tdm__watchers *watchers; /* Watchers to notify of changed records. */
+    /* Queue in which the notifications of watchers wait for the loop. */
     struct tdm__store_completions *completions;
-    /* Runs when the subscription is active for the first time. */
+    /* Callback that runs when the subscription is active for the first time. */
     void (*subscribed)(void *arg);
-    void *arg; /* Passed to `subscribed`. */
+    void *arg; /* Argument of `subscribed`. */
 };
-/* Creates a subscription and starts to connect. */
+/* Creates a subscription and starts to connect to the Redis server. The caller owns the
+ * subscription. */
 tdm_status tdm__redis_subscription_create(struct tdm__loop *loop,
                                           const struct tdm__redis_address *address,
                                           const struct tdm__redis_subscription_options *options,
                                           struct tdm__redis_subscription **subscription_out);
-/* Ends the subscription. NULL is allowed. */
+/* Ends and frees the subscription. NULL is allowed. */
 void tdm__redis_subscription_destroy(struct tdm__redis_subscription *subscription);
-/* Returns whether the subscription has ever been active. From that moment on each change is
- * reported, or its whole prefix after a reconnect. */
+/* Returns whether the subscription has ever been active. From that moment on each changed key is
+ * reported, or all watched prefixes after a reconnect. */
 bool tdm__redis_subscription_was_subscribed(const struct tdm__redis_subscription *subscription);
 
 #endif

@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Fills the address of a Unix socket. Fails if the path is empty or too long for the kernel. */
+/* Fills the address of a Unix socket with the path `path`. Fails if the path is empty or too long
+ * for the kernel. */
 static tdm_status parse_unix(const char *path, struct tdm__address *address)
 {
     size_t length = strlen(path);
@@ -25,7 +26,8 @@ static tdm_status parse_unix(const char *path, struct tdm__address *address)
     return TDM_OK;
 }
 
-/* Resolves host and port. It tries a numeric address first, and blocks only for a name. */
+/* Resolves host and port of a TCP address. It tries a numeric address first, and blocks only for a
+ * host name. */
 static tdm_status look_up(const char *host, const char *port, struct tdm__address *address)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC,
@@ -49,7 +51,7 @@ static tdm_status look_up(const char *host, const char *port, struct tdm__addres
     return TDM_OK;
 }
 
-/* Parses "host:port", where an IPv6 host stands in brackets. */
+/* Parses "host:port" of a TCP address, where an IPv6 host stands in brackets. */
 static tdm_status parse_tcp(const char *text, struct tdm__address *address)
 {
     const char *colon = strrchr(text, ':');

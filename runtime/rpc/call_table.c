@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* Number of buckets of an empty table. */
+/* Number of hash buckets of an empty table of calls. */
 enum { BUCKETS_MIN = 16 };
 
 tdm_status tdm__call_table_init(struct call_table *table)
@@ -29,13 +29,13 @@ void tdm__call_table_fini(struct call_table *table)
     table->buckets = NULL;
 }
 
-/* Returns the bucket to which the ID belongs. */
+/* Returns the hash bucket of the table to which a call's ID belongs. */
 static struct tdm__call_table_entry **call_table_bucket(const struct call_table *table, uint64_t id)
 {
     return &table->buckets[id & (table->buckets_count - 1)];
 }
 
-/* Inserts an entry at the head of its bucket. */
+/* Inserts an entry at the head of its hash bucket. */
 static void call_table_insert(struct call_table *table, struct tdm__call_table_entry *entry)
 {
     struct tdm__call_table_entry **bucket = call_table_bucket(table, entry->id);
@@ -44,8 +44,8 @@ static void call_table_insert(struct call_table *table, struct tdm__call_table_e
     *bucket = entry;
 }
 
-/* Doubles the number of buckets. Without memory the table keeps its buckets and only gets slower.
- */
+/* Doubles the number of hash buckets of a table of calls. Without memory the table keeps its
+ * buckets and only gets slower. */
 static void call_table_grow(struct call_table *table)
 {
     uint32_t count = 2 * table->buckets_count;
@@ -74,8 +74,8 @@ void tdm__call_table_add(struct call_table *table, struct tdm__call_table_entry 
     table->count++;
 }
 
-/* Returns the pointer to the entry with this ID, or the end of its bucket if there is no such
- * entry. */
+/* Returns the link that points to the entry with the ID `id`, or the NULL link at the end of its
+ * hash bucket if there is no such entry. */
 static struct tdm__call_table_entry **call_table_find_slot(const struct call_table *table,
                                                            uint64_t id)
 {

@@ -27,10 +27,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Values up to this size are copied out of the frame. */
+/* Most bytes of a reply's value that is copied out of the frame. */
 enum { COPIED_VALUE_BYTES_MAX = 256 };
 
-/* Removes the call with this ID from the table and returns it, or NULL if it is not pending. */
+/* Removes the pending call with the ID `id` from the connection's table and returns it, or NULL if
+ * it is not pending. */
 static struct tdm__rpc_call *calls_remove(struct tdm__conn *conn, uint64_t id)
 {
     struct tdm__call_table_entry *entry = tdm__call_table_find(&conn->calls, id);
@@ -41,7 +42,7 @@ static struct tdm__rpc_call *calls_remove(struct tdm__conn *conn, uint64_t id)
     return (struct tdm__rpc_call *)entry;
 }
 
-/* Frees the call's memory if this module allocated it. NULL is allowed. */
+/* Frees the memory of a pending call unless the sender owns it. NULL is allowed. */
 static void call_free(struct tdm__rpc_call *call)
 {
     if (call != NULL && call->allocated_bytes > 0) {
@@ -51,8 +52,8 @@ static void call_free(struct tdm__rpc_call *call)
 
 /* ---- completion ------------------------------------------------------------------------- */
 
-/* Runs the callback of a call that is no longer in the table. The callback may free memory of the
- * caller, so the call is not touched afterwards. */
+/* Passes `reply` to the callback of a call that is no longer in the table. The callback may free
+ * memory of the sender, so the call is not touched afterwards. */
 static void call_complete(struct tdm__rpc_call *call, struct tdm__rpc_reply *reply)
 {
     tdm__rpc_reply_fn *fn = call->fn;
@@ -62,19 +63,19 @@ static void call_complete(struct tdm__rpc_call *call, struct tdm__rpc_reply *rep
     fn(arg, reply);
 }
 
-/* Removes the call from the table and completes it with a failure. */
+/* Removes a pending call from the table and completes it with a failure. */
 static void call_fail(struct tdm__conn *conn, struct tdm__rpc_call *call, tdm_status status,
                       const char *detail)
 {
     struct tdm__rpc_reply reply = {.status = status, .detail = detail};
 
     tdm__call_table_remove(&conn->calls, &call->entry);
-    memset(reply.fds, 0xff, sizeof(reply.fds)); /* This sets all to -1. */
+    memset(reply.fds, 0xff, sizeof(reply.fds)); /* This sets all descriptors to -1. */
     call_complete(call, &reply);
 }
 
-/* Fills a reply with the contents of a frame, borrowed until the callback returns. The callback may
- * take descriptors. */
+/* Fills a reply with the contents of the frame `incoming`, borrowed until the callback returns. The
+ * callback may take descriptors. */
 static void reply_from_incoming(struct tdm__incoming_call *incoming, struct tdm__rpc_reply *reply)
 {
     bool ok = incoming->frame.status == TDM_OK;
@@ -93,7 +94,8 @@ static void reply_from_incoming(struct tdm__incoming_call *incoming, struct tdm_
     }
 }
 
-/* Records in the frame which descriptors the callback took. */
+/* Records in the frame which descriptors the callback took from `reply`, so that they are not
+ * closed. */
 static void incoming_record_taken_fds(struct tdm__incoming_call *incoming,
                                       const struct tdm__rpc_reply *reply)
 {
@@ -102,7 +104,8 @@ static void incoming_record_taken_fds(struct tdm__incoming_call *incoming,
     }
 }
 
-/* Delivers a frame to its call: as item number `item`, or as the reply if that is 0. */
+/* Passes a frame to the callback of its call: as item number `item` of the stream, or as the reply
+ * if `item` is 0. */
 static void call_deliver(struct tdm__incoming_call *incoming, struct tdm__rpc_call *call,
                          uint64_t item)
 {
@@ -117,8 +120,8 @@ static void call_deliver(struct tdm__incoming_call *incoming, struct tdm__rpc_ca
     incoming_record_taken_fds(incoming, &reply);
 }
 
-/* Passes a frame whose call was forgotten to the late-reply function. Failures and empty replies
- * are discarded. */
+/* Passes a frame whose call was forgotten to the endpoint's late-reply function. Failures and empty
+ * replies are discarded. */
 static void call_deliver_late(struct tdm__conn *conn, struct tdm__incoming_call *incoming,
                               uint64_t item)
 {
@@ -146,7 +149,7 @@ void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming_call *inco
     tdm__incoming_free(incoming);
 }
 
-/* Small values are copied, because the frame's memory is several times as large and can be reused
+/* Small values are copied, because their frame's memory is several times as large and can be reused
  * for the next frame. */
 tdm_status tdm__rpc_reply_document(const struct tdm__rpc_reply *reply, tdm_document **document_out)
 {
@@ -177,7 +180,7 @@ tdm_status tdm__calls_deliver_item(struct tdm__conn *conn, struct tdm__incoming_
     return status;
 }
 
-/* Fails a call with TDM_E_TIMEOUT. The message names the time that the sender allowed. */
+/* Fails a pending call with TDM_E_TIMEOUT. The message names the time that the sender allowed. */
 static void call_fail_expired(struct tdm__conn *conn, struct tdm__rpc_call *call)
 {
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
@@ -188,8 +191,8 @@ static void call_fail_expired(struct tdm__conn *conn, struct tdm__rpc_call *call
     call_fail(conn, call, TDM_E_TIMEOUT, detail);
 }
 
-/* Fails one call at a time: its callback may run the loop, which must then find the timer set for
- * the others. */
+/* Fails one call at a time, because its callback may run the loop, which must then find the timer
+ * set for the other calls. */
 tdm_status tdm__calls_fail_expired(struct tdm__conn *conn)
 {
     int64_t now_ms = tdm__clock_ms();
@@ -231,7 +234,7 @@ void tdm__calls_fail_all(struct tdm__conn *conn, const char *detail)
 
 /* ---- calling ---------------------------------------------------------------------------- */
 
-/* Checks that the value and the tail fit into a frame. */
+/* Checks that the packed value and the tail of a request fit into a frame. */
 static tdm_status request_check_size(const struct tdm__rpc_request *request, size_t method_bytes)
 {
     size_t capacity = TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES - method_bytes;
@@ -277,8 +280,8 @@ static tdm_status request_check(const struct tdm__conn *conn,
     return TDM_OK;
 }
 
-/* Returns the caller's memory for the call, or allocates memory with the method's name behind it.
- */
+/* Returns the sender's memory for the pending call, or allocates memory with the method's name
+ * behind the call. */
 static struct tdm__rpc_call *call_alloc(const struct tdm__rpc_request *request)
 {
     struct tdm__rpc_call *call = request->call;
@@ -298,7 +301,8 @@ static struct tdm__rpc_call *call_alloc(const struct tdm__rpc_request *request)
     return call;
 }
 
-/* Adds the pending call for the ID conn->last_call_id, and sets the timer for its deadline. */
+/* Adds a pending call with the ID conn->last_call_id to the table, and sets the connection's timer
+ * for the call's deadline. */
 static tdm_status call_register(struct tdm__conn *conn, const struct tdm__rpc_request *request,
                                 tdm__rpc_reply_fn *fn, void *arg)
 {
@@ -364,8 +368,8 @@ void tdm__conn_forget_call(struct tdm__conn *conn, uint64_t call_id)
     call_free(calls_remove(conn, call_id));
 }
 
-/* Sends a notice about a pending call. A failure ends the connection, because a stream without
- * credit would never continue. */
+/* Sends a notice (cancel or credit) about a pending call to the peer. A failure ends the
+ * connection, because a stream without credit would never continue. */
 static void call_send_notice(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
     if (conn->state < CONN_CLOSING && tdm__call_table_find(&conn->calls, frame->call_id) != NULL &&
@@ -394,20 +398,20 @@ void tdm__conn_send_credit(struct tdm__conn *conn, uint64_t call_id, uint64_t it
 
 /* ---- calling and waiting ---------------------------------------------------------------- */
 
-/* State of one tdm__conn_call_wait() on its stack. */
+/* State of one tdm__conn_call_wait(), on the stack of that function. */
 struct wait {
-    bool done;         /* Whether the reply has arrived. */
+    bool done;         /* Whether the call has completed. */
     tdm_status status; /* Outcome of the call, valid once `done` is true. */
-    /* Text of the failure. It is copied because other failures may replace tdm_error_detail()
-     * before the waiter runs. */
+    /* Text of the call's failure, copied because other failures may replace tdm_error_detail()
+     * before the waiting function continues. */
     char detail[TDM__ERROR_DETAIL_BYTES];
-    tdm_document **document_out; /* Receives the value; NULL discards it. */
-    int *fds_out;                /* Receives the descriptors; NULL closes them. */
-    /* Capacity of `fds_out` before, number of descriptors after the reply. */
+    tdm_document **document_out; /* Receives the value of the reply; NULL discards the value. */
+    int *fds_out;                /* Receives the descriptors of the reply; NULL closes them. */
+    /* Capacity of `fds_out` before the reply, number of its descriptors afterwards. */
     uint32_t *fds_count_out;
 };
 
-/* Stores the reply in the state of the waiting function. */
+/* Stores the reply in the state of the waiting tdm__conn_call_wait(). */
 static void call_wait_on_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct wait *wait = arg;
@@ -433,7 +437,7 @@ static void call_wait_on_reply(void *arg, struct tdm__rpc_reply *reply)
     }
 }
 
-/* Tells the loop whether the reply has arrived. */
+/* Tells the loop whether the call of tdm__conn_call_wait() has completed. */
 static bool call_wait_is_done(void *arg)
 {
     return ((struct wait *)arg)->done;

@@ -6,108 +6,120 @@
 #include "runtime/rpc/call_table.h"
 #include "runtime/rpc/types.h"
 
-/* A reply or a stream item, as passed to callbacks. Everything is borrowed until the callback
- * returns; the callback may take descriptors. */
+/* A reply to an RPC call, or an item of its stream, as passed to callbacks. Everything is borrowed
+ * until the callback returns; the callback may take descriptors. */
 struct tdm__rpc_reply {
     /* Outcome of the call: the callee's status, or why no reply can come. */
     tdm_status status;
-    const char *detail; /* Text of the failure; "" if the status is TDM_OK. */
-    /* The callee's packed value; empty after a failure. */
+    const char *detail; /* Text of the call's failure; "" if `status` is TDM_OK. */
+    /* Packed value that the callee returned; empty after a failure. */
     struct tdm_bytes packed;
     /* Descriptors of the reply. The callback takes one by setting its entry to -1. Entries without
      * a descriptor are -1. */
     int fds[TDM__RPC_FDS_MAX];
     uint32_t fds_count; /* Number of descriptors that the reply carried. */
-    /* Frame that holds `packed`; NULL if no frame does. */
+    /* Frame whose memory `packed` points to; NULL if the failure arose in this process. */
     struct tdm__incoming_call *incoming;
 };
-/* Completes a call. It runs once, on the loop's thread. */
+/* Callback that completes a call with its reply. It runs once, on the loop's thread. */
 typedef void tdm__rpc_reply_fn(void *arg, struct tdm__rpc_reply *reply);
-/* Delivers item `index` (from 1) of a stream before the call's reply. `arg` is that of the call. */
+/* Callback that delivers item `index` (from 1) of a call's stream before the call's reply. `arg` is
+ * that of the call. */
 typedef void tdm__stream_item_fn(void *arg, uint64_t index, struct tdm__rpc_reply *item);
-/* Parses the callee's value into a document that outlives the reply; the caller destroys it. Only
+/* Parses the value of a reply into a document that outlives the reply; the caller destroys it. Only
  * small values are copied. */
 tdm_status tdm__rpc_reply_document(const struct tdm__rpc_reply *reply, tdm_document **document_out);
 
 /* A call that this process sent and that has no reply yet. Only the files of this folder use the
- * fields. The memory may belong to the caller (tdm__rpc_request.call). */
+ * fields. The memory may belong to the sender (tdm__rpc_request.call). */
 struct tdm__rpc_call {
     /* Entry in the table of the connection's pending calls. */
     struct tdm__call_table_entry entry;
-    /* Milliseconds on CLOCK_MONOTONIC when the call was sent; 0 if it has no deadline. */
+    /* Time at which the call was sent, in milliseconds on CLOCK_MONOTONIC; 0 if it has no deadline.
+     */
     int64_t sent_ms;
-    /* Milliseconds on CLOCK_MONOTONIC; TDM__NEVER if there is no deadline. */
+    /* Deadline of the call in milliseconds on CLOCK_MONOTONIC; TDM__NEVER if there is none. */
     int64_t deadline_ms;
-    tdm__rpc_reply_fn *fn; /* Completes the call. */
-    /* Receives the items of a stream; NULL ignores them. */
+    tdm__rpc_reply_fn *fn; /* Callback that receives the call's reply; NULL discards it. */
+    /* Callback that receives the items of the call's stream; NULL ignores them. */
     tdm__stream_item_fn *on_item;
-    void *arg; /* Passed to `fn` and `on_item`. */
-    /* Highest index of an item that arrived; 0 before the first. */
+    void *arg; /* First argument of `fn` and `on_item`. */
+    /* Index of the last item of the call's stream that arrived; 0 before the first. */
     uint64_t last_item;
-    /* Method's name: stored behind this structure, or borrowed with the caller's memory. */
+    /* Name of the called method: stored behind this structure, or borrowed from the sender. */
     const char *method;
-    /* Size of this allocation in bytes; 0 if the caller owns the memory. */
+    /* Size in bytes of the allocation that this structure begins; 0 if the sender owns the memory.
+     */
     size_t allocated_bytes;
 };
 
-/* What tdm__conn_call() sends. The pointers are borrowed during the call only, except `call`. */
+/* A call to be sent by tdm__conn_call(). The pointers are borrowed only until that function
+ * returns, except `call`. */
 struct tdm__rpc_request {
-    /* Actor that is called; all zero for a service of the process. */
+    /* Id of the actor that is called; all zero for a service of the peer. */
     struct tdm__id target;
-    /* Method's name: 1 to TDM__RPC_NAME_BYTES_MAX printable characters. */
+    /* Name of the method to call: 1 to TDM__RPC_NAME_BYTES_MAX printable characters. */
     const char *method;
-    struct tdm_bytes packed; /* Arguments as one packed value. They are copied. */
-    /* Bytes that follow the value. Only what the socket does not accept at once is copied. Empty if
-     * absent. */
+    struct tdm_bytes packed; /* Arguments of the call as one packed value. */
+    /* Bytes that follow the packed value (the tail). Only what the socket does not accept at once
+     * is copied. Empty if there are none. */
     struct tdm_bytes tail;
-    /* Descriptors to send with the call. They are duplicated. */
+    /* Descriptors to send with the call, which are duplicated; NULL if there are none. */
     const int *fds;
-    uint32_t fds_count; /* Number of descriptors, at most TDM__RPC_FDS_MAX. */
-    /* Milliseconds on CLOCK_MONOTONIC, or TDM__NEVER. The frame carries the time that remains. */
+    uint32_t fds_count; /* Number of descriptors in `fds`, at most TDM__RPC_FDS_MAX. */
+    /* Deadline of the call in milliseconds on CLOCK_MONOTONIC, or TDM__NEVER. The frame carries the
+     * time that remains. */
     int64_t deadline_ms;
-    /* Sequence number within the client session (runtime/wire/frame.h); 0 if absent. */
+    /* Sequence number of the call within the client session (runtime/wire/frame.h); 0 if it has
+     * none. */
     uint64_t sequence;
-    /* Number up to which all replies have been received (runtime/wire/frame.h). */
+    /* Sequence number up to which this process has received all replies of the client session
+     * (runtime/wire/frame.h). */
     uint64_t acknowledged;
-    /* Index of the concurrency group (runtime/wire/frame.h). */
+    /* Index of the concurrency group that runs the method (runtime/wire/frame.h). */
     uint32_t concurrency_group;
-    /* Receives the items of a stream; NULL ignores them. */
+    /* Callback that receives the items of the call's stream; NULL ignores them. */
     tdm__stream_item_fn *on_item;
     /* Memory for the pending call, borrowed together with `method` until the call completes or is
-     * forgotten. NULL allocates memory and copies the method's name. */
+     * forgotten. If NULL, memory is allocated and `method` is copied. */
     struct tdm__rpc_call *call;
 };
 
-/* Sends a call. `fn` runs exactly once, later, unless this function fails; NULL discards the reply.
- * The call's ID, which is never 0, goes to `call_id_out` if that is not NULL. */
+/* Sends a call to the peer. `fn` receives the reply exactly once, later, unless this function
+ * fails; NULL discards the reply. The call's ID, which is never 0, goes to `call_id_out` if that is
+ * not NULL. */
 tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__rpc_request *request,
                           tdm__rpc_reply_fn *fn, void *arg, uint64_t *call_id_out);
 /* Forgets a pending call: `fn` does not run, and a reply that still arrives is late. Unknown IDs
  * are ignored. */
 void tdm__conn_forget_call(struct tdm__conn *conn, uint64_t call_id);
 
-/* Sends a call and blocks until its reply, running the loop. On TDM_OK `*document_out` (if not
- * NULL) belongs to the caller. Descriptors go to `fds_out` if it is not NULL; `*fds_count_out` is
- * its capacity on entry and their number on return. The detail of a failed call is the callee's. */
+/* Sends a call to the peer and blocks until its reply, running the loop. On TDM_OK `*document_out`
+ * (if not NULL) belongs to the caller. Descriptors go to `fds_out` if it is not NULL;
+ * `*fds_count_out` is its capacity on entry and the number of descriptors on return. The detail of
+ * a failed call is the callee's. */
 tdm_status tdm__conn_call_wait(struct tdm__conn *conn, const struct tdm__rpc_request *request,
                                tdm_document **document_out, int *fds_out, uint32_t *fds_count_out);
-/* Asks the callee to cancel a call and, if `children` is true, the calls that it has made. The
- * callee still replies, at least to confirm. Unknown IDs are ignored. */
+/* Asks the peer to cancel a pending call and, if `children` is true, the calls that the called
+ * method has made. The peer still replies, at least to confirm. Unknown IDs are ignored. */
 void tdm__conn_cancel_call(struct tdm__conn *conn, uint64_t call_id, bool children);
-/* Tells the callee that `items_taken` items of the call's stream have been taken so far. An unknown
- * ID is ignored. */
+/* Tells the peer that this process has taken `items_taken` items of the call's stream so far. An
+ * unknown ID is ignored. */
 void tdm__conn_send_credit(struct tdm__conn *conn, uint64_t call_id, uint64_t items_taken);
 
 /* ---- for the files of this folder ------------------------------------------------------- */
 
-/* Passes a reply to its call, or reports it as late if the call was forgotten. */
+/* Passes a REPLY frame that arrived to its pending call, or reports it as late if the call was
+ * forgotten. */
 void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming_call *incoming);
-/* Passes a stream item to its call. Returns TDM_E_PROTOCOL if it is out of order. */
+/* Passes an ITEM frame that arrived to its pending call. Returns TDM_E_PROTOCOL if the item is out
+ * of order. */
 tdm_status tdm__calls_deliver_item(struct tdm__conn *conn, struct tdm__incoming_call *incoming);
-/* Fails one call whose deadline has passed and sets the connection's timer for the others. Returns
- * the failure of setting the timer; the caller then ends the connection, which fails all calls. */
+/* Fails one pending call whose deadline has passed and sets the connection's timer for the others.
+ * Returns the failure of setting the timer; the caller then ends the connection, which fails all
+ * calls. */
 tdm_status tdm__calls_fail_expired(struct tdm__conn *conn);
-/* Fails all pending calls because the connection has ended for the reason in `detail`. */
+/* Fails all pending calls of a connection that has ended for the reason in `detail`. */
 void tdm__calls_fail_all(struct tdm__conn *conn, const char *detail);
 
 #endif

@@ -14,13 +14,13 @@ void tdm__conn_on_closed(struct tdm__conn *conn, tdm__closed_fn *fn, void *arg);
  * has been removed. */
 struct tdm__close_watcher {
     LIST_ENTRY(tdm__close_watcher) link; /* Links the watcher into its connection's list. */
-    /* Runs once when the connection has ended. */
+    /* Callback that runs once when the connection has ended. */
     void (*fn)(struct tdm__close_watcher *watcher);
 };
-/* Adds a close watcher. Returns TDM_E_CLOSED if the connection has already ended; `fn` does not run
- * then. */
+/* Adds an observer of the connection's end. Returns TDM_E_CLOSED if the connection has already
+ * ended; the observer is not notified then. */
 tdm_status tdm__conn_watch_close(struct tdm__conn *conn, struct tdm__close_watcher *watcher);
-/* Removes a close watcher whose function has not run yet. */
+/* Removes an observer of a connection's end that has not been notified yet. */
 void tdm__conn_unwatch_close(struct tdm__close_watcher *watcher);
 /* Closes a connection without blocking. One more attempt is made to send the queued output. The
  * connection ends in the next round of the loop, and its tdm__closed_fn still runs. */
@@ -30,13 +30,13 @@ bool tdm__conn_is_open(const struct tdm__conn *conn);
 /* Returns the identity of the peer (borrowed from the connection). Its kind is 0 until the
  * handshake has succeeded. */
 const struct tdm__peer_identity *tdm__conn_peer(const struct tdm__conn *conn);
-/* Returns a new pidfd of the process at the other end of a Unix socket, which the caller closes.
- * Unlike the connection it shows the end of a process whose forked child keeps the socket open.
- * Returns -1 if the process has none (TCP, another PID namespace). */
+/* Returns a new pidfd, which the caller closes, of the process at the other end of a Unix socket.
+ * Unlike the connection, a pidfd shows the end of a process whose forked child keeps the socket
+ * open. Returns -1 if no pidfd is available (TCP, another PID namespace). */
 int tdm__conn_peer_pidfd(const struct tdm__conn *conn);
-/* Attaches a pointer for the user of the connection. This folder never dereferences it. */
+/* Attaches a pointer of the user to the connection. This folder never dereferences the pointer. */
 void tdm__conn_set_user_data(struct tdm__conn *conn, void *user_data);
-/* Returns the pointer of tdm__conn_set_user_data(), or NULL. */
+/* Returns the pointer that tdm__conn_set_user_data() attached to the connection, or NULL. */
 void *tdm__conn_user_data(const struct tdm__conn *conn);
 /* Sets the buffer that receives the tail of the next call if that tail has exactly `size_bytes`
  * bytes. A call that is already arriving does not use it. The buffer is borrowed until the next
@@ -45,11 +45,13 @@ void tdm__conn_set_tail_buffer(struct tdm__conn *conn, void *buffer, size_t size
 
 /* ---- for the files of this folder ------------------------------------------------------- */
 
-/* Retains the connection's memory. */
+/* Adds a reference to the connection, which keeps its memory. */
 void tdm__conn_retain(struct tdm__conn *conn);
-/* Releases one reference. The last one frees the memory; the state must be CONN_ENDED. */
+/* Releases one reference to the connection. The last release frees the memory; the state must then
+ * be CONN_ENDED. */
 void tdm__conn_release(struct tdm__conn *conn);
-/* Ensures that the timer fires at the deadline or before. It never postpones the timer. */
+/* Ensures that the connection's timer fires at `deadline_ms` on CLOCK_MONOTONIC or before. Never
+ * postpones the timer. */
 tdm_status tdm__conn_set_timer(struct tdm__conn *conn, int64_t deadline_ms);
 
 #endif

@@ -30,12 +30,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Most failed clients that are logged per interval, and the interval's length. */
+/* Most unauthenticated clients that are logged per interval, and the interval's length in
+ * milliseconds. */
 enum { UNAUTHENTICATED_LOGGED_MAX = 10, UNAUTHENTICATED_LOG_MS = 60000 };
 
 /* ---- ending ----------------------------------------------------------------------------- */
 
-/* Releases everything except the memory and the tables of calls. */
+/* Releases what an ended connection owns, except its memory and its tables of calls. */
 static void conn_unlink(struct tdm__conn *conn)
 {
     tdm__fd_watch_destroy(conn->watch);
@@ -52,7 +53,7 @@ static void conn_unlink(struct tdm__conn *conn)
     conn->handshake = NULL;
 }
 
-/* Removes and runs all close watchers. */
+/* Removes all observers of the connection's end and runs their callbacks. */
 static void conn_notify_close_watchers(struct tdm__conn *conn)
 {
     struct tdm__close_watcher *watcher;
@@ -116,7 +117,8 @@ void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
 
 /* ---- driving ---------------------------------------------------------------------------- */
 
-/* Finishes a non-blocking connect and starts the handshake, or returns the error of the connect. */
+/* Finishes a non-blocking connect(2) and starts the handshake, or returns the error of the connect.
+ */
 static tdm_status conn_finish_connect(struct tdm__conn *conn)
 {
     int error = 0;
@@ -131,8 +133,8 @@ static tdm_status conn_finish_connect(struct tdm__conn *conn)
     return tdm__handshake_start(conn);
 }
 
-/* Continues the handshake. When it has succeeded, sends the queued calls and reports the accepted
- * connection. */
+/* Continues the handshake of the connection. After its success, sends the queued calls and reports
+ * an accepted connection. */
 static tdm_status conn_step_handshake(struct tdm__conn *conn)
 {
     TDM_TRY(tdm__handshake_step(conn));
@@ -146,7 +148,7 @@ static tdm_status conn_step_handshake(struct tdm__conn *conn)
     return TDM_OK;
 }
 
-/* Dispatches a frame by its kind. The called function owns the frame. */
+/* Passes a frame that arrived to the function for its kind, which owns the frame. */
 static tdm_status conn_handle_frame(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     switch (incoming->frame.kind) {
@@ -164,8 +166,8 @@ static tdm_status conn_handle_frame(struct tdm__conn *conn, struct tdm__incoming
     return TDM_OK;
 }
 
-/* Handles all frames that one read brought. A callback that runs the loop handles the remaining
- * frames there. */
+/* Handles all frames that one read of an open connection brought. A callback that runs the loop
+ * handles the remaining frames there. */
 static tdm_status conn_step_open(struct tdm__conn *conn, unsigned ready)
 {
     struct tdm__incoming_call *incoming = NULL;
@@ -188,7 +190,8 @@ static tdm_status conn_step_open(struct tdm__conn *conn, unsigned ready)
     return TDM_OK;
 }
 
-/* Runs the step of the current state. A failure makes the caller end the connection. */
+/* Continues the connection according to its state: connect, handshake or frames. A failure makes
+ * the caller end the connection. */
 static tdm_status conn_step(struct tdm__conn *conn, unsigned ready)
 {
     switch (conn->state) {
@@ -206,7 +209,8 @@ static tdm_status conn_step(struct tdm__conn *conn, unsigned ready)
     return TDM_OK;
 }
 
-/* Runs when the socket is ready. Holds a reference during the step. */
+/* Runs when the connection's socket is ready, and continues the connection. Holds a reference
+ * meanwhile. */
 static void conn_on_ready(void *arg, int fd, unsigned ready)
 {
     struct tdm__conn *conn = arg;
@@ -221,7 +225,7 @@ static void conn_on_ready(void *arg, int fd, unsigned ready)
     tdm__conn_release(conn);
 }
 
-/* Runs at the earliest deadline: fails the handshake, or one expired call. */
+/* Runs at the connection's earliest deadline: fails the handshake, or one expired call. */
 static void conn_on_timer(void *arg)
 {
     struct tdm__conn *conn = arg;
@@ -243,7 +247,8 @@ static void conn_on_timer(void *arg)
 
 /* ---- creating --------------------------------------------------------------------------- */
 
-/* Returns whether a peer is connected, as after connect(2) without EINPROGRESS. */
+/* Returns whether the socket `fd` is connected to a peer, as after connect(2) without EINPROGRESS.
+ */
 static bool socket_is_connected(int fd)
 {
     struct sockaddr_storage peer;
@@ -252,7 +257,7 @@ static bool socket_is_connected(int fd)
     return getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) == 0;
 }
 
-/* Returns whether the socket is a Unix socket. */
+/* Returns whether the socket `fd` is a Unix socket. */
 static bool socket_is_unix(int fd)
 {
     int domain = 0;
@@ -261,8 +266,8 @@ static bool socket_is_unix(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_bytes) == 0 && domain == AF_UNIX;
 }
 
-/* Creates the tables, the timer and the watch, and starts the handshake if the socket is connected.
- * On failure the caller releases what exists. */
+/* Creates the connection's tables, timer and watch, and starts the handshake if the socket is
+ * connected. On failure the caller releases what exists. */
 static tdm_status conn_init(struct tdm__conn *conn)
 {
     struct tdm__loop *loop = conn->rpc->loop;

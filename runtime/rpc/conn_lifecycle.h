@@ -5,12 +5,12 @@
 
 #include "runtime/rpc/types.h"
 
-/* Creates a connection over the socket `fd` and starts its handshake. It owns the socket after
- * TDM_OK. `label` names the peer until it is authenticated. */
+/* Creates a connection over the socket `fd` and starts its handshake. The connection owns the
+ * socket after TDM_OK. `label` names the peer until it is authenticated. */
 tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const char *label,
                             struct tdm__conn **conn_out);
-/* Ends the connection for the reason of the last failure (tdm_error_detail). It runs callbacks, so
- * only the loop may call it. */
+/* Ends the connection with `reason` and this thread's error detail. It runs callbacks, so only
+ * callbacks of the loop may call it. */
 void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason);
 
 #endif

@@ -32,7 +32,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Role bytes that the MAC covers, and the size of the nonce. */
+/* Role bytes that the MAC of a handshake covers, and the size of its nonce. */
 enum { ROLE_CLIENT = 1, ROLE_SERVER = 2, NONCE_BYTES = 32 };
 
 /* Every hello begins with these bytes. Two bytes follow that contained a hand-written version
@@ -48,7 +48,7 @@ _Static_assert(sizeof(((struct wire_hello *)NULL)->nonce) == NONCE_BYTES, "wire 
 _Static_assert(offsetof(struct wire_hello, pid) == 16, "wire format");
 _Static_assert(sizeof(((struct tdm__peer_identity *)NULL)->name) == 64, "wire format");
 
-/* Returns the role of this side. */
+/* Returns the role of this process in the connection's handshake, client or server. */
 static uint8_t conn_role(const struct tdm__conn *conn)
 {
     return conn->server ? ROLE_SERVER : ROLE_CLIENT;
@@ -56,7 +56,7 @@ static uint8_t conn_role(const struct tdm__conn *conn)
 
 /* ---- hellos and MACs -------------------------------------------------------------------- */
 
-/* Fills this side's hello with its identity and a new random nonce. */
+/* Fills this process's hello with its identity and a new random nonce. */
 static tdm_status hello_fill(struct tdm__conn *conn)
 {
     const struct tdm__peer_identity *self = &conn->rpc->self;
@@ -76,7 +76,7 @@ static tdm_status hello_fill(struct tdm__conn *conn)
     return TDM_OK;
 }
 
-/* Returns whether the name is printable and ends with NUL. */
+/* Returns whether the name in a peer's hello is printable and ends with NUL. */
 static bool name_is_valid(const char name[64])
 {
     size_t length = strnlen(name, 64);
@@ -89,7 +89,7 @@ static bool name_is_valid(const char name[64])
     return length < 64;
 }
 
-/* Returns whether the received bytes are a hello of Tandem with another version. At least
+/* Returns whether the received bytes are a hello of Tandem with another protocol version. At least
  * VERSION_END bytes must have arrived. */
 static bool hello_has_other_version(const struct handshake *handshake)
 {
@@ -100,8 +100,8 @@ static bool hello_has_other_version(const struct handshake *handshake)
            (wire.old_version != 0 || le32toh(wire.version) != tdm__protocol_version());
 }
 
-/* Fails if the peer is not Tandem or has another version. It runs before the rest of the hello
- * arrives, because a peer of another version may send nothing more. */
+/* Fails if the peer's hello is not one of Tandem or has another protocol version. It runs before
+ * the rest of the hello arrives, because a peer of another version may send nothing more. */
 static tdm_status hello_check_version(const struct tdm__conn *conn)
 {
     const struct handshake *handshake = conn->handshake;
@@ -147,7 +147,7 @@ static tdm_status hello_read(struct tdm__conn *conn, struct tdm__peer_identity *
     return TDM_OK;
 }
 
-/* Computes the MAC of the side with this role over both hellos. */
+/* Computes the MAC that the side with role `role` sends, over both hellos of the handshake. */
 static tdm_status mac_compute(const struct tdm__conn *conn, uint8_t role, uint8_t mac[MAC_BYTES])
 {
     const struct handshake *handshake = conn->handshake;
@@ -167,7 +167,7 @@ static tdm_status mac_compute(const struct tdm__conn *conn, uint8_t role, uint8_
     return TDM_OK;
 }
 
-/* Compares the peer's MAC with the expected one in constant time. */
+/* Compares the MAC that the peer sent with the expected one, in constant time. */
 static tdm_status mac_check(const struct tdm__conn *conn, const uint8_t *peer_hello)
 {
     uint8_t expected[MAC_BYTES];
@@ -181,8 +181,8 @@ static tdm_status mac_check(const struct tdm__conn *conn, const uint8_t *peer_he
 
 /* ---- the exchange ----------------------------------------------------------------------- */
 
-/* Sends a whole message. It never sends only a part, because a new socket's buffer holds more than
- * a whole handshake. */
+/* Sends a whole message of the handshake. It never sends only a part, because a new socket's buffer
+ * holds more than a whole handshake. */
 static tdm_status handshake_send(const struct tdm__conn *conn, const void *data, size_t size_bytes)
 {
     ssize_t sent;
@@ -204,7 +204,8 @@ static tdm_status handshake_send(const struct tdm__conn *conn, const void *data,
     return TDM_OK;
 }
 
-/* Enters CONN_OPEN with the authenticated identity, and allocates the input buffer. */
+/* Opens the connection (state CONN_OPEN) to the authenticated `peer`, and allocates its input
+ * buffer. */
 static tdm_status conn_open(struct tdm__conn *conn, const struct tdm__peer_identity *peer)
 {
     conn->input = malloc(INPUT_BYTES);
@@ -235,7 +236,7 @@ static tdm_status handshake_reply_hello(struct tdm__conn *conn)
     return TDM_OK;
 }
 
-/* Checks the MAC that follows the hello in the input. A client then sends its own MAC. Both sides
+/* Checks the MAC that the peer sent after its hello. A client then sends its own MAC. Both sides
  * open the connection. */
 static tdm_status handshake_finish(struct tdm__conn *conn)
 {
@@ -251,8 +252,8 @@ static tdm_status handshake_finish(struct tdm__conn *conn)
     return conn_open(conn, &peer);
 }
 
-/* Checks the version. A server sends its hello even to a client of another version, so that the
- * client can name both versions. */
+/* Checks the protocol version in the peer's hello. A server sends its hello even to a client of
+ * another version, so that the client can name both versions. */
 static tdm_status handshake_check_version(const struct tdm__conn *conn)
 {
     if (conn->server && hello_has_other_version(conn->handshake)) {

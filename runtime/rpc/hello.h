@@ -20,10 +20,10 @@
     FIELD(uint8_t, nonce, [32])                                                                    \
     FIELD(char, name, [64])
 
-/* Expands one entry of HELLO_FIELDS to a field of the structure. */
+/* Expands one entry of HELLO_FIELDS to a field of struct wire_hello. */
 #define FIELD_MEMBER(type, name, array) type name array;
-/* A hello as it travels. `old_version` and `reserved` are 0; `version` is tdm__protocol_version();
- * `name` ends with NUL. */
+/* The first message of a handshake (hello) as it travels. `old_version` and `reserved` are 0;
+ * `version` is tdm__protocol_version(); `name` ends with NUL. */
 struct wire_hello {
     HELLO_FIELDS(FIELD_MEMBER)
 };

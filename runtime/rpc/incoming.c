@@ -50,7 +50,7 @@ tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming_call *in
     return TDM_OK;
 }
 
-/* Removes the call from the table of calls without a reply, if it is in there. */
+/* Removes a call of the peer from the connection's table of incoming calls, if it is in there. */
 static void incoming_unlist(struct tdm__incoming_call *incoming)
 {
     if (incoming->listed) {
@@ -59,7 +59,7 @@ static void incoming_unlist(struct tdm__incoming_call *incoming)
     }
 }
 
-/* Runs the notice function, which may reply to the call and so free it. */
+/* Runs the call's notice function, which may reply to the call and so free it. */
 static void incoming_notify(struct tdm__incoming_call *incoming, enum tdm__call_notice notice)
 {
     if (incoming->on_notice != NULL) {
@@ -67,8 +67,8 @@ static void incoming_notify(struct tdm__incoming_call *incoming, enum tdm__call_
     }
 }
 
-/* Updates the number of items that the consumer has taken. It only grows and never exceeds the
- * number of items sent. */
+/* Updates the number of items of the call's stream that the consumer has taken. The number only
+ * grows and never exceeds the number of items sent. */
 static tdm_status incoming_update_credit(struct tdm__incoming_call *call, uint64_t items_taken)
 {
     if (items_taken > call->items_sent) {
@@ -227,7 +227,8 @@ const struct tdm__peer_identity *tdm__incoming_peer(const struct tdm__incoming_c
 
 /* ---- replies ---------------------------------------------------------------------------- */
 
-/* Checks that a reply or an item fits into a frame. `what` names it in the error. */
+/* Checks that a reply or a stream item fits into a frame. `what` names it in the error, such as
+ * "the reply". */
 static tdm_status incoming_check_frame(const struct tdm__incoming_call *incoming, const char *what,
                                        struct tdm_bytes payload, uint32_t fds_count)
 {
@@ -249,7 +250,7 @@ static tdm_status incoming_check_frame(const struct tdm__incoming_call *incoming
     return TDM_OK;
 }
 
-/* Sends a REPLY frame. Does nothing if the connection is not open. */
+/* Sends a REPLY frame for the call. Does nothing if the connection is not open. */
 static tdm_status incoming_send_reply(struct tdm__incoming_call *incoming, tdm_status reply_status,
                                       struct tdm_bytes payload, const int *fds, uint32_t fds_count)
 {
@@ -269,7 +270,7 @@ static tdm_status incoming_send_reply(struct tdm__incoming_call *incoming, tdm_s
     return tdm__conn_send(conn, &frame, NULL, payload.data, NULL, fds);
 }
 
-/* Releases the call's reference to its connection, and frees the call. */
+/* Frees a call after its reply, and releases the call's reference to its connection. */
 static void incoming_release(struct tdm__incoming_call *incoming)
 {
     incoming_unlist(incoming);
@@ -300,8 +301,8 @@ tdm_status tdm__incoming_send_item(struct tdm__incoming_call *incoming, uint64_t
     return TDM_OK;
 }
 
-/* Sends a failure as the reply. If that is impossible, closes the connection, because the caller
- * must learn of the failure. */
+/* Sends a failure as the reply to the call. If that is impossible, closes the connection, because
+ * the peer must learn of the failure. */
 static void incoming_send_failure(struct tdm__incoming_call *incoming, tdm_status status,
                                   const char *detail)
 {

@@ -29,15 +29,15 @@ _Static_assert((int)TDM__RPC_FDS_MAX == (int)TDM__FRAME_FDS_MAX, "one limit");
 _Static_assert((int)TDM__RPC_NAME_BYTES_MAX == (int)TDM__FRAME_METHOD_BYTES_MAX, "one limit");
 _Static_assert(TDM__RPC_FRAME_BYTES_MAX == TDM__FRAME_BYTES_MAX, "one limit");
 
-/* Limits of a connection. */
+/* Limits of an RPC connection. */
 enum {
     INPUT_BYTES = 32 * 1024, /* Capacity of a connection's input buffer. */
     /* The same for the other end of a socket pair, which is a process of this node that may still
      * have to start. */
     ADOPTED_HANDSHAKE_MS = 60000,
-    /* Most descriptors that arrived before their frames. */
+    /* Most descriptors that may wait for the headers of their frames. */
     FDS_WAITING_MAX = 32,
-    /* Capacity of a connection's label, with the NUL. */
+    /* Capacity of a connection's label (name of the peer), with the NUL. */
     LABEL_BYTES = 128
 };
 /* Most bytes of frames that wait for a slow reader; the connection refuses more with TDM_E_AGAIN.
@@ -46,108 +46,119 @@ enum {
 
 /* ---- endpoints -------------------------------------------------------------------------- */
 
-/* An endpoint: the connections and listeners of one process on one loop. Only the loop's thread
- * uses it. */
+/* An RPC endpoint: the connections and listeners of one process on one event loop. Only the loop's
+ * thread uses it. */
 struct tdm__rpc {
-    struct tdm__loop *loop;         /* Loop on which everything runs (borrowed). */
-    struct tdm__peer_identity self; /* Identity stated in handshakes. */
-    /* Secret of the cluster; cleared before the memory is freed. */
+    struct tdm__loop *loop;         /* Event loop on which the endpoint runs (borrowed). */
+    struct tdm__peer_identity self; /* Identity of this process, which it states in handshakes. */
+    /* Secret that all processes of the cluster share; cleared before the memory is freed. */
     uint8_t token[TDM__TOKEN_BYTES];
-    /* Handler of the calls that arrive; NULL makes every call fail. */
+    /* Handler of the calls that arrive from peers; NULL makes every call fail. */
     tdm__call_handler_fn *call_handler;
-    void *call_handler_arg;            /* Passed to `call_handler`. */
-    tdm__late_reply_fn *on_late_reply; /* Receives late replies; NULL discards them. */
-    void *on_late_reply_arg;           /* Passed to `on_late_reply`. */
-    tdm__accepted_fn *on_accepted;     /* Reports accepted connections; NULL if unset. */
-    void *on_accepted_arg;             /* Passed to `on_accepted`. */
-    tdm_writer *writer;                /* Buffer in which replies are packed (owned). */
-    struct listener *listeners;        /* First listener (owned), see rpc.c; NULL if absent. */
-    TAILQ_HEAD(, tdm__conn) conns;     /* All connections that have not ended. */
-    /* Connections whose output is flushed before the next poll. */
+    void *call_handler_arg; /* First argument of `call_handler`. */
+    /* Receives replies to calls that were forgotten; NULL discards them. */
+    tdm__late_reply_fn *on_late_reply;
+    void *on_late_reply_arg; /* First argument of `on_late_reply`. */
+    /* Reports connections that a listener accepted; NULL if unset. */
+    tdm__accepted_fn *on_accepted;
+    void *on_accepted_arg; /* First argument of `on_accepted`. */
+    tdm_writer *writer;    /* Buffer in which replies are packed (owned). */
+    /* First of the endpoint's listening sockets (owned), see rpc.c; NULL if there are none. */
+    struct listener *listeners;
+    TAILQ_HEAD(, tdm__conn) conns; /* All connections of the endpoint that have not ended. */
+    /* Connections whose output is written before the loop polls next. */
     TAILQ_HEAD(, tdm__conn) corked;
-    struct tdm__poll_hook flush_hook; /* Calls tdm__rpc_flush() before the loop polls. */
-    bool closing;                     /* Set by tdm__rpc_destroy(): no new connections. */
+    /* Hook of the loop that calls tdm__rpc_flush() before each poll. */
+    struct tdm__poll_hook flush_hook;
+    /* True once tdm__rpc_destroy() has begun; no connections are added then. */
+    bool closing;
     /* Start of the minute in which unauthenticated clients are counted, in milliseconds on
      * CLOCK_MONOTONIC. */
     int64_t unauthenticated_since_ms;
-    /* Number of clients in that minute whose connection ended before they authenticated themselves.
-     */
+    /* Number of clients since `unauthenticated_since_ms` whose connection ended before they
+     * authenticated themselves. */
     uint32_t unauthenticated_count;
 };
 
 /* ---- frames that arrive ----------------------------------------------------------------- */
 
-/* A frame that arrived. For a call it exists until the reply, for a reply or item until it is
- * delivered. The memory stays until the last document that borrows the payload is destroyed, which
- * may happen on another thread. */
+/* A frame that arrived from a peer. For a call it exists until the reply, for a reply or stream
+ * item until it is delivered. The memory stays until the last document that borrows the payload is
+ * destroyed, which may happen on another thread. */
 struct tdm__incoming_call {
-    /* Entry in conn->incoming_calls while `listed`; only for calls. */
+    /* Entry in the connection's table of incoming calls while `listed`; only for calls. */
     struct tdm__call_table_entry entry;
-    /* Number of owners of the memory: the frame itself and each document that borrows the payload.
+    /* Number of owners of this memory: the frame itself and each document that borrows the payload.
      */
     atomic_uint owners_count;
     /* Connection that brought the call (retained); NULL for other frames. */
     struct tdm__conn *conn;
-    bool listed;                    /* Whether the call is in conn->incoming_calls. */
-    tdm__call_notice_fn *on_notice; /* Receives the call's notices; NULL if unset. */
-    void *on_notice_arg;            /* Passed to `on_notice`. */
-    uint64_t items_sent;            /* Index of the last stream item that was sent. */
-    /* Number of items that the consumer has reported as taken. */
+    /* Whether the call is in the connection's table of incoming calls. */
+    bool listed;
+    tdm__call_notice_fn *on_notice; /* Callback that receives the call's notices; NULL if unset. */
+    void *on_notice_arg;            /* First argument of `on_notice`. */
+    uint64_t items_sent;            /* Index of the last item of the call's stream that was sent. */
+    /* Number of items of the call's stream that the consumer has reported as taken. */
     uint64_t items_taken;
-    struct tdm__frame frame; /* Decoded header of the frame. */
-    /* Milliseconds on CLOCK_MONOTONIC; TDM__NEVER if there is no deadline. */
+    struct tdm__frame frame; /* Decoded header of the frame that arrived. */
+    /* Deadline of the call in milliseconds on CLOCK_MONOTONIC; TDM__NEVER if there is none. */
     int64_t deadline_ms;
-    /* Milliseconds on CLOCK_MONOTONIC_COARSE when the frame's first bytes were read. */
+    /* Time at which the frame's first bytes were read, in milliseconds on CLOCK_MONOTONIC_COARSE.
+     */
     int64_t arrived_ms;
-    /* Parsed payload (owned); NULL before it is parsed. */
+    /* Parsed payload of the frame (owned); NULL before it is parsed. */
     tdm_document *document;
     /* Descriptors of the frame (owned); -1 where taken. */
     int fds[TDM__RPC_FDS_MAX];
-    /* Bytes of the payload and the tail that have arrived. */
+    /* Number of bytes of the frame's payload and tail that have arrived. */
     uint32_t received_bytes;
-    size_t allocated_bytes; /* Size of this allocation in bytes. */
-    /* Payload and a NUL, stored behind the method. Aligned to 64 bytes if it may contain an array.
-     */
+    size_t allocated_bytes; /* Size in bytes of the allocation that this structure begins. */
+    /* Payload of the frame and a NUL, stored behind `method`. Aligned to 64 bytes if it may contain
+     * an array. */
     char *payload;
-    /* Tail: stored behind the payload, or in the buffer of tdm__conn_set_tail_buffer() (borrowed).
-     * NULL if absent. */
+    /* Bytes that follow the payload (the tail): stored behind the payload, or in the buffer of
+     * tdm__conn_set_tail_buffer() (borrowed). NULL if there are none. */
     char *tail;
-    char method[]; /* Name of the method, ending with NUL. */
+    char method[]; /* Name of the called method, ending with NUL. */
 };
 
 /* ---- connections ------------------------------------------------------------------------ */
 
-/* State of a connection. It only moves downwards in this list. */
+/* State of an RPC connection. It only moves downwards in this list. */
 enum conn_state {
-    CONN_CONNECTING, /* The socket is not connected yet. */
-    CONN_HANDSHAKE,  /* The peer is not authenticated yet. */
+    CONN_CONNECTING, /* The connection's socket is not connected yet. */
+    CONN_HANDSHAKE,  /* The socket is connected, and the peer is not authenticated yet. */
     /* The peer is authenticated and frames are exchanged. */
     CONN_OPEN,
-    /* The user closed the connection; it ends in the next round of the loop. */
+    /* tdm__conn_close() was called; the connection ends in the next round of the loop. */
     CONN_CLOSING,
-    /* Everything is closed; only the memory remains until the last reference is released. */
+    /* The connection is closed; only its memory remains until the last reference is released. */
     CONN_ENDED
 };
 
-/* A connection, see the note on its lifetime above. Only the loop's thread uses it. */
+/* An RPC connection to another process; the comment "Lifetime of a connection" describes when it is
+ * freed. Only the loop's thread uses it. */
 struct tdm__conn {
-    /* Links the connection into rpc->conns until it ends. */
+    /* Links the connection into rpc->conns until the connection ends. */
     TAILQ_ENTRY(tdm__conn) link;
-    /* Endpoint (borrowed); NULL once the connection has ended. */
+    /* Endpoint of this process that has the connection (borrowed); NULL once the connection has
+     * ended. */
     struct tdm__rpc *rpc;
-    struct tdm__loop *loop;    /* Loop of the endpoint (borrowed). */
-    uint32_t references_count; /* Number of references to this memory. */
+    struct tdm__loop *loop;    /* Event loop of the endpoint (borrowed). */
+    uint32_t references_count; /* Number of references to the connection's memory. */
     enum conn_state state;     /* State of the connection. */
-    /* Whether this side waits for the other side's hello. */
+    /* Whether this process has the server's role in the handshake: it waits for the peer's hello.
+     */
     bool server;
-    bool accepted; /* Whether a listener accepted the connection. */
+    bool accepted; /* Whether a listener of this process accepted the connection. */
     /* Whether the socket is a Unix socket, so that descriptors can be passed. */
     bool local;
-    /* Whether a write failed. Output is then discarded until the reader sees the end. */
+    /* Whether a write to the socket failed. Output is then discarded until reading finds the end of
+     * the connection. */
     bool write_failed;
     /* CPU on which the peer sent its last frame, plus 1; 0 if unknown. */
     uint32_t peer_cpu;
-    /* Socket (owned); -1 once the connection has ended. */
+    /* Socket of the connection (owned); -1 once the connection has ended. */
     int fd;
     /* Reports that the socket is readable or writable (owned). */
     struct tdm__fd_watch *watch;
@@ -156,52 +167,55 @@ struct tdm__conn {
     /* Time for which `timer` is set, in milliseconds on CLOCK_MONOTONIC; TDM__NEVER if it is not
      * set. */
     int64_t timer_ms;
-    int64_t handshake_deadline_ms; /* Milliseconds on CLOCK_MONOTONIC. */
-    /* Identity of the peer; its kind is 0 before authentication. */
+    /* Deadline of the handshake in milliseconds on CLOCK_MONOTONIC. */
+    int64_t handshake_deadline_ms;
+    /* Identity of the process at the other end; its kind is 0 before authentication. */
     struct tdm__peer_identity peer;
     /* Name of the peer for messages: "name (pid 4)"; its address before authentication. */
     char label[LABEL_BYTES];
 
     /* Handshake in progress (owned); NULL once it has succeeded. handshake.h defines it. */
     struct handshake *handshake;
-    /* Buffer of INPUT_BYTES bytes (owned); NULL before the state is CONN_OPEN. */
+    /* Buffer of INPUT_BYTES bytes for what is read from the socket (owned); NULL before the state
+     * is CONN_OPEN. */
     uint8_t *input;
-    /* Offset in `input` of the first byte that is not consumed. */
+    /* Offset in `input` of the first byte that no frame has consumed. */
     size_t input_begin;
     /* Offset in `input` behind the last byte that was read. */
     size_t input_end;
-    /* Milliseconds on CLOCK_MONOTONIC_COARSE of the last read from the socket. */
+    /* Time of the last read from the socket, in milliseconds on CLOCK_MONOTONIC_COARSE. */
     int64_t input_ms;
-    /* Frame whose payload is still arriving (owned); NULL if absent. */
+    /* Frame whose payload or tail is still arriving (owned); NULL if there is none. */
     struct tdm__incoming_call *partial;
     /* Descriptors that arrived and are not assigned to a frame yet (owned). */
     int fds[FDS_WAITING_MAX];
     uint32_t fds_count; /* Number of descriptors in `fds`. */
-    /* Buffer for the tail of the next call (borrowed); NULL if none is set. */
+    /* Buffer of the user for the tail of the next call that arrives (borrowed); NULL if none is
+     * set. */
     void *tail_buffer;
-    /* Size of the caller's buffer for the tail of the next call. The buffer is used only for a tail
-     * of exactly this size. */
+    /* Size of `tail_buffer` in bytes. The buffer is used only for a tail of exactly this size. */
     size_t tail_buffer_bytes;
 
-    struct conn_output output; /* Bytes that wait to be written. */
-    /* Whether the socket is full; the watch reports when it accepts bytes again. */
+    struct conn_output output; /* Frames that wait to be written to the socket. */
+    /* Whether the socket is full; `watch` reports when the socket accepts bytes again. */
     bool output_blocked;
     /* Whether the connection is in rpc->corked, to be flushed before the loop polls. */
     bool corked;
-    TAILQ_ENTRY(tdm__conn) cork_link; /* Links the connection into rpc->corked. */
-    /* Calls that this side sent (struct tdm__rpc_call). */
+    TAILQ_ENTRY(tdm__conn) cork_link; /* Links the connection into rpc->corked while `corked`. */
+    /* Calls that this process sent and that have no reply yet (struct tdm__rpc_call). */
     struct call_table calls;
-    /* Calls of the peer without a reply (struct tdm__incoming_call). */
+    /* Calls that the peer sent and that have no reply yet (struct tdm__incoming_call). */
     struct call_table incoming_calls;
-    /* ID of the last call that this side sent; 0 before the first. */
+    /* ID of the last call that this process sent; 0 before the first. */
     uint64_t last_call_id;
 
-    /* Reports the end of the connection; NULL if unset. */
+    /* Callback that reports the end of the connection; NULL if unset. */
     tdm__closed_fn *on_closed;
-    void *on_closed_arg; /* Passed to `on_closed`. */
-    /* Close watchers (borrowed). */
+    void *on_closed_arg; /* First argument of `on_closed`. */
+    /* Additional observers of the connection's end (borrowed). */
     LIST_HEAD(, tdm__close_watcher) close_watchers;
-    /* Pointer of tdm__conn_set_user_data(); never dereferenced here. */
+    /* Pointer that the user attached with tdm__conn_set_user_data(); never dereferenced by this
+     * folder. */
     void *user_data;
 };
 

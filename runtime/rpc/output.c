@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Usual capacity of a chunk; a larger frame gets a chunk of its size. */
+/* Usual capacity of a chunk of output in bytes; a larger frame gets a chunk of its size. */
 enum { CHUNK_BYTES = 32 * 1024 };
 
 void tdm__output_init(struct conn_output *output)
@@ -27,7 +27,7 @@ void tdm__output_init(struct conn_output *output)
     output->size_bytes = 0;
 }
 
-/* Closes the descriptors of a chunk: they have been sent, or are discarded. */
+/* Closes the descriptors of a chunk of output: they have been sent, or are discarded. */
 static void chunk_close_fds(struct output_chunk *chunk)
 {
     for (uint32_t i = 0; i < chunk->fds_count; i++) {
@@ -36,8 +36,8 @@ static void chunk_close_fds(struct output_chunk *chunk)
     chunk->fds_count = 0;
 }
 
-/* Duplicates the descriptors into the chunk. On failure the chunk keeps those already duplicated.
- */
+/* Adds duplicates of the descriptors `fds` to a chunk of output. On failure the chunk keeps those
+ * already duplicated. */
 static tdm_status chunk_duplicate_fds(struct output_chunk *chunk, const int *fds,
                                       uint32_t fds_count)
 {
@@ -52,7 +52,7 @@ static tdm_status chunk_duplicate_fds(struct output_chunk *chunk, const int *fds
     return TDM_OK;
 }
 
-/* Appends an empty chunk with a capacity of at least `size` bytes. */
+/* Appends an empty chunk with a capacity of at least `size` bytes to the output. */
 static tdm_status output_add_chunk(struct conn_output *output, size_t size,
                                    struct output_chunk **chunk_out)
 {
@@ -71,7 +71,7 @@ static tdm_status output_add_chunk(struct conn_output *output, size_t size,
     return TDM_OK;
 }
 
-/* Removes a chunk, closes its descriptors and frees it. */
+/* Removes a chunk from the output, closes its descriptors and frees the chunk. */
 static void output_remove_chunk(struct conn_output *output, struct output_chunk *chunk)
 {
     TAILQ_REMOVE(&output->chunks, chunk, link);
@@ -79,8 +79,8 @@ static void output_remove_chunk(struct conn_output *output, struct output_chunk 
     free(chunk);
 }
 
-/* Returns a chunk with `size` free bytes. With `at_begin` the chunk is empty, because descriptors
- * are sent with the first byte of a chunk. */
+/* Returns a chunk of the output with `size` free bytes. With `at_begin` the chunk is empty, because
+ * descriptors are sent with the first byte of a chunk. */
 static tdm_status output_find_chunk(struct conn_output *output, size_t size, bool at_begin,
                                     struct output_chunk **chunk_out)
 {
@@ -96,7 +96,7 @@ static tdm_status output_find_chunk(struct conn_output *output, size_t size, boo
     return output_add_chunk(output, size, chunk_out);
 }
 
-/* Returns the number of bytes in all pieces. */
+/* Returns the number of bytes in all pieces of a frame. */
 static size_t pieces_bytes(const struct iovec pieces[FRAME_PIECES])
 {
     size_t sum = 0;
@@ -107,7 +107,7 @@ static size_t pieces_bytes(const struct iovec pieces[FRAME_PIECES])
     return sum;
 }
 
-/* Copies the pieces without their first `skip` bytes to the end of the chunk. */
+/* Copies a frame, given as pieces, without its first `skip` bytes to the end of the chunk. */
 static void chunk_copy_pieces(struct output_chunk *chunk, const struct iovec pieces[FRAME_PIECES],
                               size_t skip)
 {
@@ -173,7 +173,7 @@ size_t tdm__output_gather(const struct conn_output *output, struct iovec pieces[
     return count;
 }
 
-/* Frees a chunk that has been sent. The last one of the usual size is kept and reused. */
+/* Frees a chunk of output that has been sent. The last one of the usual size is kept and reused. */
 static void chunk_finish(struct conn_output *output, struct output_chunk *chunk)
 {
     if (TAILQ_NEXT(chunk, link) == NULL && chunk->capacity_bytes == CHUNK_BYTES) {

@@ -8,11 +8,11 @@
 
 #include <stdatomic.h>
 
-/* Expands one entry of HELLO_FIELDS to text for the hash. */
+/* Expands one entry of HELLO_FIELDS to text, over which the protocol version is hashed. */
 #define FIELD_TEXT(type, name, array) #type " " #name #array ";"
 const char tdm__hello_layout[] = HELLO_FIELDS(FIELD_TEXT);
 
-/* Computes the hash. It maps 0 to 1, since 0 means "not computed". */
+/* Computes the protocol version, a hash. It maps 0 to 1, since 0 means "not computed". */
 static uint32_t version_compute(void)
 {
     uint64_t hash = tdm__message_hash_text(tdm__hello_layout, TDM__MESSAGE_HASH_START);
@@ -29,8 +29,8 @@ static uint32_t version_compute(void)
 
 uint32_t tdm__protocol_version(void)
 {
-    /* Cached version; 0 before the first call. Threads that compute it at the same time store the
-     * same value. */
+    /* Protocol version computed before; 0 before the first call. Threads that compute it at the
+     * same time store the same value. */
     static _Atomic uint32_t cached_version;
     uint32_t version = atomic_load_explicit(&cached_version, memory_order_relaxed);
 

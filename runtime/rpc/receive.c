@@ -27,11 +27,11 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Alignment of the arrays in a payload. */
+/* Alignment in bytes of the arrays in a frame's payload. */
 enum { PAYLOAD_ALIGNMENT = 64 };
 
-/* Allocates a frame with its method, payload and tail in one block. If `tail_buffer` is not NULL,
- * the tail is received there instead. */
+/* Allocates memory for a frame that arrives: method, payload and tail in one block. If
+ * `tail_buffer` is not NULL, the tail is received there instead. */
 static struct tdm__incoming_call *incoming_create(const struct tdm__frame *frame, char *tail_buffer)
 {
     /* A shorter payload has no array. */
@@ -118,8 +118,8 @@ void tdm__conn_discard_input(struct tdm__conn *conn)
 
 /* ---- reading the socket ----------------------------------------------------------------- */
 
-/* Moves the descriptors of a received message to conn->fds. Fails if there are more than frames can
- * have. */
+/* Moves the descriptors that recvmsg(2) returned in `message` to conn->fds. Fails if there are more
+ * than frames can have. */
 static tdm_status conn_collect_fds(struct tdm__conn *conn, struct msghdr *message)
 {
     bool all_fit = true;
@@ -150,7 +150,7 @@ static tdm_status conn_collect_fds(struct tdm__conn *conn, struct msghdr *messag
     return TDM_OK;
 }
 
-/* Moves the bytes that are not consumed to the start of the input buffer. */
+/* Moves the bytes that no frame has consumed to the start of the connection's input buffer. */
 static void input_compact(struct tdm__conn *conn)
 {
     size_t left = conn->input_end - conn->input_begin;
@@ -162,8 +162,8 @@ static void input_compact(struct tdm__conn *conn)
     conn->input_end = left;
 }
 
-/* Fills `places` with the memory that the rest of the partial frame goes to: its payload and its
- * tail. Returns the number of missing bytes. */
+/* Fills `places` with the memory for the rest of the partial frame: its payload and its tail.
+ * Returns the number of missing bytes. */
 static size_t incoming_missing_bytes(const struct tdm__incoming_call *partial,
                                      struct iovec places[2])
 {
@@ -229,7 +229,8 @@ static tdm_status conn_read_socket(struct tdm__conn *conn)
 
 /* ---- frames ----------------------------------------------------------------------------- */
 
-/* Assigns the descriptors that the frame's header announces. Fails if fewer have arrived. */
+/* Moves the descriptors that the frame's header announces from conn->fds to the frame. Fails if
+ * fewer have arrived. */
 static tdm_status incoming_claim_fds(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     uint32_t count = incoming->frame.fds_count;
@@ -248,7 +249,7 @@ static tdm_status incoming_claim_fds(struct tdm__conn *conn, struct tdm__incomin
     return TDM_OK;
 }
 
-/* Copies the name of the method from the input buffer, and checks it. */
+/* Copies the name of the frame's method from the input buffer, and checks the name. */
 static tdm_status incoming_read_method(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     uint32_t length = incoming->frame.method_bytes;
@@ -265,8 +266,8 @@ static tdm_status incoming_read_method(struct tdm__conn *conn, struct tdm__incom
     return TDM_OK;
 }
 
-/* Returns the buffer for the frame's tail, or NULL. The setting is valid for the next call only,
- * whether it uses the buffer or not. */
+/* Returns the user's buffer for the frame's tail, or NULL. The buffer is withdrawn with the next
+ * call, whether that call uses it or not. */
 static char *conn_take_tail_buffer(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
     char *tail_buffer = conn->tail_buffer;
@@ -279,7 +280,8 @@ static char *conn_take_tail_buffer(struct tdm__conn *conn, const struct tdm__fra
                                                                                  : NULL;
 }
 
-/* Copies at most `wanted` bytes from the input buffer and returns the number of bytes. */
+/* Copies at most `wanted` bytes from the connection's input buffer to `place` and returns their
+ * number. */
 static uint32_t conn_consume_input(struct tdm__conn *conn, char *place, uint32_t wanted)
 {
     size_t available = conn->input_end - conn->input_begin;
@@ -290,7 +292,7 @@ static uint32_t conn_consume_input(struct tdm__conn *conn, char *place, uint32_t
     return (uint32_t)available;
 }
 
-/* Creates the partial frame. Its header and method are in the input buffer. */
+/* Creates the connection's partial frame, whose header and method are in the input buffer. */
 static tdm_status conn_begin_frame(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
     struct tdm__incoming_call *incoming =
@@ -312,8 +314,8 @@ static tdm_status conn_begin_frame(struct tdm__conn *conn, const struct tdm__fra
     return TDM_OK;
 }
 
-/* Returns the next frame if it is complete. It decodes the input buffer but does not read the
- * socket. */
+/* Returns the connection's next frame if it is complete, else NULL. It decodes the input buffer but
+ * does not read the socket. */
 static tdm_status conn_next_frame(struct tdm__conn *conn, struct tdm__incoming_call **incoming_out)
 {
     size_t available = conn->input_end - conn->input_begin;

@@ -32,19 +32,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Milliseconds for which a listener pauses after a lack of descriptors. */
+/* Milliseconds for which a listener stops accepting after the process ran out of descriptors. */
 enum { ACCEPT_PAUSE_MS = 100 };
 
-/* A socket that accepts connections for an endpoint. */
+/* A listening socket that accepts connections for an endpoint. */
 struct listener {
     /* Next listener of the same endpoint; NULL at the end. */
     struct listener *next;
     struct tdm__rpc *rpc;        /* Endpoint that owns the listener (borrowed). */
     struct tdm__fd_watch *watch; /* Reports clients that want to connect (owned). */
-    /* Resumes accepting after a lack of descriptors (owned). */
+    /* Timer that makes the listener accept again after a lack of descriptors (owned). */
     struct tdm__timer *pause_timer;
     int fd; /* Listening socket (owned); -1 before it exists. */
-    /* Path to unlink at the end; "" for TCP. */
+    /* Path of the Unix socket, which is unlinked at the end; "" for TCP. */
     char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
 };
 
@@ -165,7 +165,7 @@ void tdm__rpc_on_late_reply(struct tdm__rpc *rpc, tdm__late_reply_fn *fn, void *
 
 /* ---- listening -------------------------------------------------------------------------- */
 
-/* Resumes accepting after a pause. */
+/* Makes the listener accept again after a pause. */
 static void listener_on_pause_end(void *arg)
 {
     struct listener *listener = arg;
@@ -173,7 +173,8 @@ static void listener_on_pause_end(void *arg)
     (void)tdm__fd_watch_set_events(listener->watch, TDM__READABLE);
 }
 
-/* Disables Nagle's algorithm. It fails on Unix sockets, which do not have it. */
+/* Disables Nagle's algorithm on a socket. Failures are ignored: Unix sockets do not have the
+ * algorithm. */
 static void set_no_delay(int fd)
 {
     const int one = 1;
@@ -210,8 +211,8 @@ static void listener_on_client(void *arg, int fd, unsigned ready)
     conn->accepted = true;
 }
 
-/* Binds and starts to listen. No client can connect before listen(), so the file has its mode in
- * time. */
+/* Binds the socket `fd` to an address and starts to listen. No client can connect before listen(),
+ * so a socket file has its mode in time. */
 static tdm_status bind_and_listen(int fd, const struct tdm__address *address, const char *text)
 {
     const int one = 1;
@@ -231,7 +232,8 @@ static tdm_status bind_and_listen(int fd, const struct tdm__address *address, co
     return listen(fd, SOMAXCONN) == 0 ? TDM_OK : tdm__fail_errno(errno, "listen %s", text);
 }
 
-/* Writes the address that peers can use, with the port that the kernel chose. */
+/* Writes the address of a listening socket that peers can use, with the port that the kernel chose.
+ */
 static tdm_status listener_write_address(int fd, const struct tdm__address *address,
                                          const char *text, char *bound_out, size_t bound_bytes)
 {
@@ -293,13 +295,14 @@ tdm_status tdm__rpc_listen(struct tdm__rpc *rpc, const char *address, char *boun
 
 /* ---- connecting ------------------------------------------------------------------------- */
 
-/* Fails if the endpoint is being destroyed. */
+/* Returns a failure if the endpoint is being destroyed. */
 static tdm_status rpc_check_open(const struct tdm__rpc *rpc)
 {
     return rpc->closing ? tdm__fail(TDM_E_CLOSED, "this process is leaving") : TDM_OK;
 }
 
-/* Starts to connect and creates the connection, which owns `fd`. On failure `fd` is closed. */
+/* Starts to connect the socket `fd` to `address` and creates the connection, which owns `fd`. On
+ * failure `fd` is closed. */
 static tdm_status rpc_open_conn(struct tdm__rpc *rpc, int fd, const struct tdm__address *address,
                                 const char *text, struct tdm__conn **conn_out)
 {

@@ -25,45 +25,47 @@
  * This header declares the endpoints. It includes the rest of the interface: connections (conn.h),
  * calls that this process sends (calls.h), and calls that arrive (incoming.h). */
 
-/* Creates an endpoint without listeners and connections. The identity and the token are copied; the
- * loop is borrowed and must outlive the endpoint. */
+/* Creates an RPC endpoint without listeners and connections. The identity `self` and the token are
+ * copied; `loop` is borrowed and must outlive the endpoint. */
 tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__peer_identity *self,
                            const uint8_t token[TDM__TOKEN_BYTES], struct tdm__rpc **rpc_out);
-/* Creates another endpoint with the identity and token of `like`, on another loop. */
+/* Creates another RPC endpoint with the identity and token of `like`, on the event loop `loop`. */
 tdm_status tdm__rpc_create_like(const struct tdm__rpc *like, struct tdm__loop *loop,
                                 struct tdm__rpc **rpc_out);
 /* Closes every listener and connection and frees the endpoint. Calls in flight complete first with
  * TDM_E_CLOSED. NULL is allowed. */
 void tdm__rpc_destroy(struct tdm__rpc *rpc);
-/* Returns the loop on which the endpoint runs (borrowed). */
+/* Returns the event loop on which the endpoint runs (borrowed). */
 struct tdm__loop *tdm__rpc_loop(struct tdm__rpc *rpc);
-/* Replaces the identity that later handshakes state. A driver learns its node only after it has
- * connected. */
+/* Replaces the identity of this process that later handshakes state. A driver learns its node only
+ * after it has connected. */
 void tdm__rpc_set_identity(struct tdm__rpc *rpc, const struct tdm__peer_identity *self);
 
-/* Listens at an address: "unix:/path" (created with mode 0600; a stale socket file is replaced) or
- * "tcp:127.0.0.1:0". Writes the address that peers can use, with the port filled in, to `bound_out`
- * if that is not NULL. */
+/* Makes the endpoint listen at `address`: "unix:/path" (created with mode 0600; a stale socket file
+ * is replaced) or "tcp:127.0.0.1:0". Writes the address that peers can use, with the port filled
+ * in, to `bound_out` if that is not NULL. */
 tdm_status tdm__rpc_listen(struct tdm__rpc *rpc, const char *address, char *bound_out,
                            size_t bound_bytes);
 
-/* Sets the handler of all calls that arrive. NULL makes every call fail with TDM_E_NOT_FOUND. */
+/* Sets the handler of all calls that arrive at the endpoint. NULL makes every call fail with
+ * TDM_E_NOT_FOUND. */
 void tdm__rpc_set_call_handler(struct tdm__rpc *rpc, tdm__call_handler_fn *fn, void *arg);
-/* Sets the function that receives late replies of all connections; NULL discards them. */
+/* Sets the function that receives the endpoint's late replies: replies to calls that were
+ * forgotten. NULL discards them. */
 void tdm__rpc_on_late_reply(struct tdm__rpc *rpc, tdm__late_reply_fn *fn, void *arg);
 
 /* Starts to connect to `address` and returns the new connection, which the endpoint owns. Calls may
  * be sent at once; they leave when the handshake has succeeded. Blocks only to look up a host name.
  */
 tdm_status tdm__rpc_connect(struct tdm__rpc *rpc, const char *address, struct tdm__conn **conn_out);
-/* Creates a connection over a connected socket (a socketpair). It owns `fd` after TDM_OK. `server`
- * is true on the side that waits for the other side's hello. */
+/* Creates a connection over `fd`, a connected socket (of a socketpair), which the connection owns
+ * after TDM_OK. `server` is true on the side that waits for the other side's hello. */
 tdm_status tdm__rpc_adopt(struct tdm__rpc *rpc, int fd, bool server, struct tdm__conn **conn_out);
 
-/* Sets the function that reports accepted connections. */
+/* Sets the function that is called for each connection that the endpoint has accepted. */
 void tdm__rpc_on_accepted(struct tdm__rpc *rpc, tdm__accepted_fn *fn, void *arg);
-/* Calls `fn` for each open connection, accepted ones and outgoing ones. `fn` may send calls but
- * must not end a connection. */
+/* Calls `fn` for each open connection of the endpoint, accepted or started by this process. `fn`
+ * may send calls but must not end a connection. */
 void tdm__rpc_each_conn(struct tdm__rpc *rpc, void (*fn)(void *arg, struct tdm__conn *conn),
                         void *arg);
 

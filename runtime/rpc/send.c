@@ -20,17 +20,19 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Sizes that decide when a frame is copied and when the output is written. */
+/* Limits that decide when a frame is copied and when a connection's output is written. */
 enum {
-    /* Frames larger than this are written without a copy. */
+    /* Most bytes of a frame that is copied; larger frames are written from the caller's memory. */
     COPIED_FRAME_BYTES_MAX = 4096,
-    FLUSH_BYTES = 16 * 1024, /* Output of this size is written at once. */
-    /* With fewer pending calls, the caller probably waits for each of them. */
+    /* Number of waiting bytes from which on a connection's output is written at once. */
+    FLUSH_BYTES = 16 * 1024,
+    /* Number of pending calls below which each call is written at once, because its caller probably
+     * waits for the reply. */
     PROMPT_CALLS_MAX = 16
 };
 
-/* Calls sendmsg(2) with descriptors. Returns 0 if the socket is full, and -1 with errno if it
- * failed. */
+/* Writes pieces of memory and descriptors to a socket by one sendmsg(2). Returns the number of
+ * bytes written, 0 if the socket is full, and -1 with errno if the write failed. */
 static ssize_t socket_send_pieces(int fd, struct iovec *pieces, size_t pieces_count, const int *fds,
                                   uint32_t fds_count)
 {
@@ -56,8 +58,8 @@ static ssize_t socket_send_pieces(int fd, struct iovec *pieces, size_t pieces_co
     return sent < 0 && errno == EAGAIN ? 0 : sent;
 }
 
-/* Discards all output because the connection cannot be written. Replies that have already arrived
- * are still read; the reader finds the end of the connection behind them. */
+/* Discards all output of a connection whose socket cannot be written. Replies that have already
+ * arrived are still read; reading finds the end of the connection behind them. */
 static void conn_stop_writing(struct tdm__conn *conn)
 {
     conn->write_failed = true;
@@ -66,7 +68,7 @@ static void conn_stop_writing(struct tdm__conn *conn)
     (void)tdm__fd_watch_set_events(conn->watch, TDM__READABLE);
 }
 
-/* Asks the watch to report when the socket is writable. */
+/* Makes the connection's watch report when the socket is writable. */
 static void conn_wait_writable(struct tdm__conn *conn)
 {
     conn->output_blocked = true;
@@ -126,8 +128,8 @@ void tdm__rpc_flush(void *arg)
     }
 }
 
-/* Schedules a flush before the next poll. A loop that is already polling is woken, because it
- * checked the list before. */
+/* Schedules writing the connection's output before the loop polls next. A loop that is already
+ * polling is woken, because it checked the list before. */
 static void conn_cork(struct tdm__conn *conn)
 {
     bool first = TAILQ_EMPTY(&conn->rpc->corked);
@@ -151,8 +153,8 @@ uint32_t tdm__current_cpu(void)
     return cpu < 0 ? 0 : (uint32_t)cpu + 1;
 }
 
-/* Tells the loop to poll actively. A reply from another CPU may arrive before this thread would be
- * asleep. */
+/* Tells the connection's loop to poll actively if the peer runs on another CPU than `cpu`, since a
+ * reply may arrive before this thread would be asleep. */
 static void conn_expect_reply_soon(const struct tdm__conn *conn, uint32_t cpu)
 {
     if (conn->local && conn->peer_cpu != 0 && conn->peer_cpu != cpu) {
@@ -160,22 +162,22 @@ static void conn_expect_reply_soon(const struct tdm__conn *conn, uint32_t cpu)
     }
 }
 
-/* Returns the size of the whole frame. */
+/* Returns the size of the whole frame in bytes: header, method, payload and tail. */
 static size_t frame_bytes(const struct tdm__frame *frame)
 {
     return (size_t)TDM__FRAME_HEADER_BYTES + frame->method_bytes + frame->payload_bytes +
            frame->tail_bytes;
 }
 
-/* Returns whether the error means that the connection has been lost. */
+/* Returns whether the errno value of a write means that the connection has been lost. */
 static bool errno_means_lost(int error_number)
 {
     return error_number == EPIPE || error_number == ECONNRESET || error_number == ETIMEDOUT ||
            error_number == EHOSTUNREACH || error_number == ENETDOWN;
 }
 
-/* Writes as much as the socket accepts now; `*sent_out` is the number of bytes, 0 if the socket is
- * full. */
+/* Writes as much of a frame as the socket accepts now; `*sent_out` is the number of bytes written,
+ * 0 if the socket is full. */
 static tdm_status conn_send_now(struct tdm__conn *conn, const struct iovec pieces[FRAME_PIECES],
                                 const int *fds, uint32_t fds_count, size_t *sent_out)
 {
@@ -199,22 +201,23 @@ static tdm_status conn_send_now(struct tdm__conn *conn, const struct iovec piece
     return tdm__fail_errno(errno, "sendmsg to %s", conn->label);
 }
 
-/* Returns whether a full output refuses this frame. Failures and notices are small and the peer
- * waits for them, so they are always accepted. */
+/* Returns whether a connection with too much output refuses this frame. Failures and notices are
+ * small and the peer waits for them, so they are always accepted. */
 static bool frame_may_be_refused(const struct tdm__frame *frame)
 {
     return frame->status == TDM_OK && frame->kind != TDM__FRAME_CANCEL &&
            frame->kind != TDM__FRAME_CREDIT;
 }
 
-/* Returns whether the peer may be waiting for this frame only, so that it must not be delayed. */
+/* Returns whether the peer may be waiting for this very frame, so that writing it must not be
+ * delayed. */
 static bool frame_must_flush(const struct tdm__conn *conn, const struct tdm__frame *frame)
 {
     switch (frame->kind) {
     case TDM__FRAME_CALL:
         return conn->calls.count < PROMPT_CALLS_MAX;
     case TDM__FRAME_REPLY:
-        /* The call is still counted in the table. */
+        /* The call that the frame replies to is still counted in the table. */
         return conn->incoming_calls.count <= 1;
     case TDM__FRAME_CANCEL:
         return true;
@@ -225,7 +228,7 @@ static bool frame_must_flush(const struct tdm__conn *conn, const struct tdm__fra
     return false;
 }
 
-/* Copies `count` bytes and returns the position behind them. */
+/* Copies `count` bytes to `place` in the output and returns the position behind them. */
 static uint8_t *output_put(uint8_t *place, const void *bytes, size_t count)
 {
     if (count > 0) {
@@ -234,7 +237,8 @@ static uint8_t *output_put(uint8_t *place, const void *bytes, size_t count)
     return place + count;
 }
 
-/* Encodes the frame directly into the output, and flushes or corks the connection. */
+/* Sends a small frame: encodes it into the connection's output, which is written now or before the
+ * next poll. */
 static tdm_status conn_send_copied(struct tdm__conn *conn, const struct tdm__frame *frame,
                                    const char *method, const void *payload, const void *tail)
 {
@@ -256,8 +260,8 @@ static tdm_status conn_send_copied(struct tdm__conn *conn, const struct tdm__fra
     return TDM_OK;
 }
 
-/* Writes a large frame without a copy. Once a part of a frame has been written, the rest must
- * follow, or the connection can no longer be written. */
+/* Sends a large frame without a copy of its payload. Once a part of a frame has been written, the
+ * rest must follow, or the connection can no longer be written. */
 static tdm_status conn_send_uncopied(struct tdm__conn *conn, const struct tdm__frame *frame,
                                      const char *method, const void *payload, const void *tail,
                                      const int *fds)

@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-/* Returns whether the text is printable ASCII without '*' and not longer than a key may be. */
+/* Returns whether `text` is printable ASCII without '*' and not longer than a record's key may be.
+ */
 static bool is_plain_text(const char *text, size_t text_bytes)
 {
     for (size_t i = 0; i < text_bytes; i++) {
@@ -22,7 +23,8 @@ bool tdm__store_is_key(const char *key, size_t key_bytes)
     return key_bytes > 0 && is_plain_text(key, key_bytes);
 }
 
-/* Fails with TDM_E_INVAL; `what` names the kind of text. */
+/* Returns TDM_E_INVAL for the invalid text `key`; `what` names its kind in the error, such as a key
+ * or a prefix. */
 static tdm_status bad_key(const char *what, const char *key)
 {
     return tdm__fail(TDM_E_INVAL,

@@ -7,28 +7,29 @@
 
 #include <stdbool.h>
 
-/* Limits of every store. */
+/* Limits that every implementation of the store checks. */
 enum {
-    TDM__STORE_KEY_BYTES_MAX = 200, /* Most bytes of a key. */
-    TDM__STORE_WRITES_MAX = 10000,  /* Most writes in one commit. */
-    /* Most patterns in one read. */
+    TDM__STORE_KEY_BYTES_MAX = 200, /* Most bytes of a record's key. */
+    TDM__STORE_WRITES_MAX = 10000,  /* Most writes in one commit to the store. */
+    /* Most key patterns in one read of the store. */
     TDM__STORE_PATTERNS_MAX = 1000
 };
 
-/* Returns whether the text is a valid key: 1 to 200 bytes of printable ASCII without '*'. */
+/* Returns whether `key` is a valid key of a record: 1 to 200 bytes of printable ASCII without '*'.
+ */
 bool tdm__store_is_key(const char *key, size_t key_bytes);
 
-/* Checks a prefix to watch, which may be empty. Returns TDM_E_INVAL with the text of the problem.
- */
+/* Checks a key prefix that is to be watched, which may be empty. Returns TDM_E_INVAL with the text
+ * of the problem. */
 tdm_status tdm__store_check_prefix(const char *prefix);
-/* Checks the patterns of a read: each is a key, or a prefix followed by '*'. Returns TDM_E_INVAL,
- * or TDM_E_LIMIT for too many. */
+/* Checks the key patterns of a read: each must be a key, or a prefix followed by '*'. Returns
+ * TDM_E_INVAL, or TDM_E_LIMIT for too many. */
 tdm_status tdm__store_check_patterns(const char *const *patterns, uint32_t patterns_count);
-/* Checks the keys and leases of a commit. Returns TDM_E_INVAL, or TDM_E_LIMIT for too many writes.
- */
+/* Checks the keys and leases in the writes of a commit. Returns TDM_E_INVAL, or TDM_E_LIMIT for too
+ * many writes. */
 tdm_status tdm__store_check_writes(const struct tdm__store_write *writes, uint32_t writes_count);
 
-/* Returns whether a read of this pattern returns this key. */
+/* Returns whether a read of `pattern` returns the record with the key `key`. */
 bool tdm__store_matches(const char *pattern, const char *key);
 
 #endif

@@ -18,47 +18,50 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Which callback a completion runs. */
+/* Which callback runs when a completion is taken from the queue. */
 enum completion_kind {
-    COMPLETION_READ,   /* That of a read, with the records. */
-    COMPLETION_COMMIT, /* That of a commit, with the new version. */
-    COMPLETION_CHANGE  /* That of a watcher, with the key that changed. */
+    COMPLETION_READ,   /* The callback of a read, with the records. */
+    COMPLETION_COMMIT, /* The callback of a commit, with the new version. */
+    COMPLETION_CHANGE  /* The callback of a watcher, with the key that changed. */
 };
 
-/* A completed or running operation, or a change to report. The queue owns it once it has been
- * added. */
+/* A completed or running store operation, or a changed key to report. The queue owns it once it has
+ * been added. */
 struct tdm__store_completion {
     struct tdm__store_completion *next; /* Next completion in the queue; NULL at the end. */
     enum completion_kind kind;          /* Which callback the completion runs. */
     /* Callback of the completion; `kind` selects the member. */
     union {
-        tdm__store_read_fn *read;       /* Callback of a read. */
-        tdm__store_commit_fn *commit;   /* Callback of a commit. */
-        tdm__store_changed_fn *changed; /* Callback of a watcher. */
+        tdm__store_read_fn *read;       /* Callback of a read, for COMPLETION_READ. */
+        tdm__store_commit_fn *commit;   /* Callback of a commit, for COMPLETION_COMMIT. */
+        tdm__store_changed_fn *changed; /* Callback of a watcher, for COMPLETION_CHANGE. */
     } fn;
-    void *arg;         /* Passed to the callback. */
-    tdm_status status; /* Outcome of the operation. */
+    void *arg;         /* First argument of the callback. */
+    tdm_status status; /* Outcome of the read or commit. */
     /* Version that the commit gave its records; only for commits. */
     uint64_t version;
-    /* Detail of a failure, or the key that changed (owned). */
+    /* Text of a failure, or the key that changed (owned). */
     char *text;
     /* Records that the read returned (owned); NULL if it returned none. */
     struct tdm__store_records *records;
 };
 
-/* A queue of completions on one loop. */
+/* A queue of completions on one event loop. */
 struct tdm__store_completions {
-    struct tdm__timer *timer;           /* Set while the queue is not empty (owned). */
-    struct tdm__store_completion *head; /* First completion; NULL if the queue is empty. */
-    /* Where the pointer to the next added completion goes. */
+    /* Timer that runs the callbacks, set while the queue is not empty (owned). */
+    struct tdm__timer *timer;
+    /* First completion of the queue; NULL if the queue is empty. */
+    struct tdm__store_completion *head;
+    /* Address of the NULL pointer at the end of the queue, where the next added completion is
+     * linked. */
     struct tdm__store_completion **tail;
     /* Number of nested runs of completions_deliver(). The outermost one frees a destroyed queue. */
     uint32_t deliveries;
     bool destroyed; /* Whether the owner has destroyed the queue. */
 };
 
-/* Runs the callback of one completion and frees it. With `is_closing` an operation fails and a
- * change is discarded. */
+/* Runs the callback of one completion and frees the completion. With `is_closing` an operation
+ * fails and a change is discarded. */
 static void completion_deliver(struct tdm__store_completion *completion, bool is_closing)
 {
     static const struct tdm__store_records none;
@@ -96,7 +99,8 @@ static void completion_deliver(struct tdm__store_completion *completion, bool is
     free(completion);
 }
 
-/* Delivers until the queue is empty. Callbacks may call it again through the loop. */
+/* Runs the callbacks of the queue until the queue is empty. A callback may run the loop, which
+ * calls this function again. */
 static void completions_deliver(void *arg)
 {
     struct tdm__store_completions *completions = arg;
@@ -144,7 +148,7 @@ void tdm__store_completions_destroy(struct tdm__store_completions *completions)
     completions_deliver(completions);
 }
 
-/* Allocates a completion of this kind. Running out of memory ends the process. */
+/* Allocates a completion of kind `kind`. Running out of memory ends the process. */
 static struct tdm__store_completion *completion_create(enum completion_kind kind, void *arg)
 {
     struct tdm__store_completion *completion = calloc(1, sizeof(*completion));
@@ -176,7 +180,7 @@ void tdm__store_completion_set_version(struct tdm__store_completion *completion,
     completion->version = version;
 }
 
-/* Appends the completion and sets the timer for the next round of the loop. */
+/* Appends a completion to the queue and sets the timer for the next round of the loop. */
 static void completions_enqueue(struct tdm__store_completions *completions,
                                 struct tdm__store_completion *completion)
 {

@@ -17,33 +17,34 @@
 
 #include <stdlib.h>
 
-/* A store that forwards every operation to `inner`. */
+/* A store that forwards every operation to `inner` and measures it. */
 struct metered_store {
-    /* Must be the first field, because it is cast to this structure. */
+    /* The store as its users see it; first field, because pointers to it are cast to this
+     * structure. */
     struct tdm__store store;
-    struct tdm__store *inner; /* Store that does the work (owned). */
+    struct tdm__store *inner; /* Store that carries out the operations (owned). */
 };
 
-/* An operation in progress. It is freed when it completes. */
+/* A read or commit in progress that is measured. It is freed when it completes. */
 struct operation {
     int64_t began_ns; /* Start of the operation, in nanoseconds on CLOCK_MONOTONIC. */
     /* Callback of the caller's read; NULL for a commit. */
     tdm__store_read_fn *read_fn;
     /* Callback of the caller's commit; NULL for a read. */
     tdm__store_commit_fn *commit_fn;
-    void *arg; /* Passed to the callback. */
+    void *arg; /* First argument of the caller's callback. */
 };
 
 /* Durations of reads of all metered stores of this process. */
 static struct tdm__histogram read_times;
 /* Durations of commits of all metered stores of this process. */
 static struct tdm__histogram commit_times;
-/* Number of commits that failed with TDM_E_CONFLICT. */
+/* Number of commits of all metered stores that failed with TDM_E_CONFLICT. */
 static struct tdm__counter conflicts;
-/* Number of operations with any other failure. */
+/* Number of operations of all metered stores with any other failure. */
 static struct tdm__counter failures;
 
-/* Allocates an operation that starts now. Exactly one of the functions is not NULL. */
+/* Allocates an operation that starts now. Exactly one of `read_fn` and `commit_fn` is not NULL. */
 static struct operation *operation_create(tdm__store_read_fn *read_fn,
                                           tdm__store_commit_fn *commit_fn, void *arg)
 {
@@ -66,7 +67,7 @@ static void operation_measure(struct tdm__histogram *times, const struct operati
     }
 }
 
-/* Completes a read: measures it and runs the caller's callback. */
+/* Handles the outcome of a forwarded read: measures the read and runs the caller's callback. */
 static void metered_on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                             uint32_t records_count)
 {
@@ -77,7 +78,7 @@ static void metered_on_read(void *arg, tdm_status status, const struct tdm__stor
     operation.read_fn(operation.arg, status, records, records_count);
 }
 
-/* Completes a commit: measures it and runs the caller's callback. */
+/* Handles the outcome of a forwarded commit: measures the commit and runs the caller's callback. */
 static void metered_on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct operation operation = *(struct operation *)arg;
@@ -87,7 +88,7 @@ static void metered_on_committed(void *arg, tdm_status status, uint64_t version)
     operation.commit_fn(operation.arg, status, version);
 }
 
-/* Forwards a read. */
+/* Forwards a read to the inner store and measures it. */
 static void metered_read(struct tdm__store *store, const char *const *patterns,
                          uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
                          void *arg)
@@ -98,7 +99,7 @@ static void metered_read(struct tdm__store *store, const char *const *patterns,
                      operation_create(fn, NULL, arg));
 }
 
-/* Forwards a commit. */
+/* Forwards a commit to the inner store and measures it. */
 static void metered_commit(struct tdm__store *store, const struct tdm__store_write *writes,
                            uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                            void *arg)
@@ -109,7 +110,7 @@ static void metered_commit(struct tdm__store *store, const struct tdm__store_wri
                        operation_create(NULL, fn, arg));
 }
 
-/* Forwards a watch; watches are not measured. */
+/* Forwards a watch to the inner store; watches are not measured. */
 static tdm_status metered_watch(struct tdm__store *store, const char *prefix,
                                 tdm__store_changed_fn *fn, void *arg)
 {
@@ -124,12 +125,12 @@ static void metered_close(struct tdm__store *store)
     struct metered_store *metered = (struct metered_store *)store;
 
     store->closing = true;
-    /* Completes all pending operations with a failure. */
+    /* Closing completes all pending operations with a failure. */
     metered->inner->ops->close(metered->inner);
     free(metered);
 }
 
-/* The operations of a metered store. */
+/* The functions of a metered store. */
 static const struct tdm__store_ops metered_ops = {
     .name = "metered",
     .close = metered_close,

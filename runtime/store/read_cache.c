@@ -17,10 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Most patterns with '*' in the cache, and most transactions that read after a conflict. */
+/* Most patterns with '*' in a cache, and most transactions that must read the store after a
+ * conflict. */
 enum { PREFIXES_MAX = 4, READS_MAX = 32 };
 
-/* A sorted snapshot of records. */
+/* A sorted snapshot of the store's records. */
 struct tdm__read_cache {
     /* The patterns with '*' of which the cache contains all records (owned). */
     char *prefixes[PREFIXES_MAX];
@@ -28,17 +29,18 @@ struct tdm__read_cache {
     /* Cached records sorted by key (owned). Each key is an allocation that also contains the bytes.
      */
     struct tdm__store_record *records;
-    /* Array for the result of a lookup (owned), of the same capacity. */
+    /* Array for the result of tdm__read_cache_lookup() (owned), of `capacity` entries. */
     struct tdm__store_record *guess;
-    uint32_t count;    /* Number of records. */
+    uint32_t count;    /* Number of records in `records`. */
     uint32_t capacity; /* Capacity of `records` and `guess`. */
-    /* Milliseconds on CLOCK_MONOTONIC of the read that filled the cache. */
+    /* Time of the read that filled the cache, in milliseconds on CLOCK_MONOTONIC. */
     int64_t since_ms;
     /* Whether the current transaction started from the cache. */
     bool guessed;
-    /* Number of transactions that must read before the cache is used again. */
+    /* Number of transactions that must read the store before the cache is used again. */
     uint32_t reads_left;
-    /* Number of reads that the last conflict caused; 0 if the last guess was right. */
+    /* Number of reads that the last conflict caused; 0 if the last commit that started from the
+     * cache had no conflict. */
     uint32_t conflict_reads;
 };
 
@@ -53,7 +55,7 @@ tdm_status tdm__read_cache_create(struct tdm__read_cache **cache_out)
     return TDM_OK;
 }
 
-/* Removes all records and prefixes, but keeps the arrays. */
+/* Removes all records and prefixes from the cache, but keeps its arrays. */
 static void cache_clear(struct tdm__read_cache *read_cache)
 {
     for (uint32_t i = 0; i < read_cache->prefixes_count; i++) {
@@ -79,7 +81,8 @@ void tdm__read_cache_destroy(struct tdm__read_cache *read_cache)
 
 /* ---- what is in it ---------------------------------------------------------------------- */
 
-/* Ensures capacity for `count` records. Returns false without memory; the contents stay valid. */
+/* Ensures that the cache has space for `count` records. Returns false without memory; the contents
+ * stay valid. */
 static bool cache_reserve_records(struct tdm__read_cache *read_cache, uint32_t count)
 {
     uint32_t capacity = read_cache->capacity == 0 ? 16 : 2 * read_cache->capacity;
@@ -101,7 +104,8 @@ static bool cache_reserve_records(struct tdm__read_cache *read_cache, uint32_t c
     return true;
 }
 
-/* Copies a record into one allocation that begins with the key. Returns false without memory. */
+/* Copies a record for the cache into one allocation that begins with the key. Returns false without
+ * memory. */
 static bool record_copy(const struct tdm__store_record *record, struct tdm__store_record *copy_out)
 {
     size_t key_bytes = strlen(record->key) + 1;
@@ -119,7 +123,7 @@ static bool record_copy(const struct tdm__store_record *record, struct tdm__stor
     return true;
 }
 
-/* Returns the index of the first record whose key is not before `key`. */
+/* Returns the index of the first cached record whose key is not before `key`. */
 static uint32_t cache_lower_bound(const struct tdm__read_cache *read_cache, const char *key)
 {
     uint32_t low = 0;
@@ -137,13 +141,13 @@ static uint32_t cache_lower_bound(const struct tdm__read_cache *read_cache, cons
     return low;
 }
 
-/* Returns whether the record at this index has this key. */
+/* Returns whether the cached record at index `at` has the key `key`. */
 static bool cache_has_at(const struct tdm__read_cache *read_cache, uint32_t at, const char *key)
 {
     return at < read_cache->count && strcmp(read_cache->records[at].key, key) == 0;
 }
 
-/* Removes the record with this key, if it is cached. */
+/* Removes the record with the key `key` from the cache, if it is cached. */
 static void cache_remove_record(struct tdm__read_cache *read_cache, const char *key)
 {
     uint32_t at = cache_lower_bound(read_cache, key);
@@ -156,7 +160,8 @@ static void cache_remove_record(struct tdm__read_cache *read_cache, const char *
     }
 }
 
-/* Inserts a record or replaces the one with its key. Returns false without memory. */
+/* Adds a copy of a record to the cache, or replaces the cached record with its key. Returns false
+ * without memory. */
 static bool cache_put_record(struct tdm__read_cache *read_cache,
                              const struct tdm__store_record *record)
 {
@@ -177,7 +182,7 @@ static bool cache_put_record(struct tdm__read_cache *read_cache,
     return true;
 }
 
-/* Returns whether the pattern is a prefix followed by '*'. */
+/* Returns whether a key pattern is a prefix followed by '*'. */
 static bool pattern_is_prefix(const char *pattern)
 {
     size_t bytes = strlen(pattern);
@@ -185,7 +190,8 @@ static bool pattern_is_prefix(const char *pattern)
     return bytes > 0 && pattern[bytes - 1] == '*';
 }
 
-/* Records that all records of the pattern are cached. Returns false if that is impossible. */
+/* Notes that all records of the pattern `prefix` are cached. Returns false if there is no space for
+ * the note. */
 static bool cache_add_prefix(struct tdm__read_cache *read_cache, const char *prefix)
 {
     char *copy = read_cache->prefixes_count < PREFIXES_MAX ? strdup(prefix) : NULL;
@@ -196,7 +202,7 @@ static bool cache_add_prefix(struct tdm__read_cache *read_cache, const char *pre
     return copy != NULL;
 }
 
-/* Returns whether all records of the pattern are cached. */
+/* Returns whether all records that match the pattern `prefix` are cached. */
 static bool cache_has_prefix(const struct tdm__read_cache *read_cache, const char *prefix)
 {
     for (uint32_t i = 0; i < read_cache->prefixes_count; i++) {
@@ -209,8 +215,8 @@ static bool cache_has_prefix(const struct tdm__read_cache *read_cache, const cha
 
 /* ---- guess ------------------------------------------------------------------------------ */
 
-/* Returns whether the cache is young enough and no conflict requires a read. It counts down the
- * required reads. */
+/* Returns whether the cache is young enough and no earlier conflict requires a read. It counts down
+ * the required reads. */
 static bool cache_is_usable(struct tdm__read_cache *read_cache)
 {
     if (read_cache->reads_left > 0) {
@@ -221,7 +227,7 @@ static bool cache_is_usable(struct tdm__read_cache *read_cache)
            tdm__clock_ms() - read_cache->since_ms <= TDM__READ_CACHE_AGE_MS_MAX;
 }
 
-/* Returns whether any of the patterns matches the key. */
+/* Returns whether any of the patterns matches the key `key`. */
 static bool matches_any(const char *const *patterns, uint32_t patterns_count, const char *key)
 {
     for (uint32_t i = 0; i < patterns_count; i++) {
@@ -279,7 +285,7 @@ void tdm__read_cache_fill(struct tdm__read_cache *read_cache, const char *const 
     }
 }
 
-/* Applies one committed write to the cache. Returns false without memory. */
+/* Applies one write of a successful commit to the cache. Returns false without memory. */
 static bool cache_keep_record(struct tdm__read_cache *read_cache,
                               const struct tdm__store_write *write, uint64_t version)
 {
@@ -293,7 +299,7 @@ static bool cache_keep_record(struct tdm__read_cache *read_cache,
     return true;
 }
 
-/* Doubles the number of transactions that must read, up to READS_MAX. */
+/* Doubles the number of transactions that must read the store after a conflict, up to READS_MAX. */
 static void cache_note_conflict(struct tdm__read_cache *read_cache)
 {
     read_cache->conflict_reads =

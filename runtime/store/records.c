@@ -27,7 +27,7 @@ tdm_status tdm__store_records_create(uint32_t capacity, size_t payload_bytes,
     return TDM_OK;
 }
 
-/* Copies bytes into the unused memory and returns the copy. */
+/* Copies bytes into the unused memory of the array's allocation and returns the copy. */
 static char *records_put_text(struct tdm__store_records *records, const void *data,
                               size_t size_bytes)
 {
@@ -56,7 +56,7 @@ void tdm__store_records_append(struct tdm__store_records *records, const char *k
     records->count++;
 }
 
-/* Orders two records by key, for qsort() and bsearch(). */
+/* Compares two records by key, for qsort() and bsearch(). */
 static int compare_records(const void *a, const void *b)
 {
     return strcmp(((const struct tdm__store_record *)a)->key,

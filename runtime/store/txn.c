@@ -21,29 +21,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A running transaction. It frees itself after its completion function has run. */
+/* A running transaction. It frees itself after `done` has run. */
 struct tdm__txn {
     struct tdm__store *store; /* Store that the transaction uses (borrowed). */
-    /* Cache to start from (borrowed); NULL always reads. */
+    /* Cache of records to start from (borrowed); NULL if the store is always read first. */
     struct tdm__read_cache *read_cache;
-    char **patterns;         /* Patterns to read, in one allocation (owned). */
-    uint32_t patterns_count; /* Number of patterns. */
-    int64_t deadline_ms;     /* Deadline, in milliseconds on CLOCK_MONOTONIC. */
-    tdm__txn_body_fn *body;  /* Decides what to write. It runs once per attempt. */
-    tdm__txn_done_fn *done;  /* Runs once, when the transaction has ended. */
-    void *arg;               /* Passed to `body` and `done`. */
-    uint32_t conflicts;      /* Number of commits that failed with a conflict. */
+    char **patterns;         /* Key patterns of the records to read, in one allocation (owned). */
+    uint32_t patterns_count; /* Number of entries in `patterns`. */
+    int64_t deadline_ms;     /* Deadline of the transaction in milliseconds on CLOCK_MONOTONIC. */
+    tdm__txn_body_fn *body;  /* Callback that decides what to write; it runs once per attempt. */
+    tdm__txn_done_fn *done;  /* Callback that runs once, when the transaction has ended. */
+    void *arg;               /* First argument of `body` and `done`. */
+    uint32_t conflicts;      /* Number of the transaction's commits that failed with a conflict. */
 
-    /* Records that the body sees (borrowed from the store); NULL outside of the body. */
+    /* Records that `body` sees (borrowed from the store or the cache); NULL while `body` does not
+     * run. */
     const struct tdm__store_record *records;
-    uint32_t records_count; /* Number of `records`. */
-    /* Writes that the body added, with copies of keys and bytes (owned). */
+    uint32_t records_count; /* Number of entries in `records`. */
+    /* Writes that `body` added, with copies of keys and bytes (owned). */
     struct tdm__store_write *writes;
-    uint32_t writes_count;    /* Number of `writes`. */
+    uint32_t writes_count;    /* Number of entries in `writes`. */
     uint32_t writes_capacity; /* Capacity of `writes`. */
 };
 
-/* Reads the records from the store; declared here for txn_on_committed(). */
+/* Reads the transaction's records from the store; declared here for txn_on_committed(). */
 static void txn_read_again(struct tdm__txn *txn);
 
 /* ---- what the body sees and adds -------------------------------------------------------- */
@@ -64,7 +65,7 @@ const struct tdm__store_record *tdm__txn_record_at(const struct tdm__txn *txn, u
     return &txn->records[index];
 }
 
-/* Returns whether the transaction's patterns include this key. */
+/* Returns whether the transaction's patterns match the key `key`. */
 static bool txn_has_read_key(const struct tdm__txn *txn, const char *key)
 {
     for (uint32_t i = 0; i < txn->patterns_count; i++) {
@@ -75,7 +76,7 @@ static bool txn_has_read_key(const struct tdm__txn *txn, const char *key)
     return false;
 }
 
-/* Ensures that one more write fits. */
+/* Ensures that the transaction has space for one more write. */
 static tdm_status txn_reserve_write(struct tdm__txn *txn)
 {
     uint32_t capacity = txn->writes_capacity == 0 ? 8 : 2 * txn->writes_capacity;
@@ -93,8 +94,9 @@ static tdm_status txn_reserve_write(struct tdm__txn *txn)
     return TDM_OK;
 }
 
-/* Adds a write on condition that the record still has the version that was read. The key and the
- * bytes are copied, because the body's memory may be gone when the commit is sent. */
+/* Adds a write to the transaction's commit, on condition that the record still has the version that
+ * was read. The key and the bytes are copied, because the body's memory may be gone when the commit
+ * is sent. */
 static tdm_status txn_add_write(struct tdm__txn *txn, const struct tdm__store_write *write)
 {
     const struct tdm__store_record *record = tdm__txn_find_record(txn, write->key);
@@ -125,7 +127,7 @@ static tdm_status txn_add_write(struct tdm__txn *txn, const struct tdm__store_wr
     return TDM_OK;
 }
 
-/* Returns whether the body has already written this key. */
+/* Returns whether the transaction's body has already added a write of the key `key`. */
 static bool txn_has_write(const struct tdm__txn *txn, const char *key)
 {
     for (uint32_t i = 0; i < txn->writes_count; i++) {
@@ -152,7 +154,7 @@ tdm_status tdm__txn_delete(struct tdm__txn *txn, const char *key)
 tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key)
 {
     if (txn_has_write(txn, key)) {
-        return TDM_OK; /* Every write checks the version. */
+        return TDM_OK; /* Every write checks the version of its record. */
     }
     return txn_add_write(txn,
                          &(struct tdm__store_write){.kind = TDM__STORE_CHECK_VERSION, .key = key});
@@ -160,7 +162,7 @@ tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key)
 
 /* ---- one attempt after the other -------------------------------------------------------- */
 
-/* Removes the writes of the last attempt, but keeps the array. */
+/* Removes the writes of the transaction's last attempt, but keeps the array. */
 static void txn_clear_writes(struct tdm__txn *txn)
 {
     for (uint32_t i = 0; i < txn->writes_count; i++) {
@@ -169,7 +171,7 @@ static void txn_clear_writes(struct tdm__txn *txn)
     txn->writes_count = 0;
 }
 
-/* Runs the completion function and frees the transaction. */
+/* Runs the callback `done` with `status` and frees the transaction. */
 static void txn_finish(struct tdm__txn *txn, tdm_status status)
 {
     char detail[TDM__ERROR_DETAIL_BYTES] = "";
@@ -184,7 +186,8 @@ static void txn_finish(struct tdm__txn *txn, tdm_status status)
     free(txn);
 }
 
-/* Handles the outcome of the commit: ends the transaction, or retries after a conflict. */
+/* Handles the outcome of the transaction's commit: ends the transaction, or retries after a
+ * conflict. */
 static void txn_on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct tdm__txn *txn = arg;
@@ -207,8 +210,8 @@ static void txn_on_committed(void *arg, tdm_status status, uint64_t version)
     txn_read_again(txn);
 }
 
-/* Adds a version check for every key that the transaction reads. Without a read no process has
- * confirmed that keys missing from the cache are absent. */
+/* Adds a version check for every pattern of the transaction that is a key. Without a read no
+ * process has confirmed that keys missing from the cache are absent. */
 static tdm_status txn_require_keys_unchanged(struct tdm__txn *txn)
 {
     for (uint32_t i = 0; i < txn->patterns_count && txn->writes_count > 0; i++) {
@@ -221,8 +224,8 @@ static tdm_status txn_require_keys_unchanged(struct tdm__txn *txn)
     return TDM_OK;
 }
 
-/* Runs the body on these records. With `is_guess` the records come from the cache, and the commit
- * must also check absent keys. */
+/* Runs the transaction's body on `records`. With `is_guess` the records come from the cache, and
+ * the commit must also check absent keys. */
 static tdm_status txn_run_body(struct tdm__txn *txn, const struct tdm__store_record *records,
                                uint32_t records_count, bool is_guess)
 {
@@ -240,14 +243,14 @@ static tdm_status txn_run_body(struct tdm__txn *txn, const struct tdm__store_rec
     return status;
 }
 
-/* Commits the body's writes. */
+/* Commits the writes that the transaction's body added. */
 static void commit(struct tdm__txn *txn)
 {
     txn->store->ops->commit(txn->store, txn->writes, txn->writes_count, txn->deadline_ms,
                             txn_on_committed, txn);
 }
 
-/* Runs the body on the records that the store returned, and commits. */
+/* Handles the store's reply with the transaction's records: runs the body on them, and commits. */
 static void txn_on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                         uint32_t records_count)
 {
@@ -269,15 +272,15 @@ static void txn_on_read(void *arg, tdm_status status, const struct tdm__store_re
     commit(txn);
 }
 
-/* Reads the records from the store. */
+/* Reads the transaction's records from the store and continues with txn_on_read(). */
 static void txn_read_again(struct tdm__txn *txn)
 {
     txn->store->ops->read(txn->store, (const char *const *)txn->patterns, txn->patterns_count,
                           txn->deadline_ms, txn_on_read, txn);
 }
 
-/* Starts the first attempt, from the cache if possible. If the body fails or writes nothing on
- * cached records, the store is read. */
+/* Starts the transaction's first attempt, from the cache if possible. If the body fails or writes
+ * nothing on cached records, the store is read. */
 static void txn_start(struct tdm__txn *txn)
 {
     uint32_t records_count = 0;
@@ -295,7 +298,8 @@ static void txn_start(struct tdm__txn *txn)
     txn_read_again(txn);
 }
 
-/* Copies the texts and their pointers into one allocation. Returns NULL without memory. */
+/* Copies the texts and an array of pointers to them into one allocation. Returns NULL without
+ * memory. */
 static char **copy_texts(const char *const *texts, uint32_t count)
 {
     size_t bytes = (count + 1u) * sizeof(char *);

@@ -5,33 +5,35 @@
 
 #include "runtime/store.h"
 
-/* One run of a transaction: the records that were read, and the writes that its body adds. */
+/* A transaction on the store: the records that were read, and the writes that the transaction's
+ * body adds. */
 struct tdm__txn;
 
-/* Body of a transaction: reads the records, adds writes and returns TDM_OK to commit them, or a
- * failure to give up.  Without writes there is nothing to commit, which is a success.  The body
- * may run several times, so it must have no other effects. */
+/* Body of a transaction: looks at the records that were read, adds writes and returns TDM_OK to
+ * commit them, or a failure to give up. Without writes there is nothing to commit, which is a
+ * success. The body may run several times, so it must have no other effects. */
 typedef tdm_status tdm__txn_body_fn(void *arg, struct tdm__txn *txn);
-/* Receives the outcome of a transaction.  `detail` is the text of the error, borrowed until it
- * returns. */
+/* Callback that receives the outcome of a transaction. `detail` is the text of the error, borrowed
+ * until the callback returns. */
 typedef void tdm__txn_done_fn(void *arg, tdm_status status, const char *detail);
 
-/* Returns the record with this key as the transaction read it, or NULL if it did not exist. */
+/* Returns the record with the key `key` as the transaction read it, or NULL if it did not exist. */
 const struct tdm__store_record *tdm__txn_find_record(const struct tdm__txn *txn, const char *key);
 /* Returns the number of records that the transaction has read. */
 uint32_t tdm__txn_records_count(const struct tdm__txn *txn);
-/* Returns the record with this index, in the order of the keys.  `index` must be less than
- * the number of records. */
+/* Returns the record number `index` that the transaction has read, in the order of the keys.
+ * `index` must be less than tdm__txn_records_count(). */
 const struct tdm__store_record *tdm__txn_record_at(const struct tdm__txn *txn, uint32_t index);
-/* Adds a write of the record to the commit.  The commit checks that the record still has the
- * version that was read, or is still absent.  Returns TDM_E_INVAL if no pattern of the
+/* Adds a write of the record `key` to the transaction's commit. The commit checks that the record
+ * still has the version that was read, or is still absent. Returns TDM_E_INVAL if no pattern of the
  * transaction matches the key. */
 tdm_status tdm__txn_put(struct tdm__txn *txn, const char *key, struct tdm_bytes bytes,
                         int64_t lease_ms);
-/* Adds a deletion of the record to the commit, under the same check as tdm__txn_put(). */
+/* Adds a deletion of the record `key` to the transaction's commit, under the same check as
+ * tdm__txn_put(). */
 tdm_status tdm__txn_delete(struct tdm__txn *txn, const char *key);
-/* Makes the commit fail with TDM_E_CONFLICT unless this record, or its absence, is still as it
- * was read.  For records on which the decision rests but which are not written. */
+/* Makes the transaction's commit fail with TDM_E_CONFLICT unless the record `key`, or its absence,
+ * is still as it was read. For records on which the decision rests but which are not written. */
 tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key);
 
 /* Reads the patterns, runs the body and commits its writes.  Repeats all of this after a

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One watched prefix. */
+/* One watched key prefix with the function to call. */
 struct tdm__watcher {
     struct tdm__watcher *next; /* Next watcher of the store; NULL at the end. */
     /* Function to call when a key with the prefix changes. */
     tdm__store_changed_fn *fn;
-    void *arg;     /* Passed to `fn`. */
-    char prefix[]; /* Prefix, ending with NUL; "" matches every key. */
+    void *arg;     /* First argument of `fn`. */
+    char prefix[]; /* Watched key prefix, ending with NUL; "" matches every key. */
 };
 
 tdm_status tdm__watchers_add(struct tdm__watchers *watchers, const char *prefix,
