@@ -1,9 +1,9 @@
 /* reply_pins_test.c - references in replies are pinned until the caller has settled, and no
  * longer. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/messages/messages.h"
 #include "actors/objects/ref_table.h"
 #include "actors/objects/reply_pins.h"
+#include "runtime/messages/messages.h"
 #include "tests/support/object_fixture.h"
 
 #include <setjmp.h>
