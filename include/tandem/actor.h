@@ -229,7 +229,7 @@ struct tdm_actor_options {
 TDM_API TDM_MUST_CHECK tdm_status tdm_actor_create(tdm_runtime *runtime, const char *class_name,
                                                    const struct tdm_actor_options *options,
                                                    tdm_actor **actor_out, const char *format, ...);
-/* Does the same with arguments that are one packed array. */
+/* Does the same as tdm_actor_create() with arguments that are one packed array. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_actor_create_packed(tdm_runtime *runtime,
                                                           const char *class_name,
                                                           const struct tdm_actor_options *options,
@@ -298,7 +298,7 @@ typedef struct tdm_ref tdm_ref;
  * known to be dead.  On failure `*ref_out` is NULL. */
 TDM_API tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref **ref_out,
                                   const char *format, ...);
-/* Does the same with arguments that are one packed array. */
+/* Does the same as tdm_actor_call() with arguments that are one packed array. */
 TDM_API tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method,
                                          struct tdm_bytes arguments, tdm_ref **ref_out);
 
