@@ -141,7 +141,11 @@ struct tdm__arbiter_event {
 };
 
 /* The decision of the arbiter about one request: grant it, refuse it, or let it wait. */
-enum tdm__arbiter_verdict { TDM__ARBITER_GRANT, TDM__ARBITER_REFUSE, TDM__ARBITER_WAIT };
+enum tdm__arbiter_verdict {
+    TDM__ARBITER_GRANT,  /* The tenant may allocate the memory now. */
+    TDM__ARBITER_REFUSE, /* The tenant does not get the memory. */
+    TDM__ARBITER_WAIT    /* The request waits for memory; another decision follows. */
+};
 
 /* One decision that the caller must carry out: it replies to the request named by request_id. */
 struct tdm__arbiter_action {

@@ -25,7 +25,7 @@ struct rule {
     enum tdm__phase_name phase;         /* Phase in which the rule applies. */
     enum tdm__phase_action open;        /* Action that is in progress when the rule applies. */
     enum tdm__phase_event_kind event;   /* Event that the rule handles. */
-    enum tdm__phase_name next_phase;    /* Phase after the event. */
+    enum tdm__phase_name next_phase;    /* Phase of the job after the event. */
     enum tdm__phase_action next_action; /* Action that the controller must carry out next. */
     uint32_t gained_memory; /* TDM__PHASE_HAS_… bits of memory that becomes resident. */
     uint32_t lost_memory;   /* TDM__PHASE_HAS_… bits of memory that is no longer resident. */
@@ -181,7 +181,7 @@ static tdm_status on_generate_done(struct tdm__phase *state, const struct tdm__p
     return leave_drain_if_empty(state, action_out);
 }
 
-/* Handles ROLLOUT_DONE: enters DRAIN. */
+/* Handles the event ROLLOUT_DONE: the job enters the phase DRAIN. */
 static tdm_status on_rollout_done(struct tdm__phase *state, const struct tdm__phase_event *event,
                                   enum tdm__phase_action *action_out)
 {

@@ -107,7 +107,10 @@ enum tdm__phase_event_kind {
 };
 
 /* Kind of a process of the job. */
-enum tdm__phase_participant { TDM__PHASE_TRAINER, TDM__PHASE_ENGINE };
+enum tdm__phase_participant {
+    TDM__PHASE_TRAINER, /* The process is a rank of the trainer. */
+    TDM__PHASE_ENGINE   /* The process is a rank of an engine. */
+};
 
 /* One event for tdm__phase_handle_event(). Each field lists the kinds that read it. */
 struct tdm__phase_event {

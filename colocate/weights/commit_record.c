@@ -148,7 +148,7 @@ static tdm_status read_members(const tdm_value *list, struct tdm__update *update
     return TDM_OK;
 }
 
-/* Reads the latest update. */
+/* Decodes the record's latest update. */
 static tdm_status read_update(const tdm_value *value, struct tdm__update *update)
 {
     const void *id;

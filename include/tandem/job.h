@@ -103,9 +103,9 @@ struct tdm_sample {
     /* Log probability of each token, as the engine computed it; NULL in supervised batches. */
     const float *logprobs;
     const float *token_rewards; /* Reward of each token; NULL in supervised batches. */
-    float reward;               /* Reward of the whole answer. */
-    uint32_t tokens_count;      /* Number of tokens of the answer. */
-    uint64_t weight_version;    /* Version of the weights with which the engine made the tokens. */
+    float reward;            /* Reward of the whole answer, as the reward function returned it. */
+    uint32_t tokens_count;   /* Number of tokens of the answer. */
+    uint64_t weight_version; /* Version of the weights with which the engine made the tokens. */
 };
 
 /* The samples of one training step that one rank gets. */
@@ -135,7 +135,7 @@ struct tdm_metrics {
 /* ---- the trainer ------------------------------------------------------------------------ */
 
 struct tdm_trainer_ops {
-    size_t size_bytes; /* sizeof(struct tdm_trainer_ops) */
+    size_t size_bytes; /* Size of this struct in bytes: sizeof(struct tdm_trainer_ops). */
 
     /* Creates the state.  May use the group; there is no device memory yet. */
     tdm_status (*open)(const struct tdm_rank_context *context, void **state_out);
@@ -169,7 +169,7 @@ struct tdm_trainer_ops {
 /* ---- the engine ------------------------------------------------------------------------- */
 
 struct tdm_engine_ops {
-    size_t size_bytes; /* sizeof(struct tdm_engine_ops) */
+    size_t size_bytes; /* Size of this struct in bytes: sizeof(struct tdm_engine_ops). */
 
     /* Creates the state. May use the group; there is no device memory yet. */
     tdm_status (*open)(const struct tdm_rank_context *context, void **state_out);
@@ -219,8 +219,8 @@ typedef float tdm_reward(const char *prompt, const char *answer,
 struct tdm_job_library {
     size_t size_bytes;                     /* Size of this struct, which TDM_JOB_LIBRARY sets. */
     const char *name;                      /* Name of the library for messages. */
-    const struct tdm_trainer_ops *trainer; /* Functions of the trainer ranks. */
-    const struct tdm_engine_ops *engine;   /* Functions of the engine ranks. */
+    const struct tdm_trainer_ops *trainer; /* Table of the functions that trainer ranks run. */
+    const struct tdm_engine_ops *engine;   /* Table of the functions that engine ranks run. */
     tdm_reward *reward;                    /* Function that computes the reward of an answer. */
     /* Kinds of device on which the library's models run, such as "host cuda".  NULL: "host". */
     const char *devices;

@@ -96,7 +96,7 @@ struct tdm_runtime_info {
     const char *node_name;
     const char *address;    /* Address of the node's daemon. */
     const char *directory;  /* Directory of the node's sockets and logs. */
-    const char *name_space; /* Name space of actors' names. */
+    const char *name_space; /* Name space in which this process creates and finds actors. */
     const char *actor_id;   /* ID of this actor; "" in a driver. */
     const char *actor_name; /* Name of this actor; "" in a driver, or if the actor has no name. */
     uint32_t gpus_count;    /* Number of GPUs of this actor; 0 in a driver. */

@@ -21,7 +21,7 @@ enum {
 /* Name, dtype and shape of a tensor of a model. */
 struct tdm_tensor_info {
     const char *name;             /* Name of the tensor in Hugging Face's files, 1 to 95 bytes. */
-    enum tdm_dtype dtype;         /* Type of the elements. */
+    enum tdm_dtype dtype;         /* Data type of the tensor's elements. */
     uint32_t dims_count;          /* Number of dimensions, 0 (a scalar) to 4. */
     uint64_t shape[TDM_DIMS_MAX]; /* Length of each dimension; the elements are row-major. */
 };

@@ -48,7 +48,7 @@ extern "C" {
 /* A borrowed range of bytes, which the struct does not own. */
 struct tdm_bytes {
     const void *data;  /* Address of the first byte; may be NULL if there are no bytes. */
-    size_t size_bytes; /* Number of bytes. */
+    size_t size_bytes; /* Number of bytes in the range. */
 };
 
 /* Largest number of dimensions of an n-dimensional array. */
@@ -91,11 +91,11 @@ TDM_API struct tdm_bytes tdm_writer_bytes(const tdm_writer *writer);
  * tdm_write_array() and tdm_write_map() write a header only.  The caller must then write that
  * many values, or pairs of a key and a value. */
 
-/* Appends a signed integer. */
+/* Appends a signed integer to the writer. */
 TDM_API void tdm_write_int(tdm_writer *writer, int64_t value);
-/* Appends an unsigned integer. */
+/* Appends an unsigned integer to the writer. */
 TDM_API void tdm_write_uint(tdm_writer *writer, uint64_t value);
-/* Appends a floating point number. */
+/* Appends a floating point number to the writer. */
 TDM_API void tdm_write_double(tdm_writer *writer, double value);
 /* Appends true, or false if `value` is 0. */
 TDM_API void tdm_write_bool(tdm_writer *writer, int value);
@@ -105,7 +105,7 @@ TDM_API void tdm_write_string(tdm_writer *writer, const char *text);
 TDM_API void tdm_write_bytes(tdm_writer *writer, const void *data, size_t size_bytes);
 /* Appends a copy of the array with its type and shape. */
 TDM_API void tdm_write_ndarray(tdm_writer *writer, const struct tdm_ndarray *ndarray);
-/* Appends nil, the missing value. */
+/* Appends nil, which stands for a missing value, to the writer. */
 TDM_API void tdm_write_nil(tdm_writer *writer);
 /* Appends the header of an array; the caller then writes that many values. */
 TDM_API void tdm_write_array(tdm_writer *writer, uint32_t values_count);
@@ -132,11 +132,11 @@ typedef struct tdm_document tdm_document;
 
 /* The kinds of values. */
 enum tdm_value_kind {
-    TDM_NIL,       /* The missing value. */
-    TDM_BOOL,      /* True or false. */
+    TDM_NIL,       /* Nil, which stands for a missing value. */
+    TDM_BOOL,      /* A truth value: true or false. */
     TDM_INT,       /* An integer, signed or unsigned, of at most 64 bits. */
-    TDM_DOUBLE,    /* A floating point number. */
-    TDM_STRING,    /* Text in UTF-8. */
+    TDM_DOUBLE,    /* A floating point number of 64 bits. */
+    TDM_STRING,    /* A text in UTF-8. */
     TDM_BYTES,     /* A sequence of bytes that Tandem does not interpret. */
     TDM_ARRAY,     /* A sequence of values of any kinds. */
     TDM_MAP,       /* Pairs of a key, which is a text, and a value. */

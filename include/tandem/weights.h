@@ -42,7 +42,7 @@ enum tdm_weights_scheme {
     TDM_WEIGHTS_DISTRIBUTED,
     /* Another name of TDM_WEIGHTS_SHARED: each bucket is a call with a reference to it. */
     TDM_WEIGHTS_RPC,
-    TDM_WEIGHTS_ACTORS, /* Another name of TDM_WEIGHTS_SHARED. */
+    TDM_WEIGHTS_ACTORS, /* Another name of TDM_WEIGHTS_SHARED, like TDM_WEIGHTS_RPC. */
     /* Like TDM_WEIGHTS_SHARED, to actors that never ask for versions: the sender makes them receive
      * one by a call of tdm_weights_serve(), between their other calls. */
     TDM_WEIGHTS_MODULE,

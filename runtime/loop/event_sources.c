@@ -33,7 +33,7 @@ struct tdm__fd_watch {
     /* Events that the owner wants: TDM__READABLE, TDM__WRITABLE or both; 0 for none. */
     unsigned wanted;
     tdm__fd_watch_fn *fn; /* Callback of the watch's owner. */
-    void *arg;            /* Argument of fn(). */
+    void *arg;            /* First argument of fn(). */
 };
 
 /* A timer of a loop; owned by the code that created it. */
@@ -45,7 +45,7 @@ struct tdm__timer {
      * set. */
     int64_t deadline_ms;
     tdm__timer_fn *fn; /* Callback of the timer's owner. */
-    void *arg;         /* Argument of fn(). */
+    void *arg;         /* First argument of fn(). */
 };
 
 void tdm__event_source_mark_ready(struct event_source *event_source)

@@ -39,7 +39,7 @@ struct event_source {
 struct posted_call {
     STAILQ_ENTRY(posted_call) link; /* Link in the list `posts` of the loop. */
     void (*fn)(void *arg); /* Function that runs once on the thread that drives the loop. */
-    void *arg;             /* Argument of fn(). */
+    void *arg;             /* Argument of the posted call's fn(). */
 };
 
 /* The event loop of a process. loop_lock guards all members but those that name another guard:
@@ -66,7 +66,7 @@ struct tdm__loop {
     /* Eventfd that ends the wait of a poll, because `posts` is not empty or because the driver must
      * evaluate the conditions of the waiting threads again; owned. */
     int post_fd;
-    struct tdm__fd_watch *post_watch; /* Watch of post_fd; owned. */
+    struct tdm__fd_watch *post_watch; /* The loop's own watch on post_fd; owned. */
     /* Guards `posts`.  No other lock is acquired while it is held. */
     pthread_mutex_t post_mutex;
     STAILQ_HEAD(, posted_call) posts; /* Posted calls in order; guarded by post_mutex. */

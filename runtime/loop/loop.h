@@ -78,7 +78,7 @@ void tdm__loop_wake(struct tdm__loop *loop);
 struct tdm__poll_hook {
     TAILQ_ENTRY(tdm__poll_hook) link; /* Link in the loop's list of poll hooks. */
     void (*fn)(void *arg);            /* Function that runs before each poll. */
-    void *arg;                        /* Argument of fn(). */
+    void *arg;                        /* Argument of the poll hook's fn(). */
 };
 /* Adds a poll hook to the loop, which borrows the hook until it is removed. */
 void tdm__loop_add_poll_hook(struct tdm__loop *loop, struct tdm__poll_hook *hook);

@@ -15,7 +15,7 @@
  * driver yields the lock to it.  The thread that waits owns the structure; the loop lock guards
  * it. */
 struct tdm__loop_condition {
-    pthread_cond_t condition; /* The underlying condition variable. */
+    pthread_cond_t condition; /* Condition variable of POSIX threads on which the thread sleeps. */
     bool is_waiting;          /* True while a thread waits for the condition. */
     bool signaled; /* True if the condition was signaled and its thread has not woken yet. */
 };
@@ -27,7 +27,7 @@ struct tdm__loop_waiter {
     TAILQ_ENTRY(tdm__loop_waiter) link; /* Link in the list `waiters` of the lock. */
     /* Condition for which the thread runs the loop; NULL if it waits for the deadline only. */
     bool (*done)(void *arg);
-    void *arg;                                 /* Argument of done(). */
+    void *arg;                                 /* Argument of the condition done(). */
     struct tdm__loop_condition loop_condition; /* Condition variable that wakes the thread. */
 };
 

@@ -29,13 +29,13 @@ struct tdm__histogram_snapshot {
     uint64_t sum_ns;                    /* Sum of all counted times in nanoseconds. */
 };
 
-/* Adds `by` to the counter. */
+/* Adds `by` to a counter of metrics. */
 static inline void tdm__counter_add(struct tdm__counter *counter, uint64_t by)
 {
     (void)atomic_fetch_add_explicit(&counter->value, by, memory_order_relaxed);
 }
 
-/* Returns the value of the counter. */
+/* Returns the current value of a counter of metrics. */
 static inline uint64_t tdm__counter_value(const struct tdm__counter *counter)
 {
     return atomic_load_explicit(&counter->value, memory_order_relaxed);

@@ -41,7 +41,11 @@ const char *tdm__value_kind_text(const tdm_value *value);
 
 /* Extension types of msgpack.  The bytes of references and handles are opaque here; the layer
  * above writes and reads them. */
-enum tdm__ext { TDM__EXT_NDARRAY = 1, TDM__EXT_REFERENCE = 2, TDM__EXT_HANDLE = 3 };
+enum tdm__ext {
+    TDM__EXT_NDARRAY = 1,   /* The extension is an n-dimensional array. */
+    TDM__EXT_REFERENCE = 2, /* The extension is a reference to a value. */
+    TDM__EXT_HANDLE = 3     /* The extension is a handle to an actor. */
+};
 enum { TDM__EXT_BYTES_MAX = 512 }; /* Largest size in bytes of a packed reference or handle. */
 
 /* Writes the bytes of a reference or a handle as a msgpack extension.  More than TDM__EXT_BYTES_MAX
