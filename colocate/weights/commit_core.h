@@ -65,7 +65,8 @@ struct tdm__update_member {
 struct tdm__update {
     /* ID that the source chose for the update; all zero if there never was an update. */
     struct tdm__id id;
-    uint64_t epoch;   /* Sequence number of the update among all updates of the model, from 1. */
+    /* Sequence number of the update among all updates of its version record, from 1. */
+    uint64_t epoch;
     uint64_t version; /* Version number that the weights get if the update is committed. */
     uint64_t base;    /* Version that was committed when the update began; 0 if there was none. */
     struct tdm__member source;        /* Process that sends the weights of the update. */
@@ -80,8 +81,9 @@ struct tdm__update {
 /* What a record remembers of an update before the latest. */
 struct tdm__past_update {
     struct tdm__id id; /* ID that the source had chosen for the update. */
-    uint64_t epoch;    /* Sequence number of the update among all updates of the model, from 1. */
-    uint64_t version;  /* Version number that the update's weights got, also if it was aborted. */
+    /* Sequence number of the update among all updates of its version record, from 1. */
+    uint64_t epoch;
+    uint64_t version; /* Version number that the update's weights got, also if it was aborted. */
     /* Whether the update was committed or aborted; never undecided. */
     enum tdm__update_outcome outcome;
 };

@@ -36,7 +36,7 @@ enum tdm_weights_scheme {
     /* A bucket lies in shared memory, once on a node, and is read there; other nodes fetch it
        once. */
     TDM_WEIGHTS_SHARED = 1,
-    TDM_WEIGHTS_PROCESSES, /* A bucket travels as an argument of calls. */
+    TDM_WEIGHTS_PROCESSES, /* A bucket travels inside calls. */
     /* A bucket travels by the broadcast of a collective group (collective.h).  The receivers are on
      * one node.  A receiver that is silent is noticed timeout_ms after it should have come. */
     TDM_WEIGHTS_DISTRIBUTED,
@@ -130,7 +130,7 @@ TDM_API tdm_status tdm_weights_send_async(tdm_weights_sender *sender);
 TDM_API tdm_status tdm_weights_wait(tdm_weights_sender *sender, int64_t timeout_ms,
                                     uint64_t *version_out);
 
-/* Returns to how many receivers the last send was addressed. */
+/* Returns the number of receivers to which the last send was addressed. */
 TDM_API uint32_t tdm_weights_receivers_count(const tdm_weights_sender *sender);
 
 /* Waits for a send that is in progress, and frees the sender.  Receivers read TDM_E_END from
