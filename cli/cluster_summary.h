@@ -22,7 +22,7 @@ struct tdm__cluster_summary {
     /* Free and total amount of each kind of resource, summed over all nodes. The names are borrowed
      * from the list of nodes. */
     struct tdm_amount amounts[TDM__SUMMARY_RESOURCES_MAX];
-    uint32_t amounts_count; /* Number of entries in `amounts`. */
+    uint32_t amounts_count; /* Number of kinds of resources in `amounts`. */
 };
 
 /* Adds a list of nodes to the summary. The list must outlive the summary. */

@@ -20,7 +20,13 @@
 
 /* What happens to an operation: nothing, or its request or its reply is lost, or its reply is
  * delayed. */
-enum fault { FAULT_NONE, FAULT_LOST_REQUEST, FAULT_LOST_REPLY, FAULT_DELAY, FAULTS_COUNT };
+enum fault {
+    FAULT_NONE,         /* The operation has no fault. */
+    FAULT_LOST_REQUEST, /* The inner store never receives the operation. */
+    FAULT_LOST_REPLY,   /* The inner store's outcome is dropped, and the operation fails. */
+    FAULT_DELAY,        /* The inner store's outcome is reported later. */
+    FAULTS_COUNT        /* Number of values of this enum. */
+};
 
 /* Longest delay of an outcome, in milliseconds. */
 enum { DELAY_MS_MAX = 20 };

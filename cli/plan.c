@@ -10,7 +10,7 @@ static struct tdm__option options[] = {{"--json", false, NULL}, {NULL, false, NU
 
 /* State of `tandem plan`. The structure is large, so it is allocated on the heap. */
 struct plan_command {
-    struct tdm__job_spec spec;             /* Contents of the job file. */
+    struct tdm__job_spec spec;             /* Contents of the job file, once read. */
     struct tdm__job_library library;       /* Library with the job's actor classes. */
     struct tdm__memory_budget_input input; /* Input of the computation of the memory budget. */
     struct tdm__memory_budget plan;        /* Memory budget of the job, once computed. */

@@ -35,7 +35,7 @@ void tdm__table_print_clipped(struct tdm__table *table, FILE *stream, uint32_t w
 /* Size of a terminal; both numbers are 0 if the stream is not a terminal. */
 struct tdm__terminal_size {
     uint32_t width;  /* Number of characters of a line. */
-    uint32_t height; /* Number of lines. */
+    uint32_t height; /* Number of lines of the terminal. */
 };
 /* Returns the size of the terminal to which the stream writes. NULL is allowed. */
 struct tdm__terminal_size tdm__terminal_size_of(FILE *stream);

@@ -58,7 +58,7 @@ enum {
 
 /* The whole state of the daemon. daemon_start() creates it in the order of the fields. */
 struct daemon {
-    struct cli_daemon_options options; /* Options of the command line. */
+    struct cli_daemon_options options; /* Options from the daemon's command line and environment. */
     char directory[PATH_MAX];          /* Absolute path of the daemon's directory. */
     struct tdm__loop *loop;            /* Event loop of the daemon's only thread (owned). */
     /* Embedded Redis server (owned); NULL if the option --redis names another server. */
@@ -72,7 +72,7 @@ struct daemon {
     struct tdm__services services; /* Services that handle incoming calls. */
     struct tdm__node node;         /* State of the node that this daemon runs. */
     int signals;                   /* Descriptor (signalfd) that reports SIGTERM and SIGINT. */
-    struct tdm__fd_watch *signals_watch; /* Watch of `signals` (owned). */
+    struct tdm__fd_watch *signals_watch; /* The loop's watch on `signals` (owned). */
     /* Whether the attempt to join the cluster has completed. */
     bool joined;
     bool stop_wanted;       /* Whether a signal has told the daemon to end. */

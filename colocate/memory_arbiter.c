@@ -29,7 +29,7 @@
 
 /* ---- the ledger ------------------------------------------------------------------------- */
 
-/* Returns the tenant with this identity, or NULL if the GPU does not have it. */
+/* Returns the tenant (process) of the GPU with this ID, or NULL if the GPU has no such tenant. */
 static struct tdm__arbiter_tenant *arbiter_find_tenant(struct tdm__memory_arbiter *state,
                                                        const struct tdm__id *id)
 {
@@ -67,7 +67,8 @@ static tdm_status arbiter_check_text(const char *what, const char *text, size_t 
     return TDM_OK;
 }
 
-/* Finds the tenant of the event or appends it. Fails with TDM_E_LIMIT if the GPU has too many. */
+/* Finds the tenant of the event, or adds it to the GPU's tenants. Fails with TDM_E_LIMIT if the GPU
+ * has too many tenants. */
 static tdm_status arbiter_add_tenant(struct tdm__memory_arbiter *state,
                                      const struct tdm__arbiter_event *event,
                                      struct tdm__arbiter_tenant **tenant_out)
@@ -112,7 +113,7 @@ static tdm_status arbiter_add_tag_usage(struct tdm__memory_arbiter *state,
     return TDM_OK;
 }
 
-/* Returns the sum of all announced releases of the GPU. */
+/* Returns the number of bytes that all tenants of the GPU have announced to release. */
 static uint64_t announced_release_bytes(const struct tdm__memory_arbiter *state)
 {
     uint64_t sum = 0;
@@ -140,7 +141,7 @@ uint64_t tdm__arbiter_free_bytes(const struct tdm__memory_arbiter *state)
     return used < state->capacity_bytes ? state->capacity_bytes - used : 0;
 }
 
-/* Removes the request at `index` and zeroes the entry that becomes unused. */
+/* Removes the open request at `index` and zeroes the array entry that becomes unused. */
 static void arbiter_remove_request(struct tdm__memory_arbiter *state, uint32_t index)
 {
     uint32_t after = --state->requests_count - index;
@@ -150,7 +151,7 @@ static void arbiter_remove_request(struct tdm__memory_arbiter *state, uint32_t i
     memset(&state->requests[state->requests_count], 0, sizeof(state->requests[0]));
 }
 
-/* Removes the tenant at `index` with its usage and zeroes the entry that becomes unused. */
+/* Removes the tenant at `index` with its usage and zeroes the array entry that becomes unused. */
 static void arbiter_remove_tenant(struct tdm__memory_arbiter *state, uint32_t index)
 {
     uint32_t after = --state->tenants_count - index;
@@ -178,8 +179,8 @@ static const char *tenant_name(const struct tdm__memory_arbiter *state, const st
     return "an unknown tenant";
 }
 
-/* Appends the tags that the tenant holds with their sizes, and the tags whose regions are paused.
- */
+/* Appends to `text` the tags that the tenant holds with their sizes, and the tags whose regions are
+ * paused. */
 static void describe_tenant(const struct tdm__arbiter_tenant *tenant, struct tdm__text *text)
 {
     bool holds = false;
@@ -204,7 +205,8 @@ static void describe_tenant(const struct tdm__arbiter_tenant *tenant, struct tdm
     tdm__text_add(text, "%s)", pauses ? "" : " none");
 }
 
-/* Appends every tenant that holds memory of the GPU, and the unmanaged usage. */
+/* Appends to `text` every tenant that holds memory of the GPU, and the memory that unknown
+ * processes use. */
 static void describe_holders(const struct tdm__memory_arbiter *state, struct tdm__text *text)
 {
     for (uint32_t i = 0; i < state->tenants_count; i++) {
@@ -224,7 +226,8 @@ static void describe_holders(const struct tdm__memory_arbiter *state, struct tdm
     }
 }
 
-/* Appends the requests that are served before the one at `index`: granted ones and waiting ones. */
+/* Appends to `text` the requests that are served before the request at `index`: granted ones and
+ * waiting ones. */
 static void describe_queue(const struct tdm__memory_arbiter *state, uint32_t index,
                            struct tdm__text *text)
 {
@@ -239,7 +242,7 @@ static void describe_queue(const struct tdm__memory_arbiter *state, uint32_t ind
     }
 }
 
-/* Writes why the request at `index` cannot be granted, with the numbers. */
+/* Writes to `text` why the request at `index` cannot be granted, with the numbers. */
 static void describe_refusal(const struct tdm__memory_arbiter *state, uint32_t index,
                              struct tdm__text *text)
 {
@@ -258,7 +261,7 @@ static void describe_refusal(const struct tdm__memory_arbiter *state, uint32_t i
 
 /* ---- the queue -------------------------------------------------------------------------- */
 
-/* Appends a decision about a request to `actions` and returns it. */
+/* Appends a decision about a request to `actions` and returns the new entry. */
 static struct tdm__arbiter_action *arbiter_append_action(struct tdm__arbiter_actions *actions,
                                                          enum tdm__arbiter_verdict verdict,
                                                          uint64_t request_id)
@@ -288,7 +291,8 @@ static void arbiter_refuse_request(struct tdm__memory_arbiter *state, uint32_t i
     arbiter_remove_request(state, index);
 }
 
-/* Removes grants that expired unused and refuses waiting requests whose deadline passed. */
+/* Removes grants that have expired unused, and refuses waiting requests whose deadline has
+ * passed. */
 static void arbiter_expire_requests(struct tdm__memory_arbiter *state, int64_t now_ms,
                                     struct tdm__arbiter_actions *actions)
 {
@@ -299,7 +303,9 @@ static void arbiter_expire_requests(struct tdm__memory_arbiter *state, int64_t n
             i++;
         } else if (state->requests[i].is_granted) {
             arbiter_remove_request(state,
-                                   i); /* The tenant got its reply long ago and did not use it. */
+                                   /* The tenant was told of the grant long ago and did not use
+                                    * it. */
+                                   i);
         } else {
             arbiter_refuse_request(state, i, "; the deadline passed while it waited", actions);
         }
@@ -326,12 +332,12 @@ static bool request_may_fit_later(const struct tdm__memory_arbiter *state,
            request->bytes <= coming - bytes_before;
 }
 
-/* Goes through the queue once in order: grants from the front, and refuses each request that may
- * not wait. */
+/* Decides about all waiting requests in their order: grants from the front, and refuses each
+ * request that may not wait. */
 static void arbiter_settle_queue(struct tdm__memory_arbiter *state, int64_t now_ms,
                                  struct tdm__arbiter_actions *actions)
 {
-    uint64_t bytes_before = 0; /* Sum over the waiting requests in front. */
+    uint64_t bytes_before = 0; /* Sum of the bytes of the waiting requests before this one. */
     uint32_t i = 0;
 
     while (i < state->requests_count) {
@@ -355,7 +361,7 @@ static void arbiter_settle_queue(struct tdm__memory_arbiter *state, int64_t now_
 
 /* ---- the events ------------------------------------------------------------------------- */
 
-/* Handles TDM__ARBITER_REQUESTED: appends the request to the queue. */
+/* Handles the event TDM__ARBITER_REQUESTED: appends the request to the waiting requests. */
 static tdm_status on_request(struct tdm__memory_arbiter *state,
                              const struct tdm__arbiter_event *event)
 {
@@ -479,7 +485,7 @@ static tdm_status on_release_announced(struct tdm__memory_arbiter *state,
     return TDM_OK;
 }
 
-/* Handles TDM__ARBITER_REQUEST_CANCELED: removes the request if it is open. */
+/* Handles TDM__ARBITER_REQUEST_CANCELED: removes the request if it waits or is granted. */
 static void on_request_canceled(struct tdm__memory_arbiter *state, uint64_t request_id)
 {
     for (uint32_t i = 0; i < state->requests_count; i++) {
@@ -506,7 +512,7 @@ static void on_tenant_gone(struct tdm__memory_arbiter *state, const struct tdm__
     }
 }
 
-/* Applies the event to `state`, without deciding about requests. */
+/* Applies an event to the arbiter's state, without deciding about requests. */
 static tdm_status arbiter_apply_event(struct tdm__memory_arbiter *state,
                                       const struct tdm__arbiter_event *event)
 {
@@ -544,7 +550,7 @@ void tdm__arbiter_init(struct tdm__memory_arbiter *state, uint32_t gpu, uint64_t
     state->capacity_bytes = capacity_bytes;
 }
 
-/* Returns true if the request is open and not granted. */
+/* Returns true if the request with this number waits for a decision. */
 static bool request_waits(const struct tdm__memory_arbiter *state, uint64_t request_id)
 {
     for (uint32_t i = 0; i < state->requests_count; i++) {

@@ -27,12 +27,14 @@
  * every state that two tenants can reach. */
 
 enum {
-    TDM__ARBITER_TENANTS_MAX = 16, /* Most tenants that one GPU can have. */
-    TDM__ARBITER_TAGS_MAX = 8,     /* Most tags of one tenant on one GPU. */
-    /* Most open requests (waiting or granted) of one GPU. */
+    TDM__ARBITER_TENANTS_MAX = 16, /* Largest number of tenants (processes) of one GPU. */
+    TDM__ARBITER_TAGS_MAX = 8,     /* Largest number of region tags of one tenant on one GPU. */
+    /* Largest number of open requests (waiting or granted) of one GPU. */
     TDM__ARBITER_REQUESTS_MAX = 32,
-    TDM__ARBITER_NAME_BYTES = 64,  /* Size of a tenant's name, with the NUL. */
-    TDM__ARBITER_TEXT_BYTES = 512, /* Size of the text of a refusal, with the NUL. */
+    /* Size in bytes of a tenant's name, including the terminating NUL. */
+    TDM__ARBITER_NAME_BYTES = 64,
+    /* Size in bytes of the text of a refusal, including the terminating NUL. */
+    TDM__ARBITER_TEXT_BYTES = 512,
     /* Milliseconds after which a grant that was not used expires and its memory is free again. */
     TDM__ARBITER_GRANT_LIFETIME_MS = 10000
 };
@@ -49,7 +51,7 @@ struct tdm__arbiter_tag_usage {
 
 /* One process that holds, held or requests memory of this GPU. */
 struct tdm__arbiter_tenant {
-    struct tdm__id id; /* Identity of the process at the daemon. */
+    struct tdm__id id; /* ID under which the daemon knows the process. */
     /* Name of the tenant in messages, for example "engine 0". */
     char name[TDM__ARBITER_NAME_BYTES];
     uint32_t tag_usages_count; /* Number of valid entries in tag_usages. */
@@ -61,12 +63,14 @@ struct tdm__arbiter_tenant {
 struct tdm__arbiter_request {
     /* Number that the caller chose; unique among the open requests of this GPU. */
     uint64_t request_id;
-    struct tdm__id tenant; /* Tenant that wants the memory. */
+    struct tdm__id tenant; /* ID of the tenant that requests the memory. */
     /* Tag under which the tenant will hold the memory. */
     char tag[TDM_REGION_TAG_BYTES_MAX];
-    /* Bytes requested; once granted, the bytes of the grant that are not allocated yet. */
+    /* Number of bytes requested; once granted, the bytes of the grant that are not allocated
+     * yet. */
     uint64_t bytes;
-    /* Milliseconds on CLOCK_MONOTONIC when the wait ends; once granted, when the grant expires. */
+    /* Time when the wait ends or, once granted, when the grant expires; milliseconds on
+     * CLOCK_MONOTONIC. */
     int64_t deadline_ms;
     /* True if the request may wait for memory whose release is not announced. */
     bool may_wait;
@@ -76,8 +80,8 @@ struct tdm__arbiter_request {
 /* The state of the arbiter of one GPU. The caller owns it and serialises all access. Unused
  * entries of the arrays are all zeros, so that equal states are equal bytes. */
 struct tdm__memory_arbiter {
-    uint64_t capacity_bytes; /* Bytes of memory that the GPU has. */
-    /* Bytes that processes unknown to the arbiter use. */
+    uint64_t capacity_bytes; /* Number of bytes of memory that the GPU has. */
+    /* Number of bytes of the GPU that processes unknown to the arbiter use. */
     uint64_t unmanaged_bytes;
     /* Index of the GPU on its node, for messages only. */
     uint32_t gpu;
@@ -85,7 +89,7 @@ struct tdm__memory_arbiter {
     uint32_t requests_count; /* Number of valid entries in requests. */
     /* Tenants of this GPU, in the order in which they appeared. */
     struct tdm__arbiter_tenant tenants[TDM__ARBITER_TENANTS_MAX];
-    /* Open requests in order of arrival. */
+    /* Open requests (waiting or granted) in order of arrival. */
     struct tdm__arbiter_request requests[TDM__ARBITER_REQUESTS_MAX];
 };
 
@@ -114,32 +118,37 @@ enum tdm__arbiter_event_kind {
 /* One event for tdm__arbiter_handle_event(). The fields that a kind does not need are not read;
  * each field lists the kinds that read it. The texts are copied. */
 struct tdm__arbiter_event {
-    enum tdm__arbiter_event_kind kind; /* What happened. */
+    /* Kind of the event; it decides which other fields are read. */
+    enum tdm__arbiter_event_kind kind;
     /* REQUESTED, REQUEST_CANCELED: number chosen by the caller, unique while the request is open.
      */
     uint64_t request_id;
-    /* Tenant of the event, for all kinds but UNMANAGED_USAGE and TICK. */
+    /* ID of the tenant that the event is about, for all kinds but UNMANAGED_USAGE and TICK. */
     struct tdm__id tenant;
     /* REQUESTED, CHARGED: name of the tenant for messages. */
     const char *name;
     /* REQUESTED, CHARGED, RELEASED, RELEASE_ANNOUNCED: tag of the memory. */
     const char *tag;
-    /* Bytes of the request, the blocks, the announcement or the unmanaged usage. */
+    /* Number of bytes of the request, the blocks, the announcement or the unmanaged usage. */
     uint64_t bytes;
     /* Current time in milliseconds on CLOCK_MONOTONIC. */
     int64_t now_ms;
-    /* REQUESTED: milliseconds on CLOCK_MONOTONIC when the wait ends. */
+    /* REQUESTED: time when the wait ends, in milliseconds on CLOCK_MONOTONIC. */
     int64_t deadline_ms;
     /* REQUESTED: true if the request may wait for memory that is not announced for release. */
     bool may_wait;
 };
 
 /* The decision of the arbiter about one request: grant it, refuse it, or let it wait. */
-enum tdm__arbiter_verdict { TDM__ARBITER_GRANT, TDM__ARBITER_REFUSE, TDM__ARBITER_WAIT };
+enum tdm__arbiter_verdict {
+    TDM__ARBITER_GRANT,  /* The tenant may allocate the memory now. */
+    TDM__ARBITER_REFUSE, /* The tenant does not get the memory. */
+    TDM__ARBITER_WAIT    /* The request waits for memory; another decision follows. */
+};
 
 /* One decision that the caller must carry out: it replies to the request named by request_id. */
 struct tdm__arbiter_action {
-    enum tdm__arbiter_verdict verdict; /* Decision about the request. */
+    enum tdm__arbiter_verdict verdict; /* Decision about the request: grant, refuse or wait. */
     /* Number of the request that the decision is about. */
     uint64_t request_id;
     /* TDM_E_DEVICE_FULL for TDM__ARBITER_REFUSE; TDM_OK otherwise. */
@@ -150,14 +159,16 @@ struct tdm__arbiter_action {
 
 /* The decisions that follow from one event. An open request has at most one decision per event. */
 struct tdm__arbiter_actions {
-    uint32_t count; /* Number of valid entries. */
+    uint32_t count; /* Number of valid entries in `entries`. */
     /* Decisions in the order in which they were made. */
     struct tdm__arbiter_action entries[TDM__ARBITER_REQUESTS_MAX];
 };
 
-/* Sets `state` to a GPU of `capacity_bytes` without tenants and requests. `gpu` is for messages. */
+/* Initializes the arbiter of a GPU with `capacity_bytes` bytes, without tenants and requests. `gpu`
+ * is the GPU's index for messages. */
 void tdm__arbiter_init(struct tdm__memory_arbiter *state, uint32_t gpu, uint64_t capacity_bytes);
-/* Returns the bytes that are neither resident, nor granted, nor used by unmanaged processes. */
+/* Returns the number of bytes of the GPU that are neither allocated, nor granted, nor used by
+ * unmanaged processes. */
 uint64_t tdm__arbiter_free_bytes(const struct tdm__memory_arbiter *state);
 
 /* Applies one event and writes the decisions that follow to `actions_out`. Every request is

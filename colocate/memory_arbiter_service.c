@@ -34,39 +34,40 @@ enum { TICK_MS = 50, USAGES_MAX = 128 };
 
 /* A call of arbiter.request that waits for the decision of an arbiter. The service owns it. */
 struct waiting_request {
-    struct waiting_request *next; /* Next waiting request of the service. */
-    /* Number of the request in the arbiter of the GPU. */
-    uint64_t request_id;
-    uint32_t gpu;                        /* Index of the GPU on this node. */
-    struct tdm__incoming_call *incoming; /* Owned call that gets the reply. */
+    struct waiting_request *next; /* Next waiting request of the service; NULL for the last one. */
+    uint64_t request_id;          /* Number of the request in the arbiter of its GPU. */
+    uint32_t gpu;                 /* Index of the GPU whose memory is requested, on this node. */
+    /* Incoming call of arbiter.request, which waits for the reply; owned. */
+    struct tdm__incoming_call *incoming;
 };
 
 /* A tenant that exited while other processes still map its blocks. The bytes are still on the
  * GPU, so its usage stays in the arbiter until the broker has no record of it any more. */
 struct departed_tenants {
-    struct departed_tenants *next; /* Next departed tenant of the service. */
-    struct tdm__id id;             /* Identity of the process that exited. */
+    /* Next exited tenant in the service's list; NULL for the last one. */
+    struct departed_tenants *next;
+    struct tdm__id id; /* ID under which the daemon knew the process that exited. */
 };
 
-/* The state of the service; the daemon owns it through `self`. */
+/* State of the daemon's service "arbiter"; the daemon owns it. */
 struct service {
-    struct tdm__loop *loop;     /* Borrowed. */
-    struct tdm__broker *broker; /* Borrowed. */
+    struct tdm__loop *loop;     /* Loop of the daemon; borrowed. */
+    struct tdm__broker *broker; /* Memory broker of the node; borrowed. */
     /* Timer that runs while a request waits or departed_tenants is not empty. */
     struct tdm__timer *timer;
-    struct waiting_request *requests; /* Owned list of calls that wait for a decision. */
-    /* Owned list of tenants that exited and are still charged. */
+    struct waiting_request *requests; /* List of calls that wait for a decision; owned. */
+    /* List of tenants that have exited and are still charged for memory; owned. */
     struct departed_tenants *departed_tenants;
     /* Number of the newest request; numbers are unique in this service. */
     uint64_t last_request_id;
     uint32_t gpus_count;                  /* Number of GPUs of the node. */
-    struct tdm__memory_arbiter *arbiters; /* Owned array with one arbiter per GPU. */
+    struct tdm__memory_arbiter *arbiters; /* Array with the arbiter of each GPU; owned. */
 };
 
 /* ---- verdicts --------------------------------------------------------------------------- */
 
-/* Removes the waiting call with this number from the list and returns it, or NULL if there is
- * none. */
+/* Removes the waiting request with this number from the service's list and returns the request, or
+ * NULL if there is none. */
 static struct waiting_request *take_waiting_request(struct service *service, uint64_t request_id)
 {
     for (struct waiting_request **link = &service->requests; *link != NULL; link = &(*link)->next) {
@@ -80,7 +81,8 @@ static struct waiting_request *take_waiting_request(struct service *service, uin
     return NULL;
 }
 
-/* Appends the blocks of the GPU that their owner has released and another process still maps. */
+/* Appends to `text` the memory blocks of the GPU that their owner has released and another process
+ * still maps. */
 static void describe_other_tenants(const struct service *service, uint32_t gpu,
                                    struct tdm__text *text)
 {
@@ -109,8 +111,8 @@ static void fail_refused_request(const struct service *service,
     tdm__incoming_fail(waiting_request->incoming, action->status, detail);
 }
 
-/* Carries out one decision: replies to the waiting call, or starts the timer if the request
- * waits. */
+/* Carries out one decision of an arbiter: replies to the call that waits for it, or starts the
+ * timer if the request has to wait. */
 static void carry_out_decision(struct service *service, const struct tdm__arbiter_action *action)
 {
     struct waiting_request *waiting_request;
@@ -131,7 +133,7 @@ static void carry_out_decision(struct service *service, const struct tdm__arbite
     free(waiting_request);
 }
 
-/* Gives one event to the arbiter of the GPU and carries out its decisions. */
+/* Gives one event to the arbiter of a GPU and carries out the arbiter's decisions. */
 static tdm_status arbiter_step(struct service *service, uint32_t gpu,
                                const struct tdm__arbiter_event *event)
 {
@@ -181,7 +183,8 @@ static void report_departed_tenants(struct service *service)
     }
 }
 
-/* Ticks all arbiters, removes exited tenants, and restarts the timer while it is needed. */
+/* Callback of the timer: tells all arbiters that time has passed, removes exited tenants, and sets
+ * the timer again if it is needed. */
 static void on_timer(void *arg)
 {
     struct service *service = arg;
@@ -198,7 +201,8 @@ static void on_timer(void *arg)
 
 /* ---- what the broker sees --------------------------------------------------------------- */
 
-/* Gives a charge or a release of the broker to the arbiter. A failure is only logged. */
+/* Gives an allocation or a release of the broker to the arbiter as an event. A failure is only
+ * logged. */
 static void report_broker_change(struct service *service, uint32_t gpu,
                                  struct tdm__arbiter_event *event)
 {
@@ -286,8 +290,8 @@ static tdm_status read_announcement_arguments(const struct service *service,
     return set_event_from_message(service, incoming, &waiting_request, gpu_out, event);
 }
 
-/* Serves arbiter.request: the arbiter grants, refuses or queues the request. Takes `incoming`,
- * also on failure. */
+/* Handles arbiter.request: the arbiter grants, refuses or queues the request. Takes ownership of
+ * `incoming`, also on failure. */
 static void serve_request(struct service *service, struct tdm__incoming_call *incoming)
 {
     struct tdm__arbiter_event event = {.kind = TDM__ARBITER_REQUESTED,
@@ -313,7 +317,7 @@ static void serve_request(struct service *service, struct tdm__incoming_call *in
     }
 }
 
-/* Serves arbiter.announce_release. */
+/* Handles arbiter.announce_release: tells the arbiter how many bytes the caller will release. */
 static void serve_announce_release(struct service *service, struct tdm__incoming_call *incoming)
 {
     struct tdm__arbiter_event event = {.kind = TDM__ARBITER_RELEASE_ANNOUNCED};
@@ -330,7 +334,7 @@ static void serve_announce_release(struct service *service, struct tdm__incoming
     }
 }
 
-/* Returns the number of a grant of the tenant for that tag, or 0 if none exists. */
+/* Returns the number of a granted request of the tenant for that tag, or 0 if there is none. */
 static uint64_t find_granted_request(const struct tdm__memory_arbiter *memory_arbiter,
                                      const struct tdm__id *tenant, const char *tag)
 {
@@ -364,7 +368,7 @@ static tdm_status cancel_tenant_grants(struct service *service, struct tdm__inco
     return TDM_OK;
 }
 
-/* Serves arbiter.cancel_grant. */
+/* Handles arbiter.cancel_grant: cancels the calling tenant's grants for a tag. */
 static void serve_cancel_grant(struct service *service, struct tdm__incoming_call *incoming)
 {
     tdm_status status = cancel_tenant_grants(service, incoming);
@@ -376,7 +380,7 @@ static void serve_cancel_grant(struct service *service, struct tdm__incoming_cal
     }
 }
 
-/* Dispatches a call to its method. Takes `incoming`. */
+/* Handles one call of the service "arbiter". Takes ownership of `incoming`. */
 static void serve(void *self, struct tdm__incoming_call *incoming)
 {
     const char *method = tdm__incoming_method(incoming);
@@ -416,14 +420,15 @@ static void peer_exited(void *self, const struct tdm__peer_identity *peer)
     }
     departed_tenants = calloc(1, sizeof(*departed_tenants));
     if (departed_tenants == NULL) {
-        return; /* Its usage stays, so that the arbiter grants too little rather than too much. */
+        /* The tenant's usage stays, so that the arbiter grants too little rather than too much. */
+        return;
     }
     *departed_tenants = (struct departed_tenants){service->departed_tenants, peer->id};
     service->departed_tenants = departed_tenants;
     (void)tdm__timer_set(service->timer, tdm__deadline_after(TICK_MS));
 }
 
-/* Destroys the service and fails all waiting calls. */
+/* Destroys the state of the service "arbiter" and fails all waiting calls. */
 static void destroy(void *self)
 {
     struct service *service = self;

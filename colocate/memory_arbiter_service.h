@@ -23,8 +23,9 @@
  * allocated and released. */
 extern const struct tdm__service_ops tdm__arbiter_service;
 
-/* Creates the service's `self` with one arbiter per GPU of `broker`. The broker is borrowed and
- * must be destroyed after the service. The service installs itself as the broker's callbacks. */
+/* Creates the state of the service "arbiter" in `self_out`, with one arbiter for each GPU of
+ * `broker`. The broker is borrowed and must be destroyed after the service. The service installs
+ * itself as the broker's callbacks. */
 tdm_status tdm__arbiter_service_create(struct tdm__loop *loop, struct tdm__broker *broker,
                                        void **self_out);
 

@@ -22,20 +22,19 @@
 /* One plain transition: in `phase`, while the action `open` has no result, `event` reports its
  * result. */
 struct rule {
-    enum tdm__phase_name phase;         /* Phase before the event. */
-    enum tdm__phase_action open;        /* Open action before the event. */
-    enum tdm__phase_event_kind event;   /* Event that this transition handles. */
-    enum tdm__phase_name next_phase;    /* Phase after the event. */
-    enum tdm__phase_action next_action; /* Action that the event returns. */
-    uint32_t gained_memory;             /* TDM__PHASE_HAS_… bits that become resident. */
-    /* TDM__PHASE_HAS_… bits that are no longer resident. */
-    uint32_t lost_memory;
+    enum tdm__phase_name phase;         /* Phase in which the rule applies. */
+    enum tdm__phase_action open;        /* Action that is in progress when the rule applies. */
+    enum tdm__phase_event_kind event;   /* Event that the rule handles. */
+    enum tdm__phase_name next_phase;    /* Phase of the job after the event. */
+    enum tdm__phase_action next_action; /* Action that the controller must carry out next. */
+    uint32_t gained_memory; /* TDM__PHASE_HAS_… bits of memory that becomes resident. */
+    uint32_t lost_memory;   /* TDM__PHASE_HAS_… bits of memory that is no longer resident. */
 };
 
-/* The bits of everything that the engines keep resident in a rollout. */
+/* TDM__PHASE_HAS_… bits of all memory that the engines keep resident in a rollout. */
 enum { ENGINES = TDM__PHASE_HAS_WEIGHTS | TDM__PHASE_HAS_KV };
 
-/* Shortens the constants in the table of rules. */
+/* Short name of a phase in the table of rules. */
 #define PHASE(name) TDM__PHASE_##name
 /* Short name of an action of the phase machine. */
 #define DO(name) TDM__PHASE_DO_##name
@@ -117,7 +116,7 @@ bool tdm__phase_allows_generate(const struct tdm__phase *state)
            state->serving_version != 0 && state->serving_version == state->committed_version;
 }
 
-/* Fails with TDM_E_STATE: the event is not possible in this phase. */
+/* Fails with TDM_E_STATE because the event is not possible in the job's phase. */
 static tdm_status phase_refuse_event(const struct tdm__phase *state,
                                      const struct tdm__phase_event *event)
 {
@@ -145,7 +144,7 @@ static tdm_status phase_fail_job(struct tdm__phase *state, const struct tdm__pha
 
 /* ---- the events that are more than a rule ----------------------------------------------- */
 
-/* Handles GENERATE_REQUESTED: counts the call if generation is allowed. */
+/* Handles the event GENERATE_REQUESTED: counts the generate call if generation is allowed. */
 static tdm_status on_generate_requested(struct tdm__phase *state,
                                         const struct tdm__phase_event *event,
                                         enum tdm__phase_action *action_out)
@@ -171,7 +170,7 @@ static tdm_status leave_drain_if_empty(struct tdm__phase *state, enum tdm__phase
     return TDM_OK;
 }
 
-/* Handles GENERATE_DONE: counts the call as ended. */
+/* Handles the event GENERATE_DONE: counts the generate call as ended. */
 static tdm_status on_generate_done(struct tdm__phase *state, const struct tdm__phase_event *event,
                                    enum tdm__phase_action *action_out)
 {
@@ -182,7 +181,7 @@ static tdm_status on_generate_done(struct tdm__phase *state, const struct tdm__p
     return leave_drain_if_empty(state, action_out);
 }
 
-/* Handles ROLLOUT_DONE: enters DRAIN. */
+/* Handles the event ROLLOUT_DONE: the job enters the phase DRAIN. */
 static tdm_status on_rollout_done(struct tdm__phase *state, const struct tdm__phase_event *event,
                                   enum tdm__phase_action *action_out)
 {
@@ -200,7 +199,7 @@ static tdm_status on_died(struct tdm__phase *state, const struct tdm__phase_even
     if (event->participant == TDM__PHASE_ENGINE) {
         state->engines_alive--;
         if (state->engines_alive >= state->engines_needed) {
-            /* The open action continues without the engine. */
+            /* The open action continues without the dead engine. */
             *action_out = TDM__PHASE_DO_NOTHING;
             return TDM_OK;
         }
@@ -217,7 +216,7 @@ static tdm_status on_engine_recovered(struct tdm__phase *state,
         return phase_refuse_event(state, event);
     }
     state->engines_alive++;
-    *action_out = TDM__PHASE_DO_NOTHING; /* The open action continues. */
+    *action_out = TDM__PHASE_DO_NOTHING; /* The open action continues unchanged. */
     return TDM_OK;
 }
 
@@ -232,7 +231,7 @@ static tdm_status on_weights_recovered(struct tdm__phase *state,
     }
     state->committed_version = event->version;
     state->serving_version = event->version;
-    *action_out = TDM__PHASE_DO_NOTHING; /* The open action continues. */
+    *action_out = TDM__PHASE_DO_NOTHING; /* The open action continues unchanged. */
     return TDM_OK;
 }
 
@@ -254,7 +253,8 @@ static tdm_status check_versions(const struct tdm__phase *state,
     return TDM_OK;
 }
 
-/* Applies a rule: sets the versions, the phase, the open action and the resident bits. */
+/* Applies a rule of the table: sets the versions, the phase, the open action and the resident
+ * bits. */
 static void phase_apply_rule(struct tdm__phase *state, const struct rule *rule,
                              const struct tdm__phase_event *event)
 {
@@ -279,7 +279,7 @@ static bool phase_retries_update(struct tdm__phase *state)
     return true;
 }
 
-/* Looks up the rule for the event and applies it. Retries aborted updates first. */
+/* Looks up the rule for the event and applies the rule. An aborted update is retried first. */
 static tdm_status phase_follow_rules(struct tdm__phase *state, const struct tdm__phase_event *event,
                                      enum tdm__phase_action *action_out)
 {

@@ -28,8 +28,9 @@
 
 /* The phases of a job. The phase says which tenant is or becomes resident on the GPUs. */
 enum tdm__phase_name {
-    TDM__PHASE_EMPTY,   /* No tenant is resident; the job starts here. */
-    TDM__PHASE_ROLLOUT, /* The engines are resident and generate. */
+    /* Neither trainer nor engines have memory on the GPUs; the job starts here. */
+    TDM__PHASE_EMPTY,
+    TDM__PHASE_ROLLOUT, /* The engines have their memory and generate. */
     /* The rollout is over, but generate calls are still in flight. */
     TDM__PHASE_DRAIN,
     TDM__PHASE_OFFLOAD_ENGINE,  /* The engines pause their regions. */
@@ -43,7 +44,7 @@ enum tdm__phase_name {
 
 /* What the controller must do next. The events that may report its result stand in brackets. */
 enum tdm__phase_action {
-    TDM__PHASE_DO_NOTHING, /* Wait for an event of the job itself. */
+    TDM__PHASE_DO_NOTHING, /* No action; the machine waits for an event of the job itself. */
     /* Pause all regions of the engines [engines_paused]. */
     TDM__PHASE_DO_PAUSE_ENGINES,
     /* Resume all regions of the trainer [trainer_resumed]. */
@@ -106,11 +107,15 @@ enum tdm__phase_event_kind {
 };
 
 /* Kind of a process of the job. */
-enum tdm__phase_participant { TDM__PHASE_TRAINER, TDM__PHASE_ENGINE };
+enum tdm__phase_participant {
+    TDM__PHASE_TRAINER, /* The process is a rank of the trainer. */
+    TDM__PHASE_ENGINE   /* The process is a rank of an engine. */
+};
 
 /* One event for tdm__phase_handle_event(). Each field lists the kinds that read it. */
 struct tdm__phase_event {
-    enum tdm__phase_event_kind kind; /* What happened. */
+    /* Kind of the event; it decides which other fields are read. */
+    enum tdm__phase_event_kind kind;
     /* UPDATE_COMMITTED, WEIGHTS_RECOVERED: version number of the weights. */
     uint64_t version;
     /* PARTICIPANT_DIED: whether the trainer or an engine died. */
@@ -118,8 +123,7 @@ struct tdm__phase_event {
     /* PARTICIPANT_DIED, ACTION_FAILED: name for messages, for example "engine 1 rank 0"; NULL if
      * there is none. */
     const char *participant_name;
-    /* PARTICIPANT_DIED, ACTION_FAILED: the reason; may be NULL. */
-    const char *text;
+    const char *text; /* PARTICIPANT_DIED, ACTION_FAILED: reason for messages; may be NULL. */
 };
 
 enum {
@@ -134,19 +138,20 @@ enum {
 /* The state of one job's phases. The controller owns it. It is a value, copied by assignment;
  * other code reads it, and only the functions below change it. */
 struct tdm__phase {
-    enum tdm__phase_name phase; /* Current phase. */
-    /* Action that was returned and has no result yet; DO_NOTHING if none exists. */
+    enum tdm__phase_name phase; /* Phase in which the job is. */
+    /* Open action: the last action that was returned, while its result is not reported; DO_NOTHING
+     * if there is none. */
     enum tdm__phase_action open;
-    /* TDM__PHASE_HAS_… bits of the memory that is resident, as reported by events. */
+    /* TDM__PHASE_HAS_… bits of the memory that is on the GPUs, as reported by events. */
     uint32_t resident;
     /* Number of engines of the job, dead ones included. */
     uint32_t engines_count;
-    uint32_t engines_alive; /* Number of engines that are alive. */
-    /* The job fails when fewer engines are alive; 0 if all engines can be recovered. */
+    uint32_t engines_alive; /* Number of engines of the job that are alive. */
+    /* Number of engines without which the job fails; 0 if all engines can be recovered. */
     uint32_t engines_needed;
     /* How often one aborted weight update is retried. */
     uint32_t update_retries_max;
-    uint32_t update_retries;  /* Retries of the current update so far. */
+    uint32_t update_retries;  /* Number of retries of the current weight update so far. */
     uint32_t calls_in_flight; /* Number of generate calls that have not ended. */
     /* Reason why the job failed and the phase it failed in; "" unless the phase is FAILED. The
      * odd size leaves no padding before the next field. */
@@ -157,7 +162,8 @@ struct tdm__phase {
     uint64_t serving_version;
 };
 
-/* Sets `state` to EMPTY with all engines alive. `engines_needed` may be 0 to engines_count. */
+/* Initializes the phases of a job: EMPTY, with all engines alive. `engines_needed` may be 0 to
+ * engines_count. */
 void tdm__phase_init(struct tdm__phase *state, uint32_t engines_count, uint32_t engines_needed,
                      uint32_t update_retries_max);
 /* Sets the number that committed versions must exceed, for a job that resumes from a checkpoint.

@@ -30,8 +30,8 @@ struct tdm__block_allocation {
     size_t sizes_bytes[TDM__BLOCKS_MAX]; /* Size in bytes of each memfd. */
     /* Descriptors of the memfds; the first allocated_count entries are valid and owned. */
     int fds[TDM__BLOCKS_MAX];
-    uint32_t allocated_count;             /* Number of memfds that the thread has created so far. */
-    tdm_status status;                    /* Result of the allocation. */
+    uint32_t allocated_count; /* Number of memfds that the thread has created so far. */
+    tdm_status status;        /* Result of the allocation, set when the thread has ended. */
     char detail[TDM__ERROR_DETAIL_BYTES]; /* Error text if `status` is not TDM_OK. */
     /* True once the loop has told the thread to stop after the current memfd. */
     atomic_bool is_canceled;

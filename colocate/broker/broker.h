@@ -52,7 +52,7 @@ struct tdm__block_handle {
     /* Key of the block. It cannot be guessed: a process that knows it may open the block. */
     struct tdm__id key;
     size_t size_bytes; /* Size of the block in bytes. */
-    int fd;            /* Descriptor of the block's memfd. */
+    int fd;            /* Descriptor of the memfd that is the block's memory. */
 };
 
 /* Functions that the broker calls after each change of a tenant's charge. They must not call the
@@ -65,7 +65,7 @@ struct tdm__broker_callbacks {
      * call. */
     void (*released)(void *arg, uint32_t gpu, const struct tdm__tenant *owner, const char *tag,
                      size_t bytes);
-    void *arg; /* First argument of both functions. */
+    void *arg; /* First argument of charged() and released(). */
 };
 
 /* Creates a broker for GPUs 0 to gpus_count-1 of `capacity_bytes` each. */

@@ -126,7 +126,7 @@ static tdm_status reply_decode_blocks(const struct reply *reply, const size_t *s
     return TDM_OK;
 }
 
-/* Calls block.create; see struct tdm__broker_client_ops. */
+/* Calls block.create of the daemon: allocates all requested blocks, or none on failure. */
 static tdm_status remote_make(struct tdm__broker_client *client,
                               const struct tdm__block_request *block_request,
                               struct tdm__block_handle *blocks_out)
@@ -148,7 +148,7 @@ static tdm_status remote_make(struct tdm__broker_client *client,
     return status;
 }
 
-/* Calls block.adopt; see struct tdm__broker_client_ops. */
+/* Calls block.adopt of the daemon: registers memory that this process allocated on its device. */
 static tdm_status remote_adopt(struct tdm__broker_client *client,
                                const struct tdm__block_request *block_request, const int *fds,
                                struct tdm__id *keys_out)
@@ -170,7 +170,7 @@ static tdm_status remote_adopt(struct tdm__broker_client *client,
     return status;
 }
 
-/* Calls block.open; see struct tdm__broker_client_ops. */
+/* Calls block.open of the daemon: opens another process's block by its key. */
 static tdm_status remote_open(struct tdm__broker_client *client, const struct tdm__id *key,
                               struct tdm__block_handle *block_out)
 {
@@ -212,7 +212,7 @@ static tdm_status broker_call_with_keys(struct remote *remote, const char *metho
     return TDM_OK;
 }
 
-/* Calls block.release; see struct tdm__broker_client_ops. */
+/* Calls block.release of the daemon: releases blocks that this process created or opened. */
 static tdm_status remote_release(struct tdm__broker_client *client, const struct tdm__id *keys,
                                  uint32_t keys_count)
 {

@@ -108,8 +108,8 @@ struct tdm__template_dim {
 
 enum {
     TDM__TEMPLATE_DIMS_COUNT = 18, /* Number of named dimensions that templates use. */
-    TDM__LAYER_KINDS =
-        3 /* Number of kinds of layer: dense, with experts, multi-token prediction. */
+    /* Number of kinds of layer: dense, with experts, multi-token prediction. */
+    TDM__LAYER_KINDS = 3
 };
 
 /* The tensors of a model. It does not change after its creation; the caller of create owns it. */

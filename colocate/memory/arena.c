@@ -23,7 +23,7 @@ enum { GROWTH_BYTES_MIN = 64 << 20 };
  * of their addresses, chunk after chunk. The arena owns them. */
 struct span {
     struct span *next; /* Next span in the arena's list; NULL for the last one. */
-    char *address;     /* First address of the span. */
+    char *address;     /* Address of the span's first byte. */
     size_t size_bytes; /* Size of the span in bytes. */
     bool used;         /* True if the span is allocated, false if it is free. */
     /* True if the span is the first of a chunk, so that it is never joined with the span before

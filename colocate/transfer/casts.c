@@ -55,7 +55,7 @@ uint16_t tdm__bf16_from_float(float value)
     return upper_half(bits_of(value));
 }
 
-/* Casts `count` floats to bfloat16. */
+/* Casts `count` float32 numbers, which may be unaligned, to bfloat16. */
 static inline __attribute__((always_inline)) void
 bf16_cast_all(uint16_t *restrict to, const uint8_t *restrict from, size_t count)
 {

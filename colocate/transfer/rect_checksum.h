@@ -19,7 +19,7 @@ enum { TDM__CHECKSUM_STRIPE_BYTES = 64 };
 
 /* Rows of bytes, with the distances between them in a source and a destination. */
 struct tdm__strided_rows {
-    size_t count;      /* Number of rows. */
+    size_t count;      /* Number of rows of bytes. */
     size_t size_bytes; /* Size of each row in bytes. */
     size_t from_pitch; /* Distance from row to row in the source, in bytes. */
     size_t to_pitch;   /* Distance from row to row in the destination, in bytes. */

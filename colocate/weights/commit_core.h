@@ -48,7 +48,7 @@ enum tdm__member_phase {
 /* A process that takes part in updates: one incarnation of an actor. A restarted actor is another
  * member. */
 struct tdm__member {
-    struct tdm__id actor; /* ID of the actor. */
+    struct tdm__id actor; /* ID of the actor that is the member. */
     uint64_t incarnation; /* Incarnation of the actor, from 1; it grows with each restart. */
 };
 
@@ -65,11 +65,12 @@ struct tdm__update_member {
 struct tdm__update {
     /* ID that the source chose for the update; all zero if there never was an update. */
     struct tdm__id id;
-    uint64_t epoch;   /* Sequence number of the update among all updates of the model, from 1. */
+    /* Sequence number of the update among all updates of its version record, from 1. */
+    uint64_t epoch;
     uint64_t version; /* Version number that the weights get if the update is committed. */
     uint64_t base;    /* Version that was committed when the update began; 0 if there was none. */
-    struct tdm__member source;        /* Process that sends the weights. */
-    enum tdm__update_outcome outcome; /* Outcome of the update. */
+    struct tdm__member source;        /* Process that sends the weights of the update. */
+    enum tdm__update_outcome outcome; /* Outcome of the update: undecided, committed or aborted. */
     /* Why the update was aborted; TDM__UPDATE_NOT_ABORTED if it was not. */
     enum tdm__update_abort_reason reason;
     uint32_t members_count; /* Number of members of the update; at least 1 if there is an update. */
@@ -80,8 +81,9 @@ struct tdm__update {
 /* What a record remembers of an update before the latest. */
 struct tdm__past_update {
     struct tdm__id id; /* ID that the source had chosen for the update. */
-    uint64_t epoch;    /* Sequence number of the update among all updates of the model, from 1. */
-    uint64_t version;  /* Version number that the update's weights got, also if it was aborted. */
+    /* Sequence number of the update among all updates of its version record, from 1. */
+    uint64_t epoch;
+    uint64_t version; /* Version number that the update's weights got, also if it was aborted. */
     /* Whether the update was committed or aborted; never undecided. */
     enum tdm__update_outcome outcome;
 };
@@ -105,7 +107,7 @@ struct tdm__version_record {
 /* The kinds of requests. The fields that each uses are in struct tdm__version_request. */
 enum tdm__version_request_kind {
     TDM__VERSION_READ,     /* Reads the version record without changing it. */
-    TDM__VERSION_BEGIN,    /* The source begins an update. */
+    TDM__VERSION_BEGIN,    /* The source begins a new update of the model's weights. */
     TDM__VERSION_PREPARED, /* A member votes: it has received all weights of the update. */
     /* The source or a member proposes an outcome; the first proposal that is stored decides. */
     TDM__VERSION_DECIDE,
@@ -154,7 +156,7 @@ struct tdm__version_request {
     /* BEGIN, DECIDE, DEAD, LOST and RESTORE: processes known to be dead. Those that are not members
      * of the update are ignored. Borrowed. */
     const struct tdm__member *dead;
-    uint32_t dead_count; /* Number of entries in `dead`. */
+    uint32_t dead_count; /* Number of entries in the list `dead`. */
 
     /* LOST and JOIN: version that the caller believes to be committed; another one refuses the
      * request. RESTORE: version that was committed. */

@@ -131,7 +131,7 @@ static tdm_status read_members(const struct tdm__message_list *list, struct tdm_
     return TDM_OK;
 }
 
-/* Reads the latest update. */
+/* Decodes the record's latest update. */
 static tdm_status read_update(const struct tdm__stored_update_message *message,
                               struct tdm__update *update)
 {

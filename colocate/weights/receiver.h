@@ -97,7 +97,7 @@ struct tdm__weight_blocks {
     uint32_t count; /* Number of memory blocks of the weights region. */
     /* Keys with which other processes of the node open the blocks. */
     struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];
-    uint64_t sums[TDM__DEVICE_BLOCKS_MAX]; /* Checksum of each block's bytes. */
+    uint64_t sums[TDM__DEVICE_BLOCKS_MAX]; /* For each block the checksum of its bytes. */
 };
 
 /* Describes this rank's weights for a rank with the same layout that does not have them. The

@@ -11,7 +11,8 @@
  * a block is the maximum over its parts, in any order. All ranks so get the same table of scales,
  * and each rank quantizes its own elements with it. No elements are moved for that. */
 struct tdm__scales {
-    const struct tdm__manifest *manifest; /* Manifest of the model; borrowed. */
+    /* Tensors of the model whose weights are quantized; borrowed. */
+    const struct tdm__manifest *manifest;
     /* For each tensor the index of its first scale in the table of shared scales, or
      * TDM__SCALES_NOT_SHARED. Owned. */
     uint64_t *firsts;
@@ -34,10 +35,10 @@ struct tdm__scales_options {
     const struct tdm__manifest *manifest; /* Tensors of the model; the result keeps the pointer. */
     /* Layouts of the trainer ranks, checked with tdm__layout_check(). */
     const struct tdm__layout *from;
-    uint32_t from_count; /* Number of trainer ranks. */
+    uint32_t from_count; /* Number of trainer ranks, which are entries of `from`. */
     /* Layouts of the engine ranks, checked with tdm__layout_check(). */
     const struct tdm__layout *to;
-    uint32_t to_count; /* Number of engine ranks. */
+    uint32_t to_count; /* Number of engine ranks, which are entries of `to`. */
 };
 
 /* Finds the tensors of which several trainer ranks hold parts of an FP8 block, and plans which

@@ -282,7 +282,7 @@ struct stage_work {
     /* For each device operation the index of its tensor record; GAP if it zeroes a gap. */
     uint32_t *records;
     uint64_t *sums; /* For each device operation the checksum that it computes. */
-    uint32_t count; /* Number of device operations. */
+    uint32_t count; /* Number of device operations in the three arrays. */
 };
 
 /* Frees the arrays of a bucket's device operations. */

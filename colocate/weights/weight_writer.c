@@ -538,7 +538,7 @@ static bool target_has_chunk(const struct tdm__weight_writer *weight_writer, uin
 /* The work of this rank for one chunk. Copies with a known checksum that no engine rank needs are
  * left out. */
 struct chunk_work {
-    uint32_t copy_ops_count; /* Number of device operations. */
+    uint32_t copy_ops_count; /* Number of device operations that this rank runs for the chunk. */
     /* Number of checksums of this rank's copies, including those known from an earlier update. */
     uint32_t sums_count;
 };

@@ -15,7 +15,7 @@ extern "C" {
 
 /* ---- classes: what an actor can do ------------------------------------------------------ */
 
-/* One call that has arrived at an actor.  It is valid until its method returns, or, if the
+/* One call that has arrived at an actor.  The call is valid until its method returns, or, if the
  * method keeps it, until it is replied to. */
 typedef struct tdm_call tdm_call;
 
@@ -35,8 +35,10 @@ struct tdm_method_entry {
     /* Name of the method, 1 to 63 bytes. "*" stands for every name that the class does not list;
      * tdm_call_method() returns the name that was called. */
     const char *name;
-    tdm_method *run;               /* The function that a call runs. */
-    const char *concurrency_group; /* A group of the class; NULL is the default group. */
+    tdm_method *run; /* The function that a call runs. */
+    /* Name of the class's concurrency group in which the method runs; NULL for the default
+     * group. */
+    const char *concurrency_group;
 };
 
 /* A concurrency group: methods that share a queue and a number of threads. Methods of different
@@ -47,8 +49,11 @@ struct tdm_concurrency_group {
     uint32_t max_concurrency; /* Largest number of the group's methods that run at once. */
 };
 
-/* Capacities of the lists in struct tdm_actor_class. */
-enum { TDM_METHODS_MAX = 32, TDM_CONCURRENCY_GROUPS_MAX = 8 };
+enum {
+    TDM_METHODS_MAX = 32, /* Largest number of methods of a class. */
+    /* Largest number of concurrency groups of a class, without the default group. */
+    TDM_CONCURRENCY_GROUPS_MAX = 8
+};
 
 /* A class of actors. */
 struct tdm_actor_class {
@@ -62,9 +67,10 @@ struct tdm_actor_class {
     tdm_status (*construct)(tdm_call *call, void *self);
     /* Runs when the actor ends gracefully, not when it is killed.  May be NULL. */
     void (*destruct)(void *self);
-    /* The list ends at the first entry without a name. */
+    /* Methods of the class.  The list ends at the first entry without a name. */
     struct tdm_method_entry methods[TDM_METHODS_MAX];
-    /* Groups besides the default one.  The list ends at the first entry without a name. */
+    /* Concurrency groups besides the default one.  The list ends at the first entry without a
+     * name. */
     struct tdm_concurrency_group concurrency_groups[TDM_CONCURRENCY_GROUPS_MAX];
     /* 1: methods run one at a time on one thread and may keep their calls.  Up to
      * max_concurrency calls (default 1,000) are then in flight at once. */
@@ -89,33 +95,33 @@ struct tdm_actor_class {
  * the program, and so do two concurrency groups of one name. */
 TDM_API void tdm_class_register(const struct tdm_actor_class *actor_class);
 
-/* Returns the name that was called; "" in a constructor.  Any thread may call it while the call
- * is valid. */
+/* Returns the name of the method that was called; "" in a constructor.  Any thread may call it
+ * while the call is valid. */
 TDM_API const char *tdm_call_method(const tdm_call *call);
 /* Gives the arguments to the method, which destroys the document when it does not need them any
  * more.  What the method has borrowed from the arguments is then valid as long as the document.
  * TDM_E_STATE: the arguments were taken before, or belong to a constructor. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_call_take_arguments(tdm_call *call,
                                                           tdm_document **document_out);
-/* Reads the arguments by format (value.h).  TDM_E_TYPE says what was wanted and what came.
- * Borrowed texts and arrays are valid as long as the call. */
+/* Reads the arguments of a call by format (value.h).  TDM_E_TYPE says what was wanted and what
+ * came. Borrowed texts and arrays are valid as long as the call. */
 TDM_API tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...);
-/* Returns the arguments as an array value, borrowed as long as the call is valid. */
+/* Returns the arguments of a call as an array value, borrowed as long as the call is valid. */
 TDM_API const tdm_value *tdm_call_arguments(tdm_call *call);
-/* Replies with values by format.  Blocks only while a large value waits for room in the node's
- * store. TDM_E_STATE: the call was replied to already. */
+/* Replies to a call with values by format (value.h).  Blocks only while a large value waits for
+ * room in the node's store. TDM_E_STATE: the call was replied to already. */
 TDM_API tdm_status tdm_call_reply(tdm_call *call, const char *format, ...);
-/* Replies with one packed array, for example the bytes of a writer after tdm_pack(). */
+/* Replies to a call with one packed array, for example the bytes of a writer after tdm_pack(). */
 TDM_API tdm_status tdm_call_reply_packed(tdm_call *call, struct tdm_bytes packed_array);
 /* Returns the milliseconds until the caller's deadline; TDM_FOREVER if it has none. */
 TDM_API int64_t tdm_call_remaining_ms(tdm_call *call);
-/* Returns 1 once the caller has canceled the call, or is gone.  Long methods ask now and then.
- */
+/* Returns 1 once the caller has canceled the call or has ended, else 0.  Long methods ask now and
+ * then. */
 TDM_API int tdm_call_is_canceled(tdm_call *call);
 
-/* Keeps the call beyond the end of its method, in a method of an asynchronous class.  Later any
- * thread replies, with tdm_call_reply() or tdm_call_fail(); the call and its arguments are
- * invalid from then on.  TDM_E_STATE: the class is not asynchronous, or the call was replied to
+/* Keeps the call beyond the end of its method.  Only methods of an asynchronous class may do so.
+ * Later any thread replies, with tdm_call_reply() or tdm_call_fail(); the call and its arguments
+ * are invalid from then on.  TDM_E_STATE: the class is not asynchronous, or the call was replied to
  * already. */
 TDM_API tdm_status tdm_call_keep(tdm_call *call);
 /* Replies to a kept call with a failure, and a detail like printf's. */
@@ -138,35 +144,47 @@ typedef struct tdm_actor tdm_actor;
 
 /* An amount of a resource that an actor needs. */
 struct tdm_resource {
-    const char *name; /* "CPU", "GPU", or a name that the user defines. */
-    double amount;    /* Counted in steps of 0.0001. */
+    const char *name; /* Name of the resource: "CPU", "GPU", or a name that the user defines. */
+    double amount;    /* Amount of the resource, counted in steps of 0.0001. */
 };
 
-/* Capacities of the lists in struct tdm_actor_options. */
-enum { TDM_ACTOR_RESOURCES_MAX = 8, TDM_ACTOR_ENVIRONMENT_MAX = 32, TDM_LABELS_MAX = 8 };
+enum {
+    TDM_ACTOR_RESOURCES_MAX = 8, /* Largest number of entries in tdm_actor_options.resources. */
+    /* Largest number of entries in tdm_actor_options.environment. */
+    TDM_ACTOR_ENVIRONMENT_MAX = 32,
+    /* Largest number of labels of a node, and of entries in tdm_actor_options.labels. */
+    TDM_LABELS_MAX = 8
+};
 
 /* Where an actor outside placement groups is placed. */
 enum tdm_scheduling {
-    /* The creator's node if it has the resources free, else the fullest node that has. */
+    /* The actor is placed on the creator's node if that has the resources free, else on the fullest
+     * node that has. */
     TDM_SCHEDULE_DEFAULT,
-    TDM_SCHEDULE_SPREAD, /* The node with the fewest actors among those that fit. */
-    /* The node `node_id`; the creation fails if that node does not have the resources. */
+    /* The actor is placed on the node with the fewest actors among those that have the resources
+     * free. */
+    TDM_SCHEDULE_SPREAD,
+    /* The actor is placed on the node `node_id`; the creation fails if that node does not have the
+     * resources. */
     TDM_SCHEDULE_NODE,
-    /* The node `node_id` while it lives and has free resources, else as TDM_SCHEDULE_DEFAULT. */
+    /* The actor is placed on the node `node_id` while it lives and has the resources free, else as
+     * with TDM_SCHEDULE_DEFAULT. */
     TDM_SCHEDULE_NODE_SOFT
 };
 
-/* Zero in a field means the default named beside it.  Texts are copied. */
+/* Options of tdm_actor_create().  Zero in a field means the default named beside the field.  Texts
+ * are copied. */
 struct tdm_actor_options {
-    double num_cpus; /* CPUs held while the actor lives.  Default: 0, as in Ray. */
-    double num_gpus; /* A fraction of one GPU, or a whole number of GPUs.  Default: 0. */
-    /* Other resources.  The list ends at the first entry without a name. */
+    /* Number of CPUs that the actor holds while it lives.  Default: 0, as in Ray. */
+    double num_cpus;
+    /* GPUs that the actor holds: a fraction of one GPU, or a whole number.  Default: 0. */
+    double num_gpus;
+    /* Other resources that the actor holds.  The list ends at the first entry without a name. */
     struct tdm_resource resources[TDM_ACTOR_RESOURCES_MAX];
-    const char *name; /* Unique in the name space.  Default: no name. */
-    /* Placement group whose resources the actor takes, and its bundle, which may be
-     * TDM_BUNDLE_ANY. Default: no group. */
+    const char *name; /* Name of the actor, unique in its name space.  Default: no name. */
+    /* Placement group whose resources the actor takes.  Default: no group. */
     const tdm_placement_group *group;
-    uint32_t bundle; /* Index of the bundle in the group. */
+    uint32_t bundle; /* Index of the bundle in the placement group `group`, or TDM_BUNDLE_ANY. */
     /* 1: actors that this actor creates are in any bundle of its group, and so are theirs.
      * Actors that ask for a group, a scheduling or labels of their own are not. */
     int capture_children;
@@ -182,14 +200,17 @@ struct tdm_actor_options {
     /* More variables like those of `environment`, of any number; the list ends with NULL.
      * Default: none. */
     const char *const *more_environment;
-    const char *working_directory; /* Default: the creator's. */
-    int keep_visible_devices;      /* 1: CUDA_VISIBLE_DEVICES is left as it is. */
-    int detached;           /* 1: outlives its creator and its handles, until it is killed. */
-    const char *name_space; /* Name space of `name`.  Default: the runtime's. */
+    /* Working directory of the actor's process.  Default: the creator's. */
+    const char *working_directory;
+    /* 1: the actor's environment variable CUDA_VISIBLE_DEVICES is left as it is. */
+    int keep_visible_devices;
+    int detached; /* 1: the actor outlives its creator and its handles, until it is killed. */
+    const char *name_space; /* Name space to which `name` belongs.  Default: the runtime's. */
     /* 1: if the name is taken, the handle is to the actor that has it, whatever its class and
      * options are. */
     int get_if_exists;
-    uint64_t memory_bytes; /* Bytes of host memory, only counted, as the resource "memory". */
+    /* Bytes of host memory that the actor holds, only counted, as the resource "memory". */
+    uint64_t memory_bytes;
     /* How often the actor is restarted after its process has died; -1: without limit.  Default:
      * 0.  It is not restarted after tdm_actor_kill(), after it has exited itself, or after its
      * creator's end. */
@@ -197,13 +218,14 @@ struct tdm_actor_options {
     /* How often a call in flight is sent again after a restart; -1: without limit.  Default: 0.
      * The method then runs at least once. */
     int32_t max_task_retries;
-    uint32_t max_concurrency; /* Methods of the default group that run at once.  Default: 1. */
-    int allow_out_of_order;   /* 1: a call that waits for an argument does not delay later calls. */
-    /* Calls of this process that may be without a reply; more fail at once with TDM_E_AGAIN.
-     * Default: no limit. */
+    /* Number of methods of the default concurrency group that run at once.  Default: 1. */
+    uint32_t max_concurrency;
+    int allow_out_of_order; /* 1: a call that waits for an argument does not delay later calls. */
+    /* Largest number of calls of this process to the actor without a reply; more fail at once with
+     * TDM_E_AGAIN. Default: no limit. */
     uint32_t max_pending_calls;
     enum tdm_scheduling scheduling; /* Where the actor is placed if it has no placement group. */
-    const char *node_id;            /* For TDM_SCHEDULE_NODE and TDM_SCHEDULE_NODE_SOFT. */
+    const char *node_id; /* ID of the node for TDM_SCHEDULE_NODE and TDM_SCHEDULE_NODE_SOFT. */
     /* Conditions on the node's labels, all of which must hold: "NAME=value" or "NAME!=value".
      * The value may be a list, in(a,b), or exists().  "!=" also holds on nodes without the
      * label. */
@@ -219,7 +241,7 @@ struct tdm_actor_options {
 TDM_API TDM_MUST_CHECK tdm_status tdm_actor_create(tdm_runtime *runtime, const char *class_name,
                                                    const struct tdm_actor_options *options,
                                                    tdm_actor **actor_out, const char *format, ...);
-/* Does the same with arguments that are one packed array. */
+/* Does the same as tdm_actor_create() with arguments that are one packed array. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_actor_create_packed(tdm_runtime *runtime,
                                                           const char *class_name,
                                                           const struct tdm_actor_options *options,
@@ -235,7 +257,7 @@ TDM_API tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms);
  * alive.  TDM_E_NOT_FOUND: no actor has the name.  On failure `*actor_out` is NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name,
                                                  int64_t timeout_ms, tdm_actor **actor_out);
-/* Does the same in another name space. */
+/* Does the same as tdm_actor_find() in the name space `name_space`. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_actor_find_in(tdm_runtime *runtime, const char *name_space,
                                                     const char *name, int64_t timeout_ms,
                                                     tdm_actor **actor_out);
@@ -255,18 +277,18 @@ TDM_API tdm_status tdm_actor_restart(tdm_actor *actor, int64_t timeout_ms);
  */
 TDM_API void tdm_actor_destroy(tdm_actor *actor);
 
-/* What a handle knows about its actor. */
+/* What this process knows about an actor. */
 struct tdm_actor_info {
-    char id[33];              /* 32 hexadecimal digits. */
-    char name[64];            /* "" if it has none. */
+    char id[33];              /* ID of the actor: 32 hexadecimal digits. */
+    char name[64];            /* Name of the actor; "" if it has none. */
     char class_name[64];      /* Name of the actor's class. */
-    char node_id[33];         /* 32 hexadecimal digits. */
-    int64_t pid;              /* Process ID on that node; 0 until it is known. */
+    char node_id[33];         /* ID of the actor's node: 32 hexadecimal digits. */
+    int64_t pid;              /* Process ID of the actor on its node; 0 until it is known. */
     uint32_t gpus_count;      /* Number of GPUs of the actor. */
-    uint32_t gpu_indices[16]; /* Indices on that node, ascending. */
+    uint32_t gpu_indices[16]; /* Indices of the actor's GPUs on its node, ascending. */
 };
-/* Writes what this process knows of the actor, which is complete once tdm_actor_wait_ready()
- * has returned TDM_OK.  Never blocks. */
+/* Writes what this process knows of the actor.  The information is complete once
+ * tdm_actor_wait_ready() has returned TDM_OK.  Never blocks. */
 TDM_API void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out);
 
 /* ---- calls ------------------------------------------------------------------------------ */
@@ -274,9 +296,10 @@ TDM_API void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_ou
 /* A reference to the result of a call or of tdm_put(), present or to come. */
 typedef struct tdm_ref tdm_ref;
 
-/* Calls a method; never blocks.  Calls from one process to one actor run in the order in which
- * they were made.  The caller releases `*ref_out`.  `ref_out` may be NULL if the result does
- * not matter; failures are lost then.  The arguments are given by the letters of value.h and
+/* Calls the method `method` of the actor; never blocks.  Calls from one process to one actor run in
+ * the order in which they were made.  The caller releases `*ref_out`.  `ref_out` may be NULL if the
+ * result does not matter; failures are lost then.  The arguments are given by the letters of
+ * value.h and
  *
  * - r (tdm_ref *): the referenced value is the argument.  The call is sent when the value is
  * there, and later calls to the same actor stay behind it.
@@ -287,20 +310,22 @@ typedef struct tdm_ref tdm_ref;
  * known to be dead.  On failure `*ref_out` is NULL. */
 TDM_API tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref **ref_out,
                                   const char *format, ...);
-/* Does the same with arguments that are one packed array. */
+/* Does the same as tdm_actor_call() with arguments that are one packed array. */
 TDM_API tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method,
                                          struct tdm_bytes arguments, tdm_ref **ref_out);
 
-/* Capacity of tdm_call_options.retry_failures. */
+/* Largest number of entries in tdm_call_options.retry_failures. */
 enum { TDM_RETRY_FAILURES_MAX = 4 };
-/* All failures except TDM_E_CANCELED, TDM_E_TIMEOUT, TDM_E_ACTOR_DIED and TDM_E_NOT_FOUND,
- * which must be named. */
+/* Entry of tdm_call_options.retry_failures that stands for all failures except TDM_E_CANCELED,
+ * TDM_E_TIMEOUT, TDM_E_ACTOR_DIED and TDM_E_NOT_FOUND, which must be listed. */
 #define TDM_ANY_FAILURE ((tdm_status)1)
 
 /* Zero in a field means the default named beside it. */
 struct tdm_call_options {
-    int64_t timeout_ms; /* Milliseconds until the result is TDM_E_TIMEOUT.  Default: no deadline. */
-    /* Like max_task_retries, for this call; -2: none.  Default: the actor's. */
+    /* Milliseconds after which the result of the call is TDM_E_TIMEOUT.  Default: no deadline. */
+    int64_t timeout_ms;
+    /* How often the call is sent again after a restart of the actor; -1: without limit, -2: never.
+     * Default: the actor's max_task_retries. */
     int32_t max_retries;
     /* Failures that the actor replies with and for which the call is made again, while retries
      * are left: {TDM_E_AGAIN, TDM_E_IO}, or TDM_ANY_FAILURE.  Before each retry there is a
@@ -308,20 +333,18 @@ struct tdm_call_options {
      * are sent.  If the deadline would pass in the pause, the failure is the result.  Not for
      * streams.  Default: none. */
     tdm_status retry_failures[TDM_RETRY_FAILURES_MAX];
-    /* Group of the class, or "default", in which the method runs.  Default: the method's own.
-     */
+    /* Concurrency group of the class, or "default", in which the method runs.  Default: the
+     * method's own group. */
     const char *concurrency_group;
-    /* Number of results.  If it is more than 1, the method replies that many values, and value
-     * i is the result of refs_out[i].  Default: 1. */
+    /* Number of results of the call.  If it is more than 1, the method replies with that many
+     * values, and refs_out[i] is the reference to value i.  Default: 1. */
     uint32_t results_count;
 };
-/* Do the same with options, which may be NULL.  `refs_out` has room for results_count
- * references, or is NULL. */
+/* Does the same as tdm_actor_call() with options, which may be NULL.  `refs_out` has room for
+ * results_count references, or is NULL. */
 TDM_API tdm_status tdm_actor_call_with(tdm_actor *actor, const char *method,
                                        const struct tdm_call_options *options, tdm_ref **refs_out,
                                        const char *format, ...);
-/* Makes a call with options and with arguments that are one packed array. */
-
 /* Makes a call with options and with arguments that are one packed array. */
 TDM_API tdm_status tdm_actor_call_packed_with(tdm_actor *actor, const char *method,
                                               const struct tdm_call_options *options,
@@ -329,7 +352,7 @@ TDM_API tdm_status tdm_actor_call_packed_with(tdm_actor *actor, const char *meth
 
 /* Options of tdm_cancel(), which may be added up. */
 enum tdm_cancel_how {
-    TDM_CANCEL_FORCE = 1, /* Kills the process of an actor that runs the call. */
+    TDM_CANCEL_FORCE = 1, /* Kills the process of the actor that runs the call. */
     /* Also cancels the calls without a result that the method has made on its own thread, and
        theirs. */
     TDM_CANCEL_CHILDREN = 2
@@ -342,8 +365,8 @@ TDM_API tdm_status tdm_cancel(tdm_ref *ref, int how);
 
 /* ---- streams ---------------------------------------------------------------------------- */
 
-/* The items that a method yields, one reference each, in order.  One thread may use it at a
- * time. */
+/* A stream: the items that a method yields, one reference each, in order.  One thread may use it at
+ * a time. */
 typedef struct tdm_stream tdm_stream;
 /* Calls a method that yields items.  Never blocks.  Arguments and failures are those of
  * tdm_actor_call_with(); `options` may be NULL.  The caller destroys the stream.  On failure
@@ -352,9 +375,10 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_actor_stream(tdm_actor *actor, const char 
                                                    const struct tdm_call_options *options,
                                                    tdm_stream **stream_out, const char *format,
                                                    ...);
-/* Waits at most `timeout_ms` milliseconds for the next item, which the caller releases.
- * TDM_E_TIMEOUT: it is not there yet.  TDM_E_END: there are no more items.  Otherwise the
- * method's failure, after the items that came before it.  On failure `*ref_out` is NULL. */
+/* Waits at most `timeout_ms` milliseconds for the next item of a stream, whose reference the caller
+ * releases. TDM_E_TIMEOUT: the item is not there yet.  TDM_E_END: there are no more items.
+ * Otherwise the method's failure, after the items that came before it.  On failure `*ref_out` is
+ * NULL. */
 TDM_API tdm_status tdm_stream_next(tdm_stream *stream, int64_t timeout_ms, tdm_ref **ref_out);
 /* Cancels the items that have not come yet and frees the stream.  NULL is allowed. */
 TDM_API void tdm_stream_destroy(tdm_stream *stream);
@@ -368,26 +392,26 @@ TDM_API void tdm_stream_destroy(tdm_stream *stream);
  * (TDM_E_OWNER_DIED), unless it is here already.  Values over 100 KiB lie in shared memory,
  * once on each node, read-only; smaller ones travel inside messages. */
 
-/* Waits at most `timeout_ms` milliseconds for the result and reads it by format.  Returns the
- * call's own status if it failed, TDM_E_TIMEOUT if the result is not there yet, TDM_E_TYPE if
- * it has another shape. Texts, bytes and arrays are borrowed from the reference; R and h give
- * references and handles that the caller frees.  The format "n" also reads the result of a
- * method that did not reply.  Does not release `ref`. */
+/* Waits at most `timeout_ms` milliseconds for the result behind a reference and reads it by format
+ * (value.h).  Returns the call's own status if it failed, TDM_E_TIMEOUT if the result is not there
+ * yet, TDM_E_TYPE if it has another shape. Texts, bytes and arrays are borrowed from the reference;
+ * R and h give references and handles that the caller frees.  The format "n" also reads the result
+ * of a method that did not reply.  Does not release `ref`. */
 TDM_API tdm_status tdm_get(tdm_ref *ref, int64_t timeout_ms, const char *format, ...);
-/* Does the same and gives the result as an array value, borrowed from the reference.  The
- * result of a method that did not reply is an empty array.  On failure `*value_out` is NULL. */
+/* Waits for a result as tdm_get() does, and gives it as an array value, borrowed from the
+ * reference.  The result of a method that did not reply is an empty array.  On failure `*value_out`
+ * is NULL. */
 TDM_API tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out);
 /* Waits for all of `refs_count` results, at most `timeout_ms` milliseconds.  The first failure
  * is returned at once, without waiting for the others.  `values_out` has room for refs_count
  * values, which are valid on TDM_OK only.  Both arrays may be NULL if refs_count is 0. */
 TDM_API tdm_status tdm_get_many(tdm_ref *const *refs, uint32_t refs_count, int64_t timeout_ms,
                                 const tdm_value **values_out);
-/* Give the reference or handle that a value holds, as a new one that the caller frees.  Never
- * block. TDM_E_TYPE: the value is NULL or of another kind.  On failure the output is NULL. */
+/* Gives the reference that a value holds, as a new reference that the caller releases.  Never
+ * blocks. TDM_E_TYPE: the value is NULL or of another kind.  On failure `*ref_out` is NULL. */
 TDM_API tdm_status tdm_value_ref(tdm_runtime *runtime, const tdm_value *value, tdm_ref **ref_out);
-/* Gives a new handle to the actor whose handle `value` holds. */
-
-/* Gives a new handle to the actor whose handle `value` holds. */
+/* Gives a new handle to the actor whose handle `value` holds; the caller destroys the new handle.
+ * Never blocks.  Failures are those of tdm_value_ref(). */
 TDM_API tdm_status tdm_value_actor(tdm_runtime *runtime, const tdm_value *value,
                                    tdm_actor **actor_out);
 
@@ -397,29 +421,27 @@ TDM_API tdm_status tdm_value_actor(tdm_runtime *runtime, const tdm_value *value,
 TDM_API tdm_status tdm_wait(tdm_ref *const *refs, uint32_t refs_count, uint32_t wanted_count,
                             int64_t timeout_ms, uint8_t *done_out);
 
-/* Calls fn(arg, ref) once when the result is there, well or not; before returning if it is
- * there already. In an actor fn runs between methods, on the thread that runs them; in a driver
- * on any thread of Tandem's.  The reference stays valid until fn has returned; fn may release
- * it. */
+/* Callback of tdm_ref_on_done(): runs once when the result is there, also if it is a failure.  If
+ * the result is there already, fn runs before tdm_ref_on_done() returns. In an actor fn runs
+ * between methods, on the thread that runs them; in a driver on any thread of Tandem's.  The
+ * reference stays valid until fn has returned; fn may release it. */
 typedef void tdm_done_fn(void *arg, tdm_ref *ref);
-/* Installs fn(arg, ref) as described above. */
-
-/* Installs fn(arg, ref) as described above. */
+/* Installs the callback fn(arg, ref), which runs once when the result of `ref` is there. */
 TDM_API tdm_status tdm_ref_on_done(tdm_ref *ref, tdm_done_fn *fn, void *arg);
 
-/* Stores values by format under a reference that this process owns and the caller releases.
- * Blocks while other values must be moved to disk to make room for a large one.  TDM_E_LIMIT:
- * the value is larger than the node's store.  On failure `*ref_out` is NULL. */
+/* Stores values, given by format (value.h), under a reference that this process owns and the caller
+ * releases. Blocks while other values must be moved to disk to make room for a large one.
+ * TDM_E_LIMIT: the value is larger than the node's store.  On failure `*ref_out` is NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_put(tdm_runtime *runtime, tdm_ref **ref_out,
                                           const char *format, ...);
 
 /* Gives one more reference to the same value, which the caller releases.  Never blocks. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_ref_copy(tdm_ref *ref, tdm_ref **ref_out);
-/* Releases the reference.  A result that comes later is dropped.  Never blocks.  NULL is
+/* Releases a reference to a value.  A result that arrives later is dropped.  Never blocks.  NULL is
  * allowed. */
 TDM_API void tdm_ref_release(tdm_ref *ref);
-/* Frees the value's memory at once, although there are references to it.  Reading one of them
- * is TDM_E_VALUE_LOST from then on.  Other processes that have the value keep it until they
+/* Frees a value's memory at once, although there are references to the value.  Reading one of them
+ * fails with TDM_E_VALUE_LOST from then on.  Other processes that have the value keep it until they
  * release it.  What this process has read from it is invalid, and no thread may be reading it.
  * TDM_E_STATE: this process is not the owner, or the result is not there yet. */
 TDM_API tdm_status tdm_ref_free_value(tdm_ref *ref);

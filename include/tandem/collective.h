@@ -23,17 +23,17 @@ typedef struct tdm_collective_group tdm_collective_group;
 
 /* Options of a member of a collective group. */
 struct tdm_collective_options {
-    /* The name under which the members find each other: the same for all of them, and unique on
-     * the node. */
+    /* Name of the group, under which its members find each other: the same for all members, and
+     * unique on the node. */
     const char *name;
-    uint32_t rank;        /* This member's number, from 0 to ranks_count - 1. */
-    uint32_t ranks_count; /* Number of members. */
+    uint32_t rank;        /* Rank of this member in the group, from 0 to ranks_count - 1. */
+    uint32_t ranks_count; /* Number of members of the group. */
     /* Staging memory of one rank in bytes; larger data move in pieces. 0: 1 MiB. */
     size_t slot_bytes;
     int64_t timeout_ms; /* Deadline of every call, of joining too, in milliseconds.  0: 60,000. */
-    /* NULL: all members are on this node.  Otherwise the ID of a node, the same for all
-     * members; they meet at its daemon and `name` is unique there.  Members on one node use
-     * shared memory, others TCP. */
+    /* NULL if all members are on this node.  Otherwise the ID of a node, the same for all members,
+     * at whose daemon they find each other; `name` is unique there.  Members on one node use shared
+     * memory, others TCP. */
     const char *node_id;
     /* 1: the data may lie on this actor's first GPU as well as in host memory.  All members say
      * the same, and each has a GPU of its own.  NCCL moves the data (TDM_E_UNSUPPORTED if there
@@ -42,19 +42,17 @@ struct tdm_collective_options {
     int on_gpu;
 };
 
-/* Joins the group and blocks until all members have joined, at most `options->timeout_ms`.  The
- * caller leaves with tdm_collective_leave().  TDM_E_TIMEOUT names the ranks that did not come;
+/* Joins a collective group and blocks until all members have joined, at most `options->timeout_ms`.
+ * The caller leaves with tdm_collective_leave().  TDM_E_TIMEOUT names the ranks that did not come;
  * TDM_E_INVAL says which option is wrong.  On failure `*group_out` is NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_collective_join(tdm_runtime *runtime,
                                                       const struct tdm_collective_options *options,
                                                       tdm_collective_group **group_out);
-/* Leaves the group and frees the handle.  Never blocks.  NULL is allowed. */
+/* Leaves a collective group and frees the handle to it.  Never blocks.  NULL is allowed. */
 TDM_API void tdm_collective_leave(tdm_collective_group *group);
-/* Return this member's rank and the number of members; 0 if `group` is NULL. */
+/* Returns this member's rank in the group, or 0 if `group` is NULL. */
 TDM_API uint32_t tdm_collective_rank(const tdm_collective_group *group);
-/* Returns the number of members, or 0 if `group` is NULL. */
-
-/* Returns the number of members, or 0 if `group` is NULL. */
+/* Returns the number of members of the group, or 0 if `group` is NULL. */
 TDM_API uint32_t tdm_collective_ranks_count(const tdm_collective_group *group);
 
 enum tdm_reduction { TDM_SUM, TDM_MAX };
@@ -62,15 +60,13 @@ enum tdm_reduction { TDM_SUM, TDM_MAX };
 /* The functions below block as described above.  Data pointers are borrowed for the call.  They
  * may be NULL if the size is 0; such a call only synchronises the ranks. */
 
-/* Returns when all ranks have called it. */
+/* Blocks until all ranks of the group have called this function. */
 TDM_API tdm_status tdm_collective_barrier(tdm_collective_group *group);
 /* Replaces data[0 ... count-1] by the reduction over the data of all ranks; every rank gets the
  * same bits.  On failure the contents are undefined. */
 TDM_API tdm_status tdm_collective_all_reduce(tdm_collective_group *group, float *data, size_t count,
                                              enum tdm_reduction reduction);
-/* Does the same with numbers of 64 bits. */
-
-/* Does the same with numbers of 64 bits. */
+/* Does the same as tdm_collective_all_reduce() with numbers of type double. */
 TDM_API tdm_status tdm_collective_all_reduce_double(tdm_collective_group *group, double *data,
                                                     size_t count, enum tdm_reduction reduction);
 /* Collects `bytes_per_rank` bytes at `in` from each rank into `out`, in the order of ranks.

@@ -21,37 +21,35 @@ typedef struct tdm_config tdm_config;
  * over 16 levels, or a file over 1 MiB.  TDM_E_NOT_FOUND or TDM_E_IO says why the file cannot
  * be read.  On failure `*config_out` is NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_config_read(const char *path, tdm_config **config_out);
-/* Does the same with `size_bytes` bytes at `text`, which are copied.  `name` stands for the
- * file in messages and is copied. */
+/* Parses `size_bytes` bytes of YAML or JSON at `text`, which are copied, as tdm_config_read() does.
+ * `name` stands for the file in messages and is copied. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_config_parse(const char *text, size_t size_bytes,
                                                    const char *name, tdm_config **config_out);
-/* Frees the tree and all texts borrowed from it.  NULL is allowed. */
+/* Frees a tree of settings and all texts borrowed from it.  NULL is allowed. */
 TDM_API void tdm_config_destroy(tdm_config *config);
 
-/* Sets one value over what the file says: "a.b.c=value".  Maps that are missing are created.
- * The text is copied.  TDM_E_INVAL or TDM_E_TYPE says why the assignment is impossible. */
+/* Sets one value of the tree, whatever the file says: "a.b.c=value".  Maps that are missing are
+ * created. The text is copied.  TDM_E_INVAL or TDM_E_TYPE says why the assignment is impossible. */
 TDM_API tdm_status tdm_config_override(tdm_config *config, const char *assignment);
 
-/* These functions look a value up by its dotted path, such as "trainer.lr" or "data.tasks.0".
- * If the path is missing they give `otherwise`.  A value of another type is TDM_E_TYPE, with a
- * detail like "job.yaml:9: trainer.lr wants a number, got \"fast\""; `*value_out` is unchanged
- * then. */
+/* Looks up an integer by its dotted path, such as "trainer.lr" or "data.tasks.0".  If the path is
+ * missing it gives `otherwise`, as the next three functions do.  A value of another type is
+ * TDM_E_TYPE, with a detail like "job.yaml:9: trainer.lr wants a number, got \"fast\"";
+ * `*value_out` is unchanged then. */
 TDM_API tdm_status tdm_config_int(const tdm_config *config, const char *path, int64_t otherwise,
                                   int64_t *value_out);
-/* Looks up a floating point number; an integer is accepted. */
-
-/* Looks up a floating point number; an integer is accepted. */
+/* Looks up a floating point number by its dotted path, like tdm_config_int(); an integer is
+ * accepted. */
 TDM_API tdm_status tdm_config_double(const tdm_config *config, const char *path, double otherwise,
                                      double *value_out);
-/* Looks up true (1) or false (0). */
-
-/* Looks up true (1) or false (0). */
+/* Looks up true (1) or false (0) by its dotted path, like tdm_config_int(). */
 TDM_API tdm_status tdm_config_bool(const tdm_config *config, const char *path, int otherwise,
                                    int *value_out);
-/* The text is borrowed from the tree.  `otherwise` may be NULL. */
+/* Looks up a text by its dotted path, like tdm_config_int().  The text is borrowed from the tree.
+ * `otherwise` may be NULL. */
 TDM_API tdm_status tdm_config_string(const tdm_config *config, const char *path,
                                      const char *otherwise, const char **value_out);
-/* Returns 1 if there is a value at `path`, else 0. */
+/* Returns 1 if the tree has a value at the dotted path `path`, else 0. */
 TDM_API int tdm_config_has(const tdm_config *config, const char *path);
 /* Returns the number of entries of the array or map at `path`, or 0 for a path without one.  ""
  * is the root. */
@@ -59,8 +57,8 @@ TDM_API uint32_t tdm_config_count(const tdm_config *config, const char *path);
 /* Returns key number `index` of the map at `path`, in the order of the file, or NULL past the
  * end. The text is borrowed from the tree. */
 TDM_API const char *tdm_config_key(const tdm_config *config, const char *path, uint32_t index);
-/* Returns "job.yaml:14" for the value at `path`, or for its nearest parent.  The text is valid
- * until the next call with the same tree. */
+/* Returns the file and line, such as "job.yaml:14", of the value at `path` or of its nearest
+ * parent.  The text is valid until the next call with the same tree. */
 TDM_API const char *tdm_config_where(const tdm_config *config, const char *path);
 
 /* Writes the whole tree as JSON text, to be passed to another process.  The caller frees

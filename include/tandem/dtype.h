@@ -25,13 +25,13 @@ enum tdm_dtype {
     TDM_U16 = 11,    /* 16-bit unsigned integer. */
     TDM_U32 = 12,    /* 32-bit unsigned integer. */
     TDM_U64 = 13,    /* 64-bit unsigned integer. */
-    TDM_BOOL8 = 14   /* One byte, 0 or 1. */
+    TDM_BOOL8 = 14   /* Boolean in one byte, 0 or 1. */
 };
 
-/* Returns the bytes of one element, or 0 for an unknown type.  Any thread may call it. */
+/* Returns the size in bytes of one element, or 0 for an unknown type.  Any thread may call it. */
 TDM_API size_t tdm_dtype_bytes(enum tdm_dtype dtype);
-/* Returns the name that safetensors uses ("F32", "BF16", "BOOL" and so on), or "unknown".  The
- * text is static.  Any thread may call it. */
+/* Returns the name of a type of elements that safetensors uses ("F32", "BF16", "BOOL" and so on),
+ * or "unknown".  The text is static.  Any thread may call it. */
 TDM_API const char *tdm_dtype_name(enum tdm_dtype dtype);
 
 #ifdef __cplusplus

@@ -55,7 +55,7 @@ typedef enum tdm_status {
 #undef X
 } tdm_status;
 
-/* Returns the static text of a code; never NULL.  Any thread may call it. */
+/* Returns the static text of a status code; never NULL.  Any thread may call it. */
 TDM_API const char *tdm_strerror(tdm_status status);
 
 /* Returns what exactly failed when a function of Tandem last failed on this thread: the object,
@@ -69,11 +69,12 @@ TDM_API const char *tdm_error_detail(void);
  * tdm_fail(TDM_E_METHOD, "prompt %d is longer than %d tokens", i, max); */
 __attribute__((format(printf, 2, 3))) TDM_API tdm_status tdm_fail(tdm_status status,
                                                                   const char *format, ...);
-/* The macro lets compilers and analyzers see that the status is the one that was passed. */
+/* Calls the function tdm_fail() and yields `status`.  So compilers and analyzers see that the
+ * function returns the status that was passed. */
 #define tdm_fail(status, ...) (tdm_fail((status), __VA_ARGS__), (status))
 
-/* Does nothing if `status` is TDM_OK.  Otherwise prints "program: what: text: detail" to stderr
- * and exits with 1. */
+/* Checks a status: does nothing if `status` is TDM_OK, otherwise prints "program: what: text:
+ * detail" to stderr and exits with 1. */
 TDM_API void tdm_check(tdm_status status, const char *what);
 
 /* Returns from the calling function with the status if `expression` fails. */

@@ -32,25 +32,27 @@ extern "C" {
  * model that are fused, or those of many experts, are one tensor here. */
 struct tdm_rank_tensor {
     struct tdm_tensor_info info; /* Name, dtype and shape of the tensor. */
-    uint64_t offset_bytes;       /* Offset in the region "weights"; a multiple of 256. */
+    /* Offset in bytes of the tensor in the region "weights"; a multiple of 256. */
+    uint64_t offset_bytes;
 };
 
 /* What a rank gets when it opens.  Everything is borrowed while the rank lives. */
 struct tdm_rank_context {
-    const tdm_config *config; /* The whole job file, with the overrides. */
-    uint32_t rank;            /* This rank's number in its group, from 0. */
-    uint32_t ranks_count;     /* Number of ranks in its group. */
-    uint32_t engine;          /* Index of the engine; 0 for trainers. */
-    uint64_t seed;            /* The job's seed, the same on every rank. */
-    /* All trainer ranks, or the tensor-parallel ranks of the engine.  NULL while `tandem plan`
-     * asks. */
+    /* Settings of the whole job file, with the overrides of the command line. */
+    const tdm_config *config;
+    uint32_t rank;        /* Rank of this process in its group, from 0. */
+    uint32_t ranks_count; /* Number of ranks in this rank's group. */
+    uint32_t engine;      /* Index of the engine to which the rank belongs; 0 for trainers. */
+    uint64_t seed;        /* The job's seed, the same on every rank. */
+    /* Collective group of all trainer ranks, or of the tensor-parallel ranks of the engine.  NULL
+     * if the caller is `tandem plan`. */
     tdm_collective_group *group;
     /* The rank's tensors if the job file names the layout, else NULL.  The library's layout()
      * is then not called: its region "weights", which is a KEEP region on a trainer, begins
      * with these tensors, and updates move them. */
     const struct tdm_rank_tensor *tensors;
-    uint32_t tensors_count; /* Number of entries of `tensors`. */
-    uint64_t tensors_bytes; /* Bytes of "weights" that the tensors need. */
+    uint32_t tensors_count; /* Number of entries in `tensors`. */
+    uint64_t tensors_bytes; /* Bytes of the region "weights" that the tensors need. */
 };
 
 /* A region that a rank declares before it has memory. */
@@ -69,65 +71,71 @@ enum { TDM_RANK_REGIONS_MAX = 8 };
 struct tdm_sampling {
     /* Temperature of the probabilities; 0: the most probable token is chosen. */
     double temperature;
-    uint32_t tokens_max; /* Most tokens of an answer, including the end token. */
+    uint32_t tokens_max; /* Largest number of tokens of an answer, including the end token. */
 };
 
 /* A prompt to be answered. */
 struct tdm_prompt {
     const char *text; /* Text of the prompt, NUL-terminated. */
-    /* Decides the randomness of the answer alone, so that the answer depends neither on the
-     * other prompts of the call nor on the engine. */
+    /* Seed of the randomness of this answer alone, so that the answer depends neither on the other
+     * prompts of the call nor on the engine. */
     uint64_t seed;
 };
 
 /* An answer, which generate() writes.  The arrays have room for tokens_max entries. */
 struct tdm_completion {
-    int32_t *tokens;       /* The answer, including the end token if there is one. */
+    int32_t *tokens;       /* Tokens of the answer, including the end token if there is one. */
     float *logprobs;       /* Log probability of each token, at the sampling temperature. */
     uint32_t tokens_count; /* Number of tokens of the answer. */
-    char *text;            /* The decoded answer, NUL-terminated, without the end token. */
-    size_t text_bytes_max; /* Room of `text` in bytes. */
-    int finished;          /* 1: the answer has its end token, 0: it was cut at tokens_max. */
+    char *text;            /* Decoded answer, NUL-terminated, without the end token. */
+    size_t text_bytes_max; /* Size in bytes of the memory at `text`. */
+    int finished; /* 1: the answer has its end token; 0: it was cut at tokens_max tokens. */
 };
 
 /* An answer with its reward, as the trainer gets it. */
 struct tdm_sample {
-    uint32_t group;        /* Number of the prompt; all samples of a prompt are on one rank. */
-    const char *prompt;    /* Text of the prompt. */
-    const char *answer;    /* The right answer, from the data set. */
-    const int32_t *tokens; /* NULL in supervised batches: the trainer encodes `answer` itself. */
-    const float *logprobs; /* The engine's; NULL in supervised batches. */
-    const float *token_rewards; /* Rewards of the tokens; NULL in supervised batches. */
-    float reward;               /* Reward of the whole answer. */
-    uint32_t tokens_count;      /* Number of tokens. */
-    uint64_t weight_version;    /* Version of the weights that made the tokens. */
+    uint32_t group;     /* Number of the prompt; all samples of a prompt are on one rank. */
+    const char *prompt; /* Text of the prompt that was answered. */
+    const char *answer; /* The right answer to the prompt, from the data set. */
+    /* Tokens of the engine's answer; NULL in supervised batches, where the trainer encodes `answer`
+     * itself. */
+    const int32_t *tokens;
+    /* Log probability of each token, as the engine computed it; NULL in supervised batches. */
+    const float *logprobs;
+    const float *token_rewards; /* Reward of each token; NULL in supervised batches. */
+    float reward;            /* Reward of the whole answer, as the reward function returned it. */
+    uint32_t tokens_count;   /* Number of tokens of the answer. */
+    uint64_t weight_version; /* Version of the weights with which the engine made the tokens. */
 };
 
 /* The samples of one training step that one rank gets. */
 struct tdm_batch {
-    int supervised;                   /* 1: learn the right answers (warm-up); 0: reinforcement. */
-    uint32_t step;                    /* 1 to steps_count, counted for each kind of batch. */
-    uint32_t steps_count;             /* Number of steps of this kind in the job. */
-    const struct tdm_sample *samples; /* This rank's share of the batch. */
-    uint32_t samples_count;           /* Number of samples in this rank's share. */
+    int supervised; /* 1: learn the right answers (warm-up); 0: reinforcement. */
+    /* Number of the training step, from 1 to steps_count, counted separately for each kind of
+     * batch. */
+    uint32_t step;
+    uint32_t steps_count;             /* Number of training steps of this kind in the job. */
+    const struct tdm_sample *samples; /* Samples of the batch that this rank learns from. */
+    uint32_t samples_count;           /* Number of entries in `samples`. */
 };
 
 /* Named numbers for the progress line, trace and logs.  Those of rank 0 are shown. */
 struct tdm_metric {
-    char name[32]; /* For example "loss" or "grad_norm". */
+    char name[32]; /* Name of the metric, for example "loss" or "grad_norm". */
     double value;  /* Value of the metric in this step. */
 };
 enum { TDM_METRICS_MAX = 16 };
 /* The metrics of one step. */
 struct tdm_metrics {
-    uint32_t count;                             /* Number of entries in use. */
-    struct tdm_metric entries[TDM_METRICS_MAX]; /* The metrics; the first `count` are used. */
+    uint32_t count; /* Number of used entries in `entries`. */
+    /* Metrics of the step; the first `count` are used. */
+    struct tdm_metric entries[TDM_METRICS_MAX];
 };
 
 /* ---- the trainer ------------------------------------------------------------------------ */
 
 struct tdm_trainer_ops {
-    size_t size_bytes; /* sizeof(struct tdm_trainer_ops) */
+    size_t size_bytes; /* Size of this struct in bytes: sizeof(struct tdm_trainer_ops). */
 
     /* Creates the state.  May use the group; there is no device memory yet. */
     tdm_status (*open)(const struct tdm_rank_context *context, void **state_out);
@@ -136,8 +144,8 @@ struct tdm_trainer_ops {
      * whose group is NULL. */
     tdm_status (*regions)(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                           uint32_t *count_out);
-    /* Makes the first weights.  The regions are resident at these addresses; their contents are
-     * undefined. */
+    /* Makes the trainer's first weights.  The regions are resident at `addresses`, in the order in
+     * which they were declared; their contents are undefined. */
     tdm_status (*start)(void *state, void *const *addresses);
     /* Gives the model's tensors, the same list on every rank, and the slices that this rank
      * holds.  The slices of all ranks cover every element exactly once.  They are borrowed
@@ -153,20 +161,20 @@ struct tdm_trainer_ops {
      * Face's format to `directory`/hf.  The directory exists.  Every rank is called; all
      * regions are resident. */
     tdm_status (*save)(void *state, const char *directory);
-    /* Restores the state from the files of save(). */
+    /* Restores the rank's state from the files that save() wrote to `directory`. */
     tdm_status (*load)(void *state, const char *directory);
-    /* Frees the state. */
-    void (*close)(void *state);
+    void (*close)(void *state); /* Frees the state that open() created. */
 };
 
 /* ---- the engine ------------------------------------------------------------------------- */
 
 struct tdm_engine_ops {
-    size_t size_bytes; /* sizeof(struct tdm_engine_ops) */
+    size_t size_bytes; /* Size of this struct in bytes: sizeof(struct tdm_engine_ops). */
 
     /* Creates the state. May use the group; there is no device memory yet. */
     tdm_status (*open)(const struct tdm_rank_context *context, void **state_out);
-    /* As the trainer's.  One region has the tag "weights": updates write it. */
+    /* Declares the memory, as tdm_trainer_ops.regions() does.  One region has the tag "weights":
+     * updates write it. */
     tdm_status (*regions)(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                           uint32_t *count_out);
     /* Stores the addresses of the regions, which are resident and have undefined contents. */
@@ -190,7 +198,7 @@ struct tdm_engine_ops {
      * the completions of rank 0 are read.  All regions are resident. */
     tdm_status (*generate)(void *state, const struct tdm_prompt *prompts, uint32_t prompts_count,
                            const struct tdm_sampling *sampling, struct tdm_completion *completions);
-    void (*close)(void *state); /* Frees the state. */
+    void (*close)(void *state); /* Frees the state that open() created. */
     /* May be NULL: updates then go through load().  Gives the parts of the trainers' tensors
      * that this rank keeps.  Each part is contiguous at its address in the region "weights", in
      * the tensor's order, and in its dtype or the slice's own.  Trainers may share an FP8
@@ -210,11 +218,12 @@ typedef float tdm_reward(const char *prompt, const char *answer,
 
 struct tdm_job_library {
     size_t size_bytes;                     /* Size of this struct, which TDM_JOB_LIBRARY sets. */
-    const char *name;                      /* Appears in messages. */
-    const struct tdm_trainer_ops *trainer; /* Functions of the trainer ranks. */
-    const struct tdm_engine_ops *engine;   /* Functions of the engine ranks. */
+    const char *name;                      /* Name of the library for messages. */
+    const struct tdm_trainer_ops *trainer; /* Table of the functions that trainer ranks run. */
+    const struct tdm_engine_ops *engine;   /* Table of the functions that engine ranks run. */
     tdm_reward *reward;                    /* Function that computes the reward of an answer. */
-    const char *devices; /* Where its models can be, such as "host cuda".  NULL: "host". */
+    /* Kinds of device on which the library's models run, such as "host cuda".  NULL: "host". */
+    const char *devices;
 };
 
 /* Defines the job library; exactly once in a shared library:

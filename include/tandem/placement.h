@@ -15,20 +15,24 @@ typedef struct tdm_placement_group tdm_placement_group;
 
 /* Which nodes get the bundles of a group. */
 enum tdm_placement_strategy {
-    TDM_PACK,         /* As few nodes as possible. */
-    TDM_SPREAD,       /* As many nodes as possible. */
-    TDM_STRICT_PACK,  /* One node, or the group is not created. */
-    TDM_STRICT_SPREAD /* One node for each bundle, or the group is not created. */
+    TDM_PACK,         /* The bundles are placed on as few nodes as possible. */
+    TDM_SPREAD,       /* The bundles are placed on as many nodes as possible. */
+    TDM_STRICT_PACK,  /* All bundles are placed on one node, or the group is not created. */
+    TDM_STRICT_SPREAD /* Each bundle is placed on a node of its own, or the group is not created. */
 };
 
-enum { TDM_BUNDLE_RESOURCES_MAX = 8, TDM_BUNDLE_GPUS_MAX = 16, TDM_BUNDLES_MAX = 4096 };
-/* For an actor: any bundle of the group that has room. */
+enum {
+    TDM_BUNDLE_RESOURCES_MAX = 8, /* Largest number of entries in tdm_bundle.resources. */
+    TDM_BUNDLE_GPUS_MAX = 16,     /* Largest number of GPUs of a bundle. */
+    TDM_BUNDLES_MAX = 4096        /* Largest number of bundles of a placement group. */
+};
+/* Value of tdm_actor_options.bundle: any bundle of the placement group that has room. */
 #define TDM_BUNDLE_ANY UINT32_MAX
 
 /* Resources that are reserved together on one node. */
 struct tdm_bundle {
-    double num_cpus; /* CPUs of the bundle. */
-    double num_gpus; /* A fraction of one GPU, or a whole number of GPUs. */
+    double num_cpus; /* Number of CPUs of the bundle. */
+    double num_gpus; /* GPUs of the bundle: a fraction of one GPU, or a whole number of GPUs. */
     struct {
         const char *name; /* Name of the resource: "CPU", "GPU", or one that the user defines. */
         double amount;    /* Amount of the resource, above 0. */
@@ -36,25 +40,28 @@ struct tdm_bundle {
                                             */
 };
 
-/* Reserves all bundles, or none.  `bundles` is borrowed for the call.  Blocks until the bundles
- * are reserved, at most `timeout_ms` milliseconds.  TDM_E_TIMEOUT says what is wanted and what
- * is free; TDM_E_NO_RESOURCES says that the present nodes can never hold the bundles.  Bundles
- * are numbered by node, and on a node by lowest GPU index.  The caller frees the handle with
- * tdm_placement_group_remove() or tdm_placement_group_release().  On failure `*group_out` is
- * NULL. */
+/* Creates a placement group: reserves all its bundles, or none.  `bundles` is borrowed for the
+ * call.  Blocks until the bundles are reserved, at most `timeout_ms` milliseconds.  TDM_E_TIMEOUT
+ * says what is wanted and what is free; TDM_E_NO_RESOURCES says that the present nodes can never
+ * hold the bundles.  Bundles are numbered by node, and on a node by lowest GPU index.  The caller
+ * frees the handle with tdm_placement_group_remove() or tdm_placement_group_release().  On failure
+ * `*group_out` is NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_create(
     tdm_runtime *runtime, const struct tdm_bundle *bundles, uint32_t bundles_count,
     enum tdm_placement_strategy strategy, int64_t timeout_ms, tdm_placement_group **group_out);
 
-/* Zero in a field means the default named beside it.  Texts are copied. */
+/* Options of tdm_placement_group_create_with().  Zero in a field means the default named beside the
+ * field.  Texts are copied. */
 struct tdm_placement_group_options {
-    enum tdm_placement_strategy strategy; /* Default: TDM_PACK. */
-    const char *name;       /* 1 to 63 bytes, unique in its name space.  Default: no name. */
-    const char *name_space; /* Name space of the name.  Default: the runtime's. */
+    /* On which nodes the bundles are placed.  Default: TDM_PACK. */
+    enum tdm_placement_strategy strategy;
+    /* Name of the group, 1 to 63 bytes, unique in its name space.  Default: no name. */
+    const char *name;
+    const char *name_space; /* Name space to which `name` belongs.  Default: the runtime's. */
     int detached;           /* 1: the group outlives its creator, until it is removed. */
 };
-/* Does the same with a name, or for a detached group.  TDM_E_EXISTS: another group has the
- * name. */
+/* Creates a placement group as tdm_placement_group_create() does, with options such as a name.
+ * TDM_E_EXISTS: another group has the name. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_create_with(
     tdm_runtime *runtime, const struct tdm_bundle *bundles, uint32_t bundles_count,
     const struct tdm_placement_group_options *options, int64_t timeout_ms,
@@ -68,32 +75,34 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_find(tdm_runtime *runtime,
                                                            const char *name_space, const char *name,
                                                            int64_t timeout_ms,
                                                            tdm_placement_group **group_out);
-/* Does the same for the group of the actor that calls it.  TDM_E_NOT_FOUND: this process is not
- * an actor in a group. */
+/* Gives a handle to the placement group of the actor that calls it, like
+ * tdm_placement_group_find().  TDM_E_NOT_FOUND: this process is not an actor in a group. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_current(tdm_runtime *runtime,
                                                               int64_t timeout_ms,
                                                               tdm_placement_group **group_out);
 
 /* Where a bundle was reserved. */
 struct tdm_bundle_placement {
-    char node_id[33];                          /* 32 hexadecimal digits. */
-    uint32_t gpus_count;                       /* Number of GPUs of the bundle. */
-    uint32_t gpu_indices[TDM_BUNDLE_GPUS_MAX]; /* Indices on that node, ascending. */
+    char node_id[33];    /* ID of the bundle's node: 32 hexadecimal digits. */
+    uint32_t gpus_count; /* Number of GPUs of the bundle. */
+    /* Indices of the bundle's GPUs on its node, ascending. */
+    uint32_t gpu_indices[TDM_BUNDLE_GPUS_MAX];
 };
 /* Writes where bundle number `bundle` was reserved.  Never blocks.  TDM_E_INVAL: the group has
  * no such bundle; `*placement_out` is unchanged then. */
 TDM_API tdm_status tdm_placement_group_locate_bundle(const tdm_placement_group *group,
                                                      uint32_t bundle,
                                                      struct tdm_bundle_placement *placement_out);
-/* Returns the number of bundles.  Never blocks. */
+/* Returns the number of bundles of the placement group.  Never blocks. */
 TDM_API uint32_t tdm_placement_group_bundles_count(const tdm_placement_group *group);
 
-/* Gives the resources and the name back, and kills the actors that still use them, whichever
- * process created them.  Blocks until that is done, at most `timeout_ms` milliseconds.  Returns
- * TDM_OK if the group is gone already.  Frees the handle in any case.  NULL is allowed. */
+/* Removes a placement group: releases its resources and its name, and kills the actors that still
+ * use them, whichever process created them.  Blocks until that is done, at most `timeout_ms`
+ * milliseconds.  Returns TDM_OK if the group is gone already.  Frees the handle in any case.  NULL
+ * is allowed. */
 TDM_API tdm_status tdm_placement_group_remove(tdm_placement_group *group, int64_t timeout_ms);
-/* Frees the handle only.  A group that is not detached ends with its creator.  NULL is allowed.
- */
+/* Frees a handle to a placement group, which stays.  A group that is not detached ends with its
+ * creator.  NULL is allowed. */
 TDM_API void tdm_placement_group_release(tdm_placement_group *group);
 
 #ifdef __cplusplus

@@ -19,18 +19,18 @@ typedef struct tdm_region tdm_region;
 
 /* What happens to the contents of a region while it is paused. */
 enum tdm_region_policy {
-    TDM_REGION_KEEP, /* Pausing copies the contents to host memory, resuming copies them back.
-                      */
-    TDM_REGION_DROP  /* Pausing drops the contents; they are undefined after resuming. */
+    /* A pause copies the contents to host memory, and a resume copies them back. */
+    TDM_REGION_KEEP,
+    TDM_REGION_DROP /* A pause drops the contents; after a resume they are undefined. */
 };
 
 enum { TDM_REGION_TAG_BYTES_MAX = 32 };
 
-/* Options of a region. */
+/* Options of tdm_region_create(). */
 struct tdm_region_options {
     /* What the memory is for, such as "weights" or "kv_cache": 1 to 31 bytes, copied. */
     const char *tag;
-    size_t size_bytes;             /* Bytes, rounded up to whole blocks of 2 MiB. */
+    size_t size_bytes; /* Size of the region in bytes, rounded up to whole blocks of 2 MiB. */
     enum tdm_region_policy policy; /* What happens to the contents while the region is paused. */
     uint32_t gpu; /* Index of the region's GPU among this actor's GPUs; 0 is the first. */
     /* 1: the region starts paused, so that creating it needs no device memory.  The first
@@ -38,40 +38,41 @@ struct tdm_region_options {
     int paused;
 };
 
-/* Reserves the addresses and, unless options->paused, the physical memory.  The caller destroys
- * the region.  Blocks for the daemon's reply.  TDM_E_DEVICE_FULL names the tag, the bytes
- * wanted and free, and the other holders.  On failure `*region_out` is NULL. */
+/* Creates a region: reserves its addresses and, unless options->paused is set, its physical memory.
+ * The caller destroys the region.  Blocks for the daemon's reply.  TDM_E_DEVICE_FULL names the tag,
+ * the bytes wanted and free, and the other holders.  On failure `*region_out` is NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_region_create(tdm_runtime *runtime,
                                                     const struct tdm_region_options *options,
                                                     tdm_region **region_out);
-/* Frees the memory and the addresses.  NULL is allowed. */
+/* Destroys a region: frees its memory and its addresses.  NULL is allowed. */
 TDM_API void tdm_region_destroy(tdm_region *region);
 
-/* Returns the address, which never changes.  It may be accessed only while the region is
- * resident. */
+/* Returns the address of the region's memory, which never changes.  The memory may be accessed only
+ * while the region is resident. */
 TDM_API void *tdm_region_address(const tdm_region *region);
-/* Returns the size in bytes, after rounding up. */
+/* Returns the size of the region in bytes, after rounding up. */
 TDM_API size_t tdm_region_size(const tdm_region *region);
-/* Returns the tag, borrowed from the region. */
+/* Returns the tag of the region, borrowed from the region. */
 TDM_API const char *tdm_region_tag(const tdm_region *region);
 /* Returns 1 while the region is resident, 0 while it is paused. */
 TDM_API int tdm_region_is_resident(const tdm_region *region);
 
-/* Returns where the contents can be read now: the address while the region is resident, the
- * copy in host memory while a KEEP region is paused, NULL while a DROP region is paused.  Valid
+/* Returns where the region's contents can be read now: the address while the region is resident,
+ * the copy in host memory while a KEEP region is paused, NULL while a DROP region is paused.  Valid
  * until the next pause, resume or destroy. */
 TDM_API const void *tdm_region_contents(const tdm_region *region);
 
-/* Gives the physical memory back to the device.  It is free for other processes when this
- * function returns, except for blocks that another process still maps: these stay charged until
- * that process unmaps them or dies.  Blocks while the contents are copied.  TDM_E_STATE: it is
- * paused already. */
+/* Pauses a region: gives its physical memory back to the device.  The memory is free for other
+ * processes when this function returns, except for blocks that another process still maps: these
+ * stay charged until that process unmaps them or dies.  Blocks while the contents are copied.
+ * TDM_E_STATE: the region is paused already. */
 TDM_API tdm_status tdm_region_pause(tdm_region *region);
 
-/* Takes physical memory again, at the same address.  Waits at most `timeout_ms` milliseconds
- * for memory that another process is giving back.  TDM_E_DEVICE_FULL, with the numbers of all
- * holders, is immediate if the request can never fit.  TDM_E_STATE: it is resident already.  On
- * failure the region stays paused with its contents, and the call may be repeated. */
+/* Resumes a region: takes physical memory for it again, at the same address.  Waits at most
+ * `timeout_ms` milliseconds for memory that another process is giving back.  TDM_E_DEVICE_FULL,
+ * with the numbers of all holders, is immediate if the request can never fit.  TDM_E_STATE: the
+ * region is resident already.  On failure the region stays paused with its contents, and the call
+ * may be repeated. */
 TDM_API tdm_status tdm_region_resume(tdm_region *region, int64_t timeout_ms);
 
 #ifdef __cplusplus

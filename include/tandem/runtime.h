@@ -25,34 +25,34 @@ extern "C" {
  * other threads go on. */
 typedef struct tdm_runtime tdm_runtime;
 
-/* Initialise with TDM_RUNTIME_OPTIONS_INIT.  Texts are copied. */
+/* Options of tdm_runtime_start().  Initialise with TDM_RUNTIME_OPTIONS_INIT.  Texts are copied. */
 struct tdm_runtime_options {
-    size_t size_bytes; /* sizeof(struct tdm_runtime_options) */
+    size_t size_bytes; /* Size of this struct, which TDM_RUNTIME_OPTIONS_INIT sets. */
     /* Address of a daemon: "unix:/run/.../tandemd.sock" or "tcp:host:port".  NULL:
      * TANDEM_ADDRESS, or else a private node. */
     const char *address;
-    /* Name space of actors' names.  NULL: TANDEM_NAMESPACE, or else "default". */
+    /* Name space for names of actors and placement groups.  NULL: TANDEM_NAMESPACE, or else
+     * "default". */
     const char *name_space;
-    uint32_t cpus; /* CPUs of a private node.  0: those of the machine. */
-    uint32_t
-        gpus; /* GPUs of a private node.  0: TANDEM_GPUS, or else 4 virtual or all real ones. */
-    /* Bytes of each GPU of a private node.  0: TANDEM_GPU_BYTES, or else 256 MiB of a virtual
-     * GPU and all of a real one. */
+    uint32_t cpus; /* Number of CPUs of a private node.  0: those of the machine. */
+    /* Number of GPUs of a private node.  0: TANDEM_GPUS, or else 4 virtual or all real ones. */
+    uint32_t gpus;
+    /* Memory in bytes of each GPU of a private node.  0: TANDEM_GPU_BYTES, or else 256 MiB of a
+     * virtual GPU and all of a real one. */
     uint64_t gpu_bytes;
-    const char *directory;    /* Sockets and logs of a private node.  NULL: a new one in $TMPDIR. */
-    int64_t start_timeout_ms; /* Milliseconds until the node must be ready.  0: 10,000. */
+    /* Directory for sockets and logs of a private node.  NULL: a new one in $TMPDIR. */
+    const char *directory;
+    int64_t start_timeout_ms; /* Milliseconds within which the node must be ready.  0: 10,000. */
     /* For a private node: 1 prints what its actors print, each line as "(name pid=4182) text";
      * -1 does not.  0: TANDEM_LOG_TO_DRIVER, or else 1.  The output is kept in files in any
      * case (docs/observability.md). */
     int log_to_driver;
-    const char
-        *device; /* "host" or "cuda" for a private node.  NULL: TANDEM_DEVICE, or else "host". */
+    /* Kind of device of a private node, "host" or "cuda".  NULL: TANDEM_DEVICE, or else "host". */
+    const char *device;
     /* Bytes of large values that a private node keeps in memory before it moves them to disk.
      * 0: TANDEM_OBJECT_STORE_BYTES, or else 0.3 of the machine's memory. */
     uint64_t object_store_bytes;
 };
-
-/* Initialiser of struct tdm_runtime_options with all defaults. */
 
 /* Initialiser of struct tdm_runtime_options with all defaults. */
 #define TDM_RUNTIME_OPTIONS_INIT                                                                   \
@@ -73,37 +73,39 @@ struct tdm_runtime_options {
 TDM_API tdm_status tdm_runtime_start(const struct tdm_runtime_options *options,
                                      tdm_runtime **runtime_out);
 
-/* Leaves the cluster.  The actors that this process created end, unless they are detached, and
- * a private node stops.  References become invalid.  Of the functions that take a handle to an
- * actor, only tdm_actor_destroy() may be called afterwards.  Blocks until all has ended, at
- * most 10 seconds; then it kills what is left.  No other thread may be using the runtime.  NULL
- * is allowed. */
+/* Leaves the cluster and frees the runtime.  The actors that this process created end, unless they
+ * are detached, and a private node stops.  References become invalid.  Of the functions that take a
+ * handle to an actor, only tdm_actor_destroy() may be called afterwards.  Blocks until all has
+ * ended, at most 10 seconds; then it kills what is left.  No other thread may be using the runtime.
+ * NULL is allowed. */
 TDM_API void tdm_runtime_stop(tdm_runtime *runtime);
 
-/* Ends the actor that calls it, as if its last handle had been destroyed: it ends once the
- * methods that run have returned.  Calls that are still queued fail with TDM_E_ACTOR_DIED, and
- * the actor is not restarted.  Never blocks.  TDM_E_STATE: this process is a driver. */
+/* Ends the actor that calls this function, as if its last handle had been destroyed: the actor ends
+ * once the methods that run have returned.  Calls that are still queued fail with TDM_E_ACTOR_DIED,
+ * and the actor is not restarted.  Never blocks.  TDM_E_STATE: this process is a driver. */
 TDM_API tdm_status tdm_runtime_exit_actor(tdm_runtime *runtime);
 
 /* Returns the runtime of this process, of a driver or of an actor; NULL if it has none. */
 TDM_API tdm_runtime *tdm_runtime_current(void);
 
-/* What this process is.  The texts are borrowed from the runtime. */
+/* The node of this process and, in a worker, its actor.  The texts are borrowed from the
+ * runtime. */
 struct tdm_runtime_info {
-    const char *node_id;         /* 32 hexadecimal digits. */
-    const char *node_name;       /* Name of the host, or the name given to the daemon. */
-    const char *address;         /* Address of the node's daemon. */
-    const char *directory;       /* The node's folder of sockets and logs. */
-    const char *name_space;      /* Name space of actors' names. */
-    const char *actor_id;        /* "" in a driver. */
-    const char *actor_name;      /* "" in a driver, or if the actor has no name. */
-    uint32_t gpus_count;         /* Number of GPUs of this actor; 0 in a driver. */
-    const uint32_t *gpu_indices; /* Their indices on the node, ascending. */
+    const char *node_id; /* ID of this process's node: 32 hexadecimal digits. */
+    /* Name of this process's node: that of the host, or the name given to the daemon. */
+    const char *node_name;
+    const char *address;    /* Address of the node's daemon. */
+    const char *directory;  /* Directory of the node's sockets and logs. */
+    const char *name_space; /* Name space in which this process creates and finds actors. */
+    const char *actor_id;   /* ID of this actor; "" in a driver. */
+    const char *actor_name; /* Name of this actor; "" in a driver, or if the actor has no name. */
+    uint32_t gpus_count;    /* Number of GPUs of this actor; 0 in a driver. */
+    const uint32_t *gpu_indices; /* Indices of this actor's GPUs on its node, ascending. */
     const char *job_id;          /* ID of the driver that created the first actor: 32 digits. */
-    const char *class_name;      /* "" in a driver. */
+    const char *class_name;      /* Name of this actor's class; "" in a driver. */
     uint32_t restarts_count;     /* How often this actor has been restarted. */
 };
-/* Writes what this process is.  Never blocks. */
+/* Writes which node and actor this process belongs to.  Never blocks. */
 TDM_API void tdm_runtime_describe(tdm_runtime *runtime, struct tdm_runtime_info *info_out);
 
 #ifdef __cplusplus

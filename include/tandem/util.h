@@ -50,30 +50,27 @@ enum { TDM_QUEUE_ANSWER_MS = 10000 };
 /* Puts one item, whose values are given by format (without r, R and h).  Waits at most
  * `timeout_ms` milliseconds for room, and fails with TDM_E_AGAIN if the queue stays full. */
 TDM_API tdm_status tdm_queue_put(tdm_actor *queue, int64_t timeout_ms, const char *format, ...);
-/* Takes the oldest item.  Waits at most `timeout_ms` milliseconds for one, and fails with
- * TDM_E_AGAIN if the queue stays empty.  The caller reads `*item_out` with tdm_get() and
- * releases it; it is NULL on failure.
- */
+/* Takes the oldest item from the queue.  Waits at most `timeout_ms` milliseconds for one, and fails
+ * with TDM_E_AGAIN if the queue stays empty.  The caller reads `*item_out` with tdm_get() and
+ * releases it; it is NULL on failure. */
 TDM_API tdm_status tdm_queue_get(tdm_actor *queue, int64_t timeout_ms, tdm_ref **item_out);
 
-/* Puts all items, or none (TDM_E_AGAIN).  Each is a packed array as tdm_pack() writes it.
- * `items` may be NULL if `items_count` is 0. */
+/* Puts all items into the queue, or none (TDM_E_AGAIN).  Each is a packed array as tdm_pack()
+ * writes it. `items` may be NULL if `items_count` is 0. */
 TDM_API tdm_status tdm_queue_put_many(tdm_actor *queue, const struct tdm_bytes *items,
                                       uint32_t items_count);
-/* Takes `items_count` items, or none (TDM_E_AGAIN).  The result is an array of items, which the
- * caller releases; `*items_out` is NULL on failure. */
+/* Takes `items_count` items from the queue, or none (TDM_E_AGAIN).  The result is an array of
+ * items, which the caller releases; `*items_out` is NULL on failure. */
 TDM_API tdm_status tdm_queue_get_many(tdm_actor *queue, uint32_t items_count, tdm_ref **items_out);
 
-/* These write what was true when the queue replied; other processes may have changed it since.
- * On failure the output is unchanged. */
+/* Writes the number of items in the queue when the queue replied; other processes may have changed
+ * it since. On failure the output is unchanged. */
 TDM_API tdm_status tdm_queue_size(tdm_actor *queue, uint32_t *items_count_out);
-/* Writes 1 if the queue has no items, else 0. */
-
-/* Writes 1 if the queue has no items, else 0. */
+/* Writes 1 if the queue had no items when it replied, else 0. On failure the output is
+ * unchanged. */
 TDM_API tdm_status tdm_queue_is_empty(tdm_actor *queue, int *empty_out);
-/* Writes 1 if the queue has no room for another item, else 0. */
-
-/* Writes 1 if the queue has no room for another item, else 0. */
+/* Writes 1 if the queue had no room for another item when it replied, else 0. On failure the output
+ * is unchanged. */
 TDM_API tdm_status tdm_queue_is_full(tdm_actor *queue, int *full_out);
 
 /* ---- the pool --------------------------------------------------------------------------- */
@@ -90,64 +87,62 @@ typedef struct tdm_actor_pool tdm_actor_pool;
 TDM_API TDM_MUST_CHECK tdm_status tdm_actor_pool_create(tdm_actor *const *actors,
                                                         uint32_t actors_count,
                                                         tdm_actor_pool **pool_out);
-/* Drops the work that waits and cancels the calls in flight.  NULL is allowed. */
+/* Destroys a pool of actors: drops the work that waits and cancels the calls in flight.  NULL is
+ * allowed. */
 TDM_API void tdm_actor_pool_destroy(tdm_actor_pool *pool);
 
-/* Submits one call of `method`, whose arguments are given by format (without r, R and h) and
- * copied. Never blocks.  A call that fails later is read from its result. */
+/* Submits one call of the method `method` to the pool, whose arguments are given by format (without
+ * r, R and h) and copied. Never blocks.  A call that fails later is read from its result. */
 TDM_API tdm_status tdm_actor_pool_submit(tdm_actor_pool *pool, const char *method,
                                          const char *format, ...);
 
-/* Makes one call of its own choice on `actor`, with what `value` points at. */
+/* Function that makes one call of its own choice to `actor`, with what `value` points at. */
 typedef tdm_status tdm_pool_call(tdm_actor *actor, const void *value, tdm_ref **ref_out);
-/* Submits a function instead, which runs on this thread when an actor is free, maybe at once.
- * `value` may be NULL; it is borrowed until the result is taken. */
+/* Submits a function to the pool that makes a call.  The function runs on this thread when an actor
+ * is free, maybe at once. `value` may be NULL; it is borrowed until the result is taken. */
 TDM_API tdm_status tdm_actor_pool_submit_with(tdm_actor_pool *pool, tdm_pool_call *call,
                                               const void *value);
 
-/* Take a result that was not taken yet: the first that was submitted, or the first that is
- * there.  Wait at most `timeout_ms` milliseconds for it.  On TDM_OK the reference is done
- * (tdm_get() says whether well), and the caller releases it.  TDM_E_TIMEOUT: the result can be
- * taken later.  TDM_E_END: all have been taken.  Otherwise what a tdm_pool_call returned when
- * it failed.  On failure `*ref_out` is NULL. */
+/* Takes the result of the first submitted call whose result was not taken yet.  Waits at most
+ * `timeout_ms` milliseconds for it.  On TDM_OK the reference is done (tdm_get() says whether well),
+ * and the caller releases it.  TDM_E_TIMEOUT: the result can be taken later.  TDM_E_END: all have
+ * been taken.  Otherwise what a tdm_pool_call returned when it failed.  On failure `*ref_out` is
+ * NULL. */
 TDM_API tdm_status tdm_actor_pool_get_next(tdm_actor_pool *pool, int64_t timeout_ms,
                                            tdm_ref **ref_out);
-/* Takes the first result that is there, like tdm_actor_pool_get_next() in any order. */
-
-/* Takes the first result that is there, like tdm_actor_pool_get_next() in any order. */
+/* Takes the result that is there first, in whatever order the calls were submitted.  Otherwise like
+ * tdm_actor_pool_get_next(). */
 TDM_API tdm_status tdm_actor_pool_get_next_unordered(tdm_actor_pool *pool, int64_t timeout_ms,
                                                      tdm_ref **ref_out);
-/* Returns 1 while there are results to take, present or to come. */
+/* Returns 1 while the pool has results to take, present or to come, else 0. */
 TDM_API int tdm_actor_pool_has_next(const tdm_actor_pool *pool);
 
-/* Returns 1 while an actor is free and no work waits. */
+/* Returns 1 while an actor of the pool is free and no work waits, else 0. */
 TDM_API int tdm_actor_pool_has_free(tdm_actor_pool *pool);
 /* Removes a free actor from the pool and returns it; NULL if none is free. */
 TDM_API tdm_actor *tdm_actor_pool_pop_idle(tdm_actor_pool *pool);
-/* Adds an actor.  The handle stays the caller's and must outlive the pool.  TDM_E_EXISTS: it is
- * in the pool already. */
+/* Adds an actor to the pool.  The handle stays the caller's and must outlive the pool.
+ * TDM_E_EXISTS: the actor is in the pool already. */
 TDM_API tdm_status tdm_actor_pool_push(tdm_actor_pool *pool, tdm_actor *actor);
 
 /* One call for each element of an array, and a function that receives each result. */
 struct tdm_pool_map {
-    tdm_pool_call *call;   /* Makes the call of one element. */
+    tdm_pool_call *call;   /* Function that makes the call for one element. */
     const void *values;    /* Array of values_count elements, each of value_bytes bytes. */
     size_t value_bytes;    /* Size in bytes of one element of `values`. */
     uint32_t values_count; /* Number of elements of `values`. */
     /* Receives the result of element `index`.  `ref` is done, well or not, and borrowed for the
      * call. A failure ends the map. */
     tdm_status (*result)(void *arg, uint32_t index, tdm_ref *ref);
-    void *arg; /* Passed to result(). */
+    void *arg; /* First argument of result(). */
 };
-/* Map the array, and block until result() has received all results, in the order of the
- * elements or as they come.  After a failure result() receives no more: calls that wait are
- * dropped, calls in flight are canceled.  TDM_E_STATE: the pool has results that were not
- * taken.  TDM_E_TIMEOUT: `timeout_ms` milliseconds were not enough. */
+/* Makes a call for each element of map->values, and blocks until result() has received all results,
+ * in the order of the elements.  After a failure result() receives no more: calls that wait are
+ * dropped, calls in flight are canceled.  TDM_E_STATE: the pool has results that were not taken.
+ * TDM_E_TIMEOUT: `timeout_ms` milliseconds were not enough. */
 TDM_API tdm_status tdm_actor_pool_map(tdm_actor_pool *pool, const struct tdm_pool_map *map,
                                       int64_t timeout_ms);
-/* Maps the array and receives the results as they come. */
-
-/* Maps the array and receives the results as they come. */
+/* Does the same as tdm_actor_pool_map(), but result() receives the results as they come. */
 TDM_API tdm_status tdm_actor_pool_map_unordered(tdm_actor_pool *pool,
                                                 const struct tdm_pool_map *map, int64_t timeout_ms);
 

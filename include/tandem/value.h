@@ -52,12 +52,10 @@ extern "C" {
  * No function of this header blocks.  An object may be used by one thread at a time; a document
  * and its values may be read by any number of threads. */
 
-/* Bytes that belong to somebody else. */
-
-/* Bytes that belong to somebody else. */
+/* A borrowed range of bytes, which the struct does not own. */
 struct tdm_bytes {
-    const void *data;  /* First byte; may be NULL if there are none. */
-    size_t size_bytes; /* Number of bytes. */
+    const void *data;  /* Address of the first byte; may be NULL if there are no bytes. */
+    size_t size_bytes; /* Number of bytes in the range. */
 };
 
 /* One value of a list for the letters * and & of a format. */
@@ -79,31 +77,31 @@ enum { TDM_NDARRAY_DIMS_MAX = 8 };
 
 /* An array of numbers, row after row without gaps, in little-endian order. */
 struct tdm_ndarray {
-    enum tdm_dtype dtype; /* Type of the elements. */
-    uint32_t dims_count;  /* 0 (a scalar) to 8. */
-    /* Number of elements along each dimension, outermost first. */
+    enum tdm_dtype dtype; /* Type of the array's elements. */
+    uint32_t dims_count;  /* Number of dimensions, 0 (a scalar) to 8. */
     /* Number of elements along each dimension, outermost first. */
     uint64_t shape[TDM_NDARRAY_DIMS_MAX];
-    /* Packing: any address.  Unpacked: aligned at least as an element. */
-    const void *data; /* First byte; may be NULL if there are none. */
+    /* Address of the first element.  For packing any address is allowed; after unpacking it is
+     * aligned at least as an element.  May be NULL if there are no elements. */
+    const void *data;
 };
 
-/* Returns the bytes of all elements.  Returns UINT64_MAX if the number does not fit, the dtype
- * is unknown, or there are more than 8 dimensions. */
+/* Returns the size in bytes of all elements of the array.  Returns UINT64_MAX if the number does
+ * not fit, the dtype is unknown, or there are more than 8 dimensions. */
 TDM_API uint64_t tdm_ndarray_bytes(const struct tdm_ndarray *ndarray);
 
 /* A growing buffer of packed values.  It needs no runtime. */
 struct tdm_value;
 typedef struct tdm_writer tdm_writer;
 
-/* Creates an empty writer, which the caller destroys.  TDM_E_NOMEM; `*writer_out` is NULL then.
- */
+/* Creates an empty writer, which the caller destroys.  On failure, which is TDM_E_NOMEM,
+ * `*writer_out` is NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_writer_create(tdm_writer **writer_out);
 /* Frees the writer and its bytes.  NULL is allowed. */
 TDM_API void tdm_writer_destroy(tdm_writer *writer);
-/* Drops the contents and the failure; the memory is kept for the next values. */
+/* Drops the contents and the failure of a writer; the memory is kept for the next values. */
 TDM_API void tdm_writer_clear(tdm_writer *writer);
-/* Returns the bytes written so far.  They are borrowed until the next write. */
+/* Returns the bytes that the writer has written so far.  They are borrowed until the next write. */
 TDM_API struct tdm_bytes tdm_writer_bytes(const tdm_writer *writer);
 
 /* These functions append one value each.  A failed write makes every later one fail too, so
@@ -114,55 +112,38 @@ TDM_API struct tdm_bytes tdm_writer_bytes(const tdm_writer *writer);
  * tdm_write_array() and tdm_write_map() write a header only.  The caller must then write that
  * many values, or pairs of a key and a value. */
 
-/* Appends a signed integer. */
-
-/* Appends a signed integer. */
+/* Appends a signed integer to the writer. */
 TDM_API void tdm_write_int(tdm_writer *writer, int64_t value);
-/* Appends an unsigned integer. */
-
-/* Appends an unsigned integer. */
+/* Appends an unsigned integer to the writer. */
 TDM_API void tdm_write_uint(tdm_writer *writer, uint64_t value);
-/* Appends a floating point number. */
-
-/* Appends a floating point number. */
+/* Appends a floating point number to the writer. */
 TDM_API void tdm_write_double(tdm_writer *writer, double value);
 /* Appends true, or false if `value` is 0. */
-
-/* Appends true, or false if `value` is 0. */
 TDM_API void tdm_write_bool(tdm_writer *writer, int value);
-/* NULL writes nil. */
+/* Appends a NUL-terminated text in UTF-8; NULL appends nil. */
 TDM_API void tdm_write_string(tdm_writer *writer, const char *text);
-/* `data` may be NULL if `size_bytes` is 0. */
+/* Appends `size_bytes` bytes; `data` may be NULL if `size_bytes` is 0. */
 TDM_API void tdm_write_bytes(tdm_writer *writer, const void *data, size_t size_bytes);
 /* Appends a copy of the array with its type and shape. */
-
-/* Appends a copy of the array with its type and shape. */
 TDM_API void tdm_write_ndarray(tdm_writer *writer, const struct tdm_ndarray *ndarray);
-/* Appends nil, the missing value. */
-
-/* Appends nil, the missing value. */
+/* Appends nil, which stands for a missing value, to the writer. */
 TDM_API void tdm_write_nil(tdm_writer *writer);
-/* Appends the header of an array; the caller then writes that many values. */
-
 /* Appends the header of an array; the caller then writes that many values. */
 TDM_API void tdm_write_array(tdm_writer *writer, uint32_t values_count);
 /* Appends the header of a map; the caller then writes that many keys and values. */
-
-/* Appends the header of a map; the caller then writes that many keys and values. */
 TDM_API void tdm_write_map(tdm_writer *writer, uint32_t pairs_count);
-/* NULL writes nil. */
+/* Appends a copy of a parsed value; NULL appends nil. */
 TDM_API void tdm_write_value(tdm_writer *writer, const struct tdm_value *value);
 /* Appends bytes that hold exactly one packed value. */
 TDM_API void tdm_write_packed(tdm_writer *writer, struct tdm_bytes one_value);
 /* Returns TDM_OK, or the first failure since the writer was created or cleared. */
 TDM_API tdm_status tdm_writer_status(const tdm_writer *writer);
 
-/* Appends one array by format; see the table above.  TDM_E_INVAL: the format has an unknown
- * letter. Other failures are those of tdm_writer_status(). */
+/* Appends one array of values given by format; see the table at the top of this header.
+ * TDM_E_INVAL: the format has an unknown letter. Other failures are those of
+ * tdm_writer_status(). */
 TDM_API tdm_status tdm_pack(tdm_writer *writer, const char *format, ...);
-/* Does the same as tdm_pack() with a list of arguments. */
-
-/* Does the same as tdm_pack() with a list of arguments. */
+/* Does the same as tdm_pack() with a va_list of arguments. */
 TDM_API tdm_status tdm_pack_va(tdm_writer *writer, const char *format, va_list args);
 
 /* A parsed value.  It is part of a tdm_document, which owns it and has its own copy of the
@@ -171,32 +152,29 @@ typedef struct tdm_value tdm_value;
 typedef struct tdm_document tdm_document;
 
 /* The kinds of values. */
-
-/* The kinds of values. */
 enum tdm_value_kind {
-    TDM_NIL,       /* The missing value. */
-    TDM_BOOL,      /* True or false. */
+    TDM_NIL,       /* Nil, which stands for a missing value. */
+    TDM_BOOL,      /* A truth value: true or false. */
     TDM_INT,       /* An integer, signed or unsigned, of at most 64 bits. */
-    TDM_DOUBLE,    /* A floating point number. */
-    TDM_STRING,    /* Text in UTF-8. */
-    TDM_BYTES,     /* Bytes without a meaning to Tandem. */
+    TDM_DOUBLE,    /* A floating point number of 64 bits. */
+    TDM_STRING,    /* A text in UTF-8. */
+    TDM_BYTES,     /* A sequence of bytes that Tandem does not interpret. */
     TDM_ARRAY,     /* A sequence of values of any kinds. */
-    TDM_MAP,       /* Pairs of a text and a value. */
+    TDM_MAP,       /* Pairs of a key, which is a text, and a value. */
     TDM_NDARRAY,   /* An array of numbers, see struct tdm_ndarray. */
     TDM_REFERENCE, /* A reference to an object, packed by the letter R. */
     TDM_HANDLE     /* A handle to an actor, packed by the letter h. */
 };
 
-/* Parses exactly one value, which must fill all of `bytes`, and copies it.  The caller destroys
- * the document.  TDM_E_PROTOCOL for anything else, for nesting deeper than 64, for sizes that
- * claim more elements than there are bytes, and for n-dimensional arrays whose parts do not
- * agree.  On failure
- * `*document_out` is NULL. */
+/* Parses exactly one packed value, which must fill all of `bytes`, and copies it.  The caller
+ * destroys the document.  TDM_E_PROTOCOL for anything else, for nesting deeper than 64, for sizes
+ * that claim more elements than there are bytes, and for n-dimensional arrays whose parts do not
+ * agree.  On failure `*document_out` is NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_document_parse(struct tdm_bytes bytes,
                                                      tdm_document **document_out);
-/* Frees the document with all of its values.  NULL is allowed. */
+/* Frees a document with all of its values.  NULL is allowed. */
 TDM_API void tdm_document_destroy(tdm_document *document);
-/* Returns the parsed value, borrowed from the document. */
+/* Returns the value that the document contains, borrowed from the document. */
 TDM_API const tdm_value *tdm_document_root(const tdm_document *document);
 
 /* In the functions below a value, array or map that is NULL reads as nil, so that look-ups can
@@ -206,50 +184,38 @@ TDM_API const tdm_value *tdm_document_root(const tdm_document *document);
 TDM_API enum tdm_value_kind tdm_value_kind_of(const tdm_value *value);
 /* Returns the number of values of an array or of pairs of a map; 0 for other kinds. */
 TDM_API uint32_t tdm_value_count(const tdm_value *value);
-/* These three return an element, or NULL if the value does not have it.  tdm_value_pair()
- * writes the key of pair number `index` to `*key_out`, which may be NULL. */
+/* Returns element number `index` of an array value, or NULL if there is no such element. */
 TDM_API const tdm_value *tdm_value_at(const tdm_value *array, uint32_t index);
-/* Returns the value of the pair with this key, or NULL if there is none. */
-
-/* Returns the value of the pair with this key, or NULL if there is none. */
+/* Returns the value of the pair of a map with this key, or NULL if there is none. */
 TDM_API const tdm_value *tdm_value_find(const tdm_value *map, const char *key);
-/* Returns the value of pair number `index` and writes its key to `*key_out`, unless `key_out` is
- * NULL. Returns NULL, and leaves `*key_out` unchanged, if there is no such pair. */
-
-/* Returns the value of pair number `index` and writes its key to `*key_out`, unless `key_out` is
- * NULL. Returns NULL, and leaves `*key_out` unchanged, if there is no such pair. */
+/* Returns the value of pair number `index` of a map and writes the pair's key to `*key_out`, unless
+ * `key_out` is NULL. Returns NULL, and leaves `*key_out` unchanged, if there is no such pair. */
 TDM_API const tdm_value *tdm_value_pair(const tdm_value *map, uint32_t index, const char **key_out);
 
-/* These return the value, or `otherwise` if it is NULL, of another kind, or does not fit. */
+/* Returns the signed integer that the value is, or `otherwise` if the value is NULL, of another
+ * kind, or does not fit. */
 TDM_API int64_t tdm_value_int(const tdm_value *value, int64_t otherwise);
-/* Returns the unsigned integer, or `otherwise`. */
-
-/* Returns the unsigned integer, or `otherwise`. */
+/* Returns the unsigned integer that the value is, or `otherwise` if the value is NULL, of another
+ * kind, or negative. */
 TDM_API uint64_t tdm_value_uint(const tdm_value *value, uint64_t otherwise);
-/* Returns the floating point number, also of an integer, or `otherwise`. */
-
-/* Returns the floating point number, also of an integer, or `otherwise`. */
+/* Returns the number that the value is, integer or floating point, or `otherwise` if it is
+ * neither. */
 TDM_API double tdm_value_double(const tdm_value *value, double otherwise);
-/* Returns 1 for true and 0 for false, or `otherwise`. */
-
-/* Returns 1 for true and 0 for false, or `otherwise`. */
+/* Returns 1 for the value true and 0 for false, or `otherwise` if the value is neither. */
 TDM_API int tdm_value_bool(const tdm_value *value, int otherwise);
-/* Returns the text, borrowed from the document, or `otherwise`. */
-
-/* Returns the text, borrowed from the document, or `otherwise`. */
+/* Returns the text that the value is, borrowed from the document, or `otherwise` if the value is no
+ * text. */
 TDM_API const char *tdm_value_string(const tdm_value *value, const char *otherwise);
-/* Returns the bytes, or {NULL, 0} if the value is of another kind. */
+/* Returns the bytes that the value is, or {NULL, 0} if the value is of another kind. */
 TDM_API struct tdm_bytes tdm_value_bytes(const tdm_value *value);
-/* Returns the array, or NULL if the value is of another kind. */
+/* Returns the n-dimensional array that the value is, or NULL if the value is of another kind. */
 TDM_API const struct tdm_ndarray *tdm_value_ndarray(const tdm_value *value);
 
-/* Reads an array by format.  TDM_E_TYPE names the position and both shapes, as in "argument 2:
- * wanted an integer, got a string" or "wanted (is), got 3 values (iss)"; nothing is filled
- * then. TDM_E_INVAL: the format has an unknown letter. */
+/* Reads the elements of an array value by format.  TDM_E_TYPE names the position and both shapes,
+ * as in "argument 2: wanted an integer, got a string" or "wanted (is), got 3 values (iss)"; nothing
+ * is filled then. TDM_E_INVAL: the format has an unknown letter. */
 TDM_API tdm_status tdm_unpack(const tdm_value *array, const char *format, ...);
-/* Does the same as tdm_unpack() with a list of arguments. */
-
-/* Does the same as tdm_unpack() with a list of arguments. */
+/* Does the same as tdm_unpack() with a va_list of arguments. */
 TDM_API tdm_status tdm_unpack_va(const tdm_value *array, const char *format, va_list args);
 
 #ifdef __cplusplus

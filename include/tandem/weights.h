@@ -37,15 +37,14 @@ enum tdm_weights_scheme {
        once. */
     TDM_WEIGHTS_SHARED = 1,
     TDM_WEIGHTS_PROCESSES, /* A bucket travels inside calls. */
-    /* By the broadcast of a group (collective.h).  The receivers are on one node.  A receiver that
-     * is silent is noticed timeout_ms after it should have come. */
+    /* A bucket travels by the broadcast of a collective group (collective.h).  The receivers are on
+     * one node.  A receiver that is silent is noticed timeout_ms after it should have come. */
     TDM_WEIGHTS_DISTRIBUTED,
-    /* These two are other names of TDM_WEIGHTS_SHARED: each bucket is a call with a reference
-       to it. */
+    /* Another name of TDM_WEIGHTS_SHARED: each bucket is a call with a reference to it. */
     TDM_WEIGHTS_RPC,
-    TDM_WEIGHTS_ACTORS, /* Another name of TDM_WEIGHTS_SHARED. */
-    /* The same to actors that never ask: the sender makes them receive by a call of
-     * tdm_weights_serve(), between their other calls. */
+    TDM_WEIGHTS_ACTORS, /* Another name of TDM_WEIGHTS_SHARED, like TDM_WEIGHTS_RPC. */
+    /* Like TDM_WEIGHTS_SHARED, to actors that never ask for versions: the sender makes them receive
+     * one by a call of tdm_weights_serve(), between their other calls. */
     TDM_WEIGHTS_MODULE,
     TDM_WEIGHTS_NONE /* Versions are counted and agreed on; no bytes travel. */
 };
@@ -53,19 +52,22 @@ enum tdm_weights_scheme {
  * static. */
 TDM_API const char *tdm_weights_scheme_name(enum tdm_weights_scheme scheme);
 
-enum { TDM_WEIGHTS_MODEL_BYTES_MAX = 48, TDM_WEIGHTS_RECEIVERS_MAX = 256 };
+enum {
+    /* Size in bytes of a model's ID, including the terminating NUL. */
+    TDM_WEIGHTS_MODEL_BYTES_MAX = 48,
+    TDM_WEIGHTS_RECEIVERS_MAX = 256 /* Largest number of receivers of a model. */
+};
 
-/* One tensor of this process, in host memory. */
+/* One tensor of a model that this process sends or receives, in host memory. */
 struct tdm_weights_tensor {
     struct tdm_tensor_info info; /* Shape of the whole tensor, row-major; copied. */
-    /* Where the tensor lies.  Sender: borrowed until shutdown and read by send.  Receiver: new
-     * versions are copied there.  NULL: Tandem keeps the bytes; see tdm_weights_data(). */
+    /* Address of the tensor.  Sender: borrowed until shutdown and read by send.  Receiver: new
+     * versions are copied there; NULL if Tandem keeps the bytes (see tdm_weights_data()). */
     void *address;
     /* Receiver: it has part number `shard` of `shards_count` equal parts of the first
      * dimension, and `address` has room for that part.  0 shards: it has the whole tensor.  The
      * checksum is always that of the whole tensor. */
     uint32_t shard;
-    /* Receiver: number of equal parts of the tensor; 0 stands for the whole tensor. */
     /* Receiver: number of equal parts of the tensor; 0 stands for the whole tensor. */
     uint32_t shards_count;
 };
@@ -74,20 +76,23 @@ struct tdm_weights_tensor {
 
 /* Zero in a field means the default named beside it. */
 struct tdm_weights_sender_options {
-    const char *model;                        /* 1 to 47 letters, digits, '.', '-' or '_'. */
-    enum tdm_weights_scheme scheme;           /* How the weights travel to the receivers. */
-    const struct tdm_weights_tensor *tensors; /* With unique names; NULL with relay_of. */
-    uint32_t tensors_count;                   /* Number of entries of `tensors`. */
-    uint32_t receivers_count;                 /* Receivers that connect waits for.  Default: 1. */
-    int64_t timeout_ms;  /* Milliseconds for each send and connect.  Default: 60,000. */
-    size_t bucket_bytes; /* Bytes staged at once; a larger tensor is one bucket.  Default: 16
-                            MiB. */
-    /* For TDM_WEIGHTS_MODULE: the actors.  The handles stay the caller's and must outlive the
-     * sender. */
+    const char *model;              /* ID of the model: 1 to 47 letters, digits, '.', '-' or '_'. */
+    enum tdm_weights_scheme scheme; /* How the weights travel to the receivers. */
+    /* Tensors of the model, with unique names; NULL with relay_of. */
+    const struct tdm_weights_tensor *tensors;
+    uint32_t tensors_count;   /* Number of entries of `tensors`. */
+    uint32_t receivers_count; /* Number of receivers that connect waits for.  Default: 1. */
+    /* Milliseconds within which each send or connect must end.  Default: 60,000. */
+    int64_t timeout_ms;
+    /* Number of bytes that are staged at once; a larger tensor is one bucket.  Default: 16 MiB. */
+    size_t bucket_bytes;
+    /* For TDM_WEIGHTS_MODULE: the actors that receive.  The handles stay the caller's and must
+     * outlive the sender. */
     tdm_actor *const *modules;
     uint32_t modules_count; /* Number of entries of `modules`. */
-    /* Sends on what this receiver has, with the same version number.  The receiver must outlive
-     * the sender, its tensors are whole ones, and `model` differs from the receiver's. */
+    /* Receiver whose weights this sender sends on, with the same version numbers; NULL for none.
+     * The receiver must outlive the sender, its tensors are whole ones, and `model` differs from
+     * the receiver's. */
     tdm_weights_receiver *relay_of;
 };
 
@@ -125,7 +130,7 @@ TDM_API tdm_status tdm_weights_send_async(tdm_weights_sender *sender);
 TDM_API tdm_status tdm_weights_wait(tdm_weights_sender *sender, int64_t timeout_ms,
                                     uint64_t *version_out);
 
-/* Returns how many receivers the last send expected. */
+/* Returns the number of receivers to which the last send was addressed. */
 TDM_API uint32_t tdm_weights_receivers_count(const tdm_weights_sender *sender);
 
 /* Waits for a send that is in progress, and frees the sender.  Receivers read TDM_E_END from
@@ -136,15 +141,16 @@ TDM_API void tdm_weights_sender_shutdown(tdm_weights_sender *sender);
 
 /* Zero in a field means the default named beside it. */
 struct tdm_weights_receiver_options {
-    const char *model;                        /* The sender's. */
-    const struct tdm_weights_tensor *tensors; /* Some or all of the sender's, in any order. */
-    uint32_t tensors_count;                   /* Number of entries of `tensors`. */
-    int64_t timeout_ms;                       /* Milliseconds for connect.  Default: 60,000. */
-    int background; /* 1: after connect a thread receives whatever comes. */
+    const char *model; /* ID of the model, the same as the sender's. */
+    /* Tensors to receive: some or all of the sender's, in any order. */
+    const struct tdm_weights_tensor *tensors;
+    uint32_t tensors_count; /* Number of entries of `tensors`. */
+    int64_t timeout_ms;     /* Milliseconds within which connect must end.  Default: 60,000. */
+    int background;         /* 1: after connect, a thread receives all versions that come. */
     /* Runs after each version has gone live, on the thread that received it, under no lock.  It
      * may flush caches or send the version on.  May be NULL. */
     void (*on_version)(void *arg, uint64_t version);
-    void *arg; /* Passed to on_version(). */
+    void *arg; /* First argument of on_version(). */
 };
 
 /* Checks and copies the options.  No traffic; never blocks.  The caller shuts the receiver
@@ -171,23 +177,22 @@ TDM_API tdm_status tdm_weights_receiver_connect(tdm_weights_receiver *receiver);
 TDM_API tdm_status tdm_weights_receive(tdm_weights_receiver *receiver, int64_t timeout_ms,
                                        uint64_t *version_out);
 
-/* The tensors do not change between these two calls.  Any number of threads may be between
- * them; a version that goes live waits for them, and they for it.  tdm_weights_receive() must
- * not be called in between.  `*version_out` may be NULL.  TDM_E_STATE: there is no version yet,
- * or this receiver has voted and does not know the outcome; receive again then. */
+/* Begins to read the tensors, which do not change until tdm_weights_read_end().  Any number of
+ * threads may read at the same time; a version that goes live waits for them, and they for it.
+ * tdm_weights_receive() must not be called in between.  `*version_out` may be NULL.  TDM_E_STATE:
+ * there is no version yet, or this receiver has voted and does not know the outcome; receive again
+ * then. */
 TDM_API tdm_status tdm_weights_read_begin(tdm_weights_receiver *receiver, uint64_t *version_out);
-/* Ends the reading that tdm_weights_read_begin() began. */
-
 /* Ends the reading that tdm_weights_read_begin() began. */
 TDM_API void tdm_weights_read_end(tdm_weights_receiver *receiver);
 
-/* Returns tensor number `index` of the receiver's list, or its part, between the two calls
- * above: at its own address, or in read-only shared memory of Tandem, aligned to 8 bytes.  NULL
- * past the end. */
+/* Returns tensor number `index` of the receiver's list, or its part, between
+ * tdm_weights_read_begin() and tdm_weights_read_end(): at its own address, or in read-only shared
+ * memory of Tandem, aligned to 8 bytes.  NULL past the end. */
 TDM_API const void *tdm_weights_data(const tdm_weights_receiver *receiver, uint32_t index);
 
-/* Ends the background thread and frees the receiver with the memory that Tandem keeps for it.
- * The next send goes without it.  NULL is allowed. */
+/* Ends the background thread and frees the receiver with the memory that Tandem keeps for it. The
+ * next send goes without this receiver.  NULL is allowed. */
 TDM_API void tdm_weights_receiver_shutdown(tdm_weights_receiver *receiver);
 
 /* A method for TDM_WEIGHTS_MODULE, which the actor's class lists as
@@ -196,8 +201,6 @@ TDM_API void tdm_weights_receiver_shutdown(tdm_weights_receiver *receiver);
  * methods run before or after it, so that each of them sees one whole version.  `self` is not
  * used. */
 #define TDM_WEIGHTS_METHOD "tandem.weights"
-/* Receives one version for the sender that calls the method. */
-
 /* Receives one version for the sender that calls the method. */
 TDM_API tdm_status tdm_weights_serve(tdm_call *call, void *self);
 

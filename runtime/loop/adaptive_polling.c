@@ -2,10 +2,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/loop/adaptive_polling.h"
 
-/* Waits poll from a score of SCORE_TO_POLL on.  A short wait adds 1, up to SCORE_MAX.  A wait
- * that polled in vain subtracts SCORE_LOST_BY_MISS, so at the maximum four of them in a row end
- * the polling. */
-enum { SCORE_TO_POLL = 4, SCORE_MAX = 16, SCORE_LOST_BY_MISS = 4 };
+enum {
+    SCORE_TO_POLL = 4, /* Score from which on waits poll before they sleep. */
+    SCORE_MAX = 16,    /* Largest score.  Each short wait adds 1 to the score. */
+    /* What a wait that polled in vain subtracts from the score.  At the largest score, four such
+     * waits in a row end the polling. */
+    SCORE_LOST_BY_MISS = 4
+};
 
 int64_t tdm__adaptive_polling_duration(const struct tdm__adaptive_polling *adaptive_polling)
 {

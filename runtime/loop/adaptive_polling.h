@@ -10,8 +10,8 @@
 enum {
     /* Longest time in nanoseconds that a wait polls: about the cost of two wake-ups. */
     TDM__ADAPTIVE_POLLING_NS_MAX = 50000,
-    /* A wait that slept for less than this many nanoseconds, wake-up latency included, would have
-     * been cheaper as polling. */
+    /* Length in nanoseconds below which a sleep, wake-up latency included, would have been cheaper
+     * as polling. */
     TDM__ADAPTIVE_POLLING_SHORT_SLEEP_NS = 100000
 };
 
@@ -21,10 +21,12 @@ enum {
  * for a while after a wait that was too long.  A zeroed structure is the initial state.  The loop
  * lock guards it. */
 struct tdm__adaptive_polling {
-    /* The next wait is for a peer on another processor, as tdm__loop_expect_event_soon() has said.
+    /* True if the next wait is for a peer on another processor (tdm__loop_expect_event_soon()).
      * Only such a wait may poll. */
     bool expected;
-    uint32_t score; /* Rises with each short wait and falls with each long one. */
+    /* Number that rises with each short wait and falls with each long one; waits poll while it is
+     * high. */
+    uint32_t score;
 };
 
 /* Returns for how many nanoseconds the wait that starts now should poll before it sleeps; 0 means

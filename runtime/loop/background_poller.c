@@ -11,25 +11,29 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-/* The thread checks the loop every CHECK_INTERVAL_MS.  A thread that keeps acquiring the loop
- * lock without driving the loop delays the poller by at most UNDRIVEN_CHECKS_MAX checks.
- * STACK_BYTES is the stack size of the poller. */
-enum { CHECK_INTERVAL_MS = 1, UNDRIVEN_CHECKS_MAX = 10, STACK_BYTES = 256 * 1024 };
+enum {
+    CHECK_INTERVAL_MS = 1, /* Time between two checks of the loop by the poller, in milliseconds. */
+    /* Largest number of checks by which the poller is delayed by a thread that keeps acquiring
+     * the loop lock without driving the loop. */
+    UNDRIVEN_CHECKS_MAX = 10,
+    STACK_BYTES = 256 * 1024 /* Size of the stack of the poller's thread in bytes. */
+};
 
 /* The poller of one loop; owned by the code that started it.  The loop lock guards the members
  * that change. */
 struct tdm__background_poller {
     struct tdm__loop *loop; /* Loop that the thread drives; borrowed. */
-    pthread_t thread;       /* The thread, joined by tdm__background_poller_stop(). */
+    pthread_t thread;       /* Thread of the poller, joined by tdm__background_poller_stop(). */
     /* Ends a sleep of the thread: signaled when the thread must stop, or when the last driver has
      * stopped while the poller sleeps. */
     struct tdm__loop_condition wake_condition;
-    bool stopping; /* The thread must end. */
+    bool stopping; /* True once the poller's thread must end. */
     /* Number of checks in a row that found the loop undriven but its lock in use. */
     uint32_t undriven_checks_count;
 };
 
-/* Condition that ends the driving of the loop: the thread must end. */
+/* Condition that ends the poller's driving of the loop: returns true once the poller's thread must
+ * end. */
 static bool background_poller_is_stopping(void *arg)
 {
     const struct tdm__background_poller *background_poller = arg;
@@ -78,7 +82,8 @@ static void background_poller_check_loop(struct tdm__background_poller *backgrou
     }
 }
 
-/* Main function of the thread.  It holds the loop lock except while it waits and polls. */
+/* Main function of the poller's thread, which holds the loop lock except while it waits and
+ * polls. */
 static void *background_poller_main(void *arg)
 {
     struct tdm__background_poller *background_poller = arg;
@@ -91,8 +96,8 @@ static void *background_poller_main(void *arg)
     return NULL;
 }
 
-/* Creates the thread with all signals blocked, so that signals go to the threads of the user.
- * Returns the error number of pthread_create(3), 0 for success. */
+/* Creates the poller's thread with all signals blocked, so that signals go to the threads of the
+ * user. Returns the error number of pthread_create(3), 0 for success. */
 static int background_poller_start_thread(struct tdm__background_poller *background_poller)
 {
     pthread_attr_t attributes;

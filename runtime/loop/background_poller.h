@@ -11,11 +11,11 @@
  * and costs nothing.  While threads drive for short times only, it checks once a millisecond. */
 struct tdm__background_poller;
 
-/* Starts the thread for the loop, which must outlive it. */
+/* Starts the background poller of the loop.  The loop must outlive the poller. */
 tdm_status tdm__background_poller_start(struct tdm__loop *loop,
                                         struct tdm__background_poller **poller_out);
-/* Stops the thread, waits until it has ended and frees the poller.  The caller must not hold the
- * loop lock, which the thread needs to end.  NULL is allowed. */
+/* Stops a background poller: waits until its thread has ended and frees the poller.  The caller
+ * must not hold the loop lock, which the thread needs to end.  NULL is allowed. */
 void tdm__background_poller_stop(struct tdm__background_poller *background_poller);
 
 #endif

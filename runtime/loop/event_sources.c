@@ -23,26 +23,29 @@
 
 /* A watch of one file descriptor; owned by the code that created it. */
 struct tdm__fd_watch {
-    struct event_source event_source; /* Common part; must be the first member. */
+    /* Part that watches and timers have in common; must be the first member. */
+    struct event_source event_source;
     /* Event of libevent for reading; owned.  Added to the base while TDM__READABLE is wanted. */
     struct event *readable;
     /* Event of libevent for writing; owned.  Added to the base while TDM__WRITABLE is wanted. */
     struct event *writable;
-    int fd; /* Watched descriptor; borrowed, must outlive the watch. */
+    int fd; /* Watched file descriptor; borrowed, must outlive the watch. */
     /* Events that the owner wants: TDM__READABLE, TDM__WRITABLE or both; 0 for none. */
     unsigned wanted;
-    tdm__fd_watch_fn *fn; /* Callback of the owner. */
-    void *arg;            /* Argument of fn(). */
+    tdm__fd_watch_fn *fn; /* Callback of the watch's owner. */
+    void *arg;            /* First argument of fn(). */
 };
 
-/* A timer; owned by the code that created it. */
+/* A timer of a loop; owned by the code that created it. */
 struct tdm__timer {
-    struct event_source event_source; /* Common part; must be the first member. */
-    struct event *event;              /* Timeout event of libevent; owned. */
-    /* When the timer fires, on tdm__clock_ms(); TDM__NEVER while it is not set. */
+    /* Part that watches and timers have in common; must be the first member. */
+    struct event_source event_source;
+    struct event *event; /* Timeout event of libevent; owned. */
+    /* Time when the timer fires, on the scale of tdm__clock_ms(); TDM__NEVER while it is not
+     * set. */
     int64_t deadline_ms;
-    tdm__timer_fn *fn; /* Callback of the owner. */
-    void *arg;         /* Argument of fn(). */
+    tdm__timer_fn *fn; /* Callback of the timer's owner. */
+    void *arg;         /* First argument of fn(). */
 };
 
 void tdm__event_source_mark_ready(struct event_source *event_source)
@@ -103,7 +106,7 @@ static void fd_watch_on_event(evutil_socket_t fd, short what, void *arg)
                                  ((what & EV_WRITE) != 0 ? (unsigned)TDM__WRITABLE : 0u));
 }
 
-/* Frees a watch and its libevent events. */
+/* Frees a watch and its events of libevent. */
 static void fd_watch_free(struct event_source *event_source)
 {
     struct tdm__fd_watch *watch = (struct tdm__fd_watch *)event_source;
@@ -215,7 +218,7 @@ static void timer_on_timeout(evutil_socket_t fd, short what, void *arg)
     tdm__event_source_record(&timer->event_source, 0);
 }
 
-/* Frees a timer and its libevent event. */
+/* Frees a timer and its event of libevent. */
 static void timer_free(struct event_source *event_source)
 {
     struct tdm__timer *timer = (struct tdm__timer *)event_source;

@@ -24,22 +24,22 @@ struct event_source {
     STAILQ_ENTRY(event_source) fired_link; /* Link in the list `fired` of the loop. */
     /* Events that libevent has reported in this poll: TDM__READABLE, TDM__WRITABLE. */
     unsigned fired_events;
-    bool fired;             /* The source is in the list `fired`. */
-    struct tdm__loop *loop; /* Loop of the source; borrowed. */
+    bool fired;             /* True while the source is in the list `fired` of the loop. */
+    struct tdm__loop *loop; /* Loop to which the watch or timer belongs; borrowed. */
     /* Calls the callback of the user, which may destroy the source. */
     void (*dispatch)(struct event_source *event_source);
-    /* Frees the memory of the source. */
+    /* Frees the memory of the watch or timer. */
     void (*free_source)(struct event_source *event_source);
     unsigned ready; /* Events of a watch that the next dispatch reports. */
-    bool listed;    /* The source is in the list `ready`. */
-    bool dead;      /* Destroyed during a poll; freed when the poll ends. */
+    bool listed;    /* True while the source is in the list `ready` of the loop. */
+    bool dead; /* True if the source was destroyed during a poll; it is freed when the poll ends. */
 };
 
 /* One call of tdm__loop_post() that has not run yet; owned by the list `posts`. */
 struct posted_call {
     STAILQ_ENTRY(posted_call) link; /* Link in the list `posts` of the loop. */
-    void (*fn)(void *arg);          /* Function that runs once on the loop. */
-    void *arg;                      /* Argument of fn(). */
+    void (*fn)(void *arg); /* Function that runs once on the thread that drives the loop. */
+    void *arg;             /* Argument of the posted call's fn(). */
 };
 
 /* The event loop of a process. loop_lock guards all members but those that name another guard:
@@ -58,7 +58,7 @@ struct tdm__loop {
     STAILQ_HEAD(, event_source) fired;
     TAILQ_HEAD(, event_source) dead;         /* Sources that were destroyed during a poll. */
     TAILQ_HEAD(, tdm__poll_hook) poll_hooks; /* Hooks that run before each poll; borrowed. */
-    bool polling;                            /* A thread polls and has released the lock. */
+    bool polling; /* True while a thread polls and has released the loop lock. */
     /* Decides whether waits poll before they sleep. */
     struct tdm__adaptive_polling adaptive_polling;
     struct tdm__loop_lock loop_lock; /* Guards the loop and everything that uses it. */
@@ -66,20 +66,22 @@ struct tdm__loop {
     /* Eventfd that ends the wait of a poll, because `posts` is not empty or because the driver must
      * evaluate the conditions of the waiting threads again; owned. */
     int post_fd;
-    struct tdm__fd_watch *post_watch; /* Watch of post_fd; owned. */
+    struct tdm__fd_watch *post_watch; /* The loop's own watch on post_fd; owned. */
     /* Guards `posts`.  No other lock is acquired while it is held. */
     pthread_mutex_t post_mutex;
     STAILQ_HEAD(, posted_call) posts; /* Posted calls in order; guarded by post_mutex. */
 };
 
-/* Adds the source to the end of the ready list unless it is there.  The caller holds the lock. */
+/* Adds a watch or timer to the end of the list `ready` unless the list contains it.  The caller
+ * holds the loop lock. */
 void tdm__event_source_mark_ready(struct event_source *event_source);
-/* Removes the source from the ready list if it is there.  The caller holds the lock. */
+/* Removes a watch or timer from the list `ready` if the list contains it.  The caller holds the
+ * loop lock. */
 void tdm__event_source_unmark_ready(struct event_source *event_source);
 /* Records events of the source during a poll.  Only for callbacks of libevent, which run without
  * the lock; the loop makes the source ready when it holds the lock again. */
 void tdm__event_source_record(struct event_source *event_source, unsigned events);
-/* Frees the source, now or, if a poll is under way, when the poll ends, because the polling
+/* Frees a watch or timer, now or, if a poll is under way, when the poll ends, because the polling
  * thread may be using it.  The events of the source must be deleted from libevent before. */
 void tdm__event_source_destroy(struct event_source *event_source);
 

@@ -197,7 +197,7 @@ static tdm_status loop_drive(struct tdm__loop *loop, bool (*done)(void *arg), vo
             }
             tdm__loop_lock_yield(&loop->loop_lock);
         }
-        /* Other threads may have changed something during the poll. */
+        /* Other threads may have made conditions of waiting threads true during the poll. */
         tdm__loop_lock_notify_waiters(&loop->loop_lock);
         if (condition_is_true(done, arg)) {
             return TDM_OK;
@@ -218,7 +218,7 @@ static void loop_interrupt_poll(const struct tdm__loop *loop)
     static const uint64_t one = 1;
     ssize_t written = write(loop->post_fd, &one, sizeof(one));
 
-    /* The descriptor is valid and its counter is far from full. */
+    /* The write cannot fail, because the eventfd is valid and its counter is far from full. */
     TDM_ASSERT(written == (ssize_t)sizeof(one));
 }
 
@@ -472,7 +472,7 @@ static struct event_base *libevent_base_create(void)
     return base;
 }
 
-/* Creates what the loop consists of.  On failure the caller destroys the loop, which may be
+/* Creates the parts of a loop.  On failure the caller destroys the loop, which may be
  * incomplete. */
 static tdm_status loop_init(struct tdm__loop *loop)
 {

@@ -30,16 +30,16 @@ struct tdm__timer;
 /* The lock of a loop; loop_lock.h defines it. */
 struct tdm__loop_lock;
 
-/* Creates a loop, which the caller destroys. */
+/* Creates an event loop, which the caller destroys. */
 tdm_status tdm__loop_create(struct tdm__loop **loop_out);
-/* Frees the loop.  All watches, timers and hooks must have been removed.  Posted calls that have
- * not run are dropped.  NULL is allowed. */
+/* Frees an event loop.  All watches, timers and hooks must have been removed.  Posted calls that
+ * have not run are dropped.  NULL is allowed. */
 void tdm__loop_destroy(struct tdm__loop *loop);
 
-/* Runs callbacks until `done(arg)` returns true (TDM_OK) or the deadline, on the scale of
- * tdm__clock_ms(), has passed (TDM_E_TIMEOUT).  `done` is called with the lock before the first
- * wait and after each callback; NULL means that only the deadline ends the run.  If the deadline
- * has passed already, the loop polls once without waiting. */
+/* Runs the loop: polls and runs callbacks until `done(arg)` returns true (TDM_OK) or the deadline,
+ * on the scale of tdm__clock_ms(), has passed (TDM_E_TIMEOUT).  `done` is called with the lock
+ * before the first wait and after each callback; NULL means that only the deadline ends the run.
+ * If the deadline has passed already, the loop polls once without waiting. */
 tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
                          int64_t deadline_ms);
 
@@ -48,7 +48,7 @@ tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *
 struct tdm__loop *tdm__loop_enter(struct tdm__loop *loop);
 /* Releases the loop lock once.  `loop` must not be NULL. */
 void tdm__loop_leave(struct tdm__loop *loop);
-/* Releases the lock at the end of a block with TDM__LOOP_ENTER; `*loop` may be NULL. */
+/* Releases the loop lock at the end of a block with TDM__LOOP_ENTER; `*loop` may be NULL. */
 void tdm__loop_leave_cleanup(struct tdm__loop **loop);
 /* Acquires the loop lock until the end of the enclosing block.  Does nothing if `loop` is NULL. */
 #define TDM__LOOP_ENTER(loop)                                                                      \
@@ -76,26 +76,29 @@ void tdm__loop_wake(struct tdm__loop *loop);
  * moment, such as flushing a send queue.  The caller owns the structure and removes the hook
  * before freeing it. */
 struct tdm__poll_hook {
-    TAILQ_ENTRY(tdm__poll_hook) link; /* Link in the loop's list of hooks. */
+    TAILQ_ENTRY(tdm__poll_hook) link; /* Link in the loop's list of poll hooks. */
     void (*fn)(void *arg);            /* Function that runs before each poll. */
-    void *arg;                        /* Argument of fn(). */
+    void *arg;                        /* Argument of the poll hook's fn(). */
 };
-/* Adds the hook to the loop, which borrows it until it is removed. */
+/* Adds a poll hook to the loop, which borrows the hook until it is removed. */
 void tdm__loop_add_poll_hook(struct tdm__loop *loop, struct tdm__poll_hook *hook);
-/* Removes a hook that was added. */
+/* Removes a poll hook that was added to the loop. */
 void tdm__loop_remove_poll_hook(struct tdm__loop *loop, struct tdm__poll_hook *hook);
 /* Returns true if a thread polls now.  A hook then runs only after the next event, so deferred
  * work must either be done at once or wake the driver.  Needs the lock. */
 bool tdm__loop_is_polling(const struct tdm__loop *loop);
-/* Says that the next wait is for a peer on another processor, so that polling for some
- * microseconds before sleeping may save two wake-ups.  It holds for one wait only.  The loop
+/* Tells the loop that the next wait is for a peer on another processor, so that polling for some
+ * microseconds before sleeping may save two wake-ups.  The hint holds for one wait only.  The loop
  * learns whether polling pays (adaptive_polling.h). */
 void tdm__loop_expect_event_soon(struct tdm__loop *loop);
 /* Resets the loop lock in the child after fork(), where the threads of the parent do not exist. */
 void tdm__loop_after_fork(struct tdm__loop *loop);
 
-/* Events of a file descriptor, as a set of bits.  Errors and hang-ups are reported as readable. */
-enum { TDM__READABLE = 1, TDM__WRITABLE = 2 };
+enum {
+    /* Event bit: the file descriptor is readable, or has an error or a hang-up. */
+    TDM__READABLE = 1,
+    TDM__WRITABLE = 2 /* Event bit: the file descriptor is writable. */
+};
 
 /* Callback of a watch.  `ready` holds the wanted events that are present; the callback runs again
  * as long as they are (level-triggered). */
@@ -104,27 +107,27 @@ typedef void tdm__fd_watch_fn(void *arg, int fd, unsigned ready);
  * destroys the watch. */
 tdm_status tdm__fd_watch_create(struct tdm__loop *loop, int fd, unsigned events,
                                 tdm__fd_watch_fn *fn, void *arg, struct tdm__fd_watch **watch_out);
-/* Changes the wanted events; 0 pauses the watch. */
+/* Changes which events a watch waits for; 0 pauses the watch. */
 tdm_status tdm__fd_watch_set_events(struct tdm__fd_watch *watch, unsigned events);
-/* Calls the callback once more, later, even without an event of the descriptor; `ready` may be 0
- * then.  For data that is already in a buffer of the owner, and for work that must not be done
- * now. */
+/* Makes the loop call the watch's callback once more, later, even without an event of the
+ * descriptor; `ready` may be 0 then.  For data that is already in a buffer of the owner, and for
+ * work that must not be done now. */
 void tdm__fd_watch_call_again(struct tdm__fd_watch *watch);
-/* Destroys the watch; its callback does not run any more.  The descriptor stays open.  NULL is
+/* Destroys a watch; its callback does not run any more.  The descriptor stays open.  NULL is
  * allowed. */
 void tdm__fd_watch_destroy(struct tdm__fd_watch *watch);
 
 /* Callback of a timer.  It runs once each time the timer is set. */
 typedef void tdm__timer_fn(void *arg);
-/* Creates a timer that is not set.  The caller destroys it. */
+/* Creates a timer that is not set.  The caller destroys the timer. */
 tdm_status tdm__timer_create(struct tdm__loop *loop, tdm__timer_fn *fn, void *arg,
                              struct tdm__timer **timer_out);
-/* Sets the deadline on the scale of tdm__clock_ms(), replacing an earlier one.  TDM__NEVER clears
- * the timer. */
+/* Sets the deadline of a timer on the scale of tdm__clock_ms(), replacing an earlier one.
+ * TDM__NEVER clears the timer. */
 tdm_status tdm__timer_set(struct tdm__timer *timer, int64_t deadline_ms);
-/* Cancels the timer: the callback does not run until the timer is set again. */
+/* Cancels a timer: its callback does not run until the timer is set again. */
 void tdm__timer_clear(struct tdm__timer *timer);
-/* Destroys the timer; its callback does not run any more.  NULL is allowed. */
+/* Destroys a timer; its callback does not run any more.  NULL is allowed. */
 void tdm__timer_destroy(struct tdm__timer *timer);
 
 /* Runs fn(arg) once, later, in the thread that drives the loop.  Any thread may call it, without

@@ -71,7 +71,8 @@ bool tdm__loop_lock_is_held(const struct tdm__loop_lock *loop_lock)
     return atomic_load_explicit(&loop_lock->holder, memory_order_relaxed) == this_thread_identity();
 }
 
-/* Acquires the mutex, counted as a waiting locker while it blocks, and sets the holder. */
+/* Acquires the mutex of a loop lock and sets the holder.  While it blocks, the thread is counted in
+ * waiting_lockers_count. */
 static void lock_mutex_acquire(struct tdm__loop_lock *loop_lock)
 {
     if (pthread_mutex_trylock(&loop_lock->mutex) != 0) {
@@ -82,7 +83,7 @@ static void lock_mutex_acquire(struct tdm__loop_lock *loop_lock)
     atomic_store_explicit(&loop_lock->holder, this_thread_identity(), memory_order_relaxed);
 }
 
-/* Clears the holder and releases the mutex. */
+/* Clears the holder of a loop lock and releases its mutex. */
 static void lock_mutex_release(struct tdm__loop_lock *loop_lock)
 {
     atomic_store_explicit(&loop_lock->holder, 0, memory_order_relaxed);
@@ -202,8 +203,8 @@ bool tdm__loop_lock_is_driver(const struct tdm__loop_lock *loop_lock)
     return loop_lock->driver == this_thread_identity();
 }
 
-/* Wakes the thread that may drive next: the first waiter, else the background poller if it
- * sleeps.  No thread drives now. */
+/* Wakes the thread that may drive next: the first waiter, else the background poller if it sleeps.
+ * Call it when no thread drives the loop. */
 static void lock_pass_driving(struct tdm__loop_lock *loop_lock)
 {
     if (!TAILQ_EMPTY(&loop_lock->waiters)) {

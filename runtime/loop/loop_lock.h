@@ -15,9 +15,9 @@
  * driver yields the lock to it.  The thread that waits owns the structure; the loop lock guards
  * it. */
 struct tdm__loop_condition {
-    pthread_cond_t condition; /* The underlying condition variable. */
-    bool is_waiting;          /* A thread waits for the condition. */
-    bool signaled;            /* The condition was signaled and the thread has not woken yet. */
+    pthread_cond_t condition; /* Condition variable of POSIX threads on which the thread sleeps. */
+    bool is_waiting;          /* True while a thread waits for the condition. */
+    bool signaled; /* True if the condition was signaled and its thread has not woken yet. */
 };
 
 /* A thread that wants to run the loop while another thread drives it.  The thread sleeps until
@@ -27,8 +27,8 @@ struct tdm__loop_waiter {
     TAILQ_ENTRY(tdm__loop_waiter) link; /* Link in the list `waiters` of the lock. */
     /* Condition for which the thread runs the loop; NULL if it waits for the deadline only. */
     bool (*done)(void *arg);
-    void *arg;                                 /* Argument of done(). */
-    struct tdm__loop_condition loop_condition; /* Wakes the thread. */
+    void *arg;                                 /* Argument of the condition done(). */
+    struct tdm__loop_condition loop_condition; /* Condition variable that wakes the thread. */
 };
 
 /* The recursive lock that guards a loop and everything that uses it, and the state that decides
@@ -38,7 +38,7 @@ struct tdm__loop_lock {
     pthread_mutex_t mutex; /* The lock itself, not recursive. */
     /* Identity of the thread that holds the lock; 0 if no thread does. */
     _Atomic uintptr_t holder;
-    uint32_t depth; /* How often the holder has acquired the lock. */
+    uint32_t depth; /* How often the holder has acquired the loop lock. */
     /* Number of threads that block at the mutex or were signaled and have not got the mutex yet.
      */
     _Atomic uint32_t waiting_lockers_count;
@@ -51,24 +51,24 @@ struct tdm__loop_lock {
     /* Condition that is signaled when the driver stops and no other thread wants to drive;
      * borrowed from the background poller.  NULL if the poller does not sleep. */
     struct tdm__loop_condition *undriven_condition;
-    /* The driver is the background poller, which stops as soon as another thread wants to drive.
-     */
+    /* True if the driver is the background poller, which stops as soon as another thread wants to
+     * drive. */
     bool driver_yields;
-    /* Threads that want to drive, in the order of their calls. */
+    /* Threads that want to drive the loop, in the order of their calls. */
     TAILQ_HEAD(, tdm__loop_waiter) waiters;
 };
 
 /* Initializes an unlocked lock of a loop that no thread drives. */
 void tdm__loop_lock_init(struct tdm__loop_lock *loop_lock);
-/* Frees the lock, which no thread may hold or wait for. */
+/* Frees what a loop lock uses.  No thread may hold the lock or wait for it. */
 void tdm__loop_lock_fini(struct tdm__loop_lock *loop_lock);
 
-/* Acquires the lock.  It is recursive: each acquire needs one release.  Blocks while another
- * thread holds it. */
+/* Acquires a loop lock, which is recursive: each acquire needs one release.  Blocks while another
+ * thread holds the lock. */
 void tdm__loop_lock_acquire(struct tdm__loop_lock *loop_lock);
-/* Releases the lock once.  The calling thread must hold it. */
+/* Releases a loop lock once.  The calling thread must hold the lock. */
 void tdm__loop_lock_release(struct tdm__loop_lock *loop_lock);
-/* Returns true if the calling thread holds the lock. */
+/* Returns true if the calling thread holds the loop lock. */
 bool tdm__loop_lock_is_held(const struct tdm__loop_lock *loop_lock);
 /* Releases the lock completely and returns the depth, with which tdm__loop_lock_reacquire()
  * acquires it again.  The calling thread must hold the lock. */
@@ -94,7 +94,7 @@ void tdm__loop_lock_stop_driving(struct tdm__loop_lock *loop_lock);
 
 /* Initializes a condition that no thread waits for. */
 void tdm__loop_condition_init(struct tdm__loop_condition *loop_condition);
-/* Frees what the condition uses.  No thread may wait for it. */
+/* Frees what a condition uses.  No thread may wait for the condition. */
 void tdm__loop_condition_fini(struct tdm__loop_condition *loop_condition);
 /* Releases the lock, sleeps until the condition is signaled (TDM_OK) or until the deadline
  * (TDM_E_TIMEOUT, without an error detail), and acquires the lock to the same depth.  It may also

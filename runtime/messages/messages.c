@@ -46,7 +46,7 @@
 #undef MESSAGE_LIST
 #undef END_MESSAGE
 
-/* The declarations once more, for the list of all tables; the fields expand to nothing. */
+/* Expands a declaration to the function that returns its table, for the list of all tables. */
 #define MESSAGE(message) tdm__##message##_table,
 #define FIELD(kind, field)
 #define MESSAGE_FIELD(message, field)

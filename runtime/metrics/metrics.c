@@ -115,7 +115,8 @@ static double resident_bytes(void)
     if (!tdm__file_read_text("/proc/self/statm", text, sizeof(text))) {
         return 0;
     }
-    (void)strtoull(text, &end, 10); /* Skip the first number, the size of the address space. */
+    /* Skips the first number in the file, the size of the address space. */
+    (void)strtoull(text, &end, 10);
     return (double)strtoull(end, NULL, 10) * (double)sysconf(_SC_PAGESIZE);
 }
 
@@ -123,7 +124,7 @@ static double resident_bytes(void)
 static double open_fds(void)
 {
     DIR *entries = opendir("/proc/self/fd");
-    /* The entries ".", ".." and the descriptor of the directory itself do not count. */
+    /* The count excludes the entries ".", ".." and the descriptor of the directory itself. */
     double count = -3;
 
     if (entries == NULL) {

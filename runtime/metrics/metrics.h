@@ -10,7 +10,7 @@
 /* A counter that only grows.  Any thread may change it.  Counters and histograms use relaxed
  * atomics, because no reader infers anything about one number from another one. */
 struct tdm__counter {
-    _Atomic uint64_t value; /* Current value. */
+    _Atomic uint64_t value; /* Current value of the counter. */
 };
 
 /* Number of bins of a histogram.  Bin i counts times of more than 2^(i-1) and at most 2^i
@@ -18,23 +18,24 @@ struct tdm__counter {
 enum { TDM__HISTOGRAM_BINS = 26 };
 /* A histogram of times.  Any thread may add to it. */
 struct tdm__histogram {
-    _Atomic uint64_t bins[TDM__HISTOGRAM_BINS]; /* Number of times in each bin. */
-    _Atomic uint64_t sum_ns;                    /* Sum of all times in nanoseconds. */
+    /* For each bin how many of the times it has counted. */
+    _Atomic uint64_t bins[TDM__HISTOGRAM_BINS];
+    _Atomic uint64_t sum_ns; /* Sum of all counted times in nanoseconds. */
 };
 
 /* Copy of a histogram, to be sent to another process or printed. */
 struct tdm__histogram_snapshot {
-    uint64_t bins[TDM__HISTOGRAM_BINS]; /* Number of times in each bin. */
-    uint64_t sum_ns;                    /* Sum of all times in nanoseconds. */
+    uint64_t bins[TDM__HISTOGRAM_BINS]; /* For each bin how many of the times it had counted. */
+    uint64_t sum_ns;                    /* Sum of all counted times in nanoseconds. */
 };
 
-/* Adds `by` to the counter. */
+/* Adds `by` to a counter of metrics. */
 static inline void tdm__counter_add(struct tdm__counter *counter, uint64_t by)
 {
     (void)atomic_fetch_add_explicit(&counter->value, by, memory_order_relaxed);
 }
 
-/* Returns the value of the counter. */
+/* Returns the current value of a counter of metrics. */
 static inline uint64_t tdm__counter_value(const struct tdm__counter *counter)
 {
     return atomic_load_explicit(&counter->value, memory_order_relaxed);
@@ -52,18 +53,18 @@ static inline void tdm__histogram_add(struct tdm__histogram *histogram, int64_t 
                                     memory_order_relaxed);
 }
 
-/* Copies the histogram.  Times that are added meanwhile may be missing in some of the numbers. */
+/* Copies a histogram.  Times that are added meanwhile may be missing in some of the numbers. */
 void tdm__histogram_read(const struct tdm__histogram *histogram,
                          struct tdm__histogram_snapshot *snapshot_out);
 
 /* ---- text format of Prometheus ---------------------------------------------------------- */
 
-/* Writes the HELP and TYPE lines of a metric; its samples follow.  `type` is "counter", "gauge"
- * or "histogram". */
+/* Writes the HELP and TYPE lines of a metric in Prometheus' text format; the metric's samples
+ * follow.  `type` is "counter", "gauge" or "histogram". */
 void tdm__metrics_family(FILE *out, const char *name, const char *type, const char *help);
 
-/* Writes one sample.  `labels` are alternating names and values, ended by NULL; values may hold
- * any text.  NULL means no labels. */
+/* Writes one sample of a metric in Prometheus' text format.  `labels` are alternating names and
+ * values, ended by NULL; values may hold any text.  NULL means no labels. */
 void tdm__metrics_sample(FILE *out, const char *name, const char *const *labels, double value);
 /* Writes the buckets, the sum and the count of a histogram, in seconds.  `labels` as for
  * tdm__metrics_sample(). */

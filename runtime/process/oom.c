@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Capacity for the text of one file of the kernel. */
+/* Size in bytes of the buffer for one file of the kernel. */
 enum { TEXT_BYTES = 16 << 10 };
 
 /* Returns the number after "oom_kill " at the start of a line of the file; -1 if no line has it. */
@@ -48,8 +48,9 @@ static bool oom_try_mount(struct tdm__oom *oom, const char *mount, const char *p
     return false;
 }
 
-/* Looks for the count of the cgroup that a line of /proc/self/cgroup names: "0::/path" (v2) or
- * "4:memory:/path" (v1).  Returns true if it is found. */
+/* Looks for the file with the count of out-of-memory kills of the cgroup that a line of
+ * /proc/self/cgroup names: "0::/path" (v2) or "4:memory:/path" (v1).  Returns true if it is
+ * found. */
 static bool oom_try_cgroup(struct tdm__oom *oom, const char *root, const char *line)
 {
     const char *controllers = strchr(line, ':');

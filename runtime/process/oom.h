@@ -11,24 +11,30 @@
  * cgroup was killed for lack of memory.  If only the count of the machine has risen, that is a
  * mere suspicion. */
 struct tdm__oom {
-    int64_t cgroup_kills;  /* Kills in the cgroup of this process; -1 if they cannot be read. */
-    int64_t machine_kills; /* Kills on this machine; -1 if they cannot be read. */
-    char cgroup_file[512]; /* File with the count of the cgroup; "" if no such file exists. */
-    char machine_file[64]; /* File with the count of the machine. */
+    /* Number of out-of-memory kills in the cgroup of this process; -1 if it cannot be read. */
+    int64_t cgroup_kills;
+    /* Number of out-of-memory kills on this machine; -1 if it cannot be read. */
+    int64_t machine_kills;
+    /* Path of the file that contains the count of the cgroup; "" if no such file exists. */
+    char cgroup_file[512];
+    char machine_file[64]; /* Path of the file that contains the count of the machine. */
 };
 
 /* Whether a process that was killed since the last check ran out of memory. */
 enum tdm__oom_verdict {
-    TDM__OOM_NO,      /* The kernel counted no kill. */
-    TDM__OOM_YES,     /* The kernel counted a kill in the cgroup of this process. */
-    TDM__OOM_PERHAPS, /* The kernel counted a kill somewhere on this machine. */
-    TDM__OOM_UNKNOWN  /* Neither count can be read. */
+    TDM__OOM_NO,  /* The kernel has counted no out-of-memory kill. */
+    TDM__OOM_YES, /* The kernel has counted an out-of-memory kill in the cgroup of this process. */
+    /* The kernel has counted an out-of-memory kill on this machine, but none in the cgroup of this
+     * process. */
+    TDM__OOM_PERHAPS,
+    TDM__OOM_UNKNOWN /* The kernel's counts of out-of-memory kills cannot be read. */
 };
 
-/* Finds the files with the counts and reads them for the first time.  `root` is put before
- * "/proc" and "/sys"; it is "" except in tests. */
+/* Finds the kernel's files with the counts of out-of-memory kills and reads them for the first
+ * time.  `root` is put before "/proc" and "/sys"; it is "" except in tests. */
 void tdm__oom_init(struct tdm__oom *oom, const char *root);
-/* Reads the counts again and returns what they say about the time since the last check. */
+/* Reads the counts of out-of-memory kills again and returns what they say about the time since the
+ * last check. */
 enum tdm__oom_verdict tdm__oom_check(struct tdm__oom *oom);
 
 #endif

@@ -27,16 +27,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* First capacity of the buffer for /proc/PID/environ, and capacity of the one for /proc/PID/stat,
- * in bytes. */
-enum { ENVIRONMENT_BYTES_FIRST = 64 << 10, STAT_BYTES = 1024 };
+enum {
+    /* First size in bytes of the buffer for /proc/PID/environ, which grows. */
+    ENVIRONMENT_BYTES_FIRST = 64 << 10,
+    STAT_BYTES = 1024 /* Size in bytes of the buffer for /proc/PID/stat. */
+};
 
 /* The environment of a process, read from /proc.  The same buffer serves for many processes. */
 struct environment {
     /* Assignments ("NAME=value"), each ending with NUL (owned); NULL before the first read. */
     char *text;
     size_t size_bytes;     /* Number of bytes in `text` that were read; 0 after a failure. */
-    size_t capacity_bytes; /* Size of the allocation `text`. */
+    size_t capacity_bytes; /* Size in bytes of the memory at `text`. */
 };
 
 void tdm__process_tree_adopt_orphans(void)
@@ -66,7 +68,7 @@ static const char *read_stat(const char *pid_text, char *stat, size_t capacity_b
     return after_name != NULL && strlen(after_name) >= 4 ? after_name : NULL;
 }
 
-/* Returns the process id of the parent; -1 if the process is gone. */
+/* Returns the process id of a process's parent; -1 if the process is gone. */
 static pid_t parent_of(const char *pid_text)
 {
     char stat[STAT_BYTES];
@@ -220,7 +222,7 @@ void tdm__process_tree_each_child(void (*fn)(void *arg, pid_t pid), void *arg)
     (void)closedir(processes);
 }
 
-/* Kills one child, for tdm__process_tree_each_child(). */
+/* Kills one child of this process; the callback for tdm__process_tree_each_child(). */
 static void kill_child(void *arg, pid_t pid)
 {
     (void)arg;
@@ -245,6 +247,6 @@ bool tdm__process_tree_kill_all(int64_t timeout_ms)
         if (tdm__deadline_remaining_ms(deadline_ms) == 0) {
             return false;
         }
-        (void)poll(NULL, 0, 1); /* Give the kernel a moment to end the processes. */
+        (void)poll(NULL, 0, 1); /* Gives the kernel a moment to end the killed processes. */
     }
 }

@@ -29,13 +29,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Number of the first passed descriptor in the child, and the lowest number for temporary
- * duplicates. */
-enum { FIRST_CHILD_FD = 3, PARKED_FD_MIN = FIRST_CHILD_FD + TDM__SPAWN_FDS_MAX };
+enum {
+    FIRST_CHILD_FD = 3, /* Number that the first passed descriptor gets in the child. */
+    /* Lowest number for temporary duplicates of passed descriptors in the child. */
+    PARKED_FD_MIN = FIRST_CHILD_FD + TDM__SPAWN_FDS_MAX
+};
 
 /* Record that the child writes into the pipe when it fails between fork and exec. */
 struct child_failure {
-    int error_number; /* Value of errno. */
+    int error_number; /* Value of errno after the failed step. */
     char step[24];    /* Name of the step that failed, NUL-terminated. */
 };
 
@@ -94,7 +96,7 @@ static void child_reset_signals(void)
     sigset_t none;
 
     for (int number = 1; number < NSIG; number++) {
-        /* This fails for SIGKILL and SIGSTOP, which have no handlers. */
+        /* The call fails for SIGKILL and SIGSTOP, which cannot have handlers. */
         (void)signal(number, SIG_DFL);
     }
     (void)sigemptyset(&none);
@@ -156,7 +158,7 @@ static tdm_status await_exec(int report_fd, const struct tdm__spawn_options *opt
                            failure.step);
 }
 
-/* Waits until the child has ended and reaps it. */
+/* Waits until a child process has ended and reaps the child. */
 static void process_reap_blocking(pid_t pid)
 {
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {

@@ -10,7 +10,7 @@
 
 /* A child process, owned by the code that spawned it. */
 struct tdm__process {
-    pid_t pid; /* Process id; 0 after tdm__process_forget(). */
+    pid_t pid; /* Process id of the child; 0 after tdm__process_forget(). */
     /* Owned descriptor that becomes readable when the child has ended; -1 after
      * tdm__process_forget(). */
     int pidfd;
@@ -21,33 +21,34 @@ enum { TDM__SPAWN_FDS_MAX = 8 };
 
 /* Arguments of tdm__spawn().  Everything is borrowed until it returns. */
 struct tdm__spawn_options {
-    const char *program;      /* Path of the program; PATH is not searched. */
+    const char *program;      /* Path of the program to execute; PATH is not searched. */
     char *const *argv;        /* Arguments, NULL-terminated; argv[0] may differ from `program`. */
     char *const *environment; /* Environment, NULL-terminated; NULL for that of this process. */
     /* Working directory of the child; NULL for that of this process. */
     const char *working_directory;
     /* Descriptors that become 3, 4, ... in the child; all others are closed there. */
     int fds[TDM__SPAWN_FDS_MAX];
-    uint32_t fds_count; /* Number of elements of `fds`. */
+    uint32_t fds_count; /* Number of entries in `fds`. */
     int output_fd;      /* Descriptor that becomes stdout and stderr; -1 if both are inherited. */
     /* Descriptor that becomes stderr instead of `output_fd`; 0 if both are the same. */
     int error_fd;
-    /* The kernel kills the child by SIGKILL when the thread that spawned it ends. */
+    /* True if the kernel shall kill the child by SIGKILL when the thread that spawned it ends. */
     bool dies_with_parent;
 };
 
-/* Starts the program and stores the child in `process_out`.  Blocks until the program has been
- * executed, so that a program that cannot be executed is an error here (TDM_E_NOT_FOUND or
+/* Starts a program as a child process, which it stores in `process_out`.  Blocks until the program
+ * has been executed, so that a program that cannot be executed is an error here (TDM_E_NOT_FOUND or
  * TDM_E_IO, with its name).  The child gets /dev/null as stdin, default signal handlers and an
  * empty signal mask. */
 tdm_status tdm__spawn(const struct tdm__spawn_options *options, struct tdm__process *process_out);
 
-/* Reaps the child if it has ended and stores its wait status.  Returns false if it is still
- * running.  Never blocks. */
+/* Reaps a child process if it has ended and stores its wait status.  Returns false if the child is
+ * still running.  Never blocks. */
 bool tdm__process_reap(struct tdm__process *process, int *wait_status_out);
-/* Sends a signal to the child.  Does nothing if the child has ended or was forgotten. */
+/* Sends a signal to a child process.  Does nothing if the child has ended or was forgotten. */
 void tdm__process_signal(const struct tdm__process *process, int signal_number);
-/* Closes the pidfd.  The child must have been reaped, or must be reaped by another process. */
+/* Closes the pidfd of a child process.  The child must have been reaped, or must be reaped by
+ * another process. */
 void tdm__process_forget(struct tdm__process *process);
 
 /* Writes a text such as "exit code 3" or "signal 9 (killed)" for a wait status to `text` and

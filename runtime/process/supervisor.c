@@ -37,11 +37,12 @@ enum { KILL_TIMEOUT_MS = 5000 };
 
 /* State of the supervisor process; lives on the stack of tdm__supervisor_fork(). */
 struct supervisor {
-    const struct tdm__supervisor_options *options; /* Arguments of the caller; borrowed. */
-    pid_t daemon;                                  /* Process id of the daemon. */
-    int driver_pidfd;    /* Pidfd of the process that created the lifeline; -1 without it. */
-    int signal_fd;       /* Signalfd for SIGCHLD, SIGTERM and SIGINT. */
-    bool stop_requested; /* SIGTERM has been sent to the daemon. */
+    /* Arguments of tdm__supervisor_fork(); borrowed. */
+    const struct tdm__supervisor_options *options;
+    pid_t daemon;     /* Process id of the daemon that the supervisor watches. */
+    int driver_pidfd; /* Pidfd of the driver, which created the lifeline; -1 without a lifeline. */
+    int signal_fd;    /* Signalfd for SIGCHLD, SIGTERM and SIGINT. */
+    bool stop_requested; /* True once SIGTERM has been sent to the daemon. */
 };
 
 /* Kills all descendants, removes the directory if that is wanted, and exits with `code`. */
@@ -136,7 +137,7 @@ _Noreturn static void supervisor_run(struct supervisor *supervisor)
     (void)prctl(PR_SET_NAME, "tandem-super");
     for (;;) {
         if (supervisor->stop_requested) {
-            events[1].events = 0; /* The kernel still reports POLLHUP. */
+            events[1].events = 0; /* Stops polling for input; the kernel still reports POLLHUP. */
         }
         if (poll(events, 3, -1) < 0 && errno != EINTR) {
             supervisor_exit(supervisor, 1);
@@ -195,7 +196,7 @@ tdm_status tdm__supervisor_fork(const struct tdm__supervisor_options *options)
     sigset_t before;
 
     if (options->lifeline >= 0) {
-        (void)setsid(); /* This fails only if the process leads its process group already. */
+        (void)setsid(); /* The call fails only if the process leads its process group already. */
     }
     tdm__process_tree_adopt_orphans();
     TDM_TRY(supervisor_fork_daemon(&supervisor, &before));

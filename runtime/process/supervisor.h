@@ -10,7 +10,7 @@ struct tdm__supervisor_options {
     /* Socket whose other end the driver holds, for a private daemon; -1 for a daemon that does not
      * belong to a driver. */
     int lifeline;
-    const char *directory; /* Directory of the daemon. */
+    const char *directory; /* Directory of the daemon for sockets and logs. */
     int remove_directory;  /* Not 0 if the supervisor removes `directory` at the end. */
 };
 /* Forks.  The child returns TDM_OK and becomes the daemon; the calling process becomes the

@@ -22,56 +22,61 @@
 
 #include <string.h>
 
-/* Largest depth of nested arrays and maps, and largest number of values in one document. */
-enum { DEPTH_MAX = 64, VALUES_MAX = 1 << 24 };
+enum {
+    DEPTH_MAX = 64,      /* Largest depth of nested arrays and maps in a document. */
+    VALUES_MAX = 1 << 24 /* Largest number of values in one document. */
+};
 
 /* A parsed document; owned by the code that parsed it.  Behind the values, in the same memory,
  * are the pointers to references and handles, the structures of n-dimensional arrays, array data
  * that could not be borrowed, and the texts. */
 struct tdm_document {
-    void (*release)(void *arg); /* Releases the borrowed bytes; NULL if nothing is borrowed. */
-    void *release_arg;          /* Argument of release(). */
-    size_t size_bytes;          /* Size of this block of memory. */
-    size_t packed_bytes;        /* Number of bytes that were parsed. */
+    /* Callback that releases the packed bytes into which the document points; NULL if it copied
+     * them. */
+    void (*release)(void *arg);
+    void *release_arg;   /* First argument of release(). */
+    size_t size_bytes;   /* Size in bytes of the memory block that is the document. */
+    size_t packed_bytes; /* Number of packed bytes from which the document was parsed. */
     /* References and handles in the order in which they were packed. */
     const struct tdm_value **extensions;
-    uint32_t extensions_count; /* Number of elements of `extensions`. */
-    struct tdm_value values[]; /* All values; values[0] is the root. */
+    uint32_t extensions_count; /* Number of entries in `extensions`. */
+    struct tdm_value values[]; /* All values of the tree; values[0] is the root. */
 };
 
 /* What a document will hold, counted by the first pass. */
 struct document_counts {
-    uint32_t values;     /* Number of values. */
+    uint32_t values;     /* Number of values in the packed bytes. */
     uint32_t extensions; /* Number of references and handles. */
     uint32_t ndarrays;   /* Number of n-dimensional arrays. */
-    /* Bytes of array data to copy, each array rounded up to TDM__NDARRAY_ALIGNMENT. */
+    /* Number of bytes of array data to copy, each array rounded up to TDM__NDARRAY_ALIGNMENT. */
     size_t data_bytes;
-    /* Bytes of the strings with their NUL, and, if nothing is borrowed, of all other bodies. */
+    /* Number of bytes of the strings with their NULs and, if the document borrows nothing, of all
+     * other bodies. */
     size_t text_bytes;
 };
 
 /* Where the second pass writes next in each section of the document. */
 struct fill_cursors {
     struct tdm_value *values;            /* Next unused value of the tree. */
-    const struct tdm_value **extensions; /* Next pointer to a reference or handle. */
-    struct tdm_ndarray *ndarrays;        /* Next structure of an n-dimensional array. */
-    char *data;                          /* Next aligned place for array data. */
-    char *text;                          /* Next byte for strings and other bodies. */
+    const struct tdm_value **extensions; /* Place of the next pointer to a reference or handle. */
+    struct tdm_ndarray *ndarrays;        /* Place of the next struct tdm_ndarray. */
+    char *data;                          /* Place for the next array's data, aligned. */
+    char *text;                          /* Place of the next byte of strings and other bodies. */
 };
 
 /* State of one parse; lives on the stack. */
 struct reader {
-    const char *bytes;             /* Packed bytes; borrowed. */
+    const char *bytes;             /* Packed bytes that are parsed; borrowed. */
     size_t size_bytes;             /* Number of packed bytes. */
     size_t offset;                 /* Position of the next byte to read. */
-    bool borrows;                  /* The document may point into `bytes`. */
-    struct document_counts counts; /* Results of the first pass. */
-    struct fill_cursors cursors;   /* Used by the second pass. */
+    bool borrows;                  /* True if the document may point into `bytes`. */
+    struct document_counts counts; /* What the document will hold, counted by the first pass. */
+    struct fill_cursors cursors;   /* Where the second pass writes next. */
 };
 
 /* ---- one value's header ----------------------------------------------------------------- */
 
-/* Returns the number of bytes that have not been read. */
+/* Returns the number of packed bytes that have not been read. */
 static size_t bytes_left(const struct reader *reader)
 {
     return reader->size_bytes - reader->offset;
@@ -141,7 +146,7 @@ static tdm_status read_float(struct reader *reader, size_t width, struct tdm_val
     return TDM_OK;
 }
 
-/* Reads the count of `width` bytes of a string, bytes, array or map. */
+/* Reads the count of a string, bytes, array or map, a number of `width` bytes. */
 static tdm_status read_sized(struct reader *reader, enum tdm_value_kind kind, size_t width,
                              struct tdm_value *value)
 {
@@ -185,7 +190,7 @@ static tdm_status read_fixed_ext(struct reader *reader, uint32_t size_bytes,
     return TDM_OK;
 }
 
-/* Sets kind and count of a value whose tag says everything.  Returns TDM_OK. */
+/* Sets kind and count of a value whose tag byte contains both.  Returns TDM_OK. */
 static tdm_status value_set_count(struct tdm_value *value, enum tdm_value_kind kind, uint32_t count)
 {
     value->kind = kind;
@@ -398,7 +403,7 @@ static tdm_status scan_value(struct reader *reader, uint32_t depth)
         return scan_body(reader, &value);
     }
     children = children_count(&value);
-    if (children > bytes_left(reader)) { /* Each value has at least one byte. */
+    if (children > bytes_left(reader)) { /* Each value takes at least one packed byte. */
         return reader_fail_short(reader, children);
     }
     if ((value.kind == TDM_ARRAY || value.kind == TDM_MAP) && depth == DEPTH_MAX) {
@@ -434,7 +439,7 @@ static const struct tdm_ndarray *fill_ndarray(struct reader *reader, uint32_t bo
     TDM_ASSERT(status == TDM_OK);
     copy_bytes = ndarray_copy_bytes(reader, ndarray);
     if (tdm_ndarray_bytes(ndarray) == 0) {
-        /* Aligned like other data, and valid after the document is gone. */
+        /* Empty data points to a static address, which is aligned like other data. */
         ndarray->data = no_data;
     } else if (copy_bytes > 0) {
         memcpy(reader->cursors.data, ndarray->data, tdm_ndarray_bytes(ndarray));
@@ -444,7 +449,7 @@ static const struct tdm_ndarray *fill_ndarray(struct reader *reader, uint32_t bo
     return ndarray;
 }
 
-/* Stores the body of a value. */
+/* Stores the body of a value in the document. */
 static void fill_body(struct reader *reader, struct tdm_value *value)
 {
     const char *data = reader->bytes + reader->offset;
@@ -463,7 +468,7 @@ static void fill_body(struct reader *reader, struct tdm_value *value)
     reader->offset += value->count;
 }
 
-/* Stores one value with everything inside of it. */
+/* Stores one value and all values inside of it in the document. */
 static void fill_value(struct reader *reader, struct tdm_value *value)
 {
     struct tdm_value *children = reader->cursors.values;
@@ -521,7 +526,7 @@ static tdm_status document_create(struct reader *reader, tdm_document **document
     return TDM_OK;
 }
 
-/* Runs both passes. */
+/* Runs both passes over the packed bytes and creates the document. */
 static tdm_status reader_parse(struct reader *reader, tdm_document **document_out)
 {
     TDM_TRY(scan_value(reader, 0));

@@ -21,12 +21,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Capacity of the text that describes an array in an error, and largest depth of nested groups. */
-enum { SHAPE_BYTES = 64, GROUPS_MAX = 32 };
+enum {
+    SHAPE_BYTES = 64, /* Size in bytes of the text that describes an array in an error. */
+    GROUPS_MAX = 32   /* Largest depth of nested groups in a format. */
+};
 
 /* A va_list in a structure, so that functions can pass it on by pointer. */
 struct arguments {
-    va_list list; /* The arguments that have not been used yet. */
+    va_list list; /* Arguments of the caller that have not been used yet. */
 };
 
 /* ---- formats ---------------------------------------------------------------------------- */
@@ -97,8 +99,9 @@ static tdm_status check_map(const char *format, const char *inside)
 
 /* Stack of the groups that are open at a position of the format. */
 struct open_groups {
-    const char *starts[GROUPS_MAX]; /* Opening brackets of the groups. */
-    uint32_t count;                 /* Number of open groups. */
+    /* Opening bracket of each group, as a position in the format. */
+    const char *starts[GROUPS_MAX];
+    uint32_t count; /* Number of groups that are open. */
 };
 
 /* Closes the innermost group by the bracket at `position`. */
@@ -187,7 +190,7 @@ static const char *shape_text(const tdm_value *array, char text[SHAPE_BYTES])
 
         if (used >= SHAPE_BYTES - 12 && i + 1 < count) {
             letter = " ...";
-            count = 0; /* End the loop after this one. */
+            count = 0; /* The loop ends after this value. */
         }
         memcpy(text + used, letter, strlen(letter));
         used += strlen(letter);
@@ -197,7 +200,7 @@ static const char *shape_text(const tdm_value *array, char text[SHAPE_BYTES])
     return text;
 }
 
-/* Returns in words what a letter accepts, for errors. */
+/* Returns in words which value a letter of the format accepts, for errors. */
 static const char *expected_text(char letter)
 {
     switch (letter) {
@@ -344,7 +347,7 @@ static tdm_status check_values(const tdm_value *array, const char *format)
     return values_match(array, format) ? TDM_OK : explain_mismatch(array, format, "");
 }
 
-/* Stores the two results of the letter b. */
+/* Stores the two results, pointer and size, of the letter b. */
 static void fill_bytes(const tdm_value *value, struct arguments *arguments)
 {
     const void **data_out = va_arg(arguments->list, const void **);
@@ -387,8 +390,8 @@ static void fill_item(const tdm_value *value, char letter, struct arguments *arg
     }
 }
 
-/* Stores the results of a group.  `*opened_objects` points to the next object of a reference or
- * handle and is advanced. */
+/* Stores the values of a group in the caller's pointers.  `*opened_objects` points to the next
+ * object of a reference or handle and is advanced. */
 static void fill_values(const tdm_value *array, const char *format, struct arguments *arguments,
                         void *const **opened_objects)
 {
@@ -447,10 +450,11 @@ tdm_status tdm_unpack(const tdm_value *array, const char *format, ...)
 
 /* The objects that the hooks have opened for the references and handles of one format. */
 struct opened_objects {
-    const struct tdm__unpack_hooks *hooks; /* Hooks that open and drop the objects; borrowed. */
+    /* The caller's functions that open and drop the objects; borrowed. */
+    const struct tdm__unpack_hooks *hooks;
     /* Array of the objects, owned.  The objects are owned, too, until they are stored. */
     void **objects;
-    char *letters;  /* Letter of each object; in the memory of `objects`. */
+    char *letters;  /* Letter of each object, R or h; in the memory of `objects`. */
     uint32_t count; /* Number of objects that are open. */
 };
 

@@ -48,16 +48,16 @@ enum { FLAGS_OF_FRAMES(FLAG_CONSTANT) FLAGS = 3 };
     FIELD(uint64_t, sequence, )                                                                    \
     FIELD(uint64_t, acknowledged, )
 
-/* Expands a field of the header to a member of the structure. */
+/* Expands a field of the header to a member of struct wire_header. */
 #define FIELD_MEMBER(type, name, array) type name array;
-/* The header as it is on the wire.  All numbers are little-endian. */
+/* The header of a frame as it is on the wire.  All numbers are little-endian. */
 struct wire_header {
     HEADER_FIELDS(FIELD_MEMBER)
 };
 
-/* Expands a field of the header to its part of tdm__frame_layout. */
+/* Expands a field of the header to its part of the text tdm__frame_layout. */
 #define FIELD_TEXT(type, name, array) #type " " #name #array ";"
-/* Expands a kind or a flag to its part of tdm__frame_layout. */
+/* Expands a kind or a flag of frames to its part of the text tdm__frame_layout. */
 #define NUMBER_TEXT(name, number) #name "=" #number ";"
 const char tdm__frame_layout[] =
     HEADER_FIELDS(FIELD_TEXT) TDM__FRAME_KINDS(NUMBER_TEXT) FLAGS_OF_FRAMES(NUMBER_TEXT);

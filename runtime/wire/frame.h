@@ -49,7 +49,7 @@ enum tdm__frame_kind { TDM__FRAME_KINDS(TDM__FRAME_KIND) };
 /* The decoded header of a frame.  Members that the kind of the frame does not use are 0, except
  * remaining_ms, which is -1. */
 struct tdm__frame {
-    enum tdm__frame_kind kind; /* Kind of the frame. */
+    enum tdm__frame_kind kind; /* Kind of the frame, which decides which other fields are used. */
     uint32_t fds_count;        /* Number of file descriptors that travel with the frame. */
     uint32_t method_bytes;     /* Length of the method name: 1 to 63 in calls, else 0. */
     uint32_t payload_bytes;    /* Length of the payload, without the tail. */
@@ -57,7 +57,7 @@ struct tdm__frame {
      * bytes. */
     uint32_t tail_bytes;
     uint64_t call_id; /* Number of the call, chosen by the caller; never 0. */
-    /* Actor that a call is for; all zero if the call is for a service of the process. */
+    /* ID of the actor that a call is for; all zero if the call is for a service of the process. */
     struct tdm__id target;
     /* Status of a reply.  If it is not TDM_OK, the payload is the text of the error. */
     tdm_status status;
@@ -76,13 +76,14 @@ struct tdm__frame {
     uint32_t cpu;     /* Processor on which the sender runs, plus 1; 0 if unknown. */
 };
 
-/* Encodes a header.  The frame must keep the limits above; that is asserted. */
+/* Encodes the header of a frame.  The frame must keep the limits above; that is asserted. */
 void tdm__frame_encode(const struct tdm__frame *frame, uint8_t header_out[TDM__FRAME_HEADER_BYTES]);
-/* Decodes and checks a header.  Returns TDM_E_PROTOCOL, with the wrong field and its value, for
- * every header that tdm__frame_encode() cannot produce. */
+/* Decodes and checks the header of a frame.  Returns TDM_E_PROTOCOL, with the wrong field and its
+ * value, for every header that tdm__frame_encode() cannot produce. */
 tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
                              struct tdm__frame *frame_out);
-/* Returns true if `method` consists of 1 to 63 printable ASCII characters without blanks. */
+/* Returns true if `method`, a method's name, consists of 1 to 63 printable ASCII characters without
+ * blanks. */
 bool tdm__frame_method_is_valid(const char *method, size_t method_bytes);
 
 #endif

@@ -20,18 +20,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Capacities of texts in errors: the path of a field, a found value, and the names of all fields.
- */
-enum { PATH_BYTES = 256, FOUND_BYTES = 64, NAMES_BYTES = 512 };
+enum {
+    PATH_BYTES = 256, /* Size in bytes of the text that names the path of a field in an error. */
+    FOUND_BYTES = 64, /* Size in bytes of the text that describes a found value in an error. */
+    /* Size in bytes of the text that lists the names of all fields in an error. */
+    NAMES_BYTES = 512
+};
 
 /* What encoding and decoding must know about a kind of field. */
 struct field_kind_info {
-    const char *name;     /* Name in the hash of a table: it must not change. */
-    const char *expected; /* Description of an accepted value, for errors. */
-    size_t size_bytes;    /* Size of the C type; 0 if it depends on the table. */
+    const char *name; /* Name of the kind in the hash of a message's table; it must not change. */
+    const char *expected; /* Description of a value that the kind accepts, for errors. */
+    size_t size_bytes;    /* Size in bytes of the kind's C type; 0 if it depends on the table. */
 };
 
-/* Information by enum tdm__field_kind. */
+/* What is known of each kind of field, indexed by enum tdm__field_kind. */
 static const struct field_kind_info field_kinds[] = {
     [TDM__FIELD_INT] = {"int", "an integer that fits int64_t", sizeof(int64_t)},
     [TDM__FIELD_INT32] = {"int32", "an integer that fits int32_t", sizeof(int32_t)},
@@ -71,8 +74,8 @@ static void encode_value(const struct tdm__message_value *value, tdm_writer *wri
     }
 }
 
-/* Writes a field that is neither a message nor a list.  `member` is its address in the C
- * structure. */
+/* Writes a field that is neither a message nor a list.  `member` is the address of the field in the
+ * C structure. */
 static void encode_scalar(enum tdm__field_kind kind, const void *member, tdm_writer *writer)
 {
     switch (kind) {
@@ -209,9 +212,10 @@ tdm_status tdm__message_encode(const struct tdm__message *message, const void *s
 /* Position of a field in the message that is being decoded, for errors.  One per level of
  * nesting, on the stack. */
 struct field_path {
-    const struct field_path *outer; /* Position of the message around this; NULL at the top. */
-    const char *name;               /* Name of the message at the top, else of the field. */
-    int64_t index;                  /* Index of the item of a list; -1 outside lists. */
+    /* Position of the message that contains the field; NULL at the top. */
+    const struct field_path *outer;
+    const char *name; /* Name of the field; at the top, name of the message. */
+    int64_t index;    /* Index of the item if the field is a list; else -1. */
 };
 
 /* Prints a path such as "version_request.members[3].actor" and returns its length. */
@@ -506,5 +510,5 @@ uint64_t tdm__message_hash(const struct tdm__message *message, uint64_t hash)
             hash = tdm__message_hash_text(field->nested()->name, hash);
         }
     }
-    return tdm__message_hash_text("", hash); /* The end of a message is part of the hash. */
+    return tdm__message_hash_text("", hash); /* The hash also covers where the message ends. */
 }

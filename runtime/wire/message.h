@@ -52,30 +52,33 @@ struct tdm__message;
 /* Description of one field of a message; static. */
 struct tdm__field {
     const char *name;               /* Name of the field in errors and in the hash. */
-    enum tdm__field_kind kind;      /* Kind of the field. */
-    enum tdm__field_kind item_kind; /* Kind of each item of a LIST. */
-    size_t offset;                  /* Offset of the field in the C structure. */
-    size_t flag_offset; /* Of an OPTIONAL: offset of the bool that says whether it is present. */
+    enum tdm__field_kind kind;      /* Kind of the field, which decides its C type. */
+    enum tdm__field_kind item_kind; /* Kind of each item, if the field is a LIST. */
+    size_t offset;                  /* Offset in bytes of the field in the message's C structure. */
+    /* Of an OPTIONAL field: offset in bytes of the bool that says whether the field is present. */
+    size_t flag_offset;
     /* Returns the table of a MESSAGE, an OPTIONAL, or a LIST of messages; NULL for others. */
     const struct tdm__message *(*nested)(void);
 };
 
 /* Description of a message: the table of its fields; static. */
 struct tdm__message {
-    const char *name;                /* Name of the message in errors and in the hash. */
-    size_t size_bytes;               /* Size of the C structure. */
-    uint32_t fields_count;           /* Number of elements of `fields`. */
-    const struct tdm__field *fields; /* The fields in the order in which they are packed. */
+    const char *name;      /* Name of the message in errors and in the hash. */
+    size_t size_bytes;     /* Size in bytes of the message's C structure. */
+    uint32_t fields_count; /* Number of entries in `fields`. */
+    /* Fields of the message, in the order in which they are packed. */
+    const struct tdm__field *fields;
 };
 
 /* One value of any kind.  To encode, set one of the first three members; nil is written if none
  * is set.  Decoding sets `value`. */
 struct tdm__message_value {
-    const tdm_value *value;  /* Parsed value, borrowed; NULL if it is not used. */
-    struct tdm_bytes packed; /* Bytes of one packed value; unused if the data is NULL. */
-    /* Writes one value; NULL if it is not used. */
+    const tdm_value *value; /* Parsed value, borrowed; NULL if another member has the value. */
+    /* Bytes of one packed value; the data is NULL if another member has the value. */
+    struct tdm_bytes packed;
+    /* Callback that writes the value; NULL if another member has the value. */
     void (*write)(tdm_writer *writer, const void *arg);
-    const void *arg; /* Argument of write(). */
+    const void *arg; /* Second argument of write(). */
 };
 
 /* The items of a list.  To encode, set `count` and one of `items`, `get` and `packed`.  After
@@ -83,15 +86,17 @@ struct tdm__message_value {
  * the items.
  */
 struct tdm__message_list {
-    uint32_t count; /* Number of items. */
-    /* Array of `count` items of the C type of the items; NULL if it is not used. */
+    uint32_t count; /* Number of items in the list. */
+    /* Array of `count` items in their C type; NULL if another member has the items. */
     const void *items;
-    /* Fills the item with this index; NULL if it is not used.  It may leave members that are zero
-     * untouched. */
+    /* Callback that fills the item with this index; NULL if another member has the items.  It may
+     * leave members of the item that are zero untouched. */
     void (*get)(const void *arg, uint32_t index, void *item_out);
-    const void *arg;         /* Argument of get(). */
-    struct tdm_bytes packed; /* `count` packed items, one after the other; NULL data if unused. */
-    const tdm_value *value;  /* Decoded array, borrowed from the document; NULL before decoding. */
+    const void *arg; /* First argument of get(). */
+    /* Bytes of `count` packed items, one after the other; the data is NULL if another member has
+     * the items. */
+    struct tdm_bytes packed;
+    const tdm_value *value; /* Decoded array, borrowed from the document; NULL before decoding. */
     /* Description of the list field, set by decoding; NULL before. */
     const struct tdm__field *field;
 };
@@ -99,14 +104,15 @@ struct tdm__message_list {
 /* Size in bytes of the largest C structure that the get() of a list may fill. */
 enum { TDM__MESSAGE_ITEM_BYTES_MAX = 1024 };
 
-/* Appends the message to the writer and returns the writer's status. */
+/* Appends a message, whose C structure is `structure`, to the writer and returns the writer's
+ * status. */
 tdm_status tdm__message_encode(const struct tdm__message *message, const void *structure,
                                tdm_writer *writer);
 
-/* Checks the number and the types of all fields, also of nested messages and lists, and fills
- * the structure.  On failure the structure is undefined, and the result is TDM_E_PROTOCOL with
- * an error that names the message, the field, and the expected and the found type. `value` may
- * be NULL. */
+/* Decodes a message: checks the number and the types of all fields, also of nested messages and
+ * lists, and fills the C structure.  On failure the structure is undefined, and the result is
+ * TDM_E_PROTOCOL with an error that names the message, the field, and the expected and the found
+ * type. `value` may be NULL. */
 tdm_status tdm__message_decode(const struct tdm__message *message, const tdm_value *value,
                                void *structure_out);
 
@@ -120,7 +126,7 @@ void tdm__message_list_read(const struct tdm__message_list *list, uint32_t index
 /* Continues a 64-bit FNV-1a hash over the name of the message and the names and kinds of its
  * fields.  Start with TDM__MESSAGE_HASH_START. */
 uint64_t tdm__message_hash(const struct tdm__message *message, uint64_t hash);
-/* Continues the hash over a text and its NUL. */
+/* Continues a hash of tdm__message_hash() over a text and its NUL. */
 uint64_t tdm__message_hash_text(const char *text, uint64_t hash);
 
 #endif

@@ -11,9 +11,13 @@
 #include <endian.h>
 #include <string.h>
 
-/* Version of the layout, and sizes in bytes: the fixed part of the head, each dimension, and the
- * header of the msgpack extension. */
-enum { VERSION = 1, FIXED_BYTES = 4, DIM_BYTES = 8, EXT_HEAD_BYTES = 6 };
+enum {
+    VERSION = 1,     /* Version of the layout of a packed array. */
+    FIXED_BYTES = 4, /* Size in bytes of the fixed part of a packed array's head. */
+    DIM_BYTES = 8,   /* Size in bytes of each dimension in a packed array's head. */
+    /* Size in bytes of the header of the msgpack extension around a packed array. */
+    EXT_HEAD_BYTES = 6
+};
 
 uint64_t tdm_ndarray_bytes(const struct tdm_ndarray *ndarray)
 {
@@ -27,7 +31,9 @@ uint64_t tdm_ndarray_bytes(const struct tdm_ndarray *ndarray)
     }
     for (uint32_t i = 0; i < ndarray->dims_count; i++) {
         if (ndarray->shape[i] == 0) {
-            return 0; /* Other dimensions may be so large that their product overflows. */
+            /* An array with a dimension of 0 is empty.  The product of its other dimensions may
+             * overflow. */
+            return 0;
         }
         overflow |= __builtin_mul_overflow(size_bytes, ndarray->shape[i], &size_bytes);
     }
@@ -36,19 +42,19 @@ uint64_t tdm_ndarray_bytes(const struct tdm_ndarray *ndarray)
 
 /* ---- writing ---------------------------------------------------------------------------- */
 
-/* Returns the size of the head without padding. */
+/* Returns the size in bytes of a packed array's head without padding. */
 static size_t ndarray_head_bytes(uint32_t dims_count)
 {
     return FIXED_BYTES + DIM_BYTES * (size_t)dims_count;
 }
 
-/* Returns the number of padding bytes after a head that ends at `offset`. */
+/* Returns the number of padding bytes after a packed array's head that ends at `offset`. */
 static size_t ndarray_padding(size_t offset)
 {
     return -offset % TDM__NDARRAY_ALIGNMENT;
 }
 
-/* Writes the head of the extension body and its padding. */
+/* Writes the head of a packed array and its padding. */
 static void ndarray_append_head(tdm_writer *writer, const struct tdm_ndarray *ndarray,
                                 size_t padding)
 {
@@ -102,7 +108,7 @@ static tdm_status ndarray_fail(size_t offset, const char *what, uint64_t value)
                      (unsigned long long)value);
 }
 
-/* Checks that there are fewer than 64 padding bytes and all are zero. */
+/* Checks that a packed array has fewer than 64 padding bytes and that all are zero. */
 static tdm_status ndarray_check_padding(const uint8_t *zeros, size_t padding, size_t offset)
 {
     if (padding >= TDM__NDARRAY_ALIGNMENT) {

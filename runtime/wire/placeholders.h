@@ -13,9 +13,10 @@ enum { TDM__PLACEHOLDERS_MAX = 4096 };
 /* Placeholder of a reference (letter R) or an actor handle (letter h) that is passed on as
  * itself. */
 struct tdm__object_placeholder {
-    void *object;  /* The reference or handle; owned by the caller. */
-    size_t offset; /* Position in the packed bytes at which its extension must be inserted. */
-    uint32_t refs_before; /* Number of placeholders of the letter r in front of it. */
+    void *object; /* Reference or actor handle for which the place is held; owned by the caller. */
+    /* Position in the packed bytes at which the object's extension must be inserted. */
+    size_t offset;
+    uint32_t refs_before; /* Number of placeholders of the letter r in front of this placeholder. */
     char letter;          /* Letter of the format: R or h. */
 };
 
@@ -23,12 +24,13 @@ struct tdm__object_placeholder {
  * cleared or destroyed. */
 struct tdm__placeholders {
     uint32_t count; /* Number of references whose values are to be inserted (letter r). */
-    void **refs;    /* These references, in order; owned by the caller. */
+    void **refs;    /* References whose values are to be inserted, in order; owned by the caller. */
     /* Position in the packed bytes at which the value of refs[i] must be inserted. */
     size_t *offsets;
     /* Number of references and handles that are passed on (letters R and h). */
     uint32_t links_count;
-    struct tdm__object_placeholder *links; /* Their placeholders, in order. */
+    /* Placeholders of the references and handles that are passed on, in order. */
+    struct tdm__object_placeholder *links;
 };
 
 /* Packs like tdm_pack_va(), with three more letters, each of which takes a pointer and leaves a
@@ -53,11 +55,11 @@ tdm_status tdm__fill_placeholders(tdm_writer *filled, struct tdm_bytes packed,
 
 /* Functions by which the layer above creates objects from references and handles. */
 struct tdm__unpack_hooks {
-    /* Creates the object for the bytes of a reference (R) or of a handle (h). */
+    /* Creates the object for the bytes of a reference (letter R) or of an actor handle (h). */
     tdm_status (*open)(void *arg, char letter, struct tdm_bytes bytes, void **object_out);
-    /* Destroys an object of open(), because unpacking has failed later. */
+    /* Destroys an object that open() has created, because unpacking has failed later. */
     void (*drop)(void *arg, char letter, void *object);
-    void *arg; /* First argument of both hooks. */
+    void *arg; /* First argument of open() and drop(). */
 };
 
 /* Unpacks like tdm_unpack_va(), with two more letters: R and h store the object that the hook has

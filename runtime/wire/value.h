@@ -9,7 +9,7 @@
 /* A parsed value.  Everything it points to lies in the document that owns the value, or in the
  * bytes that the document has borrowed. */
 struct tdm_value {
-    enum tdm_value_kind kind; /* Kind of the value; see `as`. */
+    enum tdm_value_kind kind; /* Kind of the value, which says what member of `as` is valid. */
     /* Number of values of an array, of pairs of a map, or of bytes of any other kind that has a
      * body. */
     uint32_t count;
@@ -18,14 +18,14 @@ struct tdm_value {
         bool truth; /* Value of a TDM_BOOL. */
         /* Value of a TDM_INT, from the smallest int64_t to the largest uint64_t. */
         struct {
-            uint64_t bits; /* The integer; two's complement if it is negative. */
-            bool negative; /* The integer is less than 0. */
+            uint64_t bits; /* Value of a TDM_INT; two's complement if it is negative. */
+            bool negative; /* True if the integer is less than 0. */
         } integer;
         double number; /* Value of a TDM_DOUBLE. */
         /* Bytes of a string (NUL-terminated), of TDM_BYTES, or of an extension. */
         const char *data;
         const struct tdm_ndarray *ndarray; /* Value of a TDM_NDARRAY. */
-        /* Values of an array; keys and values of a map in turn. */
+        /* Values of an array, or keys and values of a map in turn. */
         const struct tdm_value *values;
     } as;
 };
@@ -41,11 +41,15 @@ const char *tdm__value_kind_text(const tdm_value *value);
 
 /* Extension types of msgpack.  The bytes of references and handles are opaque here; the layer
  * above writes and reads them. */
-enum tdm__ext { TDM__EXT_NDARRAY = 1, TDM__EXT_REFERENCE = 2, TDM__EXT_HANDLE = 3 };
+enum tdm__ext {
+    TDM__EXT_NDARRAY = 1,   /* The extension is an n-dimensional array. */
+    TDM__EXT_REFERENCE = 2, /* The extension is a reference to a value. */
+    TDM__EXT_HANDLE = 3     /* The extension is a handle to an actor. */
+};
 enum { TDM__EXT_BYTES_MAX = 512 }; /* Largest size in bytes of a packed reference or handle. */
 
-/* Writes a reference or a handle.  More than TDM__EXT_BYTES_MAX bytes make the writer fail with
- * TDM_E_LIMIT. */
+/* Writes the bytes of a reference or a handle as a msgpack extension.  More than TDM__EXT_BYTES_MAX
+ * bytes make the writer fail with TDM_E_LIMIT. */
 void tdm__write_ext(tdm_writer *writer, enum tdm__ext type, struct tdm_bytes bytes);
 /* Returns the bytes of a reference or a handle, borrowed from the document; {NULL, 0} for other
  * kinds. */

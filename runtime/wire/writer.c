@@ -24,27 +24,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Size of the buffer inside of each writer. */
+/* Size in bytes of the buffer inside of each writer. */
 enum { INLINE_BUFFER_BYTES = 256 };
 
 /* Where a writer puts the bytes. */
 enum mode {
-    GROWING,  /* Into a buffer of its own, which grows. */
-    COUNTING, /* Nowhere; they are only counted. */
-    OVER      /* Into memory of the caller. */
+    GROWING,  /* The writer puts the bytes into a buffer of its own, which grows. */
+    COUNTING, /* The writer only counts the bytes. */
+    OVER      /* The writer puts the bytes into memory of the caller. */
 };
 
-/* A writer; owned by the code that created it. */
+/* A writer of packed values; owned by the code that created it. */
 struct tdm_writer {
     msgpack_packer packer; /* Packer of msgpack-c, which calls writer_on_append(). */
     enum mode mode;        /* Where the writer puts the bytes. */
-    char *data; /* GROWING: `inline_buffer` or owned memory; OVER: borrowed; COUNTING: NULL. */
+    /* Where the bytes are.  GROWING: `inline_buffer` or owned memory; OVER: memory of the caller;
+     * COUNTING: NULL. */
+    char *data;
     size_t size_bytes;     /* Number of bytes written or counted so far. */
-    size_t capacity_bytes; /* Number of bytes that `data` holds. */
-    size_t space_bytes;    /* Free bytes of `data`; 0 after a failure. */
-    tdm_status failed;     /* First failure; TDM_OK before it. */
-    const char *why;       /* Reason of the failure; a string literal. */
-    void *attached;        /* Memory of tdm__writer_attach(); owned, NULL if absent. */
+    size_t capacity_bytes; /* Number of bytes for which `data` has room. */
+    /* Number of free bytes behind the written bytes in `data`; 0 after a failure. */
+    size_t space_bytes;
+    tdm_status failed; /* First failure of the writer; TDM_OK if there was none. */
+    const char *why;   /* Reason of the first failure; a string literal. */
+    /* Memory that tdm__writer_attach() has returned; owned, NULL if there is none. */
+    void *attached;
     char inline_buffer[INLINE_BUFFER_BYTES]; /* First buffer of a growing writer. */
 };
 
@@ -59,8 +63,8 @@ void tdm__writer_fail(tdm_writer *writer, tdm_status status, const char *why)
     }
 }
 
-/* Enlarges the buffer to at least `wanted_bytes`.  Returns false and records the failure if there
- * is no memory. */
+/* Enlarges the buffer of a GROWING writer to at least `wanted_bytes` bytes.  Returns false and
+ * records the failure if there is no memory. */
 static bool writer_grow(tdm_writer *writer, size_t wanted_bytes)
 {
     size_t capacity_bytes = 2 * writer->capacity_bytes;
@@ -106,14 +110,14 @@ static bool writer_reserve(tdm_writer *writer, size_t size_bytes)
     return false;
 }
 
-/* Callback of msgpack-c: appends bytes.  Always returns 0. */
+/* Callback of msgpack-c: appends `size_bytes` bytes to the writer.  Always returns 0. */
 static int writer_on_append(void *data, const char *bytes, size_t size_bytes)
 {
     tdm_writer *writer = data;
 
     if (size_bytes == 0 ||
         (size_bytes > writer->space_bytes && !writer_reserve(writer, size_bytes))) {
-        return 0; /* The writer keeps the failure. */
+        return 0; /* The writer has recorded the failure. */
     }
     tdm__rect_copy(writer->data + writer->size_bytes, bytes, size_bytes);
     writer->size_bytes += size_bytes;

@@ -20,7 +20,7 @@ tdm_status tdm__writer_create_over(void *memory, size_t size_bytes, tdm_writer *
 
 /* ---- for the files of this folder ------------------------------------------------------- */
 
-/* Appends raw bytes of a value.  A failure is recorded in the writer. */
+/* Appends raw bytes of a packed value to the writer.  A failure is recorded in the writer. */
 void tdm__writer_append(tdm_writer *writer, const void *data, size_t size_bytes);
 /* Appends the header of an extension with `size_bytes` bytes.  It always uses the longest form,
  * so that its size is constant. */
