@@ -51,7 +51,7 @@ def get(object_refs, *, timeout=None, _tensor_transport=None, _use_object_store=
     if isinstance(object_refs, ObjectRef):
         return get_value(object_refs, timeout)
     if isinstance(object_refs, ObjectRefGenerator):
-        return [get_value(ref) for ref in object_refs]
+        return object_refs
     if not isinstance(object_refs, list):
         raise ValueError(f"Invalid type of object refs, {type(object_refs)}, is given. 'object_refs' must either be an "
                          "ObjectRef or a list of ObjectRefs.")

@@ -24,7 +24,8 @@ from tandem.ray import _futures
 from tandem.ray import _runtime
 from tandem.ray import _serialization
 from tandem.ray import actor as actor_module
-from tandem.ray.exceptions import RayError, RayTaskError, TaskCancelledError, UnserializableException
+from tandem.ray.exceptions import (ActorDiedError, RayError, RayTaskError, TaskCancelledError,
+                                   UnserializableException)
 from tandem.ray.object_ref import get_value
 
 _CANCEL_POLL_SECONDS = 0.05
@@ -75,8 +76,8 @@ def _copy_buffers(parts):
 
 def _task_error(name, error):
     """Return the exception that the caller gets for one of a method."""
-    if isinstance(error, RayTaskError):
-        return error  # Of another task: it passes on unchanged.
+    if isinstance(error, (RayTaskError, ActorDiedError)):
+        return error  # Of another task or actor: it passes on unchanged.
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     label = f"{_State.class_name}.{name}" if _State.instance is not None else name
     return RayTaskError(label, f"ray::{label}() (pid={os.getpid()})\n{text}", error, os.getpid(), "")
@@ -136,7 +137,7 @@ def _send_items(call, name, items):
     """Send the items of a generator and end the stream."""
     try:
         if not hasattr(items, "__next__"):
-            items = iter(items)
+            raise ValueError(f"Streaming generator expects a generator, but {name} returned {type(items)}")
         for item in items:
             call.send_item(_serialization.VALUE, *_serialization.dump(item), None)
     except TaskCancelledError:
@@ -173,6 +174,11 @@ def _exit():
     _tandem.exit_actor()
 
 
+def _exited():
+    """Return the exception of a call in which the actor has ended itself."""
+    return ActorDiedError(f"The actor {_State.class_name} died because it exited with exit_actor().")
+
+
 def _call(function, args, kwargs, retry):
     """Call the function, again while it raises exceptions that are to be retried."""
     if not retry or not retry[1]:
@@ -201,7 +207,7 @@ def _run(call, name, parts):
             sys.stdout.flush()
             os._exit(1)
         _exit()
-        _reply(call, name, None, kind if kind != _serialization.STREAM else 0)
+        _reply_error(call, name, _exited(), kind)
         return
     except BaseException as error:
         _reply_error(call, name, error, kind)
@@ -244,7 +250,8 @@ async def _run_async(call, name, parts, group):
             return
         except SystemExit:
             _exit()
-            value = None
+            _reply_error(call, name, _exited(), kind)
+            return
         except BaseException as error:
             _reply_error(call, name, error, kind)
             return
@@ -378,7 +385,10 @@ def _construct(parts):
 
 
 def destruct():
-    """Run the program's own handlers for its end."""
+    """Run the class's and the program's own handlers for their end."""
+    shutdown = getattr(_State.instance, "__ray_shutdown__", None)
+    if shutdown is not None:
+        shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:

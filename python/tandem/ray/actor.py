@@ -2,6 +2,7 @@
 """Actor classes and handles in the process that calls."""
 import inspect
 import pickle
+import time
 
 import cloudpickle
 
@@ -9,9 +10,10 @@ from tandem import _tandem
 from tandem.ray import _options
 from tandem.ray import _runtime
 from tandem.ray import _serialization
-from tandem.ray.exceptions import ActorAlreadyExistsError, ActorDiedError, ActorUnavailableError
+from tandem.ray.exceptions import ActorAlreadyExistsError, ActorDiedError, ActorUnavailableError, RayError
 from tandem.ray.object_ref import ObjectRef, ObjectRefGenerator
 
+_NAME_SECONDS = 2.0
 _IS_GENERATOR = "streaming"
 
 
@@ -311,6 +313,7 @@ class ActorClass:
         return _load_class, (self._cls, self._options)
 
     def _create(self, options, args, kwargs):
+        """Create an actor with these options."""
         _runtime.ensure_initialized()
         cls = self._cls
         inspect.signature(cls.__init__).bind(None, *args, **kwargs) if cls.__init__ is not object.__init__ else None
@@ -333,6 +336,8 @@ class ActorClass:
                 "max_concurrency": options.get("max_concurrency"),
                 "groups": options.get("concurrency_groups") or {}}
         actor = create(cls.__name__, creation, environment, args, kwargs, more)
+        if creation["name"] is not None:
+            _wait_for_name(actor, creation)
         return ActorHandle(actor, cls.__name__, methods)
 
 
@@ -341,6 +346,17 @@ def create(name, creation, environment, args, kwargs, more):
     head, buffers, objects, awaited = pack_arguments(args, kwargs, more)
     head = pickle.dumps((_options.worker_settings(environment), head), 5)
     return _tandem.create(name[:63], creation, _serialization.CALL, head, buffers, objects, awaited)
+
+
+def _wait_for_name(actor, creation):
+    """Wait until get_actor() finds a new actor. The time is limited, because an actor that waits for an argument has no
+    name yet."""
+    deadline = time.monotonic() + _NAME_SECONDS
+    while not _name_is_taken(creation) and time.monotonic() < deadline:
+        try:
+            actor.wait_ready(5)
+        except RayError:
+            return  # Its callers will read why.
 
 
 def _name_is_taken(creation):
