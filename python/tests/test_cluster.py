@@ -116,9 +116,12 @@ def test_placement_group():
 
 def test_placement_group_that_does_not_fit_is_pending():
     group = placement_group([{"CPU": 1000}])
-    assert not group.wait(0.2)
+    ready = group.ready()
+    assert not group.wait(0.2) and ray.wait([ready], timeout=0.1) == ([], [ready])
     assert placement_group_table(group)["state"] == "PENDING"
     remove_placement_group(group)
+    with pytest.raises(ValueError, match="removed"):
+        ray.get(ready, timeout=60)
     for wrong in ([], [{}], [{"CPU": 0}], "bundles"):
         with pytest.raises(ValueError):
             placement_group(wrong)

@@ -4,6 +4,7 @@
 placement_group() returns at once; a thread of its own reserves the bundles. Each group has a name in the cluster, by
 which other processes find it.
 """
+import asyncio
 import os
 import threading
 
@@ -16,7 +17,42 @@ _NAME_PREFIX = "tandem-group-"
 _TRY_MS = 500
 _FIND_MS = 10000
 
+_READY_SECONDS = 0.1  # How long ready() waits before it asks another process to make a reference.
+
 _groups = {}
+_promises_lock = threading.Lock()
+_promises_of = {}
+
+
+class _Promises:
+    """An actor whose calls of wait() are replied to when fulfil() is called."""
+
+    def __init__(self):
+        self.futures = {}
+
+    def _future(self, name):
+        return self.futures.setdefault(name, asyncio.get_running_loop().create_future())
+
+    async def wait(self, name):
+        return await asyncio.shield(self._future(name))
+
+    async def fulfil(self, name, value, failure):
+        future = self._future(name)
+        if not future.done() and failure is None:
+            future.set_result(value)
+        elif not future.done():
+            future.set_exception(failure)
+
+
+def _promises():
+    """Return the actor for references of this process that are done later."""
+    from tandem import ray
+    job = _tandem.describe()["address"], _tandem.describe()["job_id"], os.getpid()
+    with _promises_lock:
+        if job not in _promises_of:
+            _promises_of.clear()
+            _promises_of[job] = ray.remote(_Promises).options(num_cpus=0).remote()
+        return _promises_of[job]
 
 
 class PlacementGroupID:
@@ -90,10 +126,21 @@ class PlacementGroup:
         return self._group is not None
 
     def ready(self):
-        """Return a reference that is done when the bundles are reserved. Waits until they are."""
+        """Return a reference that is done when the bundles are reserved; its value is this handle."""
         from tandem import ray
-        self._wait(None)
-        return ray.put(self)
+        if self._is_decided.wait(_READY_SECONDS):
+            self._wait(0)
+            return ray.put(self)
+        ref = _promises().wait.remote(self._name)
+        threading.Thread(target=self._fulfil, name="tandem-group-ready", daemon=True).start()
+        return ref
+
+    def _fulfil(self):
+        """Let the reference of ready() be done once the bundles are reserved; runs on a thread of its own."""
+        self._is_decided.wait()
+        if _tandem.is_running():
+            failure = None if self._group is not None else self._error or ValueError("the placement group was removed")
+            _promises().fulfil.remote(self._name, self if failure is None else None, failure)
 
     def _handle(self):
         """Return the _tandem.Group; waits until the bundles are reserved."""
@@ -158,7 +205,7 @@ def placement_group(bundles, strategy="PACK", name="", lifetime=None, _soft_targ
 def remove_placement_group(group):
     """Give the resources back and kill the actors that use them."""
     group._is_removed = True
-    if not group._is_decided.wait(0):
+    if not group._is_decided.wait(10 * _TRY_MS / 1000):
         return
     if group._group is None and group._error is None:
         try:
