@@ -320,6 +320,8 @@ def _apply_settings(settings):
     if os.path.realpath(settings["prefix"]) == os.path.realpath(sys.prefix):  # Else it has modules of its own.
         sys.path[:] = settings["path"] + [entry for entry in sys.path if entry not in settings["path"]]
     _runtime.job_runtime_env = settings["runtime_env"]
+    _runtime.own_group = settings["group"]
+    _runtime.own_group_captures = settings["captures"]
 
 
 def _begin_asynchronous(limits):

@@ -97,15 +97,32 @@ def _schedule(options, creation):
         creation["scheduling"] = 1
     elif strategy not in (None, "DEFAULT"):
         raise ValueError(f"Invalid scheduling_strategy: {strategy!r}")
+    if strategy is not None and options.get("placement_group") is not None:
+        raise ValueError("Placement groups should be specified via the scheduling_strategy option. The placement_group "
+                         "option is deprecated.")
+    if group is None and strategy is None and _runtime.own_group is not None and _runtime.own_group_captures:
+        creation["group_parts"] = _runtime.own_group
     if isinstance(group, PlacementGroup):
         count = group.bundle_count
         index = -1 if index is None else index
         if index < -1 or index >= count:
             raise ValueError(f"placement group bundle index {index} is invalid. Valid placement group indexes: "
                              f"0-{count}" if count else "the placement group has no bundles")
+        _check_bundles(group, index, creation)
         creation["group"] = group._handle()
+        creation["group_parts"] = group._parts()
         creation["bundle"] = index
         creation["capture_children"] = 1 if capture else 0
+
+
+def _check_bundles(group, index, creation):
+    """Raise ValueError if no bundle can ever hold the actor."""
+    wanted = {"CPU": creation["num_cpus"], "GPU": creation["num_gpus"], **creation["resources"]}
+    bundles = group.bundle_specs if index == -1 else [group.bundle_specs[index]]
+    if any(bundles) and not any(all(bundle.get(name, 0) >= amount for name, amount in wanted.items())
+                                for bundle in bundles):
+        raise ValueError(f"Cannot schedule with the placement group because the resource request {wanted} cannot fit "
+                         f"into any bundles for the placement group, {bundles}.")
 
 
 def creation_of(options, default_cpus):
@@ -129,7 +146,9 @@ def creation_of(options, default_cpus):
     return creation, later
 
 
-def worker_settings(environment):
+def worker_settings(creation, environment):
     """Return what a worker sets before it imports the user's modules."""
     path = [os.getcwd() if entry == "" else entry for entry in sys.path]
-    return {"prefix": sys.prefix, "path": path, "environment": environment, "runtime_env": _runtime.job_runtime_env}
+    return {"prefix": sys.prefix, "path": path, "environment": environment, "runtime_env": _runtime.job_runtime_env,
+            "group": creation.get("group_parts"), "captures": bool(creation.get(
+                "capture_children", creation.get("group_parts") is not None))}

@@ -25,6 +25,8 @@ _IGNORED = frozenset((
 _AT_START = ("LD_", "PYTHON", "OMP_", "OPENBLAS_", "MKL_", "MALLOC_", "GLIBC_", "TANDEM_")
 
 job_runtime_env = {}
+own_group = None  # The parts of the placement group that this actor was created in; None without one.
+own_group_captures = False  # Whether actors that this actor creates are in that group, too.
 
 
 class ClientContext(dict):

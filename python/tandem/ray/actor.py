@@ -344,7 +344,7 @@ class ActorClass:
 def create(name, creation, environment, args, kwargs, more):
     """Create a worker and return its _tandem.Actor. Its settings are read before its arguments."""
     head, buffers, objects, awaited = pack_arguments(args, kwargs, more)
-    head = pickle.dumps((_options.worker_settings(environment), head), 5)
+    head = pickle.dumps((_options.worker_settings(creation, environment), head), 5)
     return _tandem.create(name[:63], creation, _serialization.CALL, head, buffers, objects, awaited)
 
 
