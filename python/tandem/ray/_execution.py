@@ -321,6 +321,7 @@ def _apply_settings(settings):
         sys.path[:] = settings["path"] + [entry for entry in sys.path if entry not in settings["path"]]
     _runtime.job_runtime_env = settings["runtime_env"]
     _runtime.own_group = settings["group"]
+    _runtime.own_resources = settings["resources"]
     _runtime.own_group_captures = settings["captures"]
 
 

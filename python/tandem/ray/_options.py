@@ -150,5 +150,7 @@ def worker_settings(creation, environment):
     """Return what a worker sets before it imports the user's modules."""
     path = [os.getcwd() if entry == "" else entry for entry in sys.path]
     return {"prefix": sys.prefix, "path": path, "environment": environment, "runtime_env": _runtime.job_runtime_env,
+            "resources": {name: amount for name, amount in (
+                ("CPU", creation["num_cpus"]), ("GPU", creation["num_gpus"]), *creation["resources"].items()) if amount},
             "group": creation.get("group_parts"), "captures": bool(creation.get(
                 "capture_children", creation.get("group_parts") is not None))}

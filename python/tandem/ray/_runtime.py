@@ -26,6 +26,7 @@ _AT_START = ("LD_", "PYTHON", "OMP_", "OPENBLAS_", "MKL_", "MALLOC_", "GLIBC_", 
 
 job_runtime_env = {}
 own_group = None  # The parts of the placement group that this actor was created in; None without one.
+own_resources = {}  # What this actor asked for.
 own_group_captures = False  # Whether actors that this actor creates are in that group, too.
 
 

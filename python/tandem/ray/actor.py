@@ -171,7 +171,10 @@ class ActorMethod:
         more = None
         if self._group is not None or self._retry:
             more = {"group": self._group, "retry": (self._max_retries, self._retry)}
-        return submit(self._handle._actor, self._name, args, kwargs, self._num_returns, self._max_retries, more)
+        result = submit(self._handle._actor, self._name, args, kwargs, self._num_returns, self._max_retries, more)
+        if self._num_returns == 1:
+            result._actor_id = self._handle._text_of_id()
+        return result
 
     def bind(self, *args, **kwargs):
         raise NotImplementedError("tandem.ray has no compiled graphs (feature: ActorMethod.bind)")
@@ -184,6 +187,13 @@ class ActorHandle:
         self._actor = actor
         self._class_name = class_name
         self._methods = methods
+        self._id_text = None
+
+    def _text_of_id(self):
+        """Return the ID of the actor as text."""
+        if self._id_text is None:
+            self._id_text = self._actor.describe()["id"]
+        return self._id_text
 
     def _method(self, name):
         options = self._methods.get(name)
@@ -198,7 +208,7 @@ class ActorHandle:
         if name.startswith("_"):
             if name in ("__ray_call__", "__ray_ready__", "__ray_terminate__"):
                 return ActorMethod(self, name)
-            if name in ("_methods", "_actor"):
+            if name in ("_methods", "_actor", "_id_text"):
                 raise AttributeError(name)
         found = self._method(name)
         if found is None:
@@ -207,7 +217,7 @@ class ActorHandle:
 
     @property
     def _ray_actor_id(self):
-        return ActorID(self._actor.describe()["id"])
+        return ActorID(self._text_of_id())
 
     @property
     def _actor_id(self):
@@ -221,10 +231,10 @@ class ActorHandle:
         return list(self._methods)
 
     def __repr__(self):
-        return f"Actor({self._class_name}, {self._actor.describe()['id']})"
+        return f"Actor({self._class_name}, {self._text_of_id()})"
 
     def __hash__(self):
-        return hash(self._actor.describe()["id"])
+        return hash(self._text_of_id())
 
     def __eq__(self, other):
         return isinstance(other, ActorHandle) and self._ray_actor_id == other._ray_actor_id
@@ -294,6 +304,8 @@ class ActorClass:
 
     def options(self, **options):
         """Return a class with other options."""
+        if "concurrency_groups" in options:
+            raise ValueError("Passing in `concurrency_groups` in `.options` is not allowed. Pass it in ray.remote")
         _options.check(options, _options.ACTOR_OPTIONS, "actor")
         return _ActorClassWithOptions(self, {**self._options, **options})
 

@@ -14,7 +14,7 @@ _SLICE_MS = 50
 
 class ObjectRef(_tandem.Ref):
     """A reference to a value that is there or will be. Calls and put() create it."""
-    __slots__ = ("_id", "_is_large", "_is_task", "__weakref__")
+    __slots__ = ("_id", "_is_large", "_is_task", "_actor_id", "__weakref__")
 
     def binary(self):
         """Return the ID, 28 bytes."""
@@ -80,6 +80,7 @@ def get_value(ref, timeout=None):
     except RayActorError as error:
         if getattr(ref, "_is_task", False):
             raise WorkerCrashedError(str(error)) from None
+        error.actor_id = getattr(ref, "_actor_id", None)
         raise
     return _serialization.read(parts)
 

@@ -46,7 +46,7 @@ class RuntimeContext:
         return None if group is None else group.id.hex()
 
     def get_assigned_resources(self):
-        raise NotImplementedError("tandem.ray does not tell an actor its resources (feature: get_assigned_resources)")
+        return dict(_runtime.own_resources)
 
     def get_accelerator_ids(self):
         return {"GPU": [str(index) for index in get_gpu_ids()]}
