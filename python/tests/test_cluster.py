@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions, placement groups, resources, and what lies on top of actors."""
 import os
+import time
 
 import pytest
 
@@ -70,6 +71,44 @@ def test_exceptions_are_retried(tmp_path):
         return path.read_text()
 
     assert ray.get(fail_twice.remote(tmp_path / "count")) == "xxx"
+
+
+def test_cancelled_function_is_interrupted(tmp_path):
+    @ray.remote
+    def sleep(path):
+        path.write_text("began")
+        try:
+            time.sleep(1000)
+        except KeyboardInterrupt:
+            path.write_text("interrupted")
+
+    path = tmp_path / "mark"
+    ref = sleep.remote(path)
+    while not path.exists():
+        time.sleep(0.01)
+    ray.cancel(ref)
+    with pytest.raises(exceptions.TaskCancelledError):
+        ray.get(ref)
+    for _ in range(1000):
+        if path.read_text() == "interrupted":
+            break
+        time.sleep(0.01)
+    assert path.read_text() == "interrupted"
+    assert ray.get([double.remote(index) for index in range(8)]) == [2 * index for index in range(8)]
+
+
+def test_generator_is_cancelled():
+    @ray.remote
+    def count():
+        yield from range(1000000)
+
+    items = count.remote()
+    assert ray.get(next(items)) == 0
+    ray.cancel(items)
+    with pytest.raises(exceptions.TaskCancelledError):
+        ray.get(next(items))
+    with pytest.raises(StopIteration):
+        next(items)
 
 
 def test_crash_of_a_worker():

@@ -109,7 +109,10 @@ def wait(refs, *, num_returns=1, timeout=None, fetch_local=True):
 def cancel(ref, *, force=False, recursive=True):
     """Cancel the call that makes the value of a reference."""
     if isinstance(ref, ObjectRefGenerator):
-        raise NotImplementedError("tandem.ray cannot cancel a generator (feature: cancel(generator))")
+        if force and not hasattr(ref, "_worker"):
+            raise ValueError("force=True is not supported for actor tasks.")
+        ref.cancel()
+        return
     if not isinstance(ref, ObjectRef):
         raise TypeError(f"ray.cancel() only supported for object refs. For actors, try ray.kill(). Got: {type(ref)}.")
     if force and not getattr(ref, "_is_task", False):

@@ -13,8 +13,10 @@ import contextvars
 import inspect
 import os
 import pickle
+import signal
 import sys
 import threading
+import time
 import traceback
 
 import cloudpickle
@@ -43,6 +45,8 @@ class _State:
     semaphores = {}       # Of an asynchronous actor: limits of its concurrency groups.
     executors = {}        # Of a threaded actor: threads of its concurrency groups.
     functions = {}        # Of a worker of functions: unpickled functions by their pickles.
+    running = None        # In a worker of functions: the call that runs, else None.
+    lock = threading.Lock()  # Guards `running` and its interruption.
     groups_of_methods = {}  # Concurrency group of each method that names one.
 
 
@@ -280,11 +284,39 @@ async def _watch_cancellation(call, awaitable):
         raise
 
 
+def _interrupt_canceled():
+    """Raise KeyboardInterrupt in a function whose caller has canceled it, as Ray does; runs on a thread of its own."""
+    interrupted = None
+    while True:
+        time.sleep(_CANCEL_POLL_SECONDS)
+        with _State.lock:
+            call = _State.running
+            if call is not None and call is not interrupted and call.is_canceled():
+                interrupted = call
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+
+def _run_function(call, name, parts):
+    """Run a function, which may be interrupted."""
+    with _State.lock:
+        _State.running = call
+    try:
+        _run(call, name, parts)
+    except KeyboardInterrupt:
+        pass  # The function had just ended.
+    finally:
+        with _State.lock:
+            _State.running = None
+
+
 def dispatch(call, name):
     """Serve one call."""
     parts = call.arguments()
     if name == "__tandem_describe__":
         call.reply(_serialization.VALUE, *_serialization.dump((_State.class_name, _State.methods)), None)
+        return
+    if _State.instance is None:
+        _run_function(call, name, parts)
         return
     if not _State.is_asynchronous and not _State.executors:
         _run(call, name, parts)
@@ -380,6 +412,8 @@ def _construct(parts):
     _State.methods = more["methods"]
     if more["class"] is None:
         _futures.notices_are_prompt = False
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Thread(target=_interrupt_canceled, name="tandem-cancel", daemon=True).start()
         return
     cls = pickle.loads(more["class"])
     _begin_concurrency(cls, more)

@@ -7,7 +7,7 @@ import os
 from tandem import _tandem
 from tandem.ray import _futures
 from tandem.ray import _serialization
-from tandem.ray.exceptions import RayActorError, RayError, WorkerCrashedError
+from tandem.ray.exceptions import RayActorError, RayError, TaskCancelledError, WorkerCrashedError
 
 _SLICE_MS = 50
 
@@ -100,6 +100,9 @@ class ObjectRefGenerator:
 
     def _next(self):
         """Return the next reference; None if it is not there yet, False at the end."""
+        if self._stream is None:
+            self._is_over = True
+            return _serialization.put(TaskCancelledError(), _serialization.ERROR)
         try:
             return self._stream.next(_SLICE_MS)
         except RayError as error:
@@ -125,6 +128,10 @@ class ObjectRefGenerator:
             elif ref is not None:
                 return ref
         raise StopAsyncIteration
+
+    def cancel(self):
+        """Cancel the generator; items that were not taken are lost."""
+        self._stream = None
 
     def completed(self):
         raise NotImplementedError("tandem.ray has no reference to the end of a generator "
