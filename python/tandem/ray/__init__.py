@@ -7,7 +7,7 @@ from tandem import _tandem
 from tandem.ray import _options
 from tandem.ray import _serialization
 from tandem.ray import exceptions
-from tandem.ray._runtime import ensure_initialized, init, is_initialized, shutdown
+from tandem.ray._runtime import ensure_initialized, init, is_initialized, require_initialized, shutdown
 from tandem.ray._runtime_env import RuntimeEnv
 from tandem.ray.actor import ActorClass, ActorHandle, ActorID, exit_actor, get_actor, kill, method
 from tandem.ray.object_ref import DynamicObjectRefGenerator, ObjectRef, ObjectRefGenerator, get_value
@@ -122,7 +122,7 @@ def cancel(ref, *, force=False, recursive=True):
 
 def nodes():
     """Return a dict about each node of the cluster."""
-    ensure_initialized()
+    require_initialized()
     from tandem.ray._runtime import node_ip_address
     return [{"NodeID": node["id"], "Alive": True, "NodeManagerAddress": _host_of(node) or node_ip_address(),
              "NodeManagerHostname": node["name"], "NodeName": _host_of(node) or node_ip_address(),
@@ -139,7 +139,7 @@ def _host_of(node):
 
 def _sum_of_resources(index):
     """Return the sums over all nodes of the total (0) or free (1) amounts."""
-    ensure_initialized()
+    require_initialized()
     sums = {}
     for node in _tandem.list_nodes():
         for name, amounts in node["amounts"].items():

@@ -348,7 +348,8 @@ def _apply_settings(settings):
     devices = _tandem.getenv("CUDA_VISIBLE_DEVICES")
     if devices is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = devices
-    os.environ.update(settings["environment"])
+    for name, value in settings["environment"].items():
+        os.environ[name] = os.path.expandvars(value)
     if os.path.realpath(settings["prefix"]) == os.path.realpath(sys.prefix):  # Else it has modules of its own.
         sys.path[:] = settings["path"] + [entry for entry in sys.path if entry not in settings["path"]]
     _runtime.job_runtime_env = settings["runtime_env"]

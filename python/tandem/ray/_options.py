@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of actors and functions: which there are, and what they are for Tandem."""
 import os
+import shlex
+import shutil
 import sys
 
 from tandem.ray import _runtime
@@ -129,7 +131,7 @@ def creation_of(options, default_cpus):
     """Return the dict for _tandem.create(), and the variables that the worker sets after it has begun."""
     environment = _runtime_env.merge(options.get("runtime_env"))
     at_start, later = _runtime.split_environment(environment.get("env_vars") or {})
-    python = environment.get("py_executable") or sys.executable
+    program, *words = shlex.split(environment.get("py_executable") or "") or [sys.executable]
     package_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if not any(setting.startswith("PYTHONPATH=") for setting in at_start):
         # The daemon may have been started with another module path.
@@ -138,8 +140,8 @@ def creation_of(options, default_cpus):
     creation = {
         "num_cpus": default_cpus if options.get("num_cpus") is None else options["num_cpus"],
         "num_gpus": options.get("num_gpus") or 0, "resources": dict(options.get("resources") or {}),
-        "memory": options.get("memory") or 0, "max_concurrency": 100000, "program": python,
-        "arguments": ["-m", "tandem._worker"], "environment": at_start}
+        "memory": options.get("memory") or 0, "max_concurrency": 100000, "program": shutil.which(program) or program,
+        "arguments": [*words, "-m", "tandem._worker"], "environment": at_start, "runtime_env": environment}
     if environment.get("working_dir"):
         creation["working_directory"] = os.path.abspath(environment["working_dir"])
     _schedule(options, creation)
@@ -149,7 +151,7 @@ def creation_of(options, default_cpus):
 def worker_settings(creation, environment):
     """Return what a worker sets before it imports the user's modules."""
     path = [os.getcwd() if entry == "" else entry for entry in sys.path]
-    return {"prefix": sys.prefix, "path": path, "environment": environment, "runtime_env": _runtime.job_runtime_env,
+    return {"prefix": sys.prefix, "path": path, "environment": environment, "runtime_env": creation["runtime_env"],
             "resources": {name: amount for name, amount in (
                 ("CPU", creation["num_cpus"]), ("GPU", creation["num_gpus"]), *creation["resources"].items()) if amount},
             "group": creation.get("group_parts"), "captures": bool(creation.get(
