@@ -11,6 +11,7 @@ import atexit
 import concurrent.futures
 import contextvars
 import inspect
+import itertools
 import os
 import pickle
 import signal
@@ -50,7 +51,10 @@ class _State:
     groups_of_methods = {}  # Concurrency group of each method that names one.
 
 
+# Name and number of the call that runs, or None.
 current_method = contextvars.ContextVar("current_method", default=None)
+
+_calls_counter = itertools.count(1)
 
 # ---- arguments -----------------------------------------------------------------------------
 
@@ -200,7 +204,7 @@ def _call(function, args, kwargs, retry):
 def _run(call, name, parts):
     """Run a method on this thread and reply."""
     kind = parts[0]
-    token = current_method.set(name)
+    token = current_method.set((name, next(_calls_counter)))
     try:
         args, kwargs, more = _read_arguments(parts)
         value = _call(_find(name, more), args, kwargs, (more or {}).get("retry"))
@@ -242,7 +246,7 @@ async def _run_async(call, name, parts, group):
     """Run a method in the event loop and reply."""
     kind = parts[0]
     async with _State.semaphores[group]:
-        current_method.set(name)
+        current_method.set((name, next(_calls_counter)))
         try:
             args, kwargs, more = await asyncio.get_running_loop().run_in_executor(None, _read_arguments, parts) \
                 if parts[4] or parts[3] else _read_arguments(parts)

@@ -217,7 +217,7 @@ class ActorHandle:
 
     @property
     def _ray_actor_id(self):
-        return ActorID(self._text_of_id())
+        return ActorID.from_hex(self._text_of_id())
 
     @property
     def _actor_id(self):
@@ -251,26 +251,32 @@ def _load_handle(index, class_name, methods):
 class ActorID:
     """The ID of an actor."""
 
-    def __init__(self, text):
-        self._text = text
+    def __init__(self, binary):
+        if not isinstance(binary, bytes):
+            raise TypeError(f"Unsupported type: {type(binary)}")
+        self._binary = binary
+
+    @classmethod
+    def from_hex(cls, text):
+        return cls(bytes.fromhex(text))
 
     def hex(self):
-        return self._text
+        return self._binary.hex()
 
     def binary(self):
-        return bytes.fromhex(self._text)
+        return self._binary
 
     def is_nil(self):
         return False
 
     def __eq__(self, other):
-        return isinstance(other, ActorID) and self._text == other._text
+        return isinstance(other, ActorID) and self._binary == other._binary
 
     def __hash__(self):
-        return hash(self._text)
+        return hash(self._binary)
 
     def __repr__(self):
-        return f"ActorID({self._text})"
+        return f"ActorID({self.hex()})"
 
 
 class ActorClass:
@@ -293,6 +299,10 @@ class ActorClass:
     @property
     def modified_class(self):
         return self._cls
+
+    @property
+    def _default_options(self):
+        return dict(self._options)
 
     def __call__(self, *args, **kwargs):
         raise TypeError(f"Actors cannot be instantiated directly. Instead of '{self.__name__}()', use "

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import os
+import types
 
 from tandem import _tandem
 from tandem.ray import _futures
@@ -15,6 +16,8 @@ _SLICE_MS = 50
 class ObjectRef(_tandem.Ref):
     """A reference to a value that is there or will be. Calls and put() create it."""
     __slots__ = ("_id", "_is_large", "_is_task", "_actor_id", "__weakref__")
+
+    __class_getitem__ = classmethod(types.GenericAlias)
 
     def binary(self):
         """Return the ID, 28 bytes."""
