@@ -143,9 +143,11 @@ def submit(actor, name, args, kwargs, num_returns, max_retries=-3, more=None):
 
 class ActorMethod:
     """A method of a handle; .remote() calls it."""
-    __slots__ = ("_handle", "_name", "_num_returns", "_group", "_max_retries", "_parameters", "_retry")
+    __slots__ = ("_handle", "_name", "_num_returns", "_group", "_max_retries", "_parameters", "_retry",
+                 "_actor_retries")
 
-    def __init__(self, handle, name, num_returns=1, group=None, max_retries=-3, parameters=None, retry=None):
+    def __init__(self, handle, name, num_returns=1, group=None, max_retries=-3, parameters=None, retry=None,
+                 actor_retries=0):
         self._handle = handle
         self._name = name
         self._num_returns = num_returns
@@ -153,6 +155,7 @@ class ActorMethod:
         self._max_retries = max_retries
         self._parameters = parameters
         self._retry = retry  # Which exceptions of the method make it run again.
+        self._actor_retries = actor_retries
 
     def __call__(self, *args, **kwargs):
         raise TypeError("Actor methods cannot be called directly. Instead of running "
@@ -164,13 +167,14 @@ class ActorMethod:
         return ActorMethod(self._handle, self._name, options.get("num_returns", self._num_returns) or 1,
                            options.get("concurrency_group", self._group),
                            self._max_retries if retries is None else retries or -2, self._parameters,
-                           options.get("retry_exceptions", self._retry))
+                           options.get("retry_exceptions", self._retry), self._actor_retries)
 
     def remote(self, *args, **kwargs):
         _check_arguments(self._parameters, args, kwargs)
         more = None
         if self._group is not None or self._retry:
-            more = {"group": self._group, "retry": (self._max_retries, self._retry)}
+            retries = self._actor_retries if self._max_retries == -3 else self._max_retries
+            more = {"group": self._group, "retry": (retries, self._retry)}
         result = submit(self._handle._actor, self._name, args, kwargs, self._num_returns, self._max_retries, more)
         if self._num_returns == 1:
             result._actor_id = self._handle._text_of_id()
@@ -202,7 +206,7 @@ class ActorHandle:
         retries = options.get("max_task_retries")
         return ActorMethod(self, name, options.get("num_returns") or 1, options.get("concurrency_group"),
                            -3 if retries is None else retries or -2, options["parameters"],
-                           options.get("retry_exceptions"))
+                           options.get("retry_exceptions"), options.get("actor_retries", 0))
 
     def __getattr__(self, name):
         if name.startswith("_"):
@@ -354,6 +358,8 @@ class ActorClass:
         if self._pickle is None:
             self._pickle = cloudpickle.dumps(cls, 5)
         methods = methods_of(cls)
+        for method_options in methods.values():
+            method_options["actor_retries"] = options.get("max_task_retries") or 0
         more = {"class": self._pickle, "methods": methods, "class_name": cls.__name__,
                 "max_concurrency": options.get("max_concurrency"),
                 "groups": options.get("concurrency_groups") or {}}
@@ -372,13 +378,15 @@ def create(name, creation, environment, args, kwargs, more):
 
 def _wait_for_name(actor, creation):
     """Wait until get_actor() finds a new actor. The time is limited, because an actor that waits for an argument has no
-    name yet."""
+    name yet. A handle to an actor that existed has its ID once the actor is ready."""
     deadline = time.monotonic() + _NAME_SECONDS
-    while not _name_is_taken(creation) and time.monotonic() < deadline:
-        try:
+    try:
+        while not _name_is_taken(creation) and time.monotonic() < deadline:
             actor.wait_ready(5)
-        except RayError:
-            return  # Its callers will read why.
+        while creation["get_if_exists"] and not actor.wait_ready(50) and time.monotonic() < deadline:
+            pass
+    except RayError:
+        pass  # Its callers will read why.
 
 
 def _name_is_taken(creation):
