@@ -130,6 +130,22 @@ def test_restart_constructs_again():
     assert ray.get(counter.pid.remote()) != first
 
 
+def test_methods_are_retried_after_exceptions():
+    @ray.remote(max_task_retries=2)
+    class Flaky:
+        def __init__(self):
+            self.calls = 0
+
+        @ray.method(retry_exceptions=[ValueError])
+        def fail_twice(self):
+            self.calls += 1
+            if self.calls < 3:
+                raise ValueError
+            return self.calls
+
+    assert ray.get(Flaky.remote().fail_twice.remote()) == 3
+
+
 def test_names_and_namespaces():
     counter = Counter.options(name="named").remote()
     ray.get(counter.add.remote())

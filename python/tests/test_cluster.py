@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions, placement groups, resources, and what lies on top of actors."""
 import os
+import time
 
 import pytest
 
@@ -72,6 +73,44 @@ def test_exceptions_are_retried(tmp_path):
     assert ray.get(fail_twice.remote(tmp_path / "count")) == "xxx"
 
 
+def test_cancelled_function_is_interrupted(tmp_path):
+    @ray.remote
+    def sleep(path):
+        path.write_text("began")
+        try:
+            time.sleep(1000)
+        except KeyboardInterrupt:
+            path.write_text("interrupted")
+
+    path = tmp_path / "mark"
+    ref = sleep.remote(path)
+    while not path.exists():
+        time.sleep(0.01)
+    ray.cancel(ref)
+    with pytest.raises(exceptions.TaskCancelledError):
+        ray.get(ref)
+    for _ in range(1000):
+        if path.read_text() == "interrupted":
+            break
+        time.sleep(0.01)
+    assert path.read_text() == "interrupted"
+    assert ray.get([double.remote(index) for index in range(8)]) == [2 * index for index in range(8)]
+
+
+def test_generator_is_cancelled():
+    @ray.remote
+    def count():
+        yield from range(1000000)
+
+    items = count.remote()
+    assert ray.get(next(items)) == 0
+    ray.cancel(items)
+    with pytest.raises(exceptions.TaskCancelledError):
+        ray.get(next(items))
+    with pytest.raises(StopIteration):
+        next(items)
+
+
 def test_crash_of_a_worker():
     @ray.remote(max_retries=0)
     def crash():
@@ -116,9 +155,12 @@ def test_placement_group():
 
 def test_placement_group_that_does_not_fit_is_pending():
     group = placement_group([{"CPU": 1000}])
-    assert not group.wait(0.2)
+    ready = group.ready()
+    assert not group.wait(0.2) and ray.wait([ready], timeout=0.1) == ([], [ready])
     assert placement_group_table(group)["state"] == "PENDING"
     remove_placement_group(group)
+    with pytest.raises(ValueError, match="removed"):
+        ray.get(ready, timeout=60)
     for wrong in ([], [{}], [{"CPU": 0}], "bundles"):
         with pytest.raises(ValueError):
             placement_group(wrong)

@@ -7,7 +7,7 @@ from tandem import _tandem
 from tandem.ray import _options
 from tandem.ray import _serialization
 from tandem.ray import exceptions
-from tandem.ray._runtime import ensure_initialized, init, is_initialized, shutdown
+from tandem.ray._runtime import ensure_initialized, init, is_initialized, require_initialized, shutdown
 from tandem.ray._runtime_env import RuntimeEnv
 from tandem.ray.actor import ActorClass, ActorHandle, ActorID, exit_actor, get_actor, kill, method
 from tandem.ray.object_ref import DynamicObjectRefGenerator, ObjectRef, ObjectRefGenerator, get_value
@@ -51,7 +51,7 @@ def get(object_refs, *, timeout=None, _tensor_transport=None, _use_object_store=
     if isinstance(object_refs, ObjectRef):
         return get_value(object_refs, timeout)
     if isinstance(object_refs, ObjectRefGenerator):
-        return [get_value(ref) for ref in object_refs]
+        return object_refs
     if not isinstance(object_refs, list):
         raise ValueError(f"Invalid type of object refs, {type(object_refs)}, is given. 'object_refs' must either be an "
                          "ObjectRef or a list of ObjectRefs.")
@@ -109,7 +109,10 @@ def wait(refs, *, num_returns=1, timeout=None, fetch_local=True):
 def cancel(ref, *, force=False, recursive=True):
     """Cancel the call that makes the value of a reference."""
     if isinstance(ref, ObjectRefGenerator):
-        raise NotImplementedError("tandem.ray cannot cancel a generator (feature: cancel(generator))")
+        if force and not hasattr(ref, "_worker"):
+            raise ValueError("force=True is not supported for actor tasks.")
+        ref.cancel()
+        return
     if not isinstance(ref, ObjectRef):
         raise TypeError(f"ray.cancel() only supported for object refs. For actors, try ray.kill(). Got: {type(ref)}.")
     if force and not getattr(ref, "_is_task", False):
@@ -119,7 +122,7 @@ def cancel(ref, *, force=False, recursive=True):
 
 def nodes():
     """Return a dict about each node of the cluster."""
-    ensure_initialized()
+    require_initialized()
     from tandem.ray._runtime import node_ip_address
     return [{"NodeID": node["id"], "Alive": True, "NodeManagerAddress": _host_of(node) or node_ip_address(),
              "NodeManagerHostname": node["name"], "NodeName": _host_of(node) or node_ip_address(),
@@ -136,7 +139,7 @@ def _host_of(node):
 
 def _sum_of_resources(index):
     """Return the sums over all nodes of the total (0) or free (1) amounts."""
-    ensure_initialized()
+    require_initialized()
     sums = {}
     for node in _tandem.list_nodes():
         for name, amounts in node["amounts"].items():

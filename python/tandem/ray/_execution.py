@@ -11,10 +11,13 @@ import atexit
 import concurrent.futures
 import contextvars
 import inspect
+import itertools
 import os
 import pickle
+import signal
 import sys
 import threading
+import time
 import traceback
 
 import cloudpickle
@@ -24,7 +27,8 @@ from tandem.ray import _futures
 from tandem.ray import _runtime
 from tandem.ray import _serialization
 from tandem.ray import actor as actor_module
-from tandem.ray.exceptions import RayError, RayTaskError, TaskCancelledError, UnserializableException
+from tandem.ray.exceptions import (ActorDiedError, RayError, RayTaskError, TaskCancelledError,
+                                   UnserializableException)
 from tandem.ray.object_ref import get_value
 
 _CANCEL_POLL_SECONDS = 0.05
@@ -42,10 +46,15 @@ class _State:
     semaphores = {}       # Of an asynchronous actor: limits of its concurrency groups.
     executors = {}        # Of a threaded actor: threads of its concurrency groups.
     functions = {}        # Of a worker of functions: unpickled functions by their pickles.
+    running = None        # In a worker of functions: the call that runs, else None.
+    lock = threading.Lock()  # Guards `running` and its interruption.
     groups_of_methods = {}  # Concurrency group of each method that names one.
 
 
+# Name and number of the call that runs, or None.
 current_method = contextvars.ContextVar("current_method", default=None)
+
+_calls_counter = itertools.count(1)
 
 # ---- arguments -----------------------------------------------------------------------------
 
@@ -75,8 +84,8 @@ def _copy_buffers(parts):
 
 def _task_error(name, error):
     """Return the exception that the caller gets for one of a method."""
-    if isinstance(error, RayTaskError):
-        return error  # Of another task: it passes on unchanged.
+    if isinstance(error, (RayTaskError, ActorDiedError)):
+        return error  # Of another task or actor: it passes on unchanged.
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     label = f"{_State.class_name}.{name}" if _State.instance is not None else name
     return RayTaskError(label, f"ray::{label}() (pid={os.getpid()})\n{text}", error, os.getpid(), "")
@@ -136,7 +145,7 @@ def _send_items(call, name, items):
     """Send the items of a generator and end the stream."""
     try:
         if not hasattr(items, "__next__"):
-            items = iter(items)
+            raise ValueError(f"Streaming generator expects a generator, but {name} returned {type(items)}")
         for item in items:
             call.send_item(_serialization.VALUE, *_serialization.dump(item), None)
     except TaskCancelledError:
@@ -173,6 +182,11 @@ def _exit():
     _tandem.exit_actor()
 
 
+def _exited():
+    """Return the exception of a call in which the actor has ended itself."""
+    return ActorDiedError(f"The actor {_State.class_name} died because it exited with exit_actor().")
+
+
 def _call(function, args, kwargs, retry):
     """Call the function, again while it raises exceptions that are to be retried."""
     if not retry or not retry[1]:
@@ -190,7 +204,7 @@ def _call(function, args, kwargs, retry):
 def _run(call, name, parts):
     """Run a method on this thread and reply."""
     kind = parts[0]
-    token = current_method.set(name)
+    token = current_method.set((name, next(_calls_counter)))
     try:
         args, kwargs, more = _read_arguments(parts)
         value = _call(_find(name, more), args, kwargs, (more or {}).get("retry"))
@@ -201,7 +215,7 @@ def _run(call, name, parts):
             sys.stdout.flush()
             os._exit(1)
         _exit()
-        _reply(call, name, None, kind if kind != _serialization.STREAM else 0)
+        _reply_error(call, name, _exited(), kind)
         return
     except BaseException as error:
         _reply_error(call, name, error, kind)
@@ -232,7 +246,7 @@ async def _run_async(call, name, parts, group):
     """Run a method in the event loop and reply."""
     kind = parts[0]
     async with _State.semaphores[group]:
-        current_method.set(name)
+        current_method.set((name, next(_calls_counter)))
         try:
             args, kwargs, more = await asyncio.get_running_loop().run_in_executor(None, _read_arguments, parts) \
                 if parts[4] or parts[3] else _read_arguments(parts)
@@ -244,7 +258,8 @@ async def _run_async(call, name, parts, group):
             return
         except SystemExit:
             _exit()
-            value = None
+            _reply_error(call, name, _exited(), kind)
+            return
         except BaseException as error:
             _reply_error(call, name, error, kind)
             return
@@ -273,11 +288,39 @@ async def _watch_cancellation(call, awaitable):
         raise
 
 
+def _interrupt_canceled():
+    """Raise KeyboardInterrupt in a function whose caller has canceled it, as Ray does; runs on a thread of its own."""
+    interrupted = None
+    while True:
+        time.sleep(_CANCEL_POLL_SECONDS)
+        with _State.lock:
+            call = _State.running
+            if call is not None and call is not interrupted and call.is_canceled():
+                interrupted = call
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+
+def _run_function(call, name, parts):
+    """Run a function, which may be interrupted."""
+    with _State.lock:
+        _State.running = call
+    try:
+        _run(call, name, parts)
+    except KeyboardInterrupt:
+        pass  # The function had just ended.
+    finally:
+        with _State.lock:
+            _State.running = None
+
+
 def dispatch(call, name):
     """Serve one call."""
     parts = call.arguments()
     if name == "__tandem_describe__":
         call.reply(_serialization.VALUE, *_serialization.dump((_State.class_name, _State.methods)), None)
+        return
+    if _State.instance is None:
+        _run_function(call, name, parts)
         return
     if not _State.is_asynchronous and not _State.executors:
         _run(call, name, parts)
@@ -309,10 +352,14 @@ def _apply_settings(settings):
     devices = _tandem.getenv("CUDA_VISIBLE_DEVICES")
     if devices is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = devices
-    os.environ.update(settings["environment"])
+    for name, value in settings["environment"].items():
+        os.environ[name] = os.path.expandvars(value)
     if os.path.realpath(settings["prefix"]) == os.path.realpath(sys.prefix):  # Else it has modules of its own.
         sys.path[:] = settings["path"] + [entry for entry in sys.path if entry not in settings["path"]]
     _runtime.job_runtime_env = settings["runtime_env"]
+    _runtime.own_group = settings["group"]
+    _runtime.own_resources = settings["resources"]
+    _runtime.own_group_captures = settings["captures"]
 
 
 def _begin_asynchronous(limits):
@@ -370,6 +417,8 @@ def _construct(parts):
     _State.methods = more["methods"]
     if more["class"] is None:
         _futures.notices_are_prompt = False
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Thread(target=_interrupt_canceled, name="tandem-cancel", daemon=True).start()
         return
     cls = pickle.loads(more["class"])
     _begin_concurrency(cls, more)
@@ -378,7 +427,10 @@ def _construct(parts):
 
 
 def destruct():
-    """Run the program's own handlers for its end."""
+    """Run the class's and the program's own handlers for their end."""
+    shutdown = getattr(_State.instance, "__ray_shutdown__", None)
+    if shutdown is not None:
+        shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:

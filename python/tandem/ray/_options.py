@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of actors and functions: which there are, and what they are for Tandem."""
 import os
+import shlex
+import shutil
 import sys
 
 from tandem.ray import _runtime
@@ -97,22 +99,39 @@ def _schedule(options, creation):
         creation["scheduling"] = 1
     elif strategy not in (None, "DEFAULT"):
         raise ValueError(f"Invalid scheduling_strategy: {strategy!r}")
+    if strategy is not None and options.get("placement_group") is not None:
+        raise ValueError("Placement groups should be specified via the scheduling_strategy option. The placement_group "
+                         "option is deprecated.")
+    if group is None and strategy is None and _runtime.own_group is not None and _runtime.own_group_captures:
+        creation["group_parts"] = _runtime.own_group
     if isinstance(group, PlacementGroup):
         count = group.bundle_count
         index = -1 if index is None else index
         if index < -1 or index >= count:
             raise ValueError(f"placement group bundle index {index} is invalid. Valid placement group indexes: "
                              f"0-{count}" if count else "the placement group has no bundles")
+        _check_bundles(group, index, creation)
         creation["group"] = group._handle()
+        creation["group_parts"] = group._parts()
         creation["bundle"] = index
         creation["capture_children"] = 1 if capture else 0
+
+
+def _check_bundles(group, index, creation):
+    """Raise ValueError if no bundle can ever hold the actor."""
+    wanted = {"CPU": creation["num_cpus"], "GPU": creation["num_gpus"], **creation["resources"]}
+    bundles = group.bundle_specs if index == -1 else [group.bundle_specs[index]]
+    if any(bundles) and not any(all(bundle.get(name, 0) >= amount for name, amount in wanted.items())
+                                for bundle in bundles):
+        raise ValueError(f"Cannot schedule with the placement group because the resource request {wanted} cannot fit "
+                         f"into any bundles for the placement group, {bundles}.")
 
 
 def creation_of(options, default_cpus):
     """Return the dict for _tandem.create(), and the variables that the worker sets after it has begun."""
     environment = _runtime_env.merge(options.get("runtime_env"))
     at_start, later = _runtime.split_environment(environment.get("env_vars") or {})
-    python = environment.get("py_executable") or sys.executable
+    program, *words = shlex.split(environment.get("py_executable") or "") or [sys.executable]
     package_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if not any(setting.startswith("PYTHONPATH=") for setting in at_start):
         # The daemon may have been started with another module path.
@@ -121,15 +140,19 @@ def creation_of(options, default_cpus):
     creation = {
         "num_cpus": default_cpus if options.get("num_cpus") is None else options["num_cpus"],
         "num_gpus": options.get("num_gpus") or 0, "resources": dict(options.get("resources") or {}),
-        "memory": options.get("memory") or 0, "max_concurrency": 100000, "program": python,
-        "arguments": ["-m", "tandem._worker"], "environment": at_start}
+        "memory": options.get("memory") or 0, "max_concurrency": 100000, "program": shutil.which(program) or program,
+        "arguments": [*words, "-m", "tandem._worker"], "environment": at_start, "runtime_env": environment}
     if environment.get("working_dir"):
         creation["working_directory"] = os.path.abspath(environment["working_dir"])
     _schedule(options, creation)
     return creation, later
 
 
-def worker_settings(environment):
+def worker_settings(creation, environment):
     """Return what a worker sets before it imports the user's modules."""
     path = [os.getcwd() if entry == "" else entry for entry in sys.path]
-    return {"prefix": sys.prefix, "path": path, "environment": environment, "runtime_env": _runtime.job_runtime_env}
+    return {"prefix": sys.prefix, "path": path, "environment": environment, "runtime_env": creation["runtime_env"],
+            "resources": {name: amount for name, amount in (
+                ("CPU", creation["num_cpus"]), ("GPU", creation["num_gpus"]), *creation["resources"].items()) if amount},
+            "group": creation.get("group_parts"), "captures": bool(creation.get(
+                "capture_children", creation.get("group_parts") is not None))}

@@ -19,12 +19,15 @@ _IGNORED = frozenset((
     "_plasma_directory", "_redis_password", "_redis_username", "_node_ip_address", "_enable_object_reconstruction",
     "_tracing_startup_hook", "_node_name", "allow_multiple", "enable_object_reconstruction",
     "enable_resource_isolation", "cgroup_path", "system_reserved_cpu", "system_reserved_memory", "_memory",
-    "_skip_env_hook", "_object_spilling_directory", "bundle_resource_label_selector"))
+    "_skip_env_hook", "job_config", "_object_spilling_directory", "bundle_resource_label_selector"))
 
 # Variables that only a new process can take up, because interpreters and libraries read them when they start.
 _AT_START = ("LD_", "PYTHON", "OMP_", "OPENBLAS_", "MKL_", "MALLOC_", "GLIBC_", "TANDEM_")
 
 job_runtime_env = {}
+own_group = None  # The parts of the placement group that this actor was created in; None without one.
+own_resources = {}  # What this actor asked for.
+own_group_captures = False  # Whether actors that this actor creates are in that group, too.
 
 
 class ClientContext(dict):
@@ -96,6 +99,28 @@ def is_initialized():
     return _tandem.is_running()
 
 
+def _check(num_cpus, num_gpus, resources, namespace):
+    """Raise the exceptions that Ray's init() raises for wrong arguments."""
+    for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
+        if value is not None and value < 0:
+            raise ValueError(f"{name} must not be negative: {value}")
+    if namespace == "":
+        raise ValueError('"" is not a valid namespace. If you wanted to use an anonymous namespace, omit the argument.')
+    for name, amount in (resources or {}).items():
+        if name in ("CPU", "GPU"):
+            raise AssertionError(f"{name} must not be in resources; use num_cpus and num_gpus")
+        if amount > 1 and amount != int(amount):
+            raise ValueError(f"Resource quantities >1 must be whole numbers. The specified quantity of {name} is "
+                             f"{amount}")
+
+
+def require_initialized():
+    """Raise RaySystemError if this process has not joined a node."""
+    if not _tandem.is_running():
+        from tandem.ray.exceptions import RaySystemError
+        raise RaySystemError("Ray has not been started yet. You can start Ray with 'ray.init()'.")
+
+
 def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=None, object_store_memory=None,
          local_mode=False, log_to_driver=True, namespace=None, runtime_env=None, **kwargs):
     """Join a node, or start a private one that ends with this process. See Ray's init()."""
@@ -107,6 +132,7 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
         raise NotImplementedError("tandem.ray has no local mode (feature: init(local_mode=True))")
     if labels:
         raise NotImplementedError("tandem.ray has no node labels (feature: init(labels=...))")
+    _check(num_cpus, num_gpus, resources, namespace)
     with _lock:
         if is_initialized():
             if kwargs.get("ignore_reinit_error"):

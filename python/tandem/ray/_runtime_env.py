@@ -3,8 +3,9 @@
 import os
 
 _DONE = frozenset(("env_vars", "py_executable", "working_dir"))
-# Keys that change nothing that a program computes.
-_IGNORED = frozenset(("config", "excludes", "worker_process_setup_hook_timeout", "nsight", "_nsight", "rocprof_sys"))
+# Keys of Ray that change what a program finds; Tandem does not set them up.
+_REFUSED = frozenset(("pip", "uv", "conda", "container", "image_uri", "py_modules", "java_jars", "working_dir_files",
+                      "worker_process_setup_hook", "mpi"))
 
 
 class RuntimeEnv(dict):
@@ -21,11 +22,13 @@ def check(runtime_env):
     """Return the runtime environment as a dict. Raises an exception that names a key which cannot be honoured."""
     if not runtime_env:
         return {}
+    if runtime_env.get("pip") and runtime_env.get("conda"):
+        raise ValueError("The 'pip' field and 'conda' field of runtime_env cannot be specified at the same time.")
     for key, value in runtime_env.items():
-        if key in _IGNORED:
+        if key not in _DONE and key not in _REFUSED:
             from tandem.ray import _runtime
             _runtime.warn_once(f"runtime_env: the key {key!r} is ignored")
-        elif key not in _DONE and value:
+        elif key in _REFUSED and value:
             raise NotImplementedError(f"tandem.ray does not set up {key!r} (feature: runtime_env[{key!r}])")
     variables = runtime_env.get("env_vars") or {}
     if not isinstance(variables, dict) or not all(

@@ -2,6 +2,7 @@
 """Actor classes and handles in the process that calls."""
 import inspect
 import pickle
+import time
 
 import cloudpickle
 
@@ -9,9 +10,10 @@ from tandem import _tandem
 from tandem.ray import _options
 from tandem.ray import _runtime
 from tandem.ray import _serialization
-from tandem.ray.exceptions import ActorAlreadyExistsError, ActorDiedError, ActorUnavailableError
+from tandem.ray.exceptions import ActorAlreadyExistsError, ActorDiedError, ActorUnavailableError, RayError
 from tandem.ray.object_ref import ObjectRef, ObjectRefGenerator
 
+_NAME_SECONDS = 2.0
 _IS_GENERATOR = "streaming"
 
 
@@ -141,9 +143,11 @@ def submit(actor, name, args, kwargs, num_returns, max_retries=-3, more=None):
 
 class ActorMethod:
     """A method of a handle; .remote() calls it."""
-    __slots__ = ("_handle", "_name", "_num_returns", "_group", "_max_retries", "_parameters", "_retry")
+    __slots__ = ("_handle", "_name", "_num_returns", "_group", "_max_retries", "_parameters", "_retry",
+                 "_actor_retries")
 
-    def __init__(self, handle, name, num_returns=1, group=None, max_retries=-3, parameters=None, retry=None):
+    def __init__(self, handle, name, num_returns=1, group=None, max_retries=-3, parameters=None, retry=None,
+                 actor_retries=0):
         self._handle = handle
         self._name = name
         self._num_returns = num_returns
@@ -151,6 +155,7 @@ class ActorMethod:
         self._max_retries = max_retries
         self._parameters = parameters
         self._retry = retry  # Which exceptions of the method make it run again.
+        self._actor_retries = actor_retries
 
     def __call__(self, *args, **kwargs):
         raise TypeError("Actor methods cannot be called directly. Instead of running "
@@ -162,14 +167,18 @@ class ActorMethod:
         return ActorMethod(self._handle, self._name, options.get("num_returns", self._num_returns) or 1,
                            options.get("concurrency_group", self._group),
                            self._max_retries if retries is None else retries or -2, self._parameters,
-                           options.get("retry_exceptions", self._retry))
+                           options.get("retry_exceptions", self._retry), self._actor_retries)
 
     def remote(self, *args, **kwargs):
         _check_arguments(self._parameters, args, kwargs)
         more = None
         if self._group is not None or self._retry:
-            more = {"group": self._group, "retry": (self._max_retries, self._retry)}
-        return submit(self._handle._actor, self._name, args, kwargs, self._num_returns, self._max_retries, more)
+            retries = self._actor_retries if self._max_retries == -3 else self._max_retries
+            more = {"group": self._group, "retry": (retries, self._retry)}
+        result = submit(self._handle._actor, self._name, args, kwargs, self._num_returns, self._max_retries, more)
+        if self._num_returns == 1:
+            result._actor_id = self._handle._text_of_id()
+        return result
 
     def bind(self, *args, **kwargs):
         raise NotImplementedError("tandem.ray has no compiled graphs (feature: ActorMethod.bind)")
@@ -182,6 +191,13 @@ class ActorHandle:
         self._actor = actor
         self._class_name = class_name
         self._methods = methods
+        self._id_text = None
+
+    def _text_of_id(self):
+        """Return the ID of the actor as text."""
+        if self._id_text is None:
+            self._id_text = self._actor.describe()["id"]
+        return self._id_text
 
     def _method(self, name):
         options = self._methods.get(name)
@@ -190,13 +206,13 @@ class ActorHandle:
         retries = options.get("max_task_retries")
         return ActorMethod(self, name, options.get("num_returns") or 1, options.get("concurrency_group"),
                            -3 if retries is None else retries or -2, options["parameters"],
-                           options.get("retry_exceptions"))
+                           options.get("retry_exceptions"), options.get("actor_retries", 0))
 
     def __getattr__(self, name):
         if name.startswith("_"):
             if name in ("__ray_call__", "__ray_ready__", "__ray_terminate__"):
                 return ActorMethod(self, name)
-            if name in ("_methods", "_actor"):
+            if name in ("_methods", "_actor", "_id_text"):
                 raise AttributeError(name)
         found = self._method(name)
         if found is None:
@@ -205,7 +221,7 @@ class ActorHandle:
 
     @property
     def _ray_actor_id(self):
-        return ActorID(self._actor.describe()["id"])
+        return ActorID.from_hex(self._text_of_id())
 
     @property
     def _actor_id(self):
@@ -219,10 +235,10 @@ class ActorHandle:
         return list(self._methods)
 
     def __repr__(self):
-        return f"Actor({self._class_name}, {self._actor.describe()['id']})"
+        return f"Actor({self._class_name}, {self._text_of_id()})"
 
     def __hash__(self):
-        return hash(self._actor.describe()["id"])
+        return hash(self._text_of_id())
 
     def __eq__(self, other):
         return isinstance(other, ActorHandle) and self._ray_actor_id == other._ray_actor_id
@@ -239,26 +255,32 @@ def _load_handle(index, class_name, methods):
 class ActorID:
     """The ID of an actor."""
 
-    def __init__(self, text):
-        self._text = text
+    def __init__(self, binary):
+        if not isinstance(binary, bytes):
+            raise TypeError(f"Unsupported type: {type(binary)}")
+        self._binary = binary
+
+    @classmethod
+    def from_hex(cls, text):
+        return cls(bytes.fromhex(text))
 
     def hex(self):
-        return self._text
+        return self._binary.hex()
 
     def binary(self):
-        return bytes.fromhex(self._text)
+        return self._binary
 
     def is_nil(self):
         return False
 
     def __eq__(self, other):
-        return isinstance(other, ActorID) and self._text == other._text
+        return isinstance(other, ActorID) and self._binary == other._binary
 
     def __hash__(self):
-        return hash(self._text)
+        return hash(self._binary)
 
     def __repr__(self):
-        return f"ActorID({self._text})"
+        return f"ActorID({self.hex()})"
 
 
 class ActorClass:
@@ -282,6 +304,10 @@ class ActorClass:
     def modified_class(self):
         return self._cls
 
+    @property
+    def _default_options(self):
+        return dict(self._options)
+
     def __call__(self, *args, **kwargs):
         raise TypeError(f"Actors cannot be instantiated directly. Instead of '{self.__name__}()', use "
                         f"'{self.__name__}.remote()'.")
@@ -292,6 +318,8 @@ class ActorClass:
 
     def options(self, **options):
         """Return a class with other options."""
+        if "concurrency_groups" in options:
+            raise ValueError("Passing in `concurrency_groups` in `.options` is not allowed. Pass it in ray.remote")
         _options.check(options, _options.ACTOR_OPTIONS, "actor")
         return _ActorClassWithOptions(self, {**self._options, **options})
 
@@ -311,6 +339,7 @@ class ActorClass:
         return _load_class, (self._cls, self._options)
 
     def _create(self, options, args, kwargs):
+        """Create an actor with these options."""
         _runtime.ensure_initialized()
         cls = self._cls
         inspect.signature(cls.__init__).bind(None, *args, **kwargs) if cls.__init__ is not object.__init__ else None
@@ -329,18 +358,35 @@ class ActorClass:
         if self._pickle is None:
             self._pickle = cloudpickle.dumps(cls, 5)
         methods = methods_of(cls)
+        for method_options in methods.values():
+            method_options["actor_retries"] = options.get("max_task_retries") or 0
         more = {"class": self._pickle, "methods": methods, "class_name": cls.__name__,
                 "max_concurrency": options.get("max_concurrency"),
                 "groups": options.get("concurrency_groups") or {}}
         actor = create(cls.__name__, creation, environment, args, kwargs, more)
+        if creation["name"] is not None:
+            _wait_for_name(actor, creation)
         return ActorHandle(actor, cls.__name__, methods)
 
 
 def create(name, creation, environment, args, kwargs, more):
     """Create a worker and return its _tandem.Actor. Its settings are read before its arguments."""
     head, buffers, objects, awaited = pack_arguments(args, kwargs, more)
-    head = pickle.dumps((_options.worker_settings(environment), head), 5)
+    head = pickle.dumps((_options.worker_settings(creation, environment), head), 5)
     return _tandem.create(name[:63], creation, _serialization.CALL, head, buffers, objects, awaited)
+
+
+def _wait_for_name(actor, creation):
+    """Wait until get_actor() finds a new actor. The time is limited, because an actor that waits for an argument has no
+    name yet. A handle to an actor that existed has its ID once the actor is ready."""
+    deadline = time.monotonic() + _NAME_SECONDS
+    try:
+        while not _name_is_taken(creation) and time.monotonic() < deadline:
+            actor.wait_ready(5)
+        while creation["get_if_exists"] and not actor.wait_ready(50) and time.monotonic() < deadline:
+            pass
+    except RayError:
+        pass  # Its callers will read why.
 
 
 def _name_is_taken(creation):

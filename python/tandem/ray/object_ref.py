@@ -3,18 +3,21 @@
 import asyncio
 import concurrent.futures
 import os
+import types
 
 from tandem import _tandem
 from tandem.ray import _futures
 from tandem.ray import _serialization
-from tandem.ray.exceptions import RayActorError, RayError, WorkerCrashedError
+from tandem.ray.exceptions import RayActorError, RayError, TaskCancelledError, WorkerCrashedError
 
 _SLICE_MS = 50
 
 
 class ObjectRef(_tandem.Ref):
     """A reference to a value that is there or will be. Calls and put() create it."""
-    __slots__ = ("_id", "_is_large", "_is_task", "__weakref__")
+    __slots__ = ("_id", "_is_large", "_is_task", "_actor_id", "__weakref__")
+
+    __class_getitem__ = classmethod(types.GenericAlias)
 
     def binary(self):
         """Return the ID, 28 bytes."""
@@ -80,6 +83,7 @@ def get_value(ref, timeout=None):
     except RayActorError as error:
         if getattr(ref, "_is_task", False):
             raise WorkerCrashedError(str(error)) from None
+        error.actor_id = getattr(ref, "_actor_id", None)
         raise
     return _serialization.read(parts)
 
@@ -99,6 +103,9 @@ class ObjectRefGenerator:
 
     def _next(self):
         """Return the next reference; None if it is not there yet, False at the end."""
+        if self._stream is None:
+            self._is_over = True
+            return _serialization.put(TaskCancelledError(), _serialization.ERROR)
         try:
             return self._stream.next(_SLICE_MS)
         except RayError as error:
@@ -124,6 +131,10 @@ class ObjectRefGenerator:
             elif ref is not None:
                 return ref
         raise StopAsyncIteration
+
+    def cancel(self):
+        """Cancel the generator; items that were not taken are lost."""
+        self._stream = None
 
     def completed(self):
         raise NotImplementedError("tandem.ray has no reference to the end of a generator "

@@ -32,11 +32,14 @@ class RuntimeContext:
         return self._info["actor_name"] if self.get_actor_id() is not None else None
 
     def get_task_id(self):
-        return None if self.get_task_name() is None else self._info["actor_id"] + "0" * 24
+        from tandem.ray import _execution
+        running = _execution.current_method.get()
+        return None if running is None else f"{self._info['actor_id']}{running[1]:024x}"
 
     def get_task_name(self):
         from tandem.ray import _execution
-        return _execution.current_method.get()
+        running = _execution.current_method.get()
+        return None if running is None else running[0]
 
     get_task_function_name = get_task_name
 
@@ -46,7 +49,9 @@ class RuntimeContext:
         return None if group is None else group.id.hex()
 
     def get_assigned_resources(self):
-        raise NotImplementedError("tandem.ray does not tell an actor its resources (feature: get_assigned_resources)")
+        if not self._info["actor_id"]:
+            raise AssertionError("This method is only available when the process is a worker.")
+        return dict(_runtime.own_resources)
 
     def get_accelerator_ids(self):
         return {"GPU": [str(index) for index in get_gpu_ids()]}

@@ -4,6 +4,7 @@
 placement_group() returns at once; a thread of its own reserves the bundles. Each group has a name in the cluster, by
 which other processes find it.
 """
+import asyncio
 import os
 import threading
 
@@ -16,29 +17,66 @@ _NAME_PREFIX = "tandem-group-"
 _TRY_MS = 500
 _FIND_MS = 10000
 
+_READY_SECONDS = 0.1  # How long ready() waits before it asks another process to make a reference.
+
 _groups = {}
+_promises_lock = threading.Lock()
+_promises_of = {}
+
+
+class _Promises:
+    """An actor whose calls of wait() are replied to when fulfil() is called."""
+
+    def __init__(self):
+        self.futures = {}
+
+    def _future(self, name):
+        return self.futures.setdefault(name, asyncio.get_running_loop().create_future())
+
+    async def wait(self, name):
+        return await asyncio.shield(self._future(name))
+
+    async def fulfil(self, name, value, failure):
+        future = self._future(name)
+        if not future.done() and failure is None:
+            future.set_result(value)
+        elif not future.done():
+            future.set_exception(failure)
+
+
+def _promises():
+    """Return the actor for references of this process that are done later."""
+    from tandem import ray
+    job = _tandem.describe()["address"], _tandem.describe()["job_id"], os.getpid()
+    with _promises_lock:
+        if job not in _promises_of:
+            _promises_of.clear()
+            _promises_of[job] = ray.remote(_Promises).options(num_cpus=0).remote()
+        return _promises_of[job]
 
 
 class PlacementGroupID:
     """The ID of a placement group."""
 
-    def __init__(self, name):
-        self._name = name
+    def __init__(self, text):
+        self._text = text
 
     def hex(self):
-        return self._name.removeprefix(_NAME_PREFIX)
+        return self._text
 
     def __eq__(self, other):
-        return isinstance(other, PlacementGroupID) and self._name == other._name
+        return isinstance(other, PlacementGroupID) and self._text == other._text
 
     def __hash__(self):
-        return hash(self._name)
+        return hash(self._text)
 
 
 class PlacementGroup:
     """A handle to a placement group."""
 
-    def __init__(self, name, bundles, strategy="PACK", namespace=None):
+    def __init__(self, name, bundles, strategy="PACK", namespace=None, text_of_id=None):
+        self._is_found = text_of_id is None
+        self._id = PlacementGroupID(text_of_id or name.encode().hex())
         self._name = name
         self._bundles = bundles
         self._strategy = strategy
@@ -50,7 +88,7 @@ class PlacementGroup:
 
     @property
     def id(self):
-        return PlacementGroupID(self._name)
+        return self._id
 
     @property
     def bundle_specs(self):
@@ -81,7 +119,7 @@ class PlacementGroup:
         return self._wait(timeout_seconds)
 
     def _wait(self, timeout_seconds):
-        if self._group is None and self._is_decided.is_set() and self._error is None:
+        if self._group is None and self._is_decided.is_set() and self._error is None and not self._is_removed:
             self._group = _tandem.find_group(self._namespace, self._name, _FIND_MS)
         if not self._is_decided.wait(timeout_seconds):
             return False
@@ -90,10 +128,21 @@ class PlacementGroup:
         return self._group is not None
 
     def ready(self):
-        """Return a reference that is done when the bundles are reserved. Waits until they are."""
+        """Return a reference that is done when the bundles are reserved; its value is this handle."""
         from tandem import ray
-        self._wait(None)
-        return ray.put(self)
+        if self._is_decided.wait(_READY_SECONDS):
+            self._wait(0)
+            return ray.put(self)
+        ref = _promises().wait.remote(self._name)
+        threading.Thread(target=self._fulfil, name="tandem-group-ready", daemon=True).start()
+        return ref
+
+    def _fulfil(self):
+        """Let the reference of ready() be done once the bundles are reserved; runs on a thread of its own."""
+        self._is_decided.wait()
+        if _tandem.is_running():
+            failure = None if self._group is not None else self._error or ValueError("the placement group was removed")
+            _promises().fulfil.remote(self._name, self if failure is None else None, failure)
 
     def _handle(self):
         """Return the _tandem.Group; waits until the bundles are reserved."""
@@ -103,10 +152,17 @@ class PlacementGroup:
         return self._group
 
     def __reduce__(self):
-        return _load_group, (self._name, self._bundles, self._strategy, self._namespace)
+        return _load_group, self._parts()
+
+    def _parts(self):
+        """Return what another process needs to find the group."""
+        return (self._name, self._bundles, self._strategy, self._namespace,
+                None if self._is_found else self._id.hex())
 
     def __eq__(self, other):
-        return isinstance(other, PlacementGroup) and self._name == other._name
+        # A group that was found by its name has an ID that is made of the name.
+        return isinstance(other, PlacementGroup) and self._name == other._name and (
+            self._id == other._id or self._is_found or other._is_found)
 
     def __hash__(self):
         return hash(self._name)
@@ -115,11 +171,11 @@ class PlacementGroup:
         return f"PlacementGroup({self.id.hex()})"
 
 
-def _load_group(name, bundles, strategy, namespace):
+def _load_group(name, bundles, strategy, namespace, text_of_id):
     """Rebuild a pickled handle; the group is looked up when it is used."""
     group = _groups.get(name)
-    if group is None:
-        group = PlacementGroup(name, bundles, strategy, namespace)
+    if group is None or (text_of_id is not None and group.id.hex() != text_of_id):
+        group = PlacementGroup(name, bundles, strategy, namespace, text_of_id)
         group._is_decided.set()
     return group
 
@@ -133,6 +189,9 @@ def _check(bundles, strategy, lifetime):
     for bundle in bundles:
         if not isinstance(bundle, dict):
             raise ValueError("Bundles must be a list of resource dictionaries.")
+        if not all(isinstance(name, str) and isinstance(amount, (int, float)) and amount >= 0
+                   for name, amount in bundle.items()):
+            raise ValueError(f"Bundles must map names of resources to amounts. Bundles: {bundles}")
         if not bundle or all(amount == 0 for amount in bundle.values()):
             raise ValueError(f"Bundles cannot be an empty dictionary or resources with only 0 values. Bundles: {bundles}")
     if strategy not in _STRATEGIES:
@@ -143,12 +202,14 @@ def _check(bundles, strategy, lifetime):
 
 
 def placement_group(bundles, strategy="PACK", name="", lifetime=None, _soft_target_node_id=None,
-                    bundle_label_selector=None, **_):
+                    bundle_label_selector=None):
     """Reserve the bundles and return a handle at once."""
     _check(bundles, strategy, lifetime)
     _runtime.ensure_initialized()
-    name = name or _NAME_PREFIX + os.urandom(16).hex()
-    group = PlacementGroup(name, [dict(bundle) for bundle in bundles], strategy, _tandem.describe()["namespace"])
+    text_of_id = os.urandom(18).hex()
+    name = name or _NAME_PREFIX + text_of_id
+    group = PlacementGroup(name, [dict(bundle) for bundle in bundles], strategy, _tandem.describe()["namespace"],
+                           text_of_id)
     _groups[name] = group
     threading.Thread(target=group._reserve, args=(name, lifetime == "detached"), name="tandem-group",
                      daemon=True).start()
@@ -157,8 +218,10 @@ def placement_group(bundles, strategy="PACK", name="", lifetime=None, _soft_targ
 
 def remove_placement_group(group):
     """Give the resources back and kill the actors that use them."""
+    if not isinstance(group, PlacementGroup):
+        raise AssertionError(f"a placement group is wanted, got {type(group)}")
     group._is_removed = True
-    if not group._is_decided.wait(0):
+    if not group._is_decided.wait(10 * _TRY_MS / 1000):
         return
     if group._group is None and group._error is None:
         try:
@@ -199,6 +262,8 @@ def get_current_placement_group():
     handle = _tandem.current_group(_FIND_MS)
     if handle is None:
         return None
+    if _runtime.own_group is not None:
+        return _load_group(*_runtime.own_group)
     group = PlacementGroup("", [{} for _ in handle.bundles()])
     group._group = handle
     group._is_decided.set()
@@ -207,6 +272,11 @@ def get_current_placement_group():
 
 def _row(group):
     """Return what placement_group_table() says about a group."""
+    if group._group is None and group._error is None and group._is_decided.is_set() and not group._is_removed:
+        try:
+            group._wait(0)  # Another process made it.
+        except ValueError:
+            group._is_removed = True
     state = "REMOVED" if group._is_removed else "CREATED" if group._group is not None else "PENDING"
     placed = group._group.bundles() if group._group is not None else []
     return {"placement_group_id": group.id.hex(),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ray.util.queue: a queue that is an actor."""
 import asyncio
+import collections.abc
 import queue
 
 import tandem.ray as ray
@@ -127,7 +128,7 @@ class Queue:
         return self.put(item, block=False)
 
     def put_nowait_batch(self, items):
-        if not isinstance(items, (list, tuple)):
+        if not isinstance(items, collections.abc.Iterable):
             raise TypeError("Argument 'items' must be an Iterable")
         ray.get(self.actor.put_nowait_batch.remote(list(items)))
 
