@@ -19,7 +19,7 @@ def main():
             return 77
     here = pathlib.Path(__file__).resolve().parent
     environment = {**os.environ, "PYTHONPATH": sys.argv[1], "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(here)], env=environment,
+    return subprocess.run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(here / "package")], env=environment,
                           check=False).returncode
 
 
