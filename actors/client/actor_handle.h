@@ -25,6 +25,6 @@ tdm_status tdm__handle_open(tdm_runtime *runtime, struct tdm_bytes bytes, tdm_ac
 /* Opens the keep-alive reference in a packed handle and adds a holder; NULL if the handle is not
  * counted. */
 tdm_status tdm__handle_bytes_keep_alive(tdm_runtime *runtime, struct tdm_bytes bytes,
-                                        tdm_ref **hold_out);
+                                        tdm_ref **keep_alive_out);
 
 #endif

@@ -107,7 +107,10 @@ static void devices_set(const char *setting)
 {
     char *copy = setting[0] == '\0' ? NULL : strdup(setting);
 
-    if (setting[0] != '\0' && (copy == NULL || putenv(copy) != 0)) {
+    if (setting[0] == '\0') {
+        return;
+    }
+    if (copy == NULL || putenv(copy) != 0) { /* NOLINT(concurrency-mt-unsafe) one thread */
         _exit(1);
     }
 }

@@ -18,7 +18,7 @@ struct tdm__object_callbacks {
     /* Opens the keep-alive reference in a packed handle and adds a holder; NULL if the handle does
      * not keep its actor alive. */
     tdm_status (*handle_keep_alive)(tdm_runtime *runtime, struct tdm_bytes bytes,
-                                    tdm_ref **hold_out);
+                                    tdm_ref **keep_alive_out);
     /* Destroys a handle that handle_open() has opened. */
     void (*handle_destroy)(tdm_actor *actor);
     /* Records that a reference of another process has completed. Calls that wait for it as an

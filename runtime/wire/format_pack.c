@@ -35,30 +35,24 @@ struct arguments {
 /* Skips the argument of one letter of a format that packs. */
 static void skip_argument(struct arguments *arguments, char letter)
 {
-    switch (letter) {
-    case 'i':
-    case 'u':
-        (void)va_arg(arguments->list, int64_t);
-        break;
-    case 'f':
+    if (strchr("n(){}", letter) != NULL) {
+        return; /* These letters take no argument. */
+    }
+    if (letter == 'f') {
         (void)va_arg(arguments->list, double);
-        break;
-    case '?':
+        return;
+    }
+    if (letter == 'i' || letter == 'u') {
+        (void)va_arg(arguments->list, int64_t);
+        return;
+    }
+    if (letter == '?') {
         (void)va_arg(arguments->list, int);
-        break;
-    case 'b':
-        (void)va_arg(arguments->list, const void *);
+        return;
+    }
+    (void)va_arg(arguments->list, const void *); /* All other letters begin with a pointer. */
+    if (letter == 'b') {
         (void)va_arg(arguments->list, size_t);
-        break;
-    case 'n':
-    case '(':
-    case ')':
-    case '{':
-    case '}':
-        break;
-    default: /* All other letters take a pointer. */
-        (void)va_arg(arguments->list, const void *);
-        break;
     }
 }
 
