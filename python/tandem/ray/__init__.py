@@ -21,6 +21,7 @@ __commit__ = "tandem"
 LOCAL_MODE, SCRIPT_MODE, WORKER_MODE = 2, 0, 1
 
 _LARGE_BYTES = 100 * 1024
+_WAIT_SLICE_S = 0.02  # Longest pause between two looks at a list with generators.
 
 
 def remote(*args, **kwargs):
@@ -87,7 +88,7 @@ def wait(refs, *, num_returns=1, timeout=None, fetch_local=True):
     if not isinstance(refs, list):
         raise TypeError(f"wait() expected a list of ray.ObjectRef or ObjectRefGenerator, got {type(refs)}")
     for ref in refs:
-        if not isinstance(ref, ObjectRef):
+        if not isinstance(ref, (ObjectRef, ObjectRefGenerator)):
             raise TypeError(f"wait() expected a list of ray.ObjectRef or ObjectRefGenerator, got list containing "
                             f"{type(ref)}")
     if not refs:
@@ -100,10 +101,31 @@ def wait(refs, *, num_returns=1, timeout=None, fetch_local=True):
         raise ValueError("Invalid number of objects to return %d." % num_returns)
     if num_returns > len(refs):
         raise ValueError("num_returns cannot be greater than the number of objects provided to ray.wait")
-    done = _tandem.wait(refs, num_returns, timeout)
+    if any(isinstance(ref, ObjectRefGenerator) for ref in refs):
+        done = _wait_with_generators(refs, num_returns, timeout)
+    else:
+        done = _tandem.wait(refs, num_returns, timeout)
     ready = [ref for ref, is_done in zip(refs, done) if is_done][:num_returns]
     chosen = set(ready)
     return ready, [ref for ref in refs if ref not in chosen]
+
+
+def _wait_with_generators(refs, num_returns, timeout):
+    """Wait like wait(); a generator counts as done while its next item or its end is there."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    values = [ref for ref in refs if isinstance(ref, ObjectRef)]
+    while True:
+        flags = iter(_tandem.wait(values, len(values), 0) if values else ())
+        done = [next(flags) if isinstance(ref, ObjectRef) else ref._is_ready(0) for ref in refs]
+        left = None if deadline is None else deadline - time.monotonic()
+        if sum(map(bool, done)) >= num_returns or (left is not None and left <= 0):
+            return done
+        pause = _WAIT_SLICE_S if left is None else min(_WAIT_SLICE_S, left)
+        waiting = next(ref for ref, is_done in zip(refs, done) if not is_done)
+        if isinstance(waiting, ObjectRef):
+            _tandem.wait([waiting], 1, pause)
+        else:
+            waiting._is_ready(int(pause * 1000))
 
 
 def cancel(ref, *, force=False, recursive=True):

@@ -39,8 +39,8 @@ def methods_of(cls):
         if name.startswith("__") and name != "__call__":
             continue
         options = dict(getattr(function, "__tandem_method_options__", {}))
-        if "num_returns" not in options and (
-                inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
+        options["yields"] = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+        if "num_returns" not in options and options["yields"]:
             options["num_returns"] = _IS_GENERATOR
         options["parameters"] = _parameters_of(cls, name, function)
         found[name] = options
@@ -169,7 +169,13 @@ class ActorMethod:
                            self._max_retries if retries is None else retries or -2, self._parameters,
                            options.get("retry_exceptions", self._retry), self._actor_retries)
 
+    def _yields(self):
+        """Return whether the method is a generator; True if that is not known."""
+        return self._handle._methods.get(self._name, {}).get("yields", True)
+
     def remote(self, *args, **kwargs):
+        if self._num_returns == _IS_GENERATOR and not self._yields():
+            raise ValueError(f"num_returns=\"streaming\" needs a generator, and {self._name}() does not yield")
         _check_arguments(self._parameters, args, kwargs)
         more = None
         if self._group is not None or self._retry:

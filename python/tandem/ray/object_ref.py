@@ -94,6 +94,7 @@ class ObjectRefGenerator:
     def __init__(self, stream):
         self._stream = stream
         self._is_over = False
+        self._ahead = None  # The next item, if wait() has found it.
 
     def __iter__(self):
         return self
@@ -101,20 +102,35 @@ class ObjectRefGenerator:
     def __aiter__(self):
         return self
 
-    def _next(self):
-        """Return the next reference; None if it is not there yet, False at the end."""
+    def _next(self, timeout_ms=_SLICE_MS):
+        """Return the next reference; None if it is not there within a time, False at the end."""
+        if self._ahead is not None:
+            ref, self._ahead = self._ahead, None
+            return ref
         if self._stream is None:
             self._is_over = True
             return _serialization.put(TaskCancelledError(), _serialization.ERROR)
         try:
-            return self._stream.next(_SLICE_MS)
+            return self._stream.next(timeout_ms)
         except RayError as error:
             # A failure of the actor is the last item, as in Ray.
             self._is_over = True
             return _serialization.put(error, _serialization.ERROR)
 
+    def _is_ready(self, timeout_ms):
+        """Return whether the next item or the end is there; waits for it at most a time."""
+        if self._ahead is None and not self._is_over:
+            ref = self._next(timeout_ms)
+            if ref is None:
+                return False
+            if ref is False:
+                self._is_over = True
+            else:
+                self._ahead = ref
+        return True
+
     def __next__(self):
-        while not self._is_over:
+        while self._ahead is not None or not self._is_over:
             ref = self._next()
             if ref is False:
                 self._is_over = True
@@ -124,7 +140,7 @@ class ObjectRefGenerator:
 
     async def __anext__(self):
         loop = asyncio.get_running_loop()
-        while not self._is_over:
+        while self._ahead is not None or not self._is_over:
             ref = await loop.run_in_executor(None, self._next)
             if ref is False:
                 self._is_over = True

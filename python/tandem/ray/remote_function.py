@@ -145,6 +145,8 @@ class RemoteFunction:
         num_returns = self._options.get("num_returns")
         if num_returns is None:
             num_returns = "streaming" if inspect.isgeneratorfunction(self._function) else 1
+        if num_returns == "streaming" and not inspect.isgeneratorfunction(inspect.unwrap(self._function)):
+            raise ValueError(f"num_returns=\"streaming\" needs a generator, and {self._function.__name__}() does not yield")
         retries = self._options.get("max_retries")
         retries = _DEFAULT_RETRIES if retries is None else retries
         more = {"function": self._pickle}
