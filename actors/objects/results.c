@@ -25,10 +25,14 @@ tdm_status tdm_ref_on_done(tdm_ref *ref, tdm_done_fn *fn, void *arg)
     TDM__REQUIRE(ref);
     TDM__REQUIRE(fn);
 
+    bool is_done;
     TDM__LOCK(ref->runtime);
 
+    is_done = ref->done; /* If it is, `fn` runs now and may release the reference. */
     TDM_TRY(tdm__ref_on_done(ref, fn, arg));
-    tdm__reference_fetch(ref); /* A borrowed reference gets its value only on request. */
+    if (!is_done) {
+        tdm__reference_fetch(ref); /* A borrowed reference gets its value only on request. */
+    }
     return TDM_OK;
 }
 
