@@ -185,7 +185,8 @@ static bool read_health(struct cli_daemon_options *options)
             read_count("TANDEM_HEALTH_TIMEOUT_MS", health, INT32_MAX, &options->health_timeout_ms));
 }
 
-/* Reads all environment variables of tandemd. Options of the command line have precedence. */
+/* Reads the environment variables that set options of tandemd. Options of the command line replace
+ * them, except that --resource adds to TANDEM_RESOURCES; a name in both fails. */
 static bool read_environment(struct cli_daemon_options *options)
 {
     const char *gpus = getenv("TANDEM_GPUS");

@@ -473,7 +473,8 @@ static tdm_status on_released(struct tdm__memory_arbiter *state,
     return TDM_OK;
 }
 
-/* Handles TDM__ARBITER_RELEASE_ANNOUNCED: replaces the announced bytes of the tenant's tag. */
+/* Handles TDM__ARBITER_RELEASE_ANNOUNCED: replaces the number of bytes that the tenant has
+ * announced to release soon of the event's tag. */
 static tdm_status on_release_announced(struct tdm__memory_arbiter *state,
                                        const struct tdm__arbiter_event *event)
 {

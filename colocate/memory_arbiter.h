@@ -97,8 +97,8 @@ struct tdm__memory_arbiter {
 enum tdm__arbiter_event_kind {
     /* A tenant asks for memory before it creates or resumes a region. */
     TDM__ARBITER_REQUESTED,
-    /* The broker is about to allocate blocks for a tenant. This uses up the tenant's grants for
-     * the tag first, then free memory. */
+    /* The broker is about to allocate blocks for a tenant. This uses up the tenant's grants for the
+     * event's tag first, then free memory. */
     TDM__ARBITER_CHARGED,
     TDM__ARBITER_RELEASED, /* The broker has released blocks of a tenant. */
     /* A tenant announces that it will soon release `bytes` of a tag. The number replaces the

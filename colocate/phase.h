@@ -70,7 +70,8 @@ enum tdm__phase_action {
     TDM__PHASE_DO_FAIL
 };
 
-/* What happened in the job: a wish of the job, the result of the open action, or a death. */
+/* What happened in the job: a request of the job, the result of the open action, a death, or a
+ * recovery. */
 enum tdm__phase_event_kind {
     /* In EMPTY: the job wants to warm up or to load a checkpoint. */
     TDM__PHASE_TRAIN_WANTED,

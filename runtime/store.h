@@ -60,8 +60,10 @@ enum tdm__store_write_kind {
 };
 
 /* Version in a write that accepts any version of the record, and an absent record. */
-#define TDM__VERSION_ANY  UINT64_MAX
-#define TDM__VERSION_NONE 0u /* Version of a write whose record must not exist. */
+#define TDM__VERSION_ANY UINT64_MAX
+/* Version of a record that does not exist. A write with it requires that the record does not exist.
+ * Also the version that a commit reports if it failed or put no record. */
+#define TDM__VERSION_NONE 0u
 
 /* One write of a commit to the store. The function commit() copies it, so the memory may be reused
  * after the call. */

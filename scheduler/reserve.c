@@ -27,7 +27,8 @@
 struct join {
     struct tdm__node_record record;    /* Record of the joining node, to be written. */
     struct tdm__node_resources totals; /* Resources of the joining node, all free. */
-    /* Resources that the node's actors outside of placement groups hold (owned). */
+    /* Resources that the node's actors outside of placement groups hold, and resources of ended
+     * actors whose release is pending and whose record the store may have lost (owned). */
     struct tdm__grant *grants;
     uint32_t grants_count;    /* Number of entries in `grants`. */
     tdm__reserve_done_fn *fn; /* Callback that gets the outcome. */

@@ -440,8 +440,9 @@ static void group_closing_reset(struct group_closing *group_closing)
     group_closing->exists = false;
 }
 
-/* Body of the transaction that closes a placement group: reads the group and the nodes, and marks
- * the group as closed. */
+/* Body of the transaction that closes a placement group: reads the group and the nodes, marks the
+ * group as closed and makes the remover's node its owner. Writes nothing if the group is absent or
+ * closed already. */
 static tdm_status group_closing_body(void *arg, struct tdm__txn *txn)
 {
     struct group_closing *group_closing = arg;

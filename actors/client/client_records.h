@@ -54,12 +54,13 @@ struct tdm__pending_call {
     int64_t retry_at_ms;   /* Milliseconds on CLOCK_MONOTONIC at which the current pause ends. */
     uint64_t parent; /* Number of the method that made the call; 0 for none (child_calls.h). */
     uint32_t concurrency_group; /* Number of the concurrency group; 0 for that of the method. */
-    bool is_pending;            /* True after the channel's `pending_count` has counted the call. */
-    bool in_flight;             /* True while it is in the list `in_flight`. */
-    bool retry_paused;          /* True while it is in the list `retry_paused`. */
-    bool settled;               /* True after the results were set, or the call was canceled. */
-    size_t size_bytes;          /* Size of this allocation. */
-    uint32_t refs_count;        /* Number of entries in `refs`; 0 if the results are not needed. */
+    /* True once the channel's `pending_count` has counted the call; stays true until its end. */
+    bool is_pending;
+    bool in_flight;      /* True while it is in the list `in_flight`. */
+    bool retry_paused;   /* True while it is in the list `retry_paused`. */
+    bool settled;        /* True after the results were set, or the call was canceled. */
+    size_t size_bytes;   /* Size of this allocation. */
+    uint32_t refs_count; /* Number of entries in `refs`; 0 if the results are not needed. */
     /* Result references, held until the call is complete; each points back to this call
      * meanwhile. */
     tdm_ref *refs[];

@@ -115,7 +115,8 @@ struct actor_facts {
 
 enum actor_event_kind {
     ACTOR_ON_CREATE, /* A process of this node asks for the actor. */
-    /* Another daemon reserved resources of this node for the actor: `incarnation`. */
+    /* Another daemon reserved resources of this node for the start of incarnation `incarnation` of
+     * the actor. */
     ACTOR_ON_START_HERE,
     ACTOR_ON_ARGUMENTS, /* The arguments of the constructor have arrived. */
     /* The constructor's arguments will not arrive; `detail` says why. */

@@ -27,7 +27,8 @@ struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *coun
 /* Marks the records of actors as lost, because this node joins again and the store may have lost
  * its data. */
 void tdm__node_actors_records_lost(struct tdm__node *node);
-/* Writes lost records of actors into the store again, once the node has joined again. */
+/* Writes lost records of actors into the store again, once the node has joined again. They include
+ * the records of ended actors whose release waits. */
 void tdm__node_actors_rewrite(struct tdm__node *node);
 /* Tries again to place the actors of the table that wait for resources, because some may be free
  * now. */

@@ -74,7 +74,7 @@ struct group {
     int64_t lost_since_ms;
     bool is_reserving; /* True while a request to reserve the group is under way. */
     bool is_held;      /* True if the store has, or may have, reserved resources for the group. */
-    bool is_unwanted;  /* True once the group is being removed. */
+    bool is_unwanted;  /* True once the placement group is being removed. */
     /* True if another node removes the group and gives its resources back. */
     bool removed_elsewhere;
 };
@@ -131,7 +131,7 @@ static void group_fail(struct group *group, tdm_status status, const char *detai
 /* Defined below; it releases the group's resources in the store. */
 static void group_release_bundles(struct group *group);
 
-/* Defined below; it closes the group in the store. */
+/* Defined below; it closes the placement group in the store. */
 static void group_close(struct group *group);
 
 /* True if a request to the store failed with `status` in a way that makes repeating the request
@@ -266,7 +266,7 @@ static void on_group_closed(void *arg, tdm_status status, const char *detail,
     group_end_actors(group, nodes);
 }
 
-/* Closes the group in the store, so that no more actors are placed in it. */
+/* Closes the placement group in the store, so that no more actors are placed in it. */
 static void group_close(struct group *group)
 {
     const struct tdm__placement_group_record closing = {.id = group->request.id,

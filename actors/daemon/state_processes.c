@@ -125,7 +125,8 @@ static void query_write_records(tdm_writer *writer, const void *arg)
     tdm_write_packed(writer, tdm_writer_bytes(query->records));
 }
 
-/* Writes the reply to "state.here" with the records received and the counts of missing ones. */
+/* Writes the reply to "state.here": the records received, the number of processes without a
+ * readable reply, and the number of records that processes left out. */
 static tdm_status query_write_reply(const struct process_state_query *query, uint32_t silent_count,
                                     tdm_writer *writer)
 {

@@ -128,7 +128,8 @@ static void state_reply(struct state_query *query)
     free(query);
 }
 
-/* Counts one node's part of the list, and replies after the last part. */
+/* Ends one wait of the query (for a node's part of the list or its failure, or for the end of
+ * asking all nodes), and replies after the last. */
 static void state_query_count_down(struct state_query *query)
 {
     query->pending--;

@@ -97,7 +97,8 @@ static const char *timeline_worker_method(const char *method)
     return strcmp(method, "timeline.counts") == 0 ? "worker.metrics" : NULL;
 }
 
-/* Asks the daemon of another node for its own actors. */
+/* Asks the daemon of another node for the spans or the counts of that node's actors, and passes its
+ * reply on. */
 static void timeline_forward(struct tdm__node *node, const struct tdm__id *other,
                              struct tdm__incoming_call *incoming)
 {

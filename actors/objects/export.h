@@ -48,7 +48,9 @@ struct tdm__object_memory_stats {
     uint64_t unused_view_bytes;
     /* Values of this process that are exported, counted once for each reader. */
     uint32_t exported_count;
-    uint32_t read_count; /* Values of other processes that are read here. */
+    /* Number of values of other processes that this process reads now, counted once for each
+     * import. */
+    uint32_t read_count;
 };
 /* Fills the totals of this process's large values. */
 void tdm__object_memory_stats(tdm_runtime *runtime, struct tdm__object_memory_stats *use_out);

@@ -28,7 +28,8 @@ struct tdm__object_memory {
     TAILQ_HEAD(, shm_export) shm_exports; /* Exports of values of this process to readers. */
     /* Connections on which other processes exported segments to this one. */
     TAILQ_HEAD(, exporter) exporters;
-    uint32_t read_count;    /* Number of imported values whose documents exist. */
+    /* Number of imports whose parsed document (tdm_document) still exists. */
+    uint32_t read_count;
     uint64_t spilled_bytes; /* Bytes of this process's values that are on disk. */
     /* Owned; NULL before the first large value, or if the node has no usage file. */
     struct tdm__memory_usage *usage;

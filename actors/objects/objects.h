@@ -25,9 +25,10 @@ void tdm__objects_discard_stray_reply(void *runtime, struct tdm__conn *conn, uin
 
 /* Numbers of entries in the reference table, for tests and tools. */
 struct tdm__ref_table_counts {
-    uint32_t owned;         /* References of this process that were passed on and still exist. */
+    /* References to objects that this process owns and that other processes know. */
+    uint32_t owned;
     uint32_t borrower_pins; /* Pins of other processes on references of this one. */
-    uint32_t borrowed;      /* References of other processes. */
+    uint32_t borrowed;      /* References to objects that other processes own. */
     uint32_t reply_pins;    /* Replies and items whose references the caller has not settled yet. */
 };
 /* Counts the entries of the runtime's reference table. */

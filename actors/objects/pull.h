@@ -20,7 +20,8 @@ struct tdm__pull;
 typedef void tdm__pull_done_fn(void *arg, tdm_status status, const char *detail,
                                struct tdm__large *large);
 
-/* Returns true if the packed bytes are an offer. */
+/* Returns true if the packed bytes are an offer of a value that the reader must fetch, not the
+ * value itself. */
 bool tdm__pull_is_offer(struct tdm_bytes packed);
 /* Starts to fetch the offered value from the process at the other end of `conn` and calls `fn`
  * later. If it fails, `fn` is not called. */

@@ -82,8 +82,10 @@ struct tdm__shared_ref {
 
     struct ref_owner *owner;               /* Owner of the reference; NULL if it is this process. */
     TAILQ_ENTRY(tdm__shared_ref) of_owner; /* Link in the owner's list of borrowed references. */
-    bool pin_acknowledged; /* True after the owner has counted the pin, or has ended. */
-    bool value_requested;  /* True after the value was requested. */
+    /* True after the owner has replied to "object.pin", even with a failure, or can no longer be
+     * reached. */
+    bool pin_acknowledged;
+    bool value_requested; /* True after the value was requested. */
     /* True while the request is at another process of this node, which fetches the value. */
     bool sibling_requested;
 

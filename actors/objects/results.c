@@ -70,7 +70,7 @@ tdm_status tdm_ref_free_value(tdm_ref *ref)
     return TDM_OK;
 }
 
-/* Loop condition: returns true if the reference is complete. */
+/* Loop condition: returns true, which ends the wait, once the reference is complete. */
 static bool ref_is_done(void *arg)
 {
     const tdm_ref *ref = arg;

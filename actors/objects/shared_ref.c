@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Number of hash buckets of an empty table. */
+/* Number of hash buckets that the first entry of a table creates; before it there are none. */
 enum { BUCKETS_MIN = 64 };
 
 /* Returns the bucket of the object with this id. */

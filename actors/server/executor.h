@@ -63,8 +63,8 @@ const struct tdm__calls *tdm__executor_calls(const struct tdm__executor *executo
  * with TDM_E_ACTOR_DIED. Acquires the lock itself. */
 void tdm__executor_request_end(struct tdm__executor *executor, bool drain);
 
-/* Makes fn(arg) run once, without the lock, before the waiting calls on a thread that runs methods
- * of the default group. A function that has not begun when the actor ends never runs. */
+/* Makes fn(arg) run once, without the loop lock, before the waiting calls on a thread that runs
+ * methods of the default group. A function that has not begun when the actor ends never runs. */
 tdm_status tdm__executor_post(struct tdm__executor *executor, void (*fn)(void *arg), void *arg);
 
 /* ---- holding calls and replies ---------------------------------------------------------- */

@@ -46,7 +46,8 @@ const struct tdm__method_reply *tdm__method_reply_for_cache(const struct tdm__me
  * cannot be duplicated. */
 tdm_status tdm__cached_reply_create(const struct tdm__method_reply *reply,
                                     struct tdm__cached_reply **cached_out);
-/* Frees the copy of a reply and closes its descriptors. NULL is allowed. */
+/* Frees the copy of a reply, closes its descriptors and releases the large value and the passed
+ * references. NULL is allowed. */
 void tdm__cached_reply_destroy(struct tdm__cached_reply *cached);
 /* Sends the reply and frees `incoming`. Sends a failure if the references in the reply have been
  * released. */

@@ -167,8 +167,9 @@ static void waiter_end(struct waiters *waiters, struct waiter *waiter)
     free(waiter);
 }
 
-/* Keeps the call and adds it to the waiters. Takes ownership of `item`, NULL for a get, on success.
- */
+/* Keeps the call beyond its method (tdm_call_keep()) and adds it to the waiters until `timeout_ms`
+ * milliseconds have passed; a negative number means no limit. Takes ownership of `item`, NULL for a
+ * get, on success. */
 static tdm_status queue_add_waiter(struct queue *queue, struct waiters *waiters, tdm_call *call,
                                    int64_t timeout_ms, struct item *item)
 {

@@ -35,7 +35,8 @@ enum setting_kind {
     FLAG,
     /* Setting of type char[TDM__JOB_TEXT_BYTES]. */
     TEXT,
-    /* A char array of TDM__PATH_BYTES; relative paths start at the folder of the job file. */
+    /* A char array of TDM__PATH_BYTES; relative paths, except job.out, start at the folder of the
+     * job file. */
     PATH
 };
 
@@ -506,8 +507,8 @@ static tdm_status check_enumerations(const tdm_config *config, const struct tdm_
     return check_update(config, spec);
 }
 
-/* Checks a job whose engines have GPUs of their own: each rank needs a GPU, and whole tensors
- * cannot be sent. */
+/* Checks a job whose engines have GPUs of their own: there must be exactly one GPU for each rank,
+ * and update.mode must not be "names", because whole tensors go to no other GPU. */
 static tdm_status check_remote_engines(const tdm_config *config, const struct tdm__job_spec *spec)
 {
     uint32_t engine_ranks = spec->num_engines * spec->rollout_num_gpus_per_engine;

@@ -75,7 +75,8 @@ static uint64_t whole_blocks(uint64_t size_bytes)
     return (size_bytes + TDM__BLOCK_BYTES_UNIT - 1) / TDM__BLOCK_BYTES_UNIT * TDM__BLOCK_BYTES_UNIT;
 }
 
-/* Returns the size of the rank's regions with this tag, or of all regions if `tag` is NULL. */
+/* Returns the size in bytes of the rank's regions with this tag, or of all regions if `tag` is
+ * NULL, each rounded up to whole blocks. */
 static uint64_t regions_bytes(const struct tdm__memory_budget_rank *rank, const char *tag)
 {
     uint64_t size_bytes = 0;
@@ -119,7 +120,8 @@ static uint64_t resident_bytes(const struct tdm__memory_budget_input *input,
     return 0;
 }
 
-/* Returns the bytes of host memory for copies of KEEP regions that are not resident. */
+/* Returns the bytes of host memory for copies of the rank's KEEP regions that are not in the
+ * resident set `holding`. */
 static uint64_t host_copy_bytes(const struct tdm__memory_budget_rank *rank,
                                 enum resident_set holding)
 {

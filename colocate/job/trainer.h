@@ -22,8 +22,8 @@ struct trainer {
     struct tdm__layout *layouts;
     /* Owned sender of whole tensors in buckets; NULL before the method "start". */
     struct tdm__sender *sender;
-    /* Owned array with the slices that each engine rank needs, one element for each trainer
-     * rank; NULL if whole tensors are sent by name. */
+    /* Owned array with the slices that each engine rank needs, one element for each engine rank;
+     * there are as many as trainer ranks. NULL if whole tensors are sent by name. */
     struct tdm__layout *engine_layouts;
     /* Owned plan of all copies from trainer ranks to engine ranks; NULL like `engine_layouts`. */
     struct tdm__transfer_plan *transfer_plan;

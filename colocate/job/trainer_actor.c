@@ -31,7 +31,8 @@ static tdm_status open_library(struct trainer *trainer)
     return tdm__rank_reserve_regions(&trainer->rank, specs, count);
 }
 
-/* Joins the collective group of the trainer ranks that serve one engine. */
+/* Joins the collective group of the trainer ranks that serve the same engine as this rank; its name
+ * is "gather/" and the number of the engine. */
 static tdm_status join_gather_group(struct trainer *trainer)
 {
     uint32_t ranks_per_engine = trainer->rank.ranks_per_engine;
@@ -274,7 +275,7 @@ static void invalidate_sums(struct trainer *trainer)
     }
 }
 
-/* Method "resume": resumes all regions. */
+/* Method "resume": drops the cached checksums of the last update and resumes all regions. */
 static tdm_status trainer_resume(tdm_call *call, void *self)
 {
     (void)call;

@@ -153,7 +153,7 @@ tdm_status tdm__transfer_pair_receive(struct tdm__transfer_pair *pair, uint64_t 
 
 /* ---- all pairs ------------------------------------------------------------------------- */
 
-/* Calls "open_pair" on one end of a pair. */
+/* Calls "open_pair" on `actor`, the trainer or engine rank at one end of the pair `name`. */
 static tdm_status call_pair_end(tdm_actor *actor, const char *name, const char *node_id,
                                 const struct tdm__worker_group *workers, tdm_ref **ref_out)
 {

@@ -46,8 +46,8 @@ struct tdm__weight_cost {
 
 /* Sends the list of the trainers' tensors to the engines and the engines' layouts to the
  * trainers. Every trainer rank then computes the same transfer plan. If an engine has no layout,
- * or update.mode is "names", whole tensors are sent to all engines. Called once, after all ranks
- * have started. */
+ * or update.mode is "names", whole tensors are sent to all engines; TDM_E_UNSUPPORTED if the
+ * engines have GPUs of their own. Called once, after all ranks have started. */
 tdm_status tdm__weight_update_connect(struct tdm__worker_group *workers, const tdm_value *manifest,
                                       struct tdm__weight_cost *cost_out);
 

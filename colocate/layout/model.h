@@ -159,8 +159,8 @@ uint32_t tdm__model_tensor_index(const struct tdm__model *model,
                                  uint32_t expert);
 /* Returns true if layer number `layer` has experts, as layers of multi-token prediction do. */
 bool tdm__model_layer_has_experts(const struct tdm__model *model, uint32_t layer);
-/* Returns how many units, which no layout divides, form axis 0 or 1 of a template's tensors:
- * attention heads or single elements. */
+/* Returns the number of units of axis 0 (rows) or 1 (columns) of a template's tensors. A unit is
+ * what no layout divides: an attention head or a single element. */
 uint32_t tdm__model_axis_units(const struct tdm__model *model,
                                enum tdm__tensor_template template_id, uint32_t axis);
 

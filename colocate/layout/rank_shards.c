@@ -159,11 +159,12 @@ static tdm_status shards_make_fsdp_sharded(struct shards_builder *builder)
 /* A flat unit: the elements of all tensors of a layer, or of all tensors outside of layers, in
  * a row. It is cut into equal pieces; the last ones are padded. */
 struct flat_unit {
-    uint64_t elements;     /* Number of elements of all tensors in the unit. */
-    uint64_t next;         /* Position in the unit where the next tensor starts, in elements. */
-    uint64_t first;        /* Position in the unit of the first element that the rank holds. */
-    uint64_t end;          /* Position in the unit after the last element that the rank holds. */
-    uint32_t shard_tensor; /* Index of the rank's tensor that holds the rank's piece of the unit. */
+    uint64_t elements; /* Number of elements of all tensors in the unit. */
+    uint64_t next;     /* Position in the unit where the next tensor starts, in elements. */
+    uint64_t first;    /* Position in the unit of the first element that the rank holds. */
+    uint64_t end;      /* Position in the unit after the last element that the rank holds. */
+    /* Index of the rank's tensor that holds the rank's piece of the flat unit. */
+    uint32_t shard_tensor;
 };
 
 /* Returns the index of the flat unit to which a tensor belongs: its layer, or the layer count for

@@ -26,13 +26,14 @@ enum tdm__sharding_kind {
 /* Groups of ranks over which a tensor may be divided. Megatron has one size for all splits except
  * the experts; engines have a size for each split. */
 enum tdm__split {
-    TDM__SPLIT_NONE,       /* The tensor is not divided. */
-    TDM__SPLIT_ATTENTION,  /* The ranks of the attention's tensor parallelism. */
-    TDM__SPLIT_DENSE,      /* The ranks of the tensor parallelism of dense layers. */
-    TDM__SPLIT_SHARED,     /* The ranks of the tensor parallelism of shared experts. */
-    TDM__SPLIT_VOCABULARY, /* The ranks of the tensor parallelism of embedding and output layer. */
-    TDM__SPLIT_EXPERT,     /* The ranks of the tensor parallelism inside an expert. */
-    TDM__SPLITS_COUNT      /* Number of splits in this enum. */
+    TDM__SPLIT_NONE,      /* The tensor is not divided. */
+    TDM__SPLIT_ATTENTION, /* Divided over the ranks of the attention's tensor parallelism. */
+    TDM__SPLIT_DENSE,     /* Divided over the ranks of the tensor parallelism of dense layers. */
+    TDM__SPLIT_SHARED,    /* Divided over the ranks of the tensor parallelism of shared experts. */
+    /* Divided over the ranks of the tensor parallelism of embedding and output layer. */
+    TDM__SPLIT_VOCABULARY,
+    TDM__SPLIT_EXPERT, /* Divided over the ranks of the tensor parallelism inside an expert. */
+    TDM__SPLITS_COUNT  /* Number of splits in this enum. */
 };
 
 enum {
@@ -50,7 +51,8 @@ struct tdm__sharding {
     uint32_t shards_count; /* Number of pieces into which FSDP cuts tensors; 1 for other kinds. */
     /* For each enum tdm__split the number of ranks that divide a tensor; at least 1. */
     uint32_t sizes[TDM__SPLITS_COUNT];
-    /* Expert parallelism: number of groups of ranks that divide the experts; at least 1. */
+    /* Expert parallelism: number of groups of ranks, each of which holds an equal part of the
+     * experts; at least 1. */
     uint32_t expert_groups;
     uint32_t stages_count; /* Number of pipeline stages; at least 1. */
     /* Number of layers in each pipeline stage. If the first entry is 0, layers are spread evenly,

@@ -116,7 +116,7 @@ static uint32_t find_member(const struct tdm__membership *membership,
 
 /* ---- reports ------------------------------------------------------------------------- */
 
-/* Which members have reported. */
+/* Which members have reported to the sender for one step of an update, such as the vote. */
 struct member_reports {
     /* For each member, by its index, true if it has reported. */
     bool came[TDM_WEIGHTS_RECEIVERS_MAX];

@@ -46,7 +46,8 @@ struct tdm__rect_copy {
     uint32_t columns;    /* Number of elements in each row to copy. */
     uint32_t from_pitch; /* Distance from row to row in the source tensor, in elements. */
     uint32_t to_pitch;   /* Distance from row to row in the destination tensor, in elements. */
-    /* For a conversion to FP8, the index in the plan's list of where scales are written. */
+    /* For a conversion to FP8, the index of the place of its scales in the destination rank's list
+     * `scales` (struct tdm__rank_copies). */
     uint32_t scales;
     uint8_t conversion; /* How the elements are converted, an enum tdm__conversion. */
     uint8_t locality;   /* How near source and destination are, an enum tdm__copy_locality. */

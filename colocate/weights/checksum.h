@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
-/* A 128-bit hash that identifies a manifest or all weights of a model. */
+/* A 128-bit hash that identifies a manifest, all weights of a model, or the buckets in a resume
+ * log. */
 struct tdm__hash {
     uint64_t high; /* Upper 64 bits of the 128-bit hash. */
     uint64_t low;  /* Lower 64 bits of the 128-bit hash. */

@@ -249,7 +249,8 @@ static tdm_status model_queue_transaction(void *arg, struct tdm__txn *txn)
     return tdm__txn_put(txn, queue->key, tdm_writer_bytes(queue->writer), 0);
 }
 
-/* Callback of the store when a transaction on a model's version record has ended. */
+/* Callback of the store when a transaction on a model's version record has ended. Answers the
+ * requests of the ended transaction and starts the next one. */
 static void model_queue_done(void *arg, tdm_status status, const char *detail);
 
 /* Starts a transaction for the queue's waiting requests. Its deadline is the latest of these

@@ -166,9 +166,11 @@ static const struct tdm__member *find_actor_member(const struct tdm__version_req
     return NULL;
 }
 
-/* Checks one member of the last update before a new update begins. A member that served, or may
- * still serve, because of the last update must have flipped or died. If it lives it must be a
- * member of the new update, or it would go on serving the old version beside the new one. */
+/* Checks one member of the last update before a new update begins. After a committed update the
+ * member must have flipped or died; a higher incarnation of its actor in the new update counts as
+ * proof of its death. If the member lives it must be a member of the new update, or it would go on
+ * serving the old version beside the new one. The new update must not name an older incarnation of
+ * the actor (TDM_E_CONFLICT), nor a member that was named dead (TDM_E_ACTOR_DIED). */
 static tdm_status check_successor(const struct tdm__update *last,
                                   const struct tdm__update_member *old,
                                   const struct tdm__version_request *request)

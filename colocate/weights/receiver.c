@@ -69,7 +69,8 @@ struct tdm__receiver {
     /* Memory blocks of senders that this process has mapped. */
     struct imported_block imports[IMPORTS_MAX];
     uint32_t imports_count; /* Number of entries in `imports`. */
-    /* Size in bytes of the tensors and slices in the bucket that was loaded last. */
+    /* Size in bytes of the tensors and slices in the bucket whose loading began last, also if it
+     * failed. */
     uint64_t staged_bytes;
 };
 

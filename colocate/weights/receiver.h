@@ -83,7 +83,8 @@ tdm_status tdm__receiver_stage_bucket(struct tdm__receiver *receiver, struct tdm
 tdm_status tdm__receiver_stage_bucket_from(struct tdm__receiver *receiver, struct tdm_bytes bytes,
                                            const char *source, size_t source_bytes);
 
-/* Returns the size in bytes of the tensors and slices in the bucket that was loaded last. */
+/* Returns the size in bytes of the tensors and slices in the bucket whose loading began last, also
+ * if it failed. */
 uint64_t tdm__receiver_staged_bytes(const struct tdm__receiver *receiver);
 
 /* Loads all tensors of the model from a safetensors file, as one bucket of the update. */

@@ -37,8 +37,9 @@ struct tdm__resume_tracker {
     bool is_unsettled;
 };
 
-/* Records that an update begins. The present buckets count for the update unless its first bucket
- * is one of them. */
+/* Records that an update begins. The buckets in the log count for it if the first bucket that it
+ * opens comes after them. If that bucket is in the log already, the update starts again, and
+ * opening the bucket empties the log. */
 void tdm__resume_tracker_begin_update(struct tdm__resume_tracker *tracker);
 /* Records that a bucket arrives, before a byte of it is touched. Sets `begun_out` to true if no
  * bucket is present. Returns TDM_E_STATE if this bucket or a later one is present, or if an earlier

@@ -19,9 +19,9 @@
 enum {
     TDM__TENSOR_HANDLES_MAGIC = 0x484d4454, /* First word of the header: the characters "TDMH". */
     TDM__TENSOR_HANDLES_VERSION = 1,        /* Version of the wire format of tensor handles. */
-    /* The largest number of storage records in one description. */
+    /* The largest number of storage records in the description of one bucket. */
     TDM__TENSOR_HANDLES_STORAGES_MAX = 1024,
-    /* The largest number of tensor records in one description. */
+    /* The largest number of tensor records in the description of one bucket. */
     TDM__TENSOR_HANDLES_TENSORS_MAX = 1 << 18
 };
 

@@ -85,7 +85,8 @@ struct tdm__transfer_plan_options {
     /* Size in bytes of each engine rank's image (the contents of its weights region). */
     uint64_t image_bytes;
     /* The largest size of a chunk in bytes; 0 puts an image into one chunk. A chunk is larger if
-     * 128 rows of a matrix that becomes FP8, or one row of their scales, do not fit. */
+     * 128 rows of a matrix that becomes FP8, or one row of their scales, do not fit, or if the
+     * limit is below TDM__TRANSFER_PLAN_ALIGNMENT. */
     uint64_t chunk_bytes;
 };
 

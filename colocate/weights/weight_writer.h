@@ -33,8 +33,8 @@ struct tdm__weight_writer_options {
     struct tdm__regions *regions;
     tdm_collective_group *group; /* Collective group of all trainer ranks. */
     struct tdm__id node;         /* ID of this process's node. */
-    /* True if trainer ranks write directly into the engines' shadows, so that this rank has no
-     * bucket. */
+    /* True if trainer ranks write directly into the engines' shadows (the copies of the weights
+     * that an engine does not serve yet), so that this rank has no bucket. */
     bool in_place;
 };
 
@@ -134,8 +134,8 @@ struct tdm__transfer_totals {
 const struct tdm__transfer_totals *
 tdm__weight_writer_last_totals(const struct tdm__weight_writer *weight_writer);
 
-/* Returns the hash for which members vote. It covers the checksums of all chunks since
- * tdm__weight_writer_map_targets() and is the same on every rank. */
+/* Returns the hash for which members vote. It covers the manifest's hash and the checksums of all
+ * chunks shared since tdm__weight_writer_map_targets() and is the same on every rank. */
 struct tdm__hash tdm__weight_writer_contents_hash(const struct tdm__weight_writer *weight_writer);
 
 #endif

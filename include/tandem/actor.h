@@ -115,8 +115,8 @@ TDM_API tdm_status tdm_call_reply(tdm_call *call, const char *format, ...);
 TDM_API tdm_status tdm_call_reply_packed(tdm_call *call, struct tdm_bytes packed_array);
 /* Returns the milliseconds until the caller's deadline; TDM_FOREVER if it has none. */
 TDM_API int64_t tdm_call_remaining_ms(tdm_call *call);
-/* Returns 1 once the caller has canceled the call or has ended, else 0.  Long methods ask now and
- * then. */
+/* Returns 1 once the caller has canceled the call, or while the caller's connection is closed, else
+ * 0.  The caller may connect again and send the call again.  Long methods ask now and then. */
 TDM_API int tdm_call_is_canceled(tdm_call *call);
 
 /* Keeps the call beyond the end of its method.  Only methods of an asynchronous class may do so.

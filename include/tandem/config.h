@@ -54,8 +54,8 @@ TDM_API int tdm_config_has(const tdm_config *config, const char *path);
 /* Returns the number of entries of the array or map at `path`, or 0 for a path without one.  ""
  * is the root. */
 TDM_API uint32_t tdm_config_count(const tdm_config *config, const char *path);
-/* Returns key number `index` of the map at `path`, in the order of the file, or NULL past the
- * end. The text is borrowed from the tree. */
+/* Returns key number `index` of the map at `path`, in the order of the file, followed by keys that
+ * overrides added, or NULL past the end. The text is borrowed from the tree. */
 TDM_API const char *tdm_config_key(const tdm_config *config, const char *path, uint32_t index);
 /* Returns the file and line, such as "job.yaml:14", of the value at `path` or of its nearest
  * parent.  The text is valid until the next call with the same tree. */

@@ -78,7 +78,7 @@ struct tdm_weights_tensor {
 struct tdm_weights_sender_options {
     const char *model;              /* ID of the model: 1 to 47 letters, digits, '.', '-' or '_'. */
     enum tdm_weights_scheme scheme; /* How the weights travel to the receivers. */
-    /* Tensors of the model, with unique names; NULL with relay_of. */
+    /* Tensors of the model, with unique names; ignored with relay_of. */
     const struct tdm_weights_tensor *tensors;
     uint32_t tensors_count;   /* Number of entries of `tensors`. */
     uint32_t receivers_count; /* Number of receivers that connect waits for.  Default: 1. */

@@ -8,15 +8,17 @@
 #include <sys/queue.h>
 #include <tandem/error.h>
 
-/* Each process has one loop.  Callbacks run inside tdm__loop_run(), one at a time, and never
- * inside the call that registers them.  A callback may create, change and destroy any watch or
- * timer, including its own.  It may also call tdm__loop_run() itself, as a method does that waits
- * for a result: runs may be nested.
+/* Each process has one loop.  Callbacks run inside tdm__loop_run() and
+ * tdm__loop_run_background(), posted calls also inside tdm__loop_run_posts(); one at a time, and
+ * never inside the call that registers them.  A callback may create, change and destroy any watch
+ * or timer, including its own.  It may also call tdm__loop_run() itself, as a method does that
+ * waits for a result: runs may be nested.
  *
  * Threads: each loop has one recursive lock, the loop lock.  It guards the loop and everything
  * that uses it (connections, actor channels, references).  A process with several threads must
  * hold it whenever it calls one of their functions, by tdm__loop_enter() or because it runs in a
- * callback.  Only tdm__loop_post() needs no lock.  One thread at a time drives the loop, that is,
+ * callback.  tdm__loop_post() needs no lock, and tdm__loop_enter(), tdm__loop_run() and
+ * tdm__loop_run_background() take it themselves.  One thread at a time drives the loop, that is,
  * polls it and runs callbacks.  Another thread that calls tdm__loop_run() meanwhile sleeps until
  * its condition is true or until it can drive the loop itself.  The lock is free while the driver
  * polls.

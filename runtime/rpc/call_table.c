@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* Number of hash buckets of an empty table of calls. */
+/* Number of hash buckets with which a table of calls is created; it never has fewer. */
 enum { BUCKETS_MIN = 16 };
 
 tdm_status tdm__call_table_init(struct call_table *table)

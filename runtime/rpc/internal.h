@@ -97,7 +97,8 @@ struct tdm__incoming_call {
     bool listed;
     tdm__call_notice_fn *on_notice; /* Callback that receives the call's notices; NULL if unset. */
     void *on_notice_arg;            /* First argument of `on_notice`. */
-    uint64_t items_sent;            /* Index of the last item of the call's stream that was sent. */
+    /* Index, from 1, of the last item of the call's stream that was sent; 0 if none was. */
+    uint64_t items_sent;
     /* Number of items of the call's stream that the consumer has reported as taken. */
     uint64_t items_taken;
     struct tdm__frame frame; /* Decoded header of the frame that arrived. */

@@ -34,7 +34,7 @@ enum { PAYLOAD_ALIGNMENT = 64 };
  * `tail_buffer` is not NULL, the tail is received there instead. */
 static struct tdm__incoming_call *incoming_create(const struct tdm__frame *frame, char *tail_buffer)
 {
-    /* A shorter payload has no array. */
+    /* A payload of at most PAYLOAD_ALIGNMENT bytes has no array. */
     bool aligned = frame->payload_bytes > PAYLOAD_ALIGNMENT;
     size_t bytes = sizeof(struct tdm__incoming_call) + frame->method_bytes + 1 +
                    (aligned ? PAYLOAD_ALIGNMENT - 1 : 0) + frame->payload_bytes + 1 +

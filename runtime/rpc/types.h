@@ -57,8 +57,8 @@ enum tdm__call_notice {
     TDM__NOTICE_CANCEL, /* The caller cancels the call: it no longer wants the result. */
     /* The caller cancels the call and the calls that the called method has made. */
     TDM__NOTICE_CANCEL_CHILDREN,
-    /* The consumer of the call's stream has taken `items_taken` items, more than at the last
-     * notice. */
+    /* The consumer of the call's stream has taken `items_taken` items in total, more than at the
+     * last notice. */
     TDM__NOTICE_CREDIT,
     /* The call's connection has ended. This is the last notice. */
     TDM__NOTICE_CLOSED

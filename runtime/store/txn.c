@@ -224,8 +224,9 @@ static tdm_status txn_require_keys_unchanged(struct tdm__txn *txn)
     return TDM_OK;
 }
 
-/* Runs the transaction's body on `records`. With `is_guess` the records come from the cache, and
- * the commit must also check absent keys. */
+/* Runs the transaction's body on `records`. With `is_guess` the records come from the cache, and a
+ * commit with writes also checks every key that is named without '*', whether its record is present
+ * or absent. */
 static tdm_status txn_run_body(struct tdm__txn *txn, const struct tdm__store_record *records,
                                uint32_t records_count, bool is_guess)
 {

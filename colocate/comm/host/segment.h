@@ -60,7 +60,8 @@ enum tdm__comm_end_reason {
     TDM__COMM_RANK_DIED = 1, /* The process of a rank died. */
     TDM__COMM_RANK_LEFT,     /* A rank left while another rank waited for it. */
     TDM__COMM_RANK_ABORTED,  /* A rank called abort. */
-    /* A rank was in another operation than the others. */
+    /* A rank was in another operation than the others, or in the same with another size, root or
+     * element type. */
     TDM__COMM_RANK_MISMATCHED
 };
 
