@@ -33,8 +33,9 @@ struct tdm__pull {
     uint64_t requested_bytes; /* Bytes requested so far. */
     uint64_t received_bytes;  /* Bytes received so far. */
     uint32_t in_flight;       /* Number of requests in flight. */
-    tdm__pull_done_fn *fn;    /* NULL after it has been called, or after the pull was abandoned. */
-    void *arg;                /* Argument of `fn`. */
+    /* Callback for the result; NULL after its call, or after the pull was abandoned. */
+    tdm__pull_done_fn *fn;
+    void *arg; /* Argument of `fn`. */
 };
 
 /* One request for a chunk in flight. Freed when its reply arrives. */

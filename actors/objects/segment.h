@@ -23,7 +23,7 @@
 /* A segment that this process created. Owned by the lists of struct tdm__segments. */
 struct tdm__segment {
     TAILQ_ENTRY(tdm__segment) link; /* Link in the list of idle or of used segments. */
-    struct tdm__id id;     /* Random; chosen at creation and kept while the segment is reused. */
+    struct tdm__id id;     /* Random ID of the segment; the same while the segment is reused. */
     int fd;                /* Descriptor of the memory file, owned. */
     void *address;         /* Page-aligned writable mapping. */
     size_t capacity_bytes; /* Size of the file, a multiple of TDM__SEGMENT_ALIGN_BYTES. */

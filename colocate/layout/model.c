@@ -47,11 +47,11 @@ _Static_assert((int)DIMS_COUNT <= (int)TDM__TEMPLATE_DIMS_COUNT,
 /* Where in the model a template has tensors. */
 enum scope {
     FIRST,        /* Outside of layers, before the first one. */
-    EVERY_LAYER,  /* In every layer. */
-    DENSE_LAYER,  /* In every layer without experts. */
-    EXPERT_LAYER, /* In every layer with experts. */
+    EVERY_LAYER,  /* The model has one tensor in every layer. */
+    DENSE_LAYER,  /* One tensor in every layer without experts. */
+    EXPERT_LAYER, /* One tensor in every layer with experts. */
     EVERY_EXPERT, /* Once for each expert of every layer with experts. */
-    MTP_LAYER,    /* In every layer of multi-token prediction. */
+    MTP_LAYER,    /* One tensor in every layer of multi-token prediction. */
     LAST          /* Outside of layers, after the last one. */
 };
 

@@ -57,10 +57,10 @@ struct tdm_weights_sender {
 
     pthread_t thread; /* Thread of an asynchronous send; valid while `sending` is true. */
     bool sending;     /* True from the start of an asynchronous send until its thread is joined. */
-    pthread_mutex_t mutex;                 /* Protects the members after `changed`. */
-    pthread_cond_t changed;                /* Signalled when an asynchronous send ends. */
-    bool sent;                             /* True if the asynchronous send has ended. */
-    tdm_status outcome;                    /* Result of the asynchronous send. */
+    pthread_mutex_t mutex;  /* Protects the members after `changed`. */
+    pthread_cond_t changed; /* Condition that is signalled when an asynchronous send ends. */
+    bool sent;              /* True if the asynchronous send has ended. */
+    tdm_status outcome;     /* Result of the asynchronous send. */
     char detail[TDM__SENDER_DETAIL_BYTES]; /* Error text of that result. */
     uint64_t version;                      /* Version that the asynchronous send has sent. */
 };

@@ -53,7 +53,7 @@ struct tdm__rect_copy {
     uint8_t locality;   /* How near source and destination are, an enum tdm__copy_locality. */
     uint8_t from_dtype; /* Data type of the source elements, an enum tdm_dtype. */
     uint8_t to_dtype;   /* Data type of the destination elements, an enum tdm_dtype. */
-    uint32_t reserved;  /* Unused, always 0, so that plans can be compared byte by byte. */
+    uint32_t reserved;  /* Padding, always 0, so that plans can be compared byte by byte. */
 };
 
 _Static_assert(sizeof(struct tdm__rect_copy) == 56, "no bytes between the fields");
