@@ -15,24 +15,17 @@ class ActorPool:
 
     def map(self, fn, values):
         """Yield fn(actor, value) of each value, in order."""
-        while self.has_next():
-            try:
-                self.get_next(timeout=0)
-            except TimeoutError:
-                pass
-        for value in values:
-            self.submit(fn, value)
-
-        def results():
-            while self.has_next():
-                yield self.get_next()
-        return results()
+        return self._map(fn, values, self.get_next)
 
     def map_unordered(self, fn, values):
         """Yield fn(actor, value) of each value, as they come."""
+        return self._map(fn, values, self.get_next_unordered)
+
+    def _map(self, fn, values, take):
+        """Drop the results that were not taken, submit the values, and yield what take() returns."""
         while self.has_next():
             try:
-                self.get_next_unordered(timeout=0)
+                take(timeout=0)
             except TimeoutError:
                 pass
         for value in values:
@@ -40,7 +33,7 @@ class ActorPool:
 
         def results():
             while self.has_next():
-                yield self.get_next_unordered()
+                yield take()
         return results()
 
     def submit(self, fn, value):
