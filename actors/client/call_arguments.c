@@ -18,6 +18,7 @@
 #include "actors/objects/large_value.h"
 #include "actors/objects/pins.h"
 #include "actors/objects/pull.h"
+#include "actors/objects/ref_complete.h"
 #include "actors/objects/ref_table.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
@@ -290,6 +291,18 @@ static tdm_status arguments_write_value(tdm_writer *writer, tdm_ref *ref)
     TDM_TRY(tdm__ref_value(ref, &value));
     tdm_write_value(writer, tdm_value_count(value) == 1 ? tdm_value_at(value, 0) : value);
     return TDM_OK;
+}
+
+tdm_document *tdm__call_arguments_failure(const struct tdm__call_arguments *arguments)
+{
+    for (uint32_t i = 0; i < arguments->values.count; i++) {
+        const tdm_ref *ref = arguments->values.refs[i];
+
+        if (ref->done && ref->status != TDM_OK) {
+            return tdm__failure_values_copy(ref->document);
+        }
+    }
+    return NULL;
 }
 
 /* Writes the packed arguments with all values into `filled` and pins what the values contain. */

@@ -111,6 +111,18 @@ tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **val
     return TDM_OK;
 }
 
+const tdm_value *tdm_ref_failure(tdm_ref *ref)
+{
+    TDM__REQUIRE_OR(ref, NULL);
+
+    /* References may be read after their runtime has stopped: there is no lock then. */
+    TDM__LOOP_ENTER(ref->runtime == tdm_runtime_current() ? ref->runtime->loop : NULL);
+
+    return ref->done && ref->status != TDM_OK && ref->document != NULL
+               ? tdm_document_root(ref->document)
+               : NULL;
+}
+
 tdm_status tdm_get(tdm_ref *ref, int64_t timeout_ms, const char *format, ...)
 {
     TDM__REQUIRE(ref);

@@ -320,6 +320,52 @@ void tdm_call_fail(tdm_call *call, tdm_status status, const char *format, ...)
                                           .detail = detail});
 }
 
+/* Packs the values that a failure carries, and pins the references among them. */
+static tdm_status call_pack_failure(tdm_call *call, tdm_writer *writer, const char *format,
+                                    va_list args)
+{
+    size_t size_bytes;
+
+    TDM_TRY(tdm__refs_pack(tdm_runtime_current(), writer, format, args, &call->reply_pins));
+    size_bytes = tdm_writer_bytes(writer).size_bytes;
+    if (size_bytes > TDM_FAILURE_BYTES_MAX) {
+        tdm__pins_release(&call->reply_pins);
+        return tdm__fail(TDM_E_LIMIT, "a failure with values of %zu bytes, it may carry %d",
+                         size_bytes, (int)TDM_FAILURE_BYTES_MAX);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm_call_fail_with(tdm_call *call, tdm_status status, const char *text,
+                              const char *format, ...)
+{
+    TDM__REQUIRE(call);
+    TDM__REQUIRE(text);
+    TDM__REQUIRE(format);
+
+    struct tdm__method_reply reply = {.status = status == TDM_OK ? TDM_E_METHOD : status,
+                                      .detail = text};
+    tdm_writer *writer;
+    tdm_status packed;
+    va_list args;
+    TDM__LOOP_ENTER(call->loop);
+
+    if (call->executor == NULL) {
+        return tdm__fail(TDM_E_STATE, "a constructor fails with the status that it returns");
+    }
+    TDM_TRY(call_check_not_replied(call));
+    TDM_TRY(tdm__reply_buffer_acquire(&writer));
+    va_start(args, format);
+    packed = call_pack_failure(call, writer, format, args);
+    va_end(args);
+    if (packed == TDM_OK) {
+        reply.packed = tdm_writer_bytes(writer);
+        packed = call_send_reply(call, &reply);
+    }
+    tdm__reply_buffer_release(writer);
+    return packed;
+}
+
 /* ---- streams ---------------------------------------------------------------------------- */
 
 /* True when the next stream item may be sent or the stream has ended. Condition for

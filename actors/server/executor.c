@@ -217,9 +217,12 @@ static void executor_run_call(tdm_call *call)
     status = executor_run_method(call);
     executor->running_count--;
     if (!call->is_replied && !call->is_kept) {
-        struct tdm__method_reply reply = {
-            .status = status, .detail = tdm_error_detail(), .packed = {"\x90", 1}};
+        struct tdm__method_reply reply = {.status = status, .detail = tdm_error_detail()};
 
+        if (status == TDM_OK) {
+            reply.packed =
+                (struct tdm_bytes){"\x90", 1}; /* An empty array, which stands for nil. */
+        }
         tdm__executor_reply(call, &reply);
     }
     call->state = TDM__CALL_RETURNED;
