@@ -33,8 +33,8 @@ struct tdm__client_session {
     /* Unanswered call that the caller repeated last, borrowed; NULL if there is none. The next
      * search starts here. */
     tdm_call *resumed_call;
-    /* Calls of an ordered actor that may not start yet, in order of arrival. The first one is held,
-     * and later ones keep their place behind it. */
+    /* Calls of an ordered actor that may not start yet, in order of arrival. The first one of each
+     * concurrency group is held, and later ones keep their place behind it. */
     TAILQ_HEAD(, tdm_call) held_calls;
     bool heard_since_sweep; /* True if the caller has sent a call since the last sweep. */
     /* Time of the sweep that last saw activity, in milliseconds on CLOCK_MONOTONIC. */

@@ -6,8 +6,9 @@
  * RUNNING, RETURNED. It is freed by call_settle() when its reply has been sent, its method has
  * returned and no hold is left.
  *
- * Modes: in order (default), asynchronous, threaded; executor.h describes them. Invariants: in
- * ordered mode the calls of one caller start in the order of arrival; a call replies exactly
+ * Modes: in order (default), asynchronous, threaded; executor.h describes them. Invariants: unless
+ * the executor is threaded or the actor allows another order, the calls of one caller and group
+ * start in the order of arrival; a call replies exactly
  * once; a repeated call never runs twice (client_session.c); waiting_count is the number of calls
  * in HELD or WAITING.
  *
@@ -56,7 +57,8 @@ struct tdm__executor {
     struct tdm__method_index methods; /* Index of the class's methods by name. */
     /* True if queue threads run the methods; false if the main thread does. */
     bool is_threaded;
-    bool is_ordered;           /* True if a held call delays the later calls of its caller. */
+    /* True if a held call delays the later calls of its caller in the same concurrency group. */
+    bool is_ordered;
     enum executor_phase phase; /* Progress of the executor towards the end of the actor. */
     uint32_t waiting_count;    /* Number of calls that are held or in a queue. */
     struct tdm__method_metrics method_metrics; /* Counts of calls by method. */
@@ -237,6 +239,23 @@ static void executor_run_call(tdm_call *call)
 
 /* ---- holding ---------------------------------------------------------------------------- */
 
+/* True if the call must wait behind a held call of its caller in the same concurrency group. */
+static bool call_is_delayed(const tdm_call *call)
+{
+    const tdm_call *held;
+
+    if (!call->executor->is_ordered) {
+        return false;
+    }
+    TAILQ_FOREACH(held, &call->client_session->held_calls, link)
+    {
+        if (held->call_queue == call->call_queue) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Gives an arriving call its place: in its concurrency queue, or among the held calls of its
  * caller. */
 static void call_enqueue(tdm_call *call)
@@ -245,7 +264,7 @@ static void call_enqueue(tdm_call *call)
     struct tdm__client_session *session = call->client_session;
 
     call->arrival_is_over = true;
-    if (call->start_holds == 0 && (!executor->is_ordered || TAILQ_EMPTY(&session->held_calls))) {
+    if (call->start_holds == 0 && !call_is_delayed(call)) {
         tdm__concurrency_queue_push(call->call_queue, call);
         return;
     }
@@ -255,15 +274,26 @@ static void call_enqueue(tdm_call *call)
     }
 }
 
-/* Moves the first held calls of the session that have no hold any more to their queues, in order.
- */
-static void executor_start_ready(struct tdm__client_session *session)
+/* Moves the held calls of the session that have no hold any more, and none of whose group is held
+ * in front of them, to their queues, in order. */
+static void executor_start_ready(struct tdm__executor *executor,
+                                 struct tdm__client_session *session)
 {
-    tdm_call *call;
+    const uint32_t all_groups = (1u << executor->call_queues_count) - 1;
+    uint32_t held_groups = 0; /* Bit of each queue of which a call has been passed over. */
+    tdm_call *next;
 
-    while ((call = TAILQ_FIRST(&session->held_calls)) != NULL && call->start_holds == 0) {
-        TAILQ_REMOVE(&session->held_calls, call, link);
-        tdm__concurrency_queue_push(call->call_queue, call);
+    for (tdm_call *call = TAILQ_FIRST(&session->held_calls);
+         call != NULL && held_groups != all_groups; call = next) {
+        uint32_t group = 1u << (call->call_queue - executor->call_queues);
+
+        next = TAILQ_NEXT(call, link);
+        if (call->start_holds > 0) {
+            held_groups |= group;
+        } else if ((held_groups & group) == 0) {
+            TAILQ_REMOVE(&session->held_calls, call, link);
+            tdm__concurrency_queue_push(call->call_queue, call);
+        }
     }
 }
 
@@ -278,7 +308,7 @@ static void call_leave_queue(tdm_call *call)
     call->state = TDM__CALL_RETURNED;
     if (call->arrival_is_over && call->executor->is_ordered) {
         TAILQ_REMOVE(&call->client_session->held_calls, call, link);
-        executor_start_ready(call->client_session);
+        executor_start_ready(call->executor, call->client_session);
     }
 }
 
@@ -308,7 +338,7 @@ void tdm__executor_release(tdm_call *call)
     } else if (!call->arrival_is_over) {
         return; /* The arrival hook runs; call_enqueue() follows. */
     } else if (call->executor->is_ordered) {
-        executor_start_ready(call->client_session);
+        executor_start_ready(call->executor, call->client_session);
     } else {
         tdm__concurrency_queue_push(call->call_queue, call);
     }
@@ -821,8 +851,7 @@ static tdm_status executor_create_queues(struct tdm__executor *executor,
 
     executor->is_threaded =
         actor_class->asynchronous == 0 && (has_groups || executor_default_limit(options) > 1);
-    executor->is_ordered =
-        actor_class->asynchronous == 0 && !executor->is_threaded && !options->out_of_order;
+    executor->is_ordered = !executor->is_threaded && !options->out_of_order;
     TDM_TRY(executor_add_queue(executor, TDM__DEFAULT_CONCURRENCY_GROUP,
                                executor_default_limit(options)));
     TDM_TRY(executor_add_groups(executor));
