@@ -219,12 +219,11 @@ static void executor_run_call(tdm_call *call)
     status = executor_run_method(call);
     executor->running_count--;
     if (!call->is_replied && !call->is_kept) {
-        struct tdm__method_reply reply = {.status = status, .detail = tdm_error_detail()};
+        struct tdm__method_reply reply = {
+            .status = status,
+            .detail = tdm_error_detail(),
+            .packed = {"\x90", status == TDM_OK ? 1 : 0}}; /* An empty array stands for nil. */
 
-        if (status == TDM_OK) {
-            reply.packed =
-                (struct tdm_bytes){"\x90", 1}; /* An empty array, which stands for nil. */
-        }
         tdm__executor_reply(call, &reply);
     }
     call->state = TDM__CALL_RETURNED;
@@ -239,23 +238,6 @@ static void executor_run_call(tdm_call *call)
 
 /* ---- holding ---------------------------------------------------------------------------- */
 
-/* True if the call must wait behind a held call of its caller in the same concurrency group. */
-static bool call_is_delayed(const tdm_call *call)
-{
-    const tdm_call *held;
-
-    if (!call->executor->is_ordered) {
-        return false;
-    }
-    TAILQ_FOREACH(held, &call->client_session->held_calls, link)
-    {
-        if (held->call_queue == call->call_queue) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Gives an arriving call its place: in its concurrency queue, or among the held calls of its
  * caller. */
 static void call_enqueue(tdm_call *call)
@@ -264,7 +246,8 @@ static void call_enqueue(tdm_call *call)
     struct tdm__client_session *session = call->client_session;
 
     call->arrival_is_over = true;
-    if (call->start_holds == 0 && !call_is_delayed(call)) {
+    if (call->start_holds == 0 && !(executor->is_ordered && tdm__client_session_holds_queue(
+                                                                session, call->call_queue, NULL))) {
         tdm__concurrency_queue_push(call->call_queue, call);
         return;
     }
@@ -274,26 +257,13 @@ static void call_enqueue(tdm_call *call)
     }
 }
 
-/* Moves the held calls of the session that have no hold any more, and none of whose group is held
- * in front of them, to their queues, in order. */
-static void executor_start_ready(struct tdm__executor *executor,
-                                 struct tdm__client_session *session)
+/* Moves the held calls of the session that may start to their queues, in order. */
+static void executor_start_ready(struct tdm__client_session *session)
 {
-    const uint32_t all_groups = (1u << executor->call_queues_count) - 1;
-    uint32_t held_groups = 0; /* Bit of each queue of which a call has been passed over. */
-    tdm_call *next;
+    tdm_call *call;
 
-    for (tdm_call *call = TAILQ_FIRST(&session->held_calls);
-         call != NULL && held_groups != all_groups; call = next) {
-        uint32_t group = 1u << (call->call_queue - executor->call_queues);
-
-        next = TAILQ_NEXT(call, link);
-        if (call->start_holds > 0) {
-            held_groups |= group;
-        } else if ((held_groups & group) == 0) {
-            TAILQ_REMOVE(&session->held_calls, call, link);
-            tdm__concurrency_queue_push(call->call_queue, call);
-        }
+    while ((call = tdm__client_session_take_ready(session)) != NULL) {
+        tdm__concurrency_queue_push(call->call_queue, call);
     }
 }
 
@@ -308,7 +278,7 @@ static void call_leave_queue(tdm_call *call)
     call->state = TDM__CALL_RETURNED;
     if (call->arrival_is_over && call->executor->is_ordered) {
         TAILQ_REMOVE(&call->client_session->held_calls, call, link);
-        executor_start_ready(call->executor, call->client_session);
+        executor_start_ready(call->client_session);
     }
 }
 
@@ -338,7 +308,7 @@ void tdm__executor_release(tdm_call *call)
     } else if (!call->arrival_is_over) {
         return; /* The arrival hook runs; call_enqueue() follows. */
     } else if (call->executor->is_ordered) {
-        executor_start_ready(call->executor, call->client_session);
+        executor_start_ready(call->client_session);
     } else {
         tdm__concurrency_queue_push(call->call_queue, call);
     }
