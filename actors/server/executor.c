@@ -219,10 +219,10 @@ static void executor_run_call(tdm_call *call)
     status = executor_run_method(call);
     executor->running_count--;
     if (!call->is_replied && !call->is_kept) {
-        struct tdm__method_reply reply = {
-            .status = status,
-            .detail = tdm_error_detail(),
-            .packed = {"\x90", status == TDM_OK ? 1 : 0}}; /* An empty array stands for nil. */
+        /* An empty array stands for nil; a failure carries nothing. */
+        struct tdm__method_reply reply = {.status = status,
+                                          .detail = tdm_error_detail(),
+                                          .packed = {"\x90", status == TDM_OK ? 1 : 0}};
 
         tdm__executor_reply(call, &reply);
     }
