@@ -15,8 +15,6 @@
 #include "runtime/wire/placeholders.h"
 #include "runtime/wire/writer.h"
 
-#include <string.h>
-
 /* Largest number of the letters * and & in one format. */
 enum { LISTS_MAX = 16 };
 
@@ -35,7 +33,7 @@ struct arguments {
 /* Skips the argument of one letter of a format that packs. */
 static void skip_argument(struct arguments *arguments, char letter)
 {
-    if (strchr("n(){}", letter) != NULL) {
+    if (tdm__format_is_among(letter, "n(){}")) {
         return; /* These letters take no argument. */
     }
     if (letter == 'f') {
@@ -67,7 +65,7 @@ static tdm_status check_items(const char *format, const char *position, uint32_t
         return tdm__format_fail(format, position, "a list that is NULL");
     }
     for (uint32_t i = 0; i < list->count; i++) {
-        if (list->items[i].letter == '\0' || strchr(letters, list->items[i].letter) == NULL) {
+        if (!tdm__format_is_among(list->items[i].letter, letters)) {
             return tdm__format_fail(format, position, "a list with an item of another letter");
         }
     }
@@ -105,7 +103,7 @@ static tdm_status arguments_init(struct arguments *arguments, const char *format
 
     arguments->lists_count = 0;
     arguments->lists_used_count = 0;
-    if (tdm__format_letters_count(format, "*&") > 0) {
+    if (tdm__format_has(format, "*&")) {
         va_copy(arguments->list, args);
         status = arguments_read_lists(arguments, format);
         va_end(arguments->list);
@@ -271,7 +269,7 @@ static uint32_t listed_objects_count(const struct arguments *arguments, bool of_
         for (uint32_t j = 0; j < arguments->lists[i]->count; j++) {
             char letter = arguments->lists[i]->items[j].letter;
 
-            count += strchr(of_values ? "r" : "Rh", letter) != NULL ? 1 : 0;
+            count += tdm__format_is_among(letter, of_values ? "r" : "Rh") ? 1 : 0;
         }
     }
     return count;
@@ -351,7 +349,7 @@ tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, v
 
         if (*position == '&') {
             placeholders_add_list(placeholders, arguments_take_list(&arguments), offset);
-        } else if (strchr("rRh", *position) != NULL) {
+        } else if (tdm__format_is_among(*position, "rRh")) {
             placeholder_add(placeholders, *position, va_arg(arguments.list, void *), offset);
         } else {
             pack_item(writer, position, &arguments);
