@@ -99,7 +99,7 @@ static tdm_status arguments_fill_placeholder(void *arg, tdm_writer *writer, char
         filling->values_count++;
         return TDM_OK;
     }
-    TDM_TRY(tdm__refs_fill_placeholder(arguments->runtime, writer, letter, object));
+    TDM_TRY(tdm__refs_write_object(arguments->runtime, writer, letter, object));
     if (letter == 'R') {
         return tdm__pins_add(&arguments->passed, object);
     }
@@ -152,8 +152,10 @@ static tdm_status arguments_fill(struct tdm__call_arguments *arguments, const ch
                                  va_list args)
 {
     arguments->has_unsearched_values = tdm__format_has(format, "vp");
-    TDM_TRY(tdm__large_pack(arguments->runtime, format, args, &arguments->large));
+    TDM_TRY(tdm__large_pack(arguments->runtime, format, args, tdm__refs_write_object,
+                            &arguments->large));
     if (arguments->large != NULL) {
+        arguments->has_unsearched_values = tdm__format_has(format, "vpRh&");
         return arguments_pin_packed_values(arguments, tdm__large_bytes(arguments->large));
     }
     TDM_TRY(tdm__pack_with_placeholders(arguments->packed, format, args, &arguments->placeholders));

@@ -310,7 +310,7 @@ static tdm_status put_packed(tdm_runtime *runtime, struct tdm_bytes packed, tdm_
     return put_document(runtime, document, ref_out);
 }
 
-/* Packs a small value, or one that contains references, and creates a reference to it. */
+/* Packs a small value, or one into which v and p copy large ones, and creates a reference to it. */
 static tdm_status put_small(tdm_runtime *runtime, const char *format, va_list args,
                             tdm_ref **ref_out)
 {
@@ -342,7 +342,7 @@ tdm_status tdm_put(tdm_runtime *runtime, tdm_ref **ref_out, const char *format, 
 
     TDM_TRY(tdm__runtime_check(runtime));
     va_start(args, format);
-    status = tdm__large_pack(runtime, format, args, &large);
+    status = tdm__large_pack(runtime, format, args, tdm__refs_write_object, &large);
     if (status == TDM_OK && large == NULL) {
         status = put_small(runtime, format, args, ref_out);
     } else if (status == TDM_OK) {

@@ -277,7 +277,8 @@ tdm_status tdm_call_reply(tdm_call *call, const char *format, ...)
     TDM_TRY(call_check_not_replied(call));
     va_start(args, format);
     if (call_reply_may_be_large(call)) {
-        status = tdm__large_pack(tdm_runtime_current(), format, args, &large);
+        status =
+            tdm__large_pack(tdm_runtime_current(), format, args, tdm__refs_write_object, &large);
     }
     if (status == TDM_OK) {
         status = large == NULL ? call_reply_formatted(call, format, args)
@@ -487,7 +488,8 @@ tdm_status tdm_call_yield(tdm_call *call, const char *format, ...)
     TDM_TRY(call_check_stream(call));
     va_start(args, format);
     if (call_reply_may_be_large(call)) {
-        status = tdm__large_pack(tdm_runtime_current(), format, args, &large);
+        status =
+            tdm__large_pack(tdm_runtime_current(), format, args, tdm__refs_write_object, &large);
     }
     if (status == TDM_OK) {
         status = large == NULL ? call_yield_formatted(call, format, args)
