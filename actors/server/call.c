@@ -123,10 +123,8 @@ tdm_status tdm_call_take_arguments(tdm_call *call, tdm_document **document_out)
 
     TDM__LOOP_ENTER(call->loop);
 
-    if (call->document == NULL || call->document_is_taken) {
-        return tdm__fail(TDM_E_STATE, call->document == NULL
-                                          ? "a constructor cannot take its arguments"
-                                          : "the arguments of the call were taken before");
+    if (call->document_is_taken) {
+        return tdm__fail(TDM_E_STATE, "the arguments of the call were taken before");
     }
     call->document_is_taken = true;
     *document_out = call->document;
@@ -502,19 +500,26 @@ tdm_status tdm_call_yield(tdm_call *call, const char *format, ...)
 /* ---- the constructor -------------------------------------------------------------------- */
 
 tdm_status tdm__call_construct(struct tdm__loop *loop, const struct tdm_actor_class *actor_class,
-                               void *self, const tdm_value *arguments)
+                               void *self, tdm_document *arguments)
 {
-    tdm_call call = {.arguments = arguments, .deadline_ms = TDM__NEVER, .loop = loop};
+    tdm_call call = {.document = arguments,
+                     .arguments = tdm_document_root(arguments),
+                     .deadline_ms = TDM__NEVER,
+                     .loop = loop};
     uint32_t depth;
     tdm_status status;
 
     if (actor_class->construct == NULL) {
+        tdm_document_destroy(arguments);
         return TDM_OK;
     }
     depth = loop == NULL ? 0 : tdm__loop_leave_all(loop);
     status = actor_class->construct(&call, self);
     if (loop != NULL) {
         tdm__loop_reenter(loop, depth);
+    }
+    if (!call.document_is_taken) {
+        tdm_document_destroy(arguments);
     }
     return status;
 }

@@ -98,9 +98,9 @@ TDM_API void tdm_class_register(const struct tdm_actor_class *actor_class);
 /* Returns the name of the method that was called; "" in a constructor.  Any thread may call it
  * while the call is valid. */
 TDM_API const char *tdm_call_method(const tdm_call *call);
-/* Gives the arguments to the method, which destroys the document when it does not need them any
- * more.  What the method has borrowed from the arguments is then valid as long as the document.
- * TDM_E_STATE: the arguments were taken before, or belong to a constructor. */
+/* Gives the arguments to the method or constructor, which destroys the document when it does not
+ * need them any more.  What it has borrowed from the arguments is then valid as long as the
+ * document.  TDM_E_STATE: the arguments were taken before. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_call_take_arguments(tdm_call *call,
                                                           tdm_document **document_out);
 /* Reads the arguments of a call by format (value.h).  TDM_E_TYPE says what was wanted and what
