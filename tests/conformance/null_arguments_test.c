@@ -618,6 +618,7 @@ static void test_null_is_allowed_where_there_is_nothing_to_free(void **state)
     tdm_region_destroy(NULL);
     tdm_runtime_stop(NULL);
     tdm_safetensors_close(NULL);
+    tdm_events_destroy(NULL);
     tdm_stream_destroy(NULL);
     tdm_weights_receiver_shutdown(NULL);
     tdm_weights_sender_shutdown(NULL);
