@@ -50,6 +50,7 @@ void tdm__stream_release(tdm_stream *stream)
     stream->holders_count--;
     if (stream->holders_count == 0) {
         tdm__stream_drop_items(stream);
+        tdm_ref_release(stream->failure);
         free(stream->end_detail);
         free(stream);
     }
@@ -98,8 +99,24 @@ tdm_status tdm__stream_add_item(tdm_stream *stream, uint64_t index, tdm_document
     return TDM_OK;
 }
 
-void tdm__stream_end(tdm_stream *stream, tdm_status status, const char *detail)
+/* Keeps the values that the failure of the stream carries. Without memory they are lost. */
+static void stream_keep_failure(tdm_stream *stream, tdm_status status, tdm_document *values)
 {
+    if (tdm__ref_create(stream->runtime, &stream->failure) == TDM_OK) {
+        tdm__ref_complete(stream->failure, status, NULL, values);
+    } else {
+        tdm_document_destroy(values);
+    }
+}
+
+void tdm__stream_end(tdm_stream *stream, tdm_status status, const char *detail,
+                     tdm_document *values)
+{
+    if (status != TDM_OK && values != NULL) {
+        stream_keep_failure(stream, status, values);
+    } else {
+        tdm_document_destroy(values);
+    }
     stream->pending_call->stream = NULL;
     stream->pending_call = NULL;
     stream->end_status = status == TDM_OK ? TDM_E_END : status;

@@ -287,6 +287,16 @@ tdm_status tdm_stream_next(tdm_stream *stream, int64_t timeout_ms, tdm_ref **ref
     return TDM_OK;
 }
 
+const tdm_value *tdm_stream_failure(tdm_stream *stream)
+{
+    TDM__REQUIRE_OR(stream, NULL);
+
+    /* Streams may be read after their runtime has stopped: there is no lock then. */
+    TDM__LOOP_ENTER(stream->runtime == tdm_runtime_current() ? stream->runtime->loop : NULL);
+
+    return stream->failure == NULL ? NULL : tdm_ref_failure(stream->failure);
+}
+
 void tdm_stream_destroy(tdm_stream *stream)
 {
     if (stream == NULL) {

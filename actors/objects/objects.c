@@ -142,7 +142,13 @@ void tdm__objects_discard_stray_reply(void *runtime, struct tdm__conn *conn, uin
     if (((tdm_runtime *)runtime)->is_stopping) {
         return;
     }
-    if (tdm__pull_is_offer(reply->packed)) {
+    if (reply->status != TDM_OK) {
+        document = tdm__failure_document(reply);
+        if (document != NULL) {
+            tdm__reply_pins_acknowledge(runtime, conn, call_id, item, document);
+            tdm_document_destroy(document);
+        }
+    } else if (tdm__pull_is_offer(reply->packed)) {
         /* On failure the sender keeps the export until its connection closes. */
         (void)tdm__pull_decline(conn, reply->packed);
     } else if (tdm__result_document(runtime, conn, reply, &document) == TDM_OK) {

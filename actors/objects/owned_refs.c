@@ -251,6 +251,22 @@ static bool owner_redirect_to_sibling(struct tdm__shared_ref *shared,
     return sent;
 }
 
+/* Replies with the failure of a completed reference and the values that the failure carries. */
+static void owner_reply_failure(const tdm_ref *ref, struct tdm__incoming_call *incoming)
+{
+    struct tdm_bytes packed = {NULL, 0};
+    tdm_writer *writer = NULL;
+
+    if (ref->document != NULL && tdm_writer_create(&writer) == TDM_OK) {
+        tdm_write_value(writer, tdm_document_root(ref->document));
+        if (tdm_writer_status(writer) == TDM_OK) {
+            packed = tdm_writer_bytes(writer);
+        }
+    }
+    tdm__incoming_fail_with(incoming, ref->status, ref->detail == NULL ? "" : ref->detail, packed);
+    tdm_writer_destroy(writer);
+}
+
 /* Replies with the value of a completed reference, with a description of its segment, or with
  * its failure. */
 static void owner_reply_value(tdm_ref *ref, struct tdm__incoming_call *incoming)
@@ -259,7 +275,7 @@ static void owner_reply_value(tdm_ref *ref, struct tdm__incoming_call *incoming)
     tdm_status status;
 
     if (ref->status != TDM_OK) {
-        tdm__incoming_fail(incoming, ref->status, ref->detail == NULL ? "" : ref->detail);
+        owner_reply_failure(ref, incoming);
         return;
     }
     if (owner_ensure_segment(ref)) {

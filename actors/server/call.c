@@ -123,10 +123,8 @@ tdm_status tdm_call_take_arguments(tdm_call *call, tdm_document **document_out)
 
     TDM__LOOP_ENTER(call->loop);
 
-    if (call->document == NULL || call->document_is_taken) {
-        return tdm__fail(TDM_E_STATE, call->document == NULL
-                                          ? "a constructor cannot take its arguments"
-                                          : "the arguments of the call were taken before");
+    if (call->document_is_taken) {
+        return tdm__fail(TDM_E_STATE, "the arguments of the call were taken before");
     }
     call->document_is_taken = true;
     *document_out = call->document;
@@ -277,7 +275,8 @@ tdm_status tdm_call_reply(tdm_call *call, const char *format, ...)
     TDM_TRY(call_check_not_replied(call));
     va_start(args, format);
     if (call_reply_may_be_large(call)) {
-        status = tdm__large_pack(tdm_runtime_current(), format, args, &large);
+        status =
+            tdm__large_pack(tdm_runtime_current(), format, args, tdm__refs_write_object, &large);
     }
     if (status == TDM_OK) {
         status = large == NULL ? call_reply_formatted(call, format, args)
@@ -318,6 +317,52 @@ void tdm_call_fail(tdm_call *call, tdm_status status, const char *format, ...)
     (void)call_send_reply(
         call, &(struct tdm__method_reply){.status = status == TDM_OK ? TDM_E_METHOD : status,
                                           .detail = detail});
+}
+
+/* Packs the values that a failure carries, and pins the references among them. */
+static tdm_status call_pack_failure(tdm_call *call, tdm_writer *writer, const char *format,
+                                    va_list args)
+{
+    size_t size_bytes;
+
+    TDM_TRY(tdm__refs_pack(tdm_runtime_current(), writer, format, args, &call->reply_pins));
+    size_bytes = tdm_writer_bytes(writer).size_bytes;
+    if (size_bytes > TDM_FAILURE_BYTES_MAX) {
+        tdm__pins_release(&call->reply_pins);
+        return tdm__fail(TDM_E_LIMIT, "a failure with values of %zu bytes, it may carry %d",
+                         size_bytes, (int)TDM_FAILURE_BYTES_MAX);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm_call_fail_with(tdm_call *call, tdm_status status, const char *text,
+                              const char *format, ...)
+{
+    TDM__REQUIRE(call);
+    TDM__REQUIRE(text);
+    TDM__REQUIRE(format);
+
+    struct tdm__method_reply reply = {.status = status == TDM_OK ? TDM_E_METHOD : status,
+                                      .detail = text};
+    tdm_writer *writer;
+    tdm_status packed;
+    va_list args;
+    TDM__LOOP_ENTER(call->loop);
+
+    if (call->executor == NULL) {
+        return tdm__fail(TDM_E_STATE, "a constructor fails with the status that it returns");
+    }
+    TDM_TRY(call_check_not_replied(call));
+    TDM_TRY(tdm__reply_buffer_acquire(&writer));
+    va_start(args, format);
+    packed = call_pack_failure(call, writer, format, args);
+    va_end(args);
+    if (packed == TDM_OK) {
+        reply.packed = tdm_writer_bytes(writer);
+        packed = call_send_reply(call, &reply);
+    }
+    tdm__reply_buffer_release(writer);
+    return packed;
 }
 
 /* ---- streams ---------------------------------------------------------------------------- */
@@ -441,7 +486,8 @@ tdm_status tdm_call_yield(tdm_call *call, const char *format, ...)
     TDM_TRY(call_check_stream(call));
     va_start(args, format);
     if (call_reply_may_be_large(call)) {
-        status = tdm__large_pack(tdm_runtime_current(), format, args, &large);
+        status =
+            tdm__large_pack(tdm_runtime_current(), format, args, tdm__refs_write_object, &large);
     }
     if (status == TDM_OK) {
         status = large == NULL ? call_yield_formatted(call, format, args)
@@ -454,19 +500,26 @@ tdm_status tdm_call_yield(tdm_call *call, const char *format, ...)
 /* ---- the constructor -------------------------------------------------------------------- */
 
 tdm_status tdm__call_construct(struct tdm__loop *loop, const struct tdm_actor_class *actor_class,
-                               void *self, const tdm_value *arguments)
+                               void *self, tdm_document *arguments)
 {
-    tdm_call call = {.arguments = arguments, .deadline_ms = TDM__NEVER, .loop = loop};
+    tdm_call call = {.document = arguments,
+                     .arguments = tdm_document_root(arguments),
+                     .deadline_ms = TDM__NEVER,
+                     .loop = loop};
     uint32_t depth;
     tdm_status status;
 
     if (actor_class->construct == NULL) {
+        tdm_document_destroy(arguments);
         return TDM_OK;
     }
     depth = loop == NULL ? 0 : tdm__loop_leave_all(loop);
     status = actor_class->construct(&call, self);
     if (loop != NULL) {
         tdm__loop_reenter(loop, depth);
+    }
+    if (!call.document_is_taken) {
+        tdm_document_destroy(arguments);
     }
     return status;
 }

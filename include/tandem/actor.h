@@ -98,9 +98,9 @@ TDM_API void tdm_class_register(const struct tdm_actor_class *actor_class);
 /* Returns the name of the method that was called; "" in a constructor.  Any thread may call it
  * while the call is valid. */
 TDM_API const char *tdm_call_method(const tdm_call *call);
-/* Gives the arguments to the method, which destroys the document when it does not need them any
- * more.  What the method has borrowed from the arguments is then valid as long as the document.
- * TDM_E_STATE: the arguments were taken before, or belong to a constructor. */
+/* Gives the arguments to the method or constructor, which destroys the document when it does not
+ * need them any more.  What it has borrowed from the arguments is then valid as long as the
+ * document.  TDM_E_STATE: the arguments were taken before. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_call_take_arguments(tdm_call *call,
                                                           tdm_document **document_out);
 /* Reads the arguments of a call by format (value.h).  TDM_E_TYPE says what was wanted and what
@@ -127,6 +127,17 @@ TDM_API tdm_status tdm_call_keep(tdm_call *call);
 /* Replies to a kept call with a failure, and a detail like printf's. */
 __attribute__((format(printf, 3, 4))) TDM_API void tdm_call_fail(tdm_call *call, tdm_status status,
                                                                  const char *format, ...);
+
+/* Largest number of bytes of the packed values that a failure carries: 16 MiB. */
+enum { TDM_FAILURE_BYTES_MAX = 16 << 20 };
+/* Replies to a call with a failure that carries values besides its text, given by format (value.h),
+ * for example an error of the user's own kind.  The caller reads them with tdm_ref_failure() or
+ * tdm_stream_failure().  Any method may fail so, and then returns TDM_OK; a kept call may fail so
+ * later.  `status` is the failure, TDM_E_METHOD if it is TDM_OK; `text` is cut at 3,071 bytes.
+ * Never blocks.  TDM_E_STATE: the call was replied to already, or belongs to a constructor.
+ * TDM_E_LIMIT: the values pack to more than TDM_FAILURE_BYTES_MAX bytes. */
+TDM_API tdm_status tdm_call_fail_with(tdm_call *call, tdm_status status, const char *text,
+                                      const char *format, ...);
 
 /* Sends one item of a stream to a caller that used tdm_actor_stream().  The end of the method
  * ends the stream.  Blocks while TDM_STREAM_ITEMS_AHEAD items wait for the caller.
@@ -380,6 +391,10 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_actor_stream(tdm_actor *actor, const char 
  * Otherwise the method's failure, after the items that came before it.  On failure `*ref_out` is
  * NULL. */
 TDM_API tdm_status tdm_stream_next(tdm_stream *stream, int64_t timeout_ms, tdm_ref **ref_out);
+/* Returns the values that the failure at the end of a stream carries (tdm_call_fail_with()), as an
+ * array value, borrowed from the stream; NULL if the stream has not ended, or its end carries none.
+ * Never blocks. */
+TDM_API const tdm_value *tdm_stream_failure(tdm_stream *stream);
 /* Cancels the items that have not come yet and frees the stream.  NULL is allowed. */
 TDM_API void tdm_stream_destroy(tdm_stream *stream);
 
@@ -402,6 +417,11 @@ TDM_API tdm_status tdm_get(tdm_ref *ref, int64_t timeout_ms, const char *format,
  * reference.  The result of a method that did not reply is an empty array.  On failure `*value_out`
  * is NULL. */
 TDM_API tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out);
+/* Returns the values that the failure of a result carries (tdm_call_fail_with()), as an array
+ * value, borrowed from the reference; NULL if the result is not there yet, is no failure, or
+ * carries none. All references to the result have them, in every process, and so has the result of
+ * a call whose argument r failed so.  Never blocks. */
+TDM_API const tdm_value *tdm_ref_failure(tdm_ref *ref);
 /* Waits for all of `refs_count` results, at most `timeout_ms` milliseconds.  The first failure
  * is returned at once, without waiting for the others.  `values_out` has room for refs_count
  * values, which are valid on TDM_OK only.  Both arrays may be NULL if refs_count is 0. */

@@ -106,7 +106,7 @@ TDM_API struct tdm_bytes tdm_writer_bytes(const tdm_writer *writer);
 
 /* These functions append one value each.  A failed write makes every later one fail too, so
  * that the caller may check once, with tdm_writer_status().  The failures are TDM_E_NOMEM;
- * TDM_E_LIMIT for a single value of 4 GiB or more; TDM_E_INVAL for an n-dimensional array of an
+ * TDM_E_LIMIT for a text of 4 GiB or more; TDM_E_INVAL for an n-dimensional array of an
  * impossible dtype, number of dimensions or shape, and for data that is NULL.
  *
  * tdm_write_array() and tdm_write_map() write a header only.  The caller must then write that

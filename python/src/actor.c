@@ -330,6 +330,7 @@ static bool read_numbers(PyObject *dict, struct tdm_actor_options *options)
     double retries;
     double concurrency;
     double pending;
+    double out_of_order;
     double scheduling;
     double capture;
 
@@ -342,6 +343,7 @@ static bool read_numbers(PyObject *dict, struct tdm_actor_options *options)
         !read_number(dict, "max_task_retries", &retries) ||
         !read_number(dict, "max_concurrency", &concurrency) ||
         !read_number(dict, "max_pending_calls", &pending) ||
+        !read_number(dict, "allow_out_of_order", &out_of_order) ||
         !read_number(dict, "scheduling", &scheduling) ||
         !read_number(dict, "capture_children", &capture)) {
         return false;
@@ -354,6 +356,7 @@ static bool read_numbers(PyObject *dict, struct tdm_actor_options *options)
     options->max_task_retries = (int32_t)retries;
     options->max_concurrency = (uint32_t)concurrency;
     options->max_pending_calls = pending < 0 ? 0 : (uint32_t)pending;
+    options->allow_out_of_order = out_of_order != 0;
     options->scheduling = (enum tdm_scheduling)(int)scheduling;
     options->capture_children = capture != 0;
     return true;

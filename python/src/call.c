@@ -47,7 +47,6 @@ static PyObject *call_arguments(PyObject *self, PyObject *ignored)
     if (memory == NULL) {
         return NULL;
     }
-    /* A constructor cannot take its arguments, whose buffers Python copies therefore. */
     if (tdm_call_take_arguments(call, &document) == TDM_OK) {
         binding_memory_set_document(memory, document);
     }

@@ -350,7 +350,7 @@ static void fill_bytes(const tdm_value *value, struct arguments *arguments)
     size_t *size_out = va_arg(arguments->list, size_t *);
 
     *data_out = value->as.data;
-    *size_out = value->count;
+    *size_out = value->as.size_bytes;
 }
 
 /* Stores the result of one letter that is not a group, a reference or a handle. */

@@ -4,8 +4,9 @@
  * Each function first checks the whole format, then works on it from left to right, so a bad
  * format has no effect.
  *
- * Packing writes the values directly to a writer.  Packing with placeholders notes the positions
- * at which references and handles must be inserted later, when their values are known.  The lists
+ * Packing writes the values directly to a writer, and calls a function of the layer above for
+ * references and handles.  Packing with placeholders notes the positions at which references,
+ * handles and values must be inserted later, when the values of references are known.  The lists
  * of the letters * and & are read before anything is written, because the header of an array holds
  * its number of values.
  *
@@ -139,6 +140,22 @@ static const struct tdm_items *arguments_take_list(struct arguments *arguments)
     return arguments->lists[arguments->lists_used_count++];
 }
 
+/* Returns how many items of all lists have the letter r (`of_values`), or another one of a
+ * reference or handle. */
+static uint32_t listed_objects_count(const struct arguments *arguments, bool of_values)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < arguments->lists_count; i++) {
+        for (uint32_t j = 0; j < arguments->lists[i]->count; j++) {
+            char letter = arguments->lists[i]->items[j].letter;
+
+            count += tdm__format_is_among(letter, of_values ? "r" : "Rh") ? 1 : 0;
+        }
+    }
+    return count;
+}
+
 /* ---- packing ---------------------------------------------------------------------------- */
 
 /* Packs the two arguments of the letter b. */
@@ -243,6 +260,69 @@ tdm_status tdm_pack(tdm_writer *writer, const char *format, ...)
     return status;
 }
 
+/* ---- packing with references and handles ------------------------------------------------ */
+
+/* Writes the objects of a list of the letter &. */
+static tdm_status pack_objects(tdm_writer *writer, const struct tdm_items *list,
+                               tdm__object_write_fn *write, void *arg)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        TDM_TRY(
+            write(arg, writer, list->items[i].letter, (void *)(uintptr_t)list->items[i].object));
+    }
+    return TDM_OK;
+}
+
+/* Packs the values of a format that has no letter r. */
+static tdm_status pack_values_and_objects(tdm_writer *writer, const char *format,
+                                          struct arguments *arguments, tdm__object_write_fn *write,
+                                          void *arg)
+{
+    tdm_write_array(writer, values_count(arguments, format));
+    for (const char *position = format; *position != '\0'; position++) {
+        if (*position == '&') {
+            TDM_TRY(pack_objects(writer, arguments_take_list(arguments), write, arg));
+        } else if (*position == 'R' || *position == 'h') {
+            TDM_TRY(write(arg, writer, *position, va_arg(arguments->list, void *)));
+        } else {
+            pack_item(writer, position, arguments);
+        }
+    }
+    return tdm_writer_status(writer);
+}
+
+tdm_status tdm__pack_with_objects(tdm_writer *writer, const char *format, va_list args,
+                                  tdm__object_write_fn *write, void *arg)
+{
+    struct arguments arguments;
+    tdm_status status;
+
+    TDM_TRY(tdm__format_check(format, "iuf?sbanvp(){}rRh*&"));
+    TDM_TRY(arguments_init(&arguments, format, args));
+    status = tdm__format_has(format, "r") || listed_objects_count(&arguments, true) > 0
+                 ? tdm__fail(TDM_E_INVAL, "the letter r is for the arguments of calls")
+                 : pack_values_and_objects(writer, format, &arguments, write, arg);
+    va_end(arguments.list);
+    return status;
+}
+
+bool tdm__format_awaits_values(const char *format, va_list args)
+{
+    struct arguments arguments;
+    bool awaits;
+
+    if (tdm__format_has(format, "r") || !tdm__format_has(format, "&")) {
+        return tdm__format_has(format, "r");
+    }
+    if (tdm__format_check(format, "iuf?sbanvp(){}Rh*&") != TDM_OK ||
+        arguments_init(&arguments, format, args) != TDM_OK) {
+        return false; /* Packing reports what is wrong. */
+    }
+    awaits = listed_objects_count(&arguments, true) > 0;
+    va_end(arguments.list);
+    return awaits;
+}
+
 /* ---- packing with placeholders ---------------------------------------------------------- */
 
 /* Checks that each r is an item of the whole format and not inside of a group. */
@@ -257,22 +337,6 @@ static tdm_status check_refs(const char *format)
     return in_items == tdm__format_letters_count(format, "r")
                ? TDM_OK
                : tdm__fail(TDM_E_INVAL, "format \"%s\": r inside a group", format);
-}
-
-/* Returns how many items of all lists have the letter r (`of_values`), or another one of a
- * reference or handle. */
-static uint32_t listed_objects_count(const struct arguments *arguments, bool of_values)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < arguments->lists_count; i++) {
-        for (uint32_t j = 0; j < arguments->lists[i]->count; j++) {
-            char letter = arguments->lists[i]->items[j].letter;
-
-            count += tdm__format_is_among(letter, of_values ? "r" : "Rh") ? 1 : 0;
-        }
-    }
-    return count;
 }
 
 /* Allocates the arrays for the placeholders of `format`.  The memory belongs to the writer; the
@@ -361,7 +425,7 @@ tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, v
 
 tdm_status tdm__fill_placeholders(tdm_writer *filled, struct tdm_bytes packed,
                                   const struct tdm__placeholders *placeholders,
-                                  tdm__placeholder_fill_fn *fn, void *arg)
+                                  tdm__object_write_fn *write, void *arg)
 {
     const char *bytes = packed.data;
     size_t from = 0;
@@ -376,10 +440,10 @@ tdm_status tdm__fill_placeholders(tdm_writer *filled, struct tdm_bytes packed,
         tdm_write_packed(filled, (struct tdm_bytes){bytes + from, to - from});
         from = to;
         if (is_ref) {
-            TDM_TRY(fn(arg, filled, 'r', placeholders->refs[ref++]));
+            TDM_TRY(write(arg, filled, 'r', placeholders->refs[ref++]));
         } else {
-            TDM_TRY(fn(arg, filled, placeholders->links[link].letter,
-                       placeholders->links[link].object));
+            TDM_TRY(write(arg, filled, placeholders->links[link].letter,
+                          placeholders->links[link].object));
             link++;
         }
     }

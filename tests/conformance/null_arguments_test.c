@@ -110,6 +110,9 @@ static void call_actor_1(void)
     CHECK_STATUS(tdm_call_take_arguments(NULL, ANY), "tdm_call_take_arguments", "call");
     CHECK_VOID(tdm_call_fail(NULL, TDM_E_METHOD, TEXT), "tdm_call_fail", "call");
     CHECK_VOID(tdm_call_fail(ANY, TDM_E_METHOD, NULL), "tdm_call_fail", "format");
+    CHECK_STATUS(tdm_call_fail_with(NULL, TDM_E_METHOD, TEXT, TEXT), "tdm_call_fail_with", "call");
+    CHECK_STATUS(tdm_call_fail_with(ANY, TDM_E_METHOD, NULL, TEXT), "tdm_call_fail_with", "text");
+    CHECK_STATUS(tdm_call_fail_with(ANY, TDM_E_METHOD, TEXT, NULL), "tdm_call_fail_with", "format");
     CHECK_STATUS(tdm_call_yield(NULL, TEXT), "tdm_call_yield", "call");
     CHECK_STATUS(tdm_call_yield(ANY, NULL), "tdm_call_yield", "format");
     CHECK_STATUS(tdm_actor_create(NULL, TEXT, ANY, ANY, TEXT), "tdm_actor_create", "runtime");
@@ -163,6 +166,7 @@ static void call_actor_3(void)
     CHECK_STATUS(tdm_actor_stream(ANY, TEXT, ANY, ANY, NULL), "tdm_actor_stream", "format");
     CHECK_STATUS(tdm_stream_next(NULL, 1, ANY), "tdm_stream_next", "stream");
     CHECK_STATUS(tdm_stream_next(ANY, 1, NULL), "tdm_stream_next", "ref_out");
+    CHECK_VALUE(tdm_stream_failure(NULL) == NULL, "tdm_stream_failure", "stream");
     CHECK_STATUS(tdm_get(NULL, 1, TEXT), "tdm_get", "ref");
     CHECK_STATUS(tdm_get(ANY, 1, NULL), "tdm_get", "format");
     CHECK_STATUS(tdm_get_value(NULL, 1, ANY), "tdm_get_value", "ref");
@@ -186,6 +190,7 @@ static void call_actor_4(void)
     CHECK_STATUS(tdm_put(ANY, ANY, NULL), "tdm_put", "format");
     CHECK_STATUS(tdm_ref_copy(NULL, ANY), "tdm_ref_copy", "ref");
     CHECK_STATUS(tdm_ref_copy(ANY, NULL), "tdm_ref_copy", "ref_out");
+    CHECK_VALUE(tdm_ref_failure(NULL) == NULL, "tdm_ref_failure", "ref");
     CHECK_STATUS(tdm_ref_free_value(NULL), "tdm_ref_free_value", "ref");
 }
 

@@ -115,7 +115,8 @@ const struct tdm_actor_class exec_grouped = {
 };
 const struct tdm_actor_class exec_asynchronous = {
     .name = "asynchronous",
-    .methods = {{"note", note}, {"keep", keep}, {"gate", gate}},
+    .methods = {{"note", note}, {"keep", keep}, {"gate", gate}, {"note_apart", note, "apart"}},
+    .concurrency_groups = {{"apart", 1}},
     .asynchronous = 1,
 };
 

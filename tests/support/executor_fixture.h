@@ -41,7 +41,8 @@ extern struct executor_fixture executor_fixture;
 
 /* Methods: "note" (i) records i and replies it; "gate" runs until `open`; "watch" runs until `open`
  * or until it is canceled; "keep" keeps its call; "count" (i) yields i items; "leave" ends the
- * actor. In the second class "gate" is in a group of 2 threads and "watch" in one of 1. */
+ * actor. In the second class "gate" is in a group of 2 threads and "watch" in one of 1; in
+ * the third one "note_apart" is "note" in a group of its own. */
 extern const struct tdm_actor_class exec_plain;
 extern const struct tdm_actor_class exec_grouped;
 extern const struct tdm_actor_class exec_asynchronous;

@@ -72,13 +72,6 @@ def _read_arguments(parts):
     return args, kwargs, more
 
 
-def _copy_buffers(parts):
-    """Return the parts with copies of their buffers, for a constructor, whose arguments do not stay."""
-    kind, head, buffers, objects, awaited = parts
-    return (kind, bytes(head), [bytearray(buffer) for buffer in buffers], objects,
-            [_copy_buffers(value) for value in awaited])
-
-
 # ---- replies -------------------------------------------------------------------------------
 
 
@@ -399,7 +392,7 @@ def construct(call):
     """Create the user's object."""
     _tandem.forking_ended()
     _futures.after_fork()
-    parts = _copy_buffers(call.arguments())
+    parts = call.arguments()
     settings, head = pickle.loads(parts[1])
     try:
         _apply_settings(settings)

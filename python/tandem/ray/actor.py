@@ -76,6 +76,16 @@ def is_asynchronous(cls):
                for _, function in inspect.getmembers(cls, inspect.isroutine))
 
 
+def _runs_out_of_order(cls, options):
+    """Return whether a call that waits for its arguments does not delay later calls."""
+    is_concurrent = is_asynchronous(cls) or (options.get("max_concurrency") or 1) > 1
+    allowed = options.get("allow_out_of_order_execution")
+    if is_concurrent and allowed is False:
+        raise ValueError("Async and threaded actors run their calls in any order: set "
+                         "allow_out_of_order_execution=True, or leave it out.")
+    return is_concurrent if allowed is None else bool(allowed)
+
+
 def _resolve_arguments(args, kwargs):
     """Return (args, kwargs, extra, awaited).
 
@@ -355,7 +365,8 @@ class ActorClass:
             detached=1 if options.get("lifetime") == "detached" else 0,
             get_if_exists=1 if options.get("get_if_exists") else 0, max_restarts=options.get("max_restarts") or 0,
             max_task_retries=options.get("max_task_retries") or 0,
-            max_pending_calls=options.get("max_pending_calls") or 0)
+            max_pending_calls=options.get("max_pending_calls") or 0,
+            allow_out_of_order=1 if _runs_out_of_order(cls, options) else 0)
         if creation["name"] == "":
             raise ValueError("Actor name cannot be an empty string.")
         if creation["name"] is not None and not creation["get_if_exists"] and _name_is_taken(creation):

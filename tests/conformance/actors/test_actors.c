@@ -100,6 +100,20 @@ static tdm_status holder_kinds(tdm_call *call, void *self)
                           (int64_t)tdm_value_kind_of(tdm_value_at(second, 0)));
 }
 
+static tdm_status holder_object(tdm_call *call, void *self)
+{
+    struct holder *holder = self;
+    tdm_ref *failing;
+    tdm_status status;
+    int64_t number;
+
+    TDM_TRY(tdm_call_unpack(call, "i", &number));
+    TDM_TRY(tdm_actor_call(holder->employee, "object", &failing, "i", number));
+    status = tdm_call_reply(call, "R", failing);
+    tdm_ref_release(failing);
+    return status;
+}
+
 static tdm_status holder_employ(tdm_call *call, void *self)
 {
     struct holder *holder = self;
@@ -200,6 +214,7 @@ TDM_ACTOR_CLASS(holder, .state_bytes = sizeof(struct holder), .construct = holde
                     {"make", holder_make, NULL},
                     {"later", holder_later, NULL},
                     {"kinds", holder_kinds, NULL},
+                    {"object", holder_object, NULL},
                     {"employ", holder_employ, NULL},
                     {"dismiss", holder_dismiss, NULL},
                     {"ask", holder_ask, NULL},
@@ -608,6 +623,76 @@ TDM_ACTOR_CLASS(stumbler, .state_bytes = sizeof(struct stumbler), .construct = s
                 .methods = {
                     {"stumble", stumbler_stumble, NULL},
                     {"runs", stumbler_runs, NULL},
+                });
+
+/* ---- objector --------------------------------------------------------------------------- */
+
+struct objector {
+    int64_t objections; /* Number of calls that have failed so far. */
+    tdm_call *kept;     /* Call that waits for refuse(); NULL if none does. */
+};
+
+/* Fails the call with values: the number, how many calls have failed, and a reference to the
+ * number.
+ */
+static tdm_status objector_fail(struct objector *objector, tdm_call *call, int64_t number)
+{
+    tdm_ref *ref;
+    tdm_status status;
+
+    objector->objections++;
+    TDM_TRY(tdm_put(tdm_runtime_current(), &ref, "i", number));
+    status = tdm_call_fail_with(call, TDM_E_METHOD, "an objection", "iiR", number,
+                                objector->objections, ref);
+    tdm_ref_release(ref);
+    return status;
+}
+
+static tdm_status objector_object(tdm_call *call, void *self)
+{
+    int64_t number;
+
+    TDM_TRY(tdm_call_unpack(call, "i", &number));
+    return objector_fail(self, call, number);
+}
+
+static tdm_status objector_falter(tdm_call *call, void *self)
+{
+    TDM_TRY(tdm_call_yield(call, "i", INT64_C(0)));
+    return objector_fail(self, call, 1);
+}
+
+static tdm_status objector_wait(tdm_call *call, void *self)
+{
+    ((struct objector *)self)->kept = call;
+    return tdm_call_keep(call);
+}
+
+static tdm_status objector_refuse(tdm_call *call, void *self)
+{
+    struct objector *objector = self;
+    tdm_call *kept = objector->kept;
+
+    (void)call;
+    objector->kept = NULL;
+    return objector_fail(objector, kept, 2);
+}
+
+static tdm_status objector_exceed(tdm_call *call, void *self)
+{
+    static char zeros[TDM_FAILURE_BYTES_MAX];
+
+    (void)self;
+    return tdm_call_fail_with(call, TDM_E_METHOD, "", "b", (const void *)zeros, sizeof(zeros));
+}
+
+TDM_ACTOR_CLASS(objector, .state_bytes = sizeof(struct objector), .asynchronous = 1,
+                .methods = {
+                    {"object", objector_object, NULL},
+                    {"falter", objector_falter, NULL},
+                    {"wait", objector_wait, NULL},
+                    {"refuse", objector_refuse, NULL},
+                    {"exceed", objector_exceed, NULL},
                 });
 
 /* ---- founder ---------------------------------------------------------------------------- */
