@@ -91,8 +91,9 @@ tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_r
 
 /* One bundle of a placement group, as its record contains it. */
 struct tdm__bundle_record {
-    struct tdm__id node;     /* ID of the node on which the bundle is. */
-    struct tdm__grant grant; /* Resources that the bundle holds on its node. */
+    struct tdm__id node; /* ID of the node on which the bundle is; all zero in a pending group. */
+    struct tdm__resources wanted; /* Resources that the group's creator asked for. */
+    struct tdm__grant grant;      /* Resources that the bundle holds on its node. */
     struct tdm__pool pool; /* The bundle's resources, with the amounts that are free for actors. */
 };
 /* Record of a placement group. */
@@ -106,6 +107,10 @@ struct tdm__placement_group_record {
     char name[TDM__PLACEMENT_GROUP_NAME_BYTES];
     bool detached; /* Whether the placement group outlives its creator. */
     bool closed;   /* Whether the placement group is being removed and accepts no actors. */
+    /* Whether the bundles are reserved. A pending group, whose bundles are not, waits for resources
+     * and holds none; its actors wait, too. */
+    bool placed;
+    enum tdm_placement_strategy strategy; /* How the bundles are distributed over the nodes. */
     /* ID of the node that created the placement group; once the group is closed, of the node that
      * removes it. */
     struct tdm__id owner_node;

@@ -261,8 +261,13 @@ static tdm_status place_in_group(struct actor_reservation *actor_reservation, st
         return tdm__fail(TDM_E_NOT_FOUND, "the placement group is gone");
     }
     TDM_TRY(tdm__placement_group_record_read(record, &group));
-    status = group.closed ? tdm__fail(TDM_E_NOT_FOUND, "the placement group is being removed")
-                          : allocate_from_group(actor_reservation, txn, &group);
+    if (group.closed) {
+        status = tdm__fail(TDM_E_NOT_FOUND, "the placement group is being removed");
+    } else if (!group.placed) {
+        status = tdm__fail(TDM_E_AGAIN, "its placement group waits for resources");
+    } else {
+        status = allocate_from_group(actor_reservation, txn, &group);
+    }
     if (status == TDM_OK) {
         status = tdm__placement_group_record_put(txn, key, &group);
     }

@@ -71,6 +71,8 @@ struct tdm__node {
     struct tdm__node_actors *actors; /* Table of this daemon's actors, owned. */
     /* Table of this daemon's placement groups, owned. */
     struct tdm__node_placement_groups *placement_groups;
+    /* Calls of this node's processes that wait until a placement group is placed, owned. */
+    struct tdm__placement_group_waits *placement_group_waits;
     struct tdm__node_peers *peers;          /* Connections to other daemons, owned. */
     struct tdm__worker_logs *logs;          /* Log files of the workers, owned. */
     struct tdm__ended_actors *ended_actors; /* Records of ended actors for lists, owned. */

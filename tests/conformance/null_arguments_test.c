@@ -285,6 +285,15 @@ static void call_placement(void)
                  "name");
     CHECK_STATUS(tdm_placement_group_find(ANY, TEXT, TEXT, 1, NULL), "tdm_placement_group_find",
                  "group_out");
+    CHECK_STATUS(tdm_placement_group_find_by_id(NULL, TEXT, 1, ANY),
+                 "tdm_placement_group_find_by_id", "runtime");
+    CHECK_STATUS(tdm_placement_group_find_by_id(ANY, NULL, 1, ANY),
+                 "tdm_placement_group_find_by_id", "id");
+    CHECK_STATUS(tdm_placement_group_find_by_id(ANY, TEXT, 1, NULL),
+                 "tdm_placement_group_find_by_id", "group_out");
+    CHECK_STATUS(tdm_placement_group_wait(NULL, 1), "tdm_placement_group_wait", "group");
+    CHECK_VOID(tdm_placement_group_describe(NULL, ANY), "tdm_placement_group_describe", "group");
+    CHECK_VOID(tdm_placement_group_describe(ANY, NULL), "tdm_placement_group_describe", "info_out");
     CHECK_STATUS(tdm_placement_group_current(NULL, 1, ANY), "tdm_placement_group_current",
                  "runtime");
     CHECK_STATUS(tdm_placement_group_current(ANY, 1, NULL), "tdm_placement_group_current",
