@@ -65,6 +65,15 @@ static tdm_status ref_table_create(tdm_runtime *runtime, const struct tdm__objec
     return TDM_OK;
 }
 
+/* Removes an entry because the table ends. The user keeps the reference itself. */
+static void shared_ref_end(struct tdm__shared_ref *shared)
+{
+    tdm_ref *kept = shared->is_kept && shared->owner == NULL ? shared->ref : NULL;
+
+    on_last_release(shared);
+    tdm_ref_release(kept);
+}
+
 /* Frees the table after all connections have closed. NULL is allowed. */
 static void ref_table_destroy(struct tdm__ref_table *objects)
 {
@@ -78,7 +87,7 @@ static void ref_table_destroy(struct tdm__ref_table *objects)
         struct tdm__shared_ref *shared;
 
         while ((shared = LIST_FIRST(&objects->buckets[i])) != NULL) {
-            on_last_release(shared); /* The user keeps the reference itself. */
+            shared_ref_end(shared);
         }
     }
     tdm__owners_destroy(objects);

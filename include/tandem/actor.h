@@ -415,6 +415,44 @@ TDM_API tdm_status tdm_value_ref(tdm_runtime *runtime, const tdm_value *value, t
 TDM_API tdm_status tdm_value_actor(tdm_runtime *runtime, const tdm_value *value,
                                    tdm_actor **actor_out);
 
+/* ---- references and handles outside of calls --------------------------------------------- */
+
+/* Largest size in bytes of the portable form of a reference or a handle. */
+enum { TDM_PORTABLE_BYTES_MAX = 2048 };
+
+/* The portable form of a reference or of a handle: bytes that a program stores or passes on as it
+ * likes.  Every process of the cluster can make a reference or handle of them, also several times.
+ * It is meant for the life of a cluster; a build of Tandem with another protocol refuses it. */
+struct tdm_portable {
+    size_t size_bytes;                     /* Number of bytes of the form; 0 after a failure. */
+    uint8_t bytes[TDM_PORTABLE_BYTES_MAX]; /* The bytes of the form. */
+};
+
+/* Writes the ID of the value behind the reference to `id_out`, which has room for 33 bytes: 32
+ * hexadecimal digits and a NUL.  It is the same in all processes that have the reference.  Never
+ * blocks.  TDM_E_STATE: the runtime has stopped.  On failure the text is "". */
+TDM_API tdm_status tdm_ref_id(tdm_ref *ref, char *id_out);
+/* Writes the portable form of the reference.  No process knows who has the bytes, so the owner
+ * keeps the value until its own process ends, or until tdm_ref_free_value().  Never blocks.
+ * TDM_E_STATE: the runtime has stopped. */
+TDM_API tdm_status tdm_ref_export(tdm_ref *ref, struct tdm_portable *portable_out);
+/* Makes a reference of its portable form; the caller releases the reference.  Never blocks.
+ * Reading the value fails with TDM_E_OWNER_DIED if the owner's process has ended.  TDM_E_PROTOCOL:
+ * the bytes are no portable form, or of a build with another protocol.  TDM_E_TYPE: they are the
+ * form of a handle.  On failure `*ref_out` is NULL. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_ref_import(tdm_runtime *runtime, struct tdm_bytes bytes,
+                                                 tdm_ref **ref_out);
+/* Writes the portable form of the handle.  If the handle keeps its actor alive, the actor then
+ * lives until its creator ends, or until it is killed.  Never blocks.  TDM_E_STATE: the runtime has
+ * stopped, or it is not known yet which actor has the name (get_if_exists). */
+TDM_API tdm_status tdm_actor_export(tdm_actor *actor, struct tdm_portable *portable_out);
+/* Makes a handle of its portable form; the caller destroys the handle.  Never blocks.  Calls fail
+ * with TDM_E_ACTOR_DIED if the actor has ended.  Failures are those of tdm_ref_import(). */
+TDM_API TDM_MUST_CHECK tdm_status tdm_actor_import(tdm_runtime *runtime, struct tdm_bytes bytes,
+                                                   tdm_actor **actor_out);
+
+/* ---- waiting ----------------------------------------------------------------------------- */
+
 /* Waits at most `timeout_ms` milliseconds until `wanted_count` of the references are done, well
  * or not. Sets done_out[i] to 1 if reference i is done, else to 0.  Returns TDM_OK or
  * TDM_E_TIMEOUT.  Both arrays have refs_count elements and may be NULL if it is 0. */

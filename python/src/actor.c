@@ -210,6 +210,23 @@ static PyObject *actor_kill(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Actor.export(): the portable form. */
+static PyObject *actor_export(PyObject *self, PyObject *ignored)
+{
+    tdm_actor *actor = binding_object_handle(self);
+    struct tdm_portable form;
+    tdm_status status;
+
+    (void)ignored;
+    if (actor == NULL) {
+        return NULL;
+    }
+    status = tdm_actor_export(actor, &form);
+    return status == TDM_OK
+               ? PyBytes_FromStringAndSize((const char *)form.bytes, (Py_ssize_t)form.size_bytes)
+               : binding_raise(status);
+}
+
 static PyMethodDef actor_methods[] = {
     {"call", (PyCFunction)(void *)actor_call, METH_FASTCALL,
      "call(method, kind, pickle, buffers, objects, awaited, results_count, max_retries)\n--\n\n"
@@ -221,6 +238,8 @@ static PyMethodDef actor_methods[] = {
      "wait_ready(timeout_ms)\n--\n\nWait and return whether the actor is constructed."},
     {"describe", actor_describe, METH_NOARGS,
      "describe()\n--\n\nReturn a dict of what this process knows about the actor."},
+    {"export", actor_export, METH_NOARGS,
+     "export()\n--\n\nReturn bytes of which import_actor() makes the handle in any process."},
     {"kill", actor_kill, METH_VARARGS,
      "kill(may_restart, timeout_ms)\n--\n\nKill the process of the actor."},
     {NULL, NULL, 0, NULL}};
@@ -438,12 +457,32 @@ static PyObject *find(PyObject *module, PyObject *args)
                             : binding_raise(status);
 }
 
+/* import_actor(bytes) */
+static PyObject *import_actor(PyObject *module, PyObject *bytes)
+{
+    tdm_runtime *runtime = binding_runtime();
+    tdm_actor *actor = NULL;
+    Py_buffer form;
+    tdm_status status;
+
+    (void)module;
+    if (runtime == NULL || PyObject_GetBuffer(bytes, &form, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    status = tdm_actor_import(runtime, (struct tdm_bytes){form.buf, (size_t)form.len}, &actor);
+    PyBuffer_Release(&form);
+    return status == TDM_OK ? binding_object_create(binding_actor_type, BINDING_ACTOR, actor)
+                            : binding_raise(status);
+}
+
 static PyMethodDef functions[] = {
     {"create", (PyCFunction)(void *)create, METH_FASTCALL,
      "create(class_name, options, kind, pickle, buffers, objects, awaited)\n--\n\n"
      "Create an actor. The dict of options has the names of struct tdm_actor_options."},
     {"find", find, METH_VARARGS,
      "find(namespace, name, timeout_ms)\n--\n\nReturn the actor of that name."},
+    {"import_actor", import_actor, METH_O,
+     "import_actor(bytes)\n--\n\nReturn the handle of which Actor.export() made the bytes."},
     {NULL, NULL, 0, NULL}};
 
 bool binding_actor_init(PyObject *module)

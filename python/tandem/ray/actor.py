@@ -250,12 +250,27 @@ class ActorHandle:
         return isinstance(other, ActorHandle) and self._ray_actor_id == other._ray_actor_id
 
     def __reduce__(self):
-        return _load_handle, (_serialization.add_object(self._actor), self._class_name, self._methods)
+        _runtime.require_initialized()
+        return _import_handle, (self._actor.export(), self._class_name, self._methods)
+
+
+def _reduce_handle(handle, add):
+    """Pickle a handle inside of a value."""
+    return _load_handle, (add(handle._actor), handle._class_name, handle._methods)
 
 
 def _load_handle(index, class_name, methods):
-    """Rebuild a pickled handle."""
+    """Rebuild a handle inside of a value."""
     return ActorHandle(_serialization.get_object(index), class_name, methods)
+
+
+def _import_handle(form, class_name, methods):
+    """Rebuild a handle that was pickled by itself, as ray.cloudpickle.dumps(handle) does."""
+    _runtime.require_initialized()
+    return ActorHandle(_tandem.import_actor(form), class_name, methods)
+
+
+_serialization.register_reducer(ActorHandle, _reduce_handle)
 
 
 class ActorID:
