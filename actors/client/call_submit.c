@@ -287,6 +287,18 @@ tdm_status tdm_stream_next(tdm_stream *stream, int64_t timeout_ms, tdm_ref **ref
     return TDM_OK;
 }
 
+tdm_status tdm_stream_completed(tdm_stream *stream, tdm_ref **ref_out)
+{
+    TDM__REQUIRE(ref_out);
+    *ref_out = NULL;
+    TDM__REQUIRE(stream);
+
+    TDM__LOCK(stream->runtime);
+
+    TDM_TRY(tdm__runtime_check(stream->runtime));
+    return tdm__stream_completed(stream, ref_out);
+}
+
 void tdm_stream_destroy(tdm_stream *stream)
 {
     if (stream == NULL) {

@@ -129,12 +129,20 @@ __attribute__((format(printf, 3, 4))) TDM_API void tdm_call_fail(tdm_call *call,
                                                                  const char *format, ...);
 
 /* Sends one item of a stream to a caller that used tdm_actor_stream().  The end of the method
- * ends the stream.  Blocks while TDM_STREAM_ITEMS_AHEAD items wait for the caller.
+ * ends the stream.  Blocks while TDM_STREAM_ITEMS_AHEAD items wait for the caller, or another
+ * number of them (tdm_call_set_items_ahead()).
  * TDM_E_CANCELED: the caller does not take items any more.  TDM_E_STATE: the caller did not ask
  * for a stream. */
 TDM_API tdm_status tdm_call_yield(tdm_call *call, const char *format, ...);
-/* Largest number of items of a stream that wait for the reader. */
+/* Largest number of items of a stream that wait for the reader, unless the method sets another. */
 enum { TDM_STREAM_ITEMS_AHEAD = 16 };
+/* Number of items of a stream without a limit: the method never waits for its reader. */
+#define TDM_STREAM_ITEMS_UNLIMITED UINT32_MAX
+/* Sets how many items of the call's stream may wait for the reader: 1 or more, or
+ * TDM_STREAM_ITEMS_UNLIMITED.  Items that wait are in the memory of the reader's process.  Never
+ * blocks.  TDM_E_INVAL: 0 items.  TDM_E_STATE: the caller did not ask for a stream, or it has
+ * ended. */
+TDM_API tdm_status tdm_call_set_items_ahead(tdm_call *call, uint32_t items_ahead);
 
 /* ---- actors ----------------------------------------------------------------------------- */
 
@@ -380,6 +388,11 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_actor_stream(tdm_actor *actor, const char 
  * Otherwise the method's failure, after the items that came before it.  On failure `*ref_out` is
  * NULL. */
 TDM_API tdm_status tdm_stream_next(tdm_stream *stream, int64_t timeout_ms, tdm_ref **ref_out);
+/* Gives a reference that is done when the method of the stream has ended, whether or not its items
+ * were taken: its value is an empty array, or it fails as the call does.  The caller releases it.
+ * Never blocks.  A method that waits for its reader does not end; see tdm_call_set_items_ahead().
+ * On failure `*ref_out` is NULL. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_stream_completed(tdm_stream *stream, tdm_ref **ref_out);
 /* Cancels the items that have not come yet and frees the stream.  NULL is allowed. */
 TDM_API void tdm_stream_destroy(tdm_stream *stream);
 
