@@ -328,6 +328,9 @@ enum { TDM_RETRY_FAILURES_MAX = 4 };
  * TDM_E_TIMEOUT, TDM_E_ACTOR_DIED and TDM_E_NOT_FOUND, which must be listed. */
 #define TDM_ANY_FAILURE ((tdm_status)1)
 
+/* Largest number of results of one call. */
+enum { TDM_RESULTS_MAX = 4096 };
+
 /* Zero in a field means the default named beside it. */
 struct tdm_call_options {
     /* Milliseconds after which the result of the call is TDM_E_TIMEOUT.  Default: no deadline. */
@@ -344,8 +347,8 @@ struct tdm_call_options {
     /* Concurrency group of the class, or "default", in which the method runs.  Default: the
      * method's own group. */
     const char *concurrency_group;
-    /* Number of results of the call.  If it is more than 1, the method replies with that many
-     * values, and refs_out[i] is the reference to value i.  Default: 1. */
+    /* Number of results of the call, at most TDM_RESULTS_MAX.  If it is more than 1, the method
+     * replies with that many values, and refs_out[i] is the reference to value i.  Default: 1. */
     uint32_t results_count;
 };
 /* Does the same as tdm_actor_call() with options, which may be NULL.  `refs_out` has room for

@@ -37,8 +37,9 @@ static bool outgoing_init(struct outgoing *outgoing, PyObject *const *args, Py_s
     if (PyErr_Occurred() != NULL) {
         return false;
     }
-    if (outgoing->options.results_count > BINDING_RESULTS_MAX) {
-        PyErr_Format(PyExc_NotImplementedError, "num_returns above %d", BINDING_RESULTS_MAX);
+    if (outgoing->options.results_count > TDM_RESULTS_MAX) {
+        PyErr_Format(PyExc_ValueError, "num_returns is %u: a call has at most %d results",
+                     (unsigned)outgoing->options.results_count, TDM_RESULTS_MAX);
         return false;
     }
     return true;
@@ -80,7 +81,7 @@ static PyObject *results_create(tdm_ref **refs, uint32_t count)
 /* Actor.call(method, kind, pickle, buffers, objects, awaited, results_count, max_retries) */
 static PyObject *actor_call(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    tdm_ref *refs[BINDING_RESULTS_MAX] = {NULL};
+    tdm_ref *refs[TDM_RESULTS_MAX]; /* Set by a call that succeeds. */
     tdm_actor *actor = binding_object_handle(self);
     struct outgoing outgoing;
     tdm_status status = TDM_E_INVAL;
@@ -250,10 +251,27 @@ static PyType_Slot actor_slots[] = {{Py_tp_dealloc, binding_object_dealloc},
 static PyType_Spec actor_spec = {"tandem._tandem.Actor", sizeof(struct binding_object), 0,
                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                                  actor_slots};
+/* Stream.completed() */
+static PyObject *stream_completed(PyObject *self, PyObject *ignored)
+{
+    tdm_stream *stream = binding_object_handle(self);
+    tdm_ref *ref = NULL;
+    tdm_status status;
+
+    (void)ignored;
+    if (stream == NULL) {
+        return NULL;
+    }
+    status = tdm_stream_completed(stream, &ref);
+    return status == TDM_OK ? binding_ref_create(ref) : binding_raise(status);
+}
+
 static PyMethodDef stream_methods[] = {
     {"next", stream_next, METH_O,
      "next(timeout_ms)\n--\n\nReturn the next reference, None if it is not there yet, or False at "
      "the end."},
+    {"completed", stream_completed, METH_NOARGS,
+     "completed()\n--\n\nReturn a reference that is done when the method has ended."},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot stream_slots[] = {{Py_tp_dealloc, binding_object_dealloc},
                                      {Py_tp_methods, stream_methods},

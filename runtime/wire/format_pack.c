@@ -56,19 +56,27 @@ static void skip_argument(struct arguments *arguments, char letter)
     }
 }
 
-/* Checks the items of the list of the letter at `position`.  `depth` is the number of groups around
- * that letter. */
+/* Checks the items of the list of the letter at `position`, or of a list inside of it.  `depth` is
+ * the number of groups and lists around the items. */
 static tdm_status check_items(const char *format, const char *position, uint32_t depth,
                               const struct tdm_items *list)
 {
-    const char *letters = *position == '*' ? "ba" : depth == 0 ? "rRh" : "Rh";
+    const char *letters = *position == '*' ? "bai(" : depth == 0 ? "bai(rRh" : "bai(Rh";
 
     if (list == NULL || (list->count > 0 && list->items == NULL)) {
         return tdm__format_fail(format, position, "a list that is NULL");
     }
     for (uint32_t i = 0; i < list->count; i++) {
-        if (list->items[i].letter == '\0' || strchr(letters, list->items[i].letter) == NULL) {
+        const struct tdm_item *item = &list->items[i];
+
+        if (item->letter == '\0' || strchr(letters, item->letter) == NULL) {
             return tdm__format_fail(format, position, "a list with an item of another letter");
+        }
+        if (item->letter == '(' && depth >= TDM_ITEMS_DEPTH_MAX) {
+            return tdm__format_fail(format, position, "lists that are nested too deep");
+        }
+        if (item->letter == '(') {
+            TDM_TRY(check_items(format, position, depth + 1, item->object));
         }
     }
     return TDM_OK;
@@ -152,16 +160,40 @@ static void pack_bytes(tdm_writer *writer, struct arguments *arguments)
     tdm_write_bytes(writer, data, size_bytes);
 }
 
-/* Packs the items of a list of the letter *. */
-static void pack_list(tdm_writer *writer, const struct tdm_items *list)
+/* Adds the placeholder of one letter r, R or h at `offset` of the packed bytes. */
+static void placeholder_add(struct tdm__placeholders *placeholders, char letter, void *object,
+                            size_t offset)
+{
+    if (letter == 'r') {
+        placeholders->refs[placeholders->count] = object;
+        placeholders->offsets[placeholders->count++] = offset;
+    } else {
+        placeholders->links[placeholders->links_count++] =
+            (struct tdm__object_placeholder){object, offset, placeholders->count, letter};
+    }
+}
+
+/* Packs the items of a list.  `placeholders` is NULL for the letter *, whose lists have no
+ * references and handles. */
+static void pack_list(tdm_writer *writer, const struct tdm_items *list,
+                      struct tdm__placeholders *placeholders)
 {
     for (uint32_t i = 0; i < list->count; i++) {
         const struct tdm_item *item = &list->items[i];
+        const struct tdm_items *inside = item->object;
 
         if (item->letter == 'b') {
             tdm_write_bytes(writer, item->object, item->size_bytes);
-        } else {
+        } else if (item->letter == 'a') {
             tdm_write_ndarray(writer, item->object);
+        } else if (item->letter == 'i') {
+            tdm_write_int(writer, *(const int64_t *)item->object);
+        } else if (item->letter == '(') {
+            tdm_write_array(writer, inside->count);
+            pack_list(writer, inside, placeholders);
+        } else if (placeholders != NULL) {
+            placeholder_add(placeholders, item->letter, (void *)(uintptr_t)item->object,
+                            tdm_writer_bytes(writer).size_bytes);
         }
     }
 }
@@ -201,7 +233,7 @@ static void pack_item(tdm_writer *writer, const char *item, struct arguments *ar
         tdm_write_array(writer, values_count(arguments, item + 1));
         break;
     case '*':
-        pack_list(writer, arguments_take_list(arguments));
+        pack_list(writer, arguments_take_list(arguments), NULL);
         break;
     case '{':
         tdm_write_map(writer, tdm__format_items_count(item + 1) / 2);
@@ -261,6 +293,20 @@ static tdm_status check_refs(const char *format)
                : tdm__fail(TDM_E_INVAL, "format \"%s\": r inside a group", format);
 }
 
+/* Returns how many items of the list, and of lists inside of it, have one of the letters. */
+static uint32_t list_letters_count(const struct tdm_items *list, const char *letters)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct tdm_item *item = &list->items[i];
+
+        count += item->letter == '(' ? list_letters_count(item->object, letters)
+                                     : strchr(letters, item->letter) != NULL;
+    }
+    return count;
+}
+
 /* Returns how many items of all lists have the letter r (`of_values`), or another one of a
  * reference or handle. */
 static uint32_t listed_objects_count(const struct arguments *arguments, bool of_values)
@@ -268,11 +314,7 @@ static uint32_t listed_objects_count(const struct arguments *arguments, bool of_
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < arguments->lists_count; i++) {
-        for (uint32_t j = 0; j < arguments->lists[i]->count; j++) {
-            char letter = arguments->lists[i]->items[j].letter;
-
-            count += strchr(of_values ? "r" : "Rh", letter) != NULL ? 1 : 0;
-        }
+        count += list_letters_count(arguments->lists[i], of_values ? "r" : "Rh");
     }
     return count;
 }
@@ -307,29 +349,6 @@ static tdm_status placeholders_init(struct tdm__placeholders *placeholders, cons
     return TDM_OK;
 }
 
-/* Adds the placeholder of one letter r, R or h at `offset` of the packed bytes. */
-static void placeholder_add(struct tdm__placeholders *placeholders, char letter, void *object,
-                            size_t offset)
-{
-    if (letter == 'r') {
-        placeholders->refs[placeholders->count] = object;
-        placeholders->offsets[placeholders->count++] = offset;
-    } else {
-        placeholders->links[placeholders->links_count++] =
-            (struct tdm__object_placeholder){object, offset, placeholders->count, letter};
-    }
-}
-
-/* Adds the placeholders of a list of the letter &. */
-static void placeholders_add_list(struct tdm__placeholders *placeholders,
-                                  const struct tdm_items *list, size_t offset)
-{
-    for (uint32_t i = 0; i < list->count; i++) {
-        placeholder_add(placeholders, list->items[i].letter,
-                        (void *)(uintptr_t)list->items[i].object, offset);
-    }
-}
-
 tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, va_list args,
                                        struct tdm__placeholders *placeholders)
 {
@@ -350,7 +369,7 @@ tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, v
         size_t offset = tdm_writer_bytes(writer).size_bytes;
 
         if (*position == '&') {
-            placeholders_add_list(placeholders, arguments_take_list(&arguments), offset);
+            pack_list(writer, arguments_take_list(&arguments), placeholders);
         } else if (strchr("rRh", *position) != NULL) {
             placeholder_add(placeholders, *position, va_arg(arguments.list, void *), offset);
         } else {

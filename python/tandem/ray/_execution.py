@@ -118,7 +118,7 @@ def _reply_error(call, name, error, kind):
             call.send_item(*parts)
         except RayError:
             return  # The caller reads no more items.
-        call.reply(_serialization.VALUE, b"", None, None, None)
+        call.reply(_serialization.VALUE, _serialization.NOTHING, None, None, None)
     elif kind >= _serialization.SEVERAL:
         call.reply_several([parts] * (kind - _serialization.SEVERAL))
     else:
@@ -141,9 +141,15 @@ def _reply(call, name, value, kind):
         _reply_error(call, name, error, kind)
 
 
-def _send_items(call, name, items):
+def _set_items_ahead(call, more):
+    """Let the generator be ahead of its reader as far as the caller wants; Ray's default is without a limit."""
+    call.set_items_ahead(max((more or {}).get("ahead", 0), 0))
+
+
+def _send_items(call, name, items, more):
     """Send the items of a generator and end the stream."""
     try:
+        _set_items_ahead(call, more)
         if not hasattr(items, "__next__"):
             raise ValueError(f"Streaming generator expects a generator, but {name} returned {type(items)}")
         for item in items:
@@ -155,7 +161,7 @@ def _send_items(call, name, items):
     except Exception as error:
         _reply_error(call, name, error, _serialization.STREAM)
         return
-    call.reply(_serialization.VALUE, b"", None, None, None)
+    call.reply(_serialization.VALUE, _serialization.NOTHING, None, None, None)
 
 
 # ---- running -------------------------------------------------------------------------------
@@ -223,15 +229,16 @@ def _run(call, name, parts):
     finally:
         current_method.reset(token)
     if kind == _serialization.STREAM:
-        _send_items(call, name, value)
+        _send_items(call, name, value, more)
     else:
         _reply(call, name, value, kind)
 
 
-async def _send_items_async(call, name, items):
+async def _send_items_async(call, name, items, more):
     """Send the items of an asynchronous generator. Sending may wait, so another thread does it."""
     loop = asyncio.get_running_loop()
     try:
+        _set_items_ahead(call, more)
         async for item in items:
             await loop.run_in_executor(None, call.send_item, _serialization.VALUE, *_serialization.dump(item), None)
     except TaskCancelledError:
@@ -239,7 +246,7 @@ async def _send_items_async(call, name, items):
     except Exception as error:
         await loop.run_in_executor(None, _reply_error, call, name, error, _serialization.STREAM)
         return
-    call.reply(_serialization.VALUE, b"", None, None, None)
+    call.reply(_serialization.VALUE, _serialization.NOTHING, None, None, None)
 
 
 async def _run_async(call, name, parts, group):
@@ -266,9 +273,9 @@ async def _run_async(call, name, parts, group):
         if kind != _serialization.STREAM:
             _reply(call, name, value, kind)
         elif hasattr(value, "__aiter__"):
-            await _send_items_async(call, name, value)
+            await _send_items_async(call, name, value, more)
         else:
-            await asyncio.get_running_loop().run_in_executor(None, _send_items, call, name, value)
+            await asyncio.get_running_loop().run_in_executor(None, _send_items, call, name, value, more)
 
 
 async def _watch_cancellation(call, awaitable):

@@ -20,7 +20,7 @@ from tandem import _tandem
 VALUE, ERROR, CALL, STREAM, SEVERAL = 0, 1, 0, 2, 16
 
 _SIMPLE = frozenset((type(None), bool, int, float, str, bytes))
-_NOTHING = pickle.dumps(None, 5)
+NOTHING = pickle.dumps(None, 5)  # The pickle of None.
 _current = threading.local()
 
 
@@ -59,7 +59,7 @@ def get_object(index):
 def dump(value):
     """Return (pickle, buffers, objects) of any value; the lists are None if they are empty."""
     if value is None:
-        return _NOTHING, None, None
+        return NOTHING, None, None
     if type(value) in _SIMPLE:
         return pickle.dumps(value, 5), None, None
     buffers = []

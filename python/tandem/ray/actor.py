@@ -15,6 +15,8 @@ from tandem.ray.object_ref import ObjectRef, ObjectRefGenerator
 
 _NAME_SECONDS = 2.0
 _IS_GENERATOR = "streaming"
+# Option of generators: how many items may wait for their reader; -1 for any number.
+BACKPRESSURE = "_generator_backpressure_num_objects"
 
 
 def method(*args, **kwargs):
@@ -144,10 +146,10 @@ def submit(actor, name, args, kwargs, num_returns, max_retries=-3, more=None):
 class ActorMethod:
     """A method of a handle; .remote() calls it."""
     __slots__ = ("_handle", "_name", "_num_returns", "_group", "_max_retries", "_parameters", "_retry",
-                 "_actor_retries")
+                 "_actor_retries", "_ahead")
 
     def __init__(self, handle, name, num_returns=1, group=None, max_retries=-3, parameters=None, retry=None,
-                 actor_retries=0):
+                 actor_retries=0, ahead=None):
         self._handle = handle
         self._name = name
         self._num_returns = num_returns
@@ -156,6 +158,7 @@ class ActorMethod:
         self._parameters = parameters
         self._retry = retry  # Which exceptions of the method make it run again.
         self._actor_retries = actor_retries
+        self._ahead = ahead  # How many items of a generator may wait for their reader.
 
     def __call__(self, *args, **kwargs):
         raise TypeError("Actor methods cannot be called directly. Instead of running "
@@ -167,7 +170,8 @@ class ActorMethod:
         return ActorMethod(self._handle, self._name, options.get("num_returns", self._num_returns) or 1,
                            options.get("concurrency_group", self._group),
                            self._max_retries if retries is None else retries or -2, self._parameters,
-                           options.get("retry_exceptions", self._retry), self._actor_retries)
+                           options.get("retry_exceptions", self._retry), self._actor_retries,
+                           options.get(BACKPRESSURE, self._ahead))
 
     def _yields(self):
         """Return whether the method is a generator; True if that is not known."""
@@ -181,6 +185,8 @@ class ActorMethod:
         if self._group is not None or self._retry:
             retries = self._actor_retries if self._max_retries == -3 else self._max_retries
             more = {"group": self._group, "retry": (retries, self._retry)}
+        if self._ahead and self._num_returns == _IS_GENERATOR:
+            more = {**(more or {}), "ahead": self._ahead}
         result = submit(self._handle._actor, self._name, args, kwargs, self._num_returns, self._max_retries, more)
         if self._num_returns == 1:
             result._actor_id = self._handle._text_of_id()
@@ -212,7 +218,8 @@ class ActorHandle:
         retries = options.get("max_task_retries")
         return ActorMethod(self, name, options.get("num_returns") or 1, options.get("concurrency_group"),
                            -3 if retries is None else retries or -2, options["parameters"],
-                           options.get("retry_exceptions"), options.get("actor_retries", 0))
+                           options.get("retry_exceptions"), options.get("actor_retries", 0),
+                           options.get(BACKPRESSURE))
 
     def __getattr__(self, name):
         if name.startswith("_"):

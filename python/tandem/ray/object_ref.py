@@ -16,7 +16,7 @@ _SLICE_MS = 50
 
 class ObjectRef(_tandem.Ref):
     """A reference to a value that is there or will be. Calls and put() create it."""
-    __slots__ = ("_id", "_is_large", "_is_task", "_actor_id", "__weakref__")
+    __slots__ = ("_id", "_is_large", "_is_task", "_actor_id", "_generator", "__weakref__")
 
     __class_getitem__ = classmethod(types.GenericAlias)
 
@@ -173,8 +173,16 @@ class ObjectRefGenerator:
         self._stream = None
 
     def completed(self):
-        raise NotImplementedError("tandem.ray has no reference to the end of a generator "
-                                  "(feature: ObjectRefGenerator.completed)")
+        """Return a reference to None that is there when the generator has ended, also by an exception of its own.
+
+        It fails if the process of the generator dies.
+        """
+        if self._stream is None:
+            return _serialization.put(TaskCancelledError(), _serialization.ERROR)
+        ref = self._stream.completed()
+        ref._is_task = hasattr(self, "_worker")
+        ref._generator = self  # Without its reader the generator would be canceled.
+        return ref
 
 
 DynamicObjectRefGenerator = ObjectRefGenerator

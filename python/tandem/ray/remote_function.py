@@ -18,7 +18,7 @@ from tandem.ray import _futures
 from tandem.ray import _options
 from tandem.ray import _runtime
 from tandem.ray import actor as actor_module
-from tandem.ray.object_ref import ObjectRef
+from tandem.ray.object_ref import ObjectRef, ObjectRefGenerator
 
 _IDLE_SECONDS = 1.0
 _WORKERS_MIN = 4
@@ -150,6 +150,8 @@ class RemoteFunction:
         retries = self._options.get("max_retries")
         retries = _DEFAULT_RETRIES if retries is None else retries
         more = {"function": self._pickle}
+        if num_returns == "streaming" and self._options.get(actor_module.BACKPRESSURE):
+            more["ahead"] = self._options[actor_module.BACKPRESSURE]
         if self._options.get("retry_exceptions"):
             more["retry"] = (retries, self._options["retry_exceptions"])
         name = self._options.get("name") or self._function.__name__
@@ -159,13 +161,12 @@ class RemoteFunction:
             refs = result if isinstance(result, list) else [result] if isinstance(result, ObjectRef) else []
             for ref in refs:
                 ref._is_task = True
+            if isinstance(result, ObjectRefGenerator):
+                result._worker = worker  # The worker lives as long as its generator.
+                refs = [result._stream.completed()]
             if refs:
                 worker.calls_count += 1
                 _futures.on_done(refs[0], worker.on_done)
-        if not refs:
-            if num_returns != 0:
-                result._worker = worker  # The worker lives as long as its generator.
-            worker.idle_since = time.monotonic() + 3600
         return result
 
     def __reduce__(self):
