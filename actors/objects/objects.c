@@ -141,6 +141,31 @@ void tdm__ref_table_counts(tdm_runtime *runtime, struct tdm__ref_table_counts *c
     }
 }
 
+uint32_t tdm_runtime_shared_refs_count(tdm_runtime *runtime)
+{
+    TDM__REQUIRE_OR(runtime, 0);
+
+    const struct tdm__ref_table *objects = runtime->objects;
+    const struct reply_pins *reply_pins;
+    uint32_t count = 0;
+    TDM__LOCK(runtime);
+
+    for (uint32_t i = 0; i < objects->buckets_count; i++) {
+        const struct tdm__shared_ref *shared;
+
+        LIST_FOREACH(shared, &objects->buckets[i], in_bucket)
+        {
+            count +=
+                shared->owner == NULL && (shared->is_kept || !LIST_EMPTY(&shared->borrower_pins));
+        }
+    }
+    TAILQ_FOREACH(reply_pins, &objects->reply_pins, link)
+    {
+        count++; /* Its caller has not pinned the references yet. */
+    }
+    return count;
+}
+
 /* ---- replies that no caller waits for ---------------------------------------------------- */
 
 void tdm__objects_discard_stray_reply(void *runtime, struct tdm__conn *conn, uint64_t call_id,

@@ -271,13 +271,16 @@ static void assert_number_everywhere(const struct tdm_portable *form, int64_t ex
 
 static void released_value_is_read_through_its_form(void **state)
 {
+    uint32_t shared_count = tdm_runtime_shared_refs_count(runtime);
     tdm_ref *ref = put(7);
     struct tdm_portable form;
 
     (void)state;
+    assert_int_equal(tdm_runtime_shared_refs_count(runtime), shared_count);
     assert_ok(tdm_ref_export(ref, &form));
     assert_true(form.size_bytes > 0);
     tdm_ref_release(ref);
+    assert_int_equal(tdm_runtime_shared_refs_count(runtime), shared_count + 1);
     assert_number_everywhere(&form, 7);
 }
 

@@ -27,6 +27,7 @@ from tandem.ray import _futures
 from tandem.ray import _runtime
 from tandem.ray import _serialization
 from tandem.ray import actor as actor_module
+from tandem.ray import remote_function
 from tandem.ray.exceptions import (ActorDiedError, RayError, RayTaskError, TaskCancelledError,
                                    UnserializableException)
 from tandem.ray.object_ref import get_value
@@ -325,6 +326,10 @@ def dispatch(call, name):
     parts = call.arguments()
     if name == "__tandem_describe__":
         call.reply(_serialization.VALUE, *_serialization.dump((_State.class_name, _State.methods)), None)
+        return
+    if _State.instance is None and name == remote_function.IS_NEEDED:
+        is_needed = _tandem.shared_refs_count() > 0 or remote_function.has_workers()
+        call.reply(_serialization.VALUE, *_serialization.dump(is_needed), None)
         return
     if _State.instance is None:
         _run_function(call, name, parts)
