@@ -3,6 +3,7 @@
 import inspect
 import pickle
 import time
+import types
 
 import cloudpickle
 
@@ -199,6 +200,8 @@ class ActorMethod:
 class ActorHandle:
     """A handle to an actor. Its attributes are the actor's methods."""
 
+    __class_getitem__ = classmethod(types.GenericAlias)
+
     def __init__(self, actor, class_name, methods):
         self._actor = actor
         self._class_name = class_name
@@ -312,7 +315,10 @@ class ActorID:
 
 
 class ActorClass:
-    """A class whose objects are actors; .remote() creates one."""
+    """A class whose objects are actors; .remote() creates one. Its type has the name of the user's class, as in Ray."""
+
+    def __new__(cls, user_class, options):
+        return super().__new__(type(f"ActorClass({user_class.__name__})", (cls,), {}))
 
     def __init__(self, cls, options):
         self.__ray_metadata__ = self
