@@ -189,7 +189,9 @@ struct tdm_actor_options {
     double num_gpus;
     /* Other resources that the actor holds.  The list ends at the first entry without a name. */
     struct tdm_resource resources[TDM_ACTOR_RESOURCES_MAX];
-    const char *name; /* Name of the actor, unique in its name space.  Default: no name. */
+    /* Name of the actor, unique in its name space: at most TDM_NAME_BYTES_MAX bytes of UTF-8
+     * without control characters.  Default: no name. */
+    const char *name;
     /* Placement group whose resources the actor takes.  Default: no group. */
     const tdm_placement_group *group;
     uint32_t bundle; /* Index of the bundle in the placement group `group`, or TDM_BUNDLE_ANY. */
@@ -287,10 +289,10 @@ TDM_API void tdm_actor_destroy(tdm_actor *actor);
 
 /* What this process knows about an actor. */
 struct tdm_actor_info {
-    char id[33];              /* ID of the actor: 32 hexadecimal digits. */
-    char name[64];            /* Name of the actor; "" if it has none. */
-    char class_name[64];      /* Name of the actor's class. */
-    char node_id[33];         /* ID of the actor's node: 32 hexadecimal digits. */
+    char id[33];                       /* ID of the actor: 32 hexadecimal digits. */
+    char name[TDM_NAME_BYTES_MAX + 1]; /* Name of the actor; "" if it has none. */
+    char class_name[64];               /* Name of the actor's class. */
+    char node_id[33];                  /* ID of the actor's node: 32 hexadecimal digits. */
     int64_t pid;              /* Process ID of the actor on its node; 0 until it is known. */
     uint32_t gpus_count;      /* Number of GPUs of the actor. */
     uint32_t gpu_indices[16]; /* Indices of the actor's GPUs on its node, ascending. */

@@ -21,6 +21,10 @@ extern "C" {
  * are passed in are borrowed for the call, unless the function says otherwise. */
 #define TDM_FOREVER (-1)
 
+/* Largest number of bytes of the name of an actor or a placement group, and of a name space.  Names
+ * are UTF-8 without control characters. */
+enum { TDM_NAME_BYTES_MAX = 255 };
+
 /* This process's membership in the cluster.  Any thread may use it; functions that block let
  * other threads go on. */
 typedef struct tdm_runtime tdm_runtime;

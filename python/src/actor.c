@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "binding.h"
 
+#include <string.h>
+
 PyTypeObject *binding_actor_type;
 /* The type Stream. */
 static PyTypeObject *stream_type;
@@ -306,7 +308,13 @@ static bool read_text(PyObject *dict, const char *key, const char **text_out)
 {
     PyObject *value = PyDict_GetItemString(dict, key);
 
-    *text_out = value == NULL || value == Py_None ? NULL : PyUnicode_AsUTF8AndSize(value, NULL);
+    Py_ssize_t size_bytes = 0;
+
+    *text_out =
+        value == NULL || value == Py_None ? NULL : PyUnicode_AsUTF8AndSize(value, &size_bytes);
+    if (*text_out != NULL && strlen(*text_out) != (size_t)size_bytes) {
+        PyErr_Format(PyExc_ValueError, "%s: a text with a null character", key);
+    }
     return PyErr_Occurred() == NULL;
 }
 

@@ -46,7 +46,7 @@ enum tdm__ext {
     TDM__EXT_REFERENCE = 2, /* The extension is a reference to a value. */
     TDM__EXT_HANDLE = 3     /* The extension is a handle to an actor. */
 };
-enum { TDM__EXT_BYTES_MAX = 512 }; /* Largest size in bytes of a packed reference or handle. */
+enum { TDM__EXT_BYTES_MAX = 1024 }; /* Largest size in bytes of a packed reference or handle. */
 
 /* Writes the bytes of a reference or a handle as a msgpack extension.  More than TDM__EXT_BYTES_MAX
  * bytes make the writer fail with TDM_E_LIMIT. */

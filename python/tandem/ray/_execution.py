@@ -214,6 +214,7 @@ def _run(call, name, parts):
     token = current_method.set((name, next(_calls_counter)))
     try:
         args, kwargs, more = _read_arguments(parts)
+        name = (more or {}).get("name", name)  # The name in the call has only 63 characters.
         value = _call(_find(name, more), args, kwargs, (more or {}).get("retry"))
         if inspect.iscoroutine(value):
             value = asyncio.run(value)
@@ -258,6 +259,7 @@ async def _run_async(call, name, parts, group):
         try:
             args, kwargs, more = await asyncio.get_running_loop().run_in_executor(None, _read_arguments, parts) \
                 if parts[4] or parts[3] else _read_arguments(parts)
+            name = (more or {}).get("name", name)
             value = _find(name, more)(*args, **kwargs)
             if inspect.isawaitable(value):
                 value = await _watch_cancellation(call, value)

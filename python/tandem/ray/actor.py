@@ -15,6 +15,7 @@ from tandem.ray.exceptions import ActorAlreadyExistsError, ActorDiedError, Actor
 from tandem.ray.object_ref import ObjectRef, ObjectRefGenerator
 
 _NAME_SECONDS = 2.0
+_LABEL_CHARACTERS = 63
 _IS_GENERATOR = "streaming"
 # Option of generators: how many items may wait for their reader; -1 for any number.
 BACKPRESSURE = "_generator_backpressure_num_objects"
@@ -122,8 +123,16 @@ def failed_ref(error):
     return _serialization.put(error, _serialization.ERROR)
 
 
+def label_of(name):
+    """Return a name of at most 63 ASCII characters for a class, function or method, as libtandem needs it."""
+    return name.encode("ascii", "replace").decode().replace("?", "_")[:_LABEL_CHARACTERS]
+
+
 def submit(actor, name, args, kwargs, num_returns, max_retries=-3, more=None):
     """Call a method of an _tandem.Actor and return what .remote() returns."""
+    if len(name) > _LABEL_CHARACTERS or not name.isascii():
+        more = {**(more or {}), "name": name}
+        name = label_of(name)
     head, buffers, objects, awaited = pack_arguments(args, kwargs, more)
     try:
         if num_returns == 1:
@@ -407,7 +416,7 @@ def create(name, creation, environment, args, kwargs, more):
     """Create a worker and return its _tandem.Actor. Its settings are read before its arguments."""
     head, buffers, objects, awaited = pack_arguments(args, kwargs, more)
     head = pickle.dumps((_options.worker_settings(creation, environment), head), 5)
-    return _tandem.create(name[:63], creation, _serialization.CALL, head, buffers, objects, awaited)
+    return _tandem.create(label_of(name), creation, _serialization.CALL, head, buffers, objects, awaited)
 
 
 def _wait_for_name(actor, creation):

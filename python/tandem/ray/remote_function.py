@@ -198,7 +198,7 @@ class RemoteFunction:
         name = self._options.get("name") or self._function.__name__
         with _lock:
             worker = _pool_of(self._options).worker()
-            result = actor_module.submit(worker.actor, name[:63], args, kwargs, num_returns, retries or -2, more)
+            result = actor_module.submit(worker.actor, name, args, kwargs, num_returns, retries or -2, more)
             refs = result if isinstance(result, list) else [result] if isinstance(result, ObjectRef) else []
             for ref in refs:
                 ref._is_task = True
