@@ -81,6 +81,8 @@ struct tdm_call {
     atomic_bool is_disconnected;
     uint64_t items_sent;  /* Number of stream items sent to the caller. */
     uint64_t items_taken; /* Number of stream items that the caller has consumed. */
+    /* Largest number of items that were sent and not consumed; 0 for TDM_STREAM_ITEMS_AHEAD. */
+    uint32_t items_ahead;
     /* Number of reasons that delay the start of the call; see tdm__executor_hold(). */
     uint32_t start_holds;
     /* Number of reasons that delay the reply to the call; see tdm__executor_hold_reply(). */

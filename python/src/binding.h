@@ -87,9 +87,6 @@ extern PyMethodDef binding_failure_methods[];
 
 /* ---- values (value.c) -------------------------------------------------------------------- */
 
-/* Most results of one call. */
-enum { BINDING_RESULTS_MAX = 8 };
-
 /* One value on its way into a message: bytes of a pickle, buffers that the pickle refers to, and
  * references and handles that it contains. */
 struct binding_payload {

@@ -176,6 +176,21 @@ static void call_actor_3(void)
     CHECK_STATUS(tdm_value_ref(NULL, ANY, ANY), "tdm_value_ref", "runtime");
     CHECK_STATUS(tdm_value_ref(ANY, ANY, NULL), "tdm_value_ref", "ref_out");
     CHECK_STATUS(tdm_value_actor(NULL, ANY, ANY), "tdm_value_actor", "runtime");
+    CHECK_VALUE(tdm_runtime_shared_refs_count(NULL) == 0, "tdm_runtime_shared_refs_count",
+                "runtime");
+    CHECK_STATUS(tdm_stream_completed(NULL, ANY), "tdm_stream_completed", "stream");
+    CHECK_STATUS(tdm_stream_completed(ANY, NULL), "tdm_stream_completed", "ref_out");
+    CHECK_STATUS(tdm_call_set_items_ahead(NULL, 1), "tdm_call_set_items_ahead", "call");
+    CHECK_STATUS(tdm_ref_id(NULL, ANY), "tdm_ref_id", "ref");
+    CHECK_STATUS(tdm_ref_id(ANY, NULL), "tdm_ref_id", "id_out");
+    CHECK_STATUS(tdm_ref_export(NULL, ANY), "tdm_ref_export", "ref");
+    CHECK_STATUS(tdm_ref_export(ANY, NULL), "tdm_ref_export", "portable_out");
+    CHECK_STATUS(tdm_ref_import(NULL, no_bytes, ANY), "tdm_ref_import", "runtime");
+    CHECK_STATUS(tdm_ref_import(ANY, no_bytes, NULL), "tdm_ref_import", "ref_out");
+    CHECK_STATUS(tdm_actor_export(NULL, ANY), "tdm_actor_export", "actor");
+    CHECK_STATUS(tdm_actor_export(ANY, NULL), "tdm_actor_export", "portable_out");
+    CHECK_STATUS(tdm_actor_import(NULL, no_bytes, ANY), "tdm_actor_import", "runtime");
+    CHECK_STATUS(tdm_actor_import(ANY, no_bytes, NULL), "tdm_actor_import", "actor_out");
 }
 
 static void call_actor_4(void)

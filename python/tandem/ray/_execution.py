@@ -27,6 +27,7 @@ from tandem.ray import _futures
 from tandem.ray import _runtime
 from tandem.ray import _serialization
 from tandem.ray import actor as actor_module
+from tandem.ray import remote_function
 from tandem.ray.exceptions import (ActorDiedError, RayError, RayTaskError, TaskCancelledError,
                                    UnserializableException)
 from tandem.ray.object_ref import get_value
@@ -111,7 +112,7 @@ def _reply_error(call, name, error, kind):
             call.send_item(*parts)
         except RayError:
             return  # The caller reads no more items.
-        call.reply(_serialization.VALUE, b"", None, None, None)
+        call.reply(_serialization.VALUE, _serialization.NOTHING, None, None, None)
     elif kind >= _serialization.SEVERAL:
         call.reply_several([parts] * (kind - _serialization.SEVERAL))
     else:
@@ -134,9 +135,15 @@ def _reply(call, name, value, kind):
         _reply_error(call, name, error, kind)
 
 
-def _send_items(call, name, items):
+def _set_items_ahead(call, more):
+    """Let the generator be ahead of its reader as far as the caller wants; Ray's default is without a limit."""
+    call.set_items_ahead(max((more or {}).get("ahead", 0), 0))
+
+
+def _send_items(call, name, items, more):
     """Send the items of a generator and end the stream."""
     try:
+        _set_items_ahead(call, more)
         if not hasattr(items, "__next__"):
             raise ValueError(f"Streaming generator expects a generator, but {name} returned {type(items)}")
         for item in items:
@@ -148,7 +155,7 @@ def _send_items(call, name, items):
     except Exception as error:
         _reply_error(call, name, error, _serialization.STREAM)
         return
-    call.reply(_serialization.VALUE, b"", None, None, None)
+    call.reply(_serialization.VALUE, _serialization.NOTHING, None, None, None)
 
 
 # ---- running -------------------------------------------------------------------------------
@@ -200,6 +207,7 @@ def _run(call, name, parts):
     token = current_method.set((name, next(_calls_counter)))
     try:
         args, kwargs, more = _read_arguments(parts)
+        name = (more or {}).get("name", name)  # The name in the call has only 63 characters.
         value = _call(_find(name, more), args, kwargs, (more or {}).get("retry"))
         if inspect.iscoroutine(value):
             value = asyncio.run(value)
@@ -216,15 +224,16 @@ def _run(call, name, parts):
     finally:
         current_method.reset(token)
     if kind == _serialization.STREAM:
-        _send_items(call, name, value)
+        _send_items(call, name, value, more)
     else:
         _reply(call, name, value, kind)
 
 
-async def _send_items_async(call, name, items):
+async def _send_items_async(call, name, items, more):
     """Send the items of an asynchronous generator. Sending may wait, so another thread does it."""
     loop = asyncio.get_running_loop()
     try:
+        _set_items_ahead(call, more)
         async for item in items:
             await loop.run_in_executor(None, call.send_item, _serialization.VALUE, *_serialization.dump(item), None)
     except TaskCancelledError:
@@ -232,7 +241,7 @@ async def _send_items_async(call, name, items):
     except Exception as error:
         await loop.run_in_executor(None, _reply_error, call, name, error, _serialization.STREAM)
         return
-    call.reply(_serialization.VALUE, b"", None, None, None)
+    call.reply(_serialization.VALUE, _serialization.NOTHING, None, None, None)
 
 
 async def _run_async(call, name, parts, group):
@@ -243,6 +252,7 @@ async def _run_async(call, name, parts, group):
         try:
             args, kwargs, more = await asyncio.get_running_loop().run_in_executor(None, _read_arguments, parts) \
                 if parts[4] or parts[3] else _read_arguments(parts)
+            name = (more or {}).get("name", name)
             value = _find(name, more)(*args, **kwargs)
             if inspect.isawaitable(value):
                 value = await _watch_cancellation(call, value)
@@ -259,9 +269,9 @@ async def _run_async(call, name, parts, group):
         if kind != _serialization.STREAM:
             _reply(call, name, value, kind)
         elif hasattr(value, "__aiter__"):
-            await _send_items_async(call, name, value)
+            await _send_items_async(call, name, value, more)
         else:
-            await asyncio.get_running_loop().run_in_executor(None, _send_items, call, name, value)
+            await asyncio.get_running_loop().run_in_executor(None, _send_items, call, name, value, more)
 
 
 async def _watch_cancellation(call, awaitable):
@@ -311,6 +321,10 @@ def dispatch(call, name):
     parts = call.arguments()
     if name == "__tandem_describe__":
         call.reply(_serialization.VALUE, *_serialization.dump((_State.class_name, _State.methods)), None)
+        return
+    if _State.instance is None and name == remote_function.IS_NEEDED:
+        is_needed = _tandem.shared_refs_count() > 0 or remote_function.has_workers()
+        call.reply(_serialization.VALUE, *_serialization.dump(is_needed), None)
         return
     if _State.instance is None:
         _run_function(call, name, parts)

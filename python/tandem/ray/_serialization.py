@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values as bytes: cloudpickle with out-of-band buffers, references and handles.
 
-serialize() gives the parts of a value that tandem._tandem sends: a pickle, the buffers that it refers to, and the
-references and handles in it. A reference or handle pickles itself as its index in the last list, which it finds through
-the thread's current `Context`. libtandem sees that list and keeps what it refers to alive. Buffers are written to shared
-memory once and are read in place: numpy arrays of a received value are read-only views.
+dump() gives the parts of a value that tandem._tandem sends: a pickle, the buffers that it refers to, and the references
+and handles in it. The pickler of this module writes a reference or handle as its index in the last list; load() finds
+the object through the thread's current list. libtandem sees that list and keeps what it refers to alive. Buffers are
+written to shared memory once and are read in place: numpy arrays of a received value are read-only views.
+
+Any other pickler writes a reference or handle in its portable form (`__reduce__`), also while a value is dumped.
 """
 import io
 import pickle
@@ -18,52 +20,53 @@ from tandem import _tandem
 VALUE, ERROR, CALL, STREAM, SEVERAL = 0, 1, 0, 2, 16
 
 _SIMPLE = frozenset((type(None), bool, int, float, str, bytes))
-_NOTHING = pickle.dumps(None, 5)
+NOTHING = pickle.dumps(None, 5)  # The pickle of None.
 _current = threading.local()
 
 
-class Context:
-    """The references and handles of the value that this thread is pickling or unpickling."""
-    __slots__ = ("objects",)
-
-    def __init__(self, objects):
-        self.objects = objects
+_reducers = {}
 
 
-def add_object(handle):
-    """Return the index of a Ref or Actor in the value that this thread is pickling.
+def register_reducer(cls, reduce):
+    """Let reduce(object, add) give what objects of a class are pickled as inside of values.
 
-    Raises TypeError if this thread is not pickling a value for Tandem.
+    add() takes a Ref or Actor of the object and returns its index for get_object().
     """
-    context = getattr(_current, "context", None)
-    if context is None:
-        raise TypeError("tandem.ray cannot pickle an ObjectRef or an ActorHandle outside of calls and puts "
-                        "(feature: portable references)")
-    context.objects.append(handle)
-    return len(context.objects) - 1
+    _reducers[cls] = reduce
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Pickles one value; `objects` collects its references and handles."""
+
+    def __init__(self, file, buffers, objects):
+        super().__init__(file, protocol=5, buffer_callback=buffers.append)
+        self._objects = objects
+
+    def _add(self, handle):
+        self._objects.append(handle)
+        return len(self._objects) - 1
+
+    def reducer_override(self, obj):
+        reduce = _reducers.get(type(obj))
+        return super().reducer_override(obj) if reduce is None else reduce(obj, self._add)
 
 
 def get_object(index):
     """Return the Ref or Actor with that index in the value that this thread is unpickling."""
-    return _current.context.objects[index]
+    return _current.objects[index]
 
 
 def dump(value):
     """Return (pickle, buffers, objects) of any value; the lists are None if they are empty."""
     if value is None:
-        return _NOTHING, None, None
+        return NOTHING, None, None
     if type(value) in _SIMPLE:
         return pickle.dumps(value, 5), None, None
     buffers = []
     objects = []
-    outer = getattr(_current, "context", None)
-    _current.context = Context(objects)
-    try:
-        with io.BytesIO() as file:
-            cloudpickle.Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
-            head = file.getvalue()
-    finally:
-        _current.context = outer
+    with io.BytesIO() as file:
+        _Pickler(file, buffers, objects).dump(value)
+        head = file.getvalue()
     return head, [buffer.raw() for buffer in buffers] or None, objects or None
 
 
@@ -79,12 +82,12 @@ def load(head, buffers, objects):
     """Return the value of its parts."""
     if not objects:
         return pickle.loads(head, buffers=buffers)
-    outer = getattr(_current, "context", None)
-    _current.context = Context(objects)
+    outer = getattr(_current, "objects", None)
+    _current.objects = objects
     try:
         return pickle.loads(head, buffers=buffers)
     finally:
-        _current.context = outer
+        _current.objects = outer
 
 
 def read(parts):

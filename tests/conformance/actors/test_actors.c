@@ -361,6 +361,23 @@ static tdm_status source_count(tdm_call *call, void *self)
     return yield_numbers(call, self);
 }
 
+static tdm_status source_pour(tdm_call *call, void *self)
+{
+    tdm_status status = tdm_call_set_items_ahead(call, 0);
+
+    if (status != TDM_E_INVAL) {
+        return tdm_fail(TDM_E_METHOD, "0 items ahead: %s", tdm_strerror(status));
+    }
+    TDM_TRY(tdm_call_set_items_ahead(call, TDM_STREAM_ITEMS_UNLIMITED));
+    return yield_numbers(call, self);
+}
+
+static tdm_status source_drip(tdm_call *call, void *self)
+{
+    TDM_TRY(tdm_call_set_items_ahead(call, 1));
+    return yield_numbers(call, self);
+}
+
 static tdm_status source_falter(tdm_call *call, void *self)
 {
     TDM_TRY(yield_numbers(call, self));
@@ -393,6 +410,8 @@ static tdm_status source_stopped(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(source, .state_bytes = sizeof(struct source),
                 .methods = {
                     {"count", source_count, NULL},
+                    {"pour", source_pour, NULL},
+                    {"drip", source_drip, NULL},
                     {"falter", source_falter, NULL},
                     {"flow", source_flow, NULL},
                     {"sent", source_sent, NULL},
