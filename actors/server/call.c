@@ -147,6 +147,25 @@ int tdm_call_is_canceled(tdm_call *call)
            atomic_load_explicit(&call->is_disconnected, memory_order_relaxed);
 }
 
+tdm_status tdm_call_on_cancel(tdm_call *call, tdm_cancel_fn *fn, void *arg)
+{
+    TDM__REQUIRE(call);
+
+    TDM__LOOP_ENTER(call->loop);
+
+    if (call->executor == NULL || call->is_replied) {
+        return tdm__fail(TDM_E_STATE, call->executor == NULL
+                                          ? "a constructor cannot be canceled"
+                                          : "the call already has a reply and is over");
+    }
+    call->cancel_fn = fn;
+    call->cancel_arg = arg;
+    if (atomic_load_explicit(&call->canceled, memory_order_relaxed)) {
+        tdm__call_run_cancel_callback(call);
+    }
+    return TDM_OK;
+}
+
 /* ---- replies ---------------------------------------------------------------------------- */
 
 /* Returns TDM_E_STATE if the call has been replied to. */

@@ -119,6 +119,19 @@ TDM_API int64_t tdm_call_remaining_ms(tdm_call *call);
  * 0.  The caller may connect again and send the call again.  Long methods ask now and then. */
 TDM_API int tdm_call_is_canceled(tdm_call *call);
 
+/* Callback of tdm_call_on_cancel(): runs at most once, when the caller has canceled the call.  It
+ * runs on any thread of the process, also while the method runs, and with Tandem locked: other
+ * threads that call Tandem wait until fn has returned.  So fn must not wait for anything.  It may
+ * reply to a kept call, which is invalid from then on. */
+typedef void tdm_cancel_fn(void *arg, tdm_call *call);
+/* Installs the callback fn(arg, call) in place of an earlier one; fn NULL removes the callback.  If
+ * the call has been canceled already, fn runs before this function returns.  The callback does not
+ * run after it was removed or after the reply; `arg` is borrowed until then, so a method that
+ * returns without a reply removes the callback first.  Never blocks for long; any thread may call
+ * it while the call is valid.  TDM_E_STATE: the call was replied to already, or is that of a
+ * constructor. */
+TDM_API tdm_status tdm_call_on_cancel(tdm_call *call, tdm_cancel_fn *fn, void *arg);
+
 /* Keeps the call beyond the end of its method.  Only methods of an asynchronous class may do so.
  * Later any thread replies, with tdm_call_reply() or tdm_call_fail(); the call and its arguments
  * are invalid from then on.  TDM_E_STATE: the class is not asynchronous, or the call was replied to

@@ -15,6 +15,9 @@ struct call {
         tdm_call
             *call; /* The call; NULL once it was replied to, or has returned without being kept. */
     bool is_kept;  /* True if the call outlives its method. */
+    /* Notice to post when the call is canceled, owned; NULL if Python has not asked for one, or
+     * once it was posted. Guarded by libtandem's lock until the call is over. */
+    struct binding_notice *cancel_notice;
 };
 
 static PyTypeObject *call_type;      /* The type Call. */
@@ -33,6 +36,54 @@ static tdm_call *call_handle(PyObject *self)
         PyErr_SetString(PyExc_RuntimeError, "the call has been replied to");
     }
     return call;
+}
+
+/* Marks the call as over: nothing can be done with it, and no callback runs for it any more. */
+static void call_end(struct call *self)
+{
+    self->call = NULL;
+    binding_notice_destroy(self->cancel_notice);
+    self->cancel_notice = NULL;
+}
+
+/* Called when the caller has canceled the call, without the GIL. */
+static void on_cancel(void *arg, tdm_call *call)
+{
+    struct call *self = arg;
+    struct binding_notice *notice = self->cancel_notice;
+
+    (void)call;
+    self->cancel_notice = NULL;
+    if (notice != NULL) {
+        binding_notice_post_canceled(notice);
+    }
+}
+
+/* Call.on_cancel(token) */
+static PyObject *call_on_cancel(PyObject *self, PyObject *token)
+{
+    struct call *object = (struct call *)self;
+    tdm_call *call = call_handle(self);
+    tdm_status status;
+
+    if (call == NULL) {
+        return NULL;
+    }
+    if (object->cancel_notice != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the call has a token for its cancellation already");
+        return NULL;
+    }
+    object->cancel_notice = binding_notice_create(token);
+    if (object->cancel_notice == NULL) {
+        return NULL;
+    }
+    status = tdm_call_on_cancel(call, on_cancel, object);
+    if (status != TDM_OK) {
+        binding_notice_destroy(object->cancel_notice);
+        object->cancel_notice = NULL;
+        return binding_raise(status);
+    }
+    Py_RETURN_NONE;
 }
 
 /* Call.arguments() */
@@ -87,7 +138,7 @@ static PyObject *call_reply(PyObject *self, PyObject *const *args, Py_ssize_t co
     if (status != TDM_OK) {
         return binding_raise(status);
     }
-    ((struct call *)self)->call = NULL;
+    call_end((struct call *)self);
     Py_RETURN_NONE;
 }
 
@@ -194,7 +245,7 @@ static PyObject *call_reply_several(PyObject *self, PyObject *list)
     if (status != TDM_OK) {
         return binding_raise(status);
     }
-    ((struct call *)self)->call = NULL;
+    call_end((struct call *)self);
     Py_RETURN_NONE;
 }
 
@@ -277,6 +328,7 @@ static void call_dealloc(PyObject *object)
     if (self->call != NULL && self->is_kept) {
         tdm_call_fail(self->call, TDM_E_METHOD, "the method ended without a reply");
     }
+    call_end(self);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF((PyObject *)type);
 }
@@ -296,6 +348,9 @@ static PyMethodDef call_methods[] = {
     {"keep", call_keep, METH_NOARGS, "keep()\n--\n\nKeep the call beyond the end of its method."},
     {"is_canceled", call_is_canceled, METH_NOARGS,
      "is_canceled()\n--\n\nReturn whether the caller has canceled the call, or is gone."},
+    {"on_cancel", call_on_cancel, METH_O,
+     "on_cancel(token)\n--\n\nLet next_canceled() return token once the caller has canceled the "
+     "call, unless it was replied to."},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot call_slots[] = {{Py_tp_dealloc, call_dealloc},
                                    {Py_tp_methods, call_methods},
@@ -345,8 +400,11 @@ static tdm_status call_python(PyObject *function, tdm_call *call, const char *na
     if (result == NULL) {
         status = failure_from_exception();
     }
-    if (object != NULL && !object->is_kept) {
-        object->call = NULL;
+    if (object != NULL && object->call != NULL && !object->is_kept) {
+        if (object->cancel_notice != NULL) {
+            (void)tdm_call_on_cancel(call, NULL, NULL);
+        }
+        call_end(object);
     }
     Py_XDECREF((PyObject *)object);
     Py_XDECREF(result);

@@ -44,6 +44,12 @@ static void on_done(void *arg, tdm_ref *ref)
     (void)ref;
 }
 
+static void on_cancel(void *arg, tdm_call *call)
+{
+    (void)arg;
+    (void)call;
+}
+
 /* The last line that the parent reads names the call that was made last. */
 static void report(const char *function, const char *argument, const char *problem)
 {
@@ -105,6 +111,7 @@ static void call_actor_1(void)
     CHECK_STATUS(tdm_call_reply_packed(NULL, no_bytes), "tdm_call_reply_packed", "call");
     CHECK_VALUE(tdm_call_remaining_ms(NULL) == 0, "tdm_call_remaining_ms", "call");
     CHECK_VALUE(tdm_call_is_canceled(NULL) == 0, "tdm_call_is_canceled", "call");
+    CHECK_STATUS(tdm_call_on_cancel(NULL, on_cancel, ANY), "tdm_call_on_cancel", "call");
     CHECK_STATUS(tdm_call_keep(NULL), "tdm_call_keep", "call");
     CHECK_STATUS(tdm_call_take_arguments(ANY, NULL), "tdm_call_take_arguments", "document_out");
     CHECK_STATUS(tdm_call_take_arguments(NULL, ANY), "tdm_call_take_arguments", "call");

@@ -48,9 +48,9 @@ def _make_remote(decorated, options):
 
 def get(object_refs, *, timeout=None, _tensor_transport=None, _use_object_store=False):
     """Wait for the value of a reference, or for the values of a list of references."""
-    ensure_initialized()
     if isinstance(object_refs, ObjectRef):
-        return get_value(object_refs, timeout)
+        return get_value(object_refs, timeout)  # There are no references without a runtime.
+    ensure_initialized()
     if isinstance(object_refs, ObjectRefGenerator):
         return object_refs
     if not isinstance(object_refs, list):

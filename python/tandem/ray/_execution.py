@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextvars
+import functools
 import inspect
 import itertools
 import os
@@ -32,7 +33,6 @@ from tandem.ray.exceptions import (ActorDiedError, RayError, RayTaskError, TaskC
                                    UnserializableException)
 from tandem.ray.object_ref import get_value
 
-_CANCEL_POLL_SECONDS = 0.05
 _DEFAULT_GROUP = "_default"
 _ASYNCHRONOUS_CONCURRENCY = 1000
 
@@ -47,12 +47,12 @@ class _State:
     semaphores = {}       # Of an asynchronous actor: limits of its concurrency groups.
     executors = {}        # Of a threaded actor: threads of its concurrency groups.
     functions = {}        # Of a worker of functions: unpickled functions by their pickles.
-    running = None        # In a worker of functions: the call that runs, else None.
+    running = None        # In a worker of functions: a token of the call that runs, else None.
     lock = threading.Lock()  # Guards `running` and its interruption.
     groups_of_methods = {}  # Concurrency group of each method that names one.
 
 
-# Name and number of the call that runs, or None.
+# Name, number and Call of the call that runs, or None.
 current_method = contextvars.ContextVar("current_method", default=None)
 
 _calls_counter = itertools.count(1)
@@ -204,7 +204,7 @@ def _call(function, args, kwargs, retry):
 def _run(call, name, parts):
     """Run a method on this thread and reply."""
     kind = parts[0]
-    token = current_method.set((name, next(_calls_counter)))
+    token = current_method.set((name, next(_calls_counter), call))
     try:
         args, kwargs, more = _read_arguments(parts)
         name = (more or {}).get("name", name)  # The name in the call has only 63 characters.
@@ -248,14 +248,14 @@ async def _run_async(call, name, parts, group):
     """Run a method in the event loop and reply."""
     kind = parts[0]
     async with _State.semaphores[group]:
-        current_method.set((name, next(_calls_counter)))
+        current_method.set((name, next(_calls_counter), call))
         try:
             args, kwargs, more = await asyncio.get_running_loop().run_in_executor(None, _read_arguments, parts) \
                 if parts[4] or parts[3] else _read_arguments(parts)
             name = (more or {}).get("name", name)
             value = _find(name, more)(*args, **kwargs)
             if inspect.isawaitable(value):
-                value = await _watch_cancellation(call, value)
+                value = await _await_or_cancel(call, value)
         except (asyncio.CancelledError, TaskCancelledError):
             _reply_error(call, name, TaskCancelledError(), kind)
             return
@@ -274,39 +274,48 @@ async def _run_async(call, name, parts, group):
             await asyncio.get_running_loop().run_in_executor(None, _send_items, call, name, value, more)
 
 
-async def _watch_cancellation(call, awaitable):
-    """Await, and cancel it when the caller has canceled the call."""
+async def _await_or_cancel(call, awaitable):
+    """Await, and cancel it when the caller cancels the call."""
     task = asyncio.ensure_future(awaitable)
+    call.on_cancel(task.cancel)
     try:
-        while True:
-            done, _ = await asyncio.wait((task,), timeout=_CANCEL_POLL_SECONDS)
-            if done:
-                return task.result()
-            if call.is_canceled():
-                task.cancel()
-                await asyncio.wait((task,))
-                raise TaskCancelledError()
+        return await task
     except asyncio.CancelledError:
         task.cancel()
         raise
 
 
-def _interrupt_canceled():
-    """Raise KeyboardInterrupt in a function whose caller has canceled it, as Ray does; runs on a thread of its own."""
-    interrupted = None
-    while True:
-        time.sleep(_CANCEL_POLL_SECONDS)
-        with _State.lock:
-            call = _State.running
-            if call is not None and call is not interrupted and call.is_canceled():
-                interrupted = call
-                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+def _begin_interruptions():
+    """Let a thread raise KeyboardInterrupt in the function whose caller cancels it, as Ray does."""
+    descriptor = _tandem.canceled_descriptor()
+
+    def run():
+        while True:
+            os.read(descriptor, 8)
+            _run_canceled()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=run, name="tandem-cancel", daemon=True).start()
+
+
+def _run_canceled():
+    """Run what on_cancel() has been given for each call that was canceled."""
+    while (callback := _tandem.next_canceled()) is not None:
+        callback()
+
+
+def _interrupt(token):
+    """Interrupt the function whose run has this token, if it still runs."""
+    with _State.lock:
+        if _State.running is token:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
 
 def _run_function(call, name, parts):
     """Run a function, which may be interrupted."""
+    token = object()
     with _State.lock:
-        _State.running = call
+        _State.running = token
+    call.on_cancel(functools.partial(_interrupt, token))
     try:
         _run(call, name, parts)
     except KeyboardInterrupt:
@@ -372,11 +381,17 @@ def _apply_settings(settings):
 def _begin_asynchronous(limits):
     """Start the event loop of an asynchronous actor."""
     started = threading.Event()
+    descriptor = _tandem.canceled_descriptor()
+
+    def take_canceled():
+        os.read(descriptor, 8)
+        _run_canceled()
 
     def run():
         asyncio.set_event_loop(_State.loop)
         for group, limit in limits.items():
             _State.semaphores[group] = asyncio.Semaphore(limit)
+        _State.loop.add_reader(descriptor, take_canceled)
         _State.loop.call_soon(started.set)
         _State.loop.run_forever()
     _State.is_asynchronous = True
@@ -424,8 +439,7 @@ def _construct(parts):
     _State.methods = more["methods"]
     if more["class"] is None:
         _futures.notices_are_prompt = False
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        threading.Thread(target=_interrupt_canceled, name="tandem-cancel", daemon=True).start()
+        _begin_interruptions()
         return
     cls = pickle.loads(more["class"])
     _begin_concurrency(cls, more)

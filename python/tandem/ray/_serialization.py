@@ -10,6 +10,7 @@ Any other pickler writes a reference or handle in its portable form (`__reduce__
 """
 import io
 import pickle
+import sys
 import threading
 
 import cloudpickle
@@ -22,6 +23,8 @@ VALUE, ERROR, CALL, STREAM, SEVERAL = 0, 1, 0, 2, 16
 _SIMPLE = frozenset((type(None), bool, int, float, str, bytes))
 NOTHING = pickle.dumps(None, 5)  # The pickle of None.
 _current = threading.local()
+_ARRAY_TYPES_MAX = 1000
+_array_types = {}  # (class, shape, dtype) of arrays by the text that describes them, to read the text once.
 
 
 _reducers = {}
@@ -62,12 +65,41 @@ def dump(value):
         return NOTHING, None, None
     if type(value) in _SIMPLE:
         return pickle.dumps(value, 5), None, None
+    array = _dump_array(value)
+    if array is not None:
+        return array
     buffers = []
     objects = []
     with io.BytesIO() as file:
         _Pickler(file, buffers, objects).dump(value)
         head = file.getvalue()
     return head, [buffer.raw() for buffer in buffers] or None, objects or None
+
+
+def _dump_array(value):
+    """Return what dump() returns for a numpy array of numbers, with a short text in place of a pickle; else None.
+
+    Both directions are several times as fast as a pickle of an array, most of all when the processor's caches hold
+    the data of a large array and no code. No pickle begins with the byte 0.
+    """
+    numpy = sys.modules.get("numpy")
+    if numpy is None or type(value) is not numpy.ndarray:
+        return None
+    dtype = value.dtype
+    if dtype.kind not in "biufc" or dtype.metadata is not None or not value.flags.c_contiguous or not value.size:
+        return None
+    return f"\0{dtype.str}/{','.join(map(str, value.shape))}".encode(), [pickle.PickleBuffer(value).raw()], None
+
+
+def _array_type(head):
+    """Return (class, shape, dtype) of an array from the text of its _dump_array()."""
+    import numpy
+    dtype, _, shape = head[1:].decode().partition("/")
+    found = numpy.ndarray, tuple(map(int, shape.split(","))) if shape else (), numpy.dtype(dtype)
+    if len(_array_types) >= _ARRAY_TYPES_MAX:
+        _array_types.clear()
+    _array_types[head] = found
+    return found
 
 
 def dump_arguments(args, kwargs, extra):
@@ -80,6 +112,9 @@ def dump_arguments(args, kwargs, extra):
 
 def load(head, buffers, objects):
     """Return the value of its parts."""
+    if type(head) is bytes and head[:1] == b"\0":
+        cls, shape, dtype = _array_types.get(head) or _array_type(head)
+        return cls(shape, dtype, buffers[0])
     if not objects:
         return pickle.loads(head, buffers=buffers)
     outer = getattr(_current, "objects", None)

@@ -412,6 +412,7 @@ class ActorClass:
         if self._pickle is None:
             self._pickle = cloudpickle.dumps(cls, 5)
         methods = methods_of(cls)
+        _check_groups(cls, methods, options.get("concurrency_groups") or {})
         for method_options in methods.values():
             method_options["actor_retries"] = options.get("max_task_retries") or 0
         more = {"class": self._pickle, "methods": methods, "class_name": cls.__name__,
@@ -421,6 +422,15 @@ class ActorClass:
         if creation["name"] is not None:
             _wait_for_name(actor, creation)
         return ActorHandle(actor, cls.__name__, methods)
+
+
+def _check_groups(cls, methods, groups):
+    """Raise AssertionError if a method names a concurrency group that its class does not have."""
+    for name, options in methods.items():
+        group = options.get("concurrency_group")
+        if group is not None and group not in groups:
+            raise AssertionError(f"{cls.__name__}.{name} is in the concurrency group {group!r}, which the class does "
+                                 f"not have: {sorted(groups)}")
 
 
 def create(name, creation, environment, args, kwargs, more):

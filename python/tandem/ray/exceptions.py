@@ -49,7 +49,7 @@ class RayTaskError(RayError):
         cause_class = type(self.cause)
         try:
             cls = _dual_class(cause_class)
-            error = cls.__new__(cls)
+            error = _new_object(cls)
             error.__dict__.update(getattr(self.cause, "__dict__", {}))
             error.args = self.cause.args
         except TypeError:
@@ -81,6 +81,14 @@ def _dual_class(cause_class):
                     "__module__": cause_class.__module__})
         _dual_classes[cause_class] = cls
     return cls
+
+
+def _new_object(cls):
+    """Return an object of a dual class, without a call of any __init__()."""
+    try:
+        return cls.__new__(cls)
+    except TypeError:
+        return Exception.__new__(cls)  # MemoryError's __new__() refuses classes with two bases.
 
 
 def _dual_error_of(reduced):

@@ -43,6 +43,16 @@ class RuntimeContext:
 
     get_task_function_name = get_task_name
 
+    def is_canceled(self):
+        """Return whether the caller of the method or function that runs has cancelled it."""
+        from tandem.ray import _execution
+        if not self._info["actor_id"]:
+            raise RuntimeError("This method is only available when the process is a worker.")
+        if _execution._State.is_asynchronous:
+            raise RuntimeError("This method is not supported in an async actor.")
+        running = _execution.current_method.get()
+        return running is not None and running[2].is_canceled()
+
     def get_placement_group_id(self):
         from tandem.ray.util.placement_group import get_current_placement_group
         group = get_current_placement_group()
