@@ -128,7 +128,7 @@ static void carry_out_decision(struct service *service, const struct tdm__arbite
         return;
     }
     if (action->verdict == TDM__ARBITER_GRANT) {
-        tdm__log(TDM__DEBUG, "memory_arbiter", "GPU %u: memory is granted to %s",
+        tdm__log(TDM__INFO, "memory_arbiter", "GPU %u: memory is granted to %s",
                  waiting_request->gpu, tdm__incoming_peer(waiting_request->incoming)->name);
         tdm__incoming_reply_pack(waiting_request->incoming, "");
     } else {

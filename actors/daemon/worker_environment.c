@@ -1,4 +1,4 @@
-/* worker_environment.c - the environment variables of a worker's process. */
+/* worker_environment.c - the environment variables and the arguments of a worker's process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/worker_environment.h"
 
@@ -107,6 +107,37 @@ tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, co
         return status;
     }
     *environment_out = environment;
+    return TDM_OK;
+}
+
+bool tdm__worker_requires_exec(const struct tdm__actor_spec *spec)
+{
+    for (uint32_t i = 0; i < spec->environment.count; i++) {
+        if (strncmp(spec->environment.items[i], "LD_", strlen("LD_")) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+tdm_status tdm__worker_create_argv(const struct tdm__actor_spec *spec, const char *program,
+                                   char ***argv_out)
+{
+    uint32_t count = spec->program_arguments.count;
+    char **argv = calloc(count + 2, sizeof(*argv));
+
+    *argv_out = argv;
+    if (argv == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the arguments of a worker's program");
+    }
+    for (uint32_t i = 0; i <= count; i++) {
+        argv[i] = strdup(i > 0                      ? spec->program_arguments.items[i - 1]
+                         : spec->program[0] != '\0' ? spec->program
+                                                    : program);
+        if (argv[i] == NULL) {
+            return tdm__fail(TDM_E_NOMEM, "an argument of a worker's program");
+        }
+    }
     return TDM_OK;
 }
 

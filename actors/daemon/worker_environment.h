@@ -1,4 +1,4 @@
-/* worker_environment.h - the environment variables of a worker process. */
+/* worker_environment.h - the environment variables and the arguments of a worker process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_DAEMON_WORKER_ENVIRONMENT_H
 #define TDM_ACTORS_DAEMON_WORKER_ENVIRONMENT_H
@@ -14,6 +14,14 @@ tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, co
 /* Frees the environment of a worker. NULL is allowed. */
 void tdm__worker_environment_destroy(char **environment);
 
+/* True if the spec sets environment variables of the dynamic linker ("LD_..."), which reads them
+ * only when a program is executed. */
+bool tdm__worker_requires_exec(const struct tdm__actor_spec *spec);
+/* Creates the arguments of a worker's program: its path, or `program` if the spec names none, and
+ * the spec's arguments. The array ends with NULL; the caller frees it by
+ * tdm__worker_environment_destroy(), also on failure, when it may be NULL. */
+tdm_status tdm__worker_create_argv(const struct tdm__actor_spec *spec, const char *program,
+                                   char ***argv_out);
 /* Returns a text of a worker's directory, program with arguments, and environment, owned by the
  * caller; NULL without memory. Workers with equal texts can be forked from one fork server. */
 char *tdm__worker_environment_create_key(const char *directory, char **argv, char **environment);

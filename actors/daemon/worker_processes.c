@@ -30,6 +30,7 @@
 #include "runtime/log.h"
 #include "runtime/process/process_tree.h"
 #include "runtime/process/reaper.h"
+#include "runtime/text.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -62,8 +63,9 @@ struct worker {
     struct fork_server *fork_server;
     /* Process id and pidfd of the worker; 0 and -1 until they are known. */
     struct tdm__process process;
-    pid_t reaper;  /* Process id of the reaper of an executed worker; 0 for a forked worker. */
-    int report_fd; /* Socket on which the reaper reports, owned; -1 if there is no reaper. */
+    pid_t reaper;     /* Process id of the reaper of an executed worker; 0 for a forked worker. */
+    int reaper_pidfd; /* Pidfd of the reaper, owned; -1 until it is known. */
+    int report_fd;    /* Socket on which the reaper reports, owned; -1 if there is no reaper. */
     /* Watch of `report_fd`, owned; NULL if there is no reaper. */
     struct tdm__fd_watch *watch;
     tdm__worker_ended_fn *fn; /* Callback that is called when the worker has ended. */
@@ -185,6 +187,9 @@ static void worker_free(struct worker *worker)
         (void)kill(worker->reaper, SIGKILL);
         (void)waitpid(worker->reaper, NULL, 0);
     }
+    if (worker->reaper_pidfd >= 0) {
+        (void)close(worker->reaper_pidfd);
+    }
     free(worker);
 }
 
@@ -280,11 +285,13 @@ static void worker_set_pid(struct worker *worker, pid_t pid)
     }
 }
 
-/* Handles the report that the worker was started. Takes ownership of `pidfd`. */
-static void worker_started(struct worker *worker, pid_t pid, int pidfd)
+/* Handles the report that the worker was started. Takes ownership of the pidfds. */
+static void worker_started(struct worker *worker, pid_t pid,
+                           const struct tdm__reaper_pidfds *pidfds)
 {
     worker_set_pid(worker, pid);
-    worker->process = (struct tdm__process){pid, pidfd};
+    worker->process = (struct tdm__process){pid, pidfds->worker};
+    worker->reaper_pidfd = pidfds->reaper;
     worker_close_retry(worker);
     if (worker->is_killed) {
         tdm__worker_kill(&worker->public);
@@ -371,7 +378,7 @@ static tdm_status worker_execute_now(struct worker *worker)
 {
     struct tdm__reaper_report report = {.kind = TDM__REAPER_REFUSED};
     int reapers_end;
-    int pidfd = -1;
+    struct tdm__reaper_pidfds pidfds;
     tdm_status status;
 
     worker->fork_server = NULL;
@@ -379,11 +386,11 @@ static tdm_status worker_execute_now(struct worker *worker)
     status = worker_spawn(worker, reapers_end);
     (void)close(reapers_end);
     TDM_TRY(status);
-    TDM_TRY(tdm__reaper_receive(worker->report_fd, &report, &pidfd));
+    TDM_TRY(tdm__reaper_receive(worker->report_fd, &report, &pidfds));
     if (report.kind != TDM__REAPER_STARTED) {
         return tdm__fail(TDM_E_IO, "the reaper of a worker could not fork");
     }
-    worker_started(worker, report.pid, pidfd);
+    worker_started(worker, report.pid, &pidfds);
     return TDM_OK;
 }
 
@@ -445,17 +452,29 @@ static void on_fork_server_readable(void *arg, int fd, unsigned ready)
 
 /* ---- reports of reapers ----------------------------------------------------------------- */
 
+/* Logs which processes that a worker had left were killed and reaped. */
+static void log_reaped(const struct worker *worker, const struct tdm__reaped *reaped)
+{
+    char list[TDM__REAPED_PIDS_MAX * 12];
+    struct tdm__text text = tdm__text_init(list, sizeof(list));
+
+    for (uint32_t i = 0; i < reaped->count && i < TDM__REAPED_PIDS_MAX; i++) {
+        tdm__text_add(&text, " %d", reaped->pids[i]);
+    }
+    tdm__log(TDM__INFO, "workers",
+             "pid %d has ended; %u processes that it left were killed and reaped: pid%s%s",
+             (int)worker->public.pid, reaped->count, list,
+             reaped->count > TDM__REAPED_PIDS_MAX ? " and others" : "");
+}
+
 /* Handles the report that a worker has ended: all processes that it left have been reaped, or some
  * do not end. */
 static void worker_on_ended(struct worker *worker, const struct tdm__reaper_report *report)
 {
     worker->has_ended = true;
     worker->wait_status = report->wait_status;
-    if (report->reaped_count > 0) {
-        tdm__log(TDM__INFO, "workers",
-                 "pid %d has ended; %u processes that it left were killed "
-                 "and reaped",
-                 (int)worker->public.pid, report->reaped_count);
+    if (report->reaped.count > 0) {
+        log_reaped(worker, &report->reaped);
     }
     if (report->left_count > 0) {
         worker_tree_is_late(worker, report->left_count, report->left_pid);
@@ -488,13 +507,13 @@ static void on_report(void *arg, int fd, unsigned ready)
 {
     struct worker *worker = arg;
     struct tdm__reaper_report report;
-    int pidfd;
+    struct tdm__reaper_pidfds pidfds;
 
     (void)ready;
-    if (tdm__reaper_receive(fd, &report, &pidfd) != TDM_OK) {
+    if (tdm__reaper_receive(fd, &report, &pidfds) != TDM_OK) {
         worker_on_reaper_ended(worker);
     } else if (report.kind == TDM__REAPER_STARTED) {
-        worker_started(worker, report.pid, pidfd);
+        worker_started(worker, report.pid, &pidfds);
     } else if (report.kind == TDM__REAPER_REFUSED) {
         worker_on_refusal(worker, report.threads_count);
     } else {
@@ -638,24 +657,12 @@ static struct fork_server *fork_server_find(struct tdm__workers *workers,
 
 /* ---- start ------------------------------------------------------------------------------ */
 
-/* True if the spec sets environment variables of the dynamic linker, which reads them only when a
- * program is executed. */
-static bool spec_requires_exec(const struct tdm__actor_spec *spec)
-{
-    for (uint32_t i = 0; i < spec->environment.count; i++) {
-        if (strncmp(spec->environment.items[i], "LD_", strlen("LD_")) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Starts the worker by a fork server or by exec. */
 static tdm_status worker_start(struct tdm__workers *workers, struct worker *worker,
                                const struct tdm__actor_spec *spec)
 {
     struct fork_server *fork_server =
-        spec_requires_exec(spec) ? NULL : fork_server_find(workers, worker);
+        tdm__worker_requires_exec(spec) ? NULL : fork_server_find(workers, worker);
 
     if (fork_server == NULL || fork_server->runs_threads ||
         fork_server_request_worker(fork_server, worker) != TDM_OK) {
@@ -686,26 +693,6 @@ static tdm_status worker_connect(struct tdm__workers *workers, struct worker *wo
     return TDM_OK;
 }
 
-/* Sets the path of the worker's program and its arguments. */
-static tdm_status worker_set_argv(struct worker *worker, const struct tdm__actor_spec *spec)
-{
-    uint32_t count = spec->program_arguments.count;
-
-    worker->argv = calloc(count + 2, sizeof(*worker->argv));
-    if (worker->argv == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the arguments of a worker's program");
-    }
-    for (uint32_t i = 0; i <= count; i++) {
-        worker->argv[i] = strdup(i > 0                      ? spec->program_arguments.items[i - 1]
-                                 : spec->program[0] != '\0' ? spec->program
-                                                            : worker->workers->program);
-        if (worker->argv[i] == NULL) {
-            return tdm__fail(TDM_E_NOMEM, "an argument of a worker's program");
-        }
-    }
-    return TDM_OK;
-}
-
 tdm_status tdm__workers_start(struct tdm__workers *workers,
                               const struct tdm__worker_start_options *options,
                               tdm__worker_ended_fn *fn, void *arg,
@@ -724,13 +711,14 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
                               .fn = fn,
                               .arg = arg,
                               .report_fd = -1,
+                              .reaper_pidfd = -1,
                               .may_be_restarted = spec->max_restarts != 0,
                               .retry_fds = {-1, -1, -1, -1}};
     workers->all = worker;
     (void)snprintf(worker->directory, sizeof(worker->directory), "%s", spec->directory);
     (void)snprintf(worker->devices, sizeof(worker->devices), "%s",
                    options->devices == NULL ? "" : options->devices);
-    status = worker_set_argv(worker, spec);
+    status = tdm__worker_create_argv(spec, workers->program, &worker->argv);
     if (status == TDM_OK) {
         status = tdm__worker_environment_create(spec, options->devices, &worker->retry_environment);
     }
@@ -774,13 +762,41 @@ static bool workers_own_child(void *arg, pid_t pid)
     return workers->exempt_child != NULL && workers->exempt_child() == pid;
 }
 
-/* Kills and reaps all children that the daemon did not start. When none is left, reports the ends
- * of the workers whose reapers were killed; before, the ends of those that have waited long. */
-static void workers_kill_strays(struct tdm__workers *workers)
+/* True if the worker's reaper was killed, and it may still have to hand its children over to the
+ * daemon. */
+static bool worker_awaits_reapers_end(const struct worker *worker)
 {
+    struct pollfd ended = {.fd = worker->reaper_pidfd, .events = POLLIN};
+
+    return worker->reaper_lost_ms != 0 && poll(&ended, 1, 0) == 0;
+}
+
+/* Kills and reaps all children that the daemon did not start, once all killed reapers have handed
+ * their children over. Returns the number of processes that have not ended, with the process id of
+ * one of them in `left_out`. */
+static uint32_t workers_kill_strays(struct tdm__workers *workers, pid_t *left_out)
+{
+    uint32_t left_count = 0;
+
+    *left_out = 0;
+    for (const struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
+        if (worker_awaits_reapers_end(worker)) {
+            left_count++;
+            *left_out = worker->process.pid;
+        }
+    }
+    return left_count > 0 ? left_count
+                          : tdm__process_tree_kill_others(workers_own_child, workers, left_out);
+}
+
+/* Kills children without a reaper. When none is left, reports the ends of the workers whose reapers
+ * were killed; before, the ends of those that have waited long. */
+static void on_strays_timer(void *arg)
+{
+    struct tdm__workers *workers = arg;
     struct worker *next;
-    pid_t stray = 0;
-    uint32_t strays_count = tdm__process_tree_kill_others(workers_own_child, workers, &stray);
+    pid_t stray;
+    uint32_t strays_count = workers_kill_strays(workers, &stray);
 
     for (struct worker *worker = workers->all; worker != NULL; worker = next) {
         next = worker->next;
@@ -796,12 +812,6 @@ static void workers_kill_strays(struct tdm__workers *workers)
     if (strays_count > 0) {
         (void)tdm__timer_set(workers->strays_timer, tdm__deadline_after(STRAYS_MS));
     }
-}
-
-/* Runs the next scan for children without a reaper. */
-static void on_strays_timer(void *arg)
-{
-    workers_kill_strays(arg);
 }
 
 /* ---- all of them ------------------------------------------------------------------------ */
@@ -846,11 +856,11 @@ static void worker_await_reaper(struct worker *worker, int64_t deadline_ms)
 {
     struct pollfd socket = {.fd = worker->report_fd, .events = POLLIN};
     struct tdm__reaper_report report;
-    int pidfd;
+    struct tdm__reaper_pidfds pidfds;
 
     while (worker->report_fd >= 0 &&
            poll(&socket, 1, (int)tdm__deadline_remaining_ms(deadline_ms)) > 0 &&
-           tdm__reaper_receive(worker->report_fd, &report, &pidfd) == TDM_OK) {
+           tdm__reaper_receive(worker->report_fd, &report, &pidfds) == TDM_OK) {
         if (report.kind == TDM__REAPER_WORKER_ENDED) {
             worker->wait_status = report.wait_status;
         }

@@ -192,42 +192,45 @@ static void kill_child(void *arg, pid_t pid)
     (void)kill(pid, SIGKILL);
 }
 
-/* Reaps all children that have ended and counts them in `*reaped_count`. Returns false if this
- * process has no children any more. */
-static bool reap_ended_children(uint32_t *reaped_count)
+/* Reaps all children that have ended and adds them to `reaped`. Returns false if this process has
+ * no children any more. */
+static bool reap_ended_children(struct tdm__reaped *reaped)
 {
-    pid_t reaped;
+    pid_t pid;
 
-    while ((reaped = waitpid(-1, NULL, WNOHANG)) > 0) {
-        (*reaped_count)++;
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+        if (reaped->count < TDM__REAPED_PIDS_MAX) {
+            reaped->pids[reaped->count] = pid;
+        }
+        reaped->count++;
     }
-    return reaped == 0 || errno != ECHILD;
+    return pid == 0 || errno != ECHILD;
 }
 
-bool tdm__process_tree_kill_all(int64_t timeout_ms, uint32_t *reaped_count_out)
+bool tdm__process_tree_kill_all(int64_t timeout_ms, struct tdm__reaped *reaped_out)
 {
     int64_t deadline_ms = tdm__deadline_after(timeout_ms);
-    uint32_t reaped_count = 0;
+    struct tdm__reaped reaped = {.count = 0};
     uint32_t reaped_before = 0; /* Number of processes that had been reaped at the last scan. */
     int pause_ms = 1;
-    bool has_children = reap_ended_children(&reaped_count);
+    bool has_children = reap_ended_children(&reaped);
 
     while (has_children) {
         tdm__process_tree_each_child(kill_child, NULL);
         if (tdm__deadline_remaining_ms(deadline_ms) == 0) {
-            has_children = reap_ended_children(&reaped_count);
+            has_children = reap_ended_children(&reaped);
             break;
         }
         (void)poll(NULL, 0, pause_ms); /* Gives the kernel time to end the killed processes. */
-        has_children = reap_ended_children(&reaped_count);
+        has_children = reap_ended_children(&reaped);
         /* Each level of the tree becomes visible when the level above it has been reaped. */
-        pause_ms = reaped_count > reaped_before ? 1
+        pause_ms = reaped.count > reaped_before ? 1
                    : pause_ms < PAUSE_MAX_MS    ? 2 * pause_ms
                                                 : pause_ms;
-        reaped_before = reaped_count;
+        reaped_before = reaped.count;
     }
-    if (reaped_count_out != NULL) {
-        *reaped_count_out = reaped_count;
+    if (reaped_out != NULL) {
+        *reaped_out = reaped;
     }
     return !has_children;
 }

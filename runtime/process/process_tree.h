@@ -15,11 +15,19 @@ void tdm__process_tree_adopt_orphans(void);
 /* Calls fn(arg, pid) for each child of this process, zombies included, as /proc lists them. */
 void tdm__process_tree_each_child(void (*fn)(void *arg, pid_t pid), void *arg);
 
+/* Largest number of process ids in struct tdm__reaped. */
+enum { TDM__REAPED_PIDS_MAX = 8 };
+/* Processes that were reaped. */
+struct tdm__reaped {
+    uint32_t count;                     /* Number of the processes. */
+    int32_t pids[TDM__REAPED_PIDS_MAX]; /* Process ids of the first of them; the rest is 0. */
+};
+
 /* Kills all children by SIGKILL and reaps them, including those that become children of this
  * process when their parents die.  Blocks until no child is left (true) or `timeout_ms` has
- * passed (false).  Without children it does not read /proc.  Stores the number of processes that
- * were reaped in `reaped_count_out`, which may be NULL. */
-bool tdm__process_tree_kill_all(int64_t timeout_ms, uint32_t *reaped_count_out);
+ * passed (false).  Without children it does not read /proc.  Stores the processes that were
+ * reaped in `reaped_out`, which may be NULL. */
+bool tdm__process_tree_kill_all(int64_t timeout_ms, struct tdm__reaped *reaped_out);
 
 /* Kills all children by SIGKILL for which is_own(arg, pid) returns false, and reaps those that have
  * ended.  Never blocks.  Returns the number of those that have not ended, and stores the process id

@@ -15,7 +15,6 @@
 #include "runtime/error.h"
 #include "runtime/failpoint.h"
 #include "runtime/fdpass.h"
-#include "runtime/process/process_tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,11 +37,11 @@ static void die_with_parent(pid_t parent)
     }
 }
 
-/* Sends a report to the daemon, with the descriptor `pidfd` unless it is negative.  A daemon that
- * has ended gets none; the supervisor of the daemon then kills this process. */
-static void send_report(int report_fd, const struct tdm__reaper_report *report, int pidfd)
+/* Sends a report without descriptors to the daemon.  A daemon that has ended gets none; the
+ * supervisor of the daemon then kills this process. */
+static void send_report(int report_fd, const struct tdm__reaper_report *report)
 {
-    (void)tdm__fds_send(report_fd, report, sizeof(*report), &pidfd, pidfd >= 0 ? 1 : 0);
+    (void)tdm__fds_send(report_fd, report, sizeof(*report), NULL, 0);
 }
 
 void tdm__reaper_refuse(int report_fd, uint32_t threads_count)
@@ -50,7 +49,7 @@ void tdm__reaper_refuse(int report_fd, uint32_t threads_count)
     const struct tdm__reaper_report report = {.kind = TDM__REAPER_REFUSED,
                                               .threads_count = threads_count};
 
-    send_report(report_fd, &report, -1);
+    send_report(report_fd, &report);
 }
 
 /* Moves the socket to REPORT_FD, closes all other descriptors, and blocks all signals, so that only
@@ -103,11 +102,11 @@ _Noreturn static void reaper_run(pid_t worker)
 
     report.wait_status = reaper_await_worker(worker);
     all_ended = tdm__failpoint_skips("reaper.kill_tree") ||
-                tdm__process_tree_kill_all(TDM__REAPER_PATIENCE_MS, &report.reaped_count);
+                tdm__process_tree_kill_all(TDM__REAPER_PATIENCE_MS, &report.reaped);
     if (!all_ended) {
         tdm__process_tree_each_child(count_child, &report);
     }
-    send_report(REPORT_FD, &report, -1);
+    send_report(REPORT_FD, &report);
     while (!all_ended) {
         all_ended = tdm__process_tree_kill_all(TDM__REAPER_PATIENCE_MS, NULL);
     }
@@ -118,16 +117,20 @@ _Noreturn static void reaper_run(pid_t worker)
 static void reaper_report_start(int report_fd, pid_t worker)
 {
     const struct tdm__reaper_report report = {.kind = TDM__REAPER_STARTED, .pid = worker};
-    int pidfd = worker < 0 ? -1 : (int)syscall(SYS_pidfd_open, worker, 0);
+    int pidfds[2] = {-1, -1};
 
-    if (pidfd < 0) {
+    if (worker > 0) {
+        pidfds[0] = (int)syscall(SYS_pidfd_open, worker, 0);
+        pidfds[1] = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    }
+    if (pidfds[0] < 0 || pidfds[1] < 0) {
         if (worker > 0) {
             (void)kill(worker, SIGKILL);
         }
         tdm__reaper_refuse(report_fd, 1);
         _exit(1);
     }
-    send_report(report_fd, &report, pidfd);
+    (void)tdm__fds_send(report_fd, &report, sizeof(report), pidfds, 2);
 }
 
 void tdm__reaper_become(int report_fd, pid_t parent)
@@ -148,18 +151,18 @@ void tdm__reaper_become(int report_fd, pid_t parent)
     reaper_run(worker);
 }
 
-tdm_status tdm__reaper_receive(int socket_fd, struct tdm__reaper_report *report_out, int *pidfd_out)
+tdm_status tdm__reaper_receive(int socket_fd, struct tdm__reaper_report *report_out,
+                               struct tdm__reaper_pidfds *pidfds_out)
 {
     size_t got = sizeof(*report_out);
-    uint32_t fds_count = 1;
+    int fds[2] = {-1, -1};
+    uint32_t fds_count = 2;
 
-    *pidfd_out = -1;
-    TDM_TRY(tdm__fds_receive(socket_fd, report_out, &got, pidfd_out, &fds_count));
+    *pidfds_out = (struct tdm__reaper_pidfds){-1, -1};
+    TDM_TRY(tdm__fds_receive(socket_fd, report_out, &got, fds, &fds_count));
     if (got == 0) {
         return tdm__fail(TDM_E_CLOSED, "the reaper of a worker has ended");
     }
-    if (got != sizeof(*report_out)) {
-        return tdm__fail(TDM_E_PROTOCOL, "a reaper's report of %zu bytes", got);
-    }
+    *pidfds_out = (struct tdm__reaper_pidfds){fds[0], fds[1]};
     return TDM_OK;
 }

@@ -4,6 +4,8 @@
 #ifndef TDM_RUNTIME_PROCESS_REAPER_H
 #define TDM_RUNTIME_PROCESS_REAPER_H
 
+#include "runtime/process/process_tree.h"
+
 #include <stdint.h>
 #include <sys/types.h>
 #include <tandem/error.h>
@@ -16,12 +18,20 @@
  * The daemon holds one end of a socket (SOCK_SEQPACKET), the reaper the other.  The reports that
  * the daemon receives are, in this order:
  *
- * - TDM__REAPER_STARTED with a pidfd of the worker, or TDM__REAPER_REFUSED, which is the last one;
+ * - TDM__REAPER_STARTED with pidfds of the worker and of the reaper, or TDM__REAPER_REFUSED, which
+ *   is the last one;
  * - TDM__REAPER_WORKER_ENDED when the tree has been reaped, or if that takes longer than
  *   TDM__REAPER_PATIENCE_MS;
  * - the end of the socket when the last process of the tree has been reaped.  An end without a
  *   report that the worker has ended means that the reaper itself was killed.  The kernel then
- *   kills the worker, and the rest of the tree becomes children of the daemon. */
+ *   kills the worker, and the rest of the tree becomes children of the daemon; they are that as
+ *   soon as the reaper's pidfd is readable, which is later than the end of the socket. */
+
+/* The descriptors that come with TDM__REAPER_STARTED. */
+struct tdm__reaper_pidfds {
+    int worker; /* Pidfd of the worker; -1 with other reports. */
+    int reaper; /* Pidfd of the reaper; -1 with other reports. */
+};
 
 /* Milliseconds after the end of a worker for which its reaper waits for the rest of the tree, which
  * it has killed, before it reports the end of the worker. */
@@ -39,8 +49,8 @@ struct tdm__reaper_report {
     uint32_t kind;       /* One of enum tdm__reaper_report_kind. */
     int32_t pid;         /* TDM__REAPER_STARTED: process id of the worker. */
     int32_t wait_status; /* TDM__REAPER_WORKER_ENDED: status of the worker from waitpid(2). */
-    /* TDM__REAPER_WORKER_ENDED: number of further processes of the tree that were reaped. */
-    uint32_t reaped_count;
+    /* TDM__REAPER_WORKER_ENDED: further processes of the tree, which were killed and reaped. */
+    struct tdm__reaped reaped;
     /* TDM__REAPER_WORKER_ENDED: number of killed processes that have not ended, and that are
      * children of the reaper. */
     uint32_t left_count;
@@ -58,9 +68,9 @@ void tdm__reaper_become(int report_fd, pid_t parent);
 /* Reports that no worker was forked. */
 void tdm__reaper_refuse(int report_fd, uint32_t threads_count);
 
-/* Receives one report; blocks until it is there.  `*pidfd_out` is the pidfd of the worker, owned by
- * the caller, or -1.  TDM_E_CLOSED: the reaper has ended. */
+/* Receives one report; blocks until it is there.  The caller owns the pidfds.  TDM_E_CLOSED: the
+ * reaper has ended. */
 tdm_status tdm__reaper_receive(int socket_fd, struct tdm__reaper_report *report_out,
-                               int *pidfd_out);
+                               struct tdm__reaper_pidfds *pidfds_out);
 
 #endif

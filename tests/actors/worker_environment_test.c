@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,6 +121,31 @@ static void key_tells_directory_program_and_environment_apart(void **state)
     free(key);
 }
 
+static void arguments_begin_with_the_program(void **state)
+{
+    char preload[] = "LD_PRELOAD=x.so";
+    char first[] = "-v";
+    char *items[] = {first};
+    char *settings[] = {preload};
+    struct tdm__actor_spec spec = {.program_arguments = {.items = items, .count = 1}};
+    char **argv;
+
+    (void)state;
+    assert_int_equal(tdm__worker_create_argv(&spec, "/bin/true", &argv), TDM_OK);
+    assert_string_equal(argv[0], "/bin/true");
+    assert_string_equal(argv[1], "-v");
+    assert_null(argv[2]);
+    tdm__worker_environment_destroy(argv);
+    (void)snprintf(spec.program, sizeof(spec.program), "/bin/own");
+    assert_int_equal(tdm__worker_create_argv(&spec, "/bin/true", &argv), TDM_OK);
+    assert_string_equal(argv[0], "/bin/own");
+    tdm__worker_environment_destroy(argv);
+    assert_false(tdm__worker_requires_exec(&spec));
+    spec.environment.items = settings;
+    spec.environment.count = 1;
+    assert_true(tdm__worker_requires_exec(&spec));
+}
+
 static void environment_is_created_completely_or_not_at_all(void **state)
 {
     char own[] = "OWN=1";
@@ -151,6 +177,7 @@ int main(void)
         cmocka_unit_test(actor_setting_overrides_the_node_and_devices_are_left_out),
         cmocka_unit_test(omp_num_threads_is_the_number_of_cpus_unless_set),
         cmocka_unit_test(environment_has_space_for_one_more_setting),
+        cmocka_unit_test(arguments_begin_with_the_program),
         cmocka_unit_test(key_tells_directory_program_and_environment_apart),
         cmocka_unit_test(environment_is_created_completely_or_not_at_all),
     };

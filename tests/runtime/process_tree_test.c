@@ -134,7 +134,7 @@ static void chain_of_forks_does_not_escape(void **state)
 {
     int alive[2];
     char bytes[64];
-    uint32_t reaped_count = 0;
+    struct tdm__reaped reaped;
 
     (void)state;
     assert_int_equal(pipe2(alive, O_CLOEXEC), 0);
@@ -146,8 +146,8 @@ static void chain_of_forks_does_not_escape(void **state)
     for (int forks = 0; forks < 20; forks++) {
         assert_int_equal(read(alive[0], bytes, 1), 1);
     }
-    assert_true(tdm__process_tree_kill_all(20000, &reaped_count));
-    assert_true(reaped_count > 10);
+    assert_true(tdm__process_tree_kill_all(20000, &reaped));
+    assert_true(reaped.count > 10);
     while (read(alive[0], bytes, sizeof(bytes)) > 0) {
     }
     assert_int_equal(read(alive[0], bytes, sizeof(bytes)), 0); /* No process holds the other end. */

@@ -30,22 +30,24 @@ struct scene {
     pid_t reaper;
     pid_t worker;
     int socket;
-    int pidfd;
+    int pidfd; /* Of the worker. */
     int alive; /* Readable, with end of file, once no process of the tree is left. */
 };
 
-static void receive(const struct scene *scene, struct tdm__reaper_report *report, int *pidfd)
+static void receive(const struct scene *scene, struct tdm__reaper_report *report,
+                    struct tdm__reaper_pidfds *pidfds)
 {
     struct pollfd wanted = {.fd = scene->socket, .events = POLLIN};
 
     assert_int_equal(poll(&wanted, 1, WAIT_MS), 1);
-    assert_int_equal(tdm__reaper_receive(scene->socket, report, pidfd), TDM_OK);
+    assert_int_equal(tdm__reaper_receive(scene->socket, report, pidfds), TDM_OK);
 }
 
 /* Starts a reaper whose worker runs run(alive). */
 static void start(struct scene *scene, void (*run)(int alive))
 {
     struct tdm__reaper_report report;
+    struct tdm__reaper_pidfds pidfds;
     pid_t parent = getpid();
     int sockets[2];
     int alive[2];
@@ -63,9 +65,12 @@ static void start(struct scene *scene, void (*run)(int alive))
     (void)close(alive[1]);
     scene->socket = sockets[0];
     scene->alive = alive[0];
-    receive(scene, &report, &scene->pidfd);
+    receive(scene, &report, &pidfds);
     assert_int_equal(report.kind, TDM__REAPER_STARTED);
     scene->worker = report.pid;
+    scene->pidfd = pidfds.worker;
+    assert_true(pidfds.reaper >= 0);
+    (void)close(pidfds.reaper);
     assert_true(scene->worker > 0 && scene->worker != scene->reaper && scene->pidfd >= 0);
 }
 
@@ -88,13 +93,13 @@ static struct tdm__reaper_report finish(const struct scene *scene)
 {
     struct tdm__reaper_report report;
     struct tdm__reaper_report none;
-    int pidfd;
+    struct tdm__reaper_pidfds pidfds;
 
-    receive(scene, &report, &pidfd);
+    receive(scene, &report, &pidfds);
     assert_int_equal(report.kind, TDM__REAPER_WORKER_ENDED);
-    assert_int_equal(pidfd, -1);
+    assert_int_equal(pidfds.worker, -1);
     expect_no_process(scene);
-    assert_int_equal(tdm__reaper_receive(scene->socket, &none, &pidfd), TDM_E_CLOSED);
+    assert_int_equal(tdm__reaper_receive(scene->socket, &none, &pidfds), TDM_E_CLOSED);
     assert_int_equal(waitpid(scene->reaper, NULL, 0), scene->reaper);
     (void)close(scene->socket);
     (void)close(scene->pidfd);
@@ -134,7 +139,7 @@ static void end_of_a_worker_without_children_is_reported(void **state)
     report = finish(&scene);
     assert_true(WIFEXITED(report.wait_status));
     assert_int_equal(WEXITSTATUS(report.wait_status), 7);
-    assert_int_equal(report.reaped_count, 0);
+    assert_int_equal(report.reaped.count, 0);
     assert_int_equal(report.left_count, 0);
 }
 
@@ -177,7 +182,7 @@ static void all_that_a_killed_worker_has_started_is_reaped_before_the_report(voi
     report = finish(&scene);
     assert_true(WIFSIGNALED(report.wait_status));
     assert_int_equal(WTERMSIG(report.wait_status), SIGKILL);
-    assert_int_equal(report.reaped_count, 4); /* One more is a zombie of the worker. */
+    assert_int_equal(report.reaped.count, 4); /* One more is a zombie of the worker. */
     assert_int_equal(report.left_count, 0);
 }
 
@@ -205,14 +210,14 @@ static void orphan_of_a_living_worker_leaves_no_zombie(void **state)
     assert_int_equal(kill(scene.worker, SIGKILL), 0);
     report = finish(&scene);
     /* The worker's own child is a zombie, which the worker did not reap. */
-    assert_in_range(report.reaped_count, 0, 1);
+    assert_in_range(report.reaped.count, 0, 1);
 }
 
 static void worker_dies_with_its_reaper(void **state)
 {
     struct tdm__reaper_report none;
     struct scene scene;
-    int pidfd;
+    struct tdm__reaper_pidfds pidfds;
 
     (void)state;
     tdm__process_tree_adopt_orphans();
@@ -220,7 +225,7 @@ static void worker_dies_with_its_reaper(void **state)
     await_bytes(&scene, 3);
     assert_int_equal(kill(scene.reaper, SIGTERM), 0); /* Signals other than SIGKILL are ignored. */
     assert_int_equal(kill(scene.reaper, SIGKILL), 0);
-    assert_int_equal(tdm__reaper_receive(scene.socket, &none, &pidfd), TDM_E_CLOSED);
+    assert_int_equal(tdm__reaper_receive(scene.socket, &none, &pidfds), TDM_E_CLOSED);
     assert_int_equal(poll(&(struct pollfd){.fd = scene.pidfd, .events = POLLIN}, 1, WAIT_MS), 1);
     assert_true(tdm__process_tree_kill_all(WAIT_MS, NULL));
     expect_no_process(&scene);
@@ -233,16 +238,16 @@ static void refusal_is_reported(void **state)
 {
     struct tdm__reaper_report report;
     int sockets[2];
-    int pidfd;
+    struct tdm__reaper_pidfds pidfds;
 
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
     tdm__reaper_refuse(sockets[1], 3);
     (void)close(sockets[1]);
-    assert_int_equal(tdm__reaper_receive(sockets[0], &report, &pidfd), TDM_OK);
+    assert_int_equal(tdm__reaper_receive(sockets[0], &report, &pidfds), TDM_OK);
     assert_int_equal(report.kind, TDM__REAPER_REFUSED);
     assert_int_equal(report.threads_count, 3);
-    assert_int_equal(tdm__reaper_receive(sockets[0], &report, &pidfd), TDM_E_CLOSED);
+    assert_int_equal(tdm__reaper_receive(sockets[0], &report, &pidfds), TDM_E_CLOSED);
     (void)close(sockets[0]);
 }
 
@@ -255,7 +260,7 @@ static void spawned_program_has_a_reaper(void **state)
     struct tdm__process process;
     struct tdm__reaper_report report;
     int sockets[2];
-    int pidfd;
+    struct tdm__reaper_pidfds pidfds;
 
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
@@ -263,11 +268,12 @@ static void spawned_program_has_a_reaper(void **state)
     assert_int_equal(tdm__spawn(&options, &process), TDM_OK);
     assert_int_equal(recv(sockets[0], &report, sizeof(report), MSG_DONTWAIT | MSG_PEEK),
                      sizeof(report)); /* The report of the start is there without a wait. */
-    assert_int_equal(tdm__reaper_receive(sockets[0], &report, &pidfd), TDM_OK);
+    assert_int_equal(tdm__reaper_receive(sockets[0], &report, &pidfds), TDM_OK);
     assert_int_equal(report.kind, TDM__REAPER_STARTED);
     assert_int_not_equal(report.pid, process.pid);
-    (void)close(pidfd);
-    assert_int_equal(tdm__reaper_receive(sockets[0], &report, &pidfd), TDM_OK);
+    (void)close(pidfds.worker);
+    (void)close(pidfds.reaper);
+    assert_int_equal(tdm__reaper_receive(sockets[0], &report, &pidfds), TDM_OK);
     assert_int_equal(report.kind, TDM__REAPER_WORKER_ENDED);
     assert_int_equal(WEXITSTATUS(report.wait_status), 5);
     assert_int_equal(waitpid(process.pid, NULL, 0), process.pid);
