@@ -13,6 +13,7 @@
 
 #include "actors/daemon/worker_logs.h"
 
+#include "actors/common/log_label.h"
 #include "actors/daemon/log_files.h"
 #include "actors/daemon/peer_daemons.h"
 #include "runtime/clock.h"
@@ -50,6 +51,8 @@ static const char *const suffixes[TDM__LOG_STREAMS] = {".out", ".err"};
 struct log_stream {
     char name[TDM__LOG_NAME_BYTES]; /* Name of the file without its folder. */
     uint64_t printed;               /* Offset in the file up to which the daemon has printed. */
+    /* Prefix of the next printed lines, such as "trainer pid=12". */
+    char origin[TDM__ACTOR_NAME_BYTES + 24];
 };
 
 /* The two log files of one worker. struct tdm__worker_logs owns it. */
@@ -59,8 +62,6 @@ struct tdm__log_source {
     struct tdm__worker_logs *logs;
     struct tdm__id actor;              /* Id of the worker's actor. */
     char label[TDM__ACTOR_NAME_BYTES]; /* Name of the actor, or its class if it has no name. */
-    /* Prefix of printed lines, such as "trainer pid=12". */
-    char origin[TDM__ACTOR_NAME_BYTES + 24];
     /* Process id of the worker; 0 until it is known. */
     int64_t pid;
     bool is_live;                                /* True until the worker has ended. */
@@ -121,6 +122,45 @@ static void logs_count_lost(struct tdm__worker_logs *logs, struct log_stream *st
     }
 }
 
+/* Sets the prefix of the next printed lines of a log file to the name of a log label, or to the
+ * name of the actor if `name_bytes` is 0. */
+static void source_set_origin(struct tdm__log_source *source, struct log_stream *stream,
+                              const char *name, size_t name_bytes)
+{
+    const char *shown = name_bytes == 0 ? source->label : name;
+    int shown_bytes = (int)(name_bytes == 0 ? strlen(source->label) : name_bytes);
+
+    if (shown_bytes >= TDM__ACTOR_NAME_BYTES) {
+        shown_bytes = TDM__ACTOR_NAME_BYTES - 1;
+    }
+    (void)snprintf(stream->origin, sizeof(stream->origin), "%.*s pid=%d", shown_bytes, shown,
+                   (int)source->pid);
+}
+
+/* Prints the text of logs->chunk, which has `bytes` bytes and contains log labels. Returns how many
+ * bytes were taken. */
+static size_t source_print_text(struct tdm__log_source *source, enum tdm__log_stream stream_number,
+                                size_t bytes, bool is_last)
+{
+    struct tdm__worker_logs *logs = source->logs;
+    struct log_stream *stream = &source->streams[stream_number];
+    struct tdm__log_label label;
+    size_t used = 0;
+
+    while (tdm__log_label_find(logs->chunk + used, bytes - used, &label)) {
+        size_t taken = tdm__log_printer_write(logs->printer, stream_number, stream->origin,
+                                              logs->chunk + used, label.begin, true);
+
+        if (taken < label.begin) {
+            return used + taken;
+        }
+        source_set_origin(source, stream, label.name, label.name_bytes);
+        used += label.end;
+    }
+    return used + tdm__log_printer_write(logs->printer, stream_number, stream->origin,
+                                         logs->chunk + used, bytes - used, is_last);
+}
+
 /* Prints one chunk of one log file of a worker. Returns true when more can be printed now. */
 static bool source_print_chunk(struct tdm__log_source *source, enum tdm__log_stream stream_number)
 {
@@ -141,8 +181,7 @@ static bool source_print_chunk(struct tdm__log_source *source, enum tdm__log_str
     }
     logs_count_lost(logs, stream, &range);
     is_all = range.offset + range.bytes_count >= range.file_bytes;
-    taken = tdm__log_printer_write(logs->printer, stream_number, source->origin, logs->chunk,
-                                   range.bytes_count, is_all && !source->is_live);
+    taken = source_print_text(source, stream_number, range.bytes_count, is_all && !source->is_live);
     stream->printed += taken;
     return taken > 0 && !is_all;
 }
@@ -345,10 +384,10 @@ void tdm__log_source_started(struct tdm__log_source *source, pid_t pid)
     char id[TDM__ID_TEXT_BYTES];
 
     source->pid = pid;
-    (void)snprintf(source->origin, sizeof(source->origin), "%s pid=%d", source->label, (int)pid);
     for (int stream_number = 0; stream_number < TDM__LOG_STREAMS; stream_number++) {
         char *name = source->streams[stream_number].name;
 
+        source_set_origin(source, &source->streams[stream_number], NULL, 0);
         logs_write_path(source->logs, name, from);
         tdm__log_file_name(source->label, tdm__id_text(&source->actor, id), pid,
                            suffixes[stream_number], name);
@@ -398,7 +437,7 @@ size_t tdm__log_source_last_lines(const struct tdm__log_source *source, uint32_t
     char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
 
     logs_write_path(source->logs, source->streams[TDM__LOG_ERR].name, path);
-    return tdm__log_file_last_lines(path, lines_max, text, capacity);
+    return tdm__log_label_remove(text, tdm__log_file_last_lines(path, lines_max, text, capacity));
 }
 
 uint64_t tdm__worker_logs_lost_bytes(const struct tdm__worker_logs *logs)

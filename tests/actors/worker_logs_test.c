@@ -124,6 +124,25 @@ static void lines_are_shown_with_their_origin(void **state)
     tdm_actor_destroy(actor);
 }
 
+static void label_in_the_output_replaces_the_name(void **state)
+{
+    tdm_actor *actor = make_talker("labelled");
+    char words[80];
+
+    (void)state;
+    assert_int_equal(actor_fixture_call(actor, "say", "\033]tandem-label;load\007first"), TDM_OK);
+    assert_int_equal(actor_fixture_call(actor, "say", "second"), TDM_OK);
+    assert_int_equal(actor_fixture_call(actor, "say", "\033]tandem-label;\007third"), TDM_OK);
+    (void)snprintf(words, sizeof(words), "(load pid=%lld) first", (long long)pid_of(actor));
+    /* On stderr the label stands behind "aside: " and ends that line. */
+    assert_int_equal(count_shown(words, 2), 2);
+    (void)snprintf(words, sizeof(words), "(load pid=%lld) second", (long long)pid_of(actor));
+    assert_int_equal(count_shown(words, 1), 1);
+    (void)snprintf(words, sizeof(words), "(labelled pid=%lld) third", (long long)pid_of(actor));
+    assert_int_equal(count_shown(words, 2), 2);
+    tdm_actor_destroy(actor);
+}
+
 static void the_last_words_of_a_killed_actor_are_shown(void **state)
 {
     tdm_actor *actor = make_talker(NULL);
@@ -207,6 +226,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_shown_with_their_origin),
+        cmocka_unit_test(label_in_the_output_replaces_the_name),
         cmocka_unit_test(the_last_words_of_a_killed_actor_are_shown),
         cmocka_unit_test(flood_of_output_blocks_no_worker_and_loses_nothing),
         cmocka_unit_test(output_can_be_read_after_the_end),
