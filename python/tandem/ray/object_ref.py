@@ -37,9 +37,11 @@ class ObjectRef(_tandem.Ref):
 
     @classmethod
     def nil(cls):
+        """Raise NotImplementedError, because there are no nil references."""
         raise NotImplementedError("tandem.ray has no nil references (feature: ObjectRef.nil)")
 
     def is_nil(self):
+        """Return False, because a reference is never nil."""
         return False
 
     def __hash__(self):
@@ -153,6 +155,7 @@ class ObjectRefGenerator:
         self._stream = None
 
     def completed(self):
+        """Raise NotImplementedError, because there is no reference to the end of a generator."""
         raise NotImplementedError("tandem.ray has no reference to the end of a generator "
                                   "(feature: ObjectRefGenerator.completed)")
 

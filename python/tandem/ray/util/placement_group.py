@@ -62,6 +62,7 @@ class PlacementGroupID:
         self._text = text
 
     def hex(self):
+        """Return the ID as hexadecimal digits."""
         return self._text
 
     def __eq__(self, other):
@@ -88,14 +89,17 @@ class PlacementGroup:
 
     @property
     def id(self):
+        """The ID of the placement group."""
         return self._id
 
     @property
     def bundle_specs(self):
+        """The resources of each bundle, a list of dicts."""
         return [dict(bundle) for bundle in self._bundles]
 
     @property
     def bundle_count(self):
+        """The number of bundles."""
         return len(self._bundles)
 
     def _reserve(self, name, detached):
