@@ -4,7 +4,8 @@
     compare_programs.py run OUTPUT_DIR COMMAND... -- PROGRAM...   runs COMMAND PROGRAM and keeps what each prints
     compare_programs.py compare RAY_DIR TANDEM_DIR                compares two such folders; exits with 1 if any differs
 
-Lines of actors and tasks, "(Name pid=12) text", are compared as a set. All other lines must have the same order.
+Lines of actors and tasks, "(Name pid=12) text", are compared as a set. All other lines must have the same order. What
+Ray itself reports on standard output, "(raylet) text" and the traceback behind it, is left out.
 """
 import json
 import os
@@ -39,9 +40,23 @@ def run(output, command, programs):
         print(f"{name}: status {result['status']}, {result['seconds']} s", flush=True)
 
 
+def without_reports(lines):
+    """Return the lines without those in which Ray reports deaths of workers and retries."""
+    kept = []
+    in_traceback = False
+    for line in lines:
+        if in_traceback:
+            in_traceback = line.startswith((" ", "ray::"))  # The line of the exception is the last.
+        elif line.startswith("(raylet) "):
+            in_traceback = line.endswith("User exception:")
+        else:
+            kept.append(line)
+    return kept
+
+
 def parts_of(result):
     """Return (exit status, the driver's lines, the sorted lines of actors and tasks)."""
-    lines = [COLOUR.sub("", line) for line in result["stdout"].splitlines()]
+    lines = without_reports([COLOUR.sub("", line) for line in result["stdout"].splitlines()])
     own = [line for line in lines if not PREFIX.match(line)]
     others = sorted(PREFIX.sub(r"(\1 pid=…) ", line) for line in lines if PREFIX.match(line))
     return result["status"], own, others

@@ -212,7 +212,8 @@ def placement_group(bundles, strategy="PACK", name="", lifetime=None, _soft_targ
     _runtime.ensure_initialized()
     text_of_id = os.urandom(18).hex()
     name = name or _NAME_PREFIX + text_of_id
-    group = PlacementGroup(name, [dict(bundle) for bundle in bundles], strategy, _tandem.describe()["namespace"],
+    bundles = [{resource: float(amount) for resource, amount in bundle.items()} for bundle in bundles]
+    group = PlacementGroup(name, bundles, strategy, _tandem.describe()["namespace"],
                            text_of_id)
     _groups[name] = group
     threading.Thread(target=group._reserve, args=(name, lifetime == "detached"), name="tandem-group",
