@@ -4,15 +4,12 @@ import os
 import pathlib
 import sys
 
-from tandem import _redis_server
-
 
 def _execute(name):
     """Replace this process by a program of the wheel."""
     program = pathlib.Path(__file__).resolve().parent / "bin" / name
     # `tandem python` shall use the interpreter of the environment that the wheel is installed in.
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
-    os.environ.update(_redis_server.settings())
     os.execv(program, [str(program), *sys.argv[1:]])
 
 

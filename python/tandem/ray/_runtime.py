@@ -8,7 +8,6 @@ import sys
 import threading
 import warnings
 
-from tandem import _redis_server
 from tandem import _tandem
 
 _lock = threading.RLock()
@@ -147,7 +146,7 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
             raise ValueError("When connecting to an existing cluster, resources must not be provided.")
         from tandem.ray import _runtime_env
         job_runtime_env = _runtime_env.check(runtime_env)
-        settings = {} if address is not None else _redis_server.settings()
+        settings = {}
         if num_gpus == 0 or (num_gpus is None and not _has_gpu()):
             settings["TANDEM_GPUS"] = "0"  # Without it a private node has virtual GPUs.
         if resources:
