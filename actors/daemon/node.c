@@ -15,6 +15,7 @@
 #include "actors/daemon/actor_placement.h"
 #include "actors/daemon/actor_service.h"
 #include "actors/daemon/ended_actors.h"
+#include "actors/daemon/log_service.h"
 #include "actors/daemon/node_lease.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/placement_group_service.h"

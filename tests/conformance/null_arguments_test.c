@@ -350,6 +350,13 @@ static void call_runtime(void)
     CHECK_VOID(tdm_runtime_describe(ANY, NULL), "tdm_runtime_describe", "info_out");
 }
 
+/* A callback that is never called. */
+static void unused_output(void *arg, const struct tdm_worker_output *output)
+{
+    (void)arg;
+    (void)output;
+}
+
 static void call_state(void)
 {
     CHECK_STATUS(tdm_list_actors(NULL, 1, ANY, ANY, ANY), "tdm_list_actors", "runtime");
@@ -374,6 +381,9 @@ static void call_state(void)
                  "groups_out");
     CHECK_STATUS(tdm_list_placement_groups(ANY, 1, ANY, NULL), "tdm_list_placement_groups",
                  "groups_count_out");
+    CHECK_STATUS(tdm_take_worker_output(NULL, ANY, 1, unused_output, NULL),
+                 "tdm_take_worker_output", "runtime");
+    CHECK_STATUS(tdm_take_worker_output(ANY, ANY, 1, NULL, NULL), "tdm_take_worker_output", "fn");
 }
 
 static void call_tensor(void)

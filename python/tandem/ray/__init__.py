@@ -181,10 +181,12 @@ def available_resources():
 
 
 def timeline(filename=None):
+    """Raise NotImplementedError; the command `tandem timeline` writes the timeline."""
     raise NotImplementedError("use the command `tandem timeline` (feature: timeline)")
 
 
 def client(address=None):
+    """Raise NotImplementedError, because there is no Ray client."""
     raise NotImplementedError("tandem.ray has no Ray client (feature: client)")
 
 

@@ -23,6 +23,7 @@ import traceback
 
 import cloudpickle
 
+from tandem import _output
 from tandem import _tandem
 from tandem.ray import _futures
 from tandem.ray import _runtime
@@ -205,6 +206,8 @@ def _run(call, name, parts):
     """Run a method on this thread and reply."""
     kind = parts[0]
     token = current_method.set((name, next(_calls_counter), call))
+    if _State.instance is None:
+        _output.set_name(name)
     try:
         args, kwargs, more = _read_arguments(parts)
         name = (more or {}).get("name", name)  # The name in the call has only 63 characters.
@@ -443,8 +446,12 @@ def _construct(parts):
         return
     cls = pickle.loads(more["class"])
     _begin_concurrency(cls, more)
+    if _tandem.describe()["actor_name"]:
+        _output.set_name(_State.class_name)  # As in Ray, where the daemon would print the actor's own name.
     _State.instance = cls.__new__(cls)
     _State.instance.__init__(*args, **kwargs)
+    if cls.__repr__ is not object.__repr__:
+        _output.set_name(repr(_State.instance))
 
 
 def destruct():

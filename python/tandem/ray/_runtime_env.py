@@ -15,6 +15,7 @@ class RuntimeEnv(dict):
         super().__init__({key: value for key, value in kwargs.items() if value is not None})
 
     def to_dict(self):
+        """Return the keys as a plain dict."""
         return dict(self)
 
 

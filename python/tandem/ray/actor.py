@@ -185,6 +185,7 @@ class ActorMethod:
                         f"'object.{self._name}()', try 'object.{self._name}.remote()'.")
 
     def options(self, **options):
+        """Return the method with other options for its calls."""
         _options.check(options, _options.METHOD_OPTIONS, "actor method")
         retries = options.get("max_task_retries")
         return ActorMethod(self._handle, self._name, options.get("num_returns", self._num_returns) or 1,
@@ -198,6 +199,7 @@ class ActorMethod:
         return self._handle._methods.get(self._name, {}).get("yields", True)
 
     def remote(self, *args, **kwargs):
+        """Call the method and return a reference to its result."""
         if self._num_returns == _IS_GENERATOR and not self._yields():
             raise ValueError(f"num_returns=\"streaming\" needs a generator, and {self._name}() does not yield")
         _check_arguments(self._parameters, args, kwargs)
@@ -213,6 +215,7 @@ class ActorMethod:
         return result
 
     def bind(self, *args, **kwargs):
+        """Raise NotImplementedError, because there are no compiled graphs."""
         raise NotImplementedError("tandem.ray has no compiled graphs (feature: ActorMethod.bind)")
 
 
@@ -312,15 +315,19 @@ class ActorID:
 
     @classmethod
     def from_hex(cls, text):
+        """Return the ID that these hexadecimal digits stand for."""
         return cls(bytes.fromhex(text))
 
     def hex(self):
+        """Return the ID as hexadecimal digits."""
         return self._binary.hex()
 
     def binary(self):
+        """Return the ID as bytes."""
         return self._binary
 
     def is_nil(self):
+        """Return False, because the ID of an actor is never nil."""
         return False
 
     def __eq__(self, other):
@@ -355,6 +362,7 @@ class ActorClass:
 
     @property
     def modified_class(self):
+        """Return the class itself."""
         return self._cls
 
     @property
@@ -381,6 +389,7 @@ class ActorClass:
         return self._create(self._options, args, kwargs)
 
     def bind(self, *args, **kwargs):
+        """Raise NotImplementedError, because there are no compiled graphs."""
         raise NotImplementedError("tandem.ray has no compiled graphs (feature: ActorClass.bind)")
 
     def __getattr__(self, name):

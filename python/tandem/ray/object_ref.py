@@ -44,9 +44,11 @@ class ObjectRef(_tandem.Ref):
 
     @classmethod
     def nil(cls):
+        """Raise NotImplementedError, because there are no nil references."""
         raise NotImplementedError("tandem.ray has no nil references (feature: ObjectRef.nil)")
 
     def is_nil(self):
+        """Return False, because a reference is never nil."""
         return False
 
     def __hash__(self):

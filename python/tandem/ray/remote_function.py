@@ -175,6 +175,7 @@ class RemoteFunction:
         return function
 
     def bind(self, *args, **kwargs):
+        """Raise NotImplementedError, because there are no compiled graphs."""
         raise NotImplementedError("tandem.ray has no compiled graphs (feature: RemoteFunction.bind)")
 
     def remote(self, *args, **kwargs):
