@@ -231,8 +231,9 @@ static void get_bundle(const void *arg, uint32_t index, void *item_out)
     const struct tdm__bundle_record *bundle = &((const struct tdm__bundle_record *)arg)[index];
     struct tdm__bundle_record_message *item = item_out;
 
-    *item = (struct tdm__bundle_record_message){bundle->node, tdm__grant_to_message(&bundle->grant),
-                                                tdm__pool_to_message(&bundle->pool)};
+    *item = (struct tdm__bundle_record_message){
+        bundle->node, tdm__resources_to_message(&bundle->wanted),
+        tdm__grant_to_message(&bundle->grant), tdm__pool_to_message(&bundle->pool)};
 }
 
 /* Encodes the record of a placement group (struct tdm__placement_group_record). */
@@ -244,6 +245,8 @@ static void write_group(tdm_writer *writer, const void *source)
         .name = group->name,
         .detached = group->detached,
         .closed = group->closed,
+        .placed = group->placed,
+        .strategy = (int64_t)group->strategy,
         .owner_node = group->owner_node,
         .bundles = {.count = group->bundles_count, .get = get_bundle, .arg = group->bundles}};
 
@@ -259,6 +262,7 @@ static tdm_status read_bundles(const struct tdm__message_list *list,
 
         tdm__message_list_read(list, i, &item, sizeof(item));
         bundles[i].node = item.node;
+        TDM_TRY(tdm__resources_of_message(&item.wanted, &bundles[i].wanted));
         TDM_TRY(tdm__grant_of_message(&item.grant, &bundles[i].grant));
         TDM_TRY(tdm__pool_of_message(&item.pool, &bundles[i].pool));
     }
@@ -277,10 +281,15 @@ static tdm_status read_group(const tdm_value *value, void *target)
     if (group.bundles_count == 0 || group.bundles_count > TDM_BUNDLES_MAX) {
         return tdm__fail(TDM_E_PROTOCOL, "a group of %u bundles", group.bundles_count);
     }
+    if (message.strategy < TDM_PACK || message.strategy > TDM_STRICT_SPREAD) {
+        return tdm__fail(TDM_E_PROTOCOL, "a group with strategy %lld", (long long)message.strategy);
+    }
     TDM_TRY(copy_text(message.name_space, group.name_space, sizeof(group.name_space)));
     TDM_TRY(copy_text(message.name, group.name, sizeof(group.name)));
     group.detached = message.detached;
     group.closed = message.closed;
+    group.placed = message.placed;
+    group.strategy = (enum tdm_placement_strategy)message.strategy;
     group.owner_node = message.owner_node;
     group.bundles = calloc(group.bundles_count, sizeof(*group.bundles));
     if (group.bundles == NULL) {
@@ -360,8 +369,7 @@ const char *tdm__placement_group_name_key(const struct tdm__placement_group_reco
 {
     key[0] = '\0';
     if (group->name[0] != '\0') {
-        (void)snprintf(key, TDM__STORE_KEY_BYTES, "group_name/%s/%s", group->name_space,
-                       group->name);
+        (void)tdm__name_key("group_name", group->name_space, group->name, key);
     }
     return key;
 }

@@ -5,7 +5,10 @@
 
 #include "runtime/store.h"
 #include "runtime/store/txn.h"
+#include "scheduler/name_key.h"
 #include "scheduler/placement.h"
+
+#include <tandem/runtime.h>
 
 /* Keys and values:
  *
@@ -26,10 +29,8 @@ enum {
     TDM__NODE_LEASE_MS = 6000,
     /* Milliseconds between two renewals of a node's lease. */
     TDM__NODE_RENEW_MS = 1000,
-    /* Size in bytes of a key of the store, including the terminating NUL. */
-    TDM__STORE_KEY_BYTES = 200,
     /* Size in bytes of a placement group's name or name space, including the terminating NUL. */
-    TDM__PLACEMENT_GROUP_NAME_BYTES = 64
+    TDM__PLACEMENT_GROUP_NAME_BYTES = TDM_NAME_BYTES_MAX + 1
 };
 
 /* Six renewals fit in a lease, so a working node may lose five before it counts as lost. */
@@ -91,8 +92,9 @@ tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_r
 
 /* One bundle of a placement group, as its record contains it. */
 struct tdm__bundle_record {
-    struct tdm__id node;     /* ID of the node on which the bundle is. */
-    struct tdm__grant grant; /* Resources that the bundle holds on its node. */
+    struct tdm__id node; /* ID of the node on which the bundle is; all zero in a pending group. */
+    struct tdm__resources wanted; /* Resources that the group's creator asked for. */
+    struct tdm__grant grant;      /* Resources that the bundle holds on its node. */
     struct tdm__pool pool; /* The bundle's resources, with the amounts that are free for actors. */
 };
 /* Record of a placement group. */
@@ -106,6 +108,10 @@ struct tdm__placement_group_record {
     char name[TDM__PLACEMENT_GROUP_NAME_BYTES];
     bool detached; /* Whether the placement group outlives its creator. */
     bool closed;   /* Whether the placement group is being removed and accepts no actors. */
+    /* Whether the bundles are reserved. A pending group, whose bundles are not, waits for resources
+     * and holds none; its actors wait, too. */
+    bool placed;
+    enum tdm_placement_strategy strategy; /* How the bundles are distributed over the nodes. */
     /* ID of the node that created the placement group; once the group is closed, of the node that
      * removes it. */
     struct tdm__id owner_node;

@@ -74,9 +74,9 @@ tdm_status tdm__reserve_sweep(struct tdm__store *store, int64_t deadline_ms,
 typedef void tdm__placement_groups_orphans_fn(void *arg, tdm_status status, const char *detail,
                                               const struct tdm__id *groups, uint32_t groups_count);
 /* Finds the placement groups that no node will remove: their owner node is lost, and they are not
- * detached or are already being removed. Changes nothing, because a group may contain living
- * actors. Returns TDM_E_AGAIN while `self`, the requesting node, has no record itself, because then
- * the records of others may be missing too. */
+ * detached, are pending (no other node would place them), or are already being removed. Changes
+ * nothing, because a group may contain living actors. Returns TDM_E_AGAIN while `self`, the
+ * requesting node, has no record itself, because then the records of others may be missing too. */
 tdm_status tdm__placement_groups_find_orphans(struct tdm__store *store, const struct tdm__id *self,
                                               int64_t deadline_ms,
                                               tdm__placement_groups_orphans_fn *fn, void *arg);
@@ -94,12 +94,20 @@ struct tdm__placement_group_request {
     char name[TDM__PLACEMENT_GROUP_NAME_BYTES];
     bool detached;             /* Whether the placement group outlives its creator. */
     struct tdm__id owner_node; /* ID of the node that makes the request. */
+    /* Whether a group that cannot be placed now is written into the store as pending, so that it is
+     * found by its ID and name and actors may wait in it. The requesting node makes the request
+     * again when resources may have come free. */
+    bool keeps_pending;
 };
 /* Callback that gets the record of a placement group. `group` is borrowed, and not NULL on
  * TDM_OK. */
 typedef void tdm__placement_group_reserve_fn(void *arg, tdm_status status, const char *detail,
                                              const struct tdm__placement_group_record *group);
-/* Creates a placement group: places all its bundles and allocates their resources, or fails. */
+/* Creates a placement group: places all its bundles and allocates their resources, or fails with
+ * TDM_E_AGAIN (not free now), TDM_E_NO_RESOURCES (the present nodes can never hold it),
+ * TDM_E_EXISTS (the name is taken), or TDM_E_NOT_FOUND (the group is pending and is being removed).
+ * With `keeps_pending` the group is in the store after the first two failures, too, and the same
+ * request places it later. */
 tdm_status tdm__placement_group_reserve(struct tdm__store *store,
                                         const struct tdm__placement_group_request *request,
                                         int64_t deadline_ms, tdm__placement_group_reserve_fn *fn,
@@ -117,10 +125,10 @@ tdm_status tdm__placement_group_find(struct tdm__store *store,
                                      const struct tdm__placement_group_query *query,
                                      int64_t deadline_ms, tdm__placement_group_reserve_fn *fn,
                                      void *arg);
-/* Writes again what the store has lost of a placement group, with all bundles free. `group` is its
- * record as it was placed. Succeeds if nothing is lost. Returns TDM_E_AGAIN while the node of a
- * bundle is lost; `without_lost` ignores such nodes instead. If another group has taken the name,
- * it keeps it. */
+/* Writes again what the store has lost of a placed placement group, with all bundles free. `group`
+ * is its record as it was placed. Succeeds if nothing is lost. Returns TDM_E_AGAIN while the node
+ * of a bundle is lost; `without_lost` ignores such nodes instead. If another group has taken the
+ * name, it keeps it. */
 tdm_status tdm__placement_group_restore(struct tdm__store *store,
                                         const struct tdm__placement_group_record *group,
                                         bool without_lost, int64_t deadline_ms,

@@ -4,11 +4,12 @@
  * transaction and freed by its done function, and its body checks first whether its work is already
  * done.
  *
- * Life of a group: reserved (all bundles or none), closed (it accepts no actors, and the remover
- * tells the nodes to end its actors), released. If the store lost the records, restore writes them
- * again with free bundles. A commit that changes a group also checks the records of its nodes,
- * since a node that joins meanwhile computes its free resources from the groups it reads.
- * Everything runs on the loop's thread. reserve.h specifies the operations. */
+ * Life of a group: pending if its creator wants it kept without resources (its record has no nodes,
+ * and only its owner node places it), reserved (all bundles or none), closed (it accepts no actors,
+ * and the remover tells the nodes to end its actors), released. If the store lost the records,
+ * restore writes them again with free bundles. A commit that changes a group also checks the
+ * records of its nodes, since a node that joins meanwhile computes its free resources from the
+ * groups it reads. Everything runs on the loop's thread. reserve.h specifies the operations. */
 
 #include "runtime/error.h"
 #include "runtime/store/check.h"
@@ -16,6 +17,7 @@
 #include "scheduler/reserve.h"
 #include "scheduler/retrying_txn.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +58,11 @@ struct group_reservation {
     struct tdm__resources *wanted;        /* Resources of each requested bundle (owned). */
     uint32_t bundles_count;               /* Number of requested bundles. */
     enum tdm_placement_strategy strategy; /* How the bundles are distributed over the nodes. */
+    bool keeps_pending; /* Whether a group that cannot be placed is written as pending. */
+    /* Failure to place the group in the last run of the transaction's body, which wrote it as
+     * pending; TDM_OK if that run did not. */
+    tdm_status pending_status;
+    char pending_detail[512]; /* Text of that failure. */
     /* Record of the placement group, with the placement that the last run of the transaction's body
      * chose (owned). */
     struct tdm__placement_group_record record;
@@ -80,6 +87,7 @@ static tdm_status apply_placements(struct group_reservation *group_reservation,
         struct tdm__bundle_record *bundle = &group_reservation->record.bundles[i];
 
         bundle->node = snapshot->nodes[placements[i].node].id;
+        bundle->wanted = group_reservation->wanted[i];
         bundle->grant = placements[i].grant;
         tdm__pool_of_grant(&bundle->pool, &placements[i].grant);
         TDM_TRY(tdm__pool_allocate_grant(&snapshot->resources[placements[i].node].pool,
@@ -99,6 +107,7 @@ static tdm_status write_placements(struct group_reservation *group_reservation,
     }
     TDM_TRY(put_group_nodes(txn, snapshot, &group_reservation->record));
     TDM_TRY(tdm__placement_group_name_claim(txn, &group_reservation->record));
+    group_reservation->record.placed = true;
     return tdm__placement_group_record_put(
         txn, tdm__store_key("group", &group_reservation->record.id, key),
         &group_reservation->record);
@@ -136,21 +145,52 @@ static tdm_status place_group(struct group_reservation *group_reservation, struc
     return status;
 }
 
+/* Writes the record of a group that could not be placed, for the reason `status` and this thread's
+ * error detail. */
+static tdm_status write_pending(struct group_reservation *group_reservation, tdm_status status,
+                                struct tdm__txn *txn)
+{
+    struct tdm__placement_group_record *record = &group_reservation->record;
+    char key[TDM__STORE_KEY_BYTES];
+
+    group_reservation->pending_status = status;
+    (void)snprintf(group_reservation->pending_detail, sizeof(group_reservation->pending_detail),
+                   "%s", tdm_error_detail());
+    for (uint32_t i = 0; i < record->bundles_count; i++) {
+        record->bundles[i] = (struct tdm__bundle_record){.wanted = group_reservation->wanted[i]};
+    }
+    TDM_TRY(tdm__placement_group_name_claim(txn, record));
+    return tdm__placement_group_record_put(txn, tdm__store_key("group", &record->id, key), record);
+}
+
 /* Body of the transaction that creates a placement group: places the group, unless an earlier
- * commit has done so. */
+ * commit has done so, or writes it as pending. */
 static tdm_status group_reservation_body(void *arg, struct tdm__txn *txn)
 {
     struct group_reservation *group_reservation = arg;
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *own =
         tdm__txn_find_record(txn, tdm__store_key("group", &group_reservation->record.id, key));
+    tdm_status status;
 
-    /* An earlier commit succeeded, but its reply was lost. */
+    group_reservation->pending_status = TDM_OK;
+    group_reservation->record.placed = false;
     if (own != NULL) {
         tdm__placement_group_record_fini(&group_reservation->record);
-        return tdm__placement_group_record_read(own, &group_reservation->record);
+        TDM_TRY(tdm__placement_group_record_read(own, &group_reservation->record));
     }
-    return place_group(group_reservation, txn);
+    if (group_reservation->record.placed) {
+        return TDM_OK; /* An earlier commit succeeded, but its reply was lost. */
+    }
+    if (group_reservation->record.closed) {
+        return tdm__fail(TDM_E_NOT_FOUND, "the placement group is being removed");
+    }
+    status = place_group(group_reservation, txn);
+    if ((status != TDM_E_AGAIN && status != TDM_E_NO_RESOURCES) || own != NULL ||
+        !group_reservation->keeps_pending) {
+        return status;
+    }
+    return write_pending(group_reservation, status, txn);
 }
 
 /* Reports the placement group to the caller and frees the operation's state. */
@@ -158,6 +198,10 @@ static void group_reservation_done(void *arg, tdm_status status, const char *det
 {
     struct group_reservation *group_reservation = arg;
 
+    if (status == TDM_OK && group_reservation->pending_status != TDM_OK) {
+        status = group_reservation->pending_status;
+        detail = group_reservation->pending_detail;
+    }
     group_reservation->fn(group_reservation->arg, status, detail,
                           status == TDM_OK ? &group_reservation->record : NULL);
     group_reservation_free(group_reservation);
@@ -177,10 +221,12 @@ static tdm_status group_reservation_create(const struct tdm__placement_group_req
         .wanted = calloc(count, sizeof(*group_reservation->wanted)),
         .bundles_count = count,
         .strategy = request->strategy,
+        .keeps_pending = request->keeps_pending,
         .record = {.id = request->id,
                    .bundles_count = count,
                    .bundles = calloc(count, sizeof(struct tdm__bundle_record)),
                    .detached = request->detached,
+                   .strategy = request->strategy,
                    .owner_node = request->owner_node}};
     if (group_reservation->wanted == NULL || group_reservation->record.bundles == NULL) {
         group_reservation_free(group_reservation);
@@ -462,7 +508,8 @@ static tdm_status group_closing_body(void *arg, struct tdm__txn *txn)
     }
     group_closing->record.closed = true;
     group_closing->record.owner_node = group_closing->remover;
-    for (uint32_t i = 0; i < group_closing->record.bundles_count; i++) {
+    for (uint32_t i = 0; group_closing->record.placed && i < group_closing->record.bundles_count;
+         i++) {
         /* The nodes of the group's bundles must be told to end the group's actors. */
         TDM_TRY(tdm__txn_require_node_unchanged(txn, &group_closing->record.bundles[i].node));
     }
@@ -518,7 +565,7 @@ struct group_removal {
 static tdm_status release_bundles(const struct tdm__placement_group_record *group,
                                   struct tdm__txn *txn, struct tdm__nodes_snapshot *snapshot)
 {
-    for (uint32_t i = 0; i < group->bundles_count; i++) {
+    for (uint32_t i = 0; group->placed && i < group->bundles_count; i++) {
         struct tdm__node_resources *node = snapshot_find(snapshot, &group->bundles[i].node);
 
         if (node != NULL) { /* A failure means that the node has joined again without the bundle. */

@@ -114,7 +114,8 @@ static tdm_status add_if_orphan(struct orphans *orphans, const struct tdm__txn *
     struct tdm__placement_group_record group;
 
     TDM_TRY(tdm__placement_group_record_read(record, &group));
-    if ((!group.detached || group.closed) && !node_is_present(txn, &group.owner_node)) {
+    if ((!group.detached || group.closed || !group.placed) &&
+        !node_is_present(txn, &group.owner_node)) {
         orphans->groups[orphans->groups_count++] = group.id;
     }
     tdm__placement_group_record_fini(&group);

@@ -31,6 +31,8 @@ struct tdm_stream {
     void *on_item_arg; /* First argument of `on_item`, borrowed. */
     /* True from the time when an item or the end has come until `on_item` runs. */
     bool on_item_is_due;
+    /* Retained; completed at the end of the call. NULL until tdm_stream_completed() creates it. */
+    tdm_ref *completed;
 };
 
 /* Creates the stream of a call that has not been sent. Its holders are the user, until
@@ -49,6 +51,8 @@ void tdm__stream_end(tdm_stream *stream, tdm_status status, const char *detail,
 /* Runs the callback of the stream now, without the loop's lock, and removes it. There must be one.
  */
 void tdm__stream_run_callback(tdm_stream *stream, tdm_stream *argument);
+/* Gives the reference that is completed when the call is, and adds a holder to it. */
+tdm_status tdm__stream_completed(tdm_stream *stream, tdm_ref **ref_out);
 /* Frees the items that the user has not taken. */
 void tdm__stream_drop_items(tdm_stream *stream);
 /* Removes a holder; the last one frees the stream. */

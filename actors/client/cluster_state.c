@@ -238,6 +238,17 @@ tdm_status tdm_list_actors(tdm_runtime *runtime, int64_t timeout_ms,
 
 /* ---- nodes ------------------------------------------------------------------------------ */
 
+/* Sets the labels of a node from its record. */
+static void fill_record_labels(const tdm_value *record, struct tdm_node_state *node)
+{
+    const tdm_value *labels = tdm_value_find(record, "labels");
+    uint32_t count = tdm_value_count(labels);
+
+    for (uint32_t i = 0; i < count && i < TDM_LABELS_MAX; i++) {
+        node->labels[node->labels_count++] = tdm_value_string(tdm_value_at(labels, i), "");
+    }
+}
+
 tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
                           const struct tdm_node_state **nodes_out, uint32_t *nodes_count_out)
 {
@@ -268,6 +279,7 @@ tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
                                     .tcp_address = tdm__state_record_text(record, "tcp_address"),
                                     .pid = tdm__state_record_int(record, "pid")};
         nodes[i].amounts = fill_record_amounts(&array_filler, record, &nodes[i].amounts_count);
+        fill_record_labels(record, &nodes[i]);
     }
     *nodes_out = nodes;
     *nodes_count_out = tdm_value_count(records);
@@ -408,6 +420,8 @@ static void fill_group_state(struct array_filler *array_filler, const tdm_value 
     group->name = tdm__state_record_text(record, "name");
     group->name_space = tdm__state_record_text(record, "name_space");
     group->detached = (int)tdm__state_record_int(record, "detached");
+    group->state = tdm__state_record_text(record, "state");
+    group->strategy = tdm__state_record_text(record, "strategy");
     group->bundles = array_filler->bundles;
     group->bundles_count = tdm_value_count(bundles);
     for (uint32_t i = 0; i < group->bundles_count; i++) {

@@ -3,8 +3,9 @@
 
 /* Implements tdm_placement_group_*(). A handle (struct tdm_placement_group) is a copy of what
  * the daemon replied: the id of the placement group and the node and GPUs of each bundle. It
- * does not change after its creation. Functions with a timeout send a request to the daemon and
- * drive the loop until the reply arrives. Any user thread may enter. */
+ * does not change after its creation, except that the handle of a pending group gets the places of
+ * the bundles from the first wait that succeeds. Functions with a timeout send a request to the
+ * daemon and drive the loop until the reply arrives. Any user thread may enter. */
 
 #include "actors/common/placement_group.h"
 
@@ -28,8 +29,8 @@ static tdm_status placement_group_check_names(const tdm_runtime *runtime, const 
     if (*name == NULL) {
         *name_space = *name = "";
     }
-    TDM_TRY(tdm__check_name("a group's name", *name, "*"));
-    return tdm__check_name("name space", *name_space, "*/");
+    TDM_TRY(tdm__check_name("a group's name", *name));
+    return tdm__check_name("name space", *name_space);
 }
 
 /* Fills one bundle of the message. */
@@ -73,7 +74,8 @@ static tdm_status placement_group_write_request(tdm_writer *writer, const tdm_ru
                                                 .bundles = {.count = bundles_count},
                                                 .name_space = options->name_space,
                                                 .name = options->name,
-                                                .detached = options->detached != 0};
+                                                .detached = options->detached != 0,
+                                                .asynchronous = options->asynchronous != 0};
 
     if (bundles_count == 0 || bundles_count > TDM_BUNDLES_MAX) {
         return tdm__fail(TDM_E_INVAL, "a placement group has 1 to %d bundles, not %u",
@@ -99,34 +101,61 @@ static tdm_status placement_group_read_bundle(const struct tdm__bundle_placement
     return TDM_OK;
 }
 
+/* Reads the places of all bundles into a new array, which the caller frees. */
+static tdm_status placement_group_read_places(const struct tdm__group_placement_message *message,
+                                              struct tdm_bundle_placement **places_out)
+{
+    struct tdm_bundle_placement *places = calloc(message->bundles.count, sizeof(*places));
+    tdm_status status = TDM_OK;
+
+    if (places == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the placements of %u bundles", message->bundles.count);
+    }
+    for (uint32_t i = 0; i < message->bundles.count && status == TDM_OK; i++) {
+        struct tdm__bundle_placement_message place;
+
+        tdm__message_list_read(&message->bundles, i, &place, sizeof(place));
+        status = placement_group_read_bundle(&place, &places[i]);
+    }
+    if (status != TDM_OK) {
+        free(places);
+        return status;
+    }
+    *places_out = places;
+    return TDM_OK;
+}
+
 /* Fills the handle from the daemon's reply. */
 static tdm_status placement_group_read_reply(const tdm_value *reply, tdm_placement_group *group)
 {
+    struct tdm_bundle_placement *places = NULL;
     struct tdm__group_placement_message message;
+    struct tdm_placement_group_info *info = &group->info;
 
     TDM_TRY(tdm__group_placement_decode(reply, &message));
     if (message.bundles.count == 0) {
         return tdm__fail(TDM_E_PROTOCOL, "a reply without bundle placements");
     }
     group->id = message.id;
-    group->bundles_count = message.bundles.count;
-    group->places = calloc(group->bundles_count, sizeof(*group->places));
-    if (group->places == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the placements of %u bundles", group->bundles_count);
+    group->bundles_count = info->bundles_count = message.bundles.count;
+    (void)tdm__id_text(&message.id, info->id);
+    (void)snprintf(info->name, sizeof(info->name), "%s", message.name);
+    (void)snprintf(info->name_space, sizeof(info->name_space), "%s", message.name_space);
+    (void)snprintf(info->pending_cause, sizeof(info->pending_cause), "%s", message.pending_cause);
+    info->strategy = (enum tdm_placement_strategy)message.strategy;
+    info->detached = message.detached ? 1 : 0;
+    info->is_infeasible = message.infeasible ? 1 : 0;
+    if (message.placed) {
+        TDM_TRY(placement_group_read_places(&message, &places));
     }
-    for (uint32_t i = 0; i < group->bundles_count; i++) {
-        struct tdm__bundle_placement_message place;
-
-        tdm__message_list_read(&message.bundles, i, &place, sizeof(place));
-        TDM_TRY(placement_group_read_bundle(&place, &group->places[i]));
-    }
+    atomic_init(&group->places, places);
     return TDM_OK;
 }
 
 void tdm_placement_group_release(tdm_placement_group *group)
 {
     if (group != NULL) {
-        free(group->places);
+        free(atomic_load(&group->places));
         free(group);
     }
 }
@@ -234,6 +263,23 @@ tdm_status tdm_placement_group_find(tdm_runtime *runtime, const char *name_space
     return placement_group_find_by(runtime, &any, name_space, name, timeout_ms, group_out);
 }
 
+tdm_status tdm_placement_group_find_by_id(tdm_runtime *runtime, const char *id, int64_t timeout_ms,
+                                          tdm_placement_group **group_out)
+{
+    TDM__REQUIRE(group_out);
+    *group_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(id);
+
+    struct tdm__id parsed;
+
+    TDM_TRY(tdm__wrap(tdm__id_parse(id, &parsed), "a group's ID"));
+    if (tdm__id_is_none(&parsed)) {
+        return tdm__fail(TDM_E_INVAL, "a group's ID is not all zeros");
+    }
+    return placement_group_find_by(runtime, &parsed, NULL, NULL, timeout_ms, group_out);
+}
+
 tdm_status tdm_placement_group_current(tdm_runtime *runtime, int64_t timeout_ms,
                                        tdm_placement_group **group_out)
 {
@@ -256,8 +302,84 @@ tdm_status tdm_placement_group_locate_bundle(const tdm_placement_group *group, u
     if (bundle >= group->bundles_count) {
         return tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", bundle, group->bundles_count);
     }
-    *placement_out = group->places[bundle];
+    if (atomic_load(&group->places) == NULL) {
+        return tdm__fail(TDM_E_AGAIN,
+                         "placement group %s is not placed yet: wait for it with "
+                         "tdm_placement_group_wait()",
+                         group->info.id);
+    }
+    *placement_out = atomic_load(&group->places)[bundle];
     return TDM_OK;
+}
+
+void tdm_placement_group_describe(const tdm_placement_group *group,
+                                  struct tdm_placement_group_info *info_out)
+{
+    TDM__REQUIRE_OR(info_out, );
+    *info_out = (struct tdm_placement_group_info){.detached = 0};
+    TDM__REQUIRE_OR(group, );
+
+    *info_out = group->info;
+    info_out->is_placed = atomic_load(&group->places) != NULL ? 1 : 0;
+}
+
+/* Keeps the places of the bundles in the handle, unless another thread has done so. */
+static tdm_status placement_group_keep_places(tdm_placement_group *group, const tdm_value *reply)
+{
+    struct tdm_bundle_placement *none = NULL;
+    struct tdm_bundle_placement *places = NULL;
+    struct tdm__group_placement_message message;
+
+    TDM_TRY(tdm__group_placement_decode(reply, &message));
+    if (message.bundles.count != group->bundles_count) {
+        return tdm__fail(TDM_E_PROTOCOL, "a group of %u bundles instead of %u",
+                         message.bundles.count, group->bundles_count);
+    }
+    TDM_TRY(placement_group_read_places(&message, &places));
+    if (!atomic_compare_exchange_strong(&group->places, &none, places)) {
+        free(places);
+    }
+    return TDM_OK;
+}
+
+/* Asks the daemon to reply when the group is placed, and waits for the reply. */
+static tdm_status placement_group_await(tdm_placement_group *group, int64_t timeout_ms)
+{
+    const struct tdm__group_find_message message = {.id = group->id, .name_space = "", .name = ""};
+    tdm_document *reply;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__group_find_encode(&message, writer);
+    if (status == TDM_OK) {
+        status = tdm__runtime_call_daemon(group->runtime, "placement_group.wait",
+                                          tdm_writer_bytes(writer), timeout_ms, &reply);
+    }
+    tdm_writer_destroy(writer);
+    TDM_TRY(status);
+    status = placement_group_keep_places(group, tdm_document_root(reply));
+    tdm_document_destroy(reply);
+    return status;
+}
+
+tdm_status tdm_placement_group_wait(tdm_placement_group *group, int64_t timeout_ms)
+{
+    TDM__REQUIRE(group);
+
+    const struct tdm_placement_group_info *info = &group->info;
+    tdm_status status;
+
+    if (atomic_load(&group->places) != NULL) {
+        return TDM_OK;
+    }
+    status = placement_group_await(group, timeout_ms);
+    if (status != TDM_E_TIMEOUT) {
+        return status;
+    }
+    return tdm__fail(status, "placement group %s is not placed yet%s%s", info->id,
+                     info->pending_cause[0] == '\0' ? "" : "; at first it waited because ",
+                     info->pending_cause);
 }
 
 uint32_t tdm_placement_group_bundles_count(const tdm_placement_group *group)

@@ -6,6 +6,11 @@
  * reserving, held, and being removed (`is_unwanted`). The store has the record of a held
  * group with the nodes of its bundles; scheduler/ reserves and releases it.
  *
+ * A call of the creator normally waits until the group is held, and removes it at its deadline. The
+ * creator of an asynchronous group gets a reply once the store has a record of the group, also one
+ * without nodes (pending). Such a group waits for ever, also for nodes that join later; whoever
+ * wants to know when it is held asks by "placement_group.wait" (placement_group_waits.c).
+ *
  * Removal: the group is closed in the store, so that no actor is placed in it any more; every node
  * ends its actors in it ("placement_group.end"); then the resources are released. Each step is
  * repeated while the store or a node fails, because resources that are not given back are lost to
@@ -18,6 +23,7 @@
 
 #include "actors/daemon/actor_end.h"
 #include "actors/daemon/peer_daemons.h"
+#include "actors/daemon/placement_group_waits.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -50,8 +56,8 @@ struct group {
     struct tdm__resources *bundles;
     /* Request to the scheduler to reserve the group: id, name, strategy and bundles. */
     struct tdm__placement_group_request request;
-    /* The creator's call that waits until the group's resources are reserved, owned; NULL
-     * afterwards. */
+    /* The creator's call that waits until the group's resources are reserved or, of an asynchronous
+     * group, until the store has its record; owned, NULL afterwards. */
     struct tdm__incoming_call *incoming;
     struct removal_waiter *removers; /* Calls that wait until the group is removed, owned. */
     /* Timer that ends the wait for resources, owned; NULL if another node created the group. */
@@ -73,8 +79,10 @@ struct group {
     /* Time since when the group's record may be lost, in milliseconds on CLOCK_MONOTONIC. */
     int64_t lost_since_ms;
     bool is_reserving; /* True while a request to reserve the group is under way. */
-    bool is_held;      /* True if the store has, or may have, reserved resources for the group. */
-    bool is_unwanted;  /* True once the placement group is being removed. */
+    /* True if the store has, or may have, a record of the group although it is not held. */
+    bool is_pending;
+    bool is_held;     /* True if the store has, or may have, reserved resources for the group. */
+    bool is_unwanted; /* True once the placement group is being removed. */
     /* True if another node removes the group and gives its resources back. */
     bool removed_elsewhere;
 };
@@ -113,6 +121,12 @@ static void group_notify_removers(struct group *group, tdm_status status, const 
         }
         free(removal_waiter);
     }
+}
+
+/* True if the store has, or may have, a record of the group, which must be closed and released. */
+static bool group_is_in_store(const struct group *group)
+{
+    return group->is_held || group->is_pending;
 }
 
 /* Fails the creator's call, confirms the removal to the calls that wait for it, and frees the
@@ -289,9 +303,14 @@ static void group_remove(struct group *group)
         return;
     }
     group->is_unwanted = true;
-    if (group->is_held) {
+    tdm__placement_group_waits_fail(group->node, &group->request.id,
+                                    "the placement group was removed before it was placed");
+    if (group->is_reserving) {
+        return; /* on_group_reserved() continues. */
+    }
+    if (group_is_in_store(group)) {
         group_close(group);
-    } else if (!group->is_reserving) {
+    } else {
         group_fail(group, TDM_E_CANCELED, "the group was removed before it was held");
     }
 }
@@ -300,7 +319,7 @@ bool tdm__placement_groups_are_going(const struct tdm__node *node)
 {
     for (const struct group *group = node->placement_groups->all; group != NULL;
          group = group->next) {
-        if (group->is_held && group->is_unwanted) {
+        if (group_is_in_store(group) && group->is_unwanted) {
             return true;
         }
     }
@@ -314,45 +333,13 @@ void tdm__placement_groups_creator_gone(struct tdm__node *node, const struct tdm
     for (struct group *group = node->placement_groups->all; group != NULL; group = next) {
         next = group->next;
         if (tdm__id_equal(&group->creator, creator) &&
-            !(group->is_held && group->request.detached)) {
+            !(group_is_in_store(group) && group->request.detached)) {
             group_remove(group);
         }
     }
 }
 
 /* ---- create ----------------------------------------------------------------------------- */
-
-/* What bundle_places_get() needs to list the nodes and GPUs of a placement group's bundles. */
-struct bundle_places {
-    const struct tdm__placement_group_record *record; /* Record of the placement group, borrowed. */
-    /* Text of the id of the last bundle's node, which an item points to. */
-    char node_id[TDM__ID_TEXT_BYTES];
-};
-
-/* Writes node and GPUs of bundle `index` to `item_out`; a callback for the message encoder. */
-static void bundle_places_get(const void *arg, uint32_t index, void *item_out)
-{
-    struct bundle_places *bundle_places = (struct bundle_places *)(uintptr_t)arg;
-    const struct tdm__bundle_record *bundle = &bundle_places->record->bundles[index];
-    struct tdm__bundle_placement_message *item = item_out;
-
-    *item = (struct tdm__bundle_placement_message){
-        .node_id = tdm__id_text(&bundle->node, bundle_places->node_id),
-        .gpu_indices = {.count = bundle->grant.gpus_count, .items = bundle->grant.gpu_indices}};
-}
-
-/* Replies to the creator's call with the id of the group and the nodes and GPUs of its bundles. */
-static void group_reply_held(struct tdm__incoming_call *incoming,
-                             const struct tdm__placement_group_record *record)
-{
-    struct bundle_places bundle_places = {.record = record};
-    const struct tdm__group_placement_message message = {.id = record->id,
-                                                         .bundles = {.count = record->bundles_count,
-                                                                     .get = bundle_places_get,
-                                                                     .arg = &bundle_places}};
-
-    tdm__incoming_reply_message(incoming, tdm__group_placement_table(), &message);
-}
 
 /* Stores a copy of the group's record in the group, so that the record can be written again.
  * Without a copy the group is lost if the store loses its data. */
@@ -378,6 +365,52 @@ static void group_remove_unconfirmed(struct group *group, tdm_status status, con
     group_remove(group);
 }
 
+/* Handles the success of a reservation: replies to the calls that wait for it, and lets the actors
+ * that wait in the group be placed. */
+static void group_on_held(struct group *group, const struct tdm__placement_group_record *record)
+{
+    bool was_pending = group->is_pending;
+
+    group->is_held = true;
+    group->is_pending = false;
+    group_keep_record(group, record);
+    if (group->incoming != NULL) {
+        tdm__placement_group_reply(group->incoming, record, NULL);
+        group->incoming = NULL;
+    }
+    tdm__timer_clear(group->timer);
+    if (group->is_unwanted) {
+        group->is_unwanted = false;
+        group_remove(group);
+        return;
+    }
+    if (was_pending) {
+        tdm__placement_group_waits_end(group->node, record);
+        group->node->events->resources_freed(group->node);
+    }
+}
+
+/* Lets the group wait until resources may have come free. The creator of an asynchronous group gets
+ * its reply. */
+static void group_wait_for_resources(struct group *group, tdm_status status, const char *detail)
+{
+    (void)snprintf(group->wait_reason, sizeof(group->wait_reason), "%s", detail);
+    if (group->request.keeps_pending && group->incoming != NULL) {
+        struct tdm__placement_group_record record = group->record;
+        const struct placement_group_pending pending = {status == TDM_E_NO_RESOURCES, detail};
+
+        record.id = group->request.id;
+        record.bundles_count = group->request.bundles_count;
+        record.strategy = group->request.strategy;
+        record.detached = group->request.detached;
+        memcpy(record.name, group->request.name, sizeof(record.name));
+        memcpy(record.name_space, group->request.name_space, sizeof(record.name_space));
+        tdm__placement_group_reply(group->incoming, &record, &pending);
+        group->incoming = NULL;
+        tdm__timer_clear(group->timer);
+    }
+}
+
 /* Handles the scheduler's result of reserving the group: the group is held, waits for resources, or
  * fails. */
 static void on_group_reserved(void *arg, tdm_status status, const char *detail,
@@ -386,24 +419,23 @@ static void on_group_reserved(void *arg, tdm_status status, const char *detail,
     struct group *group = arg;
     bool may_come_free =
         status == TDM_E_AGAIN ||
-        (status == TDM_E_NO_RESOURCES && tdm__lease_status_was_lost(&group->node->lease_status));
+        (status == TDM_E_NO_RESOURCES &&
+         (group->request.keeps_pending || tdm__lease_status_was_lost(&group->node->lease_status)));
 
     group->is_reserving = false;
     if (status == TDM_OK) {
-        group->is_held = true;
-        group_keep_record(group, record);
-        if (group->incoming != NULL) {
-            group_reply_held(group->incoming, record);
-            group->incoming = NULL;
-        }
-        tdm__timer_clear(group->timer);
-        if (group->is_unwanted) {
-            group->is_unwanted = false;
-            group_remove(group);
-        }
-    } else if (may_come_free && !group->is_unwanted) {
-        (void)snprintf(group->wait_reason, sizeof(group->wait_reason), "%s", detail);
-    } else if (is_store_failure(group->node, status)) {
+        group_on_held(group, record);
+        return;
+    }
+    /* The scheduler has written an asynchronous group as pending, or may have. */
+    group->is_pending =
+        group->is_pending ||
+        (group->request.keeps_pending && (status == TDM_E_NO_RESOURCES || status == TDM_E_AGAIN));
+    if (may_come_free && !group->is_unwanted) {
+        group_wait_for_resources(group, status, detail);
+    } else if (group->is_pending && is_store_failure(group->node, status) && !group->is_unwanted) {
+        return; /* The reservation is tried again after a second. */
+    } else if (group->is_pending || is_store_failure(group->node, status)) {
         group_remove_unconfirmed(group, status, detail);
     } else {
         group_fail(group, status, detail);
@@ -429,6 +461,7 @@ void tdm__placement_groups_retry(struct tdm__node *node)
     if (node->stopping || node->placement_groups == NULL) {
         return;
     }
+    tdm__placement_group_waits_retry(node);
     for (struct group *group = node->placement_groups->all; group != NULL; group = next) {
         next = group->next;
         if (!group->is_held && !group->is_reserving && !group->is_unwanted) {
@@ -550,8 +583,8 @@ static tdm_status group_read_bundles(const struct tdm__message_list *bundles, st
 static tdm_status group_copy_name(const char *text, char name[TDM__PLACEMENT_GROUP_NAME_BYTES])
 {
     if (strlen(text) >= TDM__PLACEMENT_GROUP_NAME_BYTES) {
-        return tdm__fail(TDM_E_INVAL, "a group's name and name space have at most %d bytes",
-                         (int)TDM__PLACEMENT_GROUP_NAME_BYTES - 1);
+        return tdm__fail(TDM_E_INVAL, "a group's name or name space of %zu bytes, at most %d",
+                         strlen(text), (int)TDM__PLACEMENT_GROUP_NAME_BYTES - 1);
     }
     memcpy(name, text, strlen(text) + 1);
     return TDM_OK;
@@ -570,6 +603,7 @@ static tdm_status group_read_request(struct tdm__incoming_call *incoming, struct
     }
     request->strategy = (enum tdm_placement_strategy)message.strategy;
     request->detached = message.detached;
+    request->keeps_pending = message.asynchronous;
     request->owner_node = group->node->record.id;
     TDM_TRY(group_copy_name(message.name_space, request->name_space));
     TDM_TRY(group_copy_name(message.name, request->name));
@@ -628,7 +662,7 @@ static void on_group_found(void *arg, tdm_status status, const char *detail,
                            const struct tdm__placement_group_record *record)
 {
     if (status == TDM_OK) {
-        group_reply_held(arg, record);
+        tdm__placement_group_reply(arg, record, NULL);
     } else {
         tdm__incoming_fail(arg, status, detail);
     }
@@ -780,7 +814,8 @@ static void serve_end(struct tdm__node *node, struct tdm__incoming_call *incomin
     group = group_find(node, &id);
     if (group != NULL && !group->is_unwanted) {
         group->is_unwanted = true; /* The record must not be written again. */
-        group->removed_elsewhere = group->is_held;
+        group->removed_elsewhere = group_is_in_store(group) && !group->is_reserving;
+        tdm__placement_group_waits_fail(node, &id, "another process removed the placement group");
     }
     tdm__node_actors_end(node, match_actor_in_group, &id, true, on_actors_ended_for_other, removal);
 }
@@ -794,6 +829,8 @@ static void placement_group_serve(void *self, struct tdm__incoming_call *incomin
         serve_create(self, incoming);
     } else if (strcmp(method, "placement_group.find") == 0) {
         serve_find(self, incoming);
+    } else if (strcmp(method, "placement_group.wait") == 0) {
+        tdm__placement_group_waits_serve(self, incoming);
     } else if (strcmp(method, "placement_group.remove") == 0) {
         serve_remove(self, incoming);
     } else if (strcmp(method, "placement_group.end") == 0) {
@@ -810,7 +847,7 @@ tdm_status tdm__placement_groups_create(struct tdm__node *node)
 {
     node->placement_groups = calloc(1, sizeof(*node->placement_groups));
     return node->placement_groups == NULL ? tdm__fail(TDM_E_NOMEM, "the table of placement groups")
-                                          : TDM_OK;
+                                          : tdm__placement_group_waits_create(node);
 }
 
 void tdm__placement_groups_destroy(struct tdm__node *node)
@@ -823,4 +860,5 @@ void tdm__placement_groups_destroy(struct tdm__node *node)
     }
     free(node->placement_groups);
     node->placement_groups = NULL;
+    tdm__placement_group_waits_destroy(node);
 }

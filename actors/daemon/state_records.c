@@ -37,31 +37,45 @@ static void write_amount(tdm_writer *writer, const char *name, int64_t total, in
 
 /* ---- grants and pools ------------------------------------------------------------------- */
 
-/* Writes two entries of a map: "amounts" with a list of resource_amount, and "gpus" with the
- * indices. */
-static void write_grant(tdm_writer *writer, const struct tdm__grant *grant)
+/* Writes one entry of a map: "amounts" with a list of resource_amount. `custom` has
+ * TDM__CUSTOM_RESOURCES_MAX entries. */
+static void write_amounts(tdm_writer *writer, int64_t cpu, int64_t gpu,
+                          const struct tdm__custom_resource *custom)
 {
-    uint32_t custom = 0;
+    uint32_t count = 0;
 
-    while (custom < TDM__CUSTOM_RESOURCES_MAX && grant->custom[custom].name[0] != '\0') {
-        custom++;
+    while (count < TDM__CUSTOM_RESOURCES_MAX && custom[count].name[0] != '\0') {
+        count++;
     }
     tdm_write_string(writer, "amounts");
-    tdm_write_array(writer, custom + (grant->cpu > 0 ? 1 : 0) + (grant->gpus_count > 0 ? 1 : 0));
-    if (grant->cpu > 0) {
-        write_amount(writer, "CPU", grant->cpu, 0);
+    tdm_write_array(writer, count + (cpu > 0 ? 1 : 0) + (gpu > 0 ? 1 : 0));
+    if (cpu > 0) {
+        write_amount(writer, "CPU", cpu, 0);
     }
-    if (grant->gpus_count > 0) {
-        write_amount(writer, "GPU", grant->gpu_amount * grant->gpus_count, 0);
+    if (gpu > 0) {
+        write_amount(writer, "GPU", gpu, 0);
     }
-    for (uint32_t i = 0; i < custom; i++) {
-        write_amount(writer, grant->custom[i].name, grant->custom[i].amount, 0);
+    for (uint32_t i = 0; i < count; i++) {
+        write_amount(writer, custom[i].name, custom[i].amount, 0);
     }
+}
+
+/* Writes one entry of a map: "gpus" with the indices of the GPUs. */
+static void write_gpus(tdm_writer *writer, const struct tdm__grant *grant)
+{
     tdm_write_string(writer, "gpus");
     tdm_write_array(writer, grant->gpus_count);
     for (uint32_t i = 0; i < grant->gpus_count; i++) {
         tdm_write_uint(writer, grant->gpu_indices[i]);
     }
+}
+
+/* Writes two entries of a map: "amounts" with a list of resource_amount, and "gpus" with the
+ * indices. */
+static void write_grant(tdm_writer *writer, const struct tdm__grant *grant)
+{
+    write_amounts(writer, grant->cpu, grant->gpu_amount * grant->gpus_count, grant->custom);
+    write_gpus(writer, grant);
 }
 
 /* Writes one entry of a map: "amounts" with [(name, total, free) ...] of a node's resources. */
@@ -172,6 +186,16 @@ static bool find_free(const struct tdm__store_record *records, uint32_t records_
     return false;
 }
 
+/* Writes one entry of a map: "labels" with one text for each label. */
+static void write_labels(tdm_writer *writer, const struct tdm__labels *labels)
+{
+    tdm_write_string(writer, "labels");
+    tdm_write_array(writer, labels->count);
+    for (uint32_t i = 0; i < labels->count; i++) {
+        tdm_write_string(writer, labels->texts[i]);
+    }
+}
+
 /* Reads the store record `index` and the node's resources; false unless the record is a readable
  * node with known resources. */
 static bool read_node(const struct tdm__store_record *records, uint32_t records_count,
@@ -198,32 +222,61 @@ void tdm__state_write_nodes(tdm_writer *writer, const struct tdm__store_record *
         if (!read_node(records, records_count, i, &node, &resources)) {
             continue;
         }
-        tdm_write_map(writer, 6);
+        tdm_write_map(writer, 7);
         write_id(writer, "id", &node.id);
         tdm__state_record_write_text(writer, "name", node.name);
         tdm__state_record_write_text(writer, "unix_address", node.unix_address);
         tdm__state_record_write_text(writer, "tcp_address", node.tcp_address);
         tdm__state_record_write_int(writer, "pid", node.pid);
+        write_labels(writer, &resources.labels);
         write_pool(writer, &resources.pool);
     }
+}
+
+/* Returns the name that lists show for the strategy of a placement group. */
+static const char *strategy_text(enum tdm_placement_strategy strategy)
+{
+    switch (strategy) {
+    case TDM_PACK:
+        return "PACK";
+    case TDM_SPREAD:
+        return "SPREAD";
+    case TDM_STRICT_PACK:
+        return "STRICT_PACK";
+    case TDM_STRICT_SPREAD:
+        break;
+    }
+    return "STRICT_SPREAD";
+}
+
+/* Returns the name that lists show for the state of a placement group. */
+static const char *group_state_text(const struct tdm__placement_group_record *group)
+{
+    if (group->closed) {
+        return "REMOVING";
+    }
+    return group->placed ? "CREATED" : "PENDING";
 }
 
 /* Writes the record of one placement group for lists. */
 static void write_group(tdm_writer *writer, const char *id,
                         const struct tdm__placement_group_record *group)
 {
-    tdm_write_map(writer, 5);
+    tdm_write_map(writer, 7);
     tdm__state_record_write_text(writer, "id", id);
     tdm__state_record_write_text(writer, "name", group->name);
     tdm__state_record_write_text(writer, "name_space", group->name_space);
     tdm__state_record_write_int(writer, "detached", group->detached ? 1 : 0);
+    tdm__state_record_write_text(writer, "state", group_state_text(group));
+    tdm__state_record_write_text(writer, "strategy", strategy_text(group->strategy));
     tdm_write_string(writer, "bundles");
     tdm_write_array(writer, group->bundles_count);
     for (uint32_t i = 0; i < group->bundles_count; i++) {
         tdm_write_map(writer, 3);
         write_id(writer, "node_id", &group->bundles[i].node);
-        /* This call writes two entries of the map. */
-        write_grant(writer, &group->bundles[i].grant);
+        write_amounts(writer, group->bundles[i].wanted.cpu, group->bundles[i].wanted.gpu,
+                      group->bundles[i].wanted.custom);
+        write_gpus(writer, &group->bundles[i].grant);
     }
 }
 

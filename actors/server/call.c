@@ -147,6 +147,25 @@ int tdm_call_is_canceled(tdm_call *call)
            atomic_load_explicit(&call->is_disconnected, memory_order_relaxed);
 }
 
+tdm_status tdm_call_on_cancel(tdm_call *call, tdm_cancel_fn *fn, void *arg)
+{
+    TDM__REQUIRE(call);
+
+    TDM__LOOP_ENTER(call->loop);
+
+    if (call->executor == NULL || call->is_replied) {
+        return tdm__fail(TDM_E_STATE, call->executor == NULL
+                                          ? "a constructor cannot be canceled"
+                                          : "the call already has a reply and is over");
+    }
+    call->cancel_fn = fn;
+    call->cancel_arg = arg;
+    if (atomic_load_explicit(&call->canceled, memory_order_relaxed)) {
+        tdm__call_run_cancel_callback(call);
+    }
+    return TDM_OK;
+}
+
 /* ---- replies ---------------------------------------------------------------------------- */
 
 /* Returns TDM_E_STATE if the call has been replied to. */
@@ -367,14 +386,23 @@ tdm_status tdm_call_fail_with(tdm_call *call, tdm_status status, const char *tex
 
 /* ---- streams ---------------------------------------------------------------------------- */
 
+/* Returns how many items of the call's stream may wait for the caller. */
+static uint32_t call_items_ahead(const tdm_call *call)
+{
+    return call->items_ahead == 0 ? TDM_STREAM_ITEMS_AHEAD : call->items_ahead;
+}
+
 /* True when the next stream item may be sent or the stream has ended. Condition for
  * tdm__loop_run(). */
 static bool call_may_send_item(void *arg)
 {
     tdm_call *call = arg;
 
-    return call->items_sent - call->items_taken < TDM_STREAM_ITEMS_AHEAD ||
-           tdm_call_is_canceled(call) != 0 || call->is_replied;
+    uint32_t items_ahead = call_items_ahead(call);
+
+    return items_ahead == TDM_STREAM_ITEMS_UNLIMITED ||
+           call->items_sent - call->items_taken < items_ahead || tdm_call_is_canceled(call) != 0 ||
+           call->is_replied;
 }
 
 /* Returns TDM_E_STATE unless the call's reply is a stream that is still open. */
@@ -388,6 +416,19 @@ static tdm_status call_check_stream(const tdm_call *call)
     return TDM_OK;
 }
 
+tdm_status tdm_call_set_items_ahead(tdm_call *call, uint32_t items_ahead)
+{
+    TDM__REQUIRE(call);
+    TDM__LOOP_ENTER(call->loop);
+
+    TDM_TRY(call_check_stream(call));
+    if (items_ahead == 0) {
+        return tdm__fail(TDM_E_INVAL, "0 items of a stream ahead of its reader: 1 or more");
+    }
+    call->items_ahead = items_ahead;
+    return TDM_OK;
+}
+
 /* Blocks until the caller has consumed enough items for the next one to be sent. TDM_E_TIMEOUT
  * after the caller's deadline, TDM_E_CANCELED if the caller reads no more items. */
 static tdm_status call_wait_for_consumer(tdm_call *call)
@@ -395,8 +436,8 @@ static tdm_status call_wait_for_consumer(tdm_call *call)
     tdm_status status = tdm__loop_run(call->loop, call_may_send_item, call, call->deadline_ms);
 
     if (status == TDM_E_TIMEOUT) {
-        return tdm__fail(status, "the caller's deadline passed while %d items waited for it",
-                         (int)TDM_STREAM_ITEMS_AHEAD);
+        return tdm__fail(status, "the caller's deadline passed while %u items waited for it",
+                         call_items_ahead(call));
     }
     TDM_TRY(status);
     if (tdm_call_is_canceled(call) != 0 || call->is_replied) {

@@ -369,8 +369,7 @@ static void call_on_notice(void *arg, enum tdm__call_notice notice, uint64_t ite
         tdm__child_calls_cancel(tdm_runtime_current(), call->call_number);
         /* fall through */
     case TDM__NOTICE_CANCEL:
-        atomic_store_explicit(&call->canceled, true, memory_order_relaxed);
-        if (tdm__call_is_queued(call)) {
+        if (!tdm__call_mark_canceled(call)) {
             call_drop(call, TDM_E_CANCELED, "it was canceled before it began");
         }
         break;

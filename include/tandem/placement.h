@@ -59,6 +59,11 @@ struct tdm_placement_group_options {
     const char *name;
     const char *name_space; /* Name space to which `name` belongs.  Default: the runtime's. */
     int detached;           /* 1: the group outlives its creator, until it is removed. */
+    /* 1: the call does not wait for the bundles.  It returns as soon as the cluster's store knows
+     * the group, which may be pending then: it waits for its bundles without a limit of time, also
+     * for nodes that join later.  Actors may be created in it at once and wait with it.
+     * tdm_placement_group_wait() waits for the bundles. */
+    int asynchronous;
 };
 /* Creates a placement group as tdm_placement_group_create() does, with options such as a name.
  * TDM_E_EXISTS: another group has the name. */
@@ -75,11 +80,43 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_find(tdm_runtime *runtime,
                                                            const char *name_space, const char *name,
                                                            int64_t timeout_ms,
                                                            tdm_placement_group **group_out);
+/* Finds the group with the ID `id`, 32 hexadecimal digits, like tdm_placement_group_find(). */
+TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_find_by_id(tdm_runtime *runtime,
+                                                                 const char *id, int64_t timeout_ms,
+                                                                 tdm_placement_group **group_out);
 /* Gives a handle to the placement group of the actor that calls it, like
  * tdm_placement_group_find().  TDM_E_NOT_FOUND: this process is not an actor in a group. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_current(tdm_runtime *runtime,
                                                               int64_t timeout_ms,
                                                               tdm_placement_group **group_out);
+
+/* Blocks until all bundles of the group are reserved, at most `timeout_ms` milliseconds.  Several
+ * threads may wait.  TDM_E_TIMEOUT says what the group waits for, as far as that is known.
+ * TDM_E_NOT_FOUND: the group was removed. */
+TDM_API tdm_status tdm_placement_group_wait(tdm_placement_group *group, int64_t timeout_ms);
+
+/* What a handle knows of its placement group. */
+struct tdm_placement_group_info {
+    char id[33];         /* ID of the group: 32 hexadecimal digits. */
+    char name[64];       /* Name of the group; "" if it has none. */
+    char name_space[64]; /* Name space of the group's name; "" without a name. */
+    /* On which nodes the bundles are placed. */
+    enum tdm_placement_strategy strategy;
+    int detached;           /* 1: the group outlives its creator. */
+    uint32_t bundles_count; /* Number of bundles of the group. */
+    /* 1: the bundles are reserved, and this handle knows where.  0: the group was pending when this
+     * handle was created, and tdm_placement_group_wait() has not returned TDM_OK for it yet. */
+    int is_placed;
+    /* 1: when this handle was created, the nodes of the cluster could not have held the bundles
+     * even if nothing else had used them.  The group waits for other nodes. */
+    int is_infeasible;
+    /* What the group waited for when this handle was created; "" if it was placed or that is not
+     * known. */
+    char pending_cause[512];
+};
+/* Writes what the handle knows of its group.  Never blocks. */
+TDM_API void tdm_placement_group_describe(const tdm_placement_group *group,
+                                          struct tdm_placement_group_info *info_out);
 
 /* Where a bundle was reserved. */
 struct tdm_bundle_placement {
@@ -89,7 +126,8 @@ struct tdm_bundle_placement {
     uint32_t gpu_indices[TDM_BUNDLE_GPUS_MAX];
 };
 /* Writes where bundle number `bundle` was reserved.  Never blocks.  TDM_E_INVAL: the group has
- * no such bundle; `*placement_out` is unchanged then. */
+ * no such bundle.  TDM_E_AGAIN: the handle does not know it yet, because the group was pending;
+ * call tdm_placement_group_wait() first.  `*placement_out` is unchanged after a failure. */
 TDM_API tdm_status tdm_placement_group_locate_bundle(const tdm_placement_group *group,
                                                      uint32_t bundle,
                                                      struct tdm_bundle_placement *placement_out);

@@ -4,6 +4,7 @@
 #define TANDEM_STATE_H
 
 #include <stdint.h>
+#include <tandem/actor.h>
 #include <tandem/runtime.h>
 
 #ifdef __cplusplus
@@ -52,15 +53,17 @@ struct tdm_node_state {
     const char *unix_address; /* Address of the node's daemon for processes on the node. */
     /* Address of the node's daemon for other nodes; "" if there is none. */
     const char *tcp_address;
-    int64_t pid;                      /* Process ID of the node's daemon. */
-    uint32_t amounts_count;           /* Number of entries of `amounts`. */
-    const struct tdm_amount *amounts; /* Resources that the node offers. */
+    int64_t pid;                        /* Process ID of the node's daemon. */
+    uint32_t amounts_count;             /* Number of entries of `amounts`. */
+    const struct tdm_amount *amounts;   /* Resources that the node offers. */
+    uint32_t labels_count;              /* Number of entries of `labels`. */
+    const char *labels[TDM_LABELS_MAX]; /* Labels of the node: "NAME=value" each. */
 };
 
-/* A reserved bundle of a placement group. */
+/* A bundle of a placement group. */
 struct tdm_bundle_state {
-    const char *node_id;              /* ID of the node that the bundle is on. */
-    uint32_t amounts_count;           /* Number of entries of `amounts`. */
+    const char *node_id;    /* ID of the node that the bundle is on; "" if the group is pending. */
+    uint32_t amounts_count; /* Number of entries of `amounts`. */
     const struct tdm_amount *amounts; /* Resources of the bundle. */
     uint32_t gpus_count;              /* Number of entries of `gpu_indices`. */
     const uint32_t *gpu_indices;      /* Indices of the bundle's GPUs on its node, ascending. */
@@ -68,12 +71,18 @@ struct tdm_bundle_state {
 
 /* One placement group in a list. */
 struct tdm_placement_group_state {
-    const char *id;                         /* ID of the placement group. */
-    const char *name;                       /* Name of the placement group; "" if it has none. */
-    const char *name_space;                 /* Name space of the group's name. */
-    int detached;                           /* 1: the group does not end with its creator. */
+    const char *id;         /* ID of the placement group. */
+    const char *name;       /* Name of the placement group; "" if it has none. */
+    const char *name_space; /* Name space of the group's name. */
+    int detached;           /* 1: the group does not end with its creator. */
+    /* PENDING   The group waits for its bundles.
+     * CREATED   The bundles are reserved.
+     * REMOVING  The group is being removed. */
+    const char *state;
+    /* Placement strategy of the group: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD. */
+    const char *strategy;
     uint32_t bundles_count;                 /* Number of entries of `bundles`. */
-    const struct tdm_bundle_state *bundles; /* Reserved bundles of the group, in its order. */
+    const struct tdm_bundle_state *bundles; /* Bundles of the group, in its order. */
 };
 
 /* A value that other processes know, because a reference to it was passed on or because they
@@ -180,10 +189,30 @@ TDM_API tdm_status tdm_list_each_call(tdm_runtime *runtime, int64_t timeout_ms,
                                       const struct tdm_call_state **calls_out,
                                       uint32_t *calls_count_out,
                                       struct tdm_list_missing *missing_out);
-/* Lists the placement groups of the cluster whose bundles are reserved. */
+/* Lists the placement groups of the cluster whose bundles are reserved, and the pending ones that
+ * were created with tdm_placement_group_options.asynchronous. */
 TDM_API tdm_status tdm_list_placement_groups(tdm_runtime *runtime, int64_t timeout_ms,
                                              const struct tdm_placement_group_state **groups_out,
                                              uint32_t *groups_count_out);
+/* Lines that one worker wrote to one stream.  Texts are valid during the callback only. */
+struct tdm_worker_output {
+    const char *origin; /* Name of the actor or function, and the process: "trainer pid=4182". */
+    const char *text;   /* Whole lines; the last one may have no newline.  Not ended by NUL. */
+    size_t text_bytes;  /* Length of `text` in bytes. */
+    int is_error;       /* 1 for stderr, 0 for stdout. */
+};
+
+/* Receives lines that a worker wrote.  `arg` is the caller's. */
+typedef void tdm_worker_output_fn(void *arg, const struct tdm_worker_output *output);
+
+/* Hands the lines that workers of this process's job have written on a node, and that were not
+ * taken before, to fn(arg, ...) on the calling thread.  A driver that joined a running node prints
+ * its actors' output so; a private node with log_to_driver prints the output itself, and nothing is
+ * left to take.  `node_id` is that of struct tdm_node_state; NULL means the node of this process.
+ * Blocks at most `timeout_ms` for each 256 KiB.  Any thread may call it, one at a time for each
+ * node.  TDM_E_NODE_LOST: the node has ended. */
+TDM_API tdm_status tdm_take_worker_output(tdm_runtime *runtime, const char *node_id,
+                                          int64_t timeout_ms, tdm_worker_output_fn *fn, void *arg);
 /* Frees a list that a function of this header returned, with all of its texts.  NULL is allowed. */
 TDM_API void tdm_list_free(const void *list);
 

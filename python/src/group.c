@@ -76,7 +76,7 @@ static struct tdm_bundle *read_bundles(PyObject *list, uint32_t *count_out)
 /* create_group(bundles, strategy, name, namespace, detached, timeout_ms) */
 static PyObject *create_group(PyObject *module, PyObject *args)
 {
-    struct tdm_placement_group_options options = {.detached = 0};
+    struct tdm_placement_group_options options = {.asynchronous = 1};
     tdm_runtime *runtime = binding_runtime();
     tdm_placement_group *group = NULL;
     struct tdm_bundle *bundles;
@@ -124,6 +124,24 @@ static PyObject *find_group(PyObject *module, PyObject *args)
                             : binding_raise(status);
 }
 
+/* find_group_by_id(id, timeout_ms) */
+static PyObject *find_group_by_id(PyObject *module, PyObject *args)
+{
+    tdm_runtime *runtime = binding_runtime();
+    tdm_placement_group *group = NULL;
+    const char *id;
+    long long timeout_ms;
+    tdm_status status;
+
+    (void)module;
+    if (runtime == NULL || !PyArg_ParseTuple(args, "sL", &id, &timeout_ms)) {
+        return NULL;
+    }
+    BINDING_WITH_RUNTIME(status = tdm_placement_group_find_by_id(runtime, id, timeout_ms, &group));
+    return status == TDM_OK ? binding_object_create(group_type, BINDING_GROUP, group)
+                            : binding_raise(status);
+}
+
 /* current_group(timeout_ms) */
 static PyObject *current_group(PyObject *module, PyObject *argument)
 {
@@ -144,33 +162,53 @@ static PyObject *current_group(PyObject *module, PyObject *argument)
                             : binding_raise(status);
 }
 
-/* Group.bundles(): list of (node_id, list of GPU indices) */
-static PyObject *group_bundles(PyObject *self, PyObject *ignored)
+/* Group.describe() */
+static PyObject *group_describe(PyObject *self, PyObject *ignored)
 {
+    static const char *const strategies[] = {"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"};
     const tdm_placement_group *group = binding_object_handle(self);
-    PyObject *list = group == NULL ? NULL : PyList_New(0);
-    uint32_t count = group == NULL ? 0 : tdm_placement_group_bundles_count(group);
+    struct tdm_placement_group_info info;
 
     (void)ignored;
-    for (uint32_t i = 0; list != NULL && i < count; i++) {
-        struct tdm_bundle_placement placement;
-        PyObject *gpus = PyList_New(0);
-        PyObject *item;
-
-        (void)tdm_placement_group_locate_bundle(group, i, &placement);
-        for (uint32_t j = 0; gpus != NULL && j < placement.gpus_count; j++) {
-            PyObject *index = PyLong_FromUnsignedLong(placement.gpu_indices[j]);
-
-            (void)PyList_Append(gpus, index);
-            Py_XDECREF(index);
-        }
-        item = Py_BuildValue("(sN)", placement.node_id, gpus);
-        if (item == NULL || PyList_Append(list, item) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(item);
+    if (group == NULL) {
+        return NULL;
     }
-    return list;
+    tdm_placement_group_describe(group, &info);
+    return Py_BuildValue("{sssssssssisIsisiss}", "id", info.id, "name", info.name, "namespace",
+                         info.name_space, "strategy", strategies[info.strategy], "detached",
+                         info.detached, "bundles_count", (unsigned int)info.bundles_count,
+                         "is_placed", info.is_placed, "is_infeasible", info.is_infeasible,
+                         "pending_cause", info.pending_cause);
+}
+
+enum { WAIT_SLICE_MS = 500 /* Milliseconds of a wait between two looks for Ctrl-C. */ };
+
+/* Group.wait(timeout_ms): whether the bundles are reserved. */
+static PyObject *group_wait(PyObject *self, PyObject *argument)
+{
+    tdm_placement_group *group = binding_object_handle(self);
+    long long left_ms = PyLong_AsLongLong(argument);
+    tdm_status status;
+
+    if (group == NULL || PyErr_Occurred() != NULL) {
+        return NULL;
+    }
+    do {
+        int64_t slice_ms = left_ms < WAIT_SLICE_MS ? left_ms : WAIT_SLICE_MS;
+
+        BINDING_WITH_OBJECT(self, status = tdm_placement_group_wait(group, slice_ms));
+        left_ms -= slice_ms;
+        if (PyErr_CheckSignals() < 0) {
+            return NULL;
+        }
+    } while (status == TDM_E_TIMEOUT && left_ms > 0);
+    if (status == TDM_E_TIMEOUT) {
+        Py_RETURN_FALSE;
+    }
+    if (status != TDM_OK) {
+        return binding_raise(status);
+    }
+    Py_RETURN_TRUE;
 }
 
 /* Group.remove(timeout_ms) */
@@ -194,8 +232,10 @@ static PyObject *group_remove(PyObject *self, PyObject *argument)
 }
 
 static PyMethodDef group_methods[] = {
-    {"bundles", group_bundles, METH_NOARGS,
-     "bundles()\n--\n\nReturn (node_id, GPU indices) of each bundle."},
+    {"describe", group_describe, METH_NOARGS,
+     "describe()\n--\n\nReturn a dict of what this process knows about the group."},
+    {"wait", group_wait, METH_O,
+     "wait(timeout_ms)\n--\n\nWait and return whether the bundles are reserved."},
     {"remove", group_remove, METH_O,
      "remove(timeout_ms)\n--\n\nGive the resources back and kill the actors that use them."},
     {NULL, NULL, 0, NULL}};
@@ -209,9 +249,11 @@ static PyType_Spec group_spec = {"tandem._tandem.Group", sizeof(struct binding_o
 static PyMethodDef functions[] = {
     {"create_group", create_group, METH_VARARGS,
      "create_group(bundles, strategy, name, namespace, detached, timeout_ms)\n--\n\n"
-     "Reserve the bundles, a list of dicts, and return the Group."},
+     "Ask for the bundles, a list of dicts, and return the Group, which may be pending."},
     {"find_group", find_group, METH_VARARGS,
      "find_group(namespace, name, timeout_ms)\n--\n\nReturn the Group of that name."},
+    {"find_group_by_id", find_group_by_id, METH_VARARGS,
+     "find_group_by_id(id, timeout_ms)\n--\n\nReturn the Group with that ID."},
     {"current_group", current_group, METH_O,
      "current_group(timeout_ms)\n--\n\nReturn the Group of this actor, or None."},
     {NULL, NULL, 0, NULL}};

@@ -1,4 +1,5 @@
-/* state.c - lists of the nodes and actors of the cluster. */
+/* state.c - lists of the nodes, actors and placement groups of the cluster, and what workers
+ * printed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "binding.h"
 
@@ -20,13 +21,25 @@ static PyObject *amounts_dict(const struct tdm_amount *amounts, uint32_t count)
     return dict;
 }
 
-/* Appends `item`, which is taken, to `*list`; sets `*list` to NULL if that fails. */
+/* Appends `item`, which is taken, to `*list`; sets `*list` to NULL if that fails, and leaves it so.
+ */
 static void list_append(PyObject **list, PyObject *item)
 {
-    if (item == NULL || PyList_Append(*list, item) < 0) {
+    if (*list == NULL || item == NULL || PyList_Append(*list, item) < 0) {
         Py_CLEAR(*list);
     }
     Py_XDECREF(item);
+}
+
+/* Returns the labels of a node as a list of texts. */
+static PyObject *labels_list(const struct tdm_node_state *node)
+{
+    PyObject *list = PyList_New(0);
+
+    for (uint32_t i = 0; list != NULL && i < node->labels_count; i++) {
+        list_append(&list, PyUnicode_FromString(node->labels[i]));
+    }
+    return list;
 }
 
 /* list_nodes() */
@@ -49,10 +62,11 @@ static PyObject *list_nodes(PyObject *module, PyObject *ignored)
     }
     list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < count; i++) {
-        list_append(&list, Py_BuildValue("{sssssssssN}", "id", nodes[i].id, "name", nodes[i].name,
+        list_append(&list, Py_BuildValue("{sssssssssNsN}", "id", nodes[i].id, "name", nodes[i].name,
                                          "unix_address", nodes[i].unix_address, "tcp_address",
                                          nodes[i].tcp_address, "amounts",
-                                         amounts_dict(nodes[i].amounts, nodes[i].amounts_count)));
+                                         amounts_dict(nodes[i].amounts, nodes[i].amounts_count),
+                                         "labels", labels_list(&nodes[i])));
     }
     tdm_list_free(nodes);
     return list;
@@ -89,11 +103,96 @@ static PyObject *list_actors(PyObject *module, PyObject *ignored)
     return list;
 }
 
+/* Returns the bundles of a placement group as a list of (node_id, amounts). */
+static PyObject *bundles_list(const struct tdm_placement_group_state *group)
+{
+    PyObject *list = PyList_New(0);
+
+    for (uint32_t i = 0; list != NULL && i < group->bundles_count; i++) {
+        const struct tdm_bundle_state *bundle = &group->bundles[i];
+
+        list_append(&list, Py_BuildValue("(sN)", bundle->node_id,
+                                         amounts_dict(bundle->amounts, bundle->amounts_count)));
+    }
+    return list;
+}
+
+/* list_groups() */
+static PyObject *list_groups(PyObject *module, PyObject *ignored)
+{
+    tdm_runtime *runtime = binding_runtime();
+    const struct tdm_placement_group_state *groups;
+    uint32_t count;
+    PyObject *list;
+    tdm_status status;
+
+    (void)module;
+    (void)ignored;
+    if (runtime == NULL) {
+        return NULL;
+    }
+    BINDING_WITH_RUNTIME(status =
+                             tdm_list_placement_groups(runtime, LIST_TIMEOUT_MS, &groups, &count));
+    if (status != TDM_OK) {
+        return binding_raise(status);
+    }
+    list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        list_append(&list, Py_BuildValue("{sssssssssssN}", "id", groups[i].id, "name",
+                                         groups[i].name, "namespace", groups[i].name_space, "state",
+                                         groups[i].state, "strategy", groups[i].strategy, "bundles",
+                                         bundles_list(&groups[i])));
+    }
+    tdm_list_free(groups);
+    return list;
+}
+
+/* Appends (origin, is_error, text) to the list `arg`; called without the GIL. */
+static void append_output(void *arg, const struct tdm_worker_output *output)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+
+    list_append(arg, Py_BuildValue("(siy#)", output->origin, output->is_error, output->text,
+                                   (Py_ssize_t)output->text_bytes));
+    PyGILState_Release(gil);
+}
+
+/* take_output(node_id, timeout_ms) */
+static PyObject *take_output(PyObject *module, PyObject *args)
+{
+    tdm_runtime *runtime = binding_runtime();
+    const char *node_id;
+    long long timeout_ms;
+    PyObject *list;
+    tdm_status status;
+
+    (void)module;
+    if (runtime == NULL || !PyArg_ParseTuple(args, "zL", &node_id, &timeout_ms)) {
+        return NULL;
+    }
+    list = PyList_New(0);
+    if (list == NULL) {
+        return NULL;
+    }
+    BINDING_WITH_RUNTIME(
+        status = tdm_take_worker_output(runtime, node_id, timeout_ms, append_output, &list));
+    if (status != TDM_OK) {
+        Py_XDECREF(list);
+        return binding_raise(status);
+    }
+    return list;
+}
+
 static PyMethodDef functions[] = {
     {"list_nodes", list_nodes, METH_NOARGS,
      "list_nodes()\n--\n\nReturn a dict about each node; its amounts are (total, free)."},
     {"list_actors", list_actors, METH_NOARGS,
      "list_actors()\n--\n\nReturn a dict about each actor of the cluster."},
+    {"list_groups", list_groups, METH_NOARGS,
+     "list_groups()\n--\n\nReturn a dict about each placement group; bundles are (node, amounts)."},
+    {"take_output", take_output, METH_VARARGS,
+     "take_output(node_id, timeout_ms)\n--\n\nReturn what workers of this job have printed on a "
+     "node and was not taken: a list of (origin, is_error, text)."},
     {NULL, NULL, 0, NULL}};
 
 bool binding_state_init(PyObject *module)

@@ -48,7 +48,7 @@ struct supervisor {
 /* Kills all descendants, removes the directory if that is wanted, and exits with `code`. */
 _Noreturn static void supervisor_exit(struct supervisor *supervisor, int code)
 {
-    if (!tdm__process_tree_kill_all(KILL_TIMEOUT_MS)) {
+    if (!tdm__process_tree_kill_all(KILL_TIMEOUT_MS, NULL)) {
         tdm__log(TDM__ERROR, "supervisor", "some processes did not end within %d ms of SIGKILL",
                  (int)KILL_TIMEOUT_MS);
     }

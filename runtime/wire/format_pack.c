@@ -55,19 +55,27 @@ static void skip_argument(struct arguments *arguments, char letter)
     }
 }
 
-/* Checks the items of the list of the letter at `position`.  `depth` is the number of groups around
- * that letter. */
+/* Checks the items of the list of the letter at `position`, or of a list inside of it.  `depth` is
+ * the number of groups and lists around the items. */
 static tdm_status check_items(const char *format, const char *position, uint32_t depth,
                               const struct tdm_items *list)
 {
-    const char *letters = *position == '*' ? "ba" : depth == 0 ? "rRh" : "Rh";
+    const char *letters = *position == '*' ? "bai(" : depth == 0 ? "bai(rRh" : "bai(Rh";
 
     if (list == NULL || (list->count > 0 && list->items == NULL)) {
         return tdm__format_fail(format, position, "a list that is NULL");
     }
     for (uint32_t i = 0; i < list->count; i++) {
-        if (!tdm__format_is_among(list->items[i].letter, letters)) {
+        const struct tdm_item *item = &list->items[i];
+
+        if (!tdm__format_is_among(item->letter, letters)) {
             return tdm__format_fail(format, position, "a list with an item of another letter");
+        }
+        if (item->letter == '(' && depth >= TDM_ITEMS_DEPTH_MAX) {
+            return tdm__format_fail(format, position, "lists that are nested too deep");
+        }
+        if (item->letter == '(') {
+            TDM_TRY(check_items(format, position, depth + 1, item->object));
         }
     }
     return TDM_OK;
@@ -140,6 +148,20 @@ static const struct tdm_items *arguments_take_list(struct arguments *arguments)
     return arguments->lists[arguments->lists_used_count++];
 }
 
+/* Returns how many items of the list, and of lists inside of it, have one of the letters. */
+static uint32_t list_letters_count(const struct tdm_items *list, const char *letters)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct tdm_item *item = &list->items[i];
+
+        count += item->letter == '(' ? list_letters_count(item->object, letters)
+                                     : (uint32_t)tdm__format_is_among(item->letter, letters);
+    }
+    return count;
+}
+
 /* Returns how many items of all lists have the letter r (`of_values`), or another one of a
  * reference or handle. */
 static uint32_t listed_objects_count(const struct arguments *arguments, bool of_values)
@@ -147,11 +169,7 @@ static uint32_t listed_objects_count(const struct arguments *arguments, bool of_
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < arguments->lists_count; i++) {
-        for (uint32_t j = 0; j < arguments->lists[i]->count; j++) {
-            char letter = arguments->lists[i]->items[j].letter;
-
-            count += tdm__format_is_among(letter, of_values ? "r" : "Rh") ? 1 : 0;
-        }
+        count += list_letters_count(arguments->lists[i], of_values ? "r" : "Rh");
     }
     return count;
 }
@@ -167,16 +185,48 @@ static void pack_bytes(tdm_writer *writer, struct arguments *arguments)
     tdm_write_bytes(writer, data, size_bytes);
 }
 
-/* Packs the items of a list of the letter *. */
-static void pack_list(tdm_writer *writer, const struct tdm_items *list)
+/* Adds the placeholder of one letter r, R or h at `offset` of the packed bytes. */
+static void placeholder_add(struct tdm__placeholders *placeholders, char letter, void *object,
+                            size_t offset)
+{
+    if (letter == 'r') {
+        placeholders->refs[placeholders->count] = object;
+        placeholders->offsets[placeholders->count++] = offset;
+    } else {
+        placeholders->links[placeholders->links_count++] =
+            (struct tdm__object_placeholder){object, offset, placeholders->count, letter};
+    }
+}
+
+/* Packs an item of a list that is neither a list nor a reference or handle. */
+static void pack_plain_item(tdm_writer *writer, const struct tdm_item *item)
+{
+    if (item->letter == 'b') {
+        tdm_write_bytes(writer, item->object, item->size_bytes);
+    } else if (item->letter == 'a') {
+        tdm_write_ndarray(writer, item->object);
+    } else {
+        tdm_write_int(writer, *(const int64_t *)item->object);
+    }
+}
+
+/* Packs the items of a list.  `placeholders` is NULL for the letter *, whose lists have no
+ * references and handles. */
+static void pack_list(tdm_writer *writer, const struct tdm_items *list,
+                      struct tdm__placeholders *placeholders)
 {
     for (uint32_t i = 0; i < list->count; i++) {
         const struct tdm_item *item = &list->items[i];
+        const struct tdm_items *inside = item->object;
 
-        if (item->letter == 'b') {
-            tdm_write_bytes(writer, item->object, item->size_bytes);
+        if (item->letter == '(') {
+            tdm_write_array(writer, inside->count);
+            pack_list(writer, inside, placeholders);
+        } else if (placeholders != NULL && tdm__format_is_among(item->letter, "rRh")) {
+            placeholder_add(placeholders, item->letter, (void *)(uintptr_t)item->object,
+                            tdm_writer_bytes(writer).size_bytes);
         } else {
-            tdm_write_ndarray(writer, item->object);
+            pack_plain_item(writer, item);
         }
     }
 }
@@ -216,7 +266,7 @@ static void pack_item(tdm_writer *writer, const char *item, struct arguments *ar
         tdm_write_array(writer, values_count(arguments, item + 1));
         break;
     case '*':
-        pack_list(writer, arguments_take_list(arguments));
+        pack_list(writer, arguments_take_list(arguments), NULL);
         break;
     case '{':
         tdm_write_map(writer, tdm__format_items_count(item + 1) / 2);
@@ -262,13 +312,22 @@ tdm_status tdm_pack(tdm_writer *writer, const char *format, ...)
 
 /* ---- packing with references and handles ------------------------------------------------ */
 
-/* Writes the objects of a list of the letter &. */
-static tdm_status pack_objects(tdm_writer *writer, const struct tdm_items *list,
-                               tdm__object_write_fn *write, void *arg)
+/* Packs the items of a list of the letter &, whose references and handles `write` writes. */
+static tdm_status pack_list_with_objects(tdm_writer *writer, const struct tdm_items *list,
+                                         tdm__object_write_fn *write, void *arg)
 {
     for (uint32_t i = 0; i < list->count; i++) {
-        TDM_TRY(
-            write(arg, writer, list->items[i].letter, (void *)(uintptr_t)list->items[i].object));
+        const struct tdm_item *item = &list->items[i];
+        const struct tdm_items *inside = item->object;
+
+        if (item->letter == '(') {
+            tdm_write_array(writer, inside->count);
+            TDM_TRY(pack_list_with_objects(writer, inside, write, arg));
+        } else if (tdm__format_is_among(item->letter, "Rh")) {
+            TDM_TRY(write(arg, writer, item->letter, (void *)(uintptr_t)item->object));
+        } else {
+            pack_plain_item(writer, item);
+        }
     }
     return TDM_OK;
 }
@@ -281,7 +340,7 @@ static tdm_status pack_values_and_objects(tdm_writer *writer, const char *format
     tdm_write_array(writer, values_count(arguments, format));
     for (const char *position = format; *position != '\0'; position++) {
         if (*position == '&') {
-            TDM_TRY(pack_objects(writer, arguments_take_list(arguments), write, arg));
+            TDM_TRY(pack_list_with_objects(writer, arguments_take_list(arguments), write, arg));
         } else if (*position == 'R' || *position == 'h') {
             TDM_TRY(write(arg, writer, *position, va_arg(arguments->list, void *)));
         } else {
@@ -369,29 +428,6 @@ static tdm_status placeholders_init(struct tdm__placeholders *placeholders, cons
     return TDM_OK;
 }
 
-/* Adds the placeholder of one letter r, R or h at `offset` of the packed bytes. */
-static void placeholder_add(struct tdm__placeholders *placeholders, char letter, void *object,
-                            size_t offset)
-{
-    if (letter == 'r') {
-        placeholders->refs[placeholders->count] = object;
-        placeholders->offsets[placeholders->count++] = offset;
-    } else {
-        placeholders->links[placeholders->links_count++] =
-            (struct tdm__object_placeholder){object, offset, placeholders->count, letter};
-    }
-}
-
-/* Adds the placeholders of a list of the letter &. */
-static void placeholders_add_list(struct tdm__placeholders *placeholders,
-                                  const struct tdm_items *list, size_t offset)
-{
-    for (uint32_t i = 0; i < list->count; i++) {
-        placeholder_add(placeholders, list->items[i].letter,
-                        (void *)(uintptr_t)list->items[i].object, offset);
-    }
-}
-
 tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, va_list args,
                                        struct tdm__placeholders *placeholders)
 {
@@ -412,7 +448,7 @@ tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, v
         size_t offset = tdm_writer_bytes(writer).size_bytes;
 
         if (*position == '&') {
-            placeholders_add_list(placeholders, arguments_take_list(&arguments), offset);
+            pack_list(writer, arguments_take_list(&arguments), placeholders);
         } else if (tdm__format_is_among(*position, "rRh")) {
             placeholder_add(placeholders, *position, va_arg(arguments.list, void *), offset);
         } else {

@@ -52,7 +52,7 @@ enum tdm__ext {
      * it, with the same body as in TDM__EXT_NDARRAY. */
     TDM__EXT_LARGE_NDARRAY = 5
 };
-enum { TDM__EXT_BYTES_MAX = 512 }; /* Largest size in bytes of a packed reference or handle. */
+enum { TDM__EXT_BYTES_MAX = 1024 }; /* Largest size in bytes of a packed reference or handle. */
 
 /* Writes the bytes of a reference or a handle as a msgpack extension.  More than TDM__EXT_BYTES_MAX
  * bytes make the writer fail with TDM_E_LIMIT. */

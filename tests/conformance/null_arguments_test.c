@@ -50,6 +50,12 @@ static void on_item(void *arg, tdm_stream *stream)
     (void)stream;
 }
 
+static void on_cancel(void *arg, tdm_call *call)
+{
+    (void)arg;
+    (void)call;
+}
+
 /* The last line that the parent reads names the call that was made last. */
 static void report(const char *function, const char *argument, const char *problem)
 {
@@ -111,6 +117,7 @@ static void call_actor_1(void)
     CHECK_STATUS(tdm_call_reply_packed(NULL, no_bytes), "tdm_call_reply_packed", "call");
     CHECK_VALUE(tdm_call_remaining_ms(NULL) == 0, "tdm_call_remaining_ms", "call");
     CHECK_VALUE(tdm_call_is_canceled(NULL) == 0, "tdm_call_is_canceled", "call");
+    CHECK_STATUS(tdm_call_on_cancel(NULL, on_cancel, ANY), "tdm_call_on_cancel", "call");
     CHECK_STATUS(tdm_call_keep(NULL), "tdm_call_keep", "call");
     CHECK_STATUS(tdm_call_take_arguments(ANY, NULL), "tdm_call_take_arguments", "document_out");
     CHECK_STATUS(tdm_call_take_arguments(NULL, ANY), "tdm_call_take_arguments", "call");
@@ -192,6 +199,21 @@ static void call_actor_3(void)
     CHECK_STATUS(tdm_value_ref(NULL, ANY, ANY), "tdm_value_ref", "runtime");
     CHECK_STATUS(tdm_value_ref(ANY, ANY, NULL), "tdm_value_ref", "ref_out");
     CHECK_STATUS(tdm_value_actor(NULL, ANY, ANY), "tdm_value_actor", "runtime");
+    CHECK_VALUE(tdm_runtime_shared_refs_count(NULL) == 0, "tdm_runtime_shared_refs_count",
+                "runtime");
+    CHECK_STATUS(tdm_stream_completed(NULL, ANY), "tdm_stream_completed", "stream");
+    CHECK_STATUS(tdm_stream_completed(ANY, NULL), "tdm_stream_completed", "ref_out");
+    CHECK_STATUS(tdm_call_set_items_ahead(NULL, 1), "tdm_call_set_items_ahead", "call");
+    CHECK_STATUS(tdm_ref_id(NULL, ANY), "tdm_ref_id", "ref");
+    CHECK_STATUS(tdm_ref_id(ANY, NULL), "tdm_ref_id", "id_out");
+    CHECK_STATUS(tdm_ref_export(NULL, ANY), "tdm_ref_export", "ref");
+    CHECK_STATUS(tdm_ref_export(ANY, NULL), "tdm_ref_export", "portable_out");
+    CHECK_STATUS(tdm_ref_import(NULL, no_bytes, ANY), "tdm_ref_import", "runtime");
+    CHECK_STATUS(tdm_ref_import(ANY, no_bytes, NULL), "tdm_ref_import", "ref_out");
+    CHECK_STATUS(tdm_actor_export(NULL, ANY), "tdm_actor_export", "actor");
+    CHECK_STATUS(tdm_actor_export(ANY, NULL), "tdm_actor_export", "portable_out");
+    CHECK_STATUS(tdm_actor_import(NULL, no_bytes, ANY), "tdm_actor_import", "runtime");
+    CHECK_STATUS(tdm_actor_import(ANY, no_bytes, NULL), "tdm_actor_import", "actor_out");
 }
 
 static void call_actor_4(void)
@@ -301,6 +323,15 @@ static void call_placement(void)
                  "name");
     CHECK_STATUS(tdm_placement_group_find(ANY, TEXT, TEXT, 1, NULL), "tdm_placement_group_find",
                  "group_out");
+    CHECK_STATUS(tdm_placement_group_find_by_id(NULL, TEXT, 1, ANY),
+                 "tdm_placement_group_find_by_id", "runtime");
+    CHECK_STATUS(tdm_placement_group_find_by_id(ANY, NULL, 1, ANY),
+                 "tdm_placement_group_find_by_id", "id");
+    CHECK_STATUS(tdm_placement_group_find_by_id(ANY, TEXT, 1, NULL),
+                 "tdm_placement_group_find_by_id", "group_out");
+    CHECK_STATUS(tdm_placement_group_wait(NULL, 1), "tdm_placement_group_wait", "group");
+    CHECK_VOID(tdm_placement_group_describe(NULL, ANY), "tdm_placement_group_describe", "group");
+    CHECK_VOID(tdm_placement_group_describe(ANY, NULL), "tdm_placement_group_describe", "info_out");
     CHECK_STATUS(tdm_placement_group_current(NULL, 1, ANY), "tdm_placement_group_current",
                  "runtime");
     CHECK_STATUS(tdm_placement_group_current(ANY, 1, NULL), "tdm_placement_group_current",
@@ -335,6 +366,13 @@ static void call_runtime(void)
     CHECK_VOID(tdm_runtime_describe(ANY, NULL), "tdm_runtime_describe", "info_out");
 }
 
+/* A callback that is never called. */
+static void unused_output(void *arg, const struct tdm_worker_output *output)
+{
+    (void)arg;
+    (void)output;
+}
+
 static void call_state(void)
 {
     CHECK_STATUS(tdm_list_actors(NULL, 1, ANY, ANY, ANY), "tdm_list_actors", "runtime");
@@ -359,6 +397,9 @@ static void call_state(void)
                  "groups_out");
     CHECK_STATUS(tdm_list_placement_groups(ANY, 1, ANY, NULL), "tdm_list_placement_groups",
                  "groups_count_out");
+    CHECK_STATUS(tdm_take_worker_output(NULL, ANY, 1, unused_output, NULL),
+                 "tdm_take_worker_output", "runtime");
+    CHECK_STATUS(tdm_take_worker_output(ANY, ANY, 1, NULL, NULL), "tdm_take_worker_output", "fn");
 }
 
 static void call_tensor(void)

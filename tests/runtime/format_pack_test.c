@@ -102,6 +102,55 @@ static void lists_of_objects_leave_placeholders(void **state)
     tdm_writer_destroy(filled);
 }
 
+static void lists_may_contain_arrays(void **state)
+{
+    const int64_t number = 7;
+    struct tdm_item objects[] = {{.letter = 'R', .object = "reference"}};
+    struct tdm_items inner = {objects, 1};
+    struct tdm_item values[] = {{.letter = 'i', .object = &number},
+                                {.letter = 'b', .object = "one", .size_bytes = 3},
+                                {.letter = '(', .object = &inner}};
+    struct tdm_items value = {values, 3};
+    struct tdm_item results[] = {{.letter = '(', .object = &value},
+                                 {.letter = '(', .object = &value}};
+    struct tdm_items list = {results, 2};
+    struct tdm__placeholders placeholders;
+    tdm_document *document;
+    const tdm_value *second;
+    tdm_writer *filled;
+
+    (void)state;
+    assert_int_equal(pack_with_placeholders(&placeholders, "&", &list), TDM_OK);
+    assert_int_equal(placeholders.links_count, 2);
+    assert_int_equal(tdm_writer_create(&filled), TDM_OK);
+    assert_int_equal(tdm__fill_placeholders(filled, tdm_writer_bytes(writer), &placeholders,
+                                            fill_with_text, NULL),
+                     TDM_OK);
+    assert_int_equal(tdm_document_parse(tdm_writer_bytes(filled), &document), TDM_OK);
+    assert_int_equal(tdm_value_count(tdm_document_root(document)), 2);
+    second = tdm_value_at(tdm_document_root(document), 1);
+    assert_int_equal(tdm_value_int(tdm_value_at(second, 0), 0), 7);
+    assert_memory_equal(tdm_value_bytes(tdm_value_at(second, 1)).data, "one", 3);
+    assert_string_equal(tdm_value_string(tdm_value_at(tdm_value_at(second, 2), 0), ""),
+                        "reference");
+    tdm_document_destroy(document);
+    tdm_writer_destroy(filled);
+
+    value.count = 2; /* Without the reference the letter * takes it, too. */
+    tdm_writer_clear(writer);
+    assert_int_equal(tdm_pack(writer, "*", &list), TDM_OK);
+    assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &document), TDM_OK);
+    second = tdm_value_at(tdm_document_root(document), 1);
+    assert_int_equal(tdm_value_count(second), 2);
+    tdm_document_destroy(document);
+    value.count = 3;
+    assert_int_equal(tdm_pack(writer, "*", &list), TDM_E_INVAL);
+    values[2].object = &list; /* A list inside of itself. */
+    assert_int_equal(tdm_pack(writer, "*", &list), TDM_E_INVAL);
+    values[2].object = NULL;
+    assert_int_equal(tdm_pack(writer, "*", &list), TDM_E_INVAL);
+}
+
 static void wrong_lists_are_refused(void **state)
 {
     struct tdm_item item = {.letter = 'r', .object = "value"};
@@ -192,6 +241,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(lists_are_spliced_into_the_arrays_around_them, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(lists_of_objects_leave_placeholders, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(lists_may_contain_arrays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_lists_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(objects_are_written_where_they_stand, set_up, tear_down),
         cmocka_unit_test_setup_teardown(values_of_references_are_not_objects, set_up, tear_down),

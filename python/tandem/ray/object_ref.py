@@ -7,6 +7,7 @@ import types
 
 from tandem import _tandem
 from tandem.ray import _futures
+from tandem.ray import _runtime
 from tandem.ray import _serialization
 from tandem.ray.exceptions import RayActorError, RayError, TaskCancelledError, WorkerCrashedError
 
@@ -15,17 +16,23 @@ _SLICE_MS = 50
 
 class ObjectRef(_tandem.Ref):
     """A reference to a value that is there or will be. Calls and put() create it."""
-    __slots__ = ("_id", "_is_large", "_is_task", "_actor_id", "__weakref__")
+    __slots__ = ("_id", "_is_large", "_is_task", "_actor_id", "_generator", "__weakref__")
 
     __class_getitem__ = classmethod(types.GenericAlias)
 
     def binary(self):
-        """Return the ID, 28 bytes."""
+        """Return the ID, 28 bytes as in Ray, of which Tandem uses 16."""
         try:
             return self._id
         except AttributeError:
-            self._id = os.urandom(28)
+            self._id = self._new_id()
             return self._id
+
+    def _new_id(self):
+        """Return the ID; one that means nothing if the runtime has stopped."""
+        if not _tandem.is_running():
+            return os.urandom(28)
+        return bytes.fromhex(self._object_id()) + bytes(12)
 
     def hex(self):
         """Return the ID as 56 hexadecimal digits."""
@@ -37,9 +44,11 @@ class ObjectRef(_tandem.Ref):
 
     @classmethod
     def nil(cls):
+        """Raise NotImplementedError, because there are no nil references."""
         raise NotImplementedError("tandem.ray has no nil references (feature: ObjectRef.nil)")
 
     def is_nil(self):
+        """Return False, because a reference is never nil."""
         return False
 
     def __hash__(self):
@@ -52,7 +61,8 @@ class ObjectRef(_tandem.Ref):
         return f"ObjectRef({self.hex()})"
 
     def __reduce__(self):
-        return _load_ref, (_serialization.add_object(self), self.binary())
+        _runtime.require_initialized()
+        return _import_ref, (self._export(),)
 
     def future(self):
         """Return a concurrent.futures.Future of the value."""
@@ -69,11 +79,23 @@ class ObjectRef(_tandem.Ref):
 _tandem.set_ref_class(ObjectRef)
 
 
-def _load_ref(index, binary):
-    """Rebuild a pickled reference."""
-    ref = _serialization.get_object(index)
-    ref._id = binary
-    return ref
+def _reduce_ref(ref, add):
+    """Pickle a reference inside of a value."""
+    return _load_ref, (add(ref),)
+
+
+def _load_ref(index):
+    """Rebuild a reference inside of a value."""
+    return _serialization.get_object(index)
+
+
+def _import_ref(form):
+    """Rebuild a reference that was pickled by itself, as ray.cloudpickle.dumps(ref) does."""
+    _runtime.require_initialized()
+    return _tandem.import_ref(form)
+
+
+_serialization.register_reducer(ObjectRef, _reduce_ref)
 
 
 def get_value(ref, timeout=None):
@@ -153,8 +175,16 @@ class ObjectRefGenerator:
         self._stream = None
 
     def completed(self):
-        raise NotImplementedError("tandem.ray has no reference to the end of a generator "
-                                  "(feature: ObjectRefGenerator.completed)")
+        """Return a reference to None that is there when the generator has ended, also by an exception of its own.
+
+        It fails if the process of the generator dies.
+        """
+        if self._stream is None:
+            return _serialization.put(TaskCancelledError(), _serialization.ERROR)
+        ref = self._stream.completed()
+        ref._is_task = hasattr(self, "_worker")
+        ref._generator = self  # Without its reader the generator would be canceled.
+        return ref
 
 
 DynamicObjectRefGenerator = ObjectRefGenerator

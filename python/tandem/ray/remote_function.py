@@ -3,7 +3,8 @@
 
 Each process that calls remote functions has workers of its own, one set for each kind of resources and environment. A
 call goes to an idle worker. Without one a new worker is created, up to a limit; beyond that the call queues behind the
-shortest queue. A worker that was idle for a second is ended. Workers of functions that need CPUs only hold no CPUs: the
+shortest queue. A worker that was idle for a second is asked whether other processes need it, because they have
+references to its values or because it has workers itself; one that is not needed is ended. Workers of functions that need CPUs only hold no CPUs: the
 limit is how many of them fit into the CPUs of the cluster, and at least four, so that a function may wait for another.
 """
 import functools
@@ -17,12 +18,17 @@ from tandem import _tandem
 from tandem.ray import _futures
 from tandem.ray import _options
 from tandem.ray import _runtime
+from tandem.ray import _serialization
 from tandem.ray import actor as actor_module
-from tandem.ray.object_ref import ObjectRef
+from tandem.ray.exceptions import RayError
+from tandem.ray.object_ref import ObjectRef, ObjectRefGenerator
 
 _IDLE_SECONDS = 1.0
 _WORKERS_MIN = 4
 _DEFAULT_RETRIES = 3
+
+# Name of the call that asks a worker whether it is needed.
+IS_NEEDED = "__tandem_is_needed__"
 
 _lock = threading.RLock()
 _pools = {}
@@ -36,12 +42,35 @@ class _Worker:
         self.actor = actor
         self.calls_count = 0       # Calls whose results have not arrived.
         self.idle_since = time.monotonic()
+        self.question = None       # The result of IS_NEEDED; None while the worker is not asked.
+
+    def begin_call(self):
+        """Count a call that has been made."""
+        self.calls_count += 1
+        self.question = None
 
     def on_done(self):
         """Count the end of a call."""
         with _lock:
             self.calls_count -= 1
             self.idle_since = time.monotonic()
+
+    def may_end(self):
+        """Return whether the worker is idle and not needed; asks it after a time."""
+        if self.calls_count > 0 or time.monotonic() - self.idle_since < _IDLE_SECONDS:
+            return False
+        if self.question is None:
+            self.question = self.actor.call(IS_NEEDED, _serialization.CALL, _serialization.NOTHING, None, None, None, 1, -2)
+            return False
+        if not _tandem.wait([self.question], 1, 0)[0]:
+            return False
+        try:
+            is_needed = _serialization.read(self.question._get(0))
+        except RayError:
+            is_needed = False  # It has died.
+        self.question = None
+        self.idle_since = time.monotonic()  # The next time to ask.
+        return not is_needed
 
 
 class _Pool:
@@ -81,12 +110,24 @@ class _Pool:
 def _reap():
     """End workers that are idle."""
     while True:
-        time.sleep(_IDLE_SECONDS / 2)
-        now = time.monotonic()
+        time.sleep(_IDLE_SECONDS / 4)
         with _lock:
             for pool in _pools.values():
-                pool.workers = [worker for worker in pool.workers
-                                if worker.calls_count > 0 or now - worker.idle_since < _IDLE_SECONDS]
+                pool.workers = [worker for worker in pool.workers if not _may_end(worker)]
+
+
+def _may_end(worker):
+    """Return whether to end a worker."""
+    try:
+        return worker.may_end()
+    except RayError:
+        return True  # It has died, or the runtime has stopped.
+
+
+def has_workers():
+    """Return whether this process has workers of functions."""
+    with _lock:
+        return any(pool.workers for pool in _pools.values())
 
 
 def forget_workers():
@@ -134,6 +175,7 @@ class RemoteFunction:
         return function
 
     def bind(self, *args, **kwargs):
+        """Raise NotImplementedError, because there are no compiled graphs."""
         raise NotImplementedError("tandem.ray has no compiled graphs (feature: RemoteFunction.bind)")
 
     def remote(self, *args, **kwargs):
@@ -150,22 +192,23 @@ class RemoteFunction:
         retries = self._options.get("max_retries")
         retries = _DEFAULT_RETRIES if retries is None else retries
         more = {"function": self._pickle}
+        if num_returns == "streaming" and self._options.get(actor_module.BACKPRESSURE):
+            more["ahead"] = self._options[actor_module.BACKPRESSURE]
         if self._options.get("retry_exceptions"):
             more["retry"] = (retries, self._options["retry_exceptions"])
         name = self._options.get("name") or self._function.__name__
         with _lock:
             worker = _pool_of(self._options).worker()
-            result = actor_module.submit(worker.actor, name[:63], args, kwargs, num_returns, retries or -2, more)
+            result = actor_module.submit(worker.actor, name, args, kwargs, num_returns, retries or -2, more)
             refs = result if isinstance(result, list) else [result] if isinstance(result, ObjectRef) else []
             for ref in refs:
                 ref._is_task = True
-            if refs:
-                worker.calls_count += 1
-                _futures.on_done(refs[0], worker.on_done)
-        if not refs:
-            if num_returns != 0:
+            if isinstance(result, ObjectRefGenerator):
                 result._worker = worker  # The worker lives as long as its generator.
-            worker.idle_since = time.monotonic() + 3600
+                refs = [result._stream.completed()]
+            if refs:
+                worker.begin_call()
+                _futures.on_done(refs[0], worker.on_done)
         return result
 
     def __reduce__(self):

@@ -417,6 +417,115 @@ static void detached_group_outlives_its_creator(void **state)
     stage_await_free("CPU", 8);
 }
 
+/* ---- pending groups --------------------------------------------------------------------- */
+
+/* Creates a group without waiting for its bundle. */
+static tdm_placement_group *make_pending(const char *name, double num_cpus)
+{
+    const struct tdm_bundle bundle = {.num_cpus = num_cpus};
+    const struct tdm_placement_group_options options = {.name = name, .asynchronous = 1};
+    tdm_placement_group *group = NULL;
+
+    MUST(tdm_placement_group_create_with(stage_runtime(), &bundle, 1, &options, TEST_TIMEOUT_MS,
+                                         &group));
+    return group;
+}
+
+static struct tdm_placement_group_info group_info(const tdm_placement_group *group)
+{
+    struct tdm_placement_group_info info;
+
+    tdm_placement_group_describe(group, &info);
+    return info;
+}
+
+/* Creates an actor in bundle 0, and does not wait for it. */
+static tdm_actor *make_in(const tdm_placement_group *group)
+{
+    const struct tdm_actor_options options = {.group = group, .num_cpus = 1};
+    tdm_actor *actor = NULL;
+
+    MUST(tdm_actor_create(stage_runtime(), "tester", &options, &actor, ""));
+    return actor;
+}
+
+static void pending_group_and_its_actors_wait_for_resources(void **state)
+{
+    static const struct tdm_bundle all[2] = {{.num_cpus = 4}, {.num_cpus = 4}};
+    tdm_placement_group *first = make_group(all, 2, TDM_SPREAD);
+    tdm_placement_group *group = make_pending("later", 1);
+    struct tdm_placement_group_info info = group_info(group);
+    struct tdm_bundle_placement place;
+    tdm_placement_group *named;
+    tdm_placement_group *found;
+    tdm_actor *actor;
+
+    (void)state;
+    assert_int_equal(info.is_placed, 0);
+    assert_int_equal(info.is_infeasible, 0);
+    assert_non_null(strstr(info.pending_cause, "CPU"));
+    assert_int_equal(tdm_placement_group_locate_bundle(group, 0, &place), TDM_E_AGAIN);
+    MUST(tdm_placement_group_find(stage_runtime(), NULL, "later", TEST_TIMEOUT_MS, &named));
+    MUST(tdm_placement_group_find_by_id(stage_runtime(), info.id, TEST_TIMEOUT_MS, &found));
+    assert_string_equal(group_info(named).id, info.id);
+    assert_string_equal(group_info(found).name, "later");
+    actor = make_in(found);
+    assert_int_equal(tdm_actor_wait_ready(actor, 100), TDM_E_TIMEOUT);
+    assert_int_equal(tdm_placement_group_wait(group, 100), TDM_E_TIMEOUT);
+    assert_non_null(strstr(tdm_error_detail(), "CPU"));
+    MUST(tdm_placement_group_remove(first, TEST_TIMEOUT_MS));
+    MUST(tdm_placement_group_wait(named, TEST_TIMEOUT_MS));
+    MUST(tdm_placement_group_wait(group, TEST_TIMEOUT_MS));
+    assert_int_equal(group_info(group).is_placed, 1);
+    MUST(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
+    assert_string_equal(about(actor).node_id, place_of(group, 0).node_id);
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
+    assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(actor);
+    tdm_placement_group_release(named);
+    tdm_placement_group_release(found);
+    stage_await_free("CPU", 8);
+}
+
+static void removed_pending_group_fails_its_actors(void **state)
+{
+    tdm_placement_group *group = make_pending("impossible", 1000);
+    struct tdm_placement_group_info info = group_info(group);
+    tdm_placement_group *again;
+    tdm_placement_group *second;
+    tdm_actor *actor = make_in(group);
+    const struct tdm_placement_group_options options = {.name = "impossible", .asynchronous = 1};
+    const struct tdm_bundle bundle = {.num_cpus = 1};
+
+    (void)state;
+    assert_int_equal(info.is_infeasible, 1);
+    assert_int_equal(tdm_placement_group_create_with(stage_runtime(), &bundle, 1, &options,
+                                                     TEST_TIMEOUT_MS, &second),
+                     TDM_E_EXISTS);
+    MUST(tdm_placement_group_find_by_id(stage_runtime(), info.id, TEST_TIMEOUT_MS, &again));
+    assert_int_equal(tdm_actor_wait_ready(actor, 100), TDM_E_TIMEOUT);
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
+    assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
+    assert_int_equal(tdm_placement_group_wait(again, TEST_TIMEOUT_MS), TDM_E_NOT_FOUND);
+    assert_int_equal(
+        tdm_placement_group_find_by_id(stage_runtime(), info.id, TEST_TIMEOUT_MS, &second),
+        TDM_E_NOT_FOUND);
+    assert_int_equal(find_named(NULL, "impossible"), TDM_E_NOT_FOUND);
+    tdm_placement_group_release(again);
+    tdm_actor_destroy(actor);
+}
+
+static void pending_group_that_fits_is_placed_at_once(void **state)
+{
+    tdm_placement_group *group = make_pending(NULL, 1);
+
+    (void)state;
+    assert_int_equal(group_info(group).is_placed, 1);
+    MUST(tdm_placement_group_wait(group, 0));
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
+    stage_await_free("CPU", 8);
+}
+
 static tdm_actor *child_of(tdm_actor *parent, enum tdm_scheduling scheduling)
 {
     tdm_ref *ref = stage_call_int(parent, "child", (int64_t)scheduling);
@@ -509,6 +618,9 @@ int conformance_placement(void)
         cmocka_unit_test(removing_a_group_ends_its_actors),
         cmocka_unit_test(group_may_have_a_name),
         cmocka_unit_test(detached_group_outlives_its_creator),
+        cmocka_unit_test(pending_group_and_its_actors_wait_for_resources),
+        cmocka_unit_test(removed_pending_group_fails_its_actors),
+        cmocka_unit_test(pending_group_that_fits_is_placed_at_once),
         cmocka_unit_test(child_actors_may_be_captured_by_the_placement_group),
         cmocka_unit_test(child_actors_are_not_captured_by_default),
     };

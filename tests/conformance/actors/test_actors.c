@@ -6,11 +6,13 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MOMENT_MS = 20, LOOK_AGAIN_MS = 1 };
@@ -361,6 +363,23 @@ static tdm_status source_count(tdm_call *call, void *self)
     return yield_numbers(call, self);
 }
 
+static tdm_status source_pour(tdm_call *call, void *self)
+{
+    tdm_status status = tdm_call_set_items_ahead(call, 0);
+
+    if (status != TDM_E_INVAL) {
+        return tdm_fail(TDM_E_METHOD, "0 items ahead: %s", tdm_strerror(status));
+    }
+    TDM_TRY(tdm_call_set_items_ahead(call, TDM_STREAM_ITEMS_UNLIMITED));
+    return yield_numbers(call, self);
+}
+
+static tdm_status source_drip(tdm_call *call, void *self)
+{
+    TDM_TRY(tdm_call_set_items_ahead(call, 1));
+    return yield_numbers(call, self);
+}
+
 static tdm_status source_falter(tdm_call *call, void *self)
 {
     TDM_TRY(yield_numbers(call, self));
@@ -393,6 +412,8 @@ static tdm_status source_stopped(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(source, .state_bytes = sizeof(struct source),
                 .methods = {
                     {"count", source_count, NULL},
+                    {"pour", source_pour, NULL},
+                    {"drip", source_drip, NULL},
                     {"falter", source_falter, NULL},
                     {"flow", source_flow, NULL},
                     {"sent", source_sent, NULL},
@@ -416,6 +437,35 @@ static tdm_status patient_endure(tdm_call *call, void *self)
             return tdm_fail(TDM_E_TIMEOUT, "nobody canceled");
         }
         (void)poll(NULL, 0, LOOK_AGAIN_MS);
+    }
+    (void)atomic_fetch_add(&patient->ended, 1);
+    return tdm_fail(TDM_E_CANCELED, "as asked");
+}
+
+/* Callback for the cancellation of "listen": ends its wait. */
+static void patient_hears(void *arg, tdm_call *call)
+{
+    (void)call;
+    (void)sem_post(arg);
+}
+
+static tdm_status patient_listen(tdm_call *call, void *self)
+{
+    struct patient *patient = self;
+    struct timespec until;
+    sem_t canceled;
+    int waited;
+
+    (void)sem_init(&canceled, 0, 0);
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += TEST_TIMEOUT_MS / 1000;
+    TDM_TRY(tdm_call_on_cancel(call, patient_hears, &canceled));
+    (void)atomic_fetch_add(&patient->begun, 1);
+    waited = sem_timedwait(&canceled, &until);
+    (void)tdm_call_on_cancel(call, NULL, NULL);
+    (void)sem_destroy(&canceled);
+    if (waited != 0) {
+        return tdm_fail(TDM_E_TIMEOUT, "nobody canceled");
     }
     (void)atomic_fetch_add(&patient->ended, 1);
     return tdm_fail(TDM_E_CANCELED, "as asked");
@@ -465,6 +515,7 @@ static tdm_status patient_left(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(patient, .state_bytes = sizeof(struct patient),
                 .methods = {
                     {"endure", patient_endure, NULL},
+                    {"listen", patient_listen, NULL},
                     {"begun", patient_begun, NULL},
                     {"ended", patient_ended, NULL},
                     {"left", patient_left, NULL},

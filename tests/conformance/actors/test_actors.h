@@ -27,6 +27,7 @@
  *
  * source: streams; wants max_concurrency 2
  *   count (i)       yields 0 … i-1;  falter (i) does, and fails
+ *   pour (i)        does not wait for its reader;  drip (i) waits after each item
  *   flow ()         yields until nobody takes any more;  sent () replies how many it has
  *   stopped ()      replies how many flows have ended
  *

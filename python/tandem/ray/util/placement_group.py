@@ -1,182 +1,144 @@
 # SPDX-License-Identifier: Apache-2.0
 """ray.util.placement_group.
 
-placement_group() returns at once; a thread of its own reserves the bundles. Each group has a name in the cluster, by
-which other processes find it.
+A group is known to the whole cluster by its ID as soon as placement_group() has returned. If its bundles are not free,
+the group is pending: it waits for them without a limit of time, also for nodes that join later, and so do the actors
+and functions that were given to it.
 """
-import asyncio
-import os
-import threading
+import warnings
 
 from tandem import _tandem
 from tandem.ray import _runtime
-from tandem.ray import exceptions
 
 _STRATEGIES = {"PACK": 0, "SPREAD": 1, "STRICT_PACK": 2, "STRICT_SPREAD": 3}
-_NAME_PREFIX = "tandem-group-"
-_TRY_MS = 500
+_STATES = {"REMOVING": "REMOVED"}  # States of Ray that have other names than those of Tandem.
+_CREATE_MS = 30000
 _FIND_MS = 10000
+_REMOVE_MS = 30000
+_FOREVER_SECONDS = 10 ** 9
 
-_READY_SECONDS = 0.1  # How long ready() waits before it asks another process to make a reference.
-
-_groups = {}
-_promises_lock = threading.Lock()
-_promises_of = {}
-
-
-class _Promises:
-    """An actor whose calls of wait() are replied to when fulfil() is called."""
-
-    def __init__(self):
-        self.futures = {}
-
-    def _future(self, name):
-        return self.futures.setdefault(name, asyncio.get_running_loop().create_future())
-
-    async def wait(self, name):
-        return await asyncio.shield(self._future(name))
-
-    async def fulfil(self, name, value, failure):
-        future = self._future(name)
-        if not future.done() and failure is None:
-            future.set_result(value)
-        elif not future.done():
-            future.set_exception(failure)
-
-
-def _promises():
-    """Return the actor for references of this process that are done later."""
-    from tandem import ray
-    job = _tandem.describe()["address"], _tandem.describe()["job_id"], os.getpid()
-    with _promises_lock:
-        if job not in _promises_of:
-            _promises_of.clear()
-            _promises_of[job] = ray.remote(_Promises).options(num_cpus=0).remote()
-        return _promises_of[job]
+_removed = {}  # Rows of placement_group_table() of the groups that this process has removed, by ID.
+_ready_function = None  # The remote function behind PlacementGroup.ready().
 
 
 class PlacementGroupID:
     """The ID of a placement group."""
 
-    def __init__(self, text):
-        self._text = text
+    def __init__(self, binary):
+        self._binary = binary
+
+    @classmethod
+    def from_hex(cls, text):
+        return cls(bytes.fromhex(text))
+
+    @classmethod
+    def nil(cls):
+        return cls(bytes(16))
+
+    def binary(self):
+        return self._binary
 
     def hex(self):
-        return self._text
+        return self._binary.hex()
+
+    def is_nil(self):
+        return not any(self._binary)
 
     def __eq__(self, other):
-        return isinstance(other, PlacementGroupID) and self._text == other._text
+        return isinstance(other, PlacementGroupID) and self._binary == other._binary
 
     def __hash__(self):
-        return hash(self._text)
+        return hash(self._binary)
+
+    def __repr__(self):
+        return f"PlacementGroupID({self.hex()})"
 
 
 class PlacementGroup:
     """A handle to a placement group."""
 
-    def __init__(self, name, bundles, strategy="PACK", namespace=None, text_of_id=None):
-        self._is_found = text_of_id is None
-        self._id = PlacementGroupID(text_of_id or name.encode().hex())
-        self._name = name
-        self._bundles = bundles
-        self._strategy = strategy
-        self._namespace = namespace
-        self._group = None
-        self._error = None
-        self._is_removed = False
-        self._is_decided = threading.Event()
+    def __init__(self, id, bundle_cache=None):
+        self.id = id
+        self.bundle_cache = bundle_cache
+        self._group = None  # The handle of libtandem; looked up when it is first used.
+
+    @staticmethod
+    def empty():
+        return PlacementGroup(PlacementGroupID.nil(), [])
 
     @property
-    def id(self):
-        return self._id
+    def is_empty(self):
+        return self.id.is_nil()
 
     @property
     def bundle_specs(self):
-        return [dict(bundle) for bundle in self._bundles]
+        if self.bundle_cache is None:
+            self.bundle_cache = list(_row_of(self.id.hex())["bundles"].values())
+        return [dict(bundle) for bundle in self.bundle_cache]
 
     @property
     def bundle_count(self):
-        return len(self._bundles)
-
-    def _reserve(self, name, detached):
-        """Reserve the bundles; runs on a thread of its own until it is decided."""
-        while not self._is_removed and _tandem.is_running():
-            try:
-                self._group = _tandem.create_group(self._bundles, _STRATEGIES[self._strategy], name, self._namespace,
-                                                   detached, _TRY_MS)
-                break
-            except exceptions.GetTimeoutError:
-                continue
-            except exceptions.ActorUnschedulableError:
-                continue  # A node that joins later may have the resources, as in Ray.
-            except Exception as error:
-                self._error = error
-                break
-        self._is_decided.set()
+        return len(self.bundle_specs)
 
     def wait(self, timeout_seconds=30):
         """Return whether the bundles were reserved within the time."""
-        return self._wait(timeout_seconds)
-
-    def _wait(self, timeout_seconds):
-        if self._group is None and self._is_decided.is_set() and self._error is None and not self._is_removed:
-            self._group = _tandem.find_group(self._namespace, self._name, _FIND_MS)
-        if not self._is_decided.wait(timeout_seconds):
-            return False
-        if self._error is not None:
-            raise self._error
-        return self._group is not None
+        seconds = _FOREVER_SECONDS if timeout_seconds is None else timeout_seconds
+        return self._handle().wait(int(seconds * 1000))
 
     def ready(self):
         """Return a reference that is done when the bundles are reserved; its value is this handle."""
         from tandem import ray
-        if self._is_decided.wait(_READY_SECONDS):
-            self._wait(0)
+        if self.is_empty or self._handle().wait(0):
             return ray.put(self)
-        ref = _promises().wait.remote(self._name)
-        threading.Thread(target=self._fulfil, name="tandem-group-ready", daemon=True).start()
-        return ref
-
-    def _fulfil(self):
-        """Let the reference of ready() be done once the bundles are reserved; runs on a thread of its own."""
-        self._is_decided.wait()
-        if _tandem.is_running():
-            failure = None if self._group is not None else self._error or ValueError("the placement group was removed")
-            _promises().fulfil.remote(self._name, self if failure is None else None, failure)
+        return _make_ready_function().options(scheduling_strategy=_strategy_of(self)).remote(self)
 
     def _handle(self):
-        """Return the _tandem.Group; waits until the bundles are reserved."""
-        if self._is_removed:
-            raise ValueError("the placement group was removed")
-        self._wait(None)
+        """Return the _tandem.Group, which may be pending."""
+        if self._group is None:
+            try:
+                self._group = _tandem.find_group_by_id(self.id.hex(), _FIND_MS)
+            except ValueError:
+                raise ValueError(f"Placement group {self.id.hex()} does not exist.") from None
         return self._group
+
+    def _parts(self):
+        """Return what another process needs to find the group."""
+        return self.id.hex(), self.bundle_cache
 
     def __reduce__(self):
         return _load_group, self._parts()
 
-    def _parts(self):
-        """Return what another process needs to find the group."""
-        return (self._name, self._bundles, self._strategy, self._namespace,
-                None if self._is_found else self._id.hex())
-
     def __eq__(self, other):
-        # A group that was found by its name has an ID that is made of the name.
-        return isinstance(other, PlacementGroup) and self._name == other._name and (
-            self._id == other._id or self._is_found or other._is_found)
+        return isinstance(other, PlacementGroup) and self.id == other.id
 
     def __hash__(self):
-        return hash(self._name)
+        return hash(self.id)
 
     def __repr__(self):
         return f"PlacementGroup({self.id.hex()})"
 
 
-def _load_group(name, bundles, strategy, namespace, text_of_id):
-    """Rebuild a pickled handle; the group is looked up when it is used."""
-    group = _groups.get(name)
-    if group is None or (text_of_id is not None and group.id.hex() != text_of_id):
-        group = PlacementGroup(name, bundles, strategy, namespace, text_of_id)
-        group._is_decided.set()
+def _load_group(text_of_id, bundles):
+    """Rebuild a pickled handle."""
+    return PlacementGroup(PlacementGroupID.from_hex(text_of_id), bundles)
+
+
+def _strategy_of(group):
+    """Return the strategy that puts a function into any bundle of the group."""
+    from tandem.ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+    return PlacementGroupSchedulingStrategy(group)
+
+
+def _make_ready_function():
+    """Return the remote function that returns its argument, a group, once the group has room for it."""
+    from tandem import ray
+    global _ready_function
+    if _ready_function is None:
+        _ready_function = ray.remote(num_cpus=0)(_return_group)
+    return _ready_function
+
+
+def _return_group(group):
     return group
 
 
@@ -201,96 +163,104 @@ def _check(bundles, strategy, lifetime):
         raise ValueError("placement group `lifetime` argument must be either `None` or 'detached'")
 
 
-def placement_group(bundles, strategy="PACK", name="", lifetime=None, _soft_target_node_id=None,
-                    bundle_label_selector=None):
-    """Reserve the bundles and return a handle at once."""
+def placement_group(bundles, strategy=None, name="", lifetime=None, _soft_target_node_id=None,
+                    bundle_label_selector=None, topology_strategy=None):
+    """Ask for the bundles and return a handle at once; the group may wait for them."""
+    strategy = "PACK" if strategy is None else strategy
     _check(bundles, strategy, lifetime)
+    for keyword, value in (("bundle_label_selector", bundle_label_selector), ("topology_strategy", topology_strategy)):
+        if value:
+            raise NotImplementedError(f"tandem.ray cannot honour {keyword} (feature: placement_group({keyword}=...))")
     _runtime.ensure_initialized()
-    text_of_id = os.urandom(18).hex()
-    name = name or _NAME_PREFIX + text_of_id
-    group = PlacementGroup(name, [dict(bundle) for bundle in bundles], strategy, _tandem.describe()["namespace"],
-                           text_of_id)
-    _groups[name] = group
-    threading.Thread(target=group._reserve, args=(name, lifetime == "detached"), name="tandem-group",
-                     daemon=True).start()
+    bundles = [{resource: float(amount) for resource, amount in bundle.items()} for bundle in bundles]
+    handle = _tandem.create_group(bundles, _STRATEGIES[strategy], name or None, None, lifetime == "detached",
+                                  _CREATE_MS)
+    info = handle.describe()
+    if info["is_infeasible"]:
+        warnings.warn(f"The placement group {info['id']} waits for nodes that can hold it: {info['pending_cause']}",
+                      stacklevel=2)
+    group = PlacementGroup(PlacementGroupID.from_hex(info["id"]), bundles)
+    group._group = handle
     return group
 
 
-def remove_placement_group(group):
-    """Give the resources back and kill the actors that use them."""
-    if not isinstance(group, PlacementGroup):
-        raise AssertionError(f"a placement group is wanted, got {type(group)}")
-    group._is_removed = True
-    if not group._is_decided.wait(10 * _TRY_MS / 1000):
-        return
-    if group._group is None and group._error is None:
-        try:
-            group._wait(None)
-        except ValueError:
-            return
-    if group._group is not None:
-        try:
-            group._group.remove(30000)
-        except exceptions.RaySystemError:
-            pass  # It was removed before.
-        group._group = None
-    _groups.pop(group._name, None)
+def remove_placement_group(placement_group):
+    """Give the resources back and end the actors that use them or wait for them."""
+    if not isinstance(placement_group, PlacementGroup):
+        raise AssertionError(f"a placement group is wanted, got {type(placement_group)}")
+    try:
+        row = _row_of(placement_group.id.hex())
+        handle = placement_group._handle()
+    except ValueError:
+        return  # It was removed before.
+    placement_group._group = None
+    handle.remove(_REMOVE_MS)
+    _removed[placement_group.id.hex()] = {**row, "state": "REMOVED"}
 
 
-def get_placement_group(name):
-    """Return a handle to the placement group of that name."""
-    if not name:
+def get_placement_group(placement_group_name):
+    """Return a handle to the placement group of that name in the name space of this process."""
+    if not placement_group_name:
         raise ValueError("Please supply a non-empty value to get_placement_group")
     _runtime.ensure_initialized()
-    group = _groups.get(name)
-    if group is not None:
-        return group
     try:
-        handle = _tandem.find_group(None, name, _FIND_MS)
+        handle = _tandem.find_group(None, placement_group_name, _FIND_MS)
     except ValueError:
-        raise ValueError(f"Failed to look up placement group with name: {name}") from None
-    group = PlacementGroup(name, [{} for _ in handle.bundles()])
+        raise ValueError(f"Failed to look up placement group with name: {placement_group_name}") from None
+    return _group_of(handle)
+
+
+def _group_of(handle):
+    """Return the group of a handle of libtandem."""
+    group = PlacementGroup(PlacementGroupID.from_hex(handle.describe()["id"]))
     group._group = handle
-    group._is_decided.set()
     return group
 
 
 def get_current_placement_group():
-    """Return the placement group of this actor, or None."""
+    """Return the placement group of this actor or function, or None."""
     if not _tandem.is_running() or not _tandem.describe()["actor_id"]:
-        return None
-    handle = _tandem.current_group(_FIND_MS)
-    if handle is None:
         return None
     if _runtime.own_group is not None:
         return _load_group(*_runtime.own_group)
-    group = PlacementGroup("", [{} for _ in handle.bundles()])
-    group._group = handle
-    group._is_decided.set()
-    return group
+    handle = _tandem.current_group(_FIND_MS)
+    return None if handle is None else _group_of(handle)
 
 
 def _row(group):
-    """Return what placement_group_table() says about a group."""
-    if group._group is None and group._error is None and group._is_decided.is_set() and not group._is_removed:
-        try:
-            group._wait(0)  # Another process made it.
-        except ValueError:
-            group._is_removed = True
-    state = "REMOVED" if group._is_removed else "CREATED" if group._group is not None else "PENDING"
-    placed = group._group.bundles() if group._group is not None else []
-    return {"placement_group_id": group.id.hex(),
-            "name": "" if group._name.startswith(_NAME_PREFIX) else group._name,
-            "bundles": dict(enumerate(group.bundle_specs)),
-            "bundles_to_node_id": {index: node for index, (node, _) in enumerate(placed)},
-            "strategy": group._strategy, "state": state,
+    """Return what placement_group_table() says about a group of _tandem.list_groups()."""
+    is_placed = group["state"] == "CREATED"
+    return {"placement_group_id": group["id"], "name": group["name"],
+            "bundles": {index: {name: total for name, (total, _) in amounts.items()}
+                        for index, (_, amounts) in enumerate(group["bundles"])},
+            "bundles_to_node_id": {index: node for index, (node, _) in enumerate(group["bundles"])},
+            "strategy": group["strategy"], "state": _STATES.get(group["state"], group["state"]),
             "stats": {"end_to_end_creation_latency_ms": 0, "scheduling_latency_ms": 0, "scheduling_attempt": 1,
-                      "highest_retry_delay_ms": 0, "scheduling_state": "FINISHED" if placed else "QUEUED"}}
+                      "highest_retry_delay_ms": 0, "scheduling_state": "FINISHED" if is_placed else "QUEUED"}}
+
+
+def _rows():
+    """Return {ID: row} of all groups that exist, and of those that this process has removed."""
+    return {**_removed, **{group["id"]: _row(group) for group in _tandem.list_groups()}}
+
+
+def _row_of(text_of_id):
+    """Return the row of one group; raises ValueError if there is none."""
+    row = _rows().get(text_of_id)
+    if row is None:
+        raise ValueError(f"Placement group {text_of_id} does not exist.")
+    return row
 
 
 def placement_group_table(placement_group=None):
-    """Return what is known of one placement group, or of all that this process made."""
+    """Return what is known of one placement group, or of all."""
     _runtime.ensure_initialized()
-    if placement_group is not None:
-        return _row(placement_group)
-    return {group.id.hex(): _row(group) for group in _groups.values()}
+    if placement_group is None:
+        return _rows()
+    text_of_id = placement_group.id.hex()
+    row = _rows().get(text_of_id)
+    if row is None:  # It existed, since there is a handle to it.
+        row = _row({"id": text_of_id, "name": "", "strategy": "", "state": "REMOVED",
+                    "bundles": [("", {name: (amount, 0.0) for name, amount in bundle.items()})
+                                for bundle in placement_group.bundle_cache or ()]})
+    return row
