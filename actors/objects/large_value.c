@@ -278,8 +278,8 @@ tdm_status tdm__large_pack(tdm_runtime *runtime, const char *format, va_list arg
     tdm_status status;
 
     *large_out = NULL;
-    /* A format without one of the letters sbavp* cannot pack to a large value. */
-    if (!tdm__format_has(format, "sbavp*") || tdm__format_awaits_values(format, args)) {
+    /* A format without one of the letters sbavp*& cannot pack to a large value. */
+    if (!tdm__format_has(format, "sbavp*&") || tdm__format_awaits_values(format, args)) {
         return TDM_OK;
     }
     va_copy(packing.args, args);

@@ -184,6 +184,8 @@ static void large_values_hold_references(void **state)
 {
     static const char bytes[1 << 20] = "large";
     tdm_actor *holder = stage_make("holder", NULL, NULL);
+    const struct tdm_item item = {.letter = 'b', .object = bytes, .size_bytes = sizeof(bytes)};
+    const struct tdm_items list = {&item, 1};
     tdm_ref *inner = put(4);
     tdm_ref *found = NULL;
     tdm_ref *outer;
@@ -204,6 +206,10 @@ static void large_values_hold_references(void **state)
     MUST(tdm_get(outer, TEST_TIMEOUT_MS, "Rb", &found, &data, &size_bytes));
     assert_int_equal(size_bytes, sizeof(bytes));
     assert_string_equal(data, "large");
+    tdm_ref_release(outer);
+    MUST(tdm_put(stage_runtime(), &outer, "R&", found, &list)); /* A list may hold large bytes. */
+    MUST(tdm_get(outer, TEST_TIMEOUT_MS, "vb", &(const tdm_value *){NULL}, &data, &size_bytes));
+    assert_int_equal(size_bytes, sizeof(bytes));
     tdm_ref_release(outer);
     assert_int_equal(stage_int(found), 4);
     stage_end(holder);
