@@ -195,7 +195,9 @@ static bool read_environment(struct cli_daemon_options *options)
 
     const char *resources = getenv("TANDEM_RESOURCES");
     const char *device = getenv("TANDEM_DEVICE");
+    const char *metrics = getenv("TANDEM_METRICS_ADDRESS");
 
+    options->metrics_address = metrics;
     options->device = device != NULL && device[0] != '\0' ? device : options->device;
     return read_resources(resources, &options->resources) && read_health(options) &&
            (gpus == NULL || read_count("TANDEM_GPUS", gpus, TDM__NODE_GPUS_MAX, &options->gpus)) &&

@@ -60,7 +60,8 @@ void tdm__services_serve(struct tdm__services *services, struct tdm__incoming_ca
         const struct tdm__service_ops *ops = services->entries[i].ops;
         size_t length = strlen(ops->prefix);
 
-        if (strncmp(method, ops->prefix, length) == 0 && method[length] == '.') {
+        if (ops->serve != NULL && strncmp(method, ops->prefix, length) == 0 &&
+            method[length] == '.') {
             services_serve_timed(services, i, incoming);
             return;
         }

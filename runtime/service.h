@@ -13,7 +13,8 @@
 struct tdm__service_ops {
     /* Part of the service's method names before the dot, such as "block"; static. */
     const char *prefix;
-    /* Serves one call of the service, which must get exactly one reply, now or later. */
+    /* Serves one call of the service, which must get exactly one reply, now or later. NULL if the
+     * service has no methods. */
     void (*serve)(void *self, struct tdm__incoming_call *incoming);
     /* Called when a process (worker or driver) of this node is dead and reaped, or has
      * disconnected.  The service must release everything that the process held, except for what

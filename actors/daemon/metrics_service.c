@@ -1,9 +1,9 @@
 /* metrics_service.c - the metrics of a node, in the text format of Prometheus. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A request (a scrape) by HTTP or by "metrics.read" collects: the node's free resources from the
- * store, the numbers of each worker by "worker.metrics", and the counters of this process. It
- * replies when all of them have replied or timed out; missing ones are left out.
+/* A request (a scrape) by HTTP collects: the node's free resources from the store, the numbers of
+ * each worker by "worker.metrics", and the counters of this process. It replies when all of them
+ * have replied or timed out; missing ones are left out.
  *
  * A scrape owns itself and is in the list of its service until it has replied. If the service is
  * destroyed before, `metrics` becomes NULL, and the last reply frees the scrape. Everything runs on
@@ -52,12 +52,9 @@ struct scrape {
     struct scrape *next; /* Next request of the metrics service. */
     /* The metrics service, borrowed; NULL once the service is destroyed. */
     struct tdm__node_metrics *metrics;
-    /* Call "metrics.read", to which the daemon must reply, owned; NULL if an HTTP request asks. */
-    struct tdm__incoming_call *incoming;
-    /* HTTP request, to which the daemon must reply; NULL if an RPC call asks. */
-    struct tdm__http_request *request;
-    struct actor_sample *actors; /* Metrics of the actors that have replied, owned. */
-    uint32_t actors_count;       /* Number of entries in `actors`. */
+    struct tdm__http_request *request; /* HTTP request, to which the daemon must reply. */
+    struct actor_sample *actors;       /* Metrics of the actors that have replied, owned. */
+    uint32_t actors_count;             /* Number of entries in `actors`. */
     /* Number of pending replies: one for the store, one for all workers together. */
     uint32_t pending;
     /* Resources of this node, read from the store; valid if `has_resources`. */
@@ -243,13 +240,7 @@ static void metrics_reply(struct scrape *scrape)
         write_metrics_text(out, scrape);
         (void)fclose(out);
     }
-    if (scrape->request != NULL) {
-        tdm__http_reply(scrape->request, out == NULL ? 500 : 200, CONTENT_TYPE, text, bytes);
-    } else if (out == NULL) {
-        tdm__incoming_fail(scrape->incoming, TDM_E_NOMEM, "the node's metrics");
-    } else {
-        tdm__incoming_reply_pack(scrape->incoming, "b", (const void *)text, bytes);
-    }
+    tdm__http_reply(scrape->request, out == NULL ? 500 : 200, CONTENT_TYPE, text, bytes);
     free(text);
     scrape_free(scrape);
 }
@@ -316,22 +307,16 @@ static void scrape_ask_store(struct scrape *scrape)
     }
 }
 
-/* Starts a scrape for the RPC call `incoming` or the HTTP request `request`, of which one is NULL.
- */
-static tdm_status scrape_begin(struct tdm__node_metrics *metrics,
-                               struct tdm__incoming_call *incoming,
-                               struct tdm__http_request *request)
+/* Starts a scrape for the HTTP request `request`. */
+static tdm_status scrape_begin(struct tdm__node_metrics *metrics, struct tdm__http_request *request)
 {
     struct scrape *scrape = calloc(1, sizeof(*scrape));
 
     if (scrape == NULL) {
         return tdm__fail(TDM_E_NOMEM, "the node's metrics");
     }
-    *scrape = (struct scrape){.metrics = metrics,
-                              .next = metrics->scrapes,
-                              .incoming = incoming,
-                              .request = request,
-                              .pending = 2};
+    *scrape = (struct scrape){
+        .metrics = metrics, .next = metrics->scrapes, .request = request, .pending = 2};
     metrics->scrapes = scrape;
     scrape_ask_store(scrape);
     if (tdm__query_workers(metrics->node, "worker.metrics", WORKER_MS, on_worker_metrics,
@@ -350,30 +335,17 @@ static void on_http(void *arg, struct tdm__http_request *request, const char *pa
 
     if (strcmp(path, "/metrics") != 0) {
         tdm__http_reply(request, 404, "text/plain", elsewhere, sizeof(elsewhere) - 1);
-    } else if (scrape_begin(arg, NULL, request) != TDM_OK) {
+    } else if (scrape_begin(arg, request) != TDM_OK) {
         tdm__http_reply(request, 500, "text/plain", NULL, 0);
     }
 }
 
-/* Serves the RPC call "metrics.read". */
-static void metrics_serve(void *self, struct tdm__incoming_call *incoming)
-{
-    if (strcmp(tdm__incoming_method(incoming), "metrics.read") != 0) {
-        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, tdm__incoming_method(incoming));
-    } else if (scrape_begin(self, incoming, NULL) != TDM_OK) {
-        tdm__incoming_fail(incoming, TDM_E_NOMEM, tdm_error_detail());
-    }
-}
-
-/* Fails the calls that wait for metrics, closes the HTTP server and frees the service. */
+/* Closes the HTTP server, whose requests then need no reply, and frees the service. */
 static void metrics_destroy(void *self)
 {
     struct tdm__node_metrics *metrics = self;
 
     for (struct scrape *scrape = metrics->scrapes; scrape != NULL; scrape = scrape->next) {
-        if (scrape->incoming != NULL) {
-            tdm__incoming_fail(scrape->incoming, TDM_E_NODE_LOST, "the node is stopping");
-        }
         scrape->metrics = NULL; /* The last pending reply frees the scrape. */
     }
     tdm__http_close(metrics->http);
@@ -401,5 +373,5 @@ tdm_status tdm__node_metrics_create(struct tdm__node *node, const char *address,
     return TDM_OK;
 }
 
-const struct tdm__service_ops tdm__metrics_service = {
-    .prefix = "metrics", .serve = metrics_serve, .destroy = metrics_destroy};
+const struct tdm__service_ops tdm__metrics_service = {.prefix = "metrics",
+                                                      .destroy = metrics_destroy};

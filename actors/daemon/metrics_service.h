@@ -8,13 +8,14 @@
 /* The metrics service of a daemon, with its HTTP server. */
 struct tdm__node_metrics;
 
-/* Creates the metrics service. The call "metrics.read" () gets the text of all metrics; so does GET
- * /metrics at `address` (runtime/http/http.h), unless that is NULL. Each request asks the workers
- * for their numbers; a worker that does not reply within 300 ms is left out. */
+/* Creates the metrics service. GET /metrics at `address` (runtime/http/http.h), unless that is
+ * NULL, gets the text of all metrics. Each request asks the workers for their numbers; a worker
+ * that does not reply within 300 ms is left out. */
 tdm_status tdm__node_metrics_create(struct tdm__node *node, const char *address,
                                     struct tdm__node_metrics **metrics_out);
 
-/* The service "metrics", for tdm__services_add() with a struct tdm__node_metrics as `self`. */
+/* The service "metrics", for tdm__services_add() with a struct tdm__node_metrics as `self`. It
+ * serves no calls. */
 extern const struct tdm__service_ops tdm__metrics_service;
 
 #endif
