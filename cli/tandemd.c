@@ -614,14 +614,21 @@ static tdm_status choose_directory(struct daemon *daemon)
     return TDM_OK;
 }
 
-/* Sets the environment variable that names the daemon's directory. All processes that this one
- * starts inherit the variable, by which a later daemon finds those that outlived this daemon. */
-static tdm_status export_directory(const char *directory)
+/* Sets an environment variable of this process and of all processes that it starts. */
+static tdm_status set_variable(const char *name, const char *value)
 {
-    const char *name = TDM__DIRECTORY_VARIABLE;
-    int set = setenv(name, directory, 1); /* NOLINT(concurrency-mt-unsafe) one thread */
+    int set = setenv(name, value, 1); /* NOLINT(concurrency-mt-unsafe) one thread */
 
     return set < 0 ? tdm__fail_errno(errno, "setenv") : TDM_OK;
+}
+
+/* Sets the environment variable that names the daemon's directory, by which a later daemon finds
+ * the processes that outlived this daemon. Empties TANDEM_REDIS, so that these processes do not
+ * learn the password of the Redis server. */
+static tdm_status prepare_environment(const char *directory)
+{
+    TDM_TRY(set_variable("TANDEM_REDIS", ""));
+    return set_variable(TDM__DIRECTORY_VARIABLE, directory);
 }
 
 int main(int argc, char **argv)
@@ -648,7 +655,7 @@ int main(int argc, char **argv)
         status = tdm__supervisor_fork(&supervisor);
     }
     if (status == TDM_OK) {
-        status = export_directory(daemon->directory);
+        status = prepare_environment(daemon->directory);
     }
     if (status == TDM_OK) {
         status = cli_devices_prepare(&daemon->options);

@@ -47,14 +47,16 @@ struct relay_end {
 
 /* A relay between two sockets; its set owns it. */
 struct relay {
-    LIST_ENTRY(relay) link;   /* Links the relay into the list of its set. */
-    struct relay_end ends[2]; /* The two sockets. */
-    struct tdm__timer *timer; /* Ends the relay when no byte makes progress (owned). */
-    bool is_timed;            /* Whether `timer` is set. */
+    LIST_ENTRY(relay) link;     /* Links the relay into the list of its set. */
+    struct tdm__relays *relays; /* Set that owns the relay. */
+    struct relay_end ends[2];   /* The two sockets. */
+    struct tdm__timer *timer;   /* Ends the relay when no byte makes progress (owned). */
+    bool is_timed;              /* Whether `timer` is set. */
 };
 
 struct tdm__relays {
     struct tdm__loop *loop;  /* Event loop on which the relays run (borrowed). */
+    int64_t stall_ms;        /* Milliseconds without progress after which a relay ends. */
     LIST_HEAD(, relay) list; /* All relays of the set that have not ended. */
 };
 
@@ -72,7 +74,7 @@ static void relay_destroy(struct relay *relay)
     free(relay);
 }
 
-/* Runs when bytes have waited for TDM__RELAY_STALL_MS: ends the relay. */
+/* Runs when bytes have waited too long: ends the relay. */
 static void relay_on_timer(void *arg)
 {
     relay_destroy(arg);
@@ -148,7 +150,7 @@ static bool relay_time(struct relay *relay, bool progress)
         return true;
     }
     relay->is_timed = true;
-    return tdm__timer_set(relay->timer, tdm__deadline_after(TDM__RELAY_STALL_MS)) == TDM_OK;
+    return tdm__timer_set(relay->timer, tdm__deadline_after(relay->relays->stall_ms)) == TDM_OK;
 }
 
 /* Runs when the socket of an end is ready: copies bytes in both directions. */
@@ -206,7 +208,8 @@ static tdm_status end_open(struct tdm__loop *loop, struct relay_end *end, int fd
     return tdm__fd_watch_create(loop, fd, TDM__READABLE, end_on_ready, end, &end->watch);
 }
 
-tdm_status tdm__relays_create(struct tdm__loop *loop, struct tdm__relays **relays_out)
+tdm_status tdm__relays_create(struct tdm__loop *loop, int64_t stall_ms,
+                              struct tdm__relays **relays_out)
 {
     struct tdm__relays *relays = calloc(1, sizeof(*relays));
 
@@ -214,6 +217,7 @@ tdm_status tdm__relays_create(struct tdm__loop *loop, struct tdm__relays **relay
         return tdm__fail(TDM_E_NOMEM, "a set of relays");
     }
     relays->loop = loop;
+    relays->stall_ms = stall_ms;
     LIST_INIT(&relays->list);
     *relays_out = relays;
     return TDM_OK;
@@ -236,6 +240,7 @@ tdm_status tdm__relays_add(struct tdm__relays *relays, int first, int second)
     if (relay == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a relay");
     }
+    relay->relays = relays;
     LIST_INSERT_HEAD(&relays->list, relay, link);
     for (int i = 0; i < 2; i++) {
         relay->ends[i].relay = relay;

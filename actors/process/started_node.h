@@ -20,8 +20,8 @@ struct tdm__started_node {
 };
 
 /* Writes the path of the directory of the node that `tandem start` starts for this user on this
- * machine: "tandem-started-UID" in the directory of tdm__directory_parent_path(). A user has at most
- * one such node. */
+ * machine: "tandem-started-UID" in the directory of tdm__directory_parent_path(). A user has at
+ * most one such node. */
 tdm_status tdm__started_node_directory(char *path, size_t path_bytes);
 /* Finds the node that `tandem start` has started. Returns TDM_E_NOT_FOUND if there is none, or if
  * it is still starting. */

@@ -120,7 +120,7 @@ tdm_status tdm__redis_forward_create(const struct tdm__redis_forward_options *op
         return tdm__fail(TDM_E_NOMEM, "the service \"store\"");
     }
     service->options = *options;
-    status = tdm__relays_create(options->loop, &service->relays);
+    status = tdm__relays_create(options->loop, TDM__RELAY_STALL_MS, &service->relays);
     if (status != TDM_OK) {
         free(service);
         return status;

@@ -228,7 +228,7 @@ tdm_status tdm__redis_forwarded_open(struct tdm__rpc *rpc, const char *address,
     status =
         explain_failure(forwarded_describe(forwarded, tdm__deadline_after(timeout_ms)), address);
     if (status == TDM_OK) {
-        status = tdm__relays_create(tdm__rpc_loop(rpc), &forwarded->relays);
+        status = tdm__relays_create(tdm__rpc_loop(rpc), TDM__RELAY_STALL_MS, &forwarded->relays);
     }
     if (status == TDM_OK) {
         status = forwarded_listen(forwarded, directory);
