@@ -269,7 +269,7 @@ static void serve_exiting(struct tdm__node *node, struct tdm__incoming_call *inc
     tdm__incoming_reply_pack(incoming, "");
 }
 
-/* ---- leave, list ------------------------------------------------------------------------ */
+/* ---- leave ------------------------------------------------------------------------------ */
 
 /* Replies to the call "actor.leave", `arg`, when the actors of the driver have ended. */
 static void on_creator_left(void *arg)
@@ -286,20 +286,6 @@ static void serve_leave(struct tdm__node *node, struct tdm__incoming_call *incom
     tdm__placement_groups_creator_gone(node, &creator);
     tdm__node_actors_end(node, tdm__node_actor_ends_with, &creator, false, on_creator_left,
                          incoming);
-}
-
-/* Serves the call "actor.list": replies with the actors in this daemon's table. */
-static void serve_list(struct tdm__node *node, struct tdm__incoming_call *incoming)
-{
-    tdm_writer *writer;
-
-    if (tdm_writer_create(&writer) != TDM_OK) {
-        fail_with_detail(incoming, TDM_E_NOMEM);
-        return;
-    }
-    tdm__node_actors_list(node, writer);
-    tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
-    tdm_writer_destroy(writer);
 }
 
 /* Serves the calls of the service "actor"; `self` is the node. */
@@ -323,7 +309,6 @@ static void actor_serve(void *self, struct tdm__incoming_call *incoming)
         {"actor.find", tdm__node_serve_actor_find},
         {"actor.known", tdm__node_serve_actor_known},
         {"actor.leave", serve_leave},
-        {"actor.list", serve_list},
     };
 
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {

@@ -417,6 +417,14 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_actor_stream(tdm_actor *actor, const char 
  * Otherwise the method's failure, after the items that came before it.  On failure `*ref_out` is
  * NULL. */
 TDM_API tdm_status tdm_stream_next(tdm_stream *stream, int64_t timeout_ms, tdm_ref **ref_out);
+/* Callback of tdm_stream_on_item(): runs once when tdm_stream_next() would not wait, because an
+ * item or the end of the stream is there; or with NULL when the stream is destroyed before.  It
+ * runs where the callbacks of tdm_ref_on_done() do. */
+typedef void tdm_item_fn(void *arg, tdm_stream *stream);
+/* Installs the callback fn(arg, stream) for the next item or the end of the stream; if one of them
+ * is there already, fn runs before this function returns.  For a later item it is installed again,
+ * also from fn itself.  Never blocks.  TDM_E_STATE: a callback is installed that has not run. */
+TDM_API tdm_status tdm_stream_on_item(tdm_stream *stream, tdm_item_fn *fn, void *arg);
 /* Returns the values that the failure at the end of a stream carries (tdm_call_fail_with()), as an
  * array value, borrowed from the stream; NULL if the stream has not ended, or its end carries none.
  * Never blocks. */
