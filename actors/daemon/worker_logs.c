@@ -19,6 +19,7 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/messages/messages.h"
+#include "runtime/utf8.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -38,10 +39,11 @@ enum {
     PRINT_MS = 20,
     /* Milliseconds between checks of the files' sizes if nothing is printed. */
     CHECK_MS = 1000,
-    SLOW_READER_MS = 20,  /* Milliseconds until the next attempt to print to a slow reader. */
-    PRUNE_MS = 60000,     /* Milliseconds between removals of old log files. */
-    ENDED_MAX = 512,      /* Number of ended workers whose files are remembered. */
-    FINAL_PRINT_MS = 2000 /* Most milliseconds for printing the last lines of an ended worker. */
+    ORIGIN_LABEL_BYTES = 60, /* Bytes of the label in the prefix of a line, with the NUL. */
+    SLOW_READER_MS = 20,     /* Milliseconds until the next attempt to print to a slow reader. */
+    PRUNE_MS = 60000,        /* Milliseconds between removals of old log files. */
+    ENDED_MAX = 512,         /* Number of ended workers whose files are remembered. */
+    FINAL_PRINT_MS = 2000    /* Most milliseconds for printing the last lines of an ended worker. */
 };
 
 static const char *const suffixes[TDM__LOG_STREAMS] = {".out", ".err"};
@@ -59,8 +61,7 @@ struct tdm__log_source {
     struct tdm__worker_logs *logs;
     struct tdm__id actor;              /* Id of the worker's actor. */
     char label[TDM__ACTOR_NAME_BYTES]; /* Name of the actor, or its class if it has no name. */
-    /* Prefix of printed lines, such as "trainer pid=12". */
-    char origin[TDM__ACTOR_NAME_BYTES + 24];
+    char origin[80];                   /* Prefix of printed lines, such as "trainer pid=12". */
     /* Process id of the worker; 0 until it is known. */
     int64_t pid;
     bool is_live;                                /* True until the worker has ended. */
@@ -338,6 +339,16 @@ tdm_status tdm__worker_logs_open(struct tdm__worker_logs *logs, const struct tdm
     return TDM_OK;
 }
 
+/* Writes the prefix of printed lines, in which a long label is cut. */
+static void log_source_set_origin(struct tdm__log_source *source)
+{
+    char label[ORIGIN_LABEL_BYTES];
+
+    (void)snprintf(label, sizeof(label), "%s", source->label);
+    (void)snprintf(source->origin, sizeof(source->origin), "%s%s pid=%d", tdm__utf8_trim(label),
+                   strlen(label) < strlen(source->label) ? "…" : "", (int)source->pid);
+}
+
 void tdm__log_source_started(struct tdm__log_source *source, pid_t pid)
 {
     char from[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
@@ -345,7 +356,7 @@ void tdm__log_source_started(struct tdm__log_source *source, pid_t pid)
     char id[TDM__ID_TEXT_BYTES];
 
     source->pid = pid;
-    (void)snprintf(source->origin, sizeof(source->origin), "%s pid=%d", source->label, (int)pid);
+    log_source_set_origin(source);
     for (int stream_number = 0; stream_number < TDM__LOG_STREAMS; stream_number++) {
         char *name = source->streams[stream_number].name;
 

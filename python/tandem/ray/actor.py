@@ -124,8 +124,13 @@ def failed_ref(error):
 
 
 def label_of(name):
-    """Return a name of at most 63 ASCII characters for a class, function or method, as libtandem needs it."""
+    """Return a name of at most 63 ASCII characters for a function or method, as libtandem needs it."""
     return name.encode("ascii", "replace").decode().replace("?", "_")[:_LABEL_CHARACTERS]
+
+
+def _class_label_of(name):
+    """Return the name of a class, cut to the bytes that libtandem has for it."""
+    return name.encode()[:_LABEL_CHARACTERS].decode(errors="ignore")
 
 
 def submit(actor, name, args, kwargs, num_returns, max_retries=-3, more=None):
@@ -416,7 +421,7 @@ def create(name, creation, environment, args, kwargs, more):
     """Create a worker and return its _tandem.Actor. Its settings are read before its arguments."""
     head, buffers, objects, awaited = pack_arguments(args, kwargs, more)
     head = pickle.dumps((_options.worker_settings(creation, environment), head), 5)
-    return _tandem.create(label_of(name), creation, _serialization.CALL, head, buffers, objects, awaited)
+    return _tandem.create(_class_label_of(name), creation, _serialization.CALL, head, buffers, objects, awaited)
 
 
 def _wait_for_name(actor, creation):

@@ -184,9 +184,3 @@ def test_cancelled_call_that_waits_never_runs():
         ray.cancel(ref, force=True)
     with pytest.raises(TypeError):
         ray.cancel(sleeper)
-
-
-def test_references_cannot_be_pickled_elsewhere():
-    import pickle
-    with pytest.raises(TypeError, match="portable references"):
-        pickle.dumps(ray.put(1))
