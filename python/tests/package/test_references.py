@@ -77,3 +77,21 @@ def test_names_are_limited(name):
 def test_a_limit_of_names_tells_both_numbers():
     with pytest.raises(ValueError, match="300 bytes, at most 255"):
         Borrower.options(name="ö" * 150).remote()
+
+
+def test_classes_and_methods_have_names_in_any_language():
+    """Ray's workers cannot encode the name of such a class."""
+    @ray.remote
+    class Größe:
+        def länge(self):
+            return 5
+
+        def fail(self):
+            raise ValueError("größer")
+
+    actor = Größe.options(name="Größe").remote()
+    assert ray.get(actor.länge.remote()) == 5
+    assert ray.get(ray.get_actor("Größe").länge.remote()) == 5
+    with pytest.raises(ValueError, match="Größe.fail"):
+        ray.get(actor.fail.remote())
+    assert ray.get(ray.remote(type("B" * 100, (), {"answer": lambda self: 6})).remote().answer.remote()) == 6
