@@ -16,6 +16,7 @@ from tandem.ray.object_ref import ObjectRef, ObjectRefGenerator
 
 _NAME_SECONDS = 2.0
 _LABEL_CHARACTERS = 63
+_METADATA_BYTES_MAX = 256 << 10
 _IS_GENERATOR = "streaming"
 # Option of generators: how many items may wait for their reader; -1 for any number.
 BACKPRESSURE = "_generator_backpressure_num_objects"
@@ -408,6 +409,9 @@ class ActorClass:
         methods = methods_of(cls)
         for method_options in methods.values():
             method_options["actor_retries"] = options.get("max_task_retries") or 0
+        metadata = cloudpickle.dumps((cls.__name__, methods), 5)
+        if len(metadata) <= _METADATA_BYTES_MAX:  # Otherwise get_actor() asks the actor.
+            creation["metadata"] = metadata
         more = {"class": self._pickle, "methods": methods, "class_name": cls.__name__,
                 "max_concurrency": options.get("max_concurrency"),
                 "groups": options.get("concurrency_groups") or {}}
@@ -480,6 +484,9 @@ def get_actor(name, namespace=None):
         raise ValueError(f"Failed to look up actor with name '{name}'. This could because 1. You are trying to look up "
                          "a named actor you didn't create. 2. The named actor died. 3. You did not use a namespace "
                          "matching the namespace of the actor.") from None
+    metadata = actor.metadata()
+    if metadata is not None:
+        return ActorHandle(actor, *pickle.loads(metadata))
     class_name, methods = _serialization.read(
         actor.call("__tandem_describe__", _serialization.CALL, *_serialization.dump_arguments((), {}, None), None, 1,
                    -3)._get(None))

@@ -176,6 +176,21 @@ def test_a_method_may_have_a_long_name():
     assert ray.get(found.a_method_with_a_name_that_is_longer_than_the_names_that_most_methods_have.remote()) == 6
 
 
+@shows("ray.get_actor")
+def test_an_actor_that_is_busy_is_found_at_once(gate):
+    @ray.remote(num_cpus=0)
+    class Busy:
+        def wait(self, refs):
+            return ray.get(refs[0])
+
+    busy = Busy.options(name="busy").remote()
+    result = busy.wait.remote([gate.wait.remote("later")])
+    found = ray.get_actor("busy")
+    assert found == busy and "wait" in dir(found)
+    gate.open.remote()
+    assert ray.get(result, timeout=60) == "later"
+
+
 @refuses("ray.get_actor")
 def test_an_unknown_name_is_a_value_error():
     with pytest.raises(ValueError):
