@@ -187,12 +187,6 @@ def test_cancelled_call_that_waits_never_runs():
         ray.cancel(sleeper)
 
 
-def test_references_cannot_be_pickled_elsewhere():
-    import pickle
-    with pytest.raises(TypeError, match="portable references"):
-        pickle.dumps(ray.put(1))
-
-
 @pytest.mark.parametrize("array", [
     np.arange(12).reshape(3, 4), np.array(5.0), np.zeros((0, 3)), np.arange(6, dtype=">i4"),
     np.asfortranarray(np.arange(6).reshape(2, 3)), np.arange(10)[::2], np.array([True, False]),
