@@ -91,6 +91,18 @@ TDM_API void tdm_runtime_stop(tdm_runtime *runtime);
  * and the actor is not restarted.  Never blocks.  TDM_E_STATE: this process is a driver. */
 TDM_API tdm_status tdm_runtime_exit_actor(tdm_runtime *runtime);
 
+/* Declares that this actor depends on the process `pid`, which it has usually started itself: when
+ * that process ends, the actor fails with that cause, as if its own process had crashed.  Calls in
+ * flight fail with TDM_E_ACTOR_DIED, and the actor is restarted if it has restarts left.  Does not
+ * reap the process.  The cause names the process's exit status only if the process is a child of
+ * this one and nobody has reaped it yet.  It does not matter any more once the actor ends
+ * gracefully.  Any thread may call this.  Never blocks.  TDM_E_STATE: this process is a driver.
+ * TDM_E_NOT_FOUND: there is no such process.  TDM_E_EXISTS: it is watched already. */
+TDM_API tdm_status tdm_actor_watch(tdm_runtime *runtime, int64_t pid);
+/* Ends the watch of a process, which the actor is about to end itself.  Any thread may call this.
+ * Never blocks.  TDM_E_NOT_FOUND: the process is not watched. */
+TDM_API tdm_status tdm_actor_unwatch(tdm_runtime *runtime, int64_t pid);
+
 /* Returns the runtime of this process, of a driver or of an actor; NULL if it has none. */
 TDM_API tdm_runtime *tdm_runtime_current(void);
 

@@ -363,6 +363,8 @@ static void call_runtime(void)
 {
     CHECK_STATUS(tdm_runtime_start(ANY, NULL), "tdm_runtime_start", "runtime_out");
     CHECK_STATUS(tdm_runtime_exit_actor(NULL), "tdm_runtime_exit_actor", "runtime");
+    CHECK_STATUS(tdm_actor_watch(NULL, 1), "tdm_actor_watch", "runtime");
+    CHECK_STATUS(tdm_actor_unwatch(NULL, 1), "tdm_actor_unwatch", "runtime");
     CHECK_VOID(tdm_runtime_describe(NULL, ANY), "tdm_runtime_describe", "runtime");
     CHECK_VOID(tdm_runtime_describe(ANY, NULL), "tdm_runtime_describe", "info_out");
 }
