@@ -15,6 +15,7 @@
 #include "actors/common/worker_bootstrap.h"
 #include "runtime/fdpass.h"
 #include "runtime/log.h"
+#include "runtime/older_libc.h"
 
 #include <openssl/evp.h>
 #include <openssl/rand.h>

@@ -17,6 +17,7 @@
 
 #include "runtime/assert.h"
 #include "runtime/error.h"
+#include "runtime/older_libc.h"
 
 #include <ctype.h>
 #include <errno.h>
