@@ -15,6 +15,7 @@
 #include "actors/common/worker_bootstrap.h"
 #include "runtime/fdpass.h"
 #include "runtime/log.h"
+#include "runtime/older_libc.h"
 #include "runtime/process/reaper.h"
 
 #include <openssl/evp.h>

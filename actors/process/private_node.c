@@ -16,6 +16,7 @@
 #include "actors/process/daemon_process.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/older_libc.h"
 #include "runtime/process/spawn.h"
 
 #include <dlfcn.h>
@@ -146,8 +147,8 @@ void tdm__private_node_exit_text(struct tdm__private_node *node, char *text, siz
     text[0] = '\0';
     /* The supervisor ends right after the daemon, and with its status: 128 + the signal. */
     if (poll(&ended, 1, 2000) <= 0 ||
-        waitid(P_PIDFD, (id_t)node->process.supervisor.pidfd, &info, WEXITED | WNOHANG | WNOWAIT) <
-            0 ||
+        waitid(TDM__WAIT_PIDFD, (id_t)node->process.supervisor.pidfd, &info,
+               WEXITED | WNOHANG | WNOWAIT) < 0 ||
         info.si_pid == 0) {
         return;
     }
