@@ -8,6 +8,7 @@
 #include "runtime/file.h"
 #include "runtime/log.h"
 #include "runtime/messages/messages.h"
+#include "runtime/older_libc.h"
 #include "runtime/process/spawn.h"
 
 #include <errno.h>
@@ -52,7 +53,7 @@ static void write_cause(const struct watched_process *process, char cause[CAUSE_
     siginfo_t info = {.si_pid = 0};
 
     /* WNOWAIT leaves the process for its parent's own wait. */
-    if (waitid(P_PIDFD, (id_t)process->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+    if (waitid(TDM__WAIT_PIDFD, (id_t)process->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
         info.si_pid != 0) {
         int wait_status = info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status;
 

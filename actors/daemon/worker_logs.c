@@ -316,16 +316,6 @@ tdm_status tdm__worker_logs_open(struct tdm__worker_logs *logs, const struct tdm
     return TDM_OK;
 }
 
-/* Writes the prefix of printed lines, in which a long label is cut. */
-static void log_source_set_origin(struct tdm__log_source *source)
-{
-    char label[ORIGIN_LABEL_BYTES];
-
-    (void)snprintf(label, sizeof(label), "%s", source->label);
-    (void)snprintf(source->origin, sizeof(source->origin), "%s%s pid=%d", tdm__utf8_trim(label),
-                   strlen(label) < strlen(source->label) ? "…" : "", (int)source->pid);
-}
-
 void tdm__log_source_started(struct tdm__log_source *source, pid_t pid)
 {
     char from[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
