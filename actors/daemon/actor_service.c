@@ -269,6 +269,26 @@ static void serve_exiting(struct tdm__node *node, struct tdm__incoming_call *inc
     tdm__incoming_reply_pack(incoming, "");
 }
 
+/* Serves the call "actor.failing" of a worker that is about to end: remembers the cause, which the
+ * report of the actor's death names. */
+static void serve_failing(struct tdm__node *node, struct tdm__incoming_call *incoming)
+{
+    struct actor_entry *entry = tdm__actor_entry_find(node, &tdm__incoming_peer(incoming)->id);
+    struct tdm__actor_failing_message message;
+
+    if (entry == NULL || entry->worker == NULL ||
+        tdm__incoming_peer(incoming)->kind != TDM__PEER_WORKER) {
+        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "no process of an actor of this node");
+        return;
+    }
+    if (tdm__incoming_decode(incoming, tdm__actor_failing_table(), &message) != TDM_OK) {
+        fail_with_detail(incoming, TDM_E_PROTOCOL);
+        return;
+    }
+    (void)snprintf(entry->failure, sizeof(entry->failure), "%s", message.cause);
+    tdm__incoming_reply_pack(incoming, "");
+}
+
 /* ---- leave ------------------------------------------------------------------------------ */
 
 /* Replies to the call "actor.leave", `arg`, when the actors of the driver have ended. */
@@ -301,6 +321,7 @@ static void actor_serve(void *self, struct tdm__incoming_call *incoming)
         {"actor.constructed", serve_constructed},
         {"actor.ended", serve_ended},
         {"actor.exiting", serve_exiting},
+        {"actor.failing", serve_failing},
         {"actor.await", tdm__node_serve_actor_query},
         {"actor.fate", tdm__node_serve_actor_query},
         {"actor.kill", tdm__node_serve_actor_query},

@@ -181,6 +181,7 @@ struct tdm_resource {
 };
 
 enum {
+    TDM_ACTOR_METADATA_BYTES_MAX = 256 << 10, /* Largest size of an actor's metadata. */
     TDM_ACTOR_RESOURCES_MAX = 8, /* Largest number of entries in tdm_actor_options.resources. */
     /* Largest number of entries in tdm_actor_options.environment. */
     TDM_ACTOR_ENVIRONMENT_MAX = 32,
@@ -264,6 +265,10 @@ struct tdm_actor_options {
      * The value may be a list, in(a,b), or exists().  "!=" also holds on nodes without the
      * label. */
     const char *labels[TDM_LABELS_MAX];
+    /* Bytes that every process with a handle to the actor can read with tdm_actor_metadata(), such
+     * as a description of its methods: at most TDM_ACTOR_METADATA_BYTES_MAX.  Copied.  Default:
+     * none. */
+    struct tdm_bytes metadata;
 };
 
 /* Creates an actor of class `class_name`.  Its constructor gets the arguments that follow by
@@ -324,6 +329,11 @@ struct tdm_actor_info {
 /* Writes what this process knows of the actor.  The information is complete once
  * tdm_actor_wait_ready() has returned TDM_OK.  Never blocks. */
 TDM_API void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out);
+/* Returns the metadata that the actor was created with, borrowed until the handle is destroyed or
+ * the runtime stops.  It is known at once to the creator and to who has found the actor by its
+ * name, and to others once tdm_actor_wait_ready() has returned TDM_OK; until then, and for an actor
+ * without metadata, the result is {NULL, 0}.  Never blocks. */
+TDM_API struct tdm_bytes tdm_actor_metadata(tdm_actor *actor);
 
 /* ---- calls ------------------------------------------------------------------------------ */
 

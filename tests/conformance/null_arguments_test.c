@@ -201,6 +201,7 @@ static void call_actor_3(void)
     CHECK_STATUS(tdm_value_actor(NULL, ANY, ANY), "tdm_value_actor", "runtime");
     CHECK_VALUE(tdm_runtime_shared_refs_count(NULL) == 0, "tdm_runtime_shared_refs_count",
                 "runtime");
+    CHECK_VALUE(tdm_actor_metadata(NULL).data == NULL, "tdm_actor_metadata", "actor");
     CHECK_STATUS(tdm_stream_completed(NULL, ANY), "tdm_stream_completed", "stream");
     CHECK_STATUS(tdm_stream_completed(ANY, NULL), "tdm_stream_completed", "ref_out");
     CHECK_STATUS(tdm_call_set_items_ahead(NULL, 1), "tdm_call_set_items_ahead", "call");
@@ -362,6 +363,8 @@ static void call_runtime(void)
 {
     CHECK_STATUS(tdm_runtime_start(ANY, NULL), "tdm_runtime_start", "runtime_out");
     CHECK_STATUS(tdm_runtime_exit_actor(NULL), "tdm_runtime_exit_actor", "runtime");
+    CHECK_STATUS(tdm_actor_watch(NULL, 1), "tdm_actor_watch", "runtime");
+    CHECK_STATUS(tdm_actor_unwatch(NULL, 1), "tdm_actor_unwatch", "runtime");
     CHECK_VOID(tdm_runtime_describe(NULL, ANY), "tdm_runtime_describe", "runtime");
     CHECK_VOID(tdm_runtime_describe(ANY, NULL), "tdm_runtime_describe", "info_out");
 }
