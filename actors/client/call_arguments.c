@@ -22,6 +22,7 @@
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/free_list.h"
+#include "runtime/wire/format.h"
 #include "runtime/wire/placeholders.h"
 
 /* Most bytes of arguments that are copied into the pending call. */

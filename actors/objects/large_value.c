@@ -17,6 +17,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/large_copy.h"
+#include "runtime/wire/format.h"
 #include "runtime/wire/placeholders.h"
 #include "runtime/wire/writer.h"
 

@@ -15,6 +15,7 @@
 #include "actors/objects/ref_table.h"
 #include "actors/process/runtime.h"
 #include "runtime/error.h"
+#include "runtime/wire/format.h"
 #include "runtime/wire/placeholders.h"
 
 /* ---- references in data --------------------------------------------------------------------- */

@@ -15,8 +15,6 @@
 #include "runtime/wire/placeholders.h"
 #include "runtime/wire/writer.h"
 
-#include <string.h>
-
 /* Largest number of the letters * and & in one format. */
 enum { LISTS_MAX = 16 };
 
@@ -35,7 +33,7 @@ struct arguments {
 /* Skips the argument of one letter of a format that packs. */
 static void skip_argument(struct arguments *arguments, char letter)
 {
-    if (strchr("n(){}", letter) != NULL) {
+    if (tdm__format_is_among(letter, "n(){}")) {
         return; /* These letters take no argument. */
     }
     if (letter == 'f') {
@@ -69,7 +67,7 @@ static tdm_status check_items(const char *format, const char *position, uint32_t
     for (uint32_t i = 0; i < list->count; i++) {
         const struct tdm_item *item = &list->items[i];
 
-        if (item->letter == '\0' || strchr(letters, item->letter) == NULL) {
+        if (!tdm__format_is_among(item->letter, letters)) {
             return tdm__format_fail(format, position, "a list with an item of another letter");
         }
         if (item->letter == '(' && depth >= TDM_ITEMS_DEPTH_MAX) {
@@ -113,7 +111,7 @@ static tdm_status arguments_init(struct arguments *arguments, const char *format
 
     arguments->lists_count = 0;
     arguments->lists_used_count = 0;
-    if (tdm__format_letters_count(format, "*&") > 0) {
+    if (tdm__format_has(format, "*&")) {
         va_copy(arguments->list, args);
         status = arguments_read_lists(arguments, format);
         va_end(arguments->list);
@@ -302,7 +300,7 @@ static uint32_t list_letters_count(const struct tdm_items *list, const char *let
         const struct tdm_item *item = &list->items[i];
 
         count += item->letter == '(' ? list_letters_count(item->object, letters)
-                                     : strchr(letters, item->letter) != NULL;
+                                     : tdm__format_is_among(item->letter, letters);
     }
     return count;
 }
@@ -370,7 +368,7 @@ tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, v
 
         if (*position == '&') {
             pack_list(writer, arguments_take_list(&arguments), placeholders);
-        } else if (strchr("rRh", *position) != NULL) {
+        } else if (tdm__format_is_among(*position, "rRh")) {
             placeholder_add(placeholders, *position, va_arg(arguments.list, void *), offset);
         } else {
             pack_item(writer, position, &arguments);

@@ -68,18 +68,4 @@ struct tdm__unpack_hooks {
 tdm_status tdm__unpack_with_hooks(const tdm_value *array, const char *format, va_list args,
                                   const struct tdm__unpack_hooks *hooks);
 
-/* Returns true if the format contains one of the letters. The loop is faster than strpbrk() for
- * such short texts. */
-static inline bool tdm__format_has(const char *format, const char *letters)
-{
-    for (; *format != '\0'; format++) {
-        for (const char *letter = letters; *letter != '\0'; letter++) {
-            if (*format == *letter) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 #endif
