@@ -16,7 +16,7 @@ void tdm__actor_entry_constructed(struct actor_entry *entry, int64_t pid, tdm_st
 /* Sends the description of the actor to the calls that wait for its start. */
 void tdm__actor_entry_answer_waiters(struct actor_entry *entry);
 /* Replies to `incoming` with the description of the actor: (pid, node id, [gpu ...], unix address,
- * tcp address or nil, incarnation). */
+ * tcp address or nil, incarnation, metadata). */
 void tdm__actor_entry_reply_description(const struct actor_entry *entry,
                                         struct tdm__incoming_call *incoming);
 

@@ -18,13 +18,14 @@
 
 static void describe(struct channel_peer *peer, tdm_writer *writer)
 {
-    tdm_write_array(writer, 6);
+    tdm_write_array(writer, 7);
     tdm_write_int(writer, 1000 + peer->incarnation);
     tdm_write_string(writer, peer->runtime->node_id);
     tdm_write_array(writer, 0);
     tdm_write_string(writer, peer->address);
     tdm_write_nil(writer);
     tdm_write_uint(writer, peer->incarnation);
+    tdm_write_bytes(writer, NULL, 0); /* No metadata. */
 }
 
 static void serve_daemon(struct channel_peer *peer, struct tdm__incoming_call *incoming)

@@ -291,6 +291,16 @@ class ActorHandle:
         _runtime.require_initialized()
         return _import_handle, (self._actor.export(), self._class_name, self._methods)
 
+    def _serialization_helper(self):
+        """Return (bytes, None, False), of which _deserialization_helper() makes the handle in any process."""
+        _runtime.require_initialized()
+        return cloudpickle.dumps((self._actor.export(), self._class_name, self._methods), 5), None, False
+
+    @classmethod
+    def _deserialization_helper(cls, state, weak_ref, outer_object_ref=None):
+        """Return the handle of which _serialization_helper() made the bytes."""
+        return _import_handle(*pickle.loads(state))
+
 
 def _reduce_handle(handle, add):
     """Pickle a handle inside of a value."""

@@ -322,6 +322,14 @@ def test_the_state_has_the_table_of_placement_groups():
     ray.util.remove_placement_group(group)
 
 
+@shows("pickled references")
+def test_handles_have_helpers_that_make_bytes_of_them():
+    counter = Counter.remote(3)
+    state, _, weak = counter._serialization_helper()
+    again = ray.actor.ActorHandle._deserialization_helper(state, weak)
+    assert again == counter and ray.get(again.add.remote()) == 4
+
+
 @shows("_private.state")
 def test_the_total_resources_are_told_for_each_node():
     per_node = ray._private.state.total_resources_per_node()
