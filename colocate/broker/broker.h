@@ -16,8 +16,8 @@
  *
  * A block has one owner, which is charged for it, and holders: the owner and every process that
  * opened the block. A holder may have the block mapped. The charge therefore ends only when the
- * last holder has released the block or died. A block that its owner has released, and another
- * holder has not, is "releasing".
+ * last holder has released the block, or has died and all processes that it had started, too. A
+ * block that its owner has released, and another holder has not, is "releasing".
  *
  * Released blocks wait in a pool with their pages still faulted in, because writing fresh pages
  * takes ten times as long as a copy. The pool is host memory that is not charged to the GPU, and

@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -172,6 +174,34 @@ static void killed_reaper_takes_the_tree_with_it(void **state)
     }
 }
 
+/* A traced process that was killed is not reaped before its tracer, this process, waits for it. */
+static void restart_waits_for_a_process_that_does_not_end(void **state)
+{
+    enum { LONGER_THAN_PATIENCE_MS = 2500 };
+    tdm_actor *actor = actor_fixture_create(
+        runtime, &(struct tdm_actor_options){.max_restarts = 1, .max_task_retries = -1});
+    struct tdm_actor_info info;
+    int64_t stray = 0;
+    int64_t pid = 0;
+    tdm_ref *ref;
+
+    (void)state;
+    tdm_actor_describe(actor, &info);
+    assert_int_equal(tdm_actor_call(actor, "stray", &ref, "?", 0), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &stray), TDM_OK);
+    tdm_ref_release(ref);
+    assert_int_equal(ptrace(PTRACE_SEIZE, (pid_t)stray, NULL, NULL), 0);
+    assert_int_equal(kill((pid_t)info.pid, SIGKILL), 0);
+    assert_int_equal(tdm_actor_call(actor, "pid", &ref, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, LONGER_THAN_PATIENCE_MS, "n"), TDM_E_TIMEOUT);
+    assert_int_equal(waitpid((pid_t)stray, NULL, __WALL), stray);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &pid), TDM_OK);
+    tdm_ref_release(ref);
+    assert_true(pid > 0 && pid != info.pid);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
 static void tree_of_one_actor_only_is_ended(void **state)
 {
     struct family first = make_family();
@@ -251,6 +281,7 @@ int main(void)
         cmocka_unit_test(exit_ends_the_tree),
         cmocka_unit_test(graceful_end_ends_the_tree),
         cmocka_unit_test(killed_reaper_takes_the_tree_with_it),
+        cmocka_unit_test(restart_waits_for_a_process_that_does_not_end),
         cmocka_unit_test(tree_of_one_actor_only_is_ended),
         cmocka_unit_test(reaper_is_small),
         cmocka_unit_test(end_of_the_driver_ends_the_trees),

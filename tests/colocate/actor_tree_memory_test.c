@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -110,23 +111,28 @@ static tdm_status tenant_haunt(tdm_call *call, void *self)
 }
 
 /* (pid of a process) -> whether it exists once this actor has all of the GPU, and the refusals
- * before. */
+ * before: a request waits only for memory whose release is announced. */
 static tdm_status tenant_take_after(tdm_call *call, void *self)
 {
+    static const struct tdm_region_options options = {
+        .tag = "weights", .size_bytes = GPU_BYTES, .policy = TDM_REGION_DROP, .paused = 1};
     int64_t deadline_ms = tdm__deadline_after(CALL_MS / 2);
+    struct tenant *tenant = self;
     int64_t refusals = 0;
     int64_t pid;
     tdm_status status;
     int exists;
 
     TDM_TRY(tdm_call_unpack(call, "i", &pid));
-    while ((status = tenant_take(call, self)) == TDM_E_DEVICE_FULL &&
+    TDM_TRY(tdm_region_create(tdm_runtime_current(), &options, &tenant->region));
+    while ((status = tdm_region_resume(tenant->region, CALL_MS / 2)) == TDM_E_DEVICE_FULL &&
            tdm__clock_ms() < deadline_ms) {
         refusals++;
         (void)poll(NULL, 0, 1);
     }
     exists = kill((pid_t)pid, 0) == 0 || errno != ESRCH;
     TDM_TRY(status);
+    memset(tdm_region_address(tenant->region), 7, GPU_BYTES);
     return tdm_call_reply(call, "?i", exists, refusals);
 }
 
@@ -271,6 +277,43 @@ static void neighbour_gets_the_memory_after_the_last_process(void **state)
     run_rounds(0.5, 1000);
 }
 
+/* A traced process that was killed is not reaped before its tracer, this process, waits for it. */
+static void memory_waits_for_a_process_that_does_not_end(void **state)
+{
+    tdm_actor *first = one_node_actor(runtime, "tenant", "stuck", 0.5);
+    tdm_actor *next = one_node_actor(runtime, "tenant", "patient", 0.5);
+    int64_t grandchild;
+    int64_t begin_ms;
+    int64_t refusals;
+    int exists;
+    tdm_ref *ref;
+
+    (void)state;
+    call_plain(first, "take");
+    grandchild = haunt_memory_of(first);
+    assert_int_equal(ptrace(PTRACE_SEIZE, (pid_t)grandchild, NULL, NULL), 0);
+    begin_ms = tdm__clock_ms();
+    one_node_kill_actor(first);
+    TRY(tdm_actor_call(first, "haunt", &ref, ""));
+    assert_int_equal(tdm_get(ref, CALL_MS, "n"), TDM_E_ACTOR_DIED);
+    tdm_ref_release(ref);
+    assert_in_range(tdm__clock_ms() - begin_ms, GRANT_MS - 100, CALL_MS);
+    assert_true(one_node_used_bytes(runtime) == GPU_BYTES);
+    TRY(tdm_actor_call(next, "take_after", &ref, "i", grandchild));
+    assert_int_equal(tdm_get(ref, 300, "n"), TDM_E_TIMEOUT);
+    assert_true(one_node_used_bytes(runtime) == GPU_BYTES);
+    assert_int_equal(waitpid((pid_t)grandchild, NULL, __WALL), grandchild);
+    TRY(tdm_get(ref, CALL_MS, "?i", &exists, &refusals));
+    tdm_ref_release(ref);
+    assert_false(exists);
+    assert_int_equal(refusals, 0); /* The request waited instead. */
+    assert_true(find_in_log("have not ended 2000 ms after SIGKILL") >= 0);
+    TRY(tdm_actor_kill(next, CALL_MS));
+    one_node_wait_used(runtime, 0);
+    tdm_actor_destroy(first);
+    tdm_actor_destroy(next);
+}
+
 /* Runs this program once more, without the kill of the tree.  Returns its exit code. */
 static void test_fails_without_the_kill_of_the_tree(void **state)
 {
@@ -307,6 +350,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(next_actor_gets_the_gpu_after_the_last_process),
         cmocka_unit_test(neighbour_gets_the_memory_after_the_last_process),
+        cmocka_unit_test(memory_waits_for_a_process_that_does_not_end),
         cmocka_unit_test(test_fails_without_the_kill_of_the_tree),
     };
     int own_stderr = -1;
