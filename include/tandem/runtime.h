@@ -85,6 +85,17 @@ TDM_API void tdm_runtime_stop(tdm_runtime *runtime);
  * and the actor is not restarted.  Never blocks.  TDM_E_STATE: this process is a driver. */
 TDM_API tdm_status tdm_runtime_exit_actor(tdm_runtime *runtime);
 
+/* Lends the CPUs of the actor that calls this function: other actors and placement groups may hold
+ * them until tdm_runtime_take_cpus_back().  A method that is going to wait for another actor, for
+ * example in tdm_get(), calls it so that the other finds a free CPU.  Calls may be nested; the
+ * outermost counts.  The actor's other resources stay its own.  Never blocks.  TDM_E_STATE: this
+ * process is a driver. */
+TDM_API tdm_status tdm_runtime_lend_cpus(tdm_runtime *runtime);
+/* Ends what tdm_runtime_lend_cpus() began.  Never blocks: the actor has its CPUs again at once,
+ * also if others hold them meanwhile, and the node then gives CPUs to nobody until as many have
+ * come free.  TDM_E_STATE: nothing is lent. */
+TDM_API tdm_status tdm_runtime_take_cpus_back(tdm_runtime *runtime);
+
 /* Returns the runtime of this process, of a driver or of an actor; NULL if it has none. */
 TDM_API tdm_runtime *tdm_runtime_current(void);
 

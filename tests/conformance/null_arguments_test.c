@@ -318,6 +318,8 @@ static void call_region(void)
 static void call_runtime(void)
 {
     CHECK_STATUS(tdm_runtime_start(ANY, NULL), "tdm_runtime_start", "runtime_out");
+    CHECK_STATUS(tdm_runtime_lend_cpus(NULL), "tdm_runtime_lend_cpus", "runtime");
+    CHECK_STATUS(tdm_runtime_take_cpus_back(NULL), "tdm_runtime_take_cpus_back", "runtime");
     CHECK_STATUS(tdm_runtime_exit_actor(NULL), "tdm_runtime_exit_actor", "runtime");
     CHECK_VOID(tdm_runtime_describe(NULL, ANY), "tdm_runtime_describe", "runtime");
     CHECK_VOID(tdm_runtime_describe(ANY, NULL), "tdm_runtime_describe", "info_out");

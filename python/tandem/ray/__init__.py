@@ -131,7 +131,7 @@ def _wait_with_generators(refs, num_returns, timeout):
 def cancel(ref, *, force=False, recursive=True):
     """Cancel the call that makes the value of a reference."""
     if isinstance(ref, ObjectRefGenerator):
-        if force and not hasattr(ref, "_worker"):
+        if force and not hasattr(ref, "_is_task"):
             raise ValueError("force=True is not supported for actor tasks.")
         ref.cancel()
         return
@@ -149,9 +149,15 @@ def nodes():
     return [{"NodeID": node["id"], "Alive": True, "NodeManagerAddress": _host_of(node) or node_ip_address(),
              "NodeManagerHostname": node["name"], "NodeName": _host_of(node) or node_ip_address(),
              "NodeManagerPort": 0, "ObjectManagerPort": 0, "ObjectStoreSocketName": "", "RayletSocketName": "",
-             "MetricsExportPort": 0, "alive": True, "Labels": {},
+             "MetricsExportPort": 0, "alive": True, "Labels": _labels_of(node), "DeathReason": 0,
+             "DeathReasonMessage": "",
              "Resources": {name: total for name, (total, _) in node["amounts"].items() if total}}
             for node in _tandem.list_nodes()]
+
+
+def _labels_of(node):
+    """Return the labels of a node; its ID is one, as in Ray."""
+    return {"ray.io/node-id": node["id"], **dict(text.split("=", 1) for text in node["labels"])}
 
 
 def _host_of(node):

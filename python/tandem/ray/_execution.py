@@ -53,6 +53,8 @@ class _State:
 
 # Name and number of the call that runs, or None.
 current_method = contextvars.ContextVar("current_method", default=None)
+# The call of a plain or threaded actor, or of a function, that runs; None in an asynchronous actor.
+current_call = contextvars.ContextVar("current_call", default=None)
 
 _calls_counter = itertools.count(1)
 
@@ -205,6 +207,7 @@ def _run(call, name, parts):
     """Run a method on this thread and reply."""
     kind = parts[0]
     token = current_method.set((name, next(_calls_counter)))
+    token_of_call = current_call.set(call)
     try:
         args, kwargs, more = _read_arguments(parts)
         value = _call(_find(name, more), args, kwargs, (more or {}).get("retry"))
@@ -222,6 +225,7 @@ def _run(call, name, parts):
         return
     finally:
         current_method.reset(token)
+        current_call.reset(token_of_call)
     if kind == _serialization.STREAM:
         _send_items(call, name, value)
     else:
@@ -417,6 +421,7 @@ def _construct(parts):
     _State.methods = more["methods"]
     if more["class"] is None:
         _futures.notices_are_prompt = False
+        _tandem.lend_cpus_in_waits(True)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         threading.Thread(target=_interrupt_canceled, name="tandem-cancel", daemon=True).start()
         return

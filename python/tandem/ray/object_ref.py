@@ -8,14 +8,16 @@ import types
 from tandem import _tandem
 from tandem.ray import _futures
 from tandem.ray import _serialization
-from tandem.ray.exceptions import RayActorError, RayError, TaskCancelledError, WorkerCrashedError
+from tandem.ray.exceptions import (ActorUnschedulableError, RayActorError, RayError, TaskCancelledError,
+                                   TaskPlacementGroupRemoved, TaskUnschedulableError, WorkerCrashedError)
 
 _SLICE_MS = 50
+_FIND_MS = 10000
 
 
 class ObjectRef(_tandem.Ref):
     """A reference to a value that is there or will be. Calls and put() create it."""
-    __slots__ = ("_id", "_is_large", "_is_task", "_actor_id", "__weakref__")
+    __slots__ = ("_id", "_is_large", "_is_task", "_group", "_actor_id", "__weakref__")
 
     __class_getitem__ = classmethod(types.GenericAlias)
 
@@ -80,12 +82,25 @@ def get_value(ref, timeout=None):
     """Wait for the value of one reference and return it, or raise what it failed with."""
     try:
         parts = ref._get(timeout)
-    except RayActorError as error:
+    except (RayActorError, ActorUnschedulableError) as error:
         if getattr(ref, "_is_task", False):
-            raise WorkerCrashedError(str(error)) from None
+            raise _task_failure(ref, error) from None
         error.actor_id = getattr(ref, "_actor_id", None)
         raise
     return _serialization.read(parts)
+
+
+def _task_failure(ref, error):
+    """Return the exception of a function whose worker has failed with `error`."""
+    if isinstance(error, ActorUnschedulableError):
+        return TaskUnschedulableError(str(error))
+    group = getattr(ref, "_group", None)
+    if group is not None:
+        try:
+            _tandem.find_group_by_id(group[0], _FIND_MS)
+        except ValueError:
+            return TaskPlacementGroupRemoved("The placement group corresponding to this task has been removed.")
+    return WorkerCrashedError(str(error))
 
 
 class ObjectRefGenerator:
@@ -94,6 +109,7 @@ class ObjectRefGenerator:
     def __init__(self, stream):
         self._stream = stream
         self._is_over = False
+        self._on_over = None  # Called once at the end of the items of a function.
         self._ahead = None  # The next item, if wait() has found it.
 
     def __iter__(self):
@@ -102,19 +118,25 @@ class ObjectRefGenerator:
     def __aiter__(self):
         return self
 
+    def _end(self):
+        """Remember that there are no more items."""
+        self._is_over = True
+        if self._on_over is not None:
+            self._on_over()
+
     def _next(self, timeout_ms=_SLICE_MS):
         """Return the next reference; None if it is not there within a time, False at the end."""
         if self._ahead is not None:
             ref, self._ahead = self._ahead, None
             return ref
         if self._stream is None:
-            self._is_over = True
+            self._end()
             return _serialization.put(TaskCancelledError(), _serialization.ERROR)
         try:
             return self._stream.next(timeout_ms)
         except RayError as error:
             # A failure of the actor is the last item, as in Ray.
-            self._is_over = True
+            self._end()
             return _serialization.put(error, _serialization.ERROR)
 
     def _is_ready(self, timeout_ms):
@@ -124,7 +146,7 @@ class ObjectRefGenerator:
             if ref is None:
                 return False
             if ref is False:
-                self._is_over = True
+                self._end()
             else:
                 self._ahead = ref
         return True
@@ -133,7 +155,7 @@ class ObjectRefGenerator:
         while self._ahead is not None or not self._is_over:
             ref = self._next()
             if ref is False:
-                self._is_over = True
+                self._end()
             elif ref is not None:
                 return ref
         raise StopIteration
@@ -143,7 +165,7 @@ class ObjectRefGenerator:
         while self._ahead is not None or not self._is_over:
             ref = await loop.run_in_executor(None, self._next)
             if ref is False:
-                self._is_over = True
+                self._end()
             elif ref is not None:
                 return ref
         raise StopAsyncIteration
@@ -151,6 +173,8 @@ class ObjectRefGenerator:
     def cancel(self):
         """Cancel the generator; items that were not taken are lost."""
         self._stream = None
+        if self._on_over is not None:
+            self._on_over()
 
     def completed(self):
         raise NotImplementedError("tandem.ray has no reference to the end of a generator "

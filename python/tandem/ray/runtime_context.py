@@ -43,6 +43,14 @@ class RuntimeContext:
 
     get_task_function_name = get_task_name
 
+    def is_canceled(self):
+        """Return whether the caller has canceled the running call."""
+        from tandem.ray import _execution
+        call = _execution.current_call.get()
+        if call is None:
+            raise RuntimeError("is_canceled() is only available in a task or in a method that is no coroutine.")
+        return bool(call.is_canceled())
+
     def get_placement_group_id(self):
         from tandem.ray.util.placement_group import get_current_placement_group
         group = get_current_placement_group()
