@@ -8,6 +8,7 @@
  * poller drives the loop while no thread of the user does. */
 
 #include "actors/call_list.h"
+#include "actors/common/actor_spec.h"
 #include "actors/common/object_list.h"
 #include "actors/objects/objects.h"
 #include "actors/objects/ref_table.h"
@@ -110,10 +111,11 @@ static tdm_status driver_start(const struct tdm_runtime_options *options, const 
     if (name_space == NULL) {
         name_space = getenv("TANDEM_NAMESPACE");
     }
+    name_space = name_space == NULL ? "default" : name_space;
+    TDM_TRY(tdm__check_name("name space", name_space));
     TDM_TRY(tdm__token_for_address(address, token));
     TDM_TRY(driver_create(token, &runtime));
-    (void)snprintf(runtime->name_space, sizeof(runtime->name_space), "%s",
-                   name_space == NULL ? "default" : name_space);
+    (void)snprintf(runtime->name_space, sizeof(runtime->name_space), "%s", name_space);
     (void)tdm__id_text(&runtime->self.id, runtime->job_id);
     runtime->private_node = node;
     tdm__rpc_set_call_handler(runtime->rpc, driver_serve_call, runtime);

@@ -266,14 +266,15 @@ static tdm_status worker_construct_actor(struct tdm__worker *worker)
     status = tdm__pins_from_document(worker->runtime, arguments, &pins);
     if (status == TDM_OK) {
         status = tdm__call_construct(worker->runtime->loop, worker->actor_class, worker->self,
-                                     tdm_document_root(arguments));
+                                     arguments);
+    } else {
+        tdm_document_destroy(arguments);
     }
     /* The creator may release its references once the daemon reports the actor as alive. */
     if (status == TDM_OK) {
         status = tdm__pins_wait_settled(worker->runtime, &pins, READY_TIMEOUT_MS);
     }
     tdm__pins_release(&pins);
-    tdm_document_destroy(arguments);
     return tdm__wrap(status, "its constructor");
 }
 

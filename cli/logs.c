@@ -6,6 +6,7 @@
  * output has been read. The node keeps the output of dead actors as long as it remembers them.
  * There is one thread. */
 
+#include "actors/common/log_label.h"
 #include "actors/process/runtime.h"
 #include "cli/cluster.h"
 #include "runtime/error.h"
@@ -90,6 +91,20 @@ static size_t begin_of_last_lines(const char *text, size_t bytes, uint64_t lines
     return lines == 0 ? bytes : first;
 }
 
+/* Prints a text without its log labels. */
+static void print_without_labels(const char *text, size_t bytes)
+{
+    struct tdm__log_label label;
+
+    while (tdm__log_label_find(text, bytes, &label)) {
+        (void)fwrite(text, 1, label.begin, stdout);
+        text += label.end;
+        bytes -= label.end;
+    }
+    (void)fwrite(text, 1, bytes, stdout);
+    (void)fflush(stdout);
+}
+
 /* Reads the next piece of the log and prints its last `tail` lines (all if UINT64_MAX). Moves the
  * offset behind the piece. */
 static tdm_status read_piece(struct log_reader *log_reader, uint64_t tail)
@@ -125,8 +140,7 @@ static tdm_status read_piece(struct log_reader *log_reader, uint64_t tail)
         first = begin_of_last_lines(text.data, text.size_bytes, tail);
     }
     if (text.size_bytes > first) {
-        (void)fwrite((const char *)text.data + first, 1, text.size_bytes - first, stdout);
-        (void)fflush(stdout);
+        print_without_labels((const char *)text.data + first, text.size_bytes - first);
     }
     log_reader->offset = (int64_t)(piece.offset + text.size_bytes);
     log_reader->at_end = log_reader->offset >= (int64_t)piece.file_bytes;

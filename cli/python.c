@@ -47,7 +47,7 @@ static tdm_status package_directory_find(char *path, size_t path_bytes)
     }
     return tdm__fail(TDM_E_NOT_FOUND,
                      "the Python package is not installed beside %s: it is built where the headers "
-                     "of Python 3.11 or later are present",
+                     "of Python 3.10 or later are present",
                      program);
 }
 

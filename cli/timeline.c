@@ -115,7 +115,7 @@ static void timeline_write_actor(struct timeline *timeline,
     /* Number of the process in the trace. The number is not the process ID, because two machines
      * may use the same process ID. */
     uint32_t process;
-    char label[256];
+    char label[512];
 
     if (spans->count == 0) {
         return;

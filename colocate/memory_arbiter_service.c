@@ -3,7 +3,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The service owns one arbiter (memory_arbiter.h) per GPU, the calls that wait for a decision,
- * and the list of tenants that exited while other processes still map their blocks.
+ * and the list of tenants that exited while other processes still map their blocks, or while
+ * processes that they started have not ended.
  *
  * It learns from three sources: calls of tenants (requests, announcements, canceled grants),
  * callbacks of the broker (blocks charged and released), and the exit of peers. A timer ticks
@@ -41,7 +42,8 @@ struct waiting_request {
     struct tdm__incoming_call *incoming;
 };
 
-/* A tenant that exited while other processes still map its blocks. The bytes are still on the
+/* A tenant that exited while other processes, or its own child processes, still map its blocks. The
+ * bytes are still on the
  * GPU, so its usage stays in the arbiter until the broker has no record of it any more. */
 struct departed_tenants {
     /* Next exited tenant in the service's list; NULL for the last one. */
@@ -126,6 +128,8 @@ static void carry_out_decision(struct service *service, const struct tdm__arbite
         return;
     }
     if (action->verdict == TDM__ARBITER_GRANT) {
+        tdm__log(TDM__INFO, "memory_arbiter", "GPU %u: memory is granted to %s",
+                 waiting_request->gpu, tdm__incoming_peer(waiting_request->incoming)->name);
         tdm__incoming_reply_pack(waiting_request->incoming, "");
     } else {
         fail_refused_request(service, waiting_request, action);
@@ -396,6 +400,29 @@ static void serve(void *self, struct tdm__incoming_call *incoming)
     }
 }
 
+/* Announces the release of the memory that an exited process itself held: it is released when the
+ * last of its child processes has ended. Requests for it wait until then. */
+static void announce_departed_memory(struct service *service, const struct tdm__id *id)
+{
+    struct tdm__broker_usage usages[USAGES_MAX];
+
+    for (uint32_t gpu = 0; gpu < service->gpus_count; gpu++) {
+        uint32_t count = tdm__broker_list_usage(service->broker, gpu, usages, USAGES_MAX);
+
+        for (uint32_t i = 0; i < count; i++) {
+            struct tdm__arbiter_event event = {.kind = TDM__ARBITER_RELEASE_ANNOUNCED,
+                                               .tenant = *id,
+                                               .tag = usages[i].tag,
+                                               .bytes = usages[i].bytes - usages[i].releasing_bytes,
+                                               .now_ms = tdm__clock_ms()};
+
+            if (tdm__id_equal(&usages[i].owner.id, id)) {
+                (void)arbiter_step(service, gpu, &event);
+            }
+        }
+    }
+}
+
 /* Fails the waiting calls of a process that exited, and removes the process from the arbiters as
  * far as its memory is released. */
 static void peer_exited(void *self, const struct tdm__peer_identity *peer)
@@ -425,7 +452,16 @@ static void peer_exited(void *self, const struct tdm__peer_identity *peer)
     }
     *departed_tenants = (struct departed_tenants){service->departed_tenants, peer->id};
     service->departed_tenants = departed_tenants;
+    announce_departed_memory(service, &peer->id);
     (void)tdm__timer_set(service->timer, tdm__deadline_after(TICK_MS));
+}
+
+/* Removes an exited process from the arbiters once its child processes have ended, and thus the
+ * broker has released its memory. */
+static void peer_tree_ended(void *self, const struct tdm__peer_identity *peer)
+{
+    (void)peer;
+    report_departed_tenants(self);
 }
 
 /* Destroys the state of the service "arbiter" and fails all waiting calls. */
@@ -452,8 +488,11 @@ static void destroy(void *self)
     free(service);
 }
 
-const struct tdm__service_ops tdm__arbiter_service = {
-    .prefix = "arbiter", .serve = serve, .peer_exited = peer_exited, .destroy = destroy};
+const struct tdm__service_ops tdm__arbiter_service = {.prefix = "arbiter",
+                                                      .serve = serve,
+                                                      .peer_exited = peer_exited,
+                                                      .peer_tree_ended = peer_tree_ended,
+                                                      .destroy = destroy};
 
 tdm_status tdm__arbiter_service_create(struct tdm__loop *loop, struct tdm__broker *broker,
                                        void **self_out)

@@ -1,4 +1,5 @@
-/* failpoint.c - named points in a protocol at which a test can kill or stop this process. */
+/* failpoint.c - named points in a protocol at which a test can kill or stop this process, or make
+ * it skip a step. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/failpoint.h"
 
@@ -25,7 +26,8 @@ struct rule {
     char failpoint[64]; /* Name of the failpoint at which that happens. */
     /* Number of the hit of the failpoint, from 1, at which the process is killed or stopped. */
     unsigned long count;
-    char action[8]; /* What the process does to itself: "kill" or "stop". */
+    /* What the process does to itself, "kill" or "stop", or "skip" if it leaves out a step. */
+    char action[8];
     /* File that the process creates exclusively before it is killed or stopped. */
     char file[256];
     atomic_ulong hits_count; /* How often this process has hit the failpoint. */
@@ -48,9 +50,10 @@ static bool failpoint_parse(const char *text, struct rule *rule)
 
     if (sscanf(text, "%63s %63s %7s %7s %255[^ ;]", rule->process, rule->failpoint, count,
                rule->action, rule->file) != 5 ||
-        (strcmp(rule->action, "kill") != 0 && strcmp(rule->action, "stop") != 0)) {
+        (strcmp(rule->action, "kill") != 0 && strcmp(rule->action, "stop") != 0 &&
+         strcmp(rule->action, "skip") != 0)) {
         tdm__log(TDM__WARN, "failpoint",
-                 "TANDEM_FAILPOINT=\"%.200s\": wanted PROCESS FAILPOINT COUNT kill|stop FILE",
+                 "TANDEM_FAILPOINT=\"%.200s\": wanted PROCESS FAILPOINT COUNT kill|stop|skip FILE",
                  text);
         return false;
     }
@@ -89,15 +92,43 @@ static void failpoint_trigger(const struct rule *rule)
     (void)kill(getpid(), rule->action[0] == 'k' ? SIGKILL : SIGSTOP);
 }
 
+/* Counts a hit of the failpoint `name` by this process and returns the rule's count of hits so far;
+ * 0 if the rule is for another process or failpoint. */
+static unsigned long rule_count_hit(struct rule *rule, const char *name)
+{
+    if (strcmp(name, rule->failpoint) != 0 || strcmp(process_name, rule->process) != 0) {
+        return 0;
+    }
+    return atomic_fetch_add(&rule->hits_count, 1) + 1;
+}
+
+/* True if the rule makes the process skip a step, instead of killing or stopping it. */
+static bool rule_skips(const struct rule *rule)
+{
+    return strcmp(rule->action, "skip") == 0;
+}
+
 void tdm__failpoint_hit(const char *name)
 {
     (void)pthread_once(&once, failpoints_parse_all);
     for (int i = 0; i < rules_count; i++) {
-        struct rule *rule = &rules[i];
+        unsigned long count = rule_skips(&rules[i]) ? 0 : rule_count_hit(&rules[i], name);
 
-        if (strcmp(name, rule->failpoint) == 0 && strcmp(process_name, rule->process) == 0 &&
-            atomic_fetch_add(&rule->hits_count, 1) + 1 == rule->count) {
-            failpoint_trigger(rule);
+        if (count > 0 && count == rules[i].count) {
+            failpoint_trigger(&rules[i]);
         }
     }
+}
+
+bool tdm__failpoint_skips(const char *name)
+{
+    bool skips = false;
+
+    (void)pthread_once(&once, failpoints_parse_all);
+    for (int i = 0; i < rules_count; i++) {
+        unsigned long count = rule_skips(&rules[i]) ? rule_count_hit(&rules[i], name) : 0;
+
+        skips = skips || (count > 0 && count >= rules[i].count);
+    }
+    return skips;
 }

@@ -1,7 +1,10 @@
-/* failpoint.h - named points in a protocol at which a test can kill or stop this process. */
+/* failpoint.h - named points in a protocol at which a test can kill or stop this process, or make
+ * it skip a step. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_FAILPOINT_H
 #define TDM_RUNTIME_FAILPOINT_H
+
+#include <stdbool.h>
 
 /* A kill at a random moment seldom hits the moment that matters.  So the code names its
  * failpoints, and a test selects some of them in the environment of the process:
@@ -11,7 +14,9 @@
  * The process named engine/1/0 kills itself with SIGKILL ("stop": SIGSTOP) when it reaches the
  * failpoint engine.staged for the second time.  It first creates the file /tmp/broken exclusively
  * and writes its name, process id and tdm__clock_ns() to it.  If the file exists already, the
- * process goes on, so that only one process triggers.  Two such rules, separated by a semicolon,
+ * process goes on, so that only one process triggers.  With "skip" the process leaves out a step
+ * instead, so that a test can show what the step is for: in every process of that name, from the
+ * second hit on, without creating a file.  Two such rules, separated by a semicolon,
  * select two failpoints.  Without the variable, a failpoint costs one comparison.  The failpoints
  * of a weight update are listed in docs/protocols/commit.md. */
 
@@ -23,5 +28,9 @@ void tdm__failpoint_set_process(const char *process);
 /* Reports that the process has reached the failpoint `name`.  Kills or stops the process if a
  * rule of TANDEM_FAILPOINT says so.  Any thread may call it. */
 void tdm__failpoint_hit(const char *name);
+
+/* Reports that the process has reached the step `name`, and returns true if a rule of
+ * TANDEM_FAILPOINT says that the process skips the step.  Any thread may call it. */
+bool tdm__failpoint_skips(const char *name);
 
 #endif

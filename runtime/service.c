@@ -79,6 +79,16 @@ void tdm__services_peer_exited(struct tdm__services *services,
     }
 }
 
+void tdm__services_peer_tree_ended(struct tdm__services *services,
+                                   const struct tdm__peer_identity *peer)
+{
+    for (uint32_t i = 0; i < services->services_count; i++) {
+        if (services->entries[i].ops->peer_tree_ended != NULL) {
+            services->entries[i].ops->peer_tree_ended(services->entries[i].self, peer);
+        }
+    }
+}
+
 void tdm__services_write_metrics(const struct tdm__services *services, FILE *out)
 {
     static const char name[] = "tandem_daemon_call_seconds";

@@ -16,8 +16,12 @@ struct tdm__service_ops {
     /* Serves one call of the service, which must get exactly one reply, now or later. */
     void (*serve)(void *self, struct tdm__incoming_call *incoming);
     /* Called when a process (worker or driver) of this node is dead and reaped, or has
-     * disconnected.  The service must release everything that the process held.  May be NULL. */
+     * disconnected.  The service must release everything that the process held, except for what
+     * its child processes may use as well.  May be NULL. */
     void (*peer_exited)(void *self, const struct tdm__peer_identity *peer);
+    /* Called after peer_exited(), when all processes that the process has started are dead and
+     * reaped as well: at once, or later if they could not be killed.  May be NULL. */
+    void (*peer_tree_ended)(void *self, const struct tdm__peer_identity *peer);
     void (*destroy)(void *self); /* Frees the service when the daemon ends.  May be NULL. */
     /* Writes the service's metrics in the text format of Prometheus.  May be NULL. */
     void (*write_metrics)(void *self, FILE *out);
@@ -57,6 +61,9 @@ void tdm__services_serve(struct tdm__services *services, struct tdm__incoming_ca
 /* Tells every service that the process `peer` has ended or disconnected. */
 void tdm__services_peer_exited(struct tdm__services *services,
                                const struct tdm__peer_identity *peer);
+/* Tells every service that all processes that the process `peer` has started have ended. */
+void tdm__services_peer_tree_ended(struct tdm__services *services,
+                                   const struct tdm__peer_identity *peer);
 /* Writes the times by method and the metrics of all services in the text format of Prometheus. */
 void tdm__services_write_metrics(const struct tdm__services *services, FILE *out);
 /* Destroys all services of a daemon in the reverse order of registration. */

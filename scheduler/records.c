@@ -369,8 +369,7 @@ const char *tdm__placement_group_name_key(const struct tdm__placement_group_reco
 {
     key[0] = '\0';
     if (group->name[0] != '\0') {
-        (void)snprintf(key, TDM__STORE_KEY_BYTES, "group_name/%s/%s", group->name_space,
-                       group->name);
+        (void)tdm__name_key("group_name", group->name_space, group->name, key);
     }
     return key;
 }

@@ -5,7 +5,10 @@
 
 #include "runtime/store.h"
 #include "runtime/store/txn.h"
+#include "scheduler/name_key.h"
 #include "scheduler/placement.h"
+
+#include <tandem/runtime.h>
 
 /* Keys and values:
  *
@@ -26,10 +29,8 @@ enum {
     TDM__NODE_LEASE_MS = 6000,
     /* Milliseconds between two renewals of a node's lease. */
     TDM__NODE_RENEW_MS = 1000,
-    /* Size in bytes of a key of the store, including the terminating NUL. */
-    TDM__STORE_KEY_BYTES = 200,
     /* Size in bytes of a placement group's name or name space, including the terminating NUL. */
-    TDM__PLACEMENT_GROUP_NAME_BYTES = 64
+    TDM__PLACEMENT_GROUP_NAME_BYTES = TDM_NAME_BYTES_MAX + 1
 };
 
 /* Six renewals fit in a lease, so a working node may lose five before it counts as lost. */

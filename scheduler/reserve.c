@@ -279,17 +279,6 @@ static tdm_status place_in_group(struct actor_reservation *actor_reservation, st
     return tdm__node_record_read(node, &actor_reservation->reserved.node);
 }
 
-/* Returns the actor's name in "name/<name space>/<name>". The name may contain slashes. */
-static const char *name_of_key(const char *name_key)
-{
-    const char *name = name_key;
-
-    for (int i = 0; i < 2 && strchr(name, '/') != NULL; i++) {
-        name = strchr(name, '/') + 1;
-    }
-    return name;
-}
-
 /* Fails if the actor's name belongs to another actor. An actor on a lost node no longer has its
  * name, unless its owner node will create the actor again. */
 static tdm_status check_actor_name(struct tdm__txn *txn, const char *name_key,
@@ -299,6 +288,7 @@ static tdm_status check_actor_name(struct tdm__txn *txn, const char *name_key,
         name_key[0] == '\0' ? NULL : tdm__txn_find_record(txn, name_key);
     struct tdm__actor_record holder;
     char holder_text[TDM__ID_TEXT_BYTES];
+    char name[TDM__NAME_OF_KEY_BYTES];
 
     if (record == NULL) {
         return TDM_OK;
@@ -314,8 +304,8 @@ static tdm_status check_actor_name(struct tdm__txn *txn, const char *name_key,
                    ? tdm__txn_require_node_unchanged(txn, &holder.owner_node)
                    : TDM_OK;
     }
-    return tdm__fail(TDM_E_EXISTS, "the name \"%s\" is taken by actor %s", name_of_key(name_key),
-                     tdm__id_text(&holder.actor, holder_text));
+    return tdm__fail(TDM_E_EXISTS, "the name \"%s\" is taken by actor %s",
+                     tdm__name_of_key(name_key, name), tdm__id_text(&holder.actor, holder_text));
 }
 
 /* Finds the placement that an earlier commit of this request made, in case the commit's reply was

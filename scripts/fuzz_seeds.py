@@ -132,6 +132,8 @@ def seeds():
     yield "value", "all", pack([None, True, -1, 1 << 40, 1.5, "text", b"bytes", {"k": [1]}, Packed(ext(2, b"r")),
                                 Packed(ext(3, b"h"))])
     yield "value", "array", pack([Packed(ndarray(1, [2], bytes(8))), Packed(ndarray(1, [0], b"", 3))])
+    yield "value", "large", b"\x92\xd7\x04" + struct.pack(">Q", 3) + b"abc\xd7\x05" + \
+        struct.pack(">Q", 8) + bytes([1, 1, 0, 0, 0, 0, 0, 7])
     for number, body in enumerate((b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", b"-NOSCRIPT no\r\n", b":3\r\n", b"$-1\r\n",
                                    b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\n12\r\n")):
         yield "redis_reply", str(number), body

@@ -14,6 +14,7 @@
 #include "actors/client/actor_handle.h"
 
 #include "actors/client/actor_channel.h"
+#include "actors/objects/portable.h"
 #include "actors/objects/ref.h"
 #include "actors/objects/ref_table.h"
 #include "actors/objects/shared_ref.h"
@@ -300,6 +301,48 @@ tdm_status tdm__handle_open(tdm_runtime *runtime, struct tdm_bytes bytes, tdm_ac
     if (status == TDM_OK) {
         status = handle_open_contents(runtime, &handle_contents, actor_out);
     }
+    tdm_document_destroy(document);
+    return status;
+}
+
+tdm_status tdm_actor_export(tdm_actor *actor, struct tdm_portable *portable_out)
+{
+    TDM__REQUIRE(portable_out);
+    portable_out->size_bytes = 0;
+    TDM__REQUIRE(actor);
+
+    tdm_writer *writer;
+    tdm_status status;
+
+    if (actor->channel == NULL) {
+        return tdm__fail(TDM_E_STATE, "the runtime of the handle has stopped");
+    }
+    TDM__LOCK(actor->runtime);
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__handle_write(writer, actor);
+    if (status == TDM_OK) {
+        status = tdm__portable_write(tdm_writer_bytes(writer), portable_out);
+    }
+    tdm_writer_destroy(writer);
+    if (status == TDM_OK && actor->is_counted && actor->channel->keep_alive != NULL) {
+        tdm__reference_keep(actor->channel->keep_alive);
+    }
+    return status;
+}
+
+tdm_status tdm_actor_import(tdm_runtime *runtime, struct tdm_bytes bytes, tdm_actor **actor_out)
+{
+    TDM__REQUIRE(actor_out);
+    *actor_out = NULL;
+    TDM__REQUIRE(runtime);
+
+    struct tdm_bytes object;
+    tdm_document *document;
+    tdm_status status;
+    TDM__LOCK(runtime);
+
+    TDM_TRY(tdm__portable_read(bytes, TDM_HANDLE, &document, &object));
+    status = tdm__handle_open(runtime, object, actor_out);
     tdm_document_destroy(document);
     return status;
 }

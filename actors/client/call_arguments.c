@@ -18,10 +18,12 @@
 #include "actors/objects/large_value.h"
 #include "actors/objects/pins.h"
 #include "actors/objects/pull.h"
+#include "actors/objects/ref_complete.h"
 #include "actors/objects/ref_table.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/free_list.h"
+#include "runtime/wire/format.h"
 #include "runtime/wire/placeholders.h"
 
 /* Most bytes of arguments that are copied into the pending call. */
@@ -97,7 +99,7 @@ static tdm_status arguments_fill_placeholder(void *arg, tdm_writer *writer, char
         filling->values_count++;
         return TDM_OK;
     }
-    TDM_TRY(tdm__refs_fill_placeholder(arguments->runtime, writer, letter, object));
+    TDM_TRY(tdm__refs_write_object(arguments->runtime, writer, letter, object));
     if (letter == 'R') {
         return tdm__pins_add(&arguments->passed, object);
     }
@@ -150,8 +152,10 @@ static tdm_status arguments_fill(struct tdm__call_arguments *arguments, const ch
                                  va_list args)
 {
     arguments->has_unsearched_values = tdm__format_has(format, "vp");
-    TDM_TRY(tdm__large_pack(arguments->runtime, format, args, &arguments->large));
+    TDM_TRY(tdm__large_pack(arguments->runtime, format, args, tdm__refs_write_object,
+                            &arguments->large));
     if (arguments->large != NULL) {
+        arguments->has_unsearched_values = tdm__format_has(format, "vpRh&");
         return arguments_pin_packed_values(arguments, tdm__large_bytes(arguments->large));
     }
     TDM_TRY(tdm__pack_with_placeholders(arguments->packed, format, args, &arguments->placeholders));
@@ -290,6 +294,18 @@ static tdm_status arguments_write_value(tdm_writer *writer, tdm_ref *ref)
     TDM_TRY(tdm__ref_value(ref, &value));
     tdm_write_value(writer, tdm_value_count(value) == 1 ? tdm_value_at(value, 0) : value);
     return TDM_OK;
+}
+
+tdm_document *tdm__call_arguments_failure(const struct tdm__call_arguments *arguments)
+{
+    for (uint32_t i = 0; i < arguments->values.count; i++) {
+        const tdm_ref *ref = arguments->values.refs[i];
+
+        if (ref->done && ref->status != TDM_OK) {
+            return tdm__failure_values_copy(ref->document);
+        }
+    }
+    return NULL;
 }
 
 /* Writes the packed arguments with all values into `filled` and pins what the values contain. */

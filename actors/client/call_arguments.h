@@ -33,6 +33,10 @@ struct tdm_bytes tdm__call_arguments_inline_bytes(const struct tdm__call_argumen
 bool tdm__call_arguments_contain_refs(const struct tdm__call_arguments *arguments);
 /* Returns true if all references whose values are arguments are complete. */
 bool tdm__call_arguments_are_ready(const struct tdm__call_arguments *arguments);
+/* Returns a copy of the values that the failure of the first failed reference among the arguments
+ * carries, which the caller destroys; NULL if no reference has failed, or its failure carries none.
+ */
+tdm_document *tdm__call_arguments_failure(const struct tdm__call_arguments *arguments);
 /* Fills in the payload and descriptors of a request when all references are complete. A failed
  * reference fails it with the same status and text. Large arguments are exported over `conn`, by
  * descriptor if the callee is on this node (`same_node`), else as an offer; with `conn` NULL they

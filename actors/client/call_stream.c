@@ -50,6 +50,8 @@ void tdm__stream_release(tdm_stream *stream)
     stream->holders_count--;
     if (stream->holders_count == 0) {
         tdm__stream_drop_items(stream);
+        tdm_ref_release(stream->failure);
+        tdm_ref_release(stream->completed);
         free(stream->end_detail);
         free(stream);
     }
@@ -98,12 +100,58 @@ tdm_status tdm__stream_add_item(tdm_stream *stream, uint64_t index, tdm_document
     return TDM_OK;
 }
 
-void tdm__stream_end(tdm_stream *stream, tdm_status status, const char *detail)
+/* Completes the reference to the end of the stream with an empty array or the failure. */
+static void stream_complete_end(const tdm_stream *stream)
 {
+    static const struct tdm_bytes nothing = {"\x90", 1}; /* An empty array. */
+    tdm_status status = stream->end_status == TDM_E_END ? TDM_OK : stream->end_status;
+    tdm_document *document = NULL;
+
+    if (status == TDM_OK) {
+        status = tdm_document_parse(nothing, &document);
+    }
+    tdm__ref_complete(stream->completed, status,
+                      stream->end_detail == NULL ? "" : stream->end_detail, document);
+}
+
+tdm_status tdm__stream_completed(tdm_stream *stream, tdm_ref **ref_out)
+{
+    if (stream->completed == NULL) {
+        TDM_TRY(tdm__ref_create(stream->runtime, &stream->completed));
+        if (stream->pending_call == NULL) {
+            stream_complete_end(stream);
+        }
+    }
+    tdm__ref_retain(stream->completed);
+    *ref_out = stream->completed;
+    return TDM_OK;
+}
+
+/* Keeps the values that the failure of the stream carries. Without memory they are lost. */
+static void stream_keep_failure(tdm_stream *stream, tdm_status status, tdm_document *values)
+{
+    if (tdm__ref_create(stream->runtime, &stream->failure) == TDM_OK) {
+        tdm__ref_complete(stream->failure, status, NULL, values);
+    } else {
+        tdm_document_destroy(values);
+    }
+}
+
+void tdm__stream_end(tdm_stream *stream, tdm_status status, const char *detail,
+                     tdm_document *values)
+{
+    if (status != TDM_OK && values != NULL) {
+        stream_keep_failure(stream, status, values);
+    } else {
+        tdm_document_destroy(values);
+    }
     stream->pending_call->stream = NULL;
     stream->pending_call = NULL;
     stream->end_status = status == TDM_OK ? TDM_E_END : status;
     /* Without memory only the status is kept. */
     stream->end_detail = status == TDM_OK ? NULL : strdup(detail);
+    if (stream->completed != NULL) {
+        stream_complete_end(stream);
+    }
     tdm__stream_release(stream);
 }

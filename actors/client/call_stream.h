@@ -23,6 +23,11 @@ struct tdm_stream {
     uint64_t taken_index;
     tdm_status end_status; /* Status of tdm_stream_next() after the last item. */
     char *end_detail;      /* Text for `end_status`, owned; NULL if absent. */
+    /* The failure that ended the stream, owned, as a reference that holds the values which the
+     * failure carries; NULL if it carries none. */
+    tdm_ref *failure;
+    /* Retained; completed at the end of the call. NULL until tdm_stream_completed() creates it. */
+    tdm_ref *completed;
 };
 
 /* Creates the stream of a call that has not been sent. Its holders are the user, until
@@ -34,8 +39,12 @@ tdm_status tdm__stream_add_item(tdm_stream *stream, uint64_t index, tdm_document
 /* Appends an item whose value is still being fetched. The caller completes `*ref_out`, which it
  * holds. */
 tdm_status tdm__stream_add_pending_item(tdm_stream *stream, uint64_t index, tdm_ref **ref_out);
-/* Ends the stream because its call is complete, and removes the call's hold. */
-void tdm__stream_end(tdm_stream *stream, tdm_status status, const char *detail);
+/* Ends the stream because its call is complete, and removes the call's hold. Takes ownership of
+ * `values`, which the failure `status` carries; may be NULL. */
+void tdm__stream_end(tdm_stream *stream, tdm_status status, const char *detail,
+                     tdm_document *values);
+/* Gives the reference that is completed when the call is, and adds a holder to it. */
+tdm_status tdm__stream_completed(tdm_stream *stream, tdm_ref **ref_out);
 /* Frees the items that the user has not taken. */
 void tdm__stream_drop_items(tdm_stream *stream);
 /* Removes a holder; the last one frees the stream. */

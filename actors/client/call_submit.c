@@ -26,9 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Most results of one call. */
-enum { RESULTS_MAX = 4096 };
-
 /* ---- calls ------------------------------------------------------------------------------ */
 
 /* What a call is made of, besides its arguments. */
@@ -43,9 +40,9 @@ static tdm_status call_count_results(const struct tdm_call_options *options, uin
 {
     uint32_t count = options == NULL || options->results_count == 0 ? 1 : options->results_count;
 
-    if (count > RESULTS_MAX) {
+    if (count > TDM_RESULTS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "%u results of one call, %d are possible", count,
-                         (int)RESULTS_MAX);
+                         (int)TDM_RESULTS_MAX);
     }
     *count_out = count;
     return TDM_OK;
@@ -58,7 +55,7 @@ static tdm_status call_clear_refs_on_failure(tdm_status status,
 {
     uint32_t count = options == NULL || options->results_count == 0 ? 1 : options->results_count;
 
-    if (status != TDM_OK && refs_out != NULL && count <= RESULTS_MAX) {
+    if (status != TDM_OK && refs_out != NULL && count <= TDM_RESULTS_MAX) {
         memset(refs_out, 0, count * sizeof(*refs_out));
     }
     return status;
@@ -71,7 +68,7 @@ static tdm_status call_submit(const struct call_request *call,
 {
     struct tdm__actor_channel *channel = call->actor->channel;
     struct tdm__pending_call *pending_call = NULL;
-    tdm_ref *refs[RESULTS_MAX];
+    tdm_ref *refs[TDM_RESULTS_MAX];
     uint32_t count = 0;
     tdm_status status = call_count_results(call->options, &count);
 
@@ -285,6 +282,28 @@ tdm_status tdm_stream_next(tdm_stream *stream, int64_t timeout_ms, tdm_ref **ref
         tdm__send_queue_send_credit(stream->pending_call, stream->taken_index);
     }
     return TDM_OK;
+}
+
+const tdm_value *tdm_stream_failure(tdm_stream *stream)
+{
+    TDM__REQUIRE_OR(stream, NULL);
+
+    /* Streams may be read after their runtime has stopped: there is no lock then. */
+    TDM__LOOP_ENTER(stream->runtime == tdm_runtime_current() ? stream->runtime->loop : NULL);
+
+    return stream->failure == NULL ? NULL : tdm_ref_failure(stream->failure);
+}
+
+tdm_status tdm_stream_completed(tdm_stream *stream, tdm_ref **ref_out)
+{
+    TDM__REQUIRE(ref_out);
+    *ref_out = NULL;
+    TDM__REQUIRE(stream);
+
+    TDM__LOCK(stream->runtime);
+
+    TDM_TRY(tdm__runtime_check(stream->runtime));
+    return tdm__stream_completed(stream, ref_out);
 }
 
 void tdm_stream_destroy(tdm_stream *stream)

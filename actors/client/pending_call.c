@@ -184,12 +184,19 @@ static void pending_call_complete_each(struct tdm__pending_call *pending_call,
     tdm_document_destroy(document);
 }
 
-/* Completes all result references with the same status and no value. */
+/* Completes all result references with the same failure, or, if there are none, nothing. Takes
+ * ownership of `values`, which the failure carries; may be NULL. */
 static void pending_call_complete_all(struct tdm__pending_call *pending_call, tdm_status status,
-                                      const char *detail)
+                                      const char *detail, tdm_document *values)
 {
-    for (uint32_t i = 0; i < pending_call->refs_count; i++) {
-        result_ref_complete(pending_call->refs[i], status, detail, NULL);
+    for (uint32_t i = 1; i < pending_call->refs_count; i++) {
+        result_ref_complete(pending_call->refs[i], status, detail,
+                            tdm__failure_values_copy(values));
+    }
+    if (pending_call->refs_count > 0) {
+        result_ref_complete(pending_call->refs[0], status, detail, values);
+    } else {
+        tdm_document_destroy(values);
     }
 }
 
@@ -211,11 +218,9 @@ void tdm__pending_call_complete(struct tdm__pending_call *pending_call, tdm_stat
         detail = silent;
     }
     if (pending_call->stream != NULL) {
-        tdm__stream_end(pending_call->stream, status, detail);
-        tdm_document_destroy(document);
+        tdm__stream_end(pending_call->stream, status, detail, document);
     } else if (status != TDM_OK || pending_call->refs_count == 0) {
-        pending_call_complete_all(pending_call, status, detail);
-        tdm_document_destroy(document);
+        pending_call_complete_all(pending_call, status, detail, document);
     } else if (pending_call->refs_count == 1) {
         result_ref_complete(pending_call->refs[0], status, detail, document);
     } else {

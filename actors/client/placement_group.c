@@ -29,8 +29,8 @@ static tdm_status placement_group_check_names(const tdm_runtime *runtime, const 
     if (*name == NULL) {
         *name_space = *name = "";
     }
-    TDM_TRY(tdm__check_name("a group's name", *name, "*"));
-    return tdm__check_name("name space", *name_space, "*/");
+    TDM_TRY(tdm__check_name("a group's name", *name));
+    return tdm__check_name("name space", *name_space);
 }
 
 /* Fills one bundle of the message. */

@@ -156,17 +156,19 @@ static void send_queue_acknowledge(struct tdm__actor_channel *channel)
     }
 }
 
-/* Completes a call with the reply that has arrived, and sends calls that waited for the result. */
+/* Completes a call with the reply that has arrived, and sends calls that waited for the result.
+ * Takes ownership of `document`: the result, or the values that the failure carries, or NULL. */
 static void send_queue_take_reply(struct tdm__pending_call *pending_call, uint64_t call_id,
                                   tdm_status status, const char *detail, tdm_document *document)
 {
     struct tdm__actor_channel *channel = pending_call->channel;
 
-    if (status == TDM_OK) {
+    if (document != NULL) {
         tdm__reply_pins_acknowledge(channel->runtime, channel->conn, call_id, 0, document);
     }
     channel->holders_count++;
     if (status == TDM_E_TIMEOUT && tdm__clock_ms() >= pending_call->deadline_ms) {
+        tdm_document_destroy(document);
         send_queue_fail_expired(pending_call); /* The deadline was detected on this side. */
     } else {
         send_queue_finish_call(pending_call, status, detail, document);
@@ -209,6 +211,22 @@ static void on_retry_timer(void *arg)
     send_queue_release_channel(channel);
 }
 
+/* Repeats a call after a pause, because the actor replied with a failure that its caller allows to
+ * be retried. Takes ownership of `values`, which that failure carries; may be NULL. */
+static void send_queue_retry(struct tdm__pending_call *pending_call, uint64_t call_id,
+                             tdm_document *values)
+{
+    struct tdm__actor_channel *channel = pending_call->channel;
+
+    if (values != NULL) {
+        tdm__reply_pins_acknowledge(channel->runtime, channel->conn, call_id, 0, values);
+        tdm_document_destroy(values);
+    }
+    send_queue_remove(pending_call);
+    tdm__retry_pause(pending_call, on_retry_timer);
+    tdm__send_queue_flush(channel);
+}
+
 /* Reply of the actor: retries, pulls or completes the call. */
 static void on_reply(void *arg, struct tdm__rpc_reply *reply)
 {
@@ -224,10 +242,11 @@ static void on_reply(void *arg, struct tdm__rpc_reply *reply)
         return; /* The call is requeued by on_channel_closed(). */
     }
     channel->lost_since_ms = 0;
+    if (status != TDM_OK) {
+        document = tdm__failure_document(reply);
+    }
     if (tdm__retry_is_due(pending_call, status)) {
-        send_queue_remove(pending_call);
-        tdm__retry_pause(pending_call, on_retry_timer);
-        tdm__send_queue_flush(channel);
+        send_queue_retry(pending_call, call_id, document);
         return;
     }
     if (status == TDM_OK && tdm__pull_is_offer(reply->packed)) {
@@ -455,7 +474,10 @@ static void send_queue_send_ready(struct tdm__actor_channel *channel)
         tdm_status status = send_queue_send_call(pending_call);
 
         if (status != TDM_OK) {
-            send_queue_finish_call(pending_call, status, tdm_error_detail(), NULL);
+            send_queue_finish_call(pending_call, status, tdm_error_detail(),
+                                   pending_call->arguments == NULL
+                                       ? NULL
+                                       : tdm__call_arguments_failure(pending_call->arguments));
             continue;
         }
         send_queue_remove(pending_call);

@@ -14,6 +14,7 @@
 #include "actors/common/placement_group.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
+#include "runtime/utf8.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -182,13 +183,17 @@ static tdm_status spec_set_resources(struct tdm__actor_spec *spec,
     return TDM_OK;
 }
 
-tdm_status tdm__check_name(const char *what, const char *name, const char *forbidden)
+tdm_status tdm__check_name(const char *what, const char *name)
 {
-    for (const char *byte = name; *byte != '\0'; byte++) {
-        if (*byte < ' ' || *byte > '~' || strchr(forbidden, *byte) != NULL) {
-            return tdm__fail(TDM_E_INVAL, "%s \"%.63s\": printable ASCII without \"%s\"", what,
-                             name, forbidden);
-        }
+    size_t length = strlen(name);
+
+    if (length > TDM_NAME_BYTES_MAX) {
+        return tdm__fail(TDM_E_INVAL, "%s of %zu bytes, at most %d: \"%.40s…\"", what, length,
+                         TDM_NAME_BYTES_MAX, name);
+    }
+    if (!tdm__utf8_is_printable(name, length)) {
+        return tdm__fail(TDM_E_INVAL, "%s of %zu bytes: wanted UTF-8 without control characters",
+                         what, length);
     }
     return TDM_OK;
 }
@@ -200,8 +205,8 @@ static tdm_status spec_set_names(struct tdm__actor_spec *spec,
     TDM_TRY(spec_copy_text("actor name", options->name, spec->name, sizeof(spec->name)));
     TDM_TRY(spec_copy_text("name space", options->name_space, spec->name_space,
                            sizeof(spec->name_space)));
-    TDM_TRY(tdm__check_name("actor name", spec->name, "*"));
-    TDM_TRY(tdm__check_name("name space", spec->name_space, "*/"));
+    TDM_TRY(tdm__check_name("actor name", spec->name));
+    TDM_TRY(tdm__check_name("name space", spec->name_space));
     if (options->get_if_exists != 0 && spec->name[0] == '\0') {
         return tdm__fail(TDM_E_INVAL, "get_if_exists needs a name");
     }
@@ -474,5 +479,5 @@ const char *tdm__actor_label(const char *name, const char *class_name, const str
     } else {
         (void)snprintf(text, text_bytes, "%s %.8s", class_name, tdm__id_text(id, id_text));
     }
-    return text;
+    return tdm__utf8_trim(text);
 }

@@ -28,7 +28,7 @@ struct tdm__actor_spec {
     struct tdm__id job;
     char name[TDM__ACTOR_NAME_BYTES];       /* Name of the actor; "" if it has none. */
     char name_space[TDM__ACTOR_NAME_BYTES]; /* Name space to which the actor's name belongs. */
-    char class_name[TDM__ACTOR_NAME_BYTES]; /* Name of the actor's class. */
+    char class_name[TDM__CLASS_NAME_BYTES]; /* Name of the actor's class. */
     /* Resources, labels and scheduling that the creator requests; the node that places the actor
      * fills `owner_node`. */
     struct tdm__placement_request placement;
@@ -78,9 +78,10 @@ struct tdm__actor_spec_message tdm__actor_spec_to_message(const struct tdm__acto
 tdm_status tdm__actor_spec_of_message(const struct tdm__actor_spec_message *message,
                                       struct tdm__actor_spec **spec_out);
 
-/* Returns TDM_E_INVAL if the name contains characters that are not printable ASCII or are in
- * `forbidden`. Names are parts of keys in the store. `what` describes the name in the message. */
-tdm_status tdm__check_name(const char *what, const char *name, const char *forbidden);
+/* Returns TDM_E_INVAL if the name of an actor or a group, or a name space, is longer than
+ * TDM_NAME_BYTES_MAX bytes or not UTF-8 without control characters. `what` describes the name in
+ * the message. */
+tdm_status tdm__check_name(const char *what, const char *name);
 
 /* Writes the label of an actor for messages: its name, or class and start of the id, as "counter
  * 3f20...". Returns `text`. */

@@ -3,8 +3,8 @@
 
 /* Runs in the process of the fork server, which has one thread and blocks in poll() on two
  * descriptors: the control socket of the daemon and a signalfd for SIGCHLD. Each request on the
- * socket forks one worker; each ended child is reaped and reported. The daemon's end closes the
- * socket, and the fork server exits.
+ * socket forks a reaper, and that the worker; each ended reaper is reaped. The daemon's end closes
+ * the socket, and the fork server exits.
  *
  * In a forked worker tdm__fork_server_run_if_one() returns and the worker continues in the
  * caller, with the descriptors of worker_bootstrap.h in place and all others closed.
@@ -15,6 +15,7 @@
 #include "actors/common/worker_bootstrap.h"
 #include "runtime/fdpass.h"
 #include "runtime/log.h"
+#include "runtime/process/reaper.h"
 
 #include <openssl/evp.h>
 #include <openssl/rand.h>
@@ -35,7 +36,7 @@
 
 /* Descriptor of the control socket; most descriptors in one request; lowest descriptor to which
  * received ones are moved before they are put in place. */
-enum { CONTROL_FD = 3, REQUEST_FDS_MAX = 4, PARKED_FD_MIN = TDM__WORKER_BOOTSTRAP_FD + 1 };
+enum { CONTROL_FD = 3, REQUEST_FDS_MAX = 5, PARKED_FD_MIN = TDM__WORKER_BOOTSTRAP_FD + 1 };
 
 /* Returns the number of threads of this process. */
 static uint32_t count_threads(void)
@@ -65,39 +66,10 @@ static void openssl_warm_up(void)
     (void)EVP_Digest(bytes, sizeof(bytes), digest, &digest_bytes, EVP_sha256(), NULL);
 }
 
-/* Sends an event to the daemon, with the descriptor `fd` unless it is negative. Exits if the
- * daemon has ended. */
-static void fork_server_send_event(const struct tdm__fork_server_event *event, int fd)
-{
-    /* The daemon has ended. */
-    if (tdm__fds_send(CONTROL_FD, event, sizeof(*event), &fd, fd >= 0 ? 1 : 0) != TDM_OK) {
-        _exit(1); /* The daemon has ended. */
-    }
-}
-
-/* Reaps all forked workers that have ended and reports each one to the daemon. */
+/* Reaps all reapers that have ended; each has told the daemon what there is to tell. */
 static void fork_server_reap_children(void)
 {
-    int wait_status;
-    pid_t pid;
-
-    while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0) {
-        fork_server_send_event(&(struct tdm__fork_server_event){.kind = TDM__FORK_CHILD_ENDED,
-                                                                .pid = pid,
-                                                                .wait_status = wait_status},
-                               -1);
-    }
-}
-
-/* Sets the process mark of a worker. The fork server's environment contains a mark of the same
- * length, which is overwritten in place, so that /proc/PID/environ shows it also for children
- * that execute no program. */
-static void process_mark_set(const char mark[TDM__PROCESS_MARK_BYTES])
-{
-    char *place = getenv(TDM__PROCESS_MARK_VARIABLE);
-
-    if (place != NULL && strlen(place) == TDM__PROCESS_MARK_BYTES - 1) {
-        memcpy(place, mark, TDM__PROCESS_MARK_BYTES - 1);
+    while (waitpid(-1, NULL, WNOHANG) > 0) {
     }
 }
 
@@ -115,26 +87,22 @@ static void devices_set(const char *setting)
     }
 }
 
-/* In the child: puts the worker's descriptors in place, closes all others and unblocks the
- * signals. */
-static void become_worker(const int *fds, uint32_t fds_count, int signals, pid_t parent)
+/* In the worker: puts its descriptors in place, closes all others and unblocks the signals. */
+static void become_worker(const int *fds, uint32_t fds_count, int signals)
 {
     int parked[REQUEST_FDS_MAX];
     sigset_t none;
 
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent) {
-        _exit(1);
-    }
     (void)close(signals);
     for (uint32_t i = 0; i < fds_count; i++) {
         parked[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, PARKED_FD_MIN);
     }
-    if (dup2(parked[0], TDM__WORKER_DAEMON_FD) < 0 ||
-        dup2(parked[1], TDM__WORKER_BOOTSTRAP_FD) < 0) {
+    if (dup2(parked[1], TDM__WORKER_DAEMON_FD) < 0 ||
+        dup2(parked[2], TDM__WORKER_BOOTSTRAP_FD) < 0) {
         _exit(1);
     }
     if (fds_count == REQUEST_FDS_MAX &&
-        (dup2(parked[2], STDOUT_FILENO) < 0 || dup2(parked[3], STDERR_FILENO) < 0)) {
+        (dup2(parked[3], STDOUT_FILENO) < 0 || dup2(parked[4], STDERR_FILENO) < 0)) {
         _exit(1);
     }
     (void)syscall(SYS_close_range, TDM__WORKER_BOOTSTRAP_FD + 1, ~0U, 0);
@@ -142,38 +110,24 @@ static void become_worker(const int *fds, uint32_t fds_count, int signals, pid_t
     (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Forks a worker and reports it, or a refusal, to the daemon. Returns true in the child. */
+/* Forks a reaper, which forks a worker and reports it; reports a refusal if that is not possible.
+ * fds[0] is the socket for reports. Returns true in the worker. */
 static bool fork_server_fork_worker(const struct tdm__fork_server_request *request, const int *fds,
                                     uint32_t fds_count, int signals)
 {
-    struct tdm__fork_server_event event = {.serial = request->serial,
-                                           .threads_count = count_threads()};
+    uint32_t threads_count = count_threads();
     pid_t parent = getpid();
-    int pidfd;
+    pid_t reaper = threads_count == 1 ? fork() : -1;
 
-    if (event.threads_count != 1) {
-        event.kind = TDM__FORK_REFUSED;
-        fork_server_send_event(&event, -1);
-        return false;
+    if (reaper < 0) {
+        tdm__reaper_refuse(fds[0], threads_count);
     }
-    event.pid = fork();
-    if (event.pid == 0) {
-        become_worker(fds, fds_count, signals, parent);
-        process_mark_set(request->mark);
+    if (reaper == 0) {
+        tdm__reaper_become(fds[0], parent); /* Returns in the worker. */
+        become_worker(fds, fds_count, signals);
         devices_set(request->devices);
-        return true;
     }
-    pidfd = event.pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, event.pid, 0);
-    if (pidfd < 0 && event.pid > 0) { /* The daemon starts another process as the worker. */
-        (void)kill(event.pid, SIGKILL);
-        (void)waitpid(event.pid, NULL, 0);
-    }
-    event.kind = pidfd < 0 ? TDM__FORK_REFUSED : TDM__FORK_DONE;
-    fork_server_send_event(&event, pidfd);
-    if (pidfd >= 0) {
-        (void)close(pidfd);
-    }
-    return false;
+    return reaper == 0;
 }
 
 /* Receives one request and forks its worker. Returns true in the forked worker. Exits if the
@@ -189,7 +143,7 @@ static bool fork_server_handle_request(int signals)
     if (tdm__fds_receive(CONTROL_FD, &request, &got, fds, &fds_count) != TDM_OK || got == 0) {
         _exit(0); /* The daemon has closed the control socket. */
     }
-    if (got != sizeof(request) || fds_count != (request.has_output != 0 ? 4U : 2U)) {
+    if (got != sizeof(request) || fds_count != (request.has_output != 0 ? 5U : 3U)) {
         tdm__log(TDM__ERROR, "fork_server", "a request of %zu bytes and %u descriptors", got,
                  fds_count);
         _exit(1);

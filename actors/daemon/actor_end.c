@@ -87,18 +87,18 @@ bool tdm__node_actor_ends_with(const struct tdm__actor_spec *spec, const void *c
 }
 
 /* Reports the end of the actor's worker process, so that what the process held is released and what
- * it created ends. Schedules the search for its orphaned child processes. */
-static void actor_entry_clear(struct actor_entry *entry, int64_t pid)
+ * it created ends. */
+static void actor_entry_clear(struct actor_entry *entry, struct tdm__worker_process *worker)
 {
     struct tdm__node *node = entry->node;
-    struct tdm__peer_identity gone = {
-        .kind = TDM__PEER_WORKER, .id = entry->spec->id, .node = node->record.id, .pid = pid};
+    struct tdm__peer_identity *gone = &worker->identity;
 
-    (void)snprintf(gone.name, sizeof(gone.name), "%.63s", entry->label);
-    node->events->process_ended(node, &gone);
-    if (!node->stopping) {
-        tdm__workers_schedule_sweep(node->workers);
-    }
+    *gone = (struct tdm__peer_identity){.kind = TDM__PEER_WORKER,
+                                        .id = entry->spec->id,
+                                        .node = node->record.id,
+                                        .pid = worker->pid};
+    (void)snprintf(gone->name, sizeof(gone->name), "%.63s", entry->label);
+    node->events->process_ended(node, gone, worker->left_count == 0);
 }
 
 /* True if the status `wait_status` of waitpid() says that the process exited with code 0. */
@@ -133,7 +133,7 @@ void tdm__actor_entry_worker_ended(void *arg, struct tdm__worker_process *worker
     entry->worker = NULL;
     tdm__timer_destroy(entry->timer);
     entry->timer = NULL;
-    actor_entry_clear(entry, worker->pid);
+    actor_entry_clear(entry, worker);
     if (restarts) {
         entry->pid = 0;
         entry->unix_address[0] = '\0';

@@ -190,8 +190,7 @@ static void actor_request_fill(const struct actor_entry *entry, struct tdm__acto
                                                                     tdm__id_is_none(&spec->group)};
     request->placement.owner_node = entry->node->record.id;
     if (spec->name[0] != '\0') {
-        (void)snprintf(request->name_key, sizeof(request->name_key), "name/%s/%s", spec->name_space,
-                       spec->name);
+        (void)tdm__name_key("name", spec->name_space, spec->name, request->name_key);
     }
     memcpy(request->class_name, spec->class_name, sizeof(request->class_name));
 }

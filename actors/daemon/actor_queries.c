@@ -549,7 +549,7 @@ static void name_query_start(const struct name_query *wanted, const char *name_s
     *name_query = *wanted;
     (void)snprintf(name_query->name, sizeof(name_query->name), "%s in name space %s", name,
                    name_space);
-    (void)snprintf(key, sizeof(key), "name/%s/%s", name_space, name);
+    (void)tdm__name_key("name", name_space, name, key);
     if (tdm__retrying_txn_run(name_query->node->store, patterns, 1, tdm__deadline_after(LOOK_UP_MS),
                               name_query_body, on_name_looked_up, name_query) != TDM_OK) {
         name_query_fail(name_query, TDM_E_INVAL, tdm_error_detail());
@@ -568,10 +568,11 @@ void tdm__node_serve_actor_find(struct tdm__node *node, struct tdm__incoming_cal
     struct tdm__actor_find_message message;
     tdm_status status = tdm__incoming_decode(incoming, tdm__actor_find_table(), &message);
 
-    if (status == TDM_OK && (strlen(message.name) >= TDM__ACTOR_NAME_BYTES ||
-                             strlen(message.name_space) >= TDM__ACTOR_NAME_BYTES)) {
-        status = tdm__fail(TDM_E_INVAL, "a name of an actor has 1 to %d bytes",
-                           TDM__ACTOR_NAME_BYTES - 1);
+    if (status == TDM_OK) {
+        status = tdm__check_name("actor name", message.name);
+    }
+    if (status == TDM_OK) {
+        status = tdm__check_name("name space", message.name_space);
     }
     if (status != TDM_OK) {
         tdm__incoming_fail(incoming, status, tdm_error_detail());

@@ -86,7 +86,6 @@ static tdm_status actor_entry_start_worker(struct actor_entry *entry)
                           sizeof(devices));
     start_options = (struct tdm__worker_start_options){
         .spec = entry->spec,
-        .incarnation = entry->lifecycle.incarnation,
         .devices = entry->spec->keep_visible_devices ? NULL : devices,
         .bootstrap_fd = fd};
     status = tdm__workers_start(node->workers, &start_options, tdm__actor_entry_worker_ended, entry,

@@ -62,6 +62,13 @@ static uint64_t disk_bytes(const struct stat *file_stat)
     return (uint64_t)file_stat->st_blocks * DISK_BLOCK_BYTES;
 }
 
+uint64_t tdm__log_file_bytes(const char *path)
+{
+    struct stat file_stat;
+
+    return stat(path, &file_stat) < 0 ? 0 : (uint64_t)file_stat.st_size;
+}
+
 void tdm__log_file_bound(const char *path, uint64_t size_bytes_max)
 {
     struct stat file_stat;

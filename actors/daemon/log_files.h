@@ -22,6 +22,8 @@ void tdm__log_file_name(const char *label, const char *id_text, int64_t pid, con
                         char name[TDM__LOG_NAME_BYTES]);
 /* Opens a log file for appending and creates it if necessary. The caller closes `*fd_out`. */
 tdm_status tdm__log_file_open(const char *path, int *fd_out);
+/* Returns the length of a file in bytes; 0 if it does not exist. */
+uint64_t tdm__log_file_bytes(const char *path);
 /* Frees the beginning of the log file so that about the last `size_bytes_max` bytes remain on disk.
  */
 void tdm__log_file_bound(const char *path, uint64_t size_bytes_max);

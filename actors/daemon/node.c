@@ -15,6 +15,7 @@
 #include "actors/daemon/actor_placement.h"
 #include "actors/daemon/actor_service.h"
 #include "actors/daemon/ended_actors.h"
+#include "actors/daemon/log_service.h"
 #include "actors/daemon/node_lease.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/placement_group_service.h"
@@ -52,11 +53,20 @@ static tdm_status node_start_logs(struct tdm__node *node)
     return TDM_OK;
 }
 
+/* Handles the end of the last process that a dead worker had left; `arg` is the node. */
+static void node_on_tree_ended(void *arg, struct tdm__worker_process *worker)
+{
+    const struct tdm__node *node = arg;
+
+    tdm__services_peer_tree_ended(node->services, &worker->identity);
+}
+
 tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done_fn *fn, void *arg)
 {
     node->events = &tdm__node_events;
     TDM_TRY(
         tdm__workers_create(node->rpc, node->worker_program, node->exempt_child, &node->workers));
+    tdm__workers_on_tree_ended(node->workers, node_on_tree_ended, node);
     TDM_TRY(node_start_logs(node));
     TDM_TRY(tdm__ended_actors_create(node));
     tdm__services_add(node->services, &tdm__state_service, node);
@@ -115,11 +125,16 @@ static void node_remove_sockets(const struct tdm__node *node, const struct tdm__
 }
 
 /* Handles the end of a driver or worker of this node: releases what the process held, and ends the
- * actors and placement groups that it created. */
-static void node_on_process_ended(struct tdm__node *node, const struct tdm__peer_identity *process)
+ * actors and placement groups that it created. If processes that it started have not ended, their
+ * memory is released later, by node_on_tree_ended(). */
+static void node_on_process_ended(struct tdm__node *node, const struct tdm__peer_identity *process,
+                                  bool tree_has_ended)
 {
     node_remove_sockets(node, &process->id);
     tdm__services_peer_exited(node->services, process);
+    if (tree_has_ended) {
+        tdm__services_peer_tree_ended(node->services, process);
+    }
     tdm__node_actors_end(node, tdm__node_actor_ends_with, &process->id, true, NULL, NULL);
     tdm__placement_groups_creator_gone(node, &process->id);
 }
@@ -138,7 +153,7 @@ const struct tdm__node_events tdm__node_events = {.actor_event = tdm__actor_entr
 void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__peer_identity *peer)
 {
     if (peer->kind == TDM__PEER_DRIVER && !node->stopping) {
-        node_on_process_ended(node, peer);
+        node_on_process_ended(node, peer, true); /* Its child processes are not Tandem's. */
     }
 }
 

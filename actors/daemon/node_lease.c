@@ -18,7 +18,6 @@
 #include "actors/daemon/actor_remote.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/placement_group_service.h"
-#include "actors/daemon/worker_processes.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -275,7 +274,6 @@ static void on_lease_timer(void *arg)
     struct tdm__node_lease *lease = node->lease;
 
     (void)tdm__timer_set(lease->timer, tdm__deadline_after(TDM__NODE_RENEW_MS));
-    tdm__workers_sweep_orphans(node->workers);
     tdm__node_retry_early_queries(node, tdm__clock_ms());
     node->events->resources_freed(node); /* Another node may have freed resources. */
     tdm__placement_groups_rewrite(node);

@@ -24,8 +24,10 @@ struct tdm__node_events {
     void (*actor_event)(struct actor_entry *entry, struct actor_event event);
     /* Cleans up after a driver or worker process of this node that has ended: its sockets, what the
      * services hold for that process, and the actors and placement groups that the process created.
-     */
-    void (*process_ended)(struct tdm__node *node, const struct tdm__peer_identity *process);
+     * The memory that its child processes may use as well is released only if
+     * `tree_has_ended`; else tdm__services_peer_tree_ended() follows. */
+    void (*process_ended)(struct tdm__node *node, const struct tdm__peer_identity *process,
+                          bool tree_has_ended);
     /* Tries again to reserve resources for waiting actors and placement groups, because resources
      * may be free now. */
     void (*resources_freed)(struct tdm__node *node);

@@ -583,8 +583,8 @@ static tdm_status group_read_bundles(const struct tdm__message_list *bundles, st
 static tdm_status group_copy_name(const char *text, char name[TDM__PLACEMENT_GROUP_NAME_BYTES])
 {
     if (strlen(text) >= TDM__PLACEMENT_GROUP_NAME_BYTES) {
-        return tdm__fail(TDM_E_INVAL, "a group's name and name space have at most %d bytes",
-                         (int)TDM__PLACEMENT_GROUP_NAME_BYTES - 1);
+        return tdm__fail(TDM_E_INVAL, "a group's name or name space of %zu bytes, at most %d",
+                         strlen(text), (int)TDM__PLACEMENT_GROUP_NAME_BYTES - 1);
     }
     memcpy(name, text, strlen(text) + 1);
     return TDM_OK;

@@ -1,8 +1,7 @@
-/* worker_environment.c - the environment variables of a worker's process. */
+/* worker_environment.c - the environment variables and the arguments of a worker's process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/worker_environment.h"
 
-#include "actors/common/fork_server.h"
 #include "actors/common/worker_bootstrap.h"
 #include "runtime/error.h"
 
@@ -10,10 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* Placeholder in a worker's environment, over which the process mark is written. */
-#define NO_MARK "00000000000000000000000000000000.00000000"
-_Static_assert(sizeof(NO_MARK) == TDM__PROCESS_MARK_BYTES, "a mark is written over it");
 
 /* Most settings of a worker's environment; further ones are dropped. */
 enum { ENVIRONMENT_MAX = 4096 };
@@ -29,7 +24,6 @@ static bool is_variable_replaced(const char *entry, const struct tdm__actor_spec
                                  const char *devices)
 {
     bool replaced = is_same_variable(TDM__WORKER_VARIABLE "=", entry) ||
-                    is_same_variable(TDM__PROCESS_MARK_VARIABLE "=", entry) ||
                     (devices != NULL && is_same_variable(devices, entry));
 
     for (uint32_t i = 0; i < spec->environment.count && !replaced; i++) {
@@ -79,14 +73,12 @@ static tdm_status environment_append_threads(char **environment, uint32_t *count
                : environment_append(environment, count, setting);
 }
 
-/* Fills an empty environment. The mark comes first, because the last settings are dropped if
- * there are too many. */
+/* Fills an empty environment. */
 static tdm_status environment_fill(char **environment, const struct tdm__actor_spec *spec,
                                    const char *devices)
 {
     uint32_t count = 0;
 
-    TDM_TRY(environment_append(environment, &count, TDM__PROCESS_MARK_VARIABLE "=" NO_MARK));
     for (char **own = environ; *own != NULL; own++) {
         if (!is_variable_replaced(*own, spec, devices)) {
             TDM_TRY(environment_append(environment, &count, *own));
@@ -118,14 +110,60 @@ tdm_status tdm__worker_environment_create(const struct tdm__actor_spec *spec, co
     return TDM_OK;
 }
 
-void tdm__worker_environment_mark(char **environment, const char *mark)
+bool tdm__worker_requires_exec(const struct tdm__actor_spec *spec)
 {
-    for (char **entry = environment; *entry != NULL; entry++) {
-        if (is_same_variable(TDM__PROCESS_MARK_VARIABLE "=", *entry)) {
-            memcpy(*entry + strlen(TDM__PROCESS_MARK_VARIABLE "="), mark,
-                   TDM__PROCESS_MARK_BYTES - 1);
+    for (uint32_t i = 0; i < spec->environment.count; i++) {
+        if (strncmp(spec->environment.items[i], "LD_", strlen("LD_")) == 0) {
+            return true;
         }
     }
+    return false;
+}
+
+tdm_status tdm__worker_create_argv(const struct tdm__actor_spec *spec, const char *program,
+                                   char ***argv_out)
+{
+    uint32_t count = spec->program_arguments.count;
+    char **argv = calloc(count + 2, sizeof(*argv));
+
+    *argv_out = argv;
+    if (argv == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the arguments of a worker's program");
+    }
+    for (uint32_t i = 0; i <= count; i++) {
+        argv[i] = strdup(i > 0                      ? spec->program_arguments.items[i - 1]
+                         : spec->program[0] != '\0' ? spec->program
+                                                    : program);
+        if (argv[i] == NULL) {
+            return tdm__fail(TDM_E_NOMEM, "an argument of a worker's program");
+        }
+    }
+    return TDM_OK;
+}
+
+char *tdm__worker_environment_create_key(const char *directory, char **argv, char **environment)
+{
+    char **const lists[] = {argv, environment};
+    size_t capacity = strlen(directory) + 1;
+    char *key;
+    size_t used;
+
+    for (int i = 0; i < 2; i++) {
+        for (char **entry = lists[i]; *entry != NULL; entry++) {
+            capacity += strlen(*entry) + 1;
+        }
+    }
+    key = malloc(capacity);
+    if (key == NULL) {
+        return NULL;
+    }
+    used = (size_t)snprintf(key, capacity, "%s", directory);
+    for (int i = 0; i < 2; i++) {
+        for (char **entry = lists[i]; *entry != NULL; entry++) {
+            used += (size_t)snprintf(key + used, capacity - used, "\n%s", *entry);
+        }
+    }
+    return key;
 }
 
 void tdm__worker_environment_add(char **environment, char *setting)

@@ -9,16 +9,16 @@
  *
  * Invariants: `printed` never exceeds the end of its file; bytes that were overwritten before they
  * were printed are counted in lost_bytes; a source in use is never freed. log_files.c limits and
- * reads files, log_printer.c prints lines. Everything runs on the daemon's loop thread. */
+ * reads files, log_printer.c prints lines, log_service.c serves them. Everything runs on the
+ * daemon's loop thread. */
 
 #include "actors/daemon/worker_logs.h"
 
-#include "actors/daemon/log_files.h"
-#include "actors/daemon/peer_daemons.h"
+#include "actors/common/log_label.h"
+#include "actors/daemon/worker_logs_state.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
-#include "runtime/messages/messages.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,9 +29,6 @@
 #include <unistd.h>
 
 enum {
-    /* Bytes of a chunk, which is read from a log file at a time for printing. */
-    CHUNK_BYTES = 64 << 10,
-    READ_BYTES_MAX = 1 << 20, /* Most bytes in one reply of "log.read". */
     /* Most chunks of one log file that are printed before the loop serves other events. */
     PRINT_CHUNKS_PER_PASS = 8,
     /* Most milliseconds from a worker's write to the print on the daemon's terminal. */
@@ -46,72 +43,16 @@ enum {
 
 static const char *const suffixes[TDM__LOG_STREAMS] = {".out", ".err"};
 
-/* One log file of a worker. */
-struct log_stream {
-    char name[TDM__LOG_NAME_BYTES]; /* Name of the file without its folder. */
-    uint64_t printed;               /* Offset in the file up to which the daemon has printed. */
-};
-
-/* The two log files of one worker. struct tdm__worker_logs owns it. */
-struct tdm__log_source {
-    struct tdm__log_source *next; /* Log files of the next worker, which is older. */
-    /* Log files of the node, which contain this source, borrowed. */
-    struct tdm__worker_logs *logs;
-    struct tdm__id actor;              /* Id of the worker's actor. */
-    char label[TDM__ACTOR_NAME_BYTES]; /* Name of the actor, or its class if it has no name. */
-    /* Prefix of printed lines, such as "trainer pid=12". */
-    char origin[TDM__ACTOR_NAME_BYTES + 24];
-    /* Process id of the worker; 0 until it is known. */
-    int64_t pid;
-    bool is_live;                                /* True until the worker has ended. */
-    struct log_stream streams[TDM__LOG_STREAMS]; /* Log files of the worker's stdout and stderr. */
-};
-
-/* The log files of all workers of a node. struct tdm__node owns it. */
-struct tdm__worker_logs {
-    struct tdm__loop *loop;          /* Event loop of the daemon, borrowed. */
-    struct tdm__node *node;          /* Daemon that forwards calls, borrowed; may be NULL. */
-    char directory[TDM__PATH_BYTES]; /* Path of the folder "logs" with the log files. */
-    struct tdm__log_source *all;     /* List of the workers' log files, newest first, owned. */
-    uint32_t ended_count;            /* Number of list entries whose worker has ended. */
-    uint64_t starting_number;        /* Number in the name of the file that was opened last. */
-    /* Prints lines on this process's terminal, owned; NULL if nothing is printed. */
-    struct tdm__log_printer *printer;
-    /* Inotify descriptor that watches the directory, owned; -1 if inotify is not available, then
-     * the timer polls. */
-    int inotify_fd;
-    /* Watch of `inotify_fd` in the event loop, owned; NULL if `inotify_fd` is -1. */
-    struct tdm__fd_watch *watch;
-    /* Timer of the next pass, which prints new output and limits the files' sizes; owned. */
-    struct tdm__timer *timer;
-    bool timer_is_set; /* True while `timer` is set. */
-    /* Time of the next removal of old files, in milliseconds on CLOCK_MONOTONIC. */
-    int64_t prune_ms;
-    uint64_t lost_bytes;     /* Bytes of output that were freed on disk before they were printed. */
-    char chunk[CHUNK_BYTES]; /* Buffer for a piece of a log file that is being printed. */
-};
-
-/* Writes the path of the log file `name` to `path`. */
-static void logs_write_path(const struct tdm__worker_logs *logs, const char *name,
-                            char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES])
+void tdm__worker_logs_path(const struct tdm__worker_logs *logs, const char *name,
+                           char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES])
 {
     (void)snprintf(path, TDM__PATH_BYTES + TDM__LOG_NAME_BYTES, "%s/%s", logs->directory, name);
 }
 
-/* Returns the length of a file; 0 if it does not exist. */
-static uint64_t file_bytes(const char *path)
-{
-    struct stat file_stat;
-
-    return stat(path, &file_stat) < 0 ? 0 : (uint64_t)file_stat.st_size;
-}
-
 /* ---- printing --------------------------------------------------------------------------- */
 
-/* Moves stream->printed to where the file's data begins now. A file that became shorter was
- * truncated; one whose data begins later has lost its beginning, which is counted. */
-static void logs_count_lost(struct tdm__worker_logs *logs, struct log_stream *stream,
-                            const struct tdm__log_file_range *range)
+void tdm__worker_logs_count_lost(struct tdm__worker_logs *logs, struct log_stream *stream,
+                                 const struct tdm__log_file_range *range)
 {
     if (range->file_bytes < stream->printed) {
         stream->printed = 0;
@@ -119,6 +60,43 @@ static void logs_count_lost(struct tdm__worker_logs *logs, struct log_stream *st
         logs->lost_bytes += range->offset - stream->printed;
         stream->printed = range->offset;
     }
+}
+
+void tdm__log_source_set_origin(const struct tdm__log_source *source, struct log_stream *stream,
+                                const char *name, size_t name_bytes)
+{
+    const char *shown = name_bytes == 0 ? source->label : name;
+    int shown_bytes = (int)(name_bytes == 0 ? strlen(source->label) : name_bytes);
+
+    if (shown_bytes >= TDM__ACTOR_NAME_BYTES) {
+        shown_bytes = TDM__ACTOR_NAME_BYTES - 1;
+    }
+    (void)snprintf(stream->origin, sizeof(stream->origin), "%.*s pid=%d", shown_bytes, shown,
+                   (int)source->pid);
+}
+
+/* Prints the text of logs->chunk, which has `bytes` bytes and contains log labels. Returns how many
+ * bytes were taken. */
+static size_t source_print_text(struct tdm__log_source *source, enum tdm__log_stream stream_number,
+                                size_t bytes, bool is_last)
+{
+    struct tdm__worker_logs *logs = source->logs;
+    struct log_stream *stream = &source->streams[stream_number];
+    struct tdm__log_label label;
+    size_t used = 0;
+
+    while (tdm__log_label_find(logs->chunk + used, bytes - used, &label)) {
+        size_t taken = tdm__log_printer_write(logs->printer, stream_number, stream->origin,
+                                              logs->chunk + used, label.begin, true);
+
+        if (taken < label.begin) {
+            return used + taken;
+        }
+        tdm__log_source_set_origin(source, stream, label.name, label.name_bytes);
+        used += label.end;
+    }
+    return used + tdm__log_printer_write(logs->printer, stream_number, stream->origin,
+                                         logs->chunk + used, bytes - used, is_last);
 }
 
 /* Prints one chunk of one log file of a worker. Returns true when more can be printed now. */
@@ -132,17 +110,16 @@ static bool source_print_chunk(struct tdm__log_source *source, enum tdm__log_str
     size_t taken;
     bool is_all;
 
-    logs_write_path(logs, stream->name, path);
-    size_bytes = file_bytes(path);
+    tdm__worker_logs_path(logs, stream->name, path);
+    size_bytes = tdm__log_file_bytes(path);
     if (size_bytes == stream->printed ||
         tdm__log_file_read(path, size_bytes < stream->printed ? 0 : stream->printed, logs->chunk,
                            sizeof(logs->chunk), &range) != TDM_OK) {
         return false;
     }
-    logs_count_lost(logs, stream, &range);
+    tdm__worker_logs_count_lost(logs, stream, &range);
     is_all = range.offset + range.bytes_count >= range.file_bytes;
-    taken = tdm__log_printer_write(logs->printer, stream_number, source->origin, logs->chunk,
-                                   range.bytes_count, is_all && !source->is_live);
+    taken = source_print_text(source, stream_number, range.bytes_count, is_all && !source->is_live);
     stream->printed += taken;
     return taken > 0 && !is_all;
 }
@@ -171,8 +148,8 @@ static bool source_has_unprinted(const struct tdm__log_source *source)
     for (int stream_number = 0; stream_number < TDM__LOG_STREAMS; stream_number++) {
         char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
 
-        logs_write_path(source->logs, source->streams[stream_number].name, path);
-        if (file_bytes(path) > source->streams[stream_number].printed) {
+        tdm__worker_logs_path(source->logs, source->streams[stream_number].name, path);
+        if (tdm__log_file_bytes(path) > source->streams[stream_number].printed) {
             return true;
         }
     }
@@ -207,11 +184,11 @@ static void logs_limit_files(struct tdm__worker_logs *logs)
     for (const struct tdm__log_source *source = logs->all; source != NULL; source = source->next) {
         for (int stream_number = 0; stream_number < TDM__LOG_STREAMS && source->is_live;
              stream_number++) {
-            logs_write_path(logs, source->streams[stream_number].name, path);
+            tdm__worker_logs_path(logs, source->streams[stream_number].name, path);
             tdm__log_file_bound(path, TDM__LOG_FILE_BYTES);
         }
     }
-    logs_write_path(logs, "tandemd.err", path);
+    tdm__worker_logs_path(logs, "tandemd.err", path);
     tdm__log_file_bound(path, TDM__LOG_FILE_BYTES);
     if (logs->prune_ms <= tdm__clock_ms()) {
         logs->prune_ms = tdm__deadline_after(PRUNE_MS);
@@ -314,7 +291,7 @@ tdm_status tdm__worker_logs_open(struct tdm__worker_logs *logs, const struct tdm
         return tdm__fail(TDM_E_NOMEM, "the output of a worker");
     }
     *source = (struct tdm__log_source){
-        .logs = logs, .next = logs->all, .actor = spec->id, .is_live = true};
+        .logs = logs, .next = logs->all, .actor = spec->id, .job = spec->job, .is_live = true};
     (void)snprintf(source->label, sizeof(source->label), "%s",
                    spec->name[0] != '\0' ? spec->name : spec->class_name);
     logs->starting_number++;
@@ -323,7 +300,7 @@ tdm_status tdm__worker_logs_open(struct tdm__worker_logs *logs, const struct tdm
 
         (void)snprintf(name, TDM__LOG_NAME_BYTES, "starting-%llu%s",
                        (unsigned long long)logs->starting_number, suffixes[opened]);
-        logs_write_path(logs, name, path);
+        tdm__worker_logs_path(logs, name, path);
         status = tdm__log_file_open(path, &fds_out[opened]);
     }
     if (status != TDM_OK) {
@@ -345,14 +322,14 @@ void tdm__log_source_started(struct tdm__log_source *source, pid_t pid)
     char id[TDM__ID_TEXT_BYTES];
 
     source->pid = pid;
-    (void)snprintf(source->origin, sizeof(source->origin), "%s pid=%d", source->label, (int)pid);
     for (int stream_number = 0; stream_number < TDM__LOG_STREAMS; stream_number++) {
         char *name = source->streams[stream_number].name;
 
-        logs_write_path(source->logs, name, from);
+        tdm__log_source_set_origin(source, &source->streams[stream_number], NULL, 0);
+        tdm__worker_logs_path(source->logs, name, from);
         tdm__log_file_name(source->label, tdm__id_text(&source->actor, id), pid,
                            suffixes[stream_number], name);
-        logs_write_path(source->logs, name, to);
+        tdm__worker_logs_path(source->logs, name, to);
         (void)rename(from, to);
     }
 }
@@ -380,9 +357,9 @@ void tdm__log_source_ended(struct tdm__log_source *source)
     for (int stream_number = 0; stream_number < TDM__LOG_STREAMS; stream_number++) {
         char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
 
-        logs_write_path(logs, source->streams[stream_number].name, path);
+        tdm__worker_logs_path(logs, source->streams[stream_number].name, path);
         tdm__log_file_bound(path, TDM__LOG_FILE_BYTES);
-        if (file_bytes(path) == 0) {
+        if (tdm__log_file_bytes(path) == 0) {
             (void)unlink(path);
         }
     }
@@ -397,8 +374,8 @@ size_t tdm__log_source_last_lines(const struct tdm__log_source *source, uint32_t
 {
     char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
 
-    logs_write_path(source->logs, source->streams[TDM__LOG_ERR].name, path);
-    return tdm__log_file_last_lines(path, lines_max, text, capacity);
+    tdm__worker_logs_path(source->logs, source->streams[TDM__LOG_ERR].name, path);
+    return tdm__log_label_remove(text, tdm__log_file_last_lines(path, lines_max, text, capacity));
 }
 
 uint64_t tdm__worker_logs_lost_bytes(const struct tdm__worker_logs *logs)
@@ -429,7 +406,7 @@ static void logs_include_daemon(const struct tdm__worker_logs *logs)
     char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
     int fd;
 
-    logs_write_path(logs, "tandemd.err", path);
+    tdm__worker_logs_path(logs, "tandemd.err", path);
     if (tdm__log_file_open(path, &fd) == TDM_OK) {
         tdm__log_add_output(fd);
     }
@@ -506,113 +483,3 @@ void tdm__worker_logs_destroy(struct tdm__worker_logs *logs)
     }
     free(logs);
 }
-
-/* ---- the service "log" ------------------------------------------------------------------ */
-
-/* If "log.read" names another node, forwards the call to that node's daemon and returns true. */
-static bool log_forward_if_remote(const struct tdm__worker_logs *logs,
-                                  struct tdm__incoming_call *incoming)
-{
-    struct tdm__log_read_message message;
-    struct tdm__id node;
-
-    if (logs->node == NULL ||
-        tdm__incoming_decode(incoming, tdm__log_read_table(), &message) != TDM_OK ||
-        message.node_id == NULL || tdm__id_parse(message.node_id, &node) != TDM_OK ||
-        tdm__id_equal(&node, &logs->node->record.id)) {
-        return false;
-    }
-    tdm__node_forward(logs->node, &node, "log.read", tdm__incoming_packed(incoming),
-                      tdm__incoming_deadline(incoming), tdm__incoming_pass_reply, incoming);
-    return true;
-}
-
-/* Finds the log files of the newest worker of the actor with the id `actor`, in text form. */
-static tdm_status logs_find_source(const struct tdm__worker_logs *logs, const char *actor,
-                                   const struct tdm__log_source **source_out)
-{
-    struct tdm__id id;
-
-    TDM_TRY(tdm__id_parse(actor, &id));
-    for (const struct tdm__log_source *source = logs->all; source != NULL; source = source->next) {
-        if (tdm__id_equal(&source->actor, &id)) {
-            *source_out = source;
-            return TDM_OK;
-        }
-    }
-    return tdm__fail(TDM_E_NOT_FOUND, "no output of actor %s is kept on this node", actor);
-}
-
-/* Replies to "log.read" with a range of a log file. */
-static void log_reply_read(struct tdm__worker_logs *logs, const struct tdm__log_source *source,
-                           const struct tdm__log_read_message *request,
-                           struct tdm__incoming_call *incoming)
-{
-    char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
-    struct tdm__log_piece_message reply;
-    struct tdm__log_file_range range = {0};
-    uint64_t size_bytes;
-    uint64_t back;
-    char *bytes;
-
-    logs_write_path(logs, source == NULL ? "tandemd.err" : source->streams[request->stream].name,
-                    path);
-    size_bytes = file_bytes(path);
-    back = request->offset < 0 ? (uint64_t)-request->offset : 0;
-    range.offset = request->offset >= 0 ? (uint64_t)request->offset
-                   : back < size_bytes  ? size_bytes - back
-                                        : 0;
-    range.file_bytes = size_bytes;
-    bytes = malloc(request->bytes_max + 1);
-    if (bytes == NULL) {
-        tdm__incoming_fail(incoming, TDM_E_NOMEM, "a range of a log");
-        return;
-    }
-    if (range.offset < size_bytes) { /* A removed file counts as empty. */
-        (void)tdm__log_file_read(path, range.offset, bytes, request->bytes_max, &range);
-    }
-    reply = (struct tdm__log_piece_message){.pid = source == NULL ? getpid() : source->pid,
-                                            .is_live = source == NULL || source->is_live,
-                                            .path = path,
-                                            .offset = range.offset,
-                                            .text = {bytes, range.bytes_count},
-                                            .file_bytes = range.file_bytes};
-    tdm__incoming_reply_message(incoming, tdm__log_piece_table(), &reply);
-    free(bytes);
-}
-
-/* Serves "log.read" for this node. The actor id "" in the request stands for the daemon's own log.
- */
-static void serve_read(struct tdm__worker_logs *logs, struct tdm__incoming_call *incoming)
-{
-    const struct tdm__log_source *source = NULL;
-    struct tdm__log_read_message request;
-    tdm_status status = tdm__incoming_decode(incoming, tdm__log_read_table(), &request);
-
-    if (status == TDM_OK && (request.stream < 0 || request.stream >= TDM__LOG_STREAMS ||
-                             request.bytes_max > READ_BYTES_MAX || request.offset == INT64_MIN)) {
-        status = tdm__fail(TDM_E_INVAL, "stream %lld, offset %lld, %llu bytes",
-                           (long long)request.stream, (long long)request.offset,
-                           (unsigned long long)request.bytes_max);
-    }
-    if (status == TDM_OK && request.actor[0] != '\0') {
-        status = logs_find_source(logs, request.actor, &source);
-    }
-    if (status != TDM_OK) {
-        tdm__incoming_fail(incoming, status, tdm_error_detail());
-        return;
-    }
-    log_reply_read(logs, source, &request, incoming);
-}
-
-/* Serves the calls of the service "log". */
-static void log_serve(void *self, struct tdm__incoming_call *incoming)
-{
-    if (strcmp(tdm__incoming_method(incoming), "log.read") != 0) {
-        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, tdm__incoming_method(incoming));
-    } else if (!log_forward_if_remote(self, incoming)) {
-        serve_read(self, incoming);
-    }
-}
-
-const struct tdm__service_ops tdm__log_service = {.prefix = "log", .serve = log_serve};

@@ -6,7 +6,6 @@
 #include "actors/common/actor_spec.h"
 #include "actors/daemon/log_printer.h"
 #include "runtime/loop/loop.h"
-#include "runtime/service.h"
 
 #include <sys/types.h>
 
@@ -56,11 +55,5 @@ size_t tdm__log_source_last_lines(const struct tdm__log_source *source, uint32_t
 /* Returns the number of bytes of output that were never printed because workers wrote faster than
  * the daemon could print. */
 uint64_t tdm__worker_logs_lost_bytes(const struct tdm__worker_logs *logs);
-
-/* The service "log". "log.read" (actor id or "", stream, offset, most bytes, node id or "") reads
- * the output of the actor's newest process, or of the daemon itself. A negative offset counts from
- * the end. A call for another node is forwarded. It replies with (pid, is alive, path, offset,
- * bytes, bytes of the whole file). */
-extern const struct tdm__service_ops tdm__log_service;
 
 #endif

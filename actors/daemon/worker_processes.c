@@ -6,14 +6,16 @@
  * executed; the second starts the fork server. If a fork server cannot fork (it runs threads) or
  * ends, the pending workers are executed from what was kept for a retry.
  *
- * An executed worker is a child of the daemon and watched by its pidfd; a forked one is a child of
- * its fork server, which reports its end. Each end is reported exactly once by
- * tdm__worker_ended_fn, after the process was reaped. Workers die with their fork server, and fork
- * servers with the daemon.
+ * The parent of each worker is a reaper (runtime/process/reaper.h), a child of the daemon for an
+ * executed worker and of the fork server for a forked one. It reports the start and the end of its
+ * worker on a socket, the last after it has killed and reaped all that the worker has started. Each
+ * end is reported exactly once by tdm__worker_ended_fn; if processes of the tree cannot be killed,
+ * a second callback follows when the last one has ended.
  *
- * Orphans of dead workers become children of the daemon (a subreaper). Each process has the mark of
- * its worker in its environment; sweep_child() kills those without a living worker. Everything runs
- * on the daemon's loop thread. */
+ * Reapers die with their fork server, and fork servers with the daemon. If a reaper is killed, its
+ * worker dies, and the rest of the tree becomes children of the daemon, a subreaper. The daemon has
+ * started none of them itself; workers_kill_strays() kills such children. Everything runs on the
+ * daemon's loop thread. */
 
 #include "actors/daemon/worker_processes.h"
 
@@ -27,8 +29,11 @@
 #include "runtime/fdpass.h"
 #include "runtime/log.h"
 #include "runtime/process/process_tree.h"
+#include "runtime/process/reaper.h"
+#include "runtime/text.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +47,7 @@ enum {
     /* Number of the keys used last that are kept, with their fork servers; older keys are kept only
      * while they have living workers. */
     FORK_SERVERS_MAX = 16,
-    SWEEP_MS = 100 /* Milliseconds until a scheduled sweep for orphans. */
+    STRAYS_MS = 10 /* Milliseconds between two scans for children without a reaper. */
 };
 
 /* A worker process, and what is needed to execute it if its fork server cannot fork. The table owns
@@ -56,10 +61,12 @@ struct worker {
     /* Fork server that forks or has forked the worker, borrowed; NULL if the worker was executed.
      */
     struct fork_server *fork_server;
-    uint64_t serial; /* Number of the request to the fork server; 0 if the worker was executed. */
     /* Process id and pidfd of the worker; 0 and -1 until they are known. */
     struct tdm__process process;
-    /* Watch of the pidfd of an executed worker, owned; NULL for a forked worker. */
+    pid_t reaper;     /* Process id of the reaper of an executed worker; 0 for a forked worker. */
+    int reaper_pidfd; /* Pidfd of the reaper, owned; -1 until it is known. */
+    int report_fd;    /* Socket on which the reaper reports, owned; -1 if there is no reaper. */
+    /* Watch of `report_fd`, owned; NULL if there is no reaper. */
     struct tdm__fd_watch *watch;
     tdm__worker_ended_fn *fn; /* Callback that is called when the worker has ended. */
     void *arg;                /* First argument of `fn`. */
@@ -67,10 +74,16 @@ struct worker {
     bool is_killed;
     /* True if the worker may close its connection to the daemon, because it was asked to exit. */
     bool exit_is_expected;
-    bool has_ended; /* True once the worker has ended. */
-    /* Process mark in the environment of the worker and its children, by which the daemon
-     * recognises them. */
-    char mark[TDM__PROCESS_MARK_BYTES];
+    bool has_ended; /* True once the reaper has reported that the worker has ended. */
+    /* True once the end of the worker has been reported by `fn`. */
+    bool end_is_reported;
+    bool may_be_restarted; /* True if the actor has restarts. */
+    /* True if processes of the tree have not ended long after they were killed. */
+    bool tree_is_late;
+    /* Time in milliseconds on CLOCK_MONOTONIC when the reaper was found to be killed, before the
+     * end of its worker was known; 0 otherwise. */
+    int64_t reaper_lost_ms;
+    int wait_status; /* Status of the worker from waitpid(), once it has ended. */
     /* Descriptors to start the worker with: connection to the daemon, bootstrap, and, if output is
      * kept, stdout and stderr. Owned until the fork server has replied; -1 if unused. */
     int retry_fds[START_FDS_MAX];
@@ -112,12 +125,16 @@ struct tdm__workers {
     /* Keys and fork servers, used most recently first, owned; at most FORK_SERVERS_MAX besides
      * those with living workers. */
     struct fork_server *fork_servers;
-    uint64_t last_serial; /* Number of the last request to a fork server. */
-    /* Returns the pid of a child of the daemon that a sweep must spare, or 0; may be NULL. */
+    /* Returns the pid of a child of the daemon that is no worker, or 0; may be NULL. */
     pid_t (*exempt_child)(void);
-    struct tdm__timer *sweep_timer; /* Timer of the next sweep for orphans, owned. */
-    bool sweep_is_due;              /* True while a sweep for orphans is scheduled. */
+    /* Callback for trees that outlive the reported end of their worker; NULL if not set. */
+    tdm__worker_tree_ended_fn *tree_ended;
+    void *tree_ended_arg; /* First argument of `tree_ended`, borrowed. */
+    /* Timer of the next scan for children without a reaper, owned. */
+    struct tdm__timer *strays_timer;
 };
+
+static void on_report(void *arg, int fd, unsigned ready);
 
 /* ---- the end of a worker ---------------------------------------------------------------- */
 
@@ -135,6 +152,17 @@ static void worker_close_retry(struct worker *worker)
     worker->retry_environment = NULL;
 }
 
+/* Closes the daemon's end of the socket on which the worker's reaper reports. */
+static void worker_close_reports(struct worker *worker)
+{
+    tdm__fd_watch_destroy(worker->watch);
+    worker->watch = NULL;
+    if (worker->report_fd >= 0) {
+        (void)close(worker->report_fd);
+    }
+    worker->report_fd = -1;
+}
+
 /* Removes a worker from the table and frees it. */
 static void worker_free(struct worker *worker)
 {
@@ -144,7 +172,6 @@ static void worker_free(struct worker *worker)
         link = &(*link)->next;
     }
     *link = worker->next;
-    tdm__fd_watch_destroy(worker->watch);
     if (worker->public.conn != NULL) {
         tdm__conn_on_closed(worker->public.conn, NULL, NULL);
         tdm__conn_close(worker->public.conn);
@@ -155,31 +182,64 @@ static void worker_free(struct worker *worker)
         tdm__log_source_ended(worker->public.output);
     }
     tdm__process_forget(&worker->process);
+    worker_close_reports(worker);
+    if (worker->reaper != 0) {
+        (void)kill(worker->reaper, SIGKILL);
+        (void)waitpid(worker->reaper, NULL, 0);
+    }
+    if (worker->reaper_pidfd >= 0) {
+        (void)close(worker->reaper_pidfd);
+    }
     free(worker);
 }
 
-/* Calls the callback for the end of a reaped worker, and frees the worker. */
-static void worker_report_end(struct worker *worker, int wait_status)
+/* Calls the callback for the end of a reaped worker. */
+static void worker_report_end(struct worker *worker)
 {
-    worker->has_ended = true;
+    worker->end_is_reported = true;
     if (worker->public.output != NULL) {
         tdm__log_source_ended(worker->public.output); /* The last lines come before the report. */
     }
-    worker->fn(worker->arg, &worker->public, wait_status);
+    worker->fn(worker->arg, &worker->public, worker->wait_status);
     worker->public.output = NULL;
+}
+
+/* Handles the end of the last process of a worker's tree: reports the end of the worker, or that of
+ * its tree if the worker's was reported before, and frees the worker. */
+static void worker_tree_ended(struct worker *worker)
+{
+    const struct tdm__workers *workers = worker->workers;
+
+    worker->public.left_count = 0;
+    if (!worker->end_is_reported) {
+        worker_report_end(worker);
+    } else {
+        tdm__log(TDM__WARN, "workers", "the last process that pid %d had left has ended",
+                 (int)worker->public.pid);
+        if (workers->tree_ended != NULL) {
+            workers->tree_ended(workers->tree_ended_arg, &worker->public);
+        }
+    }
     worker_free(worker);
 }
 
-/* Reaps an executed worker whose pidfd `fd` says that it has ended, and reports the end. */
-static void on_pidfd(void *arg, int fd, unsigned ready)
+/* Handles a tree of which `left_count` processes were killed and have not ended; `left_pid` is one
+ * of them. Reports the end of the worker, unless its actor may be restarted: the next incarnation
+ * has the same ID, under which the memory of this one is still charged. The worker stays in the
+ * table until the last process has ended. */
+static void worker_tree_is_late(struct worker *worker, uint32_t left_count, pid_t left_pid)
 {
-    struct worker *worker = arg;
-    int wait_status;
-
-    (void)fd;
-    (void)ready;
-    if (tdm__process_reap(&worker->process, &wait_status)) {
-        worker_report_end(worker, wait_status);
+    if (worker->tree_is_late) {
+        return;
+    }
+    worker->tree_is_late = true;
+    tdm__log(TDM__WARN, "workers",
+             "pid %d has ended; %u processes that it left, such as pid %d, have not ended %d ms "
+             "after SIGKILL; the worker's GPU memory stays charged until they end",
+             (int)worker->public.pid, left_count, (int)left_pid, (int)TDM__REAPER_PATIENCE_MS);
+    if (!worker->may_be_restarted) {
+        worker->public.left_count = left_count;
+        worker_report_end(worker);
     }
 }
 
@@ -225,106 +285,131 @@ static void worker_set_pid(struct worker *worker, pid_t pid)
     }
 }
 
+/* Handles the report that the worker was started. Takes ownership of the pidfds. */
+static void worker_started(struct worker *worker, pid_t pid,
+                           const struct tdm__reaper_pidfds *pidfds)
+{
+    worker_set_pid(worker, pid);
+    worker->process = (struct tdm__process){pid, pidfds->worker};
+    worker->reaper_pidfd = pidfds->reaper;
+    worker_close_retry(worker);
+    if (worker->is_killed) {
+        tdm__worker_kill(&worker->public);
+    }
+}
+
 /* Returns the number of descriptors that are passed to the worker at its start. */
 static uint32_t worker_start_fds_count(const struct worker *worker)
 {
     return worker->public.output != NULL ? START_FDS_MAX : 2;
 }
 
-/* Executes the program argv[0] with its arguments in the role "worker" or "fork_server", with
- * fds[0] as descriptor 3, fds[1] as descriptor 4, and fds[2] and fds[3] as stdout and stderr if
- * they are given. */
-static tdm_status program_execute(char **argv, const char *directory, char **environment,
-                                  const char *role, const int *fds, uint32_t fds_count,
+/* Executes the worker's program in the role "worker" or "fork_server". The descriptors of `options`
+ * are set; the rest is filled in here. */
+static tdm_status program_execute(const struct worker *worker, const char *role,
+                                  struct tdm__spawn_options *options,
                                   struct tdm__process *process_out)
 {
     char role_text[64];
-    struct tdm__spawn_options options = {.program = argv[0],
-                                         .argv = argv,
-                                         .working_directory = directory,
-                                         .fds_count = fds_count,
-                                         .output_fd = -1,
-                                         .dies_with_parent = true};
     tdm_status status;
 
     (void)snprintf(role_text, sizeof(role_text), TDM__WORKER_VARIABLE "=%s", role);
-    if (fds_count == START_FDS_MAX) {
-        options.output_fd = fds[2];
-        options.error_fd = fds[3];
-        options.fds_count = 2;
-    }
-    for (uint32_t i = 0; i < options.fds_count; i++) {
-        options.fds[i] = fds[i];
-    }
-    options.environment = environment;
-    tdm__worker_environment_add(environment, role_text);
-    status = tdm__spawn(&options, process_out);
-    tdm__worker_environment_drop_last(environment);
+    options->program = worker->argv[0];
+    options->argv = worker->argv;
+    options->working_directory = worker->directory;
+    options->environment = worker->retry_environment;
+    options->dies_with_parent = true;
+    tdm__worker_environment_add(worker->retry_environment, role_text);
+    status = tdm__spawn(options, process_out);
+    tdm__worker_environment_drop_last(worker->retry_environment);
     return status;
+}
+
+/* Creates the socket on which the worker's reaper reports; the caller closes the reaper's end. An
+ * earlier socket is closed. */
+static tdm_status worker_open_reports(struct worker *worker, int *reapers_end_out)
+{
+    int ends[2];
+    tdm_status status;
+
+    worker_close_reports(worker);
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
+        return tdm__fail_errno(errno, "socketpair");
+    }
+    status = tdm__fd_watch_create(tdm__rpc_loop(worker->workers->rpc), ends[0], TDM__READABLE,
+                                  on_report, worker, &worker->watch);
+    if (status != TDM_OK) {
+        (void)close(ends[0]);
+        (void)close(ends[1]);
+        return status;
+    }
+    worker->report_fd = ends[0];
+    *reapers_end_out = ends[1];
+    return TDM_OK;
+}
+
+/* Executes the worker's program below a reaper, which reports to `reapers_end`. */
+static tdm_status worker_spawn(struct worker *worker, int reapers_end)
+{
+    struct tdm__spawn_options options = {.fds = {worker->retry_fds[0], worker->retry_fds[1]},
+                                         .fds_count = 2,
+                                         .output_fd = worker->retry_fds[2],
+                                         .report_fd = reapers_end};
+    bool has_devices = worker->devices[0] != '\0';
+    struct tdm__process reaper;
+    tdm_status status;
+
+    options.error_fd = worker->public.output != NULL ? worker->retry_fds[3] : 0;
+    if (has_devices) {
+        tdm__worker_environment_add(worker->retry_environment, worker->devices);
+    }
+    status = program_execute(worker, "worker", &options, &reaper);
+    if (has_devices) {
+        tdm__worker_environment_drop_last(worker->retry_environment);
+    }
+    TDM_TRY(status);
+    worker->reaper = reaper.pid;
+    tdm__process_forget(&reaper);
+    return TDM_OK;
 }
 
 /* Starts the worker by executing its program, without a fork server. */
 static tdm_status worker_execute_now(struct worker *worker)
 {
-    bool has_devices = worker->devices[0] != '\0';
+    struct tdm__reaper_report report = {.kind = TDM__REAPER_REFUSED};
+    int reapers_end;
+    struct tdm__reaper_pidfds pidfds;
     tdm_status status;
 
-    tdm__worker_environment_mark(worker->retry_environment, worker->mark);
-    if (has_devices) {
-        tdm__worker_environment_add(worker->retry_environment, worker->devices);
-    }
-    status = program_execute(worker->argv, worker->directory, worker->retry_environment, "worker",
-                             worker->retry_fds, worker_start_fds_count(worker), &worker->process);
-    if (has_devices) {
-        tdm__worker_environment_drop_last(worker->retry_environment);
-    }
-    TDM_TRY(status);
-    worker_set_pid(worker, worker->process.pid);
     worker->fork_server = NULL;
-    worker_close_retry(worker);
-    return tdm__fd_watch_create(tdm__rpc_loop(worker->workers->rpc), worker->process.pidfd,
-                                TDM__READABLE, on_pidfd, worker, &worker->watch);
+    TDM_TRY(worker_open_reports(worker, &reapers_end));
+    status = worker_spawn(worker, reapers_end);
+    (void)close(reapers_end);
+    TDM_TRY(status);
+    TDM_TRY(tdm__reaper_receive(worker->report_fd, &report, &pidfds));
+    if (report.kind != TDM__REAPER_STARTED) {
+        return tdm__fail(TDM_E_IO, "the reaper of a worker could not fork");
+    }
+    worker_started(worker, report.pid, &pidfds);
+    return TDM_OK;
 }
 
 /* ---- fork servers ----------------------------------------------------------------------- */
-
-/* Returns the worker for which the fork server got request number `serial` and whose pid is not
- * known, or NULL. */
-static struct worker *workers_find_by_serial(struct tdm__workers *workers, uint64_t serial)
-{
-    for (struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
-        if (worker->serial == serial && worker->public.pid == 0) {
-            return worker;
-        }
-    }
-    return NULL;
-}
-
-/* Returns the worker with process id `pid` that the fork server has forked, or NULL. */
-static struct worker *fork_server_find_worker(struct fork_server *fork_server, pid_t pid)
-{
-    for (struct worker *worker = fork_server->workers->all; worker != NULL; worker = worker->next) {
-        if (worker->fork_server == fork_server && worker->public.pid == pid) {
-            return worker;
-        }
-    }
-    return NULL;
-}
 
 /* Starts a worker by executing its program, because the fork server could not fork it. */
 static void worker_execute_instead(struct worker *worker)
 {
     if (worker_execute_now(worker) != TDM_OK) {
         tdm__log(TDM__ERROR, "workers", "%s", tdm_error_detail());
-        worker_report_end(worker, 127 << 8);
+        worker->wait_status = 127 << 8;
+        worker_tree_ended(worker);
     }
 }
 
-/* Cleans up after a fork server that has ended or is of no use. Its pending workers are executed,
- * and its forked workers have ended. */
+/* Cleans up after a fork server that has ended or is of no use. The sockets of its workers' reapers
+ * close, which on_report() handles for each worker. */
 static void fork_server_ended(struct fork_server *fork_server)
 {
-    struct worker *next;
     int wait_status;
 
     tdm__fd_watch_destroy(fork_server->watch);
@@ -333,100 +418,123 @@ static void fork_server_ended(struct fork_server *fork_server)
     tdm__process_signal(&fork_server->process, SIGKILL);
     (void)waitpid(fork_server->process.pid, &wait_status, 0);
     tdm__process_forget(&fork_server->process);
-    for (struct worker *worker = fork_server->workers->all; worker != NULL; worker = next) {
-        next = worker->next;
-        if (worker->fork_server == fork_server && worker->public.pid == 0) {
-            worker_execute_instead(worker);
-        } else if (worker->fork_server == fork_server) {
-            worker_report_end(worker, SIGKILL); /* Forked workers die with their parent. */
+    for (struct worker *worker = fork_server->workers->all; worker != NULL; worker = worker->next) {
+        if (worker->fork_server == fork_server) {
+            worker->fork_server = NULL;
         }
     }
 }
 
-/* Handles the fork server's report that it has forked a worker. Takes ownership of `pidfd`. */
-static void workers_on_forked(struct tdm__workers *workers,
-                              const struct tdm__fork_server_event *event, int pidfd)
+/* Handles the report that a worker could not be forked. A fork server that runs threads will never
+ * be able to fork, so it is ended; otherwise the kernel refused for lack of resources. */
+static void worker_on_refusal(struct worker *worker, uint32_t threads_count)
 {
-    struct worker *worker = workers_find_by_serial(workers, event->serial);
-
-    if (worker == NULL) {
-        (void)close(pidfd);
-        return;
-    }
-    worker_set_pid(worker, event->pid);
-    worker->process.pid = event->pid;
-    worker->process.pidfd = pidfd;
-    worker_close_retry(worker);
-    if (worker->is_killed) {
-        tdm__worker_kill(&worker->public);
-    }
-}
-
-/* Handles the fork server's report that it could not fork a worker. A fork server that runs threads
- * will never be able to fork, so it is ended; otherwise the kernel refused for lack of resources.
- */
-static void fork_server_on_refusal(struct fork_server *fork_server,
-                                   const struct tdm__fork_server_event *event)
-{
-    struct worker *worker = workers_find_by_serial(fork_server->workers, event->serial);
+    struct fork_server *fork_server = worker->fork_server;
 
     tdm__log(TDM__INFO, "workers", "a fork server with %u threads cannot fork: executing",
-             event->threads_count);
-    if (worker != NULL) {
-        worker_execute_instead(worker);
-    }
-    if (event->threads_count != 1) {
+             threads_count);
+    if (threads_count != 1 && fork_server != NULL) {
         fork_server->runs_threads = true;
-        fork_server_ended(fork_server);
-    }
-}
-
-/* Handles one report of a fork server. */
-static void fork_server_handle_event(struct fork_server *fork_server,
-                                     const struct tdm__fork_server_event *event, int pidfd)
-{
-    struct worker *worker;
-
-    if (event->kind == TDM__FORK_DONE && pidfd >= 0) {
-        workers_on_forked(fork_server->workers, event, pidfd);
-    } else if (event->kind == TDM__FORK_REFUSED) {
-        fork_server_on_refusal(fork_server, event);
-    } else if (event->kind == TDM__FORK_CHILD_ENDED) {
-        worker = fork_server_find_worker(fork_server, event->pid);
-        if (worker != NULL) {
-            worker_report_end(worker, event->wait_status);
+        if (fork_server->process.pid != 0) {
+            fork_server_ended(fork_server);
         }
     }
+    worker_execute_instead(worker);
 }
 
-/* Receives one report from the socket of a fork server, or finds that the fork server has ended. */
+/* Finds that a fork server has ended: it sends nothing on its socket. */
 static void on_fork_server_readable(void *arg, int fd, unsigned ready)
 {
-    struct fork_server *fork_server = arg;
-    struct tdm__fork_server_event event;
-    size_t got = sizeof(event);
-    int fds[1] = {-1};
-    uint32_t fds_count = 1;
+    (void)fd;
+    (void)ready;
+    fork_server_ended(arg);
+}
+
+/* ---- reports of reapers ----------------------------------------------------------------- */
+
+/* Logs which processes that a worker had left were killed and reaped. */
+static void log_reaped(const struct worker *worker, const struct tdm__reaped *reaped)
+{
+    char list[TDM__REAPED_PIDS_MAX * 12];
+    struct tdm__text text = tdm__text_init(list, sizeof(list));
+
+    for (uint32_t i = 0; i < reaped->count && i < TDM__REAPED_PIDS_MAX; i++) {
+        tdm__text_add(&text, " %d", reaped->pids[i]);
+    }
+    tdm__log(TDM__INFO, "workers",
+             "pid %d has ended; %u processes that it left were killed and reaped: pid%s%s",
+             (int)worker->public.pid, reaped->count, list,
+             reaped->count > TDM__REAPED_PIDS_MAX ? " and others" : "");
+}
+
+/* Handles the report that a worker has ended: all processes that it left have been reaped, or some
+ * do not end. */
+static void worker_on_ended(struct worker *worker, const struct tdm__reaper_report *report)
+{
+    worker->has_ended = true;
+    worker->wait_status = report->wait_status;
+    if (report->reaped.count > 0) {
+        log_reaped(worker, &report->reaped);
+    }
+    if (report->left_count > 0) {
+        worker_tree_is_late(worker, report->left_count, report->left_pid);
+    }
+}
+
+/* Handles the end of a worker's reaper. The tree has ended, unless the reaper was killed: then a
+ * worker that was not forked yet is executed, and for any other one the daemon takes the place of
+ * the reaper. */
+static void worker_on_reaper_ended(struct worker *worker)
+{
+    worker_close_reports(worker);
+    if (worker->reaper != 0) {
+        (void)waitpid(worker->reaper, NULL, 0);
+        worker->reaper = 0;
+    }
+    if (worker->process.pid == 0) {
+        worker_execute_instead(worker);
+    } else if (worker->has_ended) {
+        worker_tree_ended(worker);
+    } else {
+        worker->wait_status = SIGKILL; /* The kernel kills a worker whose reaper has ended. */
+        worker->reaper_lost_ms = tdm__clock_ms();
+        (void)tdm__timer_set(worker->workers->strays_timer, tdm__deadline_after(0));
+    }
+}
+
+/* Receives one report of a worker's reaper, or finds that the reaper has ended. */
+static void on_report(void *arg, int fd, unsigned ready)
+{
+    struct worker *worker = arg;
+    struct tdm__reaper_report report;
+    struct tdm__reaper_pidfds pidfds;
 
     (void)ready;
-    if (tdm__fds_receive(fd, &event, &got, fds, &fds_count) != TDM_OK || got != sizeof(event)) {
-        fork_server_ended(fork_server);
-        return;
+    if (tdm__reaper_receive(fd, &report, &pidfds) != TDM_OK) {
+        worker_on_reaper_ended(worker);
+    } else if (report.kind == TDM__REAPER_STARTED) {
+        worker_started(worker, report.pid, &pidfds);
+    } else if (report.kind == TDM__REAPER_REFUSED) {
+        worker_on_refusal(worker, report.threads_count);
+    } else {
+        worker_on_ended(worker, &report);
     }
-    fork_server_handle_event(fork_server, &event, fds_count == 1 ? fds[0] : -1);
 }
+
+/* ---- starting fork servers -------------------------------------------------------------- */
 
 /* Starts the process of a fork server with the program, directory and environment of `worker`. */
 static tdm_status fork_server_start(struct fork_server *fork_server, struct worker *worker)
 {
+    struct tdm__spawn_options options = {.fds_count = 1, .output_fd = -1};
     int control[2];
     tdm_status status;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0) {
         return tdm__fail_errno(errno, "socketpair");
     }
-    status = program_execute(worker->argv, worker->directory, worker->retry_environment,
-                             "fork_server", &control[1], 1, &fork_server->process);
+    options.fds[0] = control[1];
+    status = program_execute(worker, "fork_server", &options, &fork_server->process);
     (void)close(control[1]);
     if (status == TDM_OK) {
         fork_server->control = control[0];
@@ -444,46 +552,22 @@ static tdm_status fork_server_start(struct fork_server *fork_server, struct work
 /* Asks the fork server to fork the worker; starts the fork server if necessary. */
 static tdm_status fork_server_request_worker(struct fork_server *fork_server, struct worker *worker)
 {
-    struct tdm__fork_server_request request = {.serial = ++fork_server->workers->last_serial,
-                                               .has_output = worker->public.output != NULL};
+    struct tdm__fork_server_request request = {.has_output = worker->public.output != NULL};
+    int fds[START_FDS_MAX + 1];
+    tdm_status status;
 
-    memcpy(request.mark, worker->mark, sizeof(request.mark));
     memcpy(request.devices, worker->devices, sizeof(request.devices));
+    memcpy(fds + 1, worker->retry_fds, sizeof(worker->retry_fds));
     if (fork_server->process.pid == 0) {
         TDM_TRY(fork_server_start(fork_server, worker));
     }
-    TDM_TRY(tdm__fds_send(fork_server->control, &request, sizeof(request), worker->retry_fds,
-                          worker_start_fds_count(worker)));
-    worker->serial = request.serial;
+    TDM_TRY(worker_open_reports(worker, &fds[0]));
+    status = tdm__fds_send(fork_server->control, &request, sizeof(request), fds,
+                           worker_start_fds_count(worker) + 1);
+    (void)close(fds[0]);
+    TDM_TRY(status);
     worker->fork_server = fork_server;
     return TDM_OK;
-}
-
-/* Returns the text of the worker's program with its arguments, directory and environment, owned by
- * the caller; NULL without memory. */
-static char *worker_create_key(const struct worker *worker)
-{
-    char **const lists[] = {worker->argv, worker->retry_environment};
-    size_t capacity = sizeof(worker->directory) + 1;
-    char *key;
-    size_t used;
-
-    for (int i = 0; i < 2; i++) {
-        for (char **entry = lists[i]; *entry != NULL; entry++) {
-            capacity += strlen(*entry) + 1;
-        }
-    }
-    key = malloc(capacity);
-    if (key == NULL) {
-        return NULL;
-    }
-    used = (size_t)snprintf(key, capacity, "%s", worker->directory);
-    for (int i = 0; i < 2; i++) {
-        for (char **entry = lists[i]; *entry != NULL; entry++) {
-            used += (size_t)snprintf(key + used, capacity - used, "\n%s", *entry);
-        }
-    }
-    return key;
 }
 
 /* True if a living worker belongs to the fork server. */
@@ -549,7 +633,8 @@ static struct fork_server *fork_server_unlink(struct tdm__workers *workers, cons
 static struct fork_server *fork_server_find(struct tdm__workers *workers,
                                             const struct worker *worker)
 {
-    char *key = worker_create_key(worker);
+    char *key = tdm__worker_environment_create_key(worker->directory, worker->argv,
+                                                   worker->retry_environment);
     struct fork_server *fork_server = key == NULL ? NULL : fork_server_unlink(workers, key);
     bool was_used = fork_server != NULL;
 
@@ -572,24 +657,12 @@ static struct fork_server *fork_server_find(struct tdm__workers *workers,
 
 /* ---- start ------------------------------------------------------------------------------ */
 
-/* True if the spec sets environment variables of the dynamic linker, which reads them only when a
- * program is executed. */
-static bool spec_requires_exec(const struct tdm__actor_spec *spec)
-{
-    for (uint32_t i = 0; i < spec->environment.count; i++) {
-        if (strncmp(spec->environment.items[i], "LD_", strlen("LD_")) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Starts the worker by a fork server or by exec. */
 static tdm_status worker_start(struct tdm__workers *workers, struct worker *worker,
                                const struct tdm__actor_spec *spec)
 {
     struct fork_server *fork_server =
-        spec_requires_exec(spec) ? NULL : fork_server_find(workers, worker);
+        tdm__worker_requires_exec(spec) ? NULL : fork_server_find(workers, worker);
 
     if (fork_server == NULL || fork_server->runs_threads ||
         fork_server_request_worker(fork_server, worker) != TDM_OK) {
@@ -620,36 +693,6 @@ static tdm_status worker_connect(struct tdm__workers *workers, struct worker *wo
     return TDM_OK;
 }
 
-/* Sets the process mark of the worker, by which the daemon recognises its processes:
- * "id.incarnation" of the actor. */
-static void worker_set_mark(struct worker *worker, const struct tdm__worker_start_options *options)
-{
-    char id[TDM__ID_TEXT_BYTES];
-
-    (void)snprintf(worker->mark, sizeof(worker->mark), "%s.%08x",
-                   tdm__id_text(&options->spec->id, id), options->incarnation);
-}
-
-/* Sets the path of the worker's program and its arguments. */
-static tdm_status worker_set_argv(struct worker *worker, const struct tdm__actor_spec *spec)
-{
-    uint32_t count = spec->program_arguments.count;
-
-    worker->argv = calloc(count + 2, sizeof(*worker->argv));
-    if (worker->argv == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the arguments of a worker's program");
-    }
-    for (uint32_t i = 0; i <= count; i++) {
-        worker->argv[i] = strdup(i > 0                      ? spec->program_arguments.items[i - 1]
-                                 : spec->program[0] != '\0' ? spec->program
-                                                            : worker->workers->program);
-        if (worker->argv[i] == NULL) {
-            return tdm__fail(TDM_E_NOMEM, "an argument of a worker's program");
-        }
-    }
-    return TDM_OK;
-}
-
 tdm_status tdm__workers_start(struct tdm__workers *workers,
                               const struct tdm__worker_start_options *options,
                               tdm__worker_ended_fn *fn, void *arg,
@@ -667,13 +710,15 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
                               .process = {0, -1},
                               .fn = fn,
                               .arg = arg,
+                              .report_fd = -1,
+                              .reaper_pidfd = -1,
+                              .may_be_restarted = spec->max_restarts != 0,
                               .retry_fds = {-1, -1, -1, -1}};
     workers->all = worker;
-    worker_set_mark(worker, options);
     (void)snprintf(worker->directory, sizeof(worker->directory), "%s", spec->directory);
     (void)snprintf(worker->devices, sizeof(worker->devices), "%s",
                    options->devices == NULL ? "" : options->devices);
-    status = worker_set_argv(worker, spec);
+    status = tdm__worker_create_argv(spec, workers->program, &worker->argv);
     if (status == TDM_OK) {
         status = tdm__worker_environment_create(spec, options->devices, &worker->retry_environment);
     }
@@ -695,16 +740,81 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
     return TDM_OK;
 }
 
-/* ---- all of them ------------------------------------------------------------------------ */
+/* ---- children without a reaper ---------------------------------------------------------- */
 
-/* Runs the scheduled sweep for orphans. */
-static void on_sweep_timer(void *arg)
+/* True if the daemon has started its child `pid` itself: a reaper, a fork server or the exempt
+ * child (Redis). `arg` is the table of workers. */
+static bool workers_own_child(void *arg, pid_t pid)
+{
+    const struct tdm__workers *workers = arg;
+
+    for (const struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
+        if (worker->reaper == pid) {
+            return true;
+        }
+    }
+    for (const struct fork_server *fork_server = workers->fork_servers; fork_server != NULL;
+         fork_server = fork_server->next) {
+        if (fork_server->process.pid == pid) {
+            return true;
+        }
+    }
+    return workers->exempt_child != NULL && workers->exempt_child() == pid;
+}
+
+/* True if the worker's reaper was killed, and it may still have to hand its children over to the
+ * daemon. */
+static bool worker_awaits_reapers_end(const struct worker *worker)
+{
+    struct pollfd ended = {.fd = worker->reaper_pidfd, .events = POLLIN};
+
+    return worker->reaper_lost_ms != 0 && poll(&ended, 1, 0) == 0;
+}
+
+/* Kills and reaps all children that the daemon did not start, once all killed reapers have handed
+ * their children over. Returns the number of processes that have not ended, with the process id of
+ * one of them in `left_out`. */
+static uint32_t workers_kill_strays(struct tdm__workers *workers, pid_t *left_out)
+{
+    uint32_t left_count = 0;
+
+    *left_out = 0;
+    for (const struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
+        if (worker_awaits_reapers_end(worker)) {
+            left_count++;
+            *left_out = worker->process.pid;
+        }
+    }
+    return left_count > 0 ? left_count
+                          : tdm__process_tree_kill_others(workers_own_child, workers, left_out);
+}
+
+/* Kills children without a reaper. When none is left, reports the ends of the workers whose reapers
+ * were killed; before, the ends of those that have waited long. */
+static void on_strays_timer(void *arg)
 {
     struct tdm__workers *workers = arg;
+    struct worker *next;
+    pid_t stray;
+    uint32_t strays_count = workers_kill_strays(workers, &stray);
 
-    workers->sweep_is_due = false;
-    tdm__workers_sweep_orphans(workers);
+    for (struct worker *worker = workers->all; worker != NULL; worker = next) {
+        next = worker->next;
+        if (worker->reaper_lost_ms == 0) {
+            continue;
+        }
+        if (strays_count == 0) {
+            worker_tree_ended(worker);
+        } else if (tdm__clock_ms() - worker->reaper_lost_ms > TDM__REAPER_PATIENCE_MS) {
+            worker_tree_is_late(worker, strays_count, stray);
+        }
+    }
+    if (strays_count > 0) {
+        (void)tdm__timer_set(workers->strays_timer, tdm__deadline_after(STRAYS_MS));
+    }
 }
+
+/* ---- all of them ------------------------------------------------------------------------ */
 
 tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
                                pid_t (*exempt_child)(void), struct tdm__workers **workers_out)
@@ -718,7 +828,8 @@ tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
     workers->rpc = rpc;
     workers->program = worker_program;
     workers->exempt_child = exempt_child;
-    status = tdm__timer_create(tdm__rpc_loop(rpc), on_sweep_timer, workers, &workers->sweep_timer);
+    status =
+        tdm__timer_create(tdm__rpc_loop(rpc), on_strays_timer, workers, &workers->strays_timer);
     if (status != TDM_OK) {
         free(workers);
         return status;
@@ -732,10 +843,45 @@ void tdm__workers_set_logs(struct tdm__workers *workers, struct tdm__worker_logs
     workers->logs = logs;
 }
 
+void tdm__workers_on_tree_ended(struct tdm__workers *workers, tdm__worker_tree_ended_fn *fn,
+                                void *arg)
+{
+    workers->tree_ended = fn;
+    workers->tree_ended_arg = arg;
+}
+
+/* Waits for the reports of a started worker's reaper until it has ended, at most until
+ * `deadline_ms`. */
+static void worker_await_reaper(struct worker *worker, int64_t deadline_ms)
+{
+    struct pollfd socket = {.fd = worker->report_fd, .events = POLLIN};
+    struct tdm__reaper_report report;
+    struct tdm__reaper_pidfds pidfds;
+
+    while (worker->report_fd >= 0 &&
+           poll(&socket, 1, (int)tdm__deadline_remaining_ms(deadline_ms)) > 0 &&
+           tdm__reaper_receive(worker->report_fd, &report, &pidfds) == TDM_OK) {
+        if (report.kind == TDM__REAPER_WORKER_ENDED) {
+            worker->wait_status = report.wait_status;
+        }
+    }
+}
+
 void tdm__workers_destroy(struct tdm__workers *workers)
 {
+    int64_t deadline_ms = tdm__deadline_after(TDM__REAPER_PATIENCE_MS);
+
     for (struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
         tdm__worker_kill(&worker->public);
+    }
+    while (workers->all != NULL) {
+        struct worker *worker = workers->all;
+
+        worker->wait_status = SIGKILL;
+        if (worker->process.pid != 0) { /* Any other one dies with its fork server. */
+            worker_await_reaper(worker, deadline_ms);
+        }
+        worker_tree_ended(worker);
     }
     while (workers->fork_servers != NULL) {
         struct fork_server *fork_server = workers->fork_servers;
@@ -743,83 +889,6 @@ void tdm__workers_destroy(struct tdm__workers *workers)
         workers->fork_servers = fork_server->next;
         fork_server_free(fork_server);
     }
-    for (struct worker *worker = workers->all, *next; worker != NULL; worker = next) {
-        int wait_status = SIGKILL;
-
-        next = worker->next;
-        if (worker->process.pid != 0) {
-            (void)waitpid(worker->process.pid, &wait_status, 0);
-        }
-        worker_report_end(worker, wait_status);
-    }
-    tdm__timer_destroy(workers->sweep_timer);
+    tdm__timer_destroy(workers->strays_timer);
     free(workers);
-}
-
-/* ---- orphans ---------------------------------------------------------------------------- */
-
-/* True if process `pid` may belong to a living worker, by the mark in its environment. A process
- * whose mark cannot be read (its environment is empty or overwritten) may belong to any worker that
- * is older. */
-static bool child_may_have_living_worker(const struct tdm__workers *workers, pid_t pid)
-{
-    char mark[TDM__PROCESS_MARK_BYTES];
-    bool has_mark =
-        tdm__process_environment_value(pid, TDM__PROCESS_MARK_VARIABLE, mark, sizeof(mark));
-    int64_t started = has_mark ? 0 : tdm__process_start_ticks(pid);
-
-    for (const struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
-        if (worker->has_ended || worker->process.pid == 0) {
-            continue;
-        }
-        if (has_mark ? strcmp(worker->mark, mark) == 0
-                     : tdm__process_start_ticks(worker->process.pid) <= started) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* True if the daemon's child `pid` is a worker, a fork server or the exempt child (Redis). */
-static bool workers_own_child(const struct tdm__workers *workers, pid_t pid)
-{
-    for (const struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
-        if (worker->process.pid == pid) {
-            return true;
-        }
-    }
-    for (const struct fork_server *fork_server = workers->fork_servers; fork_server != NULL;
-         fork_server = fork_server->next) {
-        if (fork_server->process.pid == pid) {
-            return true;
-        }
-    }
-    return workers->exempt_child != NULL && workers->exempt_child() == pid;
-}
-
-/* Kills child process `pid` of the daemon if it belongs to no living worker. */
-static void sweep_child(void *arg, pid_t pid)
-{
-    struct tdm__workers *workers = arg;
-
-    if (workers_own_child(workers, pid) || waitpid(pid, NULL, WNOHANG) == pid ||
-        child_may_have_living_worker(workers, pid)) {
-        return;
-    }
-    tdm__log(TDM__INFO, "workers", "killing pid %d, an orphan of a dead worker", (int)pid);
-    (void)kill(pid, SIGKILL);
-    tdm__workers_schedule_sweep(workers); /* The next sweep reaps the killed child. */
-}
-
-void tdm__workers_sweep_orphans(struct tdm__workers *workers)
-{
-    tdm__process_tree_each_child(sweep_child, workers);
-}
-
-void tdm__workers_schedule_sweep(struct tdm__workers *workers)
-{
-    if (!workers->sweep_is_due) {
-        workers->sweep_is_due =
-            tdm__timer_set(workers->sweep_timer, tdm__deadline_after(SWEEP_MS)) == TDM_OK;
-    }
 }

@@ -19,26 +19,39 @@ struct tdm__worker_process {
     struct tdm__conn *conn; /* Connection between the worker and this daemon; NULL once closed. */
     /* Log files of the worker, borrowed; NULL if the worker prints where the daemon does. */
     struct tdm__log_source *output;
+    /* Number of processes that the worker has left, that were killed and that have not ended. It is
+     * not 0 only once the worker has ended, and then tdm__worker_tree_ended_fn follows. */
+    uint32_t left_count;
+    struct tdm__peer_identity
+        identity; /* Who the worker was, if the callback of its end sets it. */
 };
 
-/* Called once, after tdm__workers_start() has returned, when the worker process has ended and been
- * reaped. `worker` is freed afterwards. */
+/* Called once, after tdm__workers_start() has returned, when the worker process and all processes
+ * that it has started have ended and been reaped. If some cannot be killed and the actor has no
+ * restarts, it is called two seconds after the worker's end with their number in
+ * worker->left_count. `worker` is freed afterwards, or after tdm__worker_tree_ended_fn. */
 typedef void tdm__worker_ended_fn(void *arg, struct tdm__worker_process *worker, int wait_status);
+/* Called when the last process of a worker has been reaped whose end was reported before with a
+ * left_count over 0. `worker` is freed afterwards. */
+typedef void tdm__worker_tree_ended_fn(void *arg, struct tdm__worker_process *worker);
 
 /* Creates the table of workers. `worker_program`, borrowed, is the program for classes in libtandem
  * or in shared libraries. `exempt_child`, which may be NULL, returns the pid of a child of this
  * process that is not a worker (Redis). */
 tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
                                pid_t (*exempt_child)(void), struct tdm__workers **workers_out);
+/* Sets the callback for worker trees that outlive the reported end of their worker. */
+void tdm__workers_on_tree_ended(struct tdm__workers *workers, tdm__worker_tree_ended_fn *fn,
+                                void *arg);
 /* Makes later workers print into files of `logs`, which is borrowed. */
 void tdm__workers_set_logs(struct tdm__workers *workers, struct tdm__worker_logs *logs);
-/* Kills all workers and fork servers, waits for their ends and frees `workers`. */
+/* Kills all workers with the processes that they have started, and all fork servers, waits at most
+ * two seconds for their ends, and frees `workers`. */
 void tdm__workers_destroy(struct tdm__workers *workers);
 
 /* How to start a worker; all pointers are borrowed during the call. */
 struct tdm__worker_start_options {
     const struct tdm__actor_spec *spec; /* Spec of the actor that the worker runs. */
-    uint32_t incarnation;               /* Number of workers that the actor had before this one. */
     /* Setting of the environment variable for visible GPUs, "NAME=value"; NULL to leave the
      * variable as it is. */
     const char *devices;
@@ -59,13 +72,5 @@ void tdm__worker_kill(struct tdm__worker_process *public);
 /* Allows the worker to close its connection before it ends, because it was asked to exit. A worker
  * that closes its connection without being asked is killed. */
 void tdm__worker_expect_exit(struct tdm__worker_process *public);
-
-/* Kills children of this process that it did not start: orphans of dead workers, inherited because
- * the daemon is a subreaper. Processes of a living worker have its mark and stay. A process without
- * a readable mark stays while an older worker lives. */
-void tdm__workers_sweep_orphans(struct tdm__workers *workers);
-/* Schedules a sweep for orphans shortly, which serves all deaths until then, because a sweep is
- * expensive: it looks at every process of the machine. */
-void tdm__workers_schedule_sweep(struct tdm__workers *workers);
 
 #endif

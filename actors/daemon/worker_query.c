@@ -83,7 +83,7 @@ static void query_ask_actors(struct worker_query *query, const struct tdm__node 
         }
         worker.pid = entry->worker->pid;
         (void)tdm__id_text(&entry->spec->id, worker.actor);
-        memcpy(worker.class_name, entry->spec->class_name, TDM__ACTOR_NAME_BYTES);
+        memcpy(worker.class_name, entry->spec->class_name, TDM__CLASS_NAME_BYTES);
         memcpy(worker.name, entry->spec->name, TDM__ACTOR_NAME_BYTES);
         worker_query_send(query, entry->worker->conn, &worker);
     }

@@ -9,7 +9,7 @@
 struct tdm__queried_worker {
     char actor[TDM__ID_TEXT_BYTES]; /* Id of the actor; "" in a query of all processes. */
     /* Class of the actor; "" in a query of all processes. */
-    char class_name[TDM__ACTOR_NAME_BYTES];
+    char class_name[TDM__CLASS_NAME_BYTES];
     char name[TDM__ACTOR_NAME_BYTES]; /* Name of the actor; "" if it has none. */
     int64_t pid;                      /* Process id of the worker or driver. */
 };

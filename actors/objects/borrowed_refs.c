@@ -61,6 +61,13 @@ static tdm_status borrow_complete_value(tdm_ref *ref, tdm_document *document)
     return TDM_OK;
 }
 
+/* Completes the reference with the failure that its owner sent, and the values that it carries. */
+static void borrow_complete_failure(tdm_ref *ref, const struct tdm__rpc_reply *reply)
+{
+    tdm__ref_complete(ref, reply->status, reply->detail, tdm__failure_document(reply));
+    borrow_hold_until_nested_settled(ref);
+}
+
 /* Completes the reference with the value in the reply, which is in the message or in shared
  * memory. */
 static tdm_status borrow_read_reply(tdm_ref *ref, struct tdm__rpc_reply *reply)
@@ -269,7 +276,7 @@ static void on_value_reply(void *arg, struct tdm__rpc_reply *reply)
 
     if (!tdm__borrowed_ref_reply_is_closed(ref, reply) && !ref->done) {
         if (reply->status != TDM_OK) {
-            tdm__borrowed_ref_fail(ref, reply->status, reply->detail);
+            borrow_complete_failure(ref, reply);
         } else {
             status = borrow_handle_reply(ref, reply);
             if (status != TDM_OK) {

@@ -13,6 +13,7 @@
 #include "actors/objects/object_memory.h"
 #include "actors/objects/pull.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 #include "runtime/messages/messages.h"
 
 #include <unistd.h>
@@ -79,6 +80,23 @@ tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
         tdm__large_import(runtime, conn, tdm_document_root(export_description), fd, document_out);
     tdm_document_destroy(export_description);
     return status;
+}
+
+tdm_document *tdm__failure_document(const struct tdm__rpc_reply *reply)
+{
+    tdm_document *document = NULL;
+
+    if (reply->packed.size_bytes == 0) {
+        return NULL;
+    }
+    if (tdm_document_parse(reply->packed, &document) == TDM_OK &&
+        tdm_value_kind_of(tdm_document_root(document)) == TDM_ARRAY) {
+        return document;
+    }
+    tdm__log(TDM__WARN, "objects", "the values of a failure cannot be read: %s",
+             document == NULL ? tdm_error_detail() : "they are no array");
+    tdm_document_destroy(document);
+    return NULL;
 }
 
 /* What a message contains in the place of a large value. */

@@ -23,6 +23,9 @@ void tdm__incoming_refuse(struct tdm__incoming_call *incoming, tdm_status status
  * Takes the reply's first descriptor. */
 tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
                                 struct tdm__rpc_reply *reply, tdm_document **document_out);
+/* Parses the values that the failure in a reply carries. The caller destroys the document. Returns
+ * NULL if the failure carries none, or bytes that are no array, which are logged. */
+tdm_document *tdm__failure_document(const struct tdm__rpc_reply *reply);
 /* Replies with the value: as a descriptor to a caller on this node, as an offer if it is too
  * large for one message, else as its bytes. */
 void tdm__large_reply(struct tdm__large *large, tdm_runtime *runtime,

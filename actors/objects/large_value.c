@@ -17,6 +17,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/large_copy.h"
+#include "runtime/wire/format.h"
 #include "runtime/wire/placeholders.h"
 #include "runtime/wire/writer.h"
 
@@ -178,61 +179,116 @@ tdm_status tdm__large_document(struct tdm__large *large, tdm_document **document
 
 /* ---- packing ---------------------------------------------------------------------------- */
 
-/* Packs by format into the value's segment. The packed size must be the size of the value. */
-static tdm_status large_write_args(struct tdm__large *large, const char *format, va_list args)
-{
-    tdm_writer *writer;
-    tdm_status status;
+/* What is packed into a large value. */
+struct packing {
+    tdm_runtime *runtime;        /* The runtime, borrowed; the argument of `write`. */
+    const char *format;          /* Format of the values, borrowed. */
+    va_list args;                /* Values of the format; copied for each use. */
+    tdm__object_write_fn *write; /* Writes references and handles. */
+};
 
-    TDM_TRY(tdm__writer_create_over(large->segment->address, large->size_bytes, &writer));
-    status = tdm_pack_va(writer, format, args);
-    tdm_writer_destroy(writer);
+/* Packs the values with `writer`; write(runtime, …) writes references and handles. */
+static tdm_status packing_run(struct packing *packing, tdm_writer *writer,
+                              tdm__object_write_fn *write)
+{
+    tdm_status status;
+    va_list again;
+
+    va_copy(again, packing->args);
+    status = tdm__pack_with_objects(writer, packing->format, again, write, packing->runtime);
+    va_end(again);
     return status;
 }
 
-/* Computes the packed size of the arguments without packing them. */
-static tdm_status packed_size_of_args(const char *format, va_list args, size_t *bytes_out)
+/* Counts a reference or handle as large as it can be. A tdm__object_write_fn for a counting writer,
+ * which does not read the bytes. */
+static tdm_status count_object(void *arg, tdm_writer *writer, char letter, void *object)
+{
+    (void)arg;
+    (void)letter;
+    (void)object;
+    tdm__write_ext(writer, TDM__EXT_REFERENCE, (struct tdm_bytes){NULL, TDM__EXT_BYTES_MAX});
+    return tdm_writer_status(writer);
+}
+
+/* Computes the packed size of the values without packing them. */
+static tdm_status packing_size(struct packing *packing, tdm__object_write_fn *write,
+                               size_t *size_out)
 {
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm__writer_create_counting(&writer));
-    status = tdm_pack_va(writer, format, args);
-    *bytes_out = tdm_writer_bytes(writer).size_bytes;
+    status = packing_run(packing, writer, write);
+    *size_out = tdm_writer_bytes(writer).size_bytes;
     tdm_writer_destroy(writer);
     return status;
 }
 
-tdm_status tdm__large_pack(tdm_runtime *runtime, const char *format, va_list args,
-                           struct tdm__large **large_out)
+/* Packs the values into the segment of `large`. `*fits_out` is false if their size is not that of
+ * `large`. */
+static tdm_status packing_fill(struct packing *packing, struct tdm__large *large, bool *fits_out)
 {
-    struct tdm__large *large;
-    size_t size_bytes;
+    tdm_writer *writer;
     tdm_status status;
-    va_list again;
+
+    TDM_TRY(tdm__writer_create_over(large->segment->address, large->size_bytes, &writer));
+    status = packing_run(packing, writer, packing->write);
+    *fits_out = status != TDM_E_LIMIT && tdm_writer_bytes(writer).size_bytes == large->size_bytes;
+    tdm_writer_destroy(writer);
+    return status == TDM_E_LIMIT ? TDM_OK : status;
+}
+
+/* Creates a large value of the packed values; leaves NULL if they are small. `size_bytes` is their
+ * size; with references and handles among them it is computed here. */
+static tdm_status packing_create_large(struct packing *packing, size_t size_bytes,
+                                       struct tdm__large **large_out)
+{
+    bool has_objects = tdm__format_has(packing->format, "Rh&");
+    bool fits = false;
+
+    /* The loop may run while the segment is created, and a handle then have other bytes. */
+    while (!fits) {
+        struct tdm__large *large;
+        tdm_status status;
+
+        if (has_objects) {
+            TDM_TRY(packing_size(packing, packing->write, &size_bytes));
+        }
+        if (size_bytes <= TDM__INLINE_BYTES_MAX) {
+            return TDM_OK;
+        }
+        TDM_TRY(large_create(packing->runtime, size_bytes, TDM__QUOTA_WAIT, &large));
+        status = packing_fill(packing, large, &fits);
+        if (status == TDM_OK && fits) {
+            *large_out = large;
+        } else {
+            tdm__large_release(large);
+            TDM_TRY(status);
+        }
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__large_pack(tdm_runtime *runtime, const char *format, va_list args,
+                           tdm__object_write_fn *write, struct tdm__large **large_out)
+{
+    struct packing packing = {.runtime = runtime, .format = format, .write = write};
+    size_t most_bytes;
+    tdm_status status;
 
     *large_out = NULL;
-    /* References and handles are filled in after packing. A format without one of the letters
-     * sbavp* cannot pack to a large value. */
-    if (tdm__format_has(format, "rRh&") || !tdm__format_has(format, "sbavp*")) {
+    /* A format without one of the letters sbavp* cannot pack to a large value. */
+    if (!tdm__format_has(format, "sbavp*") || tdm__format_awaits_values(format, args)) {
         return TDM_OK;
     }
-    va_copy(again, args);
-    status = packed_size_of_args(format, again, &size_bytes);
-    va_end(again);
-    if (status != TDM_OK || size_bytes <= TDM__INLINE_BYTES_MAX) {
-        return status;
+    va_copy(packing.args, args);
+    status = packing_size(&packing, count_object, &most_bytes);
+    if (status == TDM_OK && most_bytes > TDM__INLINE_BYTES_MAX) {
+        status = packing_create_large(&packing, most_bytes, large_out);
     }
-    TDM_TRY(large_create(runtime, size_bytes, TDM__QUOTA_WAIT, &large));
-    va_copy(again, args);
-    status = large_write_args(large, format, again);
-    va_end(again);
-    if (status != TDM_OK) {
-        tdm__large_release(large);
-        return status;
-    }
-    *large_out = large;
-    return TDM_OK;
+    va_end(packing.args);
+    return status;
 }
 
 /* Copies packed bytes into a new value if they are large, as `mode` says; else leaves NULL. */

@@ -4,6 +4,7 @@
 #define TDM_ACTORS_OBJECTS_LARGE_VALUE_H
 
 #include "actors/process/runtime.h"
+#include "runtime/wire/placeholders.h"
 
 #include <tandem/value.h>
 
@@ -57,10 +58,11 @@ struct tdm_bytes tdm__large_bytes(const struct tdm__large *large);
 tdm_status tdm__large_document(struct tdm__large *large, tdm_document **document_out);
 
 /* Packs by format straight into shared memory if the result is large; this is the only copy of
- * the data. Leaves `*large_out` NULL if it is small. May drive the loop for seconds while other
- * processes free memory, so callbacks must not call it. */
+ * the data. write(runtime, …) writes the references and handles among the values. Leaves
+ * `*large_out` NULL if the result is small, or waits for the value of a reference (letter r). May
+ * drive the loop for seconds while other processes free memory, so callbacks must not call it. */
 tdm_status tdm__large_pack(tdm_runtime *runtime, const char *format, va_list args,
-                           struct tdm__large **large_out);
+                           tdm__object_write_fn *write, struct tdm__large **large_out);
 /* Copies bytes that are already packed into shared memory if they are large, else leaves
  * `*large_out` NULL. May drive the loop for seconds, as tdm__large_pack(). */
 tdm_status tdm__large_copy(tdm_runtime *runtime, struct tdm_bytes packed,

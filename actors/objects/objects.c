@@ -65,6 +65,15 @@ static tdm_status ref_table_create(tdm_runtime *runtime, const struct tdm__objec
     return TDM_OK;
 }
 
+/* Removes an entry because the table ends. The user keeps the reference itself. */
+static void shared_ref_end(struct tdm__shared_ref *shared)
+{
+    tdm_ref *kept = shared->is_kept && shared->owner == NULL ? shared->ref : NULL;
+
+    on_last_release(shared);
+    tdm_ref_release(kept);
+}
+
 /* Frees the table after all connections have closed. NULL is allowed. */
 static void ref_table_destroy(struct tdm__ref_table *objects)
 {
@@ -78,7 +87,7 @@ static void ref_table_destroy(struct tdm__ref_table *objects)
         struct tdm__shared_ref *shared;
 
         while ((shared = LIST_FIRST(&objects->buckets[i])) != NULL) {
-            on_last_release(shared); /* The user keeps the reference itself. */
+            shared_ref_end(shared);
         }
     }
     tdm__owners_destroy(objects);
@@ -132,6 +141,31 @@ void tdm__ref_table_counts(tdm_runtime *runtime, struct tdm__ref_table_counts *c
     }
 }
 
+uint32_t tdm_runtime_shared_refs_count(tdm_runtime *runtime)
+{
+    TDM__REQUIRE_OR(runtime, 0);
+
+    const struct tdm__ref_table *objects = runtime->objects;
+    const struct reply_pins *reply_pins;
+    uint32_t count = 0;
+    TDM__LOCK(runtime);
+
+    for (uint32_t i = 0; i < objects->buckets_count; i++) {
+        const struct tdm__shared_ref *shared;
+
+        LIST_FOREACH(shared, &objects->buckets[i], in_bucket)
+        {
+            count +=
+                shared->owner == NULL && (shared->is_kept || !LIST_EMPTY(&shared->borrower_pins));
+        }
+    }
+    TAILQ_FOREACH(reply_pins, &objects->reply_pins, link)
+    {
+        count++; /* Its caller has not pinned the references yet. */
+    }
+    return count;
+}
+
 /* ---- replies that no caller waits for ---------------------------------------------------- */
 
 void tdm__objects_discard_stray_reply(void *runtime, struct tdm__conn *conn, uint64_t call_id,
@@ -142,7 +176,13 @@ void tdm__objects_discard_stray_reply(void *runtime, struct tdm__conn *conn, uin
     if (((tdm_runtime *)runtime)->is_stopping) {
         return;
     }
-    if (tdm__pull_is_offer(reply->packed)) {
+    if (reply->status != TDM_OK) {
+        document = tdm__failure_document(reply);
+        if (document != NULL) {
+            tdm__reply_pins_acknowledge(runtime, conn, call_id, item, document);
+            tdm_document_destroy(document);
+        }
+    } else if (tdm__pull_is_offer(reply->packed)) {
         /* On failure the sender keeps the export until its connection closes. */
         (void)tdm__pull_decline(conn, reply->packed);
     } else if (tdm__result_document(runtime, conn, reply, &document) == TDM_OK) {

@@ -143,7 +143,8 @@ static struct borrower_pin *borrower_pin_find(const struct tdm__shared_ref *shar
     return NULL;
 }
 
-/* ---- object.pin, object.unpin -------------------------------------------------------------- */
+/* ---- object.pin, object.unpin, object.keep
+ * -------------------------------------------------------------- */
 
 /* Adds the pin of the borrower at the other end of `conn`. Returns TDM_E_STATE if it has one. */
 static tdm_status owner_add_pin(struct tdm__shared_ref *shared, struct tdm__conn *conn)
@@ -178,6 +179,14 @@ static tdm_status owner_serve_unpin(struct tdm__shared_ref *shared, struct tdm__
     }
     borrower_pin_end(borrower_pin);
     return TDM_OK;
+}
+
+void tdm__owned_ref_keep(struct tdm__shared_ref *shared)
+{
+    if (!shared->is_kept) {
+        shared->is_kept = true;
+        tdm__ref_retain(shared->ref);
+    }
 }
 
 /* ---- object.get, object.fetch, object.sibling ------------------------------------------------ */
@@ -251,6 +260,22 @@ static bool owner_redirect_to_sibling(struct tdm__shared_ref *shared,
     return sent;
 }
 
+/* Replies with the failure of a completed reference and the values that the failure carries. */
+static void owner_reply_failure(const tdm_ref *ref, struct tdm__incoming_call *incoming)
+{
+    struct tdm_bytes packed = {NULL, 0};
+    tdm_writer *writer = NULL;
+
+    if (ref->document != NULL && tdm_writer_create(&writer) == TDM_OK) {
+        tdm_write_value(writer, tdm_document_root(ref->document));
+        if (tdm_writer_status(writer) == TDM_OK) {
+            packed = tdm_writer_bytes(writer);
+        }
+    }
+    tdm__incoming_fail_with(incoming, ref->status, ref->detail == NULL ? "" : ref->detail, packed);
+    tdm_writer_destroy(writer);
+}
+
 /* Replies with the value of a completed reference, with a description of its segment, or with
  * its failure. */
 static void owner_reply_value(tdm_ref *ref, struct tdm__incoming_call *incoming)
@@ -259,7 +284,7 @@ static void owner_reply_value(tdm_ref *ref, struct tdm__incoming_call *incoming)
     tdm_status status;
 
     if (ref->status != TDM_OK) {
-        tdm__incoming_fail(incoming, ref->status, ref->detail == NULL ? "" : ref->detail);
+        owner_reply_failure(ref, incoming);
         return;
     }
     if (owner_ensure_segment(ref)) {
@@ -389,6 +414,18 @@ static tdm_status owner_serve_get(struct tdm__ref_table *objects,
     return owner_get_value(shared, incoming);
 }
 
+/* Replies to "object.keep": a borrower has exported the reference. */
+static tdm_status owner_serve_keep(struct tdm__ref_table *objects,
+                                   struct tdm__incoming_call *incoming)
+{
+    struct tdm__shared_ref *shared;
+
+    TDM_TRY(shared_ref_find_owned(objects, incoming, &shared));
+    tdm__owned_ref_keep(shared);
+    tdm__incoming_reply_pack(incoming, "");
+    return TDM_OK;
+}
+
 /* Replies to "object.unpin" if `unpins`, else to "object.pin". */
 static tdm_status owner_serve_pin(struct tdm__ref_table *objects,
                                   struct tdm__incoming_call *incoming, bool unpins)
@@ -411,6 +448,8 @@ bool tdm__owned_refs_serve(struct tdm__ref_table *objects, struct tdm__incoming_
 
     if (unpins || strcmp(method, "object.pin") == 0) {
         status = owner_serve_pin(objects, incoming, unpins);
+    } else if (strcmp(method, "object.keep") == 0) {
+        status = owner_serve_keep(objects, incoming);
     } else if (from_sibling || strcmp(method, "object.get") == 0 ||
                strcmp(method, "object.fetch") == 0) {
         status = owner_serve_get(objects, incoming, from_sibling);

@@ -20,8 +20,11 @@ void tdm__value_waiters_reply(struct tdm__shared_ref *shared);
 void tdm__value_waiters_fail(struct tdm__shared_ref *shared, const char *why);
 /* Releases all pins of all borrowers, at the end of the runtime. */
 void tdm__borrowers_destroy(struct tdm__ref_table *objects);
-/* Replies to "object.pin", "object.unpin", "object.get", "object.fetch" and "object.sibling".
- * Returns false and does nothing for any other method. */
+/* Holds a reference of this process until the runtime stops. Does nothing from the second time
+ * on. */
+void tdm__owned_ref_keep(struct tdm__shared_ref *shared);
+/* Replies to "object.pin", "object.unpin", "object.keep", "object.get", "object.fetch" and
+ * "object.sibling". Returns false and does nothing for any other method. */
 bool tdm__owned_refs_serve(struct tdm__ref_table *objects, struct tdm__incoming_call *incoming);
 
 #endif

@@ -15,6 +15,7 @@
 #include "actors/objects/ref_table.h"
 #include "actors/process/runtime.h"
 #include "runtime/error.h"
+#include "runtime/wire/format.h"
 #include "runtime/wire/placeholders.h"
 
 /* ---- references in data --------------------------------------------------------------------- */
@@ -80,7 +81,7 @@ tdm_status tdm__pins_from_packed(tdm_runtime *runtime, struct tdm_bytes packed,
 
 /* ---- packing and unpacking -------------------------------------------------------------- */
 
-tdm_status tdm__refs_fill_placeholder(void *runtime, tdm_writer *writer, char letter, void *object)
+tdm_status tdm__refs_write_object(void *runtime, tdm_writer *writer, char letter, void *object)
 {
     const struct tdm__ref_table *objects = ((const tdm_runtime *)runtime)->objects;
 
@@ -88,43 +89,16 @@ tdm_status tdm__refs_fill_placeholder(void *runtime, tdm_writer *writer, char le
                          : objects->client->handle_write(writer, object);
 }
 
-/* Replaces the placeholders in `packed` by references and handles, and pins what the result
- * contains. */
-static tdm_status pins_fill(tdm_runtime *runtime, tdm_writer *packed,
-                            const struct tdm__placeholders *placeholders, tdm_writer *writer,
-                            struct tdm__pins *pins)
-{
-    if (placeholders->count > 0) {
-        return tdm__fail(TDM_E_INVAL, "the letter r is for the arguments of calls");
-    }
-    TDM_TRY(tdm__fill_placeholders(writer, tdm_writer_bytes(packed), placeholders,
-                                   tdm__refs_fill_placeholder, runtime));
-    return tdm__pins_from_packed(runtime, tdm_writer_bytes(writer), pins);
-}
-
 tdm_status tdm__refs_pack(tdm_runtime *runtime, tdm_writer *writer, const char *format,
                           va_list args, struct tdm__pins *pins)
 {
-    struct tdm__placeholders placeholders;
-    tdm_writer *packed;
-    tdm_status status;
-
-    if (!tdm__format_has(format, "rRh&")) {
-        TDM_TRY(tdm_pack_va(writer, format, args));
-        return tdm__format_has(format, "vp")
-                   ? tdm__pins_from_packed(runtime, tdm_writer_bytes(writer), pins)
-                   : TDM_OK;
-    }
-    if (runtime == NULL) {
+    if (tdm__format_has(format, "rRh&") && runtime == NULL) {
         return tdm__fail(TDM_E_STATE, "references need a runtime");
     }
-    TDM_TRY(tdm_writer_create(&packed));
-    status = tdm__pack_with_placeholders(packed, format, args, &placeholders);
-    if (status == TDM_OK) {
-        status = pins_fill(runtime, packed, &placeholders, writer, pins);
-    }
-    tdm_writer_destroy(packed);
-    return status;
+    TDM_TRY(tdm__pack_with_objects(writer, format, args, tdm__refs_write_object, runtime));
+    return tdm__format_has(format, "vpRh&")
+               ? tdm__pins_from_packed(runtime, tdm_writer_bytes(writer), pins)
+               : TDM_OK;
 }
 
 /* Unpacking hook: opens the reference (letter R) or handle (h) in the bytes. */

@@ -24,9 +24,9 @@ tdm_status tdm__pins_from_packed(tdm_runtime *runtime, struct tdm_bytes packed,
  * references to `pins`, including those inside values that v and p copy. */
 tdm_status tdm__refs_pack(tdm_runtime *runtime, tdm_writer *writer, const char *format,
                           va_list args, struct tdm__pins *pins);
-/* Writes a reference (letter R) or a handle (h). A callback for tdm__fill_placeholders(); its
- * argument is the runtime. */
-tdm_status tdm__refs_fill_placeholder(void *runtime, tdm_writer *writer, char letter, void *object);
+/* Writes a reference (letter R) or a handle (h). A tdm__object_write_fn, whose argument is the
+ * runtime. */
+tdm_status tdm__refs_write_object(void *runtime, tdm_writer *writer, char letter, void *object);
 /* Unpacks like tdm_unpack_va(), also with the letters R (reference) and h (handle). NULL as
  * `runtime` is allowed without these letters. */
 tdm_status tdm__refs_unpack(tdm_runtime *runtime, const tdm_value *array, const char *format,

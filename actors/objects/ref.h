@@ -47,10 +47,12 @@ struct tdm_ref {
     bool is_small;     /* True after the value was found too small for a segment. */
     bool is_of_call; /* True if a call of this process completes it, so that it can be canceled. */
     char *detail;    /* Text of the failure, owned; NULL if absent. */
-    /* Parsed value, owned; NULL before completion, on failure, and for a large value of this
-     * process until it is read here. */
+    /* Parsed value, owned; NULL before completion, and for a large value of this process until it
+     * is read here. After a failure the values that the failure carries; NULL if it carries none.
+     */
     tdm_document *document;
-    /* Array in `document`; set last, with release order. NULL while `document` is. */
+    /* Array in `document`; set last, with release order. NULL while `document` is, and after a
+     * failure. */
     const tdm_value *_Atomic value;
     struct tdm__pins nested; /* References and handles inside the value. */
     /* Large value that this process created for it, retained; NULL if absent. */

@@ -88,6 +88,9 @@ struct tdm__shared_ref {
     bool value_requested; /* True after the value was requested. */
     /* True while the request is at another process of this node, which fetches the value. */
     bool sibling_requested;
+    /* True after a process has exported the reference. An owner then holds the reference until its
+     * runtime stops; a borrower has told the owner so. */
+    bool is_kept;
 
     /* Pins of other processes; empty for a borrowed reference. */
     LIST_HEAD(, borrower_pin) borrower_pins;

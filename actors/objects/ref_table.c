@@ -2,8 +2,9 @@
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Packs and parses references. A reference that is packed enters the table of its runtime
- * (shared_ref.c), and this process listens for borrowers from then on. A packed reference that
+/* Packs and parses references. A reference that is packed, or whose id is asked for, enters the
+ * table of its runtime (shared_ref.c). From the first packed one on this process listens for
+ * borrowers. A packed reference that
  * another process owns is opened as a borrowed one (ref_owners.c). Everything runs with the loop's
  * lock. docs/protocols/references.md specifies the packed form. */
 
@@ -20,11 +21,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Enters a reference of this process into the table under a new id, unless it is there, and
- * starts to listen for borrowers. */
-static tdm_status ref_table_share(tdm_ref *ref)
+/* Enters a reference of this process into the table under a new id, unless it is there. */
+static tdm_status ref_table_enter(tdm_ref *ref)
 {
-    struct tdm__ref_table *objects = ref->runtime->objects;
     struct tdm__shared_ref *shared;
     struct tdm__id id;
 
@@ -32,9 +31,26 @@ static tdm_status ref_table_share(tdm_ref *ref)
         return TDM_OK;
     }
     TDM_TRY(tdm__runtime_check(ref->runtime));
-    TDM_TRY(tdm__ref_table_listen(objects));
     TDM_TRY(tdm__id_generate(&id));
-    return tdm__shared_ref_create(objects, &id, ref, &shared);
+    return tdm__shared_ref_create(ref->runtime->objects, &id, ref, &shared);
+}
+
+tdm_status tdm__reference_id(tdm_ref *ref, struct tdm__id *id_out)
+{
+    TDM_TRY(ref_table_enter(ref));
+    *id_out = ref->shared->id;
+    return TDM_OK;
+}
+
+/* Lets other processes reach a reference: if this process owns it, the process starts to listen for
+ * borrowers, and the reference enters the table. */
+static tdm_status ref_table_share(tdm_ref *ref)
+{
+    if (ref->shared == NULL || ref->shared->owner == NULL) {
+        TDM_TRY(tdm__runtime_check(ref->runtime));
+        TDM_TRY(tdm__ref_table_listen(ref->runtime->objects));
+    }
+    return ref_table_enter(ref);
 }
 
 /* Encodes the message packed_reference. */

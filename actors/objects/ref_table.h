@@ -4,8 +4,13 @@
 #ifndef TDM_ACTORS_OBJECTS_REF_TABLE_H
 #define TDM_ACTORS_OBJECTS_REF_TABLE_H
 
+#include "runtime/id.h"
+
 #include <tandem/actor.h>
 
+/* Gives the id of the reference, which is the same in all processes. A reference of this process
+ * that has none gets a new one. */
+tdm_status tdm__reference_id(tdm_ref *ref, struct tdm__id *id_out);
 /* Writes the reference so that another process can open it. From then on this process listens
  * for borrowers. */
 tdm_status tdm__reference_write(tdm_writer *writer, tdm_ref *ref);

@@ -111,6 +111,18 @@ tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **val
     return TDM_OK;
 }
 
+const tdm_value *tdm_ref_failure(tdm_ref *ref)
+{
+    TDM__REQUIRE_OR(ref, NULL);
+
+    /* References may be read after their runtime has stopped: there is no lock then. */
+    TDM__LOOP_ENTER(ref->runtime == tdm_runtime_current() ? ref->runtime->loop : NULL);
+
+    return ref->done && ref->status != TDM_OK && ref->document != NULL
+               ? tdm_document_root(ref->document)
+               : NULL;
+}
+
 tdm_status tdm_get(tdm_ref *ref, int64_t timeout_ms, const char *format, ...)
 {
     TDM__REQUIRE(ref);
@@ -298,7 +310,7 @@ static tdm_status put_packed(tdm_runtime *runtime, struct tdm_bytes packed, tdm_
     return put_document(runtime, document, ref_out);
 }
 
-/* Packs a small value, or one that contains references, and creates a reference to it. */
+/* Packs a small value, or one into which v and p copy large ones, and creates a reference to it. */
 static tdm_status put_small(tdm_runtime *runtime, const char *format, va_list args,
                             tdm_ref **ref_out)
 {
@@ -330,7 +342,7 @@ tdm_status tdm_put(tdm_runtime *runtime, tdm_ref **ref_out, const char *format, 
 
     TDM_TRY(tdm__runtime_check(runtime));
     va_start(args, format);
-    status = tdm__large_pack(runtime, format, args, &large);
+    status = tdm__large_pack(runtime, format, args, tdm__refs_write_object, &large);
     if (status == TDM_OK && large == NULL) {
         status = put_small(runtime, format, args, ref_out);
     } else if (status == TDM_OK) {

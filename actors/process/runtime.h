@@ -57,7 +57,7 @@ struct tdm_runtime {
     char actor_id[TDM__ID_TEXT_BYTES]; /* Id of this worker's actor; "" in a driver. */
     /* Name of this worker's actor; "" if it has none. */
     char actor_name[TDM__ACTOR_NAME_BYTES];
-    char class_name[TDM__ACTOR_NAME_BYTES]; /* Class of this worker's actor; "" in a driver. */
+    char class_name[TDM__CLASS_NAME_BYTES]; /* Class of this worker's actor; "" in a driver. */
     char job_id[TDM__ID_TEXT_BYTES]; /* Id of the driver whose job this process belongs to. */
     uint32_t restarts_count;         /* How often this worker's actor was restarted before. */
     /* Placement group of this worker's actor; all zeros if it has none. */

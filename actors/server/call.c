@@ -123,10 +123,8 @@ tdm_status tdm_call_take_arguments(tdm_call *call, tdm_document **document_out)
 
     TDM__LOOP_ENTER(call->loop);
 
-    if (call->document == NULL || call->document_is_taken) {
-        return tdm__fail(TDM_E_STATE, call->document == NULL
-                                          ? "a constructor cannot take its arguments"
-                                          : "the arguments of the call were taken before");
+    if (call->document_is_taken) {
+        return tdm__fail(TDM_E_STATE, "the arguments of the call were taken before");
     }
     call->document_is_taken = true;
     *document_out = call->document;
@@ -147,6 +145,25 @@ int tdm_call_is_canceled(tdm_call *call)
 
     return atomic_load_explicit(&call->canceled, memory_order_relaxed) ||
            atomic_load_explicit(&call->is_disconnected, memory_order_relaxed);
+}
+
+tdm_status tdm_call_on_cancel(tdm_call *call, tdm_cancel_fn *fn, void *arg)
+{
+    TDM__REQUIRE(call);
+
+    TDM__LOOP_ENTER(call->loop);
+
+    if (call->executor == NULL || call->is_replied) {
+        return tdm__fail(TDM_E_STATE, call->executor == NULL
+                                          ? "a constructor cannot be canceled"
+                                          : "the call already has a reply and is over");
+    }
+    call->cancel_fn = fn;
+    call->cancel_arg = arg;
+    if (atomic_load_explicit(&call->canceled, memory_order_relaxed)) {
+        tdm__call_run_cancel_callback(call);
+    }
+    return TDM_OK;
 }
 
 /* ---- replies ---------------------------------------------------------------------------- */
@@ -277,7 +294,8 @@ tdm_status tdm_call_reply(tdm_call *call, const char *format, ...)
     TDM_TRY(call_check_not_replied(call));
     va_start(args, format);
     if (call_reply_may_be_large(call)) {
-        status = tdm__large_pack(tdm_runtime_current(), format, args, &large);
+        status =
+            tdm__large_pack(tdm_runtime_current(), format, args, tdm__refs_write_object, &large);
     }
     if (status == TDM_OK) {
         status = large == NULL ? call_reply_formatted(call, format, args)
@@ -320,7 +338,59 @@ void tdm_call_fail(tdm_call *call, tdm_status status, const char *format, ...)
                                           .detail = detail});
 }
 
+/* Packs the values that a failure carries, and pins the references among them. */
+static tdm_status call_pack_failure(tdm_call *call, tdm_writer *writer, const char *format,
+                                    va_list args)
+{
+    size_t size_bytes;
+
+    TDM_TRY(tdm__refs_pack(tdm_runtime_current(), writer, format, args, &call->reply_pins));
+    size_bytes = tdm_writer_bytes(writer).size_bytes;
+    if (size_bytes > TDM_FAILURE_BYTES_MAX) {
+        tdm__pins_release(&call->reply_pins);
+        return tdm__fail(TDM_E_LIMIT, "a failure with values of %zu bytes, it may carry %d",
+                         size_bytes, (int)TDM_FAILURE_BYTES_MAX);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm_call_fail_with(tdm_call *call, tdm_status status, const char *text,
+                              const char *format, ...)
+{
+    TDM__REQUIRE(call);
+    TDM__REQUIRE(text);
+    TDM__REQUIRE(format);
+
+    struct tdm__method_reply reply = {.status = status == TDM_OK ? TDM_E_METHOD : status,
+                                      .detail = text};
+    tdm_writer *writer;
+    tdm_status packed;
+    va_list args;
+    TDM__LOOP_ENTER(call->loop);
+
+    if (call->executor == NULL) {
+        return tdm__fail(TDM_E_STATE, "a constructor fails with the status that it returns");
+    }
+    TDM_TRY(call_check_not_replied(call));
+    TDM_TRY(tdm__reply_buffer_acquire(&writer));
+    va_start(args, format);
+    packed = call_pack_failure(call, writer, format, args);
+    va_end(args);
+    if (packed == TDM_OK) {
+        reply.packed = tdm_writer_bytes(writer);
+        packed = call_send_reply(call, &reply);
+    }
+    tdm__reply_buffer_release(writer);
+    return packed;
+}
+
 /* ---- streams ---------------------------------------------------------------------------- */
+
+/* Returns how many items of the call's stream may wait for the caller. */
+static uint32_t call_items_ahead(const tdm_call *call)
+{
+    return call->items_ahead == 0 ? TDM_STREAM_ITEMS_AHEAD : call->items_ahead;
+}
 
 /* True when the next stream item may be sent or the stream has ended. Condition for
  * tdm__loop_run(). */
@@ -328,8 +398,11 @@ static bool call_may_send_item(void *arg)
 {
     tdm_call *call = arg;
 
-    return call->items_sent - call->items_taken < TDM_STREAM_ITEMS_AHEAD ||
-           tdm_call_is_canceled(call) != 0 || call->is_replied;
+    uint32_t items_ahead = call_items_ahead(call);
+
+    return items_ahead == TDM_STREAM_ITEMS_UNLIMITED ||
+           call->items_sent - call->items_taken < items_ahead || tdm_call_is_canceled(call) != 0 ||
+           call->is_replied;
 }
 
 /* Returns TDM_E_STATE unless the call's reply is a stream that is still open. */
@@ -343,6 +416,19 @@ static tdm_status call_check_stream(const tdm_call *call)
     return TDM_OK;
 }
 
+tdm_status tdm_call_set_items_ahead(tdm_call *call, uint32_t items_ahead)
+{
+    TDM__REQUIRE(call);
+    TDM__LOOP_ENTER(call->loop);
+
+    TDM_TRY(call_check_stream(call));
+    if (items_ahead == 0) {
+        return tdm__fail(TDM_E_INVAL, "0 items of a stream ahead of its reader: 1 or more");
+    }
+    call->items_ahead = items_ahead;
+    return TDM_OK;
+}
+
 /* Blocks until the caller has consumed enough items for the next one to be sent. TDM_E_TIMEOUT
  * after the caller's deadline, TDM_E_CANCELED if the caller reads no more items. */
 static tdm_status call_wait_for_consumer(tdm_call *call)
@@ -350,8 +436,8 @@ static tdm_status call_wait_for_consumer(tdm_call *call)
     tdm_status status = tdm__loop_run(call->loop, call_may_send_item, call, call->deadline_ms);
 
     if (status == TDM_E_TIMEOUT) {
-        return tdm__fail(status, "the caller's deadline passed while %d items waited for it",
-                         (int)TDM_STREAM_ITEMS_AHEAD);
+        return tdm__fail(status, "the caller's deadline passed while %u items waited for it",
+                         call_items_ahead(call));
     }
     TDM_TRY(status);
     if (tdm_call_is_canceled(call) != 0 || call->is_replied) {
@@ -441,7 +527,8 @@ tdm_status tdm_call_yield(tdm_call *call, const char *format, ...)
     TDM_TRY(call_check_stream(call));
     va_start(args, format);
     if (call_reply_may_be_large(call)) {
-        status = tdm__large_pack(tdm_runtime_current(), format, args, &large);
+        status =
+            tdm__large_pack(tdm_runtime_current(), format, args, tdm__refs_write_object, &large);
     }
     if (status == TDM_OK) {
         status = large == NULL ? call_yield_formatted(call, format, args)
@@ -454,19 +541,26 @@ tdm_status tdm_call_yield(tdm_call *call, const char *format, ...)
 /* ---- the constructor -------------------------------------------------------------------- */
 
 tdm_status tdm__call_construct(struct tdm__loop *loop, const struct tdm_actor_class *actor_class,
-                               void *self, const tdm_value *arguments)
+                               void *self, tdm_document *arguments)
 {
-    tdm_call call = {.arguments = arguments, .deadline_ms = TDM__NEVER, .loop = loop};
+    tdm_call call = {.document = arguments,
+                     .arguments = tdm_document_root(arguments),
+                     .deadline_ms = TDM__NEVER,
+                     .loop = loop};
     uint32_t depth;
     tdm_status status;
 
     if (actor_class->construct == NULL) {
+        tdm_document_destroy(arguments);
         return TDM_OK;
     }
     depth = loop == NULL ? 0 : tdm__loop_leave_all(loop);
     status = actor_class->construct(&call, self);
     if (loop != NULL) {
         tdm__loop_reenter(loop, depth);
+    }
+    if (!call.document_is_taken) {
+        tdm_document_destroy(arguments);
     }
     return status;
 }

@@ -5,10 +5,11 @@
 
 #include "actors/server/received_call.h"
 
-/* Runs the constructor of the class on `self` without the loop's lock. Returns TDM_OK if the class
- * has no constructor. */
+/* Runs the constructor of the class on `self` without the loop's lock. Takes ownership of
+ * `arguments`, an array, which the constructor may keep. Returns TDM_OK if the class has no
+ * constructor. */
 tdm_status tdm__call_construct(struct tdm__loop *loop, const struct tdm_actor_class *actor_class,
-                               void *self, const tdm_value *arguments);
+                               void *self, tdm_document *arguments);
 
 /* Arrival hook: holds the call while large arguments are fetched from another node, so that it is
  * not run before they are here. A call sent again is fetched over its new connection. */

@@ -209,6 +209,41 @@ tdm_call *tdm__client_session_find_call(struct tdm__client_session *session, tdm
     return call;
 }
 
+/* ---- held calls ------------------------------------------------------------------------- */
+
+bool tdm__client_session_holds_queue(const struct tdm__client_session *session,
+                                     const struct tdm__concurrency_queue *call_queue,
+                                     const tdm_call *before)
+{
+    const tdm_call *held;
+
+    TAILQ_FOREACH(held, &session->held_calls, link)
+    {
+        if (held == before) {
+            break;
+        }
+        if (held->call_queue == call_queue) {
+            return true;
+        }
+    }
+    return false;
+}
+
+tdm_call *tdm__client_session_take_ready(struct tdm__client_session *session)
+{
+    tdm_call *held;
+
+    TAILQ_FOREACH(held, &session->held_calls, link)
+    {
+        if (held->start_holds == 0 &&
+            !tdm__client_session_holds_queue(session, held->call_queue, held)) {
+            TAILQ_REMOVE(&session->held_calls, held, link);
+            break;
+        }
+    }
+    return held;
+}
+
 /* ---- replies ---------------------------------------------------------------------------- */
 
 void tdm__client_session_acknowledge(struct tdm__client_sessions *client_sessions,

@@ -7,6 +7,8 @@
 
 #include <tandem/actor.h>
 
+struct tdm__concurrency_queue;
+
 /* One caller of this actor, with what is needed to run each of its calls at most once. A caller
  * numbers its calls and acknowledges with each call how far it has the replies. After its
  * connection was cut it sends again the calls without a reply. Until it acknowledges a reply, the
@@ -33,8 +35,8 @@ struct tdm__client_session {
     /* Unanswered call that the caller repeated last, borrowed; NULL if there is none. The next
      * search starts here. */
     tdm_call *resumed_call;
-    /* Calls of an ordered actor that may not start yet, in order of arrival. The first one is held,
-     * and later ones keep their place behind it. */
+    /* Calls of an ordered actor that may not start yet, in order of arrival. The first one of each
+     * concurrency group is held, and later ones keep their place behind it. */
     TAILQ_HEAD(, tdm_call) held_calls;
     bool heard_since_sweep; /* True if the caller has sent a call since the last sweep. */
     /* Time of the sweep that last saw activity, in milliseconds on CLOCK_MONOTONIC. */
@@ -82,6 +84,14 @@ tdm_status tdm__client_session_check_cache(const struct tdm__client_sessions *cl
  * executor's calls from the one resumed last, then from `first`. */
 tdm_call *tdm__client_session_find_call(struct tdm__client_session *session, tdm_call *first,
                                         uint64_t sequence);
+/* True if a call of the concurrency queue is among the session's held calls, in front of the held
+ * call `before`, or anywhere if `before` is NULL. */
+bool tdm__client_session_holds_queue(const struct tdm__client_session *session,
+                                     const struct tdm__concurrency_queue *call_queue,
+                                     const tdm_call *before);
+/* Removes the first held call that may start, and returns it; NULL if there is none. A call may
+ * start if it has no hold any more and no call of its queue is held in front of it. */
+tdm_call *tdm__client_session_take_ready(struct tdm__client_session *session);
 /* Returns the session's cached reply to the call `sequence`, owned by the session, or NULL. */
 const struct tdm__method_reply *
 tdm__client_session_cached_reply(struct tdm__client_session *session, uint64_t sequence);

@@ -6,8 +6,9 @@
  * RUNNING, RETURNED. It is freed by call_settle() when its reply has been sent, its method has
  * returned and no hold is left.
  *
- * Modes: in order (default), asynchronous, threaded; executor.h describes them. Invariants: in
- * ordered mode the calls of one caller start in the order of arrival; a call replies exactly
+ * Modes: in order (default), asynchronous, threaded; executor.h describes them. Invariants: unless
+ * the executor is threaded or the actor allows another order, the calls of one caller and group
+ * start in the order of arrival; a call replies exactly
  * once; a repeated call never runs twice (client_session.c); waiting_count is the number of calls
  * in HELD or WAITING.
  *
@@ -56,7 +57,8 @@ struct tdm__executor {
     struct tdm__method_index methods; /* Index of the class's methods by name. */
     /* True if queue threads run the methods; false if the main thread does. */
     bool is_threaded;
-    bool is_ordered;           /* True if a held call delays the later calls of its caller. */
+    /* True if a held call delays the later calls of its caller in the same concurrency group. */
+    bool is_ordered;
     enum executor_phase phase; /* Progress of the executor towards the end of the actor. */
     uint32_t waiting_count;    /* Number of calls that are held or in a queue. */
     struct tdm__method_metrics method_metrics; /* Counts of calls by method. */
@@ -217,8 +219,10 @@ static void executor_run_call(tdm_call *call)
     status = executor_run_method(call);
     executor->running_count--;
     if (!call->is_replied && !call->is_kept) {
-        struct tdm__method_reply reply = {
-            .status = status, .detail = tdm_error_detail(), .packed = {"\x90", 1}};
+        /* An empty array stands for nil; a failure carries nothing. */
+        struct tdm__method_reply reply = {.status = status,
+                                          .detail = tdm_error_detail(),
+                                          .packed = {"\x90", status == TDM_OK ? 1 : 0}};
 
         tdm__executor_reply(call, &reply);
     }
@@ -242,7 +246,8 @@ static void call_enqueue(tdm_call *call)
     struct tdm__client_session *session = call->client_session;
 
     call->arrival_is_over = true;
-    if (call->start_holds == 0 && (!executor->is_ordered || TAILQ_EMPTY(&session->held_calls))) {
+    if (call->start_holds == 0 && !(executor->is_ordered && tdm__client_session_holds_queue(
+                                                                session, call->call_queue, NULL))) {
         tdm__concurrency_queue_push(call->call_queue, call);
         return;
     }
@@ -252,14 +257,12 @@ static void call_enqueue(tdm_call *call)
     }
 }
 
-/* Moves the first held calls of the session that have no hold any more to their queues, in order.
- */
+/* Moves the held calls of the session that may start to their queues, in order. */
 static void executor_start_ready(struct tdm__client_session *session)
 {
     tdm_call *call;
 
-    while ((call = TAILQ_FIRST(&session->held_calls)) != NULL && call->start_holds == 0) {
-        TAILQ_REMOVE(&session->held_calls, call, link);
+    while ((call = tdm__client_session_take_ready(session)) != NULL) {
         tdm__concurrency_queue_push(call->call_queue, call);
     }
 }
@@ -366,8 +369,7 @@ static void call_on_notice(void *arg, enum tdm__call_notice notice, uint64_t ite
         tdm__child_calls_cancel(tdm_runtime_current(), call->call_number);
         /* fall through */
     case TDM__NOTICE_CANCEL:
-        atomic_store_explicit(&call->canceled, true, memory_order_relaxed);
-        if (tdm__call_is_queued(call)) {
+        if (!tdm__call_mark_canceled(call)) {
             call_drop(call, TDM_E_CANCELED, "it was canceled before it began");
         }
         break;
@@ -818,8 +820,7 @@ static tdm_status executor_create_queues(struct tdm__executor *executor,
 
     executor->is_threaded =
         actor_class->asynchronous == 0 && (has_groups || executor_default_limit(options) > 1);
-    executor->is_ordered =
-        actor_class->asynchronous == 0 && !executor->is_threaded && !options->out_of_order;
+    executor->is_ordered = !executor->is_threaded && !options->out_of_order;
     TDM_TRY(executor_add_queue(executor, TDM__DEFAULT_CONCURRENCY_GROUP,
                                executor_default_limit(options)));
     TDM_TRY(executor_add_groups(executor));

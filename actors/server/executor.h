@@ -27,7 +27,8 @@ struct tdm__executor_options {
     struct tdm__loop *loop;                    /* Event loop whose lock guards the executor. */
     const struct tdm_actor_class *actor_class; /* Class of the actor. */
     void *self;                                /* State of the actor, passed to the methods. */
-    bool out_of_order; /* True if a held call does not delay later calls of the same caller. */
+    /* True if a held call does not delay later calls of the same caller, as in threaded mode. */
+    bool out_of_order;
     /* Most calls under way in the default group; 0 means 1, or 1,000 for an asynchronous class. */
     uint32_t max_concurrency;
 };
@@ -77,8 +78,9 @@ typedef void tdm__arrival_hook_fn(void *arg, tdm_call *call);
 void tdm__executor_set_arrival_hook(struct tdm__executor *executor, tdm__arrival_hook_fn *fn,
                                     void *arg);
 
-/* Delays the start of a call until as many releases as holds. Where methods run in order, later
- * calls of the same caller wait behind it; calls of other callers continue. A held call stays in
+/* Delays the start of a call until as many releases as holds. Later calls of the same caller and
+ * group wait behind it, unless methods run on threads or the actor allows another order; calls of
+ * other callers continue. A held call stays in
  * memory until it is released, even if it has been replied to meanwhile, so it must always be
  * released. */
 void tdm__executor_hold(tdm_call *call);

@@ -46,9 +46,8 @@ static tdm_status reply_duplicate_fds(struct tdm__cached_reply *cached,
 tdm_status tdm__cached_reply_create(const struct tdm__method_reply *reply,
                                     struct tdm__cached_reply **cached_out)
 {
-    const void *bytes = reply->status == TDM_OK ? reply->packed.data : reply->detail;
-    size_t size_bytes =
-        reply->status == TDM_OK ? reply->packed.size_bytes : strlen(reply->detail) + 1;
+    size_t text_bytes = reply->status == TDM_OK ? 0 : strlen(reply->detail) + 1;
+    size_t size_bytes = text_bytes + reply->packed.size_bytes;
     size_t kept_bytes = sizeof(**cached_out) + reply->fds_count * sizeof(int) + size_bytes;
     struct tdm__cached_reply *cached = tdm__free_list_alloc(kept_bytes);
     char *copy;
@@ -60,20 +59,21 @@ tdm_status tdm__cached_reply_create(const struct tdm__method_reply *reply,
     cached->sequence = 0;
     cached->size_bytes = kept_bytes;
     copy = (char *)(cached->fds + reply->fds_count);
-    if (size_bytes > 0) {
-        memcpy(copy, bytes, size_bytes);
+    if (text_bytes > 0) {
+        memcpy(copy, reply->detail, text_bytes);
+    }
+    if (reply->packed.size_bytes > 0) {
+        memcpy(copy + text_bytes, reply->packed.data, reply->packed.size_bytes);
     }
     cached->reply =
-        (struct tdm__method_reply){.status = reply->status, .detail = "", .fds = cached->fds};
-    if (reply->status == TDM_OK) {
-        cached->reply.packed = (struct tdm_bytes){copy, size_bytes};
-        cached->reply.large = reply->large;
-        tdm__large_retain(reply->large);
-        cached->reply.passed = reply->passed;
-        tdm__passed_refs_retain(reply->passed);
-    } else {
-        cached->reply.detail = copy;
-    }
+        (struct tdm__method_reply){.status = reply->status,
+                                   .detail = text_bytes > 0 ? copy : "",
+                                   .packed = {copy + text_bytes, reply->packed.size_bytes},
+                                   .large = reply->large,
+                                   .passed = reply->passed,
+                                   .fds = cached->fds};
+    tdm__large_retain(reply->large);
+    tdm__passed_refs_retain(reply->passed);
     status = reply_duplicate_fds(cached, reply);
     if (status != TDM_OK) {
         tdm__cached_reply_destroy(cached);
@@ -108,6 +108,6 @@ void tdm__method_reply_send(const struct tdm__method_reply *reply,
     } else if (reply->status == TDM_OK) {
         tdm__incoming_reply(incoming, reply->packed, reply->fds, reply->fds_count);
     } else {
-        tdm__incoming_fail(incoming, reply->status, reply->detail);
+        tdm__incoming_fail_with(incoming, reply->status, reply->detail, reply->packed);
     }
 }

@@ -10,9 +10,11 @@
 
 /* The reply to one call: a value, or a failure. All pointers are borrowed. */
 struct tdm__method_reply {
-    tdm_status status;       /* TDM_OK for a value, else the failure. */
-    const char *detail;      /* Message of a failure; unused for a value. */
-    struct tdm_bytes packed; /* The value as a packed array, if `large` is NULL. */
+    tdm_status status;  /* TDM_OK for a value, else the failure. */
+    const char *detail; /* Message of a failure; unused for a value. */
+    /* The value as a packed array, if `large` is NULL; of a failure the values that it carries,
+     * empty if it carries none. */
+    struct tdm_bytes packed;
     /* The value of the reply in shared memory; NULL if the value is in `packed`. */
     struct tdm__large *large;
     /* References in the value that pass to the caller; NULL if there are none. */

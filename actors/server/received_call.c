@@ -20,6 +20,26 @@ tdm_status tdm__call_parse(tdm_call *call)
     return tdm__pins_from_document(tdm_runtime_current(), call->document, &call->pins);
 }
 
+bool tdm__call_mark_canceled(tdm_call *call)
+{
+    atomic_store_explicit(&call->canceled, true, memory_order_relaxed);
+    if (tdm__call_is_queued(call)) {
+        return false;
+    }
+    tdm__call_run_cancel_callback(call);
+    return true;
+}
+
+void tdm__call_run_cancel_callback(tdm_call *call)
+{
+    tdm_cancel_fn *fn = call->cancel_fn;
+
+    if (fn != NULL && !call->is_replied) {
+        call->cancel_fn = NULL;
+        fn(call->cancel_arg, call);
+    }
+}
+
 void tdm__call_free(tdm_call *call)
 {
     tdm__pins_release(&call->pins);

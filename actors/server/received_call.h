@@ -76,11 +76,17 @@ struct tdm_call {
     bool freed_with_executor;
     /* True once the caller has canceled the call; read without the lock. */
     atomic_bool canceled;
+    /* Callback that the method has installed for the cancellation; NULL without one, and once it
+     * has run. */
+    tdm_cancel_fn *cancel_fn;
+    void *cancel_arg; /* First argument of `cancel_fn`, borrowed. */
     /* True while the caller's connection is closed; the caller may send the call again. Read
      * without the lock. */
     atomic_bool is_disconnected;
     uint64_t items_sent;  /* Number of stream items sent to the caller. */
     uint64_t items_taken; /* Number of stream items that the caller has consumed. */
+    /* Largest number of items that were sent and not consumed; 0 for TDM_STREAM_ITEMS_AHEAD. */
+    uint32_t items_ahead;
     /* Number of reasons that delay the start of the call; see tdm__executor_hold(). */
     uint32_t start_holds;
     /* Number of reasons that delay the reply to the call; see tdm__executor_hold_reply(). */
@@ -101,6 +107,14 @@ static inline bool tdm__call_is_queued(const tdm_call *call)
 /* Parses the arguments into call->document and call->arguments, unless that has been done. A module
  * that holds the call may have set them already. */
 tdm_status tdm__call_parse(tdm_call *call);
+
+/* Marks the call as canceled. Returns false if its method has not begun, so that it must not begin
+ * any more. Otherwise runs the call's callback, which may free the call, and returns true. The
+ * caller holds the loop's lock. */
+bool tdm__call_mark_canceled(tdm_call *call);
+/* Runs the call's callback for its cancellation if one is installed and the call may still be
+ * replied to. The callback may reply, which may free the call. The caller holds the loop's lock. */
+void tdm__call_run_cancel_callback(tdm_call *call);
 
 /* Frees a received call that no list and no hold refers to any more. */
 void tdm__call_free(tdm_call *call);

@@ -30,15 +30,16 @@ class Table:
     def __init__(self):
         self.rows = []
 
-    def add(self, row, ours, others, *, at_most=None, over=None):
-        """Adds a row: two lists with one number for each round, and limits for the median of our own."""
+    def add(self, row, ours, others, *, at_most=None):
+        """Adds a row: two lists with one number for each round, and a limit for the median of our own."""
+        at_most = at_most or row.ours_at_most
         ratios = [other / our if row.less_is_better else our / other
                   for our, other in zip(ours, others)]
         ratio = statistics.median(ratios)
         our = statistics.median(ours)
         limits = [(f">={row.at_least:g}x", ratio >= row.at_least)] if row.at_least else []
         limits += [(f"<={at_most:g}", our <= at_most)] if at_most else []
-        limits += [(f">{over:g}", our > over)] if over else []
+        limits += [(f">={row.ours_at_least:g}", our >= row.ours_at_least)] if row.ours_at_least else []
         reached = all(kept for _, kept in limits) if limits else None
         self.rows.append({
             "measure": row.title.strip(), "unit": row.unit, "against": row.against,
@@ -76,7 +77,7 @@ class Comparison:
     def side(self, name):
         """Returns a running side; starts it again if it has ended."""
         start = {"ray": self.ray.side, "tandem": processes.tandem_side,
-                 "raw": processes.raw_side}[name]
+                 "python": processes.python_side, "raw": processes.raw_side}[name]
         if name not in self.sides:
             self.sides[name] = start()
         return self.sides[name]
@@ -96,10 +97,11 @@ class Comparison:
     def compare(self, measure):
         """Runs a round on all sides; the order is reversed in the next round."""
         seconds = measure.seconds / 4 if self.options.quick else measure.seconds
-        asked = {"tandem": ("tandem", measure.name)}
+        name = measure.asked or measure.name
+        asked = {measure.ours: (measure.ours, name)}
         for row in measure.rows:
             side, _, variant = row.against.partition(", ")
-            asked[row.against] = (side, "_".join(filter(None, (measure.name, variant))))
+            asked[row.against] = (side, "_".join(filter(None, (name, variant))))
         numbers = {key: [] for key in asked}
         for key, (side, round_name) in asked.items():
             self.ask(side, round_name, seconds / 2)  # This round warms up and is not counted.
@@ -108,9 +110,8 @@ class Comparison:
                 side, round_name = asked[key]
                 numbers[key].append(self.ask(side, round_name, seconds))
         for row in measure.rows:
-            over = measures.GROUPS_PER_SECOND_MIN if measure.name == "group" else None
-            self.table.add(row, [found[row.number] for found in numbers["tandem"]],
-                           [found[row.number] for found in numbers[row.against]], over=over)
+            self.table.add(row, [found[row.number] for found in numbers[measure.ours]],
+                           [found[row.number] for found in numbers[row.against]])
 
     def compare_all(self):
         for measure in measures.ROUNDS:
@@ -186,12 +187,15 @@ class Comparison:
         theirs = self.weigh(
             "ray", lambda pid: any(part in processes.command_line(pid) for part in ray_parts),
             lambda pid: processes.program(pid).endswith("gcs_server"))
+        in_python = self.weigh("python", lambda pid: True, lambda pid: "redis" in processes.program(pid))
         self.end_sides()
         for row, part, at_most in (
                 (measures.NODE_MEMORY, "node", measures.NODE_MEMORY_MIB_MAX),
                 (measures.STORE_MEMORY, "store", None),
                 (measures.ACTOR_MEMORY, "actor", measures.ACTOR_MEMORY_MIB_MAX)):
             self.table.add(row, [ours[part]], [theirs[part]], at_most=at_most)
+        self.table.add(measures.PYTHON_ACTOR_MEMORY, [in_python["actor"]], [theirs["actor"]],
+                       at_most=measures.PYTHON_ACTOR_MEMORY_MIB_MAX)
 
     # ---- records -----------------------------------------------------------------------------
 

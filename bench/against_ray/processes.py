@@ -175,6 +175,17 @@ def tandem_side():
     return Side("tandem", [OURS], environment)
 
 
+def python_side():
+    """Returns the side of the program in Python on Tandem."""
+    environment = dict(os.environ)
+    for name in ("TANDEM_ADDRESS", "RAY_ADDRESS"):
+        environment.pop(name, None)
+    # `tandem python` runs the python3 of the path, which is to be this one.
+    environment["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), environment["PATH"]])
+    return Side("tandem-python", [BUILD / "tandem", "python", HERE / "ray_side.py", tempfile.gettempdir()], environment,
+                greeting="imported")
+
+
 def raw_side():
     return Side("raw", [OURS, "raw"], dict(os.environ))
 

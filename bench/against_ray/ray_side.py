@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ray's side of the comparison: reads lines "ROUND SECONDS" and replies to each with a line of numbers.
+"""Programs in Python in the comparison: reads lines "ROUND SECONDS" and replies to each with a line of numbers.
 
-What a measure counts is what `ray microbenchmark` counts under that name, as far as it has one.
-Numbers leave through a copy of the first stdout; what Ray prints goes to stderr.
+`import ray` finds Ray, or tandem.ray where `tandem python` runs this program. What a measure counts is what
+`ray microbenchmark` counts under that name, as far as it has one.
+Numbers leave through a copy of the first stdout; what else is printed goes to stderr.
 """
 import os
 import statistics
@@ -160,6 +161,26 @@ class Side:
             del ref
         return [puts * 100 / 1024 / spent]
 
+    # The first get of a value of 100 MiB that was put: median in microseconds.
+
+    def get_large(self, seconds):
+        if self.large is None:
+            self.large = np.arange(100 * MIB // 8, dtype=np.int64)
+        spent = 0
+        took = []
+        while spent < seconds:
+            started = time.perf_counter()
+            self.stamp += 1
+            self.large[0] = self.stamp
+            ref = ray.put(self.large)
+            begun = time.perf_counter()
+            array = ray.get(ref)
+            took.append(time.perf_counter() - begun)
+            expect((self.stamp, self.large[-1]), (array[0], array[-1]), "100 MiB")
+            del ref, array
+            spent += time.perf_counter() - started
+        return [statistics.median(took) * 1e6]
+
     # rate
 
     def put_small(self, seconds):
@@ -195,6 +216,31 @@ class Side:
 
     def actor_life(self, seconds):
         return [self.repeat(seconds, lambda: ray.kill(self.called_actor()))]
+
+    # Milliseconds, each the median: an actor created and called, and eight at once with variables of their own.
+
+    def actor_up(self, seconds):
+        return [self.median_ms(seconds, lambda: [self.called_actor()])]
+
+    def launch(self, seconds):
+        def eight():
+            actors = [Echo.options(runtime_env={"env_vars": {"RANK": str(rank), "WORLD_SIZE": "8"}}).remote()
+                      for rank in range(8)]
+            expect([b"ok"] * 8, ray.get([actor.small_value.remote() for actor in actors]), "eight actors")
+            return actors
+
+        return [self.median_ms(seconds, eight)]
+
+    def median_ms(self, seconds, create):
+        """Returns the median time of create(), whose actors are killed afterwards."""
+        took = []
+        while sum(took) < seconds:
+            begun = time.perf_counter()
+            actors = create()
+            took.append(time.perf_counter() - begun)
+            for actor in actors:
+                ray.kill(actor)
+        return statistics.median(took) * 1e3
 
     # pids
 

@@ -57,7 +57,7 @@ def series_of(samples):
             roles.setdefault(process["role"], []).append(process)
         for name, processes in roles.items():
             add(f"{name} count", seconds, len(processes))
-            if name in ("worker", "template", "other"):
+            if name in ("worker", "reaper", "template", "other"):
                 held = [held_by(process) for process in processes]
                 for unit in held[0]:
                     add(f"{name} mean {unit}", seconds, statistics.mean(one[unit] for one in held))

@@ -56,21 +56,20 @@ def role(pid, drivers):
         return "supervisor"
     if name == "tandemd":
         return "daemon"
-    if b"TANDEM_WORKER=fork_server" in words:
-        return "template" if os.path.exists(PROC / str(pid)) and not is_forked(pid) else "worker"
-    if any(word.startswith(b"TANDEM_PROCESS_OF=") for word in words):
-        return "worker"
-    return "other"
+    if name == "tandem-reaper":
+        return "reaper"
+    if parent_name(pid) != "tandem-reaper" and b"TANDEM_WORKER=fork_server" in words:
+        return "template"
+    return "worker" if parent_name(pid) == "tandem-reaper" else "other"
 
 
-def is_forked(pid):
-    """A template's child shares its environment block; its parent's shows that it is one."""
+def parent_name(pid):
+    """The name of a process's parent; None for a process that has ended."""
     try:
         fields = (PROC / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()
-        return b"TANDEM_WORKER=fork_server" in (
-            PROC / fields[1] / "environ").read_bytes().split(b"\0")
+        return (PROC / fields[1] / "comm").read_text().strip()
     except OSError:
-        return False
+        return None
 
 
 def numbers(pid):

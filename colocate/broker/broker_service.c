@@ -18,6 +18,7 @@
 #include "colocate/broker/block_allocation.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 #include "runtime/messages/messages.h"
 
 #include <stdio.h>
@@ -478,7 +479,7 @@ static void serve(void *self, struct tdm__incoming_call *incoming)
     }
 }
 
-/* Releases all blocks of a process that has exited, and marks its waiting requests as abandoned. */
+/* Marks the waiting requests of a process that has exited as abandoned. */
 static void peer_exited(void *self, const struct tdm__peer_identity *peer)
 {
     struct broker_service *service = self;
@@ -488,6 +489,16 @@ static void peer_exited(void *self, const struct tdm__peer_identity *peer)
     {
         waiting_request->tenant_is_gone |= tdm__id_equal(&waiting_request->tenant.id, &peer->id);
     }
+}
+
+/* Releases all blocks of a process that has exited. Its child processes may have mapped them, so
+ * this waits until they have ended. */
+static void peer_tree_ended(void *self, const struct tdm__peer_identity *peer)
+{
+    struct broker_service *service = self;
+
+    tdm__log(TDM__DEBUG, "broker", "all processes of %s have ended: its blocks are released",
+             peer->name);
     tdm__broker_remove_tenant(service->broker, &peer->id);
 }
 
@@ -556,5 +567,6 @@ static void collect_metrics(void *self, FILE *out)
 const struct tdm__service_ops tdm__broker_service = {.prefix = "block",
                                                      .serve = serve,
                                                      .peer_exited = peer_exited,
+                                                     .peer_tree_ended = peer_tree_ended,
                                                      .destroy = destroy,
                                                      .write_metrics = collect_metrics};

@@ -3,11 +3,13 @@
 /* A save writes <out>/checkpoint.new completely, exchanges its name with <out>/checkpoint by
  * renameat2(RENAME_EXCHANGE), and removes the old directory. Thus a complete checkpoint exists
  * at any moment. File systems without that call move the old directory to checkpoint.old first.
- * Leftovers of an interrupted save are removed by the next one.
+ * The manifest is written last, so a directory with a manifest is complete. A resumed job takes the
+ * newest complete directory of the three, and the next save removes the others.
  * Trainer ranks write the weights; this process writes state.json and the version number. All
  * functions run on the controller's thread and block. */
 #include "colocate/job/checkpoint.h"
 
+#include "colocate/job/checkpoint_manifest.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
@@ -98,6 +100,20 @@ static tdm_status swap_directories(const char *new_path, const char *current_pat
     return TDM_OK;
 }
 
+/* Writes the names in a directory to disk. */
+static tdm_status sync_directory(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    tdm_status status;
+
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "open %s", path);
+    }
+    status = fsync(fd) < 0 ? tdm__fail_errno(errno, "fsync %s", path) : TDM_OK;
+    (void)close(fd);
+    return status;
+}
+
 /* Makes checkpoint.new the checkpoint and removes the old one. Creates the symbolic link hf if
  * it does not exist. */
 static tdm_status checkpoint_publish(const char *out, const char *new_path)
@@ -111,6 +127,7 @@ static tdm_status checkpoint_publish(const char *out, const char *new_path)
     TDM_TRY(join_path(out, "hf", link));
     tdm__directory_remove(old_path);
     TDM_TRY(swap_directories(new_path, current_path, old_path));
+    TDM_TRY(sync_directory(out));
     tdm__directory_remove(old_path);
     tdm__directory_remove(new_path);
     if (symlink("checkpoint/hf", link) < 0 && errno != EEXIST) {
@@ -139,6 +156,7 @@ tdm_status tdm__checkpoint_save(struct tdm__worker_group *workers, const char *o
     free(absolute);
     TDM_TRY(status);
     TDM_TRY(write_state(new_path, state));
+    TDM_TRY(tdm__checkpoint_manifest_write(new_path));
     return checkpoint_publish(out, new_path);
 }
 
@@ -166,14 +184,15 @@ static tdm_status read_state(const tdm_config *config, struct tdm__checkpoint_st
     return TDM_OK;
 }
 
-tdm_status tdm__checkpoint_read_state(const char *out, struct tdm__checkpoint_state *state_out)
+tdm_status tdm__checkpoint_read_state(const char *directory,
+                                      struct tdm__checkpoint_state *state_out)
 {
     char path[TDM__PATH_BYTES];
     struct tdm__checkpoint_state state;
     tdm_config *config;
     tdm_status status;
 
-    TDM_TRY(join_path(out, "checkpoint/state.json", path));
+    TDM_TRY(join_path(directory, "state.json", path));
     TDM_TRY(tdm_config_read(path, &config));
     status = read_state(config, &state);
     tdm_config_destroy(config);
@@ -181,6 +200,65 @@ tdm_status tdm__checkpoint_read_state(const char *out, struct tdm__checkpoint_st
         *state_out = state;
     }
     return status;
+}
+
+/* ---- which checkpoint to resume --------------------------------------------------------- */
+
+/* Checks one directory. Returns TDM_E_NOT_FOUND if it does not exist. */
+static tdm_status check_directory(const char *directory, struct tdm__checkpoint_state *state)
+{
+    if (access(directory, F_OK) != 0) {
+        return tdm__fail(TDM_E_NOT_FOUND, "%s does not exist", directory);
+    }
+    TDM_TRY(tdm__checkpoint_manifest_verify(directory));
+    return tdm__checkpoint_read_state(directory, state);
+}
+
+tdm_status tdm__checkpoint_find(const char *out, struct tdm__checkpoint_choice *choice_out)
+{
+    static const char *const names[] = {"checkpoint", "checkpoint.new", "checkpoint.old"};
+    struct tdm__checkpoint_choice choice = {.directory = "", .refused = ""};
+    char directory[TDM__PATH_BYTES];
+    struct tdm__checkpoint_state state;
+    tdm_status refusal = TDM_OK;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        tdm_status status;
+
+        TDM_TRY(join_path(out, names[i], directory));
+        status = check_directory(directory, &state);
+        if (status == TDM_OK && (choice.directory[0] == '\0' || state.step > choice.state.step)) {
+            (void)snprintf(choice.directory, sizeof(choice.directory), "%s", directory);
+            choice.state = state;
+        } else if (status != TDM_OK && refusal == TDM_OK && access(directory, F_OK) == 0) {
+            refusal = status;
+            (void)snprintf(choice.refused, sizeof(choice.refused), "%s", tdm_error_detail());
+        }
+    }
+    if (choice.directory[0] == '\0') {
+        return refusal == TDM_OK ? tdm__fail(TDM_E_NOT_FOUND, "there is no checkpoint in %s", out)
+                                 : tdm__fail(refusal, "there is no complete checkpoint in %s: %s",
+                                             out, choice.refused);
+    }
+    *choice_out = choice;
+    return TDM_OK;
+}
+
+tdm_status tdm__checkpoint_restore(const char *out, struct tdm__checkpoint_choice *choice)
+{
+    char current_path[TDM__PATH_BYTES];
+
+    TDM_TRY(join_path(out, "checkpoint", current_path));
+    if (strcmp(choice->directory, current_path) == 0) {
+        return TDM_OK;
+    }
+    /* What stands there is damaged or older. */
+    tdm__directory_remove(current_path);
+    if (rename(choice->directory, current_path) < 0) {
+        return tdm__fail_errno(errno, "rename %s to %s", choice->directory, current_path);
+    }
+    (void)snprintf(choice->directory, sizeof(choice->directory), "%s", current_path);
+    return sync_directory(out);
 }
 
 /* ---- version number --------------------------------------------------------------------- */
@@ -231,16 +309,13 @@ tdm_status tdm__checkpoint_read_version(const char *out, uint64_t *version_out)
 
 /* ---- load, by the ranks ----------------------------------------------------------------- */
 
-tdm_status tdm__checkpoint_load(struct tdm__worker_group *workers, const char *out)
+tdm_status tdm__checkpoint_load(struct tdm__worker_group *workers, const char *directory)
 {
-    char path[TDM__PATH_BYTES];
-    char *absolute;
+    char *absolute = realpath(directory, NULL); /* Ranks may have another current directory. */
     tdm_status status;
 
-    TDM_TRY(join_path(out, "checkpoint", path));
-    absolute = realpath(path, NULL);
     if (absolute == NULL) {
-        return tdm__fail_errno(errno, "checkpoint %s", path);
+        return tdm__fail_errno(errno, "checkpoint %s", directory);
     }
     status = call_trainer_ranks(workers, "load", absolute);
     free(absolute);

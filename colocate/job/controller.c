@@ -327,7 +327,7 @@ tdm_status tdm__controller_train(struct tdm__controller *controller)
 
     if (controller->rollout.samples == NULL) { /* Before the first rollout there are no samples. */
         TDM_TRY(controller->options->resume != NULL
-                    ? tdm__checkpoint_load(&controller->workers, controller->options->resume)
+                    ? tdm__checkpoint_load(&controller->workers, controller->resumed.directory)
                     : warm_up(controller));
         return updates_from_disk(controller) ? save_checkpoint_if_due(controller) : TDM_OK;
     }

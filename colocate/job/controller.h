@@ -48,6 +48,10 @@ struct tdm__controller {
     /* Highest weight version that an earlier run may have used; new versions are greater. 0 if
      * the job does not resume. */
     uint64_t version_floor;
+    /* The checkpoint that this run resumes; its directory is "" if the run does not resume. */
+    struct tdm__checkpoint_choice resumed;
+    /* Descriptor of the lock on the output directory, owned; -1 if it is not locked. */
+    int output_lock_fd;
     /* Share of exact greedy completions on the unseen rows before training, 0 to 1; NAN if not
      * measured. */
     double score_before;

@@ -12,17 +12,17 @@
 #include "colocate/job/banner.h"
 #include "colocate/job/controller.h"
 #include "colocate/job/memory_budget.h"
+#include "colocate/job/output_directory.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
 #include "runtime/log.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 /* Process numbers in the trace. */
 enum { TRACE_PROCESS_JOB = 0, TRACE_PROCESS_TRAINER = 1, TRACE_PROCESS_ENGINE = 2 };
@@ -48,28 +48,6 @@ static tdm_status check_budget(struct tdm__controller *controller)
     free(input);
     free(budget);
     return status;
-}
-
-/* Creates the directory and its parents, like mkdir -p. */
-static tdm_status create_directories(const char *path)
-{
-    char part[TDM__PATH_BYTES];
-
-    if (snprintf(part, sizeof(part), "%s", path) >= (int)sizeof(part)) {
-        return tdm__fail(TDM_E_LIMIT, "the path %.60s… is too long", path);
-    }
-    for (char *slash = strchr(part + 1, '/');; slash = strchr(slash + 1, '/')) {
-        if (slash != NULL) {
-            *slash = '\0';
-        }
-        if (mkdir(part, 0777) < 0 && errno != EEXIST) {
-            return tdm__fail_errno(errno, "mkdir %s", part);
-        }
-        if (slash == NULL) {
-            return TDM_OK;
-        }
-        *slash = '/';
-    }
 }
 
 /* Opens <out>/trace.json and names its processes and threads. */
@@ -100,26 +78,50 @@ static tdm_status open_trace(struct tdm__controller *controller)
     return TDM_OK;
 }
 
-/* Reads the step and the version of the run that this one resumes. New versions are greater than
- * both the checkpoint's version and the last number on disk. */
-static tdm_status read_resume(struct tdm__controller *controller)
+/* Finds the checkpoint that this run resumes, and takes over its step and its version. New versions
+ * are greater than both the checkpoint's version and the last number on disk. */
+static tdm_status find_resumed_checkpoint(struct tdm__controller *controller)
 {
-    struct tdm__checkpoint_state state;
+    const char *resume = controller->options->resume;
+    struct tdm__checkpoint_choice *choice = &controller->resumed;
     uint64_t noted;
 
-    if (controller->options->resume == NULL) {
+    if (resume == NULL) {
         return TDM_OK;
     }
-    TDM_TRY(tdm__checkpoint_read_state(controller->options->resume, &state));
-    TDM_TRY(tdm__checkpoint_read_version(controller->options->resume, &noted));
-    if (state.version < noted) {
-        state.version = noted; /* Updates after the checkpoint used higher numbers. */
+    TDM_TRY(tdm__checkpoint_find(resume, choice));
+    TDM_TRY(tdm__checkpoint_read_version(resume, &noted));
+    if (choice->state.version < noted) {
+        choice->state.version = noted; /* Updates after the checkpoint used higher numbers. */
     }
-    controller->step = state.step;
-    controller->score_before = state.score_before;
-    controller->version_floor = state.version;
-    tdm__phase_set_base_version(&controller->phase, state.version);
+    controller->step = choice->state.step;
+    controller->score_before = choice->state.score_before;
+    controller->version_floor = choice->state.version;
+    tdm__phase_set_base_version(&controller->phase, choice->state.version);
     return TDM_OK;
+}
+
+/* Opens the output directory. If the run resumes what an interrupted save has left there, that
+ * becomes the checkpoint, so that the next save does not remove it. */
+static tdm_status open_output(struct tdm__controller *controller)
+{
+    const struct tdm__job_run_options *options = controller->options;
+    struct tdm__checkpoint_choice *choice = &controller->resumed;
+    enum tdm__output_mode mode = options->resume != NULL ? TDM__OUTPUT_RESUME
+                                 : options->overwrite    ? TDM__OUTPUT_OVERWRITE
+                                                         : TDM__OUTPUT_NEW;
+
+    TDM_TRY(tdm__output_directory_open(options->out, mode, &controller->output_lock_fd));
+    if (options->resume == NULL) {
+        return TDM_OK;
+    }
+    if (choice->refused[0] != '\0') {
+        tdm__progress_note(&controller->progress, "resuming %s, because %s", choice->directory,
+                           choice->refused);
+    }
+    return strcmp(options->out, options->resume) == 0
+               ? tdm__checkpoint_restore(options->out, choice)
+               : TDM_OK;
 }
 
 /* Does everything that needs no cluster, so that mistakes in the job file are reported at once. */
@@ -135,8 +137,8 @@ static tdm_status controller_prepare(struct tdm__controller *controller)
                       tdm_config_where(spec->config, "cluster.device")));
     TDM_TRY(check_budget(controller));
     tdm__phase_init(&controller->phase, spec->num_engines, spec->num_engines_min, UPDATE_RETRIES);
-    TDM_TRY(read_resume(controller));
-    TDM_TRY(create_directories(controller->options->out));
+    TDM_TRY(find_resumed_checkpoint(controller));
+    TDM_TRY(open_output(controller));
     return open_trace(controller);
 }
 
@@ -479,15 +481,19 @@ static void controller_fini(struct tdm__controller *controller)
     }
     tdm__dataset_fini(&controller->train);
     tdm__dataset_fini(&controller->unseen);
+    if (controller->output_lock_fd >= 0) {
+        (void)close(controller->output_lock_fd);
+    }
 }
 
 tdm_status tdm__job_run(const struct tdm__job_spec *spec,
-                        const struct tdm__job_run_options *options)
+                        const struct tdm__job_run_options *options, bool *finished_out)
 {
     struct tdm__controller *controller = calloc(1, sizeof(*controller));
     char detail[TDM__ERROR_DETAIL_BYTES];
     tdm_status status;
 
+    *finished_out = false;
     if (controller == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a job");
     }
@@ -497,7 +503,9 @@ tdm_status tdm__job_run(const struct tdm__job_spec *spec,
         (struct tdm__progress){.stream = stdout, .mode = options->progress, .drawn = false};
     controller->score_before = NAN;
     controller->score_after = NAN;
+    controller->output_lock_fd = -1;
     status = job_execute(controller);
+    *finished_out = status == TDM_OK && tdm__controller_is_finished(controller);
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
     controller_fini(controller);
     free(controller);

@@ -14,6 +14,7 @@
 #include "runtime/messages/messages.h"
 #include "runtime/splitmix.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,6 +108,24 @@ static tdm_status send_engine_share(struct rollout_requests *requests, uint32_t 
 
 /* ---- replies --------------------------------------------------------------------------- */
 
+/* Checks that the rewards of a sample are finite numbers. `sample_index` counts the
+ * samples of its prompt from 0. */
+static tdm_status check_rewards(const struct tdm_sample *sample, uint32_t sample_index)
+{
+    if (!isfinite(sample->reward)) {
+        return tdm__fail(TDM_E_TYPE, "the reward of sample %u of the prompt \"%s\" is %g",
+                         sample_index, sample->prompt, (double)sample->reward);
+    }
+    for (uint32_t i = 0; i < sample->tokens_count; i++) {
+        if (!isfinite(sample->token_rewards[i])) {
+            return tdm__fail(TDM_E_TYPE,
+                             "the reward of token %u in sample %u of the prompt \"%s\" is %g", i,
+                             sample_index, sample->prompt, (double)sample->token_rewards[i]);
+        }
+    }
+    return TDM_OK;
+}
+
 /* Decodes completion `index` of a reply into the sample at `position` of the rollout, and
  * computes its reward. */
 static tdm_status read_sample(const struct tdm__rollout_options *options,
@@ -135,6 +154,7 @@ static tdm_status read_sample(const struct tdm__rollout_options *options,
                                   .weight_version = reply->version};
     sample->reward = tdm__reward_guard_call(options->reward, row->prompt, row->answer, &completion,
                                             rollout->token_rewards + offset);
+    TDM_TRY(check_rewards(sample, position % options->samples_per_row));
     rollout->reward += (double)sample->reward / rollout->samples_count;
     rollout->exact += sample->reward >= 1.0F ? 1.0 / rollout->samples_count : 0.0;
     return TDM_OK;

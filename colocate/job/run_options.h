@@ -6,6 +6,7 @@
 #include "colocate/job/progress.h"
 
 #include <signal.h>
+#include <stdbool.h>
 
 /* Options of one run that are not in the job file. The caller owns them; they must outlive
  * tdm__job_run(). */
@@ -17,6 +18,9 @@ struct tdm__job_run_options {
     const char *out;
     /* Output directory of an earlier run to continue; NULL to begin a new job. */
     const char *resume;
+    /* Whether files of an earlier run in `out` are removed first; otherwise they are refused,
+     * unless `resume` is set. */
+    bool overwrite;
     /* Format of the progress output. */
     enum tdm__progress_mode progress;
     /* Borrowed count of Ctrl-C signals, polled by the job. 1: finish the step, save and return.

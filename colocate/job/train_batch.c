@@ -10,6 +10,7 @@
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,6 +188,11 @@ tdm_status tdm__train_metrics_read(const tdm_value *value, struct tdm_metrics *m
         tdm__message_list_read(&message.metrics, i, &metric, sizeof(metric));
         (void)snprintf(metrics.entries[i].name, sizeof(metrics.entries[i].name), "%s", metric.name);
         metrics.entries[i].value = metric.value;
+        if (!isfinite(metric.value)) {
+            return tdm__fail(TDM_E_TYPE,
+                             "the metric %s is %g; the last checkpoint is kept as it is",
+                             metric.name, metric.value);
+        }
     }
     *metrics_out = metrics;
     return TDM_OK;

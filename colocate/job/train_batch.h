@@ -17,7 +17,7 @@ void tdm__batch_fini(struct tdm_batch *batch);
 
 /* Encodes the metrics of a training step as pairs of name and number. */
 tdm_status tdm__train_metrics_write(tdm_writer *writer, const struct tdm_metrics *metrics);
-/* Decodes the metrics of a training step. */
+/* Decodes the metrics of a training step. Returns TDM_E_TYPE if one of them is not finite. */
 tdm_status tdm__train_metrics_read(const tdm_value *value, struct tdm_metrics *metrics_out);
 /* Returns the metric of that name, or `otherwise` if it does not exist. */
 double tdm__train_metrics_find(const struct tdm_metrics *metrics, const char *name,

@@ -98,9 +98,9 @@ TDM_API void tdm_class_register(const struct tdm_actor_class *actor_class);
 /* Returns the name of the method that was called; "" in a constructor.  Any thread may call it
  * while the call is valid. */
 TDM_API const char *tdm_call_method(const tdm_call *call);
-/* Gives the arguments to the method, which destroys the document when it does not need them any
- * more.  What the method has borrowed from the arguments is then valid as long as the document.
- * TDM_E_STATE: the arguments were taken before, or belong to a constructor. */
+/* Gives the arguments to the method or constructor, which destroys the document when it does not
+ * need them any more.  What it has borrowed from the arguments is then valid as long as the
+ * document.  TDM_E_STATE: the arguments were taken before. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_call_take_arguments(tdm_call *call,
                                                           tdm_document **document_out);
 /* Reads the arguments of a call by format (value.h).  TDM_E_TYPE says what was wanted and what
@@ -119,6 +119,19 @@ TDM_API int64_t tdm_call_remaining_ms(tdm_call *call);
  * 0.  The caller may connect again and send the call again.  Long methods ask now and then. */
 TDM_API int tdm_call_is_canceled(tdm_call *call);
 
+/* Callback of tdm_call_on_cancel(): runs at most once, when the caller has canceled the call.  It
+ * runs on any thread of the process, also while the method runs, and with Tandem locked: other
+ * threads that call Tandem wait until fn has returned.  So fn must not wait for anything.  It may
+ * reply to a kept call, which is invalid from then on. */
+typedef void tdm_cancel_fn(void *arg, tdm_call *call);
+/* Installs the callback fn(arg, call) in place of an earlier one; fn NULL removes the callback.  If
+ * the call has been canceled already, fn runs before this function returns.  The callback does not
+ * run after it was removed or after the reply; `arg` is borrowed until then, so a method that
+ * returns without a reply removes the callback first.  Never blocks for long; any thread may call
+ * it while the call is valid.  TDM_E_STATE: the call was replied to already, or is that of a
+ * constructor. */
+TDM_API tdm_status tdm_call_on_cancel(tdm_call *call, tdm_cancel_fn *fn, void *arg);
+
 /* Keeps the call beyond the end of its method.  Only methods of an asynchronous class may do so.
  * Later any thread replies, with tdm_call_reply() or tdm_call_fail(); the call and its arguments
  * are invalid from then on.  TDM_E_STATE: the class is not asynchronous, or the call was replied to
@@ -128,13 +141,32 @@ TDM_API tdm_status tdm_call_keep(tdm_call *call);
 __attribute__((format(printf, 3, 4))) TDM_API void tdm_call_fail(tdm_call *call, tdm_status status,
                                                                  const char *format, ...);
 
+/* Largest number of bytes of the packed values that a failure carries: 16 MiB. */
+enum { TDM_FAILURE_BYTES_MAX = 16 << 20 };
+/* Replies to a call with a failure that carries values besides its text, given by format (value.h),
+ * for example an error of the user's own kind.  The caller reads them with tdm_ref_failure() or
+ * tdm_stream_failure().  Any method may fail so, and then returns TDM_OK; a kept call may fail so
+ * later.  `status` is the failure, TDM_E_METHOD if it is TDM_OK; `text` is cut at 3,071 bytes.
+ * Never blocks.  TDM_E_STATE: the call was replied to already, or belongs to a constructor.
+ * TDM_E_LIMIT: the values pack to more than TDM_FAILURE_BYTES_MAX bytes. */
+TDM_API tdm_status tdm_call_fail_with(tdm_call *call, tdm_status status, const char *text,
+                                      const char *format, ...);
+
 /* Sends one item of a stream to a caller that used tdm_actor_stream().  The end of the method
- * ends the stream.  Blocks while TDM_STREAM_ITEMS_AHEAD items wait for the caller.
+ * ends the stream.  Blocks while TDM_STREAM_ITEMS_AHEAD items wait for the caller, or another
+ * number of them (tdm_call_set_items_ahead()).
  * TDM_E_CANCELED: the caller does not take items any more.  TDM_E_STATE: the caller did not ask
  * for a stream. */
 TDM_API tdm_status tdm_call_yield(tdm_call *call, const char *format, ...);
-/* Largest number of items of a stream that wait for the reader. */
+/* Largest number of items of a stream that wait for the reader, unless the method sets another. */
 enum { TDM_STREAM_ITEMS_AHEAD = 16 };
+/* Number of items of a stream without a limit: the method never waits for its reader. */
+#define TDM_STREAM_ITEMS_UNLIMITED UINT32_MAX
+/* Sets how many items of the call's stream may wait for the reader: 1 or more, or
+ * TDM_STREAM_ITEMS_UNLIMITED.  Items that wait are in the memory of the reader's process.  Never
+ * blocks.  TDM_E_INVAL: 0 items.  TDM_E_STATE: the caller did not ask for a stream, or it has
+ * ended. */
+TDM_API tdm_status tdm_call_set_items_ahead(tdm_call *call, uint32_t items_ahead);
 
 /* ---- actors ----------------------------------------------------------------------------- */
 
@@ -181,7 +213,9 @@ struct tdm_actor_options {
     double num_gpus;
     /* Other resources that the actor holds.  The list ends at the first entry without a name. */
     struct tdm_resource resources[TDM_ACTOR_RESOURCES_MAX];
-    const char *name; /* Name of the actor, unique in its name space.  Default: no name. */
+    /* Name of the actor, unique in its name space: at most TDM_NAME_BYTES_MAX bytes of UTF-8
+     * without control characters.  Default: no name. */
+    const char *name;
     /* Placement group whose resources the actor takes.  Default: no group. */
     const tdm_placement_group *group;
     uint32_t bundle; /* Index of the bundle in the placement group `group`, or TDM_BUNDLE_ANY. */
@@ -279,10 +313,10 @@ TDM_API void tdm_actor_destroy(tdm_actor *actor);
 
 /* What this process knows about an actor. */
 struct tdm_actor_info {
-    char id[33];              /* ID of the actor: 32 hexadecimal digits. */
-    char name[64];            /* Name of the actor; "" if it has none. */
-    char class_name[64];      /* Name of the actor's class. */
-    char node_id[33];         /* ID of the actor's node: 32 hexadecimal digits. */
+    char id[33];                       /* ID of the actor: 32 hexadecimal digits. */
+    char name[TDM_NAME_BYTES_MAX + 1]; /* Name of the actor; "" if it has none. */
+    char class_name[64];               /* Name of the actor's class. */
+    char node_id[33];                  /* ID of the actor's node: 32 hexadecimal digits. */
     int64_t pid;              /* Process ID of the actor on its node; 0 until it is known. */
     uint32_t gpus_count;      /* Number of GPUs of the actor. */
     uint32_t gpu_indices[16]; /* Indices of the actor's GPUs on its node, ascending. */
@@ -320,6 +354,9 @@ enum { TDM_RETRY_FAILURES_MAX = 4 };
  * TDM_E_TIMEOUT, TDM_E_ACTOR_DIED and TDM_E_NOT_FOUND, which must be listed. */
 #define TDM_ANY_FAILURE ((tdm_status)1)
 
+/* Largest number of results of one call. */
+enum { TDM_RESULTS_MAX = 4096 };
+
 /* Zero in a field means the default named beside it. */
 struct tdm_call_options {
     /* Milliseconds after which the result of the call is TDM_E_TIMEOUT.  Default: no deadline. */
@@ -336,8 +373,8 @@ struct tdm_call_options {
     /* Concurrency group of the class, or "default", in which the method runs.  Default: the
      * method's own group. */
     const char *concurrency_group;
-    /* Number of results of the call.  If it is more than 1, the method replies with that many
-     * values, and refs_out[i] is the reference to value i.  Default: 1. */
+    /* Number of results of the call, at most TDM_RESULTS_MAX.  If it is more than 1, the method
+     * replies with that many values, and refs_out[i] is the reference to value i.  Default: 1. */
     uint32_t results_count;
 };
 /* Does the same as tdm_actor_call() with options, which may be NULL.  `refs_out` has room for
@@ -380,6 +417,15 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_actor_stream(tdm_actor *actor, const char 
  * Otherwise the method's failure, after the items that came before it.  On failure `*ref_out` is
  * NULL. */
 TDM_API tdm_status tdm_stream_next(tdm_stream *stream, int64_t timeout_ms, tdm_ref **ref_out);
+/* Returns the values that the failure at the end of a stream carries (tdm_call_fail_with()), as an
+ * array value, borrowed from the stream; NULL if the stream has not ended, or its end carries none.
+ * Never blocks. */
+TDM_API const tdm_value *tdm_stream_failure(tdm_stream *stream);
+/* Gives a reference that is done when the method of the stream has ended, whether or not its items
+ * were taken: its value is an empty array, or it fails as the call does.  The caller releases it.
+ * Never blocks.  A method that waits for its reader does not end; see tdm_call_set_items_ahead().
+ * On failure `*ref_out` is NULL. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_stream_completed(tdm_stream *stream, tdm_ref **ref_out);
 /* Cancels the items that have not come yet and frees the stream.  NULL is allowed. */
 TDM_API void tdm_stream_destroy(tdm_stream *stream);
 
@@ -402,6 +448,11 @@ TDM_API tdm_status tdm_get(tdm_ref *ref, int64_t timeout_ms, const char *format,
  * reference.  The result of a method that did not reply is an empty array.  On failure `*value_out`
  * is NULL. */
 TDM_API tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out);
+/* Returns the values that the failure of a result carries (tdm_call_fail_with()), as an array
+ * value, borrowed from the reference; NULL if the result is not there yet, is no failure, or
+ * carries none. All references to the result have them, in every process, and so has the result of
+ * a call whose argument r failed so.  Never blocks. */
+TDM_API const tdm_value *tdm_ref_failure(tdm_ref *ref);
 /* Waits for all of `refs_count` results, at most `timeout_ms` milliseconds.  The first failure
  * is returned at once, without waiting for the others.  `values_out` has room for refs_count
  * values, which are valid on TDM_OK only.  Both arrays may be NULL if refs_count is 0. */
@@ -414,6 +465,44 @@ TDM_API tdm_status tdm_value_ref(tdm_runtime *runtime, const tdm_value *value, t
  * Never blocks.  Failures are those of tdm_value_ref(). */
 TDM_API tdm_status tdm_value_actor(tdm_runtime *runtime, const tdm_value *value,
                                    tdm_actor **actor_out);
+
+/* ---- references and handles outside of calls --------------------------------------------- */
+
+/* Largest size in bytes of the portable form of a reference or a handle. */
+enum { TDM_PORTABLE_BYTES_MAX = 2048 };
+
+/* The portable form of a reference or of a handle: bytes that a program stores or passes on as it
+ * likes.  Every process of the cluster can make a reference or handle of them, also several times.
+ * It is meant for the life of a cluster; a build of Tandem with another protocol refuses it. */
+struct tdm_portable {
+    size_t size_bytes;                     /* Number of bytes of the form; 0 after a failure. */
+    uint8_t bytes[TDM_PORTABLE_BYTES_MAX]; /* The bytes of the form. */
+};
+
+/* Writes the ID of the value behind the reference to `id_out`, which has room for 33 bytes: 32
+ * hexadecimal digits and a NUL.  It is the same in all processes that have the reference.  Never
+ * blocks.  TDM_E_STATE: the runtime has stopped.  On failure the text is "". */
+TDM_API tdm_status tdm_ref_id(tdm_ref *ref, char *id_out);
+/* Writes the portable form of the reference.  No process knows who has the bytes, so the owner
+ * keeps the value until its own process ends, or until tdm_ref_free_value().  Never blocks.
+ * TDM_E_STATE: the runtime has stopped. */
+TDM_API tdm_status tdm_ref_export(tdm_ref *ref, struct tdm_portable *portable_out);
+/* Makes a reference of its portable form; the caller releases the reference.  Never blocks.
+ * Reading the value fails with TDM_E_OWNER_DIED if the owner's process has ended.  TDM_E_PROTOCOL:
+ * the bytes are no portable form, or of a build with another protocol.  TDM_E_TYPE: they are the
+ * form of a handle.  On failure `*ref_out` is NULL. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_ref_import(tdm_runtime *runtime, struct tdm_bytes bytes,
+                                                 tdm_ref **ref_out);
+/* Writes the portable form of the handle.  If the handle keeps its actor alive, the actor then
+ * lives until its creator ends, or until it is killed.  Never blocks.  TDM_E_STATE: the runtime has
+ * stopped, or it is not known yet which actor has the name (get_if_exists). */
+TDM_API tdm_status tdm_actor_export(tdm_actor *actor, struct tdm_portable *portable_out);
+/* Makes a handle of its portable form; the caller destroys the handle.  Never blocks.  Calls fail
+ * with TDM_E_ACTOR_DIED if the actor has ended.  Failures are those of tdm_ref_import(). */
+TDM_API TDM_MUST_CHECK tdm_status tdm_actor_import(tdm_runtime *runtime, struct tdm_bytes bytes,
+                                                   tdm_actor **actor_out);
+
+/* ---- waiting ----------------------------------------------------------------------------- */
 
 /* Waits at most `timeout_ms` milliseconds until `wanted_count` of the references are done, well
  * or not. Sets done_out[i] to 1 if reference i is done, else to 0.  Returns TDM_OK or

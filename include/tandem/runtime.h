@@ -21,6 +21,10 @@ extern "C" {
  * are passed in are borrowed for the call, unless the function says otherwise. */
 #define TDM_FOREVER (-1)
 
+/* Largest number of bytes of the name of an actor or a placement group, and of a name space.  Names
+ * are UTF-8 without control characters. */
+enum { TDM_NAME_BYTES_MAX = 255 };
+
 /* This process's membership in the cluster.  Any thread may use it; functions that block let
  * other threads go on. */
 typedef struct tdm_runtime tdm_runtime;
@@ -118,6 +122,11 @@ struct tdm_runtime_info {
 };
 /* Writes which node and actor this process belongs to.  Never blocks. */
 TDM_API void tdm_runtime_describe(tdm_runtime *runtime, struct tdm_runtime_info *info_out);
+
+/* Returns how many references of this process's own values and actors other processes have or may
+ * have: as arguments, in replies, or in the portable form (actor.h).  While it is 0, no other
+ * process loses a value if this one ends.  Never blocks.  0 if `runtime` is NULL. */
+TDM_API uint32_t tdm_runtime_shared_refs_count(tdm_runtime *runtime);
 
 #ifdef __cplusplus
 }

@@ -194,6 +194,25 @@ TDM_API tdm_status tdm_list_each_call(tdm_runtime *runtime, int64_t timeout_ms,
 TDM_API tdm_status tdm_list_placement_groups(tdm_runtime *runtime, int64_t timeout_ms,
                                              const struct tdm_placement_group_state **groups_out,
                                              uint32_t *groups_count_out);
+/* Lines that one worker wrote to one stream.  Texts are valid during the callback only. */
+struct tdm_worker_output {
+    const char *origin; /* Name of the actor or function, and the process: "trainer pid=4182". */
+    const char *text;   /* Whole lines; the last one may have no newline.  Not ended by NUL. */
+    size_t text_bytes;  /* Length of `text` in bytes. */
+    int is_error;       /* 1 for stderr, 0 for stdout. */
+};
+
+/* Receives lines that a worker wrote.  `arg` is the caller's. */
+typedef void tdm_worker_output_fn(void *arg, const struct tdm_worker_output *output);
+
+/* Hands the lines that workers of this process's job have written on a node, and that were not
+ * taken before, to fn(arg, ...) on the calling thread.  A driver that joined a running node prints
+ * its actors' output so; a private node with log_to_driver prints the output itself, and nothing is
+ * left to take.  `node_id` is that of struct tdm_node_state; NULL means the node of this process.
+ * Blocks at most `timeout_ms` for each 256 KiB.  Any thread may call it, one at a time for each
+ * node.  TDM_E_NODE_LOST: the node has ended. */
+TDM_API tdm_status tdm_take_worker_output(tdm_runtime *runtime, const char *node_id,
+                                          int64_t timeout_ms, tdm_worker_output_fn *fn, void *arg);
 /* Frees a list that a function of this header returned, with all of its texts.  NULL is allowed. */
 TDM_API void tdm_list_free(const void *list);
 

@@ -40,9 +40,10 @@ extern "C" {
  * Two more letters pack as many values as a list has, when their number is known at run time
  * only.  They stand among the values of an array, not in a map:
  *
- *   *       const struct tdm_items *: b, a   -
- *   &       const struct tdm_items *: R, h,  -
- *           and r outside of ( )
+ *   *       const struct tdm_items *:        -
+ *           b, a, i, and ( for an array
+ *   &       const struct tdm_items *:        -
+ *           also R, h, and r outside of ( )
  *
  * A whole format packs one array: "is" is an array of an integer and a string, "" an empty
  * array. "Borrowed" means until the value, call or reference that holds it is released.
@@ -60,9 +61,10 @@ struct tdm_bytes {
 
 /* One value of a list for the letters * and & of a format. */
 struct tdm_item {
-    char letter; /* b or a for the letter *; r, R or h for the letter &. */
-    /* Borrowed for the call: the bytes (b), a struct tdm_ndarray (a), a tdm_ref (r, R), or a
-     * tdm_actor (h). */
+    char letter; /* b, a, i or ( for the letter *; also r, R or h for the letter &. */
+    /* Borrowed for the call: the bytes (b), a struct tdm_ndarray (a), an int64_t (i), a struct
+     * tdm_items whose items are the values of an array ((), a tdm_ref (r, R), or a tdm_actor
+     * (h). */
     const void *object;
     size_t size_bytes; /* Number of bytes of the letter b; else not used. */
 };
@@ -73,6 +75,10 @@ struct tdm_items {
     uint32_t count;               /* Number of values. */
 };
 
+/* Largest depth of arrays inside of each other in a list for the letters * and &. */
+enum { TDM_ITEMS_DEPTH_MAX = 8 };
+
+/* Largest number of dimensions of an array of numbers. */
 enum { TDM_NDARRAY_DIMS_MAX = 8 };
 
 /* An array of numbers, row after row without gaps, in little-endian order. */
@@ -106,7 +112,7 @@ TDM_API struct tdm_bytes tdm_writer_bytes(const tdm_writer *writer);
 
 /* These functions append one value each.  A failed write makes every later one fail too, so
  * that the caller may check once, with tdm_writer_status().  The failures are TDM_E_NOMEM;
- * TDM_E_LIMIT for a single value of 4 GiB or more; TDM_E_INVAL for an n-dimensional array of an
+ * TDM_E_LIMIT for a text of 4 GiB or more; TDM_E_INVAL for an n-dimensional array of an
  * impossible dtype, number of dimensions or shape, and for data that is NULL.
  *
  * tdm_write_array() and tdm_write_map() write a header only.  The caller must then write that

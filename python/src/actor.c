@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "binding.h"
 
+#include <string.h>
+
 PyTypeObject *binding_actor_type;
 /* The type Stream. */
 static PyTypeObject *stream_type;
@@ -37,8 +39,9 @@ static bool outgoing_init(struct outgoing *outgoing, PyObject *const *args, Py_s
     if (PyErr_Occurred() != NULL) {
         return false;
     }
-    if (outgoing->options.results_count > BINDING_RESULTS_MAX) {
-        PyErr_Format(PyExc_NotImplementedError, "num_returns above %d", BINDING_RESULTS_MAX);
+    if (outgoing->options.results_count > TDM_RESULTS_MAX) {
+        PyErr_Format(PyExc_ValueError, "num_returns is %u: a call has at most %d results",
+                     (unsigned)outgoing->options.results_count, TDM_RESULTS_MAX);
         return false;
     }
     return true;
@@ -80,7 +83,7 @@ static PyObject *results_create(tdm_ref **refs, uint32_t count)
 /* Actor.call(method, kind, pickle, buffers, objects, awaited, results_count, max_retries) */
 static PyObject *actor_call(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    tdm_ref *refs[BINDING_RESULTS_MAX] = {NULL};
+    tdm_ref *refs[TDM_RESULTS_MAX]; /* Set by a call that succeeds. */
     tdm_actor *actor = binding_object_handle(self);
     struct outgoing outgoing;
     tdm_status status = TDM_E_INVAL;
@@ -210,6 +213,23 @@ static PyObject *actor_kill(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Actor.export(): the portable form. */
+static PyObject *actor_export(PyObject *self, PyObject *ignored)
+{
+    tdm_actor *actor = binding_object_handle(self);
+    struct tdm_portable form;
+    tdm_status status;
+
+    (void)ignored;
+    if (actor == NULL) {
+        return NULL;
+    }
+    status = tdm_actor_export(actor, &form);
+    return status == TDM_OK
+               ? PyBytes_FromStringAndSize((const char *)form.bytes, (Py_ssize_t)form.size_bytes)
+               : binding_raise(status);
+}
+
 static PyMethodDef actor_methods[] = {
     {"call", (PyCFunction)(void *)actor_call, METH_FASTCALL,
      "call(method, kind, pickle, buffers, objects, awaited, results_count, max_retries)\n--\n\n"
@@ -221,6 +241,8 @@ static PyMethodDef actor_methods[] = {
      "wait_ready(timeout_ms)\n--\n\nWait and return whether the actor is constructed."},
     {"describe", actor_describe, METH_NOARGS,
      "describe()\n--\n\nReturn a dict of what this process knows about the actor."},
+    {"export", actor_export, METH_NOARGS,
+     "export()\n--\n\nReturn bytes of which import_actor() makes the handle in any process."},
     {"kill", actor_kill, METH_VARARGS,
      "kill(may_restart, timeout_ms)\n--\n\nKill the process of the actor."},
     {NULL, NULL, 0, NULL}};
@@ -231,10 +253,27 @@ static PyType_Slot actor_slots[] = {{Py_tp_dealloc, binding_object_dealloc},
 static PyType_Spec actor_spec = {"tandem._tandem.Actor", sizeof(struct binding_object), 0,
                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                                  actor_slots};
+/* Stream.completed() */
+static PyObject *stream_completed(PyObject *self, PyObject *ignored)
+{
+    tdm_stream *stream = binding_object_handle(self);
+    tdm_ref *ref = NULL;
+    tdm_status status;
+
+    (void)ignored;
+    if (stream == NULL) {
+        return NULL;
+    }
+    status = tdm_stream_completed(stream, &ref);
+    return status == TDM_OK ? binding_ref_create(ref) : binding_raise(status);
+}
+
 static PyMethodDef stream_methods[] = {
     {"next", stream_next, METH_O,
      "next(timeout_ms)\n--\n\nReturn the next reference, None if it is not there yet, or False at "
      "the end."},
+    {"completed", stream_completed, METH_NOARGS,
+     "completed()\n--\n\nReturn a reference that is done when the method has ended."},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot stream_slots[] = {{Py_tp_dealloc, binding_object_dealloc},
                                      {Py_tp_methods, stream_methods},
@@ -269,7 +308,13 @@ static bool read_text(PyObject *dict, const char *key, const char **text_out)
 {
     PyObject *value = PyDict_GetItemString(dict, key);
 
-    *text_out = value == NULL || value == Py_None ? NULL : PyUnicode_AsUTF8AndSize(value, NULL);
+    Py_ssize_t size_bytes = 0;
+
+    *text_out =
+        value == NULL || value == Py_None ? NULL : PyUnicode_AsUTF8AndSize(value, &size_bytes);
+    if (*text_out != NULL && strlen(*text_out) != (size_t)size_bytes) {
+        PyErr_Format(PyExc_ValueError, "%s: a text with a null character", key);
+    }
     return PyErr_Occurred() == NULL;
 }
 
@@ -330,6 +375,7 @@ static bool read_numbers(PyObject *dict, struct tdm_actor_options *options)
     double retries;
     double concurrency;
     double pending;
+    double out_of_order;
     double scheduling;
     double capture;
     double keep_devices;
@@ -343,6 +389,7 @@ static bool read_numbers(PyObject *dict, struct tdm_actor_options *options)
         !read_number(dict, "max_task_retries", &retries) ||
         !read_number(dict, "max_concurrency", &concurrency) ||
         !read_number(dict, "max_pending_calls", &pending) ||
+        !read_number(dict, "allow_out_of_order", &out_of_order) ||
         !read_number(dict, "scheduling", &scheduling) ||
         !read_number(dict, "capture_children", &capture) ||
         !read_number(dict, "keep_visible_devices", &keep_devices)) {
@@ -356,6 +403,7 @@ static bool read_numbers(PyObject *dict, struct tdm_actor_options *options)
     options->max_task_retries = (int32_t)retries;
     options->max_concurrency = (uint32_t)concurrency;
     options->max_pending_calls = pending < 0 ? 0 : (uint32_t)pending;
+    options->allow_out_of_order = out_of_order != 0;
     options->scheduling = (enum tdm_scheduling)(int)scheduling;
     options->capture_children = capture != 0;
     options->keep_visible_devices = keep_devices != 0;
@@ -441,12 +489,32 @@ static PyObject *find(PyObject *module, PyObject *args)
                             : binding_raise(status);
 }
 
+/* import_actor(bytes) */
+static PyObject *import_actor(PyObject *module, PyObject *bytes)
+{
+    tdm_runtime *runtime = binding_runtime();
+    tdm_actor *actor = NULL;
+    Py_buffer form;
+    tdm_status status;
+
+    (void)module;
+    if (runtime == NULL || PyObject_GetBuffer(bytes, &form, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    status = tdm_actor_import(runtime, (struct tdm_bytes){form.buf, (size_t)form.len}, &actor);
+    PyBuffer_Release(&form);
+    return status == TDM_OK ? binding_object_create(binding_actor_type, BINDING_ACTOR, actor)
+                            : binding_raise(status);
+}
+
 static PyMethodDef functions[] = {
     {"create", (PyCFunction)(void *)create, METH_FASTCALL,
      "create(class_name, options, kind, pickle, buffers, objects, awaited)\n--\n\n"
      "Create an actor. The dict of options has the names of struct tdm_actor_options."},
     {"find", find, METH_VARARGS,
      "find(namespace, name, timeout_ms)\n--\n\nReturn the actor of that name."},
+    {"import_actor", import_actor, METH_O,
+     "import_actor(bytes)\n--\n\nReturn the handle of which Actor.export() made the bytes."},
     {NULL, NULL, 0, NULL}};
 
 bool binding_actor_init(PyObject *module)

@@ -87,9 +87,6 @@ extern PyMethodDef binding_failure_methods[];
 
 /* ---- values (value.c) -------------------------------------------------------------------- */
 
-/* Most results of one call. */
-enum { BINDING_RESULTS_MAX = 8 };
-
 /* One value on its way into a message: bytes of a pickle, buffers that the pickle refers to, and
  * references and handles that it contains. */
 struct binding_payload {
@@ -137,6 +134,17 @@ PyObject *binding_memory_create(tdm_ref *ref, tdm_document *document);
 void binding_memory_set_document(PyObject *memory, tdm_document *document);
 /* Creates the types of this file.  Returns false with an exception. */
 bool binding_value_init(PyObject *module);
+
+/* ---- notices (notify.c) ------------------------------------------------------------------ */
+
+/* Something of which Python is told, with a token. */
+struct binding_notice;
+/* Creates a notice with a token.  NULL with an exception. */
+struct binding_notice *binding_notice_create(PyObject *token);
+/* Frees a notice that was not posted.  NULL is allowed. */
+void binding_notice_destroy(struct binding_notice *notice);
+/* Lets next_canceled() return the token of the notice, which this takes over.  Needs no GIL. */
+void binding_notice_post_canceled(struct binding_notice *notice);
 
 /* ---- references (ref.c), actors (actor.c), placement groups (group.c), calls (call.c) ---- */
 

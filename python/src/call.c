@@ -15,6 +15,9 @@ struct call {
         tdm_call
             *call; /* The call; NULL once it was replied to, or has returned without being kept. */
     bool is_kept;  /* True if the call outlives its method. */
+    /* Notice to post when the call is canceled, owned; NULL if Python has not asked for one, or
+     * once it was posted. Guarded by libtandem's lock until the call is over. */
+    struct binding_notice *cancel_notice;
 };
 
 static PyTypeObject *call_type;      /* The type Call. */
@@ -35,6 +38,54 @@ static tdm_call *call_handle(PyObject *self)
     return call;
 }
 
+/* Marks the call as over: nothing can be done with it, and no callback runs for it any more. */
+static void call_end(struct call *self)
+{
+    self->call = NULL;
+    binding_notice_destroy(self->cancel_notice);
+    self->cancel_notice = NULL;
+}
+
+/* Called when the caller has canceled the call, without the GIL. */
+static void on_cancel(void *arg, tdm_call *call)
+{
+    struct call *self = arg;
+    struct binding_notice *notice = self->cancel_notice;
+
+    (void)call;
+    self->cancel_notice = NULL;
+    if (notice != NULL) {
+        binding_notice_post_canceled(notice);
+    }
+}
+
+/* Call.on_cancel(token) */
+static PyObject *call_on_cancel(PyObject *self, PyObject *token)
+{
+    struct call *object = (struct call *)self;
+    tdm_call *call = call_handle(self);
+    tdm_status status;
+
+    if (call == NULL) {
+        return NULL;
+    }
+    if (object->cancel_notice != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the call has a token for its cancellation already");
+        return NULL;
+    }
+    object->cancel_notice = binding_notice_create(token);
+    if (object->cancel_notice == NULL) {
+        return NULL;
+    }
+    status = tdm_call_on_cancel(call, on_cancel, object);
+    if (status != TDM_OK) {
+        binding_notice_destroy(object->cancel_notice);
+        object->cancel_notice = NULL;
+        return binding_raise(status);
+    }
+    Py_RETURN_NONE;
+}
+
 /* Call.arguments() */
 static PyObject *call_arguments(PyObject *self, PyObject *ignored)
 {
@@ -47,7 +98,6 @@ static PyObject *call_arguments(PyObject *self, PyObject *ignored)
     if (memory == NULL) {
         return NULL;
     }
-    /* A constructor cannot take its arguments, whose buffers Python copies therefore. */
     if (tdm_call_take_arguments(call, &document) == TDM_OK) {
         binding_memory_set_document(memory, document);
     }
@@ -88,61 +138,114 @@ static PyObject *call_reply(PyObject *self, PyObject *const *args, Py_ssize_t co
     if (status != TDM_OK) {
         return binding_raise(status);
     }
-    ((struct call *)self)->call = NULL;
+    call_end((struct call *)self);
     Py_RETURN_NONE;
 }
 
-/* Arguments of one of several results, for the format PART_FORMAT. */
-#define PART_FORMAT "(ib(*)(&))"
-#define PART(i)                                                                                    \
-    payloads[i].kind, (const void *)payloads[i].head.buf, (size_t)payloads[i].head.len,            \
-        &payloads[i].lists[0], &payloads[i].lists[1]
+/* Several results on their way into a reply. */
+struct results {
+    struct binding_payload *payloads; /* One for each result, owned. */
+    /* For each result the lists in `parts` as items, after the list of all results; owned. */
+    struct tdm_item *items;
+    /* For each result the list of its values, owned. */
+    struct tdm_items *lists;
+    uint32_t count; /* Number of results. */
+};
 
-/* Replies with `count` payloads. Arguments beyond the format are not read. */
-static tdm_status reply_several(tdm_call *call, const struct binding_payload *payloads,
-                                uint32_t count)
+/* Number of values of one result: kind, pickle, buffers, and references and handles. */
+enum { RESULT_VALUES = 4 };
+
+/* Allocates the arrays for `count` results. Returns false with an exception. */
+static bool results_allocate(struct results *results, uint32_t count)
 {
-    static const char format[] = PART_FORMAT PART_FORMAT PART_FORMAT PART_FORMAT PART_FORMAT
-        PART_FORMAT PART_FORMAT PART_FORMAT;
+    *results = (struct results){.count = count};
+    results->payloads = calloc(count, sizeof(*results->payloads));
+    results->items = calloc((size_t)count * (1 + RESULT_VALUES), sizeof(*results->items));
+    results->lists = calloc(count, sizeof(*results->lists));
+    if (results->payloads == NULL || results->items == NULL || results->lists == NULL) {
+        (void)PyErr_NoMemory();
+        return false;
+    }
+    return true;
+}
 
-    return tdm_call_reply(call, format + (BINDING_RESULTS_MAX - count) * (sizeof(PART_FORMAT) - 1),
-                          PART(0), PART(1), PART(2), PART(3), PART(4), PART(5), PART(6), PART(7));
+/* Frees the arrays, which may be NULL, and what the payloads hold. */
+static void results_release(struct results *results)
+{
+    for (uint32_t i = 0; results->payloads != NULL && i < results->count; i++) {
+        binding_payload_release(&results->payloads[i]);
+    }
+    free(results->payloads);
+    free(results->items);
+    free(results->lists);
+}
+
+/* Fills the payload of result `i` from a tuple (kind, pickle, buffers, objects, None), and the
+ * items that describe it. Returns false with an exception. */
+static bool results_fill(struct results *results, uint32_t i, PyObject *tuple)
+{
+    struct binding_payload *payload = &results->payloads[i];
+    struct tdm_item *values = &results->items[results->count + (size_t)i * RESULT_VALUES];
+    PyObject *parts[5];
+
+    for (Py_ssize_t j = 0; j < 5; j++) {
+        parts[j] = PyTuple_GetItem(tuple, j);
+    }
+    if (PyErr_Occurred() != NULL || !binding_payload_init(payload, parts, 5)) {
+        return false;
+    }
+    values[0] = (struct tdm_item){.letter = 'i', .object = &payload->kind};
+    values[1] = (struct tdm_item){
+        .letter = 'b', .object = payload->head.buf, .size_bytes = (size_t)payload->head.len};
+    values[2] = (struct tdm_item){.letter = '(', .object = &payload->lists[0]};
+    values[3] = (struct tdm_item){.letter = '(', .object = &payload->lists[1]};
+    results->lists[i] =
+        (struct tdm_items){values, BINDING_IS_PLAIN(payload) ? RESULT_VALUES - 1 : RESULT_VALUES};
+    results->items[i] = (struct tdm_item){.letter = '(', .object = &results->lists[i]};
+    return true;
+}
+
+/* Replies with all results. Those without references are packed straight into shared memory. */
+static tdm_status results_reply(const struct results *results, tdm_call *call)
+{
+    const struct tdm_items list = {results->items, results->count};
+
+    for (uint32_t i = 0; i < results->count; i++) {
+        if (!BINDING_IS_PLAIN(&results->payloads[i])) {
+            return tdm_call_reply(call, "&", &list);
+        }
+    }
+    return tdm_call_reply(call, "*", &list);
 }
 
 /* Call.reply_several(list of (kind, pickle, buffers, objects, None)) */
 static PyObject *call_reply_several(PyObject *self, PyObject *list)
 {
-    struct binding_payload payloads[BINDING_RESULTS_MAX] = {{.kind = 0}};
     tdm_call *call = call_handle(self);
     Py_ssize_t count = call == NULL ? -1 : PyList_Size(list);
+    struct results results = {.count = 0};
     tdm_status status = TDM_E_INVAL;
-    bool is_ready = count >= 1 && count <= BINDING_RESULTS_MAX;
+    bool is_ready;
 
-    for (Py_ssize_t i = 0; is_ready && i < count; i++) {
-        PyObject *tuple = PyList_GetItem(list, i);
-        PyObject *parts[5];
-
-        for (Py_ssize_t j = 0; j < 5; j++) {
-            parts[j] = PyTuple_GetItem(tuple, j);
-        }
-        is_ready = PyErr_Occurred() == NULL && binding_payload_init(&payloads[i], parts, 5);
+    if (count >= 0 && (count == 0 || count > TDM_RESULTS_MAX)) {
+        return PyErr_Format(PyExc_ValueError, "%zd results: a call has 1 to %d", count,
+                            TDM_RESULTS_MAX);
+    }
+    is_ready = count > 0 && results_allocate(&results, (uint32_t)count);
+    for (uint32_t i = 0; is_ready && i < results.count; i++) {
+        is_ready = results_fill(&results, i, PyList_GetItem(list, (Py_ssize_t)i));
     }
     if (is_ready) {
-        status = reply_several(call, payloads, (uint32_t)count);
+        BINDING_WITHOUT_GIL(status = results_reply(&results, call));
     }
-    for (uint32_t i = 0; i < BINDING_RESULTS_MAX; i++) {
-        binding_payload_release(&payloads[i]);
-    }
-    if (PyErr_Occurred() != NULL) {
-        return NULL;
-    }
+    results_release(&results);
     if (!is_ready) {
-        return PyErr_Format(PyExc_ValueError, "%zd results", count);
+        return NULL;
     }
     if (status != TDM_OK) {
         return binding_raise(status);
     }
-    ((struct call *)self)->call = NULL;
+    call_end((struct call *)self);
     Py_RETURN_NONE;
 }
 
@@ -169,6 +272,24 @@ static PyObject *call_send_item(PyObject *self, PyObject *const *args, Py_ssize_
     if (!is_ready) {
         return NULL;
     }
+    if (status != TDM_OK) {
+        return binding_raise(status);
+    }
+    Py_RETURN_NONE;
+}
+
+/* Call.set_items_ahead(count) */
+static PyObject *call_set_items_ahead(PyObject *self, PyObject *count)
+{
+    tdm_call *call = call_handle(self);
+    uint32_t items_ahead = (uint32_t)PyLong_AsUnsignedLong(count);
+    tdm_status status;
+
+    if (call == NULL || PyErr_Occurred() != NULL) {
+        return NULL;
+    }
+    status =
+        tdm_call_set_items_ahead(call, items_ahead == 0 ? TDM_STREAM_ITEMS_UNLIMITED : items_ahead);
     if (status != TDM_OK) {
         return binding_raise(status);
     }
@@ -207,6 +328,7 @@ static void call_dealloc(PyObject *object)
     if (self->call != NULL && self->is_kept) {
         tdm_call_fail(self->call, TDM_E_METHOD, "the method ended without a reply");
     }
+    call_end(self);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF((PyObject *)type);
 }
@@ -221,9 +343,14 @@ static PyMethodDef call_methods[] = {
     {"send_item", (PyCFunction)(void *)call_send_item, METH_FASTCALL,
      "send_item(kind, pickle, buffers, objects, None)\n--\n\nSend an item of a stream. Waits while "
      "the reader is behind."},
+    {"set_items_ahead", call_set_items_ahead, METH_O,
+     "set_items_ahead(count)\n--\n\nLet that many items wait for the reader; 0: any number."},
     {"keep", call_keep, METH_NOARGS, "keep()\n--\n\nKeep the call beyond the end of its method."},
     {"is_canceled", call_is_canceled, METH_NOARGS,
      "is_canceled()\n--\n\nReturn whether the caller has canceled the call, or is gone."},
+    {"on_cancel", call_on_cancel, METH_O,
+     "on_cancel(token)\n--\n\nLet next_canceled() return token once the caller has canceled the "
+     "call, unless it was replied to."},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot call_slots[] = {{Py_tp_dealloc, call_dealloc},
                                    {Py_tp_methods, call_methods},
@@ -273,8 +400,11 @@ static tdm_status call_python(PyObject *function, tdm_call *call, const char *na
     if (result == NULL) {
         status = failure_from_exception();
     }
-    if (object != NULL && !object->is_kept) {
-        object->call = NULL;
+    if (object != NULL && object->call != NULL && !object->is_kept) {
+        if (object->cancel_notice != NULL) {
+            (void)tdm_call_on_cancel(call, NULL, NULL);
+        }
+        call_end(object);
     }
     Py_XDECREF((PyObject *)object);
     Py_XDECREF(result);

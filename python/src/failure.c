@@ -2,19 +2,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "binding.h"
 
+#include <string.h>
+
 /* Function that Python has set: (status, text) -> exception; owned, NULL if there is none. */
 static PyObject *failure_factory;
 
 PyObject *binding_raise(tdm_status status)
 {
+    const char *detail = tdm_error_detail();
     PyObject *exception;
 
     if (failure_factory == NULL) {
-        PyErr_Format(PyExc_RuntimeError, "%s: %s", tdm_strerror(status), tdm_error_detail());
+        PyErr_Format(PyExc_RuntimeError, "%s: %s", tdm_strerror(status), detail);
         return NULL;
     }
-    exception = PyObject_CallFunction(failure_factory, "iss", (int)status, tdm_strerror(status),
-                                      tdm_error_detail());
+    /* The detail may have output of the user's program, in any encoding, and be cut anywhere. */
+    exception =
+        PyObject_CallFunction(failure_factory, "isN", (int)status, tdm_strerror(status),
+                              PyUnicode_DecodeUTF8(detail, (Py_ssize_t)strlen(detail), "replace"));
     if (exception != NULL) {
         PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
         Py_DECREF(exception);

@@ -69,6 +69,34 @@ static void take_cpus_back(bool is_lent)
     }
 }
 
+/* Calls a function that lends CPUs or takes them back. */
+static PyObject *change_cpus(tdm_status (*change)(tdm_runtime *runtime))
+{
+    tdm_runtime *runtime = binding_runtime();
+    tdm_status status = runtime == NULL ? TDM_OK : change(runtime);
+
+    if (runtime == NULL || status != TDM_OK) {
+        return runtime == NULL ? NULL : binding_raise(status);
+    }
+    Py_RETURN_NONE;
+}
+
+/* lend_cpus() */
+static PyObject *lend_cpus_function(PyObject *module, PyObject *ignored)
+{
+    (void)module;
+    (void)ignored;
+    return change_cpus(tdm_runtime_lend_cpus);
+}
+
+/* take_cpus_back() */
+static PyObject *take_cpus_back_function(PyObject *module, PyObject *ignored)
+{
+    (void)module;
+    (void)ignored;
+    return change_cpus(tdm_runtime_take_cpus_back);
+}
+
 /* lend_cpus_in_waits(enabled) */
 static PyObject *lend_cpus_in_waits(PyObject *module, PyObject *enabled)
 {
@@ -189,10 +217,46 @@ static PyObject *ref_free_value(PyObject *self, PyObject *ignored)
     Py_RETURN_NONE;
 }
 
+/* Ref.object_id(): the ID of the value as text. */
+static PyObject *ref_object_id(PyObject *self, PyObject *ignored)
+{
+    tdm_ref *ref = binding_object_handle(self);
+    char id[33];
+    tdm_status status;
+
+    (void)ignored;
+    if (ref == NULL) {
+        return NULL;
+    }
+    status = tdm_ref_id(ref, id);
+    return status == TDM_OK ? PyUnicode_FromString(id) : binding_raise(status);
+}
+
+/* Ref.export(): the portable form. */
+static PyObject *ref_export(PyObject *self, PyObject *ignored)
+{
+    tdm_ref *ref = binding_object_handle(self);
+    struct tdm_portable form;
+    tdm_status status;
+
+    (void)ignored;
+    if (ref == NULL) {
+        return NULL;
+    }
+    status = tdm_ref_export(ref, &form);
+    return status == TDM_OK
+               ? PyBytes_FromStringAndSize((const char *)form.bytes, (Py_ssize_t)form.size_bytes)
+               : binding_raise(status);
+}
+
 static PyMethodDef ref_methods[] = {
     {"_get", ref_get, METH_O,
      "_get(timeout)\n--\n\nWait and return (kind, pickle, buffers, objects, awaited)."},
     {"_cancel", ref_cancel, METH_VARARGS, "_cancel(force, recursive)\n--\n\nCancel the call."},
+    {"_object_id", ref_object_id, METH_NOARGS,
+     "_object_id()\n--\n\nReturn the ID of the value, 32 hexadecimal digits."},
+    {"_export", ref_export, METH_NOARGS,
+     "_export()\n--\n\nReturn bytes of which import_ref() makes the reference in any process."},
     {"_free", ref_free_value, METH_NOARGS,
      "_free()\n--\n\nFree the value although there are references to it."},
     {NULL, NULL, 0, NULL}};
@@ -244,6 +308,23 @@ static PyObject *put(PyObject *module, PyObject *const *args, Py_ssize_t count)
     if (!is_ready) {
         return NULL;
     }
+    return status == TDM_OK ? binding_ref_create(ref) : binding_raise(status);
+}
+
+/* import_ref(bytes) */
+static PyObject *import_ref(PyObject *module, PyObject *bytes)
+{
+    tdm_runtime *runtime = binding_runtime();
+    tdm_ref *ref = NULL;
+    Py_buffer form;
+    tdm_status status;
+
+    (void)module;
+    if (runtime == NULL || PyObject_GetBuffer(bytes, &form, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    status = tdm_ref_import(runtime, (struct tdm_bytes){form.buf, (size_t)form.len}, &ref);
+    PyBuffer_Release(&form);
     return status == TDM_OK ? binding_ref_create(ref) : binding_raise(status);
 }
 
@@ -342,8 +423,14 @@ static PyMethodDef functions[] = {
      "set_ref_class(cls)\n--\n\nCreate references as objects of cls, a subclass of Ref."},
     {"put", (PyCFunction)(void *)put, METH_FASTCALL,
      "put(kind, pickle, buffers, objects, awaited)\n--\n\nStore a value and return its reference."},
+    {"import_ref", import_ref, METH_O,
+     "import_ref(bytes)\n--\n\nReturn the reference of which Ref._export() made the bytes."},
     {"wait", wait_function, METH_VARARGS,
      "wait(refs, wanted, timeout)\n--\n\nReturn for each reference of a list whether it is done."},
+    {"lend_cpus", lend_cpus_function, METH_NOARGS,
+     "lend_cpus()\n--\n\nLend the CPUs of this actor until take_cpus_back()."},
+    {"take_cpus_back", take_cpus_back_function, METH_NOARGS,
+     "take_cpus_back()\n--\n\nEnd what lend_cpus() began."},
     {"lend_cpus_in_waits", lend_cpus_in_waits, METH_O,
      "lend_cpus_in_waits(enabled)\n--\n\nLet waits for references lend the CPUs of this actor."},
     {NULL, NULL, 0, NULL}};

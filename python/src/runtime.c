@@ -209,6 +209,16 @@ static PyObject *is_running(PyObject *module, PyObject *ignored)
     return PyBool_FromLong(tdm_runtime_current() != NULL && !runtime_is_stopping);
 }
 
+/* shared_refs_count() */
+static PyObject *shared_refs_count(PyObject *module, PyObject *ignored)
+{
+    tdm_runtime *runtime = binding_runtime();
+
+    (void)module;
+    (void)ignored;
+    return runtime == NULL ? NULL : PyLong_FromUnsignedLong(tdm_runtime_shared_refs_count(runtime));
+}
+
 /* describe() */
 static PyObject *describe(PyObject *module, PyObject *ignored)
 {
@@ -331,6 +341,8 @@ PyMethodDef binding_runtime_methods[] = {
      "is_running()\n--\n\nReturn whether this process has a runtime."},
     {"describe", describe, METH_NOARGS,
      "describe()\n--\n\nReturn a dict about this process: its node, actor, job and GPUs."},
+    {"shared_refs_count", shared_refs_count, METH_NOARGS,
+     "shared_refs_count()\n--\n\nReturn how many references of this process others have."},
     {"exit_actor", exit_actor, METH_NOARGS,
      "exit_actor()\n--\n\nEnd the actor of this process after its running methods."},
     {"run_worker", run_worker, METH_NOARGS,

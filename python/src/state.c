@@ -1,4 +1,5 @@
-/* state.c - lists of the nodes, actors and placement groups of the cluster. */
+/* state.c - lists of the nodes, actors and placement groups of the cluster, and what workers
+ * printed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "binding.h"
 
@@ -20,10 +21,11 @@ static PyObject *amounts_dict(const struct tdm_amount *amounts, uint32_t count)
     return dict;
 }
 
-/* Appends `item`, which is taken, to `*list`; sets `*list` to NULL if that fails. */
+/* Appends `item`, which is taken, to `*list`; sets `*list` to NULL if that fails, and leaves it so.
+ */
 static void list_append(PyObject **list, PyObject *item)
 {
-    if (item == NULL || PyList_Append(*list, item) < 0) {
+    if (*list == NULL || item == NULL || PyList_Append(*list, item) < 0) {
         Py_CLEAR(*list);
     }
     Py_XDECREF(item);
@@ -145,6 +147,42 @@ static PyObject *list_groups(PyObject *module, PyObject *ignored)
     return list;
 }
 
+/* Appends (origin, is_error, text) to the list `arg`; called without the GIL. */
+static void append_output(void *arg, const struct tdm_worker_output *output)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+
+    list_append(arg, Py_BuildValue("(siy#)", output->origin, output->is_error, output->text,
+                                   (Py_ssize_t)output->text_bytes));
+    PyGILState_Release(gil);
+}
+
+/* take_output(node_id, timeout_ms) */
+static PyObject *take_output(PyObject *module, PyObject *args)
+{
+    tdm_runtime *runtime = binding_runtime();
+    const char *node_id;
+    long long timeout_ms;
+    PyObject *list;
+    tdm_status status;
+
+    (void)module;
+    if (runtime == NULL || !PyArg_ParseTuple(args, "zL", &node_id, &timeout_ms)) {
+        return NULL;
+    }
+    list = PyList_New(0);
+    if (list == NULL) {
+        return NULL;
+    }
+    BINDING_WITH_RUNTIME(
+        status = tdm_take_worker_output(runtime, node_id, timeout_ms, append_output, &list));
+    if (status != TDM_OK) {
+        Py_XDECREF(list);
+        return binding_raise(status);
+    }
+    return list;
+}
+
 static PyMethodDef functions[] = {
     {"list_nodes", list_nodes, METH_NOARGS,
      "list_nodes()\n--\n\nReturn a dict about each node; its amounts are (total, free)."},
@@ -152,6 +190,9 @@ static PyMethodDef functions[] = {
      "list_actors()\n--\n\nReturn a dict about each actor of the cluster."},
     {"list_groups", list_groups, METH_NOARGS,
      "list_groups()\n--\n\nReturn a dict about each placement group; bundles are (node, amounts)."},
+    {"take_output", take_output, METH_VARARGS,
+     "take_output(node_id, timeout_ms)\n--\n\nReturn what workers of this job have printed on a "
+     "node and was not taken: a list of (origin, is_error, text)."},
     {NULL, NULL, 0, NULL}};
 
 bool binding_state_init(PyObject *module)

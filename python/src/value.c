@@ -363,6 +363,9 @@ PyObject *binding_value_read(const tdm_value *array, PyObject *memory)
     if (tdm_value_count(array) == 1 && tdm_value_kind_of(tdm_value_at(array, 0)) == TDM_ARRAY) {
         array = tdm_value_at(array, 0);
     }
+    if (tdm_value_kind_of(array) == TDM_ARRAY && tdm_value_count(array) == 0) {
+        return Py_BuildValue("(iy[][][])", 0, "N."); /* No value: the pickle of None. */
+    }
     if (tdm_value_kind_of(array) != TDM_ARRAY ||
         tdm_value_kind_of(tdm_value_at(array, 1)) != TDM_BYTES) {
         return Py_BuildValue("(iy[][][])", -1, ""); /* The value of a program in C. */

@@ -7,7 +7,6 @@ when OMP_NUM_THREADS is 1, which Tandem sets for actors with at most one CPU.
 """
 import gc
 import os
-import sys
 
 
 def preload():
@@ -44,11 +43,12 @@ def destruct():
 
 
 def main():
+    """Become the worker or fork server that the daemon started."""
+    from tandem import _output
     from tandem import _tandem
     if os.environ.get("TANDEM_WORKER") == "fork_server":
         preload()
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # The daemon reads the output line by line.
+    _output.install()
     _tandem.set_actor_functions(construct, dispatch, destruct)
     _tandem.run_worker()
 

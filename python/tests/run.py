@@ -1,25 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests of the Python package for ctest: run.py PACKAGE_DIR. Exits with 77 if a package is missing.
+"""Runs tests of the Python package for ctest: run.py PACKAGE_DIR SUITE [NAME].
 
-The interpreter is the one of TANDEM_TEST_PYTHON, or python3: its virtual environment must have the packages.
+SUITE is `package`, or `ray` for the suite that also runs on Ray, of which NAME chooses the file test_NAME.py. Exits with
+77 if a package is missing. The interpreter is the one of TANDEM_TEST_PYTHON, or python3: its virtual environment must
+have the packages.
 """
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
 PACKAGES = ("pytest", "numpy", "cloudpickle")
+HERE = pathlib.Path(__file__).resolve().parent
+# A test that takes longer prints where it hangs.
+HANG_SECONDS = 100
 
 
 def main():
-    python = os.environ.get("TANDEM_TEST_PYTHON", sys.executable)
-    for package in PACKAGES:
-        if subprocess.run([python, "-c", f"import {package}"], capture_output=True, check=False).returncode != 0:
-            print(f"skipped: the Python package {package} is missing")
+    package, suite, *names = sys.argv[1:]
+    python = shutil.which(os.environ.get("TANDEM_TEST_PYTHON", sys.executable)) or "python3"
+    for needed in PACKAGES:
+        if subprocess.run([python, "-c", f"import {needed}"], capture_output=True, check=False).returncode != 0:
+            print(f"skipped: the Python package {needed} is missing (apt: python3-{needed})")
             return 77
-    here = pathlib.Path(__file__).resolve().parent
-    environment = {**os.environ, "PYTHONPATH": sys.argv[1], "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(here / "package")], env=environment,
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("TANDEM_ADDRESS", None)
+    command = [python]
+    if suite == "ray":
+        # `tandem python` runs the python3 of the path.
+        environment["PATH"] = os.pathsep.join([os.path.dirname(os.path.abspath(python)), os.environ["PATH"]])
+        command = [str(pathlib.Path(package).parent / "tandem"), "python"]
+    else:
+        environment["PYTHONPATH"] = package
+    folder = HERE / suite
+    tests = [folder / f"test_{name}.py" for name in names] or [folder]
+    return subprocess.run([*command, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "--confcutdir", folder,
+                           "-o", f"faulthandler_timeout={HANG_SECONDS}", *tests], env=environment, cwd=folder,
                           check=False).returncode
 
 

@@ -9,7 +9,7 @@
  * small risk that an id is reused between reading the environment and kill(2).
  *
  * Any thread may call the functions. tdm__process_tree_kill_all() reaps all children of the
- * process, so it is only for processes that end. */
+ * process, so it is only for processes whose other children may all end. */
 #include "runtime/process/process_tree.h"
 
 #include "runtime/clock.h"
@@ -30,7 +30,9 @@
 enum {
     /* First size in bytes of the buffer for /proc/PID/environ, which grows. */
     ENVIRONMENT_BYTES_FIRST = 64 << 10,
-    STAT_BYTES = 1024 /* Size in bytes of the buffer for /proc/PID/stat. */
+    STAT_BYTES = 1024, /* Size in bytes of the buffer for /proc/PID/stat. */
+    /* Longest pause in milliseconds between two scans for children that do not end. */
+    PAUSE_MAX_MS = 32
 };
 
 /* The environment of a process, read from /proc.  The same buffer serves for many processes. */
@@ -46,12 +48,13 @@ void tdm__process_tree_adopt_orphans(void)
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-/* Reads /proc/PID/stat into `stat` and returns the part after the name: ") S PARENT ...".  The
- * name may contain any character, but ends at the last ')'.  Returns NULL if the process is gone.
- */
-static const char *read_stat(const char *pid_text, char *stat, size_t capacity_bytes)
+/* Returns the process id of a process's parent, as /proc/PID/stat tells it: "PID (NAME) S PARENT
+ * ...".  The name may contain any character, but ends at the last ')'.  Returns -1 if the process
+ * is gone. */
+static pid_t parent_of(const char *pid_text)
 {
     char path[64];
+    char stat[STAT_BYTES];
     ssize_t got;
     const char *after_name;
     int fd;
@@ -59,38 +62,14 @@ static const char *read_stat(const char *pid_text, char *stat, size_t capacity_b
     (void)snprintf(path, sizeof(path), "/proc/%.20s/stat", pid_text);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return NULL;
+        return -1;
     }
-    got = read(fd, stat, capacity_bytes - 1);
+    got = read(fd, stat, sizeof(stat) - 1);
     (void)close(fd);
     stat[got > 0 ? got : 0] = '\0';
     after_name = strrchr(stat, ')');
-    return after_name != NULL && strlen(after_name) >= 4 ? after_name : NULL;
-}
-
-/* Returns the process id of a process's parent; -1 if the process is gone. */
-static pid_t parent_of(const char *pid_text)
-{
-    char stat[STAT_BYTES];
-    const char *after_name = read_stat(pid_text, stat, sizeof(stat));
-
-    return after_name == NULL ? -1 : (pid_t)strtol(after_name + 4, NULL, 10);
-}
-
-int64_t tdm__process_start_ticks(pid_t pid)
-{
-    /* The start time is field 22; the name is field 2. */
-    enum { SPACES_BEFORE_START_TIME = 20 };
-    char stat[STAT_BYTES];
-    char text[24];
-    const char *field;
-
-    (void)snprintf(text, sizeof(text), "%d", (int)pid);
-    field = read_stat(text, stat, sizeof(stat));
-    for (int i = 0; i < SPACES_BEFORE_START_TIME && field != NULL; i++) {
-        field = strchr(field + 1, ' ');
-    }
-    return field == NULL ? INT64_MAX : strtoll(field, NULL, 10);
+    return after_name != NULL && strlen(after_name) >= 4 ? (pid_t)strtol(after_name + 4, NULL, 10)
+                                                         : -1;
 }
 
 /* Ensures that the buffer has space for at least one more byte and a NUL.  Returns false without
@@ -167,23 +146,6 @@ static bool was_started_with(const char *pid_text, const char *assignment,
     return found != NULL && strcmp(found, assignment) == 0;
 }
 
-bool tdm__process_environment_value(pid_t pid, const char *name, char *value, size_t capacity_bytes)
-{
-    struct environment environment = {.text = NULL};
-    const char *found;
-    char text[64];
-
-    (void)snprintf(text, sizeof(text), "%d", (int)pid);
-    environment_read(&environment, text);
-    (void)snprintf(text, sizeof(text), "%.60s=", name);
-    found = environment_find(&environment, text);
-    if (found != NULL) {
-        (void)snprintf(value, capacity_bytes, "%s", found + strlen(text));
-    }
-    free(environment.text);
-    return found != NULL;
-}
-
 uint32_t tdm__process_tree_kill_marked(const char *assignment)
 {
     DIR *processes = opendir("/proc");
@@ -230,23 +192,76 @@ static void kill_child(void *arg, pid_t pid)
     (void)kill(pid, SIGKILL);
 }
 
-bool tdm__process_tree_kill_all(int64_t timeout_ms)
+/* Reaps all children that have ended and adds them to `reaped`. Returns false if this process has
+ * no children any more. */
+static bool reap_ended_children(struct tdm__reaped *reaped)
+{
+    pid_t pid;
+
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+        if (reaped->count < TDM__REAPED_PIDS_MAX) {
+            reaped->pids[reaped->count] = pid;
+        }
+        reaped->count++;
+    }
+    return pid == 0 || errno != ECHILD;
+}
+
+bool tdm__process_tree_kill_all(int64_t timeout_ms, struct tdm__reaped *reaped_out)
 {
     int64_t deadline_ms = tdm__deadline_after(timeout_ms);
+    struct tdm__reaped reaped = {.count = 0};
+    uint32_t reaped_before = 0; /* Number of processes that had been reaped at the last scan. */
+    int pause_ms = 1;
+    bool has_children = reap_ended_children(&reaped);
 
-    for (;;) {
-        pid_t reaped;
-
+    while (has_children) {
         tdm__process_tree_each_child(kill_child, NULL);
-        do {
-            reaped = waitpid(-1, NULL, WNOHANG);
-        } while (reaped > 0);
-        if (reaped < 0 && errno == ECHILD) {
-            return true;
-        }
         if (tdm__deadline_remaining_ms(deadline_ms) == 0) {
-            return false;
+            has_children = reap_ended_children(&reaped);
+            break;
         }
-        (void)poll(NULL, 0, 1); /* Gives the kernel a moment to end the killed processes. */
+        (void)poll(NULL, 0, pause_ms); /* Gives the kernel time to end the killed processes. */
+        has_children = reap_ended_children(&reaped);
+        /* Each level of the tree becomes visible when the level above it has been reaped. */
+        pause_ms = reaped.count > reaped_before ? 1
+                   : pause_ms < PAUSE_MAX_MS    ? 2 * pause_ms
+                                                : pause_ms;
+        reaped_before = reaped.count;
     }
+    if (reaped_out != NULL) {
+        *reaped_out = reaped;
+    }
+    return !has_children;
+}
+
+/* What tdm__process_tree_kill_others() passes to each child of this process. */
+struct others {
+    bool (*is_own)(void *arg, pid_t pid); /* Tells which children are spared. */
+    void *arg;                            /* First argument of `is_own`, borrowed. */
+    uint32_t left_count; /* Number of children that were killed and have not ended. */
+    pid_t left;          /* Process id of one of them. */
+};
+
+/* Kills or reaps one child of this process unless it is spared. */
+static void kill_other(void *arg, pid_t pid)
+{
+    struct others *others = arg;
+
+    if (others->is_own(others->arg, pid) || waitpid(pid, NULL, WNOHANG) == pid) {
+        return;
+    }
+    (void)kill(pid, SIGKILL);
+    others->left_count++;
+    others->left = pid;
+}
+
+uint32_t tdm__process_tree_kill_others(bool (*is_own)(void *arg, pid_t pid), void *arg,
+                                       pid_t *left_out)
+{
+    struct others others = {.is_own = is_own, .arg = arg};
+
+    tdm__process_tree_each_child(kill_other, &others);
+    *left_out = others.left;
+    return others.left_count;
 }

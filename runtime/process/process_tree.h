@@ -15,20 +15,26 @@ void tdm__process_tree_adopt_orphans(void);
 /* Calls fn(arg, pid) for each child of this process, zombies included, as /proc lists them. */
 void tdm__process_tree_each_child(void (*fn)(void *arg, pid_t pid), void *arg);
 
+/* Largest number of process ids in struct tdm__reaped. */
+enum { TDM__REAPED_PIDS_MAX = 8 };
+/* Processes that were reaped. */
+struct tdm__reaped {
+    uint32_t count;                     /* Number of the processes. */
+    int32_t pids[TDM__REAPED_PIDS_MAX]; /* Process ids of the first of them; the rest is 0. */
+};
+
 /* Kills all children by SIGKILL and reaps them, including those that become children of this
  * process when their parents die.  Blocks until no child is left (true) or `timeout_ms` has
- * passed (false). */
-bool tdm__process_tree_kill_all(int64_t timeout_ms);
+ * passed (false).  Without children it does not read /proc.  Stores the processes that were
+ * reaped in `reaped_out`, which may be NULL. */
+bool tdm__process_tree_kill_all(int64_t timeout_ms, struct tdm__reaped *reaped_out);
 
-/* Copies the value of the environment variable `name` of the process `pid` to `value`, a buffer
- * of `capacity_bytes`.  It is the value at the start of the process unless the process has
- * overwritten that memory.  Returns false if the value is not set or cannot be read. */
-bool tdm__process_environment_value(pid_t pid, const char *name, char *value,
-                                    size_t capacity_bytes);
-
-/* Returns the start time of the process in clock ticks since boot; INT64_MAX if it cannot be
- * read.  Of two processes, the one with the smaller number is the older. */
-int64_t tdm__process_start_ticks(pid_t pid);
+/* Kills all children by SIGKILL for which is_own(arg, pid) returns false, and reaps those that have
+ * ended.  Never blocks.  Returns the number of those that have not ended, and stores the process id
+ * of one of them in `left_out`; the caller repeats the call until it returns 0, because killed
+ * processes end later and leave children. */
+uint32_t tdm__process_tree_kill_others(bool (*is_own)(void *arg, pid_t pid), void *arg,
+                                       pid_t *left_out);
 
 /* Kills all processes of this user that were started with `assignment` ("NAME=value") in their
  * environment, except for this process and its parent.  Children inherit the variable, so this

@@ -3,6 +3,9 @@
 /* The function tdm__spawn() forks and executes.  Between fork and exec the child calls only
  * async-signal-safe functions, because other threads of the parent may hold locks of the C library.
  *
+ * A reaper (reaper.h) between the two processes forks once more and executes nothing.  It needs
+ * memory and /proc only later, for which the C library keeps its allocator usable after a fork.
+ *
  * The child reports a failure through a pipe that is close-on-exec: the parent reads the record
  * of the failure, or end of file once exec has succeeded.
  *
@@ -17,6 +20,7 @@
 
 #include "runtime/assert.h"
 #include "runtime/error.h"
+#include "runtime/process/reaper.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -178,6 +182,10 @@ tdm_status tdm__spawn(const struct tdm__spawn_options *options, struct tdm__proc
         return tdm__fail_errno(errno, "pipe2 for starting %s", options->program);
     }
     pid = fork();
+    if (pid == 0 && options->report_fd > 0) {
+        tdm__reaper_become(options->report_fd, parent); /* Returns in the process below it. */
+        child_exec(options, getppid(), report[1]);
+    }
     if (pid == 0) {
         child_exec(options, parent, report[1]);
     }

@@ -34,12 +34,17 @@ struct tdm__spawn_options {
     int error_fd;
     /* True if the kernel shall kill the child by SIGKILL when the thread that spawned it ends. */
     bool dies_with_parent;
+    /* Socket on which a reaper reports (reaper.h), which becomes the parent of the program and ends
+     * when the program and all that it has started have ended; 0 for no reaper. The reaper dies
+     * with its parent. */
+    int report_fd;
 };
 
-/* Starts a program as a child process, which it stores in `process_out`.  Blocks until the program
- * has been executed, so that a program that cannot be executed is an error here (TDM_E_NOT_FOUND or
- * TDM_E_IO, with its name).  The child gets /dev/null as stdin, default signal handlers and an
- * empty signal mask. */
+/* Starts a program as a child process, which it stores in `process_out`; with a reaper, that is the
+ * child, and the report that the program was started can be received without a wait.  Blocks until
+ * the program has been executed, so that a program that cannot be executed is an error here
+ * (TDM_E_NOT_FOUND or TDM_E_IO, with its name).  The child gets /dev/null as stdin, default signal
+ * handlers and an empty signal mask. */
 tdm_status tdm__spawn(const struct tdm__spawn_options *options, struct tdm__process *process_out);
 
 /* Reaps a child process if it has ended and stores its wait status.  Returns false if the child is

@@ -48,7 +48,7 @@ struct supervisor {
 /* Kills all descendants, removes the directory if that is wanted, and exits with `code`. */
 _Noreturn static void supervisor_exit(struct supervisor *supervisor, int code)
 {
-    if (!tdm__process_tree_kill_all(KILL_TIMEOUT_MS)) {
+    if (!tdm__process_tree_kill_all(KILL_TIMEOUT_MS, NULL)) {
         tdm__log(TDM__ERROR, "supervisor", "some processes did not end within %d ms of SIGKILL",
                  (int)KILL_TIMEOUT_MS);
     }
@@ -111,20 +111,6 @@ static void supervisor_handle_lifeline(struct supervisor *supervisor, short poll
     }
 }
 
-/* Returns a pidfd of the process that created the lifeline; -1 without a lifeline.  It shows the
- * death of the driver even if a child of the driver keeps the lifeline open. */
-static int lifeline_open_creator_pidfd(int lifeline)
-{
-    struct ucred credentials;
-    socklen_t credentials_bytes = sizeof(credentials);
-
-    if (lifeline < 0 ||
-        getsockopt(lifeline, SOL_SOCKET, SO_PEERCRED, &credentials, &credentials_bytes) < 0) {
-        return -1;
-    }
-    return (int)syscall(SYS_pidfd_open, credentials.pid, 0);
-}
-
 /* Waits for events and handles them until the supervisor exits. */
 _Noreturn static void supervisor_run(struct supervisor *supervisor)
 {
@@ -163,6 +149,30 @@ static void supervised_signals_init(sigset_t *set)
     (void)sigaddset(set, SIGINT);
 }
 
+/* Opens a pidfd of the process that created the lifeline.  It shows the death of the driver even if
+ * a child of the driver keeps the lifeline open.  Gives -1 without a lifeline, and for a driver in
+ * a PID namespace that is not visible here. */
+static tdm_status lifeline_open_creator_pidfd(int lifeline, int *pidfd_out)
+{
+    struct ucred credentials;
+    socklen_t credentials_bytes = sizeof(credentials);
+
+    *pidfd_out = -1;
+    if (lifeline < 0) {
+        return TDM_OK;
+    }
+    if (getsockopt(lifeline, SOL_SOCKET, SO_PEERCRED, &credentials, &credentials_bytes) < 0) {
+        return tdm__fail_errno(errno, "getsockopt: the creator of the supervisor's lifeline");
+    }
+    if (credentials.pid == 0) {
+        return TDM_OK;
+    }
+    *pidfd_out = (int)syscall(SYS_pidfd_open, credentials.pid, 0);
+    return *pidfd_out >= 0 ? TDM_OK
+                           : tdm__fail_errno(errno, "pidfd_open: the supervisor's driver, pid %d",
+                                             (int)credentials.pid);
+}
+
 /* Blocks the signals of the supervisor, opens its signalfd and forks the daemon.  On TDM_OK the
  * calling process is the supervisor, or the daemon if `supervisor->daemon` is 0.  `before` is the
  * signal mask of the caller, which the daemon gets back.  A failure changes nothing. */
@@ -194,12 +204,18 @@ tdm_status tdm__supervisor_fork(const struct tdm__supervisor_options *options)
     struct supervisor supervisor = {.options = options};
     pid_t self = getpid();
     sigset_t before;
+    tdm_status status;
 
     if (options->lifeline >= 0) {
         (void)setsid(); /* The call fails only if the process leads its process group already. */
     }
     tdm__process_tree_adopt_orphans();
-    TDM_TRY(supervisor_fork_daemon(&supervisor, &before));
+    TDM_TRY(lifeline_open_creator_pidfd(options->lifeline, &supervisor.driver_pidfd));
+    status = supervisor_fork_daemon(&supervisor, &before);
+    if (supervisor.driver_pidfd >= 0 && (status != TDM_OK || supervisor.daemon == 0)) {
+        (void)close(supervisor.driver_pidfd);
+    }
+    TDM_TRY(status);
     if (supervisor.daemon == 0) {
         (void)close(supervisor.signal_fd);
         (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -208,6 +224,5 @@ tdm_status tdm__supervisor_fork(const struct tdm__supervisor_options *options)
         }
         return TDM_OK;
     }
-    supervisor.driver_pidfd = lifeline_open_creator_pidfd(options->lifeline);
     supervisor_run(&supervisor);
 }

@@ -29,8 +29,8 @@ struct tdm__supervisor_options {
  *
  * With a lifeline the supervisor starts a session of its own, so that Ctrl-C in a terminal
  * reaches only the driver.  The kernel kills the daemon if the supervisor dies.  Call this before
- * any thread is started.  If signalfd(2) or fork(2) fails, there is no daemon, and the calling
- * process gets TDM_E_IO or TDM_E_NOMEM. */
+ * any thread is started.  If pidfd_open(2), signalfd(2) or fork(2) fails, there is no daemon, and
+ * the calling process gets TDM_E_IO or TDM_E_NOMEM. */
 tdm_status tdm__supervisor_fork(const struct tdm__supervisor_options *options);
 
 #endif

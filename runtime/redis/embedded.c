@@ -16,6 +16,7 @@
 #include "runtime/log.h"
 #include "runtime/process/spawn.h"
 #include "runtime/redis/connection.h"
+#include "runtime/redis/server_program.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -254,29 +255,12 @@ static tdm_status directory_create(const char *path)
     return TDM_OK;
 }
 
-/* Searches the environment's PATH for redis-server and writes the path found to `program`. */
-static tdm_status find_program(char program[PATH_MAX])
-{
-    const char *path = secure_getenv("PATH");
-
-    while (path != NULL && *path != '\0') {
-        size_t bytes = strcspn(path, ":");
-        int written = snprintf(program, PATH_MAX, "%.*s/redis-server", (int)bytes, path);
-
-        if (program[0] == '/' && written < PATH_MAX && access(program, X_OK) == 0) {
-            return TDM_OK;
-        }
-        path += bytes + (path[bytes] == ':');
-    }
-    return tdm__fail(TDM_E_NOT_FOUND, "redis-server is not installed: apt install redis-server");
-}
-
-/* Creates the symbolic link to redis-server that is executed, and replaces an old one. */
+/* Creates the symbolic link to the server's program that is executed, and replaces an old one. */
 static tdm_status server_create_link(struct tdm__redis_embedded *server)
 {
     char program[PATH_MAX];
 
-    TDM_TRY(find_program(program));
+    TDM_TRY(tdm__redis_server_program_find(program));
     (void)snprintf(server->program, sizeof(server->program), "%s/" LINK_NAME, server->directory);
     if (unlink(server->program) != 0 && errno != ENOENT) {
         return tdm__fail_errno(errno, "unlink %s", server->program);

@@ -13,8 +13,8 @@
 struct tdm__redis_embedded;
 
 /* Starts a redis-server and blocks until it replies to PING, at most ten seconds. Returns
- * TDM_E_NOT_FOUND if redis-server is not installed. The caller must ensure that a directory has
- * only one server. */
+ * TDM_E_NOT_FOUND if no server program is found (server_program.h). The caller must ensure that a
+ * directory has only one server. */
 tdm_status tdm__redis_embedded_start(struct tdm__loop *loop, const char *directory,
                                      struct tdm__redis_embedded **server_out);
 /* Stops the redis-server with SIGTERM, and after two seconds with SIGKILL; blocks meanwhile and

@@ -218,9 +218,16 @@ const char *tdm__redis_reply_message(const redisReply *reply)
     return reply->element[2]->str;
 }
 
+/* True if the server does not know the command that it was sent. */
+static bool is_unknown_command(const redisReply *reply)
+{
+    return starts_with(reply, "ERR unknown command");
+}
+
 bool tdm__redis_reply_no_function(const redisReply *reply)
 {
-    return reply->type == REDIS_REPLY_ERROR && starts_with(reply, "ERR Function not found");
+    return reply->type == REDIS_REPLY_ERROR &&
+           (starts_with(reply, "ERR Function not found") || is_unknown_command(reply));
 }
 
 tdm_status tdm__redis_reply_loaded(const redisReply *reply)
@@ -230,6 +237,11 @@ tdm_status tdm__redis_reply_loaded(const redisReply *reply)
     }
     if (reply->type == REDIS_REPLY_ERROR && strstr(reply->str, "already exists") != NULL) {
         return TDM_OK;
+    }
+    if (reply->type == REDIS_REPLY_ERROR && is_unknown_command(reply)) {
+        return tdm__fail(TDM_E_STORE, "the Redis server does not know the command FUNCTION: it "
+                                      "must be Redis 7 or later, or Valkey; TANDEM_REDIS_SERVER "
+                                      "names the program that a node starts");
     }
     return reply_unexpected("FUNCTION LOAD", reply);
 }

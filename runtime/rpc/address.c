@@ -1,4 +1,4 @@
-/* address.c - parses and prints the addresses of endpoints. */
+/* address.c - parses and prints the addresses of endpoints, and connects to them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/rpc/address.h"
 
@@ -7,8 +7,11 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Fills the address of a Unix socket with the path `path`. Fails if the path is empty or too long
  * for the kernel. */
@@ -26,9 +29,9 @@ static tdm_status parse_unix(const char *path, struct tdm__address *address)
     return TDM_OK;
 }
 
-/* Resolves host and port of a TCP address. It tries a numeric address first, and blocks only for a
- * host name. */
-static tdm_status look_up(const char *host, const char *port, struct tdm__address *address)
+/* Resolves host and port of a TCP address to all addresses of the host. It tries a numeric address
+ * first, and blocks only for a host name. */
+static tdm_status look_up(const char *host, const char *port, struct tdm__addresses *addresses)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC,
                                    .ai_socktype = SOCK_STREAM,
@@ -45,14 +48,19 @@ static tdm_status look_up(const char *host, const char *port, struct tdm__addres
     if (rc != 0) {
         return tdm__fail(TDM_E_INVAL, "address tcp:%s:%s: %s", host, port, gai_strerror(rc));
     }
-    memcpy(&address->socket, found->ai_addr, found->ai_addrlen);
-    address->socket_bytes = found->ai_addrlen;
+    for (const struct addrinfo *one = found; one != NULL && addresses->count < TDM__ADDRESSES_MAX;
+         one = one->ai_next) {
+        struct tdm__address *address = &addresses->list[addresses->count++];
+
+        memcpy(&address->socket, one->ai_addr, one->ai_addrlen);
+        address->socket_bytes = one->ai_addrlen;
+    }
     freeaddrinfo(found);
     return TDM_OK;
 }
 
 /* Parses "host:port" of a TCP address, where an IPv6 host stands in brackets. */
-static tdm_status parse_tcp(const char *text, struct tdm__address *address)
+static tdm_status parse_tcp(const char *text, struct tdm__addresses *addresses)
 {
     const char *colon = strrchr(text, ':');
     size_t length = colon != NULL ? (size_t)(colon - text) : 0;
@@ -70,19 +78,68 @@ static tdm_status parse_tcp(const char *text, struct tdm__address *address)
     }
     memcpy(host, text, length);
     host[length] = '\0';
-    return look_up(host, colon + 1, address);
+    return look_up(host, colon + 1, addresses);
+}
+
+tdm_status tdm__addresses_parse(const char *text, struct tdm__addresses *addresses_out)
+{
+    memset(addresses_out, 0, sizeof(*addresses_out));
+    if (strncmp(text, "unix:", 5) == 0) {
+        addresses_out->count = 1;
+        return parse_unix(text + 5, &addresses_out->list[0]);
+    }
+    if (strncmp(text, "tcp:", 4) == 0) {
+        return parse_tcp(text + 4, addresses_out);
+    }
+    return tdm__fail(TDM_E_INVAL, "address \"%s\": wanted unix:/path or tcp:host:port", text);
 }
 
 tdm_status tdm__address_parse(const char *text, struct tdm__address *address_out)
 {
-    memset(address_out, 0, sizeof(*address_out));
-    if (strncmp(text, "unix:", 5) == 0) {
-        return parse_unix(text + 5, address_out);
+    struct tdm__addresses addresses;
+
+    TDM_TRY(tdm__addresses_parse(text, &addresses));
+    *address_out = addresses.list[0];
+    return TDM_OK;
+}
+
+/* ---- connecting ------------------------------------------------------------------------- */
+
+void tdm__socket_set_no_delay(int fd)
+{
+    const int one = 1;
+
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+/* Starts to connect a new non-blocking socket to one address. */
+static tdm_status address_connect(const struct tdm__address *address, const char *text, int *fd_out)
+{
+    int fd = socket(address->socket.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int rc;
+
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "socket");
     }
-    if (strncmp(text, "tcp:", 4) == 0) {
-        return parse_tcp(text + 4, address_out);
+    tdm__socket_set_no_delay(fd);
+    rc = connect(fd, &address->socket.any, address->socket_bytes) == 0 ? 0 : errno;
+    if (rc != 0 && rc != EINPROGRESS) {
+        (void)close(fd);
+        return rc == EAGAIN ? tdm__fail(TDM_E_AGAIN, "connect %s: its queue is full", text)
+                            : tdm__fail_errno(rc, "connect %s", text);
     }
-    return tdm__fail(TDM_E_INVAL, "address \"%s\": wanted unix:/path or tcp:host:port", text);
+    *fd_out = fd;
+    return TDM_OK;
+}
+
+tdm_status tdm__addresses_connect(struct tdm__addresses *addresses, const char *text, int *fd_out)
+{
+    tdm_status status = tdm__fail(TDM_E_NOT_FOUND, "%s has no more addresses", text);
+
+    while (status != TDM_OK && addresses->tried_count < addresses->count) {
+        status = address_connect(&addresses->list[addresses->tried_count++], text, fd_out);
+    }
+    return status;
 }
 
 tdm_status tdm__address_of_socket(int fd, char *text_out, size_t text_bytes)

@@ -74,6 +74,20 @@ static void call_fail(struct tdm__conn *conn, struct tdm__rpc_call *call, tdm_st
     call_complete(call, &reply);
 }
 
+/* Returns the packed value behind the text and the NUL of a failure; empty if there is none. The
+ * memory of a payload ends with a NUL. */
+static struct tdm_bytes failure_value(const struct tdm__incoming_call *incoming)
+{
+    size_t text_bytes = strlen(incoming->payload) + 1;
+    struct tdm_bytes value = {NULL, 0};
+
+    if (text_bytes < incoming->frame.payload_bytes) {
+        value.data = incoming->payload + text_bytes;
+        value.size_bytes = incoming->frame.payload_bytes - text_bytes;
+    }
+    return value;
+}
+
 /* Fills a reply with the contents of the frame `incoming`, borrowed until the callback returns. The
  * callback may take descriptors. */
 static void reply_from_incoming(struct tdm__incoming_call *incoming, struct tdm__rpc_reply *reply)
@@ -87,6 +101,8 @@ static void reply_from_incoming(struct tdm__incoming_call *incoming, struct tdm_
         reply->incoming = incoming;
         reply->packed.data = incoming->payload;
         reply->packed.size_bytes = incoming->frame.payload_bytes;
+    } else {
+        reply->packed = failure_value(incoming);
     }
     memset(reply->fds, 0xff, sizeof(reply->fds));
     if (reply->fds_count > 0) {
@@ -120,19 +136,21 @@ static void call_deliver(struct tdm__incoming_call *incoming, struct tdm__rpc_ca
     incoming_record_taken_fds(incoming, &reply);
 }
 
-/* Passes a frame whose call was forgotten to the endpoint's late-reply function. Failures and empty
- * replies are discarded. */
+/* Passes a frame whose call was forgotten to the endpoint's late-reply function. Failures without a
+ * value and empty replies are discarded. */
 static void call_deliver_late(struct tdm__conn *conn, struct tdm__incoming_call *incoming,
                               uint64_t item)
 {
     const struct tdm__rpc *rpc = conn->rpc;
     struct tdm__rpc_reply reply;
 
-    if (rpc->on_late_reply == NULL || incoming->frame.status != TDM_OK ||
-        incoming->frame.payload_bytes <= 1) {
+    if (rpc->on_late_reply == NULL) {
         return;
     }
     reply_from_incoming(incoming, &reply);
+    if (reply.packed.size_bytes <= 1) {
+        return;
+    }
     rpc->on_late_reply(rpc->on_late_reply_arg, conn, incoming->frame.call_id, item, &reply);
     incoming_record_taken_fds(incoming, &reply);
 }

@@ -12,13 +12,14 @@ struct tdm__rpc_reply {
     /* Outcome of the call: the callee's status, or why no reply can come. */
     tdm_status status;
     const char *detail; /* Text of the call's failure; "" if `status` is TDM_OK. */
-    /* Packed value that the callee returned; empty after a failure. */
+    /* Packed value that the callee returned; after a failure the value that the failure carries,
+     * which is empty if it carries none. */
     struct tdm_bytes packed;
     /* Descriptors of the reply. The callback takes one by setting its entry to -1. Entries without
      * a descriptor are -1. */
     int fds[TDM__RPC_FDS_MAX];
     uint32_t fds_count; /* Number of descriptors that the reply carried. */
-    /* Frame whose memory `packed` points to; NULL if the failure arose in this process. */
+    /* Frame whose payload `packed` is; NULL after a failure. */
     struct tdm__incoming_call *incoming;
 };
 /* Callback that completes a call with its reply. It runs once, on the loop's thread. */

@@ -15,6 +15,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/rpc/address.h"
 #include "runtime/rpc/calls.h"
 #include "runtime/rpc/conn.h"
 #include "runtime/rpc/handshake.h"
@@ -51,6 +52,8 @@ static void conn_unlink(struct tdm__conn *conn)
     tdm__conn_discard_input(conn);
     free(conn->handshake);
     conn->handshake = NULL;
+    free(conn->addresses);
+    conn->addresses = NULL;
 }
 
 /* Removes all observers of the connection's end and runs their callbacks. */
@@ -117,8 +120,23 @@ void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
 
 /* ---- driving ---------------------------------------------------------------------------- */
 
-/* Finishes a non-blocking connect(2) and starts the handshake, or returns the error of the connect.
- */
+static void conn_on_ready(void *arg, int fd, unsigned ready);
+
+/* Starts to connect to the next address of the peer's host in place of the one that failed. */
+static tdm_status conn_connect_next(struct tdm__conn *conn)
+{
+    int fd;
+
+    TDM_TRY(tdm__addresses_connect(conn->addresses, conn->label, &fd));
+    tdm__fd_watch_destroy(conn->watch);
+    conn->watch = NULL;
+    (void)close(conn->fd);
+    conn->fd = fd;
+    return tdm__fd_watch_create(conn->loop, fd, TDM__WRITABLE, conn_on_ready, conn, &conn->watch);
+}
+
+/* Finishes a non-blocking connect(2) and starts the handshake, or connects to the next address of
+ * the peer's host. Returns the error of the connect if there is no other address. */
 static tdm_status conn_finish_connect(struct tdm__conn *conn)
 {
     int error = 0;
@@ -127,9 +145,15 @@ static tdm_status conn_finish_connect(struct tdm__conn *conn)
     if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0) {
         error = errno;
     }
+    if (error != 0 && conn->addresses != NULL &&
+        conn->addresses->tried_count < conn->addresses->count) {
+        return conn_connect_next(conn);
+    }
     if (error != 0) {
         return tdm__fail_errno(error, "connect %s", conn->label);
     }
+    free(conn->addresses);
+    conn->addresses = NULL;
     return tdm__handshake_start(conn);
 }
 
@@ -283,6 +307,17 @@ static tdm_status conn_init(struct tdm__conn *conn)
     TDM_TRY(tdm__conn_set_timer(conn, conn->handshake_deadline_ms));
     TDM_TRY(tdm__fd_watch_create(loop, conn->fd, TDM__WRITABLE, conn_on_ready, conn, &conn->watch));
     return socket_is_connected(conn->fd) ? tdm__handshake_start(conn) : TDM_OK;
+}
+
+void tdm__conn_keep_addresses(struct tdm__conn *conn, const struct tdm__addresses *addresses)
+{
+    if (conn->state != CONN_CONNECTING || addresses->tried_count == addresses->count) {
+        return;
+    }
+    conn->addresses = malloc(sizeof(*conn->addresses));
+    if (conn->addresses != NULL) {
+        *conn->addresses = *addresses; /* Without memory no other address is tried. */
+    }
 }
 
 tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const char *label,

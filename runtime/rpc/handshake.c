@@ -18,13 +18,13 @@
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
 #include "runtime/rpc/protocol.h"
+#include "runtime/utf8.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
 
-#include <ctype.h>
 #include <endian.h>
 #include <errno.h>
 #include <stdio.h>
@@ -81,12 +81,7 @@ static bool name_is_valid(const char name[64])
 {
     size_t length = strnlen(name, 64);
 
-    for (size_t i = 0; i < length; i++) {
-        if (!isprint((unsigned char)name[i])) {
-            return false;
-        }
-    }
-    return length < 64;
+    return length < 64 && tdm__utf8_is_printable(name, length);
 }
 
 /* Returns whether the received bytes are a hello of Tandem with another protocol version. At least

@@ -24,6 +24,7 @@
 #include "runtime/wire/message.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- arriving --------------------------------------------------------------------------- */
@@ -301,6 +302,28 @@ tdm_status tdm__incoming_send_item(struct tdm__incoming_call *incoming, uint64_t
     return TDM_OK;
 }
 
+/* Sends a failure with the packed value `packed` behind its text: the text, a NUL, and the value.
+ */
+static tdm_status incoming_send_failure_with(struct tdm__incoming_call *incoming, tdm_status status,
+                                             const char *detail, struct tdm_bytes packed)
+{
+    size_t text_bytes = strnlen(detail, TDM__ERROR_DETAIL_BYTES);
+    struct tdm_bytes payload = {NULL, text_bytes + 1 + packed.size_bytes};
+    char *bytes = malloc(payload.size_bytes);
+    tdm_status sent;
+
+    if (bytes == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a failure of %zu bytes", payload.size_bytes);
+    }
+    memcpy(bytes, detail, text_bytes);
+    bytes[text_bytes] = '\0';
+    memcpy(bytes + text_bytes + 1, packed.data, packed.size_bytes);
+    payload.data = bytes;
+    sent = incoming_send_reply(incoming, status, payload, NULL, 0);
+    free(bytes);
+    return sent;
+}
+
 /* Sends a failure as the reply to the call. If that is impossible, closes the connection, because
  * the peer must learn of the failure. */
 static void incoming_send_failure(struct tdm__incoming_call *incoming, tdm_status status,
@@ -365,6 +388,16 @@ void tdm__incoming_reply_message(struct tdm__incoming_call *incoming,
 void tdm__incoming_fail(struct tdm__incoming_call *incoming, tdm_status status, const char *detail)
 {
     incoming_send_failure(incoming, status, detail);
+    incoming_release(incoming);
+}
+
+void tdm__incoming_fail_with(struct tdm__incoming_call *incoming, tdm_status status,
+                             const char *detail, struct tdm_bytes packed)
+{
+    if (packed.size_bytes == 0 ||
+        incoming_send_failure_with(incoming, status, detail, packed) != TDM_OK) {
+        incoming_send_failure(incoming, status, detail);
+    }
     incoming_release(incoming);
 }
 

@@ -80,6 +80,10 @@ void tdm__incoming_reply_message(struct tdm__incoming_call *incoming,
 /* Replies to the call with a failure, and frees `incoming`. `status` and the text `detail` travel
  * to the peer. */
 void tdm__incoming_fail(struct tdm__incoming_call *incoming, tdm_status status, const char *detail);
+/* Does the same as tdm__incoming_fail() with a packed value that travels behind the text. The peer
+ * finds it in `packed` of its reply. */
+void tdm__incoming_fail_with(struct tdm__incoming_call *incoming, tdm_status status,
+                             const char *detail, struct tdm_bytes packed);
 /* A tdm__rpc_reply_fn for a call that this process forwards: replies to `incoming`, a struct
  * tdm__incoming_call, with the value or the failure of `reply`, and frees `incoming`. */
 void tdm__incoming_pass_reply(void *incoming, struct tdm__rpc_reply *reply);

@@ -175,6 +175,9 @@ struct tdm__conn {
     /* Name of the peer for messages: "name (pid 4)"; its address before authentication. */
     char label[LABEL_BYTES];
 
+    /* Addresses of the peer's host while `fd` is being connected to one of them and others are left
+     * to try (owned); NULL otherwise. */
+    struct tdm__addresses *addresses;
     /* Handshake in progress (owned); NULL once it has succeeded. handshake.h defines it. */
     struct handshake *handshake;
     /* Buffer of INPUT_BYTES bytes for what is read from the socket (owned); NULL before the state

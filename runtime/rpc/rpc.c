@@ -24,8 +24,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,15 +171,6 @@ static void listener_on_pause_end(void *arg)
     (void)tdm__fd_watch_set_events(listener->watch, TDM__READABLE);
 }
 
-/* Disables Nagle's algorithm on a socket. Failures are ignored: Unix sockets do not have the
- * algorithm. */
-static void set_no_delay(int fd)
-{
-    const int one = 1;
-
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-}
-
 /* Accepts one client and creates its connection. Without free descriptors the listener pauses,
  * instead of being called in a busy loop. */
 static void listener_on_client(void *arg, int fd, unsigned ready)
@@ -202,7 +191,7 @@ static void listener_on_client(void *arg, int fd, unsigned ready)
     if (client < 0) {
         return; /* The client may have disconnected already. */
     }
-    set_no_delay(client);
+    tdm__socket_set_no_delay(client);
     if (tdm__conn_create(listener->rpc, client, true, "a client", &conn) != TDM_OK) {
         tdm__log(TDM__WARN, "rpc", "a client is dropped: %s", tdm_error_detail());
         (void)close(client);
@@ -301,40 +290,22 @@ static tdm_status rpc_check_open(const struct tdm__rpc *rpc)
     return rpc->closing ? tdm__fail(TDM_E_CLOSED, "this process is leaving") : TDM_OK;
 }
 
-/* Starts to connect the socket `fd` to `address` and creates the connection, which owns `fd`. On
- * failure `fd` is closed. */
-static tdm_status rpc_open_conn(struct tdm__rpc *rpc, int fd, const struct tdm__address *address,
-                                const char *text, struct tdm__conn **conn_out)
-{
-    tdm_status status;
-    int rc;
-
-    set_no_delay(fd);
-    rc = connect(fd, &address->socket.any, address->socket_bytes) == 0 ? 0 : errno;
-    if (rc != 0 && rc != EINPROGRESS) {
-        (void)close(fd);
-        return rc == EAGAIN ? tdm__fail(TDM_E_AGAIN, "connect %s: its queue is full", text)
-                            : tdm__fail_errno(rc, "connect %s", text);
-    }
-    status = tdm__conn_create(rpc, fd, false, text, conn_out);
-    if (status != TDM_OK) {
-        (void)close(fd);
-    }
-    return status;
-}
-
 tdm_status tdm__rpc_connect(struct tdm__rpc *rpc, const char *address, struct tdm__conn **conn_out)
 {
-    struct tdm__address parsed;
+    struct tdm__addresses addresses;
+    tdm_status status;
     int fd;
 
     TDM_TRY(rpc_check_open(rpc));
-    TDM_TRY(tdm__address_parse(address, &parsed));
-    fd = socket(parsed.socket.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        return tdm__fail_errno(errno, "socket");
+    TDM_TRY(tdm__addresses_parse(address, &addresses));
+    TDM_TRY(tdm__addresses_connect(&addresses, address, &fd));
+    status = tdm__conn_create(rpc, fd, false, address, conn_out);
+    if (status != TDM_OK) {
+        (void)close(fd);
+        return status;
     }
-    return rpc_open_conn(rpc, fd, &parsed, address, conn_out);
+    tdm__conn_keep_addresses(*conn_out, &addresses);
+    return TDM_OK;
 }
 
 tdm_status tdm__rpc_adopt(struct tdm__rpc *rpc, int fd, bool server, struct tdm__conn **conn_out)

@@ -146,9 +146,9 @@ static tdm_status read_float(struct reader *reader, size_t width, struct tdm_val
     return TDM_OK;
 }
 
-/* Reads the count of a string, bytes, array or map, a number of `width` bytes. */
-static tdm_status read_sized(struct reader *reader, enum tdm_value_kind kind, size_t width,
-                             struct tdm_value *value)
+/* Reads the number of values of an array or of pairs of a map, a number of `width` bytes. */
+static tdm_status read_counted(struct reader *reader, enum tdm_value_kind kind, size_t width,
+                               struct tdm_value *value)
 {
     uint64_t count = 0;
 
@@ -158,13 +158,37 @@ static tdm_status read_sized(struct reader *reader, enum tdm_value_kind kind, si
     return TDM_OK;
 }
 
-/* Reads the size, of `width` bytes, and the type of an extension. */
-static tdm_status read_ext(struct reader *reader, size_t width, struct tdm_value *value)
+/* Reads the number of bytes of a string or of bytes, a number of `width` bytes. */
+static tdm_status read_sized(struct reader *reader, enum tdm_value_kind kind, size_t width,
+                             struct tdm_value *value)
+{
+    uint64_t size_bytes = 0;
+
+    TDM_TRY(read_number(reader, width, &size_bytes));
+    value->kind = kind;
+    value->as.size_bytes = size_bytes;
+    return TDM_OK;
+}
+
+/* Reads the extension of a value whose bytes follow behind the extension: their number. */
+static tdm_status read_large(struct reader *reader, enum tdm_value_kind kind, uint64_t ext_bytes,
+                             struct tdm_value *value)
+{
+    if (ext_bytes != sizeof(uint64_t)) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "packed value: the size at offset %zu has %llu bytes instead of 8",
+                         reader->offset, (unsigned long long)ext_bytes);
+    }
+    return read_sized(reader, kind, sizeof(uint64_t), value);
+}
+
+/* Reads the type of an extension of `size_bytes` bytes. */
+static tdm_status read_ext_type(struct reader *reader, uint64_t size_bytes, struct tdm_value *value)
 {
     uint64_t type = 0;
 
-    TDM_TRY(read_sized(reader, TDM_NIL, width, value));
     TDM_TRY(read_number(reader, 1, &type));
+    value->as.size_bytes = size_bytes;
     switch (type) {
     case TDM__EXT_NDARRAY:
         value->kind = TDM_NDARRAY;
@@ -175,18 +199,30 @@ static tdm_status read_ext(struct reader *reader, size_t width, struct tdm_value
     case TDM__EXT_HANDLE:
         value->kind = TDM_HANDLE;
         return TDM_OK;
+    case TDM__EXT_LARGE_BYTES:
+        return read_large(reader, TDM_BYTES, size_bytes, value);
+    case TDM__EXT_LARGE_NDARRAY:
+        return read_large(reader, TDM_NDARRAY, size_bytes, value);
     default:
         return tdm__fail(TDM_E_PROTOCOL, "packed value: unknown extension type %llu at offset %zu",
                          (unsigned long long)type, reader->offset - 1);
     }
 }
 
-/* Reads the type of an extension whose size is in its tag. */
-static tdm_status read_fixed_ext(struct reader *reader, uint32_t size_bytes,
-                                 struct tdm_value *value)
+/* Reads the size, of `width` bytes, and the type of an extension. */
+static tdm_status read_ext(struct reader *reader, size_t width, struct tdm_value *value)
 {
-    TDM_TRY(read_ext(reader, 0, value));
-    value->count = size_bytes;
+    uint64_t size_bytes = 0;
+
+    TDM_TRY(read_number(reader, width, &size_bytes));
+    return read_ext_type(reader, size_bytes, value);
+}
+
+/* Sets the size of a string whose tag byte contains it.  Returns TDM_OK. */
+static tdm_status value_set_string(struct tdm_value *value, uint32_t size_bytes)
+{
+    value->kind = TDM_STRING;
+    value->as.size_bytes = size_bytes;
     return TDM_OK;
 }
 
@@ -234,17 +270,17 @@ static tdm_status read_tagged_head(struct reader *reader, uint8_t tag, struct td
     case 0xd6:
     case 0xd7:
     case 0xd8:
-        return read_fixed_ext(reader, 1u << (tag - 0xd4), value);
+        return read_ext_type(reader, 1u << (tag - 0xd4), value);
     case 0xd9:
     case 0xda:
     case 0xdb:
         return read_sized(reader, TDM_STRING, (size_t)1 << (tag - 0xd9), value);
     case 0xdc:
     case 0xdd:
-        return read_sized(reader, TDM_ARRAY, tag == 0xdc ? 2 : 4, value);
+        return read_counted(reader, TDM_ARRAY, tag == 0xdc ? 2 : 4, value);
     case 0xde:
     case 0xdf:
-        return read_sized(reader, TDM_MAP, tag == 0xde ? 2 : 4, value);
+        return read_counted(reader, TDM_MAP, tag == 0xde ? 2 : 4, value);
     default: /* 0xc1 */
         return tdm__fail(TDM_E_PROTOCOL, "packed value: unknown type 0x%02x at offset %zu", tag,
                          reader->offset - 1);
@@ -270,7 +306,7 @@ static tdm_status read_head(struct reader *reader, struct tdm_value *value)
         return value_set_count(value, TDM_ARRAY, tag & 0x0f);
     }
     if (tag <= 0xbf) {
-        return value_set_count(value, TDM_STRING, tag & 0x1f);
+        return value_set_string(value, tag & 0x1f);
     }
     return read_tagged_head(reader, (uint8_t)tag, value);
 }
@@ -284,7 +320,7 @@ static uint64_t children_count(const struct tdm_value *value)
     return value->kind == TDM_MAP ? 2 * (uint64_t)value->count : 0;
 }
 
-/* Returns true for the kinds whose header is followed by `count` bytes. */
+/* Returns true for the kinds whose header is followed by `as.size_bytes` bytes. */
 static bool value_has_body(const struct tdm_value *value)
 {
     switch (value->kind) {
@@ -308,7 +344,7 @@ static bool value_has_body(const struct tdm_value *value)
 /* ---- n-dimensional arrays --------------------------------------------------------------- */
 
 /* Reads the body of an n-dimensional array at the current offset; the data stays where it is. */
-static tdm_status read_ndarray(const struct reader *reader, uint32_t body_bytes,
+static tdm_status read_ndarray(const struct reader *reader, size_t body_bytes,
                                struct tdm_ndarray *ndarray_out)
 {
     struct tdm_bytes body = {reader->bytes + reader->offset, body_bytes};
@@ -331,23 +367,23 @@ static size_t ndarray_copy_bytes(const struct reader *reader, const struct tdm_n
 /* ---- first pass: checks and counts ------------------------------------------------------ */
 
 /* Checks the body of a string and counts it. */
-static tdm_status scan_string(struct reader *reader, uint32_t length)
+static tdm_status scan_string(struct reader *reader, size_t length)
 {
     if (memchr(reader->bytes + reader->offset, '\0', length) != NULL) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "packed value: the string at offset %zu contains a NUL byte",
                          reader->offset);
     }
-    reader->counts.text_bytes += (size_t)length + 1;
+    reader->counts.text_bytes += length + 1;
     return TDM_OK;
 }
 
 /* Checks the body of a reference or handle and counts it. */
-static tdm_status scan_ext(struct reader *reader, uint32_t size_bytes)
+static tdm_status scan_ext(struct reader *reader, size_t size_bytes)
 {
     if (size_bytes > TDM__EXT_BYTES_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "packed value: the reference or handle at offset %zu has %u bytes, "
+                         "packed value: the reference or handle at offset %zu has %zu bytes, "
                          "the limit is %d",
                          reader->offset, size_bytes, TDM__EXT_BYTES_MAX);
     }
@@ -357,7 +393,7 @@ static tdm_status scan_ext(struct reader *reader, uint32_t size_bytes)
 }
 
 /* Checks the body of an n-dimensional array and counts it. */
-static tdm_status scan_ndarray(struct reader *reader, uint32_t body_bytes)
+static tdm_status scan_ndarray(struct reader *reader, size_t body_bytes)
 {
     struct tdm_ndarray ndarray;
 
@@ -370,21 +406,22 @@ static tdm_status scan_ndarray(struct reader *reader, uint32_t body_bytes)
 /* Checks and counts the body of a value and skips it. */
 static tdm_status scan_body(struct reader *reader, const struct tdm_value *value)
 {
+    size_t size_bytes = value->as.size_bytes;
     tdm_status status = TDM_OK;
 
-    if (bytes_left(reader) < value->count) {
-        return reader_fail_short(reader, value->count);
+    if (bytes_left(reader) < size_bytes) {
+        return reader_fail_short(reader, size_bytes);
     }
     if (value->kind == TDM_STRING) {
-        status = scan_string(reader, value->count);
+        status = scan_string(reader, size_bytes);
     } else if (value->kind == TDM_NDARRAY) {
-        status = scan_ndarray(reader, value->count);
+        status = scan_ndarray(reader, size_bytes);
     } else if (value->kind == TDM_BYTES) {
-        reader->counts.text_bytes += reader->borrows ? 0 : value->count;
+        reader->counts.text_bytes += reader->borrows ? 0 : size_bytes;
     } else {
-        status = scan_ext(reader, value->count);
+        status = scan_ext(reader, size_bytes);
     }
-    reader->offset += value->count;
+    reader->offset += size_bytes;
     return status;
 }
 
@@ -429,7 +466,7 @@ static const char *copy_text(struct reader *reader, const char *data, size_t siz
 }
 
 /* Creates the structure of an n-dimensional array, and copies its data if necessary. */
-static const struct tdm_ndarray *fill_ndarray(struct reader *reader, uint32_t body_bytes)
+static const struct tdm_ndarray *fill_ndarray(struct reader *reader, size_t body_bytes)
 {
     static const _Alignas(TDM__NDARRAY_ALIGNMENT) char no_data[1];
     struct tdm_ndarray *ndarray = reader->cursors.ndarrays++;
@@ -453,19 +490,20 @@ static const struct tdm_ndarray *fill_ndarray(struct reader *reader, uint32_t bo
 static void fill_body(struct reader *reader, struct tdm_value *value)
 {
     const char *data = reader->bytes + reader->offset;
+    size_t size_bytes = value->as.size_bytes;
 
     if (value->kind == TDM_NDARRAY) {
-        value->as.ndarray = fill_ndarray(reader, value->count);
+        value->as.ndarray = fill_ndarray(reader, size_bytes);
     } else if (value->kind == TDM_STRING) {
-        value->as.data = copy_text(reader, data, value->count);
+        value->as.data = copy_text(reader, data, size_bytes);
         *reader->cursors.text++ = '\0';
     } else {
-        value->as.data = reader->borrows ? data : copy_text(reader, data, value->count);
+        value->as.data = reader->borrows ? data : copy_text(reader, data, size_bytes);
     }
     if (value->kind == TDM_REFERENCE || value->kind == TDM_HANDLE) {
         *reader->cursors.extensions++ = value;
     }
-    reader->offset += value->count;
+    reader->offset += size_bytes;
 }
 
 /* Stores one value and all values inside of it in the document. */

@@ -33,7 +33,7 @@ struct arguments {
 
 /* ---- formats ---------------------------------------------------------------------------- */
 
-const char *tdm__format_item_end(const char *format)
+const char *tdm__format_group_skip(const char *format)
 {
     uint32_t open = 0;
 
@@ -46,11 +46,6 @@ const char *tdm__format_item_end(const char *format)
         format++;
     } while (open > 0);
     return format;
-}
-
-bool tdm__format_group_ends(const char *format)
-{
-    return *format == '\0' || *format == ')' || *format == '}';
 }
 
 uint32_t tdm__format_items_count(const char *format)
@@ -69,7 +64,7 @@ uint32_t tdm__format_letters_count(const char *format, const char *letters)
     uint32_t count = 0;
 
     for (const char *position = format; *position != '\0'; position++) {
-        count += strchr(letters, *position) != NULL ? 1 : 0;
+        count += tdm__format_is_among(*position, letters) ? 1 : 0;
     }
     return count;
 }
@@ -148,12 +143,13 @@ static const char *unknown_letter_text(char letter)
 
 tdm_status tdm__format_check(const char *format, const char *letters)
 {
-    struct open_groups groups = {.count = 0};
+    struct open_groups groups;
 
+    groups.count = 0; /* The array needs no value: this function runs for each call and put. */
     for (const char *position = format; *position != '\0'; position++) {
         tdm_status status = TDM_OK;
 
-        if (strchr(letters, *position) == NULL) {
+        if (!tdm__format_is_among(*position, letters)) {
             return tdm__format_fail(format, position, unknown_letter_text(*position));
         }
         if (*position == '(' || *position == '{') {
@@ -354,7 +350,7 @@ static void fill_bytes(const tdm_value *value, struct arguments *arguments)
     size_t *size_out = va_arg(arguments->list, size_t *);
 
     *data_out = value->as.data;
-    *size_out = value->count;
+    *size_out = value->as.size_bytes;
 }
 
 /* Stores the result of one letter that is not a group, a reference or a handle. */

@@ -4,8 +4,9 @@
  * Each function first checks the whole format, then works on it from left to right, so a bad
  * format has no effect.
  *
- * Packing writes the values directly to a writer.  Packing with placeholders notes the positions
- * at which references and handles must be inserted later, when their values are known.  The lists
+ * Packing writes the values directly to a writer, and calls a function of the layer above for
+ * references and handles.  Packing with placeholders notes the positions at which references,
+ * handles and values must be inserted later, when the values of references are known.  The lists
  * of the letters * and & are read before anything is written, because the header of an array holds
  * its number of values.
  *
@@ -14,8 +15,6 @@
 #include "runtime/wire/format.h"
 #include "runtime/wire/placeholders.h"
 #include "runtime/wire/writer.h"
-
-#include <string.h>
 
 /* Largest number of the letters * and & in one format. */
 enum { LISTS_MAX = 16 };
@@ -35,7 +34,7 @@ struct arguments {
 /* Skips the argument of one letter of a format that packs. */
 static void skip_argument(struct arguments *arguments, char letter)
 {
-    if (strchr("n(){}", letter) != NULL) {
+    if (tdm__format_is_among(letter, "n(){}")) {
         return; /* These letters take no argument. */
     }
     if (letter == 'f') {
@@ -56,19 +55,27 @@ static void skip_argument(struct arguments *arguments, char letter)
     }
 }
 
-/* Checks the items of the list of the letter at `position`.  `depth` is the number of groups around
- * that letter. */
+/* Checks the items of the list of the letter at `position`, or of a list inside of it.  `depth` is
+ * the number of groups and lists around the items. */
 static tdm_status check_items(const char *format, const char *position, uint32_t depth,
                               const struct tdm_items *list)
 {
-    const char *letters = *position == '*' ? "ba" : depth == 0 ? "rRh" : "Rh";
+    const char *letters = *position == '*' ? "bai(" : depth == 0 ? "bai(rRh" : "bai(Rh";
 
     if (list == NULL || (list->count > 0 && list->items == NULL)) {
         return tdm__format_fail(format, position, "a list that is NULL");
     }
     for (uint32_t i = 0; i < list->count; i++) {
-        if (list->items[i].letter == '\0' || strchr(letters, list->items[i].letter) == NULL) {
+        const struct tdm_item *item = &list->items[i];
+
+        if (!tdm__format_is_among(item->letter, letters)) {
             return tdm__format_fail(format, position, "a list with an item of another letter");
+        }
+        if (item->letter == '(' && depth >= TDM_ITEMS_DEPTH_MAX) {
+            return tdm__format_fail(format, position, "lists that are nested too deep");
+        }
+        if (item->letter == '(') {
+            TDM_TRY(check_items(format, position, depth + 1, item->object));
         }
     }
     return TDM_OK;
@@ -105,7 +112,7 @@ static tdm_status arguments_init(struct arguments *arguments, const char *format
 
     arguments->lists_count = 0;
     arguments->lists_used_count = 0;
-    if (tdm__format_letters_count(format, "*&") > 0) {
+    if (tdm__format_has(format, "*&")) {
         va_copy(arguments->list, args);
         status = arguments_read_lists(arguments, format);
         va_end(arguments->list);
@@ -141,6 +148,32 @@ static const struct tdm_items *arguments_take_list(struct arguments *arguments)
     return arguments->lists[arguments->lists_used_count++];
 }
 
+/* Returns how many items of the list, and of lists inside of it, have one of the letters. */
+static uint32_t list_letters_count(const struct tdm_items *list, const char *letters)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct tdm_item *item = &list->items[i];
+
+        count += item->letter == '(' ? list_letters_count(item->object, letters)
+                                     : (uint32_t)tdm__format_is_among(item->letter, letters);
+    }
+    return count;
+}
+
+/* Returns how many items of all lists have the letter r (`of_values`), or another one of a
+ * reference or handle. */
+static uint32_t listed_objects_count(const struct arguments *arguments, bool of_values)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < arguments->lists_count; i++) {
+        count += list_letters_count(arguments->lists[i], of_values ? "r" : "Rh");
+    }
+    return count;
+}
+
 /* ---- packing ---------------------------------------------------------------------------- */
 
 /* Packs the two arguments of the letter b. */
@@ -152,16 +185,48 @@ static void pack_bytes(tdm_writer *writer, struct arguments *arguments)
     tdm_write_bytes(writer, data, size_bytes);
 }
 
-/* Packs the items of a list of the letter *. */
-static void pack_list(tdm_writer *writer, const struct tdm_items *list)
+/* Adds the placeholder of one letter r, R or h at `offset` of the packed bytes. */
+static void placeholder_add(struct tdm__placeholders *placeholders, char letter, void *object,
+                            size_t offset)
+{
+    if (letter == 'r') {
+        placeholders->refs[placeholders->count] = object;
+        placeholders->offsets[placeholders->count++] = offset;
+    } else {
+        placeholders->links[placeholders->links_count++] =
+            (struct tdm__object_placeholder){object, offset, placeholders->count, letter};
+    }
+}
+
+/* Packs an item of a list that is neither a list nor a reference or handle. */
+static void pack_plain_item(tdm_writer *writer, const struct tdm_item *item)
+{
+    if (item->letter == 'b') {
+        tdm_write_bytes(writer, item->object, item->size_bytes);
+    } else if (item->letter == 'a') {
+        tdm_write_ndarray(writer, item->object);
+    } else {
+        tdm_write_int(writer, *(const int64_t *)item->object);
+    }
+}
+
+/* Packs the items of a list.  `placeholders` is NULL for the letter *, whose lists have no
+ * references and handles. */
+static void pack_list(tdm_writer *writer, const struct tdm_items *list,
+                      struct tdm__placeholders *placeholders)
 {
     for (uint32_t i = 0; i < list->count; i++) {
         const struct tdm_item *item = &list->items[i];
+        const struct tdm_items *inside = item->object;
 
-        if (item->letter == 'b') {
-            tdm_write_bytes(writer, item->object, item->size_bytes);
+        if (item->letter == '(') {
+            tdm_write_array(writer, inside->count);
+            pack_list(writer, inside, placeholders);
+        } else if (placeholders != NULL && tdm__format_is_among(item->letter, "rRh")) {
+            placeholder_add(placeholders, item->letter, (void *)(uintptr_t)item->object,
+                            tdm_writer_bytes(writer).size_bytes);
         } else {
-            tdm_write_ndarray(writer, item->object);
+            pack_plain_item(writer, item);
         }
     }
 }
@@ -201,7 +266,7 @@ static void pack_item(tdm_writer *writer, const char *item, struct arguments *ar
         tdm_write_array(writer, values_count(arguments, item + 1));
         break;
     case '*':
-        pack_list(writer, arguments_take_list(arguments));
+        pack_list(writer, arguments_take_list(arguments), NULL);
         break;
     case '{':
         tdm_write_map(writer, tdm__format_items_count(item + 1) / 2);
@@ -245,6 +310,78 @@ tdm_status tdm_pack(tdm_writer *writer, const char *format, ...)
     return status;
 }
 
+/* ---- packing with references and handles ------------------------------------------------ */
+
+/* Packs the items of a list of the letter &, whose references and handles `write` writes. */
+static tdm_status pack_list_with_objects(tdm_writer *writer, const struct tdm_items *list,
+                                         tdm__object_write_fn *write, void *arg)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct tdm_item *item = &list->items[i];
+        const struct tdm_items *inside = item->object;
+
+        if (item->letter == '(') {
+            tdm_write_array(writer, inside->count);
+            TDM_TRY(pack_list_with_objects(writer, inside, write, arg));
+        } else if (tdm__format_is_among(item->letter, "Rh")) {
+            TDM_TRY(write(arg, writer, item->letter, (void *)(uintptr_t)item->object));
+        } else {
+            pack_plain_item(writer, item);
+        }
+    }
+    return TDM_OK;
+}
+
+/* Packs the values of a format that has no letter r. */
+static tdm_status pack_values_and_objects(tdm_writer *writer, const char *format,
+                                          struct arguments *arguments, tdm__object_write_fn *write,
+                                          void *arg)
+{
+    tdm_write_array(writer, values_count(arguments, format));
+    for (const char *position = format; *position != '\0'; position++) {
+        if (*position == '&') {
+            TDM_TRY(pack_list_with_objects(writer, arguments_take_list(arguments), write, arg));
+        } else if (*position == 'R' || *position == 'h') {
+            TDM_TRY(write(arg, writer, *position, va_arg(arguments->list, void *)));
+        } else {
+            pack_item(writer, position, arguments);
+        }
+    }
+    return tdm_writer_status(writer);
+}
+
+tdm_status tdm__pack_with_objects(tdm_writer *writer, const char *format, va_list args,
+                                  tdm__object_write_fn *write, void *arg)
+{
+    struct arguments arguments;
+    tdm_status status;
+
+    TDM_TRY(tdm__format_check(format, "iuf?sbanvp(){}rRh*&"));
+    TDM_TRY(arguments_init(&arguments, format, args));
+    status = tdm__format_has(format, "r") || listed_objects_count(&arguments, true) > 0
+                 ? tdm__fail(TDM_E_INVAL, "the letter r is for the arguments of calls")
+                 : pack_values_and_objects(writer, format, &arguments, write, arg);
+    va_end(arguments.list);
+    return status;
+}
+
+bool tdm__format_awaits_values(const char *format, va_list args)
+{
+    struct arguments arguments;
+    bool awaits;
+
+    if (tdm__format_has(format, "r") || !tdm__format_has(format, "&")) {
+        return tdm__format_has(format, "r");
+    }
+    if (tdm__format_check(format, "iuf?sbanvp(){}Rh*&") != TDM_OK ||
+        arguments_init(&arguments, format, args) != TDM_OK) {
+        return false; /* Packing reports what is wrong. */
+    }
+    awaits = listed_objects_count(&arguments, true) > 0;
+    va_end(arguments.list);
+    return awaits;
+}
+
 /* ---- packing with placeholders ---------------------------------------------------------- */
 
 /* Checks that each r is an item of the whole format and not inside of a group. */
@@ -259,22 +396,6 @@ static tdm_status check_refs(const char *format)
     return in_items == tdm__format_letters_count(format, "r")
                ? TDM_OK
                : tdm__fail(TDM_E_INVAL, "format \"%s\": r inside a group", format);
-}
-
-/* Returns how many items of all lists have the letter r (`of_values`), or another one of a
- * reference or handle. */
-static uint32_t listed_objects_count(const struct arguments *arguments, bool of_values)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < arguments->lists_count; i++) {
-        for (uint32_t j = 0; j < arguments->lists[i]->count; j++) {
-            char letter = arguments->lists[i]->items[j].letter;
-
-            count += strchr(of_values ? "r" : "Rh", letter) != NULL ? 1 : 0;
-        }
-    }
-    return count;
 }
 
 /* Allocates the arrays for the placeholders of `format`.  The memory belongs to the writer; the
@@ -307,29 +428,6 @@ static tdm_status placeholders_init(struct tdm__placeholders *placeholders, cons
     return TDM_OK;
 }
 
-/* Adds the placeholder of one letter r, R or h at `offset` of the packed bytes. */
-static void placeholder_add(struct tdm__placeholders *placeholders, char letter, void *object,
-                            size_t offset)
-{
-    if (letter == 'r') {
-        placeholders->refs[placeholders->count] = object;
-        placeholders->offsets[placeholders->count++] = offset;
-    } else {
-        placeholders->links[placeholders->links_count++] =
-            (struct tdm__object_placeholder){object, offset, placeholders->count, letter};
-    }
-}
-
-/* Adds the placeholders of a list of the letter &. */
-static void placeholders_add_list(struct tdm__placeholders *placeholders,
-                                  const struct tdm_items *list, size_t offset)
-{
-    for (uint32_t i = 0; i < list->count; i++) {
-        placeholder_add(placeholders, list->items[i].letter,
-                        (void *)(uintptr_t)list->items[i].object, offset);
-    }
-}
-
 tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, va_list args,
                                        struct tdm__placeholders *placeholders)
 {
@@ -350,8 +448,8 @@ tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, v
         size_t offset = tdm_writer_bytes(writer).size_bytes;
 
         if (*position == '&') {
-            placeholders_add_list(placeholders, arguments_take_list(&arguments), offset);
-        } else if (strchr("rRh", *position) != NULL) {
+            pack_list(writer, arguments_take_list(&arguments), placeholders);
+        } else if (tdm__format_is_among(*position, "rRh")) {
             placeholder_add(placeholders, *position, va_arg(arguments.list, void *), offset);
         } else {
             pack_item(writer, position, &arguments);
@@ -363,7 +461,7 @@ tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, v
 
 tdm_status tdm__fill_placeholders(tdm_writer *filled, struct tdm_bytes packed,
                                   const struct tdm__placeholders *placeholders,
-                                  tdm__placeholder_fill_fn *fn, void *arg)
+                                  tdm__object_write_fn *write, void *arg)
 {
     const char *bytes = packed.data;
     size_t from = 0;
@@ -378,10 +476,10 @@ tdm_status tdm__fill_placeholders(tdm_writer *filled, struct tdm_bytes packed,
         tdm_write_packed(filled, (struct tdm_bytes){bytes + from, to - from});
         from = to;
         if (is_ref) {
-            TDM_TRY(fn(arg, filled, 'r', placeholders->refs[ref++]));
+            TDM_TRY(write(arg, filled, 'r', placeholders->refs[ref++]));
         } else {
-            TDM_TRY(fn(arg, filled, placeholders->links[link].letter,
-                       placeholders->links[link].object));
+            TDM_TRY(write(arg, filled, placeholders->links[link].letter,
+                          placeholders->links[link].object));
             link++;
         }
     }

@@ -59,7 +59,8 @@ struct tdm__frame {
     uint64_t call_id; /* Number of the call, chosen by the caller; never 0. */
     /* ID of the actor that a call is for; all zero if the call is for a service of the process. */
     struct tdm__id target;
-    /* Status of a reply.  If it is not TDM_OK, the payload is the text of the error. */
+    /* Status of a reply.  If it is not TDM_OK, the payload is the text of the error; a NUL and a
+     * packed value may follow the text. */
     tdm_status status;
     /* Milliseconds until the deadline of a call when the frame was sent; -1 without a deadline. */
     int64_t remaining_ms;

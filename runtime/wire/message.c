@@ -243,7 +243,7 @@ static const char *found_value_text(const tdm_value *value, char text[FOUND_BYTE
                        value->as.integer.negative ? "the integer %lld" : "the integer %llu",
                        (unsigned long long)value->as.integer.bits);
     } else if (tdm_value_kind_of(value) == TDM_BYTES) {
-        (void)snprintf(text, FOUND_BYTES, "%u bytes", value->count);
+        (void)snprintf(text, FOUND_BYTES, "%zu bytes", value->as.size_bytes);
     } else {
         (void)snprintf(text, FOUND_BYTES, "%s", tdm__value_kind_text(value));
     }
@@ -317,7 +317,7 @@ static bool scalar_fits(enum tdm__field_kind kind, const tdm_value *value)
     case TDM__FIELD_OPTIONAL_BYTES:
         return found == TDM_BYTES || found == TDM_NIL;
     case TDM__FIELD_ID:
-        return found == TDM_BYTES && value->count == sizeof(struct tdm__id);
+        return found == TDM_BYTES && value->as.size_bytes == sizeof(struct tdm__id);
     case TDM__FIELD_NDARRAY:
         return found == TDM_NDARRAY;
     case TDM__FIELD_VALUE:

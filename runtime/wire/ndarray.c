@@ -90,11 +90,13 @@ void tdm_write_ndarray(tdm_writer *writer, const struct tdm_ndarray *ndarray)
     }
     head = ndarray_head_bytes(ndarray->dims_count);
     padding = ndarray_padding(tdm_writer_bytes(writer).size_bytes + EXT_HEAD_BYTES + head);
-    if (size_bytes > UINT32_MAX - head - padding) {
-        tdm__writer_fail(writer, TDM_E_LIMIT, "an array of 4 GiB or more");
-        return;
+    if (size_bytes <= UINT32_MAX - head - padding) {
+        tdm__writer_append_ext(writer, TDM__EXT_NDARRAY, head + padding + size_bytes);
+    } else {
+        padding =
+            ndarray_padding(tdm_writer_bytes(writer).size_bytes + TDM__LARGE_EXT_HEAD_BYTES + head);
+        tdm__writer_append_large_ext(writer, TDM__EXT_LARGE_NDARRAY, head + padding + size_bytes);
     }
-    tdm__writer_append_ext(writer, TDM__EXT_NDARRAY, head + padding + size_bytes);
     ndarray_append_head(writer, ndarray, padding);
     tdm__writer_append(writer, ndarray->data, size_bytes);
 }

@@ -5,7 +5,21 @@
 
 #include "runtime/wire/value.h"
 
+#include <stdbool.h>
+
 /* ---- packing ---------------------------------------------------------------------------- */
+
+/* Writes the one value that stands for an object: for the letter R or h a reference or a handle as
+ * itself, for the letter r the value of a reference. */
+typedef tdm_status tdm__object_write_fn(void *arg, tdm_writer *writer, char letter, void *object);
+
+/* Packs like tdm_pack_va(), with three more letters: R for a reference, h for an actor handle, and
+ * & for a list of these.  write(arg, …) writes each of them where it stands.  TDM_E_INVAL if the
+ * format or a list has the letter r. */
+tdm_status tdm__pack_with_objects(tdm_writer *writer, const char *format, va_list args,
+                                  tdm__object_write_fn *write, void *arg);
+/* Returns true if the format or a list among its arguments has the letter r. */
+bool tdm__format_awaits_values(const char *format, va_list args);
 
 /* Largest number of references and handles in one format. */
 enum { TDM__PLACEHOLDERS_MAX = 4096 };
@@ -40,16 +54,12 @@ struct tdm__placeholders {
 tdm_status tdm__pack_with_placeholders(tdm_writer *writer, const char *format, va_list args,
                                        struct tdm__placeholders *placeholders);
 
-/* Writes the one value that belongs to the placeholder of `object`. */
-typedef tdm_status tdm__placeholder_fill_fn(void *arg, tdm_writer *writer, char letter,
-                                            void *object);
-
-/* Copies the bytes of tdm__pack_with_placeholders() to `filled` and calls fn to write the value
- * of each placeholder, in order.  Arrays behind a placeholder may lose their alignment; readers
- * then copy them. */
+/* Copies the bytes of tdm__pack_with_placeholders() to `filled` and calls write(arg, …) for the
+ * object of each placeholder, in order.  Arrays behind a placeholder may lose their alignment;
+ * readers then copy them. */
 tdm_status tdm__fill_placeholders(tdm_writer *filled, struct tdm_bytes packed,
                                   const struct tdm__placeholders *placeholders,
-                                  tdm__placeholder_fill_fn *fn, void *arg);
+                                  tdm__object_write_fn *write, void *arg);
 
 /* ---- unpacking -------------------------------------------------------------------------- */
 
@@ -67,19 +77,5 @@ struct tdm__unpack_hooks {
  * dropped. */
 tdm_status tdm__unpack_with_hooks(const tdm_value *array, const char *format, va_list args,
                                   const struct tdm__unpack_hooks *hooks);
-
-/* Returns true if the format contains one of the letters. The loop is faster than strpbrk() for
- * such short texts. */
-static inline bool tdm__format_has(const char *format, const char *letters)
-{
-    for (; *format != '\0'; format++) {
-        for (const char *letter = letters; *letter != '\0'; letter++) {
-            if (*format == *letter) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
 
 #endif

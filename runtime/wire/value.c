@@ -121,7 +121,7 @@ struct tdm_bytes tdm_value_bytes(const tdm_value *value)
 
     if (value_is_kind(value, TDM_BYTES)) {
         bytes.data = value->as.data;
-        bytes.size_bytes = value->count;
+        bytes.size_bytes = value->as.size_bytes;
     }
     return bytes;
 }
@@ -137,7 +137,7 @@ struct tdm_bytes tdm__value_ext(const tdm_value *value)
 
     if (value_is_kind(value, TDM_REFERENCE) || value_is_kind(value, TDM_HANDLE)) {
         bytes.data = value->as.data;
-        bytes.size_bytes = value->count;
+        bytes.size_bytes = value->as.size_bytes;
     }
     return bytes;
 }

@@ -10,9 +10,7 @@
  * bytes that the document has borrowed. */
 struct tdm_value {
     enum tdm_value_kind kind; /* Kind of the value, which says what member of `as` is valid. */
-    /* Number of values of an array, of pairs of a map, or of bytes of any other kind that has a
-     * body. */
-    uint32_t count;
+    uint32_t count;           /* Number of values of an array, or of pairs of a map. */
     /* What the value is; `kind` says which member is valid. */
     union {
         bool truth; /* Value of a TDM_BOOL. */
@@ -22,8 +20,11 @@ struct tdm_value {
             bool negative; /* True if the integer is less than 0. */
         } integer;
         double number; /* Value of a TDM_DOUBLE. */
-        /* Bytes of a string (NUL-terminated), of TDM_BYTES, or of an extension. */
-        const char *data;
+        /* A string, TDM_BYTES, or an extension. */
+        struct {
+            const char *data;  /* The bytes of the body; those of a string end with a NUL. */
+            size_t size_bytes; /* Number of bytes of the body, without the NUL of a string. */
+        };
         const struct tdm_ndarray *ndarray; /* Value of a TDM_NDARRAY. */
         /* Values of an array, or keys and values of a map in turn. */
         const struct tdm_value *values;
@@ -44,9 +45,14 @@ const char *tdm__value_kind_text(const tdm_value *value);
 enum tdm__ext {
     TDM__EXT_NDARRAY = 1,   /* The extension is an n-dimensional array. */
     TDM__EXT_REFERENCE = 2, /* The extension is a reference to a value. */
-    TDM__EXT_HANDLE = 3     /* The extension is a handle to an actor. */
+    TDM__EXT_HANDLE = 3,    /* The extension is a handle to an actor. */
+    /* The extension is the size, 8 big-endian bytes, of bytes that follow behind it. */
+    TDM__EXT_LARGE_BYTES = 4,
+    /* The extension is the size, 8 big-endian bytes, of an n-dimensional array that follows behind
+     * it, with the same body as in TDM__EXT_NDARRAY. */
+    TDM__EXT_LARGE_NDARRAY = 5
 };
-enum { TDM__EXT_BYTES_MAX = 512 }; /* Largest size in bytes of a packed reference or handle. */
+enum { TDM__EXT_BYTES_MAX = 1024 }; /* Largest size in bytes of a packed reference or handle. */
 
 /* Writes the bytes of a reference or a handle as a msgpack extension.  More than TDM__EXT_BYTES_MAX
  * bytes make the writer fail with TDM_E_LIMIT. */

@@ -21,6 +21,7 @@
 
 #include <msgpack.h>
 
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,9 @@ struct tdm_writer {
     size_t space_bytes;
     tdm_status failed; /* First failure of the writer; TDM_OK if there was none. */
     const char *why;   /* Reason of the first failure; a string literal. */
+    /* Size in bytes of what exceeds a limit, and the limit; both 0 after other failures. */
+    size_t wanted_bytes;
+    size_t limit_bytes;
     /* Memory that tdm__writer_attach() has returned; owned, NULL if there is none. */
     void *attached;
     char inline_buffer[INLINE_BUFFER_BYTES]; /* First buffer of a growing writer. */
@@ -61,6 +65,17 @@ void tdm__writer_fail(tdm_writer *writer, tdm_status status, const char *why)
         writer->why = why;
         writer->space_bytes = 0;
     }
+}
+
+/* Records that `what`, a string literal, has more bytes than `limit_bytes`. */
+static void writer_fail_limit(tdm_writer *writer, const char *what, size_t wanted_bytes,
+                              size_t limit_bytes)
+{
+    if (writer->failed == TDM_OK) {
+        writer->wanted_bytes = wanted_bytes;
+        writer->limit_bytes = limit_bytes;
+    }
+    tdm__writer_fail(writer, TDM_E_LIMIT, what);
 }
 
 /* Enlarges the buffer of a GROWING writer to at least `wanted_bytes` bytes.  Returns false and
@@ -196,6 +211,7 @@ void tdm_writer_clear(tdm_writer *writer)
     writer->size_bytes = 0;
     writer->space_bytes = writer->capacity_bytes;
     writer->failed = TDM_OK;
+    writer->limit_bytes = 0;
     if (writer->attached != NULL) {
         free(writer->attached);
         writer->attached = NULL;
@@ -215,6 +231,13 @@ tdm_status tdm_writer_status(const tdm_writer *writer)
 {
     TDM__REQUIRE(writer);
 
+    if (writer->failed != TDM_OK && writer->limit_bytes > 0) {
+        return tdm__fail(writer->failed,
+                         "packing values after %zu bytes: %s of %zu bytes, it may "
+                         "have %zu",
+                         writer->size_bytes, writer->why, writer->wanted_bytes,
+                         writer->limit_bytes);
+    }
     if (writer->failed != TDM_OK) {
         return tdm__fail(writer->failed, "packing values after %zu bytes: %s", writer->size_bytes,
                          writer->why);
@@ -256,7 +279,7 @@ void tdm_write_bool(tdm_writer *writer, int value)
 static void write_text(tdm_writer *writer, const char *text, size_t length)
 {
     if (length > UINT32_MAX) {
-        tdm__writer_fail(writer, TDM_E_LIMIT, "a string of 4 GiB or more");
+        writer_fail_limit(writer, "a string", length, UINT32_MAX);
         return;
     }
     (void)msgpack_pack_str(&writer->packer, length);
@@ -283,10 +306,10 @@ void tdm_write_bytes(tdm_writer *writer, const void *data, size_t size_bytes)
         return;
     }
     if (size_bytes > UINT32_MAX) {
-        tdm__writer_fail(writer, TDM_E_LIMIT, "bytes of 4 GiB or more");
-        return;
+        tdm__writer_append_large_ext(writer, TDM__EXT_LARGE_BYTES, size_bytes);
+    } else {
+        (void)msgpack_pack_bin(&writer->packer, size_bytes);
     }
-    (void)msgpack_pack_bin(&writer->packer, size_bytes);
     tdm__writer_append(writer, data, size_bytes);
 }
 
@@ -323,10 +346,19 @@ void tdm__writer_append_ext(tdm_writer *writer, enum tdm__ext type, size_t size_
     tdm__writer_append(writer, head, sizeof(head));
 }
 
+void tdm__writer_append_large_ext(tdm_writer *writer, enum tdm__ext type, uint64_t size_bytes)
+{
+    const uint8_t head[] = {0xd7, (uint8_t)type};
+    uint64_t size = htobe64(size_bytes);
+
+    tdm__writer_append(writer, head, sizeof(head));
+    tdm__writer_append(writer, &size, sizeof(size));
+}
+
 void tdm__write_ext(tdm_writer *writer, enum tdm__ext type, struct tdm_bytes bytes)
 {
     if (bytes.size_bytes > TDM__EXT_BYTES_MAX) {
-        tdm__writer_fail(writer, TDM_E_LIMIT, "a reference or handle of more than 512 bytes");
+        writer_fail_limit(writer, "a reference or handle", bytes.size_bytes, TDM__EXT_BYTES_MAX);
         return;
     }
     tdm__writer_append_ext(writer, type, bytes.size_bytes);
@@ -367,10 +399,10 @@ void tdm_write_value(tdm_writer *writer, const tdm_value *value)
         tdm_write_double(writer, value->as.number);
         break;
     case TDM_STRING:
-        write_text(writer, value->as.data, value->count);
+        write_text(writer, value->as.data, value->as.size_bytes);
         break;
     case TDM_BYTES:
-        tdm_write_bytes(writer, value->as.data, value->count);
+        tdm_write_bytes(writer, value->as.data, value->as.size_bytes);
         break;
     case TDM_ARRAY:
         tdm_write_array(writer, value->count);

@@ -409,7 +409,7 @@ static void invalid_actor_name_is_refused(void **state)
     memset(name, 'n', sizeof(name));
     name[TDM__ACTOR_NAME_BYTES] = '\0';
     find(scene, &reply, name);
-    expect_failure(scene, &reply, TDM_E_INVAL, "a name of an actor has 1 to");
+    expect_failure(scene, &reply, TDM_E_INVAL, "actor name of 256 bytes, at most 255");
     name[TDM__ACTOR_NAME_BYTES - 1] = '\0';
     find(scene, &reply, name);
     expect_failure(scene, &reply, TDM_E_NOT_FOUND, "no actor is called nnn");

@@ -9,7 +9,7 @@
 /* First argument of the program; "" without one. */
 static const char *first_argument = "";
 
-/* Document of the arguments of an earlier call "keep"; NULL before that call. */
+/* Document of the arguments of the constructor or of an earlier call "keep"; NULL without one. */
 static tdm_document *kept;
 
 /* Method "describe": replies the class that was asked for, the first argument of the program, and
@@ -26,6 +26,14 @@ static tdm_status describe(tdm_call *call, void *self)
         count += strncmp(*entry, "MORE_", strlen("MORE_")) == 0 ? 1 : 0;
     }
     return tdm_call_reply(call, "ssi", info.class_name, first_argument, count);
+}
+
+/* Constructor: keeps its arguments if there are any. */
+static tdm_status construct(tdm_call *call, void *self)
+{
+    (void)self;
+    return tdm_value_count(tdm_call_arguments(call)) == 0 ? TDM_OK
+                                                          : tdm_call_take_arguments(call, &kept);
 }
 
 /* Method "keep": takes its arguments, a text, beyond its end. */
@@ -66,6 +74,7 @@ static tdm_status lend(tdm_call *call, void *self)
 
 static const struct tdm_actor_class any_class = {
     .name = "*",
+    .construct = construct,
     .methods = {{"describe", describe}, {"keep", keep}, {"kept", give_kept}, {"lend", lend}}};
 
 int main(int argc, char **argv)

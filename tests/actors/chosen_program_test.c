@@ -114,6 +114,23 @@ static void taken_arguments_outlive_their_method(void **state)
     tdm_actor_destroy(actor);
 }
 
+static void taken_arguments_outlive_their_constructor(void **state)
+{
+    struct tdm_actor_options options = {.program = program};
+    tdm_actor *actor = NULL;
+    tdm_ref *ref;
+    const char *text;
+
+    (void)state;
+    assert_int_equal(tdm_actor_create(runtime, "keeper", &options, &actor, "s", "text of old"),
+                     TDM_OK);
+    assert_int_equal(tdm_actor_call(actor, "kept", &ref, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, WAIT_MS, "s", &text), TDM_OK);
+    assert_string_equal(text, "text of old");
+    tdm_ref_release(ref);
+    tdm_actor_destroy(actor);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +138,7 @@ int main(void)
         cmocka_unit_test(any_number_of_variables_can_be_set),
         cmocka_unit_test(worker_may_join_its_node_late),
         cmocka_unit_test(taken_arguments_outlive_their_method),
+        cmocka_unit_test(taken_arguments_outlive_their_constructor),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

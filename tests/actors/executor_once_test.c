@@ -255,13 +255,12 @@ static void open_with_holds(const struct tdm_actor_class *actor_class)
     tdm__executor_set_arrival_hook(executor_log.executor, hold_sevens, NULL);
 }
 
-static void held_call_holds_up_its_own_caller_only(void **state)
+static void held_call_holds_up_its_own_caller(const struct tdm_actor_class *actor_class)
 {
     struct pair_reply replies[3];
     struct pair_reply other;
 
-    (void)state;
-    open_with_holds(&exec_plain);
+    open_with_holds(actor_class);
     (void)exec_call(0, "note", 7, &replies[0]);
     (void)exec_call(0, "note", 8, &replies[1]);
     (void)exec_call(0, "note", 9, &replies[2]);
@@ -276,6 +275,36 @@ static void held_call_holds_up_its_own_caller_only(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(executor_log.notes[1 + i], 7 + i);
     }
+    exec_close();
+}
+
+static void held_call_holds_up_its_own_caller_only(void **state)
+{
+    (void)state;
+    held_call_holds_up_its_own_caller(&exec_plain);
+    held_call_holds_up_its_own_caller(&exec_asynchronous);
+}
+
+static void held_call_holds_up_its_own_group_only(void **state)
+{
+    struct pair_reply replies[4];
+
+    (void)state;
+    open_with_holds(&exec_asynchronous);
+    (void)exec_call(0, "note", 7, &replies[0]);
+    (void)exec_call(0, "note", 8, &replies[1]);
+    (void)exec_call(0, "note_apart", 1, &replies[2]);
+    (void)exec_call(0, "note_apart", 2, &replies[3]);
+    assert_int_equal(exec_outcome(&replies[2]), TDM_OK);
+    assert_int_equal(exec_outcome(&replies[3]), TDM_OK);
+    assert_int_equal(atomic_load(&executor_log.notes_count), 2);
+    {
+        TDM__LOOP_ENTER(executor_fixture.loop);
+        tdm__executor_release(held);
+    }
+    assert_int_equal(exec_outcome(&replies[1]), TDM_OK);
+    assert_int_equal(executor_log.notes[2], 7);
+    assert_int_equal(executor_log.notes[3], 8);
     exec_close();
 }
 
@@ -304,12 +333,11 @@ static bool three_wait(void *arg)
     return tdm__executor_waiting_count(executor_log.executor) == 3;
 }
 
-static void cut_call_takes_those_behind_it_along(void **state)
+static void cut_call_of_class(const struct tdm_actor_class *actor_class)
 {
     struct pair_reply replies[3];
 
-    (void)state;
-    open_with_holds(&exec_plain);
+    open_with_holds(actor_class);
     (void)exec_call(0, "note", 7, &replies[0]);
     (void)exec_call(0, "note", 8, &replies[1]);
     (void)exec_call(0, "note", 9, &replies[2]);
@@ -325,6 +353,13 @@ static void cut_call_takes_those_behind_it_along(void **state)
     }
     assert_int_equal(atomic_load(&executor_log.notes_count), 0);
     exec_close();
+}
+
+static void cut_call_takes_those_behind_it_along(void **state)
+{
+    (void)state;
+    cut_call_of_class(&exec_plain);
+    cut_call_of_class(&exec_asynchronous);
 }
 
 static void held_call_can_be_canceled(void **state)
@@ -412,6 +447,7 @@ int main(void)
         cmocka_unit_test(stream_is_not_answered_again),
         cmocka_unit_test(call_without_a_stream_gets_no_items),
         cmocka_unit_test(held_call_holds_up_its_own_caller_only),
+        cmocka_unit_test(held_call_holds_up_its_own_group_only),
         cmocka_unit_test(held_call_does_not_block_out_of_order_calls),
         cmocka_unit_test(cut_call_takes_those_behind_it_along),
         cmocka_unit_test(held_call_can_be_canceled),

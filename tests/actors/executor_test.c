@@ -188,6 +188,25 @@ static void method_that_runs_sees_that_it_is_canceled(void **state)
     exec_close();
 }
 
+static void method_that_runs_is_told_once_that_it_is_canceled(void **state)
+{
+    struct pair_reply reply;
+    uint64_t call_id;
+
+    (void)state;
+    exec_open(&exec_plain, 0);
+    call_id = exec_call(0, "listen", 0, &reply);
+    exec_await(&executor_log.inside, 1);
+    assert_int_equal(atomic_load(&executor_log.told), 0);
+    exec_cancel(0, call_id);
+    exec_await(&executor_log.told, 1);
+    exec_cancel(0, call_id);
+    atomic_store(&executor_log.open, true);
+    assert_int_equal(exec_outcome(&reply), TDM_OK);
+    assert_int_equal(atomic_load(&executor_log.told), 1);
+    exec_close();
+}
+
 static void method_that_runs_sees_that_its_caller_has_gone(void **state)
 {
     struct pair_reply reply;
@@ -232,6 +251,46 @@ static void kept_calls_are_answered_later_on_any_thread(void **state)
         assert_int_equal(exec_outcome(&replies[i]), i % 2 == 0 ? TDM_OK : TDM_E_METHOD);
     }
     assert_int_equal(exec_outcome(&noted), TDM_OK);
+    exec_close();
+}
+
+/* Callback for the cancellation of a kept call: replies to it. */
+static void fail_when_canceled(void *arg, tdm_call *call)
+{
+    (void)atomic_fetch_add((atomic_int *)arg, 1);
+    tdm_call_fail(call, TDM_E_CANCELED, "as asked");
+}
+
+static void kept_call_is_told_of_its_cancellation_unless_the_callback_was_removed(void **state)
+{
+    struct pair_reply replies[3];
+    uint64_t call_ids[3];
+    atomic_int told = 0;
+
+    (void)state;
+    exec_open(&exec_asynchronous, 0);
+    for (int i = 0; i < 3; i++) {
+        call_ids[i] = exec_call(0, "keep", 0, &replies[i]);
+        exec_await(&executor_log.kept_count, i + 1);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tdm_call_on_cancel(executor_log.kept[i], fail_when_canceled, &told),
+                         TDM_OK);
+    }
+    assert_int_equal(tdm_call_on_cancel(executor_log.kept[1], NULL, NULL), TDM_OK);
+    for (int i = 0; i < 3; i++) {
+        exec_cancel(0, call_ids[i]);
+    }
+    assert_int_equal(exec_outcome(&replies[0]), TDM_E_CANCELED);
+    assert_string_equal(replies[0].detail, "as asked");
+    assert_int_equal(tdm_call_reply(executor_log.kept[1], ""), TDM_OK);
+    assert_int_equal(exec_outcome(&replies[1]), TDM_OK);
+    assert_int_equal(atomic_load(&told), 1);
+    /* The third call is canceled already, so its callback runs at once. */
+    assert_int_equal(tdm_call_is_canceled(executor_log.kept[2]), 1);
+    assert_int_equal(tdm_call_on_cancel(executor_log.kept[2], fail_when_canceled, &told), TDM_OK);
+    assert_int_equal(atomic_load(&told), 2);
+    assert_int_equal(exec_outcome(&replies[2]), TDM_E_CANCELED);
     exec_close();
 }
 
@@ -361,8 +420,10 @@ int main(void)
         cmocka_unit_test(call_that_comes_to_its_turn_too_late_never_runs),
         cmocka_unit_test(canceled_call_in_line_never_runs),
         cmocka_unit_test(method_that_runs_sees_that_it_is_canceled),
+        cmocka_unit_test(method_that_runs_is_told_once_that_it_is_canceled),
         cmocka_unit_test(method_that_runs_sees_that_its_caller_has_gone),
         cmocka_unit_test(kept_calls_are_answered_later_on_any_thread),
+        cmocka_unit_test(kept_call_is_told_of_its_cancellation_unless_the_callback_was_removed),
         cmocka_unit_test(only_asynchronous_methods_keep_calls),
         cmocka_unit_test(kept_call_fails_with_its_actor),
         cmocka_unit_test(posts_run_between_methods_on_their_thread),

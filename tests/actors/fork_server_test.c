@@ -29,6 +29,29 @@ static int fork_servers_can_fork(void)
 #endif
 }
 
+/* Returns the parent of a process. */
+static int64_t parent_of(int64_t pid)
+{
+    char line[256] = "";
+    const char *after_name;
+    FILE *file;
+
+    (void)snprintf(line, sizeof(line), "/proc/%lld/stat", (long long)pid);
+    file = fopen(line, "re");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof(line), file));
+    (void)fclose(file);
+    after_name = strrchr(line, ')');
+    assert_non_null(after_name);
+    return strtoll(after_name + 4, NULL, 10);
+}
+
+/* Returns the process that forked the actor's reaper: a fork server, or the daemon. */
+static int64_t fork_server_of(tdm_actor *actor)
+{
+    return parent_of(actor_fixture_call_int(actor, "parent"));
+}
+
 static void later_workers_come_from_one_fork_server(void **state)
 {
     struct tdm_actor_options options = {.environment = {"KIND=forked"}};
@@ -38,7 +61,7 @@ static void later_workers_come_from_one_fork_server(void **state)
     (void)state;
     for (int i = 0; i < WORKERS; i++) {
         actors[i] = actor_fixture_create(runtime, &options);
-        parents[i] = actor_fixture_call_int(actors[i], "parent");
+        parents[i] = fork_server_of(actors[i]);
     }
     if (fork_servers_can_fork()) {
         assert_int_not_equal(parents[0], parents[1]);
@@ -71,7 +94,7 @@ static void actors_on_different_gpus_share_a_fork_server(void **state)
         char text[32];
 
         actors[i] = actor_fixture_create(runtime, &options);
-        parents[i] = actor_fixture_call_int(actors[i], "parent");
+        parents[i] = fork_server_of(actors[i]);
         actor_fixture_call_text(actors[i], "variable", "CUDA_VISIBLE_DEVICES", text, sizeof(text));
         assert_int_equal(strlen(text), 1);
         seen |= 1U << (text[0] - '0');
@@ -114,9 +137,9 @@ static void ld_preload_applies_to_each_forked_worker(void **state)
         actors[i] = actor_fixture_create(runtime, &options);
         assert_true(maps(actor_fixture_call_int(actors[i], "pid"), "libresolv"));
         assert_true(i == 0 ||
-                    /* The parent of a worker that was not forked is the daemon. */
-                    actor_fixture_call_int(actors[i], "parent") == parent);
-        parent = actor_fixture_call_int(actors[i], "parent");
+                    /* The daemon has forked the reaper of a worker that was executed. */
+                    fork_server_of(actors[i]) == parent);
+        parent = fork_server_of(actors[i]);
     }
     for (int i = 0; i < 3; i++) {
         tdm_actor_destroy(actors[i]);
@@ -145,7 +168,7 @@ static void least_recently_used_fork_server_ends(void **state)
         for (int i = 0; i < 2; i++) {
             actors[i] = actor_fixture_create(runtime, &options);
         }
-        fork_servers[kind] = actor_fixture_call_int(actors[1], "parent");
+        fork_servers[kind] = fork_server_of(actors[1]);
         for (int i = 0; i < 2; i++) {
             assert_int_equal(tdm_actor_kill(actors[i], TEST_TIMEOUT_MS), TDM_OK);
             tdm_actor_destroy(actors[i]);
@@ -203,7 +226,7 @@ static void killed_fork_server_takes_its_workers_and_is_replaced(void **state)
     tdm_actor *first = actor_fixture_create(runtime, &options);
     tdm_actor *second = actor_fixture_create(runtime, &options);
     tdm_actor *third;
-    int64_t fork_server = actor_fixture_call_int(second, "parent");
+    int64_t fork_server = fork_server_of(second);
 
     (void)state;
     if (fork_servers_can_fork()) {
@@ -213,7 +236,7 @@ static void killed_fork_server_takes_its_workers_and_is_replaced(void **state)
     }
     third = actor_fixture_create(runtime, &options);
     if (fork_servers_can_fork()) {
-        assert_int_not_equal(actor_fixture_call_int(third, "parent"), fork_server);
+        assert_int_not_equal(fork_server_of(third), fork_server);
     }
     tdm_actor_destroy(first);
     tdm_actor_destroy(second);

@@ -411,6 +411,7 @@ static void borrowed_value_outlives_the_owners_reference(void **state)
     keep(first, 0, ref);
     tdm_ref_release(ref);
     assert_int_equal(counts_here().borrower_pins, 1);
+    assert_int_equal(tdm_runtime_shared_refs_count(runtime), 1);
     assert_int_equal(shelf_number(first, 0), 7);
     assert_int_equal(shelf_number(first, 0), 7);
     drop(first, 0);

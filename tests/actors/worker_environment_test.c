@@ -2,12 +2,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/worker_environment.h"
 
-#include "actors/common/fork_server.h"
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,22 +95,55 @@ static void omp_num_threads_is_the_number_of_cpus_unless_set(void **state)
     tdm__worker_environment_destroy(environment);
 }
 
-static void environment_has_space_for_the_mark_and_one_more_setting(void **state)
+static void environment_has_space_for_one_more_setting(void **state)
 {
     char role[] = "ROLE=worker";
-    char mark[TDM__PROCESS_MARK_BYTES];
     char **environment = environment_of(NULL, 0, NULL);
 
     (void)state;
-    memset(mark, '7', sizeof(mark) - 1);
-    mark[sizeof(mark) - 1] = '\0';
-    tdm__worker_environment_mark(environment, mark);
-    assert_string_equal(setting(environment, TDM__PROCESS_MARK_VARIABLE), mark);
     tdm__worker_environment_add(environment, role);
     assert_string_equal(setting(environment, "ROLE"), "worker");
     tdm__worker_environment_drop_last(environment);
     assert_null(setting(environment, "ROLE"));
     tdm__worker_environment_destroy(environment);
+}
+
+static void key_tells_directory_program_and_environment_apart(void **state)
+{
+    char program[] = "/bin/true";
+    char setting_a[] = "A=1";
+    char *argv[] = {program, NULL};
+    char *environment[] = {setting_a, NULL};
+    char *key = tdm__worker_environment_create_key("/tmp", argv, environment);
+
+    (void)state;
+    assert_string_equal(key, "/tmp\n/bin/true\nA=1");
+    free(key);
+}
+
+static void arguments_begin_with_the_program(void **state)
+{
+    char preload[] = "LD_PRELOAD=x.so";
+    char first[] = "-v";
+    char *items[] = {first};
+    char *settings[] = {preload};
+    struct tdm__actor_spec spec = {.program_arguments = {.items = items, .count = 1}};
+    char **argv;
+
+    (void)state;
+    assert_int_equal(tdm__worker_create_argv(&spec, "/bin/true", &argv), TDM_OK);
+    assert_string_equal(argv[0], "/bin/true");
+    assert_string_equal(argv[1], "-v");
+    assert_null(argv[2]);
+    tdm__worker_environment_destroy(argv);
+    (void)snprintf(spec.program, sizeof(spec.program), "/bin/own");
+    assert_int_equal(tdm__worker_create_argv(&spec, "/bin/true", &argv), TDM_OK);
+    assert_string_equal(argv[0], "/bin/own");
+    tdm__worker_environment_destroy(argv);
+    assert_false(tdm__worker_requires_exec(&spec));
+    spec.environment.items = settings;
+    spec.environment.count = 1;
+    assert_true(tdm__worker_requires_exec(&spec));
 }
 
 static void environment_is_created_completely_or_not_at_all(void **state)
@@ -136,7 +168,6 @@ static void environment_is_created_completely_or_not_at_all(void **state)
     assert_true(failures >= 3);
     assert_string_equal(setting(environment, "OWN"), "1");
     assert_null(setting(environment, "DEVICES")); /* It is added when the worker begins. */
-    assert_non_null(setting(environment, TDM__PROCESS_MARK_VARIABLE));
     tdm__worker_environment_destroy(environment);
 }
 
@@ -145,7 +176,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(actor_setting_overrides_the_node_and_devices_are_left_out),
         cmocka_unit_test(omp_num_threads_is_the_number_of_cpus_unless_set),
-        cmocka_unit_test(environment_has_space_for_the_mark_and_one_more_setting),
+        cmocka_unit_test(environment_has_space_for_one_more_setting),
+        cmocka_unit_test(arguments_begin_with_the_program),
+        cmocka_unit_test(key_tells_directory_program_and_environment_apart),
         cmocka_unit_test(environment_is_created_completely_or_not_at_all),
     };
 

@@ -124,6 +124,25 @@ static void lines_are_shown_with_their_origin(void **state)
     tdm_actor_destroy(actor);
 }
 
+static void label_in_the_output_replaces_the_name(void **state)
+{
+    tdm_actor *actor = make_talker("labelled");
+    char words[80];
+
+    (void)state;
+    assert_int_equal(actor_fixture_call(actor, "say", "\033]tandem-label;load\007first"), TDM_OK);
+    assert_int_equal(actor_fixture_call(actor, "say", "second"), TDM_OK);
+    assert_int_equal(actor_fixture_call(actor, "say", "\033]tandem-label;\007third"), TDM_OK);
+    (void)snprintf(words, sizeof(words), "(load pid=%lld) first", (long long)pid_of(actor));
+    /* On stderr the label stands behind "aside: " and ends that line. */
+    assert_int_equal(count_shown(words, 2), 2);
+    (void)snprintf(words, sizeof(words), "(load pid=%lld) second", (long long)pid_of(actor));
+    assert_int_equal(count_shown(words, 1), 1);
+    (void)snprintf(words, sizeof(words), "(labelled pid=%lld) third", (long long)pid_of(actor));
+    assert_int_equal(count_shown(words, 2), 2);
+    tdm_actor_destroy(actor);
+}
+
 static void the_last_words_of_a_killed_actor_are_shown(void **state)
 {
     tdm_actor *actor = make_talker(NULL);
@@ -156,38 +175,6 @@ static void flood_of_output_blocks_no_worker_and_loses_nothing(void **state)
     tdm_actor_destroy(other);
 }
 
-static void output_can_be_read_after_the_end(void **state)
-{
-    tdm_actor *actor = make_talker("archived");
-    struct tdm_actor_info info;
-    tdm_document *document;
-    const tdm_value *reply;
-    struct tdm_bytes text;
-
-    (void)state;
-    tdm_actor_describe(actor, &info);
-    assert_int_equal(actor_fixture_call(actor, "say", "for the record"), TDM_OK);
-    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
-    assert_int_equal(one_node_call(runtime, "log.read", &document, "siius", info.id, (int64_t)0,
-                                   (int64_t)0, (uint64_t)1000, ""),
-                     TDM_OK);
-    reply = tdm_document_root(document);
-    assert_int_equal(tdm_value_int(tdm_value_at(reply, 0), 0), info.pid);
-    assert_false(tdm_value_bool(tdm_value_at(reply, 1), 1));
-    text = tdm_value_bytes(tdm_value_at(reply, 4));
-    assert_int_equal(text.size_bytes, strlen("for the record\n"));
-    assert_memory_equal(text.data, "for the record\n", text.size_bytes);
-    tdm_document_destroy(document);
-    assert_int_equal(one_node_call(runtime, "log.read", NULL, "siius",
-                                   "00000000000000000000000000000001", (int64_t)0, (int64_t)0,
-                                   (uint64_t)10, ""),
-                     TDM_E_NOT_FOUND);
-    assert_int_equal(one_node_call(runtime, "log.read", NULL, "siius", info.id, (int64_t)2,
-                                   (int64_t)0, (uint64_t)10, ""),
-                     TDM_E_INVAL);
-    tdm_actor_destroy(actor);
-}
-
 /* The node prints where this process does: into a file that the tests read.  What cmocka has to
  * say of failures goes to stderr. */
 static int redirect(void)
@@ -207,9 +194,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_shown_with_their_origin),
+        cmocka_unit_test(label_in_the_output_replaces_the_name),
         cmocka_unit_test(the_last_words_of_a_killed_actor_are_shown),
         cmocka_unit_test(flood_of_output_blocks_no_worker_and_loses_nothing),
-        cmocka_unit_test(output_can_be_read_after_the_end),
     };
     int failed;
     int terminal = dup(STDERR_FILENO);

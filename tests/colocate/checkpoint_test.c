@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/checkpoint.h"
 
+#include "colocate/job/checkpoint_manifest.h"
 #include "tests/support/redis_fixture.h"
 
 #include <math.h>
@@ -67,7 +68,8 @@ static void assert_round_trip(struct tdm__checkpoint_state sent)
     struct tdm__checkpoint_state got;
 
     TRY(tdm__checkpoint_save(&nobody, out, &sent));
-    TRY(tdm__checkpoint_read_state(out, &got));
+    TRY(tdm__checkpoint_read_state(path("checkpoint"), &got));
+    TRY(tdm__checkpoint_manifest_verify(path("checkpoint")));
     assert_int_equal(got.step, sent.step);
     assert_true(got.version == sent.version);
     assert_true(isnan(sent.score_before) ? isnan(got.score_before)
@@ -93,7 +95,7 @@ static void later_one_takes_the_place_of_the_one_before(void **state)
     TRY(tdm__checkpoint_save(&nobody, out, &first));
     write_file("checkpoint/of-the-first", "x");
     TRY(tdm__checkpoint_save(&nobody, out, &second));
-    TRY(tdm__checkpoint_read_state(out, &got));
+    TRY(tdm__checkpoint_read_state(path("checkpoint"), &got));
     assert_int_equal(got.step, 3);
     assert_false(is_there("checkpoint/of-the-first"));
     assert_false(is_there("checkpoint.new"));
@@ -115,10 +117,10 @@ static void leftovers_of_an_interrupted_save_do_no_harm(void **state)
     write_file("checkpoint.new/rank-0", "half");
     assert_int_equal(mkdir(path("checkpoint.old"), 0777), 0);
     write_file("checkpoint.old/rank-0", "older");
-    TRY(tdm__checkpoint_read_state(out, &got));
+    TRY(tdm__checkpoint_read_state(path("checkpoint"), &got));
     assert_int_equal(got.step, 1);
     TRY(tdm__checkpoint_save(&nobody, out, &second));
-    TRY(tdm__checkpoint_read_state(out, &got));
+    TRY(tdm__checkpoint_read_state(path("checkpoint"), &got));
     assert_int_equal(got.step, 3);
     assert_false(is_there("checkpoint/rank-0"));
     assert_false(is_there("checkpoint.old"));
@@ -158,11 +160,91 @@ static void missing_checkpoint_is_named(void **state)
     struct tdm__checkpoint_state got = {.step = 77};
 
     (void)state;
-    assert_int_equal(tdm__checkpoint_read_state(out, &got), TDM_E_NOT_FOUND);
+    assert_int_equal(tdm__checkpoint_read_state(path("checkpoint"), &got), TDM_E_NOT_FOUND);
     assert_non_null(strstr(tdm_error_detail(), "checkpoint/state.json"));
-    assert_int_not_equal(tdm__checkpoint_load(&nobody, out), TDM_OK);
+    assert_int_not_equal(tdm__checkpoint_load(&nobody, path("checkpoint")), TDM_OK);
     assert_int_not_equal(tdm__checkpoint_read_state("/no/such/place", &got), TDM_OK);
     assert_int_equal(got.step, 77);
+}
+
+/* Gives a file or directory another name. */
+static void move(const char *from, const char *to)
+{
+    char source[128];
+
+    (void)snprintf(source, sizeof(source), "%s", path(from));
+    assert_int_equal(rename(source, path(to)), 0);
+}
+
+/* Saves a checkpoint and gives its directory another name. */
+static void save_as(const char *name, uint32_t step)
+{
+    const struct tdm__checkpoint_state saved = {step, step, 0.5};
+
+    TRY(tdm__checkpoint_save(&nobody, out, &saved));
+    if (strcmp(name, "checkpoint") != 0) {
+        move("checkpoint", name);
+    }
+}
+
+/* Checks that the job would resume the directory `name` at `step`. */
+static void assert_found(const char *name, uint32_t step, const char *refused)
+{
+    struct tdm__checkpoint_choice choice;
+
+    TRY(tdm__checkpoint_find(out, &choice));
+    assert_string_equal(choice.directory, path(name));
+    assert_int_equal(choice.state.step, step);
+    if (strstr(choice.refused, refused) == NULL ||
+        (refused[0] == '\0') != (choice.refused[0] == '\0')) {
+        fail_msg("refused: \"%s\", expected \"%s\"", choice.refused, refused);
+    }
+}
+
+static void newest_complete_checkpoint_is_found(void **state)
+{
+    (void)state;
+    save_as("elsewhere", 3);
+    save_as("checkpoint", 2);
+    write_file("elsewhere/not-listed", "x");
+    move("elsewhere", "checkpoint.new");
+    assert_found("checkpoint", 2, "checkpoint.new/not-listed is not in the manifest");
+    assert_int_equal(unlink(path("checkpoint.new/not-listed")), 0);
+    assert_found("checkpoint.new", 3, "");
+}
+
+/* Without RENAME_EXCHANGE, a save that is interrupted leaves the old directory and the new one. */
+static void old_checkpoint_is_found_where_the_new_one_is_damaged(void **state)
+{
+    struct tdm__checkpoint_choice choice;
+
+    (void)state;
+    save_as("kept", 4);
+    save_as("checkpoint", 6);
+    move("kept", "checkpoint.old");
+    assert_found("checkpoint", 6, "");
+    write_file("checkpoint/state.json", "{\"step\": 9, \"version\": 9}");
+    assert_found("checkpoint.old", 4, "checkpoint/state.json is damaged");
+    TRY(tdm__checkpoint_find(out, &choice));
+    TRY(tdm__checkpoint_restore(out, &choice));
+    assert_string_equal(choice.directory, path("checkpoint"));
+    assert_found("checkpoint", 4, "");
+    assert_false(is_there("checkpoint.old"));
+    TRY(tdm__checkpoint_restore(out, &choice));
+    assert_found("checkpoint", 4, "");
+}
+
+static void without_a_complete_checkpoint_the_cause_is_named(void **state)
+{
+    struct tdm__checkpoint_choice choice;
+
+    (void)state;
+    assert_int_equal(tdm__checkpoint_find(out, &choice), TDM_E_NOT_FOUND);
+    assert_non_null(strstr(tdm_error_detail(), out));
+    save_as("checkpoint", 1);
+    assert_int_equal(unlink(path("checkpoint/state.json")), 0);
+    assert_int_equal(tdm__checkpoint_find(out, &choice), TDM_E_PROTOCOL);
+    assert_non_null(strstr(tdm_error_detail(), "state.json is missing"));
 }
 
 static void corrupt_state_is_refused_by_the_name_of_its_file(void **state)
@@ -188,7 +270,7 @@ static void corrupt_state_is_refused_by_the_name_of_its_file(void **state)
         tdm_status status;
 
         write_file("checkpoint/state.json", texts[i]);
-        status = tdm__checkpoint_read_state(out, &got);
+        status = tdm__checkpoint_read_state(path("checkpoint"), &got);
         assert_true(status == TDM_E_PROTOCOL || status == TDM_E_TYPE);
         assert_non_null(strstr(tdm_error_detail(), "state.json"));
         assert_int_equal(got.step, 77);
@@ -206,6 +288,9 @@ int main(void)
         EACH(the_highest_number_given_comes_back),
         EACH(there_is_no_saving_where_there_is_no_directory),
         EACH(missing_checkpoint_is_named),
+        EACH(newest_complete_checkpoint_is_found),
+        EACH(old_checkpoint_is_found_where_the_new_one_is_damaged),
+        EACH(without_a_complete_checkpoint_the_cause_is_named),
         EACH(corrupt_state_is_refused_by_the_name_of_its_file),
     };
 

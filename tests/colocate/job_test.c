@@ -45,6 +45,7 @@ static tdm_status run(const char *out, const char *resume, const char *const *ov
     struct tdm__job_run_options options = {.program = "job_test", .progress = TDM__PROGRESS_PLAIN};
     tdm_config *config;
     tdm_status status;
+    bool finished;
 
     (void)snprintf(paths[0], sizeof(paths[0]), "data.train=%s/data", directory);
     (void)snprintf(paths[1], sizeof(paths[1]), "data.unseen=%s/data", directory);
@@ -59,8 +60,9 @@ static tdm_status run(const char *out, const char *resume, const char *const *ov
     assert_int_equal(tdm__job_spec_from_config(config, "", &spec), TDM_OK);
     options.out = paths[2];
     options.resume = resume;
+    options.overwrite = true; /* Several tests use the same directory. */
     answers->count = 0;
-    status = tdm__job_run(&spec, &options);
+    status = tdm__job_run(&spec, &options, &finished);
     tdm__job_spec_fini(&spec);
     return status;
 }
@@ -113,7 +115,7 @@ static void assert_every_step_is_answered(const char *mode, const char *more)
     for (uint32_t i = 0; i < answers->count; i++) {
         assert_int_equal(answers->all[i].step, i < 12 ? 0 : i < 20 ? 1 : i < 28 ? 2 : 3);
     }
-    (void)snprintf(out, sizeof(out), "%s/whole", directory);
+    (void)snprintf(out, sizeof(out), "%s/whole/checkpoint", directory);
     assert_int_equal(tdm__checkpoint_read_state(out, &saved), TDM_OK);
     assert_int_equal(saved.step, 3);
     assert_true(saved.score_before == 0); /* The expected answers are those of step 3. */

@@ -6,6 +6,7 @@
 #include "runtime/splitmix.h"
 #include "tests/support/one_node.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,6 +74,11 @@ static struct tdm__dataset_row data[DATA] = {{.prompt = "a", .answer = "a"},
 static const struct tdm__dataset dataset = {.rows = data, .rows_count = DATA};
 static const uint32_t rows[ROWS] = {4, 0, 2, 2, 1, 3, 0}; /* A row may occur twice. */
 
+/* Prompt whose reward is not a finite number; NULL for none. */
+static const char *broken_prompt;
+/* Whether that is the reward of its token 1, and not of the whole sample. */
+static bool broken_token;
+
 /* The reward of an answer is told in its last token, too. */
 static float reward(const char *prompt, const char *right, const struct tdm_completion *given,
                     float *token_rewards)
@@ -80,6 +86,10 @@ static float reward(const char *prompt, const char *right, const struct tdm_comp
     assert_string_equal(prompt, given->text);
     for (uint32_t i = 0; i < given->tokens_count; i++) {
         token_rewards[i] = (float)given->tokens[0];
+    }
+    if (broken_prompt != NULL && strcmp(prompt, broken_prompt) == 0) {
+        token_rewards[1] = broken_token ? INFINITY : 0;
+        return broken_token ? 1.0F : NAN;
     }
     return strcmp(right, given->text) == 0 ? 1.0F : 0.5F;
 }
@@ -128,6 +138,22 @@ static void every_row_is_answered_as_often_as_asked(void **state)
     assert_true(rollout.exact > 4.0 / 7 - 1e-9 && rollout.exact < 4.0 / 7 + 1e-9);
     assert_true(rollout.reward > 5.5 / 7 - 1e-6 && rollout.reward < 5.5 / 7 + 1e-6);
     tdm__rollout_fini(&rollout);
+}
+
+static void reward_that_is_not_finite_names_its_prompt_and_sample(void **state)
+{
+    struct tdm__rollout rollout;
+
+    (void)state;
+    broken_prompt = "d";
+    assert_int_equal(run(ENGINES, ROWS, &rollout), TDM_E_TYPE);
+    assert_non_null(
+        strstr(tdm_error_detail(), "the reward of sample 0 of the prompt \"d\" is nan"));
+    broken_token = true;
+    assert_int_equal(run(ENGINES, ROWS, &rollout), TDM_E_TYPE);
+    assert_non_null(
+        strstr(tdm_error_detail(), "the reward of token 1 in sample 0 of the prompt \"d\" is inf"));
+    broken_prompt = NULL;
 }
 
 static int compare(const void *a, const void *b)
@@ -236,6 +262,7 @@ int main(void)
     static const char *const names[ENGINES] = {"0", "1", "2"};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_answered_as_often_as_asked),
+        cmocka_unit_test(reward_that_is_not_finite_names_its_prompt_and_sample),
         cmocka_unit_test(seeds_are_different_and_do_not_depend_on_the_engines),
         cmocka_unit_test(serving_engines_answer_all_prompts),
         cmocka_unit_test(fewer_rows_than_engines_are_answered_all_the_same),

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/train_batch.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -185,6 +186,30 @@ static void metrics_arrive_and_are_found_by_name(void **state)
     tdm_document_destroy(document);
 }
 
+static void metric_that_is_not_finite_is_named(void **state)
+{
+    static const double values[] = {NAN, INFINITY, -INFINITY};
+
+    (void)state;
+    for (uint32_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        const struct tdm_metrics sent = {
+            .count = 2,
+            .entries = {{.name = "loss", .value = 1}, {.name = "kl", .value = values[i]}}};
+        struct tdm_metrics metrics = {.count = 99};
+        tdm_document *document;
+        tdm_writer *writer;
+
+        TRY(tdm_writer_create(&writer));
+        TRY(tdm__train_metrics_write(writer, &sent));
+        document = decoded(writer);
+        assert_int_equal(tdm__train_metrics_read(tdm_document_root(document), &metrics),
+                         TDM_E_TYPE);
+        assert_non_null(strstr(tdm_error_detail(), "the metric kl is"));
+        assert_int_equal(metrics.count, 99);
+        tdm_document_destroy(document);
+    }
+}
+
 static void more_metrics_than_there_may_be_are_refused(void **state)
 {
     const struct tdm_metrics sent = {.count = TDM_METRICS_MAX + 1};
@@ -214,6 +239,7 @@ int main(void)
         cmocka_unit_test(values_that_are_no_batch_are_refused),
         cmocka_unit_test(array_that_is_none_is_refused),
         cmocka_unit_test(metrics_arrive_and_are_found_by_name),
+        cmocka_unit_test(metric_that_is_not_finite_is_named),
         cmocka_unit_test(more_metrics_than_there_may_be_are_refused),
     };
 

@@ -44,6 +44,12 @@ static void on_done(void *arg, tdm_ref *ref)
     (void)ref;
 }
 
+static void on_cancel(void *arg, tdm_call *call)
+{
+    (void)arg;
+    (void)call;
+}
+
 /* The last line that the parent reads names the call that was made last. */
 static void report(const char *function, const char *argument, const char *problem)
 {
@@ -105,11 +111,15 @@ static void call_actor_1(void)
     CHECK_STATUS(tdm_call_reply_packed(NULL, no_bytes), "tdm_call_reply_packed", "call");
     CHECK_VALUE(tdm_call_remaining_ms(NULL) == 0, "tdm_call_remaining_ms", "call");
     CHECK_VALUE(tdm_call_is_canceled(NULL) == 0, "tdm_call_is_canceled", "call");
+    CHECK_STATUS(tdm_call_on_cancel(NULL, on_cancel, ANY), "tdm_call_on_cancel", "call");
     CHECK_STATUS(tdm_call_keep(NULL), "tdm_call_keep", "call");
     CHECK_STATUS(tdm_call_take_arguments(ANY, NULL), "tdm_call_take_arguments", "document_out");
     CHECK_STATUS(tdm_call_take_arguments(NULL, ANY), "tdm_call_take_arguments", "call");
     CHECK_VOID(tdm_call_fail(NULL, TDM_E_METHOD, TEXT), "tdm_call_fail", "call");
     CHECK_VOID(tdm_call_fail(ANY, TDM_E_METHOD, NULL), "tdm_call_fail", "format");
+    CHECK_STATUS(tdm_call_fail_with(NULL, TDM_E_METHOD, TEXT, TEXT), "tdm_call_fail_with", "call");
+    CHECK_STATUS(tdm_call_fail_with(ANY, TDM_E_METHOD, NULL, TEXT), "tdm_call_fail_with", "text");
+    CHECK_STATUS(tdm_call_fail_with(ANY, TDM_E_METHOD, TEXT, NULL), "tdm_call_fail_with", "format");
     CHECK_STATUS(tdm_call_yield(NULL, TEXT), "tdm_call_yield", "call");
     CHECK_STATUS(tdm_call_yield(ANY, NULL), "tdm_call_yield", "format");
     CHECK_STATUS(tdm_actor_create(NULL, TEXT, ANY, ANY, TEXT), "tdm_actor_create", "runtime");
@@ -163,6 +173,7 @@ static void call_actor_3(void)
     CHECK_STATUS(tdm_actor_stream(ANY, TEXT, ANY, ANY, NULL), "tdm_actor_stream", "format");
     CHECK_STATUS(tdm_stream_next(NULL, 1, ANY), "tdm_stream_next", "stream");
     CHECK_STATUS(tdm_stream_next(ANY, 1, NULL), "tdm_stream_next", "ref_out");
+    CHECK_VALUE(tdm_stream_failure(NULL) == NULL, "tdm_stream_failure", "stream");
     CHECK_STATUS(tdm_get(NULL, 1, TEXT), "tdm_get", "ref");
     CHECK_STATUS(tdm_get(ANY, 1, NULL), "tdm_get", "format");
     CHECK_STATUS(tdm_get_value(NULL, 1, ANY), "tdm_get_value", "ref");
@@ -172,6 +183,21 @@ static void call_actor_3(void)
     CHECK_STATUS(tdm_value_ref(NULL, ANY, ANY), "tdm_value_ref", "runtime");
     CHECK_STATUS(tdm_value_ref(ANY, ANY, NULL), "tdm_value_ref", "ref_out");
     CHECK_STATUS(tdm_value_actor(NULL, ANY, ANY), "tdm_value_actor", "runtime");
+    CHECK_VALUE(tdm_runtime_shared_refs_count(NULL) == 0, "tdm_runtime_shared_refs_count",
+                "runtime");
+    CHECK_STATUS(tdm_stream_completed(NULL, ANY), "tdm_stream_completed", "stream");
+    CHECK_STATUS(tdm_stream_completed(ANY, NULL), "tdm_stream_completed", "ref_out");
+    CHECK_STATUS(tdm_call_set_items_ahead(NULL, 1), "tdm_call_set_items_ahead", "call");
+    CHECK_STATUS(tdm_ref_id(NULL, ANY), "tdm_ref_id", "ref");
+    CHECK_STATUS(tdm_ref_id(ANY, NULL), "tdm_ref_id", "id_out");
+    CHECK_STATUS(tdm_ref_export(NULL, ANY), "tdm_ref_export", "ref");
+    CHECK_STATUS(tdm_ref_export(ANY, NULL), "tdm_ref_export", "portable_out");
+    CHECK_STATUS(tdm_ref_import(NULL, no_bytes, ANY), "tdm_ref_import", "runtime");
+    CHECK_STATUS(tdm_ref_import(ANY, no_bytes, NULL), "tdm_ref_import", "ref_out");
+    CHECK_STATUS(tdm_actor_export(NULL, ANY), "tdm_actor_export", "actor");
+    CHECK_STATUS(tdm_actor_export(ANY, NULL), "tdm_actor_export", "portable_out");
+    CHECK_STATUS(tdm_actor_import(NULL, no_bytes, ANY), "tdm_actor_import", "runtime");
+    CHECK_STATUS(tdm_actor_import(ANY, no_bytes, NULL), "tdm_actor_import", "actor_out");
 }
 
 static void call_actor_4(void)
@@ -186,6 +212,7 @@ static void call_actor_4(void)
     CHECK_STATUS(tdm_put(ANY, ANY, NULL), "tdm_put", "format");
     CHECK_STATUS(tdm_ref_copy(NULL, ANY), "tdm_ref_copy", "ref");
     CHECK_STATUS(tdm_ref_copy(ANY, NULL), "tdm_ref_copy", "ref_out");
+    CHECK_VALUE(tdm_ref_failure(NULL) == NULL, "tdm_ref_failure", "ref");
     CHECK_STATUS(tdm_ref_free_value(NULL), "tdm_ref_free_value", "ref");
 }
 
@@ -325,6 +352,13 @@ static void call_runtime(void)
     CHECK_VOID(tdm_runtime_describe(ANY, NULL), "tdm_runtime_describe", "info_out");
 }
 
+/* A callback that is never called. */
+static void unused_output(void *arg, const struct tdm_worker_output *output)
+{
+    (void)arg;
+    (void)output;
+}
+
 static void call_state(void)
 {
     CHECK_STATUS(tdm_list_actors(NULL, 1, ANY, ANY, ANY), "tdm_list_actors", "runtime");
@@ -349,6 +383,9 @@ static void call_state(void)
                  "groups_out");
     CHECK_STATUS(tdm_list_placement_groups(ANY, 1, ANY, NULL), "tdm_list_placement_groups",
                  "groups_count_out");
+    CHECK_STATUS(tdm_take_worker_output(NULL, ANY, 1, unused_output, NULL),
+                 "tdm_take_worker_output", "runtime");
+    CHECK_STATUS(tdm_take_worker_output(ANY, ANY, 1, NULL, NULL), "tdm_take_worker_output", "fn");
 }
 
 static void call_tensor(void)

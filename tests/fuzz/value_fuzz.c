@@ -51,7 +51,8 @@ static bool trees_are_equal(const tdm_value *left, const tdm_value *right)
     case TDM_DOUBLE:
         return number_bits(left) == number_bits(right);
     case TDM_STRING:
-        return left->count == right->count && strcmp(left->as.data, right->as.data) == 0;
+        return left->as.size_bytes == right->as.size_bytes &&
+               strcmp(left->as.data, right->as.data) == 0;
     case TDM_BYTES:
         return bytes_are_equal(tdm_value_bytes(left), tdm_value_bytes(right));
     case TDM_NDARRAY:

@@ -305,8 +305,8 @@ class Crash:
         return told
 
     def check_went_on(self, code, err, versions):
-        require(code == 0, f"exit code {code}: {err}")
         interrupted = self.row.how == JOINING
+        require(code == (130 if interrupted else 0), f"exit code {code}: {err}")
         require(interrupted or list(versions.values())[-1] == STEPS, f"told: {versions}")
         answers = self.answers()
         require_one_version_at_a_time(answers, 0, None if interrupted else STEPS)

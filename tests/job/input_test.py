@@ -3,10 +3,11 @@
 """input_test.py - wrong input is refused with exit code 1 or 2 and a message that names it; no process is left."""
 import re
 import shutil
+import signal
 import struct
 import sys
 
-from support import JOB, ROOT, SHORT, Failure, finish, main, require, safetensors
+from support import JOB, ROOT, SHORT, Failure, finish, main, require, safetensors, wait_for
 
 # These errors name the line of a setting other than the wrong one.
 ELSEWHERE = ("model.num_attention_heads is 7, not a multiple of num_key_value_heads 4",
@@ -131,7 +132,8 @@ def missing_files_are_named(sandbox):
         (["job.library=/no/such.so"], r"/no/such\.so"),
         ([f"job.library={text}"], r"text\.so"),
         ([f"job.library={sandbox.build}/libtandem.so"], r"libtandem\.so: no TDM_JOB_LIBRARY"),
-        (["--resume", "nowhere"], r"nowhere/checkpoint/state\.json: no such file"),
+        (["--resume", "nowhere"], r"there is no checkpoint in nowhere"),
+        (["--resume", "nowhere", "--overwrite"], r"--resume and --overwrite"),
         (["--out", "file"], r"file"),
         (["--out", "file/below"], r"file"),
     )])
@@ -168,6 +170,20 @@ def hostile_checkpoint_is_refused_by_name(sandbox):
     require(code == 0, f"the good one: exit code {code}: {err}")
 
 
+def output_of_another_job_is_kept(sandbox):
+    words = run_words(sandbox, "rollout.num_rollout=1")
+    code, _, err = finish(sandbox.tandem(*words))
+    require(code == 0, f"exit code {code}: {err}")
+    refused(sandbox, words, 1, r"out is not empty \(it has .*\): continue .* --resume out", overwrite=False)
+    process = sandbox.start("--json", "--out", "out", "rollout.num_rollout=1000000", "rollout.warmup_steps=2")
+    wait_for(process, "step", 1)
+    found, _, err = finish(sandbox.tandem(*words))
+    require(found == 1 and "another job writes to out" in err, f"exit code {found}: {err!r}")
+    process.send_signal(signal.SIGTERM)
+    code, _, err = finish(process)
+    require(code == 143, f"after SIGTERM: exit code {code}: {err}")
+
+
 def damaged_checkpoint_is_not_resumed(sandbox):
     code, _, err = finish(sandbox.tandem(*run_words(sandbox)))
     require(code == 0, f"exit code {code}: {err}")
@@ -194,4 +210,4 @@ if __name__ == "__main__":
     sys.exit(main([broken_job_file_is_refused_with_line_and_field, invalid_job_file_is_refused,
                    wrong_arguments_are_refused, job_that_cannot_fit_is_refused_with_phase_and_bytes,
                    missing_files_are_named, hostile_checkpoint_is_refused_by_name,
-                   damaged_checkpoint_is_not_resumed]))
+                   output_of_another_job_is_kept, damaged_checkpoint_is_not_resumed]))

@@ -273,7 +273,7 @@ def the_store_is_killed_and_the_job_goes_on(sandbox):
         require(find(sandbox, "tandem-store") != store, "the store was not started anew")
         process.send_signal(signal.SIGINT)
         code, _, err = finish(process)
-        require(code == 0, f"exit code {code}: {err}")
+        require(code == 130, f"exit code {code}: {err}")
         sandbox.require_clean()
 
 

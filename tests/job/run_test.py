@@ -143,7 +143,7 @@ def resumed_run_has_the_same_numbers(sandbox):
     wait_for(process, "step", 3)
     process.send_signal(signal.SIGINT)
     code, _, err = finish(process)
-    require(code == 0, f"interrupted: exit code {code}: {err}")
+    require(code == 130, f"interrupted: exit code {code}: {err}")
     state = json.loads((sandbox.path / "parts/checkpoint/state.json").read_text(encoding="utf-8"))
     require(3 <= state["step"] < 8, f"saved at step {state['step']}")
     code, rest, err = sandbox.run("--resume", "parts", *words)
@@ -193,7 +193,7 @@ def ctrl_c_finishes_the_step_and_saves(sandbox):
     wait_for(process, "step", 2)
     interrupt(process)
     code, out, err = finish(process)
-    require(code == 0, f"exit code {code}: {err}")
+    require(code == 130, f"exit code {code}: {err}")
     require("interrupted after step" in out and "--resume out" in out, f"told: {out}")
     require((sandbox.path / "out/checkpoint/state.json").is_file(), "nothing saved")
     json.loads((sandbox.path / "out/trace.json").read_text(encoding="utf-8"))
@@ -208,7 +208,7 @@ def ctrl_c_twice_leaves_in_the_middle_of_a_step(sandbox):
     interrupt(process)
     code, out, err = finish(process)
     took_s = time.monotonic() - begin
-    require(code == 1 and "interrupted twice" in err, f"exit code {code}: {err}")
+    require(code == 130 and "interrupted twice" in err, f"exit code {code}: {err}")
     require(took_s < 2 * sandbox.slow and not steps_of(out), f"left after {took_s:.1f} s: {out}")
     sandbox.require_clean()
 
@@ -218,7 +218,7 @@ def ctrl_c_while_nothing_can_be_saved_says_so(sandbox):
     wait_for(process, "warmup", 2)
     interrupt(process)
     code, _, err = finish(process)
-    require(code == 1 and "interrupted during the warm-up: nothing to save yet" in err, f"exit code {code}: {err}")
+    require(code == 130 and "interrupted during the warm-up: nothing to save yet" in err, f"exit code {code}: {err}")
     sandbox.require_clean()
 
 

@@ -53,7 +53,11 @@ class Sandbox:
         """Starts `tandem run` with the example's job and this build's library."""
         return self.tandem("run", JOB, f"job.library={library or self.library()}", *words, **options)
 
-    def tandem(self, *words, environment=None, **options):
+    def tandem(self, *words, environment=None, overwrite=True, **options):
+        """Starts a command. A job may write over what an earlier one of the test has left, unless `overwrite` is
+        false."""
+        if overwrite and words[0] == "run" and "--out" in words[:-1] and "--resume" not in words:
+            words = (*words, "--overwrite")
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
         return subprocess.Popen([str(self.build / "tandem"), *map(str, words)], cwd=self.path,

@@ -193,9 +193,9 @@ static void references_and_handles_are_listed_in_order(void **state)
     tdm_document_destroy(document);
 }
 
-static void reference_over_512_bytes_is_refused(void **state)
+static void reference_over_1024_bytes_is_refused(void **state)
 {
-    uint8_t packed[6 + TDM__EXT_BYTES_MAX + 1] = {0xc9, 0, 0, 2, 0, TDM__EXT_REFERENCE};
+    uint8_t packed[6 + TDM__EXT_BYTES_MAX + 1] = {0xc9, 0, 0, 4, 0, TDM__EXT_REFERENCE};
     tdm_document *document = NULL;
 
     (void)state;
@@ -206,7 +206,7 @@ static void reference_over_512_bytes_is_refused(void **state)
     packed[4] = 1;
     assert_int_equal(tdm_document_parse((struct tdm_bytes){packed, sizeof(packed)}, &document),
                      TDM_E_PROTOCOL);
-    assert_non_null(strstr(tdm_error_detail(), "has 513 bytes, the limit is 512"));
+    assert_non_null(strstr(tdm_error_detail(), "has 1025 bytes, the limit is 1024"));
     assert_null(document);
 }
 
@@ -221,7 +221,7 @@ int main(void)
         DOCUMENT_TEST(refused_bytes_stay_the_callers),
         DOCUMENT_TEST(plain_document_outlives_its_bytes),
         DOCUMENT_TEST(references_and_handles_are_listed_in_order),
-        DOCUMENT_TEST(reference_over_512_bytes_is_refused),
+        DOCUMENT_TEST(reference_over_1024_bytes_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

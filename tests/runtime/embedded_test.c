@@ -161,6 +161,40 @@ static void machine_without_redis_gets_the_remedy(void **state)
     free(path);
 }
 
+/* Writes an executable shell script to `name` in the test's directory and its path to `path`. */
+static void write_script(const char *name, const char *text, char path[128])
+{
+    FILE *file;
+
+    (void)snprintf(path, 128, "%s/%s", directory, name);
+    file = fopen(path, "we");
+    assert_non_null(file);
+    assert_true(fprintf(file, "#!/bin/sh\n%s\n", text) > 0);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(path, 0700), 0);
+}
+
+static void server_without_functions_fails_with_the_remedy(void **state)
+{
+    struct store_fixture world = {.loop = loop};
+    struct tdm__redis_embedded *server;
+    char path[128];
+
+    (void)state;
+    write_script("old-redis",
+                 "exec redis-server \"$@\" --rename-command FUNCTION '' --rename-command FCALL '' "
+                 "--rename-command FCALL_RO ''",
+                 path);
+    assert_int_equal(setenv("TANDEM_REDIS_SERVER", path, 1), 0);
+    server = start();
+    assert_int_equal(unsetenv("TANDEM_REDIS_SERVER"), 0);
+    assert_int_equal(
+        tdm__store_redis_open(loop, tdm__redis_embedded_url(server), "test", 10000, &world.store),
+        TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "Redis 7 or later, or Valkey"));
+    tdm__redis_embedded_stop(server);
+}
+
 static void server_that_cannot_start_fails_with_its_last_warning(void **state)
 {
     struct tdm__redis_embedded *server;
@@ -191,6 +225,7 @@ int main(void)
         EMBEDDED_TEST(its_data_outlive_a_stop),
         EMBEDDED_TEST(directory_open_to_others_is_refused),
         EMBEDDED_TEST(machine_without_redis_gets_the_remedy),
+        EMBEDDED_TEST(server_without_functions_fails_with_the_remedy),
         EMBEDDED_TEST(server_that_cannot_start_fails_with_its_last_warning),
     };
 

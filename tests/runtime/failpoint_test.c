@@ -126,6 +126,27 @@ static void two_failpoints_break_two_processes(void **state)
     assert_int_equal(unlink(second), 0);
 }
 
+static void step_is_skipped_from_the_chosen_hit_on(void **state)
+{
+    pid_t pid;
+    int status = -1;
+
+    (void)state;
+    expect_not_broken(hit_failpoints_in_child("me", rule_text("me", "this.failpoint", 1, "skip")));
+    assert_int_not_equal(access(file, F_OK), 0);
+    pid = fork();
+    if (pid == 0) {
+        (void)setenv("TANDEM_FAILPOINT", rule_text("me", "this.step", 2, "skip"), 1);
+        tdm__failpoint_set_process("me");
+        status = tdm__failpoint_skips("other.step") || tdm__failpoint_skips("this.step") ||
+                 !tdm__failpoint_skips("this.step") || !tdm__failpoint_skips("this.step");
+        tdm__failpoint_set_process("you");
+        _exit(status || tdm__failpoint_skips("this.step"));
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
 static void malformed_failpoint_is_ignored(void **state)
 {
     (void)state;
@@ -157,6 +178,7 @@ int main(void)
         cmocka_unit_test(other_processes_do_not_break),
         cmocka_unit_test(no_process_breaks_twice),
         cmocka_unit_test(two_failpoints_break_two_processes),
+        cmocka_unit_test(step_is_skipped_from_the_chosen_hit_on),
         cmocka_unit_test(malformed_failpoint_is_ignored),
     };
 

@@ -132,7 +132,7 @@ static void commit_is_ok_or_a_conflict_or_refused(void **state)
 static void only_a_missing_function_is_a_missing_function(void **state)
 {
     redisReply *missing = reply_of("-ERR Function not found\r\n");
-    redisReply *other = reply_of("-ERR unknown command\r\n");
+    redisReply *other = reply_of("-ERR wrong number of arguments\r\n");
 
     (void)state;
     assert_true(tdm__redis_reply_no_function(missing));
@@ -140,6 +140,20 @@ static void only_a_missing_function_is_a_missing_function(void **state)
     assert_int_equal(tdm__redis_reply_loaded(other), TDM_E_STORE);
     freeReplyObject(missing);
     freeReplyObject(other);
+}
+
+static void server_without_functions_gets_the_remedy(void **state)
+{
+    redisReply *call = reply_of("-ERR unknown command `FCALL`, with args beginning with: \r\n");
+    redisReply *load = reply_of("-ERR unknown command 'FUNCTION', with args beginning with: \r\n");
+
+    (void)state;
+    /* The store then loads its library, whose reply says what is wrong. */
+    assert_true(tdm__redis_reply_no_function(call));
+    assert_int_equal(tdm__redis_reply_loaded(load), TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "Redis 7 or later, or Valkey"));
+    freeReplyObject(call);
+    freeReplyObject(load);
 }
 
 int main(void)
@@ -151,6 +165,7 @@ int main(void)
         cmocka_unit_test(records_of_another_form_are_refused),
         cmocka_unit_test(commit_is_ok_or_a_conflict_or_refused),
         cmocka_unit_test(only_a_missing_function_is_a_missing_function),
+        cmocka_unit_test(server_without_functions_gets_the_remedy),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

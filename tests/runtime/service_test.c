@@ -34,6 +34,12 @@ static void peer_exited(void *self, const struct tdm__peer_identity *peer)
     note(self, 'g');
 }
 
+static void peer_tree_ended(void *self, const struct tdm__peer_identity *peer)
+{
+    assert_string_equal(peer->name, "gone");
+    note(self, 't');
+}
+
 static void destroy(void *self)
 {
     note(self, 'd');
@@ -41,7 +47,8 @@ static void destroy(void *self)
 
 static const struct tdm__service_ops first = {
     .prefix = "block", .serve = serve, .peer_exited = peer_exited, .destroy = destroy};
-static const struct tdm__service_ops second = {.prefix = "blocks", .serve = serve};
+static const struct tdm__service_ops second = {
+    .prefix = "blocks", .serve = serve, .peer_tree_ended = peer_tree_ended};
 static const struct tdm__service_ops third = {
     .prefix = "gpu", .serve = serve, .peer_exited = peer_exited, .destroy = destroy};
 
@@ -94,6 +101,8 @@ static void the_exit_of_a_peer_is_reported_to_services_with_a_callback(void **st
     (void)state;
     tdm__services_peer_exited(&services, &peer);
     assert_string_equal(trace, "g1g3");
+    tdm__services_peer_tree_ended(&services, &peer);
+    assert_string_equal(trace, "g1g3t2");
 }
 
 static void services_end_in_reverse_order_once(void **state)

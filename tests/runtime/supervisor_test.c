@@ -173,6 +173,36 @@ static void supervisor_without_a_descriptor_starts_no_daemon(void **state)
     assert_int_equal(rmdir(directory), 0);
 }
 
+/* Without a descriptor of the driver the supervisor could outlive it. */
+static void supervisor_that_cannot_watch_its_driver_starts_no_daemon(void **state)
+{
+    enum { NO_DAEMON = 7, DAEMON = 8 };
+    int lifeline[2];
+    int ended;
+    pid_t supervisor;
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, lifeline), 0);
+    supervisor = fork();
+    if (supervisor == 0) {
+        const struct tdm__supervisor_options options = {lifeline[1], directory, 0};
+        struct rlimit one_is_free = {.rlim_max = 1024};
+        int lowest_free = dup(lifeline[1]);
+
+        (void)close(lowest_free);
+        (void)alarm(10); /* Ends a supervisor that never ends. */
+        one_is_free.rlim_cur = (rlim_t)lowest_free + 1;
+        (void)setrlimit(RLIMIT_NOFILE, &one_is_free);
+        _exit(tdm__supervisor_fork(&options) == TDM_E_IO ? NO_DAEMON : DAEMON);
+    }
+    (void)close(alive[1]);
+    assert_int_equal(waitpid(supervisor, &ended, 0), supervisor);
+    assert_int_equal(ended, NO_DAEMON << 8);
+    (void)close(lifeline[0]);
+    (void)close(lifeline[1]);
+    assert_int_equal(rmdir(directory), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +213,8 @@ int main(void)
                                         clean),
         cmocka_unit_test_setup_teardown(supervisor_without_a_descriptor_starts_no_daemon, prepare,
                                         clean),
+        cmocka_unit_test_setup_teardown(supervisor_that_cannot_watch_its_driver_starts_no_daemon,
+                                        prepare, clean),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

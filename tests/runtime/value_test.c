@@ -267,7 +267,10 @@ static void invalid_value_is_refused(void **state)
     (void)state;
     assert_refused("", 0, "1 bytes wanted at offset 0");
     assert_refused("\xc1", 1, "unknown type 0xc1");
-    assert_refused("\xd4\x04\x02", 3, "unknown extension type 4 at offset 1");
+    assert_refused("\xd4\x06\x02", 3, "unknown extension type 6 at offset 1");
+    assert_refused("\xd4\x04\x02", 3, "the size at offset 2 has 1 bytes instead of 8");
+    assert_refused("\xd7\x05\xff\xff\xff\xff\xff\xff\xff\xffx", 11,
+                   "18446744073709551615 bytes wanted at offset 10, 1 are");
     assert_refused("\xc7\x01\xff\x02", 4, "unknown extension type 255 at offset 2");
     assert_refused("\xc0\xc0", 2, "it ends at offset 1 of 2 bytes");
     assert_refused("\xcf\x01", 2, "8 bytes wanted");

@@ -4,6 +4,7 @@
 
 Each function below is a concern; it yields one line of text for each breach.
 """
+import ast
 import pathlib
 import re
 import subprocess
@@ -14,6 +15,7 @@ from sources import EVERYTHING, LIBRARY, ROOT, files, lines
 HERE = pathlib.Path(__file__).resolve().parent
 FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 60
+RAY_DIFFERENCES_MAX = 15
 NOTE_LINES_MIN = 200
 BANNED = {
     "strcpy": "snprintf", "strcat": "snprintf", "sprintf": "snprintf", "vsprintf": "vsnprintf",
@@ -247,7 +249,33 @@ def ray_rows(text):
     for number, line in enumerate(text, 1):
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)][1:-1]
         if len(cells) == 4 and cells[3] != "shown by" and not set(cells[2]) <= set("-"):
-            yield number, cells[2], re.findall(r"`([\w/]+\.c): (\w+)`", cells[3])
+            yield number, cells[2], re.findall(r"`([\w/]+\.(?:c|py)): (\w+)`", cells[3])
+
+
+def check_ray_in_python(page):
+    """The page has a row for each name of the suite in Python, and the same differences as the suite, at most 15."""
+    suite = pathlib.Path("python/tests/ray")
+    tree = ast.parse((ROOT / suite / "api_coverage.py").read_text(encoding="utf-8"))
+    names = next(ast.literal_eval(node.value) for node in tree.body
+                 if isinstance(node, ast.Assign) and node.targets[0].id == "NAMES")
+    text = lines(page)
+    first_cells = {line.split("|")[1].replace("`", "").strip() for line in text if line.startswith("| ")}
+    for name in (name for group in names.values() for name in group):
+        if name not in first_cells:
+            yield f"{page} has no row for {name}"
+    listed = [line.partition(" | ")[::2] for line in lines(suite / "differences.txt")
+              if line and not line.startswith("#")]
+    shown = re.findall(r"^\| `(test_\w+\.py: [^`]+)` \| (.*) \|$", "\n".join(text), re.M)
+    for test, reason in sorted(set(listed) ^ set(shown)):
+        yield f"{page} and {suite}/differences.txt differ: {test}, {reason}"
+    for test, reason in listed:
+        file, _, name = test.partition(": ")
+        if not re.search(rf"^def {re.escape(name.partition('[')[0])}\(", "\n".join(lines(suite / file)), re.M):
+            yield f"{suite}/differences.txt: {file} has no test {name}"
+        if len(reason) < 20:
+            yield f"{suite}/differences.txt: {test} has no reason"
+    if len(listed) > RAY_DIFFERENCES_MAX:
+        yield f"{suite}/differences.txt: {len(listed)} differences, at most {RAY_DIFFERENCES_MAX} are allowed"
 
 
 def check_ray():
@@ -255,15 +283,20 @@ def check_ray():
     suite = pathlib.Path("tests/conformance/actors")
     page = "docs/ray.md"
     promised = set()
+    yield from check_ray_in_python(page)
     for number, verdict, shown in ray_rows(lines(page)):
         if verdict not in ("same", "better", "not yet"):
             yield f"{page}:{number}: \"{verdict}\" is neither same, better nor not yet"
         elif (verdict == "not yet") == bool(shown):
             yield f"{page}:{number}: same and better are shown by a test, not yet by none"
         for file, test in shown:
-            path = (suite if "/" not in file else pathlib.Path("tests")) / file
+            if file.endswith(".py"):
+                path, head = pathlib.Path("python/tests/ray", file), f"def {test}("
+            else:
+                path = (suite if "/" not in file else pathlib.Path("tests")) / file
+                head = f"static void {test}(void **state)"
             promised.add((path, test))
-            if not (ROOT / path).exists() or f"static void {test}(void **state)" not in lines(path):
+            if not (ROOT / path).exists() or not any(line.startswith(head) for line in lines(path)):
                 yield f"{page}:{number}: {path} has no test {test}"
     for path in files([suite], [".c"]):
         for test in re.findall(r"^static void (\w+)\(void \*\*state\)$", "\n".join(lines(path)), re.M):

@@ -63,6 +63,23 @@ static tdm_status watch(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* Callback of "listen" for its cancellation. */
+static void count_told(void *arg, tdm_call *call)
+{
+    (void)call;
+    (void)atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static tdm_status listen_for_cancel(tdm_call *call, void *self)
+{
+    (void)self;
+    TDM_TRY(tdm_call_on_cancel(call, count_told, &executor_log.told));
+    (void)atomic_fetch_add(&executor_log.inside, 1);
+    wait_for_gate(NULL);
+    (void)atomic_fetch_sub(&executor_log.inside, 1);
+    return TDM_OK;
+}
+
 static tdm_status keep(tdm_call *call, void *self)
 {
     (void)self;
@@ -104,6 +121,7 @@ const struct tdm_actor_class exec_plain = {
     .methods = {{"note", note},
                 {"gate", gate},
                 {"watch", watch},
+                {"listen", listen_for_cancel},
                 {"keep", keep},
                 {"count", count},
                 {"leave", leave}},
@@ -115,7 +133,8 @@ const struct tdm_actor_class exec_grouped = {
 };
 const struct tdm_actor_class exec_asynchronous = {
     .name = "asynchronous",
-    .methods = {{"note", note}, {"keep", keep}, {"gate", gate}},
+    .methods = {{"note", note}, {"keep", keep}, {"gate", gate}, {"note_apart", note, "apart"}},
+    .concurrency_groups = {{"apart", 1}},
     .asynchronous = 1,
 };
 
@@ -171,6 +190,7 @@ void exec_open(const struct tdm_actor_class *actor_class, uint32_t max_concurren
     atomic_store(&executor_log.inside, 0);
     atomic_store(&executor_log.open, false);
     atomic_store(&executor_log.canceled, 0);
+    atomic_store(&executor_log.told, 0);
     atomic_store(&executor_log.kept_count, 0);
     atomic_store(&executor_log.yielded, 0);
     atomic_store(&executor_log.streams_ended, 0);

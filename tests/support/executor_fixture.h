@@ -19,6 +19,7 @@ struct executor_log {
     atomic_int inside;   /* Number of "gate" and "watch" calls that are running. */
     atomic_bool open;    /* True: "gate" and "watch" return. */
     atomic_int canceled; /* Number of cancellations that "watch" has seen. */
+    atomic_int told;     /* Number of callbacks that told "listen" of its cancellation. */
     tdm_call *kept[KEPT_MAX];
     atomic_int kept_count;
     atomic_int yielded;
@@ -40,8 +41,10 @@ struct executor_fixture {
 extern struct executor_fixture executor_fixture;
 
 /* Methods: "note" (i) records i and replies it; "gate" runs until `open`; "watch" runs until `open`
- * or until it is canceled; "keep" keeps its call; "count" (i) yields i items; "leave" ends the
- * actor. In the second class "gate" is in a group of 2 threads and "watch" in one of 1. */
+ * or until it is canceled; "listen" runs until `open` and counts the callbacks of its cancellation;
+ * "keep" keeps its call; "count" (i) yields i items; "leave" ends the actor. In the second class
+ * "gate" is in a group of 2 threads and "watch" in one of 1; in the third one "note_apart" is
+ * "note" in a group of its own. */
 extern const struct tdm_actor_class exec_plain;
 extern const struct tdm_actor_class exec_grouped;
 extern const struct tdm_actor_class exec_asynchronous;

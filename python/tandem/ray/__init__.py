@@ -48,9 +48,9 @@ def _make_remote(decorated, options):
 
 def get(object_refs, *, timeout=None, _tensor_transport=None, _use_object_store=False):
     """Wait for the value of a reference, or for the values of a list of references."""
-    ensure_initialized()
     if isinstance(object_refs, ObjectRef):
-        return get_value(object_refs, timeout)
+        return get_value(object_refs, timeout)  # There are no references without a runtime.
+    ensure_initialized()
     if isinstance(object_refs, ObjectRefGenerator):
         return object_refs
     if not isinstance(object_refs, list):
@@ -131,7 +131,7 @@ def _wait_with_generators(refs, num_returns, timeout):
 def cancel(ref, *, force=False, recursive=True):
     """Cancel the call that makes the value of a reference."""
     if isinstance(ref, ObjectRefGenerator):
-        if force and not hasattr(ref, "_is_task"):
+        if force and not hasattr(ref, "_worker"):
             raise ValueError("force=True is not supported for actor tasks.")
         ref.cancel()
         return
@@ -187,10 +187,12 @@ def available_resources():
 
 
 def timeline(filename=None):
+    """Raise NotImplementedError; the command `tandem timeline` writes the timeline."""
     raise NotImplementedError("use the command `tandem timeline` (feature: timeline)")
 
 
 def client(address=None):
+    """Raise NotImplementedError, because there is no Ray client."""
     raise NotImplementedError("tandem.ray has no Ray client (feature: client)")
 
 

@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextvars
+import functools
 import inspect
 import itertools
 import os
@@ -22,16 +23,17 @@ import traceback
 
 import cloudpickle
 
+from tandem import _output
 from tandem import _tandem
 from tandem.ray import _futures
 from tandem.ray import _runtime
 from tandem.ray import _serialization
 from tandem.ray import actor as actor_module
+from tandem.ray import remote_function
 from tandem.ray.exceptions import (ActorDiedError, RayError, RayTaskError, TaskCancelledError,
                                    UnserializableException)
 from tandem.ray.object_ref import get_value
 
-_CANCEL_POLL_SECONDS = 0.05
 _DEFAULT_GROUP = "_default"
 _ASYNCHRONOUS_CONCURRENCY = 1000
 
@@ -46,15 +48,14 @@ class _State:
     semaphores = {}       # Of an asynchronous actor: limits of its concurrency groups.
     executors = {}        # Of a threaded actor: threads of its concurrency groups.
     functions = {}        # Of a worker of functions: unpickled functions by their pickles.
-    running = None        # In a worker of functions: the call that runs, else None.
+    running = None        # In a worker of functions: a token of the call that runs, else None.
     lock = threading.Lock()  # Guards `running` and its interruption.
+    lends_cpus = False    # In a worker of functions: whether it has been asked to end, and lends its CPUs.
     groups_of_methods = {}  # Concurrency group of each method that names one.
 
 
-# Name and number of the call that runs, or None.
+# Name, number and Call of the call that runs, or None.
 current_method = contextvars.ContextVar("current_method", default=None)
-# The call of a plain or threaded actor, or of a function, that runs; None in an asynchronous actor.
-current_call = contextvars.ContextVar("current_call", default=None)
 
 _calls_counter = itertools.count(1)
 
@@ -72,13 +73,6 @@ def _read_arguments(parts):
             target = args if isinstance(key, int) else kwargs
             target[key] = get_value(target[key]) if index is None else _serialization.read(awaited[index])
     return args, kwargs, more
-
-
-def _copy_buffers(parts):
-    """Return the parts with copies of their buffers, for a constructor, whose arguments do not stay."""
-    kind, head, buffers, objects, awaited = parts
-    return (kind, bytes(head), [bytearray(buffer) for buffer in buffers], objects,
-            [_copy_buffers(value) for value in awaited])
 
 
 # ---- replies -------------------------------------------------------------------------------
@@ -120,7 +114,7 @@ def _reply_error(call, name, error, kind):
             call.send_item(*parts)
         except RayError:
             return  # The caller reads no more items.
-        call.reply(_serialization.VALUE, b"", None, None, None)
+        call.reply(_serialization.VALUE, _serialization.NOTHING, None, None, None)
     elif kind >= _serialization.SEVERAL:
         call.reply_several([parts] * (kind - _serialization.SEVERAL))
     else:
@@ -143,9 +137,15 @@ def _reply(call, name, value, kind):
         _reply_error(call, name, error, kind)
 
 
-def _send_items(call, name, items):
+def _set_items_ahead(call, more):
+    """Let the generator be ahead of its reader as far as the caller wants; Ray's default is without a limit."""
+    call.set_items_ahead(max((more or {}).get("ahead", 0), 0))
+
+
+def _send_items(call, name, items, more):
     """Send the items of a generator and end the stream."""
     try:
+        _set_items_ahead(call, more)
         if not hasattr(items, "__next__"):
             raise ValueError(f"Streaming generator expects a generator, but {name} returned {type(items)}")
         for item in items:
@@ -157,7 +157,7 @@ def _send_items(call, name, items):
     except Exception as error:
         _reply_error(call, name, error, _serialization.STREAM)
         return
-    call.reply(_serialization.VALUE, b"", None, None, None)
+    call.reply(_serialization.VALUE, _serialization.NOTHING, None, None, None)
 
 
 # ---- running -------------------------------------------------------------------------------
@@ -206,10 +206,12 @@ def _call(function, args, kwargs, retry):
 def _run(call, name, parts):
     """Run a method on this thread and reply."""
     kind = parts[0]
-    token = current_method.set((name, next(_calls_counter)))
-    token_of_call = current_call.set(call)
+    token = current_method.set((name, next(_calls_counter), call))
+    if _State.instance is None:
+        _output.set_name(name)
     try:
         args, kwargs, more = _read_arguments(parts)
+        name = (more or {}).get("name", name)  # The name in the call has only 63 characters.
         value = _call(_find(name, more), args, kwargs, (more or {}).get("retry"))
         if inspect.iscoroutine(value):
             value = asyncio.run(value)
@@ -225,17 +227,17 @@ def _run(call, name, parts):
         return
     finally:
         current_method.reset(token)
-        current_call.reset(token_of_call)
     if kind == _serialization.STREAM:
-        _send_items(call, name, value)
+        _send_items(call, name, value, more)
     else:
         _reply(call, name, value, kind)
 
 
-async def _send_items_async(call, name, items):
+async def _send_items_async(call, name, items, more):
     """Send the items of an asynchronous generator. Sending may wait, so another thread does it."""
     loop = asyncio.get_running_loop()
     try:
+        _set_items_ahead(call, more)
         async for item in items:
             await loop.run_in_executor(None, call.send_item, _serialization.VALUE, *_serialization.dump(item), None)
     except TaskCancelledError:
@@ -243,20 +245,21 @@ async def _send_items_async(call, name, items):
     except Exception as error:
         await loop.run_in_executor(None, _reply_error, call, name, error, _serialization.STREAM)
         return
-    call.reply(_serialization.VALUE, b"", None, None, None)
+    call.reply(_serialization.VALUE, _serialization.NOTHING, None, None, None)
 
 
 async def _run_async(call, name, parts, group):
     """Run a method in the event loop and reply."""
     kind = parts[0]
     async with _State.semaphores[group]:
-        current_method.set((name, next(_calls_counter)))
+        current_method.set((name, next(_calls_counter), call))
         try:
             args, kwargs, more = await asyncio.get_running_loop().run_in_executor(None, _read_arguments, parts) \
                 if parts[4] or parts[3] else _read_arguments(parts)
+            name = (more or {}).get("name", name)
             value = _find(name, more)(*args, **kwargs)
             if inspect.isawaitable(value):
-                value = await _watch_cancellation(call, value)
+                value = await _await_or_cancel(call, value)
         except (asyncio.CancelledError, TaskCancelledError):
             _reply_error(call, name, TaskCancelledError(), kind)
             return
@@ -270,44 +273,56 @@ async def _run_async(call, name, parts, group):
         if kind != _serialization.STREAM:
             _reply(call, name, value, kind)
         elif hasattr(value, "__aiter__"):
-            await _send_items_async(call, name, value)
+            await _send_items_async(call, name, value, more)
         else:
-            await asyncio.get_running_loop().run_in_executor(None, _send_items, call, name, value)
+            await asyncio.get_running_loop().run_in_executor(None, _send_items, call, name, value, more)
 
 
-async def _watch_cancellation(call, awaitable):
-    """Await, and cancel it when the caller has canceled the call."""
+async def _await_or_cancel(call, awaitable):
+    """Await, and cancel it when the caller cancels the call."""
     task = asyncio.ensure_future(awaitable)
+    call.on_cancel(task.cancel)
     try:
-        while True:
-            done, _ = await asyncio.wait((task,), timeout=_CANCEL_POLL_SECONDS)
-            if done:
-                return task.result()
-            if call.is_canceled():
-                task.cancel()
-                await asyncio.wait((task,))
-                raise TaskCancelledError()
+        return await task
     except asyncio.CancelledError:
         task.cancel()
         raise
 
 
-def _interrupt_canceled():
-    """Raise KeyboardInterrupt in a function whose caller has canceled it, as Ray does; runs on a thread of its own."""
-    interrupted = None
-    while True:
-        time.sleep(_CANCEL_POLL_SECONDS)
-        with _State.lock:
-            call = _State.running
-            if call is not None and call is not interrupted and call.is_canceled():
-                interrupted = call
-                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+def _begin_interruptions():
+    """Let a thread raise KeyboardInterrupt in the function whose caller cancels it, as Ray does."""
+    descriptor = _tandem.canceled_descriptor()
+
+    def run():
+        while True:
+            os.read(descriptor, 8)
+            _run_canceled()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=run, name="tandem-cancel", daemon=True).start()
+
+
+def _run_canceled():
+    """Run what on_cancel() has been given for each call that was canceled."""
+    while (callback := _tandem.next_canceled()) is not None:
+        callback()
+
+
+def _interrupt(token):
+    """Interrupt the function whose run has this token, if it still runs."""
+    with _State.lock:
+        if _State.running is token:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
 
 def _run_function(call, name, parts):
     """Run a function, which may be interrupted."""
+    if _State.lends_cpus:
+        _tandem.take_cpus_back()
+        _State.lends_cpus = False
+    token = object()
     with _State.lock:
-        _State.running = call
+        _State.running = token
+    call.on_cancel(functools.partial(_interrupt, token))
     try:
         _run(call, name, parts)
     except KeyboardInterrupt:
@@ -322,6 +337,13 @@ def dispatch(call, name):
     parts = call.arguments()
     if name == "__tandem_describe__":
         call.reply(_serialization.VALUE, *_serialization.dump((_State.class_name, _State.methods)), None)
+        return
+    if _State.instance is None and name == remote_function.IS_NEEDED:
+        is_needed = _tandem.shared_refs_count() > 0 or remote_function.has_workers()
+        if not _State.lends_cpus:
+            _tandem.lend_cpus()
+            _State.lends_cpus = True
+        call.reply(_serialization.VALUE, *_serialization.dump(is_needed), None)
         return
     if _State.instance is None:
         _run_function(call, name, parts)
@@ -369,11 +391,17 @@ def _apply_settings(settings):
 def _begin_asynchronous(limits):
     """Start the event loop of an asynchronous actor."""
     started = threading.Event()
+    descriptor = _tandem.canceled_descriptor()
+
+    def take_canceled():
+        os.read(descriptor, 8)
+        _run_canceled()
 
     def run():
         asyncio.set_event_loop(_State.loop)
         for group, limit in limits.items():
             _State.semaphores[group] = asyncio.Semaphore(limit)
+        _State.loop.add_reader(descriptor, take_canceled)
         _State.loop.call_soon(started.set)
         _State.loop.run_forever()
     _State.is_asynchronous = True
@@ -403,7 +431,7 @@ def construct(call):
     """Create the user's object."""
     _tandem.forking_ended()
     _futures.after_fork()
-    parts = _copy_buffers(call.arguments())
+    parts = call.arguments()
     settings, head = pickle.loads(parts[1])
     try:
         _apply_settings(settings)
@@ -422,13 +450,16 @@ def _construct(parts):
     if more["class"] is None:
         _futures.notices_are_prompt = False
         _tandem.lend_cpus_in_waits(True)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        threading.Thread(target=_interrupt_canceled, name="tandem-cancel", daemon=True).start()
+        _begin_interruptions()
         return
     cls = pickle.loads(more["class"])
     _begin_concurrency(cls, more)
+    if _tandem.describe()["actor_name"]:
+        _output.set_name(_State.class_name)  # As in Ray, where the daemon would print the actor's own name.
     _State.instance = cls.__new__(cls)
     _State.instance.__init__(*args, **kwargs)
+    if cls.__repr__ is not object.__repr__:
+        _output.set_name(repr(_State.instance))
 
 
 def destruct():

@@ -28,9 +28,10 @@ _TYPES = {
     "name": str, "namespace": str, "lifetime": str, "runtime_env": dict, "get_if_exists": bool, "max_restarts": int,
     "label_selector": dict, "max_retries": int, "max_task_retries": int, "max_concurrency": int,
     "max_pending_calls": int,
-    "num_returns": (int, str), "concurrency_groups": (dict, list)}
+    "num_returns": (int, str), "_generator_backpressure_num_objects": int, "concurrency_groups": (dict, list)}
 _LEAST = {"num_cpus": 0, "num_gpus": 0, "memory": 0, "max_restarts": -1, "max_retries": -1, "max_task_retries": -1,
-          "max_concurrency": 1, "max_pending_calls": -1, "num_returns": 0}
+          "max_concurrency": 1, "max_pending_calls": -1, "num_returns": 0,
+          "_generator_backpressure_num_objects": -1}
 _NODE_ID_LABEL = "ray.io/node-id"
 _KEEP_DEVICES = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
 _QUANTUM = 0.0001  # Amounts of resources are counted in steps of this size.
@@ -58,6 +59,9 @@ def _check_value(name, value):
         raise ValueError("actor `lifetime` argument must be one of 'detached', 'non_detached' and 'None'.")
     if name == "name" and value == "":
         raise ValueError("A name cannot be an empty string.")
+    if name == "_generator_backpressure_num_objects" and value == 0:
+        raise ValueError("_generator_backpressure_num_objects=0 is not allowed: a generator needs room for one object, "
+                         "and -1 is no limit.")
     if name == "retry_exceptions" and not isinstance(value, bool) and not (isinstance(value, (list, tuple)) and all(
             isinstance(cls, type) and issubclass(cls, BaseException) for cls in value)):
         raise ValueError("retry_exceptions must be a boolean or a list of exceptions")

@@ -190,6 +190,9 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
         with _environment({} if address is not None else settings):
             _tandem.start(address, namespace, int(num_cpus or 0), int(num_gpus or 0), 1 if log_to_driver else -1,
                           int(object_store_memory or 0), _session_directory(kwargs.get("_temp_dir")))
+        if address is not None and log_to_driver:
+            from tandem.ray import _driver_output
+            _driver_output.start()
         atexit.register(shutdown)
         return ClientContext(_tandem.describe())
 
@@ -199,6 +202,8 @@ def shutdown(_exiting_interpreter=False):
     with _lock:
         if _tandem.is_running() and not _tandem.describe()["actor_id"]:
             from tandem.ray import remote_function
+            from tandem.ray import _driver_output
+            _driver_output.stop()
             remote_function.forget_workers()
             _tandem.stop()
 

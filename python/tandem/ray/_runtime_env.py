@@ -15,15 +15,29 @@ class RuntimeEnv(dict):
         super().__init__({key: value for key, value in kwargs.items() if value is not None})
 
     def to_dict(self):
+        """Return the keys as a plain dict."""
         return dict(self)
+
+
+def _check_refused_keys(runtime_env):
+    """Raise the exceptions that Ray raises for keys that Tandem only refuses, so that a mistake is called one."""
+    if runtime_env.get("pip") and runtime_env.get("conda"):
+        raise ValueError("runtime_env has both 'pip' and 'conda', of which only one is allowed")
+    if runtime_env.get("image_uri") and set(runtime_env) - {"image_uri", "env_vars", "config"}:
+        raise ValueError("runtime_env['image_uri'] is allowed together with 'env_vars' and 'config' only")
+    conda = runtime_env.get("conda")
+    if conda is not None and not isinstance(conda, (str, dict)):
+        raise TypeError(f"runtime_env['conda'] must be a str or a dict: {type(conda)}")
+    seconds = dict(runtime_env.get("config") or {}).get("setup_timeout_seconds", 0)
+    if not isinstance(seconds, int):
+        raise TypeError(f"runtime_env['config']['setup_timeout_seconds'] must be an int: {type(seconds)}")
 
 
 def check(runtime_env):
     """Return the runtime environment as a dict. Raises an exception that names a key which cannot be honoured."""
     if not runtime_env:
         return {}
-    if runtime_env.get("pip") and runtime_env.get("conda"):
-        raise ValueError("The 'pip' field and 'conda' field of runtime_env cannot be specified at the same time.")
+    _check_refused_keys(runtime_env)
     for key, value in runtime_env.items():
         if key not in _DONE and key not in _REFUSED:
             from tandem.ray import _runtime

@@ -3,6 +3,7 @@
 import inspect
 import pickle
 import time
+import types
 
 import cloudpickle
 
@@ -14,7 +15,10 @@ from tandem.ray.exceptions import ActorAlreadyExistsError, ActorDiedError, Actor
 from tandem.ray.object_ref import ObjectRef, ObjectRefGenerator
 
 _NAME_SECONDS = 2.0
+_LABEL_CHARACTERS = 63
 _IS_GENERATOR = "streaming"
+# Option of generators: how many items may wait for their reader; -1 for any number.
+BACKPRESSURE = "_generator_backpressure_num_objects"
 
 
 def method(*args, **kwargs):
@@ -76,6 +80,16 @@ def is_asynchronous(cls):
                for _, function in inspect.getmembers(cls, inspect.isroutine))
 
 
+def _runs_out_of_order(cls, options):
+    """Return whether a call that waits for its arguments does not delay later calls."""
+    is_concurrent = is_asynchronous(cls) or (options.get("max_concurrency") or 1) > 1
+    allowed = options.get("allow_out_of_order_execution")
+    if is_concurrent and allowed is False:
+        raise ValueError("Async and threaded actors run their calls in any order: set "
+                         "allow_out_of_order_execution=True, or leave it out.")
+    return is_concurrent if allowed is None else bool(allowed)
+
+
 def _resolve_arguments(args, kwargs):
     """Return (args, kwargs, extra, awaited).
 
@@ -119,8 +133,16 @@ def failed_ref(error):
     return _serialization.put(error, _serialization.ERROR)
 
 
+def label_of(name):
+    """Return a name of at most 63 ASCII characters for a class, function or method, as libtandem needs it."""
+    return name.encode("ascii", "replace").decode().replace("?", "_")[:_LABEL_CHARACTERS]
+
+
 def submit(actor, name, args, kwargs, num_returns, max_retries=-3, more=None):
     """Call a method of an _tandem.Actor and return what .remote() returns."""
+    if len(name) > _LABEL_CHARACTERS or not name.isascii():
+        more = {**(more or {}), "name": name}
+        name = label_of(name)
     head, buffers, objects, awaited = pack_arguments(args, kwargs, more)
     try:
         if num_returns == 1:
@@ -144,10 +166,10 @@ def submit(actor, name, args, kwargs, num_returns, max_retries=-3, more=None):
 class ActorMethod:
     """A method of a handle; .remote() calls it."""
     __slots__ = ("_handle", "_name", "_num_returns", "_group", "_max_retries", "_parameters", "_retry",
-                 "_actor_retries")
+                 "_actor_retries", "_ahead")
 
     def __init__(self, handle, name, num_returns=1, group=None, max_retries=-3, parameters=None, retry=None,
-                 actor_retries=0):
+                 actor_retries=0, ahead=None):
         self._handle = handle
         self._name = name
         self._num_returns = num_returns
@@ -156,24 +178,28 @@ class ActorMethod:
         self._parameters = parameters
         self._retry = retry  # Which exceptions of the method make it run again.
         self._actor_retries = actor_retries
+        self._ahead = ahead  # How many items of a generator may wait for their reader.
 
     def __call__(self, *args, **kwargs):
         raise TypeError("Actor methods cannot be called directly. Instead of running "
                         f"'object.{self._name}()', try 'object.{self._name}.remote()'.")
 
     def options(self, **options):
+        """Return the method with other options for its calls."""
         _options.check(options, _options.METHOD_OPTIONS, "actor method")
         retries = options.get("max_task_retries")
         return ActorMethod(self._handle, self._name, options.get("num_returns", self._num_returns) or 1,
                            options.get("concurrency_group", self._group),
                            self._max_retries if retries is None else retries or -2, self._parameters,
-                           options.get("retry_exceptions", self._retry), self._actor_retries)
+                           options.get("retry_exceptions", self._retry), self._actor_retries,
+                           options.get(BACKPRESSURE, self._ahead))
 
     def _yields(self):
         """Return whether the method is a generator; True if that is not known."""
         return self._handle._methods.get(self._name, {}).get("yields", True)
 
     def remote(self, *args, **kwargs):
+        """Call the method and return a reference to its result."""
         if self._num_returns == _IS_GENERATOR and not self._yields():
             raise ValueError(f"num_returns=\"streaming\" needs a generator, and {self._name}() does not yield")
         _check_arguments(self._parameters, args, kwargs)
@@ -181,17 +207,22 @@ class ActorMethod:
         if self._group is not None or self._retry:
             retries = self._actor_retries if self._max_retries == -3 else self._max_retries
             more = {"group": self._group, "retry": (retries, self._retry)}
+        if self._ahead and self._num_returns == _IS_GENERATOR:
+            more = {**(more or {}), "ahead": self._ahead}
         result = submit(self._handle._actor, self._name, args, kwargs, self._num_returns, self._max_retries, more)
         if self._num_returns == 1:
             result._actor_id = self._handle._text_of_id()
         return result
 
     def bind(self, *args, **kwargs):
+        """Raise NotImplementedError, because there are no compiled graphs."""
         raise NotImplementedError("tandem.ray has no compiled graphs (feature: ActorMethod.bind)")
 
 
 class ActorHandle:
     """A handle to an actor. Its attributes are the actor's methods."""
+
+    __class_getitem__ = classmethod(types.GenericAlias)
 
     def __init__(self, actor, class_name, methods):
         self._actor = actor
@@ -212,7 +243,8 @@ class ActorHandle:
         retries = options.get("max_task_retries")
         return ActorMethod(self, name, options.get("num_returns") or 1, options.get("concurrency_group"),
                            -3 if retries is None else retries or -2, options["parameters"],
-                           options.get("retry_exceptions"), options.get("actor_retries", 0))
+                           options.get("retry_exceptions"), options.get("actor_retries", 0),
+                           options.get(BACKPRESSURE))
 
     def __getattr__(self, name):
         if name.startswith("_"):
@@ -250,12 +282,27 @@ class ActorHandle:
         return isinstance(other, ActorHandle) and self._ray_actor_id == other._ray_actor_id
 
     def __reduce__(self):
-        return _load_handle, (_serialization.add_object(self._actor), self._class_name, self._methods)
+        _runtime.require_initialized()
+        return _import_handle, (self._actor.export(), self._class_name, self._methods)
+
+
+def _reduce_handle(handle, add):
+    """Pickle a handle inside of a value."""
+    return _load_handle, (add(handle._actor), handle._class_name, handle._methods)
 
 
 def _load_handle(index, class_name, methods):
-    """Rebuild a pickled handle."""
+    """Rebuild a handle inside of a value."""
     return ActorHandle(_serialization.get_object(index), class_name, methods)
+
+
+def _import_handle(form, class_name, methods):
+    """Rebuild a handle that was pickled by itself, as ray.cloudpickle.dumps(handle) does."""
+    _runtime.require_initialized()
+    return ActorHandle(_tandem.import_actor(form), class_name, methods)
+
+
+_serialization.register_reducer(ActorHandle, _reduce_handle)
 
 
 class ActorID:
@@ -268,15 +315,19 @@ class ActorID:
 
     @classmethod
     def from_hex(cls, text):
+        """Return the ID that these hexadecimal digits stand for."""
         return cls(bytes.fromhex(text))
 
     def hex(self):
+        """Return the ID as hexadecimal digits."""
         return self._binary.hex()
 
     def binary(self):
+        """Return the ID as bytes."""
         return self._binary
 
     def is_nil(self):
+        """Return False, because the ID of an actor is never nil."""
         return False
 
     def __eq__(self, other):
@@ -290,7 +341,10 @@ class ActorID:
 
 
 class ActorClass:
-    """A class whose objects are actors; .remote() creates one."""
+    """A class whose objects are actors; .remote() creates one. Its type has the name of the user's class, as in Ray."""
+
+    def __new__(cls, user_class, options):
+        return super().__new__(type(f"ActorClass({user_class.__name__})", (cls,), {}))
 
     def __init__(self, cls, options):
         self.__ray_metadata__ = self
@@ -308,6 +362,7 @@ class ActorClass:
 
     @property
     def modified_class(self):
+        """Return the class itself."""
         return self._cls
 
     @property
@@ -334,6 +389,7 @@ class ActorClass:
         return self._create(self._options, args, kwargs)
 
     def bind(self, *args, **kwargs):
+        """Raise NotImplementedError, because there are no compiled graphs."""
         raise NotImplementedError("tandem.ray has no compiled graphs (feature: ActorClass.bind)")
 
     def __getattr__(self, name):
@@ -355,7 +411,8 @@ class ActorClass:
             detached=1 if options.get("lifetime") == "detached" else 0,
             get_if_exists=1 if options.get("get_if_exists") else 0, max_restarts=options.get("max_restarts") or 0,
             max_task_retries=options.get("max_task_retries") or 0,
-            max_pending_calls=options.get("max_pending_calls") or 0)
+            max_pending_calls=options.get("max_pending_calls") or 0,
+            allow_out_of_order=1 if _runs_out_of_order(cls, options) else 0)
         if creation["name"] == "":
             raise ValueError("Actor name cannot be an empty string.")
         if creation["name"] is not None and not creation["get_if_exists"] and _name_is_taken(creation):
@@ -364,6 +421,7 @@ class ActorClass:
         if self._pickle is None:
             self._pickle = cloudpickle.dumps(cls, 5)
         methods = methods_of(cls)
+        _check_groups(cls, methods, options.get("concurrency_groups") or {})
         for method_options in methods.values():
             method_options["actor_retries"] = options.get("max_task_retries") or 0
         more = {"class": self._pickle, "methods": methods, "class_name": cls.__name__,
@@ -375,11 +433,20 @@ class ActorClass:
         return ActorHandle(actor, cls.__name__, methods)
 
 
+def _check_groups(cls, methods, groups):
+    """Raise AssertionError if a method names a concurrency group that its class does not have."""
+    for name, options in methods.items():
+        group = options.get("concurrency_group")
+        if group is not None and group not in groups:
+            raise AssertionError(f"{cls.__name__}.{name} is in the concurrency group {group!r}, which the class does "
+                                 f"not have: {sorted(groups)}")
+
+
 def create(name, creation, environment, args, kwargs, more):
     """Create a worker and return its _tandem.Actor. Its settings are read before its arguments."""
     head, buffers, objects, awaited = pack_arguments(args, kwargs, more)
     head = pickle.dumps((_options.worker_settings(creation, environment), head), 5)
-    return _tandem.create(name[:63], creation, _serialization.CALL, head, buffers, objects, awaited)
+    return _tandem.create(label_of(name), creation, _serialization.CALL, head, buffers, objects, awaited)
 
 
 def _wait_for_name(actor, creation):

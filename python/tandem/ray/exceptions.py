@@ -49,7 +49,7 @@ class RayTaskError(RayError):
         cause_class = type(self.cause)
         try:
             cls = _dual_class(cause_class)
-            error = cls.__new__(cls)
+            error = _new_object(cls)
             error.__dict__.update(getattr(self.cause, "__dict__", {}))
             error.args = self.cause.args
         except TypeError:
@@ -83,6 +83,14 @@ def _dual_class(cause_class):
     return cls
 
 
+def _new_object(cls):
+    """Return an object of a dual class, without a call of any __init__()."""
+    try:
+        return cls.__new__(cls)
+    except TypeError:
+        return Exception.__new__(cls)  # MemoryError's __new__() refuses classes with two bases.
+
+
 def _dual_error_of(reduced):
     """Rebuild a pickled exception of a dual class."""
     return reduced[0](*reduced[1]).as_instanceof_cause()
@@ -113,6 +121,7 @@ class ActorDiedError(RayActorError):
 
     @property
     def actor_init_failed(self):
+        """Whether the constructor of the actor failed."""
         return "its constructor" in self.error_msg
 
 

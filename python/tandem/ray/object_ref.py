@@ -7,6 +7,7 @@ import types
 
 from tandem import _tandem
 from tandem.ray import _futures
+from tandem.ray import _runtime
 from tandem.ray import _serialization
 from tandem.ray.exceptions import (ActorUnschedulableError, RayActorError, RayError, TaskCancelledError,
                                    TaskPlacementGroupRemoved, TaskUnschedulableError, WorkerCrashedError)
@@ -17,17 +18,23 @@ _FIND_MS = 10000
 
 class ObjectRef(_tandem.Ref):
     """A reference to a value that is there or will be. Calls and put() create it."""
-    __slots__ = ("_id", "_is_large", "_is_task", "_group", "_actor_id", "__weakref__")
+    __slots__ = ("_id", "_is_large", "_is_task", "_group", "_actor_id", "_generator", "__weakref__")
 
     __class_getitem__ = classmethod(types.GenericAlias)
 
     def binary(self):
-        """Return the ID, 28 bytes."""
+        """Return the ID, 28 bytes as in Ray, of which Tandem uses 16."""
         try:
             return self._id
         except AttributeError:
-            self._id = os.urandom(28)
+            self._id = self._new_id()
             return self._id
+
+    def _new_id(self):
+        """Return the ID; one that means nothing if the runtime has stopped."""
+        if not _tandem.is_running():
+            return os.urandom(28)
+        return bytes.fromhex(self._object_id()) + bytes(12)
 
     def hex(self):
         """Return the ID as 56 hexadecimal digits."""
@@ -39,9 +46,11 @@ class ObjectRef(_tandem.Ref):
 
     @classmethod
     def nil(cls):
+        """Raise NotImplementedError, because there are no nil references."""
         raise NotImplementedError("tandem.ray has no nil references (feature: ObjectRef.nil)")
 
     def is_nil(self):
+        """Return False, because a reference is never nil."""
         return False
 
     def __hash__(self):
@@ -54,7 +63,8 @@ class ObjectRef(_tandem.Ref):
         return f"ObjectRef({self.hex()})"
 
     def __reduce__(self):
-        return _load_ref, (_serialization.add_object(self), self.binary())
+        _runtime.require_initialized()
+        return _import_ref, (self._export(),)
 
     def future(self):
         """Return a concurrent.futures.Future of the value."""
@@ -71,11 +81,23 @@ class ObjectRef(_tandem.Ref):
 _tandem.set_ref_class(ObjectRef)
 
 
-def _load_ref(index, binary):
-    """Rebuild a pickled reference."""
-    ref = _serialization.get_object(index)
-    ref._id = binary
-    return ref
+def _reduce_ref(ref, add):
+    """Pickle a reference inside of a value."""
+    return _load_ref, (add(ref),)
+
+
+def _load_ref(index):
+    """Rebuild a reference inside of a value."""
+    return _serialization.get_object(index)
+
+
+def _import_ref(form):
+    """Rebuild a reference that was pickled by itself, as ray.cloudpickle.dumps(ref) does."""
+    _runtime.require_initialized()
+    return _tandem.import_ref(form)
+
+
+_serialization.register_reducer(ObjectRef, _reduce_ref)
 
 
 def get_value(ref, timeout=None):
@@ -109,7 +131,6 @@ class ObjectRefGenerator:
     def __init__(self, stream):
         self._stream = stream
         self._is_over = False
-        self._on_over = None  # Called once at the end of the items of a function.
         self._ahead = None  # The next item, if wait() has found it.
 
     def __iter__(self):
@@ -118,25 +139,19 @@ class ObjectRefGenerator:
     def __aiter__(self):
         return self
 
-    def _end(self):
-        """Remember that there are no more items."""
-        self._is_over = True
-        if self._on_over is not None:
-            self._on_over()
-
     def _next(self, timeout_ms=_SLICE_MS):
         """Return the next reference; None if it is not there within a time, False at the end."""
         if self._ahead is not None:
             ref, self._ahead = self._ahead, None
             return ref
         if self._stream is None:
-            self._end()
+            self._is_over = True
             return _serialization.put(TaskCancelledError(), _serialization.ERROR)
         try:
             return self._stream.next(timeout_ms)
         except RayError as error:
             # A failure of the actor is the last item, as in Ray.
-            self._end()
+            self._is_over = True
             return _serialization.put(error, _serialization.ERROR)
 
     def _is_ready(self, timeout_ms):
@@ -146,7 +161,7 @@ class ObjectRefGenerator:
             if ref is None:
                 return False
             if ref is False:
-                self._end()
+                self._is_over = True
             else:
                 self._ahead = ref
         return True
@@ -155,7 +170,7 @@ class ObjectRefGenerator:
         while self._ahead is not None or not self._is_over:
             ref = self._next()
             if ref is False:
-                self._end()
+                self._is_over = True
             elif ref is not None:
                 return ref
         raise StopIteration
@@ -165,7 +180,7 @@ class ObjectRefGenerator:
         while self._ahead is not None or not self._is_over:
             ref = await loop.run_in_executor(None, self._next)
             if ref is False:
-                self._end()
+                self._is_over = True
             elif ref is not None:
                 return ref
         raise StopAsyncIteration
@@ -173,12 +188,18 @@ class ObjectRefGenerator:
     def cancel(self):
         """Cancel the generator; items that were not taken are lost."""
         self._stream = None
-        if self._on_over is not None:
-            self._on_over()
 
     def completed(self):
-        raise NotImplementedError("tandem.ray has no reference to the end of a generator "
-                                  "(feature: ObjectRefGenerator.completed)")
+        """Return a reference to None that is there when the generator has ended, also by an exception of its own.
+
+        It fails if the process of the generator dies.
+        """
+        if self._stream is None:
+            return _serialization.put(TaskCancelledError(), _serialization.ERROR)
+        ref = self._stream.completed()
+        ref._is_task = hasattr(self, "_worker")
+        ref._generator = self  # Without its reader the generator would be canceled.
+        return ref
 
 
 DynamicObjectRefGenerator = ObjectRefGenerator

@@ -5,13 +5,15 @@ Each process that calls remote functions has workers of its own, one set for eac
 worker is an actor that holds the resources of its function, one CPU by default. A call goes to an idle worker. Without
 one a new worker is created, which waits until its resources are free; beyond a limit the call queues behind the
 shortest queue. A function that waits for a reference lends its CPUs to others meanwhile, so that a function may wait
-for another. A worker that becomes idle ends at once if another one waits for resources, and else after a moment.
+for another. A worker that becomes idle is asked after a moment, and at once if another one waits for resources, whether
+other processes need it, because they have references to its values or because it has workers itself. One that is not
+needed is ended; one that is needed, or whose generator has not been read to its end, lends its CPUs and runs no more
+calls.
 """
 import functools
 import inspect
 import threading
 import time
-import weakref
 
 import cloudpickle
 
@@ -19,6 +21,7 @@ from tandem import _tandem
 from tandem.ray import _futures
 from tandem.ray import _options
 from tandem.ray import _runtime
+from tandem.ray import _serialization
 from tandem.ray import actor as actor_module
 from tandem.ray.exceptions import RayError
 from tandem.ray.object_ref import ObjectRef, ObjectRefGenerator
@@ -27,6 +30,9 @@ _IDLE_SECONDS = 0.3
 _WORKERS_MIN = 16     # The limit of workers is at least this, so that a function may wait for another.
 _POLL_SECONDS = 0.02  # Between two looks for results, in a process that libtandem does not tell of them.
 _DEFAULT_RETRIES = 3
+
+# Name of the call that asks a worker whether it is needed.
+IS_NEEDED = "__tandem_is_needed__"
 # Options of a function that do not matter for which worker runs it.
 _OF_CALLS = frozenset(("num_returns", "name", "max_retries", "max_calls", "retry_exceptions"))
 
@@ -45,10 +51,13 @@ class _Worker:
         self.waiting_refs = []  # Results that are looked for from time to time, if nothing tells of them.
         self.idle_since = time.monotonic()
         self.is_placed = False  # Whether the worker is known to have its resources.
+        self.is_kept = False  # Whether the worker is kept for its values only.
+        self.question = None  # The result of IS_NEEDED; None while the worker is not asked.
 
     def begin(self, ref):
         """Count a call until its result has arrived."""
         self.calls_count += 1
+        self.question = None
         if _futures.notices_are_prompt:
             _futures.on_done(ref, self.end)
         else:
@@ -60,6 +69,33 @@ class _Worker:
             self.calls_count -= 1
             self.idle_since = time.monotonic()
             if self.calls_count == 0 and _is_any_waiting():
+                self.ask()
+
+    def ask(self):
+        """Ask the worker whether it is needed; it ends if not."""
+        if self.question is not None:
+            return
+        try:
+            self.question = self.actor.call(IS_NEEDED, _serialization.CALL, _serialization.NOTHING, None, None, None, 1,
+                                            -2)
+        except RayError:
+            self.pool.remove(self)  # It has died.
+            return
+        if _futures.notices_are_prompt:
+            _futures.on_done(self.question, self.look_for_answer)
+
+    def look_for_answer(self):
+        """Take the answer of the worker, if it is there: end the worker, or keep it for its values."""
+        with _lock:
+            if self.question is None or not _tandem.wait([self.question], 1, 0)[0]:
+                return
+            try:
+                self.is_kept = _serialization.read(self.question._get(0))
+            except RayError:
+                self.is_kept = False  # It has died.
+            self.question = None
+            self.idle_since = time.monotonic()
+            if not self.is_kept:
                 self.pool.remove(self)
 
     def look_for_results(self):
@@ -117,8 +153,9 @@ class _Pool:
             worker.look_for_results()
             if worker.calls_count == 0 and not worker.is_usable():
                 self.remove(worker)
-        best = min(self.workers, key=lambda worker: worker.calls_count, default=None)
-        if best is not None and (best.calls_count == 0 or len(self.workers) >= self.limit):
+        usable = [worker for worker in self.workers if not worker.is_kept]
+        best = min(usable, key=lambda worker: worker.calls_count, default=None)
+        if best is not None and (best.calls_count == 0 or len(usable) >= self.limit):
             return best
         more = {"class": None, "methods": {}, "class_name": "task_worker"}
         actor = actor_module.create("task_worker", self.creation, self.environment, (), {}, more)
@@ -144,8 +181,9 @@ def _end_idle_workers():
     for pool in _pools.values():
         for worker in list(pool.workers):
             worker.look_for_results()
+            worker.look_for_answer()
             if worker.calls_count == 0 and now - worker.idle_since >= _IDLE_SECONDS:
-                pool.remove(worker)
+                worker.ask()
 
 
 def _reap():
@@ -155,6 +193,12 @@ def _reap():
         if _tandem.is_running():
             with _lock:
                 _end_idle_workers()
+
+
+def has_workers():
+    """Return whether this process has workers of functions."""
+    with _lock:
+        return any(pool.workers for pool in _pools.values())
 
 
 def forget_workers():
@@ -185,14 +229,6 @@ def _pool_of(options):
     return pool
 
 
-def _count_generator(generator, worker):
-    """Count the call of a generator until its end was read or it is dropped."""
-    worker.calls_count += 1
-    generator._is_task = True
-    generator._on_over = weakref.finalize(generator, worker.end)
-    generator._on_over.atexit = False
-
-
 class RemoteFunction:
     """A function that workers run; .remote() calls it."""
 
@@ -217,6 +253,7 @@ class RemoteFunction:
         return function
 
     def bind(self, *args, **kwargs):
+        """Raise NotImplementedError, because there are no compiled graphs."""
         raise NotImplementedError("tandem.ray has no compiled graphs (feature: RemoteFunction.bind)")
 
     def remote(self, *args, **kwargs):
@@ -233,15 +270,18 @@ class RemoteFunction:
         retries = self._options.get("max_retries")
         retries = _DEFAULT_RETRIES if retries is None else retries
         more = {"function": self._pickle}
+        if num_returns == "streaming" and self._options.get(actor_module.BACKPRESSURE):
+            more["ahead"] = self._options[actor_module.BACKPRESSURE]
         if self._options.get("retry_exceptions"):
             more["retry"] = (retries, self._options["retry_exceptions"])
         name = self._options.get("name") or self._function.__name__
         with _lock:
             worker = _pool_of(self._options).worker()
             # A call without results has one here, which tells of its end.
-            result = actor_module.submit(worker.actor, name[:63], args, kwargs, num_returns or 1, retries or -2, more)
+            result = actor_module.submit(worker.actor, name, args, kwargs, num_returns or 1, retries or -2, more)
             if isinstance(result, ObjectRefGenerator):
-                _count_generator(result, worker)
+                result._worker = worker  # The worker lives as long as its generator.
+                worker.begin(result._stream.completed())
                 return result
             refs = result if isinstance(result, list) else [result]
             for ref in refs:

@@ -190,3 +190,27 @@ def test_references_cannot_be_pickled_elsewhere():
     import pickle
     with pytest.raises(TypeError, match="portable references"):
         pickle.dumps(ray.put(1))
+
+
+@pytest.mark.parametrize("array", [
+    np.arange(12).reshape(3, 4), np.array(5.0), np.zeros((0, 3)), np.arange(6, dtype=">i4"),
+    np.asfortranarray(np.arange(6).reshape(2, 3)), np.arange(10)[::2], np.array([True, False]),
+    np.array([1 + 2j]), np.array(["text"]), np.array([{}], dtype=object),
+    np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]), np.array(["2026-01-01"], dtype="M8[D]"),
+    np.arange(4, dtype=np.float16), np.arange(3).view(np.matrix),
+], ids=lambda array: f"{array.dtype.str}{array.shape}")
+def test_an_array_comes_back_as_it_went(array):
+    value = ray.get(ray.put(array))
+    assert type(value) is type(array) and value.dtype == array.dtype and value.shape == array.shape
+    assert (value == array).all()
+
+
+def test_an_array_may_be_the_result_and_the_argument_of_a_method():
+    @ray.remote(num_cpus=0)
+    class Doubler:
+        def double(self, array):
+            return array * 2
+
+    array = np.arange(300000).reshape(3, 100000)
+    doubled = Doubler.remote().double.remote(ray.put(array))
+    assert (ray.get(doubled) == array * 2).all()

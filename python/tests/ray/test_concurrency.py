@@ -514,3 +514,45 @@ def test_a_method_in_an_unknown_group_is_an_assertion_error():
                 pass
 
         Unknown.remote()
+
+
+@ray.remote(num_cpus=0)
+class Orderly:
+    """Returns its argument; its methods are plain."""
+
+    def back(self, value):
+        return value
+
+
+@ray.remote(num_cpus=0)
+class AsyncOrderly:
+    async def back(self, value):
+        return value
+
+
+@pytest.mark.parametrize("make", [AsyncOrderly.remote, Orderly.options(max_concurrency=2).remote,
+                                  Orderly.options(allow_out_of_order_execution=True).remote],
+                         ids=["async", "threaded", "allowed"])
+def test_calls_overtake_one_that_waits_for_its_argument(make, gate):
+    actor = make()
+    first = actor.back.remote(gate.wait.remote())
+    assert ray.get(actor.back.remote(1), timeout=20) == 1
+    gate.open.remote()
+    assert ray.get(first, timeout=20) == "open"
+
+
+def test_a_plain_actor_keeps_the_order_of_calls_with_arguments_that_wait(gate):
+    actor = Orderly.remote()
+    first = actor.back.remote(gate.wait.remote())
+    second = actor.back.remote(1)
+    assert ray.wait([second], timeout=0.5)[0] == []
+    gate.open.remote()
+    assert ray.get([first, second], timeout=20) == ["open", 1]
+
+
+@refuses("allow_out_of_order_execution")
+def test_an_async_actor_cannot_promise_an_order():
+    with pytest.raises(ValueError):
+        AsyncOrderly.options(allow_out_of_order_execution=False).remote()
+    with pytest.raises(ValueError):
+        Orderly.options(max_concurrency=2, allow_out_of_order_execution=False).remote()

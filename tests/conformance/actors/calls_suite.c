@@ -362,6 +362,21 @@ static void running_method_learns_that_it_is_canceled(void **state)
     stage_end(patient);
 }
 
+static void running_method_is_told_that_it_is_canceled(void **state)
+{
+    tdm_actor *patient = make_patient();
+    tdm_ref *ref = stage_call(patient, "listen");
+
+    (void)state;
+    while (stage_int(stage_call(patient, "begun")) < 1) {
+    }
+    MUST(tdm_cancel(ref, 0));
+    assert_int_equal(stage_status(ref), TDM_E_CANCELED);
+    while (stage_int(stage_call(patient, "ended")) < 1) {
+    }
+    stage_end(patient);
+}
+
 static void await_count(tdm_actor *patient, const char *which, int64_t count)
 {
     while (stage_int(stage_call(patient, which)) < count) {
@@ -526,6 +541,7 @@ int conformance_calls(void)
         cmocka_unit_test(canceled_call_that_waits_for_an_argument_never_runs),
         cmocka_unit_test(canceled_call_in_the_queue_of_the_actor_never_runs),
         cmocka_unit_test(running_method_learns_that_it_is_canceled),
+        cmocka_unit_test(running_method_is_told_that_it_is_canceled),
         cmocka_unit_test(recursive_cancel_reaches_child_calls),
         cmocka_unit_test(forced_cancel_kills_an_unresponsive_actor),
         cmocka_unit_test(forced_cancel_restarts_a_restartable_actor),

@@ -321,6 +321,40 @@ static void taken_name_is_refused_and_free_after_a_kill(void **state)
     }
 }
 
+static void names_may_be_long_and_of_any_language(void **state)
+{
+    char longest[TDM_NAME_BYTES_MAX + 2];
+    const char *const names[] = {"größe / 1:2", "日本語 😀", "100%/*", "a/b%2Fc", longest + 1};
+    struct tdm_actor_info info;
+    tdm_actor *actor;
+    tdm_actor *second;
+    tdm_actor *found;
+
+    (void)state;
+    memset(longest, '*', sizeof(longest) - 1); /* Each byte of it takes three of a key. */
+    longest[sizeof(longest) - 1] = '\0';
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const struct tdm_actor_options options = {.name = names[i], .name_space = names[i]};
+
+        actor = stage_make("tester", &options, NULL);
+        tdm_actor_describe(actor, &info);
+        assert_string_equal(info.name, names[i]);
+        MUST(tdm_actor_find_in(stage_runtime(), names[i], names[i], TEST_TIMEOUT_MS, &found));
+        assert_int_equal(stage_pid(found), stage_pid(actor));
+        tdm_actor_destroy(found);
+        assert_int_equal(tdm_actor_find(stage_runtime(), names[i], TEST_TIMEOUT_MS, &found),
+                         TDM_E_NOT_FOUND);
+        MUST(tdm_actor_create(stage_runtime(), "tester", &options, &second, ""));
+        assert_int_equal(tdm_actor_wait_ready(second, TEST_TIMEOUT_MS), TDM_E_EXISTS);
+        tdm_actor_destroy(second);
+        stage_end(actor);
+    }
+    assert_int_equal(tdm_actor_create(stage_runtime(), "tester",
+                                      &(struct tdm_actor_options){.name = longest}, &actor, ""),
+                     TDM_E_INVAL);
+    stage_detail_has("actor name of 256 bytes, at most 255");
+}
+
 static void same_name_may_exist_in_two_name_spaces(void **state)
 {
     struct tdm_actor_options options = {.name = "same"};
@@ -588,6 +622,7 @@ int conformance_creation(void)
         cmocka_unit_test(class_may_come_from_a_library),
         cmocka_unit_test(name_finds_its_actor),
         cmocka_unit_test(taken_name_is_refused_and_free_after_a_kill),
+        cmocka_unit_test(names_may_be_long_and_of_any_language),
         cmocka_unit_test(same_name_may_exist_in_two_name_spaces),
         cmocka_unit_test(get_if_exists_returns_the_actor_with_the_name),
         cmocka_unit_test(cpus_are_held_while_the_actor_lives_and_none_by_default),

@@ -180,6 +180,35 @@ static void top_level_references_are_resolved_and_nested_ones_passed_on(void **s
     stage_end(holder);
 }
 
+static void large_values_hold_references(void **state)
+{
+    static const char bytes[1 << 20] = "large";
+    tdm_actor *holder = stage_make("holder", NULL, NULL);
+    tdm_ref *inner = put(4);
+    tdm_ref *found = NULL;
+    tdm_ref *outer;
+    tdm_ref *reply;
+    const void *data;
+    size_t size_bytes;
+    int64_t kinds[2];
+
+    (void)state;
+    MUST(tdm_put(stage_runtime(), &outer, "Rb", inner, (const void *)bytes, sizeof(bytes)));
+    tdm_ref_release(inner);
+    MUST(
+        tdm_actor_call(holder, "kinds", &reply, "b(R)", (const void *)bytes, sizeof(bytes), outer));
+    MUST(tdm_get(reply, TEST_TIMEOUT_MS, "ii", &kinds[0], &kinds[1]));
+    assert_int_equal(kinds[0], TDM_BYTES);
+    assert_int_equal(kinds[1], TDM_REFERENCE);
+    tdm_ref_release(reply);
+    MUST(tdm_get(outer, TEST_TIMEOUT_MS, "Rb", &found, &data, &size_bytes));
+    assert_int_equal(size_bytes, sizeof(bytes));
+    assert_string_equal(data, "large");
+    tdm_ref_release(outer);
+    assert_int_equal(stage_int(found), 4);
+    stage_end(holder);
+}
+
 static void failed_argument_fails_its_call(void **state)
 {
     tdm_actor *actor = stage_make("tester", NULL, NULL);
@@ -479,6 +508,7 @@ int conformance_references(void)
         cmocka_unit_test(copied_reference_has_its_own_lifetime),
         cmocka_unit_test(result_outlives_its_actor),
         cmocka_unit_test(top_level_references_are_resolved_and_nested_ones_passed_on),
+        cmocka_unit_test(large_values_hold_references),
         cmocka_unit_test(failed_argument_fails_its_call),
         cmocka_unit_test(borrowed_value_outlives_the_reference_of_its_owner),
         cmocka_unit_test(borrower_passes_a_reference_on),

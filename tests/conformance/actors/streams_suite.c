@@ -136,11 +136,76 @@ static void items_can_be_sent_only_to_a_stream(void **state)
     stage_end(source);
 }
 
+static void method_sets_how_far_it_is_ahead_of_its_reader(void **state)
+{
+    tdm_actor *source = make_source();
+    tdm_stream *stream = open_stream(source, "drip", 1000);
+
+    (void)state;
+    take(stream, 0, 5);
+    while (stage_int(stage_call(source, "sent")) < 6) {
+    }
+    (void)poll(NULL, 0, 20);
+    assert_int_equal(stage_int(stage_call(source, "sent")), 6);
+    tdm_stream_destroy(stream);
+    stream = open_stream(source, "pour", 1000);
+    while (stage_int(stage_call(source, "sent")) < 1006) {
+    }
+    take(stream, 0, 1000);
+    tdm_stream_destroy(stream);
+    assert_int_equal(stage_status(stage_call_int(source, "pour", 3)), TDM_E_METHOD);
+    stage_end(source);
+}
+
+static void end_of_a_stream_is_a_reference(void **state)
+{
+    tdm_actor *source = make_source();
+    tdm_stream *stream = open_stream(source, "pour", 40);
+    tdm_ref *ends[3];
+
+    (void)state;
+    MUST(tdm_stream_completed(stream, &ends[0]));
+    MUST(tdm_get(ends[0], TEST_TIMEOUT_MS, "")); /* No item was taken. */
+    MUST(tdm_stream_completed(stream, &ends[1]));
+    assert_ptr_equal(ends[0], ends[1]);
+    tdm_ref_release(ends[1]);
+    take(stream, 0, 40);
+    tdm_stream_destroy(stream);
+    MUST(tdm_get(ends[0], 0, ""));
+    tdm_ref_release(ends[0]);
+
+    stream = open_stream(source, "falter", 3);
+    take(stream, 0, 3);
+    MUST(tdm_stream_completed(stream, &ends[0]));
+    assert_int_equal(tdm_get(ends[0], TEST_TIMEOUT_MS, ""), TDM_E_METHOD);
+    stage_detail_has("the source is dry");
+    tdm_ref_release(ends[0]);
+    tdm_stream_destroy(stream);
+
+    stream = open_stream(source, "falter", 3); /* Asked after the end. */
+    take(stream, 0, 3);
+    assert_int_equal(tdm_stream_next(stream, TEST_TIMEOUT_MS, &ends[2]), TDM_E_METHOD);
+    MUST(tdm_stream_completed(stream, &ends[0]));
+    tdm_stream_destroy(stream);
+    assert_int_equal(tdm_get(ends[0], 0, ""), TDM_E_METHOD);
+    tdm_ref_release(ends[0]);
+
+    MUST(tdm_actor_stream(source, "flow", NULL, &stream, ""));
+    MUST(tdm_stream_completed(stream, &ends[0]));
+    assert_int_equal(tdm_get(ends[0], 50, ""), TDM_E_TIMEOUT);
+    tdm_stream_destroy(stream);
+    assert_int_equal(tdm_get(ends[0], TEST_TIMEOUT_MS, ""), TDM_E_CANCELED);
+    tdm_ref_release(ends[0]);
+    stage_end(source);
+}
+
 int conformance_streams(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stream_returns_its_items_in_order_and_then_the_end),
         cmocka_unit_test(stream_waits_for_its_reader),
+        cmocka_unit_test(method_sets_how_far_it_is_ahead_of_its_reader),
+        cmocka_unit_test(end_of_a_stream_is_a_reference),
         cmocka_unit_test(failure_of_a_stream_comes_after_its_items),
         cmocka_unit_test(dropped_stream_ends_its_method),
         cmocka_unit_test(stream_may_have_a_deadline),

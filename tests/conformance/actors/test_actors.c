@@ -6,11 +6,13 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MOMENT_MS = 20, LOOK_AGAIN_MS = 1 };
@@ -98,6 +100,20 @@ static tdm_status holder_kinds(tdm_call *call, void *self)
     TDM_TRY(tdm_call_unpack(call, "vv", &first, &second));
     return tdm_call_reply(call, "ii", (int64_t)tdm_value_kind_of(first),
                           (int64_t)tdm_value_kind_of(tdm_value_at(second, 0)));
+}
+
+static tdm_status holder_object(tdm_call *call, void *self)
+{
+    struct holder *holder = self;
+    tdm_ref *failing;
+    tdm_status status;
+    int64_t number;
+
+    TDM_TRY(tdm_call_unpack(call, "i", &number));
+    TDM_TRY(tdm_actor_call(holder->employee, "object", &failing, "i", number));
+    status = tdm_call_reply(call, "R", failing);
+    tdm_ref_release(failing);
+    return status;
 }
 
 static tdm_status holder_employ(tdm_call *call, void *self)
@@ -200,6 +216,7 @@ TDM_ACTOR_CLASS(holder, .state_bytes = sizeof(struct holder), .construct = holde
                     {"make", holder_make, NULL},
                     {"later", holder_later, NULL},
                     {"kinds", holder_kinds, NULL},
+                    {"object", holder_object, NULL},
                     {"employ", holder_employ, NULL},
                     {"dismiss", holder_dismiss, NULL},
                     {"ask", holder_ask, NULL},
@@ -346,6 +363,23 @@ static tdm_status source_count(tdm_call *call, void *self)
     return yield_numbers(call, self);
 }
 
+static tdm_status source_pour(tdm_call *call, void *self)
+{
+    tdm_status status = tdm_call_set_items_ahead(call, 0);
+
+    if (status != TDM_E_INVAL) {
+        return tdm_fail(TDM_E_METHOD, "0 items ahead: %s", tdm_strerror(status));
+    }
+    TDM_TRY(tdm_call_set_items_ahead(call, TDM_STREAM_ITEMS_UNLIMITED));
+    return yield_numbers(call, self);
+}
+
+static tdm_status source_drip(tdm_call *call, void *self)
+{
+    TDM_TRY(tdm_call_set_items_ahead(call, 1));
+    return yield_numbers(call, self);
+}
+
 static tdm_status source_falter(tdm_call *call, void *self)
 {
     TDM_TRY(yield_numbers(call, self));
@@ -378,6 +412,8 @@ static tdm_status source_stopped(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(source, .state_bytes = sizeof(struct source),
                 .methods = {
                     {"count", source_count, NULL},
+                    {"pour", source_pour, NULL},
+                    {"drip", source_drip, NULL},
                     {"falter", source_falter, NULL},
                     {"flow", source_flow, NULL},
                     {"sent", source_sent, NULL},
@@ -401,6 +437,35 @@ static tdm_status patient_endure(tdm_call *call, void *self)
             return tdm_fail(TDM_E_TIMEOUT, "nobody canceled");
         }
         (void)poll(NULL, 0, LOOK_AGAIN_MS);
+    }
+    (void)atomic_fetch_add(&patient->ended, 1);
+    return tdm_fail(TDM_E_CANCELED, "as asked");
+}
+
+/* Callback for the cancellation of "listen": ends its wait. */
+static void patient_hears(void *arg, tdm_call *call)
+{
+    (void)call;
+    (void)sem_post(arg);
+}
+
+static tdm_status patient_listen(tdm_call *call, void *self)
+{
+    struct patient *patient = self;
+    struct timespec until;
+    sem_t canceled;
+    int waited;
+
+    (void)sem_init(&canceled, 0, 0);
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += TEST_TIMEOUT_MS / 1000;
+    TDM_TRY(tdm_call_on_cancel(call, patient_hears, &canceled));
+    (void)atomic_fetch_add(&patient->begun, 1);
+    waited = sem_timedwait(&canceled, &until);
+    (void)tdm_call_on_cancel(call, NULL, NULL);
+    (void)sem_destroy(&canceled);
+    if (waited != 0) {
+        return tdm_fail(TDM_E_TIMEOUT, "nobody canceled");
     }
     (void)atomic_fetch_add(&patient->ended, 1);
     return tdm_fail(TDM_E_CANCELED, "as asked");
@@ -450,6 +515,7 @@ static tdm_status patient_left(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(patient, .state_bytes = sizeof(struct patient),
                 .methods = {
                     {"endure", patient_endure, NULL},
+                    {"listen", patient_listen, NULL},
                     {"begun", patient_begun, NULL},
                     {"ended", patient_ended, NULL},
                     {"left", patient_left, NULL},
@@ -608,6 +674,76 @@ TDM_ACTOR_CLASS(stumbler, .state_bytes = sizeof(struct stumbler), .construct = s
                 .methods = {
                     {"stumble", stumbler_stumble, NULL},
                     {"runs", stumbler_runs, NULL},
+                });
+
+/* ---- objector --------------------------------------------------------------------------- */
+
+struct objector {
+    int64_t objections; /* Number of calls that have failed so far. */
+    tdm_call *kept;     /* Call that waits for refuse(); NULL if none does. */
+};
+
+/* Fails the call with values: the number, how many calls have failed, and a reference to the
+ * number.
+ */
+static tdm_status objector_fail(struct objector *objector, tdm_call *call, int64_t number)
+{
+    tdm_ref *ref;
+    tdm_status status;
+
+    objector->objections++;
+    TDM_TRY(tdm_put(tdm_runtime_current(), &ref, "i", number));
+    status = tdm_call_fail_with(call, TDM_E_METHOD, "an objection", "iiR", number,
+                                objector->objections, ref);
+    tdm_ref_release(ref);
+    return status;
+}
+
+static tdm_status objector_object(tdm_call *call, void *self)
+{
+    int64_t number;
+
+    TDM_TRY(tdm_call_unpack(call, "i", &number));
+    return objector_fail(self, call, number);
+}
+
+static tdm_status objector_falter(tdm_call *call, void *self)
+{
+    TDM_TRY(tdm_call_yield(call, "i", INT64_C(0)));
+    return objector_fail(self, call, 1);
+}
+
+static tdm_status objector_wait(tdm_call *call, void *self)
+{
+    ((struct objector *)self)->kept = call;
+    return tdm_call_keep(call);
+}
+
+static tdm_status objector_refuse(tdm_call *call, void *self)
+{
+    struct objector *objector = self;
+    tdm_call *kept = objector->kept;
+
+    (void)call;
+    objector->kept = NULL;
+    return objector_fail(objector, kept, 2);
+}
+
+static tdm_status objector_exceed(tdm_call *call, void *self)
+{
+    static char zeros[TDM_FAILURE_BYTES_MAX];
+
+    (void)self;
+    return tdm_call_fail_with(call, TDM_E_METHOD, "", "b", (const void *)zeros, sizeof(zeros));
+}
+
+TDM_ACTOR_CLASS(objector, .state_bytes = sizeof(struct objector), .asynchronous = 1,
+                .methods = {
+                    {"object", objector_object, NULL},
+                    {"falter", objector_falter, NULL},
+                    {"wait", objector_wait, NULL},
+                    {"refuse", objector_refuse, NULL},
+                    {"exceed", objector_exceed, NULL},
                 });
 
 /* ---- founder ---------------------------------------------------------------------------- */

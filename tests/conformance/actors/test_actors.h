@@ -11,6 +11,7 @@
  *   make (i)        replies a reference to a put of its own
  *   later (i)       replies the integer after a moment
  *   kinds (v, v)    replies two integers: the kinds of value that arrived
+ *   object (i)      replies the reference to the failure of its employee's object (i)
  *   employ (h)      keeps the handle;  dismiss () lets go
  *   ask (i)         replies what its employee's add (i) replies
  *   sum (a)         replies the sum of an array of 64-bit integers
@@ -26,6 +27,7 @@
  *
  * source: streams; wants max_concurrency 2
  *   count (i)       yields 0 … i-1;  falter (i) does, and fails
+ *   pour (i)        does not wait for its reader;  drip (i) waits after each item
  *   flow ()         yields until nobody takes any more;  sent () replies how many it has
  *   stopped ()      replies how many flows have ended
  *
@@ -44,6 +46,11 @@
  * stumbler
  *   stumble (i)     fails, but for every i-th time; then replies how often it has run
  *   runs ()         replies how often that was
+ *
+ * objector: asynchronous; its failures carry i, the number of failures so far, and a reference to i
+ *   object (i)      fails;  falter () yields 0 and fails with 1
+ *   wait ()         waits until refuse () fails it with 2
+ *   exceed ()       tries to fail with more bytes than a failure may carry
  *
  * founder: makes placement groups, and actors without saying where
  *   found ()        a detached group "founded" and one "founder's own", of 2 bundles each

@@ -72,17 +72,21 @@ class Queue:
         return self.size()
 
     def size(self):
+        """Return the number of items."""
         return ray.get(self.actor.qsize.remote())
 
     qsize = size
 
     def empty(self):
+        """Return whether there is no item."""
         return ray.get(self.actor.empty.remote())
 
     def full(self):
+        """Return whether there is no room for an item."""
         return ray.get(self.actor.full.remote())
 
     def put(self, item, block=True, timeout=None):
+        """Add an item. Waits for room, at most timeout seconds, or raises Full."""
         if not block:
             try:
                 ray.get(self.actor.put_nowait.remote(item))
@@ -94,6 +98,7 @@ class Queue:
         ray.get(self.actor.put.remote(item, timeout))
 
     async def put_async(self, item, block=True, timeout=None):
+        """Add an item as put() does, in a coroutine."""
         if not block:
             try:
                 await self.actor.put_nowait.remote(item)
@@ -105,6 +110,7 @@ class Queue:
         await self.actor.put.remote(item, timeout)
 
     def get(self, block=True, timeout=None):
+        """Remove and return an item. Waits for one, at most timeout seconds, or raises Empty."""
         if not block:
             try:
                 return ray.get(self.actor.get_nowait.remote())
@@ -115,6 +121,7 @@ class Queue:
         return ray.get(self.actor.get.remote(timeout))
 
     async def get_async(self, block=True, timeout=None):
+        """Remove and return an item as get() does, in a coroutine."""
         if not block:
             try:
                 return await self.actor.get_nowait.remote()
@@ -125,17 +132,21 @@ class Queue:
         return await self.actor.get.remote(timeout)
 
     def put_nowait(self, item):
+        """Add an item, or raise Full at once."""
         return self.put(item, block=False)
 
     def put_nowait_batch(self, items):
+        """Add all items, or raise Full if there is no room for them."""
         if not isinstance(items, collections.abc.Iterable):
             raise TypeError("Argument 'items' must be an Iterable")
         ray.get(self.actor.put_nowait_batch.remote(list(items)))
 
     def get_nowait(self):
+        """Remove and return an item, or raise Empty at once."""
         return self.get(block=False)
 
     def get_nowait_batch(self, num_items):
+        """Remove and return that number of items, or raise Empty if there are fewer."""
         if not isinstance(num_items, int):
             raise TypeError("Argument 'num_items' must be an int")
         if num_items < 0:

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types of tandem.ray, the module `ray` of programs that run on Tandem."""
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, overload
+
+from tandem.ray import (actor as actor, cloudpickle as cloudpickle, exceptions as exceptions,
+                        runtime_context as runtime_context, runtime_env as runtime_env, util as util)
+from tandem.ray._runtime import ClientContext
+from tandem.ray._runtime_env import RuntimeEnv as RuntimeEnv
+from tandem.ray.actor import (ActorClass as ActorClass, ActorHandle as ActorHandle, ActorID as ActorID,
+                              exit_actor as exit_actor, get_actor as get_actor, kill as kill, method as method)
+from tandem.ray.object_ref import (DynamicObjectRefGenerator as DynamicObjectRefGenerator, ObjectRef as ObjectRef,
+                                   ObjectRefGenerator as ObjectRefGenerator)
+from tandem.ray.remote_function import RemoteFunction as RemoteFunction
+from tandem.ray.runtime_context import (RuntimeContext as RuntimeContext, get_gpu_ids as get_gpu_ids,
+                                        get_runtime_context as get_runtime_context)
+
+_T = TypeVar("_T")
+_Awaitable = ObjectRef[Any] | ObjectRefGenerator
+
+__version__: str
+__commit__: str
+LOCAL_MODE: int
+SCRIPT_MODE: int
+WORKER_MODE: int
+
+def init(address: str | None = None, *, num_cpus: int | None = None, num_gpus: int | None = None,
+         resources: dict[str, float] | None = None, labels: dict[str, str] | None = None,
+         object_store_memory: int | None = None, local_mode: bool = False, log_to_driver: bool = True,
+         namespace: str | None = None, runtime_env: dict[str, Any] | None = None, **kwargs: Any) -> ClientContext: ...
+def is_initialized() -> bool: ...
+def shutdown(_exiting_interpreter: bool = False) -> None: ...
+@overload
+def remote(decorated: type, /) -> ActorClass: ...
+@overload
+def remote(decorated: Callable[..., Any], /) -> RemoteFunction: ...
+@overload
+def remote(*args: Any, **kwargs: Any) -> Any: ...
+@overload
+def get(object_refs: ObjectRef[_T], *, timeout: float | None = None, _tensor_transport: Any = None,
+        _use_object_store: bool = False) -> _T: ...
+@overload
+def get(object_refs: list[ObjectRef[_T]], *, timeout: float | None = None, _tensor_transport: Any = None,
+        _use_object_store: bool = False) -> list[_T]: ...
+@overload
+def get(object_refs: ObjectRefGenerator, *, timeout: float | None = None, _tensor_transport: Any = None,
+        _use_object_store: bool = False) -> ObjectRefGenerator: ...
+def put(value: _T, *, _owner: ActorHandle | None = None, _tensor_transport: Any = None) -> ObjectRef[_T]: ...
+def wait(refs: Sequence[_Awaitable], *, num_returns: int = 1, timeout: float | None = None,
+         fetch_local: bool = True) -> tuple[list[Any], list[Any]]: ...
+def cancel(ref: _Awaitable, *, force: bool = False, recursive: bool = True) -> None: ...
+def nodes() -> list[dict[str, Any]]: ...
+def cluster_resources() -> dict[str, float]: ...
+def available_resources() -> dict[str, float]: ...
+def timeline(filename: str | None = None) -> Any: ...
+def client(address: str | None = None) -> Any: ...
