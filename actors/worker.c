@@ -26,6 +26,7 @@
 #include "actors/runtime_create.h"
 #include "actors/server/call.h"
 #include "actors/server/executor.h"
+#include "actors/watched_processes.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/failpoint.h"
@@ -365,6 +366,7 @@ _Noreturn static void worker_exit(struct tdm__worker *worker, int code)
     tdm__background_poller_stop(
         worker->runtime->background_poller); /* This is the only thread from here on. */
     worker->runtime->background_poller = NULL;
+    tdm__watched_processes_clear(worker->runtime);
     if (worker->self != NULL && worker->actor_class->destruct != NULL && code == 0) {
         worker->actor_class->destruct(worker->self);
     }

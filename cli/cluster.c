@@ -3,6 +3,7 @@
 #include "cli/cluster.h"
 
 #include "actors/process/runtime.h"
+#include "actors/process/started_node.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
@@ -13,10 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Finds the socket of the daemon of this user's only node on this machine, and writes its path to
- * `address`. Fails if there are several nodes. */
+/* Finds the node that `tandem start` has started, or else this user's only node on this machine,
+ * and writes the address of its daemon to `address`. Fails if there are several nodes. */
 static tdm_status find_only_node(char *address, size_t room)
 {
+    struct tdm__started_node started;
     const char *parent = tdm__directory_parent_path();
     char list[1024] = "";
     struct tdm__text text = tdm__text_init(list, sizeof(list));
@@ -24,6 +26,10 @@ static tdm_status find_only_node(char *address, size_t room)
     uint32_t count = 0;
     DIR *entries;
 
+    if (tdm__started_node_find(&started) == TDM_OK) {
+        (void)snprintf(address, room, "%s", started.address);
+        return TDM_OK;
+    }
     entries = opendir(parent);
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
         char path[512];

@@ -35,6 +35,19 @@ void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out)
     *info_out = actor->channel->info;
 }
 
+struct tdm_bytes tdm_actor_metadata(tdm_actor *actor)
+{
+    struct tdm_bytes none = {NULL, 0};
+
+    TDM__REQUIRE_OR(actor, none);
+
+    if (actor->channel == NULL) {
+        return none; /* The runtime has stopped. */
+    }
+    TDM__LOCK(actor->runtime);
+    return (struct tdm_bytes){actor->channel->metadata, actor->channel->metadata_bytes};
+}
+
 /* How often tdm_actor_find() repeats the request after a failure of the store; milliseconds to
  * wait for the reason why an actor is not ready. */
 enum { FIND_TRIES = 8, REASON_TIMEOUT_MS = 200 };
@@ -184,6 +197,10 @@ static tdm_status channel_create_new(tdm_runtime *runtime, const struct tdm__act
     channel->arguments = arguments;
     channel->may_be_restarted = spec->max_restarts != 0;
     channel_set_options(channel, options);
+    if (!spec->get_if_exists) { /* Otherwise the handle may be to an actor with other metadata. */
+        tdm__actor_channel_set_metadata(channel,
+                                        (struct tdm_bytes){spec->metadata, spec->metadata_bytes});
+    }
     status = spec->detached ? TDM_OK : tdm__handle_start_counting(channel);
     if (status == TDM_OK) {
         status = channel_request_creation(channel, spec);

@@ -56,6 +56,18 @@ tdm_status tdm__actor_channel_submit(struct tdm__actor_channel *channel,
 
 /* ---- connecting -------------------------------------------------------------------------- */
 
+void tdm__actor_channel_set_metadata(struct tdm__actor_channel *channel, struct tdm_bytes metadata)
+{
+    if (channel->metadata != NULL || metadata.size_bytes == 0) {
+        return;
+    }
+    channel->metadata = malloc(metadata.size_bytes);
+    if (channel->metadata != NULL) {
+        memcpy(channel->metadata, metadata.data, metadata.size_bytes);
+        channel->metadata_bytes = metadata.size_bytes;
+    }
+}
+
 /* Copies the daemon's description of the actor into the channel, and the address at which this
  * process reaches it into `address`. */
 static tdm_status channel_read_description(struct tdm__actor_channel *channel,
@@ -83,6 +95,7 @@ static tdm_status channel_read_description(struct tdm__actor_channel *channel,
         channel->info.gpus_count++;
     }
     channel->incarnation = message.incarnation;
+    tdm__actor_channel_set_metadata(channel, message.metadata);
     return TDM_OK;
 }
 
@@ -577,5 +590,6 @@ void tdm__actor_channel_destroy(struct tdm__actor_channel *channel)
     tdm_ref_release(channel->keep_alive);
     channel_detach_handles(channel);
     free(channel->death_detail);
+    free(channel->metadata);
     free(channel);
 }

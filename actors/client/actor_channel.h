@@ -51,4 +51,8 @@ tdm_status tdm__actor_channel_submit(struct tdm__actor_channel *channel,
  * it. This includes an actor whose connection is kept open by a process that it forked. */
 void tdm__actor_channels_fail_all(tdm_runtime *runtime, const char *detail);
 
+/* Copies the metadata of the actor into the channel, unless the channel has it already. Without
+ * memory the channel stays without. */
+void tdm__actor_channel_set_metadata(struct tdm__actor_channel *channel, struct tdm_bytes metadata);
+
 #endif

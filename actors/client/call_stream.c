@@ -57,6 +57,52 @@ void tdm__stream_release(tdm_stream *stream)
     }
 }
 
+/* ---- the callback for the next item ---------------------------------------------------------- */
+
+void tdm__stream_run_callback(tdm_stream *stream, tdm_stream *argument)
+{
+    struct tdm__loop *loop =
+        stream->runtime == tdm_runtime_current() ? stream->runtime->loop : NULL;
+    uint32_t depth = loop == NULL ? 0 : tdm__loop_leave_all(loop);
+    tdm_item_fn *fn = stream->on_item;
+
+    stream->on_item = NULL;
+    stream->on_item_is_due = false;
+    fn(stream->on_item_arg, argument);
+    if (loop != NULL) {
+        tdm__loop_reenter(loop, depth);
+    }
+}
+
+/* Runs a posted callback, unless the stream was destroyed meanwhile; the loop calls it with the
+ * lock. */
+static void on_callback_posted(void *arg)
+{
+    tdm_stream *stream = arg;
+
+    if (stream->on_item != NULL) {
+        tdm__stream_run_callback(stream, stream);
+    }
+    tdm__stream_release(stream);
+}
+
+/* Lets the callback run, because an item or the end has come. It is posted, so that it does not run
+ * inside of the function that brought the item; while the runtime stops, posted functions no longer
+ * run. */
+static void stream_notify(tdm_stream *stream)
+{
+    if (stream->on_item == NULL || stream->on_item_is_due) {
+        return;
+    }
+    stream->on_item_is_due = true;
+    if (stream->runtime->is_stopping ||
+        tdm__loop_post(stream->runtime->loop, on_callback_posted, stream) != TDM_OK) {
+        tdm__stream_run_callback(stream, stream);
+    } else {
+        stream->holders_count++;
+    }
+}
+
 /* ---- called for the call ------------------------------------------------------------------- */
 
 /* Appends an item with an incomplete reference. */
@@ -84,6 +130,7 @@ tdm_status tdm__stream_add_pending_item(tdm_stream *stream, uint64_t index, tdm_
 {
     TDM_TRY(stream_append_item(stream, index, ref_out));
     tdm__ref_retain(*ref_out);
+    stream_notify(stream);
     return TDM_OK;
 }
 
@@ -97,6 +144,7 @@ tdm_status tdm__stream_add_item(tdm_stream *stream, uint64_t index, tdm_document
         return status;
     }
     tdm__ref_complete(ref, TDM_OK, NULL, document);
+    stream_notify(stream);
     return TDM_OK;
 }
 
@@ -109,6 +157,8 @@ static void stream_complete_end(const tdm_stream *stream)
 
     if (status == TDM_OK) {
         status = tdm_document_parse(nothing, &document);
+    } else if (stream->failure != NULL) {
+        document = tdm__failure_values_copy(stream->failure->document);
     }
     tdm__ref_complete(stream->completed, status,
                       stream->end_detail == NULL ? "" : stream->end_detail, document);
@@ -153,5 +203,6 @@ void tdm__stream_end(tdm_stream *stream, tdm_status status, const char *detail,
     if (stream->completed != NULL) {
         stream_complete_end(stream);
     }
+    stream_notify(stream);
     tdm__stream_release(stream);
 }

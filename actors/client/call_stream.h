@@ -26,6 +26,11 @@ struct tdm_stream {
     /* The failure that ended the stream, owned, as a reference that holds the values which the
      * failure carries; NULL if it carries none. */
     tdm_ref *failure;
+    /* Callback for the next item or the end (tdm_stream_on_item()); NULL if none is installed. */
+    tdm_item_fn *on_item;
+    void *on_item_arg; /* First argument of `on_item`, borrowed. */
+    /* True from the time when an item or the end has come until `on_item` runs. */
+    bool on_item_is_due;
     /* Retained; completed at the end of the call. NULL until tdm_stream_completed() creates it. */
     tdm_ref *completed;
 };
@@ -43,6 +48,9 @@ tdm_status tdm__stream_add_pending_item(tdm_stream *stream, uint64_t index, tdm_
  * `values`, which the failure `status` carries; may be NULL. */
 void tdm__stream_end(tdm_stream *stream, tdm_status status, const char *detail,
                      tdm_document *values);
+/* Runs the callback of the stream now, without the loop's lock, and removes it. There must be one.
+ */
+void tdm__stream_run_callback(tdm_stream *stream, tdm_stream *argument);
 /* Gives the reference that is completed when the call is, and adds a holder to it. */
 tdm_status tdm__stream_completed(tdm_stream *stream, tdm_ref **ref_out);
 /* Frees the items that the user has not taken. */

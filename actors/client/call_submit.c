@@ -284,6 +284,24 @@ tdm_status tdm_stream_next(tdm_stream *stream, int64_t timeout_ms, tdm_ref **ref
     return TDM_OK;
 }
 
+tdm_status tdm_stream_on_item(tdm_stream *stream, tdm_item_fn *fn, void *arg)
+{
+    TDM__REQUIRE(stream);
+    TDM__REQUIRE(fn);
+
+    TDM__LOCK(stream->runtime);
+
+    if (stream->on_item != NULL) {
+        return tdm__fail(TDM_E_STATE, "a callback waits for the next item of the stream already");
+    }
+    stream->on_item = fn;
+    stream->on_item_arg = arg;
+    if (stream_has_item_or_end(stream)) {
+        tdm__stream_run_callback(stream, stream);
+    }
+    return TDM_OK;
+}
+
 const tdm_value *tdm_stream_failure(tdm_stream *stream)
 {
     TDM__REQUIRE_OR(stream, NULL);
@@ -314,6 +332,9 @@ void tdm_stream_destroy(tdm_stream *stream)
     /* Streams may be destroyed after their runtime has stopped: there is no lock then. */
     TDM__LOOP_ENTER(stream->runtime == tdm_runtime_current() ? stream->runtime->loop : NULL);
     tdm__stream_drop_items(stream);
+    if (stream->on_item != NULL) {
+        tdm__stream_run_callback(stream, NULL);
+    }
     if (stream->pending_call != NULL) {
         tdm__send_queue_cancel(stream->pending_call, false);
     }

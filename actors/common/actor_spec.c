@@ -97,6 +97,28 @@ tdm_status tdm__actor_spec_set_arguments(struct tdm__actor_spec *spec, struct td
     return TDM_OK;
 }
 
+/* Copies the metadata into the specification, which has none. */
+static tdm_status spec_set_metadata(struct tdm__actor_spec *spec, struct tdm_bytes metadata)
+{
+    if (metadata.size_bytes > TDM_ACTOR_METADATA_BYTES_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "metadata of %zu bytes, at most %d", metadata.size_bytes,
+                         (int)TDM_ACTOR_METADATA_BYTES_MAX);
+    }
+    if (metadata.size_bytes == 0) {
+        return TDM_OK;
+    }
+    if (metadata.data == NULL) {
+        return tdm__fail(TDM_E_INVAL, "metadata of %zu bytes that are NULL", metadata.size_bytes);
+    }
+    spec->metadata = malloc(metadata.size_bytes);
+    if (spec->metadata == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "metadata of %zu bytes", metadata.size_bytes);
+    }
+    memcpy(spec->metadata, metadata.data, metadata.size_bytes);
+    spec->metadata_bytes = metadata.size_bytes;
+    return TDM_OK;
+}
+
 /* Writes the path of this process's program to `target`. */
 static tdm_status spec_set_own_program(char *target, size_t target_bytes)
 {
@@ -306,6 +328,7 @@ static tdm_status spec_fill(struct tdm__actor_spec *spec, const char *class_name
     TDM_TRY(spec_set_paths(spec, options));
     TDM_TRY(spec_set_resources(spec, options));
     TDM_TRY(spec_set_environment(spec, options));
+    TDM_TRY(spec_set_metadata(spec, options->metadata));
     spec->keep_visible_devices = options->keep_visible_devices != 0;
     spec->detached = options->detached != 0;
     return tdm__actor_spec_set_arguments(spec, arguments);
@@ -338,6 +361,7 @@ void tdm__actor_spec_destroy(struct tdm__actor_spec *spec)
     text_list_free(&spec->program_arguments);
     text_list_free(&spec->environment);
     free(spec->arguments);
+    free(spec->metadata);
     free(spec);
 }
 
@@ -361,6 +385,7 @@ struct tdm__actor_spec_message tdm__actor_spec_to_message(const struct tdm__acto
                               .items = spec->program_arguments.items},
         .environment = {.count = spec->environment.count, .items = spec->environment.items},
         .arguments = {spec->arguments, spec->arguments_bytes},
+        .metadata = {spec->metadata, spec->metadata_bytes},
         .job = spec->job,
         .scheduling = (int32_t)spec->placement.scheduling,
         .node = spec->placement.node,
@@ -439,6 +464,7 @@ static tdm_status spec_read_message(const struct tdm__actor_spec_message *messag
     TDM_TRY(spec_read_texts(message, spec));
     TDM_TRY(spec_read_placement(message, &spec->placement));
     TDM_TRY(tdm__actor_spec_set_arguments(spec, message->arguments));
+    TDM_TRY(spec_set_metadata(spec, message->metadata));
     spec->awaits_creator_arguments = message->awaits_creator_arguments;
     return TDM_OK;
 }

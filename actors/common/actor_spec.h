@@ -49,6 +49,8 @@ struct tdm__actor_spec {
 #undef FIELD
     void *arguments;        /* Constructor arguments, one packed array, owned. */
     size_t arguments_bytes; /* Number of bytes in `arguments`. */
+    void *metadata;         /* What the creator tells all callers, owned; NULL if absent. */
+    size_t metadata_bytes;  /* Number of bytes in `metadata`. */
     /* True if the creator sends the constructor arguments, or a failure, later
      * ("actor.arguments"). */
     bool awaits_creator_arguments;

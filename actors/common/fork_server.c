@@ -15,6 +15,7 @@
 #include "actors/common/worker_bootstrap.h"
 #include "runtime/fdpass.h"
 #include "runtime/log.h"
+#include "runtime/older_libc.h"
 #include "runtime/process/reaper.h"
 
 #include <openssl/evp.h>
@@ -110,6 +111,18 @@ static void become_worker(const int *fds, uint32_t fds_count, int signals)
     (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
+/* Forks a reaper. The handlers of pthread_atfork(3) are for the fork of the worker; Python's, for
+ * example, would cost time and memory that a reaper does not need. A C library without _Fork() runs
+ * them here as well. */
+static pid_t fork_reaper(void)
+{
+#if __GLIBC_PREREQ(2, 34)
+    return _Fork();
+#else
+    return fork();
+#endif
+}
+
 /* Forks a reaper, which forks a worker and reports it; reports a refusal if that is not possible.
  * fds[0] is the socket for reports. Returns true in the worker. */
 static bool fork_server_fork_worker(const struct tdm__fork_server_request *request, const int *fds,
@@ -117,7 +130,7 @@ static bool fork_server_fork_worker(const struct tdm__fork_server_request *reque
 {
     uint32_t threads_count = count_threads();
     pid_t parent = getpid();
-    pid_t reaper = threads_count == 1 ? fork() : -1;
+    pid_t reaper = threads_count == 1 ? fork_reaper() : -1;
 
     if (reaper < 0) {
         tdm__reaper_refuse(fds[0], threads_count);

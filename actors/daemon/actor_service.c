@@ -270,7 +270,27 @@ static void serve_exiting(struct tdm__node *node, struct tdm__incoming_call *inc
     tdm__incoming_reply_pack(incoming, "");
 }
 
-/* ---- leave, list ------------------------------------------------------------------------ */
+/* Serves the call "actor.failing" of a worker that is about to end: remembers the cause, which the
+ * report of the actor's death names. */
+static void serve_failing(struct tdm__node *node, struct tdm__incoming_call *incoming)
+{
+    struct actor_entry *entry = tdm__actor_entry_find(node, &tdm__incoming_peer(incoming)->id);
+    struct tdm__actor_failing_message message;
+
+    if (entry == NULL || entry->worker == NULL ||
+        tdm__incoming_peer(incoming)->kind != TDM__PEER_WORKER) {
+        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "no process of an actor of this node");
+        return;
+    }
+    if (tdm__incoming_decode(incoming, tdm__actor_failing_table(), &message) != TDM_OK) {
+        fail_with_detail(incoming, TDM_E_PROTOCOL);
+        return;
+    }
+    (void)snprintf(entry->failure, sizeof(entry->failure), "%s", message.cause);
+    tdm__incoming_reply_pack(incoming, "");
+}
+
+/* ---- leave ------------------------------------------------------------------------------ */
 
 /* Replies to the call "actor.leave", `arg`, when the actors of the driver have ended. */
 static void on_creator_left(void *arg)
@@ -289,20 +309,6 @@ static void serve_leave(struct tdm__node *node, struct tdm__incoming_call *incom
                          incoming);
 }
 
-/* Serves the call "actor.list": replies with the actors in this daemon's table. */
-static void serve_list(struct tdm__node *node, struct tdm__incoming_call *incoming)
-{
-    tdm_writer *writer;
-
-    if (tdm_writer_create(&writer) != TDM_OK) {
-        fail_with_detail(incoming, TDM_E_NOMEM);
-        return;
-    }
-    tdm__node_actors_list(node, writer);
-    tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
-    tdm_writer_destroy(writer);
-}
-
 /* Serves the calls of the service "actor"; `self` is the node. */
 static void actor_serve(void *self, struct tdm__incoming_call *incoming)
 {
@@ -317,6 +323,7 @@ static void actor_serve(void *self, struct tdm__incoming_call *incoming)
         {"actor.ended", serve_ended},
         {"actor.exiting", serve_exiting},
         {"actor.cpus", tdm__node_serve_actor_cpus},
+        {"actor.failing", serve_failing},
         {"actor.await", tdm__node_serve_actor_query},
         {"actor.fate", tdm__node_serve_actor_query},
         {"actor.kill", tdm__node_serve_actor_query},
@@ -325,7 +332,6 @@ static void actor_serve(void *self, struct tdm__incoming_call *incoming)
         {"actor.find", tdm__node_serve_actor_find},
         {"actor.known", tdm__node_serve_actor_known},
         {"actor.leave", serve_leave},
-        {"actor.list", serve_list},
     };
 
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {

@@ -124,7 +124,8 @@ static void actor_entry_describe(const struct actor_entry *entry, tdm_writer *wr
                         .items = entry->record.grant.gpu_indices},
         .unix_address = entry->unix_address,
         .tcp_address = entry->tcp_address[0] == '\0' ? NULL : entry->tcp_address,
-        .incarnation = entry->lifecycle.incarnation};
+        .incarnation = entry->lifecycle.incarnation,
+        .metadata = {entry->spec->metadata, entry->spec->metadata_bytes}};
 
     (void)tdm__actor_description_encode(&message, writer);
 }

@@ -194,22 +194,3 @@ void tdm__actor_table_destroy(struct tdm__node *node)
     free(node->actors);
     node->actors = NULL;
 }
-
-void tdm__node_actors_list(struct tdm__node *node, tdm_writer *writer)
-{
-    uint32_t count = 0;
-    char id[TDM__ID_TEXT_BYTES];
-
-    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        count++;
-    }
-    tdm_write_array(writer, count);
-    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        tdm_write_array(writer, 5);
-        tdm_write_string(writer, tdm__id_text(&entry->spec->id, id));
-        tdm_write_string(writer, entry->spec->name);
-        tdm_write_string(writer, entry->spec->class_name);
-        tdm_write_string(writer, tdm__actor_state_text(entry->lifecycle.state));
-        tdm_write_int(writer, entry->worker == NULL ? 0 : entry->worker->pid);
-    }
-}

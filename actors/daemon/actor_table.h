@@ -33,8 +33,6 @@ void tdm__actor_entry_reply_waiters(struct actor_entry *entry,
 /* Runs the callbacks that wait for the end of certain actors (struct actors_end_wait) and have no
  * matching actor left. */
 void tdm__node_actors_check_end_waits(struct tdm__node *node);
-/* Writes an array with (id, name, class, state, pid) of each actor in the daemon's table. */
-void tdm__node_actors_list(struct tdm__node *node, tdm_writer *writer);
 
 /* Reports an event of the actor to the actor's state machine, through node->events. The entry may
  * have been freed afterwards. */

@@ -171,53 +171,13 @@ static void serve_describe(struct tdm__node *node, struct tdm__incoming_call *in
     tdm__incoming_reply_message(incoming, tdm__node_description_table(), &message);
 }
 
-/* Handles the store's reply with all nodes: replies to the call "node.list" with [(id, name, unix
- * address, tcp address, pid) ...]. */
-static void on_nodes_listed(void *arg, tdm_status status, const struct tdm__store_record *records,
-                            uint32_t records_count)
-{
-    struct tdm__incoming_call *incoming = arg;
-    tdm_writer *writer;
-    char id[TDM__ID_TEXT_BYTES];
-
-    if (status == TDM_OK) {
-        status = tdm_writer_create(&writer);
-    }
-    if (status != TDM_OK) {
-        tdm__incoming_fail(incoming, status, tdm_error_detail());
-        return;
-    }
-    tdm_write_array(writer, records_count);
-    for (uint32_t i = 0; i < records_count; i++) {
-        struct tdm__node_record record;
-
-        if (tdm__node_record_read(&records[i], &record) != TDM_OK) {
-            tdm_write_nil(writer);
-            continue;
-        }
-        tdm_write_array(writer, 5);
-        tdm_write_string(writer, tdm__id_text(&record.id, id));
-        tdm_write_string(writer, record.name);
-        tdm_write_string(writer, record.unix_address);
-        tdm_write_string(writer, record.tcp_address);
-        tdm_write_int(writer, record.pid);
-    }
-    tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
-    tdm_writer_destroy(writer);
-}
-
 /* Serves the calls of the service "node". */
 static void node_serve(void *self, struct tdm__incoming_call *incoming)
 {
-    static const char *const nodes[] = {"node/*"};
-    struct tdm__node *node = self;
     const char *method = tdm__incoming_method(incoming);
 
     if (strcmp(method, "node.describe") == 0) {
-        serve_describe(node, incoming);
-    } else if (strcmp(method, "node.list") == 0) {
-        node->store->ops->read(node->store, nodes, 1, tdm__deadline_after(STORE_DEADLINE_MS),
-                               on_nodes_listed, incoming);
+        serve_describe(self, incoming);
     } else {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
     }

@@ -19,6 +19,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/utf8.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -35,10 +36,11 @@ enum {
     PRINT_MS = 20,
     /* Milliseconds between checks of the files' sizes if nothing is printed. */
     CHECK_MS = 1000,
-    SLOW_READER_MS = 20,  /* Milliseconds until the next attempt to print to a slow reader. */
-    PRUNE_MS = 60000,     /* Milliseconds between removals of old log files. */
-    ENDED_MAX = 512,      /* Number of ended workers whose files are remembered. */
-    FINAL_PRINT_MS = 2000 /* Most milliseconds for printing the last lines of an ended worker. */
+    ORIGIN_LABEL_BYTES = 60, /* Bytes of the label in the prefix of a line, with the NUL. */
+    SLOW_READER_MS = 20,     /* Milliseconds until the next attempt to print to a slow reader. */
+    PRUNE_MS = 60000,        /* Milliseconds between removals of old log files. */
+    ENDED_MAX = 512,         /* Number of ended workers whose files are remembered. */
+    FINAL_PRINT_MS = 2000    /* Most milliseconds for printing the last lines of an ended worker. */
 };
 
 static const char *const suffixes[TDM__LOG_STREAMS] = {".out", ".err"};
@@ -66,13 +68,12 @@ void tdm__log_source_set_origin(const struct tdm__log_source *source, struct log
                                 const char *name, size_t name_bytes)
 {
     const char *shown = name_bytes == 0 ? source->label : name;
-    int shown_bytes = (int)(name_bytes == 0 ? strlen(source->label) : name_bytes);
+    size_t shown_bytes = name_bytes == 0 ? strlen(source->label) : name_bytes;
+    char label[ORIGIN_LABEL_BYTES];
 
-    if (shown_bytes >= TDM__ACTOR_NAME_BYTES) {
-        shown_bytes = TDM__ACTOR_NAME_BYTES - 1;
-    }
-    (void)snprintf(stream->origin, sizeof(stream->origin), "%.*s pid=%d", shown_bytes, shown,
-                   (int)source->pid);
+    (void)snprintf(label, sizeof(label), "%.*s", (int)shown_bytes, shown);
+    (void)snprintf(stream->origin, sizeof(stream->origin), "%s%s pid=%d", tdm__utf8_trim(label),
+                   strlen(label) < shown_bytes ? "…" : "", (int)source->pid);
 }
 
 /* Prints the text of logs->chunk, which has `bytes` bytes and contains log labels. Returns how many

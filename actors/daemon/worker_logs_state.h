@@ -17,7 +17,7 @@ struct log_stream {
     /* Offset in the file up to which the daemon has printed, or a driver has taken, the output. */
     uint64_t printed;
     /* Prefix of the next printed lines, such as "trainer pid=12". */
-    char origin[TDM__ACTOR_NAME_BYTES + 24];
+    char origin[80];
 };
 
 /* The two log files of one worker. struct tdm__worker_logs owns it. */

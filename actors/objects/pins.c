@@ -92,13 +92,14 @@ tdm_status tdm__refs_write_object(void *runtime, tdm_writer *writer, char letter
 tdm_status tdm__refs_pack(tdm_runtime *runtime, tdm_writer *writer, const char *format,
                           va_list args, struct tdm__pins *pins)
 {
-    if (tdm__format_has(format, "rRh&") && runtime == NULL) {
+    if (!tdm__format_has(format, "rRh&vp")) {
+        return tdm_pack_va(writer, format, args);
+    }
+    if (runtime == NULL && tdm__format_has(format, "rRh&")) {
         return tdm__fail(TDM_E_STATE, "references need a runtime");
     }
     TDM_TRY(tdm__pack_with_objects(writer, format, args, tdm__refs_write_object, runtime));
-    return tdm__format_has(format, "vpRh&")
-               ? tdm__pins_from_packed(runtime, tdm_writer_bytes(writer), pins)
-               : TDM_OK;
+    return tdm__pins_from_packed(runtime, tdm_writer_bytes(writer), pins);
 }
 
 /* Unpacking hook: opens the reference (letter R) or handle (h) in the bytes. */

@@ -3,6 +3,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/broker/large_pages.h"
 
+#include "runtime/older_libc.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/reward_guard.h"
 
+#include "runtime/older_libc.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

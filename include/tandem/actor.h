@@ -181,6 +181,7 @@ struct tdm_resource {
 };
 
 enum {
+    TDM_ACTOR_METADATA_BYTES_MAX = 256 << 10, /* Largest size of an actor's metadata. */
     TDM_ACTOR_RESOURCES_MAX = 16, /* Largest number of entries in tdm_actor_options.resources. */
     /* Largest number of entries in tdm_actor_options.environment. */
     TDM_ACTOR_ENVIRONMENT_MAX = 32,
@@ -264,6 +265,10 @@ struct tdm_actor_options {
      * The value may be a list, in(a,b), or exists().  "!=" also holds on nodes without the
      * label. */
     const char *labels[TDM_LABELS_MAX];
+    /* Bytes that every process with a handle to the actor can read with tdm_actor_metadata(), such
+     * as a description of its methods: at most TDM_ACTOR_METADATA_BYTES_MAX.  Copied.  Default:
+     * none. */
+    struct tdm_bytes metadata;
 };
 
 /* Creates an actor of class `class_name`.  Its constructor gets the arguments that follow by
@@ -324,6 +329,11 @@ struct tdm_actor_info {
 /* Writes what this process knows of the actor.  The information is complete once
  * tdm_actor_wait_ready() has returned TDM_OK.  Never blocks. */
 TDM_API void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out);
+/* Returns the metadata that the actor was created with, borrowed until the handle is destroyed or
+ * the runtime stops.  It is known at once to the creator and to who has found the actor by its
+ * name, and to others once tdm_actor_wait_ready() has returned TDM_OK; until then, and for an actor
+ * without metadata, the result is {NULL, 0}.  Never blocks. */
+TDM_API struct tdm_bytes tdm_actor_metadata(tdm_actor *actor);
 
 /* ---- calls ------------------------------------------------------------------------------ */
 
@@ -417,6 +427,14 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_actor_stream(tdm_actor *actor, const char 
  * Otherwise the method's failure, after the items that came before it.  On failure `*ref_out` is
  * NULL. */
 TDM_API tdm_status tdm_stream_next(tdm_stream *stream, int64_t timeout_ms, tdm_ref **ref_out);
+/* Callback of tdm_stream_on_item(): runs once when tdm_stream_next() would not wait, because an
+ * item or the end of the stream is there; or with NULL when the stream is destroyed before.  It
+ * runs where the callbacks of tdm_ref_on_done() do. */
+typedef void tdm_item_fn(void *arg, tdm_stream *stream);
+/* Installs the callback fn(arg, stream) for the next item or the end of the stream; if one of them
+ * is there already, fn runs before this function returns.  For a later item it is installed again,
+ * also from fn itself.  Never blocks.  TDM_E_STATE: a callback is installed that has not run. */
+TDM_API tdm_status tdm_stream_on_item(tdm_stream *stream, tdm_item_fn *fn, void *arg);
 /* Returns the values that the failure at the end of a stream carries (tdm_call_fail_with()), as an
  * array value, borrowed from the stream; NULL if the stream has not ended, or its end carries none.
  * Never blocks. */

@@ -32,8 +32,10 @@ typedef struct tdm_runtime tdm_runtime;
 /* Options of tdm_runtime_start().  Initialise with TDM_RUNTIME_OPTIONS_INIT.  Texts are copied. */
 struct tdm_runtime_options {
     size_t size_bytes; /* Size of this struct, which TDM_RUNTIME_OPTIONS_INIT sets. */
-    /* Address of a daemon: "unix:/run/.../tandemd.sock" or "tcp:host:port".  NULL:
-     * TANDEM_ADDRESS, or else a private node. */
+    /* Address of a daemon: "unix:/run/.../tandemd.sock" or "tcp:host:port".  "auto": the node that
+     * `tandem start` has started on this machine.  "host:port": that node if it belongs to the
+     * cluster with this address, else the daemon there.  NULL: TANDEM_ADDRESS, or else a private
+     * node. */
     const char *address;
     /* Name space for names of actors and placement groups.  NULL: TANDEM_NAMESPACE, or else
      * "default". */
@@ -89,6 +91,17 @@ TDM_API void tdm_runtime_stop(tdm_runtime *runtime);
  * and the actor is not restarted.  Never blocks.  TDM_E_STATE: this process is a driver. */
 TDM_API tdm_status tdm_runtime_exit_actor(tdm_runtime *runtime);
 
+/* Declares that this actor depends on the process `pid`, which it has usually started itself: when
+ * that process ends, the actor fails with that cause, as if its own process had crashed.  Calls in
+ * flight fail with TDM_E_ACTOR_DIED, and the actor is restarted if it has restarts left.  Does not
+ * reap the process.  The cause names the process's exit status only if the process is a child of
+ * this one and nobody has reaped it yet.  It does not matter any more once the actor ends
+ * gracefully.  Any thread may call this.  Never blocks.  TDM_E_STATE: this process is a driver.
+ * TDM_E_NOT_FOUND: there is no such process.  TDM_E_EXISTS: it is watched already. */
+TDM_API tdm_status tdm_actor_watch(tdm_runtime *runtime, int64_t pid);
+/* Ends the watch of a process, which the actor is about to end itself.  Any thread may call this.
+ * Never blocks.  TDM_E_NOT_FOUND: the process is not watched. */
+TDM_API tdm_status tdm_actor_unwatch(tdm_runtime *runtime, int64_t pid);
 /* Lends the CPUs of the actor that calls this function: other actors and placement groups may hold
  * them until tdm_runtime_take_cpus_back().  A method that is going to wait for another actor, for
  * example in tdm_get(), calls it so that the other finds a free CPU.  Calls may be nested; the

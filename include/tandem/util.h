@@ -1,4 +1,4 @@
-/* util.h - a queue between actors, and a pool of actors that share work. */
+/* util.h - a queue between actors, a pool of actors that share work, and a descriptor to poll. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TANDEM_UTIL_H
 #define TANDEM_UTIL_H
@@ -145,6 +145,32 @@ TDM_API tdm_status tdm_actor_pool_map(tdm_actor_pool *pool, const struct tdm_poo
 /* Does the same as tdm_actor_pool_map(), but result() receives the results as they come. */
 TDM_API tdm_status tdm_actor_pool_map_unordered(tdm_actor_pool *pool,
                                                 const struct tdm_pool_map *map, int64_t timeout_ms);
+
+/* ---- one descriptor to poll ----------------------------------------------------------------- */
+
+/* The results and stream items that a program waits for beside descriptors of its own: one
+ * descriptor is readable while one of them has come, and says which by a number that the program
+ * has chosen.  Any thread may use it. */
+typedef struct tdm_events tdm_events;
+
+/* Creates an empty set of events, which the caller destroys.  It needs no runtime.  On failure
+ * `*events_out` is NULL. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_events_create(tdm_events **events_out);
+/* Frees the set with the events that were not taken.  Results that come later are not reported.
+ * Never blocks.  May be called after tdm_runtime_stop().  NULL is allowed. */
+TDM_API void tdm_events_destroy(tdm_events *events);
+/* Returns the descriptor, for poll(2) and the like: it is readable while tdm_events_next() has an
+ * event.  It belongs to the set; it must not be read or closed. */
+TDM_API int tdm_events_fd(const tdm_events *events);
+/* Adds an event with the number `token` once the result of `ref` is there, also if it is a failure.
+ * The set holds a reference until then.  Never blocks. */
+TDM_API tdm_status tdm_events_add_ref(tdm_events *events, tdm_ref *ref, uint64_t token);
+/* Adds an event with the number `token` once tdm_stream_next() would not wait, because the next
+ * item or the end of the stream is there.  There is none if the stream is destroyed before.  Never
+ * blocks.  TDM_E_STATE: something waits for the next item already (tdm_stream_on_item()). */
+TDM_API tdm_status tdm_events_add_stream(tdm_events *events, tdm_stream *stream, uint64_t token);
+/* Takes the oldest event and gives its number.  Never blocks.  TDM_E_AGAIN: there is none. */
+TDM_API tdm_status tdm_events_next(tdm_events *events, uint64_t *token_out);
 
 #ifdef __cplusplus
 }

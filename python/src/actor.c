@@ -190,6 +190,23 @@ static PyObject *actor_describe(PyObject *self, PyObject *ignored)
                          info.class_name, "node_id", info.node_id, "pid", (long long)info.pid);
 }
 
+/* Actor.metadata(): what the creator has told all callers; None if there is nothing. */
+static PyObject *actor_metadata(PyObject *self, PyObject *ignored)
+{
+    tdm_actor *actor = binding_object_handle(self);
+    struct tdm_bytes metadata;
+
+    (void)ignored;
+    if (actor == NULL) {
+        return NULL;
+    }
+    metadata = tdm_actor_metadata(actor);
+    if (metadata.data == NULL) {
+        Py_RETURN_NONE;
+    }
+    return PyBytes_FromStringAndSize(metadata.data, (Py_ssize_t)metadata.size_bytes);
+}
+
 /* Actor.kill(may_restart, timeout_ms) */
 static PyObject *actor_kill(PyObject *self, PyObject *args)
 {
@@ -241,6 +258,8 @@ static PyMethodDef actor_methods[] = {
      "wait_ready(timeout_ms)\n--\n\nWait and return whether the actor is constructed."},
     {"describe", actor_describe, METH_NOARGS,
      "describe()\n--\n\nReturn a dict of what this process knows about the actor."},
+    {"metadata", actor_metadata, METH_NOARGS,
+     "metadata()\n--\n\nReturn the bytes that the creator tells all callers, or None."},
     {"export", actor_export, METH_NOARGS,
      "export()\n--\n\nReturn bytes of which import_actor() makes the handle in any process."},
     {"kill", actor_kill, METH_VARARGS,
@@ -316,6 +335,24 @@ static bool read_text(PyObject *dict, const char *key, const char **text_out)
         PyErr_Format(PyExc_ValueError, "%s: a text with a null character", key);
     }
     return PyErr_Occurred() == NULL;
+}
+
+/* Reads the metadata, bytes, from the dict; none if they are absent. Returns false with an
+ * exception. */
+static bool read_metadata(PyObject *dict, struct tdm_bytes *metadata_out)
+{
+    PyObject *value = PyDict_GetItemString(dict, "metadata");
+    char *bytes;
+    Py_ssize_t size_bytes;
+
+    if (value == NULL) {
+        return true;
+    }
+    if (PyBytes_AsStringAndSize(value, &bytes, &size_bytes) < 0) {
+        return false;
+    }
+    *metadata_out = (struct tdm_bytes){bytes, (size_t)size_bytes};
+    return true;
 }
 
 /* Reads a list of texts from the dict into `texts`, which has room for `texts_max` and a NULL.
@@ -417,7 +454,7 @@ static bool creation_init(struct creation *creation, PyObject *dict)
     PyObject *group = PyDict_GetItemString(dict, "group");
 
     if (!read_numbers(dict, options) || !read_resources(dict, options) ||
-        !read_text(dict, "name", &options->name) ||
+        !read_metadata(dict, &options->metadata) || !read_text(dict, "name", &options->name) ||
         !read_text(dict, "namespace", &options->name_space) ||
         !read_text(dict, "node_id", &options->node_id) ||
         !read_text(dict, "program", &options->program) ||

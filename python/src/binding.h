@@ -139,12 +139,13 @@ bool binding_value_init(PyObject *module);
 
 /* Something of which Python is told, with a token. */
 struct binding_notice;
-/* Creates a notice with a token.  NULL with an exception. */
-struct binding_notice *binding_notice_create(PyObject *token);
+/* Creates a notice with a token for a Notices object.  NULL with an exception. */
+struct binding_notice *binding_notice_create(PyObject *token, PyObject *notices);
 /* Frees a notice that was not posted.  NULL is allowed. */
 void binding_notice_destroy(struct binding_notice *notice);
-/* Lets next_canceled() return the token of the notice, which this takes over.  Needs no GIL. */
-void binding_notice_post_canceled(struct binding_notice *notice);
+/* Lets take() of the Notices object return the token of the notice, which this takes over.  Needs
+ * no GIL. */
+void binding_notice_post(struct binding_notice *notice);
 
 /* ---- references (ref.c), actors (actor.c), placement groups (group.c), calls (call.c) ---- */
 

@@ -55,25 +55,27 @@ static void on_cancel(void *arg, tdm_call *call)
     (void)call;
     self->cancel_notice = NULL;
     if (notice != NULL) {
-        binding_notice_post_canceled(notice);
+        binding_notice_post(notice);
     }
 }
 
-/* Call.on_cancel(token) */
-static PyObject *call_on_cancel(PyObject *self, PyObject *token)
+/* Call.on_cancel(token, notices) */
+static PyObject *call_on_cancel(PyObject *self, PyObject *args)
 {
     struct call *object = (struct call *)self;
     tdm_call *call = call_handle(self);
+    PyObject *token;
+    PyObject *notices;
     tdm_status status;
 
-    if (call == NULL) {
+    if (call == NULL || !PyArg_ParseTuple(args, "OO", &token, &notices)) {
         return NULL;
     }
     if (object->cancel_notice != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "the call has a token for its cancellation already");
         return NULL;
     }
-    object->cancel_notice = binding_notice_create(token);
+    object->cancel_notice = binding_notice_create(token, notices);
     if (object->cancel_notice == NULL) {
         return NULL;
     }
@@ -348,9 +350,10 @@ static PyMethodDef call_methods[] = {
     {"keep", call_keep, METH_NOARGS, "keep()\n--\n\nKeep the call beyond the end of its method."},
     {"is_canceled", call_is_canceled, METH_NOARGS,
      "is_canceled()\n--\n\nReturn whether the caller has canceled the call, or is gone."},
-    {"on_cancel", call_on_cancel, METH_O,
-     "on_cancel(token)\n--\n\nLet next_canceled() return token once the caller has canceled the "
-     "call, unless it was replied to."},
+    {"on_cancel", call_on_cancel, METH_VARARGS,
+     "on_cancel(token, notices)\n--\n\nPost token to the Notices object once the caller has "
+     "canceled "
+     "the call, unless it was replied to."},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot call_slots[] = {{Py_tp_dealloc, call_dealloc},
                                    {Py_tp_methods, call_methods},

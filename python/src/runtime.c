@@ -259,6 +259,37 @@ static PyObject *exit_actor(PyObject *module, PyObject *ignored)
     Py_RETURN_NONE;
 }
 
+/* Calls tdm_actor_watch() or tdm_actor_unwatch() with the process id `number`. */
+static PyObject *call_with_pid(PyObject *number, tdm_status (*call)(tdm_runtime *, int64_t))
+{
+    tdm_runtime *runtime = binding_runtime();
+    long long pid = runtime == NULL ? -1 : PyLong_AsLongLong(number);
+    tdm_status status;
+
+    if (runtime == NULL || (pid == -1 && PyErr_Occurred() != NULL)) {
+        return NULL;
+    }
+    status = call(runtime, pid);
+    if (status != TDM_OK) {
+        return binding_raise(status);
+    }
+    Py_RETURN_NONE;
+}
+
+/* actor_watch(pid) */
+static PyObject *actor_watch(PyObject *module, PyObject *pid)
+{
+    (void)module;
+    return call_with_pid(pid, tdm_actor_watch);
+}
+
+/* actor_unwatch(pid) */
+static PyObject *actor_unwatch(PyObject *module, PyObject *pid)
+{
+    (void)module;
+    return call_with_pid(pid, tdm_actor_unwatch);
+}
+
 /* ---- the worker ------------------------------------------------------------------------- */
 
 /* These three run around fork() in the main thread of a fork server. */
@@ -345,6 +376,10 @@ PyMethodDef binding_runtime_methods[] = {
      "shared_refs_count()\n--\n\nReturn how many references of this process others have."},
     {"exit_actor", exit_actor, METH_NOARGS,
      "exit_actor()\n--\n\nEnd the actor of this process after its running methods."},
+    {"actor_watch", actor_watch, METH_O,
+     "actor_watch(pid)\n--\n\nLet the actor of this process fail when another process ends."},
+    {"actor_unwatch", actor_unwatch, METH_O,
+     "actor_unwatch(pid)\n--\n\nEnd the watch of a process."},
     {"run_worker", run_worker, METH_NOARGS,
      "run_worker()\n--\n\nBecome the worker or fork server that this process was started as.\n\n"
      "Never returns in such a process; raises RuntimeError in any other."},

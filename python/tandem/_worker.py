@@ -27,6 +27,8 @@ def preload():
 def construct(call):
     """Construct the actor of this worker; libtandem calls it once the worker has joined its node."""
     from tandem.ray import _execution
+    # A program that is started with os.environ must not take itself for a worker.
+    os.environ.pop("TANDEM_WORKER", None)
     _execution.construct(call)
 
 

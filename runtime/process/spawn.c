@@ -20,6 +20,7 @@
 
 #include "runtime/assert.h"
 #include "runtime/error.h"
+#include "runtime/older_libc.h"
 #include "runtime/process/reaper.h"
 
 #include <ctype.h>

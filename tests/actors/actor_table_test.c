@@ -274,33 +274,6 @@ static void only_own_placements_are_listed_as_grants(void **state)
     free(grants);
 }
 
-static void list_contains_all_actors_with_their_states(void **state)
-{
-    static const char *const texts[] = {"placing",  "placing", "waiting",    "starting",
-                                        "starting", "alive",   "restarting", "ending",
-                                        "remote",   "remote",  "remote",     "remote"};
-    enum { COUNT = sizeof(texts) / sizeof(texts[0]) };
-    struct node_fixture *scene = *state;
-    struct remote_reply reply;
-    const tdm_value *records;
-
-    for (int i = ACTOR_PLACING; i <= ACTOR_REMOTE_REFUSED; i++) {
-        (void)node_fixture_add(scene, (enum actor_state)i);
-    }
-    remote_peer_ask(&scene->driver, &reply, "actor.list", "");
-    assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_OK);
-    records = remote_reply_value(&reply);
-    assert_int_equal(tdm_value_count(records), COUNT);
-    for (uint32_t i = 0; i < COUNT; i++) {
-        const tdm_value *row = tdm_value_at(records, COUNT - 1 - i);
-
-        assert_string_equal(tdm_value_string(tdm_value_at(row, 2), ""), "tester");
-        assert_string_equal(tdm_value_string(tdm_value_at(row, 3), ""), texts[i]);
-        assert_int_equal(tdm_value_int(tdm_value_at(row, 4), -1), 0); /* no process */
-    }
-    remote_reply_free(&reply);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,7 +288,6 @@ int main(void)
         NODE_FIXTURE_TEST(callback_waits_for_the_release_of_the_placement),
         NODE_FIXTURE_TEST(end_of_the_node_answers_all_waiting_calls),
         NODE_FIXTURE_TEST(only_own_placements_are_listed_as_grants),
-        NODE_FIXTURE_TEST(list_contains_all_actors_with_their_states),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,54 +111,11 @@ static void node_ends_its_actors_and_calls_back_once(void **state)
 
 /* ---- what it tells ---------------------------------------------------------------------- */
 
-struct writing {
-    bool done;
-};
-
-static void on_written(void *arg, tdm_status status, uint64_t version)
-{
-    (void)version;
-    assert_int_equal(status, TDM_OK);
-    ((struct writing *)arg)->done = true;
-}
-
-static bool is_written(void *arg)
-{
-    return ((const struct writing *)arg)->done;
-}
-
-/* Another version's, say: the others are told of all the same. */
-static void record_that_cannot_be_read_is_a_nil_in_the_list(void **state)
-{
-    const struct tdm__store_write write = {.kind = TDM__STORE_PUT,
-                                           .key = "node/zz",
-                                           .version = TDM__VERSION_ANY,
-                                           .bytes = {"\x07", 1}};
-    struct node_fixture *scene = *state;
-    struct writing writing = {false};
-    struct remote_reply reply;
-    const tdm_value *records;
-
-    scene->world.store->ops->commit(scene->world.store, &write, 1,
-                                    tdm__deadline_after(REMOTE_PEER_WAIT_MS), on_written, &writing);
-    node_fixture_run(scene, is_written, &writing);
-    remote_peer_ask(&scene->driver, &reply, "node.list", "");
-    assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_OK);
-    records = remote_reply_value(&reply);
-    assert_int_equal(tdm_value_count(records), 2);
-    assert_string_equal(tdm_value_string(tdm_value_at(tdm_value_at(records, 0), 1), ""), "this");
-    assert_int_equal(tdm_value_kind_of(tdm_value_at(records, 1)), TDM_NIL);
-    remote_reply_free(&reply);
-}
-
-static void node_without_the_store_lists_only_itself(void **state)
+static void node_describes_itself(void **state)
 {
     struct node_fixture *scene = *state;
     struct remote_reply reply;
 
-    scene->deaf.fail_pattern = "node/*";
-    scene->deaf.fail_reads_count = 1;
-    assert_int_equal(remote_peer_call(&scene->driver, "node.list", ""), TDM_E_TIMEOUT);
     remote_peer_ask(&scene->driver, &reply, "node.describe", "");
     assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_OK);
     assert_string_equal(tdm_value_string(tdm_value_at(remote_reply_value(&reply), 2), ""),
@@ -173,8 +130,7 @@ int main(void)
         NODE_FIXTURE_TEST(driver_takes_along_what_it_made),
         NODE_FIXTURE_TEST(others_take_nothing_along),
         NODE_FIXTURE_TEST(node_ends_its_actors_and_calls_back_once),
-        NODE_FIXTURE_TEST(record_that_cannot_be_read_is_a_nil_in_the_list),
-        NODE_FIXTURE_TEST(node_without_the_store_lists_only_itself),
+        NODE_FIXTURE_TEST(node_describes_itself),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -190,13 +190,13 @@ static void node_that_was_never_listed_keeps_its_actors(void **state)
 
     node_fixture_other(scene, &other, "other");
     remote_peer_connect(&other, scene->address);
-    assert_int_equal(remote_peer_call(&other, "actor.list", ""), TDM_OK);
+    assert_int_equal(remote_peer_call(&other, "node.describe", ""), TDM_OK);
     forward(scene, &other.self.id, &told);
     remote_peer_hold(&other, 1);
     assert_false(tdm__node_peers_update(&scene->node, &self, 1));
     node_fixture_run(scene, is_told, &told);
     assert_int_equal(told.status, TDM_E_NODE_LOST);
-    assert_int_equal(remote_peer_call(&other, "actor.list", ""), TDM_OK);
+    assert_int_equal(remote_peer_call(&other, "node.describe", ""), TDM_OK);
     remote_peer_close(&other);
 }
 
@@ -213,13 +213,13 @@ static void lost_node_loses_the_actors_that_it_created(void **state)
 
     node_fixture_other(scene, &other, "other");
     remote_peer_connect(&other, scene->address);
-    assert_int_equal(remote_peer_call(&other, "actor.list", ""), TDM_OK);
+    assert_int_equal(remote_peer_call(&other, "node.describe", ""), TDM_OK);
     nodes[0] = record_of(&scene->node.record.id);
     nodes[1] = record_of(&other.self.id);
     assert_false(tdm__node_peers_update(&scene->node, nodes, 2));
     assert_true(tdm__node_peers_update(&scene->node, nodes, 1));
     node_fixture_run(scene, is_cut, &other);
-    assert_int_equal(remote_peer_call(&scene->driver, "actor.list", ""), TDM_OK); /* no daemon */
+    assert_int_equal(remote_peer_call(&scene->driver, "node.describe", ""), TDM_OK); /* no daemon */
     remote_peer_close(&other);
 }
 

@@ -116,6 +116,26 @@ static tdm_status porter_ask(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", pid);
 }
 
+/* Method metadata (form): replies with the metadata of the actor behind a handle. */
+static tdm_status porter_metadata(tdm_call *call, void *self)
+{
+    struct tdm_bytes form;
+    struct tdm_bytes metadata;
+    tdm_actor *actor;
+    tdm_status status;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "b", &form.data, &form.size_bytes));
+    TDM_TRY(tdm_actor_import(tdm_runtime_current(), form, &actor));
+    status = tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS);
+    if (status == TDM_OK) {
+        metadata = tdm_actor_metadata(actor);
+        status = tdm_call_reply(call, "b", metadata.data, metadata.size_bytes);
+    }
+    tdm_actor_destroy(actor);
+    return status;
+}
+
 /* Method pid (): replies with its process ID. */
 static tdm_status porter_pid(tdm_call *call, void *self)
 {
@@ -141,6 +161,7 @@ TDM_ACTOR_CLASS(porter, .methods = {
                             {"read", porter_read, NULL},
                             {"hire", porter_hire, NULL},
                             {"ask", porter_ask, NULL},
+                            {"metadata", porter_metadata, NULL},
                             {"pid", porter_pid, NULL},
                             {"linger", porter_linger, NULL},
                         });
@@ -425,6 +446,101 @@ static void handle_works_wherever_its_form_arrives(void **state)
     assert_int_equal(send_form(far, "ask", &form, &pids[1]), TDM_E_ACTOR_DIED);
 }
 
+static void assert_metadata(tdm_actor *actor, const void *expected, size_t size_bytes)
+{
+    struct tdm_bytes metadata = tdm_actor_metadata(actor);
+
+    assert_int_equal(metadata.size_bytes, size_bytes);
+    assert_memory_equal(metadata.data, expected, size_bytes);
+}
+
+static void metadata_reaches_every_handle(void **state)
+{
+    static uint8_t largest[TDM_ACTOR_METADATA_BYTES_MAX + 1];
+    struct tdm_actor_options options = {.name = "described",
+                                        .metadata = {largest, sizeof(largest) - 1}};
+    tdm_actor *readers[2] = {near, far};
+    struct tdm_portable form;
+    const void *bytes;
+    size_t size_bytes;
+    tdm_actor *found;
+    tdm_actor *actor;
+    tdm_ref *reply;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(largest); i++) {
+        largest[i] = (uint8_t)(i * 31);
+    }
+    assert_ok(tdm_actor_create(runtime, "porter", &options, &actor, ""));
+    assert_metadata(actor, largest, sizeof(largest) - 1);
+    assert_ok(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS));
+    assert_ok(tdm_actor_export(actor, &form));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(tdm_actor_call(readers[i], "metadata", &reply, "b", (const void *)form.bytes,
+                                 form.size_bytes));
+        assert_ok(tdm_get(reply, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+        assert_int_equal(size_bytes, sizeof(largest) - 1);
+        assert_memory_equal(bytes, largest, size_bytes);
+        tdm_ref_release(reply);
+    }
+    options.metadata = (struct tdm_bytes){"other", 5}; /* That of the actor that there is counts. */
+    options.get_if_exists = 1;
+    assert_ok(tdm_actor_create(runtime, "porter", &options, &found, ""));
+    assert_ok(tdm_actor_wait_ready(found, TEST_TIMEOUT_MS));
+    assert_metadata(found, largest, sizeof(largest) - 1);
+    tdm_actor_destroy(found);
+    assert_ok(tdm_actor_kill(actor, TEST_TIMEOUT_MS));
+    tdm_actor_destroy(actor);
+    assert_null(tdm_actor_metadata(near).data);
+
+    options.metadata = (struct tdm_bytes){largest, sizeof(largest)};
+    assert_int_equal(tdm_actor_create(runtime, "porter", &options, &actor, ""), TDM_E_LIMIT);
+    options.metadata = (struct tdm_bytes){NULL, 1};
+    assert_int_equal(tdm_actor_create(runtime, "porter", &options, &actor, ""), TDM_E_INVAL);
+}
+
+/* The process that finds the actor has no channel to it yet. */
+static tdm_status finder_find(tdm_call *call, void *self)
+{
+    struct tdm_bytes metadata;
+    const char *name;
+    tdm_actor *actor;
+    tdm_status status;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "s", &name));
+    TDM_TRY(tdm_actor_find(tdm_runtime_current(), name, TEST_TIMEOUT_MS, &actor));
+    metadata = tdm_actor_metadata(actor);
+    status = tdm_call_reply(call, "b", metadata.data, metadata.size_bytes);
+    tdm_actor_destroy(actor);
+    return status;
+}
+
+TDM_ACTOR_CLASS(finder, .methods = {{"find", finder_find, NULL}});
+
+static void metadata_is_known_to_who_finds_the_actor(void **state)
+{
+    tdm_actor *actor =
+        porter_create(&(struct tdm_actor_options){.name = "told", .metadata = {"methods: 3", 10}});
+    tdm_actor *finder;
+    const void *bytes;
+    size_t size_bytes;
+    tdm_ref *busy;
+    tdm_ref *reply;
+
+    (void)state;
+    assert_ok(tdm_actor_call(actor, "linger", &busy, "i", (int64_t)300)); /* It is not asked. */
+    assert_ok(tdm_actor_create(runtime, "finder", NULL, &finder, ""));
+    assert_ok(tdm_actor_call(finder, "find", &reply, "s", "told"));
+    assert_ok(tdm_get(reply, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+    assert_int_equal(size_bytes, 10);
+    assert_memory_equal(bytes, "methods: 3", 10);
+    tdm_ref_release(reply);
+    tdm_ref_release(busy);
+    tdm_actor_destroy(finder);
+    tdm_actor_destroy(actor);
+}
+
 /* ---- bytes that are no form ---------------------------------------------------------------- */
 
 static void wrong_bytes_are_refused(void **state)
@@ -510,6 +626,8 @@ int main(void)
         cmocka_unit_test(form_of_an_ended_owner_is_an_error_that_names_it),
         cmocka_unit_test(form_of_a_freed_value_is_lost),
         cmocka_unit_test(handle_works_wherever_its_form_arrives),
+        cmocka_unit_test(metadata_reaches_every_handle),
+        cmocka_unit_test(metadata_is_known_to_who_finds_the_actor),
         cmocka_unit_test(wrong_bytes_are_refused),
         cmocka_unit_test(truncated_bytes_are_refused),
         cmocka_unit_test(form_of_the_other_kind_is_refused),

@@ -44,6 +44,12 @@ static void on_done(void *arg, tdm_ref *ref)
     (void)ref;
 }
 
+static void on_item(void *arg, tdm_stream *stream)
+{
+    (void)arg;
+    (void)stream;
+}
+
 static void on_cancel(void *arg, tdm_call *call)
 {
     (void)arg;
@@ -174,6 +180,16 @@ static void call_actor_3(void)
     CHECK_STATUS(tdm_stream_next(NULL, 1, ANY), "tdm_stream_next", "stream");
     CHECK_STATUS(tdm_stream_next(ANY, 1, NULL), "tdm_stream_next", "ref_out");
     CHECK_VALUE(tdm_stream_failure(NULL) == NULL, "tdm_stream_failure", "stream");
+    CHECK_STATUS(tdm_stream_on_item(NULL, on_item, ANY), "tdm_stream_on_item", "stream");
+    CHECK_STATUS(tdm_stream_on_item(ANY, NULL, ANY), "tdm_stream_on_item", "fn");
+    CHECK_STATUS(tdm_events_create(NULL), "tdm_events_create", "events_out");
+    CHECK_VALUE(tdm_events_fd(NULL) == -1, "tdm_events_fd", "events");
+    CHECK_STATUS(tdm_events_add_ref(NULL, ANY, 1), "tdm_events_add_ref", "events");
+    CHECK_STATUS(tdm_events_add_ref(ANY, NULL, 1), "tdm_events_add_ref", "ref");
+    CHECK_STATUS(tdm_events_add_stream(NULL, ANY, 1), "tdm_events_add_stream", "events");
+    CHECK_STATUS(tdm_events_add_stream(ANY, NULL, 1), "tdm_events_add_stream", "stream");
+    CHECK_STATUS(tdm_events_next(NULL, ANY), "tdm_events_next", "events");
+    CHECK_STATUS(tdm_events_next(ANY, NULL), "tdm_events_next", "token_out");
     CHECK_STATUS(tdm_get(NULL, 1, TEXT), "tdm_get", "ref");
     CHECK_STATUS(tdm_get(ANY, 1, NULL), "tdm_get", "format");
     CHECK_STATUS(tdm_get_value(NULL, 1, ANY), "tdm_get_value", "ref");
@@ -185,6 +201,7 @@ static void call_actor_3(void)
     CHECK_STATUS(tdm_value_actor(NULL, ANY, ANY), "tdm_value_actor", "runtime");
     CHECK_VALUE(tdm_runtime_shared_refs_count(NULL) == 0, "tdm_runtime_shared_refs_count",
                 "runtime");
+    CHECK_VALUE(tdm_actor_metadata(NULL).data == NULL, "tdm_actor_metadata", "actor");
     CHECK_STATUS(tdm_stream_completed(NULL, ANY), "tdm_stream_completed", "stream");
     CHECK_STATUS(tdm_stream_completed(ANY, NULL), "tdm_stream_completed", "ref_out");
     CHECK_STATUS(tdm_call_set_items_ahead(NULL, 1), "tdm_call_set_items_ahead", "call");
@@ -348,6 +365,8 @@ static void call_runtime(void)
     CHECK_STATUS(tdm_runtime_lend_cpus(NULL), "tdm_runtime_lend_cpus", "runtime");
     CHECK_STATUS(tdm_runtime_take_cpus_back(NULL), "tdm_runtime_take_cpus_back", "runtime");
     CHECK_STATUS(tdm_runtime_exit_actor(NULL), "tdm_runtime_exit_actor", "runtime");
+    CHECK_STATUS(tdm_actor_watch(NULL, 1), "tdm_actor_watch", "runtime");
+    CHECK_STATUS(tdm_actor_unwatch(NULL, 1), "tdm_actor_unwatch", "runtime");
     CHECK_VOID(tdm_runtime_describe(NULL, ANY), "tdm_runtime_describe", "runtime");
     CHECK_VOID(tdm_runtime_describe(ANY, NULL), "tdm_runtime_describe", "info_out");
 }
@@ -645,6 +664,7 @@ static void test_null_is_allowed_where_there_is_nothing_to_free(void **state)
     tdm_region_destroy(NULL);
     tdm_runtime_stop(NULL);
     tdm_safetensors_close(NULL);
+    tdm_events_destroy(NULL);
     tdm_stream_destroy(NULL);
     tdm_weights_receiver_shutdown(NULL);
     tdm_weights_sender_shutdown(NULL);

@@ -16,6 +16,7 @@
 
 #include "runtime/assert.h"
 #include "runtime/error.h"
+#include "runtime/older_libc.h"
 
 #include <errno.h>
 #include <stdbool.h>

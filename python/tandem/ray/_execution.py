@@ -48,6 +48,7 @@ class _State:
     semaphores = {}       # Of an asynchronous actor: limits of its concurrency groups.
     executors = {}        # Of a threaded actor: threads of its concurrency groups.
     functions = {}        # Of a worker of functions: unpickled functions by their pickles.
+    notices = None        # Where cancellations are posted, in an asynchronous actor and in a worker of functions.
     running = None        # In a worker of functions: a token of the call that runs, else None.
     lock = threading.Lock()  # Guards `running` and its interruption.
     lends_cpus = False    # In a worker of functions: whether it has been asked to end, and lends its CPUs.
@@ -281,7 +282,7 @@ async def _run_async(call, name, parts, group):
 async def _await_or_cancel(call, awaitable):
     """Await, and cancel it when the caller cancels the call."""
     task = asyncio.ensure_future(awaitable)
-    call.on_cancel(task.cancel)
+    call.on_cancel(task.cancel, _State.notices)
     try:
         return await task
     except asyncio.CancelledError:
@@ -291,20 +292,12 @@ async def _await_or_cancel(call, awaitable):
 
 def _begin_interruptions():
     """Let a thread raise KeyboardInterrupt in the function whose caller cancels it, as Ray does."""
-    descriptor = _tandem.canceled_descriptor()
-
     def run():
         while True:
-            os.read(descriptor, 8)
-            _run_canceled()
+            _State.notices.take(-1)()
+    _State.notices = _tandem.Notices()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=run, name="tandem-cancel", daemon=True).start()
-
-
-def _run_canceled():
-    """Run what on_cancel() has been given for each call that was canceled."""
-    while (callback := _tandem.next_canceled()) is not None:
-        callback()
 
 
 def _interrupt(token):
@@ -322,7 +315,7 @@ def _run_function(call, name, parts):
     token = object()
     with _State.lock:
         _State.running = token
-    call.on_cancel(functools.partial(_interrupt, token))
+    call.on_cancel(functools.partial(_interrupt, token), _State.notices)
     try:
         _run(call, name, parts)
     except KeyboardInterrupt:
@@ -391,17 +384,12 @@ def _apply_settings(settings):
 def _begin_asynchronous(limits):
     """Start the event loop of an asynchronous actor."""
     started = threading.Event()
-    descriptor = _tandem.canceled_descriptor()
-
-    def take_canceled():
-        os.read(descriptor, 8)
-        _run_canceled()
 
     def run():
         asyncio.set_event_loop(_State.loop)
         for group, limit in limits.items():
             _State.semaphores[group] = asyncio.Semaphore(limit)
-        _State.loop.add_reader(descriptor, take_canceled)
+        _State.notices = _futures.notices_of(_State.loop)
         _State.loop.call_soon(started.set)
         _State.loop.run_forever()
     _State.is_asynchronous = True

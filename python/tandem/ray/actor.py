@@ -16,6 +16,7 @@ from tandem.ray.object_ref import ObjectRef, ObjectRefGenerator
 
 _NAME_SECONDS = 2.0
 _LABEL_CHARACTERS = 63
+_METADATA_BYTES_MAX = 256 << 10
 _IS_GENERATOR = "streaming"
 # Option of generators: how many items may wait for their reader; -1 for any number.
 BACKPRESSURE = "_generator_backpressure_num_objects"
@@ -134,8 +135,13 @@ def failed_ref(error):
 
 
 def label_of(name):
-    """Return a name of at most 63 ASCII characters for a class, function or method, as libtandem needs it."""
+    """Return a name of at most 63 ASCII characters for a function or method, as libtandem needs it."""
     return name.encode("ascii", "replace").decode().replace("?", "_")[:_LABEL_CHARACTERS]
+
+
+def _class_label_of(name):
+    """Return the name of a class, cut to the bytes that libtandem has for it."""
+    return name.encode()[:_LABEL_CHARACTERS].decode(errors="ignore")
 
 
 def submit(actor, name, args, kwargs, num_returns, max_retries=-3, more=None):
@@ -424,6 +430,9 @@ class ActorClass:
         _check_groups(cls, methods, options.get("concurrency_groups") or {})
         for method_options in methods.values():
             method_options["actor_retries"] = options.get("max_task_retries") or 0
+        metadata = cloudpickle.dumps((cls.__name__, methods), 5)
+        if len(metadata) <= _METADATA_BYTES_MAX:  # Otherwise get_actor() asks the actor.
+            creation["metadata"] = metadata
         more = {"class": self._pickle, "methods": methods, "class_name": cls.__name__,
                 "max_concurrency": options.get("max_concurrency"),
                 "groups": options.get("concurrency_groups") or {}}
@@ -446,7 +455,7 @@ def create(name, creation, environment, args, kwargs, more):
     """Create a worker and return its _tandem.Actor. Its settings are read before its arguments."""
     head, buffers, objects, awaited = pack_arguments(args, kwargs, more)
     head = pickle.dumps((_options.worker_settings(creation, environment), head), 5)
-    return _tandem.create(label_of(name), creation, _serialization.CALL, head, buffers, objects, awaited)
+    return _tandem.create(_class_label_of(name), creation, _serialization.CALL, head, buffers, objects, awaited)
 
 
 def _wait_for_name(actor, creation):
@@ -505,6 +514,9 @@ def get_actor(name, namespace=None):
         raise ValueError(f"Failed to look up actor with name '{name}'. This could because 1. You are trying to look up "
                          "a named actor you didn't create. 2. The named actor died. 3. You did not use a namespace "
                          "matching the namespace of the actor.") from None
+    metadata = actor.metadata()
+    if metadata is not None:
+        return ActorHandle(actor, *pickle.loads(metadata))
     class_name, methods = _serialization.read(
         actor.call("__tandem_describe__", _serialization.CALL, *_serialization.dump_arguments((), {}, None), None, 1,
                    -3)._get(None))

@@ -72,7 +72,7 @@ class ObjectRef(_tandem.Ref):
 
     def as_future(self, _internal=False):
         """Return an asyncio.Future of the value for the running loop."""
-        return asyncio.wrap_future(self.future())
+        return _futures.asyncio_future_of(self)
 
     def __await__(self):
         return self.as_future().__await__()

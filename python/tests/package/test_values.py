@@ -2,6 +2,7 @@
 """Values and references: get, put, wait, futures, arrays in shared memory."""
 import asyncio
 import gc
+import os
 import signal
 import threading
 import time
@@ -186,12 +187,6 @@ def test_cancelled_call_that_waits_never_runs():
         ray.cancel(sleeper)
 
 
-def test_references_cannot_be_pickled_elsewhere():
-    import pickle
-    with pytest.raises(TypeError, match="portable references"):
-        pickle.dumps(ray.put(1))
-
-
 @pytest.mark.parametrize("array", [
     np.arange(12).reshape(3, 4), np.array(5.0), np.zeros((0, 3)), np.arange(6, dtype=">i4"),
     np.asfortranarray(np.arange(6).reshape(2, 3)), np.arange(10)[::2], np.array([True, False]),
@@ -214,3 +209,66 @@ def test_an_array_may_be_the_result_and_the_argument_of_a_method():
     array = np.arange(300000).reshape(3, 100000)
     doubled = Doubler.remote().double.remote(ray.put(array))
     assert (ray.get(doubled) == array * 2).all()
+
+
+@ray.remote(num_cpus=0)
+class Later:
+    async def value(self, seconds, value):
+        await asyncio.sleep(seconds)
+        return value
+
+
+def test_each_event_loop_awaits_references():
+    later = Later.remote()
+
+    async def gather(count):
+        return await asyncio.gather(*[later.value.remote(0, number) for number in range(count)])
+
+    for count in (1, 50, 300):
+        assert asyncio.run(gather(count)) == list(range(count))
+
+
+def test_event_loops_that_ended_while_they_waited_leave_no_descriptors():
+    later = Later.remote()
+
+    async def give_up():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(later.value.remote(0.2, 1), 0.01)
+
+    asyncio.run(give_up())
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        asyncio.run(give_up())
+    time.sleep(0.4)
+    asyncio.run(give_up())
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+def test_two_threads_with_event_loops_await_at_once():
+    later = Later.remote()
+    found = []
+
+    async def add(number):
+        found.append(await later.value.remote(0.1, number))
+
+    threads = [threading.Thread(target=asyncio.run, args=(add(number),)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [0, 1, 2, 3]
+
+
+def test_an_event_loop_is_free_while_it_awaits():
+    later = Later.remote()
+
+    async def count():
+        waiting = asyncio.ensure_future(later.value.remote(0.3, "done").as_future())
+        rounds = 0
+        while not waiting.done():
+            await asyncio.sleep(0.01)
+            rounds += 1
+        return rounds, await waiting
+
+    rounds, value = asyncio.run(count())
+    assert value == "done" and rounds >= 5

@@ -368,6 +368,19 @@ def test_remote_takes_no_positional_option():
 
 
 @shows("num_returns")
+def test_a_function_may_have_many_results():
+    @ray.remote(num_cpus=0, num_returns=200)
+    def many():
+        return [[number, ray.put(number)] if number % 2 else number for number in range(200)]
+
+    refs = many.remote()
+    assert len(refs) == 200
+    values = ray.get(refs)
+    assert values[::2] == list(range(0, 200, 2))
+    assert [value[0] for value in values[1::2]] == ray.get([value[1] for value in values[1::2]])
+
+
+@shows("num_returns")
 def test_several_results_have_a_reference_each():
     @ray.remote(num_cpus=0, num_returns=3)
     def three():

@@ -393,3 +393,89 @@ def test_completed_is_ready_when_the_generator_has_ended():
     generator = count.remote(2)
     ray.get(generator.completed(), timeout=60)
     assert [ray.get(ref) for ref in generator] == [0, 1]
+
+
+@shows("generator function")
+def test_completed_does_not_wait_for_a_reader():
+    generator = count.remote(100)
+    assert ray.get(generator.completed(), timeout=60) is None
+    assert [ray.get(ref) for ref in generator] == list(range(100))
+
+
+@shows("generator function")
+def test_completed_of_a_generator_that_raises_is_none(streams):
+    generator = streams.fail_after.remote(1, KeyError("end"))
+    assert ray.get(generator.completed(), timeout=60) is None
+    assert ray.get(next(generator)) == 0
+    with pytest.raises(KeyError):
+        ray.get(next(generator))
+
+
+@shows("generator function")
+def test_completed_is_the_same_each_time():
+    generator = count.remote(1)
+    assert generator.completed() == generator.completed()
+    assert isinstance(generator.completed(), ray.ObjectRef)
+
+
+@refuses("generator method")
+def test_completed_fails_when_the_actor_dies():
+    generator = Streams.remote().exit_after.remote(1)
+    with pytest.raises(RayActorError):
+        ray.get(generator.completed(), timeout=60)
+
+
+@shows("generator function")
+def test_functions_run_beside_a_generator_that_waits(gate):
+    @ray.remote(num_cpus=0)
+    def wait(refs):
+        yield ray.get(refs[0])
+
+    generator = wait.remote([gate.wait.remote()])
+    assert ray.get([identity.remote(number) for number in range(3)], timeout=60) == [0, 1, 2]
+    gate.open.remote()
+    assert ray.get(next(generator)) == "open"
+
+
+@shows("generator function")
+def test_a_generator_may_wait_for_its_reader(tmp_path):
+    path = tmp_path / "items"
+
+    @ray.remote(num_cpus=0, _generator_backpressure_num_objects=2)
+    def write(path, number):
+        for item in range(number):
+            with open(path, "a", encoding="ascii") as file:
+                file.write(".")
+            yield item
+
+    generator = write.remote(str(path), 50)
+    assert ray.get(next(generator)) == 0
+    time.sleep(1)
+    assert len(path.read_text(encoding="ascii")) < 8
+    assert [ray.get(ref) for ref in generator] == list(range(1, 50))
+
+
+@shows("generator method")
+def test_a_generator_method_may_wait_for_its_reader(tmp_path):
+    path = tmp_path / "items"
+
+    @ray.remote(num_cpus=0)
+    class Writer:
+        @ray.method(_generator_backpressure_num_objects=1)
+        def write(self, path, number):
+            for item in range(number):
+                with open(path, "a", encoding="ascii") as file:
+                    file.write(".")
+                yield item
+
+    generator = Writer.remote().write.remote(str(path), 50)
+    assert ray.get(next(generator)) == 0
+    time.sleep(1)
+    assert len(path.read_text(encoding="ascii")) < 8
+    assert [ray.get(ref) for ref in generator] == list(range(1, 50))
+
+
+@refuses("generator function")
+def test_a_generator_needs_room_for_an_item():
+    with pytest.raises(ValueError):
+        count.options(_generator_backpressure_num_objects=0)

@@ -151,6 +151,46 @@ def test_a_name_may_contain_spaces_and_letters_of_other_languages():
     assert ray.get_actor("größe / 1:2") == counter
 
 
+@shows("ray.get_actor", "namespace")
+@pytest.mark.parametrize("name", ["n" * 200, "a/b", "*", "100%", "日本語 😀", "größe" * 20],
+                         ids=["long", "slash", "star", "percent", "japanese", "umlauts"])
+def test_names_and_name_spaces_are_of_any_kind(name):
+    counter = Counter.options(name=name, namespace=name).remote(5)
+    assert ray.get_actor(name, namespace=name) == counter
+    with pytest.raises(ValueError):
+        ray.get_actor(name)
+    with pytest.raises(ray.exceptions.ActorAlreadyExistsError):
+        Counter.options(name=name, namespace=name).remote(6)
+
+
+@shows("ray.get_actor")
+def test_a_method_may_have_a_long_name():
+    @ray.remote(num_cpus=0)
+    class Talker:
+        def a_method_with_a_name_that_is_longer_than_the_names_that_most_methods_have(self):
+            return 6
+
+    actor = Talker.options(name="talker").remote()
+    found = ray.get_actor("talker")
+    assert found == actor
+    assert ray.get(found.a_method_with_a_name_that_is_longer_than_the_names_that_most_methods_have.remote()) == 6
+
+
+@shows("ray.get_actor")
+def test_an_actor_that_is_busy_is_found_at_once(gate):
+    @ray.remote(num_cpus=0)
+    class Busy:
+        def wait(self, refs):
+            return ray.get(refs[0])
+
+    busy = Busy.options(name="busy").remote()
+    result = busy.wait.remote([gate.wait.remote("later")])
+    found = ray.get_actor("busy")
+    assert found == busy and "wait" in dir(found)
+    gate.open.remote()
+    assert ray.get(result, timeout=60) == "later"
+
+
 @refuses("ray.get_actor")
 def test_an_unknown_name_is_a_value_error():
     with pytest.raises(ValueError):

@@ -5,10 +5,11 @@ import concurrent.futures
 import gc
 import pickle
 import threading
+import time
 
 import pytest
 import ray
-from ray.exceptions import GetTimeoutError
+from ray.exceptions import GetTimeoutError, ObjectLostError
 
 from suite import Counter, Echo, fail_with, identity, refuses, shows
 
@@ -323,6 +324,17 @@ def test_a_returned_reference_is_not_resolved():
 
 
 @shows("references in values")
+def test_a_value_that_a_task_has_put_stays_after_the_task():
+    @ray.remote(num_cpus=0)
+    def make():
+        return [ray.put("put by a task"), identity.remote("made by another")]
+
+    refs = ray.get(make.remote())
+    time.sleep(3)
+    assert ray.get(refs) == ["put by a task", "made by another"]
+
+
+@shows("references in values")
 def test_a_reference_in_a_value_keeps_the_value_alive(echo):
     outer = ray.put([ray.put("kept" * 100_000)])
     gc.collect()
@@ -392,6 +404,76 @@ def test_cloudpickle_of_a_structure_keeps_its_references():
     assert ray.get(again["a"]) == 1 and ray.get(again["b"]) == [2]
 
 
+@shows("pickled references")
+def test_a_reference_is_read_from_a_file(tmp_path):
+    path = tmp_path / "reference"
+    path.write_bytes(ray.cloudpickle.dumps([ray.put("stored")]))
+    gc.collect()
+
+    @ray.remote(num_cpus=0)
+    def read(path):
+        with open(path, "rb") as file:
+            ref, = ray.cloudpickle.loads(file.read())
+        return ref.hex(), ray.get(ref)
+
+    ref, = ray.cloudpickle.loads(path.read_bytes())
+    assert ray.get(read.remote(str(path))) == (ref.hex(), "stored")
+
+
+@shows("pickled references")
+def test_a_function_may_close_over_a_reference():
+    ref = ray.put("enclosed")
+
+    @ray.remote(num_cpus=0)
+    def read():
+        return ray.get(ref)
+
+    assert ray.get(read.remote()) == "enclosed"
+
+
+class Sealed:
+    """An object that pickles its content by itself, and reads it late."""
+
+    def __init__(self, content):
+        self.data = None
+        self.content = content
+
+    def __getstate__(self):
+        return self.data or ray.cloudpickle.dumps(self.content)
+
+    def __setstate__(self, data):
+        self.data = data
+
+    def open(self):
+        return ray.cloudpickle.loads(self.data)
+
+
+@shows("pickled references")
+def test_an_object_may_pickle_its_references_by_itself(echo):
+    sealed = Sealed({"first": ray.put(1), "second": [ray.put(2)]})
+    arrived = ray.get(echo.echo.remote([ray.put(0), sealed]))
+    assert ray.get(arrived[0]) == 0
+    content = arrived[1].open()
+    assert (ray.get(content["first"]), ray.get(content["second"])) == (1, [2])
+
+
+@refuses("pickled references")
+def test_a_reference_whose_owner_has_died_is_lost():
+    @ray.remote(num_cpus=0)
+    class Owner:
+        def put(self, value):
+            return ray.cloudpickle.dumps(ray.put(value))
+
+    owner = Owner.remote()
+    data = ray.get(owner.put.remote("lost"))
+    assert ray.get(ray.cloudpickle.loads(data)) == "lost"
+    gc.collect()
+    ray.kill(owner)
+    time.sleep(1)
+    with pytest.raises(ObjectLostError):
+        ray.get(ray.cloudpickle.loads(data), timeout=60)
+
+
 @refuses("pickled references")
 def test_an_arbitrary_text_is_no_reference():
     with pytest.raises(pickle.UnpicklingError):
@@ -417,6 +499,18 @@ def test_a_handle_passes_through_cloudpickle():
     counter = Counter.remote(5)
     again = ray.cloudpickle.loads(ray.cloudpickle.dumps(counter))
     assert ray.get(again.add.remote()) == 6
+
+
+@shows("ray.cloudpickle")
+def test_a_handle_in_bytes_is_usable_in_another_process():
+    counter = Counter.remote(7)
+
+    @ray.remote(num_cpus=0)
+    def add(data):
+        return ray.get(ray.cloudpickle.loads(data)["counter"].add.remote())
+
+    assert ray.get(add.remote(ray.cloudpickle.dumps({"counter": counter}))) == 8
+    assert ray.get(counter.value.remote()) == 8
 
 
 @refuses("ray.cloudpickle")

@@ -143,6 +143,9 @@ static void values_of_a_failure_pass_through_retries_streams_and_several_results
     assert_int_equal(stage_int(ref), 0);
     assert_int_equal(tdm_stream_next(stream, TEST_TIMEOUT_MS, &ref), TDM_E_METHOD);
     expect_objection(tdm_stream_failure(stream), 1, 5);
+    MUST(tdm_stream_completed(stream, &ref));
+    expect_objection(tdm_ref_failure(ref), 1, 5);
+    tdm_ref_release(ref);
     tdm_stream_destroy(stream);
     stage_end(objector);
 }

@@ -136,6 +136,73 @@ static void items_can_be_sent_only_to_a_stream(void **state)
     stage_end(source);
 }
 
+/* What the callback of a stream has seen. */
+struct callback_log {
+    tdm_stream *stream;
+    int64_t items;  /* Number of items so far. */
+    tdm_status end; /* Status after the last item; TDM_OK before. */
+    bool destroyed; /* The stream was destroyed before. */
+};
+
+/* Takes all items that are there, and waits for more by itself. */
+static void on_item(void *arg, tdm_stream *stream)
+{
+    struct callback_log *log = arg;
+    tdm_status status = TDM_OK;
+
+    log->destroyed = stream == NULL;
+    while (stream != NULL && status == TDM_OK) {
+        tdm_ref *ref;
+
+        status = tdm_stream_next(stream, 0, &ref);
+        log->items += status == TDM_OK ? 1 : 0;
+        tdm_ref_release(ref);
+    }
+    if (status == TDM_E_TIMEOUT) {
+        MUST(tdm_stream_on_item(stream, on_item, log));
+    } else {
+        log->end = status;
+    }
+}
+
+static void callback_runs_for_each_item_and_the_end(void **state)
+{
+    struct callback_log log = {.end = TDM_OK};
+    struct callback_log late = {.end = TDM_OK};
+    tdm_actor *source = make_source();
+    tdm_stream *stream = open_stream(source, "falter", 100);
+
+    (void)state;
+    MUST(tdm_stream_on_item(stream, on_item, &log));
+    while (log.end == TDM_OK) {
+        (void)stage_int(stage_call(source, "sent")); /* Meanwhile the loop runs. */
+    }
+    assert_int_equal(log.items, 100);
+    assert_int_equal(log.end, TDM_E_METHOD);
+    MUST(tdm_stream_on_item(stream, on_item, &late)); /* The end is there. */
+    assert_int_equal(late.end, TDM_E_METHOD);
+    tdm_stream_destroy(stream);
+    assert_false(log.destroyed);
+    stage_end(source);
+}
+
+static void callback_learns_that_its_stream_is_destroyed(void **state)
+{
+    struct callback_log log = {.end = TDM_OK};
+    tdm_actor *patient =
+        stage_make("patient", &(struct tdm_actor_options){.max_concurrency = 2}, NULL);
+    tdm_stream *stream = NULL;
+
+    (void)state;
+    MUST(tdm_actor_stream(patient, "endure", NULL, &stream, "")); /* It ends when it is canceled. */
+    MUST(tdm_stream_on_item(stream, on_item, &log));
+    assert_int_equal(tdm_stream_on_item(stream, on_item, &log), TDM_E_STATE);
+    assert_false(log.destroyed);
+    tdm_stream_destroy(stream);
+    assert_true(log.destroyed);
+    stage_end(patient);
+}
+
 static void method_sets_how_far_it_is_ahead_of_its_reader(void **state)
 {
     tdm_actor *source = make_source();
@@ -211,6 +278,8 @@ int conformance_streams(void)
         cmocka_unit_test(stream_may_have_a_deadline),
         cmocka_unit_test(stream_ends_with_its_actor),
         cmocka_unit_test(items_can_be_sent_only_to_a_stream),
+        cmocka_unit_test(callback_runs_for_each_item_and_the_end),
+        cmocka_unit_test(callback_learns_that_its_stream_is_destroyed),
     };
 
     return cmocka_run_group_tests_name("streams", tests, NULL, NULL);
