@@ -57,6 +57,9 @@ struct tdm__worker {
     /* Runs the actor's calls, owned; NULL until the class is loaded. */
     struct tdm__executor *executor;
     bool end_requested; /* True if the daemon requested the end before the executor existed. */
+    /* Number of calls of tdm_runtime_lend_cpus() that tdm_runtime_take_cpus_back() has not ended.
+     */
+    uint32_t cpu_lendings_count;
     char unix_address[TDM__ADDRESS_BYTES]; /* Address of the worker for callers on this node. */
     /* Address of the worker for callers on other nodes; "" on a single node. */
     char tcp_address[TDM__ADDRESS_BYTES];
@@ -136,6 +139,52 @@ tdm_status tdm_runtime_exit_actor(tdm_runtime *runtime)
         runtime->worker->end_requested = true; /* The actor exits in its constructor. */
     }
     return TDM_OK;
+}
+
+/* Tells the daemon whether the actor lends its CPUs. Does not wait for the reply. */
+static tdm_status worker_tell_cpus(tdm_runtime *runtime, bool lent)
+{
+    const struct tdm__actor_cpus_message message = {.lent = lent};
+    struct tdm__rpc_request request = {.method = "actor.cpus", .deadline_ms = TDM__NEVER};
+    struct tdm__conn *daemon;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__actor_cpus_encode(&message, writer);
+    if (status == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        status = tdm__conn_call(daemon, &request, NULL, NULL, NULL);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+tdm_status tdm_runtime_lend_cpus(tdm_runtime *runtime)
+{
+    TDM__REQUIRE(runtime);
+
+    TDM__LOCK(runtime);
+
+    if (runtime->worker == NULL) {
+        return tdm__fail(TDM_E_STATE, "this process is a driver, which holds no CPUs");
+    }
+    runtime->worker->cpu_lendings_count++;
+    return runtime->worker->cpu_lendings_count > 1 ? TDM_OK : worker_tell_cpus(runtime, true);
+}
+
+tdm_status tdm_runtime_take_cpus_back(tdm_runtime *runtime)
+{
+    TDM__REQUIRE(runtime);
+
+    TDM__LOCK(runtime);
+
+    if (runtime->worker == NULL || runtime->worker->cpu_lendings_count == 0) {
+        return tdm__fail(TDM_E_STATE, "this process has lent no CPUs");
+    }
+    runtime->worker->cpu_lendings_count--;
+    return runtime->worker->cpu_lendings_count > 0 ? TDM_OK : worker_tell_cpus(runtime, false);
 }
 
 /* ---- start ------------------------------------------------------------------------------ */

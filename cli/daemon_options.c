@@ -113,7 +113,8 @@ static bool read_resource(const char *source, const char *text, size_t length,
     return true;
 }
 
-/* Adds labels from a text such as "zone=a,disk=ssd". The option --labels may be repeated. */
+/* Adds labels from a text such as "zone=a,disk=ssd". The option --labels may be repeated and adds
+ * to TANDEM_LABELS. */
 static bool read_labels(const char *text, struct tdm__labels *labels)
 {
     while (*text != '\0') {
@@ -190,7 +191,8 @@ static bool read_health(struct cli_daemon_options *options)
 }
 
 /* Reads the environment variables that set options of tandemd. Options of the command line replace
- * them, except that --resource adds to TANDEM_RESOURCES; a name in both fails. */
+ * them, except that --resource adds to TANDEM_RESOURCES, and --labels to TANDEM_LABELS; a name in
+ * both fails. */
 static bool read_environment(struct cli_daemon_options *options)
 {
     const char *gpus = getenv("TANDEM_GPUS");
@@ -198,12 +200,14 @@ static bool read_environment(struct cli_daemon_options *options)
     const char *store = getenv("TANDEM_OBJECT_STORE_BYTES");
 
     const char *resources = getenv("TANDEM_RESOURCES");
+    const char *labels = getenv("TANDEM_LABELS");
     const char *device = getenv("TANDEM_DEVICE");
     const char *metrics = getenv("TANDEM_METRICS_ADDRESS");
 
     options->metrics_address = metrics;
     options->device = device != NULL && device[0] != '\0' ? device : options->device;
-    return read_resources(resources, &options->resources) && read_health(options) &&
+    return read_resources(resources, &options->resources) &&
+           (labels == NULL || read_labels(labels, &options->labels)) && read_health(options) &&
            (gpus == NULL || read_count("TANDEM_GPUS", gpus, TDM__NODE_GPUS_MAX, &options->gpus)) &&
            (bytes == NULL ||
             read_number("TANDEM_GPU_BYTES", bytes, UINT64_MAX, &options->gpu_bytes)) &&

@@ -71,7 +71,7 @@ static tdm_status join_body(void *arg, struct tdm__txn *txn)
         }
     }
     for (uint32_t i = 0; i < join->grants_count; i++) {
-        TDM_TRY(tdm__pool_allocate_grant(&node.pool, &join->grants[i]));
+        TDM_TRY(tdm__pool_allocate_held_grant(&node.pool, &join->grants[i]));
     }
     node.actors_count = join->grants_count;
     TDM_TRY(tdm__node_record_put(txn, &join->record));
@@ -492,6 +492,7 @@ static tdm_status release_body(void *arg, struct tdm__txn *txn)
     if (tdm__id_equal(&now.node, &actor->node)) {
         TDM_TRY(tdm__txn_delete(txn, key));
         TDM_TRY(release_name(txn, actor));
+        actor = &now; /* Its grant lacks the CPUs that the actor has lent. */
     }
     return tdm__id_is_none(&actor->group) ? release_on_node(txn, &actor->node, &actor->grant)
                                           : release_in_bundle(txn, actor);
@@ -555,7 +556,7 @@ static tdm_status allocate_from_bundle_again(const struct tdm__actor_record *act
     }
     TDM_TRY(tdm__placement_group_record_read(record, &group));
     status = actor->bundle < group.bundles_count
-                 ? tdm__pool_allocate_grant(&group.bundles[actor->bundle].pool, &actor->grant)
+                 ? tdm__pool_allocate_held_grant(&group.bundles[actor->bundle].pool, &actor->grant)
                  : tdm__fail(TDM_E_PROTOCOL, "bundle %u of a group of %u", actor->bundle,
                              group.bundles_count);
     if (status == TDM_OK) {

@@ -3,7 +3,8 @@
 /* A pool contains the total and the free amount of each resource. Allocating a request yields a
  * grant, and releasing the grant restores the pool exactly, because amounts are integers.
  *
- * Invariants: 0 <= free <= total for each amount. Allocation and release change either all amounts
+ * Invariants: 0 <= free <= total for each amount, except that free CPUs may be negative (lent CPUs
+ * that were taken back). Allocation and release change either all amounts
  * of a grant or none; they work on a copy of the pool. Named resources are sorted by name. The
  * functions keep no state and do not block; a pool is used on one thread at a time. */
 
@@ -224,11 +225,11 @@ static struct tdm__amount *find_custom(struct tdm__pool *pool, const char *name)
     return NULL;
 }
 
-/* Adds `by` to the free part of an amount. Returns false and changes nothing if the result is below
- * 0 or above the total. Returns false if `amount` is NULL. */
+/* Adds `by` to the free part of an amount. Returns false and changes nothing if `by` would make it
+ * negative or raise it above the total. Returns false if `amount` is NULL. */
 static bool amount_add(struct tdm__amount *amount, int64_t by)
 {
-    if (amount == NULL || amount->free + by < 0 || amount->free + by > amount->total) {
+    if (amount == NULL || (by < 0 && amount->free + by < 0) || amount->free + by > amount->total) {
         return false;
     }
     amount->free += by;
@@ -268,6 +269,24 @@ tdm_status tdm__pool_allocate_grant(struct tdm__pool *pool, const struct tdm__gr
     if (!pool_apply_grant(pool, grant, -1)) {
         return tdm__fail(TDM_E_CONFLICT, "allocation failed: the grant is not free in this pool");
     }
+    return TDM_OK;
+}
+
+tdm_status tdm__pool_allocate_held_grant(struct tdm__pool *pool, const struct tdm__grant *grant)
+{
+    struct tdm__grant others = *grant;
+
+    others.cpu = 0;
+    TDM_TRY(tdm__pool_allocate_grant(pool, &others));
+    return tdm__pool_take_cpus(pool, grant->cpu);
+}
+
+tdm_status tdm__pool_take_cpus(struct tdm__pool *pool, int64_t cpu)
+{
+    if (pool->cpu.free - cpu > pool->cpu.total) {
+        return tdm__fail(TDM_E_STATE, "the lent CPUs belong to another pool");
+    }
+    pool->cpu.free -= cpu;
     return TDM_OK;
 }
 
@@ -339,7 +358,7 @@ static bool holds_custom(const struct tdm__pool *pool, const struct tdm__custom_
 
 bool tdm__pool_fits(const struct tdm__pool *pool, const struct tdm__resources *wanted)
 {
-    return wanted->cpu <= pool->cpu.free && holds_gpus(pool, wanted->gpu) &&
+    return (wanted->cpu == 0 || wanted->cpu <= pool->cpu.free) && holds_gpus(pool, wanted->gpu) &&
            holds_custom(pool, wanted->custom);
 }
 

@@ -58,7 +58,9 @@ struct tdm__grant {
 /* Total and free amount of one resource, in units of 1/10,000. */
 struct tdm__amount {
     int64_t total; /* Total amount of the resource, in units of 1/10,000. */
-    int64_t free;  /* Free amount of the resource, from 0 to `total`. */
+    /* Free amount of the resource, from 0 to `total`. Of CPUs it is negative while actors that had
+     * lent their CPUs have taken them back although others hold them now. */
+    int64_t free;
 };
 
 /* A named resource of a pool. */
@@ -126,6 +128,12 @@ bool tdm__pool_allocate_on_gpu(struct tdm__pool *pool, const struct tdm__resourc
 /* Allocates exactly this grant from the pool, to rebuild a pool from grants that exist. Returns
  * TDM_E_CONFLICT and changes nothing if these resources are not free. */
 tdm_status tdm__pool_allocate_grant(struct tdm__pool *pool, const struct tdm__grant *grant);
+/* Like tdm__pool_allocate_grant() for a grant that a living actor holds. Its CPUs are allocated
+ * also if they are not free. */
+tdm_status tdm__pool_allocate_held_grant(struct tdm__pool *pool, const struct tdm__grant *grant);
+/* Allocates an amount of CPUs that an actor takes back, also if they are not free; a negative
+ * amount is lent. Returns TDM_E_STATE and changes nothing if more would be free than there is. */
+tdm_status tdm__pool_take_cpus(struct tdm__pool *pool, int64_t cpu);
 /* Releases a grant in the pool. Returns TDM_E_STATE and changes nothing if the pool would exceed
  * its totals: the grant was released before or belongs to another pool. */
 tdm_status tdm__pool_release_grant(struct tdm__pool *pool, const struct tdm__grant *grant);

@@ -133,6 +133,18 @@ static tdm_status read_amount(const struct tdm__amount_message *message, int64_t
     return TDM_OK;
 }
 
+/* Reads the CPUs of a pool from a message; the free amount may be negative. */
+static tdm_status read_cpus(const struct tdm__amount_message *message, const char *what,
+                            struct tdm__amount *amount_out)
+{
+    TDM_TRY(check_steps(message->total, TDM__RESOURCE_AMOUNT_MAX, what));
+    if (message->free > message->total || message->free < -TDM__RESOURCE_AMOUNT_MAX) {
+        return malformed(what, "an amount is out of range");
+    }
+    *amount_out = (struct tdm__amount){message->total, message->free};
+    return TDM_OK;
+}
+
 /* Copies the name of a resource, which must be sorted after the name `previous` (NULL for the first
  * one). */
 static tdm_status read_name(const char *name, const char *previous, const char *what,
@@ -248,7 +260,7 @@ tdm_status tdm__pool_of_message(const struct tdm__pool_message *message, struct 
     static const char what[] = "resource pool";
     struct tdm__pool pool = {.gpus_count = message->gpus.count};
 
-    TDM_TRY(read_amount(&message->cpu, TDM__RESOURCE_AMOUNT_MAX, what, &pool.cpu));
+    TDM_TRY(read_cpus(&message->cpu, what, &pool.cpu));
     if (message->gpus.count > TDM__NODE_GPUS_MAX) {
         return malformed(what, "too many GPUs");
     }

@@ -62,6 +62,8 @@ struct actor_entry {
     char waits_for[TDM__ADDRESS_BYTES * 2];
     /* Time since when the store may lack the actor's record, in milliseconds on CLOCK_MONOTONIC. */
     int64_t lost_since_ms;
+    bool lends_cpus;        /* True while the actor lends its CPUs, because its method waits. */
+    bool cpus_are_changing; /* True while the store is told that CPUs are lent or taken back. */
     /* Pending ping of the daemon's health check of the worker, borrowed; NULL if there is none. */
     const struct ping *ping;
     struct tdm__id owner_node; /* Node of the creator; all zeros if that is this node. */

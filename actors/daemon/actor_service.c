@@ -12,6 +12,7 @@
 
 #include "actors/daemon/actor_service.h"
 
+#include "actors/daemon/actor_cpus.h"
 #include "actors/daemon/actor_end.h"
 #include "actors/daemon/actor_health.h"
 #include "actors/daemon/actor_queries.h"
@@ -321,6 +322,7 @@ static void actor_serve(void *self, struct tdm__incoming_call *incoming)
         {"actor.constructed", serve_constructed},
         {"actor.ended", serve_ended},
         {"actor.exiting", serve_exiting},
+        {"actor.cpus", tdm__node_serve_actor_cpus},
         {"actor.failing", serve_failing},
         {"actor.await", tdm__node_serve_actor_query},
         {"actor.fate", tdm__node_serve_actor_query},

@@ -11,6 +11,7 @@
 
 #include "actors/common/fork_server.h"
 #include "actors/common/worker_bootstrap.h"
+#include "actors/daemon/actor_cpus.h"
 #include "actors/daemon/actor_end.h"
 #include "actors/daemon/actor_table.h"
 #include "actors/daemon/worker_processes.h"
@@ -98,6 +99,7 @@ void tdm__actor_entry_start(struct actor_entry *entry)
     char text[512];
     tdm_status status;
 
+    tdm__actor_entry_take_cpus_back(entry);
     entry->started_ms = tdm__clock_ms();
     entry->ping = NULL;
     entry->failure[0] = '\0';

@@ -93,7 +93,7 @@ static void write_pool(tdm_writer *writer, const struct tdm__pool *pool)
     }
     tdm_write_string(writer, "amounts");
     tdm_write_array(writer, custom + 2);
-    write_amount(writer, "CPU", pool->cpu.total, pool->cpu.free);
+    write_amount(writer, "CPU", pool->cpu.total, pool->cpu.free < 0 ? 0 : pool->cpu.free);
     write_amount(writer, "GPU", gpu.total, gpu.free);
     for (uint32_t i = 0; i < custom; i++) {
         write_amount(writer, pool->custom[i].name, pool->custom[i].amount.total,

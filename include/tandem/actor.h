@@ -182,7 +182,7 @@ struct tdm_resource {
 
 enum {
     TDM_ACTOR_METADATA_BYTES_MAX = 256 << 10, /* Largest size of an actor's metadata. */
-    TDM_ACTOR_RESOURCES_MAX = 8, /* Largest number of entries in tdm_actor_options.resources. */
+    TDM_ACTOR_RESOURCES_MAX = 16, /* Largest number of entries in tdm_actor_options.resources. */
     /* Largest number of entries in tdm_actor_options.environment. */
     TDM_ACTOR_ENVIRONMENT_MAX = 32,
     /* Largest number of labels of a node, and of entries in tdm_actor_options.labels. */

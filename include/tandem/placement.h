@@ -22,9 +22,9 @@ enum tdm_placement_strategy {
 };
 
 enum {
-    TDM_BUNDLE_RESOURCES_MAX = 8, /* Largest number of entries in tdm_bundle.resources. */
-    TDM_BUNDLE_GPUS_MAX = 16,     /* Largest number of GPUs of a bundle. */
-    TDM_BUNDLES_MAX = 4096        /* Largest number of bundles of a placement group. */
+    TDM_BUNDLE_RESOURCES_MAX = 16, /* Largest number of entries in tdm_bundle.resources. */
+    TDM_BUNDLE_GPUS_MAX = 16,      /* Largest number of GPUs of a bundle. */
+    TDM_BUNDLES_MAX = 4096         /* Largest number of bundles of a placement group. */
 };
 /* Value of tdm_actor_options.bundle: any bundle of the placement group that has room. */
 #define TDM_BUNDLE_ANY UINT32_MAX

@@ -102,6 +102,16 @@ TDM_API tdm_status tdm_actor_watch(tdm_runtime *runtime, int64_t pid);
 /* Ends the watch of a process, which the actor is about to end itself.  Any thread may call this.
  * Never blocks.  TDM_E_NOT_FOUND: the process is not watched. */
 TDM_API tdm_status tdm_actor_unwatch(tdm_runtime *runtime, int64_t pid);
+/* Lends the CPUs of the actor that calls this function: other actors and placement groups may hold
+ * them until tdm_runtime_take_cpus_back().  A method that is going to wait for another actor, for
+ * example in tdm_get(), calls it so that the other finds a free CPU.  Calls may be nested; the
+ * outermost counts.  The actor's other resources stay its own.  Never blocks.  TDM_E_STATE: this
+ * process is a driver. */
+TDM_API tdm_status tdm_runtime_lend_cpus(tdm_runtime *runtime);
+/* Ends what tdm_runtime_lend_cpus() began.  Never blocks: the actor has its CPUs again at once,
+ * also if others hold them meanwhile, and the node then gives CPUs to nobody until as many have
+ * come free.  TDM_E_STATE: nothing is lent. */
+TDM_API tdm_status tdm_runtime_take_cpus_back(tdm_runtime *runtime);
 
 /* Returns the runtime of this process, of a driver or of an actor; NULL if it has none. */
 TDM_API tdm_runtime *tdm_runtime_current(void);

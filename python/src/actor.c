@@ -415,6 +415,7 @@ static bool read_numbers(PyObject *dict, struct tdm_actor_options *options)
     double out_of_order;
     double scheduling;
     double capture;
+    double keep_devices;
 
     if (!read_number(dict, "num_cpus", &options->num_cpus) ||
         !read_number(dict, "num_gpus", &options->num_gpus) ||
@@ -427,7 +428,8 @@ static bool read_numbers(PyObject *dict, struct tdm_actor_options *options)
         !read_number(dict, "max_pending_calls", &pending) ||
         !read_number(dict, "allow_out_of_order", &out_of_order) ||
         !read_number(dict, "scheduling", &scheduling) ||
-        !read_number(dict, "capture_children", &capture)) {
+        !read_number(dict, "capture_children", &capture) ||
+        !read_number(dict, "keep_visible_devices", &keep_devices)) {
         return false;
     }
     options->bundle = bundle < 0 ? TDM_BUNDLE_ANY : (uint32_t)bundle;
@@ -441,6 +443,7 @@ static bool read_numbers(PyObject *dict, struct tdm_actor_options *options)
     options->allow_out_of_order = out_of_order != 0;
     options->scheduling = (enum tdm_scheduling)(int)scheduling;
     options->capture_children = capture != 0;
+    options->keep_visible_devices = keep_devices != 0;
     return true;
 }
 

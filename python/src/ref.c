@@ -45,13 +45,74 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/* True in a worker whose waits lend the CPUs of its actor. */
+static bool waits_lend_cpus;
+enum { LEND_AFTER_MS = 10 /* Milliseconds of a wait after which CPUs are lent. */ };
+
+/* Lends the CPUs of this process's actor, if waits do so, once in a wait: `*is_lent` says so. */
+static void lend_cpus(bool *is_lent)
+{
+    tdm_runtime *runtime = tdm_runtime_current();
+
+    if (waits_lend_cpus && !*is_lent && runtime != NULL) {
+        *is_lent = tdm_runtime_lend_cpus(runtime) == TDM_OK;
+    }
+}
+
+/* Takes the CPUs back at the end of a wait, if they were lent. */
+static void take_cpus_back(bool is_lent)
+{
+    tdm_runtime *runtime = tdm_runtime_current();
+
+    if (is_lent && runtime != NULL) {
+        (void)tdm_runtime_take_cpus_back(runtime);
+    }
+}
+
+/* Calls a function that lends CPUs or takes them back. */
+static PyObject *change_cpus(tdm_status (*change)(tdm_runtime *runtime))
+{
+    tdm_runtime *runtime = binding_runtime();
+    tdm_status status = runtime == NULL ? TDM_OK : change(runtime);
+
+    if (runtime == NULL || status != TDM_OK) {
+        return runtime == NULL ? NULL : binding_raise(status);
+    }
+    Py_RETURN_NONE;
+}
+
+/* lend_cpus() */
+static PyObject *lend_cpus_function(PyObject *module, PyObject *ignored)
+{
+    (void)module;
+    (void)ignored;
+    return change_cpus(tdm_runtime_lend_cpus);
+}
+
+/* take_cpus_back() */
+static PyObject *take_cpus_back_function(PyObject *module, PyObject *ignored)
+{
+    (void)module;
+    (void)ignored;
+    return change_cpus(tdm_runtime_take_cpus_back);
+}
+
+/* lend_cpus_in_waits(enabled) */
+static PyObject *lend_cpus_in_waits(PyObject *module, PyObject *enabled)
+{
+    (void)module;
+    waits_lend_cpus = PyObject_IsTrue(enabled) == 1;
+    Py_RETURN_NONE;
+}
+
 /* Returns the length of the next slice of a wait until `end_ms`, which is TDM_FOREVER or a time of
  * now_ms(). */
-static int64_t next_slice_ms(int64_t end_ms)
+static int64_t next_slice_ms(int64_t end_ms, bool is_lent)
 {
-    int64_t remaining = end_ms == TDM_FOREVER ? BINDING_SLICE_MS : end_ms - now_ms();
+    int64_t longest = waits_lend_cpus && !is_lent ? LEND_AFTER_MS : BINDING_SLICE_MS;
+    int64_t remaining = end_ms == TDM_FOREVER ? longest : end_ms - now_ms();
 
-    return remaining < 0 ? 0 : remaining < BINDING_SLICE_MS ? remaining : BINDING_SLICE_MS;
+    return remaining < 0 ? 0 : remaining < longest ? remaining : longest;
 }
 
 /* True if a wait goes on after a slice: the time is not over, no signal handler has raised, and the
@@ -70,17 +131,23 @@ static tdm_status ref_await(PyObject *self, tdm_ref *ref, int64_t timeout_ms,
                             const tdm_value **value_out, bool *failed)
 {
     tdm_status status = tdm_get_value(ref, 0, value_out);
+    bool is_lent = false;
     int64_t end_ms;
 
     if (status != TDM_E_TIMEOUT || timeout_ms == 0) {
         return status;
     }
     end_ms = timeout_ms == TDM_FOREVER ? TDM_FOREVER : now_ms() + timeout_ms;
-    do {
-        int64_t slice_ms = next_slice_ms(end_ms);
+    for (;;) {
+        int64_t slice_ms = next_slice_ms(end_ms, is_lent);
 
         BINDING_WITH_OBJECT(self, status = tdm_get_value(ref, slice_ms, value_out));
-    } while (status == TDM_E_TIMEOUT && wait_goes_on(self, end_ms, failed));
+        if (status != TDM_E_TIMEOUT || !wait_goes_on(self, end_ms, failed)) {
+            break;
+        }
+        lend_cpus(&is_lent);
+    }
+    take_cpus_back(is_lent);
     return status;
 }
 
@@ -274,18 +341,24 @@ static bool wait_for_refs(PyObject *objects, struct wait_arrays *arrays, int64_t
 {
     int64_t end_ms = timeout_ms == TDM_FOREVER ? TDM_FOREVER : now_ms() + timeout_ms;
     PyObject *first = PySequence_GetItem(objects, 0);
+    bool is_lent = false;
     bool failed = false;
     tdm_status status;
 
     if (first == NULL) {
         return false;
     }
-    do {
-        int64_t slice_ms = next_slice_ms(end_ms);
+    for (;;) {
+        int64_t slice_ms = next_slice_ms(end_ms, is_lent);
 
         BINDING_WITH_OBJECT(first, status = tdm_wait(arrays->refs, arrays->count, arrays->wanted,
                                                      slice_ms, arrays->done));
-    } while (status == TDM_E_TIMEOUT && wait_goes_on(first, end_ms, &failed));
+        if (status != TDM_E_TIMEOUT || !wait_goes_on(first, end_ms, &failed)) {
+            break;
+        }
+        lend_cpus(&is_lent);
+    }
+    take_cpus_back(is_lent);
     Py_DECREF(first);
     if (!failed && status != TDM_OK && status != TDM_E_TIMEOUT) {
         (void)binding_raise(status);
@@ -354,6 +427,12 @@ static PyMethodDef functions[] = {
      "import_ref(bytes)\n--\n\nReturn the reference of which Ref._export() made the bytes."},
     {"wait", wait_function, METH_VARARGS,
      "wait(refs, wanted, timeout)\n--\n\nReturn for each reference of a list whether it is done."},
+    {"lend_cpus", lend_cpus_function, METH_NOARGS,
+     "lend_cpus()\n--\n\nLend the CPUs of this actor until take_cpus_back()."},
+    {"take_cpus_back", take_cpus_back_function, METH_NOARGS,
+     "take_cpus_back()\n--\n\nEnd what lend_cpus() began."},
+    {"lend_cpus_in_waits", lend_cpus_in_waits, METH_O,
+     "lend_cpus_in_waits(enabled)\n--\n\nLet waits for references lend the CPUs of this actor."},
     {NULL, NULL, 0, NULL}};
 
 bool binding_ref_init(PyObject *module)

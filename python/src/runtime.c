@@ -150,7 +150,7 @@ static bool runtime_is_used(void)
 
 /* ---- start and stop --------------------------------------------------------------------- */
 
-/* start(address, name_space, cpus, gpus, log_to_driver, object_store_bytes) */
+/* start(address, name_space, cpus, gpus, log_to_driver, object_store_bytes, directory) */
 static PyObject *start(PyObject *module, PyObject *args)
 {
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
@@ -160,8 +160,8 @@ static PyObject *start(PyObject *module, PyObject *args)
     tdm_status status;
 
     (void)module;
-    if (!PyArg_ParseTuple(args, "zzIIiK", &options.address, &options.name_space, &cpus, &gpus,
-                          &options.log_to_driver, &store_bytes)) {
+    if (!PyArg_ParseTuple(args, "zzIIiKz", &options.address, &options.name_space, &cpus, &gpus,
+                          &options.log_to_driver, &store_bytes, &options.directory)) {
         return NULL;
     }
     options.cpus = cpus;
@@ -364,7 +364,7 @@ static PyObject *get_variable(PyObject *module, PyObject *name)
 
 PyMethodDef binding_runtime_methods[] = {
     {"start", start, METH_VARARGS,
-     "start(address, name_space, cpus, gpus, log_to_driver, object_store_bytes)\n--\n\n"
+     "start(address, name_space, cpus, gpus, log_to_driver, object_store_bytes, directory)\n--\n\n"
      "Join the node at address, or start a private node. See struct tdm_runtime_options."},
     {"stop", stop, METH_NOARGS,
      "stop()\n--\n\nLeave the cluster. Objects of this module raise an exception afterwards."},

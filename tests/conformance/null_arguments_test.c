@@ -362,6 +362,8 @@ static void call_region(void)
 static void call_runtime(void)
 {
     CHECK_STATUS(tdm_runtime_start(ANY, NULL), "tdm_runtime_start", "runtime_out");
+    CHECK_STATUS(tdm_runtime_lend_cpus(NULL), "tdm_runtime_lend_cpus", "runtime");
+    CHECK_STATUS(tdm_runtime_take_cpus_back(NULL), "tdm_runtime_take_cpus_back", "runtime");
     CHECK_STATUS(tdm_runtime_exit_actor(NULL), "tdm_runtime_exit_actor", "runtime");
     CHECK_STATUS(tdm_actor_watch(NULL, 1), "tdm_actor_watch", "runtime");
     CHECK_STATUS(tdm_actor_unwatch(NULL, 1), "tdm_actor_unwatch", "runtime");

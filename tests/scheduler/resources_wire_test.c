@@ -154,7 +154,8 @@ static void damaged_nodes_never_hold_more_than_their_totals(void **state)
         tdm_document_destroy(document);
         refused += status != TDM_OK;
         assert_true(node.pool.gpus_count <= TDM__NODE_GPUS_MAX);
-        assert_in_range(node.pool.cpu.free, 0, node.pool.cpu.total);
+        /* CPUs that are taken back after they were lent may be negative. */
+        assert_true(node.pool.cpu.free <= node.pool.cpu.total);
     }
     assert_in_range(refused, 1, DAMAGES - 1);
 }

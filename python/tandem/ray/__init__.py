@@ -149,9 +149,15 @@ def nodes():
     return [{"NodeID": node["id"], "Alive": True, "NodeManagerAddress": _host_of(node) or node_ip_address(),
              "NodeManagerHostname": node["name"], "NodeName": _host_of(node) or node_ip_address(),
              "NodeManagerPort": 0, "ObjectManagerPort": 0, "ObjectStoreSocketName": "", "RayletSocketName": "",
-             "MetricsExportPort": 0, "alive": True, "Labels": {},
+             "MetricsExportPort": 0, "alive": True, "Labels": _labels_of(node), "DeathReason": 0,
+             "DeathReasonMessage": "",
              "Resources": {name: total for name, (total, _) in node["amounts"].items() if total}}
             for node in _tandem.list_nodes()]
+
+
+def _labels_of(node):
+    """Return the labels of a node; its ID is one, as in Ray."""
+    return {"ray.io/node-id": node["id"], **dict(text.split("=", 1) for text in node["labels"])}
 
 
 def _host_of(node):

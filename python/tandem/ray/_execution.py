@@ -51,6 +51,7 @@ class _State:
     notices = None        # Where cancellations are posted, in an asynchronous actor and in a worker of functions.
     running = None        # In a worker of functions: a token of the call that runs, else None.
     lock = threading.Lock()  # Guards `running` and its interruption.
+    lends_cpus = False    # In a worker of functions: whether it has been asked to end, and lends its CPUs.
     groups_of_methods = {}  # Concurrency group of each method that names one.
 
 
@@ -308,6 +309,9 @@ def _interrupt(token):
 
 def _run_function(call, name, parts):
     """Run a function, which may be interrupted."""
+    if _State.lends_cpus:
+        _tandem.take_cpus_back()
+        _State.lends_cpus = False
     token = object()
     with _State.lock:
         _State.running = token
@@ -329,6 +333,9 @@ def dispatch(call, name):
         return
     if _State.instance is None and name == remote_function.IS_NEEDED:
         is_needed = _tandem.shared_refs_count() > 0 or remote_function.has_workers()
+        if not _State.lends_cpus:
+            _tandem.lend_cpus()
+            _State.lends_cpus = True
         call.reply(_serialization.VALUE, *_serialization.dump(is_needed), None)
         return
     if _State.instance is None:
@@ -430,6 +437,7 @@ def _construct(parts):
     _State.methods = more["methods"]
     if more["class"] is None:
         _futures.notices_are_prompt = False
+        _tandem.lend_cpus_in_waits(True)
         _begin_interruptions()
         return
     cls = pickle.loads(more["class"])

@@ -33,6 +33,7 @@ def _run(notices):
             except Exception:  # A callback must not end this thread.
                 import traceback
                 traceback.print_exc()
+        callback = None  # It would keep what it belongs to alive until the next notice.
 
 
 def on_done(ref, callback):

@@ -26,11 +26,14 @@ _NUMBER = (int, float)
 _TYPES = {
     "num_cpus": _NUMBER, "num_gpus": _NUMBER, "memory": _NUMBER, "object_store_memory": _NUMBER, "resources": dict,
     "name": str, "namespace": str, "lifetime": str, "runtime_env": dict, "get_if_exists": bool, "max_restarts": int,
-    "max_retries": int, "max_task_retries": int, "max_concurrency": int, "max_pending_calls": int,
+    "label_selector": dict, "max_retries": int, "max_task_retries": int, "max_concurrency": int,
+    "max_pending_calls": int,
     "num_returns": (int, str), "_generator_backpressure_num_objects": int, "concurrency_groups": (dict, list)}
 _LEAST = {"num_cpus": 0, "num_gpus": 0, "memory": 0, "max_restarts": -1, "max_retries": -1, "max_task_retries": -1,
           "max_concurrency": 1, "max_pending_calls": -1, "num_returns": 0,
           "_generator_backpressure_num_objects": -1}
+_NODE_ID_LABEL = "ray.io/node-id"
+_KEEP_DEVICES = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
 _QUANTUM = 0.0001  # Amounts of resources are counted in steps of this size.
 
 
@@ -77,11 +80,45 @@ def check(options, allowed, what):
             raise ValueError(f"Invalid option keyword {name} for {what}s. Valid ones are {sorted(allowed)}.")
         if value is None:
             continue
-        if value and name in ("accelerator_type", "label_selector", "fallback_strategy", "enable_tensor_transport",
-                              "tensor_transport"):
+        if value and name in ("accelerator_type", "fallback_strategy", "enable_tensor_transport", "tensor_transport"):
             raise NotImplementedError(f"tandem.ray cannot honour {name} (feature: {name})")
         _check_type(name, value)
         _check_value(name, value)
+
+
+def _node_of_label(selector, creation):
+    """Use the label with the ID of a node, which all nodes have, as the choice of that node; return the rest."""
+    node_id = selector.get(_NODE_ID_LABEL)
+    if node_id is None:
+        return selector
+    creation["scheduling"] = 2
+    creation["node_id"] = node_id
+    return {name: value for name, value in selector.items() if name != _NODE_ID_LABEL}
+
+
+def _constrain(selector, creation):
+    """Add the conditions of a label selector, such as {"zone": "a", "disk": "!in(hdd,tape)"}."""
+    for name, value in _node_of_label(selector, creation).items():
+        if not isinstance(value, str):
+            raise ValueError(f"The value of label {name!r} in a label selector must be a string, got {type(value)}")
+        operator = "!=" if value.startswith("!") else "="
+        creation.setdefault("labels", []).append(f"{name}{operator}{value.removeprefix('!').replace(' ', '')}")
+
+
+def _choose_node(strategy, creation):
+    """Add the node or the labels that a scheduling strategy asks for."""
+    from tandem.ray.util import scheduling_strategies as strategies
+    if isinstance(strategy, strategies.NodeAffinitySchedulingStrategy):
+        creation["scheduling"] = 3 if strategy.soft else 2
+        creation["node_id"] = strategy.tandem_node_id()
+    elif isinstance(strategy, strategies.NodeLabelSchedulingStrategy):
+        _constrain({name: condition.to_selector() for name, condition in (strategy.hard or {}).items()}, creation)
+        if strategy.soft:
+            _runtime.warn_once("tandem.ray does not prefer nodes by labels: NodeLabelSchedulingStrategy(soft=...)")
+    elif strategy == "SPREAD":
+        creation["scheduling"] = 1
+    elif strategy not in (None, "DEFAULT") and not isinstance(strategy, strategies.PlacementGroupSchedulingStrategy):
+        raise ValueError(f"Invalid scheduling_strategy: {strategy!r}")
 
 
 def _schedule(options, creation):
@@ -94,15 +131,8 @@ def _schedule(options, creation):
     if isinstance(strategy, strategies.PlacementGroupSchedulingStrategy):
         group, index, capture = (strategy.placement_group, strategy.placement_group_bundle_index,
                                  strategy.placement_group_capture_child_tasks)
-    elif isinstance(strategy, strategies.NodeAffinitySchedulingStrategy):
-        creation["scheduling"] = 3 if strategy.soft else 2
-        creation["node_id"] = strategy.node_id
-    elif isinstance(strategy, strategies.NodeLabelSchedulingStrategy):
-        raise NotImplementedError("tandem.ray has no node labels (feature: NodeLabelSchedulingStrategy)")
-    elif strategy == "SPREAD":
-        creation["scheduling"] = 1
-    elif strategy not in (None, "DEFAULT"):
-        raise ValueError(f"Invalid scheduling_strategy: {strategy!r}")
+    _choose_node(strategy, creation)
+    _constrain(options.get("label_selector") or {}, creation)
     if strategy is not None and options.get("placement_group") is not None:
         raise ValueError("Placement groups should be specified via the scheduling_strategy option. The placement_group "
                          "option is deprecated.")
@@ -146,6 +176,9 @@ def creation_of(options, default_cpus):
         "num_gpus": options.get("num_gpus") or 0, "resources": dict(options.get("resources") or {}),
         "memory": options.get("memory") or 0, "max_concurrency": 100000, "program": shutil.which(program) or program,
         "arguments": [*words, "-m", "tandem._worker"], "environment": at_start, "runtime_env": environment}
+    variables = {**os.environ, **(environment.get("env_vars") or {})}
+    if variables.get(_KEEP_DEVICES, "").lower() in ("1", "true"):
+        creation["keep_visible_devices"] = 1
     if environment.get("working_dir"):
         creation["working_directory"] = os.path.abspath(environment["working_dir"])
     _schedule(options, creation)

@@ -5,7 +5,9 @@ import contextlib
 import os
 import socket
 import sys
+import tempfile
 import threading
+import uuid
 import warnings
 
 from tandem import _tandem
@@ -23,6 +25,8 @@ _IGNORED = frozenset((
 
 # Variables that only a new process can take up, because interpreters and libraries read them when they start.
 _AT_START = ("LD_", "PYTHON", "OMP_", "OPENBLAS_", "MKL_", "MALLOC_", "GLIBC_", "TANDEM_")
+
+_STORE_SHARE = 0.3  # Part of the machine's memory in which a private node keeps large values.
 
 job_runtime_env = {}
 own_group = None  # The parts of the placement group that this actor was created in; None without one.
@@ -95,14 +99,40 @@ def _address_of(address):
 
 @contextlib.contextmanager
 def _environment(settings):
-    """Set variables that are not set yet, for the daemon that is started meanwhile."""
-    added = [name for name in settings if name not in os.environ]
-    os.environ.update({name: settings[name] for name in added})
+    """Set variables for the daemon that is started meanwhile."""
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
     try:
         yield
     finally:
-        for name in added:
-            del os.environ[name]
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _node_settings(num_gpus, resources, labels, object_store_memory):
+    """Return the variables that tell a private node what it offers, as Ray's nodes do."""
+    store = int(object_store_memory or _STORE_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    offered = {"object_store_memory": store, f"node:{node_ip_address()}": 1, "node:__internal_head__": 1,
+               **(resources or {})}
+    texts = [f"{name}={amount}" for name, amount in offered.items()]
+    settings = {"TANDEM_RESOURCES": ",".join(filter(None, [os.environ.get("TANDEM_RESOURCES"), *texts]))}
+    if labels:
+        settings["TANDEM_LABELS"] = ",".join(filter(None, [
+            os.environ.get("TANDEM_LABELS"), *(f"{name}={value}" for name, value in labels.items())]))
+    if "TANDEM_GPUS" not in os.environ and (num_gpus == 0 or (num_gpus is None and not _has_gpu())):
+        settings["TANDEM_GPUS"] = "0"  # Without it a private node has virtual GPUs.
+    return settings
+
+
+def _session_directory(parent):
+    """Return a new directory for a private node's sockets and logs; None for the usual place."""
+    if parent is None:
+        return None
+    os.makedirs(parent, exist_ok=True)
+    return tempfile.mkdtemp(prefix="s-", dir=parent)
 
 
 def is_initialized():
@@ -132,6 +162,21 @@ def require_initialized():
         raise RaySystemError("Ray has not been started yet. You can start Ray with 'ray.init()'.")
 
 
+def _check_address(address, arguments):
+    """Raise ValueError if an argument that only a new node can honour comes with the address of a node."""
+    given = [name for name, value in arguments.items() if value is not None and value != {}]
+    if address is not None and given:
+        raise ValueError(f"When connecting to an existing cluster, {' and '.join(given)} must not be provided.")
+
+
+def _is_again(ignore_reinit_error):
+    """Return whether this process has joined a node before; raises RuntimeError if that is not to be ignored."""
+    if is_initialized() and not ignore_reinit_error:
+        raise RuntimeError("Maybe you called ray.init twice by accident? This error can be suppressed by passing "
+                           "in 'ignore_reinit_error=True' or by calling 'ray.shutdown()' prior to 'ray.init()'.")
+    return is_initialized()
+
+
 def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=None, object_store_memory=None,
          local_mode=False, log_to_driver=True, namespace=None, runtime_env=None, **kwargs):
     """Join a node, or start a private one that ends with this process. See Ray's init()."""
@@ -141,30 +186,22 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
         raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}")
     if local_mode:
         raise NotImplementedError("tandem.ray has no local mode (feature: init(local_mode=True))")
-    if labels:
-        raise NotImplementedError("tandem.ray has no node labels (feature: init(labels=...))")
+    if not isinstance(kwargs.get("_system_config") or {}, dict):
+        raise TypeError("The _system_config must be a dict.")
     _check(num_cpus, num_gpus, resources, namespace)
     with _lock:
-        if is_initialized():
-            if kwargs.get("ignore_reinit_error"):
-                return ClientContext(_tandem.describe())
-            raise RuntimeError("Maybe you called ray.init twice by accident? This error can be suppressed by passing "
-                               "in 'ignore_reinit_error=True' or by calling 'ray.shutdown()' prior to 'ray.init()'.")
+        if _is_again(kwargs.get("ignore_reinit_error")):
+            return ClientContext(_tandem.describe())
         address = _address_of(address)
-        if address is not None and (num_cpus is not None or num_gpus is not None):
-            raise ValueError("When connecting to an existing cluster, num_cpus and num_gpus must not be provided.")
-        if address is not None and resources:
-            raise ValueError("When connecting to an existing cluster, resources must not be provided.")
+        _check_address(address, {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels,
+                                 "object_store_memory": object_store_memory})
         from tandem.ray import _runtime_env
         job_runtime_env = _runtime_env.check(runtime_env)
-        settings = {}
-        if num_gpus == 0 or (num_gpus is None and not _has_gpu()):
-            settings["TANDEM_GPUS"] = "0"  # Without it a private node has virtual GPUs.
-        if resources:
-            settings["TANDEM_RESOURCES"] = ",".join(f"{name}={amount}" for name, amount in resources.items())
-        with _environment(settings):
+        settings = _node_settings(num_gpus, resources, labels, object_store_memory)
+        namespace = namespace or os.environ.get("TANDEM_NAMESPACE") or str(uuid.uuid4())
+        with _environment({} if address is not None else settings):
             _tandem.start(address, namespace, int(num_cpus or 0), int(num_gpus or 0), 1 if log_to_driver else -1,
-                          int(object_store_memory or 0))
+                          int(object_store_memory or 0), _session_directory(kwargs.get("_temp_dir")))
         if address is not None and log_to_driver:
             from tandem.ray import _driver_output
             _driver_output.start()

@@ -9,14 +9,16 @@ from tandem import _tandem
 from tandem.ray import _futures
 from tandem.ray import _runtime
 from tandem.ray import _serialization
-from tandem.ray.exceptions import RayActorError, RayError, TaskCancelledError, WorkerCrashedError
+from tandem.ray.exceptions import (ActorUnschedulableError, RayActorError, RayError, TaskCancelledError,
+                                   TaskPlacementGroupRemoved, TaskUnschedulableError, WorkerCrashedError)
 
 _SLICE_MS = 50
+_FIND_MS = 10000
 
 
 class ObjectRef(_tandem.Ref):
     """A reference to a value that is there or will be. Calls and put() create it."""
-    __slots__ = ("_id", "_is_large", "_is_task", "_actor_id", "_generator", "__weakref__")
+    __slots__ = ("_id", "_is_large", "_is_task", "_group", "_actor_id", "_generator", "__weakref__")
 
     __class_getitem__ = classmethod(types.GenericAlias)
 
@@ -102,12 +104,25 @@ def get_value(ref, timeout=None):
     """Wait for the value of one reference and return it, or raise what it failed with."""
     try:
         parts = ref._get(timeout)
-    except RayActorError as error:
+    except (RayActorError, ActorUnschedulableError) as error:
         if getattr(ref, "_is_task", False):
-            raise WorkerCrashedError(str(error)) from None
+            raise _task_failure(ref, error) from None
         error.actor_id = getattr(ref, "_actor_id", None)
         raise
     return _serialization.read(parts)
+
+
+def _task_failure(ref, error):
+    """Return the exception of a function whose worker has failed with `error`."""
+    if isinstance(error, ActorUnschedulableError):
+        return TaskUnschedulableError(str(error))
+    group = getattr(ref, "_group", None)
+    if group is not None:
+        try:
+            _tandem.find_group_by_id(group[0], _FIND_MS)
+        except ValueError:
+            return TaskPlacementGroupRemoved("The placement group corresponding to this task has been removed.")
+    return WorkerCrashedError(str(error))
 
 
 class ObjectRefGenerator:

@@ -2,10 +2,13 @@
 """Remote functions, run by a simple pool of workers.
 
 Each process that calls remote functions has workers of its own, one set for each kind of resources and environment. A
-call goes to an idle worker. Without one a new worker is created, up to a limit; beyond that the call queues behind the
-shortest queue. A worker that was idle for a second is asked whether other processes need it, because they have
-references to its values or because it has workers itself; one that is not needed is ended. Workers of functions that need CPUs only hold no CPUs: the
-limit is how many of them fit into the CPUs of the cluster, and at least four, so that a function may wait for another.
+worker is an actor that holds the resources of its function, one CPU by default. A call goes to an idle worker. Without
+one a new worker is created, which waits until its resources are free; beyond a limit the call queues behind the
+shortest queue. A function that waits for a reference lends its CPUs to others meanwhile, so that a function may wait
+for another. A worker that becomes idle is asked after a moment, and at once if another one waits for resources, whether
+other processes need it, because they have references to its values or because it has workers itself. One that is not
+needed is ended; one that is needed, or whose generator has not been read to its end, lends its CPUs and runs no more
+calls.
 """
 import functools
 import inspect
@@ -23,12 +26,15 @@ from tandem.ray import actor as actor_module
 from tandem.ray.exceptions import RayError
 from tandem.ray.object_ref import ObjectRef, ObjectRefGenerator
 
-_IDLE_SECONDS = 1.0
-_WORKERS_MIN = 4
+_IDLE_SECONDS = 0.3
+_WORKERS_MIN = 16     # The limit of workers is at least this, so that a function may wait for another.
+_POLL_SECONDS = 0.02  # Between two looks for results, in a process that libtandem does not tell of them.
 _DEFAULT_RETRIES = 3
 
 # Name of the call that asks a worker whether it is needed.
 IS_NEEDED = "__tandem_is_needed__"
+# Options of a function that do not matter for which worker runs it.
+_OF_CALLS = frozenset(("num_returns", "name", "max_retries", "max_calls", "retry_exceptions"))
 
 _lock = threading.RLock()
 _pools = {}
@@ -38,90 +44,155 @@ _reaper = None
 class _Worker:
     """A worker of functions."""
 
-    def __init__(self, actor):
+    def __init__(self, actor, pool):
         self.actor = actor
-        self.calls_count = 0       # Calls whose results have not arrived.
+        self.pool = pool
+        self.calls_count = 0  # Calls whose results have not arrived.
+        self.waiting_refs = []  # Results that are looked for from time to time, if nothing tells of them.
         self.idle_since = time.monotonic()
-        self.question = None       # The result of IS_NEEDED; None while the worker is not asked.
+        self.is_placed = False  # Whether the worker is known to have its resources.
+        self.is_kept = False  # Whether the worker is kept for its values only.
+        self.question = None  # The result of IS_NEEDED; None while the worker is not asked.
 
-    def begin_call(self):
-        """Count a call that has been made."""
+    def begin(self, ref):
+        """Count a call until its result has arrived."""
         self.calls_count += 1
         self.question = None
+        if _futures.notices_are_prompt:
+            _futures.on_done(ref, self.end)
+        else:
+            self.waiting_refs.append(ref)
 
-    def on_done(self):
+    def end(self):
         """Count the end of a call."""
         with _lock:
             self.calls_count -= 1
             self.idle_since = time.monotonic()
+            if self.calls_count == 0 and _is_any_waiting():
+                self.ask()
 
-    def may_end(self):
-        """Return whether the worker is idle and not needed; asks it after a time."""
-        if self.calls_count > 0 or time.monotonic() - self.idle_since < _IDLE_SECONDS:
-            return False
-        if self.question is None:
-            self.question = self.actor.call(IS_NEEDED, _serialization.CALL, _serialization.NOTHING, None, None, None, 1, -2)
-            return False
-        if not _tandem.wait([self.question], 1, 0)[0]:
-            return False
+    def ask(self):
+        """Ask the worker whether it is needed; it ends if not."""
+        if self.question is not None:
+            return
         try:
-            is_needed = _serialization.read(self.question._get(0))
+            self.question = self.actor.call(IS_NEEDED, _serialization.CALL, _serialization.NOTHING, None, None, None, 1,
+                                            -2)
         except RayError:
-            is_needed = False  # It has died.
-        self.question = None
-        self.idle_since = time.monotonic()  # The next time to ask.
-        return not is_needed
+            self.pool.remove(self)  # It has died.
+            return
+        if _futures.notices_are_prompt:
+            _futures.on_done(self.question, self.look_for_answer)
+
+    def look_for_answer(self):
+        """Take the answer of the worker, if it is there: end the worker, or keep it for its values."""
+        with _lock:
+            if self.question is None or not _tandem.wait([self.question], 1, 0)[0]:
+                return
+            try:
+                self.is_kept = _serialization.read(self.question._get(0))
+            except RayError:
+                self.is_kept = False  # It has died.
+            self.question = None
+            self.idle_since = time.monotonic()
+            if not self.is_kept:
+                self.pool.remove(self)
+
+    def look_for_results(self):
+        """Count the calls that have ended, in a process that libtandem does not tell of them."""
+        if self.waiting_refs:
+            done = _tandem.wait(self.waiting_refs, len(self.waiting_refs), 0)
+            self.waiting_refs = [ref for ref, is_done in zip(self.waiting_refs, done) if not is_done]
+            for _ in range(sum(done)):
+                self.end()
+
+    def waits_for_resources(self):
+        """Return whether the worker has no place yet."""
+        if not self.is_placed:
+            try:
+                self.is_placed = bool(self.actor.wait_ready(0))
+            except RayError:
+                self.pool.remove(self)  # It will never have one; its callers will read why.
+                return False
+        return not self.is_placed
+
+    def is_usable(self):
+        """Return whether the worker may still run calls."""
+        try:
+            self.actor.wait_ready(0)
+        except (RayError, ValueError):
+            return False
+        return True
 
 
 class _Pool:
     """The workers for functions with the same resources and environment."""
 
     def __init__(self, options):
-        self.creation, self.environment = _options.creation_of({**options, "num_cpus": 0}, 0)
+        self.creation, self.environment = _options.creation_of(options, 1)
         self.creation["max_restarts"] = -1
         self.limit = self._limit(options)
         self.workers = []
 
     @staticmethod
     def _limit(options):
-        """Return how many workers there may be."""
+        """Return how many workers there may be: twice as many as the cluster has resources for."""
         totals = {}
         for node in _tandem.list_nodes():
             for name, (total, _) in node["amounts"].items():
                 totals[name] = totals.get(name, 0) + total
-        wanted = {"GPU": options.get("num_gpus") or 0, **(options.get("resources") or {})}
-        limits = [int(totals.get(name, 0) / amount) for name, amount in wanted.items() if amount]
-        if limits:
-            return max(1, min(limits))
-        cpus = options.get("num_cpus", 1)
-        return max(_WORKERS_MIN, int(totals.get("CPU", 1) / cpus) if cpus else 16)
+        cpus = options.get("num_cpus")
+        wanted = {"CPU": 1 if cpus is None else cpus, "GPU": options.get("num_gpus") or 0,
+                  **(options.get("resources") or {})}
+        fits = [int(totals.get(name, 0) / amount) for name, amount in wanted.items() if amount]
+        return max(_WORKERS_MIN, 2 * min(fits, default=0))
 
     def worker(self):
         """Return the worker for the next call."""
-        best = min(self.workers, key=lambda worker: worker.calls_count, default=None)
-        if best is not None and (best.calls_count == 0 or len(self.workers) >= self.limit):
+        for worker in list(self.workers):
+            worker.look_for_results()
+            if worker.calls_count == 0 and not worker.is_usable():
+                self.remove(worker)
+        usable = [worker for worker in self.workers if not worker.is_kept]
+        best = min(usable, key=lambda worker: worker.calls_count, default=None)
+        if best is not None and (best.calls_count == 0 or len(usable) >= self.limit):
             return best
         more = {"class": None, "methods": {}, "class_name": "task_worker"}
-        worker = _Worker(actor_module.create("task_worker", self.creation, self.environment, (), {}, more))
+        actor = actor_module.create("task_worker", self.creation, self.environment, (), {}, more)
+        worker = _Worker(actor, self)
         self.workers.append(worker)
         return worker
 
+    def remove(self, worker):
+        """Let a worker end when its calls have ended."""
+        if worker in self.workers:
+            self.workers.remove(worker)
+
+
+def _is_any_waiting():
+    """Return whether a worker with calls waits for resources."""
+    return any(worker.calls_count > 0 and worker.waits_for_resources()
+               for pool in _pools.values() for worker in list(pool.workers))
+
+
+def _end_idle_workers():
+    """End the workers that are idle for long enough."""
+    now = time.monotonic()
+    for pool in _pools.values():
+        for worker in list(pool.workers):
+            worker.look_for_results()
+            worker.look_for_answer()
+            if worker.calls_count == 0 and now - worker.idle_since >= _IDLE_SECONDS:
+                worker.ask()
+
 
 def _reap():
-    """End workers that are idle."""
+    """End idle workers from time to time; keeps no reference to a worker meanwhile, which would keep it alive."""
     while True:
-        time.sleep(_IDLE_SECONDS / 4)
-        with _lock:
-            for pool in _pools.values():
-                pool.workers = [worker for worker in pool.workers if not _may_end(worker)]
-
-
-def _may_end(worker):
-    """Return whether to end a worker."""
-    try:
-        return worker.may_end()
-    except RayError:
-        return True  # It has died, or the runtime has stopped.
+        time.sleep(_IDLE_SECONDS / 2 if _futures.notices_are_prompt else _POLL_SECONDS)
+        if _tandem.is_running():
+            with _lock:
+                _end_idle_workers()
 
 
 def has_workers():
@@ -136,12 +207,19 @@ def forget_workers():
         _pools.clear()
 
 
+def _describe_strategy(strategy):
+    """Return a text that is the same for strategies that mean the same."""
+    fields = getattr(strategy, "__dict__", None)
+    if fields is None:
+        return repr(strategy)
+    return type(strategy).__name__ + repr(sorted((name, repr(value)) for name, value in fields.items()))
+
+
 def _pool_of(options):
     """Return the pool for functions with these options."""
     global _reaper
-    key = repr(sorted((name, value) for name, value in options.items()
-                      if name not in ("num_returns", "name", "max_retries", "max_calls", "retry_exceptions")
-                      and value is not None))
+    key = repr(sorted((name, _describe_strategy(value) if name == "scheduling_strategy" else repr(value))
+                      for name, value in options.items() if name not in _OF_CALLS and value is not None))
     pool = _pools.get(key)
     if pool is None:
         pool = _pools[key] = _Pool(options)
@@ -199,17 +277,18 @@ class RemoteFunction:
         name = self._options.get("name") or self._function.__name__
         with _lock:
             worker = _pool_of(self._options).worker()
-            result = actor_module.submit(worker.actor, name, args, kwargs, num_returns, retries or -2, more)
-            refs = result if isinstance(result, list) else [result] if isinstance(result, ObjectRef) else []
-            for ref in refs:
-                ref._is_task = True
+            # A call without results has one here, which tells of its end.
+            result = actor_module.submit(worker.actor, name, args, kwargs, num_returns or 1, retries or -2, more)
             if isinstance(result, ObjectRefGenerator):
                 result._worker = worker  # The worker lives as long as its generator.
-                refs = [result._stream.completed()]
-            if refs:
-                worker.begin_call()
-                _futures.on_done(refs[0], worker.on_done)
-        return result
+                worker.begin(result._stream.completed())
+                return result
+            refs = result if isinstance(result, list) else [result]
+            for ref in refs:
+                ref._is_task = True
+                ref._group = worker.pool.creation.get("group_parts")
+            worker.begin(refs[0])
+        return None if num_returns == 0 else result
 
     def __reduce__(self):
         return RemoteFunction, (self._function, self._options)

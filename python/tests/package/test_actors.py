@@ -151,7 +151,8 @@ def test_names_and_namespaces():
     ray.get(counter.add.remote())
     assert ray.get(ray.get_actor("named").add.remote(4)) == 5
     assert "named" in ray.util.list_named_actors()
-    assert ray.get(counter.namespace_and_name.remote()) == ("default", "named")
+    assert ray.get(counter.namespace_and_name.remote()) == (
+        ray.get_runtime_context().namespace, "named")
     with pytest.raises(ValueError):
         Counter.options(name="named").remote()
     again = Counter.options(name="named", get_if_exists=True).remote()

@@ -277,6 +277,49 @@ static void runtime_context_has_actor_and_node(void **state)
     stage_end(actor);
 }
 
+/* ---- lent CPUs -------------------------------------------------------------------------- */
+
+static void lent_cpus_are_free_for_others(void **state)
+{
+    static const struct tdm_bundle all[2] = {{.num_cpus = 4}, {.num_cpus = 4}};
+    tdm_actor *actor = stage_make("tester", &(struct tdm_actor_options){.num_cpus = 2}, NULL);
+    tdm_placement_group *group;
+
+    (void)state;
+    stage_await_free("CPU", 6);
+    MUST(stage_status(stage_call(actor, "lend")));
+    MUST(stage_status(stage_call(actor, "lend"))); /* The outermost of nested calls counts. */
+    stage_await_free("CPU", 8);
+    MUST(tdm_placement_group_create(stage_runtime(), all, 2, TDM_SPREAD, TEST_TIMEOUT_MS, &group));
+    /* The actor goes on, although the group holds the CPUs. */
+    MUST(stage_status(stage_call(actor, "take_back")));
+    MUST(stage_status(stage_call(actor, "take_back")));
+    assert_int_equal(stage_try(actor, "take_back"), TDM_E_STATE);
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
+    stage_await_free("CPU", 6);
+    stage_end(actor);
+    stage_await_free("CPU", 8);
+}
+
+static void actor_that_has_lent_its_cpus_may_die(void **state)
+{
+    const struct tdm_actor_options options = {.num_cpus = 2, .max_restarts = 1};
+    tdm_actor *actor = stage_make("tester", &options, NULL);
+
+    (void)state;
+    MUST(stage_status(stage_call(actor, "lend")));
+    stage_await_free("CPU", 8);
+    MUST(tdm_actor_restart(actor, TEST_TIMEOUT_MS)); /* The next worker has the CPUs again. */
+    stage_await_free("CPU", 6);
+    MUST(stage_status(stage_call(actor, "lend")));
+    stage_await_free("CPU", 8);
+    stage_end(actor);
+    stage_await_free("CPU", 8);
+    actor = stage_make("tester", &(struct tdm_actor_options){.num_cpus = 3}, NULL);
+    stage_await_free("CPU", 5);
+    stage_end(actor);
+}
+
 int conformance_lifetimes(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +335,8 @@ int conformance_lifetimes(void)
         cmocka_unit_test(child_processes_end_with_the_actor),
         cmocka_unit_test(unresponsive_actor_is_killed),
         cmocka_unit_test(runtime_context_has_actor_and_node),
+        cmocka_unit_test(lent_cpus_are_free_for_others),
+        cmocka_unit_test(actor_that_has_lent_its_cpus_may_die),
     };
 
     return cmocka_run_group_tests_name("lifetimes", tests, NULL, NULL);

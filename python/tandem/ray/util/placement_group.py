@@ -9,6 +9,7 @@ import warnings
 
 from tandem import _tandem
 from tandem.ray import _runtime
+from tandem.ray import exceptions
 
 _STRATEGIES = {"PACK": 0, "SPREAD": 1, "STRICT_PACK": 2, "STRICT_SPREAD": 3}
 _STATES = {"REMOVING": "REMOVED"}  # States of Ray that have other names than those of Tandem.
@@ -173,8 +174,13 @@ def placement_group(bundles, strategy=None, name="", lifetime=None, _soft_target
             raise NotImplementedError(f"tandem.ray cannot honour {keyword} (feature: placement_group({keyword}=...))")
     _runtime.ensure_initialized()
     bundles = [{resource: float(amount) for resource, amount in bundle.items()} for bundle in bundles]
-    handle = _tandem.create_group(bundles, _STRATEGIES[strategy], name or None, None, lifetime == "detached",
-                                  _CREATE_MS)
+    try:
+        handle = _tandem.create_group(bundles, _STRATEGIES[strategy], name or None, None, lifetime == "detached",
+                                      _CREATE_MS)
+    except ValueError as error:
+        if error._tandem_status == _tandem.E_EXISTS:
+            raise exceptions.RaySystemError(str(error)) from None
+        raise
     info = handle.describe()
     if info["is_infeasible"]:
         warnings.warn(f"The placement group {info['id']} waits for nodes that can hold it: {info['pending_cause']}",
