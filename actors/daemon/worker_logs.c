@@ -68,8 +68,8 @@ void tdm__log_source_set_origin(const struct tdm__log_source *source, struct log
     const char *shown = name_bytes == 0 ? source->label : name;
     int shown_bytes = (int)(name_bytes == 0 ? strlen(source->label) : name_bytes);
 
-    if (shown_bytes >= TDM__ACTOR_NAME_BYTES) {
-        shown_bytes = TDM__ACTOR_NAME_BYTES - 1;
+    if (shown_bytes >= TDM__LOG_LABEL_BYTES) {
+        shown_bytes = TDM__LOG_LABEL_BYTES - 1;
     }
     (void)snprintf(stream->origin, sizeof(stream->origin), "%.*s pid=%d", shown_bytes, shown,
                    (int)source->pid);
