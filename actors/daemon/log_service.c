@@ -148,7 +148,7 @@ struct taken_lines {
     struct tdm__worker_lines_message pieces[TAKE_PIECES_MAX];
     uint32_t pieces_count; /* Number of pieces in use. */
     /* Origin of each piece, such as "trainer pid=12". */
-    char origins[TAKE_PIECES_MAX][80];
+    char origins[TAKE_PIECES_MAX][TDM__LOG_ORIGIN_BYTES];
     size_t text_bytes;         /* Number of bytes of `text` in use. */
     char text[TAKE_BYTES_MAX]; /* Texts of the pieces, with labels between them. */
 };

@@ -36,11 +36,10 @@ enum {
     PRINT_MS = 20,
     /* Milliseconds between checks of the files' sizes if nothing is printed. */
     CHECK_MS = 1000,
-    ORIGIN_LABEL_BYTES = 60, /* Bytes of the label in the prefix of a line, with the NUL. */
-    SLOW_READER_MS = 20,     /* Milliseconds until the next attempt to print to a slow reader. */
-    PRUNE_MS = 60000,        /* Milliseconds between removals of old log files. */
-    ENDED_MAX = 512,         /* Number of ended workers whose files are remembered. */
-    FINAL_PRINT_MS = 2000    /* Most milliseconds for printing the last lines of an ended worker. */
+    SLOW_READER_MS = 20,  /* Milliseconds until the next attempt to print to a slow reader. */
+    PRUNE_MS = 60000,     /* Milliseconds between removals of old log files. */
+    ENDED_MAX = 512,      /* Number of ended workers whose files are remembered. */
+    FINAL_PRINT_MS = 2000 /* Most milliseconds for printing the last lines of an ended worker. */
 };
 
 static const char *const suffixes[TDM__LOG_STREAMS] = {".out", ".err"};
@@ -69,7 +68,7 @@ void tdm__log_source_set_origin(const struct tdm__log_source *source, struct log
 {
     const char *shown = name_bytes == 0 ? source->label : name;
     size_t shown_bytes = name_bytes == 0 ? strlen(source->label) : name_bytes;
-    char label[ORIGIN_LABEL_BYTES];
+    char label[TDM__LOG_LABEL_BYTES];
 
     (void)snprintf(label, sizeof(label), "%.*s", (int)shown_bytes, shown);
     (void)snprintf(stream->origin, sizeof(stream->origin), "%s%s pid=%d", tdm__utf8_trim(label),

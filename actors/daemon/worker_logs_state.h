@@ -8,8 +8,13 @@
 #include "actors/daemon/log_printer.h"
 #include "actors/daemon/worker_logs.h"
 
-/* Bytes of a chunk, which is read from a log file at a time. */
-enum { TDM__LOG_CHUNK_BYTES = 64 << 10 };
+/* Sizes of buffers for the output of workers. */
+enum {
+    TDM__LOG_CHUNK_BYTES =
+        64 << 10,               /* Bytes of a chunk, which is read from a log file at a time. */
+    TDM__LOG_ORIGIN_BYTES = 80, /* Capacity of a prefix of lines, such as "trainer pid=12". */
+    TDM__LOG_LABEL_BYTES = 60   /* Capacity of the name in such a prefix; a longer one is cut. */
+};
 
 /* One log file of a worker. */
 struct log_stream {
@@ -17,7 +22,7 @@ struct log_stream {
     /* Offset in the file up to which the daemon has printed, or a driver has taken, the output. */
     uint64_t printed;
     /* Prefix of the next printed lines, such as "trainer pid=12". */
-    char origin[80];
+    char origin[TDM__LOG_ORIGIN_BYTES];
 };
 
 /* The two log files of one worker. struct tdm__worker_logs owns it. */

@@ -325,6 +325,21 @@ static void ignore_event(void *arg)
 static const struct tdm__redis_connection_ops readiness_ops = {.ready = ignore_event,
                                                                .lost = ignore_event};
 
+/* Fails with the reason why a starting redis-server has ended again and again. A server that is too
+ * old for an option of the command line ends so, without a line in its log. */
+static tdm_status fail_early_exits(const struct tdm__redis_embedded *server)
+{
+    char program[PATH_MAX];
+    ssize_t length = readlink(server->program, program, sizeof(program) - 1);
+
+    program[length < 0 ? 0 : length] = '\0';
+    return tdm__fail(
+        TDM_E_STORE,
+        "%s (%s) ended %u times: %s; see %s/redis.log. It must be Redis 7 or later, or "
+        "Valkey; TANDEM_REDIS_SERVER names another program",
+        LINK_NAME, program, server->exits_count, server->last_exit_text, server->directory);
+}
+
 /* Blocks until the redis-server replies to PING. Fails with the reason from the server's log. */
 static tdm_status server_wait_ready(struct tdm__redis_embedded *server)
 {
@@ -340,8 +355,7 @@ static tdm_status server_wait_ready(struct tdm__redis_embedded *server)
                            LINK_NAME, START_MS, tdm__redis_connection_trouble(readiness.connection),
                            server->directory);
     } else if (!tdm__redis_connection_is_ready(readiness.connection)) {
-        status = tdm__fail(TDM_E_STORE, "%s ended %u times: %s; see %s/redis.log", LINK_NAME,
-                           server->exits_count, server->last_exit_text, server->directory);
+        status = fail_early_exits(server);
     }
     tdm__redis_connection_destroy(readiness.connection);
     return status;

@@ -195,6 +195,20 @@ static void server_without_functions_fails_with_the_remedy(void **state)
     tdm__redis_embedded_stop(server);
 }
 
+static void server_too_old_for_the_options_fails_with_the_remedy(void **state)
+{
+    struct tdm__redis_embedded *server;
+    char path[128];
+
+    (void)state;
+    write_script("older-redis", "exit 1", path);
+    assert_int_equal(setenv("TANDEM_REDIS_SERVER", path, 1), 0);
+    assert_int_equal(tdm__redis_embedded_start(loop, directory, &server), TDM_E_STORE);
+    assert_int_equal(unsetenv("TANDEM_REDIS_SERVER"), 0);
+    assert_non_null(strstr(tdm_error_detail(), "older-redis) ended 3 times: exit code 1"));
+    assert_non_null(strstr(tdm_error_detail(), "Redis 7 or later, or Valkey"));
+}
+
 static void server_that_cannot_start_fails_with_its_last_warning(void **state)
 {
     struct tdm__redis_embedded *server;
@@ -226,6 +240,7 @@ int main(void)
         EMBEDDED_TEST(directory_open_to_others_is_refused),
         EMBEDDED_TEST(machine_without_redis_gets_the_remedy),
         EMBEDDED_TEST(server_without_functions_fails_with_the_remedy),
+        EMBEDDED_TEST(server_too_old_for_the_options_fails_with_the_remedy),
         EMBEDDED_TEST(server_that_cannot_start_fails_with_its_last_warning),
     };
 

@@ -3,6 +3,7 @@
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 
 import tandem.ray
