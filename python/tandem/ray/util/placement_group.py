@@ -30,19 +30,24 @@ class PlacementGroupID:
 
     @classmethod
     def from_hex(cls, text):
+        """Return the ID that has the text as its hex()."""
         return cls(bytes.fromhex(text))
 
     @classmethod
     def nil(cls):
+        """Return the ID of no group."""
         return cls(bytes(16))
 
     def binary(self):
+        """Return the ID as bytes."""
         return self._binary
 
     def hex(self):
+        """Return the ID as hexadecimal digits."""
         return self._binary.hex()
 
     def is_nil(self):
+        """Return whether this is the ID of no group."""
         return not any(self._binary)
 
     def __eq__(self, other):
@@ -65,20 +70,24 @@ class PlacementGroup:
 
     @staticmethod
     def empty():
+        """Return a handle to no group."""
         return PlacementGroup(PlacementGroupID.nil(), [])
 
     @property
     def is_empty(self):
+        """Whether this is a handle to no group."""
         return self.id.is_nil()
 
     @property
     def bundle_specs(self):
+        """The resources of each bundle, a list of dicts."""
         if self.bundle_cache is None:
             self.bundle_cache = list(_row_of(self.id.hex())["bundles"].values())
         return [dict(bundle) for bundle in self.bundle_cache]
 
     @property
     def bundle_count(self):
+        """The number of bundles."""
         return len(self.bundle_specs)
 
     def wait(self, timeout_seconds=30):

@@ -36,6 +36,7 @@ class In:
         self.values = list(values)
 
     def to_selector(self):
+        """Return the condition as a label selector has it."""
         return f"in({','.join(self.values)})"
 
 
@@ -46,6 +47,7 @@ class NotIn:
         self.values = list(values)
 
     def to_selector(self):
+        """Return the condition as a label selector has it."""
         return f"!in({','.join(self.values)})"
 
 
@@ -53,6 +55,7 @@ class Exists:
     """The node has the label."""
 
     def to_selector(self):
+        """Return the condition as a label selector has it."""
         return "exists()"
 
 
@@ -60,6 +63,7 @@ class DoesNotExist:
     """The node does not have the label."""
 
     def to_selector(self):
+        """Return the condition as a label selector has it."""
         return "!exists()"
 
 
