@@ -34,6 +34,8 @@ struct tdm__spawn_options {
     int error_fd;
     /* True if the kernel shall kill the child by SIGKILL when the thread that spawned it ends. */
     bool dies_with_parent;
+    /* True if the child shall lead a session and a process group of its own. */
+    bool new_session;
 };
 
 /* Starts a program as a child process, which it stores in `process_out`.  Blocks until the program
