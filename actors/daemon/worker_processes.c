@@ -115,6 +115,10 @@ struct tdm__workers {
     uint64_t last_serial; /* Number of the last request to a fork server. */
     /* Returns the pid of a child of the daemon that a sweep must spare, or 0; may be NULL. */
     pid_t (*exempt_child)(void);
+    /* Returns whether a sweep must spare the child `pid` of the daemon; NULL if there is no such
+     * child. */
+    bool (*is_spared)(void *arg, pid_t pid);
+    void *is_spared_arg;            /* First argument of `is_spared`, borrowed. */
     struct tdm__timer *sweep_timer; /* Timer of the next sweep for orphans, owned. */
     bool sweep_is_due;              /* True while a sweep for orphans is scheduled. */
 };
@@ -727,6 +731,12 @@ tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
     return TDM_OK;
 }
 
+void tdm__workers_spare(struct tdm__workers *workers, bool (*fn)(void *arg, pid_t pid), void *arg)
+{
+    workers->is_spared = fn;
+    workers->is_spared_arg = arg;
+}
+
 void tdm__workers_set_logs(struct tdm__workers *workers, struct tdm__worker_logs *logs)
 {
     workers->logs = logs;
@@ -780,7 +790,8 @@ static bool child_may_have_living_worker(const struct tdm__workers *workers, pid
     return false;
 }
 
-/* True if the daemon's child `pid` is a worker, a fork server or the exempt child (Redis). */
+/* True if the daemon's child `pid` is a worker, a fork server, the exempt child (Redis), or a child
+ * of another part of the daemon. */
 static bool workers_own_child(const struct tdm__workers *workers, pid_t pid)
 {
     for (const struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
@@ -793,6 +804,9 @@ static bool workers_own_child(const struct tdm__workers *workers, pid_t pid)
         if (fork_server->process.pid == pid) {
             return true;
         }
+    }
+    if (workers->is_spared != NULL && workers->is_spared(workers->is_spared_arg, pid)) {
+        return true;
     }
     return workers->exempt_child != NULL && workers->exempt_child() == pid;
 }

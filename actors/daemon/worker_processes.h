@@ -30,6 +30,9 @@ typedef void tdm__worker_ended_fn(void *arg, struct tdm__worker_process *worker,
  * process that is not a worker (Redis). */
 tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
                                pid_t (*exempt_child)(void), struct tdm__workers **workers_out);
+/* Makes sweeps for orphans spare the children of this process for which fn(arg, pid) is true,
+ * because another part of the daemon has started them and reaps them. */
+void tdm__workers_spare(struct tdm__workers *workers, bool (*fn)(void *arg, pid_t pid), void *arg);
 /* Makes later workers print into files of `logs`, which is borrowed. */
 void tdm__workers_set_logs(struct tdm__workers *workers, struct tdm__worker_logs *logs);
 /* Kills all workers and fork servers, waits for their ends and frees `workers`. */
