@@ -31,6 +31,7 @@ static const char help[] =
     "  --listen HOST      also talk TCP, at this address\n"
     "  --port N           at this port (any)\n"
     "  --metrics-address HOST:PORT | unix:/path   serves /metrics there\n"
+    "  --job-address HOST:PORT   accepts `tandem job` there, too\n"
     "  --name NAME        of the node (the host's name)\n"
     "  --directory DIR    for sockets and logs (a new one in $TMPDIR)\n"
     "  --cpus N           that the node offers (all)\n"
@@ -215,6 +216,7 @@ enum option_index {
     OPTION_LISTEN,             /* Index of the option --listen. */
     OPTION_PORT,               /* Index of the option --port. */
     OPTION_METRICS_ADDRESS,    /* Index of the option --metrics-address. */
+    OPTION_JOB_ADDRESS,        /* Index of the option --job-address. */
     OPTION_NAME,               /* Index of the option --name. */
     OPTION_CPUS,               /* Index of the option --cpus. */
     OPTION_DEVICE,             /* Index of the option --device. */
@@ -239,6 +241,7 @@ static struct tdm__option args[] = {
     [OPTION_LISTEN] = {"--listen", true, NULL},
     [OPTION_PORT] = {"--port", true, NULL},
     [OPTION_METRICS_ADDRESS] = {"--metrics-address", true, NULL},
+    [OPTION_JOB_ADDRESS] = {"--job-address", true, NULL},
     [OPTION_NAME] = {"--name", true, NULL},
     [OPTION_CPUS] = {"--cpus", true, NULL},
     [OPTION_DEVICE] = {"--device", true, NULL},
@@ -280,6 +283,9 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
         return true;
     case OPTION_METRICS_ADDRESS:
         options->metrics_address = value;
+        return true;
+    case OPTION_JOB_ADDRESS:
+        options->job_address = value;
         return true;
     case OPTION_NAME:
         return read_name(value, options->name);

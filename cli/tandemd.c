@@ -21,6 +21,7 @@
 #include "cli/daemon_options.h"
 #include "cli/devices.h"
 #include "cli/faulty_store.h"
+#include "cli/job_port.h"
 #include "colocate/broker/broker_service.h"
 #include "colocate/comm/rendezvous_service.h"
 #include "colocate/memory_arbiter_service.h"
@@ -223,6 +224,14 @@ static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKE
     return status == TDM_E_EXISTS ? tdm__token_read(path, token) : status;
 }
 
+/* Makes the daemon listen for submitted jobs on TCP, if requested. */
+static tdm_status daemon_listen_for_jobs(const struct daemon *daemon)
+{
+    return daemon->options.job_address == NULL
+               ? TDM_OK
+               : cli_job_port_listen(daemon->rpc, daemon->options.job_address, daemon->directory);
+}
+
 /* Makes the daemon listen on its Unix socket, and on TCP if requested. */
 static tdm_status daemon_listen(struct daemon *daemon)
 {
@@ -255,6 +264,7 @@ static tdm_status daemon_create_endpoint(struct daemon *daemon)
     TDM_TRY(tdm__rpc_create(daemon->loop, &self, node->token, &daemon->rpc));
     tdm__rpc_set_call_handler(daemon->rpc, daemon_serve, daemon);
     tdm__rpc_on_accepted(daemon->rpc, on_accepted, daemon);
+    TDM_TRY(daemon_listen_for_jobs(daemon));
     return daemon_listen(daemon);
 }
 

@@ -24,7 +24,7 @@
 enum { WAIT_MS = 20000, LONG_GRACE_MS = 60000, SHORT_GRACE_MS = 200 };
 
 /* Path of the file into which commands of the test write process ids. */
-static char pids_path[] = "/tmp/tandem-test-XXXXXX";
+static char pids_path[] = "/tmp/supervisor_test.XXXXXX";
 
 /* Starts a supervisor of `sh -c script`. */
 static pid_t supervisor_start(const char *script, int64_t grace_ms)
@@ -92,7 +92,7 @@ static int set_up(void **state)
     int fd;
 
     (void)state;
-    (void)snprintf(pids_path, sizeof(pids_path), "/tmp/tandem-test-XXXXXX");
+    (void)snprintf(pids_path, sizeof(pids_path), "/tmp/supervisor_test.XXXXXX");
     fd = mkstemp(pids_path);
     return fd < 0 || close(fd) < 0;
 }
