@@ -218,7 +218,7 @@ static void test_environment_and_directory_are_those_of_the_runtime_env(void **s
     assert_memory_equal(said, temporary, strlen(temporary));
     assert_int_equal(shell(SUBMIT("there") "--working-dir in --runtime-env-json "
                                            "'{\"working_dir\": \"o ut\"}' -- pwd 2>/dev/null; "
-                                           "rmdir in 'o ut'"),
+                                           "rm -r in 'o ut'"),
                      0);
     assert_non_null(strstr(said, "/in\n"));
 }
