@@ -145,7 +145,7 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
         if address is not None and resources:
             raise ValueError("When connecting to an existing cluster, resources must not be provided.")
         from tandem.ray import _runtime_env
-        job_runtime_env = _runtime_env.check(runtime_env)
+        job_runtime_env = _runtime_env.of_driver(runtime_env)
         settings = {}
         if num_gpus == 0 or (num_gpus is None and not _has_gpu()):
             settings["TANDEM_GPUS"] = "0"  # Without it a private node has virtual GPUs.
