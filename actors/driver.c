@@ -13,6 +13,7 @@
 #include "actors/objects/ref_table.h"
 #include "actors/process/private_node.h"
 #include "actors/process/runtime.h"
+#include "actors/process/started_node.h"
 #include "actors/runtime_create.h"
 #include "actors/worker.h"
 #include "runtime/assert.h"
@@ -147,6 +148,7 @@ static tdm_status driver_start_private_node(const struct tdm_runtime_options *op
 tdm_status tdm_runtime_start(const struct tdm_runtime_options *options, tdm_runtime **runtime_out)
 {
     static const struct tdm_runtime_options defaults = TDM_RUNTIME_OPTIONS_INIT;
+    char resolved[TDM__ADDRESS_BYTES];
     const char *address;
     tdm_status status;
 
@@ -166,9 +168,12 @@ tdm_status tdm_runtime_start(const struct tdm_runtime_options *options, tdm_runt
     if (address == NULL) {
         address = getenv("TANDEM_ADDRESS");
     }
-    status = address == NULL || address[0] == '\0'
-                 ? driver_start_private_node(options, runtime_out)
-                 : driver_start(options, address, NULL, runtime_out);
+    if (address == NULL || address[0] == '\0') {
+        status = driver_start_private_node(options, runtime_out);
+    } else {
+        TDM_TRY(tdm__node_address_resolve(address, resolved, sizeof(resolved)));
+        status = driver_start(options, resolved, NULL, runtime_out);
+    }
     if (status == TDM_OK) {
         tdm__runtime_set_current(*runtime_out);
     }

@@ -87,6 +87,15 @@ const char *tdm__option_value(const struct tdm__parsed_arguments *args, const ch
     return NULL;
 }
 
+void tdm__option_set(const struct tdm__parsed_arguments *args, const char *name, const char *value)
+{
+    for (struct tdm__option *option = args->options; option->name != NULL; option++) {
+        if (strcmp(option->name, name) == 0) {
+            option->value = value;
+        }
+    }
+}
+
 /* ---- options ---------------------------------------------------------------------------- */
 
 /* Prints an error about an unknown option, with a similar known option, and returns the exit

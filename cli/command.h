@@ -65,7 +65,10 @@ extern const struct tdm__command tdm__command_kill;
 extern const struct tdm__command tdm__command_list;
 extern const struct tdm__command tdm__command_logs;
 extern const struct tdm__command tdm__command_python;
+extern const struct tdm__command tdm__command_ray;
+extern const struct tdm__command tdm__command_start;
 extern const struct tdm__command tdm__command_status;
+extern const struct tdm__command tdm__command_stop;
 extern const struct tdm__command tdm__command_timeline;
 extern const struct tdm__command tdm__command_top;
 extern const struct tdm__command tdm__command_version;
@@ -85,6 +88,8 @@ int tdm__arguments_parse(const struct tdm__command *command, int argc, char **ar
 /* Returns the value of the option `name`, or NULL if the command line does not contain the
  * option. */
 const char *tdm__option_value(const struct tdm__parsed_arguments *args, const char *name);
+/* Sets the value of the option `name`, which the command has; `value` is borrowed. */
+void tdm__option_set(const struct tdm__parsed_arguments *args, const char *name, const char *value);
 /* Prints "tandem: " and the error text of a failed status, and returns the exit code. */
 int tdm__command_failed(tdm_status status);
 /* Prints an error in the arguments of `command` (NULL for tandem itself) and where to read about

@@ -9,6 +9,7 @@
 #include "cli/daemon_options.h"
 
 #include "cli/command.h"
+#include "cli/redis_url.h"
 #include "scheduler/resources.h"
 
 #include <errno.h>
@@ -26,7 +27,9 @@ enum {
 static const char help[] =
     "usage: tandemd [options]        the daemon of one node\n"
     "  --redis URL        the cluster's Redis (unix:///path, redis://host:port);\n"
-    "                     without it, one of its own\n"
+    "                     default: TANDEM_REDIS, else one of its own\n"
+    "  --redis-file FILE  a file with that URL, which may contain a password\n"
+    "  --join HOST:PORT   use the Redis of the daemon that listens there\n"
     "  --cluster NAME     prefix of every key in Redis (tandem)\n"
     "  --listen HOST      also talk TCP, at this address\n"
     "  --port N           at this port (any)\n"
@@ -47,7 +50,8 @@ static const char help[] =
     "                     (30000; 0: never)\n"
     "  --store-faults SEED,N  for tests: one in N operations on the store fails\n"
     "  --print-logs       what workers print comes out here, prefixed\n"
-    "  --private          end with the process at the other end of descriptor 3\n";
+    "  --private          end with the process at the other end of descriptor 3\n"
+    "  --started          report on descriptor 3 when it is ready (tandem start)\n";
 
 /* Reads a number from 0 to `max`. `source` is the option or environment variable that the error
  * names. */
@@ -209,9 +213,12 @@ static bool read_environment(struct cli_daemon_options *options)
 /* Indices of tandemd's options in the table `args`. */
 enum option_index {
     OPTION_PRIVATE,            /* Index of the option --private. */
+    OPTION_STARTED,            /* Index of the option --started. */
     OPTION_PRINT_LOGS,         /* Index of the option --print-logs. */
     OPTION_DIRECTORY,          /* Index of the option --directory. */
     OPTION_REDIS,              /* Index of the option --redis. */
+    OPTION_REDIS_FILE,         /* Index of the option --redis-file. */
+    OPTION_JOIN,               /* Index of the option --join. */
     OPTION_CLUSTER,            /* Index of the option --cluster. */
     OPTION_LISTEN,             /* Index of the option --listen. */
     OPTION_PORT,               /* Index of the option --port. */
@@ -234,9 +241,12 @@ enum option_index {
 /* Table of tandemd's options, in the order of enum option_index. */
 static struct tdm__option args[] = {
     [OPTION_PRIVATE] = {"--private", false, NULL},
+    [OPTION_STARTED] = {"--started", false, NULL},
     [OPTION_PRINT_LOGS] = {"--print-logs", false, NULL},
     [OPTION_DIRECTORY] = {"--directory", true, NULL},
     [OPTION_REDIS] = {"--redis", true, NULL},
+    [OPTION_REDIS_FILE] = {"--redis-file", true, NULL},
+    [OPTION_JOIN] = {"--join", true, NULL},
     [OPTION_CLUSTER] = {"--cluster", true, NULL},
     [OPTION_LISTEN] = {"--listen", true, NULL},
     [OPTION_PORT] = {"--port", true, NULL},
@@ -264,7 +274,8 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
 
     switch ((enum option_index)index) {
     case OPTION_PRIVATE:
-        options->is_private = true;
+    case OPTION_STARTED:
+        *(index == OPTION_PRIVATE ? &options->is_private : &options->is_started) = true;
         return true;
     case OPTION_PRINT_LOGS:
         options->print_logs = true;
@@ -274,6 +285,11 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
         return true;
     case OPTION_REDIS:
         options->redis_url = value;
+        return cli_redis_url_check(name, value);
+    case OPTION_REDIS_FILE:
+        return cli_redis_url_read(value, &options->redis_url);
+    case OPTION_JOIN:
+        options->join_address = value;
         return true;
     case OPTION_CLUSTER:
         options->cluster = value;
@@ -325,6 +341,24 @@ static const struct tdm__command daemon_command_line = {.program = "tandemd",
                                                         .help = help,
                                                         .options = args,
                                                         .receive_option = apply_option};
+
+/* Checks where the cluster's records are. TANDEM_REDIS counts only without an option for it, and
+ * not for the node of one driver. */
+static bool check_store(struct cli_daemon_options *options)
+{
+    const char *url = getenv("TANDEM_REDIS");
+
+    if (options->join_address != NULL &&
+        (options->redis_url != NULL || options->listen_host == NULL)) {
+        (void)fprintf(stderr, "tandemd: --join goes with --listen, and without --redis\n");
+        return false;
+    }
+    if (url != NULL && url[0] != '\0' && options->redis_url == NULL &&
+        options->join_address == NULL && !options->is_private) {
+        options->redis_url = strdup(url);
+    }
+    return true;
+}
 
 /* Checks conditions that concern several options of tandemd. */
 static bool check_options(const struct cli_daemon_options *options)
@@ -378,7 +412,7 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
         TDM__EXIT_SUCCESS) {
         return false;
     }
-    if (!check_options(&options)) {
+    if (!check_store(&options) || !check_options(&options)) {
         return false;
     }
     *options_out = options;

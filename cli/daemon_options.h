@@ -22,8 +22,16 @@ struct cli_daemon_options {
     bool print_logs;
     /* Directory of the daemon for sockets and logs; NULL creates one and removes it at the end. */
     const char *directory;
-    /* URL of the Redis server that keeps the cluster's records; NULL starts an embedded server. */
+    /* Whether `tandem start` started the daemon. The daemon then reports on descriptor 3 that it is
+     * ready, and outlives the process that started it. */
+    bool is_started;
+    /* URL of the Redis server that keeps the cluster's records; NULL if there is no such option.
+     * May contain a password. */
     const char *redis_url;
+    /* Address of the head node's daemon, "host:port", whose Redis server keeps the cluster's
+     * records; NULL if there is no such option. Without a URL and an address the daemon starts an
+     * embedded server. */
+    const char *join_address;
     /* Name of the cluster, part of the prefix of every key in Redis. */
     const char *cluster;
     /* Host name or IP address on which the daemon listens for TCP; NULL for a Unix socket only. */

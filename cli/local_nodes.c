@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/local_nodes.h"
 
+#include "actors/process/started_node.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
@@ -54,10 +55,15 @@ static void add_node(void *arg, const char *directory)
 tdm_status cli_local_node_find_only(char *address, size_t address_bytes)
 {
     char list[1024] = "";
+    struct tdm__started_node started;
     struct found_nodes found = {.address = address,
                                 .address_bytes = address_bytes,
                                 .list = tdm__text_init(list, sizeof(list))};
 
+    if (tdm__started_node_find(&started) == TDM_OK) {
+        (void)snprintf(address, address_bytes, "%s", started.address);
+        return TDM_OK;
+    }
     cli_local_nodes_each(add_node, &found);
     if (found.count == 0) {
         return tdm__fail(TDM_E_NOT_FOUND,

@@ -10,8 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Environment variable in which Python looks for modules. */
-#define PATH_VARIABLE "PYTHONPATH"
+/* Environment variables with the folders of Python's modules and of the shell's commands. */
+#define MODULES_VARIABLE  "PYTHONPATH"
+#define COMMANDS_VARIABLE "PATH"
 
 static struct tdm__option options[] = {{NULL, false, NULL}};
 
@@ -51,42 +52,57 @@ static tdm_status package_directory_find(char *path, size_t path_bytes)
                      program);
 }
 
-/* Writes the module path of a program that shall find the module ray: the package's folders in
- * front of what is set already. */
-static tdm_status module_path_write(char *path, size_t path_bytes)
-{
-    const char *outer = getenv(PATH_VARIABLE);
-    char package[TDM__PATH_BYTES];
-    int written;
+/* A setting of the environment, "NAME=value". */
+struct setting {
+    char text[5 * TDM__PATH_BYTES]; /* The setting. */
+    const char *value;              /* The part of `text` behind "=". */
+};
 
-    TDM_TRY(package_directory_find(package, sizeof(package)));
-    written = snprintf(path, path_bytes, "%s/tandem/shim:%s%s%s", package, package,
-                       outer == NULL || outer[0] == '\0' ? "" : ":", outer == NULL ? "" : outer);
-    return written < 0 || (size_t)written >= path_bytes
-               ? tdm__fail(TDM_E_LIMIT, PATH_VARIABLE " is too long")
+/* Writes "NAME=folders:old value", where `old_value` is what the variable is set to already, NULL
+ * or "" for nothing. */
+static tdm_status setting_write(struct setting *setting, const char *name, const char *folders,
+                                const char *old_value)
+{
+    bool has_old = old_value != NULL && old_value[0] != '\0';
+    int written = snprintf(setting->text, sizeof(setting->text), "%s=%s%s%s", name, folders,
+                           has_old ? ":" : "", has_old ? old_value : "");
+
+    setting->value = setting->text + strlen(name) + 1;
+    return written < 0 || (size_t)written >= sizeof(setting->text)
+               ? tdm__fail(TDM_E_LIMIT, "%s is too long", name)
                : TDM_OK;
 }
 
-/* Runs `tandem python`: replaces this process by env(1), which sets the variable and executes the
+/* Writes the settings with which programs find the module and the command ray of Tandem: the
+ * package's folders in front of what is set already. */
+static tdm_status settings_write(struct setting *modules, struct setting *commands)
+{
+    char package[TDM__PATH_BYTES];
+    char folders[3 * TDM__PATH_BYTES];
+
+    TDM_TRY(package_directory_find(package, sizeof(package)));
+    (void)snprintf(folders, sizeof(folders), "%s/tandem/shim:%s", package, package);
+    TDM_TRY(setting_write(modules, MODULES_VARIABLE, folders, getenv(MODULES_VARIABLE)));
+    (void)snprintf(folders, sizeof(folders), "%s/tandem/shim/bin", package);
+    return setting_write(commands, COMMANDS_VARIABLE, folders, getenv(COMMANDS_VARIABLE));
+}
+
+/* Runs `tandem python`: replaces this process by env(1), which sets the variables and executes the
  * interpreter. */
 static int python_main(int words_count, char **words)
 {
-    static const char *const begin[] = {"env", NULL, "python3"};
-    enum { BEGIN_COUNT = sizeof(begin) / sizeof(begin[0]) };
-    char *argv[TDM__ARGUMENTS_MAX + BEGIN_COUNT + 1] = {NULL};
-    char path[4 * TDM__PATH_BYTES];
-    char setting[sizeof(path) + sizeof(PATH_VARIABLE) + 1];
-    tdm_status status = module_path_write(path, sizeof(path));
+    struct setting modules;
+    struct setting commands;
+    char *argv[TDM__ARGUMENTS_MAX + 5] = {(char *)(uintptr_t) "env", modules.text, commands.text,
+                                          (char *)(uintptr_t) "python3"};
+    enum { BEGIN_COUNT = 4 };
+    tdm_status status = settings_write(&modules, &commands);
 
     if (words_count > TDM__ARGUMENTS_MAX) {
         return tdm__refuse_arguments("python", "more than %d words", (int)TDM__ARGUMENTS_MAX);
     }
     if (status != TDM_OK) {
         return tdm__command_failed(status);
-    }
-    (void)snprintf(setting, sizeof(setting), PATH_VARIABLE "=%s", path);
-    for (int i = 0; i < BEGIN_COUNT; i++) {
-        argv[i] = (char *)(uintptr_t)(begin[i] == NULL ? setting : begin[i]);
     }
     memcpy(argv + BEGIN_COUNT, words, (size_t)words_count * sizeof(*argv));
     (void)execvp(argv[0], argv);
@@ -103,19 +119,27 @@ static void print_quoted(const char *text)
     (void)putchar('\'');
 }
 
+/* Prints a shell command that sets and exports the variable of a setting. */
+static void print_export(const struct setting *setting)
+{
+    (void)printf("export %.*s", (int)(setting->value - setting->text), setting->text);
+    print_quoted(setting->value);
+    (void)putchar('\n');
+}
+
 /* Runs `tandem env`. */
 static int env_main(const struct tdm__parsed_arguments *args)
 {
-    char path[4 * TDM__PATH_BYTES];
-    tdm_status status = module_path_write(path, sizeof(path));
+    struct setting modules;
+    struct setting commands;
+    tdm_status status = settings_write(&modules, &commands);
 
     (void)args;
     if (status != TDM_OK) {
         return tdm__command_failed(status);
     }
-    (void)fputs("export " PATH_VARIABLE "=", stdout);
-    print_quoted(path);
-    (void)putchar('\n');
+    print_export(&modules);
+    print_export(&commands);
     return TDM__EXIT_SUCCESS;
 }
 
@@ -123,8 +147,8 @@ const struct tdm__command tdm__command_python = {
     .name = "python",
     .summary = "run a Python program with Tandem's module ray",
     .help = "usage: tandem python [ARGUMENT ...]\n\n"
-            "Runs python3 with these arguments. The module `ray` is Tandem's in this\n"
-            "program and in the programs that it starts.\n",
+            "Runs python3 with these arguments. The module `ray` and the command `ray` are\n"
+            "Tandem's in this program and in the programs that it starts.\n",
     .options = options,
     .run_words = python_main};
 
@@ -132,7 +156,7 @@ const struct tdm__command tdm__command_env = {
     .name = "env",
     .summary = "print shell commands that make `ray` Tandem's",
     .help = "usage: eval \"$(tandem env)\"\n\n"
-            "Prints a shell command. After it the module `ray` of Python programs is\n"
-            "Tandem's.\n",
+            "Prints shell commands. After them the module `ray` of Python programs and the\n"
+            "command `ray` are Tandem's.\n",
     .options = options,
     .run = env_main};

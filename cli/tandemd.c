@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The process has one loop and one thread. main() reads the options, chooses the directory and
  * forks the supervisor. daemon_start() creates everything in the order of the fields of struct
- * daemon: loop, Redis, store, endpoint, services; it then joins the cluster. daemon_free() destroys
+ * daemon: loop, Redis, endpoint, store, services; it then joins the cluster. daemon_free() destroys
  * it in the opposite order, except that the store closes first, so that its pending operations fail
  * while their owners still exist.
  *
@@ -17,6 +17,7 @@
 #include "actors/daemon/placement_group_service.h"
 #include "actors/daemon/timeline_service.h"
 #include "actors/objects/memory_usage.h"
+#include "actors/process/started_node.h"
 #include "actors/worker.h"
 #include "cli/daemon_options.h"
 #include "cli/devices.h"
@@ -35,6 +36,8 @@
 #include "runtime/process/process_tree.h"
 #include "runtime/process/supervisor.h"
 #include "runtime/redis/embedded.h"
+#include "runtime/redis/forward_service.h"
+#include "runtime/redis/forwarded.h"
 #include "runtime/redis/store.h"
 #include "runtime/store/metered.h"
 #include "runtime/store/read_cache.h"
@@ -51,7 +54,8 @@
 #include <unistd.h>
 
 enum {
-    /* Descriptor of the connection to the process that started a private daemon. */
+    /* Descriptor of the connection to the process that started a private daemon, or to
+     * `tandem start`. */
     LIFELINE_FD = 3,
     /* Longest wait for the store while the daemon starts, in milliseconds. */
     STORE_TIMEOUT_MS = 10000,
@@ -64,14 +68,16 @@ struct daemon {
     struct cli_daemon_options options; /* Options from the daemon's command line and environment. */
     char directory[PATH_MAX];          /* Absolute path of the daemon's directory. */
     struct tdm__loop *loop;            /* Event loop of the daemon's only thread (owned). */
-    /* Embedded Redis server (owned); NULL if the option --redis names another server. */
+    /* Embedded Redis server (owned); NULL if the options name another server. */
     struct tdm__redis_embedded *redis;
+    struct tdm__rpc *rpc; /* Endpoint that accepts connections and calls (owned). */
+    /* Redis server of the head node (owned); NULL without --join. */
+    struct tdm__redis_forwarded *forwarded;
     /* Store that the faulty store uses (owned); NULL without --store-faults. */
     struct tdm__store *real_store;
     struct tdm__store *store; /* Store that the services use (owned). */
     /* Cache of records that were read from the store (owned). */
     struct tdm__read_cache *read_cache;
-    struct tdm__rpc *rpc;          /* Endpoint that accepts connections and calls (owned). */
     struct tdm__services services; /* Services that handle incoming calls. */
     struct tdm__node node;         /* State of the node that this daemon runs. */
     int signals;                   /* Descriptor (signalfd) that reports SIGTERM and SIGINT. */
@@ -176,23 +182,40 @@ static pid_t redis_pid(void)
     return this_daemon.redis == NULL ? 0 : tdm__redis_embedded_pid(this_daemon.redis);
 }
 
-/* Starts the embedded Redis server, unless the option --redis names another server. */
+/* Starts the embedded Redis server, unless the options name another server. */
 static tdm_status daemon_start_redis(struct daemon *daemon)
 {
-    return daemon->options.redis_url != NULL
+    return daemon->options.redis_url != NULL || daemon->options.join_address != NULL
                ? TDM_OK
                : tdm__redis_embedded_start(daemon->loop, daemon->directory, &daemon->redis);
+}
+
+/* Opens the store in the Redis server of the head node, the one of the options, or the embedded
+ * one. */
+static tdm_status daemon_open_redis(struct daemon *daemon)
+{
+    const char *url = daemon->options.redis_url;
+    char address[TDM__ADDRESS_BYTES];
+
+    if (daemon->redis != NULL) {
+        url = tdm__redis_embedded_url(daemon->redis);
+    }
+    if (daemon->options.join_address != NULL) {
+        (void)snprintf(address, sizeof(address), "tcp:%s", daemon->options.join_address);
+        TDM_TRY(tdm__redis_forwarded_open(daemon->rpc, address, daemon->directory, STORE_TIMEOUT_MS,
+                                          &daemon->forwarded));
+        url = tdm__redis_forwarded_url(daemon->forwarded);
+        daemon->options.cluster = tdm__redis_forwarded_cluster(daemon->forwarded);
+    }
+    return tdm__store_redis_open(daemon->loop, url, daemon->options.cluster, STORE_TIMEOUT_MS,
+                                 &daemon->store);
 }
 
 /* Opens the store of the cluster's records with its wrappers: faults if requested, metrics, and the
  * read cache. */
 static tdm_status daemon_open_store(struct daemon *daemon)
 {
-    const char *url =
-        daemon->redis == NULL ? daemon->options.redis_url : tdm__redis_embedded_url(daemon->redis);
-
-    TDM_TRY(tdm__store_redis_open(daemon->loop, url, daemon->options.cluster, STORE_TIMEOUT_MS,
-                                  &daemon->store));
+    TDM_TRY(daemon_open_redis(daemon));
     if (daemon->options.fault_one_in > 0) {
         daemon->real_store = daemon->store;
         TDM_TRY(tdm__store_faulty_open(daemon->loop, daemon->real_store, daemon->options.fault_seed,
@@ -204,6 +227,19 @@ static tdm_status daemon_open_store(struct daemon *daemon)
     return TDM_OK;
 }
 
+/* Makes the file "token" in the directory of a daemon that `tandem start` started a link to the
+ * token file `named`, so that programs of this node find it without TANDEM_TOKEN_FILE. */
+static tdm_status link_token(const char *named, const char *path)
+{
+    char absolute[PATH_MAX];
+
+    if (realpath(named, absolute) == NULL || (unlink(path) != 0 && errno != ENOENT) ||
+        symlink(absolute, path) != 0) {
+        return tdm__fail_errno(errno, "linking %s to the token file %s", path, named);
+    }
+    return TDM_OK;
+}
+
 /* Reads or creates the cluster's secret token. A daemon that starts in the directory of an earlier
  * daemon uses that daemon's token. */
 static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKEN_BYTES])
@@ -212,14 +248,15 @@ static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKE
     char path[TDM__ADDRESS_BYTES + 16];
     tdm_status status;
 
+    (void)snprintf(path, sizeof(path), "%s/token", daemon->directory);
     if (named != NULL && named[0] != '\0') {
-        return tdm__token_read(named, token);
+        TDM_TRY(tdm__token_read(named, token));
+        return daemon->options.is_started ? link_token(named, path) : TDM_OK;
     }
-    if (daemon->options.redis_url != NULL) {
+    if (daemon->options.redis_url != NULL || daemon->options.join_address != NULL) {
         return tdm__fail(TDM_E_AUTH, "a node of a cluster needs TANDEM_TOKEN_FILE: "
                                      "the same 32-byte file on every node");
     }
-    (void)snprintf(path, sizeof(path), "%s/token", daemon->directory);
     status = tdm__token_create(path, token);
     return status == TDM_E_EXISTS ? tdm__token_read(path, token) : status;
 }
@@ -251,7 +288,8 @@ static tdm_status daemon_listen(struct daemon *daemon)
                            sizeof(node->record.tcp_address));
 }
 
-/* Creates the daemon's endpoint for connections and the node's identity. */
+/* Creates the daemon's endpoint for connections and the node's identity. The endpoint does not
+ * listen yet. */
 static tdm_status daemon_create_endpoint(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
@@ -264,8 +302,34 @@ static tdm_status daemon_create_endpoint(struct daemon *daemon)
     TDM_TRY(tdm__rpc_create(daemon->loop, &self, node->token, &daemon->rpc));
     tdm__rpc_set_call_handler(daemon->rpc, daemon_serve, daemon);
     tdm__rpc_on_accepted(daemon->rpc, on_accepted, daemon);
-    TDM_TRY(daemon_listen_for_jobs(daemon));
-    return daemon_listen(daemon);
+    return TDM_OK;
+}
+
+/* Callback that runs when another node is about to use the embedded Redis server. */
+static void on_store_shared(void *arg)
+{
+    struct daemon *daemon = arg;
+
+    daemon->node.store_is_shared = true;
+}
+
+/* Creates the service by which other nodes reach the embedded Redis server, if this daemon has one
+ * and listens for other nodes. */
+static tdm_status daemon_add_store_service(struct daemon *daemon)
+{
+    const struct tdm__redis_forward_options options = {.loop = daemon->loop,
+                                                       .server = daemon->redis,
+                                                       .cluster = daemon->options.cluster,
+                                                       .shared = on_store_shared,
+                                                       .arg = daemon};
+    void *service;
+
+    if (daemon->redis == NULL || daemon->options.listen_host == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__redis_forward_create(&options, &service));
+    tdm__services_add(&daemon->services, &tdm__redis_forward_service, service);
+    return TDM_OK;
 }
 
 /* Creates all services of the daemon, which then handle incoming calls. */
@@ -293,7 +357,7 @@ static tdm_status daemon_add_services(struct daemon *daemon)
     TDM_TRY(tdm__node_metrics_create(&daemon->node, daemon->options.metrics_address, &metrics));
     tdm__services_add(&daemon->services, &tdm__metrics_service, metrics);
     tdm__services_add(&daemon->services, &tdm__timeline_service, &daemon->node);
-    return TDM_OK;
+    return daemon_add_store_service(daemon);
 }
 
 /* Fills in the node's record and resources from the options. */
@@ -393,6 +457,21 @@ static tdm_status daemon_watch_signals(struct daemon *daemon)
                                 &daemon->signals_watch);
 }
 
+/* Writes the address of the cluster's head node to a file in the directory of a daemon that
+ * `tandem start` started. */
+static tdm_status daemon_write_cluster_address(const struct daemon *daemon)
+{
+    const struct cli_daemon_options *options = &daemon->options;
+    bool is_head = options->join_address == NULL;
+    const char *own = daemon->node.record.tcp_address;
+
+    if (!options->is_started || options->listen_host == NULL) {
+        return TDM_OK;
+    }
+    return tdm__started_node_write(daemon->directory, is_head,
+                                   is_head ? own + strlen("tcp:") : options->join_address);
+}
+
 /* Creates all parts of the daemon and joins the cluster. On failure the caller calls
  * daemon_free(). */
 static tdm_status daemon_start(struct daemon *daemon)
@@ -404,10 +483,13 @@ static tdm_status daemon_start(struct daemon *daemon)
     TDM_TRY(daemon_start_redis(daemon));
     /* The token comes first, so that a missing token is reported without a wait for the store. */
     TDM_TRY(get_token(daemon, daemon->node.token));
-    TDM_TRY(daemon_open_store(daemon));
     TDM_TRY(daemon_create_endpoint(daemon));
+    TDM_TRY(daemon_open_store(daemon));
+    TDM_TRY(daemon_listen(daemon));
+    TDM_TRY(daemon_listen_for_jobs(daemon));
     TDM_TRY(daemon_add_services(daemon));
-    return daemon_join(daemon);
+    TDM_TRY(daemon_join(daemon));
+    return daemon_write_cluster_address(daemon);
 }
 
 /* ---- end -------------------------------------------------------------------------------- */
@@ -461,6 +543,7 @@ static void daemon_free(struct daemon *daemon)
     tdm__read_cache_destroy(daemon->read_cache);
     tdm__node_stop(&daemon->node);
     tdm__services_destroy(&daemon->services);
+    tdm__redis_forwarded_close(daemon->forwarded);
     if (daemon->rpc != NULL) {
         tdm__rpc_destroy(daemon->rpc);
     }
@@ -473,11 +556,17 @@ static void daemon_free(struct daemon *daemon)
 
 /* ---- the program ------------------------------------------------------------------------ */
 
+/* Returns whether a process waits on descriptor 3 until the daemon is ready. */
+static bool daemon_has_starter(const struct daemon *daemon)
+{
+    return daemon->options.is_private || daemon->options.is_started;
+}
+
 /* Sends `text` to the process that started the daemon, to report that the daemon is ready or has
- * failed: on the private connection, or as a line on stdout. */
+ * failed: on descriptor 3, or as a line on stdout. */
 static void daemon_announce(const struct daemon *daemon, const char *text)
 {
-    if (daemon->options.is_private) {
+    if (daemon_has_starter(daemon)) {
         (void)send(LIFELINE_FD, text, strlen(text), MSG_NOSIGNAL);
         (void)close(LIFELINE_FD);
     } else {
@@ -486,10 +575,18 @@ static void daemon_announce(const struct daemon *daemon, const char *text)
     }
 }
 
-/* Prints the text of the last error. */
-static void daemon_report_failure(void)
+/* Reports that the daemon could not start, with the text of the last error. */
+static void daemon_report_failure(const struct daemon *daemon, tdm_status status)
 {
-    (void)fprintf(stderr, "tandemd: %s\n", tdm_error_detail());
+    char text[TDM__ERROR_DETAIL_BYTES + 64];
+
+    if (daemon_has_starter(daemon)) {
+        (void)snprintf(text, sizeof(text), "failed %s: %s", tdm_strerror(status),
+                       tdm_error_detail());
+        daemon_announce(daemon, text);
+    } else {
+        (void)fprintf(stderr, "tandemd: %s\n", tdm_error_detail());
+    }
 }
 
 /* Runs the daemon and returns the exit code. */
@@ -499,13 +596,7 @@ static int daemon_run(struct daemon *daemon)
     tdm_status status = daemon_start(daemon);
 
     if (status != TDM_OK) {
-        (void)snprintf(text, sizeof(text), "failed %s: %s", tdm_strerror(status),
-                       tdm_error_detail());
-        if (daemon->options.is_private) {
-            daemon_announce(daemon, text);
-        } else {
-            daemon_report_failure();
-        }
+        daemon_report_failure(daemon, status);
         daemon_free(daemon);
         return 1;
     }
@@ -538,14 +629,21 @@ static tdm_status choose_directory(struct daemon *daemon)
     return TDM_OK;
 }
 
-/* Sets the environment variable that names the daemon's directory. All processes that this one
- * starts inherit the variable, by which a later daemon finds those that outlived this daemon. */
-static tdm_status export_directory(const char *directory)
+/* Sets an environment variable of this process and of all processes that it starts. */
+static tdm_status set_variable(const char *name, const char *value)
 {
-    const char *name = TDM__DIRECTORY_VARIABLE;
-    int set = setenv(name, directory, 1); /* NOLINT(concurrency-mt-unsafe) one thread */
+    int set = setenv(name, value, 1); /* NOLINT(concurrency-mt-unsafe) one thread */
 
     return set < 0 ? tdm__fail_errno(errno, "setenv") : TDM_OK;
+}
+
+/* Sets the environment variable that names the daemon's directory, by which a later daemon finds
+ * the processes that outlived this daemon. Empties TANDEM_REDIS, so that these processes do not
+ * learn the password of the Redis server. */
+static tdm_status prepare_environment(const char *directory)
+{
+    TDM_TRY(set_variable("TANDEM_REDIS", ""));
+    return set_variable(TDM__DIRECTORY_VARIABLE, directory);
 }
 
 int main(int argc, char **argv)
@@ -563,6 +661,9 @@ int main(int argc, char **argv)
     tdm__log_init("tandemd");
     tdm__failpoint_set_process("daemon");
     status = choose_directory(daemon);
+    if (daemon->options.is_started) {
+        (void)setsid(); /* A signal from the terminal of `tandem start` must not end the daemon. */
+    }
     if (status == TDM_OK) {
         supervisor.lifeline = daemon->options.is_private ? LIFELINE_FD : -1;
         supervisor.directory = daemon->directory;
@@ -570,13 +671,13 @@ int main(int argc, char **argv)
         status = tdm__supervisor_fork(&supervisor);
     }
     if (status == TDM_OK) {
-        status = export_directory(daemon->directory);
+        status = prepare_environment(daemon->directory);
     }
     if (status == TDM_OK) {
         status = cli_devices_prepare(&daemon->options);
     }
     if (status != TDM_OK) {
-        daemon_report_failure();
+        daemon_report_failure(daemon, status);
         return 1;
     }
     return daemon_run(daemon);

@@ -3,7 +3,8 @@
 
 /* Leases expire by the store's clock. A node measures its own lease by its own clock, from before
  * it sent the last renewal that succeeded. It fences (stops) what other nodes may take over before
- * the lease can have expired. A node that owns its store has no competitor and fences nothing.
+ * the lease can have expired. A node that owns its store has no competitor and fences nothing,
+ * until a second node joins.
  *
  * Another node counts as lost when its record is gone, provided that this node has renewed its own
  * lease without a failure for a whole lease. So after an outage of the store all nodes get the time
@@ -156,10 +157,10 @@ static void lease_renew(struct tdm__node *node)
                              on_lease_renewed, node);
 }
 
-/* True if this daemon runs the cluster's only store itself (a private node). */
+/* True if this daemon runs the cluster's store itself and no other node has used the store. */
 static bool node_owns_store(const struct tdm__node *node)
 {
-    return node->exempt_child != NULL && node->exempt_child() != 0;
+    return !node->store_is_shared && node->exempt_child != NULL && node->exempt_child() != 0;
 }
 
 /* ---- other nodes' leases ----------------------------------------------------------------- */
@@ -259,6 +260,7 @@ static void on_nodes_read(void *arg, tdm_status status, const struct tdm__store_
     for (uint32_t i = 0; status == TDM_OK && nodes != NULL && i < records_count; i++) {
         status = tdm__node_record_read(&records[i], &nodes[nodes_count++]);
     }
+    node->store_is_shared = node->store_is_shared || nodes_count > 1;
     if (status == TDM_OK && nodes != NULL && !node->stopping) {
         lease_check_other_nodes(node, nodes, nodes_count);
     }

@@ -56,6 +56,8 @@ struct tdm__node {
     /* Returns the pid of the Redis server that this daemon started, or 0; the sweep for orphans
      * spares that child. May be NULL. */
     pid_t (*exempt_child)(void);
+    /* True once another node has used the store of the Redis server that this daemon started. */
+    bool store_is_shared;
     /* Milliseconds of silence after which a worker is killed; 0 for never. */
     int64_t health_timeout_ms;
     /* Environment variable with the GPUs that a process may use, for example

@@ -11,9 +11,8 @@
  * runtime starts and stops, and to describe how the daemon ended. */
 struct tdm__private_node;
 
-/* Starts tandemd and waits at most `timeout_ms` for it to report that it is ready. TANDEM_DAEMON
- * names the program; if it is not set, the function looks beside this program, beside libtandem, in
- * ../bin of either, and in PATH. On success the caller owns `*node_out`. */
+/* Starts tandemd and waits at most `timeout_ms` for it to report that it is ready; see
+ * daemon_process.h for the place of the program. On success the caller owns `*node_out`. */
 tdm_status tdm__private_node_start(const struct tdm_runtime_options *options, int64_t timeout_ms,
                                    struct tdm__private_node **node_out);
 /* Returns the address of the daemon, such as "unix:/.../tandemd.sock". It is valid as long as

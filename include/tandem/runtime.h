@@ -28,8 +28,10 @@ typedef struct tdm_runtime tdm_runtime;
 /* Options of tdm_runtime_start().  Initialise with TDM_RUNTIME_OPTIONS_INIT.  Texts are copied. */
 struct tdm_runtime_options {
     size_t size_bytes; /* Size of this struct, which TDM_RUNTIME_OPTIONS_INIT sets. */
-    /* Address of a daemon: "unix:/run/.../tandemd.sock" or "tcp:host:port".  NULL:
-     * TANDEM_ADDRESS, or else a private node. */
+    /* Address of a daemon: "unix:/run/.../tandemd.sock" or "tcp:host:port".  "auto": the node that
+     * `tandem start` has started on this machine.  "host:port": that node if it belongs to the
+     * cluster with this address, else the daemon there.  NULL: TANDEM_ADDRESS, or else a private
+     * node. */
     const char *address;
     /* Name space for names of actors and placement groups.  NULL: TANDEM_NAMESPACE, or else
      * "default". */

@@ -3,7 +3,7 @@
 /* The function tdm__supervisor_fork() splits the process of a daemon in two: the parent becomes the
  * supervisor, the child the daemon.  The supervisor has one thread, no event loop and no memory
  * that the daemon could damage.  It waits by poll(2) for three descriptors: a signalfd (SIGCHLD,
- * SIGTERM, SIGINT), the lifeline to the driver, and a pidfd of the driver.
+ * SIGTERM, SIGINT, SIGQUIT), the lifeline to the driver, and a pidfd of the driver.
  *
  * States: running; stop requested, after SIGTERM was sent to the daemon; and exiting, in which
  * all descendants are killed and the directory is removed. supervisor_exit() never returns.
@@ -41,7 +41,7 @@ struct supervisor {
     const struct tdm__supervisor_options *options;
     pid_t daemon;     /* Process id of the daemon that the supervisor watches. */
     int driver_pidfd; /* Pidfd of the driver, which created the lifeline; -1 without a lifeline. */
-    int signal_fd;    /* Signalfd for SIGCHLD, SIGTERM and SIGINT. */
+    int signal_fd;    /* Signalfd for SIGCHLD, SIGTERM, SIGINT and SIGQUIT. */
     bool stop_requested; /* True once SIGTERM has been sent to the daemon. */
 };
 
@@ -91,6 +91,8 @@ static void supervisor_handle_signal(struct supervisor *supervisor)
     }
     if (info.ssi_signo == SIGCHLD) {
         supervisor_reap(supervisor);
+    } else if (info.ssi_signo == SIGQUIT) {
+        supervisor_exit(supervisor, 1);
     } else {
         supervisor_stop_daemon(supervisor);
     }
@@ -161,6 +163,7 @@ static void supervised_signals_init(sigset_t *set)
     (void)sigaddset(set, SIGCHLD);
     (void)sigaddset(set, SIGTERM);
     (void)sigaddset(set, SIGINT);
+    (void)sigaddset(set, SIGQUIT);
 }
 
 /* Blocks the signals of the supervisor, opens its signalfd and forks the daemon.  On TDM_OK the

@@ -26,6 +26,7 @@ struct tdm__supervisor_options {
  *   so the supervisor kills everything by SIGKILL.  A child that the driver has forked may keep
  *   the lifeline open; therefore both are watched.
  * - SIGTERM or SIGINT arrives: the supervisor sends SIGTERM to the daemon.
+ * - SIGQUIT arrives: the supervisor kills everything by SIGKILL.
  *
  * With a lifeline the supervisor starts a session of its own, so that Ctrl-C in a terminal
  * reaches only the driver.  The kernel kills the daemon if the supervisor dies.  Call this before

@@ -7,6 +7,8 @@
 #include "runtime/rpc/internal.h"
 #include "runtime/rpc/send.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -69,6 +71,29 @@ void tdm__conn_close(struct tdm__conn *conn)
     conn->state = CONN_CLOSING;
     (void)tdm__fd_watch_set_events(conn->watch, 0);
     tdm__fd_watch_call_again(conn->watch);
+}
+
+tdm_status tdm__conn_detach(struct tdm__conn *conn, int *fd_out)
+{
+    tdm_status status = TDM_OK;
+    int fd = -1;
+
+    if (conn->state == CONN_OPEN) {
+        tdm__conn_flush(conn);
+    }
+    if (conn->state != CONN_OPEN || conn->write_failed || conn->output.size_bytes > 0 ||
+        conn->input_begin != conn->input_end || conn->partial != NULL || conn->fds_count > 0) {
+        status = tdm__fail(TDM_E_STATE, "the socket of %s is in use or closed", conn->label);
+    } else {
+        fd = fcntl(conn->fd, F_DUPFD_CLOEXEC, 0);
+    }
+    if (status == TDM_OK && fd < 0) {
+        status = tdm__fail_errno(errno, "dup of the socket of %s", conn->label);
+    }
+    /* Closing the connection closes only its own descriptor of the socket. */
+    tdm__conn_close(conn);
+    *fd_out = fd;
+    return status;
 }
 
 bool tdm__conn_is_open(const struct tdm__conn *conn)

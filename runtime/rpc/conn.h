@@ -25,6 +25,11 @@ void tdm__conn_unwatch_close(struct tdm__close_watcher *watcher);
 /* Closes a connection without blocking. One more attempt is made to send the queued output. The
  * connection ends in the next round of the loop, and its tdm__closed_fn still runs. */
 void tdm__conn_close(struct tdm__conn *conn);
+/* Takes the socket out of an open connection, for bytes that are no frames, and closes the
+ * connection. The peer must do the same and must not have sent anything since the last frame that
+ * arrived. Stores a descriptor in `fd_out` that the caller closes. Returns TDM_E_STATE, and only
+ * closes the connection, if it is not open or if bytes of frames still wait in this process. */
+tdm_status tdm__conn_detach(struct tdm__conn *conn, int *fd_out);
 /* Returns whether the peer is authenticated and the connection is not closing. */
 bool tdm__conn_is_open(const struct tdm__conn *conn);
 /* Returns the identity of the peer (borrowed from the connection). Its kind is 0 until the

@@ -65,21 +65,32 @@ def _has_gpu():
     return os.path.exists("/dev/nvidiactl")
 
 
+def _started_node():
+    """Return the address of the node that `tandem start` has started on this machine, or None."""
+    parent = os.environ.get("TMPDIR") or "/tmp"
+    path = f"{parent}/tandem-started-{os.geteuid()}/tandemd.sock"
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return None
+    return "unix:" + path
+
+
 def _address_of(address):
-    """Return the address of a daemon of Tandem for an address as Ray has it; None for a private node."""
-    if address in (None, ""):
-        address = os.environ.get("RAY_ADDRESS") or None
-    if address in (None, "local"):
-        return None if address == "local" else os.environ.get("TANDEM_ADDRESS") or None
-    if address == "auto":
-        address = os.environ.get("TANDEM_ADDRESS")
-        if not address:
-            raise ConnectionError('no node was found for address="auto": start one, and set TANDEM_ADDRESS to its '
-                                  'address')
-        return address
+    """Return the address of a node for an address as Ray has it; None for a private node."""
+    if address in (None, "", "auto"):
+        address = os.environ.get("RAY_ADDRESS") or address
+    if address == "local":
+        return None
+    if address in (None, "", "auto"):
+        found = os.environ.get("TANDEM_ADDRESS") or _started_node()
+        if address == "auto" and not found:
+            raise ConnectionError('no node was found for address="auto": start one with `tandem start --head`')
+        return found
     if address.startswith("ray://"):
         raise NotImplementedError("tandem.ray has no Ray client (feature: init(address=\"ray://...\"))")
-    return address if address.startswith(("unix:", "tcp:")) else "tcp:" + address
+    return address
 
 
 @contextlib.contextmanager

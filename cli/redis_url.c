@@ -1,0 +1,60 @@
+/* redis_url.c - the URL of a Redis server on a command line or in a file. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/redis_url.h"
+
+#include "runtime/error.h"
+#include "runtime/file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Most bytes of a file with the URL of a Redis server. */
+enum { FILE_BYTES_MAX = 4096 };
+
+/* Returns whether the URL of a Redis server contains a password. */
+static bool url_has_password(const char *url)
+{
+    const char *at = strrchr(url, '@');
+
+    return at != NULL && strncmp(url, "redis", 5) == 0;
+}
+
+bool cli_redis_url_check(const char *name, const char *url)
+{
+    if (!url_has_password(url)) {
+        return true;
+    }
+    (void)fprintf(stderr,
+                  "%s: %s with a password is refused, because every user of this machine can read "
+                  "command lines. Write the URL to a file and give --redis-file FILE, or set "
+                  "TANDEM_REDIS\n",
+                  program_invocation_short_name, name);
+    return false;
+}
+
+bool cli_redis_url_read(const char *path, const char **url_out)
+{
+    struct stat about;
+    char *url;
+    size_t bytes;
+
+    if (tdm__file_read(path, FILE_BYTES_MAX, &url, &bytes) != TDM_OK) {
+        (void)fprintf(stderr, "%s: --redis-file: %s\n", program_invocation_short_name,
+                      tdm_error_detail());
+        return false;
+    }
+    url[strcspn(url, "\r\n")] = '\0';
+    if (url_has_password(url) && (stat(path, &about) != 0 || (about.st_mode & 077) != 0)) {
+        (void)fprintf(stderr,
+                      "%s: --redis-file: %s contains a password, but other users may read it: "
+                      "chmod 600 %s\n",
+                      program_invocation_short_name, path, path);
+        free(url);
+        return false;
+    }
+    *url_out = url;
+    return true;
+}

@@ -1,0 +1,376 @@
+/* start_test.c - `tandem start`, `status` and `stop`, on one node and on two. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/directory.h"
+#include "runtime/process/spawn.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { GONE_MS = 20000 };
+
+/* Directory of the test. Its subdirectories "a" and "b" stand for two machines: each is the TMPDIR
+ * of one. */
+static char parent[] = "/tmp/tdc-XXXXXX";
+static char said[1 << 16]; /* Output of the last command, stdout and stderr. */
+static unsigned port;      /* A free port for the head node. */
+
+/* Runs a shell command on machine `machine`. Returns its exit code and stores its output in
+ * `said`. */
+__attribute__((format(printf, 2, 3))) static int on(const char *machine, const char *format, ...)
+{
+    char command[2048];
+    char line[3072];
+    char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", line, NULL};
+    struct tdm__spawn_options options = {.program = "/bin/sh", .argv = argv};
+    struct tdm__process process;
+    FILE *output = tmpfile();
+    va_list args;
+    int status;
+
+    va_start(args, format);
+    (void)vsnprintf(command, sizeof(command), format, args);
+    va_end(args);
+    (void)snprintf(line, sizeof(line), "export TMPDIR=%s/%s PATH=%s:$PATH; %s", parent, machine,
+                   TDM_TEST_BUILD_DIR, command);
+    assert_non_null(output);
+    options.output_fd = fileno(output);
+    assert_int_equal(tdm__spawn(&options, &process), TDM_OK);
+    assert_int_equal(waitpid(process.pid, &status, 0), process.pid);
+    tdm__process_forget(&process);
+    rewind(output);
+    said[fread(said, 1, sizeof(said) - 1, output)] = '\0';
+    (void)fclose(output);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Fails with the output of the last command if its exit code is not 0. */
+static void must_succeed(int code)
+{
+    if (code != 0) {
+        fail_msg("exit code %d: %s", code, said);
+    }
+}
+
+#define assert_said(text)                                                                          \
+    do {                                                                                           \
+        if (strstr(said, text) == NULL) {                                                          \
+            fail_msg("\"%s\" is missing in: %s", text, said);                                      \
+        }                                                                                          \
+    } while (0)
+
+/* Returns a port at 127.0.0.1 that nobody uses now. */
+static unsigned free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t address_bytes = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &address_bytes), 0);
+    (void)close(fd);
+    return ntohs(address.sin_port);
+}
+
+static int set_up(void **state)
+{
+    char path[64];
+
+    (void)state;
+    if (parent[strlen(parent) - 1] == 'X') {
+        assert_non_null(mkdtemp(parent));
+        (void)snprintf(path, sizeof(path), "%s/a", parent);
+        assert_int_equal(mkdir(path, 0700), 0);
+        (void)snprintf(path, sizeof(path), "%s/b", parent);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    port = free_port();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    (void)on("b", "tandem stop --force");
+    (void)on("a", "tandem stop --force");
+    return 0;
+}
+
+static int remove_all(void **state)
+{
+    (void)state;
+    tdm__directory_remove(parent);
+    return 0;
+}
+
+static void start_head(void)
+{
+    must_succeed(
+        on("a", "tandem start --head --node-ip-address=127.0.0.1 --port %u --num-cpus 2", port));
+}
+
+/* Starts a node on machine "b" that joins the head. Returns the exit code. */
+static int start_member(void)
+{
+    return on("b",
+              "TANDEM_TOKEN_FILE=%s/a/tandem-started-$(id -u)/token tandem start "
+              "--address 127.0.0.1:%u --node-ip-address 127.0.0.2 --num-cpus 3 --num-gpus 1",
+              parent, port);
+}
+
+static void node_is_started_shown_and_stopped(void **state)
+{
+    char text[64];
+
+    (void)state;
+    start_head();
+    (void)snprintf(text, sizeof(text), "tandem start --address=127.0.0.1:%u", port);
+    assert_said(text);
+    assert_said("TANDEM_TOKEN_FILE=");
+    must_succeed(on("a", "tandem status"));
+    assert_said("nodes   1");
+    must_succeed(on("a", "tandem status --address 127.0.0.1:%u", port));
+    assert_int_equal(on("a", "tandem start --head"), 1);
+    assert_said("runs on this machine already");
+    assert_said("tandem stop");
+    must_succeed(on("a", "tandem stop"));
+    assert_said("has ended");
+    must_succeed(on("a", "tandem stop"));
+    assert_said("No node of yours runs");
+    assert_int_equal(on("a", "tandem status"), 1);
+    must_succeed(on("b", "tandem stop --force")); /* Nothing was ever started there. */
+}
+
+static void second_node_joins_through_the_first(void **state)
+{
+    (void)state;
+    start_head();
+    must_succeed(start_member());
+    must_succeed(on("a", "tandem status"));
+    assert_said("nodes   2");
+    assert_said("CPU       0        5");
+    must_succeed(on("b", "tandem list nodes --json"));
+    assert_said("tcp:127.0.0.2:");
+    must_succeed(on("b", "tandem stop"));
+    must_succeed(on("a", "tandem stop"));
+}
+
+static void wrong_token_and_wrong_address_are_refused(void **state)
+{
+    (void)state;
+    start_head();
+    assert_int_equal(on("b", "tandem start --address 127.0.0.1:%u", port), 1);
+    assert_said("TANDEM_TOKEN_FILE");
+    assert_int_equal(on("b",
+                        "head -c 32 /dev/urandom >%s/token; chmod 600 %s/token; "
+                        "TANDEM_TOKEN_FILE=%s/token tandem start --address 127.0.0.1:%u",
+                        parent, parent, parent, port),
+                     1);
+    assert_said("does not know the cluster's token");
+    assert_int_equal(
+        on("b", "TANDEM_TOKEN_FILE=%s/token tandem start --address 127.0.0.1:1", parent), 1);
+    assert_said("Connection refused");
+    assert_int_equal(on("b", "tandem status"), 1);
+    must_succeed(on("a", "tandem status"));
+    assert_said("nodes   1");
+}
+
+static void port_in_use_is_named(void **state)
+{
+    (void)state;
+    start_head();
+    assert_int_equal(on("b", "tandem start --head --node-ip-address 127.0.0.1 --port %u", port), 1);
+    assert_said("Address already in use");
+    must_succeed(on("b", "tandem stop"));
+    assert_said("No node of yours runs");
+}
+
+static void wrong_options_are_refused(void **state)
+{
+    static const char *const lines[][2] = {
+        {"", "--head"},
+        {"--head --address x:1", "--address joins"},
+        {"--address x:1 --redis unix:///x", "two different stores"},
+        {"--head --num-cpus two", "whole number"},
+        {"--head --resources '[1]'", "JSON object"},
+        {"--head --resources '{\"disk\": \"2\"}'", "JSON object"},
+        {"--head --resources", "a value is missing"},
+        {"--haed", "did you mean --head"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        assert_int_equal(on("a", "tandem start %s", lines[i][0]), 2);
+        assert_said(lines[i][1]);
+    }
+    assert_int_equal(on("a", "tandem stop --grace-period -1"), 2);
+}
+
+static void passwords_do_not_show_on_command_lines(void **state)
+{
+    (void)state;
+    assert_int_equal(on("a", "tandem start --redis redis://me:secret@127.0.0.1:1"), 2);
+    assert_said("--redis-file");
+    assert_null(strstr(said, "secret"));
+    assert_int_equal(on("a", "tandemd --redis redis://me:secret@127.0.0.1:1"), 2);
+    assert_null(strstr(said, "secret"));
+    assert_int_equal(on("a",
+                        "echo redis://me:secret@127.0.0.1:1 >%s/url; chmod 644 %s/url; "
+                        "tandem start --redis-file %s/url",
+                        parent, parent, parent),
+                     1);
+    assert_said("tandemd ended while starting");
+    assert_said("chmod 600");
+    assert_null(strstr(said, "secret"));
+}
+
+/* A Redis server with a password, whose URL is in a file or in the environment. */
+static void url_of_redis_comes_from_a_file_or_the_environment(void **state)
+{
+    unsigned redis_port = free_port();
+
+    (void)state;
+    must_succeed(on("a",
+                    "head -c 32 /dev/urandom >%s/token; chmod 600 %s/token; umask 077; "
+                    "rm -f %s/url; "
+                    "echo redis://:secret@127.0.0.1:%u >%s/url; "
+                    "printf 'port %u\\nbind 127.0.0.1\\nrequirepass secret\\nsave \"\"\\n"
+                    "daemonize yes\\npidfile %s/redis.pid\\n' >%s/conf; redis-server %s/conf",
+                    parent, parent, parent, redis_port, parent, redis_port, parent, parent,
+                    parent));
+    must_succeed(on("a",
+                    "TANDEM_TOKEN_FILE=%s/token tandem start --head --redis-file %s/url "
+                    "--node-ip-address 127.0.0.1 --port %u",
+                    parent, parent, port));
+    assert_said("--redis-file=FILE");
+    assert_null(strstr(said, "secret"));
+    must_succeed(on("b",
+                    "TANDEM_TOKEN_FILE=%s/token TANDEM_REDIS=$(cat %s/url) tandem start "
+                    "--node-ip-address 127.0.0.1",
+                    parent, parent));
+    must_succeed(on("b", "tandem status"));
+    assert_said("nodes   2");
+    assert_int_equal(on("b", "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | "
+                             "grep -a -c ':secret''@'"),
+                     1);
+    assert_int_equal(
+        on("b", "tandem stop; TMPDIR=%s/a tandem stop; kill $(cat %s/redis.pid)", parent, parent),
+        0);
+}
+
+/* Waits until no process has the directory of machine `machine` in its command line. */
+static void wait_until_gone(const char *machine)
+{
+    for (int waited_ms = 0; waited_ms < GONE_MS; waited_ms += 50) {
+        if (on("", "pgrep -f '%s/%s/[t]andem' >/dev/null", parent, machine) == 1) {
+            return;
+        }
+        (void)poll(NULL, 0, 50);
+    }
+    fail_msg("processes of machine %s are left", machine);
+}
+
+static void killed_daemon_takes_all_of_its_node_along(void **state)
+{
+    (void)state;
+    start_head();
+    must_succeed(start_member());
+    /* The daemon is the child of the supervisor. */
+    must_succeed(on("a", "kill -9 $(pgrep -P $(cat $TMPDIR/tandem-started-*/supervisor))"));
+    wait_until_gone("a");
+    assert_int_equal(on("a", "tandem status"), 1);
+    must_succeed(on("a", "tandem stop"));
+    /* The member can still be stopped, and a new head can be started at the same port. */
+    start_head();
+    must_succeed(on("b", "tandem stop"));
+    wait_until_gone("b");
+}
+
+static void node_stops_whatever_part_was_killed_or_stopped(void **state)
+{
+    static const char *const harms[] = {
+        "kill -9 $(cat $TMPDIR/tandem-started-*/supervisor)",
+        "kill -STOP $(cat $TMPDIR/tandem-started-*/supervisor)",
+        "kill -STOP $(pgrep -P $(cat $TMPDIR/tandem-started-*/supervisor))",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(harms) / sizeof(harms[0]); i++) {
+        start_head();
+        must_succeed(on("a", "%s", harms[i]));
+        must_succeed(on("a", "tandem stop --grace-period 1"));
+        wait_until_gone("a");
+    }
+    start_head();
+}
+
+static void long_lived_processes_have_names_of_tandem(void **state)
+{
+    (void)state;
+    start_head();
+    must_succeed(on("a",
+                    "for p in $(pgrep -f '%s/a/[t]andem') $(pgrep -f '[t]andem-store'); "
+                    "do cat /proc/$p/comm; done | sort -u",
+                    parent));
+    assert_said("tandem-store\ntandem-super\ntandemd\n");
+    assert_int_equal(on("a",
+                        "tandem status >/dev/null; echo '%s' | grep -E "
+                        "'ray|python|sglang|slime|redis'",
+                        said),
+                     1);
+}
+
+static void block_waits_for_the_end(void **state)
+{
+    (void)state;
+    must_succeed(on("a",
+                    "tandem start --head --node-ip-address 127.0.0.1 --port %u --block "
+                    ">%s/blocked & blocked=$!; until tandem status >/dev/null 2>&1; do "
+                    "sleep 0.05; done; tandem stop && wait $blocked",
+                    port, parent));
+    must_succeed(on("a",
+                    "tandem start --head --node-ip-address 127.0.0.1 --port %u --block "
+                    ">%s/blocked & blocked=$!; until tandem status >/dev/null 2>&1; do "
+                    "sleep 0.05; done; kill -TERM $blocked && wait $blocked",
+                    port, parent));
+    assert_int_equal(on("a", "tandem status"), 1);
+}
+
+#define NODE_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        NODE_TEST(node_is_started_shown_and_stopped),
+        NODE_TEST(second_node_joins_through_the_first),
+        NODE_TEST(wrong_token_and_wrong_address_are_refused),
+        NODE_TEST(port_in_use_is_named),
+        NODE_TEST(wrong_options_are_refused),
+        NODE_TEST(passwords_do_not_show_on_command_lines),
+        NODE_TEST(url_of_redis_comes_from_a_file_or_the_environment),
+        NODE_TEST(killed_daemon_takes_all_of_its_node_along),
+        NODE_TEST(node_stops_whatever_part_was_killed_or_stopped),
+        NODE_TEST(long_lived_processes_have_names_of_tandem),
+        NODE_TEST(block_waits_for_the_end),
+    };
+    static const char *const inherited[] = {"TANDEM_ADDRESS", "TANDEM_TOKEN_FILE", "TANDEM_REDIS",
+                                            "TANDEM_GPUS", "TANDEM_DEVICE"};
+
+    for (size_t i = 0; i < sizeof(inherited) / sizeof(inherited[0]); i++) {
+        (void)unsetenv(inherited[i]);
+    }
+    return cmocka_run_group_tests(tests, NULL, remove_all);
+}
