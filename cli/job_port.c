@@ -6,6 +6,7 @@
  * path of the token file, one a line. The directory is the user's own, so nobody else reads it. */
 #include "cli/job_port.h"
 
+#include "actors/process/started_node.h"
 #include "cli/local_nodes.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
@@ -23,6 +24,37 @@ enum {
     ADDRESS_BYTES = 512,                         /* Capacity of an address as text. */
     NOTE_BYTES = ADDRESS_BYTES + TDM__PATH_BYTES /* Capacity of the text of the note. */
 };
+
+/* ---- addresses ---------------------------------------------------------------------------- */
+
+/* Returns where the port of an address begins, behind the last colon; NULL if it has no port. */
+static const char *port_of(const char *address)
+{
+    const char *colon = strrchr(address, ':');
+
+    return colon == NULL || colon[1] == '\0' || colon[1 + strspn(colon + 1, "0123456789")] != '\0'
+               ? NULL
+               : colon + 1;
+}
+
+/* Writes "tcp:HOST:PORT" for "HOST:PORT", which may be followed by a path. `text` is what the error
+ * names. */
+static tdm_status tcp_address_write(const char *text, const char *host_port, char *address,
+                                    size_t address_bytes)
+{
+    int written =
+        snprintf(address, address_bytes, "tcp:%.*s", (int)strcspn(host_port, "/"), host_port);
+
+    if (written < 0 || (size_t)written >= address_bytes) {
+        return tdm__fail(TDM_E_LIMIT, "the address %s is too long", text);
+    }
+    return port_of(address) != NULL && port_of(address) > address + strlen("tcp:")
+               ? TDM_OK
+               : tdm__fail(TDM_E_INVAL,
+                           "the address %s has no port: expected http://HOST:PORT, usually "
+                           "http://127.0.0.1:8265",
+                           text);
+}
 
 /* ---- the daemon's side ------------------------------------------------------------------ */
 
@@ -59,7 +91,7 @@ tdm_status cli_job_port_listen(struct tdm__rpc *rpc, const char *host_port, cons
     char address[ADDRESS_BYTES];
     tdm_status status;
 
-    TDM_TRY(cli_job_address_parse(host_port, wanted, sizeof(wanted)));
+    TDM_TRY(tcp_address_write(host_port, host_port, wanted, sizeof(wanted)));
     errno = 0; /* The failed bind(2) of a taken port leaves EADDRINUSE. */
     status = tdm__rpc_listen(rpc, wanted, address, sizeof(address));
     if (status != TDM_OK && errno == EADDRINUSE) {
@@ -75,42 +107,21 @@ tdm_status cli_job_port_listen(struct tdm__rpc *rpc, const char *host_port, cons
 
 /* ---- the side of commands --------------------------------------------------------------- */
 
-/* Returns where the port of an address begins, behind the last colon; NULL if it has no port. */
-static const char *port_of(const char *address)
-{
-    const char *colon = strrchr(address, ':');
-
-    return colon == NULL || colon[1] == '\0' || colon[1 + strspn(colon + 1, "0123456789")] != '\0'
-               ? NULL
-               : colon + 1;
-}
-
 tdm_status cli_job_address_parse(const char *text, char *address, size_t address_bytes)
 {
     static const char http[] = "http://";
-    const char *host = strncmp(text, http, strlen(http)) == 0 ? text + strlen(http) : text;
-    size_t length = strcspn(host, "/");
-    int written;
 
-    if (strncmp(text, "unix:", 5) == 0 || strncmp(text, "tcp:", 4) == 0) {
-        written = snprintf(address, address_bytes, "%s", text);
-    } else if (strstr(host, "://") != NULL) {
-        return tdm__fail(TDM_E_INVAL,
-                         "the address %s is not understood: expected http://HOST:PORT, HOST:PORT "
-                         "or unix:/path",
-                         text);
-    } else {
-        written = snprintf(address, address_bytes, "tcp:%.*s", (int)length, host);
-        if (written > 0 && (port_of(address) == NULL || port_of(address) == address + 4)) {
-            return tdm__fail(TDM_E_INVAL,
-                             "the address %s has no port: expected http://HOST:PORT, usually "
-                             "http://127.0.0.1:8265",
-                             text);
-        }
+    if (strncmp(text, http, strlen(http)) == 0) {
+        return tcp_address_write(text, text + strlen(http), address, address_bytes);
     }
-    return written < 0 || (size_t)written >= address_bytes
-               ? tdm__fail(TDM_E_LIMIT, "the address %s is too long", text)
-               : TDM_OK;
+    TDM_TRY(tdm__node_address_resolve(text, address, address_bytes));
+    return strstr(address, "://") == NULL &&
+                   (strncmp(address, "unix:", 5) == 0 || strncmp(address, "tcp:", 4) == 0)
+               ? TDM_OK
+               : tdm__fail(TDM_E_INVAL,
+                           "the address %s is not understood: expected http://HOST:PORT, HOST:PORT "
+                           "or unix:/path",
+                           text);
 }
 
 /* Search for the node of this machine that has noted a port. */

@@ -12,8 +12,8 @@
 tdm_status cli_job_port_listen(struct tdm__rpc *rpc, const char *host_port, const char *directory);
 
 /* Converts the address that the user gave for `tandem job` to an address for tdm__rpc_connect():
- * "http://HOST:PORT" and "HOST:PORT" become "tcp:HOST:PORT"; "unix:/path" and "tcp:HOST:PORT" stay.
- * Returns TDM_E_INVAL for other addresses. */
+ * "http://HOST:PORT" becomes "tcp:HOST:PORT", and other addresses mean what they mean elsewhere
+ * (tdm__node_address_resolve()). Returns TDM_E_INVAL for a text that is no address. */
 tdm_status cli_job_address_parse(const char *text, char *address, size_t address_bytes);
 
 /* Reads the token for a node whose address cli_job_address_parse() has written: from the file that

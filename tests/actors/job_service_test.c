@@ -161,7 +161,7 @@ static void test_sweep_for_orphans_spares_jobs(void **state)
     TRY(submit(scene, "swept", "sleep 0.3", "", &answer));
     remote_reply_free(&answer);
     while (tdm__jobs_are_running(scene->node.jobs)) {
-        tdm__workers_sweep_orphans(scene->node.workers);
+        tdm__workers_schedule_sweep(scene->node.workers);
         (void)tdm__loop_run(scene->world.loop, NULL, NULL, tdm__deadline_after(20));
     }
     read_output(scene, "swept", 0, &answer, &output);
