@@ -33,6 +33,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* The port at which Ray's head node accepts jobs, as a number and as text. */
+#define USUAL_JOB_PORT      8265
+#define USUAL_JOB_PORT_TEXT "8265"
+
 enum {
     READY_MS = 40000,     /* Longest wait until the daemon is ready, in milliseconds. */
     END_MS = 10000,       /* Longest wait for the end of a daemon that did not become ready. */
@@ -168,16 +172,45 @@ static void words_add_gpus(struct daemon_words *words, const char *gpus)
     words_add_option(words, "--gpus", gpus);
 }
 
+/* Returns whether another process listens at Ray's usual port for jobs. */
+static bool usual_job_port_is_taken(void)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons(USUAL_JOB_PORT),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int yes = 1;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is_taken;
+
+    if (fd < 0) {
+        return false;
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    is_taken =
+        bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 && errno == EADDRINUSE;
+    (void)close(fd);
+    return is_taken;
+}
+
 /* Appends the address at which the head node accepts `tandem job`: loopback unless the user asks
- * for another host. */
+ * for another host. A port that the user has chosen must be free; without the usual one the node
+ * accepts jobs from this machine only. */
 static void words_add_job_address(struct daemon_words *words,
                                   const struct tdm__parsed_arguments *args)
 {
     const char *host = tdm__option_value(args, "--dashboard-host");
     const char *port = tdm__option_value(args, "--dashboard-port");
 
-    (void)snprintf(words->job_address, sizeof(words->job_address), "%s:%s",
-                   host == NULL ? "127.0.0.1" : host, port == NULL ? "8265" : port);
+    if (port == NULL && usual_job_port_is_taken()) {
+        (void)fprintf(
+            stderr,
+            "tandem: warning: another process listens at port %d, so that jobs reach this "
+            "node only without --address; --dashboard-port N chooses another port\n",
+            (int)USUAL_JOB_PORT);
+        return;
+    }
+    (void)snprintf(words->job_address, sizeof(words->job_address), "%s:%.5s",
+                   host == NULL ? "127.0.0.1" : host, port == NULL ? USUAL_JOB_PORT_TEXT : port);
     words_add_option(words, "--job-address", words->job_address);
 }
 
