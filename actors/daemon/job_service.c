@@ -191,6 +191,22 @@ static bool jobs_own_child(void *arg, pid_t pid)
     return false;
 }
 
+/* Makes the path of the daemon's token file absolute for a job, which may have another working
+ * directory. Does nothing if the daemon's environment names no such file. */
+static tdm_status environment_set_token_file(struct tdm__environment *environment)
+{
+    const char *named = getenv("TANDEM_TOKEN_FILE");
+    char *absolute = named == NULL || named[0] == '\0' ? NULL : realpath(named, NULL);
+    char setting[TDM__PATH_BYTES + 32];
+
+    if (absolute == NULL) {
+        return TDM_OK;
+    }
+    (void)snprintf(setting, sizeof(setting), "TANDEM_TOKEN_FILE=%s", absolute);
+    free(absolute);
+    return tdm__environment_set(environment, setting);
+}
+
 /* Sets the variables of a job that the daemon decides: by which programs find this node and this
  * job. Variables of the user win only where the setting is a default. */
 static tdm_status environment_set_own(struct tdm__environment *environment,
@@ -218,6 +234,7 @@ static tdm_status job_environment_fill(const struct tdm__jobs *jobs,
                                        struct tdm__environment *environment)
 {
     TDM_TRY(tdm__environment_set_all(environment, environ));
+    TDM_TRY(environment_set_token_file(environment));
     for (uint32_t i = 0; i < request->environment.count; i++) {
         const char *setting;
 

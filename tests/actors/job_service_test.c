@@ -151,6 +151,28 @@ static void test_job_runs_and_its_output_is_served_in_pieces(void **state)
     remote_reply_free(&answer);
 }
 
+/* The path of the token file is relative to the daemon's directory. */
+static void test_token_file_is_found_from_another_directory(void **state)
+{
+    static const char name[] = "job_service_test.token";
+    struct node_fixture *scene = *state;
+    struct tdm__job_output_message output;
+    struct remote_reply answer;
+    FILE *file = fopen(name, "w");
+
+    assert_non_null(file);
+    (void)fclose(file);
+    assert_int_equal(setenv("TANDEM_TOKEN_FILE", name, 1), 0);
+    TRY(submit(scene, "token", "test -e \"$TANDEM_TOKEN_FILE\"", "/", &answer));
+    remote_reply_free(&answer);
+    (void)unsetenv("TANDEM_TOKEN_FILE");
+    node_fixture_run(scene, none_is_running, scene);
+    (void)unlink(name);
+    read_output(scene, "token", 0, &answer, &output);
+    assert_string_equal(output.job.state, "SUCCEEDED");
+    remote_reply_free(&answer);
+}
+
 /* A sweep for orphans must spare the supervisors, and must not take their wait status. */
 static void test_sweep_for_orphans_spares_jobs(void **state)
 {
@@ -251,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         JOB_TEST(test_job_runs_and_its_output_is_served_in_pieces),
+        JOB_TEST(test_token_file_is_found_from_another_directory),
         JOB_TEST(test_sweep_for_orphans_spares_jobs),
         JOB_TEST(test_jobs_are_listed_and_stopped),
         JOB_TEST(test_wrong_requests_are_refused),
