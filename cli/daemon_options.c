@@ -265,6 +265,29 @@ static struct tdm__option args[] = {
     [OPTION_STORE_FAULTS] = {"--store-faults", true, NULL},
     [OPTIONS_COUNT] = {NULL, false, NULL}};
 
+/* Stores the value of an option that is kept as it is. Returns false for every other option. */
+static bool store_text(struct cli_daemon_options *options, uint32_t index, const char *value)
+{
+    const struct {
+        enum option_index index; /* Index of the option. */
+        const char **place;      /* Where its value is stored. */
+    } texts[] = {{OPTION_DIRECTORY, &options->directory},
+                 {OPTION_JOIN, &options->join_address},
+                 {OPTION_CLUSTER, &options->cluster},
+                 {OPTION_LISTEN, &options->listen_host},
+                 {OPTION_METRICS_ADDRESS, &options->metrics_address},
+                 {OPTION_JOB_ADDRESS, &options->job_address},
+                 {OPTION_DEVICE, &options->device}};
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        if (texts[i].index == (enum option_index)index) {
+            *texts[i].place = value;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Callback for each option of the command line: stores its value in the options. Returns false if
  * the value is wrong. */
 static bool apply_option(void *arg, uint32_t index, const char *value)
@@ -272,6 +295,9 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
     struct cli_daemon_options *options = arg;
     const char *name = args[index].name;
 
+    if (store_text(options, index, value)) {
+        return true;
+    }
     switch ((enum option_index)index) {
     case OPTION_PRIVATE:
     case OPTION_STARTED:
@@ -280,38 +306,17 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
     case OPTION_PRINT_LOGS:
         options->print_logs = true;
         return true;
-    case OPTION_DIRECTORY:
-        options->directory = value;
-        return true;
     case OPTION_REDIS:
         options->redis_url = value;
         return cli_redis_url_check(name, value);
     case OPTION_REDIS_FILE:
         return cli_redis_url_read(value, &options->redis_url);
-    case OPTION_JOIN:
-        options->join_address = value;
-        return true;
-    case OPTION_CLUSTER:
-        options->cluster = value;
-        return true;
-    case OPTION_LISTEN:
-        options->listen_host = value;
-        return true;
-    case OPTION_METRICS_ADDRESS:
-        options->metrics_address = value;
-        return true;
-    case OPTION_JOB_ADDRESS:
-        options->job_address = value;
-        return true;
     case OPTION_NAME:
         return read_name(value, options->name);
     case OPTION_PORT:
         return read_count(name, value, 65535, &options->port);
     case OPTION_CPUS:
         return read_count(name, value, 100000, &options->cpus);
-    case OPTION_DEVICE:
-        options->device = value;
-        return true;
     case OPTION_GPUS:
         return read_count(name, value, TDM__NODE_GPUS_MAX, &options->gpus);
     case OPTION_GPU_BYTES:
@@ -328,6 +333,13 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
         return read_count(name, value, INT32_MAX, &options->health_timeout_ms);
     case OPTION_STORE_FAULTS:
         return read_faults(name, value, options);
+    case OPTION_DIRECTORY:
+    case OPTION_JOIN:
+    case OPTION_CLUSTER:
+    case OPTION_LISTEN:
+    case OPTION_METRICS_ADDRESS:
+    case OPTION_JOB_ADDRESS:
+    case OPTION_DEVICE:
     case OPTIONS_COUNT:
         break;
     }

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/job_service.h"
 #include "runtime/clock.h"
+#include "runtime/directory.h"
 #include "runtime/messages/messages.h"
 #include "tests/support/node_fixture.h"
 
@@ -36,15 +37,15 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct node_fixture *scene = *state;
-    char command[128];
+    char path[128];
 
     tdm__jobs_destroy(&scene->node);
     assert_null(scene->node.jobs);
     tdm__jobs_destroy(&scene->node);
     assert_false(tdm__jobs_are_running(scene->node.jobs));
     tdm__jobs_stop_all(scene->node.jobs);
-    (void)snprintf(command, sizeof(command), "rm -r %s/logs", scene->directory);
-    assert_int_equal(system(command), 0);
+    (void)snprintf(path, sizeof(path), "%s/logs", scene->directory);
+    tdm__directory_remove(path);
     return node_fixture_close(state);
 }
 
