@@ -12,10 +12,12 @@
 #include "actors/process/started_node.h"
 #include "cli/command.h"
 #include "cli/redis_url.h"
+#include "runtime/clock.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
 #include "runtime/process/spawn.h"
+#include "runtime/rpc/address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -40,28 +42,25 @@
 enum {
     READY_MS = 40000,     /* Longest wait until the daemon is ready, in milliseconds. */
     END_MS = 10000,       /* Longest wait for the end of a daemon that did not become ready. */
+    HEAD_S = 20,          /* Default of --wait, in seconds. */
+    HEAD_S_MAX = 86400,   /* Largest value of --wait, in seconds. */
+    CONNECT_S = 2,        /* Longest attempt to reach the head node, in seconds. */
+    HEAD_POLL_MS = 100,   /* Time between two attempts to reach the head node, in milliseconds. */
     RESOURCES_MAX = 32,   /* Most resources in the value of --resources. */
     RESOURCE_BYTES = 128, /* Capacity of one of them as "NAME=AMOUNT". */
     WORDS_MAX = 128       /* Most words of the daemon's command line. */
 };
 
-static struct tdm__option options[] = {{"--head", false, NULL},
-                                       {"--address", true, NULL},
-                                       {"--port", true, NULL},
-                                       {"--node-ip-address", true, NULL},
-                                       {"--node-name", true, NULL},
-                                       {"--num-cpus", true, NULL},
-                                       {"--num-gpus", true, NULL},
-                                       {"--resources", true, NULL},
-                                       {"--memory", true, NULL},
-                                       {"--object-store-memory", true, NULL},
-                                       {"--labels", true, NULL},
-                                       {"--redis", true, NULL},
-                                       {"--redis-file", true, NULL},
-                                       {"--block", false, NULL},
-                                       {"--dashboard-host", true, NULL},
-                                       {"--dashboard-port", true, NULL},
-                                       {NULL, false, NULL}};
+static struct tdm__option options[] = {
+    {"--head", false, NULL},          {"--address", true, NULL},
+    {"--port", true, NULL},           {"--node-ip-address", true, NULL},
+    {"--node-name", true, NULL},      {"--num-cpus", true, NULL},
+    {"--num-gpus", true, NULL},       {"--resources", true, NULL},
+    {"--memory", true, NULL},         {"--object-store-memory", true, NULL},
+    {"--labels", true, NULL},         {"--redis", true, NULL},
+    {"--redis-file", true, NULL},     {"--wait", true, NULL},
+    {"--block", false, NULL},         {"--dashboard-host", true, NULL},
+    {"--dashboard-port", true, NULL}, {NULL, false, NULL}};
 
 /* The command line of the daemon and the memory of its words. */
 struct daemon_words {
@@ -122,8 +121,8 @@ static int words_add_resources(struct daemon_words *words, const char *text)
 static bool has_wrong_number(const struct tdm__parsed_arguments *args)
 {
     static const char *const names[] = {
-        "--port",          "--num-cpus", "--num-gpus", "--memory", "--object-store-memory",
-        "--dashboard-port"};
+        "--port",           "--num-cpus", "--num-gpus", "--memory", "--object-store-memory",
+        "--dashboard-port", "--wait"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const char *value = tdm__option_value(args, names[i]);
@@ -329,6 +328,51 @@ static tdm_status log_open(const char *directory, int *fd_out)
     return TDM_OK;
 }
 
+/* ---- the head node ---------------------------------------------------------------------- */
+
+/* Returns whether a process listens at a TCP address. Blocks for at most CONNECT_S. */
+static bool is_listening(const struct tdm__address *address)
+{
+    const struct timeval limit = {.tv_sec = CONNECT_S};
+    int fd = socket(address->socket.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is_connected = fd >= 0 &&
+                        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) == 0 &&
+                        connect(fd, &address->socket.any, address->socket_bytes) == 0;
+
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return is_connected;
+}
+
+/* Waits until a process listens at the address of the head node, at most for the seconds of --wait,
+ * because launch scripts start all nodes at once. Does nothing without --address. Fails only if the
+ * address is wrong; the daemon reports a head node that is missing. */
+static tdm_status wait_for_head(const struct tdm__parsed_arguments *args)
+{
+    const char *head = tdm__option_value(args, "--address");
+    const char *wait = tdm__option_value(args, "--wait");
+    long wait_s = wait == NULL ? HEAD_S : strtol(wait, NULL, 10);
+    int64_t deadline_ms = tdm__deadline_after((wait_s > HEAD_S_MAX ? HEAD_S_MAX : wait_s) * 1000);
+    struct tdm__address address;
+    char text[TDM__ADDRESS_BYTES];
+    bool is_announced = false;
+
+    if (head == NULL) {
+        return TDM_OK;
+    }
+    (void)snprintf(text, sizeof(text), "tcp:%s", head);
+    TDM_TRY(tdm__address_parse(text, &address));
+    while (!is_listening(&address) && tdm__clock_ms() < deadline_ms) {
+        if (!is_announced) {
+            (void)fprintf(stderr, "tandem: waiting for the head node at %s\n", head);
+        }
+        is_announced = true;
+        (void)poll(NULL, 0, HEAD_POLL_MS);
+    }
+    return TDM_OK;
+}
+
 /* ---- the daemon ------------------------------------------------------------------------- */
 
 /* Kills a daemon that did not become ready, and everything below it. */
@@ -464,6 +508,9 @@ static int start_main(const struct tdm__parsed_arguments *args)
         status = directory_prepare(directory);
     }
     if (status == TDM_OK) {
+        status = wait_for_head(args);
+    }
+    if (status == TDM_OK) {
         status = daemon_start(&words, directory, &process);
     }
     if (status == TDM_OK) {
@@ -501,6 +548,7 @@ const struct tdm__command tdm__command_start = {
             "  --redis URL        keep the records in this Redis server instead; default:\n"
             "                     TANDEM_REDIS\n"
             "  --redis-file FILE  a file with that URL, which may contain a password\n"
+            "  --wait N           seconds until the head node listens (20)\n"
             "  --block            wait until the node ends; Ctrl-C ends it\n",
     .options = options,
     .run = start_main};

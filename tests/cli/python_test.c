@@ -56,6 +56,8 @@ static void env_prints_the_module_path(void **state)
     assert_non_null(strstr(line, "export PYTHONPATH='"));
     assert_non_null(strstr(line, package));
     assert_non_null(strstr(line, ":/it'\\''s'"));
+    assert_non_null(strstr(line, "\nexport PATH='"));
+    assert_non_null(strstr(line, "/tandem/shim/bin:"));
 }
 
 static void python_passes_all_words_to_the_interpreter(void **state)

@@ -181,11 +181,27 @@ static void wrong_token_and_wrong_address_are_refused(void **state)
                      1);
     assert_said("does not know the cluster's token");
     assert_int_equal(
-        on("b", "TANDEM_TOKEN_FILE=%s/token tandem start --address 127.0.0.1:1", parent), 1);
+        on("b", "TANDEM_TOKEN_FILE=%s/token tandem start --wait 0 --address 127.0.0.1:1", parent),
+        1);
     assert_said("Connection refused");
     assert_int_equal(on("b", "tandem status"), 1);
     must_succeed(on("a", "tandem status"));
     assert_said("nodes   1");
+}
+
+static void member_waits_for_the_head(void **state)
+{
+    (void)state;
+    must_succeed(on("a", "head -c 32 /dev/urandom >%s/token; chmod 600 %s/token", parent, parent));
+    must_succeed(on("b",
+                    "export TANDEM_TOKEN_FILE=%s/token; (sleep 0.5; export TMPDIR=%s/a; "
+                    "tandem start --head --node-ip-address 127.0.0.1 --port %u) & "
+                    "tandem start --address 127.0.0.1:%u --node-ip-address 127.0.0.2; "
+                    "code=$?; wait; exit $code",
+                    parent, parent, port, port));
+    assert_said("waiting for the head node");
+    must_succeed(on("b", "tandem status"));
+    assert_said("nodes   2");
 }
 
 static void port_in_use_is_named(void **state)
@@ -357,6 +373,7 @@ int main(void)
         NODE_TEST(node_is_started_shown_and_stopped),
         NODE_TEST(second_node_joins_through_the_first),
         NODE_TEST(wrong_token_and_wrong_address_are_refused),
+        NODE_TEST(member_waits_for_the_head),
         NODE_TEST(port_in_use_is_named),
         NODE_TEST(wrong_options_are_refused),
         NODE_TEST(passwords_do_not_show_on_command_lines),
