@@ -91,6 +91,38 @@ static void retained_connection_answers_after_its_end(void **state)
     assert_int_equal(late.runs_count, 0);
 }
 
+static void detached_sockets_carry_other_bytes_after_the_connection_has_ended(void **state)
+{
+    struct pair_reply reply = {.count = 0};
+    struct tdm__rpc_request request = pair_request("echo", "x");
+    char byte = 0;
+    int fds[2] = {-1, -1};
+
+    (void)state;
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, &reply, NULL), TDM_OK);
+    pair_run_until(&pair, &reply.count, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tdm__conn_detach(pair.conns[i], &fds[i]), TDM_OK);
+    }
+    assert_int_equal(write(fds[0], "y", 1), 1);
+    pair_run_until(&pair, &pair.closed, 2);
+    assert_int_equal(read(fds[1], &byte, 1), 1);
+    assert_int_equal(byte, 'y');
+    (void)close(fds[0]);
+    (void)close(fds[1]);
+}
+
+static void closed_connection_cannot_be_detached(void **state)
+{
+    int fd = 0;
+
+    (void)state;
+    tdm__conn_close(pair.conns[0]);
+    assert_int_equal(tdm__conn_detach(pair.conns[0], &fd), TDM_E_STATE);
+    assert_int_equal(fd, -1);
+    pair_run_until(&pair, &pair.closed, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -98,6 +130,9 @@ int main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(retained_connection_answers_after_its_end, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(
+            detached_sockets_carry_other_bytes_after_the_connection_has_ended, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(closed_connection_cannot_be_detached, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,6 +124,15 @@ static void sigterm_is_passed_on(void **state)
     expect_end(supervisor, 5 << 8);
 }
 
+static void sigquit_kills_everything_at_once(void **state)
+{
+    pid_t supervisor = start(HANGS, -1, -1);
+
+    (void)state;
+    assert_int_equal(kill(supervisor, SIGQUIT), 0);
+    expect_end(supervisor, 1 << 8);
+}
+
 static void lifeline_shutdown_stops_and_lifeline_close_kills(void **state)
 {
     int lifeline[2];
@@ -178,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(daemon_that_exits_gives_its_code, prepare, clean),
         cmocka_unit_test_setup_teardown(daemon_that_is_killed_gives_its_signal, prepare, clean),
+        cmocka_unit_test_setup_teardown(sigquit_kills_everything_at_once, prepare, clean),
         cmocka_unit_test_setup_teardown(sigterm_is_passed_on, prepare, clean),
         cmocka_unit_test_setup_teardown(lifeline_shutdown_stops_and_lifeline_close_kills, prepare,
                                         clean),
