@@ -80,9 +80,15 @@ static int close_client(struct cli_job_client *client, tdm_status status)
 
 /* ---- submit ------------------------------------------------------------------------------ */
 
-/* Options of `tandem job submit`. Those from --entrypoint-num-cpus on are Ray's and have no effect.
- */
-static struct tdm__option submit_options[] = {{"--address", true, NULL},
+/* Options of every subcommand. Those behind --address are Ray's, and change nothing here. */
+#define COMMON_OPTIONS                                                                             \
+    {"--address", true, NULL}, {"--headers", true, NULL}, {"--verify", true, NULL},                \
+        {"--log-style", true, NULL}, {"--log-color", true, NULL}, {"--verbose", false, NULL},      \
+    {                                                                                              \
+        "-v", false, NULL                                                                          \
+    }
+
+static struct tdm__option submit_options[] = {COMMON_OPTIONS,
                                               {"--runtime-env-json", true, NULL},
                                               {"--runtime-env", true, NULL},
                                               {"--working-dir", true, NULL},
@@ -95,12 +101,14 @@ static struct tdm__option submit_options[] = {{"--address", true, NULL},
                                               {"--entrypoint-resources", true, NULL},
                                               {"--entrypoint-label-selector", true, NULL},
                                               {"--metadata-json", true, NULL},
-                                              {"--headers", true, NULL},
-                                              {"--verify", true, NULL},
                                               {NULL, false, NULL}};
 
-/* Index in `submit_options` of the first option that has no effect. */
-enum { SUBMIT_IGNORED_FIRST = 7 };
+/* Returns whether an option of `submit` is Ray's and asks for something that Tandem does not do. */
+static bool option_has_no_effect(const char *name)
+{
+    return strncmp(name, "--entrypoint-", strlen("--entrypoint-")) == 0 ||
+           strcmp(name, "--metadata-json") == 0;
+}
 
 /* Warns once about all options of Ray that were given and have no effect. */
 static void warn_about_ignored_options(void)
@@ -108,9 +116,8 @@ static void warn_about_ignored_options(void)
     char names[512] = "";
     struct tdm__text text = tdm__text_init(names, sizeof(names));
 
-    for (const struct tdm__option *option = submit_options + SUBMIT_IGNORED_FIRST;
-         option->name != NULL; option++) {
-        if (option->value != NULL) {
+    for (const struct tdm__option *option = submit_options; option->name != NULL; option++) {
+        if (option->value != NULL && option_has_no_effect(option->name)) {
             tdm__text_add(&text, "%s%s", names[0] == '\0' ? "" : ", ", option->name);
         }
     }
@@ -323,23 +330,13 @@ static int submit_run(struct job_call *call)
 
 /* ---- the other subcommands --------------------------------------------------------------- */
 
-static struct tdm__option status_options[] = {{"--address", true, NULL},
-                                              {"--headers", true, NULL},
-                                              {"--verify", true, NULL},
-                                              {NULL, false, NULL}};
-static struct tdm__option stop_options[] = {{"--address", true, NULL},
-                                            {"--no-wait", false, NULL},
-                                            {"--headers", true, NULL},
-                                            {"--verify", true, NULL},
-                                            {NULL, false, NULL}};
-static struct tdm__option logs_options[] = {{"--address", true, NULL}, {"--follow", false, NULL},
-                                            {"-f", false, NULL},       {"--headers", true, NULL},
-                                            {"--verify", true, NULL},  {NULL, false, NULL}};
-static struct tdm__option list_options[] = {{"--address", true, NULL},
-                                            {"--json", false, NULL},
-                                            {"--headers", true, NULL},
-                                            {"--verify", true, NULL},
-                                            {NULL, false, NULL}};
+static struct tdm__option status_options[] = {COMMON_OPTIONS, {NULL, false, NULL}};
+static struct tdm__option stop_options[] = {
+    COMMON_OPTIONS, {"--no-wait", false, NULL}, {NULL, false, NULL}};
+static struct tdm__option logs_options[] = {
+    COMMON_OPTIONS, {"--follow", false, NULL}, {"-f", false, NULL}, {NULL, false, NULL}};
+static struct tdm__option list_options[] = {
+    COMMON_OPTIONS, {"--json", false, NULL}, {NULL, false, NULL}};
 
 /* Runs `tandem job status`. */
 static int status_run(struct job_call *call)

@@ -266,7 +266,10 @@ static void test_wrong_command_lines_are_refused(void **state)
     assert_int_equal(shell(SUBMIT("twice") "true && " SUBMIT("twice") "true"), 1);
     assert_non_null(strstr(said, "a job with the submission id twice exists"));
     /* Ray's options without an effect are named once. */
-    assert_int_equal(shell(SUBMIT("cpus") "--entrypoint-num-cpus 1 --metadata-json={} true"), 0);
+    assert_int_equal(
+        shell(SUBMIT("cpus") "--entrypoint-num-cpus 1 --metadata-json={} -v --log-style pretty "
+                             "--verify=False true"),
+        0);
     assert_non_null(strstr(said, "no such feature: --entrypoint-num-cpus, --metadata-json\n"));
 }
 
