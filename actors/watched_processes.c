@@ -13,7 +13,6 @@
 #include "runtime/error.h"
 #include "runtime/file.h"
 #include "runtime/log.h"
-#include "runtime/older_libc.h"
 #include "runtime/messages/messages.h"
 #include "runtime/older_libc.h"
 #include "runtime/process/spawn.h"
