@@ -218,9 +218,6 @@ static tdm_status environment_set_own(struct tdm__environment *environment,
     TDM_TRY(tdm__environment_set(environment, setting));
     (void)snprintf(setting, sizeof(setting), "TANDEM_ADDRESS=%s", node->record.unix_address);
     TDM_TRY(tdm__environment_set(environment, setting));
-    /* No worker has this mark, so a sweep for orphans kills processes of a job that lost its
-     * supervisor. */
-    TDM_TRY(tdm__environment_set(environment, TDM__PROCESS_MARK_VARIABLE "=job"));
     /* Programs print at once, so that the output can be followed. */
     TDM_TRY(tdm__environment_set_default(environment, "PYTHONUNBUFFERED=1"));
     return tdm__environment_set_default(environment,
