@@ -7,7 +7,9 @@ struct counter {
     int64_t total; /* Sum of all numbers added so far. */
 };
 
-/* Method add(i): adds the argument to the total and replies with the new total. */
+/* Method add(i): adds the argument to the total and replies with the new total. The letter i in the
+ * formats stands for an int64_t (value.h lists the letters). TDM_TRY returns a failure to the
+ * caller. */
 static tdm_status counter_add(tdm_call *call, void *self)
 {
     struct counter *counter = self;
@@ -27,7 +29,10 @@ int main(void)
     tdm_ref *ref;
     int64_t total;
 
+    /* Starts a private node, which ends with this program. The process of an actor runs this
+     * program too, and becomes the actor in this function. TDM_CHECK ends it on a failure. */
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
+    /* The actor holds a quarter of a GPU, which is virtual here. There are no arguments (""). */
     TDM_CHECK(tdm_actor_create(runtime, "counter",
                                &(struct tdm_actor_options){.num_gpus = 0.25, .name = "hits"},
                                &counter, ""));

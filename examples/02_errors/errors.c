@@ -77,8 +77,9 @@ int main(void)
     TDM_CHECK(tdm_actor_call(wrong, "generate", &ref, "i", (int64_t)7));
     print_result(ref);
 
-    /* When an actor dies, the error says which actor, on which node, how it died and what it
-     * ran. */
+    /* When an actor dies, the error says which actor, on which node, how it died and what it ran.
+     * After a SIGKILL that the node did not send, a second line says whether the kernel reports
+     * that it killed the process for lack of memory. */
     TDM_CHECK(tdm_actor_call(engine, "crash", &ref, ""));
     print_result(ref);
 

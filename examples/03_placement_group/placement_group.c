@@ -19,8 +19,8 @@ static tdm_status rank_where(tdm_call *call, void *self)
 
 TDM_ACTOR_CLASS(rank, .methods = {{"where", rank_where}});
 
-/* Creates an actor with half of the bundle's GPU and prints its reply. The other half is for the
- * second actor on the same bundle. */
+/* Creates an actor with half of the bundle's GPU and prints its reply. The other half is free for a
+ * second actor on the same bundle. The actor ends when its handle is destroyed. */
 static void show_rank(tdm_runtime *runtime, const tdm_placement_group *group, const char *kind,
                       uint32_t bundle)
 {
@@ -49,6 +49,7 @@ int main(void)
 
     options.gpus = GPUS; /* Virtual GPUs of a private node. */
     TDM_CHECK(tdm_runtime_start(&options, &runtime));
+    /* Reserves both bundles on one node, or fails after 10,000 ms. */
     TDM_CHECK(tdm_placement_group_create(runtime, bundles, GPUS, TDM_STRICT_PACK, 10000, &group));
     for (uint32_t i = 0; i < GPUS; i++) {
         struct tdm_bundle_placement place;
@@ -60,7 +61,8 @@ int main(void)
         show_rank(runtime, group, "trainer", i);
         show_rank(runtime, group, "engine", i);
     }
-    TDM_CHECK(tdm_placement_group_remove(group, 10000)); /* Removing the group ends its actors. */
+    /* Removing the group would also end actors in it that still live. */
+    TDM_CHECK(tdm_placement_group_remove(group, 10000));
     tdm_runtime_stop(runtime);
     return 0;
 }

@@ -50,8 +50,8 @@ int main(void)
         TDM_CHECK(tdm_actor_wait_ready(samplers[i], 10000));
     }
 
-    /* One tdm_put() stores a value for all calls. The format character r passes it to all of them
-     * by reference. */
+    /* One tdm_put() stores a value for all calls. With the format letter r each method receives the
+     * value of the reference as its argument. */
     TDM_CHECK(tdm_put(runtime, &prompt, "s", "sample"));
     for (int i = 0; i < SAMPLERS; i++) {
         TDM_CHECK(tdm_actor_call(samplers[i], "sample", &refs[i], "r", prompt));

@@ -20,7 +20,7 @@ static tdm_status worker_look(tdm_call *call, void *self)
 
 TDM_ACTOR_CLASS(worker, .methods = {{"look", worker_look}});
 
-/* Returns the free amount of a resource on the node. */
+/* Returns how much of a resource is free on the only node. */
 static double free_of(tdm_runtime *runtime, const char *name)
 {
     const struct tdm_node_state *nodes;
@@ -42,7 +42,7 @@ int main(void)
     struct tdm_runtime_options node = TDM_RUNTIME_OPTIONS_INIT;
     struct tdm_actor_options options = {
         .num_cpus = 1.5,
-        .num_gpus = 2, /* Whole GPUs: the actor sees only these, as devices 0 and 1. */
+        .num_gpus = 2, /* Whole GPUs. CUDA_VISIBLE_DEVICES of the actor lists them and no others. */
         .memory_bytes = 1 << 20,
         .environment = {"OMP_NUM_THREADS=3"},
         .working_directory = "/",

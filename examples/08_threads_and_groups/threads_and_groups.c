@@ -53,6 +53,8 @@ static tdm_status loader_status(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", (int64_t)inside_count);
 }
 
+/* fetch() runs in the concurrency group "fetching", which has three threads. status() is in the
+ * default group, which has a thread of its own. */
 TDM_ACTOR_CLASS(loader, .state_bytes = sizeof(struct loader), .construct = loader_construct,
                 .methods = {{"fetch", loader_fetch, "fetching"}, {"status", loader_status}},
                 .concurrency_groups = {{"fetching", FETCHES}});

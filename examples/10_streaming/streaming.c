@@ -10,8 +10,8 @@ struct engine {
     atomic_int yielded_count; /* Number of tokens yielded so far. */
 };
 
-/* Method generate(): yields tokens. tdm_call_yield() blocks while TDM_STREAM_ITEMS_AHEAD items wait
- * for the reader. */
+/* Method generate(): yields tokens and then fails on purpose. tdm_call_yield() blocks while
+ * TDM_STREAM_ITEMS_AHEAD items (16) wait for the reader. */
 static tdm_status engine_generate(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -61,7 +61,7 @@ int main(void)
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
     TDM_CHECK(tdm_actor_create(runtime, "engine", NULL, &engine, ""));
     TDM_CHECK(tdm_actor_stream(engine, "generate", NULL, &stream, ""));
-    /* The program does not read the stream yet. */
+    /* The program does not read the stream yet. The method stops after 16 items and waits. */
     while (ask_yielded(engine) < TDM_STREAM_ITEMS_AHEAD) {
     }
     (void)printf("the engine is %lld tokens ahead\n", (long long)ask_yielded(engine));
@@ -73,8 +73,8 @@ int main(void)
         }
         tdm_ref_release(item);
     }
-    /* Items before the failure can be read. After the last item of a successful stream tdm_get()
-     * returns TDM_E_END. */
+    /* The items before the failure have been read. If the method returned TDM_OK, tdm_stream_next()
+     * would now return TDM_E_END. */
     (void)printf("after %d: %s: %s\n", count, tdm_strerror(status), tdm_error_detail());
 
     tdm_stream_destroy(stream);

@@ -15,7 +15,8 @@ static tdm_status worker_divide(tdm_call *call, void *self)
     return tdm_call_reply(call, "ii", number / by, number % by);
 }
 
-/* Method search(): runs until its call is canceled. A long method checks this now and then. */
+/* Method search(): runs until its call is canceled or the deadline of the call passes. A long
+ * method checks both now and then. */
 static tdm_status worker_search(tdm_call *call, void *self)
 {
     (void)self;
@@ -41,7 +42,7 @@ static tdm_status worker_fetch(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", *attempts);
 }
 
-/* Method delegate(): calls search() of another worker and waits for it. */
+/* Method delegate(h): calls search() of the worker whose handle it gets, and waits for the end. */
 static tdm_status worker_delegate(tdm_call *call, void *self)
 {
     tdm_actor *other;

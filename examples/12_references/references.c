@@ -5,11 +5,12 @@
 #include <tandem/tandem.h>
 
 struct keeper {
-    /* A reference that the keeper has received; the value exists while any process holds it. NULL:
-     * none. */
+    /* A reference that the keeper has received (owned); NULL if there is none. The value exists
+     * while any process holds a reference to it. */
     tdm_ref *kept;
 };
 
+/* Method keep((R)): keeps the reference, which comes inside an array. */
 static tdm_status keeper_keep(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -17,6 +18,7 @@ static tdm_status keeper_keep(tdm_call *call, void *self)
     return tdm_call_unpack(call, "(R)", &keeper->kept);
 }
 
+/* Method read(): replies with the value of the kept reference. */
 static tdm_status keeper_read(tdm_call *call, void *self)
 {
     struct keeper *keeper = self;
@@ -32,6 +34,7 @@ static tdm_status keeper_lend(tdm_call *call, void *self)
     return tdm_call_reply(call, "R", ((struct keeper *)self)->kept);
 }
 
+/* Method length(s): replies with the number of bytes of a text. */
 static tdm_status keeper_length(tdm_call *call, void *self)
 {
     const char *text;

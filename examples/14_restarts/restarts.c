@@ -71,14 +71,14 @@ int main(void)
     print_sample(sampler);
     print_sample(sampler);
 
-    /* The call may be retried, so that it is sent again to the restarted actor. */
+    /* max_task_retries is 1, so that this call is sent again to the restarted actor. */
     TDM_CHECK(tdm_actor_call(sampler, "crash", &ref, "i", (int64_t)1));
     TDM_CHECK(tdm_get(ref, 20000, "u", &restarts));
     (void)printf("answered after %llu restart\n", (unsigned long long)restarts);
     tdm_ref_release(ref);
     print_sample(sampler); /* The restarted actor has lost its count. */
 
-    /* Both restarts are used up. */
+    /* This call crashes the actor twice. The second restart is used up, so the actor is dead. */
     TDM_CHECK(tdm_actor_call(sampler, "crash", &ref, "i", (int64_t)99));
     status = tdm_get(ref, 20000, "u", &restarts);
     (void)printf("%s: %s\n", tdm_strerror(status), tdm_error_detail());

@@ -31,6 +31,8 @@ static tdm_status maker_make(tdm_call *call, void *self)
     TDM_TRY(tdm_actor_create(runtime, "store", &detached, &store, ""));
     TDM_TRY(tdm_actor_wait_ready(child, 10000));
     TDM_TRY(tdm_actor_wait_ready(store, 10000));
+    /* The handle of the child is kept: without it the child would end now. A detached actor does
+     * not need its handle. */
     tdm_actor_destroy(store);
     return tdm_call_reply(call, "");
 }
@@ -80,7 +82,9 @@ int main(void)
     const char *text;
 
     node.cpus = 4;
-    node.name_space = "shared"; /* The namespace in which this program looks up names. */
+    /* The name space in which this program and its actors create and find names, unless an option
+     * names another one. */
+    node.name_space = "shared";
     TDM_CHECK(tdm_runtime_start(&node, &runtime));
     TDM_CHECK(tdm_actor_create(runtime, "maker", NULL, &maker, ""));
     TDM_CHECK(tdm_actor_call(maker, "make", &ref, ""));
@@ -96,13 +100,14 @@ int main(void)
 
     use_leftover_group(runtime);
 
-    /* With get-if-exists the node returns the existing actor of that name. */
+    /* With get_if_exists the handle is to the existing actor of that name. */
     TDM_CHECK(tdm_actor_create(runtime, "store", &same, &store, ""));
     TDM_CHECK(tdm_actor_call(store, "greet", &ref, ""));
     TDM_CHECK(tdm_get(ref, 10000, "s", &text));
     (void)printf("the store says: %s\n", text);
     tdm_ref_release(ref);
-    TDM_CHECK(tdm_actor_kill(store, 10000)); /* Only a kill ends a detached actor. */
+    /* Destroying the handle would not end a detached actor. */
+    TDM_CHECK(tdm_actor_kill(store, 10000));
     print_found(runtime, "store");
 
     tdm_actor_destroy(store);

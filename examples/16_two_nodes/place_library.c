@@ -1,4 +1,5 @@
-/* place_library.c - an actor that knows which node it runs on. */
+/* place_library.c - an actor that knows which node it runs on. Its class is in a library, because a
+ * worker must not run main() of two_nodes.c, which starts daemons. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <tandem/tandem.h>
 

@@ -20,8 +20,10 @@ static char directory[PATH_MAX];
 /* Path of the library with class `place`. */
 static char library[PATH_MAX + 32];
 
-/* Replaces this process by a daemon. `token` is an environment variable assignment that names the
- * file with the cluster's token. */
+/* Replaces this process by a daemon. `token` is the assignment "TANDEM_TOKEN_FILE=PATH". The file
+ * has 32 random bytes, by which the nodes and programs of one cluster recognise each other. Without
+ * a path the daemon makes a token of its own. `store` is the URL of the Redis server; NULL: the
+ * daemon starts one. */
 _Noreturn static void become_daemon(const char *name, const char *label, const char *store,
                                     const char *token)
 {
@@ -44,7 +46,8 @@ static tdm_status read_address(struct node *node, int fd)
     if (said != NULL) {
         (void)fclose(said);
     }
-    return count == 1 ? TDM_OK : tdm_fail(TDM_E_IO, "the daemon did not start");
+    return count == 1 ? TDM_OK
+                      : tdm_fail(TDM_E_IO, "a daemon ended while starting; its message is above");
 }
 
 static void start_node(struct node *node, const char *name, const char *store, const char *token)
@@ -137,7 +140,7 @@ int main(void)
                                           .node_id = node_named(nodes, count, "first")});
     tdm_list_free(nodes);
 
-    /* A strict-spread group gets a node for each bundle or is not created at all. */
+    /* Each bundle of a strict-spread group is on a node of its own, or the group is not created. */
     TDM_CHECK(tdm_placement_group_create(runtime, bundles, 2, TDM_STRICT_SPREAD, 10000, &group));
     TDM_CHECK(tdm_placement_group_locate_bundle(group, 0, &places[0]));
     TDM_CHECK(tdm_placement_group_locate_bundle(group, 1, &places[1]));

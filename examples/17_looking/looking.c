@@ -47,7 +47,7 @@ static void show_actor(const struct tdm_actor_state *actor)
     }
 }
 
-/* Prints the actors sorted by name; the list has no particular order. */
+/* Prints the actors with these names, in this order. The list itself has no particular order. */
 static void show_actors(tdm_runtime *runtime, const char *const *names, int names_count)
 {
     const struct tdm_actor_state *actors;

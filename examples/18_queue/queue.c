@@ -5,8 +5,8 @@
 
 enum { PRODUCERS = 2, PROMPTS = 3, ROOM = 2 };
 
-/* Method produce(): puts items. It waits while the queue is full, so that the consumer sets the
- * pace. */
+/* Method produce(hi): puts items into the queue whose handle is the first argument. It waits while
+ * the queue is full, so that the consumer sets the pace. */
 static tdm_status producer_produce(tdm_call *call, void *self)
 {
     tdm_status status = TDM_OK;
@@ -35,6 +35,7 @@ int main(void)
     tdm_status status;
 
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
+    /* A queue is an actor. At most ROOM items are in it at once. */
     TDM_CHECK(tdm_queue_create(runtime, ROOM, NULL, &queue));
     for (int i = 0; i < PRODUCERS; i++) {
         TDM_CHECK(tdm_actor_create(runtime, "producer", NULL, &producers[i], ""));

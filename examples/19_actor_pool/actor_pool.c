@@ -30,7 +30,7 @@ static tdm_status grade(tdm_actor *grader, const void *value, tdm_ref **ref_out)
     return tdm_actor_call(grader, "grade", ref_out, "s", *answer);
 }
 
-/* Callback of the pool: adds one result to the total. */
+/* Callback of the pool: adds one result to the total. The result is there already. */
 static tdm_status add_up(void *arg, uint32_t index, tdm_ref *ref)
 {
     int64_t *total = arg;

@@ -5,7 +5,8 @@
 
 enum { MIB = 1 << 20 };
 
-/* State of the actor. It has one region, and work() needs the memory of the region on the GPU. */
+/* State of the actor. It has one region, which is GPU memory that can be taken away and given back
+ * at the same address. work() needs that memory. */
 struct tenant {
     tdm_region *region;
     int64_t *turns; /* First word of the region; its address is the same after every pause. */

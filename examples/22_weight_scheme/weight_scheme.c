@@ -10,9 +10,9 @@ static const struct tdm_tensor_info policy_info = {
 static const struct tdm_tensor_info reward_info = {
     .name = "reward.scale", .dtype = TDM_F32, .dims_count = 1, .shape = {1}};
 
-/* State of an engine. It receives the policy when it asks for it, between two rollouts. The reward
- * model arrives when the trainer sends it, because the sender calls TDM_WEIGHTS_METHOD of the
- * engine. */
+/* State of an engine. The two models arrive in two ways. The engine receives the policy when it
+ * asks for it, between two rollouts. The reward model arrives when the trainer sends it, because
+ * the sender calls the method TDM_WEIGHTS_METHOD of the engine. */
 struct engine {
     tdm_weights_receiver *policy;
     tdm_weights_receiver *reward;

@@ -86,7 +86,9 @@ static tdm_status cuda_library_load(void)
     TDM_TRY(
         find_calls(open_cublas(), cublas_calls, sizeof(cublas_calls) / sizeof(cublas_calls[0])));
     result = loaded.calls.cuInit(0);
-    return result == 0 ? TDM_OK : tdm_fail(TDM_E_UNSUPPORTED, "cuInit answers %d: no GPU", result);
+    return result == 0
+               ? TDM_OK
+               : tdm_fail(TDM_E_UNSUPPORTED, "cuInit failed with %d: no GPU can be used", result);
 }
 
 tdm_status cuda_library_open(const struct cuda_library **library_out)

@@ -260,7 +260,7 @@ static tdm_status engine_layout(void *state, const struct tdm_tensor_info *tenso
     struct engine *engine = state;
 
     if (tensors_count != engine->model.tensors_count) {
-        return tdm_fail(TDM_E_INVAL, "%u tensors come, the model has %u", tensors_count,
+        return tdm_fail(TDM_E_INVAL, "%u tensors arrived, but the model has %u", tensors_count,
                         engine->model.tensors_count);
     }
     for (uint32_t i = 0; i < tensors_count; i++) {
@@ -297,9 +297,10 @@ static tdm_status engine_complete(void *state)
             name = engine->model.tensors[i].name;
         }
     }
-    return missing == 0 ? TDM_OK
-                        : tdm_fail(TDM_E_STATE, "%u of %u tensors have not come, first %s", missing,
-                                   engine->model.tensors_count, name);
+    return missing == 0
+               ? TDM_OK
+               : tdm_fail(TDM_E_STATE, "%u of %u tensors did not arrive, the first of them is %s",
+                          missing, engine->model.tensors_count, name);
 }
 
 /* Begins an update: no tensor has arrived. */

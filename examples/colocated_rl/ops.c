@@ -12,7 +12,8 @@ tdm_status machine_open(const char *name, struct machine **machine_out)
     }
     return strcmp(name, "cuda") == 0
                ? machine_open_cuda(machine_out)
-               : tdm_fail(TDM_E_INVAL, "there is no machine \"%s\", but host and cuda", name);
+               : tdm_fail(TDM_E_INVAL, "unknown device \"%s\": expected \"host\" or \"cuda\"",
+                          name);
 }
 
 void machine_close(struct machine *machine)

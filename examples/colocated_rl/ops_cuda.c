@@ -168,7 +168,7 @@ static tdm_status staging_reserve(struct cuda_machine *cuda, size_t count)
     }
     staging = realloc(cuda->staging, count * sizeof(float));
     if (staging == NULL) {
-        return tdm_fail(TDM_E_NOMEM, "%zu floats to be exchanged", count);
+        return tdm_fail(TDM_E_NOMEM, "a buffer to exchange %zu floats", count);
     }
     cuda->staging = staging;
     cuda->staging_bytes = count * sizeof(float);
@@ -421,8 +421,9 @@ static tdm_status find_device(struct cuda_machine *cuda)
         }
     }
     TDM_TRY(first_error(cuda));
-    return tdm_fail(TDM_E_NOT_FOUND, "none of %d GPUs is the first of CUDA_VISIBLE_DEVICES, %s",
-                    count, visible != NULL ? visible : "which is not set");
+    return tdm_fail(TDM_E_NOT_FOUND,
+                    "none of the %d GPUs is the first one in CUDA_VISIBLE_DEVICES (%s)", count,
+                    visible != NULL ? visible : "not set");
 }
 
 /* Reads a file and appends a zero byte, which the driver requires after a text image. The caller

@@ -75,7 +75,8 @@ static tdm_status refuse_variants(const tdm_config *config, const char *prefix)
         (void)snprintf(path, sizeof(path), "%s%s", prefix, switches[i]);
         TDM_TRY(tdm_config_bool(config, path, 0, &on));
         if (on) {
-            return tdm_fail(TDM_E_UNSUPPORTED, "%s: %s must be false here",
+            return tdm_fail(TDM_E_UNSUPPORTED,
+                            "%s: %s must be false: this model does not implement it",
                             tdm_config_where(config, path), path);
         }
     }
