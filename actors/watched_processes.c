@@ -1,5 +1,11 @@
 /* watched_processes.c - the processes without which the actor of this process fails. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* The list belongs to the one actor of this process and is guarded by the loop's lock. Each watched
+ * process has a pidfd in the loop. When a pidfd becomes readable, the cause is sent to the daemon
+ * ("actor.failing"), which names it in the report of the actor's death. This process ends as soon
+ * as the daemon has replied, so that the daemon knows the cause before it learns of the end. */
+
 #include "actors/watched_processes.h"
 
 #include "actors/process/runtime.h"
@@ -7,7 +13,6 @@
 #include "runtime/error.h"
 #include "runtime/file.h"
 #include "runtime/log.h"
-#include "runtime/older_libc.h"
 #include "runtime/messages/messages.h"
 #include "runtime/older_libc.h"
 #include "runtime/process/spawn.h"

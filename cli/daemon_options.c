@@ -34,6 +34,7 @@ static const char help[] =
     "  --listen HOST      also talk TCP, at this address\n"
     "  --port N           at this port (any)\n"
     "  --metrics-address HOST:PORT | unix:/path   serves /metrics there\n"
+    "  --job-address HOST:PORT   accepts `tandem job` there, too\n"
     "  --name NAME        of the node (the host's name)\n"
     "  --directory DIR    for sockets and logs (a new one in $TMPDIR)\n"
     "  --cpus N           that the node offers (all)\n"
@@ -228,6 +229,7 @@ enum option_index {
     OPTION_LISTEN,             /* Index of the option --listen. */
     OPTION_PORT,               /* Index of the option --port. */
     OPTION_METRICS_ADDRESS,    /* Index of the option --metrics-address. */
+    OPTION_JOB_ADDRESS,        /* Index of the option --job-address. */
     OPTION_NAME,               /* Index of the option --name. */
     OPTION_CPUS,               /* Index of the option --cpus. */
     OPTION_DEVICE,             /* Index of the option --device. */
@@ -255,6 +257,7 @@ static struct tdm__option args[] = {
     [OPTION_LISTEN] = {"--listen", true, NULL},
     [OPTION_PORT] = {"--port", true, NULL},
     [OPTION_METRICS_ADDRESS] = {"--metrics-address", true, NULL},
+    [OPTION_JOB_ADDRESS] = {"--job-address", true, NULL},
     [OPTION_NAME] = {"--name", true, NULL},
     [OPTION_CPUS] = {"--cpus", true, NULL},
     [OPTION_DEVICE] = {"--device", true, NULL},
@@ -268,6 +271,29 @@ static struct tdm__option args[] = {
     [OPTION_STORE_FAULTS] = {"--store-faults", true, NULL},
     [OPTIONS_COUNT] = {NULL, false, NULL}};
 
+/* Stores the value of an option that is kept as it is. Returns false for every other option. */
+static bool store_text(struct cli_daemon_options *options, uint32_t index, const char *value)
+{
+    const struct {
+        enum option_index index; /* Index of the option. */
+        const char **place;      /* Where its value is stored. */
+    } texts[] = {{OPTION_DIRECTORY, &options->directory},
+                 {OPTION_JOIN, &options->join_address},
+                 {OPTION_CLUSTER, &options->cluster},
+                 {OPTION_LISTEN, &options->listen_host},
+                 {OPTION_METRICS_ADDRESS, &options->metrics_address},
+                 {OPTION_JOB_ADDRESS, &options->job_address},
+                 {OPTION_DEVICE, &options->device}};
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        if (texts[i].index == (enum option_index)index) {
+            *texts[i].place = value;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Callback for each option of the command line: stores its value in the options. Returns false if
  * the value is wrong. */
 static bool apply_option(void *arg, uint32_t index, const char *value)
@@ -275,6 +301,9 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
     struct cli_daemon_options *options = arg;
     const char *name = args[index].name;
 
+    if (store_text(options, index, value)) {
+        return true;
+    }
     switch ((enum option_index)index) {
     case OPTION_PRIVATE:
     case OPTION_STARTED:
@@ -283,35 +312,17 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
     case OPTION_PRINT_LOGS:
         options->print_logs = true;
         return true;
-    case OPTION_DIRECTORY:
-        options->directory = value;
-        return true;
     case OPTION_REDIS:
         options->redis_url = value;
         return cli_redis_url_check(name, value);
     case OPTION_REDIS_FILE:
         return cli_redis_url_read(value, &options->redis_url);
-    case OPTION_JOIN:
-        options->join_address = value;
-        return true;
-    case OPTION_CLUSTER:
-        options->cluster = value;
-        return true;
-    case OPTION_LISTEN:
-        options->listen_host = value;
-        return true;
-    case OPTION_METRICS_ADDRESS:
-        options->metrics_address = value;
-        return true;
     case OPTION_NAME:
         return read_name(value, options->name);
     case OPTION_PORT:
         return read_count(name, value, 65535, &options->port);
     case OPTION_CPUS:
         return read_count(name, value, 100000, &options->cpus);
-    case OPTION_DEVICE:
-        options->device = value;
-        return true;
     case OPTION_GPUS:
         return read_count(name, value, TDM__NODE_GPUS_MAX, &options->gpus);
     case OPTION_GPU_BYTES:
@@ -328,6 +339,13 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
         return read_count(name, value, INT32_MAX, &options->health_timeout_ms);
     case OPTION_STORE_FAULTS:
         return read_faults(name, value, options);
+    case OPTION_DIRECTORY:
+    case OPTION_JOIN:
+    case OPTION_CLUSTER:
+    case OPTION_LISTEN:
+    case OPTION_METRICS_ADDRESS:
+    case OPTION_JOB_ADDRESS:
+    case OPTION_DEVICE:
     case OPTIONS_COUNT:
         break;
     }

@@ -39,6 +39,9 @@ struct cli_daemon_options {
     uint32_t port; /* TCP port on which the daemon listens; 0 lets the kernel choose one. */
     /* Address on which an HTTP server offers metrics; NULL starts no server. */
     const char *metrics_address;
+    /* Address "HOST:PORT" at which the daemon listens for `tandem job`; NULL for the Unix socket
+     * only. */
+    const char *job_address;
     uint32_t cpus; /* Number of CPUs that the node offers. */
     /* Kind of device, such as "host" or "cuda" (cli/devices.h). */
     const char *device;

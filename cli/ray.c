@@ -1,10 +1,12 @@
-/* ray.c - `tandem ray`: Ray's commands start, stop and status, for launch scripts. */
+/* ray.c - `tandem ray`: Ray's commands start, stop, status and job, for launch scripts. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each command has a table of Ray's options. An option is passed on to the command of Tandem, is
  * accepted silently because it changes nothing that a program can see, or is ignored with a
  * warning. A short option of Ray stands for a long one. The words that are passed on are parsed by
- * the command's own table, so that values are checked in one place. */
+ * the command's own table, so that values are checked in one place. `ray job` has the same options
+ * as `tandem job` (job.c). */
 #include "cli/command.h"
+#include "cli/job.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,8 +47,8 @@ static const struct ray_option start_options[] = {
     {"--object-store-memory", true, OPTION_PASS, NULL},
     {"--labels", true, OPTION_PASS, NULL},
     {"--disable-usage-stats", false, OPTION_ACCEPT, NULL},
-    {"--dashboard-host", true, OPTION_ACCEPT, NULL},
-    {"--dashboard-port", true, OPTION_ACCEPT, NULL},
+    {"--dashboard-host", true, OPTION_PASS, NULL},
+    {"--dashboard-port", true, OPTION_PASS, NULL},
     {"--include-dashboard", true, OPTION_ACCEPT, NULL},
     {"--temp-dir", true, OPTION_ACCEPT, NULL},
     {"--log-style", true, OPTION_ACCEPT, NULL},
@@ -208,6 +210,9 @@ static int ray_main(int words_count, char **words)
     if (words_count == 0) {
         return tdm__refuse_arguments("ray", "a command is missing");
     }
+    if (strcmp(words[0], "job") == 0) {
+        return cli_job_run(CLI_JOB_RAY, words_count - 1, words + 1);
+    }
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         if (strcmp(commands[i].command->name, words[0]) == 0) {
             return run_ray_command(&commands[i], words_count, words);
@@ -220,10 +225,11 @@ static struct tdm__option no_options[] = {{NULL, false, NULL}};
 
 const struct tdm__command tdm__command_ray = {
     .name = "ray",
-    .summary = "Ray's commands start, stop and status",
-    .help = "usage: tandem ray start|stop|status [options]\n\n"
+    .summary = "Ray's commands start, stop, status and job",
+    .help = "usage: tandem ray start|stop|status|job [options]\n\n"
             "The command `ray` of `tandem env` and `tandem python`: `tandem start`,\n"
-            "`tandem stop` and `tandem status` with the options of Ray's commands. Options\n"
+            "`tandem stop`, `tandem status` and `tandem job` with the options of Ray's commands. "
+            "Options\n"
             "without a meaning for Tandem are ignored, most of them with a warning.\n",
     .options = no_options,
     .run_words = ray_main};

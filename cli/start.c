@@ -35,6 +35,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* The port at which Ray's head node accepts jobs, as a number and as text. */
+#define USUAL_JOB_PORT      8265
+#define USUAL_JOB_PORT_TEXT "8265"
+
 enum {
     READY_MS = 40000,     /* Longest wait until the daemon is ready, in milliseconds. */
     END_MS = 10000,       /* Longest wait for the end of a daemon that did not become ready. */
@@ -48,20 +52,22 @@ enum {
 };
 
 static struct tdm__option options[] = {
-    {"--head", false, NULL},      {"--address", true, NULL},
-    {"--port", true, NULL},       {"--node-ip-address", true, NULL},
-    {"--node-name", true, NULL},  {"--num-cpus", true, NULL},
-    {"--num-gpus", true, NULL},   {"--resources", true, NULL},
-    {"--memory", true, NULL},     {"--object-store-memory", true, NULL},
-    {"--labels", true, NULL},     {"--redis", true, NULL},
-    {"--redis-file", true, NULL}, {"--wait", true, NULL},
-    {"--block", false, NULL},     {NULL, false, NULL}};
+    {"--head", false, NULL},          {"--address", true, NULL},
+    {"--port", true, NULL},           {"--node-ip-address", true, NULL},
+    {"--node-name", true, NULL},      {"--num-cpus", true, NULL},
+    {"--num-gpus", true, NULL},       {"--resources", true, NULL},
+    {"--memory", true, NULL},         {"--object-store-memory", true, NULL},
+    {"--labels", true, NULL},         {"--redis", true, NULL},
+    {"--redis-file", true, NULL},     {"--wait", true, NULL},
+    {"--block", false, NULL},         {"--dashboard-host", true, NULL},
+    {"--dashboard-port", true, NULL}, {NULL, false, NULL}};
 
 /* The command line of the daemon and the memory of its words. */
 struct daemon_words {
     char *words[WORDS_MAX];     /* The words, borrowed from this structure, argv and literals. */
     uint32_t count;             /* Number of entries in `words`. */
     char host[INET_ADDRSTRLEN]; /* Default of --node-ip-address. */
+    char job_address[512];      /* Value of --job-address. */
     char resources[RESOURCES_MAX][RESOURCE_BYTES]; /* Values of --resource. */
 };
 
@@ -115,7 +121,8 @@ static int words_add_resources(struct daemon_words *words, const char *text)
 static bool has_wrong_number(const struct tdm__parsed_arguments *args)
 {
     static const char *const names[] = {
-        "--port", "--num-cpus", "--num-gpus", "--memory", "--object-store-memory", "--wait"};
+        "--port",           "--num-cpus", "--num-gpus", "--memory", "--object-store-memory",
+        "--dashboard-port", "--wait"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const char *value = tdm__option_value(args, names[i]);
@@ -164,6 +171,48 @@ static void words_add_gpus(struct daemon_words *words, const char *gpus)
     words_add_option(words, "--gpus", gpus);
 }
 
+/* Returns whether another process listens at Ray's usual port for jobs. */
+static bool usual_job_port_is_taken(void)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons(USUAL_JOB_PORT),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int yes = 1;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is_taken;
+
+    if (fd < 0) {
+        return false;
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    is_taken =
+        bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 && errno == EADDRINUSE;
+    (void)close(fd);
+    return is_taken;
+}
+
+/* Appends the address at which the head node accepts `tandem job`: loopback unless the user asks
+ * for another host. A port that the user has chosen must be free; without the usual one the node
+ * accepts jobs from this machine only. */
+static void words_add_job_address(struct daemon_words *words,
+                                  const struct tdm__parsed_arguments *args)
+{
+    const char *host = tdm__option_value(args, "--dashboard-host");
+    const char *port = tdm__option_value(args, "--dashboard-port");
+
+    if (port == NULL && usual_job_port_is_taken()) {
+        (void)fprintf(
+            stderr,
+            "tandem: warning: another process listens at port %d, so that jobs reach this "
+            "node only without --address; --dashboard-port N chooses another port\n",
+            (int)USUAL_JOB_PORT);
+        return;
+    }
+    (void)snprintf(words->job_address, sizeof(words->job_address), "%s:%.5s",
+                   host == NULL ? "127.0.0.1" : host, port == NULL ? USUAL_JOB_PORT_TEXT : port);
+    words_add_option(words, "--job-address", words->job_address);
+}
+
 /* Makes the daemon's command line from that of `tandem start`. Returns the exit code. */
 static int words_fill(const struct tdm__parsed_arguments *args, const char *directory,
                       struct daemon_words *words)
@@ -189,6 +238,7 @@ static int words_fill(const struct tdm__parsed_arguments *args, const char *dire
     words_add_option(words, "--listen", host);
     if (tdm__option_value(args, "--head") != NULL) {
         words_add_option(words, "--port", port == NULL ? "6379" : port);
+        words_add_job_address(words, args);
     }
     for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++) {
         words_add_option(words, same[i][1], tdm__option_value(args, same[i][0]));
@@ -484,6 +534,9 @@ const struct tdm__command tdm__command_start = {
             "  --address HOST:PORT  join the cluster of the head node at this address;\n"
             "                     TANDEM_TOKEN_FILE names a copy of its token file\n"
             "  --port N           of the head node (6379)\n"
+            "  --dashboard-host HOST  at which the head node accepts `tandem job`\n"
+            "                     (127.0.0.1); whoever connects must have the token\n"
+            "  --dashboard-port N  at this port (8265)\n"
             "  --node-ip-address IP  at which other nodes reach this one\n"
             "  --node-name NAME   of the node (the host's name)\n"
             "  --num-cpus N       that the node offers (all)\n"

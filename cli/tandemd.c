@@ -7,10 +7,11 @@
  * while their owners still exist.
  *
  * The daemon runs until SIGTERM or SIGINT, or until the process at the other end of descriptor 3
- * ends (--private). It then ends its actors and waits at most END_MS. actors/daemon contains the
- * services for actors. */
+ * ends (--private). It then ends its jobs and actors and waits at most END_MS. actors/daemon
+ * contains the services for actors. */
 
 #include "actors/daemon/actor_service.h"
+#include "actors/daemon/job_service.h"
 #include "actors/daemon/metrics_service.h"
 #include "actors/daemon/node.h"
 #include "actors/daemon/placement_group_service.h"
@@ -21,6 +22,7 @@
 #include "cli/daemon_options.h"
 #include "cli/devices.h"
 #include "cli/faulty_store.h"
+#include "cli/job_port.h"
 #include "colocate/broker/broker_service.h"
 #include "colocate/comm/rendezvous_service.h"
 #include "colocate/memory_arbiter_service.h"
@@ -30,6 +32,7 @@
 #include "runtime/error.h"
 #include "runtime/failpoint.h"
 #include "runtime/log.h"
+#include "runtime/process/command_supervisor.h"
 #include "runtime/process/process_tree.h"
 #include "runtime/process/supervisor.h"
 #include "runtime/redis/embedded.h"
@@ -56,7 +59,7 @@ enum {
     LIFELINE_FD = 3,
     /* Longest wait for the store while the daemon starts, in milliseconds. */
     STORE_TIMEOUT_MS = 10000,
-    /* Longest wait for the end of all actors when the daemon stops, in milliseconds. */
+    /* Longest wait for the end of all jobs and actors when the daemon stops, in milliseconds. */
     END_MS = 10000
 };
 
@@ -256,6 +259,14 @@ static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKE
     }
     status = tdm__token_create(path, token);
     return status == TDM_E_EXISTS ? tdm__token_read(path, token) : status;
+}
+
+/* Makes the daemon listen for submitted jobs on TCP, if requested. */
+static tdm_status daemon_listen_for_jobs(const struct daemon *daemon)
+{
+    return daemon->options.job_address == NULL
+               ? TDM_OK
+               : cli_job_port_listen(daemon->rpc, daemon->options.job_address, daemon->directory);
 }
 
 /* Makes the daemon listen on its Unix socket, and on TCP if requested. */
@@ -475,6 +486,7 @@ static tdm_status daemon_start(struct daemon *daemon)
     TDM_TRY(daemon_create_endpoint(daemon));
     TDM_TRY(daemon_open_store(daemon));
     TDM_TRY(daemon_listen(daemon));
+    TDM_TRY(daemon_listen_for_jobs(daemon));
     TDM_TRY(daemon_add_services(daemon));
     TDM_TRY(daemon_join(daemon));
     return daemon_write_cluster_address(daemon);
@@ -498,19 +510,22 @@ static bool stop_is_wanted(void *arg)
     return daemon->stop_wanted;
 }
 
-/* Condition for the loop: whether all actors have ended and no placement group is being removed. */
-static bool actors_have_ended(void *arg)
+/* Condition for the loop: whether all jobs and actors have ended and no placement group is being
+ * removed. */
+static bool all_has_ended(void *arg)
 {
     const struct daemon *daemon = arg;
 
-    return daemon->actors_ended && !tdm__placement_groups_are_going(&daemon->node);
+    return daemon->actors_ended && !tdm__placement_groups_are_going(&daemon->node) &&
+           !tdm__jobs_are_running(daemon->node.jobs);
 }
 
-/* Ends all actors and waits until they have ended, at most END_MS. */
+/* Stops all jobs and ends all actors, and waits until they have ended, at most END_MS. */
 static void daemon_stop_gracefully(struct daemon *daemon)
 {
+    tdm__jobs_stop_all(daemon->node.jobs);
     tdm__node_end_actors(&daemon->node, on_actors_ended, daemon);
-    (void)tdm__loop_run(daemon->loop, actors_have_ended, daemon, tdm__deadline_after(END_MS));
+    (void)tdm__loop_run(daemon->loop, all_has_ended, daemon, tdm__deadline_after(END_MS));
 }
 
 /* Destroys all parts of the daemon. The store closes first, so that its pending operations fail
@@ -637,8 +652,9 @@ int main(int argc, char **argv)
     struct daemon *daemon = &this_daemon;
     tdm_status status;
 
-    /* This call does not return if the process is a worker. */
+    /* These calls do not return if the process is a worker, or supervises a submitted job. */
     tdm__worker_run_if_one();
+    tdm__command_supervisor_run_if_one(argc, argv);
     if (!cli_daemon_options_read(argc, argv, &daemon->options)) {
         return 2;
     }

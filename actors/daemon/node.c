@@ -5,7 +5,8 @@
  * joins the cluster by writing the node's record. tdm__node_end_actors() ends actors gracefully;
  * tdm__node_stop() kills the rest and destroys the parts in reverse order. Each part is described
  * in its own file: worker_processes, actor_table, placement_group_service, peer_daemons,
- * node_lease, worker_logs, state_service. Everything runs on the daemon's loop thread. */
+ * node_lease, worker_logs, job_service, state_service. Everything runs on the daemon's loop thread.
+ */
 
 #include "actors/daemon/node.h"
 
@@ -15,6 +16,7 @@
 #include "actors/daemon/actor_placement.h"
 #include "actors/daemon/actor_service.h"
 #include "actors/daemon/ended_actors.h"
+#include "actors/daemon/job_service.h"
 #include "actors/daemon/log_service.h"
 #include "actors/daemon/node_lease.h"
 #include "actors/daemon/peer_daemons.h"
@@ -68,6 +70,8 @@ tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done_fn *fn, voi
         tdm__workers_create(node->rpc, node->worker_program, node->exempt_child, &node->workers));
     tdm__workers_on_tree_ended(node->workers, node_on_tree_ended, node);
     TDM_TRY(node_start_logs(node));
+    TDM_TRY(tdm__jobs_create(node));
+    tdm__services_add(node->services, &tdm__job_service, node->jobs);
     TDM_TRY(tdm__ended_actors_create(node));
     tdm__services_add(node->services, &tdm__state_service, node);
     TDM_TRY(tdm__node_actors_create(node));
@@ -97,6 +101,7 @@ void tdm__node_stop(struct tdm__node *node)
     node->stopping = true;
     tdm__node_lease_destroy(node);
     if (node->workers != NULL) {
+        tdm__jobs_destroy(node);
         tdm__workers_destroy(node->workers);
         node->workers = NULL;
     }

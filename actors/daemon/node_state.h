@@ -79,6 +79,7 @@ struct tdm__node {
     struct tdm__placement_group_waits *placement_group_waits;
     struct tdm__node_peers *peers;          /* Connections to other daemons, owned. */
     struct tdm__worker_logs *logs;          /* Log files of the workers, owned. */
+    struct tdm__jobs *jobs;                 /* Submitted jobs of this node, owned. */
     struct tdm__ended_actors *ended_actors; /* Records of ended actors for lists, owned. */
     /* Counts of the kernel's kills for lack of memory, read last. */
     struct tdm__oom oom;

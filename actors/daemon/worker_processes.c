@@ -132,6 +132,10 @@ struct tdm__workers {
     void *tree_ended_arg; /* First argument of `tree_ended`, borrowed. */
     /* Timer of the next scan for children without a reaper, owned. */
     struct tdm__timer *strays_timer;
+    /* Returns whether the daemon has started its child `pid` for another purpose; NULL if it starts
+     * no such children. */
+    bool (*is_spared)(void *arg, pid_t pid);
+    void *is_spared_arg; /* First argument of `is_spared`, borrowed. */
 };
 
 static void on_report(void *arg, int fd, unsigned ready);
@@ -742,8 +746,8 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
 
 /* ---- children without a reaper ---------------------------------------------------------- */
 
-/* True if the daemon has started its child `pid` itself: a reaper, a fork server or the exempt
- * child (Redis). `arg` is the table of workers. */
+/* True if the daemon has started its child `pid` itself: a reaper, a fork server, a child of
+ * another part of the daemon, or the exempt child (Redis). `arg` is the table of workers. */
 static bool workers_own_child(void *arg, pid_t pid)
 {
     const struct tdm__workers *workers = arg;
@@ -758,6 +762,9 @@ static bool workers_own_child(void *arg, pid_t pid)
         if (fork_server->process.pid == pid) {
             return true;
         }
+    }
+    if (workers->is_spared != NULL && workers->is_spared(workers->is_spared_arg, pid)) {
+        return true;
     }
     return workers->exempt_child != NULL && workers->exempt_child() == pid;
 }
@@ -838,6 +845,12 @@ tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
     return TDM_OK;
 }
 
+void tdm__workers_spare(struct tdm__workers *workers, bool (*fn)(void *arg, pid_t pid), void *arg)
+{
+    workers->is_spared = fn;
+    workers->is_spared_arg = arg;
+}
+
 void tdm__workers_set_logs(struct tdm__workers *workers, struct tdm__worker_logs *logs)
 {
     workers->logs = logs;
@@ -891,4 +904,9 @@ void tdm__workers_destroy(struct tdm__workers *workers)
     }
     tdm__timer_destroy(workers->strays_timer);
     free(workers);
+}
+
+void tdm__workers_schedule_sweep(struct tdm__workers *workers)
+{
+    (void)tdm__timer_set(workers->strays_timer, tdm__deadline_after(0));
 }

@@ -122,6 +122,9 @@ _Noreturn static void child_exec(const struct tdm__spawn_options *options, pid_t
         (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)) {
         child_report_failure(report_fd, "prctl, or orphaned");
     }
+    if (options->new_session && setsid() < 0) {
+        child_report_failure(report_fd, "setsid");
+    }
     child_install_fds(options, report_fd);
     child_reset_signals();
     if (options->working_directory != NULL && chdir(options->working_directory) < 0) {

@@ -38,6 +38,8 @@ struct tdm__spawn_options {
      * when the program and all that it has started have ended; 0 for no reaper. The reaper dies
      * with its parent. */
     int report_fd;
+    /* True if the child shall lead a session and a process group of its own. */
+    bool new_session;
 };
 
 /* Starts a program as a child process, which it stores in `process_out`; with a reaper, that is the

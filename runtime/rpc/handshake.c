@@ -247,12 +247,48 @@ static tdm_status handshake_finish(struct tdm__conn *conn)
     return conn_open(conn, &peer);
 }
 
+/* Returns whether the received bytes begin a request of HTTP. At least VERSION_END bytes must have
+ * arrived. */
+static bool input_is_http(const struct handshake *handshake)
+{
+    static const char *const methods[] = {"GET /", "POST /",   "HEAD /",
+                                          "PUT /", "DELETE /", "OPTIONS "};
+
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        if (memcmp(handshake->input, methods[i], strlen(methods[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Tells a client that speaks HTTP, such as a browser at the port of Ray's dashboard, what this port
+ * is. */
+static void handshake_refuse_http(const struct tdm__conn *conn)
+{
+    static const char body[] = "This port of Tandem speaks no HTTP, and wants a proof of the "
+                               "cluster's token.\nUse the commands: tandem job, tandem status.\n";
+    char reply[512];
+    char rest[4096];
+    int length = snprintf(reply, sizeof(reply),
+                          "HTTP/1.1 401 Unauthorized\r\nContent-Type: text/plain\r\n"
+                          "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
+                          sizeof(body) - 1, body);
+
+    /* The kernel would discard the reply if the rest of the request were unread at the end. */
+    (void)recv(conn->fd, rest, sizeof(rest), MSG_DONTWAIT);
+    (void)handshake_send(conn, reply, (size_t)length);
+}
+
 /* Checks the protocol version in the peer's hello. A server sends its hello even to a client of
  * another version, so that the client can name both versions. */
 static tdm_status handshake_check_version(const struct tdm__conn *conn)
 {
     if (conn->server && hello_has_other_version(conn->handshake)) {
         (void)handshake_send(conn, conn->handshake->own_hello.bytes, HELLO_BYTES);
+    }
+    if (conn->server && input_is_http(conn->handshake)) {
+        handshake_refuse_http(conn);
     }
     return hello_check_version(conn);
 }

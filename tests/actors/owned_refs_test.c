@@ -102,6 +102,28 @@ static void process_pins_an_object_once(void **state)
     remote_peer_close(&borrower);
 }
 
+static void kept_reference_outlives_its_borrower(void **state)
+{
+    struct object_fixture *scene = *state;
+    struct remote_peer borrower;
+    struct tdm__id id;
+    tdm_ref *ref = put(scene, &id);
+
+    object_fixture_borrower(scene, &borrower);
+    TRY(call(&borrower, "object.pin", &id));
+    TRY(call(&borrower, "object.keep", &id));
+    TRY(call(&borrower, "object.keep", &id)); /* Another borrower may ask, too. */
+    TRY(call(&borrower, "object.unpin", &id));
+    remote_peer_close(&borrower);
+    object_fixture_settle(scene);
+    assert_true(ref->shared->is_kept);
+    assert_int_equal(atomic_load(&ref->holders_count), 2);
+    tdm_ref_release(ref);
+    assert_int_equal(object_fixture_count(scene).owned, 1);
+    tdm_ref_release(ref); /* The end of the table would do so. */
+    assert_int_equal(object_fixture_count(scene).owned, 0);
+}
+
 static void the_end_of_a_connection_ends_its_own_holds_alone(void **state)
 {
     struct object_fixture *scene = *state;
@@ -268,8 +290,8 @@ static void value_that_is_not_fetched_here_is_refused(void **state)
 
 static void wrong_calls_are_refused_and_count_nothing(void **state)
 {
-    static const char *const methods[] = {"object.pin", "object.unpin", "object.get",
-                                          "object.fetch", "object.sibling"};
+    static const char *const methods[] = {"object.pin", "object.unpin", "object.keep",
+                                          "object.get", "object.fetch", "object.sibling"};
     struct object_fixture *scene = *state;
     struct remote_peer borrower;
     struct tdm__id unknown;
@@ -324,6 +346,7 @@ int main(void)
         OBJECT_FIXTURE_TEST(request_without_a_pin_may_lose_the_value),
         OBJECT_FIXTURE_TEST(closed_requester_does_not_affect_others),
         OBJECT_FIXTURE_TEST(value_that_is_not_fetched_here_is_refused),
+        OBJECT_FIXTURE_TEST(kept_reference_outlives_its_borrower),
         OBJECT_FIXTURE_TEST(wrong_calls_are_refused_and_count_nothing),
         OBJECT_FIXTURE_TEST(reference_is_passed_on_only_where_others_can_ask),
     };

@@ -280,7 +280,7 @@ static void url_of_redis_comes_from_a_file_or_the_environment(void **state)
     must_succeed(on("b", "tandem status"));
     assert_said("nodes   2");
     assert_int_equal(on("b", "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | "
-                             "grep -a -c ':secret''@'"),
+                             "grep -a -c ':secret[@]'"),
                      1);
     assert_int_equal(
         on("b", "tandem stop; TMPDIR=%s/a tandem stop; kill $(cat %s/redis.pid)", parent, parent),

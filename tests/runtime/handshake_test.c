@@ -189,6 +189,28 @@ static void garbage_of_an_unauthenticated_client_is_dropped(void **state)
     expect_end(fd);
 }
 
+/* The reply reaches also a client that sends more than a hello. */
+static void client_that_speaks_http_is_told_what_the_port_is(void **state)
+{
+    static const char expected[] = "HTTP/1.1 401 Unauthorized\r\n";
+    char request[2000];
+    char told[512] = "";
+    int fd = connect_raw();
+
+    (void)state;
+    memset(request, 'x', sizeof(request));
+    memcpy(request, "POST /api/jobs/ HTTP/1.1\r\n\r\n", 28);
+    assert_int_equal(write(fd, request, sizeof(request)), sizeof(request));
+    assert_int_equal(tdm__loop_run(pair.loop, has_come,
+                                   &(struct awaited){fd, (uint8_t *)told, sizeof(expected) - 1},
+                                   tdm__deadline_after(PAIR_WAIT_MS)),
+                     TDM_OK);
+    assert_memory_equal(told, expected, sizeof(expected) - 1);
+    assert_true(recv(fd, told, sizeof(told) - 1, 0) > 0);
+    assert_non_null(strstr(told, "\r\n\r\nThis port of Tandem speaks no HTTP"));
+    expect_end(fd);
+}
+
 static void unauthenticated_clients_cannot_fill_the_log(void **state)
 {
     char path[] = "/tmp/handshake_test_log.XXXXXX";
@@ -407,6 +429,7 @@ int main(void)
         HANDSHAKE_TEST(live_address_is_not_taken_and_a_stale_one_is),
         HANDSHAKE_TEST(wrong_token_is_refused_on_both_sides),
         HANDSHAKE_TEST(garbage_of_an_unauthenticated_client_is_dropped),
+        HANDSHAKE_TEST(client_that_speaks_http_is_told_what_the_port_is),
         HANDSHAKE_TEST(unauthenticated_clients_cannot_fill_the_log),
         HANDSHAKE_TEST(client_with_a_good_hello_and_no_token_is_dropped_at_the_proof),
         HANDSHAKE_TEST(reflected_proof_is_refused),

@@ -161,16 +161,29 @@ def _check_bundles(group, index, creation):
                          f"into any bundles for the placement group, {bundles}.")
 
 
+def _module_path(wanted):
+    """Return the module path of a worker: what the user wants, or else that of this process, and this package.
+
+    The user's path leaves the package out, as launch scripts set it; the worker needs the package, and its children
+    need the module ray where this process has it.
+    """
+    package_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if wanted is None:
+        folders = own  # The daemon may have been started with another module path.
+    else:
+        shim = os.path.join(package_root, "tandem", "shim")
+        folders = wanted.split(os.pathsep) + [shim] * (shim in own)
+    return os.pathsep.join(filter(None, folders + [package_root] * (package_root not in folders)))
+
+
 def creation_of(options, default_cpus):
     """Return the dict for _tandem.create(), and the variables that the worker sets after it has begun."""
     environment = _runtime_env.merge(options.get("runtime_env"))
     at_start, later = _runtime.split_environment(environment.get("env_vars") or {})
     program, *words = shlex.split(environment.get("py_executable") or "") or [sys.executable]
-    package_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    if not any(setting.startswith("PYTHONPATH=") for setting in at_start):
-        # The daemon may have been started with another module path.
-        own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        at_start.append("PYTHONPATH=" + os.pathsep.join(filter(None, own + [package_root] * (package_root not in own))))
+    at_start = [setting for setting in at_start if not setting.startswith("PYTHONPATH=")]
+    at_start.append("PYTHONPATH=" + _module_path((environment.get("env_vars") or {}).get("PYTHONPATH")))
     creation = {
         "num_cpus": default_cpus if options.get("num_cpus") is None else options["num_cpus"],
         "num_gpus": options.get("num_gpus") or 0, "resources": dict(options.get("resources") or {}),

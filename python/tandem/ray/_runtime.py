@@ -196,7 +196,7 @@ def init(address=None, *, num_cpus=None, num_gpus=None, resources=None, labels=N
         _check_address(address, {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "labels": labels,
                                  "object_store_memory": object_store_memory})
         from tandem.ray import _runtime_env
-        job_runtime_env = _runtime_env.check(runtime_env)
+        job_runtime_env = _runtime_env.of_driver(runtime_env)
         settings = _node_settings(num_gpus, resources, labels, object_store_memory)
         namespace = namespace or os.environ.get("TANDEM_NAMESPACE") or str(uuid.uuid4())
         with _environment({} if address is not None else settings):

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runtime environments: env_vars, py_executable and working_dir."""
+import json
 import os
+
+from tandem.ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
 
 _DONE = frozenset(("env_vars", "py_executable", "working_dir"))
 # Keys of Ray that change what a program finds; Tandem does not set them up.
@@ -52,6 +55,28 @@ def check(runtime_env):
     if directory and ("://" in directory or not os.path.isdir(directory)):
         raise ValueError(f"runtime_env['working_dir'] is not a directory of this machine: {directory}")
     return dict(runtime_env)
+
+
+def of_driver(own):
+    """Return the environment of a driver: that of the submitted job it runs in, with that of init().
+
+    A key or variable that both set is an error, as on Ray, unless RAY_OVERRIDE_JOB_RUNTIME_ENV is 1: then init() wins.
+    """
+    text = os.environ.get(RAY_JOB_CONFIG_JSON_ENV_VAR)
+    if not text:
+        return check(own)
+    job = dict(json.loads(text).get("runtime_env") or {})
+    own = dict(own or {})
+    variables = job.pop("env_vars", None) or {}
+    own_variables = own.pop("env_vars", None) or {}
+    conflicts = job.keys() & own.keys() | variables.keys() & own_variables.keys()
+    if conflicts and os.environ.get("RAY_OVERRIDE_JOB_RUNTIME_ENV") != "1":
+        raise ValueError(f"Failed to merge the Job's runtime env with that of ray.init(): both set "
+                         f"{', '.join(sorted(conflicts))}. Use RAY_OVERRIDE_JOB_RUNTIME_ENV=1 to let ray.init() win.")
+    merged = {**job, **own}
+    if variables or own_variables:
+        merged["env_vars"] = {**variables, **own_variables}
+    return check(merged)
 
 
 def merge(inner):

@@ -67,7 +67,7 @@ COUNT = """
 
 def test_options_of_ray_are_accepted_silently_or_with_one_warning(machine):
     status, output = machine.shell(
-        START + " --dashboard-host=0.0.0.0 --dashboard-port 8265 --temp-dir=/tmp/ray --include-dashboard=false "
+        START + " --dashboard-host=0.0.0.0 --dashboard-port 0 --temp-dir=/tmp/ray --include-dashboard=false "
                 "--min-worker-port 10002 --no-monitor")
     assert status == 0, output
     warnings = [line for line in output.splitlines() if "warning" in line]
