@@ -347,6 +347,23 @@ tdm_status tdm_actor_import(tdm_runtime *runtime, struct tdm_bytes bytes, tdm_ac
     return status;
 }
 
+tdm_status tdm_actor_current(tdm_runtime *runtime, tdm_actor **actor_out)
+{
+    TDM__REQUIRE(actor_out);
+    *actor_out = NULL;
+    TDM__REQUIRE(runtime);
+
+    struct handle_contents handle_contents = {.name = runtime->actor_name,
+                                              .class_name = runtime->class_name};
+    TDM__LOCK(runtime);
+
+    if (runtime->worker == NULL) {
+        return tdm__fail(TDM_E_STATE, "this process is a driver, not an actor");
+    }
+    handle_contents.id = runtime->self.id;
+    return handle_open_contents(runtime, &handle_contents, actor_out);
+}
+
 tdm_status tdm_value_actor(tdm_runtime *runtime, const tdm_value *value, tdm_actor **actor_out)
 {
     TDM__REQUIRE(actor_out);

@@ -75,7 +75,8 @@ static tdm_status placement_group_write_request(tdm_writer *writer, const tdm_ru
                                                 .name_space = options->name_space,
                                                 .name = options->name,
                                                 .detached = options->detached != 0,
-                                                .asynchronous = options->asynchronous != 0};
+                                                .asynchronous = options->asynchronous != 0,
+                                                .of_job = options->of_job != 0};
 
     if (bundles_count == 0 || bundles_count > TDM_BUNDLES_MAX) {
         return tdm__fail(TDM_E_INVAL, "a placement group has 1 to %d bundles, not %u",

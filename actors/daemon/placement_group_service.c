@@ -22,6 +22,7 @@
 #include "actors/daemon/placement_group_service.h"
 
 #include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_table.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/placement_group_waits.h"
 #include "runtime/clock.h"
@@ -50,7 +51,8 @@ struct removal_waiter {
 struct group {
     struct group *next;     /* Next placement group of the table. */
     struct tdm__node *node; /* State of this node's daemon, borrowed. */
-    /* Id of the process that created the group; all zeros if another node created it. */
+    /* Id of the process with which the group ends, usually its creator; all zeros if another node
+     * created it. */
     struct tdm__id creator;
     /* Resources of each bundle, owned; NULL if another node created the group. */
     struct tdm__resources *bundles;
@@ -590,6 +592,21 @@ static tdm_status group_copy_name(const char *text, char name[TDM__PLACEMENT_GRO
     return TDM_OK;
 }
 
+/* Returns the process with which a group of the process `peer` ends: the driver of its job if it is
+ * an actor whose creators, up to that driver, are all on this node; else `peer` itself. */
+static struct tdm__id job_or_peer(struct tdm__node *node, const struct tdm__id *peer)
+{
+    const struct actor_entry *entry = tdm__actor_entry_find(node, peer);
+    struct tdm__id ancestor = *peer;
+    struct tdm__id job = entry == NULL ? *peer : entry->spec->job;
+
+    while (entry != NULL && tdm__id_is_none(&entry->owner_node) && !entry->spec->detached) {
+        ancestor = entry->spec->creator;
+        entry = tdm__actor_entry_find(node, &ancestor);
+    }
+    return entry == NULL && tdm__id_equal(&ancestor, &job) ? job : *peer;
+}
+
 /* Reads the arguments of "placement_group.create" into the group. */
 static tdm_status group_read_request(struct tdm__incoming_call *incoming, struct group *group)
 {
@@ -604,6 +621,10 @@ static tdm_status group_read_request(struct tdm__incoming_call *incoming, struct
     request->strategy = (enum tdm_placement_strategy)message.strategy;
     request->detached = message.detached;
     request->keeps_pending = message.asynchronous;
+    group->creator = tdm__incoming_peer(incoming)->id;
+    if (message.of_job) {
+        group->creator = job_or_peer(group->node, &group->creator);
+    }
     request->owner_node = group->node->record.id;
     TDM_TRY(group_copy_name(message.name_space, request->name_space));
     TDM_TRY(group_copy_name(message.name, request->name));
@@ -636,7 +657,6 @@ static void serve_create(struct tdm__node *node, struct tdm__incoming_call *inco
         tdm__incoming_fail(incoming, TDM_E_NOMEM, "a group");
         return;
     }
-    group->creator = tdm__incoming_peer(incoming)->id;
     status = group_read_request(incoming, group);
     if (status != TDM_OK) {
         tdm__incoming_fail(incoming, status, tdm_error_detail());

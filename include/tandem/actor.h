@@ -301,6 +301,11 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_actor_find_in(tdm_runtime *runtime, const 
                                                     const char *name, int64_t timeout_ms,
                                                     tdm_actor **actor_out);
 
+/* Gives the actor that calls this function a handle to itself, which the caller destroys and which
+ * does not keep the actor alive.  Never blocks.  TDM_E_STATE: this process is a driver.  On failure
+ * `*actor_out` is NULL. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_actor_current(tdm_runtime *runtime, tdm_actor **actor_out);
+
 /* Kills the actor (SIGKILL).  Calls in flight fail with TDM_E_ACTOR_DIED, and it is not
  * restarted. Blocks until its process is gone, at most `timeout_ms` milliseconds. */
 TDM_API tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms);

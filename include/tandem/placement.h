@@ -64,6 +64,9 @@ struct tdm_placement_group_options {
      * for nodes that join later.  Actors may be created in it at once and wait with it.
      * tdm_placement_group_wait() waits for the bundles. */
     int asynchronous;
+    /* 1: a group that an actor creates does not end with the actor but with the driver of its job,
+     * if that driver is on the actor's node.  Not for groups of detached actors. */
+    int of_job;
 };
 /* Creates a placement group as tdm_placement_group_create() does, with options such as a name.
  * TDM_E_EXISTS: another group has the name. */
@@ -97,9 +100,10 @@ TDM_API tdm_status tdm_placement_group_wait(tdm_placement_group *group, int64_t 
 
 /* What a handle knows of its placement group. */
 struct tdm_placement_group_info {
-    char id[33];         /* ID of the group: 32 hexadecimal digits. */
-    char name[64];       /* Name of the group; "" if it has none. */
-    char name_space[64]; /* Name space of the group's name; "" without a name. */
+    char id[33];                       /* ID of the group: 32 hexadecimal digits. */
+    char name[TDM_NAME_BYTES_MAX + 1]; /* Name of the group; "" if it has none. */
+    /* Name space of the group's name; "" without a name. */
+    char name_space[TDM_NAME_BYTES_MAX + 1];
     /* On which nodes the bundles are placed. */
     enum tdm_placement_strategy strategy;
     int detached;           /* 1: the group outlives its creator. */

@@ -504,6 +504,21 @@ static PyObject *create(PyObject *module, PyObject *const *args, Py_ssize_t coun
                             : binding_raise(status);
 }
 
+/* current_actor() */
+static PyObject *current_actor(PyObject *module, PyObject *ignored)
+{
+    tdm_runtime *runtime = binding_runtime();
+    tdm_actor *actor = NULL;
+    tdm_status status = runtime == NULL ? TDM_OK : tdm_actor_current(runtime, &actor);
+
+    (void)module;
+    (void)ignored;
+    if (runtime == NULL || status != TDM_OK) {
+        return runtime == NULL ? NULL : binding_raise(status);
+    }
+    return binding_object_create(binding_actor_type, BINDING_ACTOR, actor);
+}
+
 /* find(namespace, name, timeout_ms) */
 static PyObject *find(PyObject *module, PyObject *args)
 {
@@ -550,6 +565,8 @@ static PyMethodDef functions[] = {
      "Create an actor. The dict of options has the names of struct tdm_actor_options."},
     {"find", find, METH_VARARGS,
      "find(namespace, name, timeout_ms)\n--\n\nReturn the actor of that name."},
+    {"current_actor", current_actor, METH_NOARGS,
+     "current_actor()\n--\n\nReturn a handle to the actor of this process."},
     {"import_actor", import_actor, METH_O,
      "import_actor(bytes)\n--\n\nReturn the handle of which Actor.export() made the bytes."},
     {NULL, NULL, 0, NULL}};

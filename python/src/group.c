@@ -76,7 +76,7 @@ static struct tdm_bundle *read_bundles(PyObject *list, uint32_t *count_out)
 /* create_group(bundles, strategy, name, namespace, detached, timeout_ms) */
 static PyObject *create_group(PyObject *module, PyObject *args)
 {
-    struct tdm_placement_group_options options = {.asynchronous = 1};
+    struct tdm_placement_group_options options = {.asynchronous = 1, .of_job = 1};
     tdm_runtime *runtime = binding_runtime();
     tdm_placement_group *group = NULL;
     struct tdm_bundle *bundles;

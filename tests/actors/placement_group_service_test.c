@@ -233,13 +233,14 @@ static tdm_status make_group(struct scene *scene)
     TRY(tdm__rpc_connect(scene->other.rpc, address, &conn));
     TRY(tdm__resources_add(&bundle, "GPU", 1));
     TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 6);
+    tdm_write_array(writer, 7);
     tdm_write_int(writer, TDM_SPREAD);
     tdm_write_array(writer, 2);
     tdm__resources_write(writer, &bundle);
     tdm__resources_write(writer, &bundle);
     tdm_write_string(writer, "mine");
     tdm_write_string(writer, "unheard");
+    tdm_write_bool(writer, false);
     tdm_write_bool(writer, false);
     tdm_write_bool(writer, false);
     request.packed = tdm_writer_bytes(writer);

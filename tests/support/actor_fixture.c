@@ -161,6 +161,18 @@ static tdm_status tester_lend(tdm_call *call, void *self)
     return tdm_call_reply(call, "");
 }
 
+static tdm_status tester_myself(tdm_call *call, void *self)
+{
+    struct tdm_actor_info info;
+    tdm_actor *actor;
+
+    (void)self;
+    TDM_TRY(tdm_actor_current(tdm_runtime_current(), &actor));
+    tdm_actor_describe(actor, &info);
+    tdm_actor_destroy(actor);
+    return tdm_call_reply(call, "s", info.id);
+}
+
 static tdm_status tester_take_back(tdm_call *call, void *self)
 {
     (void)self;
@@ -315,14 +327,14 @@ TDM_ACTOR_CLASS(
     tester, .state_bytes = sizeof(struct tester), .construct = tester_construct,
     .destruct = tester_destruct,
     .methods = {
-        {"add", tester_add},         {"append", tester_append},       {"blob", tester_blob},
-        {"echo", tester_echo},       {"fail", tester_fail},           {"status", tester_status},
-        {"hang", tester_hang},       {"linger", tester_linger},       {"exit", tester_exit},
-        {"pid", tester_pid},         {"parent", tester_parent},       {"variable", tester_variable},
-        {"place", tester_place},     {"gpus", tester_gpus},           {"greet", tester_greet},
-        {"greeted", tester_greeted}, {"twice", tester_twice},         {"breed", tester_breed},
-        {"relay", tester_relay},     {"stray", tester_stray},         {"nothing", tester_nothing},
-        {"lend", tester_lend},       {"take_back", tester_take_back},
+        {"add", tester_add},         {"append", tester_append}, {"blob", tester_blob},
+        {"echo", tester_echo},       {"fail", tester_fail},     {"status", tester_status},
+        {"hang", tester_hang},       {"linger", tester_linger}, {"exit", tester_exit},
+        {"pid", tester_pid},         {"parent", tester_parent}, {"variable", tester_variable},
+        {"place", tester_place},     {"gpus", tester_gpus},     {"greet", tester_greet},
+        {"greeted", tester_greeted}, {"twice", tester_twice},   {"breed", tester_breed},
+        {"relay", tester_relay},     {"stray", tester_stray},   {"nothing", tester_nothing},
+        {"myself", tester_myself},   {"lend", tester_lend},     {"take_back", tester_take_back},
     });
 
 void actor_fixture_link_tester(void)

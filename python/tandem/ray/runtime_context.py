@@ -124,10 +124,7 @@ class RuntimeContext:
         from tandem.ray.actor import ActorHandle
         if self.get_actor_id() is None:
             raise RuntimeError("This method is only available in an actor.")
-        if not self._info["actor_name"]:
-            raise NotImplementedError("an actor without a name has no handle to itself (feature: current_actor)")
-        actor = _tandem.find(self._info["namespace"], self._info["actor_name"], 10000)
-        return ActorHandle(actor, _execution._State.class_name, _execution._State.methods)
+        return ActorHandle(_tandem.current_actor(), _execution._State.class_name, _execution._State.methods)
 
 
 def get_runtime_context():

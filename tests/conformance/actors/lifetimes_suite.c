@@ -277,6 +277,23 @@ static void runtime_context_has_actor_and_node(void **state)
     stage_end(actor);
 }
 
+static void actor_has_a_handle_to_itself(void **state)
+{
+    tdm_actor *actor = stage_make("tester", NULL, NULL);
+    struct tdm_actor_info info;
+    tdm_ref *ref = stage_call(actor, "myself");
+    const char *id;
+    tdm_actor *none;
+
+    (void)state;
+    tdm_actor_describe(actor, &info);
+    MUST(tdm_get(ref, TEST_TIMEOUT_MS, "s", &id));
+    assert_string_equal(id, info.id);
+    tdm_ref_release(ref);
+    assert_int_equal(tdm_actor_current(stage_runtime(), &none), TDM_E_STATE);
+    stage_end(actor);
+}
+
 /* ---- lent CPUs -------------------------------------------------------------------------- */
 
 static void lent_cpus_are_free_for_others(void **state)
@@ -335,6 +352,7 @@ int conformance_lifetimes(void)
         cmocka_unit_test(child_processes_end_with_the_actor),
         cmocka_unit_test(unresponsive_actor_is_killed),
         cmocka_unit_test(runtime_context_has_actor_and_node),
+        cmocka_unit_test(actor_has_a_handle_to_itself),
         cmocka_unit_test(lent_cpus_are_free_for_others),
         cmocka_unit_test(actor_that_has_lent_its_cpus_may_die),
     };

@@ -417,6 +417,24 @@ static void detached_group_outlives_its_creator(void **state)
     stage_await_free("CPU", 8);
 }
 
+static void group_of_a_job_outlives_the_actor_that_created_it(void **state)
+{
+    struct tdm_actor_options here = {.labels = {stage_nodes() == 2 ? "side=first" : NULL}};
+    tdm_actor *founder = stage_make("founder", &here, NULL);
+    tdm_placement_group *group;
+
+    (void)state;
+    MUST(stage_status(stage_call(founder, "found_for_job")));
+    MUST(stage_status(stage_call(founder, "found"))); /* One of these two ends with the actor. */
+    stage_end(founder);
+    stage_await_free("CPU", 5);
+    MUST(tdm_placement_group_find(stage_runtime(), NULL, "job's", TEST_TIMEOUT_MS, &group));
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
+    MUST(tdm_placement_group_find(stage_runtime(), NULL, "founded", TEST_TIMEOUT_MS, &group));
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
+    stage_await_free("CPU", 8);
+}
+
 /* ---- pending groups --------------------------------------------------------------------- */
 
 /* Creates a group without waiting for its bundle. */
@@ -618,6 +636,7 @@ int conformance_placement(void)
         cmocka_unit_test(removing_a_group_ends_its_actors),
         cmocka_unit_test(group_may_have_a_name),
         cmocka_unit_test(detached_group_outlives_its_creator),
+        cmocka_unit_test(group_of_a_job_outlives_the_actor_that_created_it),
         cmocka_unit_test(pending_group_and_its_actors_wait_for_resources),
         cmocka_unit_test(removed_pending_group_fails_its_actors),
         cmocka_unit_test(pending_group_that_fits_is_placed_at_once),

@@ -768,6 +768,19 @@ static tdm_status founder_found(tdm_call *call, void *self)
     return tdm_call_reply(call, "");
 }
 
+static tdm_status founder_found_for_job(tdm_call *call, void *self)
+{
+    static const struct tdm_bundle bundle = {.num_cpus = 1};
+    static const struct tdm_placement_group_options options = {.name = "job's", .of_job = 1};
+    tdm_placement_group *group;
+
+    (void)self;
+    TDM_TRY(tdm_placement_group_create_with(tdm_runtime_current(), &bundle, 1, &options,
+                                            TEST_TIMEOUT_MS, &group));
+    tdm_placement_group_release(group);
+    return tdm_call_reply(call, "");
+}
+
 static tdm_status founder_current(tdm_call *call, void *self)
 {
     tdm_placement_group *group;
@@ -810,6 +823,7 @@ static void founder_end(void *self)
 TDM_ACTOR_CLASS(founder, .state_bytes = sizeof(struct founder), .destruct = founder_end,
                 .methods = {
                     {"found", founder_found, NULL},
+                    {"found_for_job", founder_found_for_job, NULL},
                     {"current", founder_current, NULL},
                     {"child", founder_child, NULL},
                 });
