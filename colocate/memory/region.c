@@ -440,6 +440,13 @@ const char *tdm_region_tag(const tdm_region *region)
     return region->tag;
 }
 
+const char *tdm_region_device(const tdm_region *region)
+{
+    TDM__REQUIRE_OR(region, "");
+
+    return region->regions->device->ops->name;
+}
+
 int tdm_region_is_resident(const tdm_region *region)
 {
     TDM__REQUIRE_OR(region, 0);

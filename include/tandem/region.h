@@ -54,6 +54,9 @@ TDM_API void *tdm_region_address(const tdm_region *region);
 TDM_API size_t tdm_region_size(const tdm_region *region);
 /* Returns the tag of the region, borrowed from the region. */
 TDM_API const char *tdm_region_tag(const tdm_region *region);
+/* Returns the kind of device that the region's memory is on, a text that is never freed: "cuda" for
+ * a CUDA GPU; "host" for a virtual GPU, whose memory any code of this process may access. */
+TDM_API const char *tdm_region_device(const tdm_region *region);
 /* Returns 1 while the region is resident, 0 while it is paused. */
 TDM_API int tdm_region_is_resident(const tdm_region *region);
 

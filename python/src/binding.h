@@ -21,7 +21,8 @@ enum binding_kind {
     BINDING_REF,    /* A tdm_ref. */
     BINDING_ACTOR,  /* A tdm_actor. */
     BINDING_STREAM, /* A tdm_stream. */
-    BINDING_GROUP   /* A tdm_placement_group. */
+    BINDING_GROUP,  /* A tdm_placement_group. */
+    BINDING_REGION  /* A tdm_region. */
 };
 
 /* A Python object that owns one handle of libtandem.  It is in the list of live objects until the
@@ -135,6 +136,34 @@ void binding_memory_set_document(PyObject *memory, tdm_document *document);
 /* Creates the types of this file.  Returns false with an exception. */
 bool binding_value_init(PyObject *module);
 
+/* ---- DLPack (dlpack.c) ------------------------------------------------------------------- */
+
+/* Kinds of memory, with the numbers of DLPack. */
+enum binding_device {
+    BINDING_CPU = 1, /* Memory of the host. */
+    BINDING_CUDA = 2 /* Memory of a CUDA GPU. */
+};
+
+/* Bytes that are exported. */
+struct binding_memory {
+    void *data; /* The bytes. */
+    size_t size_bytes;
+    enum binding_device device; /* Kind of the memory. */
+    int32_t device_number;      /* Number of the GPU among the visible ones; 0 for the host. */
+    bool is_read_only;          /* True if a write would be a fault. */
+};
+
+/* Returns a capsule of the bytes, which keeps `owner` alive until it or the array made of it is
+ * freed. An unversioned capsule does not say that memory is read-only. NULL with an exception. */
+PyObject *binding_dlpack_create(PyObject *owner, const struct binding_memory *memory,
+                                bool is_versioned);
+/* __dlpack__ of an object: a capsule of the bytes, for the arguments of that method. NULL with an
+ * exception. */
+PyObject *binding_dlpack_export(PyObject *owner, const struct binding_memory *memory,
+                                PyObject *args, PyObject *keywords);
+/* __dlpack_device__ of an object: the pair of kind and number. */
+PyObject *binding_dlpack_device(const struct binding_memory *memory);
+
 /* ---- notices (notify.c) ------------------------------------------------------------------ */
 
 /* Something of which Python is told, with a token. */
@@ -146,6 +175,11 @@ void binding_notice_destroy(struct binding_notice *notice);
 /* Lets take() of the Notices object return the token of the notice, which this takes over.  Needs
  * no GIL. */
 void binding_notice_post(struct binding_notice *notice);
+
+/* ---- regions (region.c) ------------------------------------------------------------------ */
+
+/* Destroys a region, unless the runtime has stopped and destroyed it. Gives the GIL away. */
+void binding_region_destroy(tdm_region *region);
 
 /* ---- references (ref.c), actors (actor.c), placement groups (group.c), calls (call.c) ---- */
 
@@ -169,6 +203,7 @@ bool binding_group_init(PyObject *module);
 bool binding_call_init(PyObject *module);
 bool binding_notify_init(PyObject *module);
 bool binding_state_init(PyObject *module);
+bool binding_region_init(PyObject *module);
 /* Returns the placement group handle of a Group object; NULL with an exception. */
 const tdm_placement_group *binding_group_handle(PyObject *object);
 

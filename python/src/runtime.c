@@ -69,6 +69,9 @@ static void handle_release(enum binding_kind kind, void *handle)
     case BINDING_GROUP:
         tdm_placement_group_release(handle);
         break;
+    case BINDING_REGION:
+        binding_region_destroy(handle);
+        break;
     }
 }
 

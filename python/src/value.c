@@ -106,7 +106,52 @@ static void buffer_dealloc(PyObject *object)
     Py_DECREF((PyObject *)type);
 }
 
+/* Returns the bytes of a Buffer for DLPack. */
+static struct binding_memory buffer_memory(const struct buffer *buffer)
+{
+    return (struct binding_memory){.data = (void *)(uintptr_t)buffer->data,
+                                   .size_bytes = buffer->size_bytes,
+                                   .device = BINDING_CPU,
+                                   .is_read_only = true};
+}
+
+/* Buffer.__dlpack__() */
+static PyObject *buffer_dlpack(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    struct binding_memory memory = buffer_memory((struct buffer *)self);
+
+    return binding_dlpack_export(self, &memory, args, keywords);
+}
+
+/* Buffer.__dlpack_device__() */
+static PyObject *buffer_dlpack_device(PyObject *self, PyObject *ignored)
+{
+    struct binding_memory memory = buffer_memory((struct buffer *)self);
+
+    (void)ignored;
+    return binding_dlpack_device(&memory);
+}
+
+/* Buffer.unmarked_dlpack() */
+static PyObject *buffer_unmarked_dlpack(PyObject *self, PyObject *ignored)
+{
+    struct binding_memory memory = buffer_memory((struct buffer *)self);
+
+    (void)ignored;
+    return binding_dlpack_create(self, &memory, false);
+}
+
+static PyMethodDef buffer_methods[] = {
+    {"__dlpack__", (PyCFunction)(void (*)(void))buffer_dlpack, METH_VARARGS | METH_KEYWORDS,
+     "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
+     "Return a read-only capsule of the bytes, which needs DLPack 1.0."},
+    {"__dlpack_device__", buffer_dlpack_device, METH_NOARGS,
+     "__dlpack_device__()\n--\n\nReturn the kind and number of the device: the host."},
+    {"unmarked_dlpack", buffer_unmarked_dlpack, METH_NOARGS,
+     "unmarked_dlpack()\n--\n\nReturn a capsule that does not say that a write is a fault."},
+    {NULL, NULL, 0, NULL}};
 static PyType_Slot buffer_slots[] = {{Py_tp_dealloc, buffer_dealloc},
+                                     {Py_tp_methods, buffer_methods},
                                      {Py_bf_getbuffer, buffer_get},
                                      {Py_tp_doc, "Read-only bytes of a received value, in place."},
                                      {0, NULL}};

@@ -2,6 +2,14 @@
 """Tandem for Python: tandem.ray runs programs that are written against Ray's actor API."""
 
 
+def __getattr__(name):
+    """Import the class Region on first use, because some commands use this package without libtandem."""
+    if name == "Region":
+        from tandem._tandem import Region
+        return Region
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def actor_watch(pid):
     """Let the actor of this process fail, with that cause, when the process pid ends.
 

@@ -3,10 +3,14 @@
 
 A worker joins its node before it imports anything of the user. A fork server imports first what most workers need,
 because the workers that it forks share that memory. It must not start threads, or it could not fork; numpy starts none
-when OMP_NUM_THREADS is 1, which Tandem sets for actors with at most one CPU.
+when OMP_NUM_THREADS is 1, which Tandem sets for actors with at most one CPU. TANDEM_PYTHON_PRELOAD names further
+modules, separated by commas, such as torch.
 """
 import gc
+import importlib
 import os
+import sys
+import traceback
 
 
 def preload():
@@ -20,8 +24,36 @@ def preload():
         except ImportError:
             pass
     from tandem.ray import _execution  # noqa: F401
+    preload_requested()
     gc.collect()
     gc.freeze()  # The objects stay where they are, so that forked workers keep sharing their pages.
+
+
+def preload_requested():
+    """Import the modules of TANDEM_PYTHON_PRELOAD; one that starts threads or fails is named on stderr."""
+    names = [name.strip() for name in os.environ.get("TANDEM_PYTHON_PRELOAD", "").split(",") if name.strip()]
+    # OpenBLAS would start its threads when numpy is imported, and reads nothing later.
+    has_threads_setting = "OPENBLAS_NUM_THREADS" in os.environ
+    if names and not has_threads_setting:
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    threads = count_threads()
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception:
+            print(f"tandem: the module {name} of TANDEM_PYTHON_PRELOAD cannot be imported:", file=sys.stderr)
+            traceback.print_exc()
+        before, threads = threads, count_threads()
+        if threads > before:
+            print(f"tandem: the module {name} of TANDEM_PYTHON_PRELOAD starts {threads - before} threads when it is "
+                  "imported, so that workers cannot be forked and are started one by one", file=sys.stderr)
+    if names and not has_threads_setting:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+
+
+def count_threads():
+    """Return the number of threads of this process, also those of libraries."""
+    return len(os.listdir("/proc/self/task"))
 
 
 def construct(call):

@@ -16,6 +16,7 @@ import threading
 import cloudpickle
 
 from tandem import _tandem
+from tandem.ray import _tensors
 
 # Meanings of the integer in a value. Calls use CALL, STREAM or SEVERAL + the number of results.
 VALUE, ERROR, CALL, STREAM, SEVERAL = 0, 1, 0, 2, 16
@@ -31,7 +32,7 @@ _reducers = {}
 
 
 def register_reducer(cls, reduce):
-    """Let reduce(object, add) give what objects of a class are pickled as inside of values.
+    """Let reduce(object, add) give what objects of a class are pickled as inside of values, or NotImplemented.
 
     add() takes a Ref or Actor of the object and returns its index for get_object().
     """
@@ -41,9 +42,15 @@ def register_reducer(cls, reduce):
 class _Pickler(cloudpickle.Pickler):
     """Pickles one value; `objects` collects its references and handles."""
 
+    knows_torch = False  # True once storages of PyTorch have reducers.
+
     def __init__(self, file, buffers, objects):
         super().__init__(file, protocol=5, buffer_callback=buffers.append)
         self._objects = objects
+        if not self.knows_torch and "torch" in sys.modules:
+            found = _tensors.reducers()
+            _reducers.update(found)
+            _Pickler.knows_torch = bool(found)
 
     def _add(self, handle):
         self._objects.append(handle)
@@ -51,7 +58,8 @@ class _Pickler(cloudpickle.Pickler):
 
     def reducer_override(self, obj):
         reduce = _reducers.get(type(obj))
-        return super().reducer_override(obj) if reduce is None else reduce(obj, self._add)
+        reduced = NotImplemented if reduce is None else reduce(obj, self._add)
+        return super().reducer_override(obj) if reduced is NotImplemented else reduced
 
 
 def get_object(index):

@@ -1,0 +1,227 @@
+/* region.c - regions of device memory as Python objects. */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A region's addresses stay the same while its memory is taken away and given back, so that a
+ * tensor made of it stays usable after a resume. A tensor keeps the Region object alive. Reading a
+ * tensor while its region is paused is a fault that nothing can turn into an exception; making one
+ * of a paused region is an exception.
+ *
+ * libtandem lets one thread at a time use the regions of a process, so that a mutex guards all
+ * calls that change them. It is only taken without the GIL. */
+#include "binding.h"
+
+#include <pthread.h>
+#include <string.h>
+
+/* A region. */
+struct region {
+    struct binding_object object; /* The handle and its place in the list of live objects. */
+    uint32_t gpu;                 /* Number of the GPU among those of this actor. */
+};
+
+static PyTypeObject *region_type; /* The type Region. */
+/* Guards the calls of libtandem that change regions. */
+static pthread_mutex_t regions_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* Runs the statement without the GIL and with the mutex. */
+#define WITH_REGIONS(...)                                                                          \
+    BINDING_WITHOUT_GIL((void)pthread_mutex_lock(&regions_mutex); __VA_ARGS__;                     \
+                        (void)pthread_mutex_unlock(&regions_mutex))
+
+void binding_region_destroy(tdm_region *region)
+{
+    /* A runtime that stops destroys all regions. */
+    if (tdm_runtime_current() != NULL) {
+        WITH_REGIONS(tdm_region_destroy(region));
+    }
+}
+
+/* Region(tag, size_bytes, *, keep=True, gpu=0, paused=False) */
+static PyObject *region_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"tag", "size_bytes", "keep", "gpu", "paused", NULL};
+    struct tdm_region_options options = {.tag = NULL};
+    tdm_runtime *runtime = binding_runtime();
+    unsigned int gpu = 0;
+    Py_ssize_t size_bytes;
+    int keep = 1;
+    tdm_region *region;
+    PyObject *object;
+    tdm_status status;
+
+    if (runtime == NULL ||
+        !PyArg_ParseTupleAndKeywords(args, keywords, "sn|$pIp", names, &options.tag, &size_bytes,
+                                     &keep, &gpu, &options.paused)) {
+        return NULL;
+    }
+    if (size_bytes <= 0) {
+        PyErr_SetString(PyExc_ValueError, "a region has at least one byte");
+        return NULL;
+    }
+    options.size_bytes = (size_t)size_bytes;
+    options.policy = keep ? TDM_REGION_KEEP : TDM_REGION_DROP;
+    options.gpu = gpu;
+    binding_runtime_use();
+    WITH_REGIONS(status = tdm_region_create(runtime, &options, &region));
+    binding_runtime_unuse();
+    if (status != TDM_OK) {
+        return binding_raise(status);
+    }
+    object = binding_object_create(type, BINDING_REGION, region);
+    if (object != NULL) {
+        ((struct region *)object)->gpu = gpu;
+    }
+    return object;
+}
+
+/* Region.pause() */
+static PyObject *region_pause(PyObject *self, PyObject *ignored)
+{
+    tdm_region *region = binding_object_handle(self);
+    tdm_status status;
+
+    (void)ignored;
+    if (region == NULL) {
+        return NULL;
+    }
+    binding_object_use(self);
+    WITH_REGIONS(status = tdm_region_pause(region));
+    binding_object_unuse(self);
+    if (status != TDM_OK) {
+        return binding_raise(status);
+    }
+    Py_RETURN_NONE;
+}
+
+/* Region.resume(timeout=None) */
+static PyObject *region_resume(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"timeout", NULL};
+    tdm_region *region = binding_object_handle(self);
+    PyObject *seconds = Py_None;
+    int64_t timeout_ms;
+    tdm_status status;
+
+    if (region == NULL ||
+        !PyArg_ParseTupleAndKeywords(args, keywords, "|O", names, &seconds)) {
+        return NULL;
+    }
+    timeout_ms = binding_timeout_ms(seconds);
+    if (PyErr_Occurred() != NULL) {
+        return NULL;
+    }
+    binding_object_use(self);
+    WITH_REGIONS(status = tdm_region_resume(region, timeout_ms));
+    binding_object_unuse(self);
+    if (status != TDM_OK) {
+        return binding_raise(status);
+    }
+    Py_RETURN_NONE;
+}
+
+/* Fills `memory` with the region's bytes. Returns false with an exception. */
+static bool region_memory(PyObject *self, struct binding_memory *memory)
+{
+    tdm_region *region = binding_object_handle(self);
+
+    if (region == NULL) {
+        return false;
+    }
+    *memory = (struct binding_memory){.data = tdm_region_address(region),
+                                      .size_bytes = tdm_region_size(region),
+                                      .device = BINDING_CPU};
+    if (strcmp(tdm_region_device(region), "cuda") == 0) {
+        memory->device = BINDING_CUDA;
+        memory->device_number = (int32_t)((struct region *)self)->gpu;
+    }
+    return true;
+}
+
+/* Region.__dlpack__() */
+static PyObject *region_dlpack(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    struct binding_memory memory;
+
+    if (!region_memory(self, &memory)) {
+        return NULL;
+    }
+    if (!tdm_region_is_resident(((struct binding_object *)self)->handle)) {
+        PyErr_Format(PyExc_BufferError, "the region %s is paused: call resume() first",
+                     tdm_region_tag(((struct binding_object *)self)->handle));
+        return NULL;
+    }
+    return binding_dlpack_export(self, &memory, args, keywords);
+}
+
+/* Region.__dlpack_device__() */
+static PyObject *region_dlpack_device(PyObject *self, PyObject *ignored)
+{
+    struct binding_memory memory;
+
+    (void)ignored;
+    return region_memory(self, &memory) ? binding_dlpack_device(&memory) : NULL;
+}
+
+/* Getter of Region.tag. */
+static PyObject *region_tag(PyObject *self, void *ignored)
+{
+    tdm_region *region = binding_object_handle(self);
+
+    (void)ignored;
+    return region == NULL ? NULL : PyUnicode_FromString(tdm_region_tag(region));
+}
+
+/* Getter of Region.size_bytes. */
+static PyObject *region_size_bytes(PyObject *self, void *ignored)
+{
+    tdm_region *region = binding_object_handle(self);
+
+    (void)ignored;
+    return region == NULL ? NULL : PyLong_FromSize_t(tdm_region_size(region));
+}
+
+/* Getter of Region.is_resident. */
+static PyObject *region_is_resident(PyObject *self, void *ignored)
+{
+    tdm_region *region = binding_object_handle(self);
+
+    (void)ignored;
+    return region == NULL ? NULL : PyBool_FromLong(tdm_region_is_resident(region));
+}
+
+static PyMethodDef region_methods[] = {
+    {"pause", region_pause, METH_NOARGS,
+     "pause()\n--\n\nGive the memory back to the device. Tensors made of it must not be used "
+     "until resume()."},
+    {"resume", (PyCFunction)(void (*)(void))region_resume, METH_VARARGS | METH_KEYWORDS,
+     "resume(timeout=None)\n--\n\nTake memory again, at the same address; wait that many seconds "
+     "for it."},
+    {"__dlpack__", (PyCFunction)(void (*)(void))region_dlpack, METH_VARARGS | METH_KEYWORDS,
+     "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
+     "Return a capsule of the region's bytes; BufferError while the region is paused."},
+    {"__dlpack_device__", region_dlpack_device, METH_NOARGS,
+     "__dlpack_device__()\n--\n\nReturn the kind and number of the region's device."},
+    {NULL, NULL, 0, NULL}};
+static PyGetSetDef region_attributes[] = {
+    {"tag", region_tag, NULL, "What the memory is for.", NULL},
+    {"size_bytes", region_size_bytes, NULL, "Size in bytes, after rounding up.", NULL},
+    {"is_resident", region_is_resident, NULL, "False while the region is paused.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+static PyType_Slot region_slots[] = {
+    {Py_tp_new, region_new},
+    {Py_tp_dealloc, binding_object_dealloc},
+    {Py_tp_methods, region_methods},
+    {Py_tp_getset, region_attributes},
+    {Py_tp_doc, "Region(tag, size_bytes, *, keep=True, gpu=0, paused=False)\n--\n\n"
+                "Device memory of this actor that can be taken away and given back at the same "
+                "address."},
+    {0, NULL}};
+static PyType_Spec region_spec = {"tandem._tandem.Region", sizeof(struct region), 0,
+                                  Py_TPFLAGS_DEFAULT, region_slots};
+
+bool binding_region_init(PyObject *module)
+{
+    region_type = (PyTypeObject *)PyType_FromSpec(&region_spec);
+    return region_type != NULL &&
+           PyModule_AddObjectRef(module, "Region", (PyObject *)region_type) == 0;
+}
