@@ -12,8 +12,8 @@
 #include <stdlib.h>
 
 enum {
-    DLPACK_UINT = 1,        /* Type code of unsigned integers. */
-    DLPACK_READ_ONLY = 1,   /* Flag: the memory must not be written. */
+    DLPACK_UINT = 1,         /* Type code of unsigned integers. */
+    DLPACK_READ_ONLY = 1,    /* Flag: the memory must not be written. */
     DLPACK_MAJOR_VERSION = 1 /* Major version of the versioned struct. */
 };
 
@@ -33,8 +33,8 @@ struct dlpack_tensor {
 
 /* The struct in an unversioned capsule, as DLPack lays it out. */
 struct dlpack_unversioned {
-    struct dlpack_tensor tensor; /* The array. */
-    void *context;               /* The struct export, owned. */
+    struct dlpack_tensor tensor;                      /* The array. */
+    void *context;                                    /* The struct export, owned. */
     void (*deleter)(struct dlpack_unversioned *self); /* Called by who took the struct. */
 };
 
@@ -49,7 +49,8 @@ struct dlpack_versioned {
 };
 
 /* One export; freed by the deleter of its struct. */
-struct export {
+struct export
+{
     struct dlpack_unversioned unversioned; /* Used if the capsule is unversioned. */
     struct dlpack_versioned versioned;     /* Used if the capsule is versioned. */
     int64_t size_bytes;                    /* The shape of the array. */
@@ -106,25 +107,24 @@ PyObject *binding_dlpack_create(PyObject *owner, const struct binding_memory *me
     }
     export->size_bytes = (int64_t)memory->size_bytes;
     export->stride = 1;
-    export->versioned = (struct dlpack_versioned){
-        .major_version = DLPACK_MAJOR_VERSION,
-        .context = export,
-        .deleter = delete_versioned,
-        .flags = memory->is_read_only ? DLPACK_READ_ONLY : 0,
-        .tensor = {.data = memory->data,
-                   .device_type = memory->device,
-                   .device_id = memory->device_number,
-                   .dims_count = 1,
-                   .type_code = DLPACK_UINT,
-                   .type_bits = 8,
-                   .type_lanes = 1,
-                   .shape = &export->size_bytes,
-                   .strides = &export->stride}};
+    export->versioned =
+        (struct dlpack_versioned){.major_version = DLPACK_MAJOR_VERSION,
+                                  .context = export,
+                                  .deleter = delete_versioned,
+                                  .flags = memory->is_read_only ? DLPACK_READ_ONLY : 0,
+                                  .tensor = {.data = memory->data,
+                                             .device_type = memory->device,
+                                             .device_id = memory->device_number,
+                                             .dims_count = 1,
+                                             .type_code = DLPACK_UINT,
+                                             .type_bits = 8,
+                                             .type_lanes = 1,
+                                             .shape = &export->size_bytes,
+                                             .strides = &export->stride}};
     export->unversioned = (struct dlpack_unversioned){
         .tensor = export->versioned.tensor, .context = export, .deleter = delete_unversioned};
-    capsule = is_versioned
-                  ? PyCapsule_New(&export->versioned, versioned_name, capsule_destroy)
-                  : PyCapsule_New(&export->unversioned, unversioned_name, capsule_destroy);
+    capsule = is_versioned ? PyCapsule_New(&export->versioned, versioned_name, capsule_destroy)
+                           : PyCapsule_New(&export->unversioned, unversioned_name, capsule_destroy);
     if (capsule == NULL) {
         free(export);
         return NULL;

@@ -102,8 +102,7 @@ static PyObject *region_resume(PyObject *self, PyObject *args, PyObject *keyword
     int64_t timeout_ms;
     tdm_status status;
 
-    if (region == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, keywords, "|O", names, &seconds)) {
+    if (region == NULL || !PyArg_ParseTupleAndKeywords(args, keywords, "|O", names, &seconds)) {
         return NULL;
     }
     timeout_ms = binding_timeout_ms(seconds);

@@ -10,7 +10,6 @@ import gc
 import importlib
 import os
 import sys
-import traceback
 
 
 def preload():
@@ -40,12 +39,11 @@ def preload_requested():
     for name in names:
         try:
             importlib.import_module(name)
-        except Exception:
-            print(f"tandem: the module {name} of TANDEM_PYTHON_PRELOAD cannot be imported:", file=sys.stderr)
-            traceback.print_exc()
+        except Exception as error:
+            print(f"tandem: the module {name} of TANDEM_PYTHON_PRELOAD cannot be imported: {error!r}", file=sys.stderr)
         before, threads = threads, count_threads()
         if threads > before:
-            print(f"tandem: the module {name} of TANDEM_PYTHON_PRELOAD starts {threads - before} threads when it is "
+            print(f"tandem: the module {name} of TANDEM_PYTHON_PRELOAD starts threads ({threads - before}) when it is "
                   "imported, so that workers cannot be forked and are started one by one", file=sys.stderr)
     if names and not has_threads_setting:
         del os.environ["OPENBLAS_NUM_THREADS"]

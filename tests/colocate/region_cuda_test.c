@@ -53,6 +53,9 @@ static tdm_status tenant_make(tdm_call *call, void *self)
 
     TDM_TRY(tdm__runtime_regions_of_gpu(tdm_runtime_current(), 0, &regions));
     TDM_TRY(tdm__region_create_shared(regions, &options, &tenant->region));
+    if (strcmp(tdm_region_device(tenant->region), "cuda") != 0) {
+        return tdm_fail(TDM_E_DEVICE, "a region of a CUDA GPU is not on it");
+    }
     device = tdm__regions_device(regions);
     bytes = malloc(REGION_BYTES);
     memset(bytes, 7, REGION_BYTES);

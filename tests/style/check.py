@@ -281,6 +281,7 @@ def check_ray_in_python(page):
 def check_ray():
     """docs/ray.md names a test for what it says is there, and has a row for each test of its suite."""
     suite = pathlib.Path("tests/conformance/actors")
+    suite_in_python = pathlib.Path("python/tests/ray")
     page = "docs/ray.md"
     promised = set()
     yield from check_ray_in_python(page)
@@ -291,7 +292,8 @@ def check_ray():
             yield f"{page}:{number}: same and better are shown by a test, not yet by none"
         for file, test in shown:
             if file.endswith(".py"):
-                path, head = pathlib.Path("python/tests/ray", file), f"def {test}("
+                path = (suite_in_python if "/" not in file else pathlib.Path("python/tests")) / file
+                head = f"def {test}("
             else:
                 path = (suite if "/" not in file else pathlib.Path("tests")) / file
                 head = f"static void {test}(void **state)"

@@ -162,7 +162,7 @@ def test_arrays_of_values_are_dlpack():
 CUDA_PROGRAM = """
 import tandem
 from tandem import ray
-ray.init(num_cpus=2, log_to_driver=False)
+ray.init(num_cpus=2, num_gpus=1, log_to_driver=False)
 
 @ray.remote(num_gpus=1)
 class Owner:
