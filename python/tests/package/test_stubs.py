@@ -66,8 +66,8 @@ def check_parameters(stub, real, name):
     found = parameters_of_stub(stub)
     if inspect.ismethod(real):
         found = found[1:]  # The stub names the class, which is bound already.
-    if found and found[0][0] == "self" and (not wanted or wanted[0][0] != "self"):
-        found = found[1:]  # A signature of the extension does not name the object.
+    if found and found[0][0] in ("self", "cls") and (not wanted or wanted[0][0] != found[0][0]):
+        found = found[1:]  # A signature of the extension does not name the object or class.
     assert found == wanted, name
 
 
@@ -109,7 +109,8 @@ def check_class(stub, cls):
             continue  # Python has no method for the buffers of the extension before 3.12.
         assert hasattr(cls, name), f"{stub.name}.{name} is only in the stub"
         if function is not None and name not in ("__getattr__", "__await__", "__next__", "__anext__", "__len__"):
-            check_parameters(function, getattr(cls, name), f"{stub.name}.{name}")
+            # A class of the extension has the signature of its __new__.
+            check_parameters(function, cls if name == "__new__" else getattr(cls, name), f"{stub.name}.{name}")
     public = {name for name, value in vars(cls).items() if not name.startswith("_") and (
         isinstance(value, (property, classmethod, staticmethod)) or inspect.isroutine(value))}
     assert public <= set(functions), f"methods of {stub.name} that the stub lacks"
