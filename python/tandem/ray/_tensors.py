@@ -70,8 +70,19 @@ def _untyped(buffer):
         storage = torch.UntypedStorage(0)
     else:
         contents = torch.from_dlpack(buffer.unmarked_dlpack())
-        storage = (contents if _is_enabled(ZERO_COPY_VARIABLE) else contents.clone()).untyped_storage()
+        storage = (contents if _is_enabled(ZERO_COPY_VARIABLE) else _copy(contents)).untyped_storage()
     return torch.storage.TypedStorage(wrap_storage=storage, dtype=torch.uint8, _internal=True)
+
+
+def _copy(contents):
+    """Return a copy of a tensor of bytes.
+
+    PyTorch's own copy of many bytes starts the threads of OpenMP, which a process that only receives should not have.
+    """
+    import torch
+    copy = torch.empty_like(contents)
+    ctypes.memmove(copy.data_ptr(), contents.data_ptr(), len(contents))  # Without the GIL.
+    return copy
 
 
 def _is_enabled(variable):

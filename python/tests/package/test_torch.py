@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU tensors of PyTorch in values: out of the pickle, private by default, in place on request."""
 import copy
+import os
 import pathlib
 
 import cloudpickle
@@ -30,6 +31,9 @@ class Keeper:
     def sum_in_place(self, tensor):
         self.tensor = tensor
         return float(tensor.sum()), _is_shared(tensor)
+
+    def threads_count(self, _):
+        return len(os.listdir("/proc/self/task"))
 
     def sum_of_kept(self):
         return float(self.tensor.sum())
@@ -122,6 +126,13 @@ def test_received_tensors_can_be_written_and_are_private(keeper):
     assert not _is_shared(first)
     assert float(ray.get(ref).sum()) == 0 and float(tensor.sum()) == 0
     assert float(ray.get(keeper.add.remote(tensor)).sum()) == 1 << 18 and float(tensor.sum()) == 0
+
+
+def test_reading_starts_no_threads(keeper):
+    """A process that only receives tensors can fork, which the threads of OpenMP would break."""
+    tensor = torch.ones(1 << 22)
+    assert ray.get([keeper.threads_count.remote(tensor) for _ in range(2)]) == [ray.get(
+        Keeper.remote().threads_count.remote(None))] * 2
 
 
 def test_in_place_on_request(monkeypatch):
