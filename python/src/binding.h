@@ -146,8 +146,8 @@ enum binding_device {
 
 /* Bytes that are exported. */
 struct binding_memory {
-    void *data; /* The bytes. */
-    size_t size_bytes;
+    void *data;                 /* The bytes. */
+    size_t size_bytes;          /* Number of bytes. */
     enum binding_device device; /* Kind of the memory. */
     int32_t device_number;      /* Number of the GPU among the visible ones; 0 for the host. */
     bool is_read_only;          /* True if a write would be a fault. */

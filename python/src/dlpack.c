@@ -19,13 +19,13 @@ enum {
 
 /* An array, as DLPack lays it out. */
 struct dlpack_tensor {
-    void *data;          /* First byte. */
-    int32_t device_type; /* Kind of memory: enum binding_device. */
-    int32_t device_id;   /* Number of the device among the visible ones of its kind. */
-    int32_t dims_count;
-    uint8_t type_code; /* DLPACK_UINT. */
-    uint8_t type_bits; /* Bits of one element. */
-    uint16_t type_lanes;
+    void *data;           /* First byte. */
+    int32_t device_type;  /* Kind of memory: enum binding_device. */
+    int32_t device_id;    /* Number of the device among the visible ones of its kind. */
+    int32_t dims_count;   /* Number of dimensions: 1. */
+    uint8_t type_code;    /* DLPACK_UINT. */
+    uint8_t type_bits;    /* Bits of one element. */
+    uint16_t type_lanes;  /* Numbers in one element: 1. */
     int64_t *shape;       /* Elements of each dimension. */
     int64_t *strides;     /* Elements from one index to the next of each dimension. */
     uint64_t byte_offset; /* Bytes from `data` to the first element. */
@@ -34,23 +34,22 @@ struct dlpack_tensor {
 /* The struct in an unversioned capsule, as DLPack lays it out. */
 struct dlpack_unversioned {
     struct dlpack_tensor tensor;                      /* The array. */
-    void *context;                                    /* The struct export, owned. */
+    void *context;                                    /* The struct loan, owned. */
     void (*deleter)(struct dlpack_unversioned *self); /* Called by who took the struct. */
 };
 
 /* The struct in a versioned capsule, as DLPack lays it out. */
 struct dlpack_versioned {
-    uint32_t major_version;
-    uint32_t minor_version;
-    void *context;                                  /* The struct export, owned. */
+    uint32_t major_version;                         /* DLPACK_MAJOR_VERSION. */
+    uint32_t minor_version;                         /* 0. */
+    void *context;                                  /* The struct loan, owned. */
     void (*deleter)(struct dlpack_versioned *self); /* Called by who took the struct. */
     uint64_t flags;                                 /* 0 or DLPACK_READ_ONLY. */
     struct dlpack_tensor tensor;                    /* The array. */
 };
 
-/* One export; freed by the deleter of its struct. */
-struct export
-{
+/* One loan of memory to another library; freed by the deleter of its struct. */
+struct loan {
     struct dlpack_unversioned unversioned; /* Used if the capsule is unversioned. */
     struct dlpack_versioned versioned;     /* Used if the capsule is versioned. */
     int64_t size_bytes;                    /* The shape of the array. */
@@ -61,32 +60,32 @@ struct export
 static const char unversioned_name[] = "dltensor";
 static const char versioned_name[] = "dltensor_versioned";
 
-/* Frees an export on a thread with or without the GIL. After the end of the interpreter the owner
+/* Frees a loan on a thread with or without the GIL. After the end of the interpreter the owner
  * is left alone. */
-static void export_destroy(struct export *export)
+static void loan_destroy(struct loan *loan)
 {
     if (Py_IsInitialized()) {
         PyGILState_STATE state = PyGILState_Ensure();
 
-        Py_DECREF(export->owner);
+        Py_DECREF(loan->owner);
         PyGILState_Release(state);
     }
-    free(export);
+    free(loan);
 }
 
 /* Deleter of an unversioned struct. */
 static void delete_unversioned(struct dlpack_unversioned *self)
 {
-    export_destroy(self->context);
+    loan_destroy(self->context);
 }
 
 /* Deleter of a versioned struct. */
 static void delete_versioned(struct dlpack_versioned *self)
 {
-    export_destroy(self->context);
+    loan_destroy(self->context);
 }
 
-/* Destructor of the capsules: frees the export unless somebody took it, and with it the name. */
+/* Destructor of the capsules: frees the loan unless somebody took it, and with it the name. */
 static void capsule_destroy(PyObject *capsule)
 {
     if (PyCapsule_IsValid(capsule, unversioned_name)) {
@@ -99,17 +98,17 @@ static void capsule_destroy(PyObject *capsule)
 PyObject *binding_dlpack_create(PyObject *owner, const struct binding_memory *memory,
                                 bool is_versioned)
 {
-    struct export *export = calloc(1, sizeof(*export));
+    struct loan *loan = calloc(1, sizeof(*loan));
     PyObject *capsule;
 
-    if (export == NULL) {
+    if (loan == NULL) {
         return PyErr_NoMemory();
     }
-    export->size_bytes = (int64_t)memory->size_bytes;
-    export->stride = 1;
-    export->versioned =
+    loan->size_bytes = (int64_t)memory->size_bytes;
+    loan->stride = 1;
+    loan->versioned =
         (struct dlpack_versioned){.major_version = DLPACK_MAJOR_VERSION,
-                                  .context = export,
+                                  .context = loan,
                                   .deleter = delete_versioned,
                                   .flags = memory->is_read_only ? DLPACK_READ_ONLY : 0,
                                   .tensor = {.data = memory->data,
@@ -119,17 +118,17 @@ PyObject *binding_dlpack_create(PyObject *owner, const struct binding_memory *me
                                              .type_code = DLPACK_UINT,
                                              .type_bits = 8,
                                              .type_lanes = 1,
-                                             .shape = &export->size_bytes,
-                                             .strides = &export->stride}};
-    export->unversioned = (struct dlpack_unversioned){
-        .tensor = export->versioned.tensor, .context = export, .deleter = delete_unversioned};
-    capsule = is_versioned ? PyCapsule_New(&export->versioned, versioned_name, capsule_destroy)
-                           : PyCapsule_New(&export->unversioned, unversioned_name, capsule_destroy);
+                                             .shape = &loan->size_bytes,
+                                             .strides = &loan->stride}};
+    loan->unversioned = (struct dlpack_unversioned){
+        .tensor = loan->versioned.tensor, .context = loan, .deleter = delete_unversioned};
+    capsule = is_versioned ? PyCapsule_New(&loan->versioned, versioned_name, capsule_destroy)
+                           : PyCapsule_New(&loan->unversioned, unversioned_name, capsule_destroy);
     if (capsule == NULL) {
-        free(export);
+        free(loan);
         return NULL;
     }
-    export->owner = Py_NewRef(owner);
+    loan->owner = Py_NewRef(owner);
     return capsule;
 }
 
