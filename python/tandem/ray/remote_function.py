@@ -4,7 +4,7 @@
 Each process that calls remote functions has workers of its own, one set for each kind of resources and environment. A
 worker is an actor that holds the resources of its function, one CPU by default. A call goes to an idle worker. Without
 one a new worker is created, which waits until its resources are free; beyond a limit the call queues behind the
-shortest queue. A function that waits for a reference lends its CPUs to others meanwhile, so that a function may wait
+shortest queue. An idle worker takes the calls of one that waits for resources. A function that waits for a reference lends its CPUs to others meanwhile, so that a function may wait
 for another. A worker that becomes idle is asked after a moment, and at once if another one waits for resources, whether
 other processes need it, because they have references to its values or because it has workers itself. One that is not
 needed is ended; one that is needed, or whose generator has not been read to its end, lends its CPUs and runs no more
@@ -56,6 +56,7 @@ class _Worker:
         self.is_placed = False  # Whether the worker is known to have its resources.
         self.is_kept = False  # Whether the worker is kept for its values only.
         self.question = None  # The result of IS_NEEDED; None while the worker is not asked.
+        self.successor = None  # The worker that has taken over the calls of this one.
 
     def begin(self, ref):
         """Count a call until its result has arrived."""
@@ -69,8 +70,20 @@ class _Worker:
         """Count the end of a call."""
         self.calls_count -= 1
         self.idle_since = time.monotonic()
-        if self.calls_count == 0 and _is_any_waiting():
+        if self.calls_count == 0 and not self.is_kept and not self.take_over_calls() and _is_any_waiting():
             self.ask()
+
+    def take_over_calls(self):
+        """Take the calls of a worker of the same pool that waits for resources; return whether there is one."""
+        for other in list(self.pool.workers):
+            if other.calls_count > 0 and other.waits_for_resources() and other.actor.move_calls(self.actor):
+                self.pool.remove(other)
+                self.calls_count, self.results = other.calls_count, other.results
+                self.question = None
+                other.calls_count, other.results, other.successor = 0, collections.deque(), self
+                other.actor = self.actor  # The one that waits ends without its handle.
+                return True
+        return False
 
     def ask(self):
         """Ask the worker whether it is needed; it ends if not."""
@@ -100,6 +113,8 @@ class _Worker:
 
     def look_for_results(self):
         """Count the calls that have ended. A worker runs its calls in order."""
+        if self.successor is not None:
+            self.successor.look_for_results()
         while self.results and _tandem.wait([self.results[0]], 1, 0)[0]:
             self.results.popleft()
             self.end()
