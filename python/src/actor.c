@@ -494,7 +494,7 @@ static bool creation_init(struct creation *creation, PyObject *dict)
     return true;
 }
 
-/* create(class_name, options, kind, pickle, buffers, objects, awaited) */
+/* Implements create(class_name, options, kind, pickle, buffers, objects, awaited). */
 static PyObject *create(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     static struct creation creation; /* Guarded by the GIL, which is not released. */
@@ -525,7 +525,7 @@ static PyObject *create(PyObject *module, PyObject *const *args, Py_ssize_t coun
                             : binding_raise(status);
 }
 
-/* current_actor() */
+/* Implements current_actor(). */
 static PyObject *current_actor(PyObject *module, PyObject *ignored)
 {
     tdm_runtime *runtime = binding_runtime();
@@ -540,7 +540,7 @@ static PyObject *current_actor(PyObject *module, PyObject *ignored)
     return binding_object_create(binding_actor_type, BINDING_ACTOR, actor);
 }
 
-/* find(namespace, name, timeout_ms) */
+/* Implements find(namespace, name, timeout_ms). */
 static PyObject *find(PyObject *module, PyObject *args)
 {
     tdm_runtime *runtime = binding_runtime();
@@ -562,7 +562,7 @@ static PyObject *find(PyObject *module, PyObject *args)
                             : binding_raise(status);
 }
 
-/* import_actor(bytes) */
+/* Implements import_actor(bytes). */
 static PyObject *import_actor(PyObject *module, PyObject *bytes)
 {
     tdm_runtime *runtime = binding_runtime();
