@@ -35,6 +35,7 @@ static const char help[] =
     "  --port N           at this port (any)\n"
     "  --metrics-address HOST:PORT | unix:/path   serves /metrics there\n"
     "  --job-address HOST:PORT   accepts `tandem job` there, too\n"
+    "  --job-optional            starts also if that port is taken\n"
     "  --name NAME        of the node (the host's name)\n"
     "  --directory DIR    for sockets and logs (a new one in $TMPDIR)\n"
     "  --cpus N           that the node offers (all)\n"
@@ -230,6 +231,7 @@ enum option_index {
     OPTION_PORT,               /* Index of the option --port. */
     OPTION_METRICS_ADDRESS,    /* Index of the option --metrics-address. */
     OPTION_JOB_ADDRESS,        /* Index of the option --job-address. */
+    OPTION_JOB_OPTIONAL,       /* Index of the option --job-optional. */
     OPTION_NAME,               /* Index of the option --name. */
     OPTION_CPUS,               /* Index of the option --cpus. */
     OPTION_DEVICE,             /* Index of the option --device. */
@@ -258,6 +260,7 @@ static struct tdm__option args[] = {
     [OPTION_PORT] = {"--port", true, NULL},
     [OPTION_METRICS_ADDRESS] = {"--metrics-address", true, NULL},
     [OPTION_JOB_ADDRESS] = {"--job-address", true, NULL},
+    [OPTION_JOB_OPTIONAL] = {"--job-optional", false, NULL},
     [OPTION_NAME] = {"--name", true, NULL},
     [OPTION_CPUS] = {"--cpus", true, NULL},
     [OPTION_DEVICE] = {"--device", true, NULL},
@@ -311,6 +314,9 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
         return true;
     case OPTION_PRINT_LOGS:
         options->print_logs = true;
+        return true;
+    case OPTION_JOB_OPTIONAL:
+        options->job_optional = true;
         return true;
     case OPTION_REDIS:
         options->redis_url = value;

@@ -42,6 +42,8 @@ struct cli_daemon_options {
     /* Address "HOST:PORT" at which the daemon listens for `tandem job`; NULL for the Unix socket
      * only. */
     const char *job_address;
+    /* Whether the daemon starts, with a warning, although another process has that port. */
+    bool job_optional;
     uint32_t cpus; /* Number of CPUs that the node offers. */
     /* Kind of device, such as "host" or "cuda" (cli/devices.h). */
     const char *device;

@@ -211,6 +211,9 @@ static void words_add_job_address(struct daemon_words *words,
     (void)snprintf(words->job_address, sizeof(words->job_address), "%s:%.5s",
                    host == NULL ? "127.0.0.1" : host, port == NULL ? USUAL_JOB_PORT_TEXT : port);
     words_add_option(words, "--job-address", words->job_address);
+    if (port == NULL) {
+        words_add(words, "--job-optional"); /* The port may be taken at this moment. */
+    }
 }
 
 /* Makes the daemon's command line from that of `tandem start`. Returns the exit code. */

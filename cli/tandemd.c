@@ -264,9 +264,17 @@ static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKE
 /* Makes the daemon listen for submitted jobs on TCP, if requested. */
 static tdm_status daemon_listen_for_jobs(const struct daemon *daemon)
 {
-    return daemon->options.job_address == NULL
-               ? TDM_OK
-               : cli_job_port_listen(daemon->rpc, daemon->options.job_address, daemon->directory);
+    tdm_status status =
+        daemon->options.job_address == NULL
+            ? TDM_OK
+            : cli_job_port_listen(daemon->rpc, daemon->options.job_address, daemon->directory);
+
+    if (status != TDM_OK && daemon->options.job_optional) {
+        tdm__log(TDM__WARN, "jobs", "jobs reach this node only without --address: %s",
+                 tdm_error_detail());
+        return TDM_OK;
+    }
+    return status;
 }
 
 /* Makes the daemon listen on its Unix socket, and on TCP if requested. */

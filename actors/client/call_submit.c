@@ -179,6 +179,23 @@ tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method, struct td
     return tdm_actor_call_packed_with(actor, method, NULL, packed, ref_out);
 }
 
+tdm_status tdm_actor_move_calls(tdm_actor *from, tdm_actor *to)
+{
+    TDM__REQUIRE(from);
+    TDM__REQUIRE(to);
+
+    TDM__LOCK(from->runtime);
+
+    TDM_TRY(tdm__runtime_check(from->runtime));
+    if (from->channel->state != TDM__CHANNEL_CREATING || from->channel->may_find_existing) {
+        return tdm__fail(TDM_E_STATE, "actor %s does not wait for a place", from->channel->label);
+    }
+    if (from->channel != to->channel) {
+        tdm__send_queue_move(from->channel, to->channel);
+    }
+    return TDM_OK;
+}
+
 /* ---- streams ---------------------------------------------------------------------------- */
 
 /* Creates and submits a streaming call. Takes ownership of `arguments`, also on failure. The

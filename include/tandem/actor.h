@@ -363,6 +363,12 @@ TDM_API tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref 
 TDM_API tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method,
                                          struct tdm_bytes arguments, tdm_ref **ref_out);
 
+/* Moves the calls that this process has made to the actor `from`, which has no place yet, to the
+ * end of those to the actor `to`: their results come from `to`.  For pools of equal actors, in
+ * which one becomes idle while another one still waits for resources.  Never blocks.  TDM_E_STATE:
+ * `from` is being started or was found by its name; nothing is moved. */
+TDM_API tdm_status tdm_actor_move_calls(tdm_actor *from, tdm_actor *to);
+
 /* Largest number of entries in tdm_call_options.retry_failures. */
 enum { TDM_RETRY_FAILURES_MAX = 4 };
 /* Entry of tdm_call_options.retry_failures that stands for all failures except TDM_E_CANCELED,

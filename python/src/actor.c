@@ -247,6 +247,23 @@ static PyObject *actor_export(PyObject *self, PyObject *ignored)
                : binding_raise(status);
 }
 
+/* Actor.move_calls(to): whether the calls were moved. */
+static PyObject *actor_move_calls(PyObject *self, PyObject *other)
+{
+    tdm_actor *from = binding_object_handle(self);
+    tdm_actor *to = NULL;
+
+    if (!PyObject_TypeCheck(other, binding_actor_type)) {
+        PyErr_SetString(PyExc_TypeError, "an Actor is wanted");
+        return NULL;
+    }
+    to = from == NULL ? NULL : binding_object_handle(other);
+    if (to == NULL) {
+        return NULL;
+    }
+    return PyBool_FromLong(tdm_actor_move_calls(from, to) == TDM_OK);
+}
+
 static PyMethodDef actor_methods[] = {
     {"call", (PyCFunction)(void *)actor_call, METH_FASTCALL,
      "call(method, kind, pickle, buffers, objects, awaited, results_count, max_retries)\n--\n\n"
@@ -254,6 +271,10 @@ static PyMethodDef actor_methods[] = {
     {"stream", (PyCFunction)(void *)actor_stream, METH_FASTCALL,
      "stream(method, kind, pickle, buffers, objects, awaited, results_count, max_retries)\n--\n\n"
      "Call a method that yields, and return its Stream."},
+    {"move_calls", actor_move_calls, METH_O,
+     "move_calls(to)\n--\n\nMove the calls to this actor, if it has no place yet, to the Actor to, "
+     "and "
+     "return whether that was possible."},
     {"wait_ready", actor_wait_ready, METH_O,
      "wait_ready(timeout_ms)\n--\n\nWait and return whether the actor is constructed."},
     {"describe", actor_describe, METH_NOARGS,
@@ -473,7 +494,7 @@ static bool creation_init(struct creation *creation, PyObject *dict)
     return true;
 }
 
-/* create(class_name, options, kind, pickle, buffers, objects, awaited) */
+/* Implements create(class_name, options, kind, pickle, buffers, objects, awaited). */
 static PyObject *create(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     static struct creation creation; /* Guarded by the GIL, which is not released. */
@@ -504,7 +525,7 @@ static PyObject *create(PyObject *module, PyObject *const *args, Py_ssize_t coun
                             : binding_raise(status);
 }
 
-/* current_actor() */
+/* Implements current_actor(). */
 static PyObject *current_actor(PyObject *module, PyObject *ignored)
 {
     tdm_runtime *runtime = binding_runtime();
@@ -519,7 +540,7 @@ static PyObject *current_actor(PyObject *module, PyObject *ignored)
     return binding_object_create(binding_actor_type, BINDING_ACTOR, actor);
 }
 
-/* find(namespace, name, timeout_ms) */
+/* Implements find(namespace, name, timeout_ms). */
 static PyObject *find(PyObject *module, PyObject *args)
 {
     tdm_runtime *runtime = binding_runtime();
@@ -541,7 +562,7 @@ static PyObject *find(PyObject *module, PyObject *args)
                             : binding_raise(status);
 }
 
-/* import_actor(bytes) */
+/* Implements import_actor(bytes). */
 static PyObject *import_actor(PyObject *module, PyObject *bytes)
 {
     tdm_runtime *runtime = binding_runtime();

@@ -73,7 +73,7 @@ void *binding_object_handle(PyObject *object);
 void binding_object_use(PyObject *object);
 /* Ends a binding_object_use(). */
 void binding_object_unuse(PyObject *object);
-/* tp_dealloc of all binding types. */
+/* Implements tp_dealloc of all binding types. */
 void binding_object_dealloc(PyObject *object);
 /* Functions of the module that start, stop and describe the runtime; ends with a NULL name. */
 extern PyMethodDef binding_runtime_methods[];

@@ -21,9 +21,10 @@ struct call {
 };
 
 static PyTypeObject *call_type;      /* The type Call. */
-static PyObject *construct_function; /* construct(call), owned; NULL until it is set. */
-static PyObject *dispatch_function;  /* dispatch(call, method), owned; NULL until it is set. */
-static PyObject *destruct_function;  /* destruct(), owned; NULL until it is set. */
+static PyObject *construct_function; /* Function construct(call), owned; NULL until it is set. */
+static PyObject
+    *dispatch_function; /* Function dispatch(call, method), owned; NULL until it is set. */
+static PyObject *destruct_function; /* Function destruct(), owned; NULL until it is set. */
 
 /* ---- the type --------------------------------------------------------------------------- */
 
@@ -321,7 +322,7 @@ static PyObject *call_is_canceled(PyObject *self, PyObject *ignored)
     return PyBool_FromLong(call != NULL && tdm_call_is_canceled(call) != 0);
 }
 
-/* tp_dealloc of Call. A kept call that nothing can reply to any more fails. */
+/* Implements tp_dealloc of Call. A kept call that nothing can reply to any more fails. */
 static void call_dealloc(PyObject *object)
 {
     struct call *self = (struct call *)object;
@@ -449,7 +450,7 @@ static const struct tdm_actor_class python_class = {.name = "*",
                                                     .asynchronous = 1,
                                                     .methods = {{"*", python_method, NULL}}};
 
-/* set_actor_functions(construct, dispatch, destruct) */
+/* Implements set_actor_functions(construct, dispatch, destruct). */
 static PyObject *set_actor_functions(PyObject *module, PyObject *args)
 {
     (void)module;

@@ -27,7 +27,7 @@ PyObject *binding_raise(tdm_status status)
     return NULL;
 }
 
-/* set_failure_factory(function) */
+/* Implements set_failure_factory(function). */
 static PyObject *set_failure_factory(PyObject *module, PyObject *function)
 {
     (void)module;

@@ -73,7 +73,7 @@ static struct tdm_bundle *read_bundles(PyObject *list, uint32_t *count_out)
     return bundles;
 }
 
-/* create_group(bundles, strategy, name, namespace, detached, timeout_ms) */
+/* Implements create_group(bundles, strategy, name, namespace, detached, timeout_ms). */
 static PyObject *create_group(PyObject *module, PyObject *args)
 {
     struct tdm_placement_group_options options = {.asynchronous = 1, .of_job = 1};
@@ -104,7 +104,7 @@ static PyObject *create_group(PyObject *module, PyObject *args)
                             : binding_raise(status);
 }
 
-/* find_group(namespace, name, timeout_ms) */
+/* Implements find_group(namespace, name, timeout_ms). */
 static PyObject *find_group(PyObject *module, PyObject *args)
 {
     tdm_runtime *runtime = binding_runtime();
@@ -124,7 +124,7 @@ static PyObject *find_group(PyObject *module, PyObject *args)
                             : binding_raise(status);
 }
 
-/* find_group_by_id(id, timeout_ms) */
+/* Implements find_group_by_id(id, timeout_ms). */
 static PyObject *find_group_by_id(PyObject *module, PyObject *args)
 {
     tdm_runtime *runtime = binding_runtime();
@@ -142,7 +142,7 @@ static PyObject *find_group_by_id(PyObject *module, PyObject *args)
                             : binding_raise(status);
 }
 
-/* current_group(timeout_ms) */
+/* Implements current_group(timeout_ms). */
 static PyObject *current_group(PyObject *module, PyObject *argument)
 {
     tdm_runtime *runtime = binding_runtime();

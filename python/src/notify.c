@@ -203,7 +203,7 @@ static PyObject *notices_close(PyObject *self, PyObject *ignored)
     Py_RETURN_NONE;
 }
 
-/* tp_dealloc of Notices. Its list is empty, because a notice keeps the object alive. */
+/* Implements tp_dealloc of Notices. Its list is empty, because a notice keeps the object alive. */
 static void notices_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
@@ -246,7 +246,7 @@ static void on_done(void *arg, tdm_ref *ref)
     binding_notice_post(arg);
 }
 
-/* watch(ref, token, notices) */
+/* Implements watch(ref, token, notices). */
 static PyObject *watch(PyObject *module, PyObject *args)
 {
     PyObject *object;

@@ -81,7 +81,7 @@ static PyObject *change_cpus(tdm_status (*change)(tdm_runtime *runtime))
     Py_RETURN_NONE;
 }
 
-/* lend_cpus() */
+/* Implements lend_cpus(). */
 static PyObject *lend_cpus_function(PyObject *module, PyObject *ignored)
 {
     (void)module;
@@ -89,7 +89,7 @@ static PyObject *lend_cpus_function(PyObject *module, PyObject *ignored)
     return change_cpus(tdm_runtime_lend_cpus);
 }
 
-/* take_cpus_back() */
+/* Implements take_cpus_back(). */
 static PyObject *take_cpus_back_function(PyObject *module, PyObject *ignored)
 {
     (void)module;
@@ -97,7 +97,7 @@ static PyObject *take_cpus_back_function(PyObject *module, PyObject *ignored)
     return change_cpus(tdm_runtime_take_cpus_back);
 }
 
-/* lend_cpus_in_waits(enabled) */
+/* Implements lend_cpus_in_waits(enabled). */
 static PyObject *lend_cpus_in_waits(PyObject *module, PyObject *enabled)
 {
     (void)module;
@@ -270,7 +270,7 @@ static PyType_Spec ref_spec = {
 
 /* ---- functions -------------------------------------------------------------------------- */
 
-/* set_ref_class(cls) */
+/* Implements set_ref_class(cls). */
 static PyObject *set_ref_class(PyObject *module, PyObject *cls)
 {
     (void)module;
@@ -283,7 +283,7 @@ static PyObject *set_ref_class(PyObject *module, PyObject *cls)
     Py_RETURN_NONE;
 }
 
-/* put(kind, pickle, buffers, objects, None) */
+/* Implements put(kind, pickle, buffers, objects, None). */
 static PyObject *put(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     tdm_runtime *runtime = binding_runtime();
@@ -311,7 +311,7 @@ static PyObject *put(PyObject *module, PyObject *const *args, Py_ssize_t count)
     return status == TDM_OK ? binding_ref_create(ref) : binding_raise(status);
 }
 
-/* import_ref(bytes) */
+/* Implements import_ref(bytes). */
 static PyObject *import_ref(PyObject *module, PyObject *bytes)
 {
     tdm_runtime *runtime = binding_runtime();
@@ -378,7 +378,7 @@ static PyObject *done_list(const struct wait_arrays *arrays)
     return list;
 }
 
-/* wait(refs, wanted, timeout) */
+/* Implements wait(refs, wanted, timeout). */
 static PyObject *wait_function(PyObject *module, PyObject *args)
 {
     struct wait_arrays arrays = {.refs = NULL};

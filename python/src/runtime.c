@@ -153,7 +153,8 @@ static bool runtime_is_used(void)
 
 /* ---- start and stop --------------------------------------------------------------------- */
 
-/* start(address, name_space, cpus, gpus, log_to_driver, object_store_bytes, directory) */
+/* Implements start(address, name_space, cpus, gpus, log_to_driver, object_store_bytes, directory).
+ */
 static PyObject *start(PyObject *module, PyObject *args)
 {
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
@@ -177,7 +178,7 @@ static PyObject *start(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* stop() */
+/* Implements stop(). */
 static PyObject *stop(PyObject *module, PyObject *ignored)
 {
     struct binding_object *object;
@@ -204,7 +205,7 @@ static PyObject *stop(PyObject *module, PyObject *ignored)
     Py_RETURN_NONE;
 }
 
-/* is_running() */
+/* Implements is_running(). */
 static PyObject *is_running(PyObject *module, PyObject *ignored)
 {
     (void)module;
@@ -212,7 +213,7 @@ static PyObject *is_running(PyObject *module, PyObject *ignored)
     return PyBool_FromLong(tdm_runtime_current() != NULL && !runtime_is_stopping);
 }
 
-/* shared_refs_count() */
+/* Implements shared_refs_count(). */
 static PyObject *shared_refs_count(PyObject *module, PyObject *ignored)
 {
     tdm_runtime *runtime = binding_runtime();
@@ -222,7 +223,7 @@ static PyObject *shared_refs_count(PyObject *module, PyObject *ignored)
     return runtime == NULL ? NULL : PyLong_FromUnsignedLong(tdm_runtime_shared_refs_count(runtime));
 }
 
-/* describe() */
+/* Implements describe(). */
 static PyObject *describe(PyObject *module, PyObject *ignored)
 {
     tdm_runtime *runtime = binding_runtime();
@@ -248,7 +249,7 @@ static PyObject *describe(PyObject *module, PyObject *ignored)
                                "class_name", info.class_name, "restarts", info.restarts_count);
 }
 
-/* exit_actor() */
+/* Implements exit_actor(). */
 static PyObject *exit_actor(PyObject *module, PyObject *ignored)
 {
     tdm_runtime *runtime = binding_runtime();
@@ -279,14 +280,14 @@ static PyObject *call_with_pid(PyObject *number, tdm_status (*call)(tdm_runtime 
     Py_RETURN_NONE;
 }
 
-/* actor_watch(pid) */
+/* Implements actor_watch(pid). */
 static PyObject *actor_watch(PyObject *module, PyObject *pid)
 {
     (void)module;
     return call_with_pid(pid, tdm_actor_watch);
 }
 
-/* actor_unwatch(pid) */
+/* Implements actor_unwatch(pid). */
 static PyObject *actor_unwatch(PyObject *module, PyObject *pid)
 {
     (void)module;

@@ -42,7 +42,7 @@ static PyObject *labels_list(const struct tdm_node_state *node)
     return list;
 }
 
-/* list_nodes() */
+/* Implements list_nodes(). */
 static PyObject *list_nodes(PyObject *module, PyObject *ignored)
 {
     tdm_runtime *runtime = binding_runtime();
@@ -72,7 +72,7 @@ static PyObject *list_nodes(PyObject *module, PyObject *ignored)
     return list;
 }
 
-/* list_actors() */
+/* Implements list_actors(). */
 static PyObject *list_actors(PyObject *module, PyObject *ignored)
 {
     tdm_runtime *runtime = binding_runtime();
@@ -117,7 +117,7 @@ static PyObject *bundles_list(const struct tdm_placement_group_state *group)
     return list;
 }
 
-/* list_groups() */
+/* Implements list_groups(). */
 static PyObject *list_groups(PyObject *module, PyObject *ignored)
 {
     tdm_runtime *runtime = binding_runtime();
@@ -157,7 +157,7 @@ static void append_output(void *arg, const struct tdm_worker_output *output)
     PyGILState_Release(gil);
 }
 
-/* take_output(node_id, timeout_ms) */
+/* Implements take_output(node_id, timeout_ms). */
 static PyObject *take_output(PyObject *module, PyObject *args)
 {
     tdm_runtime *runtime = binding_runtime();

@@ -64,8 +64,8 @@ void binding_memory_set_document(PyObject *memory, tdm_document *document)
     ((struct memory *)memory)->document = document;
 }
 
-/* tp_dealloc of Memory. A reference of a runtime that has stopped is left alone: its memory stays
- * mapped until the process ends. */
+/* Implements tp_dealloc of Memory. A reference of a runtime that has stopped is left alone: its
+ * memory stays mapped until the process ends. */
 static void memory_dealloc(PyObject *object)
 {
     struct memory *memory = (struct memory *)object;
@@ -96,7 +96,7 @@ static int buffer_get(PyObject *object, Py_buffer *view, int flags)
                              (Py_ssize_t)buffer->size_bytes, 1, flags);
 }
 
-/* tp_dealloc of Buffer. */
+/* Implements tp_dealloc of Buffer. */
 static void buffer_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);

@@ -444,7 +444,8 @@ static void test_many_jobs_run_at_once(void **state)
 /* A daemon that is stopped stops its jobs by SIGTERM; one that is killed takes them with it. */
 static void test_jobs_end_with_their_node(void **state)
 {
-    static const char script[] = TDM_TEST_BUILD_DIR
+    static const char script[] =
+        "rm -f ready2; " TDM_TEST_BUILD_DIR
         "/tandemd --gpus 0 >ready2 2>&1 & P=$!; until grep -q ^ready ready2; do sleep 0.01; done; "
         "A=$(sed 's/ready [0-9]* //' ready2); D=$(sed 's/ready \\([0-9]*\\).*/\\1/' ready2); "
         "rm -f ending; " TANDEM "job submit --address $A --no-wait -- sh -c 'trap \"echo bye >bye; "

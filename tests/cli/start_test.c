@@ -87,11 +87,13 @@ static unsigned free_port(void)
 
 static int set_up(void **state)
 {
+    static bool is_made; /* Whether the first test has made the directories. */
     char path[64];
 
     (void)state;
-    if (parent[strlen(parent) - 1] == 'X') {
+    if (!is_made) {
         assert_non_null(mkdtemp(parent));
+        is_made = true;
         (void)snprintf(path, sizeof(path), "%s/a", parent);
         assert_int_equal(mkdir(path, 0700), 0);
         (void)snprintf(path, sizeof(path), "%s/b", parent);

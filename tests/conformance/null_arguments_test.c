@@ -146,6 +146,8 @@ static void call_actor_2(void)
     CHECK_STATUS(tdm_actor_find(NULL, TEXT, 1, ANY), "tdm_actor_find", "runtime");
     CHECK_STATUS(tdm_actor_find(ANY, NULL, 1, ANY), "tdm_actor_find", "name");
     CHECK_STATUS(tdm_actor_find(ANY, TEXT, 1, NULL), "tdm_actor_find", "actor_out");
+    CHECK_STATUS(tdm_actor_move_calls(NULL, ANY), "tdm_actor_move_calls", "from");
+    CHECK_STATUS(tdm_actor_move_calls(ANY, NULL), "tdm_actor_move_calls", "to");
     CHECK_STATUS(tdm_actor_current(NULL, ANY), "tdm_actor_current", "runtime");
     CHECK_STATUS(tdm_actor_current(ANY, NULL), "tdm_actor_current", "actor_out");
     CHECK_STATUS(tdm_actor_find_in(NULL, TEXT, TEXT, 1, ANY), "tdm_actor_find_in", "runtime");

@@ -4,14 +4,16 @@
 Each process that calls remote functions has workers of its own, one set for each kind of resources and environment. A
 worker is an actor that holds the resources of its function, one CPU by default. A call goes to an idle worker. Without
 one a new worker is created, which waits until its resources are free; beyond a limit the call queues behind the
-shortest queue. A function that waits for a reference lends its CPUs to others meanwhile, so that a function may wait
+shortest queue. An idle worker takes the calls of one that waits for resources. A function that waits for a reference lends its CPUs to others meanwhile, so that a function may wait
 for another. A worker that becomes idle is asked after a moment, and at once if another one waits for resources, whether
 other processes need it, because they have references to its values or because it has workers itself. One that is not
 needed is ended; one that is needed, or whose generator has not been read to its end, lends its CPUs and runs no more
 calls.
 """
+import collections
 import functools
 import inspect
+import select
 import threading
 import time
 
@@ -39,6 +41,7 @@ _OF_CALLS = frozenset(("num_returns", "name", "max_retries", "max_calls", "retry
 _lock = threading.RLock()
 _pools = {}
 _reaper = None
+_notices = None  # Tells of results; they are taken while _lock is held.
 
 
 class _Worker:
@@ -48,28 +51,39 @@ class _Worker:
         self.actor = actor
         self.pool = pool
         self.calls_count = 0  # Calls whose results have not arrived.
-        self.waiting_refs = []  # Results that are looked for from time to time, if nothing tells of them.
+        self.results = collections.deque()  # A result of each of these calls, in order.
         self.idle_since = time.monotonic()
         self.is_placed = False  # Whether the worker is known to have its resources.
         self.is_kept = False  # Whether the worker is kept for its values only.
         self.question = None  # The result of IS_NEEDED; None while the worker is not asked.
+        self.successor = None  # The worker that has taken over the calls of this one.
 
     def begin(self, ref):
         """Count a call until its result has arrived."""
         self.calls_count += 1
         self.question = None
+        self.results.append(ref)
         if _futures.notices_are_prompt:
-            _futures.on_done(ref, self.end)
-        else:
-            self.waiting_refs.append(ref)
+            _tandem.watch(ref, self.look_for_results, _notices)
 
     def end(self):
         """Count the end of a call."""
-        with _lock:
-            self.calls_count -= 1
-            self.idle_since = time.monotonic()
-            if self.calls_count == 0 and _is_any_waiting():
-                self.ask()
+        self.calls_count -= 1
+        self.idle_since = time.monotonic()
+        if self.calls_count == 0 and not self.is_kept and not self.take_over_calls() and _is_any_waiting():
+            self.ask()
+
+    def take_over_calls(self):
+        """Take the calls of a worker of the same pool that waits for resources; return whether there is one."""
+        for other in list(self.pool.workers):
+            if other.calls_count > 0 and other.waits_for_resources() and other.actor.move_calls(self.actor):
+                self.pool.remove(other)
+                self.calls_count, self.results = other.calls_count, other.results
+                self.question = None
+                other.calls_count, other.results, other.successor = 0, collections.deque(), self
+                other.actor = self.actor  # The one that waits ends without its handle.
+                return True
+        return False
 
     def ask(self):
         """Ask the worker whether it is needed; it ends if not."""
@@ -82,29 +96,28 @@ class _Worker:
             self.pool.remove(self)  # It has died.
             return
         if _futures.notices_are_prompt:
-            _futures.on_done(self.question, self.look_for_answer)
+            _tandem.watch(self.question, self.look_for_answer, _notices)
 
     def look_for_answer(self):
         """Take the answer of the worker, if it is there: end the worker, or keep it for its values."""
-        with _lock:
-            if self.question is None or not _tandem.wait([self.question], 1, 0)[0]:
-                return
-            try:
-                self.is_kept = _serialization.read(self.question._get(0))
-            except RayError:
-                self.is_kept = False  # It has died.
-            self.question = None
-            self.idle_since = time.monotonic()
-            if not self.is_kept:
-                self.pool.remove(self)
+        if self.question is None or not _tandem.wait([self.question], 1, 0)[0]:
+            return
+        try:
+            self.is_kept = _serialization.read(self.question._get(0))
+        except RayError:
+            self.is_kept = False  # It has died.
+        self.question = None
+        self.idle_since = time.monotonic()
+        if not self.is_kept:
+            self.pool.remove(self)
 
     def look_for_results(self):
-        """Count the calls that have ended, in a process that libtandem does not tell of them."""
-        if self.waiting_refs:
-            done = _tandem.wait(self.waiting_refs, len(self.waiting_refs), 0)
-            self.waiting_refs = [ref for ref, is_done in zip(self.waiting_refs, done) if not is_done]
-            for _ in range(sum(done)):
-                self.end()
+        """Count the calls that have ended. A worker runs its calls in order."""
+        if self.successor is not None:
+            self.successor.look_for_results()
+        while self.results and _tandem.wait([self.results[0]], 1, 0)[0]:
+            self.results.popleft()
+            self.end()
 
     def waits_for_resources(self):
         """Return whether the worker has no place yet."""
@@ -149,19 +162,24 @@ class _Pool:
 
     def worker(self):
         """Return the worker for the next call."""
-        for worker in list(self.workers):
+        for worker in list(self.workers):  # A caller that has its result finds the worker idle.
             worker.look_for_results()
-            if worker.calls_count == 0 and not worker.is_usable():
-                self.remove(worker)
-        usable = [worker for worker in self.workers if not worker.is_kept]
-        best = min(usable, key=lambda worker: worker.calls_count, default=None)
-        if best is not None and (best.calls_count == 0 or len(usable) >= self.limit):
+        best = self._best()
+        while best is not None and best.calls_count == 0 and not best.is_usable():
+            self.remove(best)
+            best = self._best()
+        if best is not None and (best.calls_count == 0 or len(self.workers) >= self.limit):
             return best
         more = {"class": None, "methods": {}, "class_name": "task_worker"}
         actor = actor_module.create("task_worker", self.creation, self.environment, (), {}, more)
         worker = _Worker(actor, self)
         self.workers.append(worker)
         return worker
+
+    def _best(self):
+        """Return the worker with the fewest calls that is not kept for its values only; None without one."""
+        return min((worker for worker in self.workers if not worker.is_kept), key=lambda worker: worker.calls_count,
+                   default=None)
 
     def remove(self, worker):
         """Let a worker end when its calls have ended."""
@@ -173,6 +191,12 @@ def _is_any_waiting():
     """Return whether a worker with calls waits for resources."""
     return any(worker.calls_count > 0 and worker.waits_for_resources()
                for pool in _pools.values() for worker in list(pool.workers))
+
+
+def _take_notices():
+    """Look for what the notices tell of."""
+    while (callback := _notices.take(0)) is not None:
+        callback()
 
 
 def _end_idle_workers():
@@ -187,11 +211,15 @@ def _end_idle_workers():
 
 
 def _reap():
-    """End idle workers from time to time; keeps no reference to a worker meanwhile, which would keep it alive."""
+    """Take notices, and end idle workers; keeps no reference to a worker meanwhile, which would keep it alive."""
     while True:
-        time.sleep(_IDLE_SECONDS / 2 if _futures.notices_are_prompt else _POLL_SECONDS)
+        if _futures.notices_are_prompt:
+            select.select([_notices.descriptor()], [], [], _IDLE_SECONDS / 2)
+        else:
+            time.sleep(_POLL_SECONDS)
         if _tandem.is_running():
             with _lock:
+                _take_notices()
                 _end_idle_workers()
 
 
@@ -217,13 +245,14 @@ def _describe_strategy(strategy):
 
 def _pool_of(options):
     """Return the pool for functions with these options."""
-    global _reaper
+    global _notices, _reaper
     key = repr(sorted((name, _describe_strategy(value) if name == "scheduling_strategy" else repr(value))
                       for name, value in options.items() if name not in _OF_CALLS and value is not None))
     pool = _pools.get(key)
     if pool is None:
         pool = _pools[key] = _Pool(options)
     if _reaper is None or not _reaper.is_alive():
+        _notices = _tandem.Notices()
         _reaper = threading.Thread(target=_reap, name="tandem-reaper", daemon=True)
         _reaper.start()
     return pool

@@ -533,6 +533,27 @@ static void removed_pending_group_fails_its_actors(void **state)
     tdm_actor_destroy(actor);
 }
 
+static void calls_to_an_actor_without_a_place_can_be_moved(void **state)
+{
+    tdm_placement_group *group = make_pending(NULL, 1000);
+    tdm_actor *waiting = make_in(group);
+    tdm_actor *idle = make_plain(NULL);
+    tdm_ref *refs[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        refs[i] = stage_call(waiting, "pid");
+    }
+    MUST(tdm_actor_move_calls(waiting, idle));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(stage_int(refs[i]), about(idle).pid);
+    }
+    assert_int_equal(tdm_actor_move_calls(idle, waiting), TDM_E_STATE);
+    tdm_actor_destroy(waiting);
+    stage_end(idle);
+    MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
+}
+
 static void pending_group_that_fits_is_placed_at_once(void **state)
 {
     tdm_placement_group *group = make_pending(NULL, 1);
@@ -639,6 +660,7 @@ int conformance_placement(void)
         cmocka_unit_test(group_of_a_job_outlives_the_actor_that_created_it),
         cmocka_unit_test(pending_group_and_its_actors_wait_for_resources),
         cmocka_unit_test(removed_pending_group_fails_its_actors),
+        cmocka_unit_test(calls_to_an_actor_without_a_place_can_be_moved),
         cmocka_unit_test(pending_group_that_fits_is_placed_at_once),
         cmocka_unit_test(child_actors_may_be_captured_by_the_placement_group),
         cmocka_unit_test(child_actors_are_not_captured_by_default),
