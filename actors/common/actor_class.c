@@ -171,6 +171,19 @@ const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, c
     return text;
 }
 
+const char *tdm__class_groups_text(const struct tdm_actor_class *actor_class, char *text,
+                                   size_t text_bytes)
+{
+    const struct tdm_concurrency_group *groups = actor_class->concurrency_groups;
+
+    text[0] = '\0';
+    name_list_append(text, text_bytes, TDM__DEFAULT_CONCURRENCY_GROUP);
+    for (uint32_t i = 0; i < TDM_CONCURRENCY_GROUPS_MAX && groups[i].name != NULL; i++) {
+        name_list_append(text, text_bytes, groups[i].name);
+    }
+    return text;
+}
+
 /* A hash of the name; class_check_groups() rejects classes with a collision. */
 uint32_t tdm__concurrency_group_id(const char *name)
 {

@@ -3,6 +3,7 @@
 #ifndef TDM_ACTORS_COMMON_ACTOR_CLASS_H
 #define TDM_ACTORS_COMMON_ACTOR_CLASS_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <tandem/actor.h>
 
@@ -39,5 +40,10 @@ const char *tdm__classes_text(char *text, size_t text_bytes);
  * are left out. Returns `text`. */
 const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, char *text,
                                     size_t text_bytes);
+
+/* Writes the names of the class's concurrency groups, as "default, io", for messages. Names that do
+ * not fit are left out. Returns `text`. */
+const char *tdm__class_groups_text(const struct tdm_actor_class *actor_class, char *text,
+                                   size_t text_bytes);
 
 #endif

@@ -126,7 +126,8 @@ static void actor_entry_describe(const struct actor_entry *entry, tdm_writer *wr
         .unix_address = entry->unix_address,
         .tcp_address = entry->tcp_address[0] == '\0' ? NULL : entry->tcp_address,
         .incarnation = entry->lifecycle.incarnation,
-        .metadata = {entry->spec->metadata, entry->spec->metadata_bytes}};
+        .metadata = {entry->spec->metadata, entry->spec->metadata_bytes},
+        .previous_end = entry->previous_end[0] == '\0' ? NULL : entry->previous_end};
 
     (void)tdm__actor_description_encode(&message, writer);
 }
