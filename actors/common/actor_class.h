@@ -41,9 +41,8 @@ const char *tdm__classes_text(char *text, size_t text_bytes);
 const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, char *text,
                                     size_t text_bytes);
 
-/* Writes the names of the class's concurrency groups, as "default, io", for messages. Names that do
- * not fit are left out. Returns `text`. */
-const char *tdm__class_groups_text(const struct tdm_actor_class *actor_class, char *text,
-                                   size_t text_bytes);
+/* Fails with TDM_E_NOT_FOUND because a call of `method` names a concurrency group that the class
+ * does not have. The text has the groups that there are. */
+tdm_status tdm__class_refuse_group(const struct tdm_actor_class *actor_class, const char *method);
 
 #endif

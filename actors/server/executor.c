@@ -461,19 +461,12 @@ static tdm_status executor_queue_for_call(struct tdm__executor *executor,
                                           const struct tdm_method_entry *method, uint32_t group,
                                           struct tdm__concurrency_queue **call_queue_out)
 {
-    char groups[METHODS_TEXT_BYTES];
-
     *call_queue_out = group == 0
                           ? executor->call_queue_of_method[method - executor->actor_class->methods]
                           : tdm__concurrency_queue_by_number(executor->call_queues,
                                                              executor->call_queues_count, group);
-    return *call_queue_out != NULL
-               ? TDM_OK
-               : tdm__fail(TDM_E_NOT_FOUND,
-                           "class %s does not have the concurrency group that the call of %s "
-                           "names; it has: %s",
-                           executor->actor_class->name, method->name,
-                           tdm__class_groups_text(executor->actor_class, groups, sizeof(groups)));
+    return *call_queue_out != NULL ? TDM_OK
+                                   : tdm__class_refuse_group(executor->actor_class, method->name);
 }
 
 /* Creates a call for `incoming`. TDM_E_NOT_FOUND if the class does not have the method or the
