@@ -332,7 +332,7 @@ static void get_if_exists_returns_the_holder_of_the_name(void **state)
     assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
     assert_int_equal(create_or_get("only", &document), TDM_OK);
-    assert_int_equal(tdm_value_count(tdm_document_root(document)), 7);
+    assert_int_equal(tdm_value_count(tdm_document_root(document)), 8);
     tdm_document_destroy(document);
 }
 
