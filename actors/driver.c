@@ -187,8 +187,8 @@ void tdm_runtime_stop(tdm_runtime *runtime)
     struct tdm__private_node *node;
     struct tdm__conn *daemon;
 
-    if (runtime == NULL || runtime->is_forked_child) {
-        return; /* The runtime belongs to the parent of the fork. */
+    if (runtime == NULL || runtime != tdm_runtime_current()) {
+        return; /* The runtime has stopped already, or belongs to the parent of a fork. */
     }
     TDM_ASSERT(runtime->worker == NULL);
     tdm__runtime_run_stop_hooks(runtime);

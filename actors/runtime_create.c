@@ -90,8 +90,8 @@ static void on_daemon_closed(void *arg, struct tdm__conn *conn, tdm_status reaso
     tdm_runtime *runtime = arg;
 
     (void)conn;
-    (void)reason;
     runtime->daemon = NULL;
+    runtime->daemon_end_reason = reason;
     if (runtime->worker != NULL) {
         _exit(1); /* No daemon is left to receive a report. */
     }

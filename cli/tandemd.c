@@ -255,7 +255,8 @@ static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKE
     }
     if (daemon->options.redis_url != NULL || daemon->options.join_address != NULL) {
         return tdm__fail(TDM_E_AUTH, "a node of a cluster needs TANDEM_TOKEN_FILE: "
-                                     "the same 32-byte file on every node");
+                                     "the same 32-byte file on every node. Make it "
+                                     "by: umask 077; head -c 32 /dev/urandom >token");
     }
     status = tdm__token_create(path, token);
     return status == TDM_E_EXISTS ? tdm__token_read(path, token) : status;

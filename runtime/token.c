@@ -97,7 +97,8 @@ tdm_status tdm__token_read(const char *path, uint8_t token_out[TDM__TOKEN_BYTES]
 }
 
 /* Reads the file "token" in the directory of the Unix socket `address` ("unix:/path").  A private
- * node keeps its token there.  Returns TDM_E_NOT_FOUND if there is no such file. */
+ * node keeps its token there.  Returns TDM_E_NOT_FOUND if there is neither that file nor the
+ * socket, and TDM_E_AUTH if only the socket is there. */
 static tdm_status token_read_beside_socket(const char *address, uint8_t token_out[TDM__TOKEN_BYTES])
 {
     const char *socket = address + strlen("unix:");
@@ -106,6 +107,12 @@ static tdm_status token_read_beside_socket(const char *address, uint8_t token_ou
 
     (void)snprintf(path, sizeof(path), "%.*s/token", slash == NULL ? 1 : (int)(slash - socket),
                    slash == NULL ? "." : socket);
+    if (access(path, F_OK) < 0 && errno == ENOENT && access(socket, F_OK) == 0) {
+        return tdm__fail(TDM_E_AUTH,
+                         "no token for the node at %s: there is no %s; set TANDEM_TOKEN_FILE to "
+                         "the token file with which the node was started",
+                         address, path);
+    }
     if (access(path, F_OK) < 0 && errno == ENOENT) {
         return tdm__fail(TDM_E_NOT_FOUND, "no node at %s: there is no %s", address, path);
     }

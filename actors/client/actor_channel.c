@@ -311,17 +311,32 @@ void tdm__actor_channels_fail_all(tdm_runtime *runtime, const char *detail)
 
 static void channel_query_later(struct tdm__actor_channel *channel);
 
+/* Writes the reason for which calls to an actor fail that was restarted, with the end of its
+ * process before, if the description has that. */
+static void restart_text(const struct tdm__actor_channel *channel, const tdm_value *description,
+                         char *text, size_t text_bytes)
+{
+    struct tdm__actor_description_message message;
+
+    if (tdm__actor_description_decode(description, &message) == TDM_OK &&
+        message.previous_end != NULL) {
+        (void)snprintf(text, text_bytes, "%s; it was restarted", message.previous_end);
+    } else {
+        (void)snprintf(text, text_bytes, "actor %s died and was restarted", channel->label);
+    }
+}
+
 /* Connects again to an actor that still lives or was restarted. After a restart, calls that may
  * not be executed twice fail. */
 static void channel_reopen(struct tdm__actor_channel *channel, const tdm_value *description)
 {
     uint64_t before = channel->incarnation;
     char address[TDM__ADDRESS_BYTES];
-    char reason[160];
+    char reason[400];
     tdm_status status = channel_read_description(channel, description, address, sizeof(address));
 
     if (status == TDM_OK && channel->incarnation != before) {
-        (void)snprintf(reason, sizeof(reason), "actor %s died and was restarted", channel->label);
+        restart_text(channel, description, reason, sizeof(reason));
         tdm__send_queue_fail_unrepeatable(channel, reason);
         tdm__send_queue_renumber(channel);
     }

@@ -109,6 +109,10 @@ static tdm_status call_submit_va(const struct call_request *call, tdm_ref **refs
                                  const char *format, va_list args)
 {
     struct tdm__call_arguments *arguments;
+
+    if (call->actor->channel == NULL) { /* Only the handle is left. */
+        return tdm__fail(TDM_E_STATE, "the actor's runtime has stopped");
+    }
     /* The lock also protects the references among the arguments. */
     TDM__LOCK(call->actor->runtime);
 
@@ -243,6 +247,10 @@ tdm_status tdm_actor_stream(tdm_actor *actor, const char *method,
     tdm_stream *stream = NULL;
     tdm_status status;
     va_list args;
+
+    if (actor->channel == NULL) { /* Only the handle is left. */
+        return tdm__fail(TDM_E_STATE, "the actor's runtime has stopped");
+    }
     TDM__LOCK(actor->runtime);
 
     va_start(args, format);

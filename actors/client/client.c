@@ -68,6 +68,7 @@ const struct tdm__object_callbacks *tdm__client_object_callbacks(void)
         .handle_open = tdm__handle_open,
         .handle_keep_alive = tdm__handle_bytes_keep_alive,
         .handle_destroy = tdm_actor_destroy,
+        .describe_call = tdm__send_queue_describe_call,
         .result_arrived = on_result_arrived,
         .send_ready_calls = tdm__actor_channels_flush};
 

@@ -229,15 +229,47 @@ void tdm__pending_call_complete(struct tdm__pending_call *pending_call, tdm_stat
     pending_call->refs_count = 0;
 }
 
+/* Writes into `text` which call it is and how far it was, as far as its caller knows. See
+ * tdm__pending_call_fail(). */
+static void pending_call_progress(const struct tdm__pending_call *pending_call,
+                                  uint64_t oldest_sequence, char *text, size_t text_bytes)
+{
+    unsigned long long sequence = pending_call->sequence;
+    long long age_ms = tdm__clock_ms() - pending_call->created_ms;
+
+    if (sequence == 0) {
+        (void)snprintf(text, text_bytes, "made %lld ms ago, not sent", age_ms);
+    } else if (pending_call->items_received > 0) {
+        (void)snprintf(text, text_bytes, "call %llu, made %lld ms ago, started", sequence, age_ms);
+    } else if (oldest_sequence != 0 && oldest_sequence < sequence) {
+        (void)snprintf(text, text_bytes,
+                       "call %llu, made %lld ms ago, perhaps not started: call %llu had not ended",
+                       sequence, age_ms, (unsigned long long)oldest_sequence);
+    } else {
+        (void)snprintf(text, text_bytes, "call %llu, made %lld ms ago, probably started", sequence,
+                       age_ms);
+    }
+}
+
+void tdm__pending_call_describe(const struct tdm__pending_call *pending_call,
+                                uint64_t oldest_sequence, char *text, size_t text_bytes)
+{
+    char progress[160];
+
+    pending_call_progress(pending_call, oldest_sequence, progress, sizeof(progress));
+    (void)snprintf(text, text_bytes, "method %s of actor %s, %s", pending_call->method,
+                   pending_call->channel->label, progress);
+}
+
 void tdm__pending_call_fail(struct tdm__pending_call *pending_call, tdm_status status,
-                            const char *reason)
+                            const char *reason, uint64_t oldest_sequence)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
+    char progress[160];
     size_t first_line = strcspn(reason, "\n");
 
-    (void)snprintf(detail, sizeof(detail),
-                   "%.*s, in method %s, call %llu, %lld ms after it began%s", (int)first_line,
-                   reason, pending_call->method, (unsigned long long)pending_call->sequence,
-                   (long long)(tdm__clock_ms() - pending_call->created_ms), reason + first_line);
+    pending_call_progress(pending_call, oldest_sequence, progress, sizeof(progress));
+    (void)snprintf(detail, sizeof(detail), "%.*s, in method %s, %s%s", (int)first_line, reason,
+                   pending_call->method, progress, reason + first_line);
     tdm__pending_call_complete(pending_call, status, detail, NULL);
 }

@@ -118,6 +118,23 @@ static void send_queue_finish_call(struct tdm__pending_call *pending_call, tdm_s
     tdm__pending_call_destroy(pending_call);
 }
 
+/* Returns the sequence number of the oldest call of the channel that was sent and has not ended; 0
+ * if there is none. After the connection has closed such calls are the first that wait. */
+static uint64_t send_queue_oldest_sequence(const struct tdm__actor_channel *channel)
+{
+    const struct tdm__pending_call *first = TAILQ_FIRST(&channel->in_flight);
+
+    first = first == NULL ? TAILQ_FIRST(&channel->waiting) : first;
+    return first == NULL ? 0 : first->sequence;
+}
+
+void tdm__send_queue_describe_call(const struct tdm__pending_call *pending_call, char *text,
+                                   size_t text_bytes)
+{
+    tdm__pending_call_describe(pending_call, send_queue_oldest_sequence(pending_call->channel),
+                               text, text_bytes);
+}
+
 /* Fails the call because its deadline has passed, and frees it. */
 static void send_queue_fail_expired(struct tdm__pending_call *pending_call)
 {
@@ -129,7 +146,8 @@ static void send_queue_fail_expired(struct tdm__pending_call *pending_call)
                    : pending_call->retry_paused ? ": it failed and was waiting to be retried"
                    : channel->state == TDM__CHANNEL_OPEN ? ": an argument is not ready"
                                                          : ": the actor is not connected");
-    tdm__pending_call_fail(pending_call, TDM_E_TIMEOUT, reason);
+    tdm__pending_call_fail(pending_call, TDM_E_TIMEOUT, reason,
+                           send_queue_oldest_sequence(channel));
     send_queue_remove(pending_call);
     tdm__pending_call_destroy(pending_call);
 }
@@ -632,12 +650,13 @@ void tdm__send_queue_requeue_in_flight(struct tdm__actor_channel *channel)
 void tdm__send_queue_fail_unrepeatable(struct tdm__actor_channel *channel, const char *reason)
 {
     struct tdm__pending_call *pending_call = TAILQ_FIRST(&channel->waiting);
+    uint64_t oldest_sequence = send_queue_oldest_sequence(channel);
 
     while (pending_call != NULL && pending_call->sequence != 0) {
         struct tdm__pending_call *next = TAILQ_NEXT(pending_call, entry);
 
         if (pending_call->retries_left == 0) {
-            tdm__pending_call_fail(pending_call, TDM_E_ACTOR_RESTARTING, reason);
+            tdm__pending_call_fail(pending_call, TDM_E_ACTOR_RESTARTING, reason, oldest_sequence);
             send_queue_remove(pending_call);
             tdm__pending_call_destroy(pending_call);
         }
@@ -665,10 +684,11 @@ void tdm__send_queue_fail_all(struct tdm__actor_channel *channel, tdm_status sta
                               const char *reason)
 {
     struct tdm__pending_call *pending_call;
+    uint64_t oldest_sequence = send_queue_oldest_sequence(channel);
 
     while ((pending_call = TAILQ_FIRST(&channel->in_flight)) != NULL) {
         send_queue_forget_call(pending_call);
-        tdm__pending_call_fail(pending_call, status, reason);
+        tdm__pending_call_fail(pending_call, status, reason, oldest_sequence);
         send_queue_remove(pending_call);
         tdm__pending_call_destroy(pending_call);
     }
@@ -677,7 +697,7 @@ void tdm__send_queue_fail_all(struct tdm__actor_channel *channel, tdm_status sta
     }
     while ((pending_call = TAILQ_FIRST(&channel->waiting)) != NULL) {
         if (pending_call->sequence != 0) {
-            tdm__pending_call_fail(pending_call, status, reason);
+            tdm__pending_call_fail(pending_call, status, reason, oldest_sequence);
         }
         send_queue_finish_call(pending_call, status, reason, NULL);
     }

@@ -35,6 +35,10 @@ void tdm__send_queue_renumber(struct tdm__actor_channel *channel);
 void tdm__send_queue_fail_all(struct tdm__actor_channel *channel, tdm_status status,
                               const char *reason);
 
+/* Writes the method and the actor of a call into `text` and how far the call is, as far as its
+ * caller knows (pending_call.h). */
+void tdm__send_queue_describe_call(const struct tdm__pending_call *pending_call, char *text,
+                                   size_t text_bytes);
 /* Completes the call as canceled and, if it was sent, asks the actor to cancel it. `children`
  * says whether the calls that its method has made are canceled, too. */
 void tdm__send_queue_cancel(struct tdm__pending_call *pending_call, bool children);

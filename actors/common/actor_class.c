@@ -171,6 +171,20 @@ const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, c
     return text;
 }
 
+tdm_status tdm__class_refuse_group(const struct tdm_actor_class *actor_class, const char *method)
+{
+    const struct tdm_concurrency_group *groups = actor_class->concurrency_groups;
+    char text[512] = TDM__DEFAULT_CONCURRENCY_GROUP;
+
+    for (uint32_t i = 0; i < TDM_CONCURRENCY_GROUPS_MAX && groups[i].name != NULL; i++) {
+        name_list_append(text, sizeof(text), groups[i].name);
+    }
+    return tdm__fail(TDM_E_NOT_FOUND,
+                     "class %s does not have the concurrency group that the call of %s names; it "
+                     "has: %s",
+                     actor_class->name, method, text);
+}
+
 /* A hash of the name; class_check_groups() rejects classes with a collision. */
 uint32_t tdm__concurrency_group_id(const char *name)
 {

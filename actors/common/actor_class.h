@@ -3,6 +3,7 @@
 #ifndef TDM_ACTORS_COMMON_ACTOR_CLASS_H
 #define TDM_ACTORS_COMMON_ACTOR_CLASS_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <tandem/actor.h>
 
@@ -39,5 +40,9 @@ const char *tdm__classes_text(char *text, size_t text_bytes);
  * are left out. Returns `text`. */
 const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, char *text,
                                     size_t text_bytes);
+
+/* Fails with TDM_E_NOT_FOUND because a call of `method` names a concurrency group that the class
+ * does not have. The text has the groups that there are. */
+tdm_status tdm__class_refuse_group(const struct tdm_actor_class *actor_class, const char *method);
 
 #endif

@@ -128,6 +128,8 @@ void tdm__actor_entry_worker_ended(void *arg, struct tdm__worker_process *worker
     bool restarts = tdm__actor_lifecycle_restarts(&entry->lifecycle, &event);
 
     tdm__death_report_write(&death, text);
+    (void)snprintf(entry->previous_end, sizeof(entry->previous_end), "%.*s",
+                   (int)strcspn(text, "\n"), text);
     tdm__log(entry->lifecycle.state == ACTOR_ENDING ? TDM__DEBUG : TDM__INFO, "actors", "%s%s",
              text, restarts ? "; it is restarted" : "");
     entry->worker = NULL;

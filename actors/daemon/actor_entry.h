@@ -56,8 +56,12 @@ struct actor_entry {
     char unix_address[TDM__ADDRESS_BYTES];
     /* Address of the worker for callers on other nodes; "" if the worker has none. */
     char tcp_address[TDM__ADDRESS_BYTES];
-    /* Why the worker ends, if its exit status cannot tell; "" if the reason is not known. */
-    char failure[TDM__ADDRESS_BYTES * 4];
+    /* Why the worker ends, if its exit status cannot tell; "" if the reason is not known. It has
+     * space for a traceback of Python. */
+    char failure[1400];
+    /* First line of the death report of the actor's latest process that has ended on this node; ""
+     * if none has. */
+    char previous_end[TDM__ADDRESS_BYTES * 2];
     /* In state ACTOR_WAITING the resource, name or argument that is missing; else "". */
     char waits_for[TDM__ADDRESS_BYTES * 2];
     /* Time since when the store may lack the actor's record, in milliseconds on CLOCK_MONOTONIC. */

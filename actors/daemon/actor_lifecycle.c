@@ -444,7 +444,7 @@ static void drain_worker(struct actor_lifecycle *lifecycle, struct actor_actions
 {
     lifecycle->state = ACTOR_ENDING;
     actions_add_for_worker(actions, ACTOR_DO_DRAIN_WORKER, DRAIN_MS,
-                           "ended in good order: its last handle is gone");
+                           "ended normally: its last handle is gone");
 }
 
 /* Handles ACTOR_ON_LAST_HANDLE_GONE: the actor ends after the calls that were made, unless it is
@@ -558,7 +558,7 @@ static void on_exit_by_itself(struct actor_lifecycle *lifecycle, const struct ac
     if (has_active_worker(lifecycle)) {
         lifecycle->state = ACTOR_ENDING;
         actions_add_for_worker(actions, ACTOR_DO_EXPECT_EXIT, 0,
-                               "ended in good order, of its own will");
+                               "ended normally: its own method asked for that");
     }
 }
 

@@ -18,6 +18,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
+#include "runtime/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,7 +126,8 @@ static void actor_entry_describe(const struct actor_entry *entry, tdm_writer *wr
         .unix_address = entry->unix_address,
         .tcp_address = entry->tcp_address[0] == '\0' ? NULL : entry->tcp_address,
         .incarnation = entry->lifecycle.incarnation,
-        .metadata = {entry->spec->metadata, entry->spec->metadata_bytes}};
+        .metadata = {entry->spec->metadata, entry->spec->metadata_bytes},
+        .previous_end = entry->previous_end[0] == '\0' ? NULL : entry->previous_end};
 
     (void)tdm__actor_description_encode(&message, writer);
 }
@@ -160,11 +162,13 @@ void tdm__actor_entry_constructed(struct actor_entry *entry, int64_t pid, tdm_st
                                   const char *detail, const char *unix_address,
                                   const char *tcp_address)
 {
+    char whole[TDM__ERROR_DETAIL_BYTES + 64];
     char text[sizeof(entry->failure)];
 
     entry->pid = pid;
     if (status != TDM_OK) {
-        (void)snprintf(text, sizeof(text), "%s: %s", tdm_strerror(status), detail);
+        (void)snprintf(whole, sizeof(whole), "%s: %s", tdm_strerror(status), detail);
+        tdm__text_shorten(whole, text, sizeof(text));
         tdm__actor_entry_report(
             entry, (struct actor_event){.kind = ACTOR_ON_CONSTRUCTOR_FAILED, .detail = text});
         return;

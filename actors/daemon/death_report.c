@@ -66,13 +66,20 @@ static void text_add_output_line(struct tdm__text *text, const char *line, size_
     }
 }
 
-/* Appends the last lines of the dead worker's stderr to the report. */
+/* Appends the last lines of the dead worker's stderr to the report, as many as have space. */
 static void death_add_last_lines(const struct tdm__death_report *death, struct tdm__text *text)
 {
     char words[TDM__DEATH_OUTPUT_BYTES - TDM__DEATH_OUTPUT_LINES * 5];
     const char *line = words;
-    size_t left =
-        tdm__log_source_last_lines(death->output, TDM__DEATH_OUTPUT_LINES, words, sizeof(words));
+    size_t space = text->size_bytes - text->length;
+    size_t marks = TDM__DEATH_OUTPUT_LINES * 5; /* Bytes of "\n  | " before each line. */
+    size_t left;
+
+    if (space <= marks + 1) {
+        return;
+    }
+    space = space - marks < sizeof(words) ? space - marks : sizeof(words);
+    left = tdm__log_source_last_lines(death->output, TDM__DEATH_OUTPUT_LINES, words, space);
 
     while (left > 0) {
         const char *end = memchr(line, '\n', left);

@@ -5,6 +5,8 @@
 
 #include <tandem/actor.h>
 
+struct tdm__pending_call;
+
 /* What references and values need from the side that calls actors, which lies above actors/objects:
  * actor handles inside of values, and calls that wait for references. actors/client/client.c
  * provides the table, and tdm__objects_create() installs it. All functions are called with the
@@ -24,6 +26,10 @@ struct tdm__object_callbacks {
     /* Records that a reference of another process has completed. Calls that wait for it as an
      * argument leave at the next send_ready_calls(). */
     void (*result_arrived)(tdm_runtime *runtime);
+    /* Writes which call will complete a reference and how far it is, such as "method add of actor
+     * a, call 7, made 20 ms ago, probably started". */
+    void (*describe_call)(const struct tdm__pending_call *pending_call, char *text,
+                          size_t text_bytes);
     /* Sends the calls whose arguments have completed since the last time. Called last in each event
      * that may have completed references. */
     void (*send_ready_calls)(tdm_runtime *runtime);

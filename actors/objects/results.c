@@ -10,9 +10,11 @@
 
 #include "actors/objects/borrowed_refs.h"
 #include "actors/objects/large_value.h"
+#include "actors/objects/object_callbacks.h"
 #include "actors/objects/pins.h"
 #include "actors/objects/ref.h"
 #include "actors/objects/ref_complete.h"
+#include "actors/objects/ref_records.h"
 #include "actors/objects/ref_table.h"
 #include "actors/objects/shared_ref.h"
 #include "actors/process/runtime.h"
@@ -78,6 +80,18 @@ static bool ref_is_done(void *arg)
     return ref->done;
 }
 
+/* Fails with TDM_E_TIMEOUT and a text that says what did not arrive within `timeout_ms`. */
+static tdm_status ref_fail_late(const tdm_ref *ref, int64_t timeout_ms)
+{
+    char text[320] = "";
+
+    if (ref->pending_call != NULL) {
+        ref->runtime->objects->client->describe_call(ref->pending_call, text, sizeof(text));
+    }
+    return tdm__fail(TDM_E_TIMEOUT, "no result within %lld ms%s%s", (long long)timeout_ms,
+                     text[0] == '\0' ? "" : ": ", text);
+}
+
 /* Drives the loop until the reference is complete or `timeout_ms` have passed, and returns its
  * value. */
 static tdm_status ref_wait_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out)
@@ -89,7 +103,7 @@ static tdm_status ref_wait_value(tdm_ref *ref, int64_t timeout_ms, const tdm_val
         tdm__reference_fetch(ref);
         status = tdm__runtime_wait(ref->runtime, ref_is_done, ref, timeout_ms);
         if (status == TDM_E_TIMEOUT) {
-            return tdm__fail(status, "no result within %lld ms", (long long)timeout_ms);
+            return ref_fail_late(ref, timeout_ms);
         }
         TDM_TRY(status);
     }

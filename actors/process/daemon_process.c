@@ -66,6 +66,11 @@ static tdm_status find_daemon(char *path, size_t path_bytes)
     Dl_info library;
 
     if (named != NULL && named[0] != '\0') {
+        if (access(named, X_OK) < 0) {
+            return tdm__fail(TDM_E_NOT_FOUND,
+                             "starting a node failed: TANDEM_DAEMON names %s, which is no program",
+                             named);
+        }
         (void)snprintf(path, path_bytes, "%s", named);
         return TDM_OK;
     }

@@ -103,6 +103,9 @@ tdm_status tdm__runtime_set_daemon_lost(tdm_runtime *runtime, const char *detail
     }
     if (runtime->node_name[0] == '\0') {
         /* The node was never reached, so it has no name yet. */
+        if (runtime->daemon_end_reason == TDM_E_AUTH) {
+            return tdm__fail(TDM_E_AUTH, "%s", end);
+        }
         return tdm__fail(TDM_E_NODE_LOST, "%s", end);
     }
     return tdm__fail(TDM_E_NODE_LOST, "node %s: its daemon has gone: %s", runtime->node_name, end);
@@ -127,7 +130,7 @@ tdm_status tdm__runtime_call_daemon(tdm_runtime *runtime, const char *method,
     struct tdm__rpc_request request = {
         .method = method, .packed = packed, .deadline_ms = tdm__deadline_after(timeout_ms)};
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
-    struct tdm__conn *daemon;
+    struct tdm__conn *daemon = NULL;
     tdm_status status;
     TDM__LOCK(runtime);
 

@@ -34,6 +34,8 @@ struct tdm_runtime {
     struct tdm__conn *daemon;
     /* How the daemon ended; "" until the loss has been reported once. */
     char daemon_end_text[256];
+    /* Why the connection to the daemon has ended; TDM_OK while it has not. */
+    tdm_status daemon_end_reason;
     /* Daemon that this process started, owned; NULL if it joined a running one. */
     struct tdm__private_node *private_node;
     struct tdm__worker *worker; /* State of the worker process, borrowed; NULL in a driver. */

@@ -168,9 +168,14 @@ tdm_status tdm_call_on_cancel(tdm_call *call, tdm_cancel_fn *fn, void *arg)
 
 /* ---- replies ---------------------------------------------------------------------------- */
 
-/* Returns TDM_E_STATE if the call has been replied to. */
+/* Returns TDM_E_STATE if the call has been replied to. If its method did so, that is logged, too,
+ * because few methods check it. */
 static tdm_status call_check_not_replied(const tdm_call *call)
 {
+    if (call->method_replied) {
+        tdm__log(TDM__WARN, "actors", "method %s replied twice: the second reply is lost",
+                 call->name != NULL ? call->name : call->method->name);
+    }
     return call->is_replied
                ? tdm__fail(TDM_E_STATE, "the call already has a reply; a method may reply once")
                : TDM_OK;
@@ -185,6 +190,7 @@ static tdm_status call_send_reply(tdm_call *call, const struct tdm__method_reply
         call->is_replied = true; /* The reply of a constructor is not read. */
         return TDM_OK;
     }
+    call->method_replied = true;
     tdm__executor_reply(call, reply);
     return TDM_OK;
 }
@@ -551,8 +557,14 @@ tdm_status tdm__call_construct(struct tdm__loop *loop, const struct tdm_actor_cl
     tdm_status status;
 
     if (actor_class->construct == NULL) {
+        uint32_t count = tdm_value_count(call.arguments);
+
         tdm_document_destroy(arguments);
-        return TDM_OK;
+        return count == 0 ? TDM_OK
+                          : tdm__fail(TDM_E_INVAL,
+                                      "class %s has no constructor (.construct), but was given %u "
+                                      "arguments",
+                                      actor_class->name, count);
     }
     depth = loop == NULL ? 0 : tdm__loop_leave_all(loop);
     status = actor_class->construct(&call, self);

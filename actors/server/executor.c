@@ -465,10 +465,8 @@ static tdm_status executor_queue_for_call(struct tdm__executor *executor,
                           ? executor->call_queue_of_method[method - executor->actor_class->methods]
                           : tdm__concurrency_queue_by_number(executor->call_queues,
                                                              executor->call_queues_count, group);
-    return *call_queue_out != NULL
-               ? TDM_OK
-               : tdm__fail(TDM_E_NOT_FOUND, "class %s has not the concurrency group of this call",
-                           executor->actor_class->name);
+    return *call_queue_out != NULL ? TDM_OK
+                                   : tdm__class_refuse_group(executor->actor_class, method->name);
 }
 
 /* Creates a call for `incoming`. TDM_E_NOT_FOUND if the class does not have the method or the

@@ -69,8 +69,9 @@ struct tdm_call {
     bool has_begun; /* True once the executor has started to run the call. */
     /* True if the method kept the call to reply after it returns (asynchronous classes). */
     bool is_kept;
-    bool is_replied;  /* True once the reply is decided, even if it is still held back. */
-    bool wants_items; /* True if the caller asked for a stream of items. */
+    bool is_replied;     /* True once the reply is decided, even if it is still held back. */
+    bool method_replied; /* True once the method itself has replied. */
+    bool wants_items;    /* True if the caller asked for a stream of items. */
     /* True if the call stays in memory until the executor is destroyed, because a method that kept
      * it may still use it. */
     bool freed_with_executor;

@@ -230,7 +230,9 @@ static tdm_status set_rank_and_count(struct join_request *join_request, uint64_t
                          RENDEZVOUS_NAME_BYTES - 1);
     }
     if (ranks_count == 0 || ranks_count > TDM__COMM_RANKS_MAX || rank >= ranks_count) {
-        return tdm__fail(TDM_E_INVAL, "rank %llu of %llu: a group has 1 to %d ranks",
+        return tdm__fail(TDM_E_INVAL,
+                         "rank %llu of %llu: a group has 1 to %d ranks, "
+                         "numbered from 0",
                          (unsigned long long)rank, (unsigned long long)ranks_count,
                          TDM__COMM_RANKS_MAX);
     }

@@ -236,9 +236,11 @@ tdm_status tdm__checkpoint_find(const char *out, struct tdm__checkpoint_choice *
         }
     }
     if (choice.directory[0] == '\0') {
-        return refusal == TDM_OK ? tdm__fail(TDM_E_NOT_FOUND, "there is no checkpoint in %s", out)
-                                 : tdm__fail(refusal, "there is no complete checkpoint in %s: %s",
-                                             out, choice.refused);
+        return refusal == TDM_OK
+                   ? tdm__fail(TDM_E_NOT_FOUND,
+                               "there is no checkpoint in %s: start the job without --resume", out)
+                   : tdm__fail(refusal, "there is no complete checkpoint in %s: %s", out,
+                               choice.refused);
     }
     *choice_out = choice;
     return TDM_OK;

@@ -101,6 +101,20 @@ static tdm_status find_resumed_checkpoint(struct tdm__controller *controller)
     return TDM_OK;
 }
 
+/* Prints from which step the run goes on, and whether that leaves it nothing to do. */
+static void print_resumed(struct tdm__controller *controller)
+{
+    uint32_t num_rollout = (uint32_t)controller->spec->num_rollout;
+
+    tdm__progress_note(&controller->progress, "resuming %s after step %u of %u",
+                       controller->resumed.directory, controller->step, num_rollout);
+    if (tdm__controller_is_finished(controller)) {
+        tdm__progress_note(&controller->progress,
+                           "no step is left: rollout.num_rollout is %u; set it above %u to go on",
+                           num_rollout, controller->step);
+    }
+}
+
 /* Opens the output directory. If the run resumes what an interrupted save has left there, that
  * becomes the checkpoint, so that the next save does not remove it. */
 static tdm_status open_output(struct tdm__controller *controller)
@@ -119,6 +133,7 @@ static tdm_status open_output(struct tdm__controller *controller)
         tdm__progress_note(&controller->progress, "resuming %s, because %s", choice->directory,
                            choice->refused);
     }
+    print_resumed(controller);
     return strcmp(options->out, options->resume) == 0
                ? tdm__checkpoint_restore(options->out, choice)
                : TDM_OK;

@@ -13,6 +13,7 @@
 #include "colocate/device/kinds.h"
 #include "colocate/job/suggestion.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -165,15 +166,21 @@ static tdm_status refuse_section(const tdm_config *config, const char *name)
                      suggestion == NULL ? "" : suggestion, suggestion == NULL ? "" : "?");
 }
 
+/* Returns whether the setting `suggestion` exists and belongs to the section. */
+static bool is_of_section(const struct section *section, const char *suggestion)
+{
+    size_t length = strlen(section->name);
+
+    return suggestion != NULL && strncmp(suggestion, section->name, length) == 0 &&
+           suggestion[length] == '.';
+}
+
 /* Returns whether a key of an open section is probably Tandem's setting `suggestion`, mistyped:
  * that setting belongs to the section and is not set. */
 static bool is_mistyped(const tdm_config *config, const struct section *section,
                         const char *suggestion)
 {
-    size_t length = strlen(section->name);
-
-    return suggestion != NULL && strncmp(suggestion, section->name, length) == 0 &&
-           suggestion[length] == '.' && !tdm_config_has(config, suggestion);
+    return is_of_section(section, suggestion) && !tdm_config_has(config, suggestion);
 }
 
 /* Checks that a key of a section is a setting, or may be one of the job library. */
@@ -191,6 +198,12 @@ static tdm_status check_key(const tdm_config *config, const struct section *sect
     }
     suggestion = tdm__suggestion_find(path, known, SETTINGS_COUNT);
     if (section->is_open && !is_mistyped(config, section, suggestion)) {
+        if (is_of_section(section, suggestion)) {
+            tdm__log(TDM__WARN, "job",
+                     "%s: %s is no setting of Tandem; did you mean %s? It is left to the job "
+                     "library",
+                     tdm_config_where(config, path), path, suggestion);
+        }
         return TDM_OK;
     }
     return tdm__fail(TDM_E_INVAL, "%s: unknown setting %s%s%s%s", tdm_config_where(config, path),

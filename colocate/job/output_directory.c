@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -77,6 +78,35 @@ static tdm_status lock_directory(const char *out, int *lock_fd_out)
     return TDM_OK;
 }
 
+/* Returns true if the directory has what a run can resume, if perhaps an incomplete checkpoint. */
+static bool has_checkpoint(const char *out)
+{
+    static const char *const names[] = {"checkpoint", "checkpoint.new", "checkpoint.old"};
+    char path[TDM__PATH_BYTES];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (join_path(out, names[i], path) == TDM_OK && access(path, F_OK) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Fails because the directory has a file, and says what to do. */
+static tdm_status refuse_directory(const char *out, const char *file)
+{
+    if (has_checkpoint(out)) {
+        return tdm__fail(TDM_E_EXISTS,
+                         "%s is not empty (it has %s): continue the job in it with --resume %s, "
+                         "remove it with --overwrite, or choose another directory",
+                         out, file, out);
+    }
+    return tdm__fail(TDM_E_EXISTS,
+                     "%s is not empty (it has %s, and no checkpoint to resume): remove what a job "
+                     "wrote there with --overwrite, or choose another directory with --out",
+                     out, file);
+}
+
 /* Fails if the directory has files. */
 static tdm_status require_empty(const char *out)
 {
@@ -89,10 +119,7 @@ static tdm_status require_empty(const char *out)
     }
     while (status == TDM_OK && (entry = readdir(entries)) != NULL) {
         if (entry->d_name[0] != '.') {
-            status = tdm__fail(TDM_E_EXISTS,
-                               "%s is not empty (it has %s): continue the job in it with --resume "
-                               "%s, remove it with --overwrite, or choose another directory",
-                               out, entry->d_name, out);
+            status = refuse_directory(out, entry->d_name);
         }
     }
     (void)closedir(entries);

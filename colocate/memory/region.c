@@ -297,7 +297,8 @@ static tdm_status check_options(const struct tdm_region_options *options, size_t
                          TDM_REGION_TAG_BYTES_MAX - 1, length);
     }
     if (options->size_bytes == 0 || options->size_bytes > SIZE_MAX / 4 - unit) {
-        return tdm__fail(TDM_E_INVAL, "region %s of %zu bytes", options->tag, options->size_bytes);
+        return tdm__fail(TDM_E_INVAL, "region %s of %zu bytes: a region has 1 to %zu", options->tag,
+                         options->size_bytes, SIZE_MAX / 4 - unit);
     }
     if (options->policy != TDM_REGION_KEEP && options->policy != TDM_REGION_DROP) {
         return tdm__fail(TDM_E_INVAL, "region %s: policy %d is none", options->tag,

@@ -19,6 +19,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
+#include "runtime/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -208,6 +209,20 @@ static bool same_shape(const struct tdm_tensor_info *a, const struct tdm_tensor_
            memcmp(a->shape, b->shape, a->dims_count * sizeof(a->shape[0])) == 0;
 }
 
+/* Writes the dtype and the shape of a tensor, such as "float32 [4, 16]", into `text`; returns it.
+ */
+static const char *shape_text(const struct tdm_tensor_info *info, char *text, size_t text_bytes)
+{
+    struct tdm__text words = tdm__text_init(text, text_bytes);
+
+    tdm__text_add(&words, "%s [", tdm_dtype_name(info->dtype));
+    for (uint32_t i = 0; i < info->dims_count; i++) {
+        tdm__text_add(&words, "%s%llu", i == 0 ? "" : ", ", (unsigned long long)info->shape[i]);
+    }
+    tdm__text_add(&words, "]");
+    return text;
+}
+
 /* Finds a wanted tensor in the sender's buckets. Returns TDM_E_INVAL if the sender does not have it
  * or has it with another dtype or shape. */
 static tdm_status locate_tensor(const tdm_weights_receiver *receiver,
@@ -216,6 +231,8 @@ static tdm_status locate_tensor(const tdm_weights_receiver *receiver,
 {
     const struct tdm__manifest *manifest = receiver->model_buckets.manifest;
     const struct tdm__bucket_plan *plan = receiver->model_buckets.plan;
+    char own[192];
+    char theirs[192];
     uint32_t i = 0;
 
     while (i < manifest->tensors_count && strcmp(manifest->tensors[i].name, info->name) != 0) {
@@ -226,13 +243,9 @@ static tdm_status locate_tensor(const tdm_weights_receiver *receiver,
                          receiver->session.model);
     }
     if (!same_shape(info, &manifest->tensors[i])) {
-        return tdm__fail(TDM_E_INVAL,
-                         "tensor %s: %s of %llu bytes here, %s of %llu bytes at the sender, or "
-                         "another shape",
-                         info->name, tdm_dtype_name(info->dtype),
-                         (unsigned long long)tdm_tensor_bytes(info),
-                         tdm_dtype_name(manifest->tensors[i].dtype),
-                         (unsigned long long)tdm_tensor_bytes(&manifest->tensors[i]));
+        return tdm__fail(TDM_E_INVAL, "tensor %s: %s here, %s at the sender", info->name,
+                         shape_text(info, own, sizeof(own)),
+                         shape_text(&manifest->tensors[i], theirs, sizeof(theirs)));
     }
     place->bucket = 0;
     while (plan->buckets[place->bucket].tensors_first +

@@ -20,9 +20,9 @@ static tdm_status rank_where(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(rank, .methods = {{"where", rank_where}});
 
 /* Creates an actor with half of the bundle's GPU and prints its reply. The other half is free for a
- * second actor on the same bundle. The actor ends when its handle is destroyed. */
-static void show_rank(tdm_runtime *runtime, const tdm_placement_group *group, const char *kind,
-                      uint32_t bundle)
+ * second actor on the same bundle. Returns the handle: the actor ends when it is destroyed. */
+static tdm_actor *show_rank(tdm_runtime *runtime, const tdm_placement_group *group,
+                            const char *kind, uint32_t bundle)
 {
     char name[32];
     struct tdm_actor_options options = {
@@ -37,13 +37,14 @@ static void show_rank(tdm_runtime *runtime, const tdm_placement_group *group, co
     TDM_CHECK(tdm_get(ref, 10000, "s", &text));
     (void)printf("%s\n", text);
     tdm_ref_release(ref);
-    tdm_actor_destroy(rank);
+    return rank;
 }
 
 int main(void)
 {
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     struct tdm_bundle bundles[GPUS] = {{.num_gpus = 1}, {.num_gpus = 1}};
+    tdm_actor *ranks[2 * GPUS];
     tdm_placement_group *group;
     tdm_runtime *runtime;
 
@@ -58,8 +59,11 @@ int main(void)
         (void)printf("bundle %u has GPU %u\n", i, place.gpu_indices[0]);
     }
     for (uint32_t i = 0; i < GPUS; i++) {
-        show_rank(runtime, group, "trainer", i);
-        show_rank(runtime, group, "engine", i);
+        ranks[2 * i] = show_rank(runtime, group, "trainer", i);
+        ranks[2 * i + 1] = show_rank(runtime, group, "engine", i);
+    }
+    for (uint32_t i = 0; i < 2 * GPUS; i++) {
+        tdm_actor_destroy(ranks[i]);
     }
     /* Removing the group would also end actors in it that still live. */
     TDM_CHECK(tdm_placement_group_remove(group, 10000));

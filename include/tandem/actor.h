@@ -426,7 +426,8 @@ TDM_API tdm_status tdm_cancel(tdm_ref *ref, int how);
 /* A stream: the items that a method yields, one reference each, in order.  One thread may use it at
  * a time. */
 typedef struct tdm_stream tdm_stream;
-/* Calls a method that yields items.  Never blocks.  Arguments and failures are those of
+/* Calls a method that yields items by tdm_call_yield().  A method that only replies gives a stream
+ * without items.  Never blocks.  Arguments and failures are those of
  * tdm_actor_call_with(); `options` may be NULL.  The caller destroys the stream.  On failure
  * `*stream_out` is NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_actor_stream(tdm_actor *actor, const char *method,

@@ -18,7 +18,7 @@ extern "C" {
     X(TDM_E_NOMEM, -1, "out of memory")                                                            \
     X(TDM_E_INVAL, -2, "invalid argument")                                                         \
     X(TDM_E_STATE, -3, "not allowed in this state")                                                \
-    X(TDM_E_AGAIN, -4, "full for now, retry later")                                                \
+    X(TDM_E_AGAIN, -4, "not possible now, retry later")                                            \
     X(TDM_E_TIMEOUT, -5, "deadline passed")                                                        \
     X(TDM_E_CANCELED, -6, "canceled")                                                              \
     X(TDM_E_NOT_FOUND, -7, "not found")                                                            \
@@ -29,8 +29,8 @@ extern "C" {
     X(TDM_E_LIMIT, -12, "over a limit")                                                            \
     X(TDM_E_UNSUPPORTED, -13, "not supported")                                                     \
     X(TDM_E_METHOD, -14, "the method failed")                                                      \
-    X(TDM_E_CONFLICT, -15, "somebody else changed it first")                                       \
-    X(TDM_E_AUTH, -16, "the peer does not know the cluster's token")                               \
+    X(TDM_E_CONFLICT, -15, "another process changed it first")                                     \
+    X(TDM_E_AUTH, -16, "the cluster's token is missing or wrong")                                  \
     X(TDM_E_CLOSED, -17, "the connection is closed")                                               \
     X(TDM_E_END, -18, "nothing more comes")                                                        \
     /* -40 … -59: the actor */                                                                   \

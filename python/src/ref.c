@@ -6,7 +6,9 @@
  * between, so that Ctrl-C ends every wait. */
 #include "binding.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 PyTypeObject *binding_ref_class;
@@ -126,6 +128,17 @@ static bool wait_goes_on(PyObject *self, int64_t end_ms, bool *failed)
     return end_ms == TDM_FOREVER || now_ms() < end_ms;
 }
 
+/* Fails because a whole wait of `timeout_ms` is over. The error detail of its last slice has the
+ * slice's time; what follows there, such as the method, is kept. */
+static tdm_status ref_fail_late(int64_t timeout_ms)
+{
+    const char *rest = strstr(tdm_error_detail(), " ms");
+    char text[512];
+
+    (void)snprintf(text, sizeof(text), "%s", rest == NULL ? " ms" : rest);
+    return tdm_fail(TDM_E_TIMEOUT, "no result within %lld%s", (long long)timeout_ms, text);
+}
+
 /* Waits for the value. Returns the status of libtandem; sets `*failed` if an exception is set. */
 static tdm_status ref_await(PyObject *self, tdm_ref *ref, int64_t timeout_ms,
                             const tdm_value **value_out, bool *failed)
@@ -148,6 +161,9 @@ static tdm_status ref_await(PyObject *self, tdm_ref *ref, int64_t timeout_ms,
         lend_cpus(&is_lent);
     }
     take_cpus_back(is_lent);
+    if (status == TDM_E_TIMEOUT && !*failed) {
+        status = ref_fail_late(timeout_ms);
+    }
     return status;
 }
 

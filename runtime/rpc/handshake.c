@@ -169,7 +169,11 @@ static tdm_status mac_check(const struct tdm__conn *conn, const uint8_t *peer_he
 
     TDM_TRY(mac_compute(conn, conn->server ? ROLE_CLIENT : ROLE_SERVER, expected));
     if (CRYPTO_memcmp(expected, peer_hello, MAC_BYTES) != 0) {
-        return tdm__fail(TDM_E_AUTH, "%s does not know the cluster's token", conn->label);
+        return tdm__fail(TDM_E_AUTH, "%s does not know the cluster's token%s", conn->label,
+                         conn->server
+                             ? ""
+                             : " that this process has: set TANDEM_TOKEN_FILE to the token "
+                               "file of that node");
     }
     return TDM_OK;
 }

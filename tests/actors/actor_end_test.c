@@ -308,7 +308,7 @@ static void exit_request_is_accepted_only_while_the_actor_is_alive(void **state)
     tdm__actor_entry_end(waiting, true);
     entry->spec->max_restarts = -1; /* A restart would be allowed, but the end was requested. */
     shoot(entry);
-    expect_end(scene, &id, "of its own will");
+    expect_end(scene, &id, "its own method asked for that");
 }
 
 int main(void)

@@ -151,7 +151,7 @@ static void waiting_call_gets_the_address_of_the_started_actor(void **state)
     assert_int_equal(entry->lifecycle.state, ACTOR_ALIVE);
     assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_OK);
     value = remote_reply_value(&reply);
-    assert_int_equal(tdm_value_count(value), 7);
+    assert_int_equal(tdm_value_count(value), 8);
     assert_int_equal(tdm_value_int(tdm_value_at(value, 0), 0), 4711);
     assert_string_equal(tdm_value_string(tdm_value_at(value, 1), ""),
                         tdm__id_text(&scene->node.record.id, node));

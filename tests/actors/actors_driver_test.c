@@ -80,6 +80,45 @@ static void a_second_driver_joins_by_address(void **state)
     tdm_runtime_stop(runtime);
 }
 
+static void another_token_is_refused_as_such(void **state)
+{
+    tdm_runtime *runtime = start(NULL);
+    char path[] = "/tmp/driver_token_XXXXXX";
+    char text[1024] = "";
+    int fd = mkstemp(path);
+    struct tdm_runtime_info info;
+    int wait_status;
+    int ends[2];
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(write(fd, "0123456789abcdef0123456789abcdef", 32), 32);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(pipe(ends), 0);
+    tdm_runtime_describe(runtime, &info);
+    child = fork();
+    if (child == 0) {
+        struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+        tdm_runtime *own;
+        tdm_status status;
+
+        options.address = info.address;
+        (void)setenv("TANDEM_TOKEN_FILE", path, 1);
+        status = tdm_runtime_start(&options, &own);
+        (void)dprintf(ends[1], "%s", tdm_error_detail());
+        _exit(status == TDM_E_AUTH ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &wait_status, 0), child);
+    assert_true(read(ends[0], text, sizeof(text) - 1) > 0);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    (void)unlink(path);
+    if (wait_status != 0 || strstr(text, "set TANDEM_TOKEN_FILE to the token file") == NULL) {
+        fail_msg("status %d: %s", wait_status, text);
+    }
+    tdm_runtime_stop(runtime);
+}
+
 static void a_runtime_that_cannot_start_says_why(void **state)
 {
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
@@ -102,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_second_driver_joins_by_address),
+        cmocka_unit_test(another_token_is_refused_as_such),
         cmocka_unit_test(a_runtime_that_cannot_start_says_why),
     };
     int failed;

@@ -125,7 +125,7 @@ static tdm_status fate(struct life *life)
     tdm_document *document = NULL;
 
     TDM_TRY(ask("actor.fate", &life->id, 0, &document));
-    assert_int_equal(tdm_value_count(tdm_document_root(document)), 7);
+    assert_int_equal(tdm_value_count(tdm_document_root(document)), 8);
     life->pid = tdm_value_int(tdm_value_at(tdm_document_root(document), 0), 0);
     life->incarnation = tdm_value_uint(tdm_value_at(tdm_document_root(document), 5), 0);
     tdm_document_destroy(document);
@@ -332,7 +332,7 @@ static void get_if_exists_returns_the_holder_of_the_name(void **state)
     assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
     tdm_actor_destroy(actor);
     assert_int_equal(create_or_get("only", &document), TDM_OK);
-    assert_int_equal(tdm_value_count(tdm_document_root(document)), 7);
+    assert_int_equal(tdm_value_count(tdm_document_root(document)), 8);
     tdm_document_destroy(document);
 }
 

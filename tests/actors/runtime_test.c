@@ -66,6 +66,22 @@ static void one_runtime_follows_another(void **state)
     tdm_runtime_stop(NULL);
 }
 
+static void calls_after_the_stop_of_the_runtime_are_refused(void **state)
+{
+    tdm_runtime *runtime = start(NULL);
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
+    tdm_stream *stream;
+    tdm_ref *ref;
+
+    (void)state;
+    tdm_runtime_stop(runtime);
+    assert_int_equal(tdm_actor_call(actor, "pid", &ref, ""), TDM_E_STATE);
+    assert_null(ref);
+    assert_int_equal(tdm_actor_stream(actor, "pid", NULL, &stream, ""), TDM_E_STATE);
+    tdm_actor_destroy(actor);
+    tdm_runtime_stop(runtime); /* The second stop does nothing. */
+}
+
 static void test_handles_can_be_destroyed_after_the_runtime_has_stopped(void **state)
 {
     tdm_runtime *runtime = start(NULL);
@@ -190,6 +206,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runtime_returns_its_node_and_address),
         cmocka_unit_test(one_runtime_follows_another),
+        cmocka_unit_test(calls_after_the_stop_of_the_runtime_are_refused),
         cmocka_unit_test(test_handles_can_be_destroyed_after_the_runtime_has_stopped),
         cmocka_unit_test(runtime_stops_with_all_kinds_of_open_operations),
         cmocka_unit_test(forked_child_cannot_use_the_runtime_of_its_parent),

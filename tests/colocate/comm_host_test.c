@@ -5,9 +5,11 @@
 #include "runtime/clock.h"
 #include "tests/support/lost_ranks.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -77,6 +79,40 @@ static void the_first_reason_stays(void **state)
     (void)close(fd);
 }
 
+/* Enters rank 1's operation of 16 bytes; rank 0 has one of 8 bytes. */
+static void *enter_with_16_bytes(void *arg)
+{
+    const struct tdm__collective_op call = {.kind = TDM__COLLECTIVE_BROADCAST, .size_bytes = 16};
+    tdm_status status = tdm__comm_segment_barrier(arg, 1, &call, tdm__deadline_after(10000));
+    bool is_good = status == TDM_E_INVAL && strstr(tdm_error_detail(), "rank 0 of 2") != NULL &&
+                   strstr(tdm_error_detail(), "(8 bytes, here 16)") != NULL;
+
+    return is_good ? arg : NULL;
+}
+
+static void different_sizes_are_told_to_both_ranks(void **state)
+{
+    const struct tdm__collective_op call = {.kind = TDM__COLLECTIVE_BROADCAST, .size_bytes = 8};
+    int fd = make_segment(2, 4096);
+    struct tdm__comm_segment *segments[2];
+    pthread_t thread;
+    void *good = NULL;
+
+    (void)state;
+    assert_int_equal(tdm__comm_segment_map(fd, false, &segments[0]), TDM_OK);
+    assert_int_equal(tdm__comm_segment_map(fd, false, &segments[1]), TDM_OK);
+    assert_int_equal(pthread_create(&thread, NULL, enter_with_16_bytes, segments[1]), 0);
+    assert_int_equal(tdm__comm_segment_barrier(segments[0], 0, &call, tdm__deadline_after(10000)),
+                     TDM_E_INVAL);
+    assert_non_null(strstr(tdm_error_detail(), "rank 1 of 2"));
+    assert_non_null(strstr(tdm_error_detail(), "(16 bytes, here 8)"));
+    assert_int_equal(pthread_join(thread, &good), 0);
+    assert_ptr_equal(good, segments[1]);
+    tdm__comm_segment_unmap(segments[0]);
+    tdm__comm_segment_unmap(segments[1]);
+    (void)close(fd);
+}
+
 static void foreign_memory_is_refused(void **state)
 {
     const struct tdm__comm_segment_options too_many = {TDM__COMM_RANKS_MAX + 1, 4096};
@@ -104,6 +140,7 @@ int main(void)
         cmocka_unit_test(killed_member_is_named_to_the_others),
         cmocka_unit_test(silent_member_is_named_at_the_deadline),
         cmocka_unit_test(the_first_reason_stays),
+        cmocka_unit_test(different_sizes_are_told_to_both_ranks),
         cmocka_unit_test(foreign_memory_is_refused),
     };
 

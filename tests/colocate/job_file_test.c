@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/job_file.h"
 
+#include "runtime/log.h"
+
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -195,10 +198,19 @@ static void unknown_settings_are_refused_with_the_nearest(void **state)
 
 static void librarys_setting_may_not_look_like_one_that_is_missing(void **state)
 {
+    char text[1024] = "";
+    int log_fd;
+
     (void)state;
     refuses(GOOD "trainer: {num_rank: 2}\n",
             "job.yaml:3: unknown setting trainer.num_rank; did you mean trainer.num_ranks?");
+    log_fd = memfd_create("log", 0);
+    tdm__log_add_output(log_fd);
     assert_int_equal(make(GOOD "trainer: {num_rank: 2, num_ranks: 4, lr: 1}\n", "/tmp"), TDM_OK);
+    assert_true(pread(log_fd, text, sizeof(text) - 1, 0) > 0);
+    assert_non_null(strstr(text, "job.yaml:3: trainer.num_rank is no setting of Tandem; did you "
+                                 "mean trainer.num_ranks?"));
+    assert_null(strstr(text, "lr"));
     tdm__job_spec_fini(&spec);
 }
 

@@ -92,6 +92,10 @@ static void files_of_an_earlier_job_are_refused(void **state)
     assert_non_null(strstr(tdm_error_detail(), out));
     assert_non_null(strstr(tdm_error_detail(), "version"));
     assert_non_null(strstr(tdm_error_detail(), "--overwrite"));
+    assert_null(strstr(tdm_error_detail(), "--resume")); /* There is no checkpoint. */
+    touch("checkpoint.old");
+    assert_int_equal(tdm__output_directory_open(out, TDM__OUTPUT_NEW, &lock), TDM_E_EXISTS);
+    assert_non_null(strstr(tdm_error_detail(), "with --resume"));
     open_and_close(TDM__OUTPUT_RESUME);
     assert_true(is_there("version"));
 }

@@ -44,9 +44,26 @@ static void long_text_is_truncated_within_its_buffer(void **state)
     }
 }
 
+static void shortened_text_keeps_its_beginning_and_its_end(void **state)
+{
+    char bytes[25];
+
+    (void)state;
+    tdm__text_shorten("a short text", bytes, sizeof(bytes));
+    assert_string_equal(bytes, "a short text");
+    tdm__text_shorten("123456789012345678901234", bytes, sizeof(bytes));
+    assert_string_equal(bytes, "123456789012345678901234");
+    tdm__text_shorten("ValueError: a long text with its cause", bytes, sizeof(bytes));
+    assert_string_equal(bytes, "ValueErr\n…\nh its cause");
+    /* The cuts would lie inside of characters. */
+    tdm__text_shorten("1234567ääääääääääääää12345678", bytes, sizeof(bytes));
+    assert_string_equal(bytes, "1234567\n…\nä12345678");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shortened_text_keeps_its_beginning_and_its_end),
         cmocka_unit_test(pieces_are_put_together),
         cmocka_unit_test(long_text_is_truncated_within_its_buffer),
     };

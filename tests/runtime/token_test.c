@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/token.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -84,8 +85,10 @@ static void address_leads_to_its_token(void **state)
 {
     uint8_t token[TDM__TOKEN_BYTES];
     char address[96];
+    char other[96];
 
     (void)state;
+    (void)snprintf(other, sizeof(other), "%s/away", directory);
     (void)snprintf(address, sizeof(address), "unix:%s/tandemd.sock", directory);
     assert_int_equal(unsetenv("TANDEM_TOKEN_FILE"), 0);
     assert_int_equal(tdm__token_for_address(address, token), TDM_OK);
@@ -93,6 +96,13 @@ static void address_leads_to_its_token(void **state)
     assert_non_null(strstr(tdm_error_detail(), "TANDEM_TOKEN_FILE"));
     assert_int_equal(tdm__token_for_address("unix:/no/such/socket", token), TDM_E_NOT_FOUND);
     assert_non_null(strstr(tdm_error_detail(), "no node at unix:/no/such/socket"));
+    /* A node that got its token from TANDEM_TOKEN_FILE has only its socket there. */
+    assert_int_equal(rename(path, other), 0);
+    assert_int_equal(close(open(address + strlen("unix:"), O_CREAT | O_WRONLY, 0600)), 0);
+    assert_int_equal(tdm__token_for_address(address, token), TDM_E_AUTH);
+    assert_non_null(strstr(tdm_error_detail(), "set TANDEM_TOKEN_FILE"));
+    assert_int_equal(unlink(address + strlen("unix:")), 0);
+    assert_int_equal(rename(other, path), 0);
     assert_int_equal(tdm__token_for_address("localhost", token), TDM_E_INVAL);
     assert_int_equal(setenv("TANDEM_TOKEN_FILE", path, 1), 0);
     assert_int_equal(tdm__token_for_address("tcp:127.0.0.1:1", token), TDM_OK);

@@ -43,12 +43,12 @@ bool daemon_can_crash(const struct daemon_actor *actor)
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
-/* (pid, node id, [gpu …], unix address, tcp address, incarnation, metadata) */
+/* (pid, node id, [gpu …], unix address, tcp address, incarnation, metadata, previous end) */
 static void write_description(tdm_writer *writer, const struct daemon_actor *actor)
 {
     char node[TDM__ID_TEXT_BYTES];
 
-    tdm_write_array(writer, 7);
+    tdm_write_array(writer, 8);
     tdm_write_int(writer, actor->pid);
     tdm_write_string(writer, tdm__id_text(&daemon_here.node, node));
     tdm_write_array(writer, 0);
@@ -56,6 +56,7 @@ static void write_description(tdm_writer *writer, const struct daemon_actor *act
     tdm_write_nil(writer);
     tdm_write_uint(writer, actor->incarnation);
     tdm_write_bytes(writer, NULL, 0); /* No metadata. */
+    tdm_write_nil(writer);            /* No end of an earlier process. */
 }
 
 static void answer_described(const struct daemon_actor *actor, enum question_kind kind,

@@ -18,7 +18,7 @@
 
 static void describe(struct channel_peer *peer, tdm_writer *writer)
 {
-    tdm_write_array(writer, 7);
+    tdm_write_array(writer, 8);
     tdm_write_int(writer, 1000 + peer->incarnation);
     tdm_write_string(writer, peer->runtime->node_id);
     tdm_write_array(writer, 0);
@@ -26,6 +26,7 @@ static void describe(struct channel_peer *peer, tdm_writer *writer)
     tdm_write_nil(writer);
     tdm_write_uint(writer, peer->incarnation);
     tdm_write_bytes(writer, NULL, 0); /* No metadata. */
+    tdm_write_nil(writer);            /* No end of an earlier process. */
 }
 
 static void serve_daemon(struct channel_peer *peer, struct tdm__incoming_call *incoming)

@@ -437,6 +437,25 @@ static bool is_same_op(const struct tdm__collective_op *a, const struct tdm__col
            a->size_bytes == b->size_bytes;
 }
 
+/* Fails after the group has ended because rank `other` is in another operation than `call`, that of
+ * this rank, and says the sizes of both. If the group had ended before for another reason, the
+ * error has that one. */
+static tdm_status fail_mismatched(const struct tdm__comm_segment *segment, uint32_t other,
+                                  const struct tdm__collective_op *others_call,
+                                  const struct tdm__collective_op *call)
+{
+    uint32_t end_reason = atomic_load_explicit(&segment->header->end_reason, memory_order_relaxed);
+
+    if (end_reason >> 16 != TDM__COMM_RANK_MISMATCHED) {
+        return segment_fail_aborted(segment);
+    }
+    return tdm__fail(TDM_E_INVAL,
+                     "rank %u of %u was in another call or with another size (%llu bytes, here "
+                     "%llu): the group has ended and must be created again",
+                     other, segment->ranks_count, (unsigned long long)others_call->size_bytes,
+                     (unsigned long long)call->size_bytes);
+}
+
 tdm_status tdm__comm_segment_barrier(struct tdm__comm_segment *segment, uint32_t rank,
                                      const struct tdm__collective_op *call, int64_t deadline_ms)
 {
@@ -455,7 +474,7 @@ tdm_status tdm__comm_segment_barrier(struct tdm__comm_segment *segment, uint32_t
     for (uint32_t i = 0; i < segment->ranks_count; i++) {
         if (!is_same_op(&header->ranks[i].calls[parity], call)) {
             tdm__comm_segment_abort(segment, i, TDM__COMM_RANK_MISMATCHED);
-            return segment_fail_aborted(segment);
+            return fail_mismatched(segment, i, &header->ranks[i].calls[parity], call);
         }
     }
     return TDM_OK;

@@ -329,8 +329,8 @@ tdm_status tdm__mesh_listen(const struct tdm__mesh_options *options, struct tdm_
 
     if (options->ranks_count == 0 || options->ranks_count > TDM__MESH_RANKS_MAX ||
         options->rank >= options->ranks_count) {
-        return tdm__fail(TDM_E_INVAL, "rank %u of %u: a group has 1 to %d ranks", options->rank,
-                         options->ranks_count, TDM__MESH_RANKS_MAX);
+        return tdm__fail(TDM_E_INVAL, "rank %u of %u: a group has 1 to %d ranks, numbered from 0",
+                         options->rank, options->ranks_count, TDM__MESH_RANKS_MAX);
     }
     mesh = calloc(1, sizeof(*mesh));
     if (mesh == NULL) {

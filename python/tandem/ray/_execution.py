@@ -426,8 +426,10 @@ def construct(call):
         _construct((parts[0], head, *parts[2:]))
     except BaseException as error:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        # The end of a traceback is its most important part, and an error detail cuts ends.
+        text = text.encode(errors="replace")[-2500:].decode(errors="ignore")
         raise RuntimeError("The actor died because of an error raised in its creation task, "
-                           f"{_State.class_name}.__init__():\n{text[-2500:]}") from None
+                           f"{_State.class_name}.__init__():\n{text}") from None
 
 
 def _construct(parts):

@@ -2,6 +2,7 @@
 """Actors: creation, calls, exceptions, death, names, concurrency."""
 import asyncio
 import os
+import sys
 import threading
 import time
 
@@ -55,6 +56,34 @@ def test_calls_run_in_order():
 def test_wrong_arguments_of_a_constructor_raise_at_once():
     with pytest.raises(TypeError):
         Counter.remote(1, 2, 3)
+
+
+@ray.remote
+class Brittle:
+    def __init__(self):
+        for number in range(40):
+            print("a long line of the output before the end", number, "x" * 60, file=sys.stderr)
+        try:
+            self.descend(30)
+        except KeyError as error:
+            raise ValueError("the very last line of the cause") from error
+
+    def descend(self, depth):
+        if depth == 0:
+            raise KeyError("depth")
+        self.other(depth)
+
+    def other(self, depth):
+        self.descend(depth - 1)
+
+
+def test_the_end_of_a_constructors_traceback_is_kept():
+    with pytest.raises(exceptions.ActorDiedError) as caught:
+        ray.get(Brittle.remote().__ray_ready__.remote())
+    text = str(caught.value)
+    assert "ValueError: the very last line of the cause" in text
+    assert "Brittle.__init__()" in text
+    assert "before the end 39" in text
 
 
 def test_methods_cannot_be_called_directly():

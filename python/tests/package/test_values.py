@@ -128,8 +128,10 @@ def test_get_of_other_things():
 def test_timeout():
     sleeper = Keeper.remote()
     ref = sleeper.sleep.remote(0.5)
-    with pytest.raises(exceptions.GetTimeoutError):
+    with pytest.raises(exceptions.GetTimeoutError, match="within 50 ms: method sleep of actor "):
         ray.get(ref, timeout=0.05)
+    with pytest.raises(exceptions.GetTimeoutError, match="no result within 210 ms: "):
+        ray.get(ref, timeout=0.21)
     with pytest.raises(TimeoutError):
         ray.get([ref], timeout=0)
     assert ray.get(ref) == "slept"

@@ -216,7 +216,9 @@ static void call_may_choose_its_concurrency_group(void **state)
 
     (void)state;
     assert_int_equal(stage_status(meet_in(crowd, "nonsense")), TDM_E_NOT_FOUND);
-    stage_detail_has("grouped_crowd has not the concurrency group");
+    stage_detail_has(
+        "grouped_crowd does not have the concurrency group that the call of meet names; it has: "
+        "default, ");
     refs[2] = meet_in(crowd, "default");
     for (int i = 0; i < 3; i++) {
         MUST(stage_status(refs[i]));

@@ -604,9 +604,21 @@ static void working_directory_is_set_as_requested(void **state)
     tdm_actor_destroy(actor);
 }
 
+static void arguments_for_a_class_without_constructor_are_refused(void **state)
+{
+    tdm_actor *actor;
+
+    (void)state;
+    MUST(tdm_actor_create(stage_runtime(), "grouped_crowd", NULL, &actor, "is", (int64_t)1, "two"));
+    assert_int_equal(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS), TDM_E_ACTOR_DIED);
+    stage_detail_has("class grouped_crowd has no constructor (.construct), but was given 2 ");
+    tdm_actor_destroy(actor);
+}
+
 int conformance_creation(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arguments_for_a_class_without_constructor_are_refused),
         cmocka_unit_test(creating_an_actor_does_not_block),
         cmocka_unit_test(the_constructor_gets_its_arguments),
         cmocka_unit_test(constructor_gets_references_and_handles),

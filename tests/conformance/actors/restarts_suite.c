@@ -131,6 +131,18 @@ static void call_in_flight_fails_on_restart_unless_it_may_be_retried(void **stat
     stage_end(actor);
 }
 
+static void failure_by_a_restart_says_how_the_process_ended(void **state)
+{
+    tdm_actor *actor = stage_make("tester", &(struct tdm_actor_options){.max_restarts = 1}, NULL);
+    tdm_ref *ref = stage_call_int(actor, "exit", 7);
+
+    (void)state;
+    assert_int_equal(stage_status(ref), TDM_E_ACTOR_RESTARTING);
+    stage_detail_has("exit code 7; it was restarted, in method exit, call ");
+    stage_detail_has(", pid ");
+    stage_end(actor);
+}
+
 static void calls_made_during_a_restart_wait_for_its_end(void **state)
 {
     tdm_actor *actor = stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
@@ -248,6 +260,7 @@ int conformance_restarts(void)
         cmocka_unit_test(constructor_arguments_stay_when_the_creator_releases_them),
         cmocka_unit_test(actor_is_restarted_up_to_max_restarts),
         cmocka_unit_test(call_in_flight_fails_on_restart_unless_it_may_be_retried),
+        cmocka_unit_test(failure_by_a_restart_says_how_the_process_ended),
         cmocka_unit_test(calls_made_during_a_restart_wait_for_its_end),
         cmocka_unit_test(retriable_call_is_sent_again_after_a_restart),
         cmocka_unit_test(retries_may_be_set_for_one_call),
