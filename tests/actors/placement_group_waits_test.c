@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -20,15 +21,19 @@ static tdm_runtime *runtime; /* Runtime of a driver on the first node. */
 /* Exit statuses of the other driver, after which it is clear what went wrong. */
 enum { PLACED = 10, REMOVED = 11, NOT_FOUND = 12, NO_RUNTIME = 13, OTHER_FAILURE = 14 };
 
-/* What a driver on the second node does; returns its exit status. */
-static int wait_for_group(const char *id, int ready_fd)
+/* First argument of this program as the other driver; its ID of the group, the address of its node,
+ * and the descriptor that it writes to when it is about to wait follow. */
+#define WAITER "--wait"
+
+/* What the other driver does, on the node at `address`; returns its exit status. */
+static int wait_for_group(const char *id, const char *address, int ready_fd)
 {
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     tdm_placement_group *group;
     tdm_runtime *own;
     tdm_status status;
 
-    options.address = cluster.second.address;
+    options.address = address;
     if (tdm_runtime_start(&options, &own) != TDM_OK) {
         return NO_RUNTIME;
     }
@@ -42,18 +47,23 @@ static int wait_for_group(const char *id, int ready_fd)
     return status == TDM_OK ? PLACED : status == TDM_E_NOT_FOUND ? REMOVED : OTHER_FAILURE;
 }
 
-/* Starts the other driver, and returns when it is about to wait. */
+/* Starts the other driver on the second node, and returns when it is about to wait. It is a program
+ * of its own, because a process that was forked beside threads may start none. */
 static pid_t start_waiter(const char *id)
 {
     int ready[2];
+    char ready_fd[16];
     char byte;
     pid_t child;
 
     assert_int_equal(pipe(ready), 0);
+    (void)snprintf(ready_fd, sizeof(ready_fd), "%d", ready[1]);
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        _exit(wait_for_group(id, ready[1]));
+        (void)execl("/proc/self/exe", "placement_group_waits_test", WAITER, id,
+                    cluster.second.address, ready_fd, (char *)NULL);
+        _exit(OTHER_FAILURE);
     }
     (void)close(ready[1]);
     (void)!read(ready[0], &byte, 1);
@@ -115,7 +125,7 @@ static void other_node_learns_that_the_group_is_removed(void **state)
     assert_int_equal(exit_status_of(child), REMOVED);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_node_learns_that_the_group_is_placed),
@@ -123,6 +133,9 @@ int main(void)
     };
     int failed = 1;
 
+    if (argc == 5 && strcmp(argv[1], WAITER) == 0) {
+        return wait_for_group(argv[2], argv[3], atoi(argv[4]));
+    }
     runtime = two_nodes_join(&cluster);
     if (runtime != NULL) {
         failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -422,7 +422,7 @@ static void test_many_jobs_run_at_once(void **state)
     (void)state;
     assert_int_equal(shell("for i in $(seq 50); do " TANDEM
                            "job submit --submission-id many$i --no-wait -- sleep 0.5 2>/dev/null "
-                           "& done; wait"),
+                           "& [ $((i % 10)) != 0 ] || wait; done; wait"),
                      0);
     assert_int_equal(shell("for i in $(seq 50); do " TANDEM "job logs --follow many$i "
                            "2>/dev/null || exit 1; done; " TANDEM "job list --json"),
