@@ -134,7 +134,7 @@ int main(int argc, char **argv)
     int failed = 1;
 
     if (argc == 5 && strcmp(argv[1], WAITER) == 0) {
-        return wait_for_group(argv[2], argv[3], atoi(argv[4]));
+        return wait_for_group(argv[2], argv[3], (int)strtol(argv[4], NULL, 10));
     }
     runtime = two_nodes_join(&cluster);
     if (runtime != NULL) {
