@@ -411,6 +411,27 @@ def test_calls_run_in_the_order_in_which_they_were_made():
 
 
 @shows("actor method")
+def test_special_methods_of_the_class_can_be_called():
+    @ray.remote(num_cpus=0)
+    class Shelf:
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return index * 2
+
+    shelf = Shelf.remote()
+    assert ray.get(shelf.__len__.remote()) == 3
+    assert ray.get(shelf.__getitem__.remote(4)) == 8
+
+
+@refuses("actor method")
+def test_a_special_method_that_the_class_lacks_is_no_attribute(echo):
+    with pytest.raises(AttributeError):
+        echo.__len__
+
+
+@shows("actor method")
 def test_a_call_that_waits_for_its_argument_keeps_its_place(gate):
     counter = Counter.remote()
     first = counter.add.remote(gate.wait.remote(10))
