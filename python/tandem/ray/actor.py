@@ -418,6 +418,9 @@ class ActorClass:
             raise AttributeError(name)
         return getattr(self._cls, name)
 
+    def __dir__(self):
+        return sorted({*super().__dir__(), *dir(self._cls)})
+
     def __reduce__(self):
         return _load_class, (self._cls, self._options)
 

@@ -25,6 +25,12 @@ class Base:
 
 
 @shows("actor class")
+def test_the_methods_of_the_class_are_listed():
+    assert "add" in dir(Counter)
+    assert callable(getattr(Counter, "add"))
+
+
+@shows("actor class")
 def test_an_actor_runs_in_another_process(echo):
     assert ray.get(echo.pid.remote()) != os.getpid()
 
