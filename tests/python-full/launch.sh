@@ -49,7 +49,7 @@ ray job submit --address="http://127.0.0.1:$job_port" --runtime-env-json="$envir
     --max-tokens-per-gpu 9216 --rollout-num-gpus-per-engine 2 --sglang-mem-fraction-static 0.7
 status=$?
 end=$(date +%s%N)
-[ -z "$watcher" ] || kill "$watcher"
+[ -z "$watcher" ] || kill "$watcher" 2>/dev/null
 printf 'The job ended with status %d after %d.%d s.\n' $status $(((end - start) / 1000000000)) \
     $(((end - start) / 100000000 % 10))
 ray stop --force
