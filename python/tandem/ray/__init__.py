@@ -14,6 +14,7 @@ from tandem.ray.object_ref import DynamicObjectRefGenerator, ObjectRef, ObjectRe
 from tandem.ray.remote_function import RemoteFunction
 from tandem.ray.runtime_context import RuntimeContext, get_gpu_ids, get_runtime_context
 from tandem.ray import actor, cloudpickle, runtime_context, runtime_env, util
+from tandem.ray._private import services as _services, state as _state, worker as _worker  # noqa: F401
 
 # The release of Ray whose API this is.
 __version__ = "2.60.0"

@@ -41,7 +41,7 @@ def methods_of(cls):
     """Return {name: options} of the methods of a class."""
     found = {}
     for name, function in inspect.getmembers(cls, inspect.isroutine):
-        if name.startswith("__") and name != "__call__":
+        if name.startswith("__") and not _is_own_special_method(name, function):
             continue
         options = dict(getattr(function, "__tandem_method_options__", {}))
         options["yields"] = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
@@ -50,6 +50,11 @@ def methods_of(cls):
         options["parameters"] = _parameters_of(cls, name, function)
         found[name] = options
     return found
+
+
+def _is_own_special_method(name, function):
+    """Return whether a method such as __len__ is one that handles have: the class defines it, and handles do not."""
+    return (inspect.isfunction(function) or inspect.ismethod(function)) and not hasattr(ActorHandle, name)
 
 
 def _parameters_of(cls, name, function):
@@ -412,6 +417,9 @@ class ActorClass:
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._cls, name)
+
+    def __dir__(self):
+        return sorted({*super().__dir__(), *dir(self._cls)})
 
     def __reduce__(self):
         return _load_class, (self._cls, self._options)

@@ -25,6 +25,12 @@ class Base:
 
 
 @shows("actor class")
+def test_the_methods_of_the_class_are_listed():
+    assert "add" in dir(Counter)
+    assert callable(getattr(Counter, "add"))
+
+
+@shows("actor class")
 def test_an_actor_runs_in_another_process(echo):
     assert ray.get(echo.pid.remote()) != os.getpid()
 
@@ -408,6 +414,27 @@ def test_calls_run_in_the_order_in_which_they_were_made():
     for number in range(100):
         log.append.remote(number)
     assert ray.get(log.read.remote()) == list(range(100))
+
+
+@shows("actor method")
+def test_special_methods_of_the_class_can_be_called():
+    @ray.remote(num_cpus=0)
+    class Shelf:
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return index * 2
+
+    shelf = Shelf.remote()
+    assert ray.get(shelf.__len__.remote()) == 3
+    assert ray.get(shelf.__getitem__.remote(4)) == 8
+
+
+@refuses("actor method")
+def test_a_special_method_that_the_class_lacks_is_no_attribute(echo):
+    with pytest.raises(AttributeError):
+        echo.__len__
 
 
 @shows("actor method")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names that frameworks use though Ray does not promise them."""
 import os
+import subprocess
+import sys
 
 import pytest
 import ray
@@ -322,6 +324,16 @@ def test_the_state_has_the_table_of_placement_groups():
     ray.util.remove_placement_group(group)
 
 
+@shows("_private.state")
+def test_the_state_knows_a_placement_group_by_its_id():
+    group = ray.util.placement_group([{"CPU": 1}])
+    assert group.wait(60)
+    row = ray._private.state.state.placement_group_table(group.id)
+    assert list(row["bundles_to_node_id"]) == [0]
+    assert row["bundles_to_node_id"][0] in {node["NodeID"] for node in ray.nodes()}
+    ray.util.remove_placement_group(group)
+
+
 @shows("pickled references")
 def test_handles_have_helpers_that_make_bytes_of_them():
     counter = Counter.remote(3)
@@ -374,6 +386,12 @@ def test_a_module_named_ray_with_a_version_is_found():
 def test_the_variable_of_the_job_has_a_name():
     from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
     assert RAY_JOB_CONFIG_JSON_ENV_VAR == "RAY_JOB_CONFIG_JSON_ENV_VAR"
+
+
+@shows("names of types")
+def test_private_modules_are_there_after_the_import_of_ray_alone():
+    program = "import ray; ray._private.state.state, ray._private.worker.global_worker, ray._private.services"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 @refuses("names of types")

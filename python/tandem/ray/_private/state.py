@@ -25,7 +25,9 @@ class _State:
     def placement_group_table(self, placement_group_id=None):
         from tandem.ray.util.placement_group import placement_group_table
         table = placement_group_table()
-        return table if placement_group_id is None else table[placement_group_id]
+        if placement_group_id is None:
+            return table
+        return table[placement_group_id if isinstance(placement_group_id, str) else placement_group_id.hex()]
 
     available_resources_per_node = staticmethod(available_resources_per_node)
     total_resources_per_node = staticmethod(total_resources_per_node)
