@@ -467,7 +467,7 @@ static int wait_for_end(struct tdm__daemon_process *process)
     (void)sigemptyset(&watched);
     (void)sigaddset(&watched, SIGINT);
     (void)sigaddset(&watched, SIGTERM);
-    (void)sigprocmask(SIG_BLOCK, &watched, NULL);
+    (void)pthread_sigmask(SIG_BLOCK, &watched, NULL);
     events[1].fd = signalfd(-1, &watched, SFD_CLOEXEC);
     if (events[1].fd < 0) {
         return tdm__command_failed(tdm__fail_errno(errno, "signalfd"));

@@ -72,7 +72,7 @@ static void death_add_last_lines(const struct tdm__death_report *death, struct t
     char words[TDM__DEATH_OUTPUT_BYTES - TDM__DEATH_OUTPUT_LINES * 5];
     const char *line = words;
     size_t space = text->size_bytes - text->length;
-    size_t marks = TDM__DEATH_OUTPUT_LINES * 5; /* Bytes of "\n  | " before each line. */
+    size_t marks = (size_t)TDM__DEATH_OUTPUT_LINES * 5; /* Bytes of "\n  | " before each line. */
     size_t left;
 
     if (space <= marks + 1) {

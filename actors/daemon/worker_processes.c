@@ -381,7 +381,7 @@ static tdm_status worker_spawn(struct worker *worker, int reapers_end)
 static tdm_status worker_execute_now(struct worker *worker)
 {
     struct tdm__reaper_report report = {.kind = TDM__REAPER_REFUSED};
-    int reapers_end;
+    int reapers_end = -1;
     struct tdm__reaper_pidfds pidfds;
     tdm_status status;
 

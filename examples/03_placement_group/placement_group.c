@@ -59,8 +59,8 @@ int main(void)
         (void)printf("bundle %u has GPU %u\n", i, place.gpu_indices[0]);
     }
     for (uint32_t i = 0; i < GPUS; i++) {
-        ranks[2 * i] = show_rank(runtime, group, "trainer", i);
-        ranks[2 * i + 1] = show_rank(runtime, group, "engine", i);
+        ranks[i] = show_rank(runtime, group, "trainer", i);
+        ranks[GPUS + i] = show_rank(runtime, group, "engine", i);
     }
     for (uint32_t i = 0; i < 2 * GPUS; i++) {
         tdm_actor_destroy(ranks[i]);

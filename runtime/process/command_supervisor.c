@@ -167,7 +167,7 @@ _Noreturn static void exit_like(int wait_status)
 
 void tdm__command_supervisor_run_if_one(int argc, char **argv)
 {
-    int wait_status;
+    int wait_status = 0;
 
     if (argc <= FIRST_COMMAND_WORD || strcmp(argv[1], TDM__SUPERVISE_COMMAND_WORD) != 0) {
         return;

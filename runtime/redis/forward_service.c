@@ -66,7 +66,7 @@ static tdm_status service_relay(struct forward_service *service, struct tdm__con
 static void serve_connect(struct forward_service *service, struct tdm__incoming_call *incoming)
 {
     struct tdm__conn *conn = tdm__incoming_conn(incoming);
-    int server_fd;
+    int server_fd = -1;
 
     if (conn == NULL || tdm__incoming_peer(incoming)->kind != TDM__PEER_DAEMON) {
         tdm__incoming_fail(incoming, TDM_E_AUTH, "only daemons may use the Redis server");

@@ -322,6 +322,8 @@ def test_a_task_waits_for_resources_that_another_holds(gate):
         return ray.get(refs[0])
 
     first = hold.remote([gate.wait.remote()])
+    while ray.available_resources().get("widget"):
+        time.sleep(0.05)
     second = hold.remote([ray.put("second")])
     assert ray.wait([second], timeout=0.3) == ([], [second])
     gate.open.remote()
