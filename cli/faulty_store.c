@@ -44,7 +44,7 @@ struct operation {
     /* Timer that fires when the delay has passed (owned); NULL before the inner store's reply. */
     struct tdm__timer *timer;
     tdm_status status; /* Outcome of the inner store, which is delayed. */
-    /* Records that the inner store has read, which are delayed (owned); NULL if there are none. */
+    /* Records that the inner store has read, which are delayed (owned); NULL if absent. */
     struct tdm__store_records *records;
 };
 

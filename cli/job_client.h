@@ -24,8 +24,8 @@ struct cli_job_end {
     char message[512]; /* Why the job is in this state; "" if the state says it all. */
 };
 
-/* Connects to the daemon at the address that the user gave, or, if `address` is NULL or "auto", at
- * that of RAY_API_SERVER_ADDRESS, RAY_ADDRESS or TANDEM_ADDRESS, or to the only node on this
+/* Connects to the daemon at the address that the user gave. If `address` is NULL or "auto", that is
+ * the one in RAY_API_SERVER_ADDRESS, RAY_ADDRESS or TANDEM_ADDRESS, or else the only node on this
  * machine. The connection is made by the first call. The caller closes the client, also after a
  * failure. */
 tdm_status cli_job_client_open(const char *address, struct cli_job_client *client);

@@ -5,8 +5,8 @@
 
 #include "runtime/rpc/rpc.h"
 
-/* Makes the daemon's endpoint listen for `tandem job` at `host_port`, such as "127.0.0.1:8265", and
- * notes the port in the daemon's directory, where commands on this machine find it with the path of
+/* Makes the daemon's endpoint listen for `tandem job` at `host_port`, such as "127.0.0.1:8265".
+ * Notes the port in the daemon's directory, where commands on this machine find it with the path of
  * the token file. Like everywhere, a peer must prove that it knows the token. A port that another
  * process has is an error that names the remedy. */
 tdm_status cli_job_port_listen(struct tdm__rpc *rpc, const char *host_port, const char *directory);

@@ -127,7 +127,7 @@ static tdm_status read_variables(const json_t *root, struct tdm__environment *en
     return TDM_OK;
 }
 
-/* Finds the working directory of the job, and writes its absolute path; "" if there is none. */
+/* Finds the working directory of the job, and writes its absolute path; "" if absent. */
 static tdm_status find_working_directory(const struct cli_runtime_env_options *options,
                                          const json_t *root, char path[TDM__PATH_BYTES])
 {

@@ -29,7 +29,7 @@ enum {
 static struct tdm__option options[] = {
     {"--force", false, NULL}, {"--grace-period", true, NULL}, {NULL, false, NULL}};
 
-/* Opens a pidfd of the supervisor of the node in `directory`. Returns -1 if there is none. */
+/* Opens a pidfd of the supervisor of the node in `directory`. Returns -1 if absent. */
 static int supervisor_open(const char *directory)
 {
     char path[PATH_MAX];

@@ -176,7 +176,7 @@ static void on_accepted(void *arg, struct tdm__conn *conn)
 
 /* ---- start ------------------------------------------------------------------------------ */
 
-/* Returns the process ID of the embedded Redis server, or 0 if there is none. */
+/* Returns the process ID of the embedded Redis server, or 0 if absent. */
 static pid_t redis_pid(void)
 {
     return this_daemon.redis == NULL ? 0 : tdm__redis_embedded_pid(this_daemon.redis);
@@ -227,8 +227,8 @@ static tdm_status daemon_open_store(struct daemon *daemon)
     return TDM_OK;
 }
 
-/* Makes the file "token" in the directory of a daemon that `tandem start` started a link to the
- * token file `named`, so that programs of this node find it without TANDEM_TOKEN_FILE. */
+/* Makes the file "token" in the directory of a started daemon a link to the token file `named`. So
+ * programs of this node find the token without TANDEM_TOKEN_FILE. */
 static tdm_status link_token(const char *named, const char *path)
 {
     char absolute[PATH_MAX];

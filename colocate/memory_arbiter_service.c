@@ -69,7 +69,7 @@ struct service {
 /* ---- verdicts --------------------------------------------------------------------------- */
 
 /* Removes the waiting request with this number from the service's list and returns the request, or
- * NULL if there is none. */
+ * NULL if absent. */
 static struct waiting_request *take_waiting_request(struct service *service, uint64_t request_id)
 {
     for (struct waiting_request **link = &service->requests; *link != NULL; link = &(*link)->next) {
@@ -338,7 +338,7 @@ static void serve_announce_release(struct service *service, struct tdm__incoming
     }
 }
 
-/* Returns the number of a granted request of the tenant for that tag, or 0 if there is none. */
+/* Returns the number of a granted request of the tenant for that tag, or 0 if absent. */
 static uint64_t find_granted_request(const struct tdm__memory_arbiter *memory_arbiter,
                                      const struct tdm__id *tenant, const char *tag)
 {

@@ -141,7 +141,7 @@ enum {
 struct tdm__phase {
     enum tdm__phase_name phase; /* Phase in which the job is. */
     /* Open action: the last action that was returned, while its result is not reported; DO_NOTHING
-     * if there is none. */
+     * if absent. */
     enum tdm__phase_action open;
     /* TDM__PHASE_HAS_… bits of the memory that is on the GPUs, as reported by events. */
     uint32_t resident;

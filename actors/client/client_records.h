@@ -109,7 +109,7 @@ struct tdm__actor_channel {
     void *metadata;         /* What the creator tells all callers, owned; NULL until it is known. */
     size_t metadata_bytes;  /* Number of bytes in `metadata`. */
     uint64_t incarnation;   /* Number of restarts of the actor when it was last described. */
-    struct tdm__conn *conn; /* Connection to the actor's process; NULL while there is none. */
+    struct tdm__conn *conn; /* Connection to the actor's process; NULL while absent. */
     struct tdm_actor *handles; /* All handles of this process to the actor. */
     /* True while the state is CREATING and the daemon may return an existing actor with the same
      * name. */

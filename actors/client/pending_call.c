@@ -184,7 +184,7 @@ static void pending_call_complete_each(struct tdm__pending_call *pending_call,
     tdm_document_destroy(document);
 }
 
-/* Completes all result references with the same failure, or, if there are none, nothing. Takes
+/* Completes all result references, if the call has any, with the same failure. Takes
  * ownership of `values`, which the failure carries; may be NULL. */
 static void pending_call_complete_all(struct tdm__pending_call *pending_call, tdm_status status,
                                       const char *detail, tdm_document *values)

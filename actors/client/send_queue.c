@@ -119,7 +119,7 @@ static void send_queue_finish_call(struct tdm__pending_call *pending_call, tdm_s
 }
 
 /* Returns the sequence number of the oldest call of the channel that was sent and has not ended; 0
- * if there is none. After the connection has closed such calls are the first that wait. */
+ * if absent. After the connection has closed such calls are the first that wait. */
 static uint64_t send_queue_oldest_sequence(const struct tdm__actor_channel *channel)
 {
     const struct tdm__pending_call *first = TAILQ_FIRST(&channel->in_flight);

@@ -20,8 +20,8 @@ struct tdm__method_index {
     const struct tdm_actor_class *actor_class; /* The class whose methods are indexed, borrowed. */
     /* Index of the method in the class plus 1; 0 for an empty slot. */
     uint8_t slots[2 * TDM_METHODS_MAX];
-    /* The method named "*", which serves all names that the class does not define; NULL if there
-     * is none. Borrowed. */
+    /* The method named "*", which serves all names that the class does not define; NULL if
+     * absent. Borrowed. */
     const struct tdm_method_entry *any;
 };
 /* Fills the index with the methods of `actor_class`, which is borrowed. */

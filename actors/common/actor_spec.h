@@ -13,7 +13,7 @@
 
 /* A list of texts that grows. */
 struct tdm__text_list {
-    char **items;   /* The texts, each owned; NULL if there are none. */
+    char **items;   /* The texts, each owned; NULL if absent. */
     uint32_t count; /* Number of texts. */
 };
 

@@ -1,14 +1,14 @@
 /* actor_end.c - the requested and unrequested end of an actor's worker process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Requests to end an actor become events for the lifecycle (actor_lifecycle.h), which answers with
+/* Requests to end an actor become events for the lifecycle (actor_lifecycle.h). It answers with
  * actions such as ask_to_leave, expect_exit and kill_now below. The one timer of an entry limits
  * the wait for an exit, or delays a restart; the lifecycle never needs both.
  *
- * When a worker has ended, tdm__actor_entry_worker_ended() writes the death report, reports the
- * end of the process to the upper files (struct tdm__node_events), which release what it held and
- * end what it created, and reports ACTOR_ON_WORKER_ENDED to the lifecycle, which decides between
- * restart and end. Everything runs on the daemon's loop thread. */
+ * When a worker has ended, tdm__actor_entry_worker_ended() writes the death report. It reports
+ * the end of the process to the upper files (struct tdm__node_events), which release what the
+ * process held and end what it created. Then it reports ACTOR_ON_WORKER_ENDED to the lifecycle,
+ * which decides between restart and end. Everything runs on the daemon's loop thread. */
 
 #include "actors/daemon/actor_end.h"
 

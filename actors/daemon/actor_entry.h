@@ -47,7 +47,7 @@ struct actor_entry {
     struct tdm__actor_record record;
     /* Name of the node on which the actor is placed, for messages. */
     char placement_node_name[TDM__NODE_NAME_BYTES];
-    /* Worker process of the actor on this node, borrowed; NULL if there is none. */
+    /* Worker process of the actor on this node, borrowed; NULL if absent. */
     struct tdm__worker_process *worker;
     /* Start of the actor's current worker in milliseconds on CLOCK_MONOTONIC. */
     int64_t started_ms;
@@ -68,7 +68,7 @@ struct actor_entry {
     int64_t lost_since_ms;
     bool lends_cpus;        /* True while the actor lends its CPUs, because its method waits. */
     bool cpus_are_changing; /* True while the store is told that CPUs are lent or taken back. */
-    /* Pending ping of the daemon's health check of the worker, borrowed; NULL if there is none. */
+    /* Pending ping of the daemon's health check of the worker, borrowed; NULL if absent. */
     const struct ping *ping;
     struct tdm__id owner_node; /* Node of the creator; all zeros if that is this node. */
     /* Timer of restarts and of workers that must exit, reported as ACTOR_ON_TIMER; owned, NULL if

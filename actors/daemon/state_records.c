@@ -170,8 +170,8 @@ static bool is_kind(const struct tdm__store_record *record, const char *kind)
     return strncmp(record->key, kind, strlen(kind)) == 0;
 }
 
-/* Reads the free resources of the node `node` from the store's records to `found`; false if there
- * are none. */
+/* Reads the free resources of the node `node` from the store's records to `found`; false if
+ * absent. */
 static bool find_free(const struct tdm__store_record *records, uint32_t records_count,
                       const struct tdm__id *node, struct tdm__node_resources *found)
 {

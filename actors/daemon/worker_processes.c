@@ -615,8 +615,8 @@ static void fork_servers_forget(struct tdm__workers *workers)
     }
 }
 
-/* Removes the fork server with the key `key` from the table's list and returns it; NULL if there is
- * none. */
+/* Removes the fork server with the key `key` from the table's list and returns it; NULL if
+ * absent. */
 static struct fork_server *fork_server_unlink(struct tdm__workers *workers, const char *key)
 {
     struct fork_server **link = &workers->fork_servers;

@@ -43,8 +43,9 @@ tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
 /* Sets the callback for worker trees that outlive the reported end of their worker. */
 void tdm__workers_on_tree_ended(struct tdm__workers *workers, tdm__worker_tree_ended_fn *fn,
                                 void *arg);
-/* Spares the children of this process for which fn(arg, pid) is true, because another part of the
- * daemon has started them and reaps them, when children without a reaper are killed. */
+/* Sets the function that says which children of this process another part of the daemon has started
+ * and reaps: fn(arg, pid) is true for them. They are spared when children without a reaper are
+ * killed. */
 void tdm__workers_spare(struct tdm__workers *workers, bool (*fn)(void *arg, pid_t pid), void *arg);
 /* Kills and reaps, soon and until none is left, all children of this process that no part of the
  * daemon has started: processes whose reaper or supervisor was killed. Never blocks. */

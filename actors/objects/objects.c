@@ -1,10 +1,10 @@
 /* objects.c - the objects of a runtime: references and large values, and calls about them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Ties the files of actors/objects together: creates and destroys the object memory and the
- * reference table of a runtime, dispatches the calls of the service "object", and says what happens
- * to a table entry when its reference completes or ends. Everything runs with the loop's lock.
- * docs/protocols/references.md specifies the protocol. */
+/* Ties the files of actors/objects together. It creates and destroys the object memory and the
+ * reference table of a runtime, and dispatches the calls of the service "object". It also says what
+ * happens to a table entry when its reference completes or ends. Everything runs with the loop's
+ * lock. docs/protocols/references.md specifies the protocol. */
 
 #include "actors/objects/objects.h"
 

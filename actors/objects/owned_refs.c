@@ -355,7 +355,7 @@ void tdm__value_waiters_fail(struct tdm__shared_ref *shared, const char *why)
 
 /* ---- calls of borrowers ---------------------------------------------------------------------- */
 
-/* Finds the entry of the object that the call names; `*shared_out` is NULL if there is none. */
+/* Finds the entry of the object that the call names; `*shared_out` is NULL if absent. */
 static tdm_status shared_ref_find_requested(struct tdm__ref_table *objects,
                                             struct tdm__incoming_call *incoming,
                                             struct tdm__shared_ref **shared_out)
@@ -367,8 +367,8 @@ static tdm_status shared_ref_find_requested(struct tdm__ref_table *objects,
     return TDM_OK;
 }
 
-/* Finds the entry of an object that this process owns. Fails with TDM_E_OWNER_DIED if there is
- * none. */
+/* Finds the entry of an object that this process owns. Fails with TDM_E_OWNER_DIED if
+ * absent. */
 static tdm_status shared_ref_find_owned(struct tdm__ref_table *objects,
                                         struct tdm__incoming_call *incoming,
                                         struct tdm__shared_ref **shared_out)

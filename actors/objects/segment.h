@@ -52,7 +52,7 @@ void tdm__segments_init(struct tdm__segments *segments);
 void tdm__segments_fini(struct tdm__segments *segments);
 
 /* Marks an idle segment of at least `size_bytes`, and at most about twice as large, as used and
- * returns it; NULL if there is none. */
+ * returns it; NULL if absent. */
 struct tdm__segment *tdm__segments_reuse(struct tdm__segments *segments, size_t size_bytes);
 /* Creates a used segment. Returns TDM_E_NOMEM or TDM_E_IO on failure. */
 tdm_status tdm__segments_create(struct tdm__segments *segments, size_t size_bytes,

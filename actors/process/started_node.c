@@ -28,7 +28,7 @@ tdm_status tdm__started_node_directory(char *path, size_t path_bytes)
                : TDM_OK;
 }
 
-/* Reads the line of the file with the address of the cluster. Returns false if there is none. */
+/* Reads the line of the file with the address of the cluster. Returns false if absent. */
 static bool read_cluster(struct tdm__started_node *node)
 {
     char path[PATH_MAX];

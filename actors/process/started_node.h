@@ -23,7 +23,7 @@ struct tdm__started_node {
  * machine: "tandem-started-UID" in the directory of tdm__directory_parent_path(). A user has at
  * most one such node. */
 tdm_status tdm__started_node_directory(char *path, size_t path_bytes);
-/* Finds the node that `tandem start` has started. Returns TDM_E_NOT_FOUND if there is none, or if
+/* Finds the node that `tandem start` has started. Returns TDM_E_NOT_FOUND if absent, or if
  * it is still starting. */
 tdm_status tdm__started_node_find(struct tdm__started_node *node_out);
 /* Writes the file in the directory of a started node from which tdm__started_node_find() learns
@@ -32,9 +32,9 @@ tdm_status tdm__started_node_write(const char *directory, bool is_head,
                                    const char *cluster_address);
 
 /* Translates an address as users write it to the address of a daemon, "unix:/path" or
- * "tcp:host:port": "auto" means the node that `tandem start` has started (TDM_E_NOT_FOUND without
- * one), and "host:port" means that node if it belongs to the cluster with this address, else the
- * daemon at this TCP address. Other texts are copied. */
+ * "tcp:host:port". "auto" means the node that `tandem start` has started (TDM_E_NOT_FOUND without
+ * one). "host:port" means that node if it belongs to the cluster with this address, else the daemon
+ * at this TCP address. Other texts are copied. */
 tdm_status tdm__node_address_resolve(const char *text, char *address, size_t address_bytes);
 
 #endif

@@ -29,10 +29,10 @@ struct tdm__client_session {
     TAILQ_HEAD(tdm__cached_replies, tdm__cached_reply) replies;
     uint32_t cached_reply_count; /* Number of cached replies in `replies`. */
     uint32_t calls_count;        /* Number of received calls whose reply has not been sent. */
-    /* Cached reply that was resent last, borrowed; NULL if there is none. Callers repeat calls in
+    /* Cached reply that was resent last, borrowed; NULL if absent. Callers repeat calls in
      * order, so the next search starts here. */
     struct tdm__cached_reply *resend_cursor;
-    /* Unanswered call that the caller repeated last, borrowed; NULL if there is none. The next
+    /* Unanswered call that the caller repeated last, borrowed; NULL if absent. The next
      * search starts here. */
     tdm_call *resumed_call;
     /* Calls of an ordered actor that may not start yet, in order of arrival. The first one of each
@@ -55,7 +55,7 @@ enum {
 struct tdm__client_sessions {
     /* Lists of sessions with the same first byte of the id, owned. */
     struct tdm__client_session *buckets[TDM__CLIENT_SESSION_BUCKETS];
-    /* Session that was looked up last, borrowed; NULL if there is none. */
+    /* Session that was looked up last, borrowed; NULL if absent. */
     struct tdm__client_session *last;
     size_t cached_reply_bytes; /* Bytes of all cached replies of all sessions of the actor. */
     /* Time of the last sweep for expired sessions, in milliseconds on CLOCK_MONOTONIC. */
@@ -89,7 +89,7 @@ tdm_call *tdm__client_session_find_call(struct tdm__client_session *session, tdm
 bool tdm__client_session_holds_queue(const struct tdm__client_session *session,
                                      const struct tdm__concurrency_queue *call_queue,
                                      const tdm_call *before);
-/* Removes the first held call that may start, and returns it; NULL if there is none. A call may
+/* Removes the first held call that may start, and returns it; NULL if absent. A call may
  * start if it has no hold any more and no call of its queue is held in front of it. */
 tdm_call *tdm__client_session_take_ready(struct tdm__client_session *session);
 /* Returns the session's cached reply to the call `sequence`, owned by the session, or NULL. */

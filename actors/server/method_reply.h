@@ -17,7 +17,7 @@ struct tdm__method_reply {
     struct tdm_bytes packed;
     /* The value of the reply in shared memory; NULL if the value is in `packed`. */
     struct tdm__large *large;
-    /* References in the value that pass to the caller; NULL if there are none. */
+    /* References in the value that pass to the caller; NULL if absent. */
     struct tdm__passed_refs *passed;
     const int *fds;     /* File descriptors that are sent with the reply. */
     uint32_t fds_count; /* Number of entries in `fds`. */

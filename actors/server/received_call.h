@@ -61,7 +61,8 @@ struct tdm_call {
     struct tdm__pins pins;      /* Pins of the references among the call's arguments. */
     /* Pins of the references in the call's reply while the reply is being built. */
     struct tdm__pins reply_pins;
-    /* References in the finished reply, reference counted; NULL before and if there are none. */
+    /* References in the finished reply, reference counted; NULL if it has none or is not finished.
+     */
     struct tdm__passed_refs *passed;
     enum tdm__call_state state; /* Where the call is on its way to its method. */
     /* True once the arrival hook has returned and the call has its place in a list. */

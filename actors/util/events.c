@@ -68,7 +68,7 @@ static void events_unlock_and_release(tdm_events *events)
 }
 
 /* Removes the oldest event from the list and resets the descriptor after the last one. The caller
- * has the mutex and frees the event; NULL if there is none. */
+ * has the mutex and frees the event; NULL if absent. */
 static struct event *events_pop(tdm_events *events)
 {
     struct event *event = STAILQ_FIRST(&events->ready);

@@ -149,8 +149,8 @@ struct tdm__broker_usage {
     size_t bytes;                   /* Sum of the sizes of all blocks of the record. */
     /* Bytes of the record's blocks that the owner has released and another process still holds. */
     size_t releasing_bytes;
-    /* Name of one process that still holds blocks that the owner has released; "" if there is
-     * none. */
+    /* Name of one process that still holds blocks that the owner has released; "" if
+     * absent. */
     char holder[TDM__TENANT_NAME_BYTES];
     uint32_t blocks_count; /* Number of blocks of the record. */
 };

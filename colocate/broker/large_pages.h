@@ -17,7 +17,7 @@
 const char *tdm__large_pages_setting(void);
 
 /* Returns the selected value, which is in brackets, of the kernel's settings file at `path`;
- * "unknown" if there is none. */
+ * "unknown" if absent. */
 const char *tdm__large_pages_parse_setting(const char *path);
 
 /* Returns the shell command with which an administrator enables large pages for shared memory, or

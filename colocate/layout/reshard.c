@@ -204,7 +204,7 @@ static bool intersect(const struct tdm__rectangle *one, const struct tdm__rectan
 }
 
 /* Sets the conversion between the source's and the destination's dtype of a slice. Fails with
- * TDM_E_UNSUPPORTED if there is none. */
+ * TDM_E_UNSUPPORTED if absent. */
 static tdm_status find_conversion(const struct reshard_compiler *compiler,
                                   struct slice_need *slice_need)
 {

@@ -11,7 +11,7 @@
 
 /* A version that is being received or served, with its bytes. */
 struct tdm__incoming_version {
-    /* Buckets of the model's plan, in its order; NULL if there are none. Owned. */
+    /* Buckets of the model's plan, in its order; NULL if absent. Owned. */
     struct tdm__received_bucket *buckets;
     uint64_t epoch;      /* Epoch of the update. */
     uint64_t version;    /* Version number. */

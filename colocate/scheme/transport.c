@@ -188,8 +188,8 @@ static tdm_status receive_reference(const struct tdm__transport_context *context
 /* ---- inside calls -------------------------------------------------------------------- */
 
 /* Puts the bucket's bytes into the message. The formats "sv" of mailbox_put and "aa" of
- * scheme_bucket are written out here, because a call by format copies the bytes once, into the
- * shared memory of the call, and a call with an encoded message three times. */
+ * scheme_bucket are written out here for speed. A call by format copies the bytes once, into the
+ * shared memory of the call; a call with an encoded message copies them three times. */
 static tdm_status send_bytes(const struct tdm__transport_context *context,
                              const struct tdm__outgoing_bucket *outgoing_bucket)
 {

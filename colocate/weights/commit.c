@@ -34,7 +34,7 @@ struct pending_request {
     tdm__version_done_fn *fn; /* Callback that gets the result of the request. */
     void *arg;                /* First argument of the callback `fn`. */
     tdm_status status;        /* Result of the request when the transaction's body last ran. */
-    char *detail; /* Error text that belongs to `status`; NULL if there is none. Owned. */
+    char *detail;             /* Error text that belongs to `status`; NULL if absent. Owned. */
     /* Copy of the version record as it was after this request was applied. */
     struct tdm__version_record record;
 };

@@ -9,7 +9,7 @@
  * pure. They are for a source whose members act on its word alone. All zero means that the source
  * knows nothing and cannot restore anything. The source owns the structure. */
 struct tdm__source_state {
-    /* ID of the latest update whose BEGIN the store has answered; all zero if there is none. */
+    /* ID of the latest update whose BEGIN the store has answered; all zero if absent. */
     struct tdm__id update;
     uint64_t epoch;          /* Epoch of the latest update. */
     uint64_t update_version; /* Version number that the latest update got. */

@@ -53,8 +53,8 @@ struct tdm__storage_record {
     uint64_t allocation_bytes; /* Size of the whole device allocation in bytes. */
     /* Sequence number of this description, counted by the process that made it. */
     uint64_t reference;
-    /* Handle of the device event that the exporter recorded after its last write; 0 if there is
-     * none. */
+    /* Handle of the device event that the exporter recorded after its last write; 0 if
+     * absent. */
     uint64_t event;
     uint64_t checksum; /* Checksum of the storage's bytes; 0 if only the tensors have checksums. */
     uint32_t flags;    /* TDM__STORAGE_EVENT_SYNC if the reader must wait for `event`, else 0. */

@@ -65,8 +65,8 @@ struct plan_compiler {
     /* For each tensor the index of its first run in `held`, and one entry more for the end.
      * Owned. */
     uint32_t *firsts;
-    /* For each trainer rank, 1 plus the index of its last copy that may be extended; 0 if there is
-     * none. Owned. */
+    /* For each trainer rank, 1 plus the index of its last copy that may be extended; 0 if
+     * absent. Owned. */
     uint32_t *lasts;
     /* Number of copies for which the array of the image being planned has room. */
     uint32_t copies_capacity;

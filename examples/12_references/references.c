@@ -5,7 +5,7 @@
 #include <tandem/tandem.h>
 
 struct keeper {
-    /* A reference that the keeper has received (owned); NULL if there is none. The value exists
+    /* A reference that the keeper has received (owned); NULL if absent. The value exists
      * while any process holds a reference to it. */
     tdm_ref *kept;
 };

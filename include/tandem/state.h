@@ -51,7 +51,7 @@ struct tdm_node_state {
     const char *id;           /* ID of the node. */
     const char *name;         /* Name of the node. */
     const char *unix_address; /* Address of the node's daemon for processes on the node. */
-    /* Address of the node's daemon for other nodes; "" if there is none. */
+    /* Address of the node's daemon for other nodes; "" if absent. */
     const char *tcp_address;
     int64_t pid;                        /* Process ID of the node's daemon. */
     uint32_t amounts_count;             /* Number of entries of `amounts`. */

@@ -192,7 +192,7 @@ TDM_API enum tdm_value_kind tdm_value_kind_of(const tdm_value *value);
 TDM_API uint32_t tdm_value_count(const tdm_value *value);
 /* Returns element number `index` of an array value, or NULL if there is no such element. */
 TDM_API const tdm_value *tdm_value_at(const tdm_value *array, uint32_t index);
-/* Returns the value of the pair of a map with this key, or NULL if there is none. */
+/* Returns the value of the pair of a map with this key, or NULL if absent. */
 TDM_API const tdm_value *tdm_value_find(const tdm_value *map, const char *key);
 /* Returns the value of pair number `index` of a map and writes the pair's key to `*key_out`, unless
  * `key_out` is NULL. Returns NULL, and leaves `*key_out` unchanged, if there is no such pair. */

@@ -92,7 +92,7 @@ extern PyMethodDef binding_failure_methods[];
  * references and handles that it contains. */
 struct binding_payload {
     int64_t kind;               /* Meaning of the value, which this module does not interpret. */
-    Py_buffer head;             /* The pickle; `obj` is NULL if there is none. */
+    Py_buffer head;             /* The pickle; `obj` is NULL if absent. */
     struct tdm_item *items;     /* Items of all lists, owned. */
     struct tdm_ndarray *arrays; /* The buffers as arrays, owned. */
     Py_buffer *buffers;         /* The buffers, exported until the payload is released, owned. */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Function that Python has set: (status, text) -> exception; owned, NULL if there is none. */
+/* Function that Python has set: (status, text) -> exception; owned, NULL if absent. */
 static PyObject *failure_factory;
 
 PyObject *binding_raise(tdm_status status)

@@ -74,7 +74,7 @@ static void call_fail(struct tdm__conn *conn, struct tdm__rpc_call *call, tdm_st
     call_complete(call, &reply);
 }
 
-/* Returns the packed value behind the text and the NUL of a failure; empty if there is none. The
+/* Returns the packed value behind the text and the NUL of a failure; empty if absent. The
  * memory of a payload ends with a NUL. */
 static struct tdm_bytes failure_value(const struct tdm__incoming_call *incoming)
 {

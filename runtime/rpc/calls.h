@@ -39,7 +39,7 @@ struct tdm__rpc_call {
     /* Time at which the call was sent, in milliseconds on CLOCK_MONOTONIC; 0 if it has no deadline.
      */
     int64_t sent_ms;
-    /* Deadline of the call in milliseconds on CLOCK_MONOTONIC; TDM__NEVER if there is none. */
+    /* Deadline of the call in milliseconds on CLOCK_MONOTONIC; TDM__NEVER if absent. */
     int64_t deadline_ms;
     tdm__rpc_reply_fn *fn; /* Callback that receives the call's reply; NULL discards it. */
     /* Callback that receives the items of the call's stream; NULL ignores them. */
@@ -63,9 +63,9 @@ struct tdm__rpc_request {
     const char *method;
     struct tdm_bytes packed; /* Arguments of the call as one packed value. */
     /* Bytes that follow the packed value (the tail). Only what the socket does not accept at once
-     * is copied. Empty if there are none. */
+     * is copied. Empty if absent. */
     struct tdm_bytes tail;
-    /* Descriptors to send with the call, which are duplicated; NULL if there are none. */
+    /* Descriptors to send with the call, which are duplicated; NULL if absent. */
     const int *fds;
     uint32_t fds_count; /* Number of descriptors in `fds`, at most TDM__RPC_FDS_MAX. */
     /* Deadline of the call in milliseconds on CLOCK_MONOTONIC, or TDM__NEVER. The frame carries the

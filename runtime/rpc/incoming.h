@@ -24,7 +24,7 @@ tdm_status tdm__incoming_value(struct tdm__incoming_call *incoming, const tdm_va
  * strings, bytes and lists in the structure are valid until the reply. Errors name the method. */
 tdm_status tdm__incoming_decode(struct tdm__incoming_call *incoming,
                                 const struct tdm__message *message, void *structure_out);
-/* Returns the bytes that follow the call's packed value (the tail), or {NULL, 0} if there are none.
+/* Returns the bytes that follow the call's packed value (the tail), or {NULL, 0} if absent.
  * Valid until the reply. */
 struct tdm_bytes tdm__incoming_tail(const struct tdm__incoming_call *incoming);
 /* Moves the call's parsed arguments to the caller, which destroys the document. The document stays

@@ -63,7 +63,7 @@ struct tdm__rpc {
     tdm__accepted_fn *on_accepted;
     void *on_accepted_arg; /* First argument of `on_accepted`. */
     tdm_writer *writer;    /* Buffer in which replies are packed (owned). */
-    /* First of the endpoint's listening sockets (owned), see rpc.c; NULL if there are none. */
+    /* First of the endpoint's listening sockets (owned), see rpc.c; NULL if absent. */
     struct listener *listeners;
     TAILQ_HEAD(, tdm__conn) conns; /* All connections of the endpoint that have not ended. */
     /* Connections whose output is written before the loop polls next. */
@@ -102,7 +102,7 @@ struct tdm__incoming_call {
     /* Number of items of the call's stream that the consumer has reported as taken. */
     uint64_t items_taken;
     struct tdm__frame frame; /* Decoded header of the frame that arrived. */
-    /* Deadline of the call in milliseconds on CLOCK_MONOTONIC; TDM__NEVER if there is none. */
+    /* Deadline of the call in milliseconds on CLOCK_MONOTONIC; TDM__NEVER if absent. */
     int64_t deadline_ms;
     /* Time at which the frame's first bytes were read, in milliseconds on CLOCK_MONOTONIC_COARSE.
      */
@@ -118,7 +118,7 @@ struct tdm__incoming_call {
      * an array. */
     char *payload;
     /* Bytes that follow the payload (the tail): stored behind the payload, or in the buffer of
-     * tdm__conn_set_tail_buffer() (borrowed). NULL if there are none. */
+     * tdm__conn_set_tail_buffer() (borrowed). NULL if absent. */
     char *tail;
     char method[]; /* Name of the called method, ending with NUL. */
 };
@@ -189,7 +189,7 @@ struct tdm__conn {
     size_t input_end;
     /* Time of the last read from the socket, in milliseconds on CLOCK_MONOTONIC_COARSE. */
     int64_t input_ms;
-    /* Frame whose payload or tail is still arriving (owned); NULL if there is none. */
+    /* Frame whose payload or tail is still arriving (owned); NULL if absent. */
     struct tdm__incoming_call *partial;
     /* Descriptors that arrived and are not assigned to a frame yet (owned). */
     int fds[FDS_WAITING_MAX];

@@ -51,7 +51,7 @@ struct tdm_writer {
     /* Size in bytes of what exceeds a limit, and the limit; both 0 after other failures. */
     size_t wanted_bytes;
     size_t limit_bytes;
-    /* Memory that tdm__writer_attach() has returned; owned, NULL if there is none. */
+    /* Memory that tdm__writer_attach() has returned; owned, NULL if absent. */
     void *attached;
     char inline_buffer[INLINE_BUFFER_BYTES]; /* First buffer of a growing writer. */
 };
