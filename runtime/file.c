@@ -161,28 +161,39 @@ tdm_status tdm__atomic_file_write(struct tdm__atomic_file *file, const void *dat
     return TDM_OK;
 }
 
-/* Syncs the directory that contains `path`, so that a rename in it survives a power failure. */
+tdm_status tdm__path_join(const char *directory, const char *name, char path[TDM__PATH_BYTES])
+{
+    int length = snprintf(path, TDM__PATH_BYTES, "%s/%s", directory, name);
+
+    return length >= 0 && length < TDM__PATH_BYTES
+               ? TDM_OK
+               : tdm__fail(TDM_E_LIMIT, "the path %.60s…/%s is too long", directory, name);
+}
+
+tdm_status tdm__directory_sync(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    tdm_status status;
+
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "%s", path);
+    }
+    status = fsync(fd) == 0 ? TDM_OK : tdm__fail_errno(errno, "%s: fsync", path);
+    (void)close(fd);
+    return status;
+}
+
+/* Writes the directory that contains `path` to disk. */
 static tdm_status sync_directory_of(const char *path)
 {
     char directory[TDM__PATH_BYTES];
     const char *slash = strrchr(path, '/');
-    tdm_status status = TDM_OK;
-    int fd;
 
     if (slash == NULL) {
-        (void)snprintf(directory, sizeof(directory), ".");
-    } else {
-        (void)snprintf(directory, sizeof(directory), "%.*s", (int)(slash - path) + 1, path);
+        return tdm__directory_sync(".");
     }
-    fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return tdm__fail_errno(errno, "%s", directory);
-    }
-    if (fsync(fd) != 0) {
-        status = tdm__fail_errno(errno, "%s: fsync", directory);
-    }
-    (void)close(fd);
-    return status;
+    (void)snprintf(directory, sizeof(directory), "%.*s", (int)(slash - path) + 1, path);
+    return tdm__directory_sync(directory);
 }
 
 tdm_status tdm__atomic_file_commit(struct tdm__atomic_file *file)

@@ -25,6 +25,13 @@ bool tdm__file_read_text(const char *path, char *text, size_t capacity_bytes);
 /* Capacity in bytes of a path, the NUL included. */
 enum { TDM__PATH_BYTES = 4096 };
 
+/* Writes the path of `name` in `directory` to `path`.  Returns TDM_E_LIMIT if it is too long. */
+tdm_status tdm__path_join(const char *directory, const char *name, char path[TDM__PATH_BYTES]);
+
+/* Writes the names in a directory to disk with fsync(2), so that a rename in it survives a power
+ * failure.  Blocks until the disk has them. */
+tdm_status tdm__directory_sync(const char *path);
+
 /* A file that is being written under a temporary name beside `path`.  Until it is committed,
  * readers of `path` see the old contents; after that they see all of the new ones.  After a
  * successful open, the caller must call exactly one of commit and abandon. */

@@ -24,17 +24,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Joins a directory and a name. TDM_E_LIMIT if the path is too long. */
-static tdm_status join_path(const char *out, const char *name, char path[TDM__PATH_BYTES])
-{
-    int length = snprintf(path, TDM__PATH_BYTES, "%s/%s", out, name);
-
-    if (length < 0 || length >= TDM__PATH_BYTES) {
-        return tdm__fail(TDM_E_LIMIT, "the path %.60s…/%s is too long", out, name);
-    }
-    return TDM_OK;
-}
-
 /* ---- save ------------------------------------------------------------------------------- */
 
 /* Writes state.json to the directory, atomically. */
@@ -46,7 +35,7 @@ static tdm_status write_state(const char *directory, const struct tdm__checkpoin
     int length;
     tdm_status status;
 
-    TDM_TRY(join_path(directory, "state.json", path));
+    TDM_TRY(tdm__path_join(directory, "state.json", path));
     length =
         snprintf(text, sizeof(text), "{\"step\": %u, \"version\": %llu, \"before\": ", state->step,
                  (unsigned long long)state->version);
@@ -100,20 +89,6 @@ static tdm_status swap_directories(const char *new_path, const char *current_pat
     return TDM_OK;
 }
 
-/* Writes the names in a directory to disk. */
-static tdm_status sync_directory(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    tdm_status status;
-
-    if (fd < 0) {
-        return tdm__fail_errno(errno, "open %s", path);
-    }
-    status = fsync(fd) < 0 ? tdm__fail_errno(errno, "fsync %s", path) : TDM_OK;
-    (void)close(fd);
-    return status;
-}
-
 /* Makes checkpoint.new the checkpoint and removes the old one. Creates the symbolic link hf if
  * it does not exist. */
 static tdm_status checkpoint_publish(const char *out, const char *new_path)
@@ -122,12 +97,12 @@ static tdm_status checkpoint_publish(const char *out, const char *new_path)
     char old_path[TDM__PATH_BYTES];
     char link[TDM__PATH_BYTES];
 
-    TDM_TRY(join_path(out, "checkpoint", current_path));
-    TDM_TRY(join_path(out, "checkpoint.old", old_path));
-    TDM_TRY(join_path(out, "hf", link));
+    TDM_TRY(tdm__path_join(out, "checkpoint", current_path));
+    TDM_TRY(tdm__path_join(out, "checkpoint.old", old_path));
+    TDM_TRY(tdm__path_join(out, "hf", link));
     tdm__directory_remove(old_path);
     TDM_TRY(swap_directories(new_path, current_path, old_path));
-    TDM_TRY(sync_directory(out));
+    TDM_TRY(tdm__directory_sync(out));
     tdm__directory_remove(old_path);
     tdm__directory_remove(new_path);
     if (symlink("checkpoint/hf", link) < 0 && errno != EEXIST) {
@@ -143,7 +118,7 @@ tdm_status tdm__checkpoint_save(struct tdm__worker_group *workers, const char *o
     char *absolute;
     tdm_status status;
 
-    TDM_TRY(join_path(out, "checkpoint.new", new_path));
+    TDM_TRY(tdm__path_join(out, "checkpoint.new", new_path));
     tdm__directory_remove(new_path);
     if (mkdir(new_path, 0777) < 0) {
         return tdm__fail_errno(errno, "mkdir %s", new_path);
@@ -192,7 +167,7 @@ tdm_status tdm__checkpoint_read_state(const char *directory,
     tdm_config *config;
     tdm_status status;
 
-    TDM_TRY(join_path(directory, "state.json", path));
+    TDM_TRY(tdm__path_join(directory, "state.json", path));
     TDM_TRY(tdm_config_read(path, &config));
     status = read_state(config, &state);
     tdm_config_destroy(config);
@@ -225,7 +200,7 @@ tdm_status tdm__checkpoint_find(const char *out, struct tdm__checkpoint_choice *
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         tdm_status status;
 
-        TDM_TRY(join_path(out, names[i], directory));
+        TDM_TRY(tdm__path_join(out, names[i], directory));
         status = check_directory(directory, &state);
         if (status == TDM_OK && (choice.directory[0] == '\0' || state.step > choice.state.step)) {
             (void)snprintf(choice.directory, sizeof(choice.directory), "%s", directory);
@@ -250,7 +225,7 @@ tdm_status tdm__checkpoint_restore(const char *out, struct tdm__checkpoint_choic
 {
     char current_path[TDM__PATH_BYTES];
 
-    TDM_TRY(join_path(out, "checkpoint", current_path));
+    TDM_TRY(tdm__path_join(out, "checkpoint", current_path));
     if (strcmp(choice->directory, current_path) == 0) {
         return TDM_OK;
     }
@@ -260,7 +235,7 @@ tdm_status tdm__checkpoint_restore(const char *out, struct tdm__checkpoint_choic
         return tdm__fail_errno(errno, "rename %s to %s", choice->directory, current_path);
     }
     (void)snprintf(choice->directory, sizeof(choice->directory), "%s", current_path);
-    return sync_directory(out);
+    return tdm__directory_sync(out);
 }
 
 /* ---- version number --------------------------------------------------------------------- */
@@ -276,7 +251,7 @@ tdm_status tdm__checkpoint_write_version(const char *out, uint64_t version)
     int error_number;
     int fd;
 
-    TDM_TRY(join_path(out, "version", path));
+    TDM_TRY(tdm__path_join(out, "version", path));
     (void)snprintf(text, sizeof(text), "%0*llu\n", NUMBER_BYTES - 1, (unsigned long long)version);
     fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) {
@@ -295,7 +270,7 @@ tdm_status tdm__checkpoint_read_version(const char *out, uint64_t *version_out)
     char *end;
 
     *version_out = 0;
-    TDM_TRY(join_path(out, "version", path));
+    TDM_TRY(tdm__path_join(out, "version", path));
     if (access(path, F_OK) != 0) {
         return TDM_OK;
     }

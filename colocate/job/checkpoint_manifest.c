@@ -125,20 +125,6 @@ static tdm_status hash_file(const char *path, bool sync, struct listed_file *fil
     return status;
 }
 
-/* Writes the entries of a directory to disk. */
-static tdm_status sync_directory(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    tdm_status status;
-
-    if (fd < 0) {
-        return tdm__fail_errno(errno, "open %s", path);
-    }
-    status = fsync(fd) < 0 ? tdm__fail_errno(errno, "fsync %s", path) : TDM_OK;
-    (void)close(fd);
-    return status;
-}
-
 /* Adds one entry of the traversal of a checkpoint to the list. `skip_bytes` is the length of the
  * checkpoint's own path with the slash. */
 static tdm_status add_entry(struct file_list *list, const FTSENT *entry, size_t skip_bytes,
@@ -150,7 +136,7 @@ static tdm_status add_entry(struct file_list *list, const FTSENT *entry, size_t 
     case FTS_D:
         return TDM_OK;
     case FTS_DP:
-        return sync ? sync_directory(entry->fts_path) : TDM_OK;
+        return sync ? tdm__directory_sync(entry->fts_path) : TDM_OK;
     case FTS_F:
         file.path = entry->fts_path + skip_bytes;
         if (strcmp(file.path, manifest_name) == 0 || entry->fts_name[0] == '.') {
@@ -197,14 +183,6 @@ static tdm_status list_files(const char *directory, bool sync, struct file_list 
 
 /* ---- writing ---------------------------------------------------------------------------- */
 
-/* Stores the path of the manifest of a checkpoint. */
-static tdm_status manifest_path(const char *directory, char path[TDM__PATH_BYTES])
-{
-    return snprintf(path, TDM__PATH_BYTES, "%s/%s", directory, manifest_name) < TDM__PATH_BYTES
-               ? TDM_OK
-               : tdm__fail(TDM_E_LIMIT, "the path %.60s… is too long", directory);
-}
-
 /* Writes the lines of the manifest. */
 static tdm_status write_lines(struct tdm__atomic_file *file, const struct file_list *list)
 {
@@ -233,7 +211,7 @@ tdm_status tdm__checkpoint_manifest_write(const char *directory)
     tdm_status status = list_files(directory, true, &list);
 
     if (status == TDM_OK) {
-        status = manifest_path(directory, path);
+        status = tdm__path_join(directory, manifest_name, path);
     }
     if (status == TDM_OK) {
         status = tdm__atomic_file_open(&file, path);
@@ -335,7 +313,7 @@ tdm_status tdm__checkpoint_manifest_verify(const char *directory)
     size_t size_bytes;
     tdm_status status;
 
-    TDM_TRY(manifest_path(directory, path));
+    TDM_TRY(tdm__path_join(directory, manifest_name, path));
     TDM_TRY(tdm__file_read(path, MANIFEST_BYTES_MAX, &text, &size_bytes));
     status = strlen(text) == size_bytes
                  ? parse_manifest(path, text, &listed)

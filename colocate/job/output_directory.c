@@ -22,14 +22,6 @@
 static const char *const job_files[] = {"checkpoint", "checkpoint.new", "checkpoint.old",
                                         "hf",         "version",        "trace.json"};
 
-/* Joins the directory and a name. TDM_E_LIMIT if the path is too long. */
-static tdm_status join_path(const char *out, const char *name, char path[TDM__PATH_BYTES])
-{
-    return snprintf(path, TDM__PATH_BYTES, "%s/%s", out, name) < TDM__PATH_BYTES
-               ? TDM_OK
-               : tdm__fail(TDM_E_LIMIT, "the path %.60s…/%s is too long", out, name);
-}
-
 /* Creates the directory and its parents, like mkdir -p. */
 static tdm_status create_directories(const char *path)
 {
@@ -58,7 +50,7 @@ static tdm_status lock_directory(const char *out, int *lock_fd_out)
     char path[TDM__PATH_BYTES];
     int fd;
 
-    TDM_TRY(join_path(out, ".lock", path));
+    TDM_TRY(tdm__path_join(out, ".lock", path));
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) {
         return tdm__fail_errno(errno, "open %s", path);
@@ -85,7 +77,7 @@ static bool has_checkpoint(const char *out)
     char path[TDM__PATH_BYTES];
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (join_path(out, names[i], path) == TDM_OK && access(path, F_OK) == 0) {
+        if (tdm__path_join(out, names[i], path) == TDM_OK && access(path, F_OK) == 0) {
             return true;
         }
     }
@@ -132,7 +124,7 @@ static tdm_status remove_job_files(const char *out)
     char path[TDM__PATH_BYTES];
 
     for (size_t i = 0; i < sizeof(job_files) / sizeof(job_files[0]); i++) {
-        TDM_TRY(join_path(out, job_files[i], path));
+        TDM_TRY(tdm__path_join(out, job_files[i], path));
         tdm__directory_remove(path);
         if (access(path, F_OK) == 0) {
             return tdm__fail(TDM_E_IO, "%s cannot be removed", path);

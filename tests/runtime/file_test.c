@@ -96,6 +96,28 @@ static void too_large_missing_and_odd_files_are_refused(void **state)
     assert_int_equal(unlink(fifo), 0);
 }
 
+static void paths_are_joined_or_refused(void **state)
+{
+    static char name[TDM__PATH_BYTES];
+    char joined[TDM__PATH_BYTES];
+
+    (void)state;
+    assert_int_equal(tdm__path_join("/a/b", "c", joined), TDM_OK);
+    assert_string_equal(joined, "/a/b/c");
+    memset(name, 'n', sizeof(name) - 4);
+    assert_int_equal(tdm__path_join("/d", name, joined), TDM_OK); /* It just fits. */
+    name[sizeof(name) - 4] = 'n';
+    assert_int_equal(tdm__path_join("/d", name, joined), TDM_E_LIMIT);
+}
+
+static void only_a_directory_is_synced(void **state)
+{
+    (void)state;
+    assert_int_equal(tdm__directory_sync(directory), TDM_OK);
+    assert_int_not_equal(tdm__directory_sync(path), TDM_OK); /* No file has this path. */
+    assert_non_null(strstr(tdm_error_detail(), path));
+}
+
 static int make_directory(void **state)
 {
     (void)state;
@@ -119,6 +141,8 @@ int main(void)
         cmocka_unit_test(file_is_replaced_on_commit_only),
         cmocka_unit_test(abandoned_file_leaves_nothing),
         cmocka_unit_test(failed_commit_removes_the_temporary_file),
+        cmocka_unit_test(paths_are_joined_or_refused),
+        cmocka_unit_test(only_a_directory_is_synced),
         cmocka_unit_test(too_large_missing_and_odd_files_are_refused),
     };
 
