@@ -42,10 +42,13 @@ def run_driver(*parts, status=0, **variables):
 
 
 def name_is_free(name):
+    """Tell whether no actor has the name. Ray asserts for a moment that it knows the class, while a driver ends."""
     try:
         ray.get_actor(name)
     except ValueError:
         return True
+    except AssertionError:
+        pass
     return False
 
 
