@@ -28,6 +28,7 @@ static struct {
     uint64_t fail_nth;
     int fail_error;
     uint64_t calls;
+    int sticky; /* The error of a kernel, which every later call returns. */
 } fake_driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local struct device *current;
@@ -64,6 +65,20 @@ bool fake_is_touchable(void)
     return fake_driver.touchable;
 }
 
+/* ---- errors that stick to the process --------------------------------------------------- */
+
+int fake_stick(int error)
+{
+    bool of_kernel = error == CU_ILLEGAL_ADDRESS || error == CU_LAUNCH_TIMEOUT ||
+                     error == CU_ASSERT ||
+                     (error >= CU_HARDWARE_STACK_ERROR && error <= CU_LAUNCH_FAILED);
+
+    if (of_kernel && fake_driver.sticky == CU_SUCCESS) {
+        fake_driver.sticky = error;
+    }
+    return error;
+}
+
 static bool may_fail(const char *call)
 {
     return strcmp(fake_driver.fail_call, "*") == 0 || strcmp(fake_driver.fail_call, call) == 0;
@@ -76,8 +91,11 @@ int fake_enter(const char *call, int *locked_out)
     if (may_fail(call)) {
         fake_driver.calls++;
         if (fake_driver.calls == fake_driver.fail_nth) {
-            return fake_driver.fail_error;
+            return fake_stick(fake_driver.fail_error);
         }
+    }
+    if (fake_driver.sticky != CU_SUCCESS) {
+        return fake_driver.sticky;
     }
     return fake_driver.initialised || strcmp(call, "cuInit") == 0 ? CU_SUCCESS : CU_NOT_INITIALIZED;
 }
@@ -219,6 +237,7 @@ int cuDeviceGetUuid_v2(struct cu_uuid *uuid, int device)
         return CU_INVALID_DEVICE;
     }
     memset(uuid->bytes, 0xc0, sizeof(uuid->bytes));
+    uuid->bytes[14] = (uint8_t)environment_number("FAKE_CUDA_MACHINE", 0xc0);
     uuid->bytes[15] = (uint8_t)device;
     return CU_SUCCESS;
 }
