@@ -12,7 +12,8 @@
  * ended, the communicator reports an error, and the stream waits still.
  * - ncclCommDestroy() and ncclCommAbort() block until all ranks end, too, or their processes have.
  *
- *   FAKE_NCCL_FAIL     "ncclAllGather:3:2": the third of them fails with error 2
+ *   FAKE_NCCL_FAIL     "ncclAllGather:3:2": the third of them fails with error 2; with -9 as the
+ *                      error it kills the process
  *   FAKE_NCCL_HANG     1: no collective ever ends
  *   FAKE_NCCL_ASKS     how often a call is asked for its result until it is there (2)
  *   FAKE_NCCL_INIT_MS  how long the initialisation takes after the last rank has come (0) */
@@ -23,6 +24,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -133,7 +135,13 @@ static int told(const char *call)
         strcmp(name, call) != 0) {
         return NCCL_SUCCESS;
     }
-    return __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED) == nth ? error : NCCL_SUCCESS;
+    if (__atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED) != nth) {
+        return NCCL_SUCCESS;
+    }
+    if (error < 0) {
+        (void)kill(getpid(), -error);
+    }
+    return error;
 }
 
 #define ENTER()                                                                                    \
