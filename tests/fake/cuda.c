@@ -2,11 +2,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fake/cuda.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { CALL_NAME_BYTES = 64 };
 
@@ -28,6 +31,7 @@ static struct {
     uint64_t fail_nth;
     int fail_error;
     uint64_t calls;
+    int sticky; /* The error of a kernel, which every later call returns. */
 } fake_driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local struct device *current;
@@ -64,6 +68,20 @@ bool fake_is_touchable(void)
     return fake_driver.touchable;
 }
 
+/* ---- errors that stick to the process --------------------------------------------------- */
+
+int fake_stick(int error)
+{
+    bool of_kernel = error == CU_ILLEGAL_ADDRESS || error == CU_LAUNCH_TIMEOUT ||
+                     error == CU_ASSERT ||
+                     (error >= CU_HARDWARE_STACK_ERROR && error <= CU_LAUNCH_FAILED);
+
+    if (of_kernel && fake_driver.sticky == CU_SUCCESS) {
+        fake_driver.sticky = error;
+    }
+    return error;
+}
+
 static bool may_fail(const char *call)
 {
     return strcmp(fake_driver.fail_call, "*") == 0 || strcmp(fake_driver.fail_call, call) == 0;
@@ -76,8 +94,11 @@ int fake_enter(const char *call, int *locked_out)
     if (may_fail(call)) {
         fake_driver.calls++;
         if (fake_driver.calls == fake_driver.fail_nth) {
-            return fake_driver.fail_error;
+            return fake_stick(fake_driver.fail_error);
         }
+    }
+    if (fake_driver.sticky != CU_SUCCESS) {
+        return fake_driver.sticky;
     }
     return fake_driver.initialised || strcmp(call, "cuInit") == 0 ? CU_SUCCESS : CU_NOT_INITIALIZED;
 }
@@ -98,12 +119,35 @@ static unsigned long environment_number(const char *name, unsigned long otherwis
     return text != NULL ? strtoul(text, NULL, 10) : otherwise;
 }
 
+/* True if this process is to fail: each one, or the first one with the name that is wanted. */
+static bool is_to_fail(void)
+{
+    const char *wanted = getenv("FAKE_CUDA_FAIL_IN");
+    char path[FAKE_PATH_BYTES];
+    char name[16] = "";
+    int fd;
+
+    if (wanted == NULL) {
+        return true;
+    }
+    (void)prctl(PR_GET_NAME, name);
+    if (strncmp(name, wanted, sizeof(name) - 1) != 0) {
+        return false;
+    }
+    (void)snprintf(path, sizeof(path), "%s/failing", getenv("FAKE_CUDA_DIRECTORY"));
+    fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return fd >= 0;
+}
+
 static void read_failure(void)
 {
     const char *text = getenv("FAKE_CUDA_FAIL");
     unsigned long nth = 0;
 
-    if (text != NULL &&
+    if (text != NULL && is_to_fail() &&
         sscanf(text, "%63[^:]:%lu:%d", fake_driver.fail_call, &nth, &fake_driver.fail_error) == 3) {
         fake_driver.fail_nth = nth;
     }
@@ -219,6 +263,7 @@ int cuDeviceGetUuid_v2(struct cu_uuid *uuid, int device)
         return CU_INVALID_DEVICE;
     }
     memset(uuid->bytes, 0xc0, sizeof(uuid->bytes));
+    uuid->bytes[14] = (uint8_t)environment_number("FAKE_CUDA_MACHINE", 0xc0);
     uuid->bytes[15] = (uint8_t)device;
     return CU_SUCCESS;
 }

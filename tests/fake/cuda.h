@@ -16,14 +16,19 @@
  * own source (kernel_shim.h).
  *
  *   FAKE_CUDA_DIRECTORY  where the devices are: the same one is the same machine
- *   FAKE_CUDA_DEVICES    how many (1)
- *   FAKE_CUDA_BYTES      memory of each (256 MiB)
- *   FAKE_CUDA_DEFER      1: asynchronous copies happen when they are waited for, not before
+ *   FAKE_CUDA_MACHINE    the last byte but one of their UUIDs (192), which makes them unequal to
+ * those of another machine FAKE_CUDA_DEVICES    how many (1) FAKE_CUDA_BYTES      memory of each
+ * (256 MiB) FAKE_CUDA_DEFER      1: asynchronous copies happen when they are waited for, not before
  *   FAKE_CUDA_TOUCH      1: the processor may touch what is mapped, as a kernel may: for
  *                           programs that compute where they are told to keep their data
  *   FAKE_CUDA_FAIL       "cuMemMap:3:2": the third cuMemMap fails with error 2; any call:
  * "*"
- */
+ *
+ *   FAKE_CUDA_FAIL_IN    the name of the only process that FAKE_CUDA_FAIL is for, such as
+ *                        engine/1/0; the next process with the name is spared
+ *
+ * The error of a kernel (700, 702, 710, 714 to 719), also one that FAKE_CUDA_FAIL asks for, sticks
+ * to the process: every later call returns it. */
 
 /* ---- for tests, found with dlsym -------------------------------------------------------- */
 
@@ -52,6 +57,9 @@ void fake_leave(int *locked);
         return told;                                                                               \
     }
 
+/* Makes the error of a kernel the result of every later call; other errors pass. Returns `error`.
+ */
+int fake_stick(int error);
 /* Returns the device of the thread's context, or -1. */
 int fake_device(void);
 const char *fake_path(int device);

@@ -92,7 +92,7 @@ static int run_stream(struct stream *stream)
             continue;
         }
         *link = operation->next;
-        sticky = run(operation);
+        sticky = fake_stick(run(operation));
         free(operation);
     }
     return sticky;
