@@ -155,7 +155,7 @@ static tdm_status open_device(tdm_runtime *runtime, uint32_t gpu, struct tdm__de
     const struct tdm__device_kind *kind;
     char uuid[TDM__UUID_BYTES];
 
-    TDM_TRY(tdm__device_of_process(gpu, &kind, uuid));
+    TDM_TRY(tdm__device_of_process(runtime->gpu_indices[gpu], &kind, uuid));
     return kind->open(memory.broker, runtime->gpu_indices[gpu], uuid, device_out);
 }
 

@@ -40,12 +40,6 @@ static void fake_abort(struct tdm__comm *comm)
     fake.control_aborted++;
 }
 
-static int fake_set_current(void *context)
-{
-    (void)context;
-    return CU_SUCCESS;
-}
-
 static int fake_comm_abort(void *comm)
 {
     (void)comm;
@@ -88,7 +82,6 @@ static int set_up(void **state)
     (void)state;
     memset(&fake, 0, sizeof(fake));
     fake.async_state = NCCL_IN_PROGRESS;
-    driver = (struct tdm__cuda_driver){.cuCtxSetCurrent = fake_set_current};
     library = (struct tdm__nccl_library){.ncclCommAbort = fake_comm_abort,
                                          .ncclCommGetAsyncError = fake_async_error,
                                          .ncclGetErrorString = fake_error_string,

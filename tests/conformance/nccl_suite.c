@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/conformance/nccl_suite.h"
 
+#include "colocate/comm/nccl/operation.h"
 #include "colocate/device/cuda/driver.h"
 #include "runtime/clock.h"
 #include "tests/support/cuda_gpu.h"
@@ -125,15 +126,16 @@ static int all_are(const struct tdm__cuda_driver *driver, uint64_t address, size
     return same;
 }
 
-static int move_tensors(int fd, uint32_t rank, uint32_t ranks_count)
+/* The rank's own context is current all the time, which no collective changes. */
+static int move_tensors_of(struct tdm__comm *comm, uint32_t rank, uint32_t ranks_count)
 {
     const struct tdm__cuda_driver *driver;
-    struct tdm__comm *comm;
     uint64_t in;
     uint64_t out;
     size_t bytes = NUMBERS * sizeof(float);
+    TDM__CUDA_SCOPE(scope);
 
-    EXPECT(maker->control_comm.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    EXPECT(tdm__nccl_enter((struct tdm__nccl *)comm, &scope) == TDM_OK);
     EXPECT(tdm__cuda_driver(&driver) == TDM_OK);
     EXPECT(gpu_numbers(driver, NUMBERS, (float)rank + 1, &in) == 0);
     EXPECT(gpu_numbers(driver, (size_t)NUMBERS * ranks_count, 0, &out) == 0);
@@ -153,8 +155,23 @@ static int move_tensors(int fd, uint32_t rank, uint32_t ranks_count)
     EXPECT(gpu_numbers(driver, NUMBERS, (float)rank, &out) == 0);
     EXPECT(comm->ops->broadcast(comm, (void *)(uintptr_t)out, bytes, ranks_count - 1) == TDM_OK);
     EXPECT(all_are(driver, out, NUMBERS, (float)(ranks_count - 1)));
-    comm->ops->destroy(comm);
     return 0;
+}
+
+static int move_tensors(int fd, uint32_t rank, uint32_t ranks_count)
+{
+    const struct tdm__cuda_driver *driver;
+    struct tdm__comm *comm;
+    uint64_t address;
+    int result;
+
+    EXPECT(maker->control_comm.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    result = move_tensors_of(comm, rank, ranks_count);
+    EXPECT(tdm__cuda_driver(&driver) == TDM_OK);
+    /* The thread has no context, as before the group was opened. */
+    EXPECT(driver->cuMemAlloc_v2(&address, sizeof(address)) != CU_SUCCESS);
+    comm->ops->destroy(comm);
+    return result;
 }
 
 static void tensors_move_between_gpus(void **state)

@@ -210,7 +210,9 @@ tdm_status tdm__nccl_all_reduce(struct tdm__comm *comm, void *data, size_t count
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     size_t unit_bytes = tdm__comm_dtype_bytes(dtype);
+    TDM__CUDA_SCOPE(scope);
 
+    TDM_TRY(tdm__nccl_enter(nccl, &scope));
     TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_ALL_REDUCE, count * unit_bytes,
                                (dtype == TDM__COMM_FLOAT64 ? 1u : 0u) |
                                    (reduction == TDM_MAX ? 2u : 0u)));
@@ -245,7 +247,9 @@ tdm_status tdm__nccl_reduce_scatter(struct tdm__comm *comm, const float *in, siz
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     size_t chunk_capacity = nccl->slot_bytes / sizeof(float) / comm->ranks_count;
+    TDM__CUDA_SCOPE(scope);
 
+    TDM_TRY(tdm__nccl_enter(nccl, &scope));
     TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_REDUCE_SCATTER, count * sizeof(float), 0));
     if (nccl_is_on_device(nccl, in)) {
         return scatter_on_device(nccl, in, count, out);
@@ -295,7 +299,9 @@ tdm_status tdm__nccl_all_gather(struct tdm__comm *comm, const void *in, size_t b
                                 void *out)
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
+    TDM__CUDA_SCOPE(scope);
 
+    TDM_TRY(tdm__nccl_enter(nccl, &scope));
     TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_ALL_GATHER, bytes_per_rank, 0));
     return nccl_gather_all(nccl, in, bytes_per_rank, out, NO_ROOT);
 }
@@ -304,7 +310,9 @@ tdm_status tdm__nccl_gather(struct tdm__comm *comm, const void *in, size_t bytes
                             void *out, uint32_t root)
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
+    TDM__CUDA_SCOPE(scope);
 
+    TDM_TRY(tdm__nccl_enter(nccl, &scope));
     TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_GATHER, bytes_per_rank, root));
     return nccl_gather_all(nccl, in, bytes_per_rank, comm->rank == root ? out : NULL, root);
 }
@@ -313,7 +321,9 @@ tdm_status tdm__nccl_broadcast(struct tdm__comm *comm, void *data, size_t size_b
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     bool sends = comm->rank == root;
+    TDM__CUDA_SCOPE(scope);
 
+    TDM_TRY(tdm__nccl_enter(nccl, &scope));
     TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_BROADCAST, size_bytes, root));
     if (nccl_is_on_device(nccl, data)) {
         TDM_TRY(nccl_transfer(nccl, TDM__COLLECTIVE_BROADCAST, data, data, size_bytes, root));

@@ -16,10 +16,10 @@
 #include <stdio.h>
 #include <time.h>
 
-tdm_status tdm__nccl_make_current(struct tdm__nccl *nccl)
+tdm_status tdm__nccl_enter(const struct tdm__nccl *nccl, struct tdm__cuda_scope *scope)
 {
-    return tdm__cuda_check(nccl->driver->cuCtxSetCurrent(nccl->context),
-                           "cuCtxSetCurrent for rank %u", nccl->base.rank);
+    return tdm__wrap(tdm__cuda_scope_enter(nccl->driver, nccl->context, scope), "rank %u",
+                     nccl->base.rank);
 }
 
 /* Returns true if the operation needs the ncclComm_t. */
@@ -41,7 +41,7 @@ tdm_status tdm__nccl_op_begin(struct tdm__nccl *nccl, enum tdm__collective_op_ki
         return tdm__fail(TDM_E_STATE, "rank %u of %u is suspended", nccl->base.rank,
                          nccl->base.ranks_count);
     }
-    return tdm__nccl_make_current(nccl);
+    return TDM_OK;
 }
 
 tdm_status tdm__nccl_abort_group(struct tdm__nccl *nccl, tdm_status status)
