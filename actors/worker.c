@@ -33,6 +33,7 @@
 #include "runtime/log.h"
 #include "runtime/loop/background_poller.h"
 #include "runtime/messages/messages.h"
+#include "runtime/process_fault.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -379,6 +380,16 @@ _Noreturn static void worker_exit(struct tdm__worker *worker, int code)
     exit(code); /* NOLINT(concurrency-mt-unsafe) the last act of the process */
 }
 
+/* Ends the process at once because of a fault that leaves it unable to work, for example a CUDA
+ * error that sticks to it; see runtime/process_fault.h. The daemon adds the log line to the cause
+ * of the actor's death. No function of the actor runs any more, because it could meet the fault
+ * again. */
+static void worker_end_at_fault(const char *cause)
+{
+    tdm__log(TDM__ERROR, "worker", "this actor's process ends: %s", cause);
+    _exit(1);
+}
+
 /* Runs the worker from its bootstrap to its end. */
 _Noreturn static void worker_main(void)
 {
@@ -388,6 +399,7 @@ _Noreturn static void worker_main(void)
     /* Line buffering: the daemon reads the log file while it grows. */
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     tdm__log_init("worker");
+    tdm__process_fault_set_handler(worker_end_at_fault);
     status = tdm__bootstrap_read(TDM__WORKER_BOOTSTRAP_FD, &worker.bootstrap);
     (void)close(TDM__WORKER_BOOTSTRAP_FD);
     if (status == TDM_OK) {

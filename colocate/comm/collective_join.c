@@ -9,15 +9,15 @@
  * rendezvous.join_multi_node returns all addresses and a key, and the members connect a mesh
  * (communicator tcp). If it turns out that all are on one node, they join once more on that node
  * under a name with the key. With on_gpu, NCCL is opened on top, with the first communicator as
- * its control communicator.
+ * its control communicator; where ranks share a GPU, the communicator staged (gpu/open.h).
  *
  * The calling thread blocks until the group is complete. rendezvous_service.h specifies the
  * methods. */
 
 #include "actors/process/runtime.h"
 #include "colocate/comm/collective.h"
+#include "colocate/comm/gpu/open.h"
 #include "colocate/comm/host/host.h"
-#include "colocate/comm/nccl/nccl.h"
 #include "colocate/comm/tcp/tcp.h"
 #include "colocate/device/kinds.h"
 #include "runtime/clock.h"
@@ -238,9 +238,9 @@ static tdm_status join_multi_node(const struct join_options *join_options, const
 static tdm_status add_gpu_library(const struct join_options *join_options, struct tdm__comm *comm,
                                   struct tdm__comm **comm_out)
 {
-    struct tdm__comm_nccl_options options = {.control_comm = comm,
-                                             .timeout_ms = join_options->timeout_ms,
-                                             .slot_bytes = join_options->slot_bytes};
+    struct tdm__comm_gpu_options options = {.control_comm = comm,
+                                            .timeout_ms = join_options->timeout_ms,
+                                            .slot_bytes = join_options->slot_bytes};
     const struct tdm__device_kind *kind;
     char uuid[TDM__UUID_BYTES];
 
@@ -252,7 +252,7 @@ static tdm_status add_gpu_library(const struct join_options *join_options, struc
     switch (kind->collective) {
     case TDM__DEVICE_COLLECTIVE_NCCL:
         options.gpu_uuid = uuid;
-        return tdm__comm_nccl_open(&options, comm_out);
+        return tdm__comm_gpu_open(&options, comm_out);
     case TDM__DEVICE_COLLECTIVE_HOST:
         break;
     }

@@ -17,13 +17,14 @@ enum tdm__comm_dtype { TDM__COMM_FLOAT32, TDM__COMM_FLOAT64 };
 /* The functions of a communicator. The collective functions behave as those with the same names
  * in tandem/collective.h. One thread uses a communicator. All functions are mandatory. */
 struct tdm__comm_ops {
-    /* Name of the implementation: "host", "tcp" or "nccl". */
+    /* Name of the implementation: "host", "tcp", "nccl" or "staged". */
     const char *name;
 
-    /* Leaves the group and frees the communicator. Never blocks. */
+    /* Leaves the group and frees the communicator. Never blocks, except "nccl", which waits for a
+     * limited time (nccl/nccl.h). */
     void (*destroy)(struct tdm__comm *comm);
     /* Ends the group for all ranks. Their current and later calls fail with TDM_E_ABORTED, naming
-     * this rank. */
+     * this rank. Never blocks, except as destroy. */
     void (*abort)(struct tdm__comm *comm);
 
     /* Returns TDM_OK while the group lives, or the reason why it has ended. Never blocks. Callers

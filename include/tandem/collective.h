@@ -36,9 +36,15 @@ struct tdm_collective_options {
      * memory, others TCP. */
     const char *node_id;
     /* 1: the data may lie on this actor's first GPU as well as in host memory.  All members say
-     * the same, and each has a GPU of its own.  NCCL moves the data (TDM_E_UNSUPPORTED if there
-     * is no NCCL), except between virtual GPUs, whose memory is host memory.  NCCL chooses the
-     * order of sums of data on GPUs. */
+     * the same.  In each call the data of all members, and the result, lie in the same kind of
+     * memory: a mixture ends the group with TDM_E_INVAL, which names a rank that differs.  Work
+     * that writes or reads data on a GPU must be finished before the call.
+     *
+     * NCCL moves the data (TDM_E_UNSUPPORTED if there is no NCCL) and chooses the order of sums of
+     * data on GPUs.  If two members share a GPU, which NCCL refuses, the data move through host
+     * memory instead, as slowly as that is; NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment of
+     * all members leaves this case to NCCL, too, which must be version 2.30 or later.  The memory
+     * of virtual GPUs is host memory and needs no NCCL. */
     int on_gpu;
 };
 
@@ -48,7 +54,10 @@ struct tdm_collective_options {
 TDM_API TDM_MUST_CHECK tdm_status tdm_collective_join(tdm_runtime *runtime,
                                                       const struct tdm_collective_options *options,
                                                       tdm_collective_group **group_out);
-/* Leaves a collective group and frees the handle to it.  Never blocks.  NULL is allowed. */
+/* Leaves a collective group and frees the handle to it.  Never blocks, unless NCCL moves the
+ * group's data: then it waits until the other members have left, too, but at most 2 seconds; after
+ * that NCCL goes on in the background, and its memory is freed when it has ended.  NULL is allowed.
+ */
 TDM_API void tdm_collective_leave(tdm_collective_group *group);
 /* Returns this member's rank in the group, or 0 if `group` is NULL. */
 TDM_API uint32_t tdm_collective_rank(const tdm_collective_group *group);

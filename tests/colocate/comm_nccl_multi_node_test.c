@@ -11,7 +11,7 @@ enum { SLOT_BYTES = 4096 };
 static tdm_status open_across(int fd, uint32_t rank, int64_t timeout_ms,
                               struct tdm__comm **comm_out)
 {
-    struct tdm__comm_nccl_options options = {.timeout_ms = timeout_ms, .slot_bytes = SLOT_BYTES};
+    struct tdm__comm_gpu_options options = {.timeout_ms = timeout_ms, .slot_bytes = SLOT_BYTES};
 
     TDM_TRY(mesh_fixture_open(fd, rank, timeout_ms, &options.control_comm));
     return nccl_suite_open_on(rank, &options, comm_out);
@@ -22,6 +22,7 @@ int main(void)
     static const struct nccl_suite_maker across = {{mesh_fixture_meeting, open_across, 0}, NULL};
     int failed;
 
+    (void)setenv("FAKE_CUDA_DEVICES", "4", 1); /* NCCL wants a GPU for each rank. */
     cuda_gpu_choose((size_t)256 << 20);
     if (cuda_gpu_is_real()) {
         return 77; /* Four ranks need four GPUs; comm_nccl_test tests what the machine has. */

@@ -38,7 +38,7 @@ static int make_segment(uint32_t ranks_count, size_t slot_bytes)
 /* The ranks are on one node. */
 static tdm_status open_nccl(int fd, uint32_t rank, int64_t timeout_ms, struct tdm__comm **comm_out)
 {
-    struct tdm__comm_nccl_options options = {.timeout_ms = timeout_ms, .slot_bytes = SLOT_BYTES};
+    struct tdm__comm_gpu_options options = {.timeout_ms = timeout_ms, .slot_bytes = SLOT_BYTES};
 
     TDM_TRY(tdm__comm_host_open(fd, rank, timeout_ms, &options.control_comm));
     return nccl_suite_open_on(rank, &options, comm_out);
@@ -166,6 +166,7 @@ int main(void)
     };
     int failed;
 
+    (void)setenv("FAKE_CUDA_DEVICES", "4", 1); /* NCCL wants a GPU for each rank. */
     cuda_gpu_choose((size_t)256 << 20);
     if (!cuda_gpu_is_real()) {
         (void)setenv("TANDEM_NCCL_LIBRARY", NCCL_LIBRARY, 0);

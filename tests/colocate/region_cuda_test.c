@@ -105,20 +105,34 @@ static tdm_status tenant_resume_soon(tdm_call *call, void *self)
     return tdm_region_resume(((struct tenant *)self)->region, WHILE_MS);
 }
 
-/* Makes the next allocation of the driver fail. */
-static tdm_status tenant_starve(tdm_call *call, void *self)
+/* Makes the next call of a function of the driver fail. */
+static tdm_status break_driver(const char *name, int error)
 {
     void *library = dlopen(getenv("TANDEM_CUDA_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
     void (*break_call)(const char *name, uint64_t nth, int error);
 
-    (void)call;
-    (void)self;
     *(void **)&break_call = library == NULL ? NULL : dlsym(library, "fake_cuda_fail");
     if (break_call == NULL) {
         return tdm_fail(TDM_E_STATE, "not the fake library");
     }
-    break_call("cuMemCreate", 1, CU_OUT_OF_MEMORY);
+    break_call(name, 1, error);
     return TDM_OK;
+}
+
+/* Makes the next allocation of the driver fail. */
+static tdm_status tenant_starve(tdm_call *call, void *self)
+{
+    (void)call;
+    (void)self;
+    return break_driver("cuMemCreate", CU_OUT_OF_MEMORY);
+}
+
+/* Does as if a kernel of the actor had written to a wrong address, and pauses its region. */
+static tdm_status tenant_fault(tdm_call *call, void *self)
+{
+    (void)call;
+    TDM_TRY(break_driver("cuMemcpyAsync", CU_ILLEGAL_ADDRESS));
+    return tdm_region_pause(((struct tenant *)self)->region);
 }
 
 static tdm_status tenant_read(tdm_call *call, void *self)
@@ -164,6 +178,7 @@ TDM_ACTOR_CLASS(tenant, .state_bytes = sizeof(struct tenant),
                             {"resume", tenant_resume},
                             {"resume_soon", tenant_resume_soon},
                             {"starve", tenant_starve},
+                            {"fault", tenant_fault},
                             {"read", tenant_read},
                             {"map", tenant_map},
                             {"drop", tenant_drop}});
@@ -349,6 +364,46 @@ static void resume_that_the_driver_refuses_can_be_repeated(void **state)
     end(trainer);
 }
 
+/* Calls the method "fault" and returns the status of the call. */
+static tdm_status break_actor(tdm_actor *actor)
+{
+    const tdm_value *value;
+    tdm_status status;
+    tdm_ref *ref;
+
+    TRY(tdm_actor_call(actor, "fault", &ref, ""));
+    status = tdm_get_value(ref, CALL_MS, &value);
+    tdm_ref_release(ref);
+    return status;
+}
+
+/* Goal: an error that sticks to the process ends the actor with that cause, and the process that is
+ * started instead of it can use the GPU. */
+static void actor_with_a_broken_context_ends_and_comes_back(void **state)
+{
+    const struct tdm_actor_options options = {
+        .num_gpus = 0.4, .name = "trainer-f", .max_restarts = 1};
+    tdm_actor *trainer;
+    tdm_ref *ref;
+
+    (void)state;
+    if (cuda_gpu_is_real()) {
+        print_message("skipped: a real driver fails when it likes\n");
+        skip();
+    }
+    TRY(tdm_actor_create(runtime, "tenant", &options, &trainer, ""));
+    TRY(tdm_actor_wait_ready(trainer, CALL_MS));
+    tdm_ref_release(make_region(trainer));
+    assert_int_equal(break_actor(trainer), TDM_E_ACTOR_RESTARTING);
+    TRY(tdm_actor_wait_ready(trainer, CALL_MS));
+    tdm_ref_release(make_region(trainer));
+    TRY(tdm_actor_call(trainer, "read", &ref, ""));
+    assert_int_equal(finish_number(ref), 7);
+    assert_int_equal(break_actor(trainer), TDM_E_ACTOR_DIED); /* No restart is left. */
+    assert_non_null(strstr(tdm_error_detail(), "CUDA_ERROR_ILLEGAL_ADDRESS (700"));
+    tdm_actor_destroy(trainer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +412,7 @@ int main(void)
         cmocka_unit_test(resume_waits_until_every_holder_has_released),
         cmocka_unit_test(memory_mapped_by_a_dead_actor_is_freed),
         cmocka_unit_test(resume_that_the_driver_refuses_can_be_repeated),
+        cmocka_unit_test(actor_with_a_broken_context_ends_and_comes_back),
     };
     int failed;
 

@@ -18,12 +18,14 @@ struct nccl_suite_maker {
 
 /* Runs the promises that comm_suite.h does not have. Returns the exit code. */
 int nccl_suite_run(const char *name, const struct nccl_suite_maker *how);
+/* Runs those about data on GPUs only, which every communicator for GPUs keeps. */
+int nccl_suite_run_data(const char *name, const struct nccl_suite_maker *how);
 
 /* ---- for more tests of it --------------------------------------------------------------- */
 
 /* Opens a communicator on GPU number `place` modulo the number of GPUs. Takes ownership of
  * options->control_comm. */
-tdm_status nccl_suite_open_on(uint32_t place, struct tdm__comm_nccl_options *options,
+tdm_status nccl_suite_open_on(uint32_t place, struct tdm__comm_gpu_options *options,
                               struct tdm__comm **comm_out);
 
 /* The code of one rank. Returns 0, or another value after printing the error. */

@@ -35,6 +35,7 @@ static struct {
     uint64_t fail_nth;
     int fail_error;
     uint64_t calls;
+    int sticky; /* The error of a kernel, which every later call returns. */
 } fake_driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The thread's stack of contexts; the last one is current. */
@@ -80,6 +81,20 @@ bool fake_is_touchable(void)
     return fake_driver.touchable;
 }
 
+/* ---- errors that stick to the process --------------------------------------------------- */
+
+int fake_stick(int error)
+{
+    bool of_kernel = error == CU_ILLEGAL_ADDRESS || error == CU_LAUNCH_TIMEOUT ||
+                     error == CU_ASSERT ||
+                     (error >= CU_HARDWARE_STACK_ERROR && error <= CU_LAUNCH_FAILED);
+
+    if (of_kernel && fake_driver.sticky == CU_SUCCESS) {
+        fake_driver.sticky = error;
+    }
+    return error;
+}
+
 /* A context that was pushed can be popped, so that this is none of the calls of "*". */
 static bool may_fail(const char *call)
 {
@@ -94,8 +109,11 @@ int fake_enter(const char *call, int *locked_out)
     if (may_fail(call)) {
         fake_driver.calls++;
         if (fake_driver.calls == fake_driver.fail_nth) {
-            return fake_driver.fail_error;
+            return fake_stick(fake_driver.fail_error);
         }
+    }
+    if (fake_driver.sticky != CU_SUCCESS) {
+        return fake_driver.sticky;
     }
     return fake_driver.initialised || strcmp(call, "cuInit") == 0 ? CU_SUCCESS : CU_NOT_INITIALIZED;
 }
@@ -130,6 +148,7 @@ static void read_failure(void)
 static void fill_uuid(uint8_t bytes[16], int number)
 {
     memset(bytes, 0xc0, 16);
+    bytes[14] = (uint8_t)environment_number("FAKE_CUDA_MACHINE", 0xc0);
     bytes[15] = (uint8_t)number;
 }
 

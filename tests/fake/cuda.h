@@ -16,6 +16,8 @@
  * own source (kernel_shim.h).
  *
  *   FAKE_CUDA_DIRECTORY  where the devices are: the same one is the same machine
+ *   FAKE_CUDA_MACHINE    the last byte but one of their UUIDs (192), which makes them unequal to those
+ *                        of another machine
  *   FAKE_CUDA_DEVICES    how many (1)
  *   FAKE_CUDA_BYTES      memory of each (256 MiB)
  *   CUDA_VISIBLE_DEVICES which of them a process sees, by numbers or UUIDs, in this order; a device
@@ -27,7 +29,9 @@
  *                           programs that compute where they are told to keep their data
  *   FAKE_CUDA_FAIL       "cuMemMap:3:2": the third cuMemMap fails with error 2; any call:
  * "*"
- */
+ *
+ * The error of a kernel (700, 702, 710, 714 to 719), also one that FAKE_CUDA_FAIL asks for, sticks
+ * to the process: every later call returns it. */
 
 /* ---- for tests, found with dlsym -------------------------------------------------------- */
 
@@ -58,6 +62,9 @@ void fake_leave(int *locked);
         return told;                                                                               \
     }
 
+/* Makes the error of a kernel the result of every later call; other errors pass. Returns `error`.
+ */
+int fake_stick(int error);
 /* Returns the device of the thread's context, or -1. */
 int fake_device(void);
 const char *fake_path(int device);

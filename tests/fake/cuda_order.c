@@ -92,7 +92,7 @@ static int run_stream(struct stream *stream)
             continue;
         }
         *link = operation->next;
-        sticky = run(operation);
+        sticky = fake_stick(run(operation));
         free(operation);
     }
     return sticky;
@@ -131,7 +131,7 @@ void fake_note_unmapping(uint64_t address, size_t bytes)
     for (const struct operation *next = queue; next != NULL; next = next->next) {
         if (next->kind == COPY && (is_within(next->to, next->bytes, address, bytes) ||
                                    is_within(next->from, next->bytes, address, bytes))) {
-            sticky = CU_ILLEGAL_ADDRESS;
+            sticky = fake_stick(CU_ILLEGAL_ADDRESS);
         }
     }
 }

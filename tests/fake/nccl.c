@@ -1,11 +1,22 @@
 /* nccl.c - a fake library for NCCL: collectives of processes or threads, by shared memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Works on the fake library of the CUDA driver (cuda.h), which it finds by TANDEM_CUDA_LIBRARY.  As
- * with NCCL a call only gives its work to the stream: a thread does it, and the stream is held
- * until it is done.  A rank waits for a peer that does not come until it is aborted.
+/* Works on the fake library of the CUDA driver (cuda.h), which it finds by TANDEM_CUDA_LIBRARY.  It
+ * does what NCCL does with communicators that do not block, as far as a program can tell:
  *
- *   FAKE_NCCL_FAIL  "ncclAllGather:3:2": the third of them fails with error 2
- *   FAKE_NCCL_HANG  1: no collective ever ends */
+ * - A call only prepares its work, and answers "in progress".  The stream gets the work when
+ *   ncclCommGetAsyncError() has been asked often enough; until then no other call is allowed.  A
+ *   thread does the work, and the stream is held until it is done.
+ * - The result of the initialisation comes late, and is an error if two ranks are on one GPU,
+ * unless NCCL_MULTI_RANK_GPU_ENABLE is 1.
+ * - A rank waits for a peer that does not come until it is aborted.  If the peer's process has
+ * ended, the communicator reports an error, and the stream waits still.
+ * - ncclCommDestroy() and ncclCommAbort() block until all ranks end, too, or their processes have.
+ *
+ *   FAKE_NCCL_FAIL     "ncclAllGather:3:2": the third of them fails with error 2; with -9 as the
+ *                      error it kills the process
+ *   FAKE_NCCL_HANG     1: no collective ever ends
+ *   FAKE_NCCL_ASKS     how often a call is asked for its result until it is there (2)
+ *   FAKE_NCCL_INIT_MS  how long the initialisation takes after the last rank has come (0) */
 #include "colocate/comm/nccl/nccl_api.h"
 #include "colocate/device/cuda/driver_api.h"
 
@@ -13,6 +24,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -31,18 +43,33 @@ struct cell {
     char data[CELL_BYTES];
 };
 
+/* What the other ranks know of one. */
+struct member {
+    struct cu_uuid gpu;
+    uint32_t finalized;
+    uint32_t ended;
+};
+
 struct shared {
     uint32_t joined;
+    struct member members[RANKS_MAX];
     struct cell cells[RANKS_MAX][RANKS_MAX]; /* from, to */
 };
 
 struct comm {
     struct shared *shared;
     char path[NCCL_UNIQUE_ID_BYTES];
+    /* The shared file.  A lock on byte `rank` lasts as long as the rank's process. */
+    int fd;
     int rank;
     int ranks;
     bool aborted;
     bool suspended;
+    bool finalizes;
+    int64_t complete_ms;  /* When this rank saw that all had come; 0: not yet. */
+    int asks;             /* Questions until the result of the last call is there. */
+    int error;            /* What the communicator reports from then on. */
+    struct job *prepared; /* The work of the last call, until its result is there. */
     pthread_t worker;
     bool working; /* True: a worker thread has to be joined. */
     char last_error[128];
@@ -77,6 +104,8 @@ static struct {
     int (*upload)(uint64_t to, const void *from, size_t bytes);
     int (*synchronize)(void *stream);
     void (*hold)(void *stream, int delta);
+    int (*device)(void);
+    int (*uuid)(struct cu_uuid *uuid, int device);
 } cuda;
 
 static _Thread_local struct job *group;
@@ -106,7 +135,13 @@ static int told(const char *call)
         strcmp(name, call) != 0) {
         return NCCL_SUCCESS;
     }
-    return __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED) == nth ? error : NCCL_SUCCESS;
+    if (__atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED) != nth) {
+        return NCCL_SUCCESS;
+    }
+    if (error < 0) {
+        (void)kill(getpid(), -error);
+    }
+    return error;
 }
 
 #define ENTER()                                                                                    \
@@ -173,6 +208,48 @@ static bool is_aborted(const struct comm *comm)
     return __atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE);
 }
 
+/* ---- the other ranks -------------------------------------------------------------------- */
+
+static bool is_alive(const struct comm *comm, int rank)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
+
+    return rank == comm->rank ||
+           (fcntl(comm->fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK);
+}
+
+/* True if all other ranks have set their flag, or their processes have ended. */
+static bool peers_have(const struct comm *comm, bool finalized)
+{
+    for (int i = 0; i < comm->ranks; i++) {
+        struct member *member = &comm->shared->members[i];
+
+        if (i != comm->rank && __atomic_load_n(&member->ended, __ATOMIC_ACQUIRE) == 0 &&
+            !(finalized && __atomic_load_n(&member->finalized, __ATOMIC_ACQUIRE) != 0) &&
+            is_alive(comm, i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void report(struct comm *comm, int error)
+{
+    __atomic_store_n(&comm->error, error, __ATOMIC_RELEASE);
+}
+
+/* Reports an error if the process of a rank has ended from which something is missing. */
+static void look_for_the_dead(const struct job *job)
+{
+    for (int i = 0; i < job->count; i++) {
+        const struct operation *operation = &job->operations[i];
+
+        if (operation->done < operation->bytes && !is_alive(job->comm, operation->peer)) {
+            report(job->comm, NCCL_REMOTE_ERROR);
+        }
+    }
+}
+
 /* False if the communicator was aborted before all was there. */
 static bool transfer_all(struct job *job)
 {
@@ -198,6 +275,9 @@ static bool transfer_all(struct job *job)
             return false;
         }
         idle = moved ? 0 : idle + 1;
+        if (idle % 100 == 99) {
+            look_for_the_dead(job);
+        }
         if (idle > 20) {
             (void)nanosleep(&nap, NULL);
         } else if (idle > 0) {
@@ -277,19 +357,41 @@ static void join_worker(struct comm *comm)
     }
 }
 
+/* Gives the prepared work to the stream. */
+static void launch(struct comm *comm)
+{
+    struct job *job = comm->prepared;
+
+    comm->prepared = NULL;
+    join_worker(comm);
+    cuda.hold(job->stream, 1);
+    if (pthread_create(&comm->worker, NULL, work, job) != 0) {
+        cuda.hold(job->stream, -1);
+        report(comm, NCCL_SYSTEM_ERROR);
+        return;
+    }
+    comm->working = true;
+}
+
+static int asks_needed(void)
+{
+    const char *text = getenv("FAKE_NCCL_ASKS");
+
+    return text != NULL ? (int)strtol(text, NULL, 10) : 2;
+}
+
 /* Takes the job. */
 static int start(struct job *job)
 {
     struct comm *comm = job->comm;
 
-    join_worker(comm);
-    cuda.hold(job->stream, 1);
-    if (pthread_create(&comm->worker, NULL, work, job) != 0) {
-        cuda.hold(job->stream, -1);
-        return NCCL_SYSTEM_ERROR;
+    comm->prepared = job;
+    comm->asks = asks_needed();
+    if (comm->asks == 0) {
+        launch(comm);
+        return NCCL_SUCCESS;
     }
-    comm->working = true;
-    return NCCL_SUCCESS;
+    return NCCL_IN_PROGRESS;
 }
 
 static struct job *job_create(void *comm, void *stream)
@@ -353,7 +455,8 @@ static struct job *exchange(const void *in, size_t bytes, bool same, void *comm,
 
 static bool is_usable(const struct comm *comm)
 {
-    return !is_aborted(comm) && !comm->suspended;
+    return !is_aborted(comm) && !comm->suspended && !comm->finalizes && comm->asks == 0 &&
+           comm->prepared == NULL && comm->complete_ms != 0;
 }
 
 int ncclAllGather(const void *in, void *out, size_t count, int type, void *comm, void *stream)
@@ -504,6 +607,8 @@ static void load_cuda(void)
         *(void **)&cuda.upload = dlsym(library, "cuMemcpyHtoD_v2");
         *(void **)&cuda.synchronize = dlsym(library, "cuStreamSynchronize");
         *(void **)&cuda.hold = dlsym(library, "fake_cuda_hold");
+        *(void **)&cuda.device = dlsym(library, "fake_device");
+        *(void **)&cuda.uuid = dlsym(library, "cuDeviceGetUuid_v2");
     }
 }
 
@@ -539,19 +644,23 @@ int ncclGetUniqueId(struct nccl_unique_id *id)
 
 static int join(void **comm_out, int ranks, const char *path, int rank)
 {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
     struct comm *comm = calloc(1, sizeof(*comm));
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    void *shared = MAP_FAILED;
+    struct shared *shared = MAP_FAILED;
 
     if (fd >= 0) {
         shared = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        (void)close(fd);
     }
     if (comm == NULL || shared == MAP_FAILED || ranks > RANKS_MAX || rank >= ranks ||
-        !find_cuda()) {
+        !find_cuda() || fcntl(fd, F_OFD_SETLK, &lock) != 0 ||
+        cuda.uuid(&shared->members[rank].gpu, cuda.device()) != 0) {
         free(comm);
+        (void)close(fd);
         return NCCL_INVALID_ARGUMENT;
     }
+    comm->fd = fd;
+    comm->asks = asks_needed();
     comm->shared = shared;
     comm->rank = rank;
     comm->ranks = ranks;
@@ -573,25 +682,102 @@ int ncclCommInitRankConfig(void **comm, int ranks, struct nccl_unique_id id, int
     return join(comm, ranks, id.bytes, rank);
 }
 
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Reports an error if two ranks are on one GPU. */
+static void look_for_shared_gpus(struct comm *comm)
+{
+    const char *may_share = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+
+    for (int i = 0; i < comm->ranks && (may_share == NULL || strcmp(may_share, "1") != 0); i++) {
+        for (int j = i + 1; j < comm->ranks; j++) {
+            if (memcmp(&comm->shared->members[i].gpu, &comm->shared->members[j].gpu,
+                       sizeof(struct cu_uuid)) == 0) {
+                (void)snprintf(comm->last_error, sizeof(comm->last_error),
+                               "Duplicate GPU detected : rank %d and rank %d both on CUDA device",
+                               i, j);
+                report(comm, NCCL_INVALID_USAGE);
+            }
+        }
+    }
+}
+
+/* True once the initialisation is over. */
+static bool is_initialised(struct comm *comm)
+{
+    const char *text = getenv("FAKE_NCCL_INIT_MS");
+
+    if ((int)__atomic_load_n(&comm->shared->joined, __ATOMIC_ACQUIRE) < comm->ranks) {
+        return false;
+    }
+    if (comm->complete_ms == 0) {
+        comm->complete_ms = now_ms();
+        if (comm->rank == 0) {
+            (void)unlink(comm->path);
+        }
+        look_for_shared_gpus(comm);
+    }
+    return now_ms() - comm->complete_ms >= (text != NULL ? strtol(text, NULL, 10) : 0);
+}
+
 int ncclCommGetAsyncError(void *comm, int *result)
 {
-    const struct comm *asked = comm;
-    bool complete = (int)__atomic_load_n(&asked->shared->joined, __ATOMIC_ACQUIRE) >= asked->ranks;
+    struct comm *asked = comm;
 
     ENTER();
-    if (complete && asked->rank == 0) {
-        (void)unlink(asked->path);
+    *result = NCCL_IN_PROGRESS;
+    if (!is_initialised(asked) || (asked->finalizes && !peers_have(asked, true))) {
+        return NCCL_SUCCESS;
     }
-    *result = complete ? NCCL_SUCCESS : NCCL_IN_PROGRESS;
+    if (asked->asks > 0) {
+        asked->asks--;
+        return NCCL_SUCCESS;
+    }
+    if (asked->prepared != NULL) {
+        launch(asked);
+    }
+    *result = __atomic_load_n(&asked->error, __ATOMIC_ACQUIRE);
     return NCCL_SUCCESS;
 }
 
+/* Ends a rank as soon as the others do. */
 static int end(struct comm *comm)
 {
+    const struct timespec nap = {.tv_nsec = 1000000};
+
     join_worker(comm);
+    __atomic_store_n(&comm->shared->members[comm->rank].ended, 1, __ATOMIC_RELEASE);
+    while (!peers_have(comm, false)) {
+        (void)nanosleep(&nap, NULL);
+    }
+    if (comm->prepared != NULL) {
+        job_free(comm->prepared);
+    }
     (void)munmap(comm->shared, sizeof(*comm->shared));
+    (void)close(comm->fd);
     free(comm);
     return NCCL_SUCCESS;
+}
+
+int ncclCommFinalize(void *comm)
+{
+    struct comm *finalized = comm;
+
+    ENTER();
+    if (!is_usable(comm)) {
+        return NCCL_INVALID_USAGE;
+    }
+    join_worker(comm);
+    finalized->finalizes = true;
+    finalized->asks = asks_needed();
+    __atomic_store_n(&finalized->shared->members[finalized->rank].finalized, 1, __ATOMIC_RELEASE);
+    return NCCL_IN_PROGRESS;
 }
 
 int ncclCommDestroy(void *comm)
@@ -615,16 +801,18 @@ int ncclCommSuspend(void *comm, int what)
     }
     join_worker(comm);
     ((struct comm *)comm)->suspended = true;
-    return NCCL_SUCCESS;
+    ((struct comm *)comm)->asks = asks_needed();
+    return NCCL_IN_PROGRESS;
 }
 
 int ncclCommResume(void *comm)
 {
     ENTER();
-    if (!((struct comm *)comm)->suspended) {
+    if (!((struct comm *)comm)->suspended || ((struct comm *)comm)->asks > 0) {
         return NCCL_INVALID_USAGE;
     }
     ((struct comm *)comm)->suspended = false;
-    return NCCL_SUCCESS;
+    ((struct comm *)comm)->asks = asks_needed();
+    return NCCL_IN_PROGRESS;
 }
 #endif

@@ -72,6 +72,19 @@ def engines_on_other_gpus_get_the_same_weights(sandbox):
     sandbox.require_clean()
 
 
+def engines_on_the_same_gpus_but_not_colocated_get_the_same_weights(sandbox):
+    """Each GPU is shared by a trainer and an engine, as two virtual GPUs, so that NCCL cannot move the weights."""
+    code, out, err = run_on_cuda(sandbox, "--json", "--out", "shared", "update.mode=donate", *SHORT,
+                                 "engine.colocate=false", "cluster.num_gpus=8", FAKE_CUDA_DEVICES="4",
+                                 FAKE_CUDA_BYTES=str(128 << 20), FAKE_CUDA_DEFER="1")
+    require(code == 0, f"exit code {code}: {err}")
+    steps = steps_of(out)
+    require(len(steps) == 2, f"{len(steps)} steps")
+    for step in steps:
+        require(0 < step["metrics"]["logprob_diff_max"] <= DIFFERENCE_MAX, f"{step['metrics']}")
+    sandbox.require_clean()
+
+
 def missing_cublas_library_is_named(sandbox):
     code, _, err = run_on_cuda(sandbox, "--out", "out", *SHORT, COLOCATED_RL_CUBLAS_LIBRARY="/nowhere/libcublas.so")
     require(code == 1 and "/nowhere/libcublas.so" in err, f"exit code {code}: {err}")
@@ -87,4 +100,5 @@ def failing_matrix_product_is_named(sandbox):
 if __name__ == "__main__":
     sys.exit(main([gpu_learns_the_same_as_the_host, engines_on_a_gpu_agree_with_the_trainer,
                    engines_on_other_gpus_get_the_same_weights,
+                   engines_on_the_same_gpus_but_not_colocated_get_the_same_weights,
                    missing_cublas_library_is_named, failing_matrix_product_is_named]))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 JOB = ROOT / "examples" / "colocated_rl" / "job.yaml"
@@ -139,6 +140,7 @@ def on_cuda(sandbox, gpus="gpus", **more):
     files.mkdir(exist_ok=True)
     fakes = sandbox.build / "tests"
     return {"FAKE_CUDA_DIRECTORY": str(files), "FAKE_CUDA_DEVICES": "4", "FAKE_CUDA_BYTES": str(64 << 20),
+            "FAKE_CUDA_MACHINE": str(zlib.crc32(gpus.encode()) % 256),
             "TANDEM_CUDA_LIBRARY": str(fakes / "cuda_fake.so"),
             "TANDEM_NCCL_LIBRARY": str(fakes / "nccl_fake.so"),
             "COLOCATED_RL_CUBLAS_LIBRARY": str(fakes / "cublas_fake.so"), **placeholder_kernels(sandbox), **more}

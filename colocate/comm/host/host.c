@@ -203,7 +203,8 @@ static tdm_status host_synchronize(struct tdm__comm *comm,
 {
     struct host_comm *host = (struct host_comm *)comm;
 
-    host_op_begin(host, current_op->kind, current_op->size_bytes, current_op->root_or_dtype);
+    host->current_op = *current_op;
+    host->deadline_ms = tdm__deadline_after(host->timeout_ms);
     return host_op_barrier(host);
 }
 

@@ -430,30 +430,22 @@ static bool segment_await_ranks(struct tdm__comm_segment *segment, int64_t deadl
     }
 }
 
-/* Returns true if two operations are equal. */
-static bool is_same_op(const struct tdm__collective_op *a, const struct tdm__collective_op *b)
-{
-    return a->kind == b->kind && a->root_or_dtype == b->root_or_dtype &&
-           a->size_bytes == b->size_bytes;
-}
-
 /* Fails after the group has ended because rank `other` is in another operation than `call`, that of
- * this rank, and says the sizes of both. If the group had ended before for another reason, the
- * error has that one. */
+ * rank `rank`, which is this one, and says how they differ. If the group had ended before for
+ * another reason, the error has that one. */
 static tdm_status fail_mismatched(const struct tdm__comm_segment *segment, uint32_t other,
-                                  const struct tdm__collective_op *others_call,
+                                  const struct tdm__collective_op *others_call, uint32_t rank,
                                   const struct tdm__collective_op *call)
 {
     uint32_t end_reason = atomic_load_explicit(&segment->header->end_reason, memory_order_relaxed);
+    char how[TDM__OP_DIFFERENCE_BYTES];
 
     if (end_reason >> 16 != TDM__COMM_RANK_MISMATCHED) {
         return segment_fail_aborted(segment);
     }
-    return tdm__fail(TDM_E_INVAL,
-                     "rank %u of %u was in another call or with another size (%llu bytes, here "
-                     "%llu): the group has ended and must be created again",
-                     other, segment->ranks_count, (unsigned long long)others_call->size_bytes,
-                     (unsigned long long)call->size_bytes);
+    return tdm__fail(TDM_E_INVAL, "rank %u of %u %s: the group has ended and must be created again",
+                     other, segment->ranks_count,
+                     tdm__collective_op_difference(others_call, call, rank, how));
 }
 
 tdm_status tdm__comm_segment_barrier(struct tdm__comm_segment *segment, uint32_t rank,
@@ -464,6 +456,9 @@ tdm_status tdm__comm_segment_barrier(struct tdm__comm_segment *segment, uint32_t
     uint32_t parity = (uint32_t)(segment->arrivals % 2);
 
     TDM_ASSERT(rank < segment->ranks_count);
+    /* After the end of the group nothing is written: a slower rank may still compare the calls of
+     * the last barrier that completed. */
+    TDM_TRY(tdm__comm_segment_check(segment));
     own_state->calls[parity] = *call;
     segment->arrivals++;
     atomic_store_explicit(&own_state->arrivals, segment->arrivals, memory_order_relaxed);
@@ -472,9 +467,9 @@ tdm_status tdm__comm_segment_barrier(struct tdm__comm_segment *segment, uint32_t
         return segment_fail_aborted(segment);
     }
     for (uint32_t i = 0; i < segment->ranks_count; i++) {
-        if (!is_same_op(&header->ranks[i].calls[parity], call)) {
+        if (!tdm__collective_op_equal(&header->ranks[i].calls[parity], call)) {
             tdm__comm_segment_abort(segment, i, TDM__COMM_RANK_MISMATCHED);
-            return fail_mismatched(segment, i, &header->ranks[i].calls[parity], call);
+            return fail_mismatched(segment, i, &header->ranks[i].calls[parity], rank, call);
         }
     }
     return TDM_OK;

@@ -7,11 +7,12 @@
  * back from staged_out, one slot at a time; reductions of host data are computed on the host in
  * rank order, so that all ranks get the same bits.
  *
- * Each function starts with tdm__nccl_op_begin() and returns when the stream is idle. One thread
- * uses a communicator. */
+ * Each function starts with data_op_begin(), which makes sure that all ranks choose the same way,
+ * and returns when the stream is idle. One thread uses a communicator. */
 
 #include "colocate/comm/nccl/data.h"
 
+#include "colocate/comm/gpu/memory.h"
 #include "colocate/comm/nccl/operation.h"
 #include "colocate/comm/reduce.h"
 #include "runtime/error.h"
@@ -26,14 +27,25 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Returns true if the address is device memory. */
-static bool nccl_is_on_device(const struct tdm__nccl *nccl, const void *address)
+/* Starts an operation on data: finds out where this rank's data lies and blocks until all ranks
+ * are in the same operation, with data in the same kind of memory. `in` and `out` are as in
+ * tdm__gpu_memory_of(). `*on_gpu_out` is true for data on GPUs. The GPU's context is
+ * current until `scope` ends. */
+static tdm_status data_op_begin(struct tdm__nccl *nccl, struct tdm__collective_op call,
+                                const void *in, const void *out, bool *on_gpu_out,
+                                struct tdm__cuda_scope *scope)
 {
-    unsigned type = 0;
+    tdm_status status = tdm__nccl_enter(nccl, scope);
 
-    return nccl->driver->cuPointerGetAttribute(&type, CU_POINTER_MEMORY_TYPE,
-                                               (uint64_t)(uintptr_t)address) == CU_SUCCESS &&
-           type == CU_MEMORY_IS_DEVICE;
+    if (status == TDM_OK) {
+        status = tdm__gpu_memory_of(nccl->driver, in, out, &call.memory);
+    }
+    if (status != TDM_OK) {
+        return tdm__wrap(tdm__nccl_abort_group(nccl, status), "rank %u of %u", nccl->base.rank,
+                         nccl->base.ranks_count);
+    }
+    *on_gpu_out = call.memory == TDM__COMM_MEMORY_GPU;
+    return tdm__nccl_op_begin(nccl, &call);
 }
 
 /* ---- between GPUs ----------------------------------------------------------------------- */
@@ -210,13 +222,15 @@ tdm_status tdm__nccl_all_reduce(struct tdm__comm *comm, void *data, size_t count
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     size_t unit_bytes = tdm__comm_dtype_bytes(dtype);
+    const struct tdm__collective_op call = {
+        .kind = TDM__COLLECTIVE_ALL_REDUCE,
+        .root_or_dtype = (dtype == TDM__COMM_FLOAT64 ? 1u : 0u) | (reduction == TDM_MAX ? 2u : 0u),
+        .size_bytes = count * unit_bytes};
+    bool on_gpu = false;
     TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(tdm__nccl_enter(nccl, &scope));
-    TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_ALL_REDUCE, count * unit_bytes,
-                               (dtype == TDM__COMM_FLOAT64 ? 1u : 0u) |
-                                   (reduction == TDM_MAX ? 2u : 0u)));
-    if (nccl_is_on_device(nccl, data)) {
+    TDM_TRY(data_op_begin(nccl, call, data, NULL, &on_gpu, &scope));
+    if (on_gpu) {
         return reduce_on_device(nccl, data, count, dtype, reduction);
     }
     for (size_t done = 0; done < count;) {
@@ -247,11 +261,13 @@ tdm_status tdm__nccl_reduce_scatter(struct tdm__comm *comm, const float *in, siz
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     size_t chunk_capacity = nccl->slot_bytes / sizeof(float) / comm->ranks_count;
+    const struct tdm__collective_op call = {.kind = TDM__COLLECTIVE_REDUCE_SCATTER,
+                                            .size_bytes = count * sizeof(float)};
+    bool on_gpu = false;
     TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(tdm__nccl_enter(nccl, &scope));
-    TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_REDUCE_SCATTER, count * sizeof(float), 0));
-    if (nccl_is_on_device(nccl, in)) {
+    TDM_TRY(data_op_begin(nccl, call, in, out, &on_gpu, &scope));
+    if (on_gpu) {
         return scatter_on_device(nccl, in, count, out);
     }
     for (size_t done = 0; done < count;) {
@@ -277,7 +293,15 @@ tdm_status tdm__nccl_reduce_scatter(struct tdm__comm *comm, const float *in, siz
 static tdm_status nccl_gather_all(struct tdm__nccl *nccl, const char *in, size_t bytes_per_rank,
                                   char *out, uint32_t root)
 {
-    if (nccl_is_on_device(nccl, in)) {
+    const struct tdm__collective_op call = {.kind = root == NO_ROOT ? TDM__COLLECTIVE_ALL_GATHER
+                                                                    : TDM__COLLECTIVE_GATHER,
+                                            .root_or_dtype = root == NO_ROOT ? 0 : root,
+                                            .size_bytes = bytes_per_rank};
+    bool on_gpu = false;
+    TDM__CUDA_SCOPE(scope);
+
+    TDM_TRY(data_op_begin(nccl, call, in, out, &on_gpu, &scope));
+    if (on_gpu) {
         TDM_TRY(nccl_transfer(nccl,
                               root == NO_ROOT ? TDM__COLLECTIVE_ALL_GATHER : TDM__COLLECTIVE_GATHER,
                               in, out, bytes_per_rank, root));
@@ -298,34 +322,27 @@ static tdm_status nccl_gather_all(struct tdm__nccl *nccl, const char *in, size_t
 tdm_status tdm__nccl_all_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
                                 void *out)
 {
-    struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
-    TDM__CUDA_SCOPE(scope);
-
-    TDM_TRY(tdm__nccl_enter(nccl, &scope));
-    TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_ALL_GATHER, bytes_per_rank, 0));
-    return nccl_gather_all(nccl, in, bytes_per_rank, out, NO_ROOT);
+    return nccl_gather_all((struct tdm__nccl *)comm, in, bytes_per_rank, out, NO_ROOT);
 }
 
 tdm_status tdm__nccl_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
                             void *out, uint32_t root)
 {
-    struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
-    TDM__CUDA_SCOPE(scope);
-
-    TDM_TRY(tdm__nccl_enter(nccl, &scope));
-    TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_GATHER, bytes_per_rank, root));
-    return nccl_gather_all(nccl, in, bytes_per_rank, comm->rank == root ? out : NULL, root);
+    return nccl_gather_all((struct tdm__nccl *)comm, in, bytes_per_rank,
+                           comm->rank == root ? out : NULL, root);
 }
 
 tdm_status tdm__nccl_broadcast(struct tdm__comm *comm, void *data, size_t size_bytes, uint32_t root)
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     bool sends = comm->rank == root;
+    const struct tdm__collective_op call = {
+        .kind = TDM__COLLECTIVE_BROADCAST, .root_or_dtype = root, .size_bytes = size_bytes};
+    bool on_gpu = false;
     TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(tdm__nccl_enter(nccl, &scope));
-    TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_BROADCAST, size_bytes, root));
-    if (nccl_is_on_device(nccl, data)) {
+    TDM_TRY(data_op_begin(nccl, call, data, NULL, &on_gpu, &scope));
+    if (on_gpu) {
         TDM_TRY(nccl_transfer(nccl, TDM__COLLECTIVE_BROADCAST, data, data, size_bytes, root));
         return tdm__nccl_await_stream(nccl, "ncclBroadcast");
     }

@@ -3,19 +3,26 @@
 
 /* The communicator owns an ncclComm_t, a stream, staging memory, and the control communicator
  * over host memory or TCP. operation.c starts operations and waits for NCCL, data.c moves the
- * data.
+ * data, ending.c ends the ncclComm_t.
  *
- * A failure ends the group: ncclCommAbort here, abort on the control communicator for the others.
+ * A failure ends the group: abort on the control communicator for the others, then ncclCommAbort
+ * here. NCCL waits for other ranks when an ncclComm_t ends, so that this, and what can only be
+ * freed afterwards, happens on a thread of its own; the caller waits for a limited time.
  * Suspended: device memory is freed; comm is NULL, or kept and suspended by NCCL itself.
  *
  * One thread uses a communicator. comm.h specifies the functions. */
 
 #include "colocate/comm/nccl/nccl.h"
 
+#include "colocate/comm/nccl/background.h"
 #include "colocate/comm/nccl/data.h"
+#include "colocate/comm/nccl/ending.h"
 #include "colocate/comm/nccl/operation.h"
+#include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- creating and destroying -------------------------------------------------------------- */
@@ -29,8 +36,8 @@ static struct nccl_config nccl_nonblocking_config(void)
                                 .blocking = 0};
 }
 
-/* Creates the ncclComm_t of all ranks. Rank 0 generates the unique id and broadcasts it on the
- * control communicator. */
+/* Creates the ncclComm_t of all ranks, and returns when all have it. Rank 0 generates the unique id
+ * and broadcasts it on the control communicator. */
 static tdm_status nccl_connect(struct tdm__nccl *nccl, enum tdm__collective_op_kind kind)
 {
     struct nccl_config config = nccl_nonblocking_config();
@@ -43,11 +50,15 @@ static tdm_status nccl_connect(struct tdm__nccl *nccl, enum tdm__collective_op_k
             return tdm__nccl_abort_group(nccl, tdm__nccl_fail(nccl, result, "ncclGetUniqueId"));
         }
     }
-    TDM_TRY(tdm__nccl_op_begin(nccl, kind, sizeof(id), 0));
+    TDM_TRY(tdm__nccl_op_begin(
+        nccl, &(struct tdm__collective_op){.kind = kind, .size_bytes = sizeof(id)}));
     TDM_TRY(nccl->control_comm->ops->broadcast(nccl->control_comm, &id, sizeof(id), 0));
     result = nccl->library->ncclCommInitRankConfig(&nccl->comm, (int)nccl->base.ranks_count, id,
                                                    (int)nccl->base.rank, &config);
-    return tdm__nccl_await_result(nccl, result, "ncclCommInitRankConfig");
+    TDM_TRY(tdm__nccl_await_result(nccl, result, "ncclCommInitRankConfig"));
+    /* NCCL is ready on the ranks at different times. A rank that uses the group, or ends it, must
+     * not disturb one that still waits for NCCL. */
+    return tdm__nccl_op_begin(nccl, &(struct tdm__collective_op){.kind = kind});
 }
 
 /* Allocates the staging memory on the GPU. */
@@ -137,19 +148,62 @@ static void nccl_release_comm(struct tdm__nccl *nccl)
     free(nccl);
 }
 
-/* Implements destroy of struct tdm__comm_ops: leaves the group and frees everything. */
+/* A communicator that was left, as the argument of a background function. */
+struct nccl_left {
+    struct tdm__nccl *nccl; /* Owned; its control communicator does not exist any more. */
+    int64_t patience_ms;    /* As in struct tdm__nccl_ending. */
+};
+
+/* Ends the ncclComm_t and frees everything. */
+static void nccl_release_left(void *arg)
+{
+    const struct nccl_left *left = arg;
+
+    if (left->nccl->comm != NULL) {
+        const struct tdm__nccl_ending ending = tdm__nccl_ending_of(left->nccl, left->patience_ms);
+
+        tdm__nccl_end(&ending);
+    }
+    nccl_release_comm(left->nccl);
+}
+
+/* Ends the ncclComm_t and frees everything except the control communicator, in the background if
+ * that takes longer than TDM__NCCL_END_WAIT_MS. */
+static void nccl_release(struct tdm__nccl *nccl, int64_t patience_ms)
+{
+    const struct nccl_left left = {nccl, patience_ms};
+    const struct tdm__comm base = nccl->base;
+
+    if (!tdm__background_run(nccl_release_left, &left, sizeof(left), TDM__NCCL_END_WAIT_MS)) {
+        tdm__log(TDM__WARN, "comm",
+                 "rank %u of %u has left, but nccl has not ended within %d ms, perhaps because "
+                 "another rank has not left: it goes on in the background, and frees its memory "
+                 "then",
+                 base.rank, base.ranks_count, TDM__NCCL_END_WAIT_MS);
+    }
+}
+
+/* Returns true if the group has not ended. Keeps the error detail of the thread. */
+static bool nccl_group_lives(const struct tdm__nccl *nccl)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    bool lives;
+
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    lives = nccl->control_comm->ops->check(nccl->control_comm) == TDM_OK;
+    (void)tdm__fail(TDM_E_ABORTED, "%s", detail);
+    return lives;
+}
+
+/* Implements destroy of struct tdm__comm_ops: leaves the group and frees everything. The other
+ * ranks learn of it before NCCL ends, so that they leave, too, and NCCL does not wait for them. */
 static void nccl_destroy(struct tdm__comm *comm)
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
+    int64_t patience_ms = nccl_group_lives(nccl) ? nccl->timeout_ms : 0;
 
     nccl->control_comm->ops->destroy(nccl->control_comm);
-    if (nccl->comm != NULL) {
-        TDM__CUDA_SCOPE(scope);
-
-        (void)tdm__nccl_enter(nccl, &scope);
-        (void)nccl->library->ncclCommDestroy(nccl->comm);
-    }
-    nccl_release_comm(nccl);
+    nccl_release(nccl, patience_ms);
 }
 
 /* Implements abort of struct tdm__comm_ops. */
@@ -169,40 +223,53 @@ static tdm_status nccl_check(struct tdm__comm *comm)
 /* Implements synchronize of struct tdm__comm_ops. */
 static tdm_status nccl_synchronize(struct tdm__comm *comm, const struct tdm__collective_op *call)
 {
-    return tdm__nccl_op_begin((struct tdm__nccl *)comm, call->kind, call->size_bytes,
-                              call->root_or_dtype);
+    return tdm__nccl_op_begin((struct tdm__nccl *)comm, call);
 }
 
 /* ---- suspending ------------------------------------------------------------------------- */
 
+/* Ends the ncclComm_t for a suspend; all ranks do it together. */
+static tdm_status nccl_disconnect(struct tdm__nccl *nccl)
+{
+    const struct tdm__nccl_ending ending = tdm__nccl_ending_of(nccl, nccl->timeout_ms);
+
+    nccl->comm = NULL;
+    if (tdm__nccl_end_in_background(&ending, tdm__deadline_remaining_ms(nccl->deadline_ms))) {
+        return TDM_OK;
+    }
+    return tdm__nccl_abort_group(
+        nccl, tdm__fail(TDM_E_TIMEOUT, "rank %u of %u: ncclCommDestroy did not end within %lld ms",
+                        nccl->base.rank, nccl->base.ranks_count, (long long)nccl->timeout_ms));
+}
+
 tdm_status tdm__comm_nccl_suspend(struct tdm__comm *comm)
 {
+    static const struct tdm__collective_op suspend = {.kind = TDM__COLLECTIVE_SUSPEND};
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     const struct tdm__nccl_library *library = nccl->library;
     TDM__CUDA_SCOPE(scope);
 
     TDM_TRY(tdm__nccl_enter(nccl, &scope));
-    TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_SUSPEND, 0, 0));
+    TDM_TRY(tdm__nccl_op_begin(nccl, &suspend));
     nccl_free_device_memory(nccl);
     nccl->suspended_by_nccl = library->ncclCommSuspend != NULL;
     if (nccl->suspended_by_nccl) {
         return tdm__nccl_await_result(
             nccl, library->ncclCommSuspend(nccl->comm, NCCL_SUSPEND_MEMORY), "ncclCommSuspend");
     }
-    (void)library->ncclCommDestroy(nccl->comm);
-    nccl->comm = NULL;
-    return TDM_OK;
+    return nccl_disconnect(nccl);
 }
 
 tdm_status tdm__comm_nccl_resume(struct tdm__comm *comm)
 {
+    static const struct tdm__collective_op resume = {.kind = TDM__COLLECTIVE_RESUME};
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     tdm_status status;
     TDM__CUDA_SCOPE(scope);
 
     TDM_TRY(tdm__nccl_enter(nccl, &scope));
     if (nccl->suspended_by_nccl) {
-        TDM_TRY(tdm__nccl_op_begin(nccl, TDM__COLLECTIVE_RESUME, 0, 0));
+        TDM_TRY(tdm__nccl_op_begin(nccl, &resume));
         TDM_TRY(tdm__nccl_await_result(nccl, nccl->library->ncclCommResume(nccl->comm),
                                        "ncclCommResume"));
         nccl->suspended_by_nccl = false;
@@ -227,7 +294,7 @@ static const struct tdm__comm_ops nccl_ops = {.name = "nccl",
                                               .gather = tdm__nccl_gather};
 
 /* Allocates the struct of a communicator and fills in the options. */
-static tdm_status nccl_create_comm(const struct tdm__comm_nccl_options *options,
+static tdm_status nccl_create_comm(const struct tdm__comm_gpu_options *options,
                                    struct tdm__nccl **nccl_out)
 {
     struct tdm__nccl *nccl;
@@ -261,7 +328,7 @@ static tdm_status nccl_start(struct tdm__nccl *nccl)
     return nccl_connect(nccl, TDM__COLLECTIVE_OPEN);
 }
 
-tdm_status tdm__comm_nccl_open(const struct tdm__comm_nccl_options *options,
+tdm_status tdm__comm_nccl_open(const struct tdm__comm_gpu_options *options,
                                struct tdm__comm **comm_out)
 {
     const struct tdm__nccl_library *library;
@@ -280,8 +347,8 @@ tdm_status tdm__comm_nccl_open(const struct tdm__comm_nccl_options *options,
     status = nccl_start(nccl);
     if (status != TDM_OK) {
         /* The other ranks do not have to wait for this one. */
-        (void)tdm__nccl_abort_group(nccl, status);
-        nccl_release_comm(nccl);
+        status = tdm__nccl_abort_group(nccl, status);
+        nccl_release(nccl, 0);
         return status;
     }
     *comm_out = &nccl->base;

@@ -3,23 +3,16 @@
 #ifndef TDM_COLOCATE_COMM_NCCL_NCCL_H
 #define TDM_COLOCATE_COMM_NCCL_NCCL_H
 
-#include "colocate/comm/comm.h"
+#include "colocate/comm/gpu/options.h"
 
-/* Options of a communicator over NCCL, which is loaded at run time. */
-struct tdm__comm_nccl_options {
-    /* Communicator of the same ranks, owned by the new communicator from TDM_OK on. The ranks
-     * synchronise on it before each NCCL call, so that a missing rank is named instead of
-     * blocking the others. */
-    struct tdm__comm *control_comm;
-    int64_t timeout_ms; /* Milliseconds after which an operation fails. */
-    /* Bytes of staging memory per rank for data in host memory; larger data is moved in chunks. */
-    size_t slot_bytes;
-    const char *gpu_uuid; /* UUID of the rank's GPU; borrowed for the call. */
-};
-/* Opens a communicator over NCCL for data in host memory or on the rank's GPU. Fails with
- * TDM_E_UNSUPPORTED without NCCL or a driver. Sums of data on the GPU are computed in NCCL's
- * order, sums of host data in rank order. */
-tdm_status tdm__comm_nccl_open(const struct tdm__comm_nccl_options *options,
+/* Opens a communicator over NCCL for data in host memory or on the rank's GPU; each rank needs a
+ * GPU of its own. Fails with TDM_E_UNSUPPORTED without NCCL or a driver. Sums of data on the GPU
+ * are computed in NCCL's order, sums of host data in rank order.
+ *
+ * A failure ends the group: the other ranks are told first, then NCCL is aborted. Both the abort
+ * and the destruction of the communicator wait for NCCL at most TDM__NCCL_END_WAIT_MS
+ * milliseconds; NCCL then ends on a thread of its own, where it may wait for other ranks. */
+tdm_status tdm__comm_nccl_open(const struct tdm__comm_gpu_options *options,
                                struct tdm__comm **comm_out);
 /* Releases NCCL's memory on the GPU. All ranks call it together. Until the resume only destroy,
  * abort and resume are allowed. */

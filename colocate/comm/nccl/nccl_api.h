@@ -57,6 +57,7 @@ struct nccl_config {
     X(ncclCommInitRankConfig, (void **comm, int ranks, struct nccl_unique_id id, int rank,     \
                                struct nccl_config *config))                                    \
     X(ncclCommGetAsyncError, (void *comm, int *result))                                        \
+    X(ncclCommFinalize, (void *comm))                                                          \
     X(ncclCommDestroy, (void *comm))                                                           \
     X(ncclCommAbort, (void *comm))                                                             \
     X(ncclGroupStart, (void))                                                                  \

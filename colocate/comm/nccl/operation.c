@@ -5,16 +5,23 @@
  * call fails with the name of the rank. NCCL calls are nonblocking; this file polls them and the
  * stream every 20 microseconds, and checks the control communicator and the deadline.
  *
- * A failure ends the group: ncclCommAbort here, abort on the control communicator for the others.
+ * A failure ends the group: abort on the control communicator for the others, then ncclCommAbort
+ * here, in the background. When the process of a rank ends, NCCL may report a lost connection
+ * before the control communicator knows who died; it gets REMOTE_ERROR_WAIT_MS to say so.
  * One thread uses a communicator. */
 
 #include "colocate/comm/nccl/operation.h"
 
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 
 #include <stdio.h>
 #include <time.h>
+
+/* Milliseconds for which the control communicator may say which rank has died, after NCCL has
+ * reported that it lost one. */
+enum { REMOTE_ERROR_WAIT_MS = 500 };
 
 tdm_status tdm__nccl_enter(const struct tdm__nccl *nccl, struct tdm__cuda_scope *scope)
 {
@@ -29,15 +36,11 @@ static bool nccl_is_required(enum tdm__collective_op_kind kind)
            kind != TDM__COLLECTIVE_BARRIER;
 }
 
-tdm_status tdm__nccl_op_begin(struct tdm__nccl *nccl, enum tdm__collective_op_kind kind,
-                              size_t size_bytes, uint32_t root_or_dtype)
+tdm_status tdm__nccl_op_begin(struct tdm__nccl *nccl, const struct tdm__collective_op *call)
 {
-    const struct tdm__collective_op call = {
-        .kind = kind, .root_or_dtype = root_or_dtype, .size_bytes = size_bytes};
-
     nccl->deadline_ms = tdm__deadline_after(nccl->timeout_ms);
-    TDM_TRY(nccl->control_comm->ops->synchronize(nccl->control_comm, &call));
-    if (nccl->comm == NULL && nccl_is_required(kind)) {
+    TDM_TRY(nccl->control_comm->ops->synchronize(nccl->control_comm, call));
+    if (nccl->comm == NULL && nccl_is_required(call->kind)) {
         return tdm__fail(TDM_E_STATE, "rank %u of %u is suspended", nccl->base.rank,
                          nccl->base.ranks_count);
     }
@@ -49,12 +52,29 @@ tdm_status tdm__nccl_abort_group(struct tdm__nccl *nccl, tdm_status status)
     char why[TDM__ERROR_DETAIL_BYTES];
 
     (void)snprintf(why, sizeof(why), "%s", tdm_error_detail());
-    if (nccl->comm != NULL) {
-        (void)nccl->library->ncclCommAbort(nccl->comm);
-        nccl->comm = NULL;
-    }
+    /* First, because the abort of NCCL waits for the other ranks of the node. */
     nccl->control_comm->ops->abort(nccl->control_comm);
+    if (nccl->comm != NULL) {
+        const struct tdm__nccl_ending ending = tdm__nccl_ending_of(nccl, 0);
+
+        nccl->comm = NULL;
+        if (!tdm__nccl_end_in_background(&ending, TDM__NCCL_END_WAIT_MS)) {
+            tdm__log(TDM__WARN, "comm",
+                     "rank %u of %u: ncclCommAbort has not ended within %d ms, perhaps because "
+                     "another rank has not made a call since: it goes on in the background",
+                     nccl->base.rank, nccl->base.ranks_count, TDM__NCCL_END_WAIT_MS);
+        }
+    }
     return tdm__fail(status, "%s", why);
+}
+
+struct tdm__nccl_ending tdm__nccl_ending_of(const struct tdm__nccl *nccl, int64_t patience_ms)
+{
+    return (struct tdm__nccl_ending){.library = nccl->library,
+                                     .driver = nccl->driver,
+                                     .context = nccl->context,
+                                     .comm = nccl->comm,
+                                     .patience_ms = patience_ms};
 }
 
 /* Sleeps a moment and returns TDM_OK if the caller may wait on. Fails if the group has ended or
@@ -82,6 +102,20 @@ tdm_status tdm__nccl_fail(const struct tdm__nccl *nccl, int result, const char *
                      result, more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
 }
 
+/* Fails because of NCCL's error `result`, or, if NCCL has lost another rank, with the reason why
+ * the group has ended, which names the rank. */
+static tdm_status nccl_fail_or_name_rank(struct tdm__nccl *nccl, int result, const char *call)
+{
+    static const struct timespec nap = {.tv_nsec = 1000000};
+    int64_t deadline_ms = tdm__deadline_after(REMOTE_ERROR_WAIT_MS);
+
+    while (result == NCCL_REMOTE_ERROR && tdm__deadline_remaining_ms(deadline_ms) > 0) {
+        TDM_TRY(nccl->control_comm->ops->check(nccl->control_comm));
+        (void)nanosleep(&nap, NULL);
+    }
+    return tdm__nccl_fail(nccl, result, call);
+}
+
 /* Reads the asynchronous state of the ncclComm_t, which reports failures of calls that have
  * returned. */
 static tdm_status nccl_check_comm(struct tdm__nccl *nccl, const char *call, bool *in_progress_out)
@@ -93,7 +127,7 @@ static tdm_status nccl_check_comm(struct tdm__nccl *nccl, const char *call, bool
     *in_progress_out = result == NCCL_IN_PROGRESS;
     return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS
                ? TDM_OK
-               : tdm__nccl_fail(nccl, result, call);
+               : nccl_fail_or_name_rank(nccl, result, call);
 }
 
 tdm_status tdm__nccl_await_result(struct tdm__nccl *nccl, int result, const char *call)
@@ -102,7 +136,7 @@ tdm_status tdm__nccl_await_result(struct tdm__nccl *nccl, int result, const char
     bool in_progress = result == NCCL_IN_PROGRESS;
 
     if (result != NCCL_SUCCESS && !in_progress) {
-        status = tdm__nccl_fail(nccl, result, call);
+        status = nccl_fail_or_name_rank(nccl, result, call);
     }
     while (in_progress && status == TDM_OK) {
         status = nccl_check_comm(nccl, call, &in_progress);

@@ -4,6 +4,7 @@
 #define TDM_COLOCATE_COMM_NCCL_OPERATION_H
 
 #include "colocate/comm/comm.h"
+#include "colocate/comm/nccl/ending.h"
 #include "colocate/comm/nccl/library.h"
 #include "colocate/device/cuda/driver.h"
 
@@ -43,15 +44,18 @@ struct tdm__nccl {
  * first. */
 tdm_status tdm__nccl_enter(const struct tdm__nccl *nccl, struct tdm__cuda_scope *scope);
 /* Starts an operation: sets its deadline and blocks until all ranks are in the same operation. */
-tdm_status tdm__nccl_op_begin(struct tdm__nccl *nccl, enum tdm__collective_op_kind kind,
-                              size_t size_bytes, uint32_t root_or_dtype);
+tdm_status tdm__nccl_op_begin(struct tdm__nccl *nccl, const struct tdm__collective_op *call);
 /* Waits until an NCCL call that returned `result` is no longer in progress. On failure the group
  * ends. */
 tdm_status tdm__nccl_await_result(struct tdm__nccl *nccl, int result, const char *call);
 /* Waits until the stream has completed all its work. On failure the group ends. */
 tdm_status tdm__nccl_await_stream(struct tdm__nccl *nccl, const char *call);
-/* Ends the group for all ranks because of this rank, and returns `status` with its error detail. */
+/* Ends the group for all ranks because of this rank, and returns `status` with its error detail.
+ * The other ranks are told first; then NCCL is aborted, for which this function waits at most
+ * TDM__NCCL_END_WAIT_MS milliseconds. */
 tdm_status tdm__nccl_abort_group(struct tdm__nccl *nccl, tdm_status status);
+/* Returns what is needed to end the ncclComm_t, with the given patience. */
+struct tdm__nccl_ending tdm__nccl_ending_of(const struct tdm__nccl *nccl, int64_t patience_ms);
 /* Fails with NCCL's text for `result`, which the NCCL function `call` returned. */
 tdm_status tdm__nccl_fail(const struct tdm__nccl *nccl, int result, const char *call);
 

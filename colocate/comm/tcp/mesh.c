@@ -29,7 +29,6 @@
 enum { CHUNKS_IN_FLIGHT_MAX = 4, TEXT_BYTES = 320 };
 
 static const struct tdm_bytes no_arguments = {"\x90", 1};
-static const char op_mismatch_text[] = "was in another call or with another size";
 
 /* Another rank of the group. The mesh owns it. */
 struct peer {
@@ -552,7 +551,7 @@ static void on_chunk_taken(void *arg, struct tdm__rpc_reply *reply)
     if (reply->status == TDM_OK) {
         peer->untaken_count--;
     } else if (reply->status == TDM_E_INVAL) {
-        mesh_end(peer->mesh, TDM_E_INVAL, rank, op_mismatch_text);
+        mesh_end(peer->mesh, TDM_E_INVAL, rank, reply->detail);
     } else if (!peer->left) { /* A rank that left is detected by the next wait for it. */
         (void)snprintf(how, sizeof(how), "died: %.100s", reply->detail);
         mesh_end(peer->mesh, TDM_E_ABORTED, rank, how);
@@ -563,9 +562,9 @@ static void on_chunk_taken(void *arg, struct tdm__rpc_reply *reply)
 static tdm_status mesh_send_chunk(struct tdm__mesh *mesh, struct peer *peer, const void *chunk,
                                   size_t size_bytes)
 {
-    const struct tdm__mesh_data_message message = {mesh->op_number, (uint64_t)mesh->call.kind,
-                                                   (uint64_t)mesh->call.root_or_dtype,
-                                                   mesh->call.size_bytes};
+    const struct tdm__mesh_data_message message = {
+        mesh->op_number, (uint64_t)mesh->call.kind, (uint64_t)mesh->call.root_or_dtype,
+        mesh->call.size_bytes, (uint64_t)mesh->call.memory};
     struct tdm__rpc_request request = {
         .method = "mesh.data", .tail = {chunk, size_bytes}, .deadline_ms = TDM__NEVER};
     tdm_writer *writer;
@@ -600,24 +599,43 @@ tdm_status tdm__mesh_send(struct tdm__mesh *mesh, uint32_t to, const void *chunk
     return TDM_OK;
 }
 
-/* Copies an arrived chunk to the caller's buffer. Fails with TDM_E_INVAL if it belongs to another
- * operation or has another size. */
-static tdm_status mesh_read_chunk(const struct tdm__mesh *mesh, struct tdm__incoming_call *incoming,
-                                  void *chunk, size_t size_bytes)
+/* Returns the operation to which a chunk of another rank belongs. */
+static struct tdm__collective_op op_of_chunk(const struct tdm__mesh_data_message *message)
 {
-    const struct tdm__collective_op *call = &mesh->call;
-    struct tdm_bytes arrived = tdm__incoming_tail(incoming);
-    struct tdm__mesh_data_message message;
+    return (struct tdm__collective_op){.kind = (enum tdm__collective_op_kind)message->kind,
+                                       .root_or_dtype = (uint32_t)message->root_or_dtype,
+                                       .size_bytes = message->size_bytes,
+                                       .memory = (enum tdm__comm_memory)message->memory};
+}
 
-    TDM_TRY(tdm__incoming_decode(incoming, tdm__mesh_data_table(), &message));
-    if (message.op_number != mesh->op_number || message.kind != call->kind ||
-        message.root_or_dtype != call->root_or_dtype || message.size_bytes != call->size_bytes ||
+/* Copies an arrived chunk of rank `from` to the caller's buffer and replies. If it belongs to
+ * another operation or has another size, both ranks get TDM_E_INVAL and how their operations
+ * differ. */
+static tdm_status mesh_read_chunk(struct tdm__mesh *mesh, uint32_t from,
+                                  struct tdm__incoming_call *incoming, void *chunk,
+                                  size_t size_bytes)
+{
+    struct tdm_bytes arrived = tdm__incoming_tail(incoming);
+    struct tdm__mesh_data_message message = {0};
+    struct tdm__collective_op theirs;
+    char how[TDM__OP_DIFFERENCE_BYTES];
+
+    if (tdm__incoming_decode(incoming, tdm__mesh_data_table(), &message) != TDM_OK) {
+        message.kind = UINT32_MAX; /* Equal to no operation. */
+    }
+    theirs = op_of_chunk(&message);
+    if (message.op_number != mesh->op_number || !tdm__collective_op_equal(&theirs, &mesh->call) ||
         arrived.size_bytes != size_bytes) {
-        return TDM_E_INVAL;
+        tdm__incoming_fail(incoming, TDM_E_INVAL,
+                           tdm__collective_op_difference(&mesh->call, &theirs, from, how));
+        mesh_end(mesh, TDM_E_INVAL, from,
+                 tdm__collective_op_difference(&theirs, &mesh->call, mesh->rank, how));
+        return mesh_check_alive(mesh);
     }
     if (size_bytes > 0 && arrived.data != chunk) {
         memcpy(chunk, arrived.data, size_bytes);
     }
+    tdm__incoming_reply(incoming, no_arguments, NULL, 0);
     return TDM_OK;
 }
 
@@ -649,13 +667,7 @@ tdm_status tdm__mesh_receive(struct tdm__mesh *mesh, uint32_t from, void *chunk,
     incoming = peer->arrived_chunks[peer->first_arrived];
     peer->first_arrived = (peer->first_arrived + 1) % CHUNKS_IN_FLIGHT_MAX;
     peer->arrived_count--;
-    if (mesh_read_chunk(mesh, incoming, chunk, size_bytes) != TDM_OK) {
-        tdm__incoming_fail(incoming, TDM_E_INVAL, op_mismatch_text);
-        mesh_end(mesh, TDM_E_INVAL, from, op_mismatch_text);
-        return mesh_check_alive(mesh);
-    }
-    tdm__incoming_reply(incoming, no_arguments, NULL, 0);
-    return TDM_OK;
+    return mesh_read_chunk(mesh, from, incoming, chunk, size_bytes);
 }
 
 tdm_status tdm__mesh_op_finish(struct tdm__mesh *mesh)

@@ -16,8 +16,8 @@
  * it. A few chunks per rank may be in flight, so no rank stores more than that of another.
  *
  * The RPC methods are: mesh.hello with key b, rank u, as the first call on a connection;
- * mesh.data with op_number u, kind u, root_or_dtype u, size u and the chunk as the tail, whose
- * reply comes when the chunk was taken; mesh.end with op_number u, status i, text s, when the
+ * mesh.data with op_number u, kind u, root_or_dtype u, size u, memory u and the chunk as the tail,
+ * whose reply comes when the chunk was taken; mesh.end with op_number u, status i, text s, when the
  * group has ended from that operation on; and mesh.leave when this rank leaves. */
 struct tdm__mesh;
 

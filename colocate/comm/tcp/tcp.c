@@ -70,7 +70,7 @@ static tdm_status tcp_synchronize(struct tdm__comm *comm, const struct tdm__coll
 {
     struct tcp_comm *tcp = (struct tcp_comm *)comm;
 
-    tcp_op_begin(tcp, call->kind, call->size_bytes, call->root_or_dtype);
+    tdm__mesh_op_begin(tcp->mesh, call);
     TDM_TRY(tcp_send_to_all(tcp, tcp->one, 0, 0));
     TDM_TRY(tcp_receive_from_all(tcp, tcp->one, 0, 0));
     return tdm__mesh_op_finish(tcp->mesh);

@@ -9,6 +9,7 @@
 #include "colocate/device/cuda/driver.h"
 
 #include "runtime/error.h"
+#include "runtime/process_fault.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -90,8 +91,29 @@ tdm_status tdm__cuda_driver(const struct tdm__cuda_driver **driver_out)
     return status;
 }
 
+/* Returns true for the errors of kernels and of the GPU after which every later CUDA call of the
+ * process fails with the same error, so that the process must be started again. */
+static bool cuda_error_is_sticky(int result)
+{
+    return result == CU_ILLEGAL_ADDRESS || result == CU_LAUNCH_TIMEOUT || result == CU_ASSERT ||
+           (result >= CU_HARDWARE_STACK_ERROR && result <= CU_LAUNCH_FAILED);
+}
+
+/* Reports the error that the error detail of this thread describes as a fault of the process,
+ * which ends an actor. In other processes the error detail then says what to do. */
+static tdm_status cuda_report_sticky_error(tdm_status status)
+{
+    char cause[TDM__ERROR_DETAIL_BYTES];
+
+    (void)snprintf(cause, sizeof(cause), "%s", tdm_error_detail());
+    tdm__process_fault_report(cause);
+    return tdm__fail(
+        status, "%s: every later CUDA call of this process fails, it must be started again", cause);
+}
+
 tdm_status tdm__cuda_check(int result, const char *format, ...)
 {
+    tdm_status status;
     const char *name = NULL;
     const char *text = NULL;
     char call[256];
@@ -109,8 +131,9 @@ tdm_status tdm__cuda_check(int result, const char *format, ...)
     if (cuda_driver_state.calls.cuGetErrorString(result, &text) != CU_SUCCESS || text == NULL) {
         text = "no description";
     }
-    return tdm__fail(result == CU_OUT_OF_MEMORY ? TDM_E_DEVICE_FULL : TDM_E_DEVICE,
-                     "%s: %s (%d: %s)", call, name, result, text);
+    status = tdm__fail(result == CU_OUT_OF_MEMORY ? TDM_E_DEVICE_FULL : TDM_E_DEVICE,
+                       "%s: %s (%d: %s)", call, name, result, text);
+    return cuda_error_is_sticky(result) ? cuda_report_sticky_error(status) : status;
 }
 
 /* ---- contexts --------------------------------------------------------------------------- */

@@ -21,7 +21,9 @@ tdm_status tdm__cuda_driver(const struct tdm__cuda_driver **driver_out);
 
 /* Converts the result of a driver call: TDM_OK for CU_SUCCESS, TDM_E_DEVICE_FULL for
  * CU_OUT_OF_MEMORY, else TDM_E_DEVICE. The error detail has the formatted call and the driver's
- * name and text of the error. */
+ * name and text of the error. After some errors, such as an illegal address in a kernel, every
+ * later CUDA call of the process fails: such a result is reported to tdm__process_fault_report(),
+ * which ends an actor and does not return then. */
 __attribute__((format(printf, 2, 3))) tdm_status tdm__cuda_check(int result, const char *format,
                                                                  ...);
 

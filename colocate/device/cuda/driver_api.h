@@ -21,6 +21,13 @@ enum cu_result {
     CU_NOT_FOUND = 500,
     CU_NOT_READY = 600,
     CU_ILLEGAL_ADDRESS = 700,
+    CU_LAUNCH_TIMEOUT = 702,
+    CU_ASSERT = 710,
+    /* The values from here to CU_LAUNCH_FAILED are errors of a kernel, too: 715 an illegal
+     * instruction, 716 a misaligned address, 717 an address in a wrong space, 718 an invalid
+     * program counter. */
+    CU_HARDWARE_STACK_ERROR = 714,
+    CU_LAUNCH_FAILED = 719,
     CU_NOT_SUPPORTED = 801,
     CU_SYSTEM_NOT_READY = 802,
 };

@@ -1,0 +1,115 @@
+/* cuda_driver_test.c - errors of the CUDA driver, and those that stick to the process. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/cuda/driver.h"
+#include "runtime/process_fault.h"
+#include "tests/support/cuda_gpu.h"
+#include "tests/support/lost_ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* The causes that were reported as faults of the process: the last one, and their number. */
+static char cause[512];
+static unsigned faults_count;
+
+static void record_fault(const char *text)
+{
+    (void)snprintf(cause, sizeof(cause), "%s", text);
+    faults_count++;
+}
+
+static const struct tdm__cuda_driver *driver;
+
+static int set_up(void **state)
+{
+    (void)state;
+    assert_int_equal(tdm__cuda_driver(&driver), TDM_OK);
+    tdm__process_fault_set_handler(record_fault);
+    faults_count = 0;
+    return 0;
+}
+
+static void test_results_become_statuses(void **state)
+{
+    (void)state;
+    assert_int_equal(tdm__cuda_check(CU_SUCCESS, "cuInit"), TDM_OK);
+    assert_int_equal(tdm__cuda_check(CU_OUT_OF_MEMORY, "cuMemAlloc of %d bytes", 7),
+                     TDM_E_DEVICE_FULL);
+    assert_string_equal(tdm_error_detail(),
+                        "cuMemAlloc of 7 bytes: CUDA_ERROR_OUT_OF_MEMORY (2: out of memory)");
+    assert_int_equal(tdm__cuda_check(CU_INVALID_VALUE, "cuMemMap"), TDM_E_DEVICE);
+}
+
+static void test_errors_that_stick_are_faults_of_the_process(void **state)
+{
+    static const int sticky[] = {700, 702, 710, 714, 715, 716, 717, 718, 719};
+    static const int others[] = {1, 2, 201, 400, 600, 701, 709, 713, 720, 801, 999};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(sticky) / sizeof(sticky[0]); i++) {
+        assert_int_equal(tdm__cuda_check(sticky[i], "cuStreamQuery"), TDM_E_DEVICE);
+        assert_int_equal(faults_count, i + 1);
+        assert_non_null(strstr(tdm_error_detail(), "it must be started again"));
+    }
+    assert_int_equal(tdm__cuda_check(CU_ILLEGAL_ADDRESS, "cuStreamQuery of %s", "GPU-1"),
+                     TDM_E_DEVICE);
+    assert_non_null(strstr(cause, "cuStreamQuery of GPU-1: CUDA_ERROR_ILLEGAL_ADDRESS (700"));
+    faults_count = 0;
+    for (unsigned i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        assert_int_not_equal(tdm__cuda_check(others[i], "cuStreamQuery"), TDM_OK);
+    }
+    assert_int_equal(faults_count, 0);
+}
+
+/* The fake library, like the driver, answers every call with such an error from then on. */
+static int break_this_process(void)
+{
+    uint64_t address;
+
+    cuda_gpu_fake.break_call("cuDeviceGetCount", 1, CU_ILLEGAL_ADDRESS);
+    return driver->cuDeviceGetCount(&(int){0}) == CU_ILLEGAL_ADDRESS &&
+                   driver->cuDeviceGetCount(&(int){0}) == CU_ILLEGAL_ADDRESS &&
+                   driver->cuMemAlloc_v2(&address, 8) == CU_ILLEGAL_ADDRESS
+               ? 0
+               : 1;
+}
+
+static void test_fake_library_keeps_such_errors(void **state)
+{
+    pid_t pid;
+
+    (void)state;
+    if (cuda_gpu_is_real()) {
+        skip(); /* tests/gpu/sticky.c shows it. */
+    }
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        _exit(break_this_process());
+    }
+    assert_int_equal(exit_code_of(pid), 0);
+    assert_int_equal(driver->cuDeviceGetCount(&(int){0}), CU_SUCCESS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_results_become_statuses, set_up),
+        cmocka_unit_test_setup(test_errors_that_stick_are_faults_of_the_process, set_up),
+        cmocka_unit_test_setup(test_fake_library_keeps_such_errors, set_up),
+    };
+    int failed;
+
+    cuda_gpu_choose((size_t)64 << 20);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    cuda_gpu_forget();
+    return failed;
+}
