@@ -41,7 +41,9 @@ static const char help[] =
     "  --cpus N           that the node offers (all)\n"
     "  --device KIND      host: virtual GPUs; cuda: real ones (host)\n"
     "  --gpus N           that it offers (host: 4, cuda: all)\n"
-    "  --gpu-bytes N      of memory on each (host: 256 MiB, cuda: all)\n"
+    "  --gpu-bytes N      of memory on each (host: 256 MiB, cuda: all but the reserve)\n"
+    "  --gpu-reserve-bytes N  of a real GPU that are left to CUDA and its libraries\n"
+    "                     (1.25 GiB for each GPU that it is offered as, at most a quarter)\n"
     "  --memory-bytes N   that actors may count on (0.7 of what the machine has)\n"
     "  --object-store-bytes N  of large values in memory, before they go to disk\n"
     "                     (0.3 of what the machine has)\n"
@@ -199,6 +201,7 @@ static bool read_environment(struct cli_daemon_options *options)
 {
     const char *gpus = getenv("TANDEM_GPUS");
     const char *bytes = getenv("TANDEM_GPU_BYTES");
+    const char *reserve = getenv("TANDEM_GPU_RESERVE_BYTES");
     const char *store = getenv("TANDEM_OBJECT_STORE_BYTES");
 
     const char *resources = getenv("TANDEM_RESOURCES");
@@ -213,6 +216,8 @@ static bool read_environment(struct cli_daemon_options *options)
            (gpus == NULL || read_count("TANDEM_GPUS", gpus, TDM__NODE_GPUS_MAX, &options->gpus)) &&
            (bytes == NULL ||
             read_number("TANDEM_GPU_BYTES", bytes, UINT64_MAX, &options->gpu_bytes)) &&
+           (reserve == NULL || read_number("TANDEM_GPU_RESERVE_BYTES", reserve, UINT64_MAX - 1,
+                                           &options->gpu_reserve_bytes)) &&
            (store == NULL || read_number("TANDEM_OBJECT_STORE_BYTES", store, UINT64_MAX >> 1,
                                          &options->object_store_bytes));
 }
@@ -237,6 +242,7 @@ enum option_index {
     OPTION_DEVICE,             /* Index of the option --device. */
     OPTION_GPUS,               /* Index of the option --gpus. */
     OPTION_GPU_BYTES,          /* Index of the option --gpu-bytes. */
+    OPTION_GPU_RESERVE_BYTES,  /* Index of the option --gpu-reserve-bytes. */
     OPTION_RESOURCE,           /* Index of the option --resource. */
     OPTION_MEMORY_BYTES,       /* Index of the option --memory-bytes. */
     OPTION_OBJECT_STORE_BYTES, /* Index of the option --object-store-bytes. */
@@ -266,6 +272,7 @@ static struct tdm__option args[] = {
     [OPTION_DEVICE] = {"--device", true, NULL},
     [OPTION_GPUS] = {"--gpus", true, NULL},
     [OPTION_GPU_BYTES] = {"--gpu-bytes", true, NULL},
+    [OPTION_GPU_RESERVE_BYTES] = {"--gpu-reserve-bytes", true, NULL},
     [OPTION_RESOURCE] = {"--resource", true, NULL},
     [OPTION_MEMORY_BYTES] = {"--memory-bytes", true, NULL},
     [OPTION_OBJECT_STORE_BYTES] = {"--object-store-bytes", true, NULL},
@@ -333,6 +340,8 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
         return read_count(name, value, TDM__NODE_GPUS_MAX, &options->gpus);
     case OPTION_GPU_BYTES:
         return read_number(name, value, UINT64_MAX, &options->gpu_bytes);
+    case OPTION_GPU_RESERVE_BYTES:
+        return read_number(name, value, UINT64_MAX - 1, &options->gpu_reserve_bytes);
     case OPTION_RESOURCE:
         return read_resource(name, value, strlen(value), &options->resources);
     case OPTION_MEMORY_BYTES:
@@ -417,6 +426,7 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
                                          .cpus = cores > 0 ? (uint32_t)cores : 1,
                                          .device = "host",
                                          .gpus = CLI_UNSET,
+                                         .gpu_reserve_bytes = UINT64_MAX,
                                          .memory_bytes = tenths_of_memory(7),
                                          .object_store_bytes = tenths_of_memory(3),
                                          .health_timeout_ms = HEALTH_DEFAULT_MS};

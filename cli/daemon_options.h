@@ -51,8 +51,12 @@ struct cli_daemon_options {
     const char *visible_devices_variable;
     /* Number of GPUs that the node offers; CLI_UNSET offers those that exist. */
     uint32_t gpus;
-    /* Memory of each GPU in bytes, a multiple of 2 MiB; 0 offers all of it. */
+    /* Memory of each GPU in bytes, a multiple of 2 MiB; 0 offers all of it, except the reserve of a
+     * real GPU. */
     uint64_t gpu_bytes;
+    /* Memory in bytes of each real GPU that is not offered if gpu_bytes is 0, but left to CUDA
+     * contexts and libraries; UINT64_MAX for the default of cli_devices_prepare(). */
+    uint64_t gpu_reserve_bytes;
     char name[CLI_NAME_BYTES];       /* Name of the node for messages and lists. */
     struct tdm__resources resources; /* Named resources that the node offers. */
     uint64_t memory_bytes;           /* Host memory that the node offers to actors, in bytes. */

@@ -12,8 +12,9 @@
  * count, and the GPUs that share a real one must fit into its memory.
  *
  * Workers receive the result in the environment: TANDEM_DEVICE names the kind. For GPUs with UUIDs,
- * the variable options->visible_devices_variable (for example CUDA_VISIBLE_DEVICES) contains a UUID
- * for each offered GPU, of which each worker gets its own. */
+ * TANDEM_GPU_UUIDS has the UUID of the real GPU of each offered GPU, and the variable
+ * options->visible_devices_variable (for example CUDA_VISIBLE_DEVICES) has each real GPU once; each
+ * worker gets only its own in the latter. */
 tdm_status cli_devices_prepare(struct cli_daemon_options *options);
 
 #endif

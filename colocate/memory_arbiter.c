@@ -542,6 +542,36 @@ static tdm_status arbiter_apply_event(struct tdm__memory_arbiter *state,
     return tdm__fail(TDM_E_INVAL, "unknown memory arbiter event %d", (int)event->kind);
 }
 
+/* ---- what the device reports ------------------------------------------------------------ */
+
+uint64_t tdm__arbiter_outside_bytes(const struct tdm__arbiter_report *report)
+{
+    uint64_t used =
+        report->total_bytes > report->free_bytes ? report->total_bytes - report->free_bytes : 0;
+
+    return used > report->charged_bytes ? used - report->charged_bytes : 0;
+}
+
+uint64_t tdm__arbiter_unmanaged_bytes(const struct tdm__arbiter_report *report)
+{
+    uint64_t outside = tdm__arbiter_outside_bytes(report);
+    uint64_t unoffered = report->total_bytes > report->offered_bytes
+                             ? report->total_bytes - report->offered_bytes
+                             : 0;
+
+    return outside > unoffered ? (outside - unoffered) / report->sharing_count : 0;
+}
+
+bool tdm__arbiter_has_open_grant(const struct tdm__memory_arbiter *state)
+{
+    for (uint32_t i = 0; i < state->requests_count; i++) {
+        if (state->requests[i].is_granted) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- the entries ------------------------------------------------------------------------ */
 
 void tdm__arbiter_init(struct tdm__memory_arbiter *state, uint32_t gpu, uint64_t capacity_bytes)

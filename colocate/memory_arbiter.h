@@ -171,6 +171,26 @@ void tdm__arbiter_init(struct tdm__memory_arbiter *state, uint32_t gpu, uint64_t
  * unmanaged processes. */
 uint64_t tdm__arbiter_free_bytes(const struct tdm__memory_arbiter *state);
 
+/* What a real GPU says about its memory, and what Tandem knows of it. Several of the node's GPUs
+ * may share a real one; the sums are over them. */
+struct tdm__arbiter_report {
+    uint64_t total_bytes;   /* Memory of the real GPU. */
+    uint64_t free_bytes;    /* Bytes of it that no process uses. */
+    uint64_t offered_bytes; /* Sum of the capacities of the node's GPUs on it. */
+    uint64_t charged_bytes; /* Sum of the bytes that the broker has charged on them. */
+    uint32_t sharing_count; /* Number of the node's GPUs on it, at least 1. */
+};
+
+/* Returns the number of bytes of the real GPU that processes use without Tandem: CUDA contexts,
+ * libraries, PyTorch's allocator, and processes that are not Tandem's. */
+uint64_t tdm__arbiter_outside_bytes(const struct tdm__arbiter_report *report);
+/* Returns the part of the outside bytes that does not fit into what the node leaves unoffered of
+ * the real GPU, for one of the GPUs that share it: the bytes of TDM__ARBITER_UNMANAGED_USAGE. */
+uint64_t tdm__arbiter_unmanaged_bytes(const struct tdm__arbiter_report *report);
+/* Returns true if a request is granted and its memory is not allocated yet. A report of that time
+ * does not tell whether the device has the memory already, so that it must not be used. */
+bool tdm__arbiter_has_open_grant(const struct tdm__memory_arbiter *state);
+
 /* Applies one event and writes the decisions that follow to `actions_out`. Every request is
  * decided: granted or refused now, or WAIT now and one of the two later, unless it is canceled or
  * its tenant is gone.

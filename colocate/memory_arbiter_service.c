@@ -18,6 +18,7 @@
 
 #include "colocate/memory_arbiter_service.h"
 
+#include "colocate/device/kinds.h"
 #include "colocate/memory_arbiter.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -384,6 +385,79 @@ static void serve_cancel_grant(struct service *service, struct tdm__incoming_cal
     }
 }
 
+/* Returns true if two GPUs of the node are one real GPU, which also a GPU and itself are. */
+static bool is_same_real_gpu(uint32_t a, uint32_t b)
+{
+    const struct tdm__device_kind *kind;
+    char uuids[2][TDM__UUID_BYTES];
+
+    return a == b || (tdm__device_of_process(a, &kind, uuids[0]) == TDM_OK &&
+                      tdm__device_of_process(b, &kind, uuids[1]) == TDM_OK && uuids[0][0] != '\0' &&
+                      strcmp(uuids[0], uuids[1]) == 0);
+}
+
+/* Adds what Tandem knows of a real GPU to the report about it, which `gpu` is on. Returns false if
+ * a grant is open there, so that the report must not be used. */
+static bool complete_report(const struct service *service, uint32_t gpu,
+                            struct tdm__arbiter_report *report)
+{
+    for (uint32_t i = 0; i < service->gpus_count; i++) {
+        struct tdm__broker_gpu usage;
+
+        if (!is_same_real_gpu(i, gpu)) {
+            continue;
+        }
+        if (tdm__arbiter_has_open_grant(&service->arbiters[i])) {
+            return false;
+        }
+        tdm__broker_gpu_usage(service->broker, i, &usage);
+        report->offered_bytes += usage.capacity_bytes;
+        report->charged_bytes += usage.used_bytes;
+        report->sharing_count++;
+    }
+    return true;
+}
+
+/* Takes over what a real GPU reports into the arbiters of the GPUs that share it. */
+static tdm_status take_report(struct service *service, struct tdm__incoming_call *incoming)
+{
+    struct tdm__arbiter_report_message message;
+    struct tdm__arbiter_report report;
+
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__arbiter_report_table(), &message));
+    if (message.gpu >= service->gpus_count) {
+        return fail_no_gpu(service, message.gpu);
+    }
+    report = (struct tdm__arbiter_report){.total_bytes = message.total_bytes,
+                                          .free_bytes = message.free_bytes};
+    if (!complete_report(service, (uint32_t)message.gpu, &report)) {
+        return TDM_OK;
+    }
+    for (uint32_t i = 0; i < service->gpus_count; i++) {
+        const struct tdm__arbiter_event event = {.kind = TDM__ARBITER_UNMANAGED_USAGE,
+                                                 .bytes = tdm__arbiter_unmanaged_bytes(&report),
+                                                 .now_ms = tdm__clock_ms()};
+
+        if (is_same_real_gpu(i, (uint32_t)message.gpu)) {
+            tdm__broker_set_outside_usage(service->broker, i, tdm__arbiter_outside_bytes(&report));
+            TDM_TRY(arbiter_step(service, i, &event));
+        }
+    }
+    return TDM_OK;
+}
+
+/* Handles arbiter.report: how much memory of a real GPU is free. */
+static void serve_report(struct service *service, struct tdm__incoming_call *incoming)
+{
+    tdm_status status = take_report(service, incoming);
+
+    if (status == TDM_OK) {
+        tdm__incoming_reply_pack(incoming, "");
+    } else {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+    }
+}
+
 /* Handles one call of the service "arbiter". Takes ownership of `incoming`. */
 static void serve(void *self, struct tdm__incoming_call *incoming)
 {
@@ -393,6 +467,8 @@ static void serve(void *self, struct tdm__incoming_call *incoming)
         serve_request(self, incoming);
     } else if (strcmp(method, "arbiter.announce_release") == 0) {
         serve_announce_release(self, incoming);
+    } else if (strcmp(method, "arbiter.report") == 0) {
+        serve_report(self, incoming);
     } else if (strcmp(method, "arbiter.cancel_grant") == 0) {
         serve_cancel_grant(self, incoming);
     } else {

@@ -16,6 +16,11 @@
  * arbiter.announce_release takes gpu u, tag s, bytes u: the tenant will soon release that many
  * bytes of the tag. The reply is empty.
  *
+ * arbiter.report takes gpu u, total_bytes u, free_bytes u: what the real GPU says to the caller,
+ * which has a context on it; the daemon has none. What is used beyond the charged blocks is outside
+ * usage, which the arbiters do not grant. A caller reports when it opens a GPU and before each
+ * request. The reply is empty.
+ *
  * arbiter.cancel_grant takes gpu u, tag s: memory that was granted for the tag and is not
  * allocated yet becomes free for other tenants. The reply is empty.
  *

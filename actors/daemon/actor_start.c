@@ -25,11 +25,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Writes the name of GPU `index` of this node. If the daemon's own environment variable has a list
- * such as "GPU-77,GPU-3f2a", it is the entry of that list; else it is the number. */
+/* Environment variable with the UUID of the real GPU of each of the node's GPUs, in their order;
+ * the daemon sets it when it starts (TDM__GPU_UUIDS_VARIABLE of colocate/device/kind.h). */
+#define GPU_UUIDS_VARIABLE "TANDEM_GPU_UUIDS"
+
+/* Writes the name of GPU `index` of this node. If the daemon's environment has a list such as
+ * "GPU-77,GPU-3f2a", it is the entry of that list; else it is the number. TANDEM_GPU_UUIDS goes
+ * before the variable of the visible devices, which names each real GPU once. */
 static void write_device_name(const char *variable, uint32_t index, char *text, size_t capacity)
 {
-    const char *visible = getenv(variable);
+    const char *uuids = getenv(GPU_UUIDS_VARIABLE);
+    const char *visible = uuids != NULL && uuids[0] != '\0' ? uuids : getenv(variable);
 
     for (uint32_t i = 0; visible != NULL && *visible != '\0'; i++) {
         size_t length = strcspn(visible, ",");
@@ -43,19 +49,38 @@ static void write_device_name(const char *variable, uint32_t index, char *text, 
     (void)snprintf(text, capacity, "%u", index);
 }
 
+/* Returns true if the list of names separated by commas has this name. */
+static bool list_has_name(const char *list, const char *name)
+{
+    while (*list != '\0') {
+        size_t length = strcspn(list, ",");
+
+        if (length == strlen(name) && strncmp(list, name, length) == 0) {
+            return true;
+        }
+        list += length + (list[length] == ',' ? 1 : 0);
+    }
+    return false;
+}
+
 /* Writes a setting of the environment variable such as "CUDA_VISIBLE_DEVICES=0,2" with the granted
- * GPUs; the list is empty for an actor without GPUs. */
+ * GPUs; the list is empty for an actor without GPUs. A real GPU that several of the granted GPUs
+ * share is named once, because CUDA sees no device at all in a list with repeats. */
 static void write_devices_setting(const char *variable, const struct tdm__grant *grant, char *text,
                                   size_t capacity)
 {
     size_t used = (size_t)snprintf(text, capacity, "%s=", variable);
+    const char *list = text + used;
 
     for (uint32_t i = 0; i < grant->gpus_count; i++) {
         char device[64];
         int added;
 
         write_device_name(variable, grant->gpu_indices[i], device, sizeof(device));
-        added = snprintf(text + used, capacity - used, "%s%s", i == 0 ? "" : ",", device);
+        if (list_has_name(list, device)) {
+            continue;
+        }
+        added = snprintf(text + used, capacity - used, "%s%s", *list == '\0' ? "" : ",", device);
         used += (size_t)added < capacity - used ? (size_t)added : 0;
     }
 }

@@ -59,6 +59,7 @@ struct gpu {
     size_t capacity_bytes; /* Number of bytes of memory that the node offers for the GPU. */
     size_t used_bytes;     /* Sum of the sizes of all blocks in `blocks`. */
     size_t pooled_bytes;   /* Sum of the sizes of all blocks in `pool`. */
+    size_t outside_bytes;  /* Bytes that processes use without the broker, by the last report. */
     /* Blocks of the GPU that are charged to a process, in the order of creation; owned list. */
     struct block *blocks;
     /* Address of the pointer to which the next charged block is appended. */
@@ -711,5 +712,12 @@ void tdm__broker_gpu_usage(const struct tdm__broker *broker, uint32_t gpu,
         .capacity_bytes = broker->gpus[gpu].capacity_bytes,
         .used_bytes = broker->gpus[gpu].used_bytes,
         .pooled_bytes = broker->gpus[gpu].pooled_bytes,
+        .outside_bytes = broker->gpus[gpu].outside_bytes,
     };
+}
+
+void tdm__broker_set_outside_usage(struct tdm__broker *broker, uint32_t gpu, size_t bytes)
+{
+    TDM_ASSERT(gpu < broker->gpus_count);
+    broker->gpus[gpu].outside_bytes = bytes;
 }

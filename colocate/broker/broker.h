@@ -140,6 +140,9 @@ struct tdm__broker_gpu {
     size_t used_bytes;
     /* Number of bytes of released blocks that wait in host memory for reuse; not charged. */
     size_t pooled_bytes;
+    /* Number of bytes of the real GPU that processes use without the broker, such as their CUDA
+     * contexts and the memory of PyTorch, by the last report; 0 for a virtual GPU. */
+    size_t outside_bytes;
 };
 
 /* Usage record: the blocks of one owner with one tag on a GPU. */
@@ -161,6 +164,9 @@ uint32_t tdm__broker_gpus_count(const struct tdm__broker *broker);
  * tdm__broker_gpus_count(). */
 void tdm__broker_gpu_usage(const struct tdm__broker *broker, uint32_t gpu,
                            struct tdm__broker_gpu *gpu_out);
+/* Stores what processes use of the GPU without the broker, for lists; see struct tdm__broker_gpu.
+ */
+void tdm__broker_set_outside_usage(struct tdm__broker *broker, uint32_t gpu, size_t bytes);
 /* Returns true if the tenant is charged for at least one block on `gpu`, which must exist. */
 bool tdm__broker_is_charged(const struct tdm__broker *broker, uint32_t gpu,
                             const struct tdm__id *tenant);

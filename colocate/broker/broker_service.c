@@ -411,10 +411,11 @@ static void write_gpu(tdm_writer *writer, const struct tdm__broker *broker, uint
     struct tdm__broker_gpu gpu;
 
     tdm__broker_gpu_usage(broker, index, &gpu);
-    tdm_write_map(writer, 4);
+    tdm_write_map(writer, 5);
     write_uint_field(writer, "capacity_bytes", gpu.capacity_bytes);
     write_uint_field(writer, "used_bytes", gpu.used_bytes);
     write_uint_field(writer, "pooled_bytes", gpu.pooled_bytes);
+    write_uint_field(writer, "outside_bytes", gpu.outside_bytes);
     tdm_write_string(writer, "rows");
     tdm_write_array(writer, usages_count);
     for (uint32_t i = 0; i < usages_count; i++) {
@@ -562,6 +563,10 @@ static void collect_metrics(void *self, FILE *out)
     collect_gpu_metrics(out, service->broker, "tandem_gpu_used_bytes",
                         "Bytes of GPU memory that are charged to blocks.",
                         offsetof(struct tdm__broker_gpu, used_bytes));
+    collect_gpu_metrics(
+        out, service->broker, "tandem_gpu_outside_bytes",
+        "Bytes of GPU memory that processes use without Tandem, by the last report.",
+        offsetof(struct tdm__broker_gpu, outside_bytes));
 }
 
 const struct tdm__service_ops tdm__broker_service = {.prefix = "block",

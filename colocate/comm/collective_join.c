@@ -248,7 +248,7 @@ static tdm_status add_gpu_library(const struct join_options *join_options, struc
         return tdm__fail(TDM_E_INVAL, "on_gpu, but this actor has no GPU: ask for one in its "
                                       "options");
     }
-    TDM_TRY(tdm__device_of_process(0, &kind, uuid));
+    TDM_TRY(tdm__device_of_process(join_options->runtime->gpu_indices[0], &kind, uuid));
     switch (kind->collective) {
     case TDM__DEVICE_COLLECTIVE_NCCL:
         options.gpu_uuid = uuid;

@@ -63,10 +63,11 @@ struct tdm__device_ops {
     /* Maps a whole block into reserved addresses where nothing is mapped. */
     tdm_status (*map)(struct tdm__device *device, void *address, struct tdm__block *block,
                       enum tdm__access access);
-    /* Unmaps any number of adjacent whole blocks; the addresses stay reserved. */
+    /* Unmaps any number of adjacent whole blocks; the addresses stay reserved. Waits first as
+     * `synchronize` does. */
     tdm_status (*unmap)(struct tdm__device *device, void *address, size_t size_bytes);
     /* Maps the blocks of `a` at the address of `b` and vice versa. Both must have blocks of the
-     * same sizes. No byte is copied. */
+     * same sizes. No byte is copied. Waits first as `synchronize` does. */
     tdm_status (*exchange)(struct tdm__device *device, const struct tdm__mapping *a,
                            const struct tdm__mapping *b);
 
@@ -76,6 +77,17 @@ struct tdm__device_ops {
                        size_t size_bytes);
     /* Blocks until all copies have completed. */
     tdm_status (*copy_flush)(struct tdm__device *device);
+
+    /* Blocks until the device has done all that this process has queued on it, copies of this
+     * device and work of other libraries (PyTorch, an engine, NCCL) in any stream of theirs. There
+     * is no limit of time: a kernel that never ends blocks for ever. No stream may be captured
+     * into a CUDA graph meanwhile. The host does nothing here. */
+    tdm_status (*synchronize)(struct tdm__device *device);
+
+    /* Writes how much memory the real GPU has, and how much of it no process uses. Both are 0 for a
+     * virtual GPU, of which the broker knows all. */
+    tdm_status (*memory_info)(struct tdm__device *device, uint64_t *total_bytes_out,
+                              uint64_t *free_bytes_out);
 
     /* Executes the copy operations and writes the checksum of each to `sums_out`. Their ends are
      * mapped on the device or are memory of host_alloc, and no operation overlaps another. Blocks
@@ -96,6 +108,9 @@ struct tdm__device {
     const struct tdm__device_ops *ops; /* Functions of the implementation. */
     uint32_t gpu;                      /* Index of the GPU on its node. */
     char uuid[TDM__UUID_BYTES];        /* UUID of the GPU, for example "GPU-host-0". */
+    /* Number of the GPU among those that this process sees, in the order of the CUDA runtime and of
+     * PyTorch; 0 for a virtual GPU. */
+    int visible_number;
     /* Sizes and addresses are multiples of this number of bytes. */
     size_t granularity_bytes;
 };

@@ -10,6 +10,11 @@ struct tdm__broker_client;
 /* Most GPUs of a node. */
 enum { TDM__DEVICE_GPUS_MAX = 64 };
 
+/* Environment variable in which the daemon names the real GPU of each of the node's GPUs, in their
+ * order and separated by commas: "GPU-77,GPU-3f2a,GPU-77" if the first and the third share one. All
+ * processes of the node inherit it. It is empty if the GPUs have no UUIDs. */
+#define TDM__GPU_UUIDS_VARIABLE "TANDEM_GPU_UUIDS"
+
 /* The GPUs of one kind on this node. */
 struct tdm__device_list {
     /* Number of GPUs; 0 if the number is not limited (virtual GPUs). */
@@ -30,7 +35,8 @@ struct tdm__device_kind {
     const char *name;      /* Name in options and job files, for example "cuda". */
     const char *gpus_name; /* Word for these GPUs in output: "GPUs" or "virtual GPUs". */
     /* Environment variable with the GPUs that a process may use, separated by commas: UUIDs, or
-     * numbers if the GPUs have none. The daemon sets it for every worker. */
+     * numbers if the GPUs have none. The daemon sets it for every worker. It names a real GPU once,
+     * also for an actor with several GPUs that share it: CUDA sees no device at all otherwise. */
     const char *visible_devices_variable;
     /* Library for collective operations on data of these GPUs. */
     enum tdm__device_collective collective;

@@ -51,18 +51,18 @@ tdm_status tdm__device_kind_by_name(const char *name, const struct tdm__device_k
                      tdm__device_kind_names(names));
 }
 
-/* Writes the entry number `gpu` of the environment variable in which the daemon lists the GPUs of
- * the actor; "" if it does not exist. */
-static void find_uuid(const char *variable, uint32_t gpu, char uuid[TDM__UUID_BYTES])
+/* Writes the entry number `gpu` of the environment variable in which the daemon lists the real GPUs
+ * of the node's GPUs; "" if it does not exist. */
+static void find_uuid(uint32_t gpu, char uuid[TDM__UUID_BYTES])
 {
-    const char *visible = getenv(variable);
+    const char *uuids = getenv(TDM__GPU_UUIDS_VARIABLE);
     size_t length = 0;
 
-    while (visible != NULL && (length = strcspn(visible, ",")) > 0 && gpu > 0) {
-        visible += length + (visible[length] == ',' ? 1 : 0);
+    while (uuids != NULL && (length = strcspn(uuids, ",")) > 0 && gpu > 0) {
+        uuids += length + (uuids[length] == ',' ? 1 : 0);
         gpu--;
     }
-    (void)snprintf(uuid, TDM__UUID_BYTES, "%.*s", (int)length, visible != NULL ? visible : "");
+    (void)snprintf(uuid, TDM__UUID_BYTES, "%.*s", (int)length, uuids != NULL ? uuids : "");
 }
 
 tdm_status tdm__device_of_process(uint32_t gpu, const struct tdm__device_kind **kind_out,
@@ -72,6 +72,6 @@ tdm_status tdm__device_of_process(uint32_t gpu, const struct tdm__device_kind **
 
     TDM_TRY(tdm__device_kind_by_name(name != NULL && name[0] != '\0' ? name : kinds[0]->name,
                                      kind_out));
-    find_uuid((*kind_out)->visible_devices_variable, gpu, uuid);
+    find_uuid(gpu, uuid);
     return TDM_OK;
 }

@@ -18,9 +18,9 @@ const char *tdm__device_kind_names(char text[TDM__DEVICE_KIND_NAMES_BYTES]);
 /* Finds a kind by its name. TDM_E_NOT_FOUND names the kinds that exist. */
 tdm_status tdm__device_kind_by_name(const char *name, const struct tdm__device_kind **kind_out);
 
-/* Writes the kind of device and the UUID of the process's GPU number `gpu` (0 for its first),
- * which the daemon put into the environment. The UUID is "" if the process does not have that
- * GPU; it has no meaning for kinds whose GPUs have no UUIDs. */
+/* Writes the kind of device and the UUID of GPU number `gpu` of this node, which the daemon put
+ * into the environment (TDM__GPU_UUIDS_VARIABLE). The UUID is "" if the node does not have that
+ * GPU, and for kinds whose GPUs have no UUIDs. */
 tdm_status tdm__device_of_process(uint32_t gpu, const struct tdm__device_kind **kind_out,
                                   char uuid[TDM__UUID_BYTES]);
 

@@ -240,6 +240,15 @@ static tdm_status create_sender(struct trainer *trainer)
     return tdm__sender_create(&options, &trainer->sender);
 }
 
+/* Waits until the GPU has done what the library queued in streams of its own, so that updates read
+ * the weights that it has computed. */
+static tdm_status await_device(const struct trainer *trainer)
+{
+    struct tdm__device *device = tdm__regions_device(trainer->rank.regions);
+
+    return device->ops->synchronize(device);
+}
+
 /* ---- methods: life ---------------------------------------------------------------------- */
 
 /* Method "start": resumes all regions, starts the library and exchanges layouts. Replies the
@@ -255,6 +264,7 @@ static tdm_status trainer_start(tdm_call *call, void *self)
     TDM_TRY(tdm__rank_resume_regions(&trainer->rank, NULL));
     tdm__rank_region_addresses(&trainer->rank, addresses);
     TDM_TRY(trainer->ops->start(trainer->rank.state, addresses));
+    TDM_TRY(await_device(trainer));
     TDM_TRY(build_layouts(trainer));
     TDM_TRY(create_sender(trainer));
     TDM_TRY(tdm_writer_create(&writer));
@@ -309,6 +319,7 @@ static tdm_status trainer_step(tdm_call *call, void *self)
     invalidate_sums(trainer);
     TDM_TRY(tdm__batch_read(tdm_call_arguments(call), &batch));
     status = trainer->ops->step(trainer->rank.state, &batch, &metrics);
+    status = status == TDM_OK ? await_device(trainer) : status;
     tdm__batch_fini(&batch);
     TDM_TRY(status);
     tdm__spans_add(&trainer->rank.spans, "step", begin_ns, 0, 0);
@@ -339,7 +350,8 @@ static tdm_status trainer_load(tdm_call *call, void *self)
 
     TDM_TRY(tdm__checkpoint_directory_decode(tdm_call_arguments(call), &directory));
     invalidate_sums(trainer);
-    return trainer->ops->load(trainer->rank.state, directory.path);
+    TDM_TRY(trainer->ops->load(trainer->rank.state, directory.path));
+    return await_device(trainer);
 }
 
 static const struct tdm_actor_class trainer_class = {

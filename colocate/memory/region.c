@@ -448,6 +448,13 @@ const char *tdm_region_device(const tdm_region *region)
     return region->regions->device->ops->name;
 }
 
+int tdm_region_device_number(const tdm_region *region)
+{
+    TDM__REQUIRE_OR(region, -1);
+
+    return region->regions->device->visible_number;
+}
+
 int tdm_region_is_resident(const tdm_region *region)
 {
     TDM__REQUIRE_OR(region, 0);
@@ -469,6 +476,9 @@ static tdm_status region_save_contents(tdm_region *region)
     struct tdm__device *device = region->regions->device;
 
     if (region->host_copy != NULL) {
+        /* Kernels of other libraries may still write the region, in streams that have no order with
+         * the device's copies. */
+        TDM_TRY(device->ops->synchronize(device));
         TDM_TRY(device->ops->copy(device, region->host_copy, region->address, region->size_bytes));
         TDM_TRY(device->ops->copy_flush(device));
     }

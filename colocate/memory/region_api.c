@@ -17,6 +17,7 @@
 #include "actors/process/runtime.h"
 #include "colocate/broker/broker_remote.h"
 #include "colocate/device/kinds.h"
+#include "colocate/memory/device_memory.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -31,7 +32,10 @@ enum {
     BROKER_TIMEOUT_MS = 60000,
     /* Time in milliseconds that a call of the memory arbiter waits beyond the caller's timeout, so
      * that the arbiter's refusal, which names the holders, arrives first. */
-    GRACE_MS = 2000
+    GRACE_MS = 2000,
+    /* Time in milliseconds that a process waits for memory that it was granted and the GPU does not
+     * report free; less than the life of an unused grant. */
+    FREE_WAIT_MS = 5000
 };
 
 /* The device and the regions of one GPU of this actor. */
@@ -92,8 +96,39 @@ static tdm_status call_memory_arbiter(const char *method, const tdm_writer *argu
                                     NULL);
 }
 
+/* Tells the memory arbiter how much memory of the real GPU is free, so that it does not grant what
+ * CUDA contexts, libraries and other processes use. The daemon cannot ask the GPU itself, because
+ * it has no context. A virtual GPU reports nothing. A failure is logged: the arbiter then decides
+ * by the report before. */
+static void report_device_memory(struct tdm__device *device)
+{
+    uint64_t total_bytes = 0;
+    uint64_t free_bytes = 0;
+    tdm_writer *writer;
+    tdm_status status = device->ops->memory_info(device, &total_bytes, &free_bytes);
+
+    if (status == TDM_OK && total_bytes == 0) {
+        return;
+    }
+    if (status == TDM_OK) {
+        status = tdm_writer_create(&writer);
+    }
+    if (status == TDM_OK) {
+        const struct tdm__arbiter_report_message message = {device->gpu, total_bytes, free_bytes};
+
+        (void)tdm__arbiter_report_encode(&message, writer);
+        status = call_memory_arbiter("arbiter.report", writer, GRACE_MS);
+        tdm_writer_destroy(writer);
+    }
+    if (status != TDM_OK) {
+        tdm__log(TDM__INFO, "region", "the free memory of %s is not reported: %s", device->uuid,
+                 tdm_error_detail());
+    }
+}
+
 /* Callback of a set of regions: blocks until the memory arbiter grants the memory, refuses it, or
- * the timeout passes. */
+ * the timeout passes. Memory that is granted on a real GPU may still be used for a moment: then
+ * this waits until the GPU reports it free. */
 static tdm_status request_memory_grant(void *arg, const char *tag, size_t bytes, int64_t timeout_ms)
 {
     const struct gpu_regions *entry = arg;
@@ -102,11 +137,13 @@ static tdm_status request_memory_grant(void *arg, const char *tag, size_t bytes,
     tdm_writer *writer;
     tdm_status status;
 
+    report_device_memory(entry->device);
     TDM_TRY(tdm_writer_create(&writer));
     (void)tdm__arbiter_request_encode(&message, writer);
     status = call_memory_arbiter("arbiter.request", writer, tdm__timeout_add(timeout_ms, GRACE_MS));
     tdm_writer_destroy(writer);
-    return status;
+    TDM_TRY(status);
+    return tdm__device_await_memory(entry->device, tag, bytes, FREE_WAIT_MS);
 }
 
 /* Callback of a set of regions: announces a release to the memory arbiter, so that waiting requests
@@ -155,7 +192,7 @@ static tdm_status open_device(tdm_runtime *runtime, uint32_t gpu, struct tdm__de
     const struct tdm__device_kind *kind;
     char uuid[TDM__UUID_BYTES];
 
-    TDM_TRY(tdm__device_of_process(gpu, &kind, uuid));
+    TDM_TRY(tdm__device_of_process(runtime->gpu_indices[gpu], &kind, uuid));
     return kind->open(memory.broker, runtime->gpu_indices[gpu], uuid, device_out);
 }
 
@@ -173,6 +210,7 @@ static tdm_status process_gpu_open(tdm_runtime *runtime, uint32_t gpu)
     /* The device may be open already, from an earlier attempt that failed later. */
     if (entry->device == NULL) {
         TDM_TRY(open_device(runtime, gpu, &entry->device));
+        report_device_memory(entry->device); /* The new context has taken some of its own. */
     }
     TDM_TRY(process_memory_open(runtime, entry->device));
     TDM_TRY(tdm__regions_create(entry->device, memory.arena, &entry->regions));

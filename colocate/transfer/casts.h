@@ -10,7 +10,8 @@
 /* Number of rows, and of columns, of a block of FP8 numbers that share one scale. */
 enum { TDM__FP8_BLOCK = 128 };
 
-/* Casts a float32 number to bfloat16: to nearest, ties to even; a NaN stays a NaN. */
+/* Casts a float32 number to bfloat16: to nearest, ties to even. A NaN stays a NaN with its
+ * sign and the upper part of its payload; CUDA's and PyTorch's casts on a GPU make 0x7fff of it. */
 uint16_t tdm__bf16_from_float(float value);
 /* Returns the value of the bfloat16 number with these bits. */
 float tdm__bf16_to_float(uint16_t bits);
@@ -18,7 +19,7 @@ float tdm__bf16_to_float(uint16_t bits);
 void tdm__bf16_from_floats(uint16_t *restrict to, const void *restrict from, size_t count);
 
 /* Casts a float32 number to e4m3 (8 bits, no infinities): to nearest, ties to even. Larger values
- * become 448; a NaN stays a NaN. */
+ * become 448. A NaN stays a NaN with its sign (0x7f or 0xff); CUDA's casts make 0x7f of it. */
 uint8_t tdm__e4m3_from_float(float value);
 
 /* A matrix to read, whose rows may have gaps between them. */

@@ -25,7 +25,13 @@ extern "C" {
  *
  * The calls of a rank are: open, regions, start, (layout), then step or generate and others,
  * and close. Between calls Tandem pauses and resumes the rank's regions.  A function is called
- * only while the regions that it needs are resident, as said below. */
+ * only while the regions that it needs are resident, as said below.
+ *
+ * On a CUDA GPU a function may return while kernels that it queued still run, in any stream of the
+ * GPU's primary context, which is the one of PyTorch and of the CUDA runtime.  Tandem waits for all
+ * of them, like cuCtxSynchronize, before it reads what a function computed and before it pauses a
+ * region or exchanges the weights that are served.  No stream may be captured into a CUDA graph
+ * when a function returns.  Tandem's calls leave the thread's current CUDA device as it was. */
 
 /* A tensor of a rank whose layout the job file names (`trainer.layout` or `engine.layout`), as
  * that layout calls and slices it, contiguous in the region "weights".  Several tensors of the

@@ -57,6 +57,11 @@ TDM_API const char *tdm_region_tag(const tdm_region *region);
 /* Returns the kind of device that the region's memory is on, a text that is never freed: "cuda" for
  * a CUDA GPU; "host" for a virtual GPU, whose memory any code of this process may access. */
 TDM_API const char *tdm_region_device(const tdm_region *region);
+/* Returns the number of the region's GPU among those that this process sees, as the CUDA runtime
+ * and torch.device("cuda", number) count them; 0 for a virtual GPU, and -1 for NULL.  It differs
+ * from the GPU's index in the actor if several GPUs of the actor share a real one:
+ * CUDA_VISIBLE_DEVICES names each real GPU once.  Any thread may call it. */
+TDM_API int tdm_region_device_number(const tdm_region *region);
 /* Returns 1 while the region is resident, 0 while it is paused. */
 TDM_API int tdm_region_is_resident(const tdm_region *region);
 
@@ -65,7 +70,13 @@ TDM_API int tdm_region_is_resident(const tdm_region *region);
  * until the next pause, resume or destroy. */
 TDM_API const void *tdm_region_contents(const tdm_region *region);
 
-/* Pauses a region: gives its physical memory back to the device.  The memory is free for other
+/* Pauses a region: gives its physical memory back to the device.  On a CUDA GPU it first waits,
+ * like cuCtxSynchronize and without a limit, for all that this process has queued in the streams of
+ * the GPU's primary context (PyTorch, engines and the CUDA runtime use it), so that no kernel loses
+ * its memory and the contents are what the last kernel wrote.  No stream may be captured into a
+ * CUDA graph meanwhile, and no other thread may launch work that uses the region.  The same holds
+ * for tdm_region_destroy() of a resident region.  No function of this header changes the calling
+ * thread's current CUDA device.  The memory is free for other
  * processes when this function returns, except for blocks that another process still maps: these
  * stay charged until that process unmaps them or dies.  Blocks while the contents are copied.
  * TDM_E_STATE: the region is paused already. */

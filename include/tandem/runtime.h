@@ -44,7 +44,9 @@ struct tdm_runtime_options {
     /* Number of GPUs of a private node.  0: TANDEM_GPUS, or else 4 virtual or all real ones. */
     uint32_t gpus;
     /* Memory in bytes of each GPU of a private node.  0: TANDEM_GPU_BYTES, or else 256 MiB of a
-     * virtual GPU, and for real ones the memory of the smallest, rounded down to 2 MiB. */
+     * virtual GPU, and for real ones the memory of the smallest without a reserve
+     * (TANDEM_GPU_RESERVE_BYTES, or else 1.25 GiB for each GPU that it is offered as, at most a
+     * quarter) for CUDA and its libraries, rounded down to 2 MiB. */
     uint64_t gpu_bytes;
     /* Directory for sockets and logs of a private node.  NULL: a new one in $TMPDIR. */
     const char *directory;

@@ -13,12 +13,6 @@
 #include <pthread.h>
 #include <string.h>
 
-/* A region. */
-struct region {
-    struct binding_object object; /* The handle and its place in the list of live objects. */
-    uint32_t gpu;                 /* Number of the GPU among those of this actor. */
-};
-
 static PyTypeObject *region_type; /* The type Region. */
 /* Guards the calls of libtandem that change regions. */
 static pthread_mutex_t regions_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -46,7 +40,6 @@ static PyObject *region_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     Py_ssize_t size_bytes;
     int keep = 1;
     tdm_region *region;
-    PyObject *object;
     tdm_status status;
 
     if (runtime == NULL ||
@@ -67,11 +60,7 @@ static PyObject *region_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     if (status != TDM_OK) {
         return binding_raise(status);
     }
-    object = binding_object_create(type, BINDING_REGION, region);
-    if (object != NULL) {
-        ((struct region *)object)->gpu = gpu;
-    }
-    return object;
+    return binding_object_create(type, BINDING_REGION, region);
 }
 
 /* Region.pause() */
@@ -131,7 +120,7 @@ static bool region_memory(PyObject *self, struct binding_memory *memory)
                                       .device = BINDING_CPU};
     if (strcmp(tdm_region_device(region), "cuda") == 0) {
         memory->device = BINDING_CUDA;
-        memory->device_number = (int32_t)((struct region *)self)->gpu;
+        memory->device_number = tdm_region_device_number(region);
     }
     return true;
 }
@@ -215,7 +204,7 @@ static PyType_Slot region_slots[] = {
                 "Device memory of this actor that can be taken away and given back at the same "
                 "address."},
     {0, NULL}};
-static PyType_Spec region_spec = {"tandem._tandem.Region", sizeof(struct region), 0,
+static PyType_Spec region_spec = {"tandem._tandem.Region", sizeof(struct binding_object), 0,
                                   Py_TPFLAGS_DEFAULT, region_slots};
 
 bool binding_region_init(PyObject *module)

@@ -81,6 +81,22 @@ static void worker_sees_only_its_devices(void **state)
     expect_devices(*state, "", two, 1, "1");
 }
 
+/* Goal: CUDA sees no device in a list that names one twice, so that an actor with several GPUs that
+ * share a real one is given that one once. */
+static void worker_sees_a_shared_gpu_once(void **state)
+{
+    const uint32_t first_and_third[] = {0, 2};
+    const uint32_t all[] = {0, 1, 2, 3};
+
+    (void)setenv("TANDEM_GPU_UUIDS", "GPU-7,GPU-77,GPU-7,GPU-77", 1);
+    expect_devices(*state, "GPU-7,GPU-77", first_and_third, 2, "GPU-7");
+    expect_devices(*state, "GPU-7,GPU-77", all, 4, "GPU-7,GPU-77");
+    expect_devices(*state, "GPU-7,GPU-77", all + 3, 1, "GPU-77");
+    (void)setenv("TANDEM_GPU_UUIDS", "GPU-77,GPU-7", 1);
+    expect_devices(*state, "GPU-77,GPU-7", all, 2, "GPU-77,GPU-7");
+    (void)unsetenv("TANDEM_GPU_UUIDS");
+}
+
 static void worker_may_keep_the_visible_devices_of_its_node(void **state)
 {
     struct node_fixture *scene = *state;
@@ -197,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         NODE_FIXTURE_TEST(worker_sees_only_its_devices),
+        NODE_FIXTURE_TEST(worker_sees_a_shared_gpu_once),
         NODE_FIXTURE_TEST(worker_may_keep_the_visible_devices_of_its_node),
         NODE_FIXTURE_TEST(failed_start_fails_all_waiting_calls),
         NODE_FIXTURE_TEST(start_clears_the_state_of_the_last_incarnation),

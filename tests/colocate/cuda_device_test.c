@@ -11,12 +11,19 @@
 
 #include <cmocka.h>
 
-/* The context that is current after calls of the fake driver. */
-static void *current_context;
+/* The contexts that the fake driver was given, of which the last one is current. */
+static void *contexts[4];
+static int contexts_count;
 
-static int fake_set_current(void *context)
+static int fake_push(void *context)
 {
-    current_context = context;
+    contexts[contexts_count++] = context;
+    return CU_SUCCESS;
+}
+
+static int fake_pop(void **context)
+{
+    *context = contexts[--contexts_count];
     return CU_SUCCESS;
 }
 
@@ -27,16 +34,26 @@ static int fake_memory(size_t *free_bytes, size_t *total_bytes)
     return CU_SUCCESS;
 }
 
-static const struct tdm__cuda_driver driver = {.cuCtxSetCurrent = fake_set_current,
+static const struct tdm__cuda_driver driver = {.cuCtxPushCurrent_v2 = fake_push,
+                                               .cuCtxPopCurrent_v2 = fake_pop,
                                                .cuMemGetInfo_v2 = fake_memory};
 static struct tdm__cuda_device cuda = {
-    .base = {.uuid = "GPU-77"}, .driver = &driver, .context = &current_context};
+    .base = {.uuid = "GPU-77"}, .driver = &driver, .context = &contexts};
 
-static void test_context_of_the_gpu_becomes_current(void **state)
+static void test_context_of_the_gpu_is_current_until_the_scope_ends(void **state)
 {
     (void)state;
-    assert_int_equal(tdm__cuda_make_current(&cuda), TDM_OK);
-    assert_ptr_equal(current_context, &current_context);
+    {
+        TDM__CUDA_SCOPE(never_entered);
+        TDM__CUDA_SCOPE(outer);
+        TDM__CUDA_SCOPE(inner);
+
+        assert_int_equal(tdm__cuda_enter(&cuda, &outer), TDM_OK);
+        assert_int_equal(tdm__cuda_enter(&cuda, &inner), TDM_OK);
+        assert_ptr_equal(contexts[contexts_count - 1], &contexts);
+        assert_null(never_entered.driver);
+    }
+    assert_int_equal(contexts_count, 0);
 }
 
 static void test_full_gpu_is_described_with_its_free_memory(void **state)
@@ -63,7 +80,7 @@ static void test_other_failures_keep_their_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_context_of_the_gpu_becomes_current),
+        cmocka_unit_test(test_context_of_the_gpu_is_current_until_the_scope_ends),
         cmocka_unit_test(test_full_gpu_is_described_with_its_free_memory),
         cmocka_unit_test(test_other_failures_keep_their_text),
     };

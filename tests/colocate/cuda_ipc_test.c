@@ -1,6 +1,7 @@
 /* cuda_ipc_test.c - memory that others allocated on a GPU is shared the ipc_kind the driver allows.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/cuda/cuda_device.h"
 #include "colocate/device/cuda/cuda_ipc.h"
 #include "colocate/device/cuda/driver.h"
 #include "runtime/error.h"
@@ -109,7 +110,7 @@ static void round_trip(struct tdm__device *device, char *address, int socket,
 
     TRY(device->ops->copy(device, address, note.word, sizeof(note.word)));
     TRY(device->ops->copy_flush(device));
-    TRY(tdm__cuda_ipc_export(device, address, &note.shared));
+    TRY(tdm__cuda_ipc_export(device, address, sizeof(word), &note.shared));
     assert_int_equal(note.shared.ipc_kind, ipc_kind);
     send_note(socket, &note);
     if (note.shared.fd >= 0) {
@@ -150,12 +151,15 @@ static void share_ordinary_memory(int socket)
     struct cuda_gpu *gpu = cuda_gpu_open(64 * UNIT, false);
     const struct tdm__cuda_driver *driver;
     uint64_t address;
+    TDM__CUDA_SCOPE(scope);
 
+    TRY(tdm__cuda_enter((struct tdm__cuda_device *)gpu->devices[0], &scope));
     TRY(tdm__cuda_driver(&driver));
     assert_int_equal(driver->cuMemAlloc_v2(&address, 3 * UNIT), CU_SUCCESS);
     round_trip(gpu->devices[0], (char *)(uintptr_t)address + UNIT + 4096, socket,
                TDM__CUDA_IPC_HANDLE);
     assert_int_equal(driver->cuMemFree_v2(address), CU_SUCCESS);
+    tdm__cuda_scope_leave(&scope);
     cuda_gpu_close(gpu);
 }
 
@@ -226,11 +230,40 @@ static void memory_that_cannot_be_exported_is_refused_with_the_remedy(void **sta
     /* Without access rights the driver does not find the address at all. */
     assert_int_equal(driver->cuMemSetAccess((uint64_t)(uintptr_t)address, UNIT, &access, 1),
                      CU_SUCCESS);
-    assert_int_equal(tdm__cuda_ipc_export(device, address, &shared), TDM_E_UNSUPPORTED);
+    assert_int_equal(tdm__cuda_ipc_export(device, address, UNIT, &shared), TDM_E_UNSUPPORTED);
     assert_non_null(strstr(tdm_error_detail(), "POSIX_FILE_DESCRIPTOR"));
     assert_int_equal(driver->cuMemUnmap((uint64_t)(uintptr_t)address, UNIT), CU_SUCCESS);
     assert_int_equal(driver->cuMemRelease(block), CU_SUCCESS);
     device->ops->unreserve(device, address, UNIT);
+    cuda_gpu_close(gpu);
+}
+
+/* Maps two blocks one after the other, as PyTorch's expandable segments do. */
+static void memory_of_two_allocations_is_refused_with_the_remedy(void **state)
+{
+    struct cuda_gpu *gpu = cuda_gpu_open(64 * UNIT, false);
+    struct tdm__device *device = gpu->devices[0];
+    const size_t sizes_bytes[2] = {UNIT, UNIT};
+    struct tdm__cuda_ipc_memory shared;
+    struct tdm__block *blocks[2];
+    char *address;
+
+    (void)state;
+    TRY(device->ops->reserve(device, 2 * UNIT, (void **)&address));
+    TRY(device->ops->create(device, "segment", sizes_bytes, 2, blocks));
+    TRY(device->ops->map(device, address, blocks[0], TDM__READ_WRITE));
+    TRY(device->ops->map(device, address + UNIT, blocks[1], TDM__READ_WRITE));
+    assert_int_equal(tdm__cuda_ipc_export(device, address + UNIT / 2, UNIT, &shared),
+                     TDM_E_UNSUPPORTED);
+    assert_non_null(strstr(tdm_error_detail(), "2097152 bytes at"));
+    assert_non_null(strstr(tdm_error_detail(), "ends after 1048576 of them"));
+    assert_non_null(strstr(tdm_error_detail(), "expandable_segments:False"));
+    assert_int_equal(tdm__cuda_ipc_export(device, address, 0, &shared), TDM_E_INVAL);
+    TRY(tdm__cuda_ipc_export(device, address + UNIT, UNIT, &shared));
+    (void)close(shared.fd);
+    TRY(device->ops->unmap(device, address, 2 * UNIT));
+    device->ops->release(device, blocks, 2);
+    device->ops->unreserve(device, address, 2 * UNIT);
     cuda_gpu_close(gpu);
 }
 
@@ -253,6 +286,7 @@ int main(void)
         cmocka_unit_test(ordinary_memory_travels_by_handle),
         cmocka_unit_test(exportable_memory_travels_by_descriptor),
         cmocka_unit_test(memory_that_cannot_be_exported_is_refused_with_the_remedy),
+        cmocka_unit_test(memory_of_two_allocations_is_refused_with_the_remedy),
         cmocka_unit_test(memory_of_another_gpu_is_refused),
     };
     int failed;

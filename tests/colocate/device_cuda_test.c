@@ -2,12 +2,14 @@
  * own. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/cuda/cuda.h"
+#include "colocate/device/cuda/cuda_device.h"
 #include "colocate/device/cuda/driver_api.h"
 #include "colocate/memory/region.h"
 #include "runtime/error.h"
 #include "tests/conformance/device_suite.h"
 #include "tests/support/cuda_gpu.h"
 
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -270,6 +272,113 @@ static void block_cannot_be_cut_in_two(void **state)
     fill(device, tdm_region_address(region), 1, 4 * UNIT);
 }
 
+/* ---- streams of other libraries ---------------------------------------------------------- */
+
+/* Copies in front of the last one, which keep a real GPU busy for some tenths of a second. */
+enum { COPIES_IN_FRONT = 1000 };
+
+/* A stream that Tandem does not know, as PyTorch has them. */
+static void *open_foreign_stream(struct world *world)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)world->gpu->devices[0];
+    void *stream;
+    TDM__CUDA_SCOPE(scope);
+
+    TRY(tdm__cuda_enter(cuda, &scope));
+    assert_int_equal(cuda->driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CU_SUCCESS);
+    return stream;
+}
+
+/* Queues a long piece of work in the stream, whose last act writes the bytes of `from` to `to`. */
+static void write_late(struct world *world, void *stream, tdm_region *to, tdm_region *from)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)world->gpu->devices[0];
+    uint64_t target = (uint64_t)(uintptr_t)tdm_region_address(to);
+    uint64_t source = (uint64_t)(uintptr_t)tdm_region_address(from);
+    size_t half_bytes = tdm_region_size(from) / 2;
+    TDM__CUDA_SCOPE(scope);
+
+    TRY(tdm__cuda_enter(cuda, &scope));
+    for (int i = 0; i < (cuda_gpu_is_real() ? COPIES_IN_FRONT : 2); i++) {
+        assert_int_equal(
+            cuda->driver->cuMemcpyAsync(source + half_bytes, source, half_bytes, stream),
+            CU_SUCCESS);
+    }
+    assert_int_equal(cuda->driver->cuMemcpyAsync(target, source, 2 * half_bytes, stream),
+                     CU_SUCCESS);
+}
+
+static void close_foreign_stream(struct world *world, void *stream)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)world->gpu->devices[0];
+    TDM__CUDA_SCOPE(scope);
+
+    TRY(tdm__cuda_enter(cuda, &scope));
+    assert_int_equal(cuda->driver->cuStreamDestroy_v2(stream), CU_SUCCESS);
+}
+
+/* Goal: a paused region holds what the last kernel wrote, although the kernel was only queued. */
+static void pause_keeps_what_is_queued_in_other_streams(void **state)
+{
+    struct world *world = *state;
+    struct tdm__device *device = world->gpu->devices[0];
+    const size_t size_bytes = region_bytes();
+    tdm_region *source = make_region(world, size_bytes);
+    tdm_region *target = make_region(world, size_bytes);
+    void *stream = open_foreign_stream(world);
+
+    fill(device, tdm_region_address(source), 9, size_bytes);
+    fill(device, tdm_region_address(target), 1, size_bytes);
+    write_late(world, stream, target, source);
+    TRY(tdm_region_pause(target));
+    TRY(tdm_region_resume(target, 0));
+    assert_filled(device, tdm_region_address(target), 9, size_bytes);
+    close_foreign_stream(world, stream);
+}
+
+/* Goal: queued work writes the memory that was at its address when it was queued. */
+static void exchange_waits_for_other_streams(void **state)
+{
+    struct world *world = *state;
+    struct tdm__device *device = world->gpu->devices[0];
+    const size_t size_bytes = region_bytes();
+    tdm_region *source = make_region(world, size_bytes);
+    tdm_region *weights = make_region(world, size_bytes);
+    tdm_region *shadow = make_region(world, size_bytes);
+    void *stream = open_foreign_stream(world);
+
+    fill(device, tdm_region_address(source), 9, size_bytes);
+    fill(device, tdm_region_address(weights), 1, size_bytes);
+    fill(device, tdm_region_address(shadow), 2, size_bytes);
+    write_late(world, stream, weights, source);
+    TRY(tdm__region_swap(weights, shadow));
+    close_foreign_stream(world, stream);
+    assert_filled(device, tdm_region_address(weights), 2, size_bytes);
+    assert_filled(device, tdm_region_address(shadow), 9, size_bytes);
+}
+
+/* Goal: no kernel loses its memory, after which the process could use the GPU no more. */
+static void unmapping_waits_for_other_streams(void **state)
+{
+    struct world *world = *state;
+    struct tdm__device *device = world->gpu->devices[0];
+    const struct tdm_region_options options = {
+        .tag = "kv_cache", .size_bytes = region_bytes(), .policy = TDM_REGION_DROP};
+    tdm_region *source = make_region(world, region_bytes());
+    void *stream = open_foreign_stream(world);
+    tdm_region *cache;
+
+    fill(device, tdm_region_address(source), 9, region_bytes());
+    TRY(tdm__region_create(world->regions, &options, &cache));
+    write_late(world, stream, cache, source);
+    TRY(tdm_region_pause(cache));
+    TRY(tdm_region_resume(cache, 0));
+    write_late(world, stream, cache, source);
+    tdm_region_destroy(cache);
+    close_foreign_stream(world, stream);
+    assert_filled(device, tdm_region_address(source), 9, region_bytes());
+}
+
 /* Creates, fills, exchanges, pauses, resumes and reads two regions. */
 static tdm_status live(struct world *world, tdm_region **regions)
 {
@@ -287,6 +396,38 @@ static tdm_status live(struct world *world, tdm_region **regions)
     TDM_TRY(tdm__region_swap(regions[0], regions[1]));
     TDM_TRY(tdm__regions_pause(world->regions, NULL));
     return tdm__regions_resume(world->regions, NULL, 0);
+}
+
+/* The calling thread's current context by the driver itself. */
+static void *current_context(void)
+{
+    const char *path = getenv("TANDEM_CUDA_LIBRARY");
+    void *library = dlopen(path != NULL ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int (*get_current)(void **context);
+    void *context;
+
+    assert_non_null(library);
+    *(void **)&get_current = dlsym(library, "cuCtxGetCurrent");
+    assert_non_null(get_current);
+    assert_int_equal(get_current(&context), CU_SUCCESS);
+    (void)dlclose(library);
+    return context;
+}
+
+static void calls_leave_the_current_context_as_it_was(void **state)
+{
+    struct world *world = *state;
+    struct tdm__device *device = world->gpu->devices[0];
+    tdm_region *regions[2];
+
+    assert_true(current_context() == NULL);
+    TRY(live(world, regions));
+    assert_true(current_context() == NULL);
+    assert_filled(device, tdm_region_address(regions[0]), 2, 2 * UNIT);
+    TRY(device->ops->synchronize(device));
+    tdm_region_destroy(regions[0]);
+    tdm_region_destroy(regions[1]);
+    assert_true(current_context() == NULL);
 }
 
 /* Goal: a driver call that fails leaves nothing in the ledger, and what is resident keeps its
@@ -351,6 +492,10 @@ int main(void)
         TEST(error_has_the_drivers_name_and_the_calls_numbers),
         TEST(block_cannot_be_cut_in_two),
         TEST(unknown_gpu_is_refused_with_those_there_are),
+        TEST(pause_keeps_what_is_queued_in_other_streams),
+        TEST(exchange_waits_for_other_streams),
+        TEST(unmapping_waits_for_other_streams),
+        TEST(calls_leave_the_current_context_as_it_was),
         cmocka_unit_test_setup_teardown(every_driver_call_may_fail, set_up, end), /* last */
     };
     int failed;

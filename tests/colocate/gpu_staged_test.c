@@ -48,6 +48,15 @@ static tdm_status open_staged(int fd, uint32_t rank, int64_t timeout_ms,
 
 static const struct comm_suite_maker maker = {make_segment, open_staged, 0};
 
+/* Makes the GPU's context current, as the ranks' own code does: groups leave it as it was. */
+static bool use_own_context(const struct tdm__cuda_driver *driver)
+{
+    void *context;
+
+    return driver->cuDevicePrimaryCtxRetain(&context, 0) == CU_SUCCESS &&
+           driver->cuCtxSetCurrent(context) == CU_SUCCESS;
+}
+
 /* Rank 1 cannot copy the second chunk; the others learn who gave up. */
 static int fail_in_a_copy(int fd, uint32_t rank, uint32_t ranks_count)
 {
@@ -60,6 +69,7 @@ static int fail_in_a_copy(int fd, uint32_t rank, uint32_t ranks_count)
     (void)ranks_count;
     EXPECT(open_staged(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
     EXPECT(tdm__cuda_driver(&driver) == TDM_OK);
+    EXPECT(use_own_context(driver));
     EXPECT(driver->cuMemAlloc_v2(&data, DATA_BYTES) == CU_SUCCESS);
     if (rank == 1) {
         cuda_gpu_fake.break_call("cuMemcpyAsync", 3, CU_INVALID_VALUE);
@@ -121,6 +131,7 @@ static int copy_slowly(int fd, uint32_t rank, uint32_t ranks_count)
     (void)ranks_count;
     EXPECT(open_staged(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
     EXPECT(tdm__cuda_driver(&driver) == TDM_OK);
+    EXPECT(use_own_context(driver));
     EXPECT(driver->cuMemAlloc_v2(&data, DATA_BYTES) == CU_SUCCESS);
     cuda_gpu_fake.break_call("cuStreamQuery", 1, CU_NOT_READY);
     EXPECT(comm->ops->broadcast(comm, (void *)(uintptr_t)data, DATA_BYTES, 0) == TDM_OK);

@@ -43,7 +43,9 @@ static void file_that_is_no_image_is_refused(void **state)
 /* What they compute: move_test. */
 static void kernel_image_is_loaded_or_the_failure_is_explained(void **state)
 {
-    static const char *const calls[] = {"cuCtxSetCurrent", "cuModuleLoadData",
+    static const char *const calls[] = {"cuCtxPushCurrent_v2", "cuModuleLoadData",
+                                        "cuModuleGetFunction"};
+    static const char *const texts[] = {"cuCtxPushCurrent", "cuModuleLoadData",
                                         "cuModuleGetFunction"};
     struct cuda_gpu *gpu = cuda_gpu_open(64 * UNIT, false);
     struct tdm__cuda_kernels *kernels;
@@ -52,7 +54,7 @@ static void kernel_image_is_loaded_or_the_failure_is_explained(void **state)
     for (size_t i = 0; i < 3 && !cuda_gpu_is_real(); i++) {
         cuda_gpu_fake.break_call(calls[i], 1, CU_INVALID_VALUE);
         assert_int_equal(tdm__cuda_kernels_open(gpu->devices[0], &kernels), TDM_E_DEVICE);
-        assert_non_null(strstr(tdm_error_detail(), calls[i]));
+        assert_non_null(strstr(tdm_error_detail(), texts[i]));
     }
     TRY(tdm__cuda_kernels_open(gpu->devices[0], &kernels));
     tdm__cuda_kernels_close(kernels);

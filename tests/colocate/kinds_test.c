@@ -44,27 +44,28 @@ static void test_unknown_name_is_refused_with_the_known_ones(void **state)
     assert_non_null(strstr(tdm_error_detail(), tdm__device_kind_names(names)));
 }
 
-/* Expects that a process with this environment has this UUID for its GPU number `gpu`. */
-static void expect_uuid(const char *visible, uint32_t gpu, const char *expected)
+/* Expects that on a node with this environment GPU number `gpu` has this UUID. */
+static void expect_uuid(const char *uuids, uint32_t gpu, const char *expected)
 {
     const struct tdm__device_kind *kind;
     char uuid[TDM__UUID_BYTES];
 
-    (void)setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    (void)setenv("TANDEM_GPU_UUIDS", uuids, 1);
     TRY(tdm__device_of_process(gpu, &kind, uuid));
     assert_string_equal(kind->name, "cuda");
     assert_string_equal(uuid, expected);
 }
 
-static void test_process_finds_its_gpus_in_the_variable_of_the_kind(void **state)
+static void test_process_finds_the_real_gpus_of_its_node(void **state)
 {
     (void)state;
     (void)setenv("TANDEM_DEVICE", "cuda", 1);
     expect_uuid("GPU-77,GPU-3f2a", 0, "GPU-77");
     expect_uuid("GPU-77,GPU-3f2a", 1, "GPU-3f2a");
+    expect_uuid("GPU-77,GPU-3f2a,GPU-77", 2, "GPU-77");
     expect_uuid("GPU-77,GPU-3f2a", 2, "");
     expect_uuid("", 0, "");
-    (void)unsetenv("CUDA_VISIBLE_DEVICES");
+    (void)unsetenv("TANDEM_GPU_UUIDS");
 }
 
 static void test_process_without_a_setting_has_virtual_gpus(void **state)
@@ -74,7 +75,7 @@ static void test_process_without_a_setting_has_virtual_gpus(void **state)
 
     (void)state;
     (void)unsetenv("TANDEM_DEVICE");
-    (void)unsetenv("CUDA_VISIBLE_DEVICES");
+    (void)unsetenv("TANDEM_GPU_UUIDS");
     TRY(tdm__device_of_process(0, &kind, uuid));
     assert_string_equal(kind->name, "host");
     assert_string_equal(uuid, "");
@@ -87,7 +88,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_kind_is_complete_and_found_by_its_name),
         cmocka_unit_test(test_unknown_name_is_refused_with_the_known_ones),
-        cmocka_unit_test(test_process_finds_its_gpus_in_the_variable_of_the_kind),
+        cmocka_unit_test(test_process_finds_the_real_gpus_of_its_node),
         cmocka_unit_test(test_process_without_a_setting_has_virtual_gpus),
     };
 

@@ -86,9 +86,62 @@ static void request_waits_until_its_deadline_for_announced_memory(void **state)
     release(key);
 }
 
+static tdm_status report(uint64_t gpu, uint64_t total_bytes, uint64_t free_bytes)
+{
+    return one_node_call(runtime, "arbiter.report", NULL, "uuu", gpu, total_bytes, free_bytes);
+}
+
+/* Returns what the list of the node says of the GPU's use outside Tandem. */
+static uint64_t outside_bytes(void)
+{
+    tdm_document *document;
+    uint64_t bytes;
+
+    TRY(one_node_call(runtime, "block.ledger", &document, ""));
+    bytes = tdm_value_uint(
+        tdm_value_find(tdm_value_at(tdm_document_root(document), 0), "outside_bytes"), UINT64_MAX);
+    tdm_document_destroy(document);
+    return bytes;
+}
+
+/* Goal: what CUDA contexts and other processes take of a GPU is not granted to anybody.  The GPU of
+ * this node has 16 MiB of a real one's 20. */
+static void reported_usage_outside_is_not_granted(void **state)
+{
+    char key[16];
+
+    (void)state;
+    assert_true(outside_bytes() == 0);
+    make("weights", 4 * MIB, key);
+    TRY(report(0, 20 * MIB, 6 * MIB)); /* 10 MiB are used outside, of which 4 were not offered. */
+    assert_true(outside_bytes() == 10 * MIB);
+    assert_int_equal(wish(0, "kv_cache", 8 * MIB, 0), TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), "8.0 MiB wanted, 6.0 MiB free"));
+    assert_non_null(strstr(tdm_error_detail(), "other processes use 6.0 MiB"));
+    TRY(report(0, 20 * MIB, 12 * MIB));
+    TRY(wish(0, "kv_cache", 8 * MIB, 0));
+}
+
+/* While memory is granted, nobody knows whether the device has allocated it already. */
+static void report_during_a_grant_is_not_used(void **state)
+{
+    char key[16];
+
+    (void)state;
+    TRY(wish(0, "weights", 12 * MIB, 0));
+    TRY(report(0, 16 * MIB, 4 * MIB)); /* The block is made, and the broker does not know it. */
+    assert_true(outside_bytes() == 0);
+    make("weights", 12 * MIB, key);
+    TRY(report(0, 16 * MIB, 4 * MIB));
+    assert_true(outside_bytes() == 0);
+    TRY(wish(0, "kv_cache", 4 * MIB, 0));
+}
+
 static void impossible_events_are_refused(void **state)
 {
     (void)state;
+    assert_int_equal(report(1, 20 * MIB, MIB), TDM_E_INVAL);
+    assert_non_null(strstr(tdm_error_detail(), "GPU 1 of a node with 1"));
     assert_int_equal(wish(1, "weights", 2 * MIB, 0), TDM_E_INVAL);
     assert_non_null(strstr(tdm_error_detail(), "GPU 1 of a node with 1"));
     assert_int_equal(wish(UINT64_MAX, "weights", 2 * MIB, 0), TDM_E_INVAL);
@@ -216,6 +269,8 @@ int main(void)
         TEST(grant_is_used_up_by_the_following_blocks),
         TEST(memory_released_by_the_broker_is_free_for_requests),
         TEST(request_waits_until_its_deadline_for_announced_memory),
+        TEST(reported_usage_outside_is_not_granted),
+        TEST(report_during_a_grant_is_not_used),
         TEST(impossible_events_are_refused),
         TEST(dead_tenant_stays_charged_for_blocks_that_others_hold),
         TEST(dead_tenant_stays_charged_behind_128_usage_records),

@@ -168,6 +168,40 @@ static void usage_of_other_processes_is_not_free(void **state)
     assert_non_null(strstr(actions.entries[0].text, "other processes use 200.0 MiB"));
 }
 
+static void report_tells_what_is_used_outside(void **state)
+{
+    struct tdm__arbiter_report report = {.total_bytes = 100,
+                                         .free_bytes = 60,
+                                         .offered_bytes = 90,
+                                         .charged_bytes = 25,
+                                         .sharing_count = 1};
+
+    (void)state;
+    assert_int_equal(tdm__arbiter_outside_bytes(&report), 15);
+    assert_int_equal(tdm__arbiter_unmanaged_bytes(&report), 5); /* 10 are not offered anyway. */
+    report.sharing_count = 2;
+    report.free_bytes = 56;
+    assert_int_equal(tdm__arbiter_unmanaged_bytes(&report), 4);
+    report.free_bytes = 70;
+    assert_int_equal(tdm__arbiter_outside_bytes(&report), 5);
+    assert_int_equal(tdm__arbiter_unmanaged_bytes(&report), 0);
+    /* Memory that the device has back and the broker has not heard of. */
+    report.free_bytes = 90;
+    assert_int_equal(tdm__arbiter_outside_bytes(&report), 0);
+    report.free_bytes = 101;
+    assert_int_equal(tdm__arbiter_unmanaged_bytes(&report), 0);
+}
+
+static void open_grants_are_known(void **state)
+{
+    (void)state;
+    assert_false(tdm__arbiter_has_open_grant(&gpu));
+    assert_int_equal(send(TDM__ARBITER_REQUESTED, 0, 0, 20), TDM_OK);
+    assert_true(tdm__arbiter_has_open_grant(&gpu));
+    holds(0, 0, 20);
+    assert_false(tdm__arbiter_has_open_grant(&gpu));
+}
+
 static void impossible_events_change_nothing(void **state)
 {
     struct tdm__memory_arbiter before;
@@ -645,6 +679,8 @@ int main(void)
         cmocka_unit_test_setup(blocks_made_in_pieces_use_up_one_grant, open_gpu),
         cmocka_unit_test_setup(withdrawn_grant_gives_back_what_was_not_made, open_gpu),
         cmocka_unit_test_setup(usage_of_other_processes_is_not_free, open_gpu),
+        cmocka_unit_test_setup(report_tells_what_is_used_outside, open_gpu),
+        cmocka_unit_test_setup(open_grants_are_known, open_gpu),
         cmocka_unit_test_setup(impossible_events_change_nothing, open_gpu),
         cmocka_unit_test_setup(every_table_has_its_limit, open_gpu),
         cmocka_unit_test(the_law_holds_in_every_state),

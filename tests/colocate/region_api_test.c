@@ -40,7 +40,8 @@ static tdm_status tenant_region(tdm_call *call, void *self)
     options.policy = policy == TDM_REGION_KEEP ? TDM_REGION_KEEP : TDM_REGION_DROP;
     options.paused = paused;
     TDM_TRY(tdm_region_create(tdm_runtime_current(), &options, &tenant->regions[tenant->count]));
-    if (strcmp(tdm_region_device(tenant->regions[tenant->count]), "host") != 0) {
+    if (strcmp(tdm_region_device(tenant->regions[tenant->count]), "host") != 0 ||
+        tdm_region_device_number(tenant->regions[tenant->count]) != 0) {
         return tdm_fail(TDM_E_DEVICE, "a region of a virtual GPU is not on the host");
     }
     return tdm_call_reply(call, "u", tenant->count++);

@@ -3,6 +3,7 @@
 #include "tests/conformance/nccl_suite.h"
 
 #include "colocate/comm/nccl/ending.h"
+#include "colocate/comm/nccl/operation.h"
 #include "colocate/device/cuda/driver.h"
 #include "runtime/clock.h"
 #include "tests/support/cuda_gpu.h"
@@ -133,15 +134,16 @@ static int all_are(const struct tdm__cuda_driver *driver, uint64_t address, size
     return same;
 }
 
-static int move_tensors(int fd, uint32_t rank, uint32_t ranks_count)
+/* The rank's own context is current all the time, which no collective changes. */
+static int move_tensors_of(struct tdm__comm *comm, uint32_t rank, uint32_t ranks_count)
 {
     const struct tdm__cuda_driver *driver;
-    struct tdm__comm *comm;
     uint64_t in;
     uint64_t out;
     size_t bytes = NUMBERS * sizeof(float);
+    TDM__CUDA_SCOPE(scope);
 
-    EXPECT(maker->control_comm.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    EXPECT(tdm__nccl_enter((struct tdm__nccl *)comm, &scope) == TDM_OK);
     EXPECT(tdm__cuda_driver(&driver) == TDM_OK);
     EXPECT(gpu_numbers(driver, NUMBERS, (float)rank + 1, &in) == 0);
     EXPECT(gpu_numbers(driver, (size_t)NUMBERS * ranks_count, 0, &out) == 0);
@@ -167,8 +169,23 @@ static int move_tensors(int fd, uint32_t rank, uint32_t ranks_count)
     EXPECT(gpu_numbers(driver, NUMBERS, (float)rank, &out) == 0);
     EXPECT(comm->ops->broadcast(comm, (void *)(uintptr_t)out, bytes, ranks_count - 1) == TDM_OK);
     EXPECT(all_are(driver, out, NUMBERS, (float)(ranks_count - 1)));
-    comm->ops->destroy(comm);
     return 0;
+}
+
+static int move_tensors(int fd, uint32_t rank, uint32_t ranks_count)
+{
+    const struct tdm__cuda_driver *driver;
+    struct tdm__comm *comm;
+    uint64_t address;
+    int result;
+
+    EXPECT(maker->control_comm.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    result = move_tensors_of(comm, rank, ranks_count);
+    EXPECT(tdm__cuda_driver(&driver) == TDM_OK);
+    /* The thread has no context, as before the group was opened. */
+    EXPECT(driver->cuMemAlloc_v2(&address, sizeof(address)) != CU_SUCCESS);
+    comm->ops->destroy(comm);
+    return result;
 }
 
 static void tensors_move_between_gpus(void **state)
@@ -188,8 +205,10 @@ static int mix_memory(int fd, uint32_t rank, uint32_t ranks_count)
     struct tdm__comm *comm;
     void *data = numbers;
     uint64_t address;
+    TDM__CUDA_SCOPE(scope);
 
     EXPECT(maker->control_comm.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    EXPECT(tdm__nccl_enter((struct tdm__nccl *)comm, &scope) == TDM_OK);
     EXPECT(tdm__cuda_driver(&driver) == TDM_OK);
     if (rank != 1) {
         EXPECT(gpu_numbers(driver, (size_t)NUMBERS * ranks_count, 1, &address) == 0);
@@ -200,6 +219,7 @@ static int mix_memory(int fd, uint32_t rank, uint32_t ranks_count)
     EXPECT(strstr(tdm_error_detail(), "must pass the same kind of memory") != NULL);
     EXPECT(strstr(tdm_error_detail(), "rank 1 ") != NULL);
     EXPECT(tdm__comm_barrier(comm) != TDM_OK);
+    tdm__cuda_scope_leave(&scope);
     comm->ops->destroy(comm);
     return 0;
 }
@@ -221,8 +241,10 @@ static int receive_elsewhere(int fd, uint32_t rank, uint32_t ranks_count)
     uint64_t in;
     uint64_t out;
     tdm_status status;
+    TDM__CUDA_SCOPE(scope);
 
     EXPECT(maker->control_comm.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    EXPECT(tdm__nccl_enter((struct tdm__nccl *)comm, &scope) == TDM_OK);
     EXPECT(tdm__cuda_driver(&driver) == TDM_OK);
     EXPECT(gpu_numbers(driver, NUMBERS, 1, &in) == 0);
     EXPECT(gpu_numbers(driver, (size_t)NUMBERS * ranks_count, 1, &out) == 0);
@@ -237,6 +259,7 @@ static int receive_elsewhere(int fd, uint32_t rank, uint32_t ranks_count)
     }
     EXPECT(strstr(tdm_error_detail(), "rank 0 of ") != NULL);
     EXPECT(tdm__clock_ms() - begun_ms < 2 * PROMPT_MS);
+    tdm__cuda_scope_leave(&scope);
     comm->ops->destroy(comm);
     return 0;
 }

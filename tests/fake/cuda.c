@@ -9,14 +9,18 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { CALL_NAME_BYTES = 64 };
+/* HELD_WAIT_MS: longest wait for a stream that is held. */
+enum { CALL_NAME_BYTES = 64, HELD_WAIT_MS = 10000 };
 
 /* A context is a pointer to its device's entry. */
 struct device {
     char path[FAKE_PATH_BYTES];
+    int number; /* Of the machine, which is part of the UUID. */
     unsigned retained;
+    int context_memory; /* Descriptor of what the context takes; valid while it is retained. */
 };
 
 static struct {
@@ -26,6 +30,8 @@ static struct {
     bool touchable;
     int devices_count;
     size_t capacity;
+    size_t context_bytes;
+    bool is_mig;
     struct device devices[FAKE_DEVICES_MAX];
     char fail_call[CALL_NAME_BYTES];
     uint64_t fail_nth;
@@ -34,7 +40,16 @@ static struct {
     int sticky; /* The error of a kernel, which every later call returns. */
 } fake_driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static _Thread_local struct device *current;
+/* The thread's stack of contexts; the last one is current. */
+static _Thread_local struct {
+    struct device *contexts[FAKE_CONTEXTS_MAX];
+    int count;
+} stack;
+
+static struct device *current_context(void)
+{
+    return stack.count > 0 ? stack.contexts[stack.count - 1] : NULL;
+}
 
 /* ---- errors on demand ------------------------------------------------------------------- */
 
@@ -82,9 +97,11 @@ int fake_stick(int error)
     return error;
 }
 
+/* A context that was pushed can be popped, so that this is none of the calls of "*". */
 static bool may_fail(const char *call)
 {
-    return strcmp(fake_driver.fail_call, "*") == 0 || strcmp(fake_driver.fail_call, call) == 0;
+    return (strcmp(fake_driver.fail_call, "*") == 0 && strcmp(call, "cuCtxPopCurrent_v2") != 0) ||
+           strcmp(fake_driver.fail_call, call) == 0;
 }
 
 int fake_enter(const char *call, int *locked_out)
@@ -153,6 +170,65 @@ static void read_failure(void)
     }
 }
 
+static void fill_uuid(uint8_t bytes[16], int number)
+{
+    memset(bytes, 0xc0, 16);
+    bytes[14] = (uint8_t)environment_number("FAKE_CUDA_MACHINE", 0xc0);
+    bytes[15] = (uint8_t)number;
+}
+
+/* The number of the machine's device that an entry of CUDA_VISIBLE_DEVICES names, or -1. */
+static int number_of_entry(const char *entry, size_t length, int count)
+{
+    char text[64];
+    uint8_t b[16];
+
+    for (int i = 0; i < count; i++) {
+        (void)snprintf(text, sizeof(text), "%d", i);
+        if (length == strlen(text) && strncmp(entry, text, length) == 0) {
+            return i;
+        }
+        fill_uuid(b, i);
+        (void)snprintf(text, sizeof(text),
+                       "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+                       fake_driver.is_mig ? "MIG" : "GPU", b[0], b[1], b[2], b[3], b[4], b[5], b[6],
+                       b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+        if (length == strlen(text) && strncmp(entry, text, length) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Keeps the devices that CUDA_VISIBLE_DEVICES names, up to the first entry that names none. */
+static void choose_visible(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    struct device chosen[FAKE_DEVICES_MAX];
+    int count = 0;
+
+    while (visible != NULL && *visible != '\0' && count < FAKE_DEVICES_MAX) {
+        size_t length = strcspn(visible, ",");
+        int number = number_of_entry(visible, length, fake_driver.devices_count);
+
+        if (number < 0) {
+            break;
+        }
+        for (int i = 0; i < count; i++) {
+            if (chosen[i].number == number) {
+                fake_driver.devices_count = 0;
+                return;
+            }
+        }
+        chosen[count++] = fake_driver.devices[number];
+        visible += length + (visible[length] == ',' ? 1 : 0);
+    }
+    if (getenv("CUDA_VISIBLE_DEVICES") != NULL) {
+        memcpy(fake_driver.devices, chosen, sizeof(chosen[0]) * (size_t)count);
+        fake_driver.devices_count = count;
+    }
+}
+
 static int make_devices(void)
 {
     const char *directory = getenv("FAKE_CUDA_DIRECTORY");
@@ -165,7 +241,9 @@ static int make_devices(void)
 
         (void)snprintf(device->path, sizeof(device->path), "%s/gpu%d", directory, i);
         (void)mkdir(device->path, 0700);
+        device->number = i;
     }
+    choose_visible();
     return fake_driver.devices_count > 0 ? CU_SUCCESS : CU_NO_DEVICE;
 }
 
@@ -178,6 +256,8 @@ int cuInit(unsigned flags)
 
         fake_driver.devices_count = (int)environment_number("FAKE_CUDA_DEVICES", 1);
         fake_driver.capacity = environment_number("FAKE_CUDA_BYTES", 256UL << 20);
+        fake_driver.context_bytes = environment_number("FAKE_CUDA_CONTEXT_BYTES", 0);
+        fake_driver.is_mig = environment_number("FAKE_CUDA_MIG", 0) != 0;
         fake_driver.touchable = environment_number("FAKE_CUDA_TOUCH", 0) != 0;
         fake_driver.defer |= environment_number("FAKE_CUDA_DEFER", 0) != 0;
         read_failure();
@@ -190,6 +270,8 @@ int cuInit(unsigned flags)
 
 int fake_device(void)
 {
+    const struct device *current = current_context();
+
     return current != NULL ? (int)(current - fake_driver.devices) : -1;
 }
 
@@ -252,7 +334,8 @@ int cuDeviceGetName(char *name, int bytes, int device)
     if (fake_path(device) == NULL) {
         return CU_INVALID_DEVICE;
     }
-    (void)snprintf(name, (size_t)bytes, "Fake library");
+    (void)snprintf(name, (size_t)bytes,
+                   fake_driver.is_mig ? "Fake library MIG 1g.10gb" : "Fake library");
     return CU_SUCCESS;
 }
 
@@ -262,9 +345,7 @@ int cuDeviceGetUuid_v2(struct cu_uuid *uuid, int device)
     if (fake_path(device) == NULL) {
         return CU_INVALID_DEVICE;
     }
-    memset(uuid->bytes, 0xc0, sizeof(uuid->bytes));
-    uuid->bytes[14] = (uint8_t)environment_number("FAKE_CUDA_MACHINE", 0xc0);
-    uuid->bytes[15] = (uint8_t)device;
+    fill_uuid(uuid->bytes, fake_driver.devices[device].number);
     return CU_SUCCESS;
 }
 
@@ -292,12 +373,21 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 
 int cuDevicePrimaryCtxRetain(void **context, int device)
 {
+    struct device *entry;
+
     ENTER();
     if (fake_path(device) == NULL) {
         return CU_INVALID_DEVICE;
     }
-    fake_driver.devices[device].retained++;
-    *context = &fake_driver.devices[device];
+    entry = &fake_driver.devices[device];
+    if (entry->retained == 0 && fake_driver.context_bytes > 0) {
+        entry->context_memory = fake_take_memory(entry->path, fake_driver.context_bytes);
+        if (entry->context_memory < 0) {
+            return CU_OUT_OF_MEMORY;
+        }
+    }
+    entry->retained++;
+    *context = entry;
     return CU_SUCCESS;
 }
 
@@ -308,18 +398,87 @@ int cuDevicePrimaryCtxRelease_v2(int device)
         return CU_INVALID_CONTEXT;
     }
     fake_driver.devices[device].retained--;
+    if (fake_driver.devices[device].retained == 0 && fake_driver.context_bytes > 0) {
+        (void)close(fake_driver.devices[device].context_memory);
+    }
     return CU_SUCCESS;
 }
 
+/* Replaces the context on top of the thread's stack; NULL removes it. */
 int cuCtxSetCurrent(void *context)
 {
     ENTER();
-    current = context;
+    if (stack.count > 0) {
+        stack.count--;
+    }
+    if (context != NULL) {
+        stack.contexts[stack.count++] = context;
+    }
     return CU_SUCCESS;
 }
 
-int cuCtxSynchronize(void)
+int cuCtxPushCurrent_v2(void *context)
 {
     ENTER();
-    return fake_run_all();
+    if (context == NULL || stack.count == FAKE_CONTEXTS_MAX) {
+        return CU_INVALID_CONTEXT;
+    }
+    stack.contexts[stack.count++] = context;
+    return CU_SUCCESS;
+}
+
+int cuCtxPopCurrent_v2(void **context)
+{
+    ENTER();
+    if (stack.count == 0) {
+        return CU_INVALID_CONTEXT;
+    }
+    *context = stack.contexts[--stack.count];
+    return CU_SUCCESS;
+}
+
+/* Not Tandem's to call, so not in the list of its calls. */
+int cuCtxGetCurrent(void **context);
+
+int cuCtxGetCurrent(void **context)
+{
+    ENTER();
+    *context = current_context();
+    return CU_SUCCESS;
+}
+
+/* Runs what the streams have to do and tells whether that is all. */
+static int run_what_can_run(bool *waiting_out)
+{
+    int result;
+    int locked = 0;
+
+    (void)pthread_mutex_lock(&fake_driver.lock);
+    locked = 1;
+    result = fake_run_all();
+    *waiting_out = fake_is_waiting();
+    fake_leave(&locked);
+    return result;
+}
+
+/* Waits for every stream, whoever made it, also for one that is held. */
+int cuCtxSynchronize(void)
+{
+    const struct timespec pause = {.tv_nsec = 100000};
+    bool waiting = true;
+    int result = CU_SUCCESS;
+
+    {
+        ENTER();
+        if (fake_device() < 0) {
+            return CU_INVALID_CONTEXT;
+        }
+    }
+    for (int i = 0; i < HELD_WAIT_MS * 10 && waiting && result == CU_SUCCESS; i++) {
+        result = run_what_can_run(&waiting);
+        if (waiting) {
+            (void)nanosleep(&pause, NULL);
+        }
+    }
+    return result;
 }

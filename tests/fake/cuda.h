@@ -16,9 +16,15 @@
  * own source (kernel_shim.h).
  *
  *   FAKE_CUDA_DIRECTORY  where the devices are: the same one is the same machine
- *   FAKE_CUDA_MACHINE    the last byte but one of their UUIDs (192), which makes them unequal to
- * those of another machine FAKE_CUDA_DEVICES    how many (1) FAKE_CUDA_BYTES      memory of each
- * (256 MiB) FAKE_CUDA_DEFER      1: asynchronous copies happen when they are waited for, not before
+ *   FAKE_CUDA_MACHINE    the last byte but one of their UUIDs (192), which makes them unequal to those
+ *                        of another machine
+ *   FAKE_CUDA_DEVICES    how many (1)
+ *   FAKE_CUDA_BYTES      memory of each (256 MiB)
+ *   CUDA_VISIBLE_DEVICES which of them a process sees, by numbers or UUIDs, in this order; a device
+ *                        twice: none at all, as an H100 showed
+ *   FAKE_CUDA_CONTEXT_BYTES  memory that a process takes of a device with its first context (0)
+ *   FAKE_CUDA_MIG        1: the devices are instances of a partitioned GPU
+ *   FAKE_CUDA_DEFER      1: asynchronous copies happen when they are waited for, not before
  *   FAKE_CUDA_TOUCH      1: the processor may touch what is mapped, as a kernel may: for
  *                           programs that compute where they are told to keep their data
  *   FAKE_CUDA_FAIL       "cuMemMap:3:2": the third cuMemMap fails with error 2; any call:
@@ -45,6 +51,8 @@ unsigned fake_cuda_resources_count(void);
 /* ---- between its parts ------------------------------------------------------------------ */
 
 enum { FAKE_UNIT = 2 << 20, FAKE_DEVICES_MAX = 8, FAKE_PATH_BYTES = 256, CU_INVALID_CONTEXT = 201 };
+/* Most contexts that one thread has pushed. */
+enum { FAKE_CONTEXTS_MAX = 256 };
 
 /* Locks the whole library until the calling function returns. Returns an error if the call is to
  * fail. */
@@ -98,5 +106,14 @@ int fake_ops_find(void **function, const char *name);
 int fake_ops_launch(const void *function, void *stream, void **arguments);
 /* Runs all deferred operations of all streams. */
 int fake_run_all(void);
+/* True while a stream that is held has work, which fake_run_all() leaves alone. */
+bool fake_is_waiting(void);
+/* These addresses are unmapped: an error of the device if a copy still uses them. */
+void fake_note_unmapping(uint64_t address, size_t bytes);
+/* Takes memory of the device that belongs to no allocation; closing the descriptor frees it. -1 if
+ * the device is full. */
+int fake_take_memory(const char *path, size_t bytes);
+/* True if a kernel may use the address: of the device, or of cuMemHostAlloc. */
+bool fake_kernel_may_use(const void *address);
 
 #endif

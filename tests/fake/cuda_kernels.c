@@ -75,9 +75,28 @@ static struct fake_kernel *make_kernel(const struct entry *entry, unsigned rows,
     return kernel;
 }
 
+/* True if the GPU knows the first addresses of all that the kernel uses. */
+static bool addresses_are_known(const struct fake_kernel *kernel)
+{
+    const struct tdm__cuda_batch *batch = kernel->arguments[0];
+
+    for (unsigned row = 0; row < kernel->rows; row++) {
+        const struct tdm__cuda_copy_op *op = &batch->copy_ops[row];
+        const void *const addresses[] = {op->from, op->to, op->lanes, op->scales};
+
+        for (size_t i = 0; i < sizeof(addresses) / sizeof(addresses[0]); i++) {
+            if (addresses[i] != NULL && !fake_kernel_may_use(addresses[i])) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 int fake_kernel_run(struct fake_kernel *kernel)
 {
-    int result = kernel->entry->start != NULL ? fake_memory_open(true) : CU_ILLEGAL_ADDRESS;
+    bool runs = kernel->entry->start != NULL && addresses_are_known(kernel);
+    int result = runs ? fake_memory_open(true) : CU_ILLEGAL_ADDRESS;
 
     if (result == CU_SUCCESS) {
         kernel->entry->start(kernel->rows, kernel->arguments);

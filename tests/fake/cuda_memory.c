@@ -37,6 +37,14 @@ struct range {
     char file[FAKE_PATH_BYTES + 32];
 };
 
+/* Memory of cuMemHostAlloc, the only host memory that a kernel may use. */
+struct host_memory {
+    struct host_memory *next;
+    void *address;
+    size_t bytes;
+};
+
+static struct host_memory *host_memories;
 static struct fake_memory *memories;
 static struct range *ranges;
 
@@ -114,6 +122,13 @@ static int make_file(const char *path, size_t bytes, char *name, size_t room)
     }
     (void)close(lock);
     return fd;
+}
+
+int fake_take_memory(const char *path, size_t bytes)
+{
+    char name[FAKE_PATH_BYTES + 32];
+
+    return make_file(path, bytes, name, sizeof(name));
 }
 
 static struct fake_memory *add_memory(int fd, size_t bytes, bool exportable)
@@ -398,6 +413,7 @@ int cuMemUnmap(uint64_t address, size_t bytes)
     if (range == NULL || range->kind != VMM || range->address != address || range->bytes != bytes) {
         return CU_INVALID_VALUE;
     }
+    fake_note_unmapping(address, bytes);
     (void)mmap((void *)(uintptr_t)address, bytes, PROT_NONE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     range->memory->mappings--;
@@ -514,24 +530,57 @@ int cuMemFree_v2(uint64_t address)
     return CU_SUCCESS;
 }
 
+/* Memory that is not portable is pinned for one context only, which nothing of Tandem's wants. */
 int cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
 {
+    struct host_memory *memory;
+
     ENTER();
-    (void)flags;
     if (fake_device() < 0) {
         return CU_INVALID_CONTEXT;
     }
+    if (flags != CU_HOST_ALLOC_PORTABLE) {
+        return CU_INVALID_VALUE;
+    }
+    memory = malloc(sizeof(*memory));
     *address = NULL;
-    return posix_memalign(address, 4096, bytes) == 0 ? CU_SUCCESS : CU_OUT_OF_MEMORY;
+    if (memory == NULL || posix_memalign(address, 4096, bytes) != 0) {
+        free(memory);
+        return CU_OUT_OF_MEMORY;
+    }
+    *memory = (struct host_memory){host_memories, *address, bytes};
+    host_memories = memory;
+    return CU_SUCCESS;
+}
+
+bool fake_kernel_may_use(const void *address)
+{
+    for (const struct host_memory *memory = host_memories; memory != NULL; memory = memory->next) {
+        if ((uintptr_t)address - (uintptr_t)memory->address < memory->bytes) {
+            return true;
+        }
+    }
+    return find_range((uint64_t)(uintptr_t)address, false) != NULL;
 }
 
 int cuMemFreeHost(void *address)
 {
+    struct host_memory **link = &host_memories;
+    struct host_memory *memory;
     int result;
 
     ENTER();
+    while (*link != NULL && (*link)->address != address) {
+        link = &(*link)->next;
+    }
+    memory = *link;
+    if (memory == NULL) {
+        return CU_INVALID_VALUE;
+    }
     result = fake_run_all();
-    free(address);
+    *link = memory->next;
+    free(memory->address);
+    free(memory);
     return result;
 }
 

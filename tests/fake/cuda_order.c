@@ -111,6 +111,31 @@ int fake_run_all(void)
     return sticky;
 }
 
+bool fake_is_waiting(void)
+{
+    for (const struct operation *next = queue; next != NULL; next = next->next) {
+        if (is_held(next->stream)) {
+            return sticky == CU_SUCCESS;
+        }
+    }
+    return false;
+}
+
+static bool is_within(uint64_t at, size_t bytes, uint64_t address, size_t size)
+{
+    return at < address + size && address < at + bytes;
+}
+
+void fake_note_unmapping(uint64_t address, size_t bytes)
+{
+    for (const struct operation *next = queue; next != NULL; next = next->next) {
+        if (next->kind == COPY && (is_within(next->to, next->bytes, address, bytes) ||
+                                   is_within(next->from, next->bytes, address, bytes))) {
+            sticky = fake_stick(CU_ILLEGAL_ADDRESS);
+        }
+    }
+}
+
 static int submit(const struct operation *operation)
 {
     struct operation **link = &queue;

@@ -200,7 +200,7 @@ static bool section_pinned_copies(FILE *report)
     void *host;
 
     begun = driver_seconds();
-    CU(cuMemHostAlloc, &host, GIB, 0);
+    CU(cuMemHostAlloc, &host, GIB, CU_HOST_ALLOC_PORTABLE);
     pinned = driver_seconds() - begun;
     CU(cuMemAlloc_v2, &device, GIB);
     (void)fprintf(report, "{\"pin_ms_per_gib\":%.1f,\"rates\":", pinned * 1e3);

@@ -4,6 +4,7 @@
  *   torch_peer give BYTES                    makes memory, byte i is i % 251; prints its handle
  *                                            and waits for the end of its input
  *   torch_peer take HANDLE ALLOCATION OFFSET BYTES   prints the sum of bytes it finds there */
+#include "colocate/device/cuda/cuda_device.h"
 #include "colocate/device/cuda/cuda_ipc.h"
 #include "colocate/device/cuda/driver.h"
 #include "tests/support/cuda_gpu.h"
@@ -51,7 +52,7 @@ static int export_from(struct tdm__device *device, size_t size_bytes, uint64_t a
     }
     free(bytes);
     if (status != TDM_OK ||
-        tdm__cuda_ipc_export(device, (void *)(uintptr_t)address, &shared) != TDM_OK) {
+        tdm__cuda_ipc_export(device, (void *)(uintptr_t)address, size_bytes, &shared) != TDM_OK) {
         return print_failure();
     }
     for (size_t i = 0; i < sizeof(shared.handle.bytes); i++) {
@@ -69,8 +70,10 @@ static int give(struct tdm__device *device, size_t size_bytes)
     const struct tdm__cuda_driver *driver;
     uint64_t address;
     int result;
+    TDM__CUDA_SCOPE(scope);
 
     if (tdm__cuda_driver(&driver) != TDM_OK ||
+        tdm__cuda_enter((struct tdm__cuda_device *)device, &scope) != TDM_OK ||
         tdm__cuda_check(driver->cuMemAlloc_v2(&address, size_bytes), "cuMemAlloc") != TDM_OK) {
         return print_failure();
     }

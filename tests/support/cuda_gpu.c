@@ -151,8 +151,9 @@ size_t cuda_gpu_free_bytes(const struct cuda_gpu *gpu)
     struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)gpu->devices[0];
     size_t free_bytes;
     size_t total_bytes;
+    TDM__CUDA_SCOPE(scope);
 
-    must(tdm__cuda_make_current(cuda));
+    must(tdm__cuda_enter(cuda, &scope));
     must(tdm__cuda_check(cuda->driver->cuMemGetInfo_v2(&free_bytes, &total_bytes),
                          "cuMemGetInfo of %s", gpu->uuid));
     return free_bytes;

@@ -105,6 +105,20 @@ static tdm_status faulty_copy_flush(struct tdm__device *device)
     return faulty_inner(device)->ops->copy_flush(faulty_inner(device));
 }
 
+static tdm_status faulty_synchronize(struct tdm__device *device)
+{
+    TDM_TRY(count_call(device, "synchronize"));
+    return faulty_inner(device)->ops->synchronize(faulty_inner(device));
+}
+
+static tdm_status faulty_memory_info(struct tdm__device *device, uint64_t *total_bytes_out,
+                                     uint64_t *free_bytes_out)
+{
+    TDM_TRY(count_call(device, "memory_info"));
+    return faulty_inner(device)->ops->memory_info(faulty_inner(device), total_bytes_out,
+                                                  free_bytes_out);
+}
+
 static tdm_status faulty_move(struct tdm__device *device, const struct tdm__copy_op *copy_ops,
                               uint32_t count, uint64_t *sums_out)
 {
@@ -139,6 +153,8 @@ tdm_status tdm__device_faulty_open(struct tdm__device *inner, struct tdm__device
         .exchange = faulty_exchange,
         .copy = faulty_copy,
         .copy_flush = faulty_copy_flush,
+        .synchronize = faulty_synchronize,
+        .memory_info = faulty_memory_info,
         .move = faulty_move,
         .host_alloc = faulty_host_alloc,
         .host_free = faulty_host_free,

@@ -59,19 +59,22 @@ static tdm_status staged_abort_group(struct staged *staged, tdm_status status)
     return tdm__fail(status, "rank %u of %u: %s", staged->base.rank, staged->base.ranks_count, why);
 }
 
-/* Makes the GPU's context current on the calling thread. */
-static tdm_status staged_make_current(struct staged *staged)
+/* Makes the GPU's context current on the calling thread until the scope ends, so that the caller's
+ * current device is what it was. */
+static tdm_status staged_enter(const struct staged *staged, struct tdm__cuda_scope *scope)
 {
-    return tdm__cuda_check(staged->driver->cuCtxSetCurrent(staged->context), "cuCtxSetCurrent");
+    return tdm__cuda_scope_enter(staged->driver, staged->context, scope);
 }
 
 /* Starts an operation: finds out where this rank's data lies and blocks until all ranks are in the
  * same operation, with data in the same kind of memory. `in` and `out` are as in
- * tdm__gpu_memory_of(). `*on_gpu_out` is true for data on GPUs. */
+ * tdm__gpu_memory_of(). `*on_gpu_out` is true for data on GPUs. The GPU's context is current
+ * until `scope` ends. */
 static tdm_status staged_op_begin(struct staged *staged, struct tdm__collective_op call,
-                                  const void *in, const void *out, bool *on_gpu_out)
+                                  const void *in, const void *out, bool *on_gpu_out,
+                                  struct tdm__cuda_scope *scope)
 {
-    tdm_status status = staged_make_current(staged);
+    tdm_status status = staged_enter(staged, scope);
 
     staged->deadline_ms = tdm__deadline_after(staged->timeout_ms);
     if (status == TDM_OK) {
@@ -154,8 +157,9 @@ static tdm_status staged_all_reduce(struct tdm__comm *comm, void *data, size_t c
         .root_or_dtype = (dtype == TDM__COMM_FLOAT64 ? 1u : 0u) | (reduction == TDM_MAX ? 2u : 0u),
         .size_bytes = count * unit_bytes};
     bool on_gpu = false;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(staged_op_begin(staged, call, data, NULL, &on_gpu));
+    TDM_TRY(staged_op_begin(staged, call, data, NULL, &on_gpu, &scope));
     if (!on_gpu) {
         return control_comm->ops->all_reduce(control_comm, data, count, dtype, reduction);
     }
@@ -181,8 +185,9 @@ static tdm_status staged_reduce_scatter(struct tdm__comm *comm, const float *in,
     const struct tdm__collective_op call = {.kind = TDM__COLLECTIVE_REDUCE_SCATTER,
                                             .size_bytes = count * sizeof(float)};
     bool on_gpu = false;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(staged_op_begin(staged, call, in, out, &on_gpu));
+    TDM_TRY(staged_op_begin(staged, call, in, out, &on_gpu, &scope));
     if (!on_gpu) {
         return control_comm->ops->reduce_scatter(control_comm, in, count, out);
     }
@@ -224,8 +229,9 @@ static tdm_status staged_all_gather(struct tdm__comm *comm, const void *in, size
     const struct tdm__collective_op call = {.kind = TDM__COLLECTIVE_ALL_GATHER,
                                             .size_bytes = bytes_per_rank};
     bool on_gpu = false;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(staged_op_begin(staged, call, in, out, &on_gpu));
+    TDM_TRY(staged_op_begin(staged, call, in, out, &on_gpu, &scope));
     if (!on_gpu) {
         return control_comm->ops->all_gather(control_comm, in, bytes_per_rank, out);
     }
@@ -251,8 +257,9 @@ static tdm_status staged_gather(struct tdm__comm *comm, const void *in, size_t b
     const struct tdm__collective_op call = {
         .kind = TDM__COLLECTIVE_GATHER, .root_or_dtype = root, .size_bytes = bytes_per_rank};
     bool on_gpu = false;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(staged_op_begin(staged, call, in, receives ? out : NULL, &on_gpu));
+    TDM_TRY(staged_op_begin(staged, call, in, receives ? out : NULL, &on_gpu, &scope));
     if (!on_gpu) {
         return control_comm->ops->gather(control_comm, in, bytes_per_rank, out, root);
     }
@@ -279,8 +286,9 @@ static tdm_status staged_broadcast(struct tdm__comm *comm, void *data, size_t si
     const struct tdm__collective_op call = {
         .kind = TDM__COLLECTIVE_BROADCAST, .root_or_dtype = root, .size_bytes = size_bytes};
     bool on_gpu = false;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(staged_op_begin(staged, call, data, NULL, &on_gpu));
+    TDM_TRY(staged_op_begin(staged, call, data, NULL, &on_gpu, &scope));
     if (!on_gpu) {
         return control_comm->ops->broadcast(control_comm, data, size_bytes, root);
     }
@@ -318,19 +326,30 @@ static tdm_status staged_check(struct tdm__comm *comm)
     return control_comm->ops->check(control_comm);
 }
 
+/* Frees what this rank has in its context. */
+static void staged_close_context(struct staged *staged)
+{
+    TDM__CUDA_SCOPE(scope);
+
+    if (staged_enter(staged, &scope) != TDM_OK) {
+        return;
+    }
+    if (staged->own_slot != NULL) {
+        (void)staged->driver->cuMemFreeHost(staged->own_slot);
+    }
+    if (staged->all_slots != NULL) {
+        (void)staged->driver->cuMemFreeHost(staged->all_slots);
+    }
+    if (staged->stream != NULL) {
+        (void)staged->driver->cuStreamDestroy_v2(staged->stream);
+    }
+}
+
 /* Frees everything except the control communicator. */
 static void staged_release(struct staged *staged)
 {
-    if (staged->context != NULL && staged_make_current(staged) == TDM_OK) {
-        if (staged->own_slot != NULL) {
-            (void)staged->driver->cuMemFreeHost(staged->own_slot);
-        }
-        if (staged->all_slots != NULL) {
-            (void)staged->driver->cuMemFreeHost(staged->all_slots);
-        }
-        if (staged->stream != NULL) {
-            (void)staged->driver->cuStreamDestroy_v2(staged->stream);
-        }
+    if (staged->context != NULL) {
+        staged_close_context(staged);
         (void)staged->driver->cuDevicePrimaryCtxRelease_v2(staged->device);
     }
     free(staged);
@@ -361,10 +380,12 @@ static tdm_status staged_allocate(struct staged *staged, uint32_t slots_count, c
 /* Creates context, stream and staging memory of this rank. */
 static tdm_status staged_prepare(struct staged *staged)
 {
+    TDM__CUDA_SCOPE(scope);
+
     TDM_TRY(
         tdm__cuda_check(staged->driver->cuDevicePrimaryCtxRetain(&staged->context, staged->device),
                         "cuDevicePrimaryCtxRetain for rank %u", staged->base.rank));
-    TDM_TRY(staged_make_current(staged));
+    TDM_TRY(staged_enter(staged, &scope));
     TDM_TRY(tdm__cuda_check(staged->driver->cuStreamCreate(&staged->stream, CU_STREAM_NON_BLOCKING),
                             "cuStreamCreate for rank %u", staged->base.rank));
     TDM_TRY(staged_allocate(staged, 1, &staged->own_slot));

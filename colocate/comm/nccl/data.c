@@ -29,11 +29,13 @@ static size_t min_size(size_t a, size_t b)
 
 /* Starts an operation on data: finds out where this rank's data lies and blocks until all ranks
  * are in the same operation, with data in the same kind of memory. `in` and `out` are as in
- * tdm__gpu_memory_of(). `*on_gpu_out` is true for data on GPUs. */
+ * tdm__gpu_memory_of(). `*on_gpu_out` is true for data on GPUs. The GPU's context is
+ * current until `scope` ends. */
 static tdm_status data_op_begin(struct tdm__nccl *nccl, struct tdm__collective_op call,
-                                const void *in, const void *out, bool *on_gpu_out)
+                                const void *in, const void *out, bool *on_gpu_out,
+                                struct tdm__cuda_scope *scope)
 {
-    tdm_status status = tdm__nccl_make_current(nccl);
+    tdm_status status = tdm__nccl_enter(nccl, scope);
 
     if (status == TDM_OK) {
         status = tdm__gpu_memory_of(nccl->driver, in, out, &call.memory);
@@ -225,8 +227,9 @@ tdm_status tdm__nccl_all_reduce(struct tdm__comm *comm, void *data, size_t count
         .root_or_dtype = (dtype == TDM__COMM_FLOAT64 ? 1u : 0u) | (reduction == TDM_MAX ? 2u : 0u),
         .size_bytes = count * unit_bytes};
     bool on_gpu = false;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(data_op_begin(nccl, call, data, NULL, &on_gpu));
+    TDM_TRY(data_op_begin(nccl, call, data, NULL, &on_gpu, &scope));
     if (on_gpu) {
         return reduce_on_device(nccl, data, count, dtype, reduction);
     }
@@ -261,8 +264,9 @@ tdm_status tdm__nccl_reduce_scatter(struct tdm__comm *comm, const float *in, siz
     const struct tdm__collective_op call = {.kind = TDM__COLLECTIVE_REDUCE_SCATTER,
                                             .size_bytes = count * sizeof(float)};
     bool on_gpu = false;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(data_op_begin(nccl, call, in, out, &on_gpu));
+    TDM_TRY(data_op_begin(nccl, call, in, out, &on_gpu, &scope));
     if (on_gpu) {
         return scatter_on_device(nccl, in, count, out);
     }
@@ -294,8 +298,9 @@ static tdm_status nccl_gather_all(struct tdm__nccl *nccl, const char *in, size_t
                                             .root_or_dtype = root == NO_ROOT ? 0 : root,
                                             .size_bytes = bytes_per_rank};
     bool on_gpu = false;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(data_op_begin(nccl, call, in, out, &on_gpu));
+    TDM_TRY(data_op_begin(nccl, call, in, out, &on_gpu, &scope));
     if (on_gpu) {
         TDM_TRY(nccl_transfer(nccl,
                               root == NO_ROOT ? TDM__COLLECTIVE_ALL_GATHER : TDM__COLLECTIVE_GATHER,
@@ -334,8 +339,9 @@ tdm_status tdm__nccl_broadcast(struct tdm__comm *comm, void *data, size_t size_b
     const struct tdm__collective_op call = {
         .kind = TDM__COLLECTIVE_BROADCAST, .root_or_dtype = root, .size_bytes = size_bytes};
     bool on_gpu = false;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(data_op_begin(nccl, call, data, NULL, &on_gpu));
+    TDM_TRY(data_op_begin(nccl, call, data, NULL, &on_gpu, &scope));
     if (on_gpu) {
         TDM_TRY(nccl_transfer(nccl, TDM__COLLECTIVE_BROADCAST, data, data, size_bytes, root));
         return tdm__nccl_await_stream(nccl, "ncclBroadcast");

@@ -81,10 +81,11 @@ static tdm_status nccl_allocate_host(struct tdm__nccl *nccl)
     const struct tdm__cuda_driver *driver = nccl->driver;
     void *address;
 
-    TDM_TRY(tdm__cuda_check(driver->cuMemHostAlloc(&address, nccl->slot_bytes, 0),
-                            "cuMemHostAlloc of %zu bytes", nccl->slot_bytes));
+    TDM_TRY(
+        tdm__cuda_check(driver->cuMemHostAlloc(&address, nccl->slot_bytes, CU_HOST_ALLOC_PORTABLE),
+                        "cuMemHostAlloc of %zu bytes", nccl->slot_bytes));
     nccl->host_in = address;
-    TDM_TRY(tdm__cuda_check(driver->cuMemHostAlloc(&address, all_bytes, 0),
+    TDM_TRY(tdm__cuda_check(driver->cuMemHostAlloc(&address, all_bytes, CU_HOST_ALLOC_PORTABLE),
                             "cuMemHostAlloc of %zu bytes", all_bytes));
     nccl->host_out = address;
     return TDM_OK;
@@ -115,26 +116,33 @@ static void nccl_free_memory(struct tdm__nccl *nccl)
     }
 }
 
-/* Creates everything of this rank except the ncclComm_t: context, stream and staging memory. */
+/* Creates the stream and the staging memory of this rank in its context. */
 static tdm_status nccl_prepare_memory(struct tdm__nccl *nccl)
 {
-    TDM_TRY(tdm__cuda_check(nccl->driver->cuDevicePrimaryCtxRetain(&nccl->context, nccl->device),
-                            "cuDevicePrimaryCtxRetain for rank %u", nccl->base.rank));
-    TDM_TRY(tdm__nccl_make_current(nccl));
     TDM_TRY(tdm__cuda_check(nccl->driver->cuStreamCreate(&nccl->stream, CU_STREAM_NON_BLOCKING),
                             "cuStreamCreate for rank %u", nccl->base.rank));
     TDM_TRY(nccl_allocate(nccl));
     return nccl_allocate_host(nccl);
 }
 
-/* Frees everything except the ncclComm_t and the control communicator. */
-static void nccl_release_comm(struct tdm__nccl *nccl)
+/* Frees what this rank has in its context. */
+static void nccl_close_context(struct tdm__nccl *nccl)
 {
-    if (nccl->context != NULL && tdm__nccl_make_current(nccl) == TDM_OK) {
+    TDM__CUDA_SCOPE(scope);
+
+    if (tdm__nccl_enter(nccl, &scope) == TDM_OK) {
         nccl_free_memory(nccl);
         if (nccl->stream != NULL) {
             (void)nccl->driver->cuStreamDestroy_v2(nccl->stream);
         }
+    }
+}
+
+/* Frees everything except the ncclComm_t and the control communicator. */
+static void nccl_release_comm(struct tdm__nccl *nccl)
+{
+    if (nccl->context != NULL) {
+        nccl_close_context(nccl);
         (void)nccl->driver->cuDevicePrimaryCtxRelease_v2(nccl->device);
     }
     free(nccl);
@@ -239,7 +247,9 @@ tdm_status tdm__comm_nccl_suspend(struct tdm__comm *comm)
     static const struct tdm__collective_op suspend = {.kind = TDM__COLLECTIVE_SUSPEND};
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     const struct tdm__nccl_library *library = nccl->library;
+    TDM__CUDA_SCOPE(scope);
 
+    TDM_TRY(tdm__nccl_enter(nccl, &scope));
     TDM_TRY(tdm__nccl_op_begin(nccl, &suspend));
     nccl_free_device_memory(nccl);
     nccl->suspended_by_nccl = library->ncclCommSuspend != NULL;
@@ -255,7 +265,9 @@ tdm_status tdm__comm_nccl_resume(struct tdm__comm *comm)
     static const struct tdm__collective_op resume = {.kind = TDM__COLLECTIVE_RESUME};
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     tdm_status status;
+    TDM__CUDA_SCOPE(scope);
 
+    TDM_TRY(tdm__nccl_enter(nccl, &scope));
     if (nccl->suspended_by_nccl) {
         TDM_TRY(tdm__nccl_op_begin(nccl, &resume));
         TDM_TRY(tdm__nccl_await_result(nccl, nccl->library->ncclCommResume(nccl->comm),
@@ -304,6 +316,18 @@ static tdm_status nccl_create_comm(const struct tdm__comm_gpu_options *options,
     return TDM_OK;
 }
 
+/* Creates what this rank needs on its GPU and connects to the other ranks. */
+static tdm_status nccl_start(struct tdm__nccl *nccl)
+{
+    TDM__CUDA_SCOPE(scope);
+
+    TDM_TRY(tdm__cuda_check(nccl->driver->cuDevicePrimaryCtxRetain(&nccl->context, nccl->device),
+                            "cuDevicePrimaryCtxRetain for rank %u", nccl->base.rank));
+    TDM_TRY(tdm__nccl_enter(nccl, &scope));
+    TDM_TRY(nccl_prepare_memory(nccl));
+    return nccl_connect(nccl, TDM__COLLECTIVE_OPEN);
+}
+
 tdm_status tdm__comm_nccl_open(const struct tdm__comm_gpu_options *options,
                                struct tdm__comm **comm_out)
 {
@@ -320,10 +344,7 @@ tdm_status tdm__comm_nccl_open(const struct tdm__comm_gpu_options *options,
     nccl->library = library;
     nccl->driver = driver;
     nccl->device = gpu.device;
-    status = nccl_prepare_memory(nccl);
-    if (status == TDM_OK) {
-        status = nccl_connect(nccl, TDM__COLLECTIVE_OPEN);
-    }
+    status = nccl_start(nccl);
     if (status != TDM_OK) {
         /* The other ranks do not have to wait for this one. */
         status = tdm__nccl_abort_group(nccl, status);

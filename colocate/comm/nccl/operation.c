@@ -23,10 +23,10 @@
  * reported that it lost one. */
 enum { REMOTE_ERROR_WAIT_MS = 500 };
 
-tdm_status tdm__nccl_make_current(struct tdm__nccl *nccl)
+tdm_status tdm__nccl_enter(const struct tdm__nccl *nccl, struct tdm__cuda_scope *scope)
 {
-    return tdm__cuda_check(nccl->driver->cuCtxSetCurrent(nccl->context),
-                           "cuCtxSetCurrent for rank %u", nccl->base.rank);
+    return tdm__wrap(tdm__cuda_scope_enter(nccl->driver, nccl->context, scope), "rank %u",
+                     nccl->base.rank);
 }
 
 /* Returns true if the operation needs the ncclComm_t. */
@@ -44,7 +44,7 @@ tdm_status tdm__nccl_op_begin(struct tdm__nccl *nccl, const struct tdm__collecti
         return tdm__fail(TDM_E_STATE, "rank %u of %u is suspended", nccl->base.rank,
                          nccl->base.ranks_count);
     }
-    return tdm__nccl_make_current(nccl);
+    return TDM_OK;
 }
 
 tdm_status tdm__nccl_abort_group(struct tdm__nccl *nccl, tdm_status status)

@@ -39,8 +39,10 @@ struct tdm__nccl {
     int64_t deadline_ms;
 };
 
-/* Makes the GPU's context current on the calling thread. */
-tdm_status tdm__nccl_make_current(struct tdm__nccl *nccl);
+/* Makes the GPU's context current on the calling thread until the scope ends, so that the caller's
+ * current device is what it was. Every function of the communicator that uses CUDA or NCCL does so
+ * first. */
+tdm_status tdm__nccl_enter(const struct tdm__nccl *nccl, struct tdm__cuda_scope *scope);
 /* Starts an operation: sets its deadline and blocks until all ranks are in the same operation. */
 tdm_status tdm__nccl_op_begin(struct tdm__nccl *nccl, const struct tdm__collective_op *call);
 /* Waits until an NCCL call that returned `result` is no longer in progress. On failure the group

@@ -283,11 +283,12 @@ tdm_status tdm__cuda_run_copy_ops(struct tdm__device *device, const struct tdm__
 {
     struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
     tdm_status status;
+    TDM__CUDA_SCOPE(scope);
 
     if (count == 0) {
         return TDM_OK;
     }
-    TDM_TRY(tdm__cuda_make_current(cuda));
+    TDM_TRY(tdm__cuda_enter(cuda, &scope));
     (void)pthread_mutex_lock(&cuda->copy_engine_lock);
     status = copy_engine_open(cuda);
     if (status == TDM_OK) {

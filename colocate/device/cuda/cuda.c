@@ -143,6 +143,7 @@ static tdm_status cuda_create(struct tdm__device *device, const char *tag,
     size_t wanted_bytes = 0;
     uint32_t made = 0;
     tdm_status status;
+    TDM__CUDA_SCOPE(scope);
 
     if (count > TDM__DEVICE_BLOCKS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "%u blocks at once: at most %d", count,
@@ -151,7 +152,7 @@ static tdm_status cuda_create(struct tdm__device *device, const char *tag,
     for (uint32_t i = 0; i < count; i++) {
         wanted_bytes += sizes_bytes[i];
     }
-    status = tdm__cuda_make_current(cuda);
+    status = tdm__cuda_enter(cuda, &scope);
     while (made < count && status == TDM_OK) {
         status = cuda_block_create(cuda, sizes_bytes[made], &blocks[made], &fds[made]);
         made += status == TDM_OK ? 1 : 0;
@@ -204,8 +205,9 @@ static tdm_status cuda_import(struct tdm__device *device, const struct tdm__id *
     struct tdm__cuda_device *cuda = cuda_device_of(device);
     struct tdm__block_handle handle;
     tdm_status status;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(tdm__cuda_make_current(cuda));
+    TDM_TRY(tdm__cuda_enter(cuda, &scope));
     TDM_TRY(cuda->client->ops->open(cuda->client, key, &handle));
     status = cuda_block_open(cuda, &handle, block_out);
     (void)close(handle.fd);
@@ -215,7 +217,35 @@ static tdm_status cuda_import(struct tdm__device *device, const struct tdm__id *
     return status;
 }
 
+/* Implements memory_info of struct tdm__device_ops. */
+static tdm_status cuda_memory_info(struct tdm__device *device, uint64_t *total_bytes_out,
+                                   uint64_t *free_bytes_out)
+{
+    struct tdm__cuda_device *cuda = cuda_device_of(device);
+    size_t free_bytes;
+    size_t total_bytes;
+    TDM__CUDA_SCOPE(scope);
+
+    TDM_TRY(tdm__cuda_enter(cuda, &scope));
+    TDM_TRY(tdm__cuda_check(cuda->driver->cuMemGetInfo_v2(&free_bytes, &total_bytes),
+                            "cuMemGetInfo of %s", device->uuid));
+    *total_bytes_out = total_bytes;
+    *free_bytes_out = free_bytes;
+    return TDM_OK;
+}
+
 /* ---- opening ---------------------------------------------------------------------------- */
+
+/* Destroys what the device has in its context. */
+static void close_streams(struct tdm__cuda_device *cuda)
+{
+    TDM__CUDA_SCOPE(scope);
+
+    if (tdm__cuda_enter(cuda, &scope) == TDM_OK) {
+        tdm__cuda_copy_engine_close(cuda);
+        tdm__cuda_streams_close(cuda);
+    }
+}
 
 /* Implements close of struct tdm__device_ops. */
 static void cuda_close(struct tdm__device *device)
@@ -223,10 +253,7 @@ static void cuda_close(struct tdm__device *device)
     struct tdm__cuda_device *cuda = cuda_device_of(device);
 
     TDM_ASSERT(cuda->block_mappings == NULL);
-    if (tdm__cuda_make_current(cuda) == TDM_OK) {
-        tdm__cuda_copy_engine_close(cuda);
-        tdm__cuda_streams_close(cuda);
-    }
+    close_streams(cuda);
     (void)cuda->driver->cuDevicePrimaryCtxRelease_v2(cuda->device);
     (void)pthread_mutex_destroy(&cuda->copy_engine_lock);
     free(cuda);
@@ -262,18 +289,33 @@ static tdm_status query_device(struct tdm__cuda_device *cuda)
     return TDM_OK;
 }
 
+/* Creates the streams in the retained context. */
+static tdm_status open_streams(struct tdm__cuda_device *cuda)
+{
+    TDM__CUDA_SCOPE(scope);
+
+    TDM_TRY(tdm__cuda_enter(cuda, &scope));
+    return tdm__cuda_streams_open(cuda);
+}
+
 /* Retains the primary context and creates the streams. */
 static tdm_status open_primary_context(struct tdm__cuda_device *cuda)
 {
     tdm_status status;
+    int result;
 
     TDM_TRY(query_device(cuda));
-    TDM_TRY(tdm__cuda_check(cuda->driver->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device),
-                            "cuDevicePrimaryCtxRetain of %s", cuda->base.uuid));
-    status = tdm__cuda_make_current(cuda);
-    if (status == TDM_OK) {
-        status = tdm__cuda_streams_open(cuda);
+    result = cuda->driver->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device);
+    status = tdm__cuda_check(result, "cuDevicePrimaryCtxRetain of %s", cuda->base.uuid);
+    if (result == CU_DEVICE_UNAVAILABLE) {
+        return tdm__fail(
+            status,
+            "%s. If its compute mode is EXCLUSIVE_PROCESS, another process has the "
+            "only context; actors that share a GPU need DEFAULT: nvidia-smi -c DEFAULT",
+            tdm_error_detail());
     }
+    TDM_TRY(status);
+    status = open_streams(cuda);
     if (status != TDM_OK) {
         (void)cuda->driver->cuDevicePrimaryCtxRelease_v2(cuda->device);
     }
@@ -294,6 +336,8 @@ static const struct tdm__device_ops cuda_ops = {
     .exchange = tdm__cuda_exchange,
     .copy = tdm__cuda_copy,
     .copy_flush = tdm__cuda_copy_flush,
+    .synchronize = tdm__cuda_synchronize,
+    .memory_info = cuda_memory_info,
     .move = tdm__cuda_run_copy_ops,
     .host_alloc = tdm__cuda_host_alloc,
     .host_free = tdm__cuda_host_free,
@@ -343,6 +387,7 @@ static tdm_status cuda_open(struct tdm__broker_client *client, uint32_t gpu, con
     cuda->driver = driver;
     cuda->client = client;
     cuda->device = found.device;
+    cuda->base.visible_number = found.device; /* The driver's numbers are the CUDA runtime's. */
     (void)pthread_mutex_init(&cuda->copy_engine_lock, NULL);
     status = open_primary_context(cuda);
     if (status != TDM_OK) {

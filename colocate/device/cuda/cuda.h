@@ -9,9 +9,9 @@
  * keeps the descriptor open and charges the owner. A block is created only if both the driver and
  * the broker accept it.
  *
- * Copies run in two streams, one per direction. A call of another kind first waits for the copies
- * that touch its memory. The device uses the primary context, like all other CUDA libraries of
- * the process. */
+ * Copies run in two streams, one per direction. The device uses the primary context, like all other
+ * CUDA libraries of the process, whose streams it does not know. So it waits for the whole context
+ * before it changes a mapping. Each call leaves the thread's current context as it was. */
 
 /* The kind "cuda". Its GPUs have UUIDs ("GPU-…"). */
 extern const struct tdm__device_kind tdm__device_cuda_kind;

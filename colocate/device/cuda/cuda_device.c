@@ -4,10 +4,10 @@
 
 #include "runtime/error.h"
 
-tdm_status tdm__cuda_make_current(struct tdm__cuda_device *cuda)
+tdm_status tdm__cuda_enter(const struct tdm__cuda_device *cuda, struct tdm__cuda_scope *scope)
 {
-    return tdm__cuda_check(cuda->driver->cuCtxSetCurrent(cuda->context), "cuCtxSetCurrent of %s",
-                           cuda->base.uuid);
+    return tdm__wrap(tdm__cuda_scope_enter(cuda->driver, cuda->context, scope), "%s",
+                     cuda->base.uuid);
 }
 
 tdm_status tdm__cuda_describe_oom(struct tdm__cuda_device *cuda, tdm_status status,

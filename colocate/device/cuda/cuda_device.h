@@ -44,9 +44,10 @@ struct tdm__cuda_device {
     struct tdm__cuda_copy_engine *copy_engine; /* Owned; NULL before the first move. */
 };
 
-/* Makes the GPU's context current on the calling thread. Every function of the device does so
- * first, because threads and GPUs mix. */
-tdm_status tdm__cuda_make_current(struct tdm__cuda_device *cuda);
+/* Makes the GPU's context current on the calling thread until the scope ends. Every function of the
+ * device does so first, because threads and GPUs mix, and leaves the thread's current device as it
+ * was. */
+tdm_status tdm__cuda_enter(const struct tdm__cuda_device *cuda, struct tdm__cuda_scope *scope);
 
 /* Adds the wanted and the free memory to the error detail of TDM_E_DEVICE_FULL. Returns `status`
  * in every case. */

@@ -4,8 +4,8 @@
 
 /* This file owns no state: the caller owns the exported and the mapped memory. An export asks the
  * driver which kind of sharing the allocation supports, without touching its bytes. An open maps
- * the whole allocation, and close flushes the device's copies before it unmaps. The actor's
- * thread enters. cuda_ipc.h specifies the functions. */
+ * the whole allocation, and close waits for the GPU before it unmaps. The actor's thread
+ * enters. cuda_ipc.h specifies the functions. */
 
 #include "colocate/device/cuda/cuda_ipc.h"
 
@@ -57,7 +57,28 @@ static tdm_status get_pointer_attribute(struct tdm__cuda_device *cuda, void *val
                            (unsigned long long)address);
 }
 
-tdm_status tdm__cuda_ipc_export(struct tdm__device *device, const void *address,
+/* Fails unless `size_bytes` bytes from the shared address on lie in the shared allocation.
+ * PyTorch's expandable segments are many allocations at adjacent addresses, and the driver exports
+ * one. */
+static tdm_status check_one_allocation(const struct tdm__cuda_ipc_memory *shared,
+                                       const void *address, size_t size_bytes)
+{
+    size_t left_bytes = shared->allocation_bytes - shared->offset_bytes;
+
+    if (size_bytes == 0) {
+        return tdm__fail(TDM_E_INVAL, "0 bytes at %p are to be shared", address);
+    }
+    return size_bytes <= left_bytes
+               ? TDM_OK
+               : tdm__fail(TDM_E_UNSUPPORTED,
+                           "%zu bytes at %p cannot be shared as one: the allocation of %zu bytes "
+                           "there ends after %zu of them. Memory of PyTorch's expandable segments "
+                           "is like that; set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False, "
+                           "or share each allocation by itself",
+                           size_bytes, address, shared->allocation_bytes, left_bytes);
+}
+
+tdm_status tdm__cuda_ipc_export(struct tdm__device *device, const void *address, size_t size_bytes,
                                 struct tdm__cuda_ipc_memory *shared_out)
 {
     struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
@@ -66,14 +87,16 @@ tdm_status tdm__cuda_ipc_export(struct tdm__device *device, const void *address,
     uint64_t handle_types = 0;
     unsigned legacy = 0;
     uint64_t base;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(tdm__cuda_make_current(cuda));
+    TDM_TRY(tdm__cuda_enter(cuda, &scope));
     TDM_TRY(
         tdm__cuda_check(cuda->driver->cuMemGetAddressRange_v2(&base, &shared.allocation_bytes, at),
                         "cuMemGetAddressRange of %p", address));
     TDM_TRY(get_pointer_attribute(cuda, &legacy, CU_POINTER_LEGACY_IPC_CAPABLE, at));
     TDM_TRY(get_pointer_attribute(cuda, &handle_types, CU_POINTER_ALLOWED_HANDLE_TYPES, at));
     shared.offset_bytes = (size_t)(at - base);
+    TDM_TRY(check_one_allocation(&shared, address, size_bytes));
     (void)snprintf(shared.uuid, sizeof(shared.uuid), "%s", device->uuid);
     if (legacy) {
         TDM_TRY(export_by_handle(cuda, base, &shared));
@@ -140,6 +163,7 @@ tdm_status tdm__cuda_ipc_open(struct tdm__device *device, const struct tdm__cuda
                               struct tdm__cuda_ipc_mapping *opened_out)
 {
     struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
+    TDM__CUDA_SCOPE(scope);
     struct tdm__cuda_ipc_mapping opened = {.ipc_kind = shared->ipc_kind,
                                            .allocation_bytes = shared->allocation_bytes};
 
@@ -151,7 +175,7 @@ tdm_status tdm__cuda_ipc_open(struct tdm__device *device, const struct tdm__cuda
         return tdm__fail(TDM_E_PROTOCOL, "offset %zu in an allocation of %zu bytes",
                          shared->offset_bytes, shared->allocation_bytes);
     }
-    TDM_TRY(tdm__cuda_make_current(cuda));
+    TDM_TRY(tdm__cuda_enter(cuda, &scope));
     if (shared->ipc_kind == TDM__CUDA_IPC_HANDLE) {
         TDM_TRY(tdm__cuda_check(cuda->driver->cuIpcOpenMemHandle_v2(&opened.base, shared->handle,
                                                                     CU_IPC_LAZY_PEER_ACCESS),
@@ -164,13 +188,15 @@ tdm_status tdm__cuda_ipc_open(struct tdm__device *device, const struct tdm__cuda
     return TDM_OK;
 }
 
-/* Flushes the copies and unmaps the memory. */
+/* Waits until the GPU has done all that this process has queued, and unmaps the memory. */
 static tdm_status close_ipc_mapping(struct tdm__cuda_device *cuda,
                                     const struct tdm__cuda_ipc_mapping *opened)
 {
     const struct tdm__cuda_driver *driver = cuda->driver;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(tdm__cuda_copy_flush(&cuda->base));
+    TDM_TRY(tdm__cuda_enter(cuda, &scope));
+    TDM_TRY(tdm__cuda_synchronize(&cuda->base));
     if (opened->ipc_kind == TDM__CUDA_IPC_HANDLE) {
         return tdm__cuda_check(driver->cuIpcCloseMemHandle(opened->base),
                                "cuIpcCloseMemHandle of %zu bytes", opened->allocation_bytes);

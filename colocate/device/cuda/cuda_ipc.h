@@ -28,9 +28,10 @@ struct tdm__cuda_ipc_memory {
     size_t offset_bytes;
 };
 
-/* Offers the allocation around `address` to other processes. Fails with TDM_E_UNSUPPORTED, and
- * says what to change, if the memory can be exported in neither way. */
-tdm_status tdm__cuda_ipc_export(struct tdm__device *device, const void *address,
+/* Offers the allocation around `size_bytes` bytes at `address` to other processes. Fails with
+ * TDM_E_UNSUPPORTED, and says what to change, if the memory can be exported in neither way, or if
+ * the bytes lie in more than one allocation, as tensors in PyTorch's expandable segments may. */
+tdm_status tdm__cuda_ipc_export(struct tdm__device *device, const void *address, size_t size_bytes,
                                 struct tdm__cuda_ipc_memory *shared_out);
 
 /* Memory of another process that is mapped in this one. The caller of tdm__cuda_ipc_open() owns
@@ -50,7 +51,8 @@ struct tdm__cuda_ipc_mapping {
  * GPU. Only the exporter may free the memory, after all other processes have closed it. */
 tdm_status tdm__cuda_ipc_open(struct tdm__device *device, const struct tdm__cuda_ipc_memory *shared,
                               struct tdm__cuda_ipc_mapping *opened_out);
-/* Unmaps the memory. A failure is logged. */
+/* Unmaps the memory, once the GPU has done all that this process has queued. A failure is
+ * logged. */
 void tdm__cuda_ipc_close(struct tdm__device *device, struct tdm__cuda_ipc_mapping *opened);
 
 #endif

@@ -8,8 +8,9 @@
  * again; if the driver refuses that, the process stops, because half of a region would be
  * missing.
  *
- * Before anything is unmapped, all copies are flushed. The actor's thread enters. device.h
- * specifies the functions. */
+ * Before anything is unmapped, the GPU has done all that this process has queued on it, in any
+ * library's stream: a kernel that still used the memory would be an illegal access, after which the
+ * process can use the GPU no more. The actor's thread enters. device.h specifies the functions. */
 
 #include "colocate/device/cuda/cuda_mappings.h"
 
@@ -34,12 +35,13 @@ tdm_status tdm__cuda_reserve(struct tdm__device *device, size_t size_bytes, void
     struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
     size_t unit = device->granularity_bytes;
     uint64_t address;
+    TDM__CUDA_SCOPE(scope);
 
     if (size_bytes == 0 || size_bytes % unit != 0) {
         return tdm__fail(TDM_E_INVAL, "%zu bytes of addresses: a multiple of %zu is needed",
                          size_bytes, unit);
     }
-    TDM_TRY(tdm__cuda_make_current(cuda));
+    TDM_TRY(tdm__cuda_enter(cuda, &scope));
     TDM_TRY(tdm__cuda_check(cuda->driver->cuMemAddressReserve(&address, size_bytes, unit, 0, 0),
                             "cuMemAddressReserve of %zu bytes", size_bytes));
     *address_out = (void *)(uintptr_t)address;
@@ -114,6 +116,7 @@ tdm_status tdm__cuda_map(struct tdm__device *device, void *address, struct tdm__
     struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
     struct tdm__cuda_mapping *block_mapping = calloc(1, sizeof(*block_mapping));
     tdm_status status;
+    TDM__CUDA_SCOPE(scope);
 
     if (block_mapping == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a mapping");
@@ -122,7 +125,7 @@ tdm_status tdm__cuda_map(struct tdm__device *device, void *address, struct tdm__
                                                 .address = device_address(address),
                                                 .block = (struct tdm__cuda_block *)block,
                                                 .access = access};
-    status = tdm__cuda_make_current(cuda);
+    status = tdm__cuda_enter(cuda, &scope);
     if (status == TDM_OK) {
         status = add_mapping(cuda, block_mapping->address, block_mapping->block, access);
     }
@@ -235,12 +238,31 @@ static void free_mappings(struct tdm__cuda_mapping *block_mapping)
     }
 }
 
+/* Returns true if a block is mapped somewhere in a range of addresses. */
+static bool has_mappings_in(const struct tdm__cuda_device *cuda, uint64_t address,
+                            size_t size_bytes)
+{
+    const struct tdm__cuda_mapping *block_mapping = cuda->block_mappings;
+
+    while (block_mapping != NULL &&
+           (block_mapping->address >= address + size_bytes ||
+            block_mapping->address + block_mapping->block->base.size_bytes <= address)) {
+        block_mapping = block_mapping->next;
+    }
+    return block_mapping != NULL;
+}
+
 tdm_status tdm__cuda_unmap(struct tdm__device *device, void *address, size_t size_bytes)
 {
     struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
     struct tdm__cuda_mapping *gone = NULL;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(tdm__cuda_copy_flush(device)); /* No copy may still use the memory. */
+    if (!has_mappings_in(cuda, device_address(address), size_bytes)) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__cuda_enter(cuda, &scope));
+    TDM_TRY(tdm__cuda_synchronize(device)); /* No copy and no kernel may still use the memory. */
     TDM_TRY(unmap_mappings(cuda, device_address(address), size_bytes, &gone));
     free_mappings(gone);
     return TDM_OK;
@@ -304,9 +326,11 @@ tdm_status tdm__cuda_exchange(struct tdm__device *device, const struct tdm__mapp
     struct tdm__cuda_mapping *gone_a = NULL;
     struct tdm__cuda_mapping *gone_b = NULL;
     tdm_status status;
+    TDM__CUDA_SCOPE(scope);
 
     TDM_ASSERT(mappings_bytes(a) == mappings_bytes(b));
-    TDM_TRY(tdm__cuda_copy_flush(device));
+    TDM_TRY(tdm__cuda_enter(cuda, &scope));
+    TDM_TRY(tdm__cuda_synchronize(device));
     TDM_TRY(unmap_mappings(cuda, device_address(a->address), mappings_bytes(a), &gone_a));
     status = unmap_mappings(cuda, device_address(b->address), mappings_bytes(b), &gone_b);
     if (status == TDM_OK) {

@@ -66,7 +66,11 @@ static tdm_status driver_load(void)
     result = cuda_driver_state.calls.cuInit(0);
     if (result != CU_SUCCESS) {
         (void)tdm__cuda_check(result, "cuInit");
-        return tdm__fail(TDM_E_UNSUPPORTED, "%s: %s", path, tdm_error_detail());
+        return tdm__fail(TDM_E_UNSUPPORTED, "%s: %s%s", path, tdm_error_detail(),
+                         result == CU_SYSTEM_NOT_READY
+                             ? ". The GPUs of this machine are connected by NVSwitch, and their "
+                               "service does not run yet: systemctl start nvidia-fabricmanager"
+                             : "");
     }
     return TDM_OK;
 }
@@ -132,17 +136,39 @@ tdm_status tdm__cuda_check(int result, const char *format, ...)
     return cuda_error_is_sticky(result) ? cuda_report_sticky_error(status) : status;
 }
 
+/* ---- contexts --------------------------------------------------------------------------- */
+
+tdm_status tdm__cuda_scope_enter(const struct tdm__cuda_driver *driver, void *context,
+                                 struct tdm__cuda_scope *scope)
+{
+    TDM_TRY(tdm__cuda_check(driver->cuCtxPushCurrent_v2(context), "cuCtxPushCurrent"));
+    scope->driver = driver;
+    return TDM_OK;
+}
+
+void tdm__cuda_scope_leave(struct tdm__cuda_scope *scope)
+{
+    void *context;
+
+    if (scope->driver != NULL) {
+        (void)scope->driver->cuCtxPopCurrent_v2(&context);
+        scope->driver = NULL;
+    }
+}
+
 /* ---- GPUs ------------------------------------------------------------------------------- */
 
-/* Formats a UUID in the way of nvidia-smi. */
-static void write_uuid(const struct cu_uuid *uuid, char text[TDM__UUID_BYTES])
+/* Formats the UUID of a GPU with this name in the way of nvidia-smi, which CUDA_VISIBLE_DEVICES
+ * wants. The UUID of an instance of a partitioned GPU begins with "MIG-"; its name has the profile
+ * behind that word ("NVIDIA H100 80GB HBM3 MIG 1g.10gb"). */
+static void write_uuid(const struct cu_uuid *uuid, const char *name, char text[TDM__UUID_BYTES])
 {
     const uint8_t *b = uuid->bytes;
 
     (void)snprintf(text, TDM__UUID_BYTES,
-                   "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
-                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
-                   b[14], b[15]);
+                   "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+                   strstr(name, " MIG ") != NULL ? "MIG" : "GPU", b[0], b[1], b[2], b[3], b[4],
+                   b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
 tdm_status tdm__cuda_gpus_count(uint32_t *count_out)
@@ -167,9 +193,9 @@ tdm_status tdm__cuda_gpu_at(uint32_t index, struct tdm__cuda_gpu *gpu_out)
                             "cuDeviceGet of number %u", index));
     TDM_TRY(tdm__cuda_check(driver->cuDeviceGetUuid_v2(&uuid, gpu.device),
                             "cuDeviceGetUuid of number %u", index));
-    write_uuid(&uuid, gpu.uuid);
     TDM_TRY(tdm__cuda_check(driver->cuDeviceGetName(gpu.name, sizeof(gpu.name), gpu.device),
-                            "cuDeviceGetName of %s", gpu.uuid));
+                            "cuDeviceGetName of number %u", index));
+    write_uuid(&uuid, gpu.name, gpu.uuid);
     TDM_TRY(tdm__cuda_check(driver->cuDeviceTotalMem_v2(&gpu.total_bytes, gpu.device),
                             "cuDeviceTotalMem of %s", gpu.uuid));
     *gpu_out = gpu;

@@ -27,9 +27,29 @@ tdm_status tdm__cuda_driver(const struct tdm__cuda_driver **driver_out);
 __attribute__((format(printf, 2, 3))) tdm_status tdm__cuda_check(int result, const char *format,
                                                                  ...);
 
+/* The time in which a GPU's context is current on a thread. Ends with the block that declares it,
+ * by TDM__CUDA_SCOPE(). */
+struct tdm__cuda_scope {
+    /* The driver whose context is current; NULL before tdm__cuda_scope_enter() has succeeded. */
+    const struct tdm__cuda_driver *driver;
+};
+
+/* Makes a context current on the calling thread until the scope ends. Afterwards the thread has the
+ * context that it had before, so that the current device of PyTorch, an engine or the user's own
+ * code is what it was. Scopes may be nested. */
+tdm_status tdm__cuda_scope_enter(const struct tdm__cuda_driver *driver, void *context,
+                                 struct tdm__cuda_scope *scope);
+/* Ends a scope, entered or not. TDM__CUDA_SCOPE() arranges the call. */
+void tdm__cuda_scope_leave(struct tdm__cuda_scope *scope);
+
+/* Declares the scope `name`, which ends with the block of this line. */
+#define TDM__CUDA_SCOPE(name)                                                                      \
+    __attribute__((cleanup(tdm__cuda_scope_leave))) struct tdm__cuda_scope name = {NULL}
+
 /* A GPU that this process can see. */
 struct tdm__cuda_gpu {
-    /* "GPU-" and 32 hexadecimal digits in five groups. */
+    /* "GPU-", or "MIG-" for an instance of a partitioned GPU, and 32 hexadecimal digits in five
+     * groups: the form of CUDA_VISIBLE_DEVICES. */
     char uuid[TDM__UUID_BYTES];
     char name[64];      /* Name of the model, as the driver reports it. */
     size_t total_bytes; /* Size of the GPU's memory. */

@@ -13,6 +13,7 @@ enum cu_result {
     CU_INVALID_VALUE = 1,
     CU_OUT_OF_MEMORY = 2,
     CU_NOT_INITIALIZED = 3,
+    CU_DEVICE_UNAVAILABLE = 46,
     CU_NO_DEVICE = 100,
     CU_INVALID_DEVICE = 101,
     CU_NO_BINARY_FOR_GPU = 209,
@@ -28,6 +29,7 @@ enum cu_result {
     CU_HARDWARE_STACK_ERROR = 714,
     CU_LAUNCH_FAILED = 719,
     CU_NOT_SUPPORTED = 801,
+    CU_SYSTEM_NOT_READY = 802,
 };
 
 enum {
@@ -110,6 +112,8 @@ _Static_assert(sizeof(struct cu_access) == 12, "CUmemAccessDesc");
     X(cuDevicePrimaryCtxRetain, (void **context, int device))                                  \
     X(cuDevicePrimaryCtxRelease_v2, (int device))                                              \
     X(cuCtxSetCurrent, (void *context))                                                        \
+    X(cuCtxPushCurrent_v2, (void *context))                                                    \
+    X(cuCtxPopCurrent_v2, (void **context))                                                    \
     X(cuCtxSynchronize, (void))
 
 /* Functions of memory: allocation, addresses, mappings and sharing between processes. */

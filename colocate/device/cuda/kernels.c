@@ -127,12 +127,13 @@ tdm_status tdm__cuda_kernels_open(struct tdm__device *device,
 {
     struct tdm__cuda_kernels *kernels = calloc(1, sizeof(*kernels));
     tdm_status status;
+    TDM__CUDA_SCOPE(scope);
 
     if (kernels == NULL) {
         return tdm__fail(TDM_E_NOMEM, "kernels");
     }
     kernels->cuda = (struct tdm__cuda_device *)device;
-    status = tdm__cuda_make_current(kernels->cuda);
+    status = tdm__cuda_enter(kernels->cuda, &scope);
     if (status == TDM_OK) {
         status = load_module(kernels);
     }

@@ -233,7 +233,8 @@ static __device__ void give_lane_pair(const struct tdm__cuda_copy_op *part, stru
 
 /* ---- copies and casts ------------------------------------------------------------------- */
 
-/* Rounds the bits of a float to bfloat16. */
+/* Rounds the bits of a float to bfloat16. A NaN keeps its sign and the upper part of its payload,
+ * as on the host; CUDA's __float2bfloat16_rn() makes 0x7fff of every NaN. */
 static __device__ unsigned bf16_of(unsigned bits)
 {
     if ((bits & 0x7fffffffu) > 0x7f800000u) {
@@ -363,7 +364,8 @@ KERNEL void tandem_cast(struct tdm__cuda_batch batch)
 /* ---- FP8 by tiles ----------------------------------------------------------------------- */
 
 /* Encodes the bits of a float as e4m3 without infinities: to nearest even; larger values become
- * 448. */
+ * 448. A NaN keeps its sign, as on the host; CUDA's __nv_cvt_float_to_fp8() makes 0x7f of every
+ * NaN. */
 static __device__ unsigned e4m3_of(unsigned bits)
 {
     unsigned sign = bits >> 24 & 0x80u;
@@ -429,6 +431,7 @@ static __device__ unsigned bits_at(const struct tdm__cuda_copy_op *part, const s
 static __device__ float scale_of(const struct tdm__cuda_copy_op *part, const struct tile *tile)
 {
     __shared__ unsigned largest;
+    unsigned own = 0;
 
     __syncthreads(); /* All threads have read the scale of the tile before. */
     if (threadIdx.x == 0) {
@@ -439,10 +442,9 @@ static __device__ float scale_of(const struct tdm__cuda_copy_op *part, const str
         unsigned size = bits_at(part, tile, i / tile->columns, i % tile->columns) & 0x7fffffffu;
 
         /* The bits of non-negative numbers are ordered like the numbers. */
-        if (size <= 0x7f800000u && size > largest) {
-            atomicMax(&largest, size);
-        }
+        own = size <= 0x7f800000u && size > own ? size : own;
     }
+    atomicMax(&largest, own);
     __syncthreads();
     return __fdiv_rn(__uint_as_float(largest), 448.0f);
 }
@@ -478,22 +480,27 @@ KERNEL void tandem_quantize(struct tdm__cuda_batch batch)
     word lanes[TDM__CUDA_CHECKSUM_LANES] = {0};
 
     for (word block = blockIdx.x; block < count; block += gridDim.x) {
-        struct tile tile = tile_at(part, block / across, block % across);
+        const word tile_row = block / across;
+        const word tile_column = block - tile_row * across;
+        struct tile tile = tile_at(part, tile_row, tile_column);
         unsigned pairs = (unsigned)up(tile.columns, STRIPE_BYTES) * STRIPE_PAIRS;
-        float scale = scale_for(part, &tile, block / across, block % across);
+        float scale = scale_for(part, &tile, tile_row, tile_column);
         float inverse = __fdiv_rn(1.0f, scale);
 
         for (unsigned i = threadIdx.x; i < tile.rows * pairs; i += blockDim.x) {
-            word down = block / across * TILE + i / pairs;
-            unsigned column = i % pairs * PAIR_BYTES;
+            /* Numbers within a tile have 32 bits, whose divisions are short. */
+            unsigned row = i / pairs;
+            unsigned pair_column = i - row * pairs;
+            word down = tile_row * TILE + row;
+            unsigned column = pair_column * PAIR_BYTES;
             unsigned left = tile.columns - (unsigned)smaller(column, tile.columns);
             struct pair pair;
 
-            pair.low = eight_codes(part, &tile, i / pairs, column, inverse);
-            pair.high = eight_codes(part, &tile, i / pairs, column + 8, inverse);
-            add_pair(lanes, down * row_pairs + block % across * TILE_PAIRS + i % pairs, pair);
+            pair.low = eight_codes(part, &tile, row, column, inverse);
+            pair.high = eight_codes(part, &tile, row, column + 8, inverse);
+            add_pair(lanes, down * row_pairs + tile_column * TILE_PAIRS + pair_column, pair);
             if (part->to != NULL && left > 0) {
-                store_pair(part->to + down * part->to_pitch + block % across * TILE + column,
+                store_pair(part->to + down * part->to_pitch + tile_column * TILE + column,
                            pair, (unsigned)smaller(left, PAIR_BYTES), part->to_unit);
             }
         }

@@ -63,8 +63,9 @@ tdm_status tdm__cuda_copy(struct tdm__device *device, void *destination, const v
     uint64_t to = (uint64_t)(uintptr_t)destination;
     uint64_t from = (uint64_t)(uintptr_t)source;
     void *stream;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(tdm__cuda_make_current(cuda));
+    TDM_TRY(tdm__cuda_enter(cuda, &scope));
     stream = is_on_device(cuda, to) ? cuda->to_device_stream : cuda->to_host_stream;
     TDM_TRY(tdm__cuda_check(cuda->driver->cuMemcpyAsync(to, from, size_bytes, stream),
                             "cuMemcpyAsync of %zu bytes from %p to %p", size_bytes, source,
@@ -77,14 +78,33 @@ tdm_status tdm__cuda_copy_flush(struct tdm__device *device)
 {
     struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
 
-    TDM_TRY(tdm__cuda_make_current(cuda));
+    TDM__CUDA_SCOPE(scope);
+
     if (!cuda->copies_pending) {
         return TDM_OK;
     }
+    TDM_TRY(tdm__cuda_enter(cuda, &scope));
     TDM_TRY(tdm__cuda_check(cuda->driver->cuStreamSynchronize(cuda->to_device_stream),
                             "cuStreamSynchronize after copies to %s", device->uuid));
     TDM_TRY(tdm__cuda_check(cuda->driver->cuStreamSynchronize(cuda->to_host_stream),
                             "cuStreamSynchronize after copies from %s", device->uuid));
+    cuda->copies_pending = false;
+    return TDM_OK;
+}
+
+/* This waits for more than the two streams of the device: for every stream of the primary context,
+ * which PyTorch, engines and NCCL share with Tandem. Nothing less would do, because their streams
+ * are unknown here and have no order with those of the device. It takes microseconds if no stream
+ * has work. */
+tdm_status tdm__cuda_synchronize(struct tdm__device *device)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
+    TDM__CUDA_SCOPE(scope);
+
+    TDM_TRY(tdm__cuda_enter(cuda, &scope));
+    TDM_TRY(tdm__cuda_check(cuda->driver->cuCtxSynchronize(),
+                            "cuCtxSynchronize for all streams of this process on %s",
+                            device->uuid));
     cuda->copies_pending = false;
     return TDM_OK;
 }
@@ -95,8 +115,9 @@ tdm_status tdm__cuda_host_alloc(struct tdm__device *device, size_t size_bytes, v
 {
     struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
     tdm_status status;
+    TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(tdm__cuda_make_current(cuda));
+    TDM_TRY(tdm__cuda_enter(cuda, &scope));
     status = tdm__cuda_check(
         cuda->driver->cuMemHostAlloc(address_out, size_bytes, CU_HOST_ALLOC_PORTABLE),
         "cuMemHostAlloc of %zu bytes of pinned memory", size_bytes);
@@ -107,8 +128,9 @@ tdm_status tdm__cuda_host_alloc(struct tdm__device *device, size_t size_bytes, v
 void tdm__cuda_host_free(struct tdm__device *device, void *address, size_t size_bytes)
 {
     struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
+    TDM__CUDA_SCOPE(scope);
 
-    if (tdm__cuda_make_current(cuda) != TDM_OK ||
+    if (tdm__cuda_enter(cuda, &scope) != TDM_OK ||
         tdm__cuda_check(cuda->driver->cuMemFreeHost(address), "cuMemFreeHost of %zu bytes at %p",
                         size_bytes, address) != TDM_OK) {
         tdm__log(TDM__WARN, "device", "pinned memory stays: %s", tdm_error_detail());

@@ -301,6 +301,16 @@ static tdm_status host_host_alloc(struct tdm__device *device, size_t size_bytes,
     return TDM_OK;
 }
 
+/* Implements memory_info of struct tdm__device_ops. */
+static tdm_status host_memory_info(struct tdm__device *device, uint64_t *total_bytes_out,
+                                   uint64_t *free_bytes_out)
+{
+    (void)device;
+    *total_bytes_out = 0;
+    *free_bytes_out = 0;
+    return TDM_OK;
+}
+
 /* Implements host_free of struct tdm__device_ops. */
 static void host_host_free(struct tdm__device *device, void *address, size_t size_bytes)
 {
@@ -334,6 +344,9 @@ static tdm_status host_open(struct tdm__broker_client *client, uint32_t gpu, con
         .exchange = host_exchange,
         .copy = host_copy,
         .copy_flush = host_copy_flush,
+        .synchronize =
+            host_copy_flush, /* Nothing runs on a virtual GPU but its process's threads. */
+        .memory_info = host_memory_info,
         .move = host_move,
         .host_alloc = host_host_alloc,
         .host_free = host_host_free,
