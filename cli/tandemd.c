@@ -28,6 +28,7 @@
 #include "colocate/memory_arbiter_service.h"
 #include "colocate/weights/version_service.h"
 #include "runtime/clock.h"
+#include "runtime/descriptors.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
 #include "runtime/failpoint.h"
@@ -60,7 +61,10 @@ enum {
     /* Longest wait for the store while the daemon starts, in milliseconds. */
     STORE_TIMEOUT_MS = 10000,
     /* Longest wait for the end of all jobs and actors when the daemon stops, in milliseconds. */
-    END_MS = 10000
+    END_MS = 10000,
+    /* Most values in a call to the daemon. A nil takes a byte of the call and 24 bytes when it is
+     * parsed, so that a call of 16 MB could otherwise take 390 MB. */
+    CALL_VALUES_MAX = 1 << 19
 };
 
 /* The whole state of the daemon. daemon_start() creates it in the order of the fields. */
@@ -310,6 +314,7 @@ static tdm_status daemon_create_endpoint(struct daemon *daemon)
     (void)snprintf(self.name, sizeof(self.name), "tandemd on %.50s", node->record.name);
     TDM_TRY(tdm__rpc_create(daemon->loop, &self, node->token, &daemon->rpc));
     tdm__rpc_set_call_handler(daemon->rpc, daemon_serve, daemon);
+    tdm__rpc_set_values_max(daemon->rpc, CALL_VALUES_MAX);
     tdm__rpc_on_accepted(daemon->rpc, on_accepted, daemon);
     return TDM_OK;
 }
@@ -668,6 +673,7 @@ int main(int argc, char **argv)
         return 2;
     }
     tdm__log_init("tandemd");
+    tdm__descriptors_raise_limit(); /* The workers inherit the limit. */
     tdm__failpoint_set_process("daemon");
     status = choose_directory(daemon);
     if (daemon->options.is_started) {

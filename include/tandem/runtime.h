@@ -69,7 +69,9 @@ struct tdm_runtime_options {
 /* Joins the node at options->address or TANDEM_ADDRESS.  If neither is set, it starts a private
  * node (a daemon with a Redis of its own), which ends with this process, however the process
  * ends. `options` may be NULL.  Blocks until the node is ready, at most
- * options->start_timeout_ms.
+ * options->start_timeout_ms.  Raises the soft limit of open files of this process to the hard one
+ * (RLIMIT_NOFILE), as every daemon and actor does: each actor that a process calls needs a
+ * descriptor.
  *
  * In a process that the daemon started as a worker, this function becomes the actor and never
  * returns.  A program that defines classes must therefore call it before it does other work.
