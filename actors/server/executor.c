@@ -34,8 +34,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Most calls that wait in an actor; further ones are refused. */
-enum { CALLS_WAITING_MAX = 100000 };
+/* Most calls of all callers that wait in an actor; further ones are refused. It is several times
+ * what one caller sends before it waits for replies (actors/client/send_queue.c). */
+enum { CALLS_WAITING_MAX = 300000 };
 /* Default max_concurrency of an asynchronous class. */
 enum { ASYNCHRONOUS_CONCURRENCY = 1000 };
 /* Capacity of the list of method names in an error message. */
@@ -439,10 +440,8 @@ static bool executor_resend_reply(struct tdm__executor *executor,
     return false;
 }
 
-/* Returns TDM_OK if one more call of the session may be queued, else why not. */
-static tdm_status executor_check_may_queue(struct tdm__executor *executor,
-                                           const struct tdm__client_session *session,
-                                           uint64_t sequence)
+/* Returns TDM_OK if one more call may be queued, else why not. */
+static tdm_status executor_check_may_queue(const struct tdm__executor *executor)
 {
     if (executor->phase >= EXECUTOR_STOPPING) {
         return tdm__fail(TDM_E_ACTOR_DIED, "the actor ended before it came to this call");
@@ -451,8 +450,7 @@ static tdm_status executor_check_may_queue(struct tdm__executor *executor,
         return tdm__fail(TDM_E_AGAIN, "the mailbox is full: %u calls wait",
                          executor->waiting_count);
     }
-    return sequence == 0 ? TDM_OK
-                         : tdm__client_session_check_cache(&executor->client_sessions, session);
+    return TDM_OK;
 }
 
 /* Finds the queue for a call: that of the concurrency group `group`, or the method's own if it is
@@ -533,7 +531,7 @@ static tdm_status executor_accept_call(struct tdm__executor *executor,
         }
         TDM_TRY(tdm__client_session_check_may_run(session, sequence));
     }
-    TDM_TRY(executor_check_may_queue(executor, session, sequence));
+    TDM_TRY(executor_check_may_queue(executor));
     TDM_TRY(call_create(executor, session, incoming, &call));
     session->highest_sequence =
         sequence > session->highest_sequence ? sequence : session->highest_sequence;
