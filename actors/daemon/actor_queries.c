@@ -8,8 +8,11 @@
  * the owner's node is asked.
  *
  * A query by name reads name/... of the store and then asks the actor's node for its description;
- * the lifecycle uses the same for get_if_exists. Invariant: each query owns its incoming call and
- * replies exactly once, then frees itself. Everything runs on the daemon's loop thread. */
+ * the lifecycle uses the same for get_if_exists. If the name is not in the store, it may be that of
+ * an actor of this table that has not got its name yet; the query then waits for that actor's
+ * start, so that an actor is found as soon as its creator's request has arrived. Invariant: each
+ * query owns its incoming call and replies exactly once, then frees itself. Everything runs on the
+ * daemon's loop thread. */
 
 #include "actors/daemon/actor_queries.h"
 
@@ -484,6 +487,22 @@ static int64_t name_query_deadline(const struct name_query *name_query)
     return name_query->incoming == NULL ? TDM__NEVER : tdm__incoming_deadline(name_query->incoming);
 }
 
+/* Returns true if the reply is that of an actor with get_if_exists which has found another actor
+ * with its name: it says who that is. */
+static bool reply_is_of_holder(const struct tdm__rpc_reply *reply)
+{
+    struct tdm__actor_found_message found;
+    tdm_document *document;
+    bool is_of_holder;
+
+    if (tdm_document_parse(reply->packed, &document) != TDM_OK) {
+        return false;
+    }
+    is_of_holder = tdm__actor_found_decode(tdm_document_root(document), &found) == TDM_OK;
+    tdm_document_destroy(document);
+    return is_of_holder;
+}
+
 /* Handles the reply with the description of the actor that holds the name, or asks the owner's node
  * if the actor's node is lost. */
 static void on_description(void *arg, struct tdm__rpc_reply *reply)
@@ -492,7 +511,10 @@ static void on_description(void *arg, struct tdm__rpc_reply *reply)
     const struct tdm__actor_record *record = &name_query->record;
     char detail[TDM__ERROR_DETAIL_BYTES];
 
-    if (reply->status == TDM_OK) {
+    if (reply->status == TDM_OK && name_query->incoming != NULL && reply_is_of_holder(reply)) {
+        tdm__incoming_reply(name_query->incoming, reply->packed, NULL, 0);
+        free(name_query);
+    } else if (reply->status == TDM_OK) {
         name_query->reply = reply;
         name_query_succeed(name_query);
     } else if (reply->status == TDM_E_NODE_LOST && record->recreate_on_node_loss &&
@@ -521,13 +543,49 @@ static tdm_status name_query_body(void *arg, struct tdm__txn *txn)
     return tdm__actor_record_read(tdm__txn_record_at(txn, 0), &name_query->record);
 }
 
+/* Returns true if the actor is wanted and has not ended, so that it will get its name or has it. */
+static bool actor_entry_may_get_name(const struct actor_entry *entry)
+{
+    enum actor_state state = entry->lifecycle.state;
+
+    return entry->lifecycle.demand < ACTOR_UNWANTED && state != ACTOR_ENDING &&
+           state != ACTOR_CONSTRUCTOR_FAILED && state < ACTOR_ENDED;
+}
+
+/* Returns the actor of this table that will get the name which a call asks for, or has got it
+ * already; NULL if there is none, or if no call asks. */
+static struct actor_entry *name_query_find_local(const struct name_query *name_query)
+{
+    struct tdm__actor_find_message message;
+
+    if (name_query->incoming == NULL || name_query->node->actors == NULL ||
+        tdm__incoming_decode(name_query->incoming, tdm__actor_find_table(), &message) != TDM_OK) {
+        return NULL;
+    }
+    for (struct actor_entry *entry = name_query->node->actors->all; entry != NULL;
+         entry = entry->next) {
+        if (actor_entry_may_get_name(entry) && strcmp(entry->spec->name, message.name) == 0 &&
+            strcmp(entry->spec->name_space, message.name_space) == 0) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
 /* Handles the store's reply with the holder of the name: asks the node of that actor for a
  * description. */
 static void on_name_looked_up(void *arg, tdm_status status, const char *detail)
 {
     struct name_query *name_query = arg;
+    const struct actor_entry *entry =
+        status == TDM_E_NOT_FOUND ? name_query_find_local(name_query) : NULL;
 
-    if (status != TDM_OK) {
+    if (entry != NULL) {
+        name_query->record = (struct tdm__actor_record){.actor = entry->spec->id,
+                                                        .node = name_query->node->record.id};
+        memcpy(name_query->record.class_name, entry->spec->class_name,
+               sizeof(name_query->record.class_name));
+    } else if (status != TDM_OK) {
         name_query_fail(name_query, status, detail);
         return;
     }
