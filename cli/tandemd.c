@@ -12,6 +12,7 @@
 
 #include "actors/daemon/actor_service.h"
 #include "actors/daemon/job_service.h"
+#include "actors/daemon/join_check.h"
 #include "actors/daemon/metrics_service.h"
 #include "actors/daemon/node.h"
 #include "actors/daemon/placement_group_service.h"
@@ -62,6 +63,8 @@ enum {
     STORE_TIMEOUT_MS = 10000,
     /* Longest wait for the end of all jobs and actors when the daemon stops, in milliseconds. */
     END_MS = 10000,
+    /* Longest wait for the other nodes of the cluster before this node joins, in milliseconds. */
+    JOIN_CHECK_MS = 2000,
     /* Most values in a call to the daemon. A nil takes a byte of the call and 24 bytes when it is
      * parsed, so that a call of 16 MB could otherwise take 390 MB. */
     CALL_VALUES_MAX = 1 << 19
@@ -434,6 +437,7 @@ static tdm_status daemon_join(struct daemon *daemon)
     node->rpc = daemon->rpc;
     node->store = daemon->store;
     node->totals.id = node->record.id;
+    TDM_TRY(tdm__join_check(node, JOIN_CHECK_MS));
     TDM_TRY(tdm__node_start(node, on_joined, daemon));
     TDM_TRY(tdm__loop_run(daemon->loop, has_joined, daemon, tdm__deadline_after(STORE_TIMEOUT_MS)));
     if (daemon->join_status != TDM_OK) {
