@@ -127,8 +127,8 @@ void tdm__executor_reply(tdm_call *call, const struct tdm__method_reply *reply)
     if (executor->reply_hook != NULL) {
         executor->reply_hook(executor->reply_hook_arg, call, &altered);
     }
-    tdm__method_metrics_finished(&executor->method_metrics, call->method, call->has_begun,
-                                 altered.status == TDM_OK);
+    tdm__method_metrics_finished(&executor->method_metrics, call->method, call->name,
+                                 call->has_begun, altered.status == TDM_OK);
     if (call->reply_holds == 0) {
         executor_send_reply(call, &altered);
     } else if (tdm__cached_reply_create(&altered, &call->held_reply) != TDM_OK) {
@@ -216,7 +216,7 @@ static void executor_run_call(tdm_call *call)
     executor->waiting_count--;
     executor->running_count++;
     call->has_begun = true;
-    tdm__method_metrics_began(&executor->method_metrics, call->method);
+    tdm__method_metrics_began(&executor->method_metrics, call->method, call->name);
     status = executor_run_method(call);
     executor->running_count--;
     if (!call->is_replied && !call->is_kept) {
@@ -537,7 +537,7 @@ static tdm_status executor_accept_call(struct tdm__executor *executor,
         sequence > session->highest_sequence ? sequence : session->highest_sequence;
     session->calls_count++;
     executor->waiting_count++;
-    tdm__method_metrics_arrived(&executor->method_metrics, call->method);
+    tdm__method_metrics_arrived(&executor->method_metrics, call->method, call->name);
     TAILQ_INSERT_TAIL(&executor->calls, call, all_link);
     call_attach_incoming(call, incoming);
     if (executor->arrival_hook != NULL) {

@@ -84,8 +84,9 @@ TDM_API tdm_status tdm_runtime_start(const struct tdm_runtime_options *options,
 /* Leaves the cluster and frees the runtime.  The actors that this process created end, unless they
  * are detached, and a private node stops.  References become invalid.  Of the functions that take a
  * handle to an actor, only tdm_actor_destroy() may be called afterwards; a call fails with
- * TDM_E_STATE.  Blocks until all has ended, at most 10 seconds; then it kills what is left.  No
- * other thread may be using the runtime.  NULL is allowed, and so is a runtime that has stopped. */
+ * TDM_E_STATE, and so do tdm_put(), tdm_actor_create() and tdm_actor_find().  Blocks until all has
+ * ended, at most 10 seconds; then it kills what is left.  No other thread may be using the runtime.
+ * NULL is allowed, and so is a runtime that has stopped. */
 TDM_API void tdm_runtime_stop(tdm_runtime *runtime);
 
 /* Ends the actor that calls this function, as if its last handle had been destroyed: the actor ends
