@@ -421,7 +421,9 @@ struct name_query {
     /* Id of the actor whose entry asks; all zeros if a call asks. */
     struct tdm__id entry;
     char name[2 * TDM__ACTOR_NAME_BYTES]; /* Wanted name and its name space, for messages. */
+    char key[TDM__STORE_KEY_BYTES];       /* Key of the record of the wanted name. */
     bool asked_owner_node;                /* True once the owner's node was asked. */
+    bool asked_store_again;               /* True once the store was asked a second time. */
     /* Record of the actor that holds the name, as read from the store. */
     struct tdm__actor_record record;
     /* Reply with the description of the actor that holds the name, borrowed while it is passed on;
@@ -543,17 +545,8 @@ static tdm_status name_query_body(void *arg, struct tdm__txn *txn)
     return tdm__actor_record_read(tdm__txn_record_at(txn, 0), &name_query->record);
 }
 
-/* Returns true if the actor is wanted and has not ended, so that it will get its name or has it. */
-static bool actor_entry_may_get_name(const struct actor_entry *entry)
-{
-    enum actor_state state = entry->lifecycle.state;
-
-    return entry->lifecycle.demand < ACTOR_UNWANTED && state != ACTOR_ENDING &&
-           state != ACTOR_CONSTRUCTOR_FAILED && state < ACTOR_ENDED;
-}
-
-/* Returns the actor of this table that will get the name which a call asks for, or has got it
- * already; NULL if there is none, or if no call asks. */
+/* Returns the wanted actor of this table that has the name for which a call asks, or will get it;
+ * NULL if there is none, or if no call asks. */
 static struct actor_entry *name_query_find_local(const struct name_query *name_query)
 {
     struct tdm__actor_find_message message;
@@ -564,7 +557,8 @@ static struct actor_entry *name_query_find_local(const struct name_query *name_q
     }
     for (struct actor_entry *entry = name_query->node->actors->all; entry != NULL;
          entry = entry->next) {
-        if (actor_entry_may_get_name(entry) && strcmp(entry->spec->name, message.name) == 0 &&
+        if (entry->lifecycle.demand < ACTOR_UNWANTED &&
+            strcmp(entry->spec->name, message.name) == 0 &&
             strcmp(entry->spec->name_space, message.name_space) == 0) {
             return entry;
         }
@@ -572,20 +566,43 @@ static struct actor_entry *name_query_find_local(const struct name_query *name_q
     return NULL;
 }
 
+/* Defined below; it asks the store for the holder of the name. */
+static void name_query_look_up(struct name_query *name_query);
+
+/* Handles the store's reply that nobody has the name. It may be that of an actor which is being
+ * created: then its description is awaited here, or, if it has just been placed on another node,
+ * the store is asked again. */
+static void name_query_find_new(struct name_query *name_query, const char *detail)
+{
+    const struct actor_entry *entry = name_query_find_local(name_query);
+    enum actor_state state = entry == NULL ? ACTOR_ENDED : entry->lifecycle.state;
+
+    if (state < ACTOR_ENDING && state != ACTOR_CONSTRUCTOR_FAILED) {
+        name_query->record.actor = entry->spec->id;
+        memcpy(name_query->record.class_name, entry->spec->class_name,
+               sizeof(name_query->record.class_name));
+        tdm__node_query_actor(name_query->node, &name_query->node->record.id, "actor.await",
+                              &entry->spec->id, name_query_deadline(name_query), on_description,
+                              name_query);
+    } else if (tdm__actor_state_is_remote(state) && !name_query->asked_store_again) {
+        name_query->asked_store_again = true;
+        name_query_look_up(name_query);
+    } else {
+        name_query_fail(name_query, TDM_E_NOT_FOUND, detail);
+    }
+}
+
 /* Handles the store's reply with the holder of the name: asks the node of that actor for a
  * description. */
 static void on_name_looked_up(void *arg, tdm_status status, const char *detail)
 {
     struct name_query *name_query = arg;
-    const struct actor_entry *entry =
-        status == TDM_E_NOT_FOUND ? name_query_find_local(name_query) : NULL;
 
-    if (entry != NULL) {
-        name_query->record = (struct tdm__actor_record){.actor = entry->spec->id,
-                                                        .node = name_query->node->record.id};
-        memcpy(name_query->record.class_name, entry->spec->class_name,
-               sizeof(name_query->record.class_name));
-    } else if (status != TDM_OK) {
+    if (status == TDM_E_NOT_FOUND) {
+        name_query_find_new(name_query, detail);
+        return;
+    }
+    if (status != TDM_OK) {
         name_query_fail(name_query, status, detail);
         return;
     }
@@ -594,24 +611,30 @@ static void on_name_looked_up(void *arg, tdm_status status, const char *detail)
                           on_description, name_query);
 }
 
+/* Reads the record of the actor that holds the name from the store. */
+static void name_query_look_up(struct name_query *name_query)
+{
+    const char *patterns[] = {name_query->key};
+
+    if (tdm__retrying_txn_run(name_query->node->store, patterns, 1, tdm__deadline_after(LOOK_UP_MS),
+                              name_query_body, on_name_looked_up, name_query) != TDM_OK) {
+        name_query_fail(name_query, TDM_E_INVAL, tdm_error_detail());
+    }
+}
+
 /* Starts a query for the actor that holds `name`. `wanted` says who asks: its fields `node`,
  * `incoming` and `entry` are copied. */
 static void name_query_start(const struct name_query *wanted, const char *name_space,
                              const char *name)
 {
     struct name_query *name_query = malloc(sizeof(*name_query));
-    char key[TDM__STORE_KEY_BYTES];
-    const char *patterns[] = {key};
 
     TDM_ASSERT(name_query != NULL);
     *name_query = *wanted;
     (void)snprintf(name_query->name, sizeof(name_query->name), "%s in name space %s", name,
                    name_space);
-    (void)tdm__name_key("name", name_space, name, key);
-    if (tdm__retrying_txn_run(name_query->node->store, patterns, 1, tdm__deadline_after(LOOK_UP_MS),
-                              name_query_body, on_name_looked_up, name_query) != TDM_OK) {
-        name_query_fail(name_query, TDM_E_INVAL, tdm_error_detail());
-    }
+    (void)tdm__name_key("name", name_space, name, name_query->key);
+    name_query_look_up(name_query);
 }
 
 void tdm__actor_entry_reply_name_holder(struct actor_entry *entry)

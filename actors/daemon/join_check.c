@@ -77,11 +77,19 @@ static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, cons
     checked_node_done(checked, reason, detail);
 }
 
-/* Handles the node's reply to "node.describe". A failure is reported by on_closed(). */
+/* Handles the node's reply to "node.describe". A failure is reported by on_closed(). After a crash
+ * another node may use the address, even this one. */
 static void on_described(void *arg, struct tdm__rpc_reply *reply)
 {
-    if (reply->status != TDM_E_CLOSED) {
-        checked_node_done(arg, TDM_OK, "");
+    struct checked_node *checked = arg;
+
+    if (reply->status == TDM_E_CLOSED) {
+        return;
+    }
+    if (tdm__id_equal(&tdm__conn_peer(checked->conn)->id, &checked->record.id)) {
+        checked_node_done(checked, TDM_OK, "");
+    } else {
+        checked_node_done(checked, TDM_E_CLOSED, "another node has its address");
     }
 }
 

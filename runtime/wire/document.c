@@ -206,6 +206,9 @@ static tdm_status read_ext_type(struct reader *reader, uint64_t size_bytes, stru
 
     TDM_TRY(read_number(reader, 1, &type));
     value->as.size_bytes = size_bytes;
+    if (type == TDM__EXT_PART && reader->parts_count > 0) {
+        return read_part(reader, size_bytes, value);
+    }
     switch (type) {
     case TDM__EXT_NDARRAY:
         value->kind = TDM_NDARRAY;
@@ -220,8 +223,6 @@ static tdm_status read_ext_type(struct reader *reader, uint64_t size_bytes, stru
         return read_large(reader, TDM_BYTES, size_bytes, value);
     case TDM__EXT_LARGE_NDARRAY:
         return read_large(reader, TDM_NDARRAY, size_bytes, value);
-    case TDM__EXT_PART:
-        return read_part(reader, size_bytes, value);
     default:
         return tdm__fail(TDM_E_PROTOCOL, "packed value: unknown extension type %llu at offset %zu",
                          (unsigned long long)type, reader->offset - 1);

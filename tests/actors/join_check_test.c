@@ -36,6 +36,7 @@ static struct tdm__rpc *add_node(struct node_fixture *scene, const uint8_t *toke
     TRY(tdm__id_generate(&record.id));
     totals.id = record.id;
     self.kind = TDM__PEER_DAEMON;
+    self.id = record.id;
     TRY(tdm__rpc_create(scene->world.loop, &self, token, &rpc));
     tdm__rpc_set_call_handler(rpc, reply, NULL);
     (void)snprintf(record.unix_address, sizeof(record.unix_address), "unix:%s/other",
@@ -115,6 +116,19 @@ static void dead_node_is_passed_over(void **state)
     TRY(tdm__join_check(&scene->node, CHECK_MS));
 }
 
+/* The node of an earlier daemon in the same directory, which was killed. */
+static void node_is_not_taken_for_its_predecessor(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct tdm__node_record record = scene->node.record;
+    struct tdm__node_resources totals = {.name = "this"};
+
+    TRY(tdm__id_generate(&record.id));
+    totals.id = record.id;
+    reserve_fixture_join_as(&scene->world, &record, &totals);
+    TRY(tdm__join_check(&scene->node, CHECK_MS));
+}
+
 /* A daemon that is stopped accepts connections, but says nothing. */
 static void silent_node_is_passed_over_at_the_deadline(void **state)
 {
@@ -137,6 +151,7 @@ int main(void)
         NODE_FIXTURE_TEST(node_without_listen_does_not_join_nodes_that_listen),
         NODE_FIXTURE_TEST(node_does_not_join_one_that_does_not_listen),
         NODE_FIXTURE_TEST(dead_node_is_passed_over),
+        NODE_FIXTURE_TEST(node_is_not_taken_for_its_predecessor),
         NODE_FIXTURE_TEST(silent_node_is_passed_over_at_the_deadline),
     };
 
