@@ -3,8 +3,8 @@
 
 /* A call appears in exactly one process: in the caller until it is sent, in the callee afterwards.
  * So the daemon gets each call once when it asks all processes of the node. The states are ACTOR,
- * ARGUMENTS and PAUSING for calls that have not been sent, ARGUMENTS, QUEUED and RUNNING for calls
- * that have been received.
+ * ARGUMENTS, PAUSING and, behind 100,000 others, QUEUED for calls that have not been sent,
+ * ARGUMENTS, QUEUED and RUNNING for calls that have been received.
  *
  * The module keeps no data. Its functions hold the loop's lock while they read the channels of
  * actors/client and the calls of actors/server. The records are shown by "tandem list calls" and by
@@ -41,12 +41,15 @@ static void call_list_add(struct listing *listing, const struct tdm_call_state *
 
 /* ---- calls that have not been sent --------------------------------------------------------- */
 
-/* Returns why a call has not been sent: it pauses before a retry, or its arguments or its actor are
- * not ready. */
+/* Returns why a call has not been sent: it pauses before a retry, too many calls before it have no
+ * reply, or its arguments or its actor are not ready. */
 static const char *pending_call_state(const struct tdm__pending_call *pending_call)
 {
     if (pending_call->retry_paused) {
         return "PAUSING";
+    }
+    if (pending_call->channel->in_flight_is_full) {
+        return "QUEUED";
     }
     return pending_call->channel->state == TDM__CHANNEL_OPEN ? "ARGUMENTS" : "ACTOR";
 }

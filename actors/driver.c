@@ -19,6 +19,7 @@
 #include "actors/worker.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
+#include "runtime/descriptors.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/loop/background_poller.h"
@@ -166,6 +167,7 @@ tdm_status tdm_runtime_start(const struct tdm_runtime_options *options, tdm_runt
                          options->size_bytes, sizeof(*options));
     }
     tdm__log_init(program_invocation_short_name);
+    tdm__descriptors_raise_limit();
     address = options->address;
     if (address == NULL) {
         address = getenv("TANDEM_ADDRESS");

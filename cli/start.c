@@ -503,16 +503,17 @@ static int start_main(const struct tdm__parsed_arguments *args)
     if (code != TDM__EXIT_SUCCESS) {
         return code;
     }
+    if (status == TDM_OK) {
+        status = directory_prepare(directory); /* Refuses a second node of this user. */
+    }
+    if (status != TDM_OK) {
+        return tdm__command_failed(status);
+    }
     code = words_fill(args, directory, &words);
     if (code != TDM__EXIT_SUCCESS) {
         return code;
     }
-    if (status == TDM_OK) {
-        status = directory_prepare(directory);
-    }
-    if (status == TDM_OK) {
-        status = wait_for_head(args);
-    }
+    status = wait_for_head(args);
     if (status == TDM_OK) {
         status = daemon_start(&words, directory, &process);
     }

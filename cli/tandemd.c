@@ -12,6 +12,7 @@
 
 #include "actors/daemon/actor_service.h"
 #include "actors/daemon/job_service.h"
+#include "actors/daemon/join_check.h"
 #include "actors/daemon/metrics_service.h"
 #include "actors/daemon/node.h"
 #include "actors/daemon/placement_group_service.h"
@@ -28,6 +29,7 @@
 #include "colocate/memory_arbiter_service.h"
 #include "colocate/weights/version_service.h"
 #include "runtime/clock.h"
+#include "runtime/descriptors.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
 #include "runtime/failpoint.h"
@@ -60,7 +62,12 @@ enum {
     /* Longest wait for the store while the daemon starts, in milliseconds. */
     STORE_TIMEOUT_MS = 10000,
     /* Longest wait for the end of all jobs and actors when the daemon stops, in milliseconds. */
-    END_MS = 10000
+    END_MS = 10000,
+    /* Longest wait for the other nodes of the cluster before this node joins, in milliseconds. */
+    JOIN_CHECK_MS = 2000,
+    /* Most values in a call to the daemon. A nil takes a byte of the call and 24 bytes when it is
+     * parsed, so that a call of 16 MB could otherwise take 390 MB. */
+    CALL_VALUES_MAX = 1 << 19
 };
 
 /* The whole state of the daemon. daemon_start() creates it in the order of the fields. */
@@ -310,6 +317,7 @@ static tdm_status daemon_create_endpoint(struct daemon *daemon)
     (void)snprintf(self.name, sizeof(self.name), "tandemd on %.50s", node->record.name);
     TDM_TRY(tdm__rpc_create(daemon->loop, &self, node->token, &daemon->rpc));
     tdm__rpc_set_call_handler(daemon->rpc, daemon_serve, daemon);
+    tdm__rpc_set_values_max(daemon->rpc, CALL_VALUES_MAX);
     tdm__rpc_on_accepted(daemon->rpc, on_accepted, daemon);
     return TDM_OK;
 }
@@ -429,6 +437,7 @@ static tdm_status daemon_join(struct daemon *daemon)
     node->rpc = daemon->rpc;
     node->store = daemon->store;
     node->totals.id = node->record.id;
+    TDM_TRY(tdm__join_check(node, JOIN_CHECK_MS));
     TDM_TRY(tdm__node_start(node, on_joined, daemon));
     TDM_TRY(tdm__loop_run(daemon->loop, has_joined, daemon, tdm__deadline_after(STORE_TIMEOUT_MS)));
     if (daemon->join_status != TDM_OK) {
@@ -668,6 +677,7 @@ int main(int argc, char **argv)
         return 2;
     }
     tdm__log_init("tandemd");
+    tdm__descriptors_raise_limit(); /* The workers inherit the limit. */
     tdm__failpoint_set_process("daemon");
     status = choose_directory(daemon);
     if (daemon->options.is_started) {

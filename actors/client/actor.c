@@ -245,7 +245,7 @@ tdm_status tdm_actor_create_packed(tdm_runtime *runtime, const char *class_name,
 {
     TDM__REQUIRE(actor_out);
     *actor_out = NULL;
-    TDM__REQUIRE(runtime);
+    TDM__REQUIRE_RUNNING(runtime);
     TDM__REQUIRE(class_name);
 
     struct tdm__call_arguments *kept;
@@ -261,7 +261,7 @@ tdm_status tdm_actor_create(tdm_runtime *runtime, const char *class_name,
 {
     TDM__REQUIRE(actor_out);
     *actor_out = NULL;
-    TDM__REQUIRE(runtime);
+    TDM__REQUIRE_RUNNING(runtime);
     TDM__REQUIRE(class_name);
     TDM__REQUIRE(format);
 
@@ -390,7 +390,7 @@ tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name, int64_t timeou
 {
     TDM__REQUIRE(actor_out);
     *actor_out = NULL;
-    TDM__REQUIRE(runtime);
+    TDM__REQUIRE_RUNNING(runtime);
     TDM__REQUIRE(name);
 
     return tdm_actor_find_in(runtime, runtime->name_space, name, timeout_ms, actor_out);
@@ -401,7 +401,7 @@ tdm_status tdm_actor_find_in(tdm_runtime *runtime, const char *name_space, const
 {
     TDM__REQUIRE(actor_out);
     *actor_out = NULL;
-    TDM__REQUIRE(runtime);
+    TDM__REQUIRE_RUNNING(runtime);
     TDM__REQUIRE(name_space);
     TDM__REQUIRE(name);
 

@@ -4,7 +4,9 @@
 /* Owns struct tdm__call_arguments. Arguments are packed when the call is made. References (R)
  * and handles (h) are written and pinned at once. Values of references (r) leave placeholders,
  * which are filled in when all these references are complete. Large arguments are packed
- * straight into shared memory and exported each time the call is sent.
+ * straight into shared memory and exported each time the call is sent. Large values of references
+ * are not copied for a callee on this node: they stay in their own segments, which are exported
+ * (shared_arguments.h).
  *
  * All references are held until the reply has arrived, since the call may be sent again. The
  * runtime caches one empty object, because the arguments of most calls are small and soon copied
@@ -16,15 +18,18 @@
 #include "actors/objects/borrowed_refs.h"
 #include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
+#include "actors/objects/owned_refs.h"
 #include "actors/objects/pins.h"
 #include "actors/objects/pull.h"
 #include "actors/objects/ref_complete.h"
 #include "actors/objects/ref_table.h"
+#include "actors/objects/shared_arguments.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/free_list.h"
 #include "runtime/wire/format.h"
 #include "runtime/wire/placeholders.h"
+#include "runtime/wire/value.h"
 
 /* Most bytes of arguments that are copied into the pending call. */
 enum { SMALL_BYTES_MAX = 256 };
@@ -36,13 +41,19 @@ struct tdm__call_arguments {
     /* Packed arguments before references and handles were written into them, owned; NULL without
      * these. The list of the value placeholders lives here. */
     tdm_writer *unfilled;
-    tdm_writer *filled; /* Packed arguments with all values filled in, owned; NULL until then. */
+    /* Packed arguments with all values filled in, or with parts for those in `shared`, owned; NULL
+     * until then. */
+    tdm_writer *filled;
+    /* Values that are passed in their own segments. */
+    struct tdm__shared_values shared;
+    /* Indices in `placeholders` of the references whose values are in `shared`, ascending. */
+    uint32_t shared_placeholders[TDM__RPC_FDS_MAX];
     /* Large arguments in shared memory, retained; NULL if they are small. Used instead of
      * `packed`. */
     struct tdm__large *large;
     /* Description of the export of `large` or offer, owned; NULL before the call is sent. */
     tdm_writer *export_description;
-    int fd;                                /* Descriptor of the segment, borrowed. */
+    int fds[TDM__RPC_FDS_MAX];             /* Descriptors of the segments, borrowed. */
     struct tdm__placeholders placeholders; /* Placeholders for values of references. */
     struct tdm__pins values;               /* References whose values are arguments. */
     struct tdm__pins passed; /* References and keep-alive references that the callee receives. */
@@ -253,6 +264,7 @@ static void arguments_free(struct tdm__call_arguments *arguments)
     tdm_writer_destroy(arguments->filled);
     tdm_writer_destroy(arguments->export_description);
     tdm__large_release(arguments->large);
+    tdm__shared_values_release(&arguments->shared);
     tdm__pins_release(&arguments->values);
     tdm__pins_release(&arguments->passed);
     tdm__free_list_free(arguments, sizeof(*arguments));
@@ -285,14 +297,13 @@ bool tdm__call_arguments_are_ready(const struct tdm__call_arguments *arguments)
     return true;
 }
 
-/* Writes the value of a complete reference. A result is an array; one with a single value is
- * passed as that value. */
+/* Writes the value of a complete reference. */
 static tdm_status arguments_write_value(tdm_writer *writer, tdm_ref *ref)
 {
     const tdm_value *value;
 
     TDM_TRY(tdm__ref_value(ref, &value));
-    tdm_write_value(writer, tdm_value_count(value) == 1 ? tdm_value_at(value, 0) : value);
+    tdm_write_value(writer, tdm__result_as_argument(value));
     return TDM_OK;
 }
 
@@ -308,39 +319,129 @@ tdm_document *tdm__call_arguments_failure(const struct tdm__call_arguments *argu
     return NULL;
 }
 
-/* Writes the packed arguments with all values into `filled` and pins what the values contain. */
-static tdm_status arguments_write_filled(struct tdm__call_arguments *arguments, tdm_writer *filled)
+/* What is written in the place of the values in `shared`. */
+enum shared_form {
+    AS_PART, /* The number of the part. */
+    AS_NIL   /* A nil: the references inside the other arguments are searched. */
+};
+
+/* Writes the packed arguments with all values into `filled`. */
+static tdm_status arguments_write_filled(const struct tdm__call_arguments *arguments,
+                                         enum shared_form form, tdm_writer *filled)
 {
     struct tdm_bytes packed = tdm_writer_bytes(arguments->packed);
     const char *bytes = packed.data;
+    uint32_t part = 0;
     size_t from = 0;
 
     for (uint32_t i = 0; i < arguments->placeholders.count; i++) {
         size_t to = arguments->placeholders.offsets[i];
+        bool is_part = part < arguments->shared.count && arguments->shared_placeholders[part] == i;
 
         tdm_write_packed(filled, (struct tdm_bytes){bytes + from, to - from});
-        TDM_TRY(tdm__wrap(arguments_write_value(filled, arguments->placeholders.refs[i]),
-                          "reference %u among the arguments", i + 1));
+        if (is_part && form == AS_PART) {
+            tdm__write_part(filled, (uint8_t)part);
+        } else if (is_part) {
+            tdm_write_nil(filled);
+        } else {
+            TDM_TRY(tdm__wrap(arguments_write_value(filled, arguments->placeholders.refs[i]),
+                              "reference %u among the arguments", i + 1));
+        }
+        part += is_part ? 1 : 0;
         from = to;
     }
     tdm_write_packed(filled, (struct tdm_bytes){bytes + from, packed.size_bytes - from});
-    TDM_TRY(tdm_writer_status(filled));
-    return arguments_pin_packed_values(arguments, tdm_writer_bytes(filled));
+    return tdm_writer_status(filled);
 }
 
-/* Creates `filled`. */
-static tdm_status arguments_fill_values(struct tdm__call_arguments *arguments)
+/* Creates the packed arguments with all values in `*filled_out`. */
+static tdm_status arguments_create_filled(const struct tdm__call_arguments *arguments,
+                                          enum shared_form form, tdm_writer **filled_out)
 {
-    tdm_writer *filled;
     tdm_status status;
 
-    TDM_TRY(tdm_writer_create(&filled));
-    status = arguments_write_filled(arguments, filled);
+    TDM_TRY(tdm_writer_create(filled_out));
+    status = arguments_write_filled(arguments, form, *filled_out);
     if (status != TDM_OK) {
-        tdm_writer_destroy(filled);
-        return status;
+        tdm_writer_destroy(*filled_out);
+        *filled_out = NULL;
     }
-    arguments->filled = filled;
+    return status;
+}
+
+/* Creates `filled` and pins what the values contain. The values in `shared` contain nothing. */
+static tdm_status arguments_fill_values(struct tdm__call_arguments *arguments)
+{
+    tdm_writer *searched;
+    tdm_status status;
+
+    if (arguments->has_unsearched_values) {
+        TDM_TRY(arguments_create_filled(arguments, AS_NIL, &searched));
+        status = arguments_pin_packed_values(arguments, tdm_writer_bytes(searched));
+        tdm_writer_destroy(searched);
+        TDM_TRY(status);
+    }
+    return arguments_create_filled(arguments, AS_PART, &arguments->filled);
+}
+
+/* Adds the large values of references to `shared`, as far as they fit into one message. A value
+ * with references or handles inside is copied, because the callee looks for them among the
+ * arguments. */
+static void arguments_share_values(struct tdm__call_arguments *arguments)
+{
+    for (uint32_t i = 0;
+         i < arguments->placeholders.count && arguments->shared.count < TDM__RPC_FDS_MAX; i++) {
+        tdm_ref *ref = arguments->placeholders.refs[i];
+
+        if (ref->status == TDM_OK && ref->nested.count == 0 && tdm__ref_ensure_segment(ref)) {
+            arguments->shared_placeholders[arguments->shared.count] = i;
+            tdm__shared_values_add(&arguments->shared, ref->large);
+        }
+    }
+}
+
+/* Forgets the arguments with parts, so that the values are copied into the arguments. */
+static void arguments_stop_sharing(struct tdm__call_arguments *arguments)
+{
+    tdm__shared_values_release(&arguments->shared);
+    tdm_writer_destroy(arguments->filled);
+    arguments->filled = NULL;
+}
+
+/* Fills in the values: as parts if the callee is on this node and the rest is small. `shares` is
+ * true if the callee is on this node. */
+static tdm_status arguments_fill_for(struct tdm__call_arguments *arguments, bool shares)
+{
+    if (arguments->shared.count > 0 && !shares) {
+        arguments_stop_sharing(arguments); /* The actor was restarted on another node. */
+    }
+    if (arguments->filled == NULL) {
+        if (shares) {
+            arguments_share_values(arguments);
+        }
+        TDM_TRY(arguments_fill_values(arguments));
+    }
+    if (arguments->shared.count > 0 &&
+        tdm_writer_bytes(arguments->filled).size_bytes > TDM__INLINE_BYTES_MAX) {
+        arguments_stop_sharing(arguments);
+        TDM_TRY(arguments_fill_values(arguments));
+    }
+    return TDM_OK;
+}
+
+/* Exports the values in `shared` to the callee, and writes them and the arguments into a message.
+ */
+static tdm_status arguments_export_shared(struct tdm__call_arguments *arguments,
+                                          struct tdm__conn *conn, struct tdm__rpc_request *request)
+{
+    tdm_writer_destroy(arguments->export_description); /* The call was sent before. */
+    arguments->export_description = NULL;
+    TDM_TRY(tdm_writer_create(&arguments->export_description));
+    TDM_TRY(tdm__shared_arguments_export(&arguments->shared, tdm_writer_bytes(arguments->filled),
+                                         conn, arguments->export_description, arguments->fds));
+    request->fds = arguments->fds;
+    request->fds_count = arguments->shared.count;
+    request->packed = tdm_writer_bytes(arguments->export_description);
     return TDM_OK;
 }
 
@@ -354,8 +455,8 @@ static tdm_status argument_export(struct tdm__call_arguments *arguments, struct 
     TDM_TRY(tdm_writer_create(&arguments->export_description));
     if (same_node) {
         TDM_TRY(tdm__large_export(arguments->large, conn, arguments->export_description,
-                                  &arguments->fd));
-        request->fds = &arguments->fd;
+                                  &arguments->fds[0]));
+        request->fds = arguments->fds;
         request->fds_count = 1;
     } else {
         TDM_TRY(tdm__large_offer(arguments->large, conn, arguments->export_description));
@@ -372,8 +473,11 @@ tdm_status tdm__call_arguments_pack(struct tdm__call_arguments *arguments, struc
                                      : TDM__PULL_CHUNK_BYTES;
 
     TDM_ASSERT(tdm__call_arguments_are_ready(arguments));
-    if (arguments->placeholders.count > 0 && arguments->filled == NULL) {
-        TDM_TRY(arguments_fill_values(arguments));
+    if (arguments->placeholders.count > 0) {
+        TDM_TRY(arguments_fill_for(arguments, conn != NULL && same_node));
+    }
+    if (arguments->shared.count > 0) {
+        return arguments_export_shared(arguments, conn, request);
     }
     if (arguments->large == NULL) {
         request->packed = tdm_writer_bytes(arguments->placeholders.count > 0 ? arguments->filled

@@ -57,6 +57,7 @@ struct tdm__pending_call {
     /* True once the channel's `pending_count` has counted the call; stays true until its end. */
     bool is_pending;
     bool in_flight;      /* True while it is in the list `in_flight`. */
+    uint32_t sent_bytes; /* Number of argument bytes in the message that was sent last. */
     bool retry_paused;   /* True while it is in the list `retry_paused`. */
     bool settled;        /* True after the results were set, or the call was canceled. */
     size_t size_bytes;   /* Size of this allocation. */
@@ -147,6 +148,12 @@ struct tdm__actor_channel {
     struct tdm__pending_calls waiting; /* Calls that will be sent, in this order. */
     /* Calls that were sent, in this order, and have no reply. */
     struct tdm__pending_calls in_flight;
+    uint32_t in_flight_count; /* Number of calls in `in_flight`. */
+    uint64_t in_flight_bytes; /* Sum of the argument bytes of the calls in `in_flight`. */
+    uint32_t in_flight_max;   /* Most calls in `in_flight`; others wait until those have replies. */
+    uint64_t in_flight_bytes_max; /* Most bytes in `in_flight_bytes`, unless one call has more. */
+    /* True while calls wait because `in_flight` is full. */
+    bool in_flight_is_full;
     /* Calls that failed and pause before they are sent again, in the order of their times
      * (call_retry.h). */
     struct tdm__pending_calls retry_paused;

@@ -196,7 +196,7 @@ tdm_status tdm_placement_group_create_with(tdm_runtime *runtime, const struct td
 {
     TDM__REQUIRE(group_out);
     *group_out = NULL;
-    TDM__REQUIRE(runtime);
+    TDM__REQUIRE_RUNNING(runtime);
     TDM__REQUIRE_ARRAY(bundles, bundles_count);
     TDM__REQUIRE(options);
 
@@ -219,7 +219,7 @@ tdm_status tdm_placement_group_create(tdm_runtime *runtime, const struct tdm_bun
 {
     TDM__REQUIRE(group_out);
     *group_out = NULL;
-    TDM__REQUIRE(runtime);
+    TDM__REQUIRE_RUNNING(runtime);
     TDM__REQUIRE_ARRAY(bundles, bundles_count);
 
     const struct tdm_placement_group_options options = {.strategy = strategy};
@@ -253,7 +253,7 @@ tdm_status tdm_placement_group_find(tdm_runtime *runtime, const char *name_space
 {
     TDM__REQUIRE(group_out);
     *group_out = NULL;
-    TDM__REQUIRE(runtime);
+    TDM__REQUIRE_RUNNING(runtime);
     TDM__REQUIRE(name);
 
     const struct tdm__id any = {{0}};
@@ -269,7 +269,7 @@ tdm_status tdm_placement_group_find_by_id(tdm_runtime *runtime, const char *id, 
 {
     TDM__REQUIRE(group_out);
     *group_out = NULL;
-    TDM__REQUIRE(runtime);
+    TDM__REQUIRE_RUNNING(runtime);
     TDM__REQUIRE(id);
 
     struct tdm__id parsed;
@@ -286,7 +286,7 @@ tdm_status tdm_placement_group_current(tdm_runtime *runtime, int64_t timeout_ms,
 {
     TDM__REQUIRE(group_out);
     *group_out = NULL;
-    TDM__REQUIRE(runtime);
+    TDM__REQUIRE_RUNNING(runtime);
 
     if (tdm__id_is_none(&runtime->group)) {
         return tdm__fail(TDM_E_NOT_FOUND, "this process is in no placement group");

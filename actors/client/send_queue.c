@@ -11,6 +11,9 @@
  * results and items are pulled after the reply has offered them; until the value is here the call
  * has no reply.
  *
+ * At most IN_FLIGHT_MAX calls are in flight. When that many are, the later ones wait until a
+ * quarter of them have replies.
+ *
  * Everything runs with the loop's lock. Completing a call may release the last holder of the
  * channel, so most functions add a holder first. docs/protocols/calls.md specifies sequence
  * numbers and acknowledgments. */
@@ -39,6 +42,11 @@
 /* Number of unacknowledged replies after which an idle channel sends an acknowledgment. */
 enum { UNACKNOWLEDGED_REPLIES_MAX = 64 };
 
+/* Most calls of a channel, and most bytes of their arguments, that have been sent and have no
+ * reply. Others wait in this process, so that a caller that makes a million calls does not fill the
+ * actor's mailbox or the connection. */
+enum { IN_FLIGHT_MAX = 100000, IN_FLIGHT_BYTES_MAX = 256 << 20 };
+
 /* ---- the files above ----------------------------------------------------------------------- */
 
 /* Sends the calls of all channels that wait for a result which has arrived. */
@@ -64,6 +72,8 @@ void tdm__send_queue_init(struct tdm__actor_channel *channel)
     TAILQ_INIT(&channel->waiting);
     TAILQ_INIT(&channel->in_flight);
     TAILQ_INIT(&channel->retry_paused);
+    channel->in_flight_max = IN_FLIGHT_MAX;
+    channel->in_flight_bytes_max = IN_FLIGHT_BYTES_MAX;
     channel->deadline_timer_at_ms = TDM__NEVER;
     channel->last_sequence = channel->runtime->client->last_sequence;
     channel->acknowledged_sequence = channel->last_sequence;
@@ -96,6 +106,10 @@ static void send_queue_remove(struct tdm__pending_call *pending_call)
                                                                    : &channel->waiting;
 
     TAILQ_REMOVE(list, pending_call, entry);
+    if (pending_call->in_flight) {
+        channel->in_flight_count--;
+        channel->in_flight_bytes -= pending_call->sent_bytes;
+    }
     pending_call->in_flight = false;
     pending_call->retry_paused = false;
 }
@@ -174,8 +188,18 @@ static void send_queue_acknowledge(struct tdm__actor_channel *channel)
     }
 }
 
-/* Completes a call with the reply that has arrived, and sends calls that waited for the result.
- * Takes ownership of `document`: the result, or the values that the failure carries, or NULL. */
+/* Returns true if so many of the calls in flight have replies that waiting ones may follow. */
+static bool send_queue_has_room_again(const struct tdm__actor_channel *channel)
+{
+    return channel->in_flight_is_full &&
+           channel->in_flight_count <= channel->in_flight_max - channel->in_flight_max / 4 &&
+           channel->in_flight_bytes <=
+               channel->in_flight_bytes_max - channel->in_flight_bytes_max / 4;
+}
+
+/* Completes a call with the reply that has arrived, and sends calls that waited for the result or
+ * for room. Takes ownership of `document`: the result, or the values that the failure carries, or
+ * NULL. */
 static void send_queue_take_reply(struct tdm__pending_call *pending_call, uint64_t call_id,
                                   tdm_status status, const char *detail, tdm_document *document)
 {
@@ -190,6 +214,9 @@ static void send_queue_take_reply(struct tdm__pending_call *pending_call, uint64
         send_queue_fail_expired(pending_call); /* The deadline was detected on this side. */
     } else {
         send_queue_finish_call(pending_call, status, detail, document);
+    }
+    if (send_queue_has_room_again(channel)) {
+        tdm__send_queue_flush(channel);
     }
     send_queue_wake_blocked_calls(channel->runtime);
     send_queue_acknowledge(channel);
@@ -261,6 +288,7 @@ static void on_reply(void *arg, struct tdm__rpc_reply *reply)
     }
     channel->lost_since_ms = 0;
     if (status != TDM_OK) {
+        tdm__result_return_lost(channel->conn, reply);
         document = tdm__failure_document(reply);
     }
     if (tdm__retry_is_due(pending_call, status)) {
@@ -390,6 +418,13 @@ static void on_item(void *arg, uint64_t index, struct tdm__rpc_reply *item)
     tdm_status status;
 
     pending_call->items_received = index;
+    if (item->status != TDM_OK) { /* Its descriptor was lost. */
+        tdm__result_return_lost(channel->conn, item);
+        if (!pending_call->settled) {
+            tdm__pending_call_complete(pending_call, item->status, item->detail, NULL);
+        }
+        return;
+    }
     if (tdm__pull_is_offer(item->packed)) {
         status = pending_call->settled ? tdm__pull_decline(channel->conn, item->packed)
                                        : send_queue_pull_item(pending_call, index, item->packed);
@@ -463,6 +498,7 @@ static tdm_status send_queue_send_call(struct tdm__pending_call *pending_call)
         pending_call->sequence = ++channel->last_sequence;
     }
     pending_call->items_received = 0;
+    pending_call->sent_bytes = (uint32_t)request.packed.size_bytes;
     request.sequence = pending_call->sequence;
     request.acknowledged = send_queue_acknowledged_by(pending_call);
     channel->acknowledged_sequence = request.acknowledged;
@@ -482,12 +518,20 @@ static struct tdm__pending_call *send_queue_first_ready(const struct tdm__actor_
     return pending_call;
 }
 
+/* Returns true if one more call may be in flight, and records whether it may. */
+static bool send_queue_has_room(struct tdm__actor_channel *channel)
+{
+    channel->in_flight_is_full = channel->in_flight_count >= channel->in_flight_max ||
+                                 channel->in_flight_bytes >= channel->in_flight_bytes_max;
+    return !channel->in_flight_is_full;
+}
+
 /* Sends all calls that may leave. */
 static void send_queue_send_ready(struct tdm__actor_channel *channel)
 {
     struct tdm__pending_call *pending_call;
 
-    while (channel->state == TDM__CHANNEL_OPEN &&
+    while (channel->state == TDM__CHANNEL_OPEN && send_queue_has_room(channel) &&
            (pending_call = send_queue_first_ready(channel)) != NULL) {
         tdm_status status = send_queue_send_call(pending_call);
 
@@ -500,6 +544,8 @@ static void send_queue_send_ready(struct tdm__actor_channel *channel)
         }
         send_queue_remove(pending_call);
         pending_call->in_flight = true;
+        channel->in_flight_count++;
+        channel->in_flight_bytes += pending_call->sent_bytes;
         TAILQ_INSERT_TAIL(&channel->in_flight, pending_call, entry);
     }
 }

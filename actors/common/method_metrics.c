@@ -4,57 +4,97 @@
 
 #include "runtime/messages/messages.h"
 
+#include <stdio.h>
+#include <string.h>
+
 void tdm__method_metrics_init(struct tdm__method_metrics *method_metrics,
                               const struct tdm_actor_class *actor_class)
 {
     *method_metrics = (struct tdm__method_metrics){.actor_class = actor_class};
 }
 
-/* Returns the index of `method` in its actor class. */
-static size_t method_index(const struct tdm__method_metrics *method_metrics,
-                           const struct tdm_method_entry *method)
+/* Returns the counts of the name, or NULL if it has none. */
+static struct tdm__method_counts *counts_of_name(struct tdm__method_metrics *method_metrics,
+                                                 const char *name)
 {
-    return (size_t)(method - method_metrics->actor_class->methods);
+    for (uint32_t i = 0; i < method_metrics->names_count; i++) {
+        if (strcmp(method_metrics->names[i].name, name) == 0) {
+            return &method_metrics->names[i].counts;
+        }
+    }
+    return NULL;
+}
+
+/* Returns the counts of `method`, or those of the name under which the method "*" was called. */
+static struct tdm__method_counts *counts_of(struct tdm__method_metrics *method_metrics,
+                                            const struct tdm_method_entry *method, const char *name)
+{
+    struct tdm__method_counts *counts = name == NULL ? NULL : counts_of_name(method_metrics, name);
+
+    return counts != NULL ? counts
+                          : &method_metrics->methods[method - method_metrics->actor_class->methods];
 }
 
 void tdm__method_metrics_arrived(struct tdm__method_metrics *method_metrics,
-                                 const struct tdm_method_entry *method)
+                                 const struct tdm_method_entry *method, const char *name)
 {
-    method_metrics->methods[method_index(method_metrics, method)].waiting++;
+    if (name != NULL && strlen(name) < TDM__METRICS_NAME_BYTES &&
+        method_metrics->names_count < TDM__METRICS_NAMES_MAX &&
+        counts_of_name(method_metrics, name) == NULL) {
+        (void)snprintf(method_metrics->names[method_metrics->names_count].name,
+                       TDM__METRICS_NAME_BYTES, "%s", name);
+        method_metrics->names_count++;
+    }
+    counts_of(method_metrics, method, name)->waiting++;
 }
 
 void tdm__method_metrics_began(struct tdm__method_metrics *method_metrics,
-                               const struct tdm_method_entry *method)
+                               const struct tdm_method_entry *method, const char *name)
 {
-    size_t index = method_index(method_metrics, method);
+    struct tdm__method_counts *counts = counts_of(method_metrics, method, name);
 
-    method_metrics->methods[index].waiting--;
-    method_metrics->methods[index].running++;
+    counts->waiting--;
+    counts->running++;
 }
 
 void tdm__method_metrics_finished(struct tdm__method_metrics *method_metrics,
-                                  const struct tdm_method_entry *method, bool began, bool succeeded)
+                                  const struct tdm_method_entry *method, const char *name,
+                                  bool began, bool succeeded)
 {
-    size_t index = method_index(method_metrics, method);
+    struct tdm__method_counts *counts = counts_of(method_metrics, method, name);
 
     if (began) {
-        method_metrics->methods[index].running--;
+        counts->running--;
     } else {
-        method_metrics->methods[index].waiting--;
+        counts->waiting--;
     }
     if (succeeded) {
-        method_metrics->methods[index].finished++;
+        counts->finished++;
     } else {
-        method_metrics->methods[index].failed++;
+        counts->failed++;
     }
 }
 
-/* Returns true if a call of method number `index` has arrived. */
-static bool method_was_called(const struct tdm__method_metrics *method_metrics, size_t index)
+/* Returns row number `index` of all methods and names, or NULL behind the last one. */
+static const struct tdm__method_counts *row_at(const struct tdm__method_metrics *method_metrics,
+                                               size_t index, const char **name_out)
 {
-    return method_metrics->methods[index].waiting > 0 ||
-           method_metrics->methods[index].running > 0 ||
-           method_metrics->methods[index].finished > 0 || method_metrics->methods[index].failed > 0;
+    if (index < TDM_METHODS_MAX) {
+        *name_out = method_metrics->actor_class->methods[index].name;
+        return &method_metrics->methods[index];
+    }
+    index -= TDM_METHODS_MAX;
+    if (index < method_metrics->names_count) {
+        *name_out = method_metrics->names[index].name;
+        return &method_metrics->names[index].counts;
+    }
+    return NULL;
+}
+
+/* Returns true if a call was counted here. */
+static bool counts_are_used(const struct tdm__method_counts *counts)
+{
+    return counts->waiting > 0 || counts->running > 0 || counts->finished > 0 || counts->failed > 0;
 }
 
 /* Fills one entry of the message; `index` counts only methods that were called. */
@@ -62,26 +102,29 @@ static void method_calls_get(const void *arg, uint32_t index, void *item_out)
 {
     const struct tdm__method_metrics *method_metrics = arg;
     struct tdm__method_calls_message *item = item_out;
-    size_t at = 0;
+    const char *name = "";
+    const struct tdm__method_counts *counts = row_at(method_metrics, 0, &name);
 
-    while (!method_was_called(method_metrics, at) || index-- > 0) {
-        at++;
+    for (size_t at = 1; !counts_are_used(counts) || index-- > 0; at++) {
+        counts = row_at(method_metrics, at, &name);
     }
-    *item =
-        (struct tdm__method_calls_message){.method = method_metrics->actor_class->methods[at].name,
-                                           .waiting = method_metrics->methods[at].waiting,
-                                           .running = method_metrics->methods[at].running,
-                                           .finished = method_metrics->methods[at].finished,
-                                           .failed = method_metrics->methods[at].failed};
+    *item = (struct tdm__method_calls_message){.method = name,
+                                               .waiting = counts->waiting,
+                                               .running = counts->running,
+                                               .finished = counts->finished,
+                                               .failed = counts->failed};
 }
 
 void tdm__method_metrics_write(const struct tdm__method_metrics *method_metrics, tdm_writer *writer)
 {
     struct tdm__actor_calls_message message = {
         .methods = {.get = method_calls_get, .arg = method_metrics}};
+    const struct tdm__method_counts *counts;
+    const char *name;
 
-    for (size_t i = 0; method_metrics != NULL && i < TDM_METHODS_MAX; i++) {
-        message.methods.count += method_was_called(method_metrics, i) ? 1 : 0;
+    for (size_t i = 0;
+         method_metrics != NULL && (counts = row_at(method_metrics, i, &name)) != NULL; i++) {
+        message.methods.count += counts_are_used(counts) ? 1 : 0;
     }
     (void)tdm__actor_calls_encode(&message, writer);
 }

@@ -8,8 +8,11 @@
  * the owner's node is asked.
  *
  * A query by name reads name/... of the store and then asks the actor's node for its description;
- * the lifecycle uses the same for get_if_exists. Invariant: each query owns its incoming call and
- * replies exactly once, then frees itself. Everything runs on the daemon's loop thread. */
+ * the lifecycle uses the same for get_if_exists. If the name is not in the store, it may be that of
+ * an actor of this table that has not got its name yet; the query then waits for that actor's
+ * start, so that an actor is found as soon as its creator's request has arrived. Invariant: each
+ * query owns its incoming call and replies exactly once, then frees itself. Everything runs on the
+ * daemon's loop thread. */
 
 #include "actors/daemon/actor_queries.h"
 
@@ -418,7 +421,9 @@ struct name_query {
     /* Id of the actor whose entry asks; all zeros if a call asks. */
     struct tdm__id entry;
     char name[2 * TDM__ACTOR_NAME_BYTES]; /* Wanted name and its name space, for messages. */
+    char key[TDM__STORE_KEY_BYTES];       /* Key of the record of the wanted name. */
     bool asked_owner_node;                /* True once the owner's node was asked. */
+    bool asked_store_again;               /* True once the store was asked a second time. */
     /* Record of the actor that holds the name, as read from the store. */
     struct tdm__actor_record record;
     /* Reply with the description of the actor that holds the name, borrowed while it is passed on;
@@ -484,6 +489,22 @@ static int64_t name_query_deadline(const struct name_query *name_query)
     return name_query->incoming == NULL ? TDM__NEVER : tdm__incoming_deadline(name_query->incoming);
 }
 
+/* Returns true if the reply is that of an actor with get_if_exists which has found another actor
+ * with its name: it says who that is. */
+static bool reply_is_of_holder(const struct tdm__rpc_reply *reply)
+{
+    struct tdm__actor_found_message found;
+    tdm_document *document;
+    bool is_of_holder;
+
+    if (tdm_document_parse(reply->packed, &document) != TDM_OK) {
+        return false;
+    }
+    is_of_holder = tdm__actor_found_decode(tdm_document_root(document), &found) == TDM_OK;
+    tdm_document_destroy(document);
+    return is_of_holder;
+}
+
 /* Handles the reply with the description of the actor that holds the name, or asks the owner's node
  * if the actor's node is lost. */
 static void on_description(void *arg, struct tdm__rpc_reply *reply)
@@ -492,7 +513,10 @@ static void on_description(void *arg, struct tdm__rpc_reply *reply)
     const struct tdm__actor_record *record = &name_query->record;
     char detail[TDM__ERROR_DETAIL_BYTES];
 
-    if (reply->status == TDM_OK) {
+    if (reply->status == TDM_OK && name_query->incoming != NULL && reply_is_of_holder(reply)) {
+        tdm__incoming_reply(name_query->incoming, reply->packed, NULL, 0);
+        free(name_query);
+    } else if (reply->status == TDM_OK) {
         name_query->reply = reply;
         name_query_succeed(name_query);
     } else if (reply->status == TDM_E_NODE_LOST && record->recreate_on_node_loss &&
@@ -521,12 +545,63 @@ static tdm_status name_query_body(void *arg, struct tdm__txn *txn)
     return tdm__actor_record_read(tdm__txn_record_at(txn, 0), &name_query->record);
 }
 
+/* Returns the wanted actor of this table that has the name for which a call asks, or will get it;
+ * NULL if there is none, or if no call asks. */
+static struct actor_entry *name_query_find_local(const struct name_query *name_query)
+{
+    struct tdm__actor_find_message message;
+
+    if (name_query->incoming == NULL || name_query->node->actors == NULL ||
+        tdm__incoming_decode(name_query->incoming, tdm__actor_find_table(), &message) != TDM_OK) {
+        return NULL;
+    }
+    for (struct actor_entry *entry = name_query->node->actors->all; entry != NULL;
+         entry = entry->next) {
+        if (entry->lifecycle.demand < ACTOR_UNWANTED &&
+            strcmp(entry->spec->name, message.name) == 0 &&
+            strcmp(entry->spec->name_space, message.name_space) == 0) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+/* Defined below; it asks the store for the holder of the name. */
+static void name_query_look_up(struct name_query *name_query);
+
+/* Handles the store's reply that nobody has the name. It may be that of an actor which is being
+ * created: then its description is awaited here, or, if it has just been placed on another node,
+ * the store is asked again. */
+static void name_query_find_new(struct name_query *name_query, const char *detail)
+{
+    const struct actor_entry *entry = name_query_find_local(name_query);
+    enum actor_state state = entry == NULL ? ACTOR_ENDED : entry->lifecycle.state;
+
+    if (state < ACTOR_ENDING && state != ACTOR_CONSTRUCTOR_FAILED) {
+        name_query->record.actor = entry->spec->id;
+        memcpy(name_query->record.class_name, entry->spec->class_name,
+               sizeof(name_query->record.class_name));
+        tdm__node_query_actor(name_query->node, &name_query->node->record.id, "actor.await",
+                              &entry->spec->id, name_query_deadline(name_query), on_description,
+                              name_query);
+    } else if (tdm__actor_state_is_remote(state) && !name_query->asked_store_again) {
+        name_query->asked_store_again = true;
+        name_query_look_up(name_query);
+    } else {
+        name_query_fail(name_query, TDM_E_NOT_FOUND, detail);
+    }
+}
+
 /* Handles the store's reply with the holder of the name: asks the node of that actor for a
  * description. */
 static void on_name_looked_up(void *arg, tdm_status status, const char *detail)
 {
     struct name_query *name_query = arg;
 
+    if (status == TDM_E_NOT_FOUND) {
+        name_query_find_new(name_query, detail);
+        return;
+    }
     if (status != TDM_OK) {
         name_query_fail(name_query, status, detail);
         return;
@@ -536,24 +611,30 @@ static void on_name_looked_up(void *arg, tdm_status status, const char *detail)
                           on_description, name_query);
 }
 
+/* Reads the record of the actor that holds the name from the store. */
+static void name_query_look_up(struct name_query *name_query)
+{
+    const char *patterns[] = {name_query->key};
+
+    if (tdm__retrying_txn_run(name_query->node->store, patterns, 1, tdm__deadline_after(LOOK_UP_MS),
+                              name_query_body, on_name_looked_up, name_query) != TDM_OK) {
+        name_query_fail(name_query, TDM_E_INVAL, tdm_error_detail());
+    }
+}
+
 /* Starts a query for the actor that holds `name`. `wanted` says who asks: its fields `node`,
  * `incoming` and `entry` are copied. */
 static void name_query_start(const struct name_query *wanted, const char *name_space,
                              const char *name)
 {
     struct name_query *name_query = malloc(sizeof(*name_query));
-    char key[TDM__STORE_KEY_BYTES];
-    const char *patterns[] = {key};
 
     TDM_ASSERT(name_query != NULL);
     *name_query = *wanted;
     (void)snprintf(name_query->name, sizeof(name_query->name), "%s in name space %s", name,
                    name_space);
-    (void)tdm__name_key("name", name_space, name, key);
-    if (tdm__retrying_txn_run(name_query->node->store, patterns, 1, tdm__deadline_after(LOOK_UP_MS),
-                              name_query_body, on_name_looked_up, name_query) != TDM_OK) {
-        name_query_fail(name_query, TDM_E_INVAL, tdm_error_detail());
-    }
+    (void)tdm__name_key("name", name_space, name, name_query->key);
+    name_query_look_up(name_query);
 }
 
 void tdm__actor_entry_reply_name_holder(struct actor_entry *entry)

@@ -16,6 +16,7 @@
 #include "actors/daemon/actor_table.h"
 #include "actors/daemon/worker_processes.h"
 #include "runtime/clock.h"
+#include "runtime/descriptors.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
 #include "runtime/text.h"
@@ -28,6 +29,9 @@
 /* Environment variable with the UUID of the real GPU of each of the node's GPUs, in their order;
  * the daemon sets it when it starts (TDM__GPU_UUIDS_VARIABLE of colocate/device/kind.h). */
 #define GPU_UUIDS_VARIABLE "TANDEM_GPU_UUIDS"
+
+/* Number of descriptors that starting a worker takes for a moment, besides those that stay. */
+enum { START_FDS = 12 };
 
 /* Writes the name of GPU `index` of this node. If the daemon's environment has a list such as
  * "GPU-77,GPU-3f2a", it is the entry of that list; else it is the number. TANDEM_GPU_UUIDS goes
@@ -85,6 +89,23 @@ static void write_devices_setting(const char *variable, const struct tdm__grant 
     }
 }
 
+/* Refuses to start a worker if the descriptors that would be left are too few for the daemon's
+ * other work, which keeps the actors that run alive. */
+static tdm_status node_check_descriptors(const struct tdm__node *node)
+{
+    uint32_t count = tdm__workers_count(node->workers);
+
+    if (!tdm__descriptors_are_few(TDM__DESCRIPTORS_RESERVED + TDM__WORKER_FDS + START_FDS)) {
+        return TDM_OK;
+    }
+    return tdm__fail(
+        TDM_E_LIMIT,
+        "the node can run %u actors at a time, which it does: its daemon may have %llu "
+        "descriptors and needs %d for each actor; raise its limit of open files "
+        "(ulimit -n) before it starts",
+        count, (unsigned long long)tdm__descriptors_limit(), (int)TDM__WORKER_FDS);
+}
+
 /* Writes the bootstrap message for the actor's worker and starts the worker process. */
 static tdm_status actor_entry_start_worker(struct actor_entry *entry)
 {
@@ -98,6 +119,7 @@ static tdm_status actor_entry_start_worker(struct actor_entry *entry)
     int fd;
     tdm_status status;
 
+    TDM_TRY(node_check_descriptors(node));
     memcpy(bootstrap.token, node->token, sizeof(bootstrap.token));
     memcpy(bootstrap.node_name, node->record.name, sizeof(bootstrap.node_name));
     (void)snprintf(bootstrap.daemon_address, sizeof(bootstrap.daemon_address), "%s",

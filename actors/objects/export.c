@@ -201,22 +201,38 @@ static void export_finish(struct tdm__object_memory *memory, const struct tdm__c
     }
 }
 
+tdm_status tdm__large_export_message(struct tdm__large *large, struct tdm__conn *conn,
+                                     struct tdm__value_export_message *message_out, int *fd_out)
+{
+    uint64_t id;
+
+    TDM_TRY(export_create(large, conn, &id));
+    *message_out =
+        (struct tdm__value_export_message){.export_id = id,
+                                           .segment = large->segment->id,
+                                           .capacity_bytes = large->segment->capacity_bytes,
+                                           .size_bytes = large->size_bytes};
+    *fd_out = large->segment->fd;
+    return TDM_OK;
+}
+
+void tdm__large_end_export(struct tdm__large *large, const struct tdm__conn *conn, uint64_t id)
+{
+    export_finish(large->memory, conn, id);
+}
+
 tdm_status tdm__large_export(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer,
                              int *fd_out)
 {
-    struct tdm__value_export_message message = {.segment = large->segment->id,
-                                                .capacity_bytes = large->segment->capacity_bytes,
-                                                .size_bytes = large->size_bytes};
+    struct tdm__value_export_message message;
     tdm_status status;
 
-    TDM_TRY(export_create(large, conn, &message.export_id));
+    TDM_TRY(tdm__large_export_message(large, conn, &message, fd_out));
     status = tdm__value_export_encode(&message, writer);
     if (status != TDM_OK) {
         export_finish(large->memory, conn, message.export_id);
-        return status;
     }
-    *fd_out = large->segment->fd;
-    return TDM_OK;
+    return status;
 }
 
 tdm_status tdm__large_offer(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer)
@@ -365,29 +381,38 @@ static tdm_status imported_value_open(struct imported_value *imported_value, str
     return status;
 }
 
-tdm_status tdm__large_import(tdm_runtime *runtime, struct tdm__conn *conn,
-                             const tdm_value *export_description, int fd,
-                             tdm_document **document_out)
+tdm_status tdm__large_import_message(tdm_runtime *runtime, struct tdm__conn *conn,
+                                     const struct tdm__value_export_message *message, int fd,
+                                     tdm_document **document_out)
 {
     struct imported_value *imported_value = calloc(1, sizeof(*imported_value));
-    struct tdm__value_export_message message;
-    tdm_status status = imported_value == NULL ? tdm__fail(TDM_E_NOMEM, "a large value") : TDM_OK;
+    tdm_status status;
 
-    if (status == TDM_OK) {
-        imported_value->memory = runtime->memory;
-        status = tdm__value_export_decode(export_description, &message);
-    }
-    if (status != TDM_OK) {
+    if (imported_value == NULL) {
         (void)close(fd);
-        free(imported_value);
-        return status;
+        return tdm__fail(TDM_E_NOMEM, "a large value");
     }
-    imported_value->id = message.export_id;
-    status = imported_view_get(runtime->memory, &message.segment, fd, message.capacity_bytes,
+    imported_value->memory = runtime->memory;
+    imported_value->id = message->export_id;
+    status = imported_view_get(runtime->memory, &message->segment, fd, message->capacity_bytes,
                                &imported_value->view);
     if (status != TDM_OK) {
         free(imported_value);
         return status;
     }
-    return imported_value_open(imported_value, conn, message.size_bytes, document_out);
+    return imported_value_open(imported_value, conn, message->size_bytes, document_out);
+}
+
+tdm_status tdm__large_import(tdm_runtime *runtime, struct tdm__conn *conn,
+                             const tdm_value *export_description, int fd,
+                             tdm_document **document_out)
+{
+    struct tdm__value_export_message message;
+    tdm_status status = tdm__value_export_decode(export_description, &message);
+
+    if (status != TDM_OK) {
+        (void)close(fd);
+        return status;
+    }
+    return tdm__large_import_message(runtime, conn, &message, fd, document_out);
 }

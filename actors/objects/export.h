@@ -6,6 +6,8 @@
 #include "actors/objects/large_value.h"
 #include "runtime/rpc/rpc.h"
 
+struct tdm__value_export_message; /* runtime/messages/object.def */
+
 /* ---- one message with a file descriptor to a reader on this node, or an offer to another --- */
 
 /* Exports the value to the process at the other end of `conn`, which must be on this node.
@@ -13,6 +15,12 @@
  * it (borrowed). The export owns the value until the reader returns it or the connection closes. */
 tdm_status tdm__large_export(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer,
                              int *fd_out);
+/* As tdm__large_export(), but fills a message that describes the segment. */
+tdm_status tdm__large_export_message(struct tdm__large *large, struct tdm__conn *conn,
+                                     struct tdm__value_export_message *message_out, int *fd_out);
+/* Ends the export `id` of the value to the process at the other end of `conn`, which has not been
+ * told of it. */
+void tdm__large_end_export(struct tdm__large *large, const struct tdm__conn *conn, uint64_t id);
 /* Exports the value to a reader on another node, which fetches it in chunks (pull.h), and writes
  * the offer. */
 tdm_status tdm__large_offer(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer);
@@ -21,6 +29,10 @@ tdm_status tdm__large_offer(struct tdm__large *large, struct tdm__conn *conn, td
 tdm_status tdm__large_import(tdm_runtime *runtime, struct tdm__conn *conn,
                              const tdm_value *export_description, int fd,
                              tdm_document **document_out);
+/* As tdm__large_import(), from a decoded message. */
+tdm_status tdm__large_import_message(tdm_runtime *runtime, struct tdm__conn *conn,
+                                     const struct tdm__value_export_message *message, int fd,
+                                     tdm_document **document_out);
 /* Replies to "object.return": ends the export that the reader names. */
 void tdm__large_serve_return(tdm_runtime *runtime, struct tdm__incoming_call *incoming);
 /* Sets `readers_count` of each value to the number of its exports (export.c). */

@@ -3,6 +3,7 @@
 
 /* A large value travels as the descriptor of its segment to a process of this node (export.c), as
  * an offer to a process of another node (pull.c), or as its bytes if one message has room for them.
+ * Arguments may also contain several large values, each with its own segment (shared_arguments.c).
  * Here a message is written in one of these forms, read, or returned to its sender unread.
  * Everything runs with the loop's lock. */
 
@@ -12,6 +13,7 @@
 #include "actors/objects/memory_quota.h"
 #include "actors/objects/object_memory.h"
 #include "actors/objects/pull.h"
+#include "actors/objects/shared_arguments.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/messages/messages.h"
@@ -23,9 +25,13 @@ tdm_status tdm__incoming_document(tdm_runtime *runtime, struct tdm__incoming_cal
 {
     struct tdm__conn *conn = tdm__incoming_conn(incoming);
     const tdm_value *export_description;
-    int fd = tdm__incoming_take_fd(incoming, 0);
     tdm_status status;
+    int fd;
 
+    if (tdm__shared_arguments_are(tdm__incoming_packed(incoming))) {
+        return tdm__shared_arguments_import(runtime, incoming, document_out);
+    }
+    fd = tdm__incoming_take_fd(incoming, 0);
     if (fd < 0) {
         return tdm__incoming_take_document(incoming, document_out);
     }
@@ -42,9 +48,16 @@ void tdm__incoming_discard(struct tdm__incoming_call *incoming)
 {
     struct tdm__conn *conn = tdm__incoming_conn(incoming);
     struct tdm_bytes packed = tdm__incoming_packed(incoming);
-    int fd = tdm__incoming_take_fd(incoming, 0);
     struct tdm__value_export_message message;
+    int fd;
 
+    if (tdm__shared_arguments_are(packed)) {
+        if (conn != NULL) {
+            tdm__shared_arguments_return(conn, incoming);
+        }
+        return; /* The descriptors are closed with the call. */
+    }
+    fd = tdm__incoming_take_fd(incoming, 0);
     if (conn != NULL && fd >= 0 &&
         tdm__incoming_decode(incoming, tdm__value_export_table(), &message) == TDM_OK) {
         tdm__export_return(conn, message.export_id);
@@ -80,6 +93,20 @@ tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
         tdm__large_import(runtime, conn, tdm_document_root(export_description), fd, document_out);
     tdm_document_destroy(export_description);
     return status;
+}
+
+void tdm__result_return_lost(struct tdm__conn *conn, const struct tdm__rpc_reply *reply)
+{
+    struct tdm__value_export_message message;
+    tdm_document *document;
+
+    if (!reply->fds_lost || tdm__rpc_reply_lost_document(reply, &document) != TDM_OK) {
+        return;
+    }
+    if (tdm__value_export_decode(tdm_document_root(document), &message) == TDM_OK) {
+        tdm__export_return(conn, message.export_id);
+    }
+    tdm_document_destroy(document);
 }
 
 tdm_document *tdm__failure_document(const struct tdm__rpc_reply *reply)

@@ -23,6 +23,9 @@ void tdm__incoming_refuse(struct tdm__incoming_call *incoming, tdm_status status
  * Takes the reply's first descriptor. */
 tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
                                 struct tdm__rpc_reply *reply, tdm_document **document_out);
+/* Returns the exported result in a reply whose descriptor was lost (`fds_lost`) to the callee. Does
+ * nothing for other replies. */
+void tdm__result_return_lost(struct tdm__conn *conn, const struct tdm__rpc_reply *reply);
 /* Parses the values that the failure in a reply carries. The caller destroys the document. Returns
  * NULL if the failure carries none, or bytes that are no array, which are logged. */
 tdm_document *tdm__failure_document(const struct tdm__rpc_reply *reply);

@@ -176,6 +176,7 @@ void tdm__objects_discard_stray_reply(void *runtime, struct tdm__conn *conn, uin
     if (((tdm_runtime *)runtime)->is_stopping) {
         return;
     }
+    tdm__result_return_lost(conn, reply);
     if (reply->status != TDM_OK) {
         document = tdm__failure_document(reply);
         if (document != NULL) {

@@ -191,10 +191,7 @@ void tdm__owned_ref_keep(struct tdm__shared_ref *shared)
 
 /* ---- object.get, object.fetch, object.sibling ------------------------------------------------ */
 
-/* Returns true if the value is in a segment. A large value that another process packed is copied
- * into a segment on the first request; if there is no memory for that, its bytes are copied into
- * each reply. */
-static bool owner_ensure_segment(tdm_ref *ref)
+bool tdm__ref_ensure_segment(tdm_ref *ref)
 {
     if (ref->large == NULL && !ref->is_small &&
         tdm__large_of_value(ref->runtime, ref->value, &ref->large) == TDM_OK) {
@@ -287,7 +284,7 @@ static void owner_reply_value(tdm_ref *ref, struct tdm__incoming_call *incoming)
         owner_reply_failure(ref, incoming);
         return;
     }
-    if (owner_ensure_segment(ref)) {
+    if (tdm__ref_ensure_segment(ref)) {
         if (!tdm__large_is_offered(ref->large, ref->runtime, incoming) ||
             !owner_redirect_to_sibling(ref->shared, incoming)) {
             tdm__large_reply(ref->large, ref->runtime, incoming);

@@ -14,6 +14,10 @@
 
 /* Starts to listen for borrowers, once, and fills the table's address. */
 tdm_status tdm__ref_table_listen(struct tdm__ref_table *objects);
+/* Returns true if the value of a completed reference is in a segment of this process. A large value
+ * that another process packed is copied into one on the first request. Returns false if there is no
+ * memory for that, or the value is small. */
+bool tdm__ref_ensure_segment(tdm_ref *ref);
 /* Replies with the value, or with its failure, to all calls that wait for it. */
 void tdm__value_waiters_reply(struct tdm__shared_ref *shared);
 /* Replies with TDM_E_VALUE_LOST and the text `why` to all calls that wait for the value. */

@@ -346,7 +346,7 @@ tdm_status tdm_put(tdm_runtime *runtime, tdm_ref **ref_out, const char *format, 
 {
     TDM__REQUIRE(ref_out);
     *ref_out = NULL;
-    TDM__REQUIRE(runtime);
+    TDM__REQUIRE_RUNNING(runtime);
     TDM__REQUIRE(format);
 
     struct tdm__large *large;

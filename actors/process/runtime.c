@@ -20,6 +20,9 @@
 /* Runtime of this process; NULL if none is started. Set by the starting thread only. */
 static tdm_runtime *current_runtime;
 
+/* Runtime of this process that has stopped last, only compared; NULL if none has. */
+static const tdm_runtime *stopped_runtime;
+
 /* ---- the runtime of this process ---------------------------------------------------------- */
 
 /* Marks the runtime in a forked child as unusable. The loop, its sockets and its kernel objects
@@ -43,6 +46,9 @@ void tdm__runtime_set_current(tdm_runtime *runtime)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+    if (runtime == NULL && current_runtime != NULL) {
+        stopped_runtime = current_runtime;
+    }
     (void)pthread_once(&once, register_fork_handler);
     current_runtime = runtime;
 }
@@ -50,6 +56,14 @@ void tdm__runtime_set_current(tdm_runtime *runtime)
 tdm_runtime *tdm_runtime_current(void)
 {
     return current_runtime;
+}
+
+tdm_status tdm__runtime_check_running(const tdm_runtime *runtime)
+{
+    if (runtime == stopped_runtime && runtime != current_runtime) {
+        return tdm__fail(TDM_E_STATE, "the runtime has stopped");
+    }
+    return TDM_OK;
 }
 
 struct tdm__loop *tdm__current_loop(void)

@@ -84,6 +84,17 @@ struct tdm_runtime {
 /* Makes `runtime` the one that tdm_runtime_current() returns; NULL if absent any more. */
 void tdm__runtime_set_current(tdm_runtime *runtime);
 
+/* Returns TDM_E_STATE if `runtime` is the runtime that this process has stopped, whose memory is
+ * freed. The runtime is only compared. */
+tdm_status tdm__runtime_check_running(const tdm_runtime *runtime);
+/* Returns from a public function if `runtime` is NULL or has stopped. It stands before TDM__LOCK.
+ */
+#define TDM__REQUIRE_RUNNING(runtime)                                                              \
+    do {                                                                                           \
+        TDM__REQUIRE(runtime);                                                                     \
+        TDM_TRY(tdm__runtime_check_running(runtime));                                              \
+    } while (0)
+
 /* Returns the loop of the process's running runtime, or NULL. Documents are destroyed on any
  * thread, and some after the runtime has stopped. */
 struct tdm__loop *tdm__current_loop(void);

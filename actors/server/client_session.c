@@ -259,22 +259,6 @@ void tdm__client_session_acknowledge(struct tdm__client_sessions *client_session
     }
 }
 
-tdm_status tdm__client_session_check_cache(const struct tdm__client_sessions *client_sessions,
-                                           const struct tdm__client_session *session)
-{
-    if (session->cached_reply_count + session->calls_count >= TDM__CACHED_REPLIES_MAX) {
-        return tdm__fail(TDM_E_AGAIN,
-                         "%u replies to this caller wait for its acknowledgement: take results "
-                         "before you call on",
-                         session->cached_reply_count);
-    }
-    if (client_sessions->cached_reply_bytes >= TDM__CACHED_REPLY_BYTES_MAX) {
-        return tdm__fail(TDM_E_AGAIN, "%zu bytes of replies wait to be acknowledged, %zu may",
-                         client_sessions->cached_reply_bytes, TDM__CACHED_REPLY_BYTES_MAX);
-    }
-    return TDM_OK;
-}
-
 const struct tdm__method_reply *
 tdm__client_session_cached_reply(struct tdm__client_session *session, uint64_t sequence)
 {
@@ -302,7 +286,7 @@ tdm_status tdm__client_session_check_may_run(const struct tdm__client_session *s
                          (unsigned long long)sequence);
     }
     if (sequence <= session->uncached_sequence) {
-        return tdm__fail(TDM_E_NOMEM, "call %llu has run; its reply could not be cached",
+        return tdm__fail(TDM_E_NOMEM, "call %llu has run; its reply was not kept",
                          (unsigned long long)sequence);
     }
     return TDM_OK;
@@ -325,6 +309,23 @@ static void cached_reply_insert(struct tdm__client_session *session,
     }
 }
 
+/* Returns true if one more reply to the caller may be kept. Without a limit a caller that does not
+ * acknowledge, because its first call takes long, would fill the actor's memory. */
+static bool sessions_may_cache(const struct tdm__client_sessions *client_sessions,
+                               const struct tdm__client_session *session)
+{
+    return session->cached_reply_count < TDM__CACHED_REPLIES_MAX &&
+           client_sessions->cached_reply_bytes < TDM__CACHED_REPLY_BYTES_MAX;
+}
+
+/* Records that the reply to the call `sequence` is not kept. If the connection is cut before the
+ * caller has the reply, the call fails, because it must not run twice. */
+static void session_note_uncached(struct tdm__client_session *session, uint64_t sequence)
+{
+    session->uncached_sequence =
+        sequence > session->uncached_sequence ? sequence : session->uncached_sequence;
+}
+
 void tdm__client_session_cache_reply(struct tdm__client_sessions *client_sessions,
                                      struct tdm__client_session *session, uint64_t sequence,
                                      const struct tdm__method_reply *reply)
@@ -334,11 +335,14 @@ void tdm__client_session_cache_reply(struct tdm__client_sessions *client_session
     if (sequence <= session->acknowledged_sequence) {
         return; /* The caller already has the reply to this call. */
     }
+    if (!sessions_may_cache(client_sessions, session)) {
+        session_note_uncached(session, sequence);
+        return;
+    }
     if (tdm__cached_reply_create(reply, &cached) != TDM_OK) {
         tdm__log(TDM__WARN, "actor", "call %llu: %s", (unsigned long long)sequence,
                  tdm_error_detail());
-        session->uncached_sequence =
-            sequence > session->uncached_sequence ? sequence : session->uncached_sequence;
+        session_note_uncached(session, sequence);
         return;
     }
     cached->sequence = sequence;

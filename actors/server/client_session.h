@@ -22,8 +22,8 @@ struct tdm__client_session {
     uint64_t highest_sequence; /* Highest sequence number of the caller's calls. */
     /* Replies up to this sequence number have reached the caller and are not kept. */
     uint64_t acknowledged_sequence;
-    /* Highest sequence number whose reply could not be cached for lack of memory; 0 if every
-     * reply was cached. */
+    /* Highest sequence number whose reply was not cached, because there were too many or for lack
+     * of memory; 0 if every reply was cached. */
     uint64_t uncached_sequence;
     /* Cached replies by increasing sequence number, owned. */
     TAILQ_HEAD(tdm__cached_replies, tdm__cached_reply) replies;
@@ -45,9 +45,9 @@ struct tdm__client_session {
 
 enum {
     TDM__CLIENT_SESSION_BUCKETS = 256, /* Number of hash buckets of the sessions. */
-    TDM__CACHED_REPLIES_MAX = 100000   /* Most cached replies plus open calls of one session. */
+    TDM__CACHED_REPLIES_MAX = 100000 /* Most cached replies of one session; others are not kept. */
 };
-/* Most bytes of cached replies of all sessions together. */
+/* Most bytes of cached replies of all sessions together; others are not kept. */
 #define TDM__CACHED_REPLY_BYTES_MAX ((size_t)256 << 20)
 
 /* All client sessions of one actor, in a hash table by the id of the caller. Owned by the executor.
@@ -76,10 +76,6 @@ tdm_status tdm__client_session_get(struct tdm__client_sessions *client_sessions,
 /* Drops the session's cached replies up to `sequence`, which the caller has received. */
 void tdm__client_session_acknowledge(struct tdm__client_sessions *client_sessions,
                                      struct tdm__client_session *session, uint64_t sequence);
-/* Returns TDM_E_AGAIN while the session has too many unacknowledged replies, or all sessions have
- * too many bytes of them; else TDM_OK. */
-tdm_status tdm__client_session_check_cache(const struct tdm__client_sessions *client_sessions,
-                                           const struct tdm__client_session *session);
 /* Returns the session's unanswered call with the number `sequence`, or NULL. Searches the
  * executor's calls from the one resumed last, then from `first`. */
 tdm_call *tdm__client_session_find_call(struct tdm__client_session *session, tdm_call *first,

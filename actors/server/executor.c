@@ -34,8 +34,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Most calls that wait in an actor; further ones are refused. */
-enum { CALLS_WAITING_MAX = 100000 };
+/* Most calls of all callers that wait in an actor; further ones are refused. It is several times
+ * what one caller sends before it waits for replies (actors/client/send_queue.c). */
+enum { CALLS_WAITING_MAX = 300000 };
 /* Default max_concurrency of an asynchronous class. */
 enum { ASYNCHRONOUS_CONCURRENCY = 1000 };
 /* Capacity of the list of method names in an error message. */
@@ -126,8 +127,8 @@ void tdm__executor_reply(tdm_call *call, const struct tdm__method_reply *reply)
     if (executor->reply_hook != NULL) {
         executor->reply_hook(executor->reply_hook_arg, call, &altered);
     }
-    tdm__method_metrics_finished(&executor->method_metrics, call->method, call->has_begun,
-                                 altered.status == TDM_OK);
+    tdm__method_metrics_finished(&executor->method_metrics, call->method, call->name,
+                                 call->has_begun, altered.status == TDM_OK);
     if (call->reply_holds == 0) {
         executor_send_reply(call, &altered);
     } else if (tdm__cached_reply_create(&altered, &call->held_reply) != TDM_OK) {
@@ -215,7 +216,7 @@ static void executor_run_call(tdm_call *call)
     executor->waiting_count--;
     executor->running_count++;
     call->has_begun = true;
-    tdm__method_metrics_began(&executor->method_metrics, call->method);
+    tdm__method_metrics_began(&executor->method_metrics, call->method, call->name);
     status = executor_run_method(call);
     executor->running_count--;
     if (!call->is_replied && !call->is_kept) {
@@ -439,10 +440,8 @@ static bool executor_resend_reply(struct tdm__executor *executor,
     return false;
 }
 
-/* Returns TDM_OK if one more call of the session may be queued, else why not. */
-static tdm_status executor_check_may_queue(struct tdm__executor *executor,
-                                           const struct tdm__client_session *session,
-                                           uint64_t sequence)
+/* Returns TDM_OK if one more call may be queued, else why not. */
+static tdm_status executor_check_may_queue(const struct tdm__executor *executor)
 {
     if (executor->phase >= EXECUTOR_STOPPING) {
         return tdm__fail(TDM_E_ACTOR_DIED, "the actor ended before it came to this call");
@@ -451,8 +450,7 @@ static tdm_status executor_check_may_queue(struct tdm__executor *executor,
         return tdm__fail(TDM_E_AGAIN, "the mailbox is full: %u calls wait",
                          executor->waiting_count);
     }
-    return sequence == 0 ? TDM_OK
-                         : tdm__client_session_check_cache(&executor->client_sessions, session);
+    return TDM_OK;
 }
 
 /* Finds the queue for a call: that of the concurrency group `group`, or the method's own if it is
@@ -533,13 +531,13 @@ static tdm_status executor_accept_call(struct tdm__executor *executor,
         }
         TDM_TRY(tdm__client_session_check_may_run(session, sequence));
     }
-    TDM_TRY(executor_check_may_queue(executor, session, sequence));
+    TDM_TRY(executor_check_may_queue(executor));
     TDM_TRY(call_create(executor, session, incoming, &call));
     session->highest_sequence =
         sequence > session->highest_sequence ? sequence : session->highest_sequence;
     session->calls_count++;
     executor->waiting_count++;
-    tdm__method_metrics_arrived(&executor->method_metrics, call->method);
+    tdm__method_metrics_arrived(&executor->method_metrics, call->method, call->name);
     TAILQ_INSERT_TAIL(&executor->calls, call, all_link);
     call_attach_incoming(call, incoming);
     if (executor->arrival_hook != NULL) {

@@ -5,11 +5,15 @@
  * encodes its arguments, calls the daemon, blocks until the reply or the deadline, and decodes
  * the reply. Descriptors that a failed call received are closed. One thread uses a client.
  *
+ * If this process has no free descriptors for the blocks of a reply, the client gives the blocks
+ * back and repeats the call after a pause, until the deadline.
+ *
  * The methods are specified in broker_service.h. */
 
 #include "colocate/broker/broker_remote.h"
 
 #include "runtime/clock.h"
+#include "runtime/descriptors.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
 #include "runtime/rpc/rpc.h"
@@ -17,6 +21,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Milliseconds of the pause before a call is repeated that lacked descriptors. */
+enum { SHORTAGE_PAUSE_MS = 20 };
 
 /* A broker client that calls the daemon over a connection. */
 struct remote {
@@ -70,6 +77,31 @@ static tdm_status broker_call(struct remote *remote, const char *method, tdm_wri
                               struct reply *reply_out)
 {
     return broker_call_with_fds(remote, method, writer, NULL, 0, reply_out);
+}
+
+/* Condition of a loop that only waits for its deadline. */
+static bool is_never_done(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
+/* Waits a moment for free descriptors, with the loop running. Fails with TDM_E_LIMIT after the
+ * deadline. */
+static tdm_status remote_await_descriptors(const struct remote *remote, int64_t deadline_ms)
+{
+    tdm_status status;
+
+    if (tdm__clock_ms() >= deadline_ms) {
+        return tdm__fail(TDM_E_LIMIT,
+                         "no free descriptors for blocks within %lld ms: this process may have "
+                         "%llu, raise that limit (ulimit -n)",
+                         (long long)remote->timeout_ms,
+                         (unsigned long long)tdm__descriptors_limit());
+    }
+    status = tdm__loop_run(tdm__conn_loop(remote->conn), is_never_done, NULL,
+                           tdm__deadline_after(SHORTAGE_PAUSE_MS));
+    return status == TDM_E_TIMEOUT ? TDM_OK : status;
 }
 
 /* Decodes the keys of exactly `count` blocks from the reply. */
@@ -126,11 +158,14 @@ static tdm_status reply_decode_blocks(const struct reply *reply, const size_t *s
     return TDM_OK;
 }
 
-/* Calls block.create of the daemon: allocates all requested blocks, or none on failure. */
-static tdm_status remote_make(struct tdm__broker_client *client,
-                              const struct tdm__block_request *block_request,
-                              struct tdm__block_handle *blocks_out)
+/* Calls block.create of the daemon once: allocates all requested blocks, or none on failure.
+ * `*lost_out` is true if the blocks were created and released again, because this process had no
+ * free descriptors for them. */
+static tdm_status remote_make_once(struct tdm__broker_client *client,
+                                   const struct tdm__block_request *block_request,
+                                   struct tdm__block_handle *blocks_out, bool *lost_out)
 {
+    struct tdm__id keys[TDM__BLOCKS_MAX];
     struct tdm__block_handle blocks[TDM__BLOCKS_MAX];
     struct reply reply;
     tdm_writer *writer;
@@ -138,7 +173,17 @@ static tdm_status remote_make(struct tdm__broker_client *client,
 
     TDM_TRY(tdm_writer_create(&writer));
     write_block_request(writer, block_request);
-    TDM_TRY(broker_call((struct remote *)client, "block.create", writer, &reply));
+    status = broker_call((struct remote *)client, "block.create", writer, &reply);
+    *lost_out = reply.document != NULL && status == TDM_E_AGAIN;
+    if (*lost_out) {
+        status = reply_decode_keys(&reply, block_request->count, keys);
+        if (status == TDM_OK) {
+            status = client->ops->release(client, keys, block_request->count);
+        }
+        tdm_document_destroy(reply.document);
+        return status;
+    }
+    TDM_TRY(status);
     status = reply_decode_blocks(&reply, block_request->sizes_bytes, block_request->count, blocks);
     if (status == TDM_OK) {
         memcpy(blocks_out, blocks, block_request->count * sizeof(blocks[0]));
@@ -146,6 +191,22 @@ static tdm_status remote_make(struct tdm__broker_client *client,
     }
     reply_fini(&reply);
     return status;
+}
+
+/* Allocates all requested blocks, or none on failure. */
+static tdm_status remote_make(struct tdm__broker_client *client,
+                              const struct tdm__block_request *block_request,
+                              struct tdm__block_handle *blocks_out)
+{
+    struct remote *remote = (struct remote *)client;
+    int64_t deadline_ms = tdm__deadline_after(remote->timeout_ms);
+    bool lost = false;
+
+    do {
+        TDM_TRY(remote_make_once(client, block_request, blocks_out, &lost));
+        TDM_TRY(lost ? remote_await_descriptors(remote, deadline_ms) : TDM_OK);
+    } while (lost);
+    return TDM_OK;
 }
 
 /* Calls block.adopt of the daemon: registers memory that this process allocated on its device. */
@@ -170,9 +231,11 @@ static tdm_status remote_adopt(struct tdm__broker_client *client,
     return status;
 }
 
-/* Calls block.open of the daemon: opens another process's block by its key. */
-static tdm_status remote_open(struct tdm__broker_client *client, const struct tdm__id *key,
-                              struct tdm__block_handle *block_out)
+/* Calls block.open of the daemon once: opens another process's block by its key. `*lost_out` is
+ * true if the block was opened and released again, because this process had no free descriptor for
+ * it. */
+static tdm_status remote_open_once(struct tdm__broker_client *client, const struct tdm__id *key,
+                                   struct tdm__block_handle *block_out, bool *lost_out)
 {
     struct reply reply;
     tdm_writer *writer;
@@ -182,7 +245,13 @@ static tdm_status remote_open(struct tdm__broker_client *client, const struct td
 
     TDM_TRY(tdm_writer_create(&writer));
     (void)tdm__block_open_encode(&message, writer);
-    TDM_TRY(broker_call((struct remote *)client, "block.open", writer, &reply));
+    status = broker_call((struct remote *)client, "block.open", writer, &reply);
+    *lost_out = reply.document != NULL && status == TDM_E_AGAIN;
+    if (*lost_out) {
+        tdm_document_destroy(reply.document);
+        return client->ops->release(client, key, 1);
+    }
+    TDM_TRY(status);
     status = tdm__block_opened_decode(tdm_document_root(reply.document), &opened);
     if (status == TDM_OK && reply.fds_count != 1) {
         status = tdm__fail(TDM_E_PROTOCOL, "the broker answered %u descriptors for one block",
@@ -195,6 +264,21 @@ static tdm_status remote_open(struct tdm__broker_client *client, const struct td
     }
     reply_fini(&reply);
     return status;
+}
+
+/* Opens another process's block by its key. */
+static tdm_status remote_open(struct tdm__broker_client *client, const struct tdm__id *key,
+                              struct tdm__block_handle *block_out)
+{
+    struct remote *remote = (struct remote *)client;
+    int64_t deadline_ms = tdm__deadline_after(remote->timeout_ms);
+    bool lost = false;
+
+    do {
+        TDM_TRY(remote_open_once(client, key, block_out, &lost));
+        TDM_TRY(lost ? remote_await_descriptors(remote, deadline_ms) : TDM_OK);
+    } while (lost);
+    return TDM_OK;
 }
 
 /* Calls a method of the broker whose arguments are block keys and whose reply is empty. */

@@ -291,9 +291,11 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_actor_create_packed(tdm_runtime *runtime,
  * what it waits for.  Another status says why it cannot be constructed. */
 TDM_API tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms);
 
-/* Finds the actor of that name in the runtime's name space.  Blocks for the reply, at most
- * `timeout_ms` milliseconds.  The caller destroys the handle, which does not keep the actor
- * alive.  TDM_E_NOT_FOUND: no actor has the name.  On failure `*actor_out` is NULL. */
+/* Finds the actor of that name in the runtime's name space.  That may be one for which a process of
+ * this node has called tdm_actor_create() before, and which is not constructed yet.  Blocks until
+ * the actor is constructed, at most `timeout_ms` milliseconds.  The caller destroys the handle,
+ * which does not keep the actor alive.  TDM_E_NOT_FOUND: no actor has the name.  TDM_E_TIMEOUT: it
+ * is not constructed yet.  On failure `*actor_out` is NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name,
                                                  int64_t timeout_ms, tdm_actor **actor_out);
 /* Does the same as tdm_actor_find() in the name space `name_space`. */
@@ -346,7 +348,9 @@ TDM_API struct tdm_bytes tdm_actor_metadata(tdm_actor *actor);
 typedef struct tdm_ref tdm_ref;
 
 /* Calls the method `method` of the actor; never blocks.  Calls from one process to one actor run in
- * the order in which they were made.  The caller releases `*ref_out`.  `ref_out` may be NULL if the
+ * the order in which they were made.  A process may make any number of calls: it sends at most
+ * 100,000 to an actor before their replies arrive, and keeps the others in its own memory until
+ * then.  The caller releases `*ref_out`.  `ref_out` may be NULL if the
  * result does not matter; failures are lost then.  The arguments are given by the letters of
  * value.h and
  *

@@ -71,7 +71,9 @@ struct tdm_runtime_options {
 /* Joins the node at options->address or TANDEM_ADDRESS.  If neither is set, it starts a private
  * node (a daemon with a Redis of its own), which ends with this process, however the process
  * ends. `options` may be NULL.  Blocks until the node is ready, at most
- * options->start_timeout_ms.
+ * options->start_timeout_ms.  Raises the soft limit of open files of this process to the hard one
+ * (RLIMIT_NOFILE), as every daemon and actor does: each actor that a process calls needs a
+ * descriptor.
  *
  * In a process that the daemon started as a worker, this function becomes the actor and never
  * returns.  A program that defines classes must therefore call it before it does other work.
@@ -84,8 +86,9 @@ TDM_API tdm_status tdm_runtime_start(const struct tdm_runtime_options *options,
 /* Leaves the cluster and frees the runtime.  The actors that this process created end, unless they
  * are detached, and a private node stops.  References become invalid.  Of the functions that take a
  * handle to an actor, only tdm_actor_destroy() may be called afterwards; a call fails with
- * TDM_E_STATE.  Blocks until all has ended, at most 10 seconds; then it kills what is left.  No
- * other thread may be using the runtime.  NULL is allowed, and so is a runtime that has stopped. */
+ * TDM_E_STATE, and so do tdm_put(), tdm_actor_create() and tdm_actor_find().  Blocks until all has
+ * ended, at most 10 seconds; then it kills what is left.  No other thread may be using the runtime.
+ * NULL is allowed, and so is a runtime that has stopped. */
 TDM_API void tdm_runtime_stop(tdm_runtime *runtime);
 
 /* Ends the actor that calls this function, as if its last handle had been destroyed: the actor ends

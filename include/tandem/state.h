@@ -146,7 +146,7 @@ struct tdm_call_state {
     /* ARGUMENTS  The call waits for an argument, or at its caller for one of an earlier call.
      * ACTOR      At its caller: the actor is being created or located.
      * PAUSING    At its caller: the call has failed and will be made again.
-     * QUEUED     The call waits at the actor.
+     * QUEUED     The call waits at the actor, or at its caller behind 100,000 others to that actor.
      * RUNNING    Its method runs, or has kept it. */
     const char *state;
     /* Milliseconds since the call was made or, if it has arrived at the actor, since then. */

@@ -97,7 +97,13 @@ static void reply_from_incoming(struct tdm__incoming_call *incoming, struct tdm_
     *reply = (struct tdm__rpc_reply){.status = incoming->frame.status,
                                      .detail = ok ? "" : incoming->payload,
                                      .fds_count = incoming->frame.fds_count};
-    if (ok) {
+    if (ok && incoming->fds_lost) {
+        reply->incoming = incoming;
+        reply->fds_lost = true;
+        reply->status = TDM_E_AGAIN;
+        reply->detail = "this process has no free descriptors for what the reply carries: raise "
+                        "its limit of open files (ulimit -n)";
+    } else if (ok) {
         reply->incoming = incoming;
         reply->packed.data = incoming->payload;
         reply->packed.size_bytes = incoming->frame.payload_bytes;
@@ -148,7 +154,7 @@ static void call_deliver_late(struct tdm__conn *conn, struct tdm__incoming_call 
         return;
     }
     reply_from_incoming(incoming, &reply);
-    if (reply.packed.size_bytes <= 1) {
+    if (reply.packed.size_bytes <= 1 && !reply.fds_lost) {
         return;
     }
     rpc->on_late_reply(rpc->on_late_reply_arg, conn, incoming->frame.call_id, item, &reply);
@@ -175,6 +181,15 @@ tdm_status tdm__rpc_reply_document(const struct tdm__rpc_reply *reply, tdm_docum
 
     return borrows ? tdm__incoming_parse(reply->incoming, document_out)
                    : tdm_document_parse(reply->packed, document_out);
+}
+
+tdm_status tdm__rpc_reply_lost_document(const struct tdm__rpc_reply *reply,
+                                        tdm_document **document_out)
+{
+    struct tdm_bytes packed = {reply->incoming->payload, reply->incoming->frame.payload_bytes};
+
+    TDM_ASSERT(reply->fds_lost);
+    return tdm_document_parse(packed, document_out);
 }
 
 tdm_status tdm__calls_deliver_item(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
@@ -438,6 +453,10 @@ static void call_wait_on_reply(void *arg, struct tdm__rpc_reply *reply)
     wait->status = reply->status;
     if (reply->status != TDM_OK) {
         (void)snprintf(wait->detail, sizeof(wait->detail), "%s", reply->detail);
+        if (reply->fds_lost && wait->document_out != NULL &&
+            tdm__rpc_reply_lost_document(reply, wait->document_out) != TDM_OK) {
+            wait->status = TDM_E_PROTOCOL;
+        }
         return;
     }
     if (wait->document_out != NULL) {

@@ -19,7 +19,11 @@ struct tdm__rpc_reply {
      * a descriptor are -1. */
     int fds[TDM__RPC_FDS_MAX];
     uint32_t fds_count; /* Number of descriptors that the reply carried. */
-    /* Frame whose payload `packed` is; NULL after a failure. */
+    /* True if the reply carried descriptors that were dropped, because this process had too few
+     * free ones. `status` is TDM_E_AGAIN and `packed` is empty then, although the callee has
+     * succeeded; tdm__rpc_reply_lost_document() gives the callee's value. */
+    bool fds_lost;
+    /* Frame of the reply, whose payload is `packed`; NULL after a failure of the callee. */
     struct tdm__incoming_call *incoming;
 };
 /* Callback that completes a call with its reply. It runs once, on the loop's thread. */
@@ -30,6 +34,10 @@ typedef void tdm__stream_item_fn(void *arg, uint64_t index, struct tdm__rpc_repl
 /* Parses the value of a reply into a document that outlives the reply; the caller destroys it. Only
  * small values are copied. */
 tdm_status tdm__rpc_reply_document(const struct tdm__rpc_reply *reply, tdm_document **document_out);
+/* Parses the value of a reply whose descriptors were lost (`fds_lost`), so that what the callee has
+ * done can be taken back. The caller destroys the document. */
+tdm_status tdm__rpc_reply_lost_document(const struct tdm__rpc_reply *reply,
+                                        tdm_document **document_out);
 
 /* A call that this process sent and that has no reply yet. Only the files of this folder use the
  * fields. The memory may belong to the sender (tdm__rpc_request.call). */
@@ -98,7 +106,9 @@ void tdm__conn_forget_call(struct tdm__conn *conn, uint64_t call_id);
 /* Sends a call to the peer and blocks until its reply, running the loop. On TDM_OK `*document_out`
  * (if not NULL) belongs to the caller. Descriptors go to `fds_out` if it is not NULL;
  * `*fds_count_out` is its capacity on entry and the number of descriptors on return. The detail of
- * a failed call is the callee's. */
+ * a failed call is the callee's. If the descriptors of the reply were lost because this process had
+ * too few free ones, returns TDM_E_AGAIN, and `*document_out` is nevertheless set and belongs to
+ * the caller; it is not written after any other failure. */
 tdm_status tdm__conn_call_wait(struct tdm__conn *conn, const struct tdm__rpc_request *request,
                                tdm_document **document_out, int *fds_out, uint32_t *fds_count_out);
 /* Asks the peer to cancel a pending call and, if `children` is true, the calls that the called

@@ -106,6 +106,11 @@ const struct tdm__peer_identity *tdm__conn_peer(const struct tdm__conn *conn)
     return &conn->peer;
 }
 
+struct tdm__loop *tdm__conn_loop(const struct tdm__conn *conn)
+{
+    return conn->loop;
+}
+
 void tdm__conn_set_user_data(struct tdm__conn *conn, void *user_data)
 {
     conn->user_data = user_data;

@@ -7,6 +7,8 @@
 
 #include <sys/queue.h>
 
+struct tdm__loop;
+
 /* Sets the function that reports the end of this connection. */
 void tdm__conn_on_closed(struct tdm__conn *conn, tdm__closed_fn *fn, void *arg);
 /* An additional observer of a connection's end, notified after the tdm__closed_fn whichever side
@@ -39,6 +41,8 @@ const struct tdm__peer_identity *tdm__conn_peer(const struct tdm__conn *conn);
  * Unlike the connection, a pidfd shows the end of a process whose forked child keeps the socket
  * open. Returns -1 if no pidfd is available (TCP, another PID namespace). */
 int tdm__conn_peer_pidfd(const struct tdm__conn *conn);
+/* Returns the event loop on which the connection runs (borrowed). */
+struct tdm__loop *tdm__conn_loop(const struct tdm__conn *conn);
 /* Attaches a pointer of the user to the connection. This folder never dereferences the pointer. */
 void tdm__conn_set_user_data(struct tdm__conn *conn, void *user_data);
 /* Returns the pointer that tdm__conn_set_user_data() attached to the connection, or NULL. */

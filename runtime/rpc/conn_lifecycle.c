@@ -31,10 +31,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Most unauthenticated clients that are logged per interval, and the interval's length in
- * milliseconds. */
-enum { UNAUTHENTICATED_LOGGED_MAX = 10, UNAUTHENTICATED_LOG_MS = 60000 };
-
 /* ---- ending ----------------------------------------------------------------------------- */
 
 /* Releases what an ended connection owns, except its memory and its tables of calls. */
@@ -67,24 +63,13 @@ static void conn_notify_close_watchers(struct tdm__conn *conn)
     }
 }
 
-/* Logs the end of a client that did not authenticate itself. The number of messages per minute is
- * limited, because every process can connect and could otherwise fill the log. */
-static void log_unauthenticated_client(struct tdm__conn *conn, const char *detail)
+/* Removes the connection from the endpoint's list of unproved connections, if it is in there. */
+static void conn_leave_unproved(struct tdm__conn *conn)
 {
-    struct tdm__rpc *rpc = conn->rpc;
-    int64_t now_ms = tdm__clock_ms();
-
-    if (now_ms - rpc->unauthenticated_since_ms >= UNAUTHENTICATED_LOG_MS) {
-        rpc->unauthenticated_since_ms = now_ms;
-        rpc->unauthenticated_count = 0;
-    }
-    rpc->unauthenticated_count++;
-    if (rpc->unauthenticated_count < UNAUTHENTICATED_LOGGED_MAX) {
-        tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
-    } else if (rpc->unauthenticated_count == UNAUTHENTICATED_LOGGED_MAX) {
-        tdm__log(TDM__WARN, "rpc",
-                 "connection with %s ends: %s; further ones are not logged in this minute",
-                 conn->label, detail);
+    if (conn->unproved) {
+        conn->unproved = false;
+        conn->rpc->unproved_count--;
+        TAILQ_REMOVE(&conn->rpc->unproved, conn, unproved_link);
     }
 }
 
@@ -98,12 +83,15 @@ void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
     if (conn->accepted && !authenticated && reason != TDM_E_CLOSED && !conn->rpc->closing) {
-        log_unauthenticated_client(conn, detail);
+        /* Every process can connect and could otherwise fill the log. */
+        tdm__log_limited(&conn->rpc->unproved_log, TDM__WARN, "rpc", "connection with %s ends: %s",
+                         conn->label, detail);
     } else if (reason == TDM_E_AUTH || reason == TDM_E_PROTOCOL) {
         tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
     }
     conn->state = CONN_ENDED;
     tdm__conn_uncork(conn);
+    conn_leave_unproved(conn);
     TAILQ_REMOVE(&conn->rpc->conns, conn, link);
     conn->rpc = NULL;
     conn_unlink(conn);
@@ -165,6 +153,7 @@ static tdm_status conn_step_handshake(struct tdm__conn *conn)
     if (conn->state != CONN_OPEN) {
         return TDM_OK;
     }
+    conn_leave_unproved(conn);
     tdm__conn_flush(conn);
     if (conn->accepted && conn->rpc->on_accepted != NULL) {
         conn->rpc->on_accepted(conn->rpc->on_accepted_arg, conn);

@@ -42,8 +42,13 @@ tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming_call *in
     incoming->conn = conn;
     incoming->entry.id = call_id;
     incoming->listed = true;
+    incoming->values_max = conn->rpc->values_max;
     tdm__call_table_add(&conn->incoming_calls, &incoming->entry);
-    if (conn->rpc->call_handler == NULL) {
+    if (incoming->fds_lost) {
+        tdm__incoming_fail(incoming, TDM_E_AGAIN,
+                           "the called process has no free descriptors for what the call carries: "
+                           "raise its limit of open files (ulimit -n)");
+    } else if (conn->rpc->call_handler == NULL) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process serves no calls");
     } else {
         conn->rpc->call_handler(conn->rpc->call_handler_arg, incoming);

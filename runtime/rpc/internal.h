@@ -15,6 +15,7 @@
 #ifndef TDM_RUNTIME_RPC_INTERNAL_H
 #define TDM_RUNTIME_RPC_INTERNAL_H
 
+#include "runtime/log_limit.h"
 #include "runtime/loop/loop.h"
 #include "runtime/rpc/call_table.h"
 #include "runtime/rpc/output.h"
@@ -38,7 +39,10 @@ enum {
     /* Most descriptors that may wait for the headers of their frames. */
     FDS_WAITING_MAX = 32,
     /* Capacity of a connection's label (name of the peer), with the NUL. */
-    LABEL_BYTES = 128
+    LABEL_BYTES = 128,
+    /* Entry of a connection's waiting descriptors that says: the kernel dropped the rest of the
+     * descriptors of this frame, because this process had no free ones. */
+    FD_REST_LOST = -2
 };
 /* Most bytes of frames that wait for a slow reader; the connection refuses more with TDM_E_AGAIN.
  */
@@ -56,6 +60,7 @@ struct tdm__rpc {
     /* Handler of the calls that arrive from peers; NULL makes every call fail. */
     tdm__call_handler_fn *call_handler;
     void *call_handler_arg; /* First argument of `call_handler`. */
+    uint32_t values_max;    /* Most values in a call that arrives from a peer. */
     /* Receives replies to calls that were forgotten; NULL discards them. */
     tdm__late_reply_fn *on_late_reply;
     void *on_late_reply_arg; /* First argument of `on_late_reply`. */
@@ -66,18 +71,22 @@ struct tdm__rpc {
     /* First of the endpoint's listening sockets (owned), see rpc.c; NULL if absent. */
     struct listener *listeners;
     TAILQ_HEAD(, tdm__conn) conns; /* All connections of the endpoint that have not ended. */
+    /* Accepted connections whose peer has not proved yet that it knows the token, the oldest first.
+     * A subset of `conns`. */
+    TAILQ_HEAD(, tdm__conn) unproved;
+    uint32_t unproved_count; /* Number of connections in `unproved`. */
     /* Connections whose output is written before the loop polls next. */
     TAILQ_HEAD(, tdm__conn) corked;
     /* Hook of the loop that calls tdm__rpc_flush() before each poll. */
     struct tdm__poll_hook flush_hook;
     /* True once tdm__rpc_destroy() has begun; no connections are added then. */
     bool closing;
-    /* Start of the minute in which unauthenticated clients are counted, in milliseconds on
-     * CLOCK_MONOTONIC. */
-    int64_t unauthenticated_since_ms;
-    /* Number of clients since `unauthenticated_since_ms` whose connection ended before they
-     * authenticated themselves. */
-    uint32_t unauthenticated_count;
+    /* Limits the warnings about clients whose connection ended before they had proved themselves.
+     */
+    struct tdm__log_limit unproved_log;
+    /* Limits the warnings about clients that were not accepted for lack of descriptors or memory.
+     */
+    struct tdm__log_limit refused_log;
 };
 
 /* ---- frames that arrive ----------------------------------------------------------------- */
@@ -95,6 +104,7 @@ struct tdm__incoming_call {
     struct tdm__conn *conn;
     /* Whether the call is in the connection's table of incoming calls. */
     bool listed;
+    uint32_t values_max;            /* Most values in the payload, if the frame is a call. */
     tdm__call_notice_fn *on_notice; /* Callback that receives the call's notices; NULL if unset. */
     void *on_notice_arg;            /* First argument of `on_notice`. */
     /* Index, from 1, of the last item of the call's stream that was sent; 0 if none was. */
@@ -111,6 +121,9 @@ struct tdm__incoming_call {
     tdm_document *document;
     /* Descriptors of the frame (owned); -1 where taken. */
     int fds[TDM__RPC_FDS_MAX];
+    /* Whether descriptors of the frame were dropped because this process had too few free ones. All
+     * entries of `fds` are -1 then. */
+    bool fds_lost;
     /* Number of bytes of the frame's payload and tail that have arrived. */
     uint32_t received_bytes;
     size_t allocated_bytes; /* Size in bytes of the allocation that this structure begins. */
@@ -152,6 +165,12 @@ struct tdm__conn {
      */
     bool server;
     bool accepted; /* Whether a listener of this process accepted the connection. */
+    /* Whether the connection is in rpc->unproved. */
+    bool unproved;
+    TAILQ_ENTRY(tdm__conn) unproved_link; /* Links the connection into rpc->unproved. */
+    /* Time at which the connection was accepted, in milliseconds on CLOCK_MONOTONIC; valid while
+     * `unproved`. */
+    int64_t accepted_ms;
     /* Whether the socket is a Unix socket, so that descriptors can be passed. */
     bool local;
     /* Whether a write to the socket failed. Output is then discarded until reading finds the end of
@@ -191,9 +210,10 @@ struct tdm__conn {
     int64_t input_ms;
     /* Frame whose payload or tail is still arriving (owned); NULL if absent. */
     struct tdm__incoming_call *partial;
-    /* Descriptors that arrived and are not assigned to a frame yet (owned). */
+    /* Descriptors that arrived and are not assigned to a frame yet (owned). FD_REST_LOST stands
+     * behind those of a frame for which this process had too few free descriptors. */
     int fds[FDS_WAITING_MAX];
-    uint32_t fds_count; /* Number of descriptors in `fds`. */
+    uint32_t fds_count; /* Number of entries in `fds`. */
     /* Buffer of the user for the tail of the next call that arrives (borrowed); NULL if none is
      * set. */
     void *tail_buffer;

@@ -47,10 +47,12 @@ static struct tdm__incoming_call *incoming_create(const struct tdm__frame *frame
     atomic_init(&incoming->owners_count, 1);
     incoming->conn = NULL;
     incoming->listed = false;
+    incoming->values_max = TDM__DOCUMENT_VALUES_MAX;
     incoming->on_notice = NULL;
     incoming->items_sent = 0;
     incoming->items_taken = 0;
     incoming->frame = *frame;
+    incoming->fds_lost = false;
     incoming->document = NULL;
     incoming->payload = incoming->method + frame->method_bytes + 1;
     if (aligned) {
@@ -82,7 +84,8 @@ tdm_status tdm__incoming_parse(struct tdm__incoming_call *incoming, tdm_document
 {
     struct tdm_bytes bytes = {incoming->payload, incoming->frame.payload_bytes};
 
-    TDM_TRY(tdm__document_parse_borrowed(bytes, incoming_release_memory, incoming, document_out));
+    TDM_TRY(tdm__document_parse_limited(bytes, incoming->values_max, incoming_release_memory,
+                                        incoming, document_out));
     if (atomic_load_explicit(&incoming->owners_count, memory_order_relaxed) == 1) {
         atomic_store_explicit(&incoming->owners_count, 2, memory_order_relaxed);
     } else {
@@ -102,16 +105,26 @@ void tdm__incoming_free(struct tdm__incoming_call *incoming)
     incoming_release_memory(incoming);
 }
 
+/* Closes the first `count` of the descriptors that wait for the headers of their frames, and
+ * removes their entries. */
+static void conn_drop_fds(struct tdm__conn *conn, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (conn->fds[i] >= 0) {
+            (void)close(conn->fds[i]);
+        }
+    }
+    conn->fds_count -= count;
+    memmove(conn->fds, conn->fds + count, conn->fds_count * sizeof(int));
+}
+
 void tdm__conn_discard_input(struct tdm__conn *conn)
 {
     if (conn->partial != NULL) {
         tdm__incoming_free(conn->partial);
         conn->partial = NULL;
     }
-    for (uint32_t i = 0; i < conn->fds_count; i++) {
-        (void)close(conn->fds[i]);
-    }
-    conn->fds_count = 0;
+    conn_drop_fds(conn, conn->fds_count);
     free(conn->input);
     conn->input = NULL;
 }
@@ -119,10 +132,13 @@ void tdm__conn_discard_input(struct tdm__conn *conn)
 /* ---- reading the socket ----------------------------------------------------------------- */
 
 /* Moves the descriptors that recvmsg(2) returned in `message` to conn->fds. Fails if there are more
- * than frames can have. */
+ * than frames can have. If this process had too few free descriptors, the kernel has dropped the
+ * rest of one frame's, which FD_REST_LOST records. */
 static tdm_status conn_collect_fds(struct tdm__conn *conn, struct msghdr *message)
 {
+    bool is_cut = (message->msg_flags & MSG_CTRUNC) != 0;
     bool all_fit = true;
+    size_t received_count = 0;
 
     for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL;
          header = CMSG_NXTHDR(message, header)) {
@@ -134,6 +150,7 @@ static tdm_status conn_collect_fds(struct tdm__conn *conn, struct msghdr *messag
         }
         TDM_ASSERT(count <= sizeof(fds) / sizeof(fds[0]));
         memcpy(fds, CMSG_DATA(header), count * sizeof(int));
+        received_count += count;
         for (size_t i = 0; i < count; i++) {
             if (conn->fds_count < FDS_WAITING_MAX) {
                 conn->fds[conn->fds_count++] = fds[i];
@@ -143,7 +160,11 @@ static tdm_status conn_collect_fds(struct tdm__conn *conn, struct msghdr *messag
             }
         }
     }
-    if (!all_fit || (message->msg_flags & MSG_CTRUNC) != 0) {
+    if (is_cut && received_count <= TDM__RPC_FDS_MAX && conn->fds_count < FDS_WAITING_MAX) {
+        conn->fds[conn->fds_count++] = FD_REST_LOST;
+        is_cut = false;
+    }
+    if (!all_fit || is_cut) {
         return tdm__fail(TDM_E_PROTOCOL, "%s sent more descriptors than its frames can have",
                          conn->label);
     }
@@ -229,13 +250,28 @@ static tdm_status conn_read_socket(struct tdm__conn *conn)
 
 /* ---- frames ----------------------------------------------------------------------------- */
 
+/* Marks a frame whose descriptors were dropped by the kernel, if FD_REST_LOST stands among its
+ * first entries of conn->fds, and drops those that did arrive. Returns whether it does. */
+static bool incoming_claim_loss(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
+{
+    for (uint32_t i = 0; i < incoming->frame.fds_count && i < conn->fds_count; i++) {
+        if (conn->fds[i] == FD_REST_LOST) {
+            conn_drop_fds(conn, i + 1);
+            memset(incoming->fds, 0xff, sizeof(incoming->fds)); /* Sets all to -1. */
+            incoming->fds_lost = true;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Moves the descriptors that the frame's header announces from conn->fds to the frame. Fails if
- * fewer have arrived. */
+ * fewer have arrived, unless this process had too few free ones. */
 static tdm_status incoming_claim_fds(struct tdm__conn *conn, struct tdm__incoming_call *incoming)
 {
     uint32_t count = incoming->frame.fds_count;
 
-    if (count == 0) {
+    if (count == 0 || incoming_claim_loss(conn, incoming)) {
         return TDM_OK;
     }
     if (count > conn->fds_count) {

@@ -4,21 +4,30 @@
  * describes the interface and internal.h the lifetime of a connection.
  *
  * Invariants: conns contains exactly the connections that have not ended. corked is a subset of
- * them and is empty after each flush hook. After closing is set, no connection is added. A listener
- * that lacks descriptors pauses for ACCEPT_PAUSE_MS instead of failing. All functions run on the
- * thread of the endpoint's loop. */
+ * them and is empty after each flush hook. After closing is set, no connection is added. All
+ * functions run on the thread of the endpoint's loop.
+ *
+ * Whoever reaches the port can connect, so a listener limits what clients cost that have not proved
+ * that they know the token. At most UNPROVED_MAX of them are connected at a time. One more takes
+ * the place of the oldest one, after that one had UNPROVED_SILENT_MS to send its hello and
+ * UNPROVED_MS to prove itself; until then new clients wait in the queue of the kernel. A listener
+ * does not take the last TDM__DESCRIPTORS_RESERVED descriptors of the process; without others it
+ * drops the oldest unproved client, or pauses for SHORTAGE_PAUSE_MS. */
 
 #include "runtime/rpc/rpc.h"
 
 #include "runtime/assert.h"
 #include "runtime/clock.h"
+#include "runtime/descriptors.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/rpc/address.h"
 #include "runtime/rpc/conn_lifecycle.h"
+#include "runtime/rpc/handshake.h"
 #include "runtime/rpc/internal.h"
 #include "runtime/rpc/send.h"
 #include "runtime/socket.h"
+#include "runtime/wire/value.h"
 
 #include <openssl/crypto.h>
 
@@ -30,8 +39,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Milliseconds for which a listener stops accepting after the process ran out of descriptors. */
-enum { ACCEPT_PAUSE_MS = 100 };
+/* Limits of accepting clients. */
+enum {
+    /* Most connections of an endpoint whose clients have not proved that they know the token. */
+    UNPROVED_MAX = 64,
+    /* Milliseconds that a client has to send its hello before it may be dropped for another one. */
+    UNPROVED_SILENT_MS = 100,
+    /* Milliseconds that a client has to prove itself before it may be dropped for another one. */
+    UNPROVED_MS = 1000,
+    /* Milliseconds for which a listener stops accepting if no unproved client may be dropped yet.
+     */
+    UNPROVED_PAUSE_MS = 20,
+    /* Milliseconds for which a listener stops accepting if the process lacks descriptors. */
+    SHORTAGE_PAUSE_MS = 100
+};
 
 /* A listening socket that accepts connections for an endpoint. */
 struct listener {
@@ -65,8 +86,10 @@ tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__peer_identi
     }
     rpc->loop = loop;
     rpc->self = *self;
+    rpc->values_max = TDM__DOCUMENT_VALUES_MAX;
     memcpy(rpc->token, token, sizeof(rpc->token));
     TAILQ_INIT(&rpc->conns);
+    TAILQ_INIT(&rpc->unproved);
     TAILQ_INIT(&rpc->corked);
     rpc->flush_hook.fn = tdm__rpc_flush;
     rpc->flush_hook.arg = rpc;
@@ -149,6 +172,11 @@ void tdm__rpc_set_call_handler(struct tdm__rpc *rpc, tdm__call_handler_fn *fn, v
     rpc->call_handler_arg = arg;
 }
 
+void tdm__rpc_set_values_max(struct tdm__rpc *rpc, uint32_t values_max)
+{
+    rpc->values_max = values_max;
+}
+
 void tdm__rpc_on_accepted(struct tdm__rpc *rpc, tdm__accepted_fn *fn, void *arg)
 {
     rpc->on_accepted = fn;
@@ -171,8 +199,84 @@ static void listener_on_pause_end(void *arg)
     (void)tdm__fd_watch_set_events(listener->watch, TDM__READABLE);
 }
 
-/* Accepts one client and creates its connection. Without free descriptors the listener pauses,
- * instead of being called in a busy loop. */
+/* Makes the listener accept no client for `pause_ms` milliseconds, instead of being called in a
+ * busy loop. */
+static void listener_pause(struct listener *listener, int64_t pause_ms)
+{
+    if (tdm__timer_set(listener->pause_timer, tdm__deadline_after(pause_ms)) == TDM_OK) {
+        (void)tdm__fd_watch_set_events(listener->watch, 0);
+    }
+}
+
+/* Returns the unproved client that has to go first: the oldest one of those that have not sent
+ * their hello in time, else the oldest one that has not proved itself in time. NULL if all of them
+ * still have time. */
+static struct tdm__conn *rpc_unproved_to_drop(const struct tdm__rpc *rpc)
+{
+    struct tdm__conn *oldest = TAILQ_FIRST(&rpc->unproved);
+    int64_t now_ms = tdm__clock_ms();
+    struct tdm__conn *conn;
+
+    TAILQ_FOREACH(conn, &rpc->unproved, unproved_link)
+    {
+        if (now_ms - conn->accepted_ms < UNPROVED_SILENT_MS) {
+            break;
+        }
+        if (conn->handshake->input_bytes < HELLO_BYTES) {
+            return conn;
+        }
+    }
+    return oldest != NULL && now_ms - oldest->accepted_ms >= UNPROVED_MS ? oldest : NULL;
+}
+
+/* Makes room for one more client by dropping an unproved one. Returns false if none may be dropped
+ * yet. */
+static bool rpc_drop_unproved(struct tdm__rpc *rpc)
+{
+    struct tdm__conn *conn = rpc_unproved_to_drop(rpc);
+
+    if (conn == NULL) {
+        return false;
+    }
+    tdm__conn_finish(conn, tdm__fail(TDM_E_AUTH,
+                                     "%s had not proved that it knows the cluster's token, and is "
+                                     "the oldest of %u such clients (at most %d)",
+                                     conn->label, rpc->unproved_count, UNPROVED_MAX));
+    return true;
+}
+
+/* Returns true if one more client may be accepted now. Otherwise the listener pauses. */
+static bool listener_has_room(struct listener *listener)
+{
+    struct tdm__rpc *rpc = listener->rpc;
+
+    if (tdm__descriptors_are_few(TDM__DESCRIPTORS_RESERVED) && !rpc_drop_unproved(rpc)) {
+        tdm__log_limited(&rpc->refused_log, TDM__WARN, "rpc",
+                         "clients wait: this process has no more than %d of %llu descriptors left "
+                         "(ulimit -n), which connections may not take",
+                         (int)TDM__DESCRIPTORS_RESERVED,
+                         (unsigned long long)tdm__descriptors_limit());
+        listener_pause(listener, SHORTAGE_PAUSE_MS);
+        return false;
+    }
+    if (rpc->unproved_count >= UNPROVED_MAX && !rpc_drop_unproved(rpc)) {
+        listener_pause(listener, UNPROVED_PAUSE_MS);
+        return false;
+    }
+    return true;
+}
+
+/* Adds an accepted connection to those whose peer has not proved itself. */
+static void rpc_add_unproved(struct tdm__rpc *rpc, struct tdm__conn *conn)
+{
+    conn->accepted = true;
+    conn->accepted_ms = tdm__clock_ms();
+    conn->unproved = true;
+    rpc->unproved_count++;
+    TAILQ_INSERT_TAIL(&rpc->unproved, conn, unproved_link);
+}
+
+/* Accepts one client and creates its connection, if there is room. */
 static void listener_on_client(void *arg, int fd, unsigned ready)
 {
     struct listener *listener = arg;
@@ -180,24 +284,27 @@ static void listener_on_client(void *arg, int fd, unsigned ready)
     int client;
 
     (void)ready;
+    if (!listener_has_room(listener)) {
+        return;
+    }
     client = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (client < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
-        tdm__log(TDM__WARN, "rpc", "accept4: errno %d, no connection is taken for %d ms", errno,
-                 ACCEPT_PAUSE_MS);
-        if (tdm__timer_set(listener->pause_timer, tdm__deadline_after(ACCEPT_PAUSE_MS)) == TDM_OK) {
-            (void)tdm__fd_watch_set_events(listener->watch, 0);
-        }
+        tdm__log_limited(&listener->rpc->refused_log, TDM__WARN, "rpc",
+                         "accept4: errno %d, no connection is taken for %d ms", errno,
+                         SHORTAGE_PAUSE_MS);
+        listener_pause(listener, SHORTAGE_PAUSE_MS);
     }
     if (client < 0) {
         return; /* The client may have disconnected already. */
     }
     tdm__socket_set_no_delay(client);
     if (tdm__conn_create(listener->rpc, client, true, "a client", &conn) != TDM_OK) {
-        tdm__log(TDM__WARN, "rpc", "a client is dropped: %s", tdm_error_detail());
+        tdm__log_limited(&listener->rpc->refused_log, TDM__WARN, "rpc", "a client is dropped: %s",
+                         tdm_error_detail());
         (void)close(client);
         return;
     }
-    conn->accepted = true;
+    rpc_add_unproved(listener->rpc, conn);
 }
 
 /* Binds the socket `fd` to an address and starts to listen. No client can connect before listen(),

@@ -17,7 +17,8 @@
  * with the reason why no reply can arrive (deadline, closed connection).
  *
  * Before anything else is read, both sides prove that they know the cluster's token, by HMAC-SHA256
- * over both nonces and both identities. A peer that does not do so within 5 s is dropped.
+ * over both nonces and both identities. A peer that does not do so within 5 s is dropped. At most
+ * 64 accepted connections of an endpoint are in that state; for one more the oldest one is dropped.
  *
  * Calls on one connection arrive in the order of sending. All functions must be called on the
  * loop's thread.
@@ -50,6 +51,9 @@ tdm_status tdm__rpc_listen(struct tdm__rpc *rpc, const char *address, char *boun
 /* Sets the handler of all calls that arrive at the endpoint. NULL makes every call fail with
  * TDM_E_NOT_FOUND. */
 void tdm__rpc_set_call_handler(struct tdm__rpc *rpc, tdm__call_handler_fn *fn, void *arg);
+/* Limits the number of values in a call that arrives at the endpoint: more make it fail with
+ * TDM_E_LIMIT when its value is read. Without this function only the limit of documents holds. */
+void tdm__rpc_set_values_max(struct tdm__rpc *rpc, uint32_t values_max);
 /* Sets the function that receives the endpoint's late replies: replies to calls that were
  * forgotten. NULL discards them. */
 void tdm__rpc_on_late_reply(struct tdm__rpc *rpc, tdm__late_reply_fn *fn, void *arg);

@@ -22,10 +22,7 @@
 
 #include <string.h>
 
-enum {
-    DEPTH_MAX = 64,      /* Largest depth of nested arrays and maps in a document. */
-    VALUES_MAX = 1 << 24 /* Largest number of values in one document. */
-};
+enum { DEPTH_MAX = 64 }; /* Largest depth of nested arrays and maps in a document. */
 
 /* A parsed document; owned by the code that parsed it.  Behind the values, in the same memory,
  * are the pointers to references and handles, the structures of n-dimensional arrays, array data
@@ -70,6 +67,11 @@ struct reader {
     size_t size_bytes;             /* Number of packed bytes. */
     size_t offset;                 /* Position of the next byte to read. */
     bool borrows;                  /* True if the document may point into `bytes`. */
+    uint32_t values_max;           /* Most values that the document may have. */
+    const tdm_value *const *parts; /* Values that stand for parts; borrowed. */
+    uint32_t parts_count;          /* Number of entries in `parts`. */
+    /* True if the header that was read last is that of a part, whose value is complete. */
+    bool is_part;
     struct document_counts counts; /* What the document will hold, counted by the first pass. */
     struct fill_cursors cursors;   /* Where the second pass writes next. */
 };
@@ -182,6 +184,21 @@ static tdm_status read_large(struct reader *reader, enum tdm_value_kind kind, ui
     return read_sized(reader, kind, sizeof(uint64_t), value);
 }
 
+/* Reads the number of a part, and gives the value for which it stands. */
+static tdm_status read_part(struct reader *reader, uint64_t ext_bytes, struct tdm_value *value)
+{
+    uint64_t number = 0;
+
+    TDM_TRY(read_number(reader, 1, &number));
+    if (ext_bytes != 1 || number >= reader->parts_count) {
+        return tdm__fail(TDM_E_PROTOCOL, "packed value: part %llu at offset %zu, there are %u",
+                         (unsigned long long)number, reader->offset - 1, reader->parts_count);
+    }
+    *value = *reader->parts[number];
+    reader->is_part = true;
+    return TDM_OK;
+}
+
 /* Reads the type of an extension of `size_bytes` bytes. */
 static tdm_status read_ext_type(struct reader *reader, uint64_t size_bytes, struct tdm_value *value)
 {
@@ -189,6 +206,9 @@ static tdm_status read_ext_type(struct reader *reader, uint64_t size_bytes, stru
 
     TDM_TRY(read_number(reader, 1, &type));
     value->as.size_bytes = size_bytes;
+    if (type == TDM__EXT_PART && reader->parts_count > 0) {
+        return read_part(reader, size_bytes, value);
+    }
     switch (type) {
     case TDM__EXT_NDARRAY:
         value->kind = TDM_NDARRAY;
@@ -295,6 +315,7 @@ static tdm_status read_head(struct reader *reader, struct tdm_value *value)
 
     TDM_TRY(read_number(reader, 1, &tag));
     value->count = 0;
+    reader->is_part = false;
     if (tag <= 0x7f || tag >= 0xe0) {
         reader->offset--;
         return read_signed(reader, 1, value);
@@ -433,8 +454,13 @@ static tdm_status scan_value(struct reader *reader, uint32_t depth)
     uint64_t children;
 
     TDM_TRY(read_head(reader, &value));
-    if (++reader->counts.values > VALUES_MAX) {
-        return tdm__fail(TDM_E_PROTOCOL, "packed value: more than %d values", VALUES_MAX);
+    if (++reader->counts.values > reader->values_max) {
+        return tdm__fail(reader->values_max < TDM__DOCUMENT_VALUES_MAX ? TDM_E_LIMIT
+                                                                       : TDM_E_PROTOCOL,
+                         "packed value: more than %u values", reader->values_max);
+    }
+    if (reader->is_part) {
+        return TDM_OK;
     }
     if (value_has_body(&value)) {
         return scan_body(reader, &value);
@@ -514,6 +540,9 @@ static void fill_value(struct reader *reader, struct tdm_value *value)
     uint64_t count;
 
     TDM_ASSERT(status == TDM_OK);
+    if (reader->is_part) {
+        return;
+    }
     if (value_has_body(value)) {
         fill_body(reader, value);
         return;
@@ -583,7 +612,9 @@ tdm_status tdm_document_parse(struct tdm_bytes bytes, tdm_document **document_ou
     TDM__REQUIRE(document_out);
     *document_out = NULL;
 
-    struct reader reader = {.bytes = bytes.data, .size_bytes = bytes.size_bytes};
+    struct reader reader = {.bytes = bytes.data,
+                            .size_bytes = bytes.size_bytes,
+                            .values_max = TDM__DOCUMENT_VALUES_MAX};
 
     TDM_TRY(reader_parse(&reader, document_out));
     (*document_out)->release = NULL;
@@ -593,12 +624,43 @@ tdm_status tdm_document_parse(struct tdm_bytes bytes, tdm_document **document_ou
 tdm_status tdm__document_parse_borrowed(struct tdm_bytes bytes, void (*release)(void *arg),
                                         void *arg, tdm_document **document_out)
 {
-    struct reader reader = {.bytes = bytes.data, .size_bytes = bytes.size_bytes, .borrows = true};
+    return tdm__document_parse_limited(bytes, TDM__DOCUMENT_VALUES_MAX, release, arg, document_out);
+}
 
-    TDM_TRY(reader_parse(&reader, document_out));
+/* Runs the reader over bytes that the document borrows, and gives them to the document. */
+static tdm_status reader_parse_borrowed(struct reader *reader, void (*release)(void *arg),
+                                        void *arg, tdm_document **document_out)
+{
+    TDM_TRY(reader_parse(reader, document_out));
     (*document_out)->release = release;
     (*document_out)->release_arg = arg;
     return TDM_OK;
+}
+
+tdm_status tdm__document_parse_limited(struct tdm_bytes bytes, uint32_t values_max,
+                                       void (*release)(void *arg), void *arg,
+                                       tdm_document **document_out)
+{
+    struct reader reader = {.bytes = bytes.data,
+                            .size_bytes = bytes.size_bytes,
+                            .borrows = true,
+                            .values_max = values_max};
+
+    return reader_parse_borrowed(&reader, release, arg, document_out);
+}
+
+tdm_status tdm__document_parse_parts(struct tdm_bytes bytes, const tdm_value *const *parts,
+                                     uint32_t parts_count, void (*release)(void *arg), void *arg,
+                                     tdm_document **document_out)
+{
+    struct reader reader = {.bytes = bytes.data,
+                            .size_bytes = bytes.size_bytes,
+                            .borrows = true,
+                            .values_max = TDM__DOCUMENT_VALUES_MAX,
+                            .parts = parts,
+                            .parts_count = parts_count};
+
+    return reader_parse_borrowed(&reader, release, arg, document_out);
 }
 
 void tdm_document_destroy(tdm_document *document)

@@ -50,7 +50,10 @@ enum tdm__ext {
     TDM__EXT_LARGE_BYTES = 4,
     /* The extension is the size, 8 big-endian bytes, of an n-dimensional array that follows behind
      * it, with the same body as in TDM__EXT_NDARRAY. */
-    TDM__EXT_LARGE_NDARRAY = 5
+    TDM__EXT_LARGE_NDARRAY = 5,
+    /* The extension is the number, one byte, of a value that is not among the packed bytes. Only
+     * messages of processes on one node contain such parts. */
+    TDM__EXT_PART = 6
 };
 enum { TDM__EXT_BYTES_MAX = 1024 }; /* Largest size in bytes of a packed reference or handle. */
 
@@ -64,8 +67,13 @@ struct tdm_bytes tdm__value_ext(const tdm_value *value);
  * were collected by the parser, so this is a constant-time operation. */
 const tdm_value *const *tdm__document_exts(const tdm_document *document, uint32_t *count_out);
 
+/* Writes a part: the place of the value number `number`, which the reader gets elsewhere. */
+void tdm__write_part(tdm_writer *writer, uint8_t number);
 /* Returns the number of bytes that were parsed into the document. */
 size_t tdm__document_packed_bytes(const tdm_document *document);
+
+/* Most values in one document. */
+enum { TDM__DOCUMENT_VALUES_MAX = 1 << 24 };
 
 /* ---- parsing without copies ------------------------------------------------------------- */
 
@@ -75,5 +83,17 @@ size_t tdm__document_packed_bytes(const tdm_document *document);
  * destroyed.  It then calls release(arg), in whatever thread destroys it. */
 tdm_status tdm__document_parse_borrowed(struct tdm_bytes bytes, void (*release)(void *arg),
                                         void *arg, tdm_document **document_out);
+/* Parses like tdm__document_parse_borrowed(), but refuses more than `values_max` values with
+ * TDM_E_LIMIT before it allocates memory. */
+tdm_status tdm__document_parse_limited(struct tdm_bytes bytes, uint32_t values_max,
+                                       void (*release)(void *arg), void *arg,
+                                       tdm_document **document_out);
+/* Parses like tdm__document_parse_borrowed(), with the value parts[i] in the place of part i. The
+ * parts must not change until the document is destroyed, and contain no references and handles,
+ * because tdm__document_exts() does not list those. A part with another number makes it fail with
+ * TDM_E_PROTOCOL, as every part does in the other functions. */
+tdm_status tdm__document_parse_parts(struct tdm_bytes bytes, const tdm_value *const *parts,
+                                     uint32_t parts_count, void (*release)(void *arg), void *arg,
+                                     tdm_document **document_out);
 
 #endif

@@ -365,6 +365,11 @@ void tdm__write_ext(tdm_writer *writer, enum tdm__ext type, struct tdm_bytes byt
     tdm__writer_append(writer, bytes.data, bytes.size_bytes);
 }
 
+void tdm__write_part(tdm_writer *writer, uint8_t number)
+{
+    tdm__write_ext(writer, TDM__EXT_PART, (struct tdm_bytes){(const char *)&number, 1});
+}
+
 /* Writes the first `count` values inside of an array or a map. */
 static void write_children(tdm_writer *writer, const tdm_value *value, uint64_t count)
 {

@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -37,6 +39,36 @@ static void read_variable(pid_t pid, const char *name, char *value, size_t room)
         }
     }
     fail_msg("process %d has no %s", (int)pid, name);
+}
+
+/* ---- descriptors ------------------------------------------------------------------------ */
+
+/* Without this check actors died of various failures when the daemon had no descriptors left. */
+static void actor_is_refused_with_the_number_that_is_possible(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct actor_entry *first = node_fixture_add(scene, ACTOR_STARTING);
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_STARTING);
+    struct remote_reply reply;
+    struct rlimit before;
+    struct rlimit tight;
+    int next;
+
+    node_fixture_start(first);
+    tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, node_fixture_incoming(scene, &reply));
+    next = dup(STDERR_FILENO);
+    (void)close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    tight = before;
+    tight.rlim_cur = (rlim_t)next + 40;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    tdm__actor_entry_start(entry);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(reply.detail, "the node can run 1 actors at a time"));
+    assert_non_null(strstr(reply.detail, "ulimit -n"));
+    tdm__actor_entry_end(first, true);
+    node_fixture_run_out(scene);
 }
 
 /* ---- its devices ------------------------------------------------------------------------ */
@@ -212,6 +244,7 @@ static void failed_constructor_is_reported_with_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        NODE_FIXTURE_TEST(actor_is_refused_with_the_number_that_is_possible),
         NODE_FIXTURE_TEST(worker_sees_only_its_devices),
         NODE_FIXTURE_TEST(worker_sees_a_shared_gpu_once),
         NODE_FIXTURE_TEST(worker_may_keep_the_visible_devices_of_its_node),

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,6 +97,30 @@ static void waiting_handle_may_get_the_existing_actor(void **state)
     }
 }
 
+/* All calls are made before the first one ends. Before, those after the first 100,000 failed. */
+static void calls_of_one_thread_need_no_pauses(void **state)
+{
+    enum { CALLS = 150000 };
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
+    tdm_ref **refs = calloc(CALLS + 1, sizeof(tdm_ref *));
+    int64_t total = 0;
+
+    (void)state;
+    assert_non_null(refs);
+    assert_int_equal(tdm_actor_call(actor, "linger", &refs[0], "i", (int64_t)500), TDM_OK);
+    for (int i = 1; i <= CALLS; i++) {
+        assert_int_equal(tdm_actor_call(actor, "add", &refs[i], "i", (int64_t)1), TDM_OK);
+    }
+    for (int i = 1; i <= CALLS; i++) {
+        assert_int_equal(tdm_get(refs[i], TEST_TIMEOUT_MS, "i", &total), TDM_OK);
+        assert_int_equal(total, i);
+        tdm_ref_release(refs[i]);
+    }
+    tdm_ref_release(refs[0]);
+    free(refs);
+    tdm_actor_destroy(actor);
+}
+
 static void name_finds_its_actor(void **state)
 {
     tdm_actor *actor = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "named"});
@@ -108,6 +133,66 @@ static void name_finds_its_actor(void **state)
     assert_int_equal(tdm_actor_find(runtime, "nobody", TEST_TIMEOUT_MS, &found), TDM_E_NOT_FOUND);
     assert_non_null(strstr(tdm_error_detail(), "nobody"));
     tdm_actor_destroy(actor);
+}
+
+/* The name is written into the store only when the actor has a place. */
+static void name_finds_an_actor_that_is_being_created(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        char name[32];
+        struct tdm_actor_options options = {.name = name};
+        tdm_actor *actor;
+        tdm_actor *found;
+
+        (void)snprintf(name, sizeof(name), "new %d", i);
+        assert_int_equal(tdm_actor_create(runtime, "tester", &options, &actor, ""), TDM_OK);
+        assert_int_equal(tdm_actor_find(runtime, name, TEST_TIMEOUT_MS, &found), TDM_OK);
+        assert_int_equal(actor_fixture_call_int(found, "pid"),
+                         actor_fixture_call_int(actor, "pid"));
+        tdm_actor_destroy(found);
+        tdm_actor_destroy(actor);
+    }
+}
+
+/* With get_if_exists the daemon may decide that another actor has the name. */
+static void name_finds_the_holder_for_which_its_creator_settles(void **state)
+{
+    struct tdm_actor_options options = {.name = "settled", .get_if_exists = 1};
+    tdm_actor *first = actor_fixture_create(runtime, &options);
+
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        tdm_actor *second;
+        tdm_actor *found;
+
+        assert_int_equal(tdm_actor_create(runtime, "tester", &options, &second, ""), TDM_OK);
+        assert_int_equal(tdm_actor_find(runtime, "settled", TEST_TIMEOUT_MS, &found), TDM_OK);
+        assert_int_equal(actor_fixture_call_int(found, "pid"),
+                         actor_fixture_call_int(first, "pid"));
+        tdm_actor_destroy(found);
+        tdm_actor_destroy(second);
+    }
+    tdm_actor_destroy(first);
+}
+
+/* An actor without a place is not unknown: who looks for it waits as its creator does. */
+static void name_of_an_actor_without_a_place_is_awaited(void **state)
+{
+    struct tdm_actor_options options = {.resources = {{"disk", 2}}};
+    tdm_actor *has_the_disk = actor_fixture_create(runtime, &options);
+    tdm_actor *waits;
+    tdm_actor *found;
+
+    (void)state;
+    options.name = "waits";
+    assert_int_equal(tdm_actor_create(runtime, "tester", &options, &waits, ""), TDM_OK);
+    assert_int_equal(tdm_actor_find(runtime, "waits", 20, &found), TDM_E_TIMEOUT);
+    assert_int_equal(tdm_actor_kill(has_the_disk, TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(tdm_actor_find(runtime, "waits", TEST_TIMEOUT_MS, &found), TDM_OK);
+    tdm_actor_destroy(found);
+    tdm_actor_destroy(waits);
+    tdm_actor_destroy(has_the_disk);
 }
 
 static void name_is_taken_until_its_actor_is_dead(void **state)
@@ -258,7 +343,11 @@ int main(void)
         cmocka_unit_test(test_method_without_reply_is_read_as_nil),
         cmocka_unit_test(description_contains_the_process),
         cmocka_unit_test(waiting_handle_may_get_the_existing_actor),
+        cmocka_unit_test(calls_of_one_thread_need_no_pauses),
         cmocka_unit_test(name_finds_its_actor),
+        cmocka_unit_test(name_finds_an_actor_that_is_being_created),
+        cmocka_unit_test(name_finds_the_holder_for_which_its_creator_settles),
+        cmocka_unit_test(name_of_an_actor_without_a_place_is_awaited),
         cmocka_unit_test(name_is_taken_until_its_actor_is_dead),
         cmocka_unit_test(first_call_reports_a_failed_creation),
         cmocka_unit_test(wrong_options_are_refused_at_once),

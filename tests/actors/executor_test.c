@@ -110,17 +110,17 @@ static void full_mailbox_refuses(void **state)
     exec_open(&exec_plain, 0);
     (void)exec_call(0, "gate", 0, &gated);
     exec_await(&executor_log.inside, 1);
-    for (int i = 0; i < 100000; i++) {
+    for (int i = 0; i < 300000; i++) {
         TDM__LOOP_ENTER(executor_fixture.loop);
         assert_int_equal(tdm__conn_call(executor_fixture.conns[0], &request, NULL, NULL, NULL),
                          TDM_OK);
     }
     exec_send(0, &request, &refused);
     assert_int_equal(exec_outcome(&refused), TDM_E_AGAIN);
-    assert_string_equal(refused.detail, "the mailbox is full: 100000 calls wait");
+    assert_string_equal(refused.detail, "the mailbox is full: 300000 calls wait");
     atomic_store(&executor_log.open, true);
     assert_int_equal(exec_outcome(&gated), TDM_OK);
-    exec_await(&executor_log.notes_count, 100000);
+    exec_await(&executor_log.notes_count, 300000);
     exec_close();
 }
 

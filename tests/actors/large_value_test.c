@@ -94,6 +94,41 @@ static tdm_status hoarder_echo(tdm_call *call, void *self)
     return tdm_call_reply(call, "b", bytes, size_bytes);
 }
 
+/* Method mixed (integer, bytes, text, integer, reference): replies the sum of the bytes, the
+ * integers and the length of the text. */
+static tdm_status hoarder_mixed(tdm_call *call, void *self)
+{
+    const void *bytes;
+    size_t size_bytes;
+    int64_t first;
+    int64_t second;
+    const char *text;
+    tdm_ref *ref;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "ibsiR", &first, &bytes, &size_bytes, &text, &second, &ref));
+    tdm_ref_release(ref);
+    return tdm_call_reply(
+        call, "u", sum_of(bytes, size_bytes) + (uint64_t)first + (uint64_t)second + strlen(text));
+}
+
+/* Method join (bytes, ...): replies all bytes one after the other. */
+static tdm_status hoarder_join(tdm_call *call, void *self)
+{
+    const tdm_value *arguments = tdm_call_arguments(call);
+    static char joined[MIB * 4];
+    size_t joined_bytes = 0;
+
+    (void)self;
+    for (uint32_t i = 0; i < tdm_value_count(arguments); i++) {
+        struct tdm_bytes bytes = tdm_value_bytes(tdm_value_at(arguments, i));
+
+        memcpy(joined + joined_bytes, bytes.data, bytes.size_bytes);
+        joined_bytes += bytes.size_bytes;
+    }
+    return tdm_call_reply(call, "b", (const void *)joined, joined_bytes);
+}
+
 /* Method cut (bytes, pieces): streams that many equal pieces of the bytes. */
 static tdm_status hoarder_cut(tdm_call *call, void *self)
 {
@@ -149,6 +184,8 @@ TDM_ACTOR_CLASS(hoarder, .state_bytes = sizeof(struct hoarder), .destruct = hoar
                     {"drop", hoarder_drop, NULL},
                     {"give", hoarder_give, NULL},
                     {"echo", hoarder_echo, NULL},
+                    {"mixed", hoarder_mixed, NULL},
+                    {"join", hoarder_join, NULL},
                     {"cut", hoarder_cut, NULL},
                     {"block", hoarder_block, NULL},
                     {"use", hoarder_use, NULL},
@@ -444,6 +481,85 @@ static void large_value_is_an_argument(void **state)
     assert_all_returned(reader);
 }
 
+/* Each receiver had a copy of its own before. */
+static void value_passed_to_several_is_not_copied(void **state)
+{
+    tdm_actor *others[2] = {hoarder_create(), hoarder_create()};
+    struct tdm__object_memory_stats before;
+    tdm_ref *sums[3];
+    uint8_t done = 0;
+    tdm_ref *put;
+
+    (void)state;
+    assert_ok(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
+    before = use_here();
+    assert_ok(tdm_actor_call(reader, "sum", &sums[0], "r", put));
+    assert_ok(tdm_actor_call(others[0], "sum", &sums[1], "r", put));
+    assert_ok(tdm_actor_call(others[1], "sum", &sums[2], "r", put));
+    assert_true(use_here().used_bytes == before.used_bytes);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(number_of(sums[i]), sum_of(data, data_bytes));
+    }
+    assert_int_equal(use_of(others[0]).used_bytes, 0);
+    tdm_ref_release(put);
+    assert_all_returned(reader);
+
+    /* A result of another process is copied once, into a segment of this process. */
+    assert_ok(tdm_actor_call(reader, "echo", &put, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_wait(&put, 1, 1, TEST_TIMEOUT_MS, &done));
+    assert_ok(tdm_actor_call(others[0], "sum", &sums[0], "r", put));
+    before = use_here();
+    assert_ok(tdm_actor_call(others[1], "sum", &sums[1], "r", put));
+    assert_true(use_here().used_bytes == before.used_bytes);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(number_of(sums[i]), sum_of(data, data_bytes));
+    }
+    tdm_ref_release(put);
+    assert_all_returned(reader);
+    tdm_actor_destroy(others[0]);
+    tdm_actor_destroy(others[1]);
+}
+
+/* Method mixed: small and large values of references between other arguments. */
+static void shared_values_keep_their_places_among_the_arguments(void **state)
+{
+    const void *bytes;
+    size_t size_bytes;
+    tdm_ref *refs[12];
+    tdm_ref *small;
+    tdm_ref *sum;
+    uint64_t number;
+
+    (void)state;
+    assert_ok(tdm_put(runtime, &small, "i", (int64_t)42));
+    for (int i = 0; i < 12; i++) {
+        assert_ok(tdm_put(runtime, &refs[i], "b", (const void *)(data + i), 200000 + (size_t)i));
+    }
+    assert_ok(tdm_actor_call(reader, "mixed", &sum, "irsrR", (int64_t)1, refs[0], "text", small,
+                             refs[1]));
+    assert_ok(tdm_get(sum, TEST_TIMEOUT_MS, "u", &number));
+    assert_int_equal(number, sum_of(data, 200000) + 1 + 42 + 4);
+    tdm_ref_release(sum);
+
+    /* One message has room for eight descriptors; with ten values all are copied. */
+    assert_ok(tdm_actor_call(reader, "join", &sum, "rrrrrrrrrr", refs[0], refs[1], refs[2], refs[3],
+                             refs[4], refs[5], refs[6], refs[7], refs[8], refs[9]));
+    assert_ok(tdm_get(sum, TEST_TIMEOUT_MS, "b", &bytes, &size_bytes));
+    assert_int_equal(size_bytes, 10 * 200000 + 45);
+    for (size_t i = 0, at = 0; i < 10; at += 200000 + i, i++) {
+        assert_memory_equal((const char *)bytes + at, data + i, 200000 + i);
+    }
+    tdm_ref_release(sum);
+    assert_ok(tdm_actor_call(reader, "absent", &sum, "r", refs[2]));
+    assert_int_equal(tdm_get(sum, TEST_TIMEOUT_MS, ""), TDM_E_NOT_FOUND);
+    tdm_ref_release(sum);
+    for (int i = 0; i < 12; i++) {
+        tdm_ref_release(refs[i]);
+    }
+    tdm_ref_release(small);
+    assert_all_returned(reader);
+}
+
 static void reader_that_dies_returns_what_it_read(void **state)
 {
     tdm_actor *mortal = hoarder_create();
@@ -547,6 +663,8 @@ int main(void)
         cmocka_unit_test(arguments_of_calls_that_never_run_come_back),
         cmocka_unit_test(large_items_travel_by_descriptor),
         cmocka_unit_test(large_value_is_an_argument),
+        cmocka_unit_test(value_passed_to_several_is_not_copied),
+        cmocka_unit_test(shared_values_keep_their_places_among_the_arguments),
         cmocka_unit_test(reader_that_dies_returns_what_it_read),
         cmocka_unit_test(imported_value_outlives_its_creator),
         cmocka_unit_test(mappings_of_a_dead_exporter_are_not_kept),

@@ -70,6 +70,7 @@ static void calls_after_the_stop_of_the_runtime_are_refused(void **state)
 {
     tdm_runtime *runtime = start(NULL);
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
+    tdm_actor *another = actor;
     tdm_stream *stream;
     tdm_ref *ref;
 
@@ -78,6 +79,11 @@ static void calls_after_the_stop_of_the_runtime_are_refused(void **state)
     assert_int_equal(tdm_actor_call(actor, "pid", &ref, ""), TDM_E_STATE);
     assert_null(ref);
     assert_int_equal(tdm_actor_stream(actor, "pid", NULL, &stream, ""), TDM_E_STATE);
+    assert_int_equal(tdm_put(runtime, &ref, "i", (int64_t)1), TDM_E_STATE);
+    assert_string_equal(tdm_error_detail(), "the runtime has stopped");
+    assert_int_equal(tdm_actor_find(runtime, "pid", 0, &another), TDM_E_STATE);
+    assert_int_equal(tdm_actor_create(runtime, "tester", NULL, &another, ""), TDM_E_STATE);
+    assert_null(another);
     tdm_actor_destroy(actor);
     tdm_runtime_stop(runtime); /* The second stop does nothing. */
 }

@@ -370,6 +370,58 @@ static void too_many_pending_calls_are_refused_at_once(void **state)
     tdm_ref_release(refs[2]);
 }
 
+/* The limit is 8 here instead of 100,000. */
+static void calls_beyond_the_limit_wait_for_replies(void **state)
+{
+    tdm_ref *refs[30];
+
+    (void)state;
+    peer.channel->in_flight_max = 8;
+    peer_found(&peer);
+    for (int64_t i = 0; i < 30; i++) {
+        refs[i] = peer_call(&peer, i, NULL);
+    }
+    peer_hold(&peer, 8);
+    peer_settle(&peer);
+    assert_int_equal(peer.held_count, 8);
+    peer_complete(&peer, 0); /* Room for one, but a quarter must be free. */
+    peer_settle(&peer);
+    assert_int_equal(peer.held_count, 7);
+    peer_complete(&peer, 0);
+    peer_hold(&peer, 8);
+    for (int64_t i = 2; i < 30; i++) {
+        peer_hold(&peer, 1);
+        peer_complete(&peer, 0);
+        peer_settle(&peer);
+        assert_true(peer.held_count <= 8);
+    }
+    for (int64_t i = 0; i < 30; i++) {
+        peer_expect_result(refs[i], i);
+    }
+    assert_int_equal(peer.channel->in_flight_count, 0);
+    assert_int_equal(peer.channel->in_flight_bytes, 0);
+}
+
+static void waiting_calls_leave_when_a_call_in_flight_is_canceled(void **state)
+{
+    tdm_ref *refs[2];
+
+    (void)state;
+    peer.channel->in_flight_max = 1;
+    peer_found(&peer);
+    refs[0] = peer_call(&peer, 0, NULL);
+    refs[1] = peer_call(&peer, 1, NULL);
+    peer_hold(&peer, 1);
+    assert_int_equal(tdm_cancel(refs[0], 0), TDM_OK);
+    peer_settle(&peer);
+    assert_int_equal(peer.held_count, 1); /* The actor has not confirmed the cancellation. */
+    peer_complete(&peer, 0);
+    peer_hold(&peer, 1);
+    peer_complete(&peer, 0);
+    peer_expect_result(refs[1], 1);
+    tdm_ref_release(refs[0]);
+}
+
 static void idle_caller_acknowledges_replies(void **state)
 {
     tdm_ref *refs[100];
@@ -569,6 +621,8 @@ int main(void)
         PEER_TEST(put_value_cannot_be_canceled),
         PEER_TEST(too_many_pending_calls_are_refused_at_once),
         PEER_TEST(idle_caller_acknowledges_replies),
+        PEER_TEST(calls_beyond_the_limit_wait_for_replies),
+        PEER_TEST(waiting_calls_leave_when_a_call_in_flight_is_canceled),
         cmocka_unit_test(random_programs_keep_their_promises),
     };
 

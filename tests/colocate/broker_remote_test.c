@@ -7,12 +7,14 @@
 #include "tests/support/rpc_pair.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -107,6 +109,79 @@ static void adopting_without_a_descriptor_for_each_is_refused(void **state)
     assert_true(one_node_used_bytes(runtime) == 0);
 }
 
+/* Lets this process have descriptors again after a while. */
+static void *restore_limit(void *before)
+{
+    (void)usleep(100 * 1000);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, before), 0);
+    return NULL;
+}
+
+/* Takes all descriptors away, and starts a thread that gives them back. */
+static pthread_t lack_descriptors(struct rlimit *before)
+{
+    int next = dup(STDERR_FILENO);
+    struct rlimit tight;
+    pthread_t thread;
+
+    assert_int_equal(close(next), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, before), 0);
+    tight = *before;
+    tight.rlim_cur = (rlim_t)next;
+    assert_int_equal(pthread_create(&thread, NULL, restore_limit, before), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    return thread;
+}
+
+static void blocks_are_awaited_while_descriptors_are_short(void **state)
+{
+    struct tdm__block_handle blocks[2];
+    struct tdm__block_handle again;
+    struct tdm__broker_client *client;
+    struct tdm__conn *daemon;
+    struct rlimit before;
+    pthread_t thread;
+
+    (void)state;
+    TRY(tdm__runtime_daemon(runtime, &daemon));
+    client = client_of(daemon);
+    thread = lack_descriptors(&before);
+    TRY(client->ops->make(client, &two_blocks, blocks));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(one_node_used_bytes(runtime) == 6 * MIB);
+
+    thread = lack_descriptors(&before);
+    TRY(client->ops->open(client, &blocks[1].key, &again));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    TRY(client->ops->release(client, &again.key, 1));
+    TRY(client->ops->release(client, &blocks[0].key, 1));
+    TRY(client->ops->release(client, &blocks[1].key, 1));
+    assert_true(one_node_used_bytes(runtime) == 0); /* Nothing is held by the failed attempts. */
+    (void)close(blocks[0].fd);
+    (void)close(blocks[1].fd);
+    (void)close(again.fd);
+    tdm__broker_client_destroy(client);
+}
+
+static void lasting_shortage_of_descriptors_is_an_error_with_the_limit(void **state)
+{
+    struct tdm__block_handle blocks[2];
+    struct tdm__broker_client *client = NULL;
+    struct tdm__conn *daemon;
+    struct rlimit before;
+    pthread_t thread;
+
+    (void)state;
+    TRY(tdm__runtime_daemon(runtime, &daemon));
+    TRY(tdm__broker_client_open_remote(daemon, 40, &client));
+    thread = lack_descriptors(&before);
+    assert_int_equal(client->ops->make(client, &two_blocks, blocks), TDM_E_LIMIT);
+    assert_non_null(strstr(tdm_error_detail(), "raise that limit (ulimit -n)"));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(one_node_used_bytes(runtime) == 0);
+    tdm__broker_client_destroy(client);
+}
+
 /* ---- invalid replies of a broker ----------------------------------------------------------- */
 
 enum nonsense { NO_DESCRIPTORS, ONE_KEY, SHORT_KEYS, NO_SIZE, NONSENSE_COUNT };
@@ -181,6 +256,8 @@ int main(void)
         cmocka_unit_test(blocks_are_made_opened_and_released),
         cmocka_unit_test(memory_of_the_tenants_own_is_adopted),
         cmocka_unit_test(adopting_without_a_descriptor_for_each_is_refused),
+        cmocka_unit_test(blocks_are_awaited_while_descriptors_are_short),
+        cmocka_unit_test(lasting_shortage_of_descriptors_is_an_error_with_the_limit),
         cmocka_unit_test(nonsense_of_a_broker_is_refused_and_leaves_no_descriptor),
     };
     int failed;

@@ -79,6 +79,67 @@ static void assert_content(const tdm_value *root)
     assert_true(((const double *)ndarray->data)[2] == 3.5);
 }
 
+/* A nil takes one byte when it is packed, and 24 when it is parsed. */
+static void values_beyond_a_limit_are_refused_and_the_bytes_stay(void **state)
+{
+    static char nils[5 + 1000] = "\xdd\0\0\3\xe8";
+    struct tdm_bytes bytes = {nils, sizeof(nils)};
+    struct loan loan = {.released_count = 0};
+    tdm_document *document = NULL;
+
+    (void)state;
+    memset(nils + 5, 0xc0, 1000);
+    assert_int_equal(tdm__document_parse_limited(bytes, 1000, loan_released, &loan, &document),
+                     TDM_E_LIMIT);
+    assert_string_equal(tdm_error_detail(), "packed value: more than 1000 values");
+    assert_int_equal(loan.released_count, 0);
+    assert_int_equal(tdm__document_parse_limited(bytes, 1001, loan_released, &loan, &document),
+                     TDM_OK);
+    assert_int_equal(tdm_value_count(tdm_document_root(document)), 1000);
+    tdm_document_destroy(document);
+    assert_int_equal(loan.released_count, 1);
+}
+
+static void parts_stand_for_values_of_other_documents(void **state)
+{
+    const tdm_value *parts[2];
+    struct loan loan = {.released_count = 0};
+    tdm_document *document = NULL;
+    tdm_document *other = NULL;
+    const tdm_value *root;
+    tdm_writer *writer = NULL;
+
+    assert_int_equal(tdm_document_parse(tdm_writer_bytes(*state), &other), TDM_OK);
+    parts[0] = tdm_document_root(other);
+    parts[1] = tdm_value_at(parts[0], 0);
+    assert_int_equal(tdm_writer_create(&writer), TDM_OK);
+    tdm_write_array(writer, 4);
+    tdm_write_int(writer, 1);
+    tdm__write_part(writer, 0);
+    tdm__write_part(writer, 1);
+    tdm_write_string(writer, "end");
+    assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &document), TDM_E_PROTOCOL);
+    assert_int_equal(tdm__document_parse_parts(tdm_writer_bytes(writer), parts, 1, loan_released,
+                                               &loan, &document),
+                     TDM_E_PROTOCOL);
+    assert_non_null(strstr(tdm_error_detail(), "part 1"));
+    assert_int_equal(loan.released_count, 0);
+    assert_int_equal(tdm__document_parse_parts(tdm_writer_bytes(writer), parts, 2, loan_released,
+                                               &loan, &document),
+                     TDM_OK);
+    root = tdm_document_root(document);
+    assert_int_equal(tdm_value_count(root), 4);
+    assert_content(tdm_value_at(root, 1));
+    assert_ptr_equal(tdm_value_ndarray(tdm_value_at(tdm_value_at(root, 1), 3)),
+                     tdm_value_ndarray(tdm_value_at(parts[0], 3)));
+    assert_string_equal(tdm_value_string(tdm_value_at(root, 2), ""), "text");
+    assert_string_equal(tdm_value_string(tdm_value_at(root, 3), ""), "end");
+    tdm_document_destroy(document);
+    assert_int_equal(loan.released_count, 1);
+    tdm_document_destroy(other);
+    tdm_writer_destroy(writer);
+}
+
 static void only_strings_are_copied_from_aligned_borrowed_bytes(void **state)
 {
     struct loan loan;
@@ -216,6 +277,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DOCUMENT_TEST(only_strings_are_copied_from_aligned_borrowed_bytes),
+        DOCUMENT_TEST(parts_stand_for_values_of_other_documents),
+        DOCUMENT_TEST(values_beyond_a_limit_are_refused_and_the_bytes_stay),
         DOCUMENT_TEST(array_that_lies_badly_is_copied),
         DOCUMENT_TEST(empty_array_is_aligned_and_outlives_its_bytes),
         DOCUMENT_TEST(refused_bytes_stay_the_callers),

@@ -12,13 +12,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -241,6 +244,64 @@ static void unauthenticated_clients_cannot_fill_the_log(void **state)
     assert_in_range(lines, 1, 10);
 }
 
+/* Number of clients that flood a listener, and the limit of descriptors of its process meanwhile.
+ */
+enum { FLOOD = 400, FLOOD_DESCRIPTORS = 200 };
+
+/* Starts a process that connects FLOOD times and says nothing, until it is killed. */
+static pid_t start_flood(void)
+{
+    pid_t flood = fork();
+
+    if (flood == 0) {
+        for (int i = 0; i < FLOOD; i++) {
+            (void)connect_raw();
+        }
+        (void)pause();
+        _exit(0);
+    }
+    return flood;
+}
+
+static uint32_t open_descriptors(void)
+{
+    uint32_t count = 0;
+
+    for (int fd = 0; fd < 2 * FLOOD; fd++) {
+        count += fcntl(fd, F_GETFD) >= 0;
+    }
+    return count;
+}
+
+/* Before clients without a proof were counted, they took all descriptors of a process. */
+static void silent_clients_take_each_others_place(void **state)
+{
+    struct tdm__rpc_request request = pair_request("echo", "x");
+    uint32_t before = open_descriptors();
+    struct rlimit limit;
+    struct rlimit tight;
+    pid_t flood;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    tight = limit;
+    tight.rlim_cur = FLOOD_DESCRIPTORS;
+    flood = start_flood();
+    assert_true(flood > 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    for (int i = 0; i < 8; i++) {
+        struct tdm__conn *conn;
+
+        pair_run_for(&pair, 20);
+        assert_in_range(open_descriptors(), before, before + 64 + 2 * (uint32_t)i);
+        assert_int_equal(tdm__rpc_connect(pair.rpcs[0], address, &conn), TDM_OK);
+        assert_int_equal(tdm__conn_call_wait(conn, &request, NULL, NULL, NULL), TDM_OK);
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(kill(flood, SIGKILL), 0);
+    assert_int_equal(waitpid(flood, NULL, 0), flood);
+}
+
 static void begin_hello(uint8_t *hello, uint32_t version, uint8_t role)
 {
     const uint8_t start[10] = {'T', 'D', 'M', 'R', 'P', 'C', 0, 0, role, TDM__PEER_DRIVER};
@@ -429,6 +490,7 @@ int main(void)
         HANDSHAKE_TEST(live_address_is_not_taken_and_a_stale_one_is),
         HANDSHAKE_TEST(wrong_token_is_refused_on_both_sides),
         HANDSHAKE_TEST(garbage_of_an_unauthenticated_client_is_dropped),
+        HANDSHAKE_TEST(silent_clients_take_each_others_place),
         HANDSHAKE_TEST(client_that_speaks_http_is_told_what_the_port_is),
         HANDSHAKE_TEST(unauthenticated_clients_cannot_fill_the_log),
         HANDSHAKE_TEST(client_with_a_good_hello_and_no_token_is_dropped_at_the_proof),

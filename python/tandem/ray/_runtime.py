@@ -166,7 +166,9 @@ def _check_address(address, arguments):
     """Raise ValueError if an argument that only a new node can honour comes with the address of a node."""
     given = [name for name, value in arguments.items() if value is not None and value != {}]
     if address is not None and given:
-        raise ValueError(f"When connecting to an existing cluster, {' and '.join(given)} must not be provided.")
+        raise ValueError(f"When connecting to an existing cluster, {' and '.join(given)} must not be provided. The "
+                         f"cluster was found at {address}; init(address=\"local\", ...) starts a private node beside it, "
+                         f"and `tandem stop` ends a node that `tandem start` has started.")
 
 
 def _is_again(ignore_reinit_error):

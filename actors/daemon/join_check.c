@@ -1,0 +1,209 @@
+/* join_check.c - refuses to join a cluster with whose nodes this node could not work. */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Nodes that share a Redis server may still have different tokens, or no address for each other. If
+ * such a node joined, actors would be placed on it, and their calls would fail or never be
+ * answered. So a node first connects to the others: the handshake compares the tokens and the
+ * versions of the protocol, and their records say whether they listen. Everything runs on the
+ * daemon's loop thread. */
+
+#include "actors/daemon/join_check.h"
+
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+#include "runtime/rpc/rpc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* One node of the cluster to which this node connects. */
+struct checked_node {
+    struct join_check *check;       /* The check, borrowed. */
+    struct tdm__node_record record; /* The node's record as read from the store. */
+    struct tdm__conn *conn;         /* Connection to the node; NULL before and after. */
+    bool is_done;                   /* True once the node has replied or cannot be reached. */
+    tdm_status status;              /* What came of it; valid once `is_done` is true. */
+    char detail[256];               /* Text of the failure; "" if there is none. */
+};
+
+/* State of one tdm__join_check(), on the stack of that function. */
+struct join_check {
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
+    bool is_read;           /* True once the store has replied with the list of nodes. */
+    tdm_status read_status; /* What the store has replied; valid once `is_read` is true. */
+    uint32_t count;         /* Number of entries in `nodes`. */
+    /* The nodes to which this node connects. */
+    struct checked_node nodes[TDM__JOIN_CHECK_NODES_MAX];
+};
+
+/* Handles the store's reply with the records of all nodes. */
+static void on_nodes_read(void *arg, tdm_status status, const struct tdm__store_record *records,
+                          uint32_t records_count)
+{
+    struct join_check *check = arg;
+
+    for (uint32_t i = 0; status == TDM_OK && i < records_count; i++) {
+        struct checked_node *checked = &check->nodes[check->count];
+
+        status = tdm__node_record_read(&records[i], &checked->record);
+        checked->check = check;
+        if (!tdm__id_equal(&checked->record.id, &check->node->record.id) &&
+            ++check->count == TDM__JOIN_CHECK_NODES_MAX) {
+            break;
+        }
+    }
+    check->is_read = true;
+    check->read_status = status;
+}
+
+/* Records what came of a node, once. */
+static void checked_node_done(struct checked_node *checked, tdm_status status, const char *detail)
+{
+    if (!checked->is_done) {
+        checked->is_done = true;
+        checked->status = status;
+        (void)snprintf(checked->detail, sizeof(checked->detail), "%s", detail);
+    }
+}
+
+/* Handles the end of the connection to a node: the reason says whether the tokens differ. */
+static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
+{
+    struct checked_node *checked = arg;
+
+    (void)conn;
+    checked->conn = NULL;
+    checked_node_done(checked, reason, detail);
+}
+
+/* Handles the node's reply to "node.describe". A failure is reported by on_closed(). After a crash
+ * another node may use the address, even this one. */
+static void on_described(void *arg, struct tdm__rpc_reply *reply)
+{
+    struct checked_node *checked = arg;
+
+    if (reply->status == TDM_E_CLOSED) {
+        return;
+    }
+    if (tdm__id_equal(&tdm__conn_peer(checked->conn)->id, &checked->record.id)) {
+        checked_node_done(checked, TDM_OK, "");
+    } else {
+        checked_node_done(checked, TDM_E_CLOSED, "another node has its address");
+    }
+}
+
+/* Connects to a node and calls it. */
+static void checked_node_ask(struct checked_node *checked)
+{
+    const struct tdm__node_record *record = &checked->record;
+    struct tdm__rpc_request request = {
+        .method = "node.describe", .packed = {"\x90", 1}, .deadline_ms = TDM__NEVER};
+    tdm_status status = tdm__rpc_connect(checked->check->node->rpc,
+                                         record->tcp_address[0] != '\0' ? record->tcp_address
+                                                                        : record->unix_address,
+                                         &checked->conn);
+
+    if (status == TDM_OK) {
+        tdm__conn_on_closed(checked->conn, on_closed, checked);
+        status = tdm__conn_call(checked->conn, &request, on_described, checked, NULL);
+    }
+    if (status != TDM_OK) {
+        checked_node_done(checked, TDM_E_CLOSED, tdm_error_detail());
+    }
+}
+
+/* Condition of the loop: whether the store has replied. */
+static bool nodes_are_read(void *arg)
+{
+    return ((const struct join_check *)arg)->is_read;
+}
+
+/* Condition of the loop: whether something came of every node. */
+static bool nodes_are_done(void *arg)
+{
+    const struct join_check *check = arg;
+
+    for (uint32_t i = 0; i < check->count; i++) {
+        if (!check->nodes[i].is_done) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Returns what keeps this node from working with a node of the cluster. */
+static tdm_status checked_node_verdict(const struct checked_node *checked)
+{
+    const struct tdm__node_record *own = &checked->check->node->record;
+    const struct tdm__node_record *other = &checked->record;
+
+    if (checked->is_done && checked->status == TDM_E_AUTH) {
+        return tdm__fail(TDM_E_AUTH,
+                         "node %s of the cluster has another token than this node %s: set "
+                         "TANDEM_TOKEN_FILE to the same file on every node",
+                         other->name, own->name);
+    }
+    if (checked->is_done && checked->status == TDM_E_PROTOCOL) {
+        return tdm__fail(TDM_E_PROTOCOL, "node %s of the cluster: %s", other->name,
+                         checked->detail);
+    }
+    if (!checked->is_done || checked->status != TDM_OK) {
+        tdm__log(TDM__WARN, "node", "node %s of the cluster does not answer: %s", other->name,
+                 checked->is_done ? checked->detail : "no reply in time");
+        return TDM_OK;
+    }
+    if (own->tcp_address[0] == '\0' || other->tcp_address[0] == '\0') {
+        return tdm__fail(TDM_E_STATE,
+                         "node %s does not listen for other nodes, but the cluster has nodes %s "
+                         "and %s: start each of them with --listen HOST",
+                         own->tcp_address[0] == '\0' ? own->name : other->name, own->name,
+                         other->name);
+    }
+    return TDM_OK;
+}
+
+/* Condition of the loop: whether all connections to the nodes have ended. */
+static bool connections_have_ended(void *arg)
+{
+    const struct join_check *check = arg;
+
+    for (uint32_t i = 0; i < check->count; i++) {
+        if (check->nodes[i].conn != NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Ends the connections to the nodes, and waits for their ends, which are reported to `check`. */
+static tdm_status check_close(struct join_check *check)
+{
+    for (uint32_t i = 0; i < check->count; i++) {
+        if (check->nodes[i].conn != NULL) {
+            tdm__conn_close(check->nodes[i].conn);
+        }
+    }
+    return tdm__loop_run(check->node->loop, connections_have_ended, check, TDM__NEVER);
+}
+
+tdm_status tdm__join_check(struct tdm__node *node, int64_t timeout_ms)
+{
+    static const char *const patterns[] = {"node/*"};
+    int64_t deadline_ms = tdm__deadline_after(timeout_ms);
+    struct join_check check = {.node = node};
+
+    node->store->ops->read(node->store, patterns, 1, deadline_ms, on_nodes_read, &check);
+    /* The store replies in any case, at the deadline at the latest. */
+    TDM_TRY(tdm__loop_run(node->loop, nodes_are_read, &check, TDM__NEVER));
+    TDM_TRY(check.read_status);
+    for (uint32_t i = 0; i < check.count; i++) {
+        checked_node_ask(&check.nodes[i]);
+    }
+    (void)tdm__loop_run(node->loop, nodes_are_done, &check, deadline_ms);
+    TDM_TRY(check_close(&check));
+    for (uint32_t i = 0; i < check.count; i++) {
+        TDM_TRY(checked_node_verdict(&check.nodes[i]));
+    }
+    return TDM_OK;
+}

@@ -1,0 +1,159 @@
+/* join_check_test.c - a node that could not work with the others does not join them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/join_check.h"
+#include "tests/support/node_fixture.h"
+#include "tests/support/rpc_pair.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+enum { CHECK_MS = 5000 };
+
+static void reply(void *arg, struct tdm__incoming_call *incoming)
+{
+    (void)arg;
+    tdm__incoming_reply_pack(incoming, "");
+}
+
+/* Adds a node with a token to the cluster, which listens at `address` if that is not NULL. */
+static struct tdm__rpc *add_node(struct node_fixture *scene, const uint8_t *token,
+                                 const char *address)
+{
+    struct tdm__peer_identity self = pair_identity("tandemd on other");
+    struct tdm__node_record record = {.pid = getpid(), .name = "other"};
+    struct tdm__node_resources totals = {.name = "other"};
+    struct tdm__rpc *rpc;
+
+    TRY(tdm__id_generate(&record.id));
+    totals.id = record.id;
+    self.kind = TDM__PEER_DAEMON;
+    self.id = record.id;
+    TRY(tdm__rpc_create(scene->world.loop, &self, token, &rpc));
+    tdm__rpc_set_call_handler(rpc, reply, NULL);
+    (void)snprintf(record.unix_address, sizeof(record.unix_address), "unix:%s/other",
+                   scene->directory);
+    if (address != NULL) {
+        TRY(tdm__rpc_listen(rpc, address, record.tcp_address, sizeof(record.tcp_address)));
+    }
+    reserve_fixture_join_as(&scene->world, &record, &totals);
+    return rpc;
+}
+
+static void node_alone_joins(void **state)
+{
+    struct node_fixture *scene = *state;
+
+    TRY(tdm__join_check(&scene->node, CHECK_MS));
+}
+
+static void node_that_listens_joins_others_that_do(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct tdm__rpc *other = add_node(scene, pair_token, "tcp:127.0.0.1:0");
+
+    (void)snprintf(scene->node.record.tcp_address, sizeof(scene->node.record.tcp_address),
+                   "tcp:127.0.0.1:1");
+    TRY(tdm__join_check(&scene->node, CHECK_MS));
+    tdm__rpc_destroy(other);
+}
+
+static void node_with_another_token_does_not_join(void **state)
+{
+    static const uint8_t wrong_token[TDM__TOKEN_BYTES] = "another token altogether";
+    struct node_fixture *scene = *state;
+    struct tdm__rpc *other = add_node(scene, wrong_token, "tcp:127.0.0.1:0");
+
+    (void)snprintf(scene->node.record.tcp_address, sizeof(scene->node.record.tcp_address),
+                   "tcp:127.0.0.1:1");
+    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS), TDM_E_AUTH);
+    assert_string_equal(tdm_error_detail(),
+                        "node other of the cluster has another token than this node this: set "
+                        "TANDEM_TOKEN_FILE to the same file on every node");
+    tdm__rpc_destroy(other);
+}
+
+static void node_without_listen_does_not_join_nodes_that_listen(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct tdm__rpc *other = add_node(scene, pair_token, "tcp:127.0.0.1:0");
+
+    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS), TDM_E_STATE);
+    assert_string_equal(tdm_error_detail(),
+                        "node this does not listen for other nodes, but the cluster has nodes this "
+                        "and other: start each of them with --listen HOST");
+    tdm__rpc_destroy(other);
+}
+
+static void node_does_not_join_one_that_does_not_listen(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct remote_peer other;
+
+    node_fixture_other(scene, &other, "other");
+    tdm__rpc_set_call_handler(other.rpc, reply, NULL);
+    (void)snprintf(scene->node.record.tcp_address, sizeof(scene->node.record.tcp_address),
+                   "tcp:127.0.0.1:1");
+    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS), TDM_E_STATE);
+    assert_non_null(strstr(tdm_error_detail(), "node other does not listen"));
+    remote_peer_close(&other);
+}
+
+/* The record of a dead node stays until its lease has ended. */
+static void dead_node_is_passed_over(void **state)
+{
+    struct node_fixture *scene = *state;
+
+    tdm__rpc_destroy(add_node(scene, pair_token, "tcp:127.0.0.1:0"));
+    TRY(tdm__join_check(&scene->node, CHECK_MS));
+}
+
+/* The node of an earlier daemon in the same directory, which was killed. */
+static void node_is_not_taken_for_its_predecessor(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct tdm__node_record record = scene->node.record;
+    struct tdm__node_resources totals = {.name = "this"};
+
+    TRY(tdm__id_generate(&record.id));
+    totals.id = record.id;
+    reserve_fixture_join_as(&scene->world, &record, &totals);
+    TRY(tdm__join_check(&scene->node, CHECK_MS));
+}
+
+/* A daemon that is stopped accepts connections, but says nothing. */
+static void silent_node_is_passed_over_at_the_deadline(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct remote_peer other;
+
+    node_fixture_other(scene, &other, "other");
+    TRY(tdm__join_check(&scene->node, 50));
+    assert_int_equal(other.held_count, 1);
+    tdm__incoming_reply_pack(remote_peer_take(&other), "");
+    remote_peer_close(&other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        NODE_FIXTURE_TEST(node_alone_joins),
+        NODE_FIXTURE_TEST(node_that_listens_joins_others_that_do),
+        NODE_FIXTURE_TEST(node_with_another_token_does_not_join),
+        NODE_FIXTURE_TEST(node_without_listen_does_not_join_nodes_that_listen),
+        NODE_FIXTURE_TEST(node_does_not_join_one_that_does_not_listen),
+        NODE_FIXTURE_TEST(dead_node_is_passed_over),
+        NODE_FIXTURE_TEST(node_is_not_taken_for_its_predecessor),
+        NODE_FIXTURE_TEST(silent_node_is_passed_over_at_the_deadline),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
