@@ -91,6 +91,9 @@ struct tdm__loop *tdm__current_loop(void);
 /* Stores the connection to this node's daemon in `*daemon_out`. Returns TDM_E_NODE_LOST with the
  * way the daemon ended once the connection has closed. */
 tdm_status tdm__runtime_daemon(tdm_runtime *runtime, struct tdm__conn **daemon_out);
+/* Kills the daemon of a private node, with everything that runs on the node, because it does not
+ * reply. Does nothing on a node that others may use. Does not block. */
+void tdm__runtime_kill_private_daemon(tdm_runtime *runtime);
 /* Sets the error detail to how the daemon ended and returns TDM_E_NODE_LOST. `detail` is used where
  * the end of a private daemon is not known. For calls to the daemon that failed with TDM_E_CLOSED.
  */

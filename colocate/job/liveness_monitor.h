@@ -28,6 +28,9 @@ tdm_status tdm__liveness_monitor_poll(struct tdm__liveness_monitor *monitor,
 tdm_status tdm__liveness_monitor_poll_sync(struct tdm__liveness_monitor *monitor,
                                            tdm_actor *const *actors);
 
+/* Returns TDM_E_NODE_LOST, and names the daemon of this node, if it has not replied to any probe
+ * for stall_ms while tdm__liveness_monitor_poll() was called; else TDM_OK. Does not block. */
+tdm_status tdm__liveness_monitor_check_daemon(const struct tdm__liveness_monitor *monitor);
 /* Returns why the actor at `index` counts as failed, or NULL if no failure is known. An actor
  * that is only silent must be killed before it is treated as dead. The text stays valid until
  * tdm__liveness_monitor_reset(). */

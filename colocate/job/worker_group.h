@@ -108,6 +108,10 @@ tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtim
 /* Creates the ranks of a lost engine again on the same GPUs and blocks until they are
  * constructed. On failure the engine stays lost. */
 tdm_status tdm__worker_group_create_engine(struct tdm__worker_group *workers, uint32_t engine);
+/* Kills all actors, so that their names are free, and blocks until they are gone, at most until
+ * `deadline_ms` and TDM__WORKER_KILL_MS more. An actor that cannot be killed in time is left to its
+ * daemon, which ends it when this process leaves the cluster. */
+void tdm__worker_group_kill(struct tdm__worker_group *workers, int64_t deadline_ms);
 /* Releases the handles and all memory. The actors themselves end with the runtime. */
 void tdm__worker_group_fini(struct tdm__worker_group *workers);
 
@@ -126,6 +130,11 @@ tdm_status tdm__worker_group_call(struct tdm__worker_group *workers, tdm_actor *
  * the references. Errors are those of tdm__worker_group_call(). */
 tdm_status tdm__worker_group_await(struct tdm__worker_group *workers, tdm_ref *const *refs,
                                    uint32_t count, int64_t timeout_ms);
+/* Called regularly while something is awaited. Kills every engine rank that has not replied for the
+ * stall timeout, so that calls that wait for it fail. A silent trainer rank is killed, and the
+ * function returns TDM_E_ACTOR_DIED. TDM_E_NODE_LOST if the daemon of this node is silent,
+ * TDM_E_CANCELED after a second interrupt. Never waits for a rank that is alive. */
+tdm_status tdm__worker_group_check_liveness(struct tdm__worker_group *workers);
 /* Releases all references that are not NULL and sets them to NULL. */
 void tdm__worker_group_release_refs(tdm_ref **refs, uint32_t count);
 
