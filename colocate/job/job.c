@@ -11,11 +11,13 @@
  * second interrupt ends the job. */
 #include "colocate/job/job.h"
 
+#include "actors/process/runtime.h"
 #include "colocate/job/banner.h"
 #include "colocate/job/controller.h"
 #include "colocate/job/memory_budget.h"
 #include "colocate/job/output_directory.h"
 #include "runtime/clock.h"
+#include "runtime/directory.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
 #include "runtime/log.h"
@@ -24,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -551,12 +554,12 @@ static tdm_status choose_restart_point(struct tdm__controller *controller)
 }
 
 /* Kills all ranks, so that their names and their memory are free for the next ones, and forgets
- * what is known of them. Blocks at most about KILL_RANKS_MS. */
+ * what is known of them. A private node is killed as a whole, which needs no reply of its parts. */
 static void end_ranks(struct tdm__controller *controller)
 {
-    int64_t deadline_ms = tdm__deadline_after(KILL_RANKS_MS);
-
-    tdm__worker_group_kill(&controller->workers, deadline_ms);
+    if (controller->runtime != NULL && !tdm__runtime_kill_private_daemon(controller->runtime)) {
+        tdm__worker_group_kill(&controller->workers, tdm__deadline_after(KILL_RANKS_MS));
+    }
     leave_cluster(controller);
     controller->started = false;
     controller->saved = false;
@@ -594,11 +597,32 @@ static tdm_status prepare_restart(struct tdm__controller *controller, const char
     return TDM_OK;
 }
 
+/* Changes a failure to TDM_E_IO if the file system for temporary files is full, and names it. The
+ * store, the daemon and the ranks of a node need it, and their own errors do not name it. A restart
+ * would not help. */
+static tdm_status explain_full_disk(tdm_status status)
+{
+    const char *directory = tdm__directory_parent_path();
+    struct statvfs space;
+
+    if (status == TDM_OK || statvfs(directory, &space) < 0 || space.f_bavail > 0) {
+        return status;
+    }
+    return tdm__wrap(TDM_E_IO,
+                     "the file system of %s is full, which may be the cause: remove files, or set "
+                     "TMPDIR to another directory",
+                     directory);
+}
+
 /* Starts the cluster and all ranks, and runs the steps that are left. */
 static tdm_status run_ranks(struct tdm__controller *controller)
 {
-    TDM_TRY(start_cluster(controller));
-    return run_steps(controller);
+    tdm_status status = start_cluster(controller);
+
+    if (status == TDM_OK) {
+        status = run_steps(controller);
+    }
+    return explain_full_disk(status);
 }
 
 /* Runs the job, and starts all ranks again after failures for which the policy allows it. */
@@ -667,6 +691,10 @@ tdm_status tdm__job_run(const struct tdm__job_spec *spec,
     status = job_execute(controller);
     *finished_out = status == TDM_OK && tdm__controller_is_finished(controller);
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    if (controller->runtime != NULL && (status == TDM_E_IO || tdm__restart_policy_covers(status))) {
+        /* Parts of the node do not reply, so that a graceful end would wait for them. */
+        (void)tdm__runtime_kill_private_daemon(controller->runtime);
+    }
     controller_fini(controller);
     free(controller);
     return status == TDM_OK ? TDM_OK : tdm__fail(status, "%s", detail);

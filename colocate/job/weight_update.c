@@ -32,7 +32,7 @@
 static const struct tdm_bytes no_arguments = {"\x90", 1};
 
 /* How long a request to the store is awaited between two checks of the ranks, in milliseconds. */
-enum { VERSION_SLICE_MS = 1000 };
+enum { VERSION_SLICE_MS = 2500 };
 
 /* Returns the timeout of each call of an update in milliseconds. */
 static int64_t timeout_of(const struct tdm__worker_group *workers)

@@ -132,7 +132,7 @@ static tdm_status check_daemon_liveness(struct tdm__worker_group *workers)
     tdm_status status = tdm__liveness_monitor_check_daemon(workers->trainers_monitor);
 
     if (status != TDM_OK) {
-        tdm__runtime_kill_private_daemon(workers->runtime);
+        (void)tdm__runtime_kill_private_daemon(workers->runtime);
     }
     return status;
 }

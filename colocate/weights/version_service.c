@@ -21,6 +21,7 @@
 #include "runtime/messages/messages.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -314,6 +315,7 @@ static tdm_status call_daemon(tdm_runtime *runtime, const char *model,
                               tdm_document **document_out)
 {
     int64_t deadline_ms = tdm__deadline_after(timeout_ms);
+    char trouble[TDM__ERROR_DETAIL_BYTES] = ""; /* Last failure of the store. */
     tdm_writer *writer;
     tdm_status status;
 
@@ -323,10 +325,15 @@ static tdm_status call_daemon(tdm_runtime *runtime, const char *model,
         do {
             status = tdm__runtime_call_daemon(runtime, "version.request", tdm_writer_bytes(writer),
                                               attempt_timeout_ms(deadline_ms), document_out);
+            if (status == TDM_E_STORE) {
+                (void)snprintf(trouble, sizeof(trouble), "%s", tdm_error_detail());
+            }
         } while (should_retry(status, deadline_ms));
     }
     tdm_writer_destroy(writer);
-    return status;
+    /* The last attempt has little time. What the store said before explains more. */
+    return status == TDM_E_TIMEOUT && trouble[0] != '\0' ? tdm__fail(TDM_E_STORE, "%s", trouble)
+                                                         : status;
 }
 
 tdm_status tdm__version_service_call(tdm_runtime *runtime, const char *model,
