@@ -13,7 +13,10 @@
 
 enum {
     ASK_MS = 2000, /* Longest wait for one answer about an actor, in milliseconds. */
-    PAUSE_MS = 50  /* Pause before the daemon is asked again, in milliseconds. */
+    /* Longest further wait for the end of an actor whose node does not answer, in milliseconds. The
+     * node counts as lost before. */
+    UNKNOWN_MS = 60000,
+    PAUSE_MS = 50 /* Pause before the daemon is asked again, in milliseconds. */
 };
 
 /* Asks the daemon whether an actor lives. Returns TDM_OK if it does, TDM_E_ACTOR_DIED or
@@ -51,7 +54,7 @@ static tdm_status await_end(struct tdm__worker_group *workers, const struct tdm_
         if (workers->interrupts != NULL && *workers->interrupts >= 2) {
             return tdm__fail(TDM_E_CANCELED, "interrupted twice");
         }
-        if (tdm__deadline_remaining_ms(deadline_ms) == 0) {
+        if (tdm__deadline_remaining_ms(deadline_ms + (status == TDM_OK ? 0 : UNKNOWN_MS)) == 0) {
             return status != TDM_OK
                        ? tdm__wrap(status, "asking whether actor %s lives, which served model %s",
                                    tdm__id_text(actor, text), workers->spec->update_model)

@@ -33,8 +33,9 @@
 /* Process numbers in the trace. */
 enum { TRACE_PROCESS_JOB = 0, TRACE_PROCESS_TRAINER = 1, TRACE_PROCESS_ENGINE = 2 };
 /* How often an aborted update is repeated before the job fails; longest time in milliseconds to end
- * the ranks before a restart. */
-enum { UPDATE_RETRIES = 1, KILL_RANKS_MS = 10000 };
+ * the ranks before a restart, and until a rank on a node that does not answer counts as lost, so
+ * that its name is free. */
+enum { UPDATE_RETRIES = 1, KILL_RANKS_MS = 10000, RESTART_NAMES_MS = 60000 };
 
 /* ---- before anything runs --------------------------------------------------------------- */
 
@@ -249,8 +250,9 @@ static tdm_status start_cluster(struct tdm__controller *controller)
     options.device = spec->device;
     TDM_TRY(tdm_runtime_start(&options, &controller->runtime));
     print_placement(controller);
-    TDM_TRY(tdm__worker_group_start(&controller->workers, controller->runtime, spec,
-                                    controller->options->interrupts));
+    TDM_TRY(tdm__worker_group_start(
+        &controller->workers, controller->runtime, spec, controller->options->interrupts,
+        controller->has_started ? RESTART_NAMES_MS : (int64_t)TDM__WORKER_NAMES_MS));
     controller->workers.on_event = on_engine_event;
     controller->workers.on_event_arg = controller;
     return TDM_OK;
@@ -614,6 +616,18 @@ static tdm_status explain_full_disk(tdm_status status)
                      directory);
 }
 
+/* Changes a failure to TDM_E_STORE if this node does not reach the cluster's store. What waits for
+ * the store fails with its own deadline, or because others have given up. */
+static tdm_status explain_lost_store(const struct tdm__controller *controller, tdm_status status)
+{
+    const char *error = controller->workers.store_error;
+
+    if ((status != TDM_E_TIMEOUT && status != TDM_E_ABORTED) || error[0] == '\0') {
+        return status;
+    }
+    return tdm__wrap(TDM_E_STORE, "the cluster's store does not reply to this node (%s)", error);
+}
+
 /* Starts the cluster and all ranks, and runs the steps that are left. */
 static tdm_status run_ranks(struct tdm__controller *controller)
 {
@@ -622,7 +636,7 @@ static tdm_status run_ranks(struct tdm__controller *controller)
     if (status == TDM_OK) {
         status = run_steps(controller);
     }
-    return explain_full_disk(status);
+    return explain_full_disk(explain_lost_store(controller, status));
 }
 
 /* Runs the job, and starts all ranks again after failures for which the policy allows it. */

@@ -26,6 +26,8 @@
 enum { PROBE_INTERVAL_MS = 250, SETTLE_GRACE_MS = 1000, WHY_BYTES = 512 };
 /* Number of unanswered probes in a row after which the daemon counts as failed. */
 enum { DAEMON_SILENT_MAX = 3 };
+/* Capacity in bytes of the text about the store. */
+enum { STORE_ERROR_BYTES = 160 };
 
 /* What is known of one actor. The last probe of a monitor is that of the daemon itself. */
 struct liveness_probe {
@@ -55,6 +57,8 @@ struct tdm__liveness_monitor {
     int64_t heard_ms;
     /* Number of probes of the daemon that timed out since it last replied to anything. */
     uint32_t daemon_silent_count;
+    /* Why the daemon does not reach the cluster's store; "" if it does, or is not known. */
+    char store_error[STORE_ERROR_BYTES];
     /* Number of actors. */
     uint32_t count;
     /* Number of probes whose reply is pending. */
@@ -119,6 +123,22 @@ static bool daemon_was_heard(const struct tdm__liveness_monitor *monitor,
     return monitor->heard_ms >= probe->sent_ms && monitor->heard_ms >= lately_ms;
 }
 
+/* Stores what the daemon's description of its node says about the store. */
+static void note_store_error(struct tdm__liveness_monitor *monitor,
+                             const struct tdm__rpc_reply *reply)
+{
+    struct tdm__node_description_message node;
+    tdm_document *document;
+
+    if (tdm__rpc_reply_document(reply, &document) != TDM_OK) {
+        return;
+    }
+    if (tdm__node_description_decode(tdm_document_root(document), &node) == TDM_OK) {
+        (void)snprintf(monitor->store_error, sizeof(monitor->store_error), "%s", node.store_error);
+    }
+    tdm_document_destroy(document);
+}
+
 /* Handles the reply, the error or the timeout of a probe. Runs on the loop's thread under the
  * loop lock. */
 static void on_probe_reply(void *arg, struct tdm__rpc_reply *reply)
@@ -128,6 +148,9 @@ static void on_probe_reply(void *arg, struct tdm__rpc_reply *reply)
 
     probe->request_id = 0;
     monitor->pending_count--;
+    if (reply->status == TDM_OK && probe == &monitor->probes[monitor->count]) {
+        note_store_error(monitor, reply);
+    }
     if (reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST) {
         probe->gone = true;
         (void)snprintf(probe->why, sizeof(probe->why), "%s", reply->detail);
@@ -268,6 +291,14 @@ tdm_status tdm__liveness_monitor_check_daemon(const struct tdm__liveness_monitor
                      "the daemon of node %s (pid %lld) has not replied for %lld ms",
                      monitor->runtime->node_name, (long long)tdm__conn_peer(daemon)->pid,
                      (long long)monitor->stall_ms);
+}
+
+void tdm__liveness_monitor_store_error(const struct tdm__liveness_monitor *monitor, char *text,
+                                       size_t text_bytes)
+{
+    TDM__LOCK(monitor->runtime);
+
+    (void)snprintf(text, text_bytes, "%s", monitor->store_error);
 }
 
 const char *tdm__liveness_monitor_failure(const struct tdm__liveness_monitor *monitor,

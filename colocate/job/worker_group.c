@@ -16,6 +16,7 @@
 #include "colocate/job/rank.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 #include "runtime/messages/messages.h"
 
 #include <stdio.h>
@@ -24,8 +25,8 @@
 #include <time.h>
 
 /* Milliseconds: longest start of actors, length of one wait interval, longest wait for the cause
- * of a failure, longest wait for names that actors of an earlier job have. */
-enum { START_MS = 60000, SLICE_MS = 100, EXPLAIN_MS = 1500, NAMES_MS = 5000 };
+ * of a failure. */
+enum { START_MS = 60000, SLICE_MS = 100, EXPLAIN_MS = 1500 };
 
 /* ---- waiting ---------------------------------------------------------------------------- */
 
@@ -137,6 +138,22 @@ static tdm_status check_daemon_liveness(struct tdm__worker_group *workers)
     return status;
 }
 
+/* Notes whether the daemon reaches the cluster's store, and logs when that changes. Ranks and
+ * updates that wait for the store do not say so themselves before their deadlines. */
+static void note_store_error(struct tdm__worker_group *workers)
+{
+    char error[sizeof(workers->store_error)];
+
+    tdm__liveness_monitor_store_error(workers->trainers_monitor, error, sizeof(error));
+    if (error[0] != '\0' && workers->store_error[0] == '\0') {
+        tdm__log(TDM__WARN, "job", "the cluster's store does not reply, and the job may wait: %s",
+                 error);
+    } else if (error[0] == '\0' && workers->store_error[0] != '\0') {
+        tdm__log(TDM__WARN, "job", "the cluster's store replies again");
+    }
+    memcpy(workers->store_error, error, sizeof(error));
+}
+
 /* Kills a trainer rank that is silent and returns its failure. It is killed so that other ranks
  * do not wait for it. */
 static tdm_status check_trainers_liveness(struct tdm__worker_group *workers)
@@ -146,6 +163,7 @@ static tdm_status check_trainers_liveness(struct tdm__worker_group *workers)
     }
     TDM_TRY(tdm__liveness_monitor_poll(workers->trainers_monitor, workers->trainers));
     TDM_TRY(check_daemon_liveness(workers));
+    note_store_error(workers);
     for (uint32_t i = 0; i < workers->trainers_count; i++) {
         const char *why = tdm__liveness_monitor_failure(workers->trainers_monitor, i);
 
@@ -522,14 +540,15 @@ static void discard_actors(tdm_actor **actors, uint32_t *count)
 
 /* Creates all actors as create_all() does. If an actor of an earlier job still has one of the
  * names, tries again for a while: that job may have ended just now, and its actors end after it. */
-static tdm_status create_all_with_names(struct tdm__worker_group *workers)
+static tdm_status create_all_with_names(struct tdm__worker_group *workers, int64_t names_ms)
 {
     const struct timespec pause = {.tv_nsec = 200000000};
-    int64_t deadline_ms = tdm__deadline_after(NAMES_MS);
+    int64_t deadline_ms = tdm__deadline_after(names_ms);
     tdm_status status;
 
     while ((status = create_all(workers)) == TDM_E_EXISTS &&
-           tdm__deadline_remaining_ms(deadline_ms) > 0) {
+           tdm__deadline_remaining_ms(deadline_ms) > 0 &&
+           (workers->interrupts == NULL || *workers->interrupts < 2)) {
         discard_actors(workers->engines, &workers->engines_count);
         discard_actors(workers->trainers, &workers->trainers_count);
         (void)nanosleep(&pause, NULL);
@@ -538,9 +557,9 @@ static tdm_status create_all_with_names(struct tdm__worker_group *workers)
                ? status
                : tdm__wrap(
                      status,
-                     "another job for model %s has not ended within %d ms: wait for it, or set "
+                     "another job for model %s has not ended within %lld ms: wait for it, or set "
                      "update.model to another name",
-                     workers->spec->update_model, (int)NAMES_MS);
+                     workers->spec->update_model, (long long)names_ms);
 }
 
 /* Creates the ranks of the engine whose first rank has index `first`, and waits until they are
@@ -581,7 +600,7 @@ tdm_status tdm__worker_group_create_engine(struct tdm__worker_group *workers, ui
 
 tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtime *runtime,
                                    const struct tdm__job_spec *spec,
-                                   const volatile sig_atomic_t *interrupts)
+                                   const volatile sig_atomic_t *interrupts, int64_t names_ms)
 {
     tdm_status status;
 
@@ -600,7 +619,7 @@ tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtim
                  ? tdm__fail(TDM_E_NOMEM, "the actors of a job")
                  : reserve_placement_groups(workers);
     if (status == TDM_OK) {
-        status = create_all_with_names(workers);
+        status = create_all_with_names(workers, names_ms);
     }
     if (status == TDM_OK) {
         status = tdm__liveness_monitor_create(runtime, workers->engines_count,

@@ -11,8 +11,9 @@
 
 struct tdm__liveness_monitor;
 
-/* Longest time in milliseconds to wait until a killed actor is gone. */
-enum { TDM__WORKER_KILL_MS = 5000 };
+/* Longest time in milliseconds to wait until a killed actor is gone, and until actors of an earlier
+ * job have ended. */
+enum { TDM__WORKER_KILL_MS = 5000, TDM__WORKER_NAMES_MS = 5000 };
 
 /* What the controller knows about one engine. Owned by the worker group. */
 struct tdm__worker_group_engine {
@@ -65,6 +66,8 @@ struct tdm__worker_group {
     struct tdm__liveness_monitor *monitor;
     /* Owned liveness monitor of the trainer ranks; NULL if they are not monitored. */
     struct tdm__liveness_monitor *trainers_monitor;
+    /* Why this node's daemon does not reach the cluster's store; "" if it does. */
+    char store_error[160];
     /* Owned list of engine ranks that were lost since the last update began. The store has not
      * recorded them as dead yet. */
     struct tdm__member *dead;
@@ -100,11 +103,12 @@ struct tdm__worker_group {
 /* Returns whether engines have GPUs of their own, so that neither side pauses for the other. */
 bool tdm__engines_are_remote(const struct tdm__worker_group *workers);
 
-/* Reserves the GPUs, creates all actors and blocks until they are constructed. On failure
- * everything is released. */
+/* Reserves the GPUs, creates all actors and blocks until they are constructed. If actors of earlier
+ * ranks still have the names, waits at most `names_ms` milliseconds for them; TDM_E_EXISTS
+ * afterwards. On failure everything is released. */
 tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtime *runtime,
                                    const struct tdm__job_spec *spec,
-                                   const volatile sig_atomic_t *interrupts);
+                                   const volatile sig_atomic_t *interrupts, int64_t names_ms);
 /* Creates the ranks of a lost engine again on the same GPUs and blocks until they are
  * constructed. On failure the engine stays lost. */
 tdm_status tdm__worker_group_create_engine(struct tdm__worker_group *workers, uint32_t engine);
