@@ -121,7 +121,8 @@ static void trace_update_cost(struct tdm__controller *controller,
     if (controller->trace != NULL) { /* Benchmarks write no trace. */
         tdm__trace_event(controller->trace, &event);
     }
-    if (!controller->workers.by_slices || controller->progress.stream == NULL) {
+    if (!controller->workers.by_slices || controller->progress.stream == NULL ||
+        controller->has_started) { /* After a restart it has been printed. */
         return;
     }
     tdm__banner_update(controller->spec, cost, text);

@@ -249,7 +249,9 @@ static tdm_status start_cluster(struct tdm__controller *controller)
     options.gpu_bytes = spec->gpu_bytes;
     options.device = spec->device;
     TDM_TRY(tdm_runtime_start(&options, &controller->runtime));
-    print_placement(controller);
+    if (!controller->has_started) {
+        print_placement(controller);
+    }
     TDM_TRY(tdm__worker_group_start(
         &controller->workers, controller->runtime, spec, controller->options->interrupts,
         controller->has_started ? RESTART_NAMES_MS : (int64_t)TDM__WORKER_NAMES_MS));

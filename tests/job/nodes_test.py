@@ -254,6 +254,13 @@ def cut_connection_of_a_transfer_pair_costs_one_update_and_is_opened_again(sandb
     sandbox.require_clean()
 
 
+def second_job_in_the_same_cluster_learns_the_same(sandbox):
+    with Cluster(sandbox) as cluster:
+        for _ in range(2):
+            require_same(sandbox, cluster.job())
+    sandbox.require_clean()
+
+
 def node_of_all_engines_is_lost_and_the_job_goes_on_at_another(sandbox):
     with Cluster(sandbox, names=("first", "second", "third")) as cluster:
         process = cluster.job("job.save_interval=2", "update.mode=copy")
@@ -275,5 +282,6 @@ if __name__ == "__main__":
                    engine_frozen_in_an_update_is_killed_and_left_out,
                    gpus_of_two_nodes_exchange_weights, gpus_of_two_nodes_want_nccl,
                    engine_that_ends_while_its_transfer_pair_connects_is_not_awaited,
+                   second_job_in_the_same_cluster_learns_the_same,
                    node_of_all_engines_is_lost_and_the_job_goes_on_at_another,
                    cut_connection_of_a_transfer_pair_costs_one_update_and_is_opened_again]))
