@@ -194,7 +194,7 @@ void tdm_runtime_stop(tdm_runtime *runtime)
     }
     TDM_ASSERT(runtime->worker == NULL);
     tdm__runtime_run_stop_hooks(runtime);
-    if (tdm__runtime_daemon(runtime, &daemon) == TDM_OK) {
+    if (!runtime->daemon_is_killed && tdm__runtime_daemon(runtime, &daemon) == TDM_OK) {
         /* Waits until this driver's actors have ended.  A daemon that cannot reply ends them
          * when it sees the connection close. */
         if (tdm__runtime_call_daemon(runtime, "actor.leave", (struct tdm_bytes){"\x90", 1},

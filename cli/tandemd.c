@@ -37,6 +37,7 @@
 #include "runtime/process/command_supervisor.h"
 #include "runtime/process/process_tree.h"
 #include "runtime/process/supervisor.h"
+#include "runtime/process/supervisor_watch.h"
 #include "runtime/redis/embedded.h"
 #include "runtime/redis/forward_service.h"
 #include "runtime/redis/forwarded.h"
@@ -89,6 +90,8 @@ struct daemon {
     struct tdm__node node;         /* State of the node that this daemon runs. */
     int signals;                   /* Descriptor (signalfd) that reports SIGTERM and SIGINT. */
     struct tdm__fd_watch *signals_watch; /* The loop's watch on `signals` (owned). */
+    /* Notices that the supervisor, this process's parent, is stopped (owned). */
+    struct tdm__supervisor_watch *supervisor_watch;
     /* Whether the attempt to join the cluster has completed. */
     bool joined;
     bool stop_wanted;       /* Whether a signal has told the daemon to end. */
@@ -497,6 +500,7 @@ static tdm_status daemon_start(struct daemon *daemon)
     tdm__process_tree_adopt_orphans();
     TDM_TRY(tdm__loop_create(&daemon->loop));
     TDM_TRY(daemon_watch_signals(daemon));
+    TDM_TRY(tdm__supervisor_watch_create(daemon->loop, getppid(), &daemon->supervisor_watch));
     TDM_TRY(daemon_describe_node(daemon));
     TDM_TRY(daemon_start_redis(daemon));
     /* The token comes first, so that a missing token is reported without a wait for the store. */
@@ -567,6 +571,7 @@ static void daemon_free(struct daemon *daemon)
     }
     tdm__redis_embedded_stop(daemon->redis);
     tdm__fd_watch_destroy(daemon->signals_watch);
+    tdm__supervisor_watch_destroy(daemon->supervisor_watch);
     if (daemon->loop != NULL) {
         tdm__loop_destroy(daemon->loop);
     }

@@ -40,6 +40,11 @@ def network_namespaces_are_forbidden(_):
                           check=False).returncode != 0
 
 
+def mount_namespaces_are_forbidden(_):
+    return subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "true"], capture_output=True,
+                          check=False).returncode != 0
+
+
 def python_packages_are_missing(_):
     python = os.environ.get("TANDEM_TEST_PYTHON", "python3")
     return subprocess.run([python, "-c", "import pytest, numpy, cloudpickle"], capture_output=True,
@@ -66,6 +71,7 @@ ACCEPTED_SKIPS = [
     (r"the Python package (pytest|numpy|cloudpickle) is missing", python_packages_are_missing),
     (r"the Python package was not built", python_headers_are_missing),
     (r"network namespaces", network_namespaces_are_forbidden),
+    (r"mount namespaces", mount_namespaces_are_forbidden),
     (r"the sanitizer's library wants to be the first", sanitizer_is_first),
 ]
 

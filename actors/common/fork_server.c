@@ -123,6 +123,15 @@ static pid_t fork_reaper(void)
 #endif
 }
 
+/* Returns whether the daemon has closed its end of the socket for reports: it has started the
+ * worker in another way, because this process did not run for a while. */
+static bool report_is_not_awaited(int report_fd)
+{
+    struct pollfd closed = {.fd = report_fd};
+
+    return poll(&closed, 1, 0) > 0 && (closed.revents & (POLLHUP | POLLERR)) != 0;
+}
+
 /* Forks a reaper, which forks a worker and reports it; reports a refusal if that is not possible.
  * fds[0] is the socket for reports. Returns true in the worker. */
 static bool fork_server_fork_worker(const struct tdm__fork_server_request *request, const int *fds,
@@ -130,8 +139,12 @@ static bool fork_server_fork_worker(const struct tdm__fork_server_request *reque
 {
     uint32_t threads_count = count_threads();
     pid_t parent = getpid();
-    pid_t reaper = threads_count == 1 ? fork_reaper() : -1;
+    pid_t reaper;
 
+    if (report_is_not_awaited(fds[0])) {
+        return false;
+    }
+    reaper = threads_count == 1 ? fork_reaper() : -1;
     if (reaper < 0) {
         tdm__reaper_refuse(fds[0], threads_count);
     }

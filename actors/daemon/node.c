@@ -171,7 +171,9 @@ static void serve_describe(struct tdm__node *node, struct tdm__incoming_call *in
     const struct tdm__node_description_message message = {.id = tdm__id_text(&node->record.id, id),
                                                           .name = node->record.name,
                                                           .directory = node->directory,
-                                                          .listen_host = node->listen_host};
+                                                          .listen_host = node->listen_host,
+                                                          .store_error =
+                                                              node->lease_status.store_error};
 
     tdm__incoming_reply_message(incoming, tdm__node_description_table(), &message);
 }

@@ -19,8 +19,7 @@
 
 #include "actors/daemon/worker_processes.h"
 
-#include "actors/common/fork_server.h"
-#include "actors/common/worker_bootstrap.h"
+#include "actors/daemon/fork_servers.h"
 #include "actors/daemon/worker_environment.h"
 #include "actors/daemon/worker_logs.h"
 #include "runtime/assert.h"
@@ -44,9 +43,9 @@
 
 enum {
     START_FDS_MAX = 4, /* Most descriptors that are passed to a new worker. */
-    /* Number of the keys used last that are kept, with their fork servers; older keys are kept only
-     * while they have living workers. */
-    FORK_SERVERS_MAX = 16,
+    /* Longest time in milliseconds that a fork server which has forked before takes for a worker.
+     */
+    FORK_MS = 5000,
     STRAYS_MS = 10 /* Milliseconds between two scans for children without a reaper. */
 };
 
@@ -59,8 +58,8 @@ struct worker {
     struct tdm__workers *workers; /* Table that contains this entry, borrowed. */
     struct worker *next;          /* Next worker of the table. */
     /* Fork server that forks or has forked the worker, borrowed; NULL if the worker was executed.
-     */
-    struct fork_server *fork_server;
+     * It is released once. */
+    struct tdm__fork_server *fork_server;
     /* Process id and pidfd of the worker; 0 and -1 until they are known. */
     struct tdm__process process;
     pid_t reaper;     /* Process id of the reaper of an executed worker; 0 for a forked worker. */
@@ -99,32 +98,14 @@ struct worker {
     char directory[TDM__PATH_BYTES];
 };
 
-/* A key (program with arguments, directory and environment) that was used before, and its fork
- * server if it was used twice. The table owns it. */
-struct fork_server {
-    struct tdm__workers *workers; /* Table that contains this entry, borrowed. */
-    struct fork_server *next;     /* Next entry of the list, used less recently. */
-    char *key; /* Text of program, arguments, directory and environment, owned. */
-    /* True if the fork server cannot fork because its program runs threads; workers with the key
-     * are executed then. */
-    bool runs_threads;
-    struct tdm__process process; /* Process of the fork server; pid 0 while it does not run. */
-    /* Socket to the process of the fork server, owned; -1 while it does not run. */
-    int control;
-    /* Watch of `control` in the event loop, owned; NULL while the fork server does not run. */
-    struct tdm__fd_watch *watch;
-};
-
 /* The workers and fork servers of a daemon. struct tdm__node owns it. */
 struct tdm__workers {
     struct tdm__rpc *rpc; /* RPC endpoint of the daemon, borrowed. */
     const char *program;  /* Program for actors whose spec names none, borrowed. */
     /* Log files of workers, borrowed; NULL if workers print where the daemon does. */
     struct tdm__worker_logs *logs;
-    struct worker *all; /* List of the worker processes, owned. */
-    /* Keys and fork servers, used most recently first, owned; at most FORK_SERVERS_MAX besides
-     * those with living workers. */
-    struct fork_server *fork_servers;
+    struct worker *all;                     /* List of the worker processes, owned. */
+    struct tdm__fork_servers *fork_servers; /* Fork servers of the node, owned. */
     /* Returns the pid of a child of the daemon that is no worker, or 0; may be NULL. */
     pid_t (*exempt_child)(void);
     /* Callback for trees that outlive the reported end of their worker; NULL if not set. */
@@ -167,6 +148,15 @@ static void worker_close_reports(struct worker *worker)
     worker->report_fd = -1;
 }
 
+/* Ends the relation of a worker to its fork server, if it has one. */
+static void worker_release_fork_server(struct worker *worker)
+{
+    if (worker->fork_server != NULL) {
+        tdm__fork_server_release(worker->fork_server);
+    }
+    worker->fork_server = NULL;
+}
+
 /* Removes a worker from the table and frees it. */
 static void worker_free(struct worker *worker)
 {
@@ -194,6 +184,7 @@ static void worker_free(struct worker *worker)
     if (worker->reaper_pidfd >= 0) {
         (void)close(worker->reaper_pidfd);
     }
+    worker_release_fork_server(worker);
     free(worker);
 }
 
@@ -308,25 +299,10 @@ static uint32_t worker_start_fds_count(const struct worker *worker)
     return worker->public.output != NULL ? START_FDS_MAX : 2;
 }
 
-/* Executes the worker's program in the role "worker" or "fork_server". The descriptors of `options`
- * are set; the rest is filled in here. */
-static tdm_status program_execute(const struct worker *worker, const char *role,
-                                  struct tdm__spawn_options *options,
-                                  struct tdm__process *process_out)
+/* Returns the program of a worker that has not started yet. */
+static struct tdm__worker_program worker_program(const struct worker *worker)
 {
-    char role_text[64];
-    tdm_status status;
-
-    (void)snprintf(role_text, sizeof(role_text), TDM__WORKER_VARIABLE "=%s", role);
-    options->program = worker->argv[0];
-    options->argv = worker->argv;
-    options->working_directory = worker->directory;
-    options->environment = worker->retry_environment;
-    options->dies_with_parent = true;
-    tdm__worker_environment_add(worker->retry_environment, role_text);
-    status = tdm__spawn(options, process_out);
-    tdm__worker_environment_drop_last(worker->retry_environment);
-    return status;
+    return (struct tdm__worker_program){worker->argv, worker->directory, worker->retry_environment};
 }
 
 /* Creates the socket on which the worker's reaper reports; the caller closes the reaper's end. An
@@ -359,6 +335,7 @@ static tdm_status worker_spawn(struct worker *worker, int reapers_end)
                                          .fds_count = 2,
                                          .output_fd = worker->retry_fds[2],
                                          .report_fd = reapers_end};
+    const struct tdm__worker_program program = worker_program(worker);
     bool has_devices = worker->devices[0] != '\0';
     struct tdm__process reaper;
     tdm_status status;
@@ -367,7 +344,7 @@ static tdm_status worker_spawn(struct worker *worker, int reapers_end)
     if (has_devices) {
         tdm__worker_environment_add(worker->retry_environment, worker->devices);
     }
-    status = program_execute(worker, "worker", &options, &reaper);
+    status = tdm__worker_program_execute(&program, "worker", &options, &reaper);
     if (has_devices) {
         tdm__worker_environment_drop_last(worker->retry_environment);
     }
@@ -385,7 +362,7 @@ static tdm_status worker_execute_now(struct worker *worker)
     struct tdm__reaper_pidfds pidfds;
     tdm_status status;
 
-    worker->fork_server = NULL;
+    worker_release_fork_server(worker);
     TDM_TRY(worker_open_reports(worker, &reapers_end));
     status = worker_spawn(worker, reapers_end);
     (void)close(reapers_end);
@@ -410,48 +387,34 @@ static void worker_execute_instead(struct worker *worker)
     }
 }
 
-/* Cleans up after a fork server that has ended or is of no use. The sockets of its workers' reapers
- * close, which on_report() handles for each worker. */
-static void fork_server_ended(struct fork_server *fork_server)
-{
-    int wait_status;
-
-    tdm__fd_watch_destroy(fork_server->watch);
-    fork_server->watch = NULL;
-    (void)close(fork_server->control);
-    tdm__process_signal(&fork_server->process, SIGKILL);
-    (void)waitpid(fork_server->process.pid, &wait_status, 0);
-    tdm__process_forget(&fork_server->process);
-    for (struct worker *worker = fork_server->workers->all; worker != NULL; worker = worker->next) {
-        if (worker->fork_server == fork_server) {
-            worker->fork_server = NULL;
-        }
-    }
-}
-
 /* Handles the report that a worker could not be forked. A fork server that runs threads will never
  * be able to fork, so it is ended; otherwise the kernel refused for lack of resources. */
 static void worker_on_refusal(struct worker *worker, uint32_t threads_count)
 {
-    struct fork_server *fork_server = worker->fork_server;
-
     tdm__log(TDM__INFO, "workers", "a fork server with %u threads cannot fork: executing",
              threads_count);
-    if (threads_count != 1 && fork_server != NULL) {
-        fork_server->runs_threads = true;
-        if (fork_server->process.pid != 0) {
-            fork_server_ended(fork_server);
-        }
+    if (threads_count != 1 && worker->fork_server != NULL) {
+        tdm__fork_server_disable(worker->fork_server);
     }
     worker_execute_instead(worker);
 }
 
-/* Finds that a fork server has ended: it sends nothing on its socket. */
-static void on_fork_server_readable(void *arg, int fd, unsigned ready)
+/* Executes the workers that a fork server has not forked, because it does not reply. A worker whose
+ * report has come and only was not read yet is left alone. */
+static void on_fork_server_silent(void *arg, struct tdm__fork_server *fork_server)
 {
-    (void)fd;
-    (void)ready;
-    fork_server_ended(arg);
+    struct tdm__workers *workers = arg;
+    struct worker *next;
+
+    for (struct worker *worker = workers->all; worker != NULL; worker = next) {
+        struct pollfd report = {.fd = worker->report_fd, .events = POLLIN};
+
+        next = worker->next;
+        if (worker->fork_server == fork_server && worker->process.pid == 0 &&
+            poll(&report, 1, 0) == 0) {
+            worker_execute_instead(worker);
+        }
+    }
 }
 
 /* ---- reports of reapers ----------------------------------------------------------------- */
@@ -512,9 +475,13 @@ static void on_report(void *arg, int fd, unsigned ready)
     struct worker *worker = arg;
     struct tdm__reaper_report report;
     struct tdm__reaper_pidfds pidfds;
+    bool is_report = tdm__reaper_receive(fd, &report, &pidfds) == TDM_OK;
 
     (void)ready;
-    if (tdm__reaper_receive(fd, &report, &pidfds) != TDM_OK) {
+    if (is_report && worker->fork_server != NULL && worker->process.pid == 0) {
+        tdm__fork_server_replied(worker->fork_server);
+    }
+    if (!is_report) {
         worker_on_reaper_ended(worker);
     } else if (report.kind == TDM__REAPER_STARTED) {
         worker_started(worker, report.pid, &pidfds);
@@ -525,138 +492,35 @@ static void on_report(void *arg, int fd, unsigned ready)
     }
 }
 
-/* ---- starting fork servers -------------------------------------------------------------- */
-
-/* Starts the process of a fork server with the program, directory and environment of `worker`. */
-static tdm_status fork_server_start(struct fork_server *fork_server, struct worker *worker)
-{
-    struct tdm__spawn_options options = {.fds_count = 1, .output_fd = -1};
-    int control[2];
-    tdm_status status;
-
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0) {
-        return tdm__fail_errno(errno, "socketpair");
-    }
-    options.fds[0] = control[1];
-    status = program_execute(worker, "fork_server", &options, &fork_server->process);
-    (void)close(control[1]);
-    if (status == TDM_OK) {
-        fork_server->control = control[0];
-        status = tdm__fd_watch_create(tdm__rpc_loop(fork_server->workers->rpc), control[0],
-                                      TDM__READABLE, on_fork_server_readable, fork_server,
-                                      &fork_server->watch);
-    }
-    if (status != TDM_OK) {
-        (void)close(control[0]);
-        fork_server->process = (struct tdm__process){0, -1};
-    }
-    return status;
-}
+/* ---- starting from fork servers --------------------------------------------------------- */
 
 /* Asks the fork server to fork the worker; starts the fork server if necessary. */
-static tdm_status fork_server_request_worker(struct fork_server *fork_server, struct worker *worker)
+static tdm_status fork_server_request_worker(struct tdm__fork_server *fork_server,
+                                             struct worker *worker)
 {
+    const struct tdm__worker_program program = worker_program(worker);
     struct tdm__fork_server_request request = {.has_output = worker->public.output != NULL};
     int fds[START_FDS_MAX + 1];
     tdm_status status;
 
     memcpy(request.devices, worker->devices, sizeof(request.devices));
     memcpy(fds + 1, worker->retry_fds, sizeof(worker->retry_fds));
-    if (fork_server->process.pid == 0) {
-        TDM_TRY(fork_server_start(fork_server, worker));
-    }
     TDM_TRY(worker_open_reports(worker, &fds[0]));
-    status = tdm__fds_send(fork_server->control, &request, sizeof(request), fds,
-                           worker_start_fds_count(worker) + 1);
+    status = tdm__fork_server_send(fork_server, &program, &request, fds,
+                                   worker_start_fds_count(worker) + 1);
     (void)close(fds[0]);
     TDM_TRY(status);
     worker->fork_server = fork_server;
     return TDM_OK;
 }
 
-/* True if a living worker belongs to the fork server. */
-static bool fork_server_is_busy(const struct fork_server *fork_server)
+/* Returns the fork server for the worker's key; NULL if the worker must be executed. */
+static struct tdm__fork_server *fork_server_find(struct tdm__workers *workers,
+                                                 const struct worker *worker)
 {
-    for (const struct worker *worker = fork_server->workers->all; worker != NULL;
-         worker = worker->next) {
-        if (worker->fork_server == fork_server) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Kills and frees a fork server that is in no list. */
-static void fork_server_free(struct fork_server *fork_server)
-{
-    if (fork_server->process.pid != 0) {
-        fork_server_ended(fork_server);
-    }
-    free(fork_server->key);
-    free(fork_server);
-}
-
-/* Frees the fork servers that were used least recently, beyond FORK_SERVERS_MAX. Each one costs a
- * process and a copy of its environment. */
-static void fork_servers_forget(struct tdm__workers *workers)
-{
-    struct fork_server **link = &workers->fork_servers;
-    uint32_t count = 0;
-
-    while (*link != NULL) {
-        struct fork_server *fork_server = *link;
-
-        if (++count > FORK_SERVERS_MAX && !fork_server_is_busy(fork_server)) {
-            *link = fork_server->next;
-            fork_server_free(fork_server);
-        } else {
-            link = &fork_server->next;
-        }
-    }
-}
-
-/* Removes the fork server with the key `key` from the table's list and returns it; NULL if
- * absent. */
-static struct fork_server *fork_server_unlink(struct tdm__workers *workers, const char *key)
-{
-    struct fork_server **link = &workers->fork_servers;
-    struct fork_server *fork_server;
-
-    while (*link != NULL && strcmp((*link)->key, key) != 0) {
-        link = &(*link)->next;
-    }
-    fork_server = *link;
-    if (fork_server != NULL) {
-        *link = fork_server->next;
-    }
-    return fork_server;
-}
-
-/* Returns the fork server for the worker's key (program, directory and environment) if the key was
- * used before. Otherwise remembers the key and returns NULL. */
-static struct fork_server *fork_server_find(struct tdm__workers *workers,
-                                            const struct worker *worker)
-{
-    char *key = tdm__worker_environment_create_key(worker->directory, worker->argv,
-                                                   worker->retry_environment);
-    struct fork_server *fork_server = key == NULL ? NULL : fork_server_unlink(workers, key);
-    bool was_used = fork_server != NULL;
-
-    if (was_used) {
-        free(key);
-    } else {
-        fork_server = key == NULL ? NULL : calloc(1, sizeof(*fork_server));
-        if (fork_server == NULL) {
-            free(key);
-            return NULL;
-        }
-        *fork_server =
-            (struct fork_server){.workers = workers, .key = key, .process = {0, -1}, .control = -1};
-    }
-    fork_server->next = workers->fork_servers;
-    workers->fork_servers = fork_server;
-    fork_servers_forget(workers);
-    return was_used ? fork_server : NULL;
+    return tdm__fork_servers_find(
+        workers->fork_servers, tdm__worker_environment_create_key(worker->directory, worker->argv,
+                                                                  worker->retry_environment));
 }
 
 /* ---- start ------------------------------------------------------------------------------ */
@@ -665,11 +529,10 @@ static struct fork_server *fork_server_find(struct tdm__workers *workers,
 static tdm_status worker_start(struct tdm__workers *workers, struct worker *worker,
                                const struct tdm__actor_spec *spec)
 {
-    struct fork_server *fork_server =
+    struct tdm__fork_server *fork_server =
         tdm__worker_requires_exec(spec) ? NULL : fork_server_find(workers, worker);
 
-    if (fork_server == NULL || fork_server->runs_threads ||
-        fork_server_request_worker(fork_server, worker) != TDM_OK) {
+    if (fork_server == NULL || fork_server_request_worker(fork_server, worker) != TDM_OK) {
         return worker_execute_now(worker);
     }
     return TDM_OK;
@@ -767,11 +630,8 @@ static bool workers_own_child(void *arg, pid_t pid)
             return true;
         }
     }
-    for (const struct fork_server *fork_server = workers->fork_servers; fork_server != NULL;
-         fork_server = fork_server->next) {
-        if (fork_server->process.pid == pid) {
-            return true;
-        }
+    if (tdm__fork_servers_own(workers->fork_servers, pid)) {
+        return true;
     }
     if (workers->is_spared != NULL && workers->is_spared(workers->is_spared_arg, pid)) {
         return true;
@@ -847,7 +707,12 @@ tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
     workers->exempt_child = exempt_child;
     status =
         tdm__timer_create(tdm__rpc_loop(rpc), on_strays_timer, workers, &workers->strays_timer);
+    if (status == TDM_OK) {
+        status = tdm__fork_servers_create(tdm__rpc_loop(rpc), FORK_MS, on_fork_server_silent,
+                                          workers, &workers->fork_servers);
+    }
     if (status != TDM_OK) {
+        tdm__timer_destroy(workers->strays_timer);
         free(workers);
         return status;
     }
@@ -906,12 +771,7 @@ void tdm__workers_destroy(struct tdm__workers *workers)
         }
         worker_tree_ended(worker);
     }
-    while (workers->fork_servers != NULL) {
-        struct fork_server *fork_server = workers->fork_servers;
-
-        workers->fork_servers = fork_server->next;
-        fork_server_free(fork_server);
-    }
+    tdm__fork_servers_destroy(workers->fork_servers);
     tdm__timer_destroy(workers->strays_timer);
     free(workers);
 }

@@ -16,6 +16,7 @@
 #include "actors/process/daemon_process.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 #include "runtime/older_libc.h"
 #include "runtime/process/spawn.h"
 
@@ -167,6 +168,15 @@ void tdm__private_node_exit_text(struct tdm__private_node *node, char *text, siz
                    how);
 }
 
+void tdm__private_node_kill(struct tdm__private_node *node)
+{
+    struct pollfd ended = {.fd = node->process.supervisor.pidfd, .events = POLLIN};
+
+    if (poll(&ended, 1, 0) == 0) { /* The supervisor has not reaped the daemon. */
+        (void)kill((pid_t)node->process.daemon_pid, SIGKILL);
+    }
+}
+
 void tdm__private_node_stop(struct tdm__private_node *node, int64_t timeout_ms)
 {
     struct pollfd ended = {.fd = node->process.supervisor.pidfd, .events = POLLIN};
@@ -177,6 +187,9 @@ void tdm__private_node_stop(struct tdm__private_node *node, int64_t timeout_ms)
     (void)poll(&ended, 1, (int)timeout_ms);
     (void)close(node->process.supervisor_fd); /* Closing makes the supervisor kill what is left. */
     if (poll(&ended, 1, 5000) <= 0) {
+        tdm__log(TDM__WARN, "runtime",
+                 "the supervisor of the node (pid %d) does not reply; it is killed",
+                 (int)node->process.supervisor.pid);
         tdm__process_signal(&node->process.supervisor, SIGKILL);
         (void)poll(&ended, 1, 1000);
     }

@@ -21,6 +21,9 @@ const char *tdm__private_node_address(const struct tdm__private_node *node);
 /* Writes how the daemon ended, such as "the daemon (pid 12) ended by signal 9 (killed)", or "" if
  * it has not ended. Blocks at most 2 s for the end of the supervisor. */
 void tdm__private_node_exit_text(struct tdm__private_node *node, char *text, size_t text_bytes);
+/* Kills the daemon, because it does not reply; its supervisor then kills all processes of the node.
+ * Does not block. */
+void tdm__private_node_kill(struct tdm__private_node *node);
 /* Asks the daemon to stop, waits at most `timeout_ms` for its graceful end, then kills what is
  * left. Frees `node`. */
 void tdm__private_node_stop(struct tdm__private_node *node, int64_t timeout_ms);

@@ -125,6 +125,16 @@ tdm_status tdm__runtime_set_daemon_lost(tdm_runtime *runtime, const char *detail
     return tdm__fail(TDM_E_NODE_LOST, "node %s: its daemon has gone: %s", runtime->node_name, end);
 }
 
+bool tdm__runtime_kill_private_daemon(tdm_runtime *runtime)
+{
+    if (runtime->private_node == NULL) {
+        return false;
+    }
+    runtime->daemon_is_killed = true;
+    tdm__private_node_kill(runtime->private_node);
+    return true;
+}
+
 tdm_status tdm__runtime_daemon(tdm_runtime *runtime, struct tdm__conn **daemon_out)
 {
     TDM__LOCK(runtime);

@@ -45,6 +45,8 @@ struct tdm_runtime {
     struct tdm__ref_table *objects;
     /* True once this process closes its connections, so their end is no failure. */
     bool is_stopping;
+    /* True once this process has killed its private daemon, which is then not asked any more. */
+    bool daemon_is_killed;
     /* True in a process forked from this one, which must not use the runtime. */
     bool is_forked_child;
 
@@ -102,6 +104,9 @@ struct tdm__loop *tdm__current_loop(void);
 /* Stores the connection to this node's daemon in `*daemon_out`. Returns TDM_E_NODE_LOST with the
  * way the daemon ended once the connection has closed. */
 tdm_status tdm__runtime_daemon(tdm_runtime *runtime, struct tdm__conn **daemon_out);
+/* Kills the daemon of a private node; its supervisor then kills everything that runs on the node.
+ * Does nothing on a node that others may use, and returns false. Does not block. */
+bool tdm__runtime_kill_private_daemon(tdm_runtime *runtime);
 /* Sets the error detail to how the daemon ended and returns TDM_E_NODE_LOST. `detail` is used where
  * the end of a private daemon is not known. For calls to the daemon that failed with TDM_E_CLOSED.
  */

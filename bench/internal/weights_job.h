@@ -115,7 +115,7 @@ static inline void bench_job_open(struct bench_job *job, const struct bench_job_
     }
     TDM_CHECK(tdm_runtime_start(&node, &job->controller.runtime));
     TDM_CHECK(tdm__worker_group_start(&job->controller.workers, job->controller.runtime, &job->spec,
-                                      NULL));
+                                      NULL, TDM__WORKER_NAMES_MS));
 }
 
 /* Releases the actors and stops the runtime. */

@@ -12,6 +12,7 @@
 #include "colocate/job/checkpoint_manifest.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
+#include "runtime/failpoint.h"
 #include "runtime/file.h"
 #include "runtime/messages/messages.h"
 
@@ -39,10 +40,12 @@ static tdm_status write_state(const char *directory, const struct tdm__checkpoin
     length =
         snprintf(text, sizeof(text), "{\"step\": %u, \"version\": %llu, \"before\": ", state->step,
                  (unsigned long long)state->version);
-    length += isnan(state->score_before)
-                  ? snprintf(text + length, sizeof(text) - (size_t)length, "null}\n")
-                  : snprintf(text + length, sizeof(text) - (size_t)length, "%.17g}\n",
-                             state->score_before);
+    length +=
+        isnan(state->score_before)
+            ? snprintf(text + length, sizeof(text) - (size_t)length, "null")
+            : snprintf(text + length, sizeof(text) - (size_t)length, "%.17g", state->score_before);
+    length +=
+        snprintf(text + length, sizeof(text) - (size_t)length, ", \"run\": \"%s\"}\n", state->run);
     TDM_TRY(tdm__atomic_file_open(&file, path));
     status = tdm__atomic_file_write(&file, text, (size_t)length);
     if (status != TDM_OK) {
@@ -77,7 +80,8 @@ static tdm_status call_trainer_ranks(struct tdm__worker_group *workers, const ch
 static tdm_status swap_directories(const char *new_path, const char *current_path,
                                    const char *old_path)
 {
-    if (renameat2(AT_FDCWD, new_path, AT_FDCWD, current_path, RENAME_EXCHANGE) == 0) {
+    if (!tdm__failpoint_skips("checkpoint.exchange") &&
+        renameat2(AT_FDCWD, new_path, AT_FDCWD, current_path, RENAME_EXCHANGE) == 0) {
         return TDM_OK;
     }
     if (rename(current_path, old_path) < 0 && errno != ENOENT) {
@@ -140,11 +144,14 @@ tdm_status tdm__checkpoint_save(struct tdm__worker_group *workers, const char *o
 /* Reads the contents of state.json. */
 static tdm_status read_state(const tdm_config *config, struct tdm__checkpoint_state *state)
 {
+    const char *run;
     int64_t step;
     int64_t version;
 
     TDM_TRY(tdm_config_int(config, "step", -1, &step));
     TDM_TRY(tdm_config_int(config, "version", -1, &version));
+    TDM_TRY(tdm_config_string(config, "run", "", &run));
+    (void)snprintf(state->run, sizeof(state->run), "%s", run);
     state->score_before = NAN;
     if (tdm_config_has(config, "before")) {
         /* A null leaves NAN. */
@@ -202,6 +209,11 @@ tdm_status tdm__checkpoint_find(const char *out, struct tdm__checkpoint_choice *
 
         TDM_TRY(tdm__path_join(out, names[i], directory));
         status = check_directory(directory, &state);
+        if (status == TDM_OK && choice.directory[0] != '\0' &&
+            strcmp(state.run, choice.state.run) != 0) {
+            status = tdm__fail(TDM_E_PROTOCOL, "%s was saved by run %s, and %s by run %s",
+                               directory, state.run, choice.directory, choice.state.run);
+        }
         if (status == TDM_OK && (choice.directory[0] == '\0' || state.step > choice.state.step)) {
             (void)snprintf(choice.directory, sizeof(choice.directory), "%s", directory);
             choice.state = state;

@@ -6,6 +6,7 @@
 #include "colocate/job/worker_group.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
+#include "runtime/id.h"
 
 /* The contents of state.json. <out>/checkpoint holds the last saved step: one file for each
  * trainer rank, hf/ with the model in the Hugging Face format, state.json, and a manifest with the
@@ -20,6 +21,9 @@ struct tdm__checkpoint_state {
     /* Share of exact matches on the unseen rows before the first step, 0 to 1; NAN if it was not
      * measured. */
     double score_before;
+    /* ID of the run that has saved the checkpoint, as text; "" if it is not known. A run keeps it
+     * when it is resumed or restarted. */
+    char run[TDM__ID_TEXT_BYTES];
 };
 
 /* Makes every trainer rank save its part, writes `state` and publishes the checkpoint below the
@@ -42,9 +46,10 @@ struct tdm__checkpoint_choice {
 };
 
 /* Finds the newest complete checkpoint below `out` among checkpoint, checkpoint.new and
- * checkpoint.old, and checks every file against its manifest. Blocks; reads all files once. Returns
- * TDM_E_NOT_FOUND if there is no checkpoint, or the failure of the first directory that exists but
- * is damaged, if none is complete. */
+ * checkpoint.old, and checks every file against its manifest. A directory of another run than that
+ * of the first complete one is refused. Blocks; reads all files once. Returns TDM_E_NOT_FOUND if
+ * there is no checkpoint, or the failure of the first directory that exists but is damaged, if none
+ * is complete. */
 tdm_status tdm__checkpoint_find(const char *out, struct tdm__checkpoint_choice *choice_out);
 /* Makes the chosen directory, which tdm__checkpoint_find() found below `out`, the directory
  * <out>/checkpoint, and stores its new name in `choice`. The next save may then remove all other

@@ -6,13 +6,14 @@
  * replied.
  * Calls to engines tolerate the loss of an engine: tdm__failover_handle_failure() removes it, and
  * the call is repeated with the others. Every method that is called in this way is idempotent.
- * Calls to trainers do not tolerate a loss: the job fails.
+ * Calls to trainers do not tolerate a loss: they fail, and job.c restarts all ranks.
  * Versions increase monotonically. note_next_version() records each number on disk before the
  * update begins, so that a resumed job does not use it again. docs/protocols/commit.md specifies
  * the update itself. */
 #include "colocate/job/controller.h"
 
 #include "colocate/job/banner.h"
+#include "colocate/job/earlier_job.h"
 #include "colocate/job/engine_failover.h"
 #include "colocate/job/engine_recovery.h"
 #include "runtime/clock.h"
@@ -120,7 +121,8 @@ static void trace_update_cost(struct tdm__controller *controller,
     if (controller->trace != NULL) { /* Benchmarks write no trace. */
         tdm__trace_event(controller->trace, &event);
     }
-    if (!controller->workers.by_slices || controller->progress.stream == NULL) {
+    if (!controller->workers.by_slices || controller->progress.stream == NULL ||
+        controller->has_started) { /* After a restart it has been printed. */
         return;
     }
     tdm__banner_update(controller->spec, cost, text);
@@ -171,6 +173,7 @@ tdm_status tdm__controller_resume_trainer(struct tdm__controller *controller)
                                        (int64_t)controller->spec->update_timeout_ms));
         TDM_TRY(start_trainers(controller));
         controller->started = true;
+        controller->has_started = true;
         return TDM_OK;
     }
     TDM_TRY(call_trainers(controller, "resume"));
@@ -303,8 +306,9 @@ static bool updates_from_disk(const struct tdm__controller *controller)
 static tdm_status save_checkpoint_if_due(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
-    struct tdm__checkpoint_state state = {controller->step, controller->phase.committed_version,
-                                          controller->score_before};
+    struct tdm__checkpoint_state state = {.step = controller->step,
+                                          .version = controller->phase.committed_version,
+                                          .score_before = controller->score_before};
     bool due = (spec->save_interval > 0 && controller->step % spec->save_interval == 0) ||
                updates_from_disk(controller);
 
@@ -312,6 +316,7 @@ static tdm_status save_checkpoint_if_due(struct tdm__controller *controller)
         !tdm__controller_is_interrupted(controller)) {
         return TDM_OK;
     }
+    memcpy(state.run, controller->run, sizeof(state.run));
     TDM_TRY(tdm__checkpoint_save(&controller->workers, controller->options->out, &state));
     controller->saved = true;
     return TDM_OK;
@@ -326,7 +331,7 @@ tdm_status tdm__controller_train(struct tdm__controller *controller)
                               .samples_count = controller->rollout.samples_count};
 
     if (controller->rollout.samples == NULL) { /* Before the first rollout there are no samples. */
-        TDM_TRY(controller->options->resume != NULL
+        TDM_TRY(controller->resumed.directory[0] != '\0'
                     ? tdm__checkpoint_load(&controller->workers, controller->resumed.directory)
                     : warm_up(controller));
         return updates_from_disk(controller) ? save_checkpoint_if_due(controller) : TDM_OK;
@@ -334,6 +339,7 @@ tdm_status tdm__controller_train(struct tdm__controller *controller)
     TDM_TRY(train_step(controller, &batch, spec->rollout_batch_size));
     tdm__rollout_fini(&controller->rollout);
     controller->step++;
+    tdm__restart_policy_on_step(&controller->restarts);
     controller->saved = false;
     controller->step_progress.metrics = &controller->metrics;
     controller->step_progress.kl = tdm__train_metrics_find(&controller->metrics, "kl", NAN);
@@ -421,12 +427,36 @@ static tdm_status note_next_version(const struct tdm__controller *controller)
                : tdm__checkpoint_write_version(controller->options->out, highest + 1);
 }
 
+/* Prepares the record of the versions in the store before the first update. New versions are
+ * greater than all that an earlier job on the same store has used. */
+static tdm_status take_over_record(struct tdm__controller *controller)
+{
+    struct tdm__earlier_versions earlier;
+
+    if (controller->record_is_ours) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__wrap(tdm__earlier_job_supersede(&controller->workers, &earlier),
+                      "the record of an earlier job"));
+    controller->earlier_version = earlier.committed;
+    if (controller->version_floor < earlier.highest) {
+        controller->version_floor = earlier.highest;
+    }
+    controller->record_is_ours = true;
+    return TDM_OK;
+}
+
+/* Returns the version that the store has as committed. */
+static uint64_t recorded_version(const struct tdm__controller *controller)
+{
+    uint64_t committed = controller->phase.committed_version;
+
+    return committed > controller->version_floor ? committed : controller->earlier_version;
+}
+
 tdm_status tdm__controller_update(struct tdm__controller *controller)
 {
     int64_t begin_ns = tdm__clock_ns();
-    uint64_t committed = controller->phase.committed_version;
-    /* A private node has a new store, which has no record of the versions of an earlier run. */
-    uint64_t base = committed > controller->version_floor ? committed : 0;
     char *file = NULL;
     tdm_status status = TDM_OK;
 
@@ -434,13 +464,14 @@ tdm_status tdm__controller_update(struct tdm__controller *controller)
         0) { /* The previous attempt lost the last engine. */
         TDM_TRY(tdm__controller_resume_weights(controller));
     }
+    TDM_TRY(take_over_record(controller));
     TDM_TRY(note_next_version(controller));
     if (updates_from_disk(controller)) {
         status = saved_model(controller, &file);
     }
     if (status == TDM_OK) {
-        status = tdm__weight_update_run(&controller->workers, file, base, controller->version_floor,
-                                        &controller->update);
+        status = tdm__weight_update_run(&controller->workers, file, recorded_version(controller),
+                                        controller->version_floor, &controller->update);
     }
     free(file);
     controller->step_progress.update_ms = ms_since(begin_ns);

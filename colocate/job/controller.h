@@ -7,6 +7,7 @@
 #include "colocate/job/checkpoint.h"
 #include "colocate/job/dataset.h"
 #include "colocate/job/library.h"
+#include "colocate/job/restart_policy.h"
 #include "colocate/job/rollout.h"
 #include "colocate/job/run_options.h"
 #include "colocate/job/spans.h"
@@ -41,6 +42,10 @@ struct tdm__controller {
     struct tdm__phase phase;
     /* True once the trainers have allocated their memory and initial weights. */
     bool started;
+    /* True once all ranks of the job have run, if perhaps before a restart. */
+    bool has_started;
+    /* Counts the restarts of the job. */
+    struct tdm__restart_policy restarts;
     /* Number of reinforcement-learning steps that are completed. */
     uint32_t step;
     /* True if the checkpoint on disk contains the current step. */
@@ -48,8 +53,16 @@ struct tdm__controller {
     /* Highest weight version that an earlier run may have used; new versions are greater. 0 if
      * the job does not resume. */
     uint64_t version_floor;
-    /* The checkpoint that this run resumes; its directory is "" if the run does not resume. */
+    /* Version that the store had as committed before the first update of these workers. */
+    uint64_t earlier_version;
+    /* True once the record that an earlier job has left in the store is prepared for the updates of
+     * these workers. */
+    bool record_is_ours;
+    /* The checkpoint that these ranks resume; its directory is "" if they begin at step 0. */
     struct tdm__checkpoint_choice resumed;
+    /* ID of this run as text, which its checkpoints carry. A resumed run has the ID of the run that
+     * saved the checkpoint. */
+    char run[TDM__ID_TEXT_BYTES];
     /* Descriptor of the lock on the output directory, owned; -1 if it is not locked. */
     int output_lock_fd;
     /* Share of exact greedy completions on the unseen rows before training, 0 to 1; NAN if not

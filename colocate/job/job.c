@@ -5,15 +5,19 @@
  * steps are done or the user interrupts. The phase machine (colocate/phase.h) decides what follows.
  * phase_machine_advance() executes the action that it asks for and reports the result as the next
  * event. Only this thread uses the controller; callbacks about engines run on it, too. A failed
- * update is retried once if an engine was lost; a failed trainer, too few engines or a second
- * interrupt end the job. */
+ * update is retried once if an engine was lost. A lost trainer, too few engines, or a lost node or
+ * store end the run of the ranks: run_with_restarts() then ends all ranks, leaves the cluster,
+ * joins or starts it again and resumes the last checkpoint, as often as restart_policy.h allows. A
+ * second interrupt ends the job. */
 #include "colocate/job/job.h"
 
+#include "actors/process/runtime.h"
 #include "colocate/job/banner.h"
 #include "colocate/job/controller.h"
 #include "colocate/job/memory_budget.h"
 #include "colocate/job/output_directory.h"
 #include "runtime/clock.h"
+#include "runtime/directory.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
 #include "runtime/log.h"
@@ -22,12 +26,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Process numbers in the trace. */
 enum { TRACE_PROCESS_JOB = 0, TRACE_PROCESS_TRAINER = 1, TRACE_PROCESS_ENGINE = 2 };
-/* How often an aborted update is repeated before the job fails. */
-enum { UPDATE_RETRIES = 1 };
+/* How often an aborted update is repeated before the job fails; longest time in milliseconds to end
+ * the ranks before a restart, and until a rank on a node that does not answer counts as lost, so
+ * that its name is free. */
+enum { UPDATE_RETRIES = 1, KILL_RANKS_MS = 10000, RESTART_NAMES_MS = 60000 };
 
 /* ---- before anything runs --------------------------------------------------------------- */
 
@@ -78,27 +86,38 @@ static tdm_status open_trace(struct tdm__controller *controller)
     return TDM_OK;
 }
 
-/* Finds the checkpoint that this run resumes, and takes over its step and its version. New versions
- * are greater than both the checkpoint's version and the last number on disk. */
-static tdm_status find_resumed_checkpoint(struct tdm__controller *controller)
+/* Finds the newest complete checkpoint in an output directory, and takes over its step and its
+ * version. New versions are greater than both the checkpoint's version and the last number on
+ * disk. */
+static tdm_status find_checkpoint(struct tdm__controller *controller, const char *out)
 {
-    const char *resume = controller->options->resume;
-    struct tdm__checkpoint_choice *choice = &controller->resumed;
+    struct tdm__checkpoint_choice choice;
     uint64_t noted;
 
-    if (resume == NULL) {
-        return TDM_OK;
+    TDM_TRY(tdm__checkpoint_find(out, &choice));
+    TDM_TRY(tdm__checkpoint_read_version(out, &noted));
+    if (choice.state.version < noted) {
+        choice.state.version = noted; /* Updates after the checkpoint used higher numbers. */
     }
-    TDM_TRY(tdm__checkpoint_find(resume, choice));
-    TDM_TRY(tdm__checkpoint_read_version(resume, &noted));
-    if (choice->state.version < noted) {
-        choice->state.version = noted; /* Updates after the checkpoint used higher numbers. */
+    controller->resumed = choice;
+    controller->step = choice.state.step;
+    controller->score_before = choice.state.score_before;
+    if (choice.state.run[0] != '\0') {
+        memcpy(controller->run, choice.state.run, sizeof(controller->run));
     }
-    controller->step = choice->state.step;
-    controller->score_before = choice->state.score_before;
-    controller->version_floor = choice->state.version;
-    tdm__phase_set_base_version(&controller->phase, choice->state.version);
+    if (controller->version_floor < choice.state.version) {
+        controller->version_floor = choice.state.version;
+    }
     return TDM_OK;
+}
+
+/* Initializes the phase machine for ranks that start. */
+static void init_phases(struct tdm__controller *controller)
+{
+    const struct tdm__job_spec *spec = controller->spec;
+
+    tdm__phase_init(&controller->phase, spec->num_engines, spec->num_engines_min, UPDATE_RETRIES);
+    tdm__phase_set_base_version(&controller->phase, controller->version_floor);
 }
 
 /* Prints from which step the run goes on, and whether that leaves it nothing to do. */
@@ -143,6 +162,7 @@ static tdm_status open_output(struct tdm__controller *controller)
 static tdm_status controller_prepare(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
+    struct tdm__id run;
 
     TDM_TRY(tdm__dataset_read(spec->train, spec->prompt_key, spec->answer_key, &controller->train));
     TDM_TRY(
@@ -151,8 +171,12 @@ static tdm_status controller_prepare(struct tdm__controller *controller)
     TDM_TRY(tdm__wrap(tdm__job_library_check_device(&controller->library, spec->device), "%s",
                       tdm_config_where(spec->config, "cluster.device")));
     TDM_TRY(check_budget(controller));
-    tdm__phase_init(&controller->phase, spec->num_engines, spec->num_engines_min, UPDATE_RETRIES);
-    TDM_TRY(find_resumed_checkpoint(controller));
+    TDM_TRY(tdm__id_generate(&run));
+    (void)tdm__id_text(&run, controller->run);
+    if (controller->options->resume != NULL) {
+        TDM_TRY(find_checkpoint(controller, controller->options->resume));
+    }
+    init_phases(controller);
     TDM_TRY(open_output(controller));
     return open_trace(controller);
 }
@@ -225,9 +249,12 @@ static tdm_status start_cluster(struct tdm__controller *controller)
     options.gpu_bytes = spec->gpu_bytes;
     options.device = spec->device;
     TDM_TRY(tdm_runtime_start(&options, &controller->runtime));
-    print_placement(controller);
-    TDM_TRY(tdm__worker_group_start(&controller->workers, controller->runtime, spec,
-                                    controller->options->interrupts));
+    if (!controller->has_started) {
+        print_placement(controller);
+    }
+    TDM_TRY(tdm__worker_group_start(
+        &controller->workers, controller->runtime, spec, controller->options->interrupts,
+        controller->has_started ? RESTART_NAMES_MS : (int64_t)TDM__WORKER_NAMES_MS));
     controller->workers.on_event = on_engine_event;
     controller->workers.on_event_arg = controller;
     return TDM_OK;
@@ -473,12 +500,171 @@ static void print_result(struct tdm__controller *controller)
     }
 }
 
+/* Ends all ranks and leaves the cluster; a private node ends. */
+static void leave_cluster(struct tdm__controller *controller)
+{
+    tdm__rollout_fini(&controller->rollout);
+    tdm__worker_group_fini(&controller->workers);
+    tdm_runtime_stop(controller->runtime);
+    controller->runtime = NULL;
+}
+
+/* ---- restarts --------------------------------------------------------------------------- */
+
+/* Prints why the job is restarted, from where, and what that costs. `reached` is the number of
+ * steps that were completed, `why` the error text of the failure. */
+static void print_restart(struct tdm__controller *controller, uint32_t reached, const char *why)
+{
+    const struct tdm__restart_policy *restarts = &controller->restarts;
+    const char *directory = controller->resumed.directory;
+    uint32_t repeated = reached > controller->step ? reached - controller->step : 0;
+
+    tdm__progress_note(&controller->progress, "restart %u of %u after step %u, because %.*s",
+                       restarts->restarts_count, restarts->restarts_max, reached,
+                       (int)strcspn(why, "\n"), why);
+    if (directory[0] == '\0') {
+        tdm__progress_note(&controller->progress,
+                           "starting again from step 0, because no checkpoint was saved; steps "
+                           "repeated: %u",
+                           repeated);
+    } else {
+        tdm__progress_note(&controller->progress, "resuming %s after step %u; steps repeated: %u",
+                           directory, controller->step, repeated);
+    }
+}
+
+/* Chooses where the next ranks begin: at the last checkpoint of this run, else at the one that this
+ * run resumed, else at step 0. */
+static tdm_status choose_restart_point(struct tdm__controller *controller)
+{
+    const char *out = controller->options->out;
+    uint64_t highest = controller->phase.committed_version;
+    tdm_status status;
+
+    highest = highest < controller->update.version ? controller->update.version : highest;
+    if (controller->version_floor < highest) {
+        controller->version_floor = highest;
+    }
+    status = find_checkpoint(controller, out);
+    if (status == TDM_OK) {
+        return tdm__checkpoint_restore(out, &controller->resumed);
+    }
+    if (status != TDM_E_NOT_FOUND) {
+        return status;
+    }
+    controller->step =
+        controller->resumed.directory[0] == '\0' ? 0 : controller->resumed.state.step;
+    return TDM_OK;
+}
+
+/* Kills all ranks, so that their names and their memory are free for the next ones, and forgets
+ * what is known of them. A private node is killed as a whole, which needs no reply of its parts. */
+static void end_ranks(struct tdm__controller *controller)
+{
+    if (controller->runtime != NULL && !tdm__runtime_kill_private_daemon(controller->runtime)) {
+        tdm__worker_group_kill(&controller->workers, tdm__deadline_after(KILL_RANKS_MS));
+    }
+    leave_cluster(controller);
+    controller->started = false;
+    controller->saved = false;
+    controller->record_is_ours = false;
+    controller->earlier_version = 0;
+    controller->update = (struct tdm__weight_update){.version = 0};
+    controller->abort_status = TDM_OK;
+    memset(controller->resident_bytes, 0, sizeof(controller->resident_bytes));
+}
+
+/* Waits before a restart; an interrupt ends the wait. */
+static void pause_before_restart(const struct tdm__controller *controller, int64_t pause_ms)
+{
+    const struct timespec slice = {.tv_nsec = 100000000};
+    int64_t deadline_ms = tdm__deadline_after(pause_ms);
+
+    while (tdm__deadline_remaining_ms(deadline_ms) > 0 &&
+           !tdm__controller_is_interrupted(controller)) {
+        (void)nanosleep(&slice, NULL);
+    }
+}
+
+/* Prepares the job for new ranks after the failure `why`. */
+static tdm_status prepare_restart(struct tdm__controller *controller, const char *why)
+{
+    int64_t pause_ms = tdm__restart_policy_count(&controller->restarts);
+    uint32_t reached = controller->step;
+
+    tdm__log(TDM__INFO, "job", "restart %u: %s", controller->restarts.restarts_count, why);
+    TDM_TRY(choose_restart_point(controller));
+    end_ranks(controller);
+    init_phases(controller);
+    print_restart(controller, reached, why);
+    pause_before_restart(controller, pause_ms);
+    return TDM_OK;
+}
+
+/* Changes a failure to TDM_E_IO if the file system for temporary files is full, and names it. The
+ * store, the daemon and the ranks of a node need it, and their own errors do not name it. A restart
+ * would not help. */
+static tdm_status explain_full_disk(tdm_status status)
+{
+    const char *directory = tdm__directory_parent_path();
+    struct statvfs space;
+
+    if (status == TDM_OK || statvfs(directory, &space) < 0 || space.f_bavail > 0) {
+        return status;
+    }
+    return tdm__wrap(TDM_E_IO,
+                     "the file system of %s is full, which may be the cause: remove files, or set "
+                     "TMPDIR to another directory",
+                     directory);
+}
+
+/* Changes a failure to TDM_E_STORE if this node does not reach the cluster's store. What waits for
+ * the store fails with its own deadline, or because others have given up. */
+static tdm_status explain_lost_store(const struct tdm__controller *controller, tdm_status status)
+{
+    const char *error = controller->workers.store_error;
+
+    if ((status != TDM_E_TIMEOUT && status != TDM_E_ABORTED) || error[0] == '\0') {
+        return status;
+    }
+    return tdm__wrap(TDM_E_STORE, "the cluster's store does not reply to this node (%s)", error);
+}
+
+/* Starts the cluster and all ranks, and runs the steps that are left. */
+static tdm_status run_ranks(struct tdm__controller *controller)
+{
+    tdm_status status = start_cluster(controller);
+
+    if (status == TDM_OK) {
+        status = run_steps(controller);
+    }
+    return explain_full_disk(explain_lost_store(controller, status));
+}
+
+/* Runs the job, and starts all ranks again after failures for which the policy allows it. */
+static tdm_status run_with_restarts(struct tdm__controller *controller)
+{
+    const struct tdm__restart_policy *restarts = &controller->restarts;
+    tdm_status status = run_ranks(controller);
+    char why[TDM__ERROR_DETAIL_BYTES];
+
+    while (status != TDM_OK && !tdm__controller_is_interrupted(controller) &&
+           tdm__restart_policy_allows(restarts, status, controller->has_started)) {
+        (void)snprintf(why, sizeof(why), "%s", tdm_error_detail());
+        TDM_TRY(tdm__wrap(prepare_restart(controller, why), "restart after: %s", why));
+        status = run_ranks(controller);
+    }
+    return restarts->restarts_count == 0
+               ? status
+               : tdm__wrap(status, "after %u of %u restarts (job.max_restarts)",
+                           restarts->restarts_count, restarts->restarts_max);
+}
+
 /* Runs the job from preparation to result. The caller releases everything. */
 static tdm_status job_execute(struct tdm__controller *controller)
 {
     TDM_TRY(controller_prepare(controller));
-    TDM_TRY(start_cluster(controller));
-    TDM_TRY(run_steps(controller));
+    TDM_TRY(run_with_restarts(controller));
     print_result(controller);
     return TDM_OK;
 }
@@ -487,9 +673,7 @@ static tdm_status job_execute(struct tdm__controller *controller)
 static void controller_fini(struct tdm__controller *controller)
 {
     tdm__progress_end(&controller->progress);
-    tdm__rollout_fini(&controller->rollout);
-    tdm__worker_group_fini(&controller->workers);
-    tdm_runtime_stop(controller->runtime);
+    leave_cluster(controller);
     (void)tdm__trace_close(controller->trace);
     if (controller->library.handle != NULL) {
         tdm__job_library_close(&controller->library);
@@ -519,9 +703,14 @@ tdm_status tdm__job_run(const struct tdm__job_spec *spec,
     controller->score_before = NAN;
     controller->score_after = NAN;
     controller->output_lock_fd = -1;
+    controller->restarts.restarts_max = spec->max_restarts;
     status = job_execute(controller);
     *finished_out = status == TDM_OK && tdm__controller_is_finished(controller);
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    if (controller->runtime != NULL && (status == TDM_E_IO || tdm__restart_policy_covers(status))) {
+        /* Parts of the node do not reply, so that a graceful end would wait for them. */
+        (void)tdm__runtime_kill_private_daemon(controller->runtime);
+    }
     controller_fini(controller);
     free(controller);
     return status == TDM_OK ? TDM_OK : tdm__fail(status, "%s", detail);

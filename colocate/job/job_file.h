@@ -32,6 +32,8 @@ struct tdm__job_spec {
     char out[TDM__PATH_BYTES];
     /* Number of steps between checkpoints; 0 to save only at the end (job.save_interval). */
     uint32_t save_interval;
+    /* How often the job starts its ranks again after a failure (job.max_restarts). */
+    uint32_t max_restarts;
 
     /* Number of GPUs that the job uses (cluster.num_gpus). */
     uint32_t num_gpus;

@@ -5,8 +5,11 @@
  * three ways: a reply (alive), TDM_E_ACTOR_DIED or TDM_E_NODE_LOST (failed), or a timeout after
  * stall_ms (failed, if the daemon itself was heard during that time). A separate probe
  * "node.describe" measures whether the daemon replies.
- * Replies are handled by the thread that runs the loop; all fields are protected by the loop lock
- * of the runtime. A failure is final until tdm__liveness_monitor_reset(). */
+ * The daemon itself counts as failed after DAEMON_SILENT_MAX of its probes in a row, each as long
+ * as a part of stall_ms, without a reply to any probe. One is not enough: after this process was
+ * stopped for a while, timers end before replies are read. Replies are handled by the thread that
+ * runs the loop; all fields are protected by the loop lock of the runtime. A failure is final until
+ * tdm__liveness_monitor_reset(). */
 #include "colocate/job/liveness_monitor.h"
 
 #include "actors/process/runtime.h"
@@ -21,6 +24,10 @@
 /* Interval of probes and extra time for their timeouts, in milliseconds; size of the text of a
  * failure in bytes. */
 enum { PROBE_INTERVAL_MS = 250, SETTLE_GRACE_MS = 1000, WHY_BYTES = 512 };
+/* Number of unanswered probes in a row after which the daemon counts as failed. */
+enum { DAEMON_SILENT_MAX = 3 };
+/* Capacity in bytes of the text about the store. */
+enum { STORE_ERROR_BYTES = 160 };
 
 /* What is known of one actor. The last probe of a monitor is that of the daemon itself. */
 struct liveness_probe {
@@ -48,6 +55,10 @@ struct tdm__liveness_monitor {
     int64_t next_ms;
     /* When the daemon last replied to anything, in milliseconds of tdm__clock_ms(). */
     int64_t heard_ms;
+    /* Number of probes of the daemon that timed out since it last replied to anything. */
+    uint32_t daemon_silent_count;
+    /* Why the daemon does not reach the cluster's store; "" if it does, or is not known. */
+    char store_error[STORE_ERROR_BYTES];
     /* Number of actors. */
     uint32_t count;
     /* Number of probes whose reply is pending. */
@@ -112,6 +123,22 @@ static bool daemon_was_heard(const struct tdm__liveness_monitor *monitor,
     return monitor->heard_ms >= probe->sent_ms && monitor->heard_ms >= lately_ms;
 }
 
+/* Stores what the daemon's description of its node says about the store. */
+static void note_store_error(struct tdm__liveness_monitor *monitor,
+                             const struct tdm__rpc_reply *reply)
+{
+    struct tdm__node_description_message node;
+    tdm_document *document;
+
+    if (tdm__rpc_reply_document(reply, &document) != TDM_OK) {
+        return;
+    }
+    if (tdm__node_description_decode(tdm_document_root(document), &node) == TDM_OK) {
+        (void)snprintf(monitor->store_error, sizeof(monitor->store_error), "%s", node.store_error);
+    }
+    tdm_document_destroy(document);
+}
+
 /* Handles the reply, the error or the timeout of a probe. Runs on the loop's thread under the
  * loop lock. */
 static void on_probe_reply(void *arg, struct tdm__rpc_reply *reply)
@@ -121,6 +148,9 @@ static void on_probe_reply(void *arg, struct tdm__rpc_reply *reply)
 
     probe->request_id = 0;
     monitor->pending_count--;
+    if (reply->status == TDM_OK && probe == &monitor->probes[monitor->count]) {
+        note_store_error(monitor, reply);
+    }
     if (reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST) {
         probe->gone = true;
         (void)snprintf(probe->why, sizeof(probe->why), "%s", reply->detail);
@@ -131,6 +161,9 @@ static void on_probe_reply(void *arg, struct tdm__rpc_reply *reply)
     }
     if (reply->status != TDM_E_TIMEOUT && reply->status != TDM_E_CLOSED) {
         monitor->heard_ms = tdm__clock_ms();
+        monitor->daemon_silent_count = 0;
+    } else if (reply->status == TDM_E_TIMEOUT && probe == &monitor->probes[monitor->count]) {
+        monitor->daemon_silent_count++;
     }
 }
 
@@ -140,8 +173,10 @@ static tdm_status send_probe(struct tdm__liveness_monitor *monitor, uint32_t ind
                              const char *method, struct tdm_bytes packed)
 {
     struct liveness_probe *probe = &monitor->probes[index];
+    int64_t patience_ms =
+        index == monitor->count ? monitor->stall_ms / DAEMON_SILENT_MAX : monitor->stall_ms;
     struct tdm__rpc_request request = {
-        .method = method, .packed = packed, .deadline_ms = tdm__deadline_after(monitor->stall_ms)};
+        .method = method, .packed = packed, .deadline_ms = tdm__deadline_after(patience_ms)};
     struct tdm__conn *daemon;
 
     if (probe->gone || probe->request_id != 0) {
@@ -224,9 +259,11 @@ static tdm_status await_probe_replies(struct tdm__liveness_monitor *monitor)
            tdm__deadline_remaining_ms(deadline_ms) > 0) {
         TDM_TRY(probe_daemon(monitor));
     }
-    return status == TDM_E_TIMEOUT
-               ? tdm__fail(TDM_E_TIMEOUT, "asking %u actors whether they live", monitor->count)
-               : status;
+    if (status != TDM_E_TIMEOUT) {
+        return status;
+    }
+    TDM_TRY(tdm__liveness_monitor_check_daemon(monitor));
+    return tdm__fail(TDM_E_TIMEOUT, "asking %u actors whether they live", monitor->count);
 }
 
 /* A reply that was pending at the beginning may describe an earlier time. Therefore all actors
@@ -239,6 +276,29 @@ tdm_status tdm__liveness_monitor_poll_sync(struct tdm__liveness_monitor *monitor
         TDM_TRY(await_probe_replies(monitor));
     }
     return TDM_OK;
+}
+
+tdm_status tdm__liveness_monitor_check_daemon(const struct tdm__liveness_monitor *monitor)
+{
+    struct tdm__conn *daemon;
+    TDM__LOCK(monitor->runtime);
+
+    if (monitor->daemon_silent_count < DAEMON_SILENT_MAX) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__runtime_daemon(monitor->runtime, &daemon));
+    return tdm__fail(TDM_E_NODE_LOST,
+                     "the daemon of node %s (pid %lld) has not replied for %lld ms",
+                     monitor->runtime->node_name, (long long)tdm__conn_peer(daemon)->pid,
+                     (long long)monitor->stall_ms);
+}
+
+void tdm__liveness_monitor_store_error(const struct tdm__liveness_monitor *monitor, char *text,
+                                       size_t text_bytes)
+{
+    TDM__LOCK(monitor->runtime);
+
+    (void)snprintf(text, text_bytes, "%s", monitor->store_error);
 }
 
 const char *tdm__liveness_monitor_failure(const struct tdm__liveness_monitor *monitor,

@@ -3,6 +3,7 @@
 #ifndef TDM_COLOCATE_JOB_LIVENESS_MONITOR_H
 #define TDM_COLOCATE_JOB_LIVENESS_MONITOR_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <tandem/actor.h>
 
@@ -28,6 +29,13 @@ tdm_status tdm__liveness_monitor_poll(struct tdm__liveness_monitor *monitor,
 tdm_status tdm__liveness_monitor_poll_sync(struct tdm__liveness_monitor *monitor,
                                            tdm_actor *const *actors);
 
+/* Returns TDM_E_NODE_LOST, and names the daemon of this node, if it has not replied to any probe
+ * for stall_ms while tdm__liveness_monitor_poll() was called; else TDM_OK. Does not block. */
+tdm_status tdm__liveness_monitor_check_daemon(const struct tdm__liveness_monitor *monitor);
+/* Copies why this node's daemon does not reach the cluster's store, as of its last reply; "" if it
+ * does. The text is cut to the capacity. */
+void tdm__liveness_monitor_store_error(const struct tdm__liveness_monitor *monitor, char *text,
+                                       size_t text_bytes);
 /* Returns why the actor at `index` counts as failed, or NULL if no failure is known. An actor
  * that is only silent must be killed before it is treated as dead. The text stays valid until
  * tdm__liveness_monitor_reset(). */

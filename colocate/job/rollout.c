@@ -108,9 +108,10 @@ static tdm_status send_engine_share(struct rollout_requests *requests, uint32_t 
 
 /* ---- replies --------------------------------------------------------------------------- */
 
-/* Checks that the rewards of a sample are finite numbers. `sample_index` counts the
- * samples of its prompt from 0. */
-static tdm_status check_rewards(const struct tdm_sample *sample, uint32_t sample_index)
+/* Checks that the rewards of a sample are finite numbers, and also its log-probabilities if it was
+ * sampled to learn from it. `sample_index` counts the samples of its prompt from 0. */
+static tdm_status check_numbers(const struct tdm_sample *sample, uint32_t sample_index,
+                                bool is_learned_from)
 {
     if (!isfinite(sample->reward)) {
         return tdm__fail(TDM_E_TYPE, "the reward of sample %u of the prompt \"%s\" is %g",
@@ -121,6 +122,12 @@ static tdm_status check_rewards(const struct tdm_sample *sample, uint32_t sample
             return tdm__fail(TDM_E_TYPE,
                              "the reward of token %u in sample %u of the prompt \"%s\" is %g", i,
                              sample_index, sample->prompt, (double)sample->token_rewards[i]);
+        }
+        if (is_learned_from && !isfinite(sample->logprobs[i])) {
+            return tdm__fail(
+                TDM_E_TYPE,
+                "the log-probability of token %u in sample %u of the prompt \"%s\" is %g", i,
+                sample_index, sample->prompt, (double)sample->logprobs[i]);
         }
     }
     return TDM_OK;
@@ -154,7 +161,8 @@ static tdm_status read_sample(const struct tdm__rollout_options *options,
                                   .weight_version = reply->version};
     sample->reward = tdm__reward_guard_call(options->reward, row->prompt, row->answer, &completion,
                                             rollout->token_rewards + offset);
-    TDM_TRY(check_rewards(sample, position % options->samples_per_row));
+    TDM_TRY(check_numbers(sample, position % options->samples_per_row,
+                          options->sampling.temperature > 0));
     rollout->reward += (double)sample->reward / rollout->samples_count;
     rollout->exact += sample->reward >= 1.0F ? 1.0 / rollout->samples_count : 0.0;
     return TDM_OK;

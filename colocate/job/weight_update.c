@@ -19,6 +19,7 @@
 #include "colocate/job/engine_failover.h"
 #include "colocate/job/transfer_pair.h"
 #include "colocate/weights/version_service.h"
+#include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/failpoint.h"
 #include "runtime/log.h"
@@ -30,20 +31,42 @@
 
 static const struct tdm_bytes no_arguments = {"\x90", 1};
 
+/* How long a request to the store is awaited between two checks of the ranks, in milliseconds. */
+enum { VERSION_SLICE_MS = 2500 };
+
 /* Returns the timeout of each call of an update in milliseconds. */
 static int64_t timeout_of(const struct tdm__worker_group *workers)
 {
     return (int64_t)workers->spec->update_timeout_ms;
 }
 
-/* Sends one request to the version service and waits for its reply. Does not repair a lost
- * record. */
+/* Sends one request to the version service and waits for its reply. Asks again if the store or the
+ * daemon does not reply, and checks between whether the daemon and the ranks live. Does not repair
+ * a lost record. */
 static tdm_status version_request_once(struct tdm__worker_group *workers,
                                        const struct tdm__version_request *request,
                                        struct tdm__version_reply *reply)
 {
-    return tdm__version_service_call(workers->runtime, workers->spec->update_model, request,
-                                     timeout_of(workers), reply);
+    int64_t deadline_ms = tdm__deadline_after(timeout_of(workers));
+    tdm_status status;
+
+    for (;;) {
+        int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
+
+        status = tdm__version_service_call(
+            workers->runtime, workers->spec->update_model, request,
+            remaining_ms < VERSION_SLICE_MS ? remaining_ms : VERSION_SLICE_MS, reply);
+        if ((status != TDM_E_STORE && status != TDM_E_TIMEOUT) ||
+            tdm__deadline_remaining_ms(deadline_ms) == 0) {
+            break;
+        }
+        TDM_TRY(tdm__worker_group_check_liveness(workers));
+    }
+    if (status == TDM_E_STORE || status == TDM_E_TIMEOUT) {
+        return tdm__wrap(status, "the cluster's store has not replied to node %s within %lld ms",
+                         workers->runtime->node_name, (long long)timeout_of(workers));
+    }
+    return status;
 }
 
 /* ---- a record that is lost -------------------------------------------------------------- */

@@ -11,15 +11,18 @@
  * together. */
 #include "colocate/job/worker_group.h"
 
+#include "actors/process/runtime.h"
 #include "colocate/job/liveness_monitor.h"
 #include "colocate/job/rank.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 #include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Milliseconds: longest start of actors, length of one wait interval, longest wait for the cause
  * of a failure. */
@@ -123,6 +126,34 @@ static bool wait_all_done(struct pending_calls *calls, int64_t deadline_ms)
     return count_done(calls) == calls->count;
 }
 
+/* Fails if the daemon of this node is silent. A daemon that belongs to this job is killed, because
+ * nothing of its node can be used, and a new node can be started. */
+static tdm_status check_daemon_liveness(struct tdm__worker_group *workers)
+{
+    tdm_status status = tdm__liveness_monitor_check_daemon(workers->trainers_monitor);
+
+    if (status != TDM_OK) {
+        (void)tdm__runtime_kill_private_daemon(workers->runtime);
+    }
+    return status;
+}
+
+/* Notes whether the daemon reaches the cluster's store, and logs when that changes. Ranks and
+ * updates that wait for the store do not say so themselves before their deadlines. */
+static void note_store_error(struct tdm__worker_group *workers)
+{
+    char error[sizeof(workers->store_error)];
+
+    tdm__liveness_monitor_store_error(workers->trainers_monitor, error, sizeof(error));
+    if (error[0] != '\0' && workers->store_error[0] == '\0') {
+        tdm__log(TDM__WARN, "job", "the cluster's store does not reply, and the job may wait: %s",
+                 error);
+    } else if (error[0] == '\0' && workers->store_error[0] != '\0') {
+        tdm__log(TDM__WARN, "job", "the cluster's store replies again");
+    }
+    memcpy(workers->store_error, error, sizeof(error));
+}
+
 /* Kills a trainer rank that is silent and returns its failure. It is killed so that other ranks
  * do not wait for it. */
 static tdm_status check_trainers_liveness(struct tdm__worker_group *workers)
@@ -131,6 +162,8 @@ static tdm_status check_trainers_liveness(struct tdm__worker_group *workers)
         return TDM_OK;
     }
     TDM_TRY(tdm__liveness_monitor_poll(workers->trainers_monitor, workers->trainers));
+    TDM_TRY(check_daemon_liveness(workers));
+    note_store_error(workers);
     for (uint32_t i = 0; i < workers->trainers_count; i++) {
         const char *why = tdm__liveness_monitor_failure(workers->trainers_monitor, i);
 
@@ -142,11 +175,11 @@ static tdm_status check_trainers_liveness(struct tdm__worker_group *workers)
     return TDM_OK;
 }
 
-/* Kills every engine rank that has not replied for the stall timeout, so that calls that wait
- * for it fail. Called regularly while calls are awaited. If a trainer rank is silent, it is
- * killed and the function returns TDM_E_ACTOR_DIED. It never waits for a rank that is alive. */
-static tdm_status check_liveness(struct tdm__worker_group *workers)
+tdm_status tdm__worker_group_check_liveness(struct tdm__worker_group *workers)
 {
+    if (workers->interrupts != NULL && *workers->interrupts >= 2) {
+        return tdm__fail(TDM_E_CANCELED, "interrupted twice");
+    }
     TDM_TRY(check_trainers_liveness(workers));
     if (workers->monitor == NULL) {
         return TDM_OK;
@@ -161,28 +194,45 @@ static tdm_status check_liveness(struct tdm__worker_group *workers)
     return TDM_OK;
 }
 
-/* Waits until all calls have completed, one has failed, the deadline has passed, or the user has
+/* Fails because calls have not completed within `timeout_ms`, and says which rank is awaited. */
+static tdm_status fail_late(const struct pending_calls *calls, int64_t timeout_ms)
+{
+    const tdm_value *value;
+    const char *call;
+    uint32_t first = 0;
+
+    while (first + 1 < calls->count && calls->done[first] != 0) {
+        first++;
+    }
+    (void)tdm_get_value(calls->refs[first], 0, &value); /* Its error detail describes the call. */
+    call = strstr(tdm_error_detail(), "method ");
+    return tdm__fail(TDM_E_TIMEOUT,
+                     "%u of %u ranks have not replied within %lld ms, although their processes are "
+                     "alive; the first is: %.400s",
+                     calls->count - count_done(calls), calls->count, (long long)timeout_ms,
+                     call == NULL ? "unknown" : call);
+}
+
+/* Waits until all calls have completed, one has failed, `timeout_ms` have passed, or the user has
  * interrupted twice. */
 static tdm_status wait_in_intervals(struct tdm__worker_group *workers, struct pending_calls *calls,
-                                    int64_t deadline_ms)
+                                    int64_t timeout_ms)
 {
+    int64_t deadline_ms = tdm__deadline_after(timeout_ms);
+
     for (;;) {
         bool late = tdm__deadline_remaining_ms(deadline_ms) == 0;
         bool all;
 
-        if (workers->interrupts != NULL && *workers->interrupts >= 2) {
-            return tdm__fail(TDM_E_CANCELED, "interrupted twice");
-        }
         all = wait_all_done(calls, deadline_ms);
         TDM_TRY(worst_failure(calls));
         if (all) {
             return TDM_OK;
         }
         if (late) {
-            return tdm__fail(TDM_E_TIMEOUT, "%u of %u ranks have not replied in time",
-                             calls->count - count_done(calls), calls->count);
+            return fail_late(calls, timeout_ms);
         }
-        TDM_TRY(check_liveness(workers));
+        TDM_TRY(tdm__worker_group_check_liveness(workers));
     }
 }
 
@@ -211,8 +261,8 @@ tdm_status tdm__worker_group_await(struct tdm__worker_group *workers, tdm_ref *c
     tdm_status status;
 
     TDM_TRY(pending_calls_init(&calls, refs, count));
-    status = wait_in_intervals(workers, &calls, tdm__deadline_after(timeout_ms));
-    if (status != TDM_OK && status != TDM_E_CANCELED) {
+    status = wait_in_intervals(workers, &calls, timeout_ms);
+    if (status != TDM_OK && status != TDM_E_CANCELED && !is_death(status)) {
         status = explain_failure(&calls, status);
     }
     pending_calls_fini(&calls);
@@ -461,6 +511,57 @@ static tdm_status create_all(struct tdm__worker_group *workers)
     return await_all(workers->engines, workers->engines_count);
 }
 
+/* Kills the actors that are not NULL. */
+static void kill_actors(tdm_actor *const *actors, uint32_t count, int64_t deadline_ms)
+{
+    for (uint32_t i = 0; i < count && tdm__deadline_remaining_ms(deadline_ms) > 0; i++) {
+        if (actors[i] != NULL) {
+            (void)tdm_actor_kill(actors[i], TDM__WORKER_KILL_MS);
+        }
+    }
+}
+
+void tdm__worker_group_kill(struct tdm__worker_group *workers, int64_t deadline_ms)
+{
+    kill_actors(workers->trainers, workers->trainers_count, deadline_ms);
+    kill_actors(workers->engines, workers->engines_count, deadline_ms);
+}
+
+/* Kills the actors and destroys their handles. */
+static void discard_actors(tdm_actor **actors, uint32_t *count)
+{
+    kill_actors(actors, *count, tdm__deadline_after(TDM__WORKER_KILL_MS));
+    for (uint32_t i = 0; i < *count; i++) {
+        tdm_actor_destroy(actors[i]);
+        actors[i] = NULL;
+    }
+    *count = 0;
+}
+
+/* Creates all actors as create_all() does. If an actor of an earlier job still has one of the
+ * names, tries again for a while: that job may have ended just now, and its actors end after it. */
+static tdm_status create_all_with_names(struct tdm__worker_group *workers, int64_t names_ms)
+{
+    const struct timespec pause = {.tv_nsec = 200000000};
+    int64_t deadline_ms = tdm__deadline_after(names_ms);
+    tdm_status status;
+
+    while ((status = create_all(workers)) == TDM_E_EXISTS &&
+           tdm__deadline_remaining_ms(deadline_ms) > 0 &&
+           (workers->interrupts == NULL || *workers->interrupts < 2)) {
+        discard_actors(workers->engines, &workers->engines_count);
+        discard_actors(workers->trainers, &workers->trainers_count);
+        (void)nanosleep(&pause, NULL);
+    }
+    return status != TDM_E_EXISTS
+               ? status
+               : tdm__wrap(
+                     status,
+                     "another job for model %s has not ended within %lld ms: wait for it, or set "
+                     "update.model to another name",
+                     workers->spec->update_model, (long long)names_ms);
+}
+
 /* Creates the ranks of the engine whose first rank has index `first`, and waits until they are
  * constructed. */
 static tdm_status create_lost_engine(struct tdm__worker_group *workers, uint32_t first)
@@ -499,7 +600,7 @@ tdm_status tdm__worker_group_create_engine(struct tdm__worker_group *workers, ui
 
 tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtime *runtime,
                                    const struct tdm__job_spec *spec,
-                                   const volatile sig_atomic_t *interrupts)
+                                   const volatile sig_atomic_t *interrupts, int64_t names_ms)
 {
     tdm_status status;
 
@@ -518,7 +619,7 @@ tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtim
                  ? tdm__fail(TDM_E_NOMEM, "the actors of a job")
                  : reserve_placement_groups(workers);
     if (status == TDM_OK) {
-        status = create_all(workers);
+        status = create_all_with_names(workers, names_ms);
     }
     if (status == TDM_OK) {
         status = tdm__liveness_monitor_create(runtime, workers->engines_count,

@@ -11,8 +11,9 @@
 
 struct tdm__liveness_monitor;
 
-/* Longest time in milliseconds to wait until a killed actor is gone. */
-enum { TDM__WORKER_KILL_MS = 5000 };
+/* Longest time in milliseconds to wait until a killed actor is gone, and until actors of an earlier
+ * job have ended. */
+enum { TDM__WORKER_KILL_MS = 5000, TDM__WORKER_NAMES_MS = 5000 };
 
 /* What the controller knows about one engine. Owned by the worker group. */
 struct tdm__worker_group_engine {
@@ -65,6 +66,8 @@ struct tdm__worker_group {
     struct tdm__liveness_monitor *monitor;
     /* Owned liveness monitor of the trainer ranks; NULL if they are not monitored. */
     struct tdm__liveness_monitor *trainers_monitor;
+    /* Why this node's daemon does not reach the cluster's store; "" if it does. */
+    char store_error[160];
     /* Owned list of engine ranks that were lost since the last update began. The store has not
      * recorded them as dead yet. */
     struct tdm__member *dead;
@@ -100,14 +103,19 @@ struct tdm__worker_group {
 /* Returns whether engines have GPUs of their own, so that neither side pauses for the other. */
 bool tdm__engines_are_remote(const struct tdm__worker_group *workers);
 
-/* Reserves the GPUs, creates all actors and blocks until they are constructed. On failure
- * everything is released. */
+/* Reserves the GPUs, creates all actors and blocks until they are constructed. If actors of earlier
+ * ranks still have the names, waits at most `names_ms` milliseconds for them; TDM_E_EXISTS
+ * afterwards. On failure everything is released. */
 tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtime *runtime,
                                    const struct tdm__job_spec *spec,
-                                   const volatile sig_atomic_t *interrupts);
+                                   const volatile sig_atomic_t *interrupts, int64_t names_ms);
 /* Creates the ranks of a lost engine again on the same GPUs and blocks until they are
  * constructed. On failure the engine stays lost. */
 tdm_status tdm__worker_group_create_engine(struct tdm__worker_group *workers, uint32_t engine);
+/* Kills all actors, so that their names are free, and blocks until they are gone, at most until
+ * `deadline_ms` and TDM__WORKER_KILL_MS more. An actor that cannot be killed in time is left to its
+ * daemon, which ends it when this process leaves the cluster. */
+void tdm__worker_group_kill(struct tdm__worker_group *workers, int64_t deadline_ms);
 /* Releases the handles and all memory. The actors themselves end with the runtime. */
 void tdm__worker_group_fini(struct tdm__worker_group *workers);
 
@@ -126,6 +134,11 @@ tdm_status tdm__worker_group_call(struct tdm__worker_group *workers, tdm_actor *
  * the references. Errors are those of tdm__worker_group_call(). */
 tdm_status tdm__worker_group_await(struct tdm__worker_group *workers, tdm_ref *const *refs,
                                    uint32_t count, int64_t timeout_ms);
+/* Called regularly while something is awaited. Kills every engine rank that has not replied for the
+ * stall timeout, so that calls that wait for it fail. A silent trainer rank is killed, and the
+ * function returns TDM_E_ACTOR_DIED. TDM_E_NODE_LOST if the daemon of this node is silent,
+ * TDM_E_CANCELED after a second interrupt. Never waits for a rank that is alive. */
+tdm_status tdm__worker_group_check_liveness(struct tdm__worker_group *workers);
 /* Releases all references that are not NULL and sets them to NULL. */
 void tdm__worker_group_release_refs(tdm_ref **refs, uint32_t count);
 

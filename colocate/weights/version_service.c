@@ -21,6 +21,7 @@
 #include "runtime/messages/messages.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -134,7 +135,22 @@ struct version_call {
     /* Incoming call of version.request; it is answered exactly once. */
     struct tdm__incoming_call *incoming;
     struct tdm__id update; /* ID of the update that the request is about. */
+    bool lists_living;     /* True if the reply lists the living members of the latest update. */
 };
+
+/* Copies the members of the latest update that nobody has named dead. Returns their number. */
+static uint32_t list_living(const struct tdm__update *update,
+                            struct tdm__member living[TDM__UPDATE_MEMBERS_MAX])
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < update->members_count; i++) {
+        if (update->members[i].phase != TDM__MEMBER_DEAD) {
+            living[count++] = update->members[i].member;
+        }
+    }
+    return count;
+}
 
 /* Returns the epoch, version and outcome of the update `id` if the record remembers that update.
  * Otherwise returns the epoch and version of the latest update, with the outcome 0. */
@@ -161,18 +177,28 @@ static void on_record_reply(void *arg, tdm_status status, const char *detail,
     if (status != TDM_OK) {
         tdm__incoming_fail(pending->incoming, status, detail);
     } else {
+        struct tdm__member living[TDM__UPDATE_MEMBERS_MAX];
         struct tdm__version_reply_message reply;
         struct tdm__past_update update;
 
         tdm__failpoint_hit("daemon.version_stored");
         update = find_update(record, &pending->update);
-        reply = (struct tdm__version_reply_message){.version = record->version,
-                                                    .epoch = update.epoch,
-                                                    .update_version = update.version,
-                                                    .outcome = (uint32_t)update.outcome,
-                                                    .lost = record->lost,
-                                                    .hash_high = record->hash.high,
-                                                    .hash_low = record->hash.low};
+        reply =
+            (struct tdm__version_reply_message){.version = record->version,
+                                                .epoch = update.epoch,
+                                                .update_version = update.version,
+                                                .outcome = (uint32_t)update.outcome,
+                                                .lost = record->lost,
+                                                .hash_high = record->hash.high,
+                                                .hash_low = record->hash.low,
+                                                .version_highest = record->version_highest,
+                                                .latest = record->update.id,
+                                                .latest_outcome = (uint32_t)record->update.outcome};
+        if (pending->lists_living) {
+            reply.living = (struct tdm__message_list){.count = list_living(&record->update, living),
+                                                      .get = tdm__member_get_message,
+                                                      .arg = living};
+        }
         tdm__incoming_reply_message(pending->incoming, tdm__version_reply_table(), &reply);
     }
     free(pending);
@@ -189,7 +215,8 @@ static tdm_status submit_to_store(struct tdm__version_client *versions,
     if (pending == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a call of version.request");
     }
-    *pending = (struct version_call){incoming, asked->request.update};
+    *pending = (struct version_call){incoming, asked->request.update,
+                                     asked->request.kind == TDM__VERSION_READ};
     tdm__failpoint_hit("daemon.version_request");
     status = tdm__version_client_submit(versions, asked->model, tdm__incoming_deadline(incoming),
                                         &asked->request, on_record_reply, pending);
@@ -281,12 +308,14 @@ static int64_t attempt_timeout_ms(int64_t deadline_ms)
                                                                  : remaining_ms;
 }
 
-tdm_status tdm__version_service_call(tdm_runtime *runtime, const char *model,
-                                     const struct tdm__version_request *request, int64_t timeout_ms,
-                                     struct tdm__version_reply *reply_out)
+/* Sends a request, again if the store or the daemon does not reply, and blocks until the reply or
+ * the end of `timeout_ms` milliseconds. The caller destroys the document with the reply. */
+static tdm_status call_daemon(tdm_runtime *runtime, const char *model,
+                              const struct tdm__version_request *request, int64_t timeout_ms,
+                              tdm_document **document_out)
 {
     int64_t deadline_ms = tdm__deadline_after(timeout_ms);
-    tdm_document *document;
+    char trouble[TDM__ERROR_DETAIL_BYTES] = ""; /* Last failure of the store. */
     tdm_writer *writer;
     tdm_status status;
 
@@ -295,13 +324,60 @@ tdm_status tdm__version_service_call(tdm_runtime *runtime, const char *model,
     if (status == TDM_OK) {
         do {
             status = tdm__runtime_call_daemon(runtime, "version.request", tdm_writer_bytes(writer),
-                                              attempt_timeout_ms(deadline_ms), &document);
+                                              attempt_timeout_ms(deadline_ms), document_out);
+            if (status == TDM_E_STORE) {
+                (void)snprintf(trouble, sizeof(trouble), "%s", tdm_error_detail());
+            }
         } while (should_retry(status, deadline_ms));
     }
-    if (status == TDM_OK) {
-        status = read_reply(tdm_document_root(document), reply_out);
-        tdm_document_destroy(document);
-    }
     tdm_writer_destroy(writer);
+    /* The last attempt has little time. What the store said before explains more. */
+    return status == TDM_E_TIMEOUT && trouble[0] != '\0' ? tdm__fail(TDM_E_STORE, "%s", trouble)
+                                                         : status;
+}
+
+tdm_status tdm__version_service_call(tdm_runtime *runtime, const char *model,
+                                     const struct tdm__version_request *request, int64_t timeout_ms,
+                                     struct tdm__version_reply *reply_out)
+{
+    tdm_document *document;
+    tdm_status status;
+
+    TDM_TRY(call_daemon(runtime, model, request, timeout_ms, &document));
+    status = read_reply(tdm_document_root(document), reply_out);
+    tdm_document_destroy(document);
     return status;
+}
+
+/* Decodes the reply of a READ request. */
+static tdm_status read_summary(const tdm_value *value, struct tdm__version_summary *summary_out)
+{
+    struct tdm__version_reply_message reply;
+
+    TDM_TRY(tdm__version_reply_decode(value, &reply));
+    *summary_out =
+        (struct tdm__version_summary){.version = reply.version,
+                                      .version_highest = reply.version_highest,
+                                      .latest = reply.latest,
+                                      .outcome = (enum tdm__update_outcome)reply.latest_outcome};
+    return read_members(&reply.living, &summary_out->living, &summary_out->living_count);
+}
+
+tdm_status tdm__version_service_read(tdm_runtime *runtime, const char *model, int64_t timeout_ms,
+                                     struct tdm__version_summary *summary_out)
+{
+    const struct tdm__version_request read = {.kind = TDM__VERSION_READ};
+    struct tdm__version_summary summary = {.living = NULL};
+    tdm_document *document;
+    tdm_status status;
+
+    TDM_TRY(call_daemon(runtime, model, &read, timeout_ms, &document));
+    status = read_summary(tdm_document_root(document), &summary);
+    tdm_document_destroy(document);
+    if (status != TDM_OK) {
+        free(summary.living);
+        return status;
+    }
+    *summary_out = summary;
+    return TDM_OK;
 }

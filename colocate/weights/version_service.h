@@ -43,4 +43,22 @@ tdm_status tdm__version_service_call(tdm_runtime *runtime, const char *model,
                                      const struct tdm__version_request *request, int64_t timeout_ms,
                                      struct tdm__version_reply *reply_out);
 
+/* What a new source of updates needs to know of the record that earlier updates have left. */
+struct tdm__version_summary {
+    uint64_t version;         /* Committed version; 0 if there is none. */
+    uint64_t version_highest; /* Highest version number that any update of the model got. */
+    struct tdm__id latest;    /* ID of the latest update; all zero if there never was one. */
+    /* Outcome of the latest update; 0 if there never was one. */
+    enum tdm__update_outcome outcome;
+    /* Members of the latest update that nobody has named dead; owned by the caller, who frees the
+     * array with free(). */
+    struct tdm__member *living;
+    uint32_t living_count; /* Number of elements of `living`. */
+};
+
+/* Reads the record of `model` and blocks until the reply, at most `timeout_ms` milliseconds. The
+ * caller frees `living`. */
+tdm_status tdm__version_service_read(tdm_runtime *runtime, const char *model, int64_t timeout_ms,
+                                     struct tdm__version_summary *summary_out);
+
 #endif

@@ -146,16 +146,40 @@ static tdm_status compute_logprobs(const struct batch_loss *batch_loss,
                               pack->targets_count * sizeof(*pack->numbers));
 }
 
+/* Fails because a number of a target is not finite, and names its prompt and sample. */
+static tdm_status fail_not_finite(const struct tdm_batch *batch, const struct target *target,
+                                  const char *what, double number)
+{
+    const struct tdm_sample *sample = &batch->samples[target->sample];
+    uint32_t first = target->sample; /* The samples of a prompt follow one another. */
+
+    while (first > 0 && batch->samples[first - 1].group == sample->group) {
+        first--;
+    }
+    return tdm_fail(TDM_E_METHOD, "the %s of token %u in sample %u of the prompt \"%s\" is %g",
+                    what, target->at, target->sample - first, sample->prompt, number);
+}
+
 /* Calls `visit` for every target and replaces its log-probability by the gradient of the loss,
- * divided by the number of tokens of the batch. */
-static void visit_targets(struct batch_loss *batch_loss, const struct pack *pack,
-                          lesson_token *visit)
+ * divided by the number of tokens of the batch. Fails if one of them is not finite. */
+static tdm_status visit_targets(struct batch_loss *batch_loss, const struct pack *pack,
+                                lesson_token *visit)
 {
     double share = 1.0 / (batch_loss->tokens * temperature_of(batch_loss));
 
     for (uint32_t i = 0; i < pack->targets_count; i++) {
-        pack->numbers[i] = (float)(share * visit(batch_loss, &pack->targets[i], pack->numbers[i]));
+        const struct target *target = &pack->targets[i];
+        float logprob = pack->numbers[i];
+
+        pack->numbers[i] = (float)(share * visit(batch_loss, target, logprob));
+        if (!isfinite(logprob)) {
+            return fail_not_finite(batch_loss->batch, target, "log-probability", (double)logprob);
+        }
+        if (!isfinite(pack->numbers[i])) {
+            return fail_not_finite(batch_loss->batch, target, "gradient", (double)pack->numbers[i]);
+        }
     }
+    return TDM_OK;
 }
 
 /* Computes the gradients of the logits from those of the targets, and from these the gradients of
@@ -189,7 +213,7 @@ tdm_status batch_loss_record_reference(struct batch_loss *batch_loss,
     for (uint32_t next = 0; next < batch_loss->batch->samples_count;) {
         TDM_TRY(pack_fill(&memory->pack, batch_loss->settings, batch_loss->batch, &next));
         TDM_TRY(compute_logprobs(batch_loss, memory));
-        visit_targets(batch_loss, &memory->pack, refer_token);
+        TDM_TRY(visit_targets(batch_loss, &memory->pack, refer_token));
     }
     return TDM_OK;
 }
@@ -202,8 +226,8 @@ tdm_status batch_loss_backward(struct batch_loss *batch_loss, struct batch_loss_
     for (uint32_t next = 0; next < batch->samples_count;) {
         TDM_TRY(pack_fill(&memory->pack, batch_loss->settings, batch, &next));
         TDM_TRY(compute_logprobs(batch_loss, memory));
-        visit_targets(batch_loss, &memory->pack,
-                      batch->supervised ? imitate_token : reinforce_token);
+        TDM_TRY(visit_targets(batch_loss, &memory->pack,
+                              batch->supervised ? imitate_token : reinforce_token));
         TDM_TRY(backpropagate(batch_loss, memory, gradients));
     }
     for (uint32_t i = 0; i < batch->samples_count; i++) {

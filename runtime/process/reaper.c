@@ -113,7 +113,8 @@ _Noreturn static void reaper_run(pid_t worker)
     _exit(0);
 }
 
-/* Reports the worker that was forked.  If it cannot be reported, it is killed and refused. */
+/* Reports the worker that was forked.  If it has no pidfd, it is killed and refused; if nobody
+ * receives the report, it is killed. */
 static void reaper_report_start(int report_fd, pid_t worker)
 {
     const struct tdm__reaper_report report = {.kind = TDM__REAPER_STARTED, .pid = worker};
@@ -130,7 +131,9 @@ static void reaper_report_start(int report_fd, pid_t worker)
         tdm__reaper_refuse(report_fd, 1);
         _exit(1);
     }
-    (void)tdm__fds_send(report_fd, &report, sizeof(report), pidfds, 2);
+    if (tdm__fds_send(report_fd, &report, sizeof(report), pidfds, 2) != TDM_OK && worker > 0) {
+        (void)kill(worker, SIGKILL); /* Nobody waits for this worker. */
+    }
 }
 
 void tdm__reaper_become(int report_fd, pid_t parent)

@@ -1,7 +1,8 @@
 /* embedded.c - a private redis-server of this node, for clusters without a Redis server. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server is a child process with a pidfd. When it ends, server_on_exit() logs why and starts it
- * again after a delay that doubles with each failure. While the server starts, START_EXITS_MAX
+ * again after a delay that doubles with each failure. A server that runs but does not reply is
+ * killed, and so started again. While the server starts, START_EXITS_MAX
  * exits make the start fail.
  *
  * Before the server replies to a commit, it writes the change to its append-only file, without
@@ -17,6 +18,7 @@
 #include "runtime/process/spawn.h"
 #include "runtime/redis/connection.h"
 #include "runtime/redis/server_program.h"
+#include "runtime/redis/server_watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +48,8 @@ enum {
     STABLE_RUN_MS = 10000,
     /* Number of exits of the redis-server after which starting it fails. */
     START_EXITS_MAX = 3,
-    URL_BYTES = 128, /* Capacity of the redis-server's URL. */
+    SILENT_MS = 5000, /* Milliseconds without a reply after which the redis-server is killed. */
+    URL_BYTES = 128,  /* Capacity of the redis-server's URL. */
     /* Bytes that are read from the end of the redis-server's log. */
     LOG_TAIL_BYTES = 1024
 };
@@ -68,6 +71,8 @@ struct tdm__redis_embedded {
     struct tdm__fd_watch *watch;
     /* Timer at which the redis-server is started again (owned). */
     struct tdm__timer *timer;
+    /* Watch that notices that the redis-server does not reply (owned); NULL until it is ready. */
+    struct tdm__redis_server_watch *silence_watch;
     /* Time of the last start of the redis-server, in milliseconds on CLOCK_MONOTONIC. */
     int64_t started_ms;
     int64_t back_off_ms;  /* Delay before the next restart in milliseconds. */
@@ -215,6 +220,19 @@ static void server_on_exit(void *arg, int fd, unsigned ready)
         tdm__log(TDM__ERROR, "redis", "%s ended: %s; see %s/redis.log", LINK_NAME,
                  server->last_exit_text, server->directory);
         server_start_later(server);
+    }
+}
+
+/* Kills a redis-server that runs and does not reply; server_on_exit() starts it again. */
+static void server_on_silence(void *arg)
+{
+    struct tdm__redis_embedded *server = arg;
+
+    if (server->running && !server->stopping) {
+        tdm__log(TDM__ERROR, "redis",
+                 "%s (pid %d) has not replied for %d ms: it is killed and started again", LINK_NAME,
+                 (int)server->process.pid, SILENT_MS);
+        tdm__process_signal(&server->process, SIGKILL);
     }
 }
 
@@ -382,6 +400,10 @@ tdm_status tdm__redis_embedded_start(struct tdm__loop *loop, const char *directo
     if (status == TDM_OK) {
         status = server_wait_ready(server);
     }
+    if (status == TDM_OK) {
+        status = tdm__redis_server_watch_create(loop, &server->address, SILENT_MS,
+                                                server_on_silence, server, &server->silence_watch);
+    }
     if (status != TDM_OK) {
         char detail[TDM__ERROR_DETAIL_BYTES];
 
@@ -405,6 +427,7 @@ void tdm__redis_embedded_stop(struct tdm__redis_embedded *server)
         return;
     }
     server->stopping = true;
+    tdm__redis_server_watch_destroy(server->silence_watch);
     if (server->running) {
         tdm__process_signal(&server->process, SIGTERM);
         if (tdm__loop_run(server->loop, server_has_ended, server, tdm__deadline_after(STOP_MS)) !=

@@ -8,8 +8,9 @@
 #include <sys/types.h>
 
 /* A redis-server process that this process starts and supervises. Its socket, log and append-only
- * file are in <directory>/redis (mode 0700). It is restarted when it ends, and recovers its data
- * from the file. It ends with the thread that started it. */
+ * file are in <directory>/redis (mode 0700). It is restarted when it ends, or when it has not
+ * replied for five seconds, and recovers its data from the file. It ends with the thread that
+ * started it. */
 struct tdm__redis_embedded;
 
 /* Starts a redis-server and blocks until it replies to PING, at most ten seconds. Returns

@@ -3,6 +3,7 @@
 #include "colocate/job/checkpoint.h"
 
 #include "colocate/job/checkpoint_manifest.h"
+#include "runtime/failpoint.h"
 #include "tests/support/redis_fixture.h"
 
 #include <math.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -72,6 +74,7 @@ static void assert_round_trip(struct tdm__checkpoint_state sent)
     TRY(tdm__checkpoint_manifest_verify(path("checkpoint")));
     assert_int_equal(got.step, sent.step);
     assert_true(got.version == sent.version);
+    assert_string_equal(got.run, sent.run);
     assert_true(isnan(sent.score_before) ? isnan(got.score_before)
                                          : got.score_before == sent.score_before);
 }
@@ -79,15 +82,15 @@ static void assert_round_trip(struct tdm__checkpoint_state sent)
 static void state_comes_back_as_it_was_saved(void **state)
 {
     (void)state;
-    assert_round_trip((struct tdm__checkpoint_state){0, 0, NAN});
-    assert_round_trip((struct tdm__checkpoint_state){UINT32_MAX, INT64_MAX, 1.0 / 3});
-    assert_round_trip((struct tdm__checkpoint_state){7, 9, 0});
+    assert_round_trip((struct tdm__checkpoint_state){0, 0, NAN, ""});
+    assert_round_trip((struct tdm__checkpoint_state){UINT32_MAX, INT64_MAX, 1.0 / 3, ""});
+    assert_round_trip((struct tdm__checkpoint_state){7, 9, 0, "5f3a"});
 }
 
 static void later_one_takes_the_place_of_the_one_before(void **state)
 {
-    const struct tdm__checkpoint_state first = {1, 2, 0.5};
-    const struct tdm__checkpoint_state second = {3, 4, 0.5};
+    const struct tdm__checkpoint_state first = {1, 2, 0.5, "a"};
+    const struct tdm__checkpoint_state second = {3, 4, 0.5, "a"};
     struct tdm__checkpoint_state got;
     char target[64] = "";
 
@@ -107,8 +110,8 @@ static void later_one_takes_the_place_of_the_one_before(void **state)
 /* A job that was killed half way leaves these. */
 static void leftovers_of_an_interrupted_save_do_no_harm(void **state)
 {
-    const struct tdm__checkpoint_state first = {1, 2, 0.5};
-    const struct tdm__checkpoint_state second = {3, 4, 0.5};
+    const struct tdm__checkpoint_state first = {1, 2, 0.5, "a"};
+    const struct tdm__checkpoint_state second = {3, 4, 0.5, "a"};
     struct tdm__checkpoint_state got;
 
     (void)state;
@@ -123,6 +126,34 @@ static void leftovers_of_an_interrupted_save_do_no_harm(void **state)
     TRY(tdm__checkpoint_read_state(path("checkpoint"), &got));
     assert_int_equal(got.step, 3);
     assert_false(is_there("checkpoint/rank-0"));
+    assert_false(is_there("checkpoint.old"));
+}
+
+/* Saves twice where the call is missing that exchanges two names. Runs in a process of its own,
+ * because failpoints are read once. */
+static void file_system_that_cannot_exchange_names_has_checkpoints(void **state)
+{
+    const struct tdm__checkpoint_state first = {.step = 1};
+    const struct tdm__checkpoint_state second = {.step = 2};
+    struct tdm__checkpoint_choice choice;
+    pid_t child = fork();
+    int status;
+
+    (void)state;
+    if (child == 0) {
+        (void)setenv("TANDEM_FAILPOINT", "driver checkpoint.exchange 1 skip /none", 1);
+        _exit(tdm__checkpoint_save(&nobody, out, &first) == TDM_OK &&
+                      tdm__failpoint_skips("checkpoint.exchange") &&
+                      tdm__checkpoint_save(&nobody, out, &second) == TDM_OK
+                  ? 0
+                  : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    TRY(tdm__checkpoint_find(out, &choice));
+    assert_int_equal(choice.state.step, 2);
+    assert_string_equal(choice.directory, path("checkpoint"));
+    assert_false(is_there("checkpoint.new"));
     assert_false(is_there("checkpoint.old"));
 }
 
@@ -148,7 +179,7 @@ static void the_highest_number_given_comes_back(void **state)
 
 static void there_is_no_saving_where_there_is_no_directory(void **state)
 {
-    const struct tdm__checkpoint_state first = {1, 2, 0.5};
+    const struct tdm__checkpoint_state first = {1, 2, 0.5, "a"};
 
     (void)state;
     assert_int_not_equal(tdm__checkpoint_save(&nobody, path("missing"), &first), TDM_OK);
@@ -176,11 +207,15 @@ static void move(const char *from, const char *to)
     assert_int_equal(rename(source, path(to)), 0);
 }
 
+/* The run that saves checkpoints. */
+static const char *saving_run = "a";
+
 /* Saves a checkpoint and gives its directory another name. */
 static void save_as(const char *name, uint32_t step)
 {
-    const struct tdm__checkpoint_state saved = {step, step, 0.5};
+    struct tdm__checkpoint_state saved = {step, step, 0.5, "a"};
 
+    (void)snprintf(saved.run, sizeof(saved.run), "%s", saving_run);
     TRY(tdm__checkpoint_save(&nobody, out, &saved));
     if (strcmp(name, "checkpoint") != 0) {
         move("checkpoint", name);
@@ -211,6 +246,17 @@ static void newest_complete_checkpoint_is_found(void **state)
     assert_found("checkpoint", 2, "checkpoint.new/not-listed is not in the manifest");
     assert_int_equal(unlink(path("checkpoint.new/not-listed")), 0);
     assert_found("checkpoint.new", 3, "");
+}
+
+static void checkpoint_of_another_run_is_not_taken_for_a_newer_one(void **state)
+{
+    (void)state;
+    saving_run = "b";
+    save_as("elsewhere", 3);
+    saving_run = "a";
+    save_as("checkpoint", 2);
+    move("elsewhere", "checkpoint.new");
+    assert_found("checkpoint", 2, "checkpoint.new was saved by run b, and ");
 }
 
 /* Without RENAME_EXCHANGE, a save that is interrupted leaves the old directory and the new one. */
@@ -282,6 +328,8 @@ static void corrupt_state_is_refused_by_the_name_of_its_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        /* First, because it needs a process in which no failpoint was passed. */
+        EACH(file_system_that_cannot_exchange_names_has_checkpoints),
         EACH(state_comes_back_as_it_was_saved),
         EACH(later_one_takes_the_place_of_the_one_before),
         EACH(leftovers_of_an_interrupted_save_do_no_harm),
@@ -289,6 +337,7 @@ int main(void)
         EACH(there_is_no_saving_where_there_is_no_directory),
         EACH(missing_checkpoint_is_named),
         EACH(newest_complete_checkpoint_is_found),
+        EACH(checkpoint_of_another_run_is_not_taken_for_a_newer_one),
         EACH(old_checkpoint_is_found_where_the_new_one_is_damaged),
         EACH(without_a_complete_checkpoint_the_cause_is_named),
         EACH(corrupt_state_is_refused_by_the_name_of_its_file),

@@ -28,7 +28,7 @@ static void *library;
 static struct tiny_answers *answers;
 
 static const char job_file[] =
-    "job: {name: tiny, seed: 5, library: " LIBRARY ", save_interval: 2}\n"
+    "job: {name: tiny, seed: 5, library: " LIBRARY ", save_interval: 2, max_restarts: 0}\n"
     "cluster: {num_gpus: 2, gpu_bytes: 32 MiB, cpus: 4}\n"
     "trainer: {num_ranks: 2, step_timeout_ms: 10000}\n"
     "engine: {num_engines: 1, rollout_num_gpus_per_engine: 2}\n"

@@ -230,7 +230,8 @@ static void open_job(const struct pair *pair)
     options.gpus = spec.num_gpus;
     options.gpu_bytes = spec.gpu_bytes;
     TRY(tdm_runtime_start(&options, &controller.runtime));
-    if (tdm__worker_group_start(&controller.workers, controller.runtime, &spec, NULL) != TDM_OK) {
+    if (tdm__worker_group_start(&controller.workers, controller.runtime, &spec, NULL, 0) !=
+        TDM_OK) {
         fail_msg("%s", tdm_error_detail());
     }
     TRY(tdm__controller_resume_trainer(&controller));

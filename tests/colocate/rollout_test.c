@@ -78,6 +78,8 @@ static const uint32_t rows[ROWS] = {4, 0, 2, 2, 1, 3, 0}; /* A row may occur twi
 static const char *broken_prompt;
 /* Whether that is the reward of its token 1, and not of the whole sample. */
 static bool broken_token;
+/* Whether it is the log-probability of token 1 instead. */
+static bool broken_logprob;
 
 /* The reward of an answer is told in its last token, too. */
 static float reward(const char *prompt, const char *right, const struct tdm_completion *given,
@@ -88,6 +90,10 @@ static float reward(const char *prompt, const char *right, const struct tdm_comp
         token_rewards[i] = (float)given->tokens[0];
     }
     if (broken_prompt != NULL && strcmp(prompt, broken_prompt) == 0) {
+        if (broken_logprob) {
+            ((float *)(uintptr_t)given->logprobs)[1] = -INFINITY;
+            return 1.0F;
+        }
         token_rewards[1] = broken_token ? INFINITY : 0;
         return broken_token ? 1.0F : NAN;
     }
@@ -153,7 +159,13 @@ static void reward_that_is_not_finite_names_its_prompt_and_sample(void **state)
     assert_int_equal(run(ENGINES, ROWS, &rollout), TDM_E_TYPE);
     assert_non_null(
         strstr(tdm_error_detail(), "the reward of token 1 in sample 0 of the prompt \"d\" is inf"));
+    broken_logprob = true;
+    assert_int_equal(run(ENGINES, ROWS, &rollout), TDM_E_TYPE);
+    assert_non_null(
+        strstr(tdm_error_detail(),
+               "the log-probability of token 1 in sample 0 of the prompt \"d\" is -inf"));
     broken_prompt = NULL;
+    broken_logprob = false;
 }
 
 static int compare(const void *a, const void *b)

@@ -24,7 +24,7 @@ import statistics
 import sys
 import time
 
-from support import Failure, Sandbox, finish, require, shared_memory, steps_of
+from support import Failure, Sandbox, finish, notes_of, require, shared_memory, steps_of
 
 SEED = int(os.environ.get("TANDEM_SEED", random.SystemRandom().randrange(1 << 32)))
 CRASHES = int(os.environ.get("TANDEM_CRASHES", "5"))
@@ -45,10 +45,12 @@ update: {update_weight_buffer_size: 4 KiB, timeout_ms: 60000}
 """
 DATA = "".join(f'{{"prompt": "p{i}", "answer": "{i}"}}\n' for i in range(4))
 
-ENDS = "ends"  # The job fails and names the process; a resumed job continues.
+ENDS = "ends"  # The job fails; a resumed job continues.
+RESTARTS = "restarts"  # The job names the process, and continues from its last checkpoint by itself.
 GOES_ON = "goes on"  # The job completes without the process or with a new one.
 # What happens to the job when a process of this kind is killed or stopped.
-COMES_OF = {"driver": ENDS, "trainer": ENDS, "engine": GOES_ON, "daemon": ENDS, "store": GOES_ON, "data": GOES_ON}
+COMES_OF = {"driver": ENDS, "trainer": RESTARTS, "engine": GOES_ON, "daemon": RESTARTS, "store": GOES_ON,
+            "data": GOES_ON}
 
 BUCKETS = {"donate": 1, "copy": 4, "names": 3}  # In copy mode the largest tensor is split over two buckets.
 # Half a bucket is sent at a time. Sizes differ, so that the test can tell chunks apart.
@@ -170,10 +172,13 @@ def versions_of(out):
     return {step["version"]: step["step"] for step in steps_of(out)}
 
 
-def require_versions_grow(versions, after=0):
+def require_versions_grow(versions, after=0, restarts=0):
+    """Checks that versions grow, and their steps, too, except that each restart repeats some steps."""
     last = (after, -1)
     for version, step in versions.items():
-        require(version > last[0] and step > last[1],
+        goes_back = step <= last[1]
+        restarts -= goes_back
+        require(version > last[0] and (not goes_back or restarts >= 0),
                 f"version {version} of step {step} after version {last[0]} of step {last[1]}")
         last = (version, step)
 
@@ -247,9 +252,11 @@ class Crash:
         require(self.broken.exists(), f"nobody came to this step: exit code {code}: {err}")
         self.result["when"] = self.broken.stat().st_mtime
         versions = versions_of(out)
-        require_versions_grow(versions)
+        require_versions_grow(versions, restarts=int(COMES_OF[row.kind] == RESTARTS))
         if COMES_OF[row.kind] == GOES_ON:
             self.check_went_on(code, err, versions)
+        elif COMES_OF[row.kind] == RESTARTS:
+            self.check_restarted(code, out, err, versions)
         else:
             self.check_ended(code, err, versions)
         self.require_clean()
@@ -316,9 +323,26 @@ class Crash:
             require_one_bucket_twice(self.sandbox.path / "out/trace.json")
         self.result["gap_s"] = gap_s(answers, self.result["when"])
 
+    def check_restarted(self, code, out, err, versions):
+        """Checks that the job has named the process, and went on from its last checkpoint with higher versions."""
+        require(code == 0, f"exit code {code}: {err}")
+        require(list(versions.values())[-1] == STEPS, f"told: {versions}")
+        notes = notes_of(out)
+        restarts = [note for note in notes if note.startswith("restart ")]
+        resumed = [int(found[1]) for note in notes
+                   if (found := re.match(r"resuming out/checkpoint after step (\d+); steps repeated: \d$", note))]
+        require(len(restarts) == 1 and len(resumed) == 1, f"not one restart from the checkpoint: {notes}")
+        self.require_named(restarts[0])
+        answers = self.answers()
+        backwards = [i for i in range(1, len(answers)) if answers[i].step < answers[i - 1].step]
+        turn = backwards[0] if backwards else len(answers)
+        require_one_version_at_a_time(answers[:turn], 0, None if backwards else STEPS)
+        if backwards:
+            require_one_version_at_a_time(answers[turn:], resumed[0], STEPS)
+        self.result["gap_s"] = gap_s(answers, self.result["when"])
+
     def check_ended(self, code, err, versions):
-        require(code == (-signal.SIGKILL if self.row.kind == "driver" else 1), f"exit code {code}: {err}")
-        self.require_named(err)
+        require(code == -signal.SIGKILL, f"exit code {code}: {err}")
         require_one_version_at_a_time(self.answers(), 0)
         self.require_clean()
         self.resume(versions)
@@ -339,8 +363,7 @@ class Crash:
         require(code == 0, f"resumed: exit code {code}: {err}")
         after = versions_of(out)
         answers = self.answers("resumed")
-        given = 0 if self.row.kind == "daemon" else self.row.update  # Its requests are not counted by updates.
-        require_versions_grow(after, max([given, state["version"], *before]))
+        require_versions_grow(after, max([self.row.update, state["version"], *before]))
         require_one_version_at_a_time(answers, state["step"], STEPS)
         self.result["resumed_s"] = answers[0].when - begin
 

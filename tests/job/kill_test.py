@@ -23,6 +23,7 @@ STEP_S = 0.15  # Typical seconds of a step.
 STALL_MS = 1500
 SIX = ["rollout.num_rollout=6", "rollout.warmup_steps=2"]
 ALL_ENGINES = ["rollout.num_engines_min=2"]
+ONCE = ["job.max_restarts=0"]  # The job ends with the first failure.
 
 
 def six(sandbox):
@@ -38,7 +39,7 @@ def find(sandbox, name):
 def kill_at_a_moment(sandbox, chance, choose, prepare):
     """Starts a job and kills the process that choose() returns during a step. Returns (its pid, exit
     code, seconds until the job ended, stderr)."""
-    process = sandbox.start("--json", "--out", "out", *ENDLESS, *ALL_ENGINES, **prepare(sandbox))
+    process = sandbox.start("--json", "--out", "out", *ENDLESS, *ALL_ENGINES, *ONCE, **prepare(sandbox))
     wait_for(process, "step", 1)
     victims = choose(sandbox, process)
     require(victims, f"nobody to kill among {sandbox.processes()}")
@@ -231,7 +232,7 @@ def killed_trainer_rank_ends_the_job(sandbox):
 def stopped_trainer_rank_ends_the_job(sandbox):
     """Stops a trainer, like a machine that only pages: the job ends long before the call's timeout."""
     stall_ms = int(STALL_MS * sandbox.slow)
-    process = sandbox.start("--json", "--out", "out", *ENDLESS, f"trainer.stall_timeout_ms={stall_ms}")
+    process = sandbox.start("--json", "--out", "out", *ENDLESS, *ONCE, f"trainer.stall_timeout_ms={stall_ms}")
     wait_for(process, "step", 1)
     os.kill(find(sandbox, "trainer/2")[0], signal.SIGSTOP)
     begin = time.monotonic()

@@ -8,6 +8,7 @@ import ctypes
 import functools
 import json
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -27,16 +28,18 @@ DIFFERENCE_MAX = 5e-5  # Largest difference of a token's log-probability between
 
 
 class Cluster:
-    """Two daemons and a Redis server in a sandbox, with virtual GPUs or, on fake libraries, CUDA GPUs."""
+    """Daemons, by default two, and a Redis server in a sandbox, with virtual GPUs or, on fake libraries, CUDA GPUs."""
 
-    def __init__(self, sandbox, device="host", **environment):
+    def __init__(self, sandbox, device="host", names=("first", "second"), **environment):
         self.sandbox = sandbox
+        self.names = names
         self.device = device
         self.token = sandbox.tmp / "token"
         self.token.write_bytes(os.urandom(32))
         self.token.chmod(0o600)
         self.environment = sandbox.environment(TANDEM_TOKEN_FILE=str(self.token), **environment)
         self.running = []
+        self.daemons = {}  # Process ID of each daemon.
         self.address = None
 
     def __enter__(self):
@@ -44,11 +47,12 @@ class Cluster:
             store = self.sandbox.tmp / "redis.sock"
             self.start(["redis-server", "--port", "0", "--unixsocket", store, "--dir", self.sandbox.tmp, "--save", ""],
                        "eady to accept")
-            for name in ("first", "second"):
+            for name in self.names:
                 said = self.start([self.sandbox.build / "tandemd", "--redis", f"unix://{store}", "--listen", "127.0.0.1",
                                    "--name", name, "--gpus", GPUS, "--gpu-bytes", 64 << 20, "--cpus", 8,
                                    "--device", self.device], "ready ",
                                   on_cuda(self.sandbox, name) if self.device == "cuda" else {})
+                self.daemons[name] = int(said.split()[1])
                 self.address = self.address or said.split()[2]
         except BaseException:
             self.stop()
@@ -79,12 +83,44 @@ class Cluster:
         environment = dict(self.environment, TANDEM_ADDRESS=self.address)
         return self.sandbox.start("--json", "--out", "out", *WORDS, *FAR, *words, environment=environment)
 
+    def node_names(self):
+        """Returns {ID: name} of the nodes."""
+        environment = dict(self.environment, TANDEM_ADDRESS=self.address)
+        code, out, err = finish(self.sandbox.tandem("list", "nodes", "--json", environment=environment))
+        require(code == 0, f"list: exit code {code}: {err}")
+        return {node["id"]: node["name"] for node in json.loads(out)}
+
+    def lose_power(self, name):
+        """Kills every process of a node at once."""
+        daemon = self.daemons[name]
+        supervisor = int(pathlib.Path(f"/proc/{daemon}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in [*descendants(daemon), daemon, supervisor]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
     def places(self):
         """Returns {actor: (node, pid)} of the live actors."""
         environment = dict(self.environment, TANDEM_ADDRESS=self.address)
         code, out, err = finish(self.sandbox.tandem("list", "actors", "--live", "--json", environment=environment))
         require(code == 0, f"list: exit code {code}: {err}")
         return {actor["name"]: (actor["node_id"], actor["pid"]) for actor in json.loads(out)}
+
+
+def descendants(pid):
+    """Returns the process IDs of all processes below one."""
+    children = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                stat = pathlib.Path(f"/proc/{entry}/stat").read_text(encoding="utf-8")
+                children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry))
+    found, below = [], [pid]
+    while below:
+        mine = children.get(below.pop(), [])
+        found += mine
+        below += mine
+    return found
 
 
 def by_step(out):
@@ -218,9 +254,34 @@ def cut_connection_of_a_transfer_pair_costs_one_update_and_is_opened_again(sandb
     sandbox.require_clean()
 
 
+def second_job_in_the_same_cluster_learns_the_same(sandbox):
+    with Cluster(sandbox) as cluster:
+        for _ in range(2):
+            require_same(sandbox, cluster.job())
+    sandbox.require_clean()
+
+
+def node_of_all_engines_is_lost_and_the_job_goes_on_at_another(sandbox):
+    with Cluster(sandbox, names=("first", "second", "third")) as cluster:
+        process = cluster.job("job.save_interval=2", "update.mode=copy")
+        before = read_until(process, "step", 1)
+        places = {name: node for name, (node, _) in cluster.places().items()}
+        engines = {node for name, node in places.items() if name.startswith("engine")}
+        require(len(engines) == 1 and places["trainer/0"] not in engines, f"places: {places}")
+        cluster.lose_power(cluster.node_names()[engines.pop()])
+        code, out, err = finish(process)
+    require(code == 0, f"exit code {code}: {err}")
+    for step in steps_of(before + out):
+        require(numbers_of(step) == shared(sandbox.build)[step["step"]], f"other numbers: {step}")
+    require(steps_of(out)[-1]["step"] == STEPS, f"the last step: {out}")
+    require(any("restart 1 of 3" in note for note in notes_of(out)), f"no restart: {notes_of(out)}")
+
+
 if __name__ == "__main__":
     sys.exit(main([engines_on_another_node_learn_the_same, engine_killed_in_an_update_is_left_out,
                    engine_frozen_in_an_update_is_killed_and_left_out,
                    gpus_of_two_nodes_exchange_weights, gpus_of_two_nodes_want_nccl,
                    engine_that_ends_while_its_transfer_pair_connects_is_not_awaited,
+                   second_job_in_the_same_cluster_learns_the_same,
+                   node_of_all_engines_is_lost_and_the_job_goes_on_at_another,
                    cut_connection_of_a_transfer_pair_costs_one_update_and_is_opened_again]))

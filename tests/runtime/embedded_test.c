@@ -106,6 +106,17 @@ static void embedded_redis_is_restarted_when_it_dies(void **state)
     tdm__redis_embedded_stop(rebirth.server);
 }
 
+static void embedded_redis_that_does_not_reply_is_killed_and_started_again(void **state)
+{
+    struct rebirth rebirth = {.server = start()};
+
+    (void)state;
+    rebirth.old_pid = tdm__redis_embedded_pid(rebirth.server);
+    assert_int_equal(kill(rebirth.old_pid, SIGSTOP), 0);
+    assert_int_equal(tdm__loop_run(loop, is_reborn, &rebirth, tdm__clock_ms() + 10000), TDM_OK);
+    tdm__redis_embedded_stop(rebirth.server);
+}
+
 static void stopping_ends_it_even_if_it_stands_still(void **state)
 {
     struct tdm__redis_embedded *server = start();
@@ -235,6 +246,7 @@ int main(void)
         EMBEDDED_TEST(other_users_cannot_connect),
         EMBEDDED_TEST(embedded_redis_runs_under_our_name),
         EMBEDDED_TEST(embedded_redis_is_restarted_when_it_dies),
+        EMBEDDED_TEST(embedded_redis_that_does_not_reply_is_killed_and_started_again),
         EMBEDDED_TEST(stopping_ends_it_even_if_it_stands_still),
         EMBEDDED_TEST(its_data_outlive_a_stop),
         EMBEDDED_TEST(directory_open_to_others_is_refused),
