@@ -716,7 +716,7 @@ static tdm_status engine_generate(tdm_call *call, void *self)
     }
     tdm__generation_fini(&generation);
     tdm__spans_add(&engine->rank.spans, "generate", begin_ns, 0, 0);
-    return status;
+    return tdm__rank_check_device(&engine->rank, status);
 }
 
 static const struct tdm_actor_class engine_class = {

@@ -21,6 +21,8 @@
 
 /* Longest time in milliseconds to wait for the memory of a region. */
 enum { RESUME_MS = 10000 };
+/* Bytes of the host memory by which tdm__rank_check_device() asks the GPU. */
+enum { PROBE_BYTES = 4096 };
 
 /* ---- names ------------------------------------------------------------------------------ */
 
@@ -114,6 +116,25 @@ void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state))
     tdm__named_layout_destroy(rank->named_layout);
     tdm_config_destroy(rank->config);
     /* The library is not closed: its destructors run when the process ends. */
+}
+
+/* ---- faults ----------------------------------------------------------------------------- */
+
+tdm_status tdm__rank_check_device(const struct tdm__rank *rank, tdm_status status)
+{
+    struct tdm__device *device = tdm__regions_device(rank->regions);
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    void *memory;
+
+    if (status != TDM_E_DEVICE) {
+        return status;
+    }
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    /* Any call tells; this one needs no memory of the GPU and no stream. */
+    if (device->ops->host_alloc(device, PROBE_BYTES, &memory) == TDM_OK) {
+        device->ops->host_free(device, memory, PROBE_BYTES);
+    }
+    return tdm__fail(status, "%s", detail);
 }
 
 /* ---- memory ----------------------------------------------------------------------------- */

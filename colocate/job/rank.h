@@ -69,6 +69,11 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *se
  * that frees `state`. */
 void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state));
 
+/* Returns `status`, which a function of the library returned, with its error detail. After
+ * TDM_E_DEVICE it first makes a call to the GPU: if an error of one of the library's kernels has
+ * broken this process for CUDA, that call ends the process, so that the actor is restarted. */
+tdm_status tdm__rank_check_device(const struct tdm__rank *rank, tdm_status status);
+
 /* Creates the regions that the library declared, in the paused state: they have addresses but no
  * memory. */
 tdm_status tdm__rank_reserve_regions(struct tdm__rank *rank, const struct tdm_region_spec *specs,

@@ -2,10 +2,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fake/cuda.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -134,12 +136,35 @@ static unsigned long environment_number(const char *name, unsigned long otherwis
     return text != NULL ? strtoul(text, NULL, 10) : otherwise;
 }
 
+/* True if this process is to fail: each one, or the first one with the name that is wanted. */
+static bool is_to_fail(void)
+{
+    const char *wanted = getenv("FAKE_CUDA_FAIL_IN");
+    char path[FAKE_PATH_BYTES];
+    char name[16] = "";
+    int fd;
+
+    if (wanted == NULL) {
+        return true;
+    }
+    (void)prctl(PR_GET_NAME, name);
+    if (strncmp(name, wanted, sizeof(name) - 1) != 0) {
+        return false;
+    }
+    (void)snprintf(path, sizeof(path), "%s/failing", getenv("FAKE_CUDA_DIRECTORY"));
+    fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return fd >= 0;
+}
+
 static void read_failure(void)
 {
     const char *text = getenv("FAKE_CUDA_FAIL");
     unsigned long nth = 0;
 
-    if (text != NULL &&
+    if (text != NULL && is_to_fail() &&
         sscanf(text, "%63[^:]:%lu:%d", fake_driver.fail_call, &nth, &fake_driver.fail_error) == 3) {
         fake_driver.fail_nth = nth;
     }

@@ -30,6 +30,9 @@
  *   FAKE_CUDA_FAIL       "cuMemMap:3:2": the third cuMemMap fails with error 2; any call:
  * "*"
  *
+ *   FAKE_CUDA_FAIL_IN    the name of the only process that FAKE_CUDA_FAIL is for, such as
+ *                        engine/1/0; the next process with the name is spared
+ *
  * The error of a kernel (700, 702, 710, 714 to 719), also one that FAKE_CUDA_FAIL asks for, sticks
  * to the process: every later call returns it. */
 

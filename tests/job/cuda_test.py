@@ -4,7 +4,7 @@
 import json
 import sys
 
-from support import main, on_cuda, require, steps_of
+from support import main, notes_of, on_cuda, require, steps_of
 
 # Ten supervised steps are enough for both to answer some prompts.
 LEARNING = ["rollout.num_rollout=2", "rollout.warmup_steps=20", "trainer.warmup_lr=6e-3"]
@@ -85,6 +85,19 @@ def engines_on_the_same_gpus_but_not_colocated_get_the_same_weights(sandbox):
     sandbox.require_clean()
 
 
+def engine_whose_kernel_breaks_its_process_comes_back(sandbox):
+    code, out, err = run_on_cuda(sandbox, "--json", "--out", "broken", "rollout.num_rollout=6", "rollout.warmup_steps=1",
+                                 "rollout.rollout_batch_size=16", "rollout.num_engines_min=1",
+                                 FAKE_CUDA_FAIL="cuLaunchKernel:1000:700", FAKE_CUDA_FAIL_IN="engine/1/0")
+    require(code == 0, f"exit code {code}: {err}")
+    require((sandbox.path / "gpus" / "failing").exists(), "no process was to fail")
+    notes = notes_of(out)
+    require(any("engine/1/0 died" in note for note in notes), f"no engine lost: {notes}")
+    require(any(note.startswith("engine 1 back") for note in notes), f"engine 1 is not back: {notes}")
+    require(len(steps_of(out)) == 6, f"{len(steps_of(out))} steps")
+    sandbox.require_clean()
+
+
 def missing_cublas_library_is_named(sandbox):
     code, _, err = run_on_cuda(sandbox, "--out", "out", *SHORT, COLOCATED_RL_CUBLAS_LIBRARY="/nowhere/libcublas.so")
     require(code == 1 and "/nowhere/libcublas.so" in err, f"exit code {code}: {err}")
@@ -101,4 +114,5 @@ if __name__ == "__main__":
     sys.exit(main([gpu_learns_the_same_as_the_host, engines_on_a_gpu_agree_with_the_trainer,
                    engines_on_other_gpus_get_the_same_weights,
                    engines_on_the_same_gpus_but_not_colocated_get_the_same_weights,
+                   engine_whose_kernel_breaks_its_process_comes_back,
                    missing_cublas_library_is_named, failing_matrix_product_is_named]))
