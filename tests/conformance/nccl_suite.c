@@ -3,7 +3,6 @@
 #include "tests/conformance/nccl_suite.h"
 
 #include "colocate/comm/nccl/ending.h"
-#include "colocate/comm/nccl/operation.h"
 #include "colocate/device/cuda/driver.h"
 #include "runtime/clock.h"
 #include "tests/support/cuda_gpu.h"
@@ -50,6 +49,20 @@ tdm_status nccl_suite_open_on(uint32_t place, struct tdm__comm_gpu_options *opti
         options->control_comm->ops->destroy(options->control_comm);
     }
     return status;
+}
+
+/* Makes the context of the rank's GPU current until the scope ends, as the rank's own code does. */
+static tdm_status enter_gpu(uint32_t rank, struct tdm__cuda_scope *scope)
+{
+    const struct tdm__cuda_driver *driver;
+    uint32_t gpus_count;
+    void *context;
+
+    TDM_TRY(tdm__cuda_driver(&driver));
+    TDM_TRY(tdm__cuda_gpus_count(&gpus_count));
+    TDM_TRY(tdm__cuda_check(driver->cuDevicePrimaryCtxRetain(&context, (int)(rank % gpus_count)),
+                            "cuDevicePrimaryCtxRetain"));
+    return tdm__cuda_scope_enter(driver, context, scope);
 }
 
 /* ---- ranks as processes ----------------------------------------------------------------- */
@@ -143,7 +156,7 @@ static int move_tensors_of(struct tdm__comm *comm, uint32_t rank, uint32_t ranks
     size_t bytes = NUMBERS * sizeof(float);
     TDM__CUDA_SCOPE(scope);
 
-    EXPECT(tdm__nccl_enter((struct tdm__nccl *)comm, &scope) == TDM_OK);
+    EXPECT(enter_gpu(rank, &scope) == TDM_OK);
     EXPECT(tdm__cuda_driver(&driver) == TDM_OK);
     EXPECT(gpu_numbers(driver, NUMBERS, (float)rank + 1, &in) == 0);
     EXPECT(gpu_numbers(driver, (size_t)NUMBERS * ranks_count, 0, &out) == 0);
@@ -208,7 +221,7 @@ static int mix_memory(int fd, uint32_t rank, uint32_t ranks_count)
     TDM__CUDA_SCOPE(scope);
 
     EXPECT(maker->control_comm.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
-    EXPECT(tdm__nccl_enter((struct tdm__nccl *)comm, &scope) == TDM_OK);
+    EXPECT(enter_gpu(rank, &scope) == TDM_OK);
     EXPECT(tdm__cuda_driver(&driver) == TDM_OK);
     if (rank != 1) {
         EXPECT(gpu_numbers(driver, (size_t)NUMBERS * ranks_count, 1, &address) == 0);
@@ -244,7 +257,7 @@ static int receive_elsewhere(int fd, uint32_t rank, uint32_t ranks_count)
     TDM__CUDA_SCOPE(scope);
 
     EXPECT(maker->control_comm.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
-    EXPECT(tdm__nccl_enter((struct tdm__nccl *)comm, &scope) == TDM_OK);
+    EXPECT(enter_gpu(rank, &scope) == TDM_OK);
     EXPECT(tdm__cuda_driver(&driver) == TDM_OK);
     EXPECT(gpu_numbers(driver, NUMBERS, 1, &in) == 0);
     EXPECT(gpu_numbers(driver, (size_t)NUMBERS * ranks_count, 1, &out) == 0);

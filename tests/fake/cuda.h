@@ -16,8 +16,8 @@
  * own source (kernel_shim.h).
  *
  *   FAKE_CUDA_DIRECTORY  where the devices are: the same one is the same machine
- *   FAKE_CUDA_MACHINE    the last byte but one of their UUIDs (192), which makes them unequal to those
- *                        of another machine
+ *   FAKE_CUDA_MACHINE    the last byte but one of their UUIDs (192), which makes them unequal to
+ *                        those of another machine
  *   FAKE_CUDA_DEVICES    how many (1)
  *   FAKE_CUDA_BYTES      memory of each (256 MiB)
  *   CUDA_VISIBLE_DEVICES which of them a process sees, by numbers or UUIDs, in this order; a device
