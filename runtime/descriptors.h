@@ -9,6 +9,8 @@
 /* Number of descriptors that connections of clients never take: they are kept for what the process
  * itself needs, such as files, memory of other processes, and pidfds. */
 enum { TDM__DESCRIPTORS_RESERVED = 32 };
+/* Largest number for which tdm__descriptors_are_few() can be asked. */
+enum { TDM__DESCRIPTORS_ASKED_MAX = 64 };
 
 /* Raises the soft limit of this process (RLIMIT_NOFILE) to the hard one. Processes that it starts
  * later inherit the limit. A failure is ignored, because the process works with fewer descriptors,
@@ -17,9 +19,8 @@ void tdm__descriptors_raise_limit(void);
 /* Returns the number of descriptors that this process may have: its soft limit. Any thread may call
  * it. */
 uint64_t tdm__descriptors_limit(void);
-/* Returns true if no more than `count` descriptors are certainly free. The kernel gives out the
- * lowest free number, so all numbers below the one that it would give out next are in use. Any
- * thread may call it. */
-bool tdm__descriptors_are_few(uint64_t count);
+/* Returns true if fewer than `count` descriptors are free. It may take them for a moment to find
+ * out. Any thread may call it. */
+bool tdm__descriptors_are_few(uint32_t count);
 
 #endif

@@ -93,10 +93,13 @@ static void write_devices_setting(const char *variable, const struct tdm__grant 
  * other work, which keeps the actors that run alive. */
 static tdm_status node_check_descriptors(const struct tdm__node *node)
 {
-    uint32_t count = tdm__workers_count(node->workers);
+    uint32_t count = 0;
 
     if (!tdm__descriptors_are_few(TDM__DESCRIPTORS_RESERVED + TDM__WORKER_FDS + START_FDS)) {
         return TDM_OK;
+    }
+    for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        count += entry->worker != NULL ? 1 : 0;
     }
     return tdm__fail(
         TDM_E_LIMIT,

@@ -560,16 +560,6 @@ static tdm_status worker_connect(struct tdm__workers *workers, struct worker *wo
     return TDM_OK;
 }
 
-uint32_t tdm__workers_count(const struct tdm__workers *workers)
-{
-    uint32_t count = 0;
-
-    for (const struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
-        count++;
-    }
-    return count;
-}
-
 tdm_status tdm__workers_start(struct tdm__workers *workers,
                               const struct tdm__worker_start_options *options,
                               tdm__worker_ended_fn *fn, void *arg,

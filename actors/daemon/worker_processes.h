@@ -77,8 +77,6 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
 /* Number of descriptors that the daemon keeps for each worker: its connection, the socket of its
  * reaper, and the pidfds of both. */
 enum { TDM__WORKER_FDS = 4 };
-/* Returns the number of workers whose end has not been reported. */
-uint32_t tdm__workers_count(const struct tdm__workers *workers);
 /* Sends SIGKILL to the worker process, as soon as its pid is known. */
 void tdm__worker_kill(struct tdm__worker_process *public);
 /* Allows the worker to close its connection before it ends, because it was asked to exit. A worker

@@ -31,17 +31,31 @@ static void descriptors_are_few_near_the_limit(void **state)
     int next = dup(STDERR_FILENO);
 
     (void)state;
-    assert_int_equal(close(next), 0);
+    for (int fd = next; fd < 1024; fd++) { /* Descriptors that this process has inherited. */
+        (void)close(fd);
+    }
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     tight = before;
     tight.rlim_cur = (rlim_t)next + 10;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
-    assert_false(tdm__descriptors_are_few(9));
-    assert_true(tdm__descriptors_are_few(10));
+    assert_false(tdm__descriptors_are_few(10));
+    assert_true(tdm__descriptors_are_few(11));
+    /* A low free number does not mean that many are free. */
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(dup(STDERR_FILENO), next + i);
+    }
+    (void)close(next + 1);
+    (void)close(next + 5);
+    assert_false(tdm__descriptors_are_few(2));
+    assert_true(tdm__descriptors_are_few(3));
+    for (int i = 0; i < 10; i++) {
+        (void)close(next + i);
+    }
     tight.rlim_cur = (rlim_t)next;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
-    assert_true(tdm__descriptors_are_few(0));
+    assert_true(tdm__descriptors_are_few(1));
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_false(tdm__descriptors_are_few(TDM__DESCRIPTORS_ASKED_MAX));
     assert_int_equal(dup(STDERR_FILENO), next); /* The probe is closed again. */
     assert_int_equal(close(next), 0);
 }
