@@ -240,6 +240,18 @@ static void on_engine_event(void *arg, uint32_t engine, enum tdm__engine_event n
     }
 }
 
+/* Starts the runtime. A node that the job has used before and that refuses connections now is lost,
+ * and may be started again. */
+static tdm_status join_cluster(struct tdm__controller *controller,
+                               const struct tdm_runtime_options *options)
+{
+    tdm_status status = tdm_runtime_start(options, &controller->runtime);
+
+    return controller->has_started && status == TDM_E_IO
+               ? tdm__wrap(TDM_E_NODE_LOST, "joining the node again")
+               : status;
+}
+
 /* Starts the runtime and creates all actors. */
 static tdm_status start_cluster(struct tdm__controller *controller)
 {
@@ -250,7 +262,7 @@ static tdm_status start_cluster(struct tdm__controller *controller)
     options.gpus = spec->num_gpus;
     options.gpu_bytes = spec->gpu_bytes;
     options.device = spec->device;
-    TDM_TRY(tdm_runtime_start(&options, &controller->runtime));
+    TDM_TRY(join_cluster(controller, &options));
     if (!controller->has_started) {
         print_placement(controller);
     }
