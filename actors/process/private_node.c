@@ -29,12 +29,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 /* A private node. The driver's runtime owns it. */
 struct tdm__private_node {
     struct tdm__daemon_process process; /* Supervisor and daemon of the node (owned). */
+    int daemon_pidfd;                   /* Pidfd of the daemon (owned); -1 if it has none. */
 };
 
 /* ---- start ------------------------------------------------------------------------------ */
@@ -118,6 +120,7 @@ tdm_status tdm__private_node_start(const struct tdm_runtime_options *options, in
         return tdm__fail(TDM_E_NOMEM, "a private node");
     }
     daemon_arguments_fill(options, &arguments);
+    node->daemon_pidfd = -1;
     status = tdm__daemon_process_start(arguments.argv, -1, &node->process);
     if (status != TDM_OK) {
         free(node);
@@ -128,6 +131,7 @@ tdm_status tdm__private_node_start(const struct tdm_runtime_options *options, in
         tdm__private_node_stop(node, 0);
         return status;
     }
+    node->daemon_pidfd = (int)syscall(SYS_pidfd_open, (pid_t)node->process.daemon_pid, 0);
     *node_out = node;
     return TDM_OK;
 }
@@ -170,10 +174,8 @@ void tdm__private_node_exit_text(struct tdm__private_node *node, char *text, siz
 
 void tdm__private_node_kill(struct tdm__private_node *node)
 {
-    struct pollfd ended = {.fd = node->process.supervisor.pidfd, .events = POLLIN};
-
-    if (poll(&ended, 1, 0) == 0) { /* The supervisor has not reaped the daemon. */
-        (void)kill((pid_t)node->process.daemon_pid, SIGKILL);
+    if (node->daemon_pidfd >= 0) {
+        (void)syscall(SYS_pidfd_send_signal, node->daemon_pidfd, SIGKILL, NULL, 0);
     }
 }
 
@@ -195,5 +197,8 @@ void tdm__private_node_stop(struct tdm__private_node *node, int64_t timeout_ms)
     }
     (void)tdm__process_reap(&node->process.supervisor, &wait_status);
     tdm__process_forget(&node->process.supervisor);
+    if (node->daemon_pidfd >= 0) {
+        (void)close(node->daemon_pidfd);
+    }
     free(node);
 }

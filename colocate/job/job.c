@@ -32,6 +32,8 @@
 
 /* Process numbers in the trace. */
 enum { TRACE_PROCESS_JOB = 0, TRACE_PROCESS_TRAINER = 1, TRACE_PROCESS_ENGINE = 2 };
+/* Bytes of the file system for temporary files below which it counts as full. */
+enum { FREE_BYTES_MIN = 256 * 1024 };
 /* How often an aborted update is repeated before the job fails; longest time in milliseconds to end
  * the ranks before a restart, and until a rank on a node that does not answer counts as lost, so
  * that its name is free. */
@@ -238,6 +240,18 @@ static void on_engine_event(void *arg, uint32_t engine, enum tdm__engine_event n
     }
 }
 
+/* Starts the runtime. A node that the job has used before and that refuses connections now is lost,
+ * and may be started again. */
+static tdm_status join_cluster(struct tdm__controller *controller,
+                               const struct tdm_runtime_options *options)
+{
+    tdm_status status = tdm_runtime_start(options, &controller->runtime);
+
+    return controller->has_started && status == TDM_E_IO
+               ? tdm__wrap(TDM_E_NODE_LOST, "joining the node again")
+               : status;
+}
+
 /* Starts the runtime and creates all actors. */
 static tdm_status start_cluster(struct tdm__controller *controller)
 {
@@ -248,7 +262,7 @@ static tdm_status start_cluster(struct tdm__controller *controller)
     options.gpus = spec->num_gpus;
     options.gpu_bytes = spec->gpu_bytes;
     options.device = spec->device;
-    TDM_TRY(tdm_runtime_start(&options, &controller->runtime));
+    TDM_TRY(join_cluster(controller, &options));
     if (!controller->has_started) {
         print_placement(controller);
     }
@@ -609,13 +623,14 @@ static tdm_status explain_full_disk(tdm_status status)
     const char *directory = tdm__directory_parent_path();
     struct statvfs space;
 
-    if (status == TDM_OK || statvfs(directory, &space) < 0 || space.f_bavail > 0) {
+    if (status == TDM_OK || statvfs(directory, &space) < 0 ||
+        (uint64_t)space.f_bavail * space.f_frsize >= FREE_BYTES_MIN) {
         return status;
     }
     return tdm__wrap(TDM_E_IO,
-                     "the file system of %s is full, which may be the cause: remove files, or set "
-                     "TMPDIR to another directory",
-                     directory);
+                     "the file system of %s is full (%llu KiB are left), which may be the cause: "
+                     "remove files, or set TMPDIR to another directory",
+                     directory, (unsigned long long)space.f_bavail * space.f_frsize / 1024);
 }
 
 /* Changes a failure to TDM_E_STORE if this node does not reach the cluster's store. What waits for

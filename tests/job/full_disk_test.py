@@ -4,6 +4,7 @@
 mounted in a namespace of this test's own.
 """
 import os
+import re
 import subprocess
 import sys
 import time
@@ -40,8 +41,8 @@ def require_named(sandbox, process, within_s):
     begin = time.monotonic()
     code, _, err = finish(process)
     took_s = time.monotonic() - begin
-    said = f"the file system of {sandbox.tmp} is full, which may be the cause"
-    require(code == 1 and said in err and "No space left on device" in err, f"exit code {code}: {err}")
+    said = rf"the file system of {sandbox.tmp} is full \(\d+ KiB are left\), which may be the cause"
+    require(code == 1 and re.search(said, err) and "No space left on device" in err, f"exit code {code}: {err}")
     require("restart" not in err and took_s < within_s * sandbox.slow, f"told after {took_s:.1f} s: {err}")
 
 

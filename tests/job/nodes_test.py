@@ -261,20 +261,38 @@ def second_job_in_the_same_cluster_learns_the_same(sandbox):
     sandbox.require_clean()
 
 
-def node_of_all_engines_is_lost_and_the_job_goes_on_at_another(sandbox):
+def require_restarted(sandbox, process, before):
+    """Runs the job to its end. It must have restarted once, and each step must have the usual numbers."""
+    code, out, err = finish(process)
+    out = before + out
+    require(code == 0, f"exit code {code}: {err}")
+    for step in steps_of(out):
+        require(numbers_of(step) == shared(sandbox.build)[step["step"]], f"other numbers: {step}")
+    require(steps_of(out)[-1]["step"] == STEPS, f"the last step: {out}")
+    restarts = [note for note in notes_of(out) if note.startswith("restart ")]
+    require(len(restarts) == 1, f"restarts: {notes_of(out)}")
+
+
+def killed_trainer_restarts_the_job_in_the_same_cluster(sandbox):
+    with Cluster(sandbox) as cluster:
+        process = cluster.job("job.save_interval=2", "update.mode=copy")
+        before = read_until(process, "step", 3)
+        os.kill(cluster.places()["trainer/1"][1], signal.SIGKILL)
+        require_restarted(sandbox, process, before)
+    sandbox.require_clean()
+
+
+def node_of_all_engines_or_trainers_is_lost_and_the_job_goes_on_at_another(sandbox):
     with Cluster(sandbox, names=("first", "second", "third")) as cluster:
         process = cluster.job("job.save_interval=2", "update.mode=copy")
         before = read_until(process, "step", 1)
         places = {name: node for name, (node, _) in cluster.places().items()}
         engines = {node for name, node in places.items() if name.startswith("engine")}
         require(len(engines) == 1 and places["trainer/0"] not in engines, f"places: {places}")
-        cluster.lose_power(cluster.node_names()[engines.pop()])
-        code, out, err = finish(process)
-    require(code == 0, f"exit code {code}: {err}")
-    for step in steps_of(before + out):
-        require(numbers_of(step) == shared(sandbox.build)[step["step"]], f"other numbers: {step}")
-    require(steps_of(out)[-1]["step"] == STEPS, f"the last step: {out}")
-    require(any("restart 1 of 3" in note for note in notes_of(out)), f"no restart: {notes_of(out)}")
+        names = cluster.node_names()
+        own = names[engines.pop()]
+        cluster.lose_power(own if own != "first" else names[places["trainer/0"]])  # The job itself runs on the first.
+        require_restarted(sandbox, process, before)
 
 
 if __name__ == "__main__":
@@ -283,5 +301,6 @@ if __name__ == "__main__":
                    gpus_of_two_nodes_exchange_weights, gpus_of_two_nodes_want_nccl,
                    engine_that_ends_while_its_transfer_pair_connects_is_not_awaited,
                    second_job_in_the_same_cluster_learns_the_same,
-                   node_of_all_engines_is_lost_and_the_job_goes_on_at_another,
+                   killed_trainer_restarts_the_job_in_the_same_cluster,
+                   node_of_all_engines_or_trainers_is_lost_and_the_job_goes_on_at_another,
                    cut_connection_of_a_transfer_pair_costs_one_update_and_is_opened_again]))
