@@ -27,6 +27,7 @@
 #include "runtime/error.h"
 #include "runtime/fdpass.h"
 #include "runtime/log.h"
+#include "runtime/process/fence.h"
 #include "runtime/process/process_tree.h"
 #include "runtime/process/reaper.h"
 #include "runtime/text.h"
@@ -77,6 +78,9 @@ struct worker {
     /* True once the end of the worker has been reported by `fn`. */
     bool end_is_reported;
     bool may_be_restarted; /* True if the actor has restarts. */
+    /* Page with the workers that must not outlive the lease of the node, borrowed; NULL if this
+     * worker may. */
+    struct tdm__fence *fence;
     /* True if processes of the tree have not ended long after they were killed. */
     bool tree_is_late;
     /* Time in milliseconds on CLOCK_MONOTONIC when the reaper was found to be killed, before the
@@ -170,6 +174,7 @@ static void worker_free(struct worker *worker)
         tdm__conn_on_closed(worker->public.conn, NULL, NULL);
         tdm__conn_close(worker->public.conn);
     }
+    tdm__fence_remove(worker->fence, worker->public.pid);
     worker_close_retry(worker);
     tdm__worker_environment_destroy(worker->argv);
     if (worker->public.output != NULL) {
@@ -288,6 +293,7 @@ static void worker_started(struct worker *worker, pid_t pid,
     worker->process = (struct tdm__process){pid, pidfds->worker};
     worker->reaper_pidfd = pidfds->reaper;
     worker_close_retry(worker);
+    worker->is_killed = worker->is_killed || !tdm__fence_covers(worker->fence, pid);
     if (worker->is_killed) {
         tdm__worker_kill(&worker->public);
     }
@@ -580,6 +586,7 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
                               .report_fd = -1,
                               .reaper_pidfd = -1,
                               .may_be_restarted = spec->max_restarts != 0,
+                              .fence = options->fence,
                               .retry_fds = {-1, -1, -1, -1}};
     workers->all = worker;
     (void)snprintf(worker->directory, sizeof(worker->directory), "%s", spec->directory);
