@@ -19,8 +19,10 @@
 #include <unistd.h>
 
 enum {
-    BLOCK_BYTES = 2 << 20,    /* Unit of GPU memory in bytes: --gpu-bytes is a multiple of it. */
-    HEALTH_DEFAULT_MS = 30000 /* Default of --health-timeout-ms, in milliseconds. */
+    BLOCK_BYTES = 2 << 20,     /* Unit of GPU memory in bytes: --gpu-bytes is a multiple of it. */
+    HEALTH_DEFAULT_MS = 30000, /* Default of --health-timeout-ms, in milliseconds. */
+    UNREACHABLE_DEFAULT_MS = 10000, /* Default of --unreachable-ms, in milliseconds. */
+    UNREACHABLE_MIN_MS = 500        /* Smallest value of --unreachable-ms that is not 0. */
 };
 
 /* Text of tandemd --help. */
@@ -49,6 +51,8 @@ static const char help[] =
     "  --labels A=B,…     of the node, for actors to choose it by\n"
     "  --health-timeout-ms N  an actor that does not answer for so long is killed\n"
     "                     (30000; 0: never)\n"
+    "  --unreachable-ms N  calls to actors of a node that does not answer for so long\n"
+    "                     end as unavailable (10000; 0: never)\n"
     "  --store-faults SEED,N  for tests: one in N operations on the store fails\n"
     "  --print-logs       what workers print comes out here, prefixed\n"
     "  --private          end with the process at the other end of descriptor 3\n"
@@ -181,13 +185,31 @@ static bool read_name(const char *text, char name[CLI_NAME_BYTES])
     return true;
 }
 
-/* Reads the environment variables for the health timeout and the store's faults. */
+/* Reads the value of --unreachable-ms or of TANDEM_UNREACHABLE_MS, the `source`. */
+static bool read_unreachable(const char *source, const char *text,
+                             struct cli_daemon_options *options)
+{
+    if (!read_count(source, text, INT32_MAX, &options->unreachable_ms)) {
+        return false;
+    }
+    if (options->unreachable_ms != 0 && options->unreachable_ms < UNREACHABLE_MIN_MS) {
+        (void)fprintf(stderr, "tandemd: %s %s is less than %d, in which a busy node can answer\n",
+                      source, text, (int)UNREACHABLE_MIN_MS);
+        return false;
+    }
+    return true;
+}
+
+/* Reads the environment variables for time limits and the store's faults. */
 static bool read_health(struct cli_daemon_options *options)
 {
     const char *health = getenv("TANDEM_HEALTH_TIMEOUT_MS");
     const char *faults = getenv("TANDEM_STORE_FAULTS");
+    const char *unreachable = getenv("TANDEM_UNREACHABLE_MS");
 
-    return (faults == NULL || read_faults("TANDEM_STORE_FAULTS", faults, options)) &&
+    return (unreachable == NULL ||
+            read_unreachable("TANDEM_UNREACHABLE_MS", unreachable, options)) &&
+           (faults == NULL || read_faults("TANDEM_STORE_FAULTS", faults, options)) &&
            (health == NULL ||
             read_count("TANDEM_HEALTH_TIMEOUT_MS", health, INT32_MAX, &options->health_timeout_ms));
 }
@@ -242,6 +264,7 @@ enum option_index {
     OPTION_OBJECT_STORE_BYTES, /* Index of the option --object-store-bytes. */
     OPTION_LABELS,             /* Index of the option --labels. */
     OPTION_HEALTH_TIMEOUT_MS,  /* Index of the option --health-timeout-ms. */
+    OPTION_UNREACHABLE_MS,     /* Index of the option --unreachable-ms. */
     OPTION_STORE_FAULTS,       /* Index of the option --store-faults. */
     OPTIONS_COUNT              /* Number of options of tandemd. */
 };
@@ -271,6 +294,7 @@ static struct tdm__option args[] = {
     [OPTION_OBJECT_STORE_BYTES] = {"--object-store-bytes", true, NULL},
     [OPTION_LABELS] = {"--labels", true, NULL},
     [OPTION_HEALTH_TIMEOUT_MS] = {"--health-timeout-ms", true, NULL},
+    [OPTION_UNREACHABLE_MS] = {"--unreachable-ms", true, NULL},
     [OPTION_STORE_FAULTS] = {"--store-faults", true, NULL},
     [OPTIONS_COUNT] = {NULL, false, NULL}};
 
@@ -343,6 +367,8 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
         return read_labels(value, &options->labels);
     case OPTION_HEALTH_TIMEOUT_MS:
         return read_count(name, value, INT32_MAX, &options->health_timeout_ms);
+    case OPTION_UNREACHABLE_MS:
+        return read_unreachable(name, value, options);
     case OPTION_STORE_FAULTS:
         return read_faults(name, value, options);
     case OPTION_DIRECTORY:
@@ -419,7 +445,8 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
                                          .gpus = CLI_UNSET,
                                          .memory_bytes = tenths_of_memory(7),
                                          .object_store_bytes = tenths_of_memory(3),
-                                         .health_timeout_ms = HEALTH_DEFAULT_MS};
+                                         .health_timeout_ms = HEALTH_DEFAULT_MS,
+                                         .unreachable_ms = UNREACHABLE_DEFAULT_MS};
     struct tdm__parsed_arguments operands = {.options = args};
 
     if (tdm__arguments_ask_for_help(argc, argv, 1)) {

@@ -12,6 +12,8 @@ struct tdm__lease_status {
     /* True while this node joins the cluster again, because the store has lost the node's record,
      * or may have lost it. */
     bool is_joining;
+    /* True while this node has no lease on which it may run actors that others may take over. */
+    bool is_fenced;
     /* Time at which the store last did not have this node's record, in milliseconds on
      * CLOCK_MONOTONIC; 0 if never. */
     int64_t lost_ms;

@@ -17,6 +17,7 @@
 #include "actors/daemon/actor_placement.h"
 #include "actors/daemon/actor_queries.h"
 #include "actors/daemon/actor_remote.h"
+#include "actors/daemon/node_notices.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/placement_group_service.h"
 #include "runtime/clock.h"
@@ -50,12 +51,17 @@ struct tdm__node_lease {
 
 /* ---- this node's lease ------------------------------------------------------------------ */
 
+/* Defined below; it reads the list of nodes from the store. */
+static void lease_read_nodes(struct tdm__node *node);
+
 /* Notes that this node has joined the cluster again, and rewrites the lost records of its actors
- * and placement groups. */
+ * and placement groups. The list of nodes has the new epoch of this node, without which others may
+ * refuse its connections. */
 static void lease_on_joined(struct tdm__node *node)
 {
     node->lease->renewed_ms = node->lease->renewal_sent_ms;
     node->lease_status.is_joining = false;
+    lease_read_nodes(node);
     tdm__placement_groups_rewrite(node);
     tdm__node_actors_rewrite(node);
 }
@@ -227,15 +233,19 @@ static void lease_sweep(struct tdm__node *node, const struct tdm__node_record *n
                                             on_lease_swept, node) == TDM_OK;
 }
 
-/* Closes connections to nodes that are not in `nodes`, the living nodes, and handles the loss of
- * their actors. */
+/* Notes the nodes of `nodes`, the living nodes, and the epoch of this one. Handles the loss of
+ * known nodes that are not in the list, and the loss of their actors. */
 static void lease_check_other_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
                                     uint32_t nodes_count)
 {
     bool is_here = false;
 
+    tdm__node_peers_note(node, nodes, nodes_count);
     for (uint32_t i = 0; i < nodes_count; i++) {
-        is_here = is_here || tdm__id_equal(&nodes[i].id, &node->record.id);
+        if (tdm__id_equal(&nodes[i].id, &node->record.id)) {
+            is_here = true;
+            tdm__node_set_epoch(node, nodes[i].epoch);
+        }
     }
     if (!is_here || !lease_is_steady(node->lease)) {
         return;
@@ -266,12 +276,22 @@ static void on_nodes_read(void *arg, tdm_status status, const struct tdm__store_
     free(nodes);
 }
 
+static void lease_read_nodes(struct tdm__node *node)
+{
+    static const char *const nodes[] = {"node/*"};
+
+    if (!node->lease->is_reading_nodes) {
+        node->lease->is_reading_nodes = true;
+        node->store->ops->read(node->store, nodes, 1, tdm__deadline_after(TDM__NODE_LEASE_MS),
+                               on_nodes_read, node);
+    }
+}
+
 /* ---- once a second ---------------------------------------------------------------------- */
 
 /* Once a second renews the lease, reads the list of nodes, and retries what waits. */
 static void on_lease_timer(void *arg)
 {
-    static const char *const nodes[] = {"node/*"};
     struct tdm__node *node = arg;
     struct tdm__node_lease *lease = node->lease;
 
@@ -280,7 +300,10 @@ static void on_lease_timer(void *arg)
     node->events->resources_freed(node); /* Another node may have freed resources. */
     tdm__placement_groups_rewrite(node);
     tdm__node_actors_rewrite(node);
-    if (tdm__clock_ms() - lease->renewed_ms > FENCE_MS && !node_owns_store(node)) {
+    tdm__node_actors_report_ends(node);
+    node->lease_status.is_fenced =
+        tdm__clock_ms() - lease->renewed_ms > FENCE_MS && !node_owns_store(node);
+    if (node->lease_status.is_fenced) {
         tdm__node_actors_fence(node);
     }
     if (tdm__lease_status_was_lost(&node->lease_status)) {
@@ -290,11 +313,7 @@ static void on_lease_timer(void *arg)
     if (!lease->is_renewing) {
         lease_renew(node);
     }
-    if (!lease->is_reading_nodes) {
-        lease->is_reading_nodes = true;
-        node->store->ops->read(node->store, nodes, 1, tdm__deadline_after(TDM__NODE_LEASE_MS),
-                               on_nodes_read, node);
-    }
+    lease_read_nodes(node);
 }
 
 tdm_status tdm__node_lease_create(struct tdm__node *node)
