@@ -308,9 +308,10 @@ static void on_actor_described(void *arg, struct tdm__rpc_reply *reply)
     if (reply->status == TDM_E_CLOSED) {
         (void)tdm__runtime_set_daemon_lost(channel->runtime, reply->detail);
         tdm__actor_channel_fail(channel, TDM_E_NODE_LOST, tdm_error_detail());
-    } else if ((reply->status == TDM_E_ACTOR_UNAVAILABLE ||
-                reply->status == TDM_E_ACTOR_RESTARTING) &&
-               channel->state == TDM__CHANNEL_CREATING) {
+    } else if (channel->state == TDM__CHANNEL_CREATING &&
+               (reply->status == TDM_E_ACTOR_UNAVAILABLE ||
+                reply->status == TDM_E_ACTOR_RESTARTING ||
+                (reply->status == TDM_E_AGAIN && !channel->may_find_existing))) {
         channel_lose_connection(channel);
         if (reply->status == TDM_E_ACTOR_UNAVAILABLE) {
             channel_fail_unretried(channel, reply->detail);
@@ -504,8 +505,9 @@ static void on_actor_fate(void *arg, struct tdm__rpc_reply *reply)
     } else if (reply->status == TDM_E_ACTOR_UNAVAILABLE) {
         channel_fail_unretried(channel, reply->detail);
         channel_query_later(channel);
-    } else if (reply->status == TDM_E_TIMEOUT || reply->status == TDM_E_STORE) {
-        /* The actor is being restarted, or its node is being looked for, or the store does not
+    } else if (reply->status == TDM_E_TIMEOUT || reply->status == TDM_E_AGAIN ||
+               reply->status == TDM_E_STORE) {
+        /* The actor is being restarted, or its node cannot be reached now, or the store does not
          * answer. */
         channel_query_later(channel);
     } else {

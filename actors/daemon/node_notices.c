@@ -1,5 +1,19 @@
 /* node_notices.c - tells the processes of this node what happens to nodes. */
 /* SPDX-License-Identifier: Apache-2.0 */
+
+/* Workers and drivers have no view of the cluster. They notice only a closed socket, which a
+ * machine without power or a cut link does not produce. So this daemon tells them what it learns of
+ * nodes (actors/common/node_change.h): a node does not answer, answers again, or is lost in an
+ * epoch; and the epoch of their own node, which they state in handshakes. Each notice is a call
+ * without a reply that matters, over the connection that every process has with its daemon, so that
+ * notices arrive in order. A process that starts later is told the sum of what was before.
+ *
+ * The epoch of a node is the version of its record in the store, which is higher each time that the
+ * node has joined. After a loss a process of the lost epoch is refused by everybody who was told,
+ * until it states a higher one. A guest's worker learns the higher one only when the daemon of its
+ * creator's node has confirmed that it counts on the actor: until then its effects stay on its own
+ * node. Everything runs on the daemon's loop thread. */
+
 #include "actors/daemon/node_notices.h"
 
 #include "actors/common/node_change.h"

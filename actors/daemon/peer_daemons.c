@@ -41,7 +41,7 @@ struct peer {
 /* The table of connections and forwarded calls of a daemon. struct tdm__node owns it. */
 struct tdm__node_peers {
     struct peer *all; /* List of the connections that this daemon opened to others, owned. */
-    struct tdm__known_node *known;           /* The living nodes except this one, owned. */
+    struct tdm__live_node *known;            /* The living nodes except this one, owned. */
     struct forwarded_call *pending_forwards; /* List of forwarded calls without a reply. */
     /* True once the daemon stops and sends no more calls to other daemons. */
     bool is_ended;
@@ -68,14 +68,14 @@ struct forwarded_call {
 
 /* ---- the known nodes ----------------------------------------------------------------------- */
 
-struct tdm__known_node *tdm__node_peers_known(const struct tdm__node *node)
+struct tdm__live_node *tdm__node_peers_known(const struct tdm__node *node)
 {
     return node->peers == NULL ? NULL : node->peers->known;
 }
 
-struct tdm__known_node *tdm__node_peers_find(const struct tdm__node *node, const struct tdm__id *id)
+struct tdm__live_node *tdm__node_peers_find(const struct tdm__node *node, const struct tdm__id *id)
 {
-    struct tdm__known_node *known = tdm__node_peers_known(node);
+    struct tdm__live_node *known = tdm__node_peers_known(node);
 
     while (known != NULL && !tdm__id_equal(&known->record.id, id)) {
         known = known->next;
@@ -83,8 +83,8 @@ struct tdm__known_node *tdm__node_peers_find(const struct tdm__node *node, const
     return known;
 }
 
-void tdm__known_node_explain(const struct tdm__node *node, const struct tdm__known_node *known,
-                             char *text, size_t text_bytes)
+void tdm__live_node_explain(const struct tdm__node *node, const struct tdm__live_node *known,
+                            char *text, size_t text_bytes)
 {
     (void)snprintf(text, text_bytes,
                    "node %s has not answered node %s for %.1f s; it counts as lost when it has not "
@@ -97,20 +97,20 @@ void tdm__known_node_explain(const struct tdm__node *node, const struct tdm__kno
 tdm_status tdm__node_peer_explain(const struct tdm__node *node, const struct tdm__id *id,
                                   const char *detail, char *text, size_t text_bytes)
 {
-    const struct tdm__known_node *known = tdm__node_peers_find(node, id);
+    const struct tdm__live_node *known = tdm__node_peers_find(node, id);
 
     if (known != NULL && !known->refuses && known->reachability.is_unreachable) {
-        tdm__known_node_explain(node, known, text, text_bytes);
+        tdm__live_node_explain(node, known, text, text_bytes);
         return TDM_E_ACTOR_UNAVAILABLE;
     }
     (void)snprintf(text, text_bytes, "%s", detail);
-    return known == NULL || known->refuses ? TDM_E_NODE_LOST : TDM_E_TIMEOUT;
+    return known == NULL || known->refuses ? TDM_E_NODE_LOST : TDM_E_AGAIN;
 }
 
 /* Notes whether the machine of the node `id` has said that its daemon does not listen any more. */
 static void peers_note_refusal(const struct tdm__node *node, const struct tdm__id *id, bool refuses)
 {
-    struct tdm__known_node *known = tdm__node_peers_find(node, id);
+    struct tdm__live_node *known = tdm__node_peers_find(node, id);
 
     if (known != NULL) {
         known->refuses = refuses;
@@ -304,7 +304,7 @@ void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, cons
     struct forwarded_call *forwarded_call = calloc(1, sizeof(*forwarded_call));
     char key[TDM__STORE_KEY_BYTES];
     const char *patterns[] = {tdm__store_key("node", other, key)};
-    const struct tdm__known_node *known;
+    const struct tdm__live_node *known;
 
     TDM_ASSERT(forwarded_call != NULL);
     if (node->peers->is_ended) {
@@ -392,7 +392,7 @@ void tdm__node_peers_note(struct tdm__node *node, const struct tdm__node_record 
                           uint32_t nodes_count)
 {
     for (uint32_t i = 0; i < nodes_count; i++) {
-        struct tdm__known_node *known = tdm__node_peers_find(node, &nodes[i].id);
+        struct tdm__live_node *known = tdm__node_peers_find(node, &nodes[i].id);
 
         if (tdm__id_equal(&nodes[i].id, &node->record.id)) {
             continue;
@@ -414,11 +414,11 @@ void tdm__node_peers_note(struct tdm__node *node, const struct tdm__node_record 
 bool tdm__node_peers_update(struct tdm__node *node, const struct tdm__node_record *nodes,
                             uint32_t nodes_count)
 {
-    struct tdm__known_node **link = &node->peers->known;
+    struct tdm__live_node **link = &node->peers->known;
     bool has_lost_one = false;
 
     while (*link != NULL) {
-        struct tdm__known_node *known = *link;
+        struct tdm__live_node *known = *link;
 
         if (tdm__node_records_contain(nodes, nodes_count, &known->record.id)) {
             link = &known->next;
@@ -475,7 +475,7 @@ void tdm__node_peers_destroy(struct tdm__node *node)
         free(peer);
     }
     while (node->peers != NULL && node->peers->known != NULL) {
-        struct tdm__known_node *known = node->peers->known;
+        struct tdm__live_node *known = node->peers->known;
 
         node->peers->known = known->next;
         free(known);

@@ -8,8 +8,8 @@
 
 /* Another node that was in the list of living nodes and is not lost. The table of connections owns
  * it. */
-struct tdm__known_node {
-    struct tdm__known_node *next;   /* Next known node of the table. */
+struct tdm__live_node {
+    struct tdm__live_node *next;    /* Next known node of the table. */
     struct tdm__node_record record; /* Record of the node in the latest list that had the node. */
     struct tdm__reachability reachability; /* Whether the node answers (peer_pings.c). */
     bool ping_is_sent;                     /* True while a ping of the node has no reply. */
@@ -40,19 +40,18 @@ void tdm__node_query_actor(struct tdm__node *node, const struct tdm__id *other, 
                            void *arg);
 
 /* Returns the first of the known nodes, a list; NULL if there is none. */
-struct tdm__known_node *tdm__node_peers_known(const struct tdm__node *node);
+struct tdm__live_node *tdm__node_peers_known(const struct tdm__node *node);
 /* Returns the known node `id`, or NULL. */
-struct tdm__known_node *tdm__node_peers_find(const struct tdm__node *node,
-                                             const struct tdm__id *id);
+struct tdm__live_node *tdm__node_peers_find(const struct tdm__node *node, const struct tdm__id *id);
 /* Returns the status of a request to the node `id` that failed with TDM_E_NODE_LOST and `detail`,
  * and writes its text to `text`. TDM_E_NODE_LOST: the node is lost, or its machine says that its
- * daemon has ended. TDM_E_ACTOR_UNAVAILABLE: the node is unreachable. TDM_E_TIMEOUT: it has been
+ * daemon has ended. TDM_E_ACTOR_UNAVAILABLE: the node is unreachable. TDM_E_AGAIN: it has been
  * silent for less than that, so the request may be repeated. */
 tdm_status tdm__node_peer_explain(const struct tdm__node *node, const struct tdm__id *id,
                                   const char *detail, char *text, size_t text_bytes);
 /* Writes to `text` for how long the node `known` has not answered, and when it counts as lost. */
-void tdm__known_node_explain(const struct tdm__node *node, const struct tdm__known_node *known,
-                             char *text, size_t text_bytes);
+void tdm__live_node_explain(const struct tdm__node *node, const struct tdm__live_node *known,
+                            char *text, size_t text_bytes);
 /* Adds the nodes of `nodes`, a list of living nodes, to the known nodes. */
 void tdm__node_peers_note(struct tdm__node *node, const struct tdm__node_record *nodes,
                           uint32_t nodes_count);

@@ -28,7 +28,7 @@ static void on_ping_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct peer_ping *ping = arg;
     struct tdm__node *node = ping->node;
-    struct tdm__known_node *known = tdm__node_peers_find(node, &ping->other);
+    struct tdm__live_node *known = tdm__node_peers_find(node, &ping->other);
 
     free(ping);
     if (known == NULL) {
@@ -44,7 +44,7 @@ static void on_ping_reply(void *arg, struct tdm__rpc_reply *reply)
 }
 
 /* Pings the daemon of a known node. */
-static void known_node_ping(struct tdm__node *node, struct tdm__known_node *known)
+static void live_node_ping(struct tdm__node *node, struct tdm__live_node *known)
 {
     struct peer_ping *ping = malloc(sizeof(*ping));
 
@@ -58,11 +58,11 @@ static void known_node_ping(struct tdm__node *node, struct tdm__known_node *know
 }
 
 /* Tells the processes of this node that a known node does not answer. */
-static void known_node_unreachable(struct tdm__node *node, const struct tdm__known_node *known)
+static void live_node_unreachable(struct tdm__node *node, const struct tdm__live_node *known)
 {
     char text[512];
 
-    tdm__known_node_explain(node, known, text, sizeof(text));
+    tdm__live_node_explain(node, known, text, sizeof(text));
     tdm__node_notices_unreachable(node, &known->record.id, text);
 }
 
@@ -74,14 +74,14 @@ static void on_ping_timer(void *arg)
     int64_t now_ms = tdm__clock_ms();
 
     (void)tdm__timer_set(node->pings->timer, now_ms + interval_ms);
-    for (struct tdm__known_node *known = tdm__node_peers_known(node); known != NULL;
+    for (struct tdm__live_node *known = tdm__node_peers_known(node); known != NULL;
          known = known->next) {
         if (tdm__reachability_check(&known->reachability, now_ms, interval_ms,
                                     node->unreachable_ms)) {
-            known_node_unreachable(node, known);
+            live_node_unreachable(node, known);
         }
         if (!known->ping_is_sent) {
-            known_node_ping(node, known);
+            live_node_ping(node, known);
         }
     }
 }

@@ -2,11 +2,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A probe is an RPC "actor.fate" to the daemon of this node, which asks the daemon of the actor,
  * which asks the process. There is at most one pending probe for each actor. It ends in one of
- * three ways: a reply (alive), TDM_E_ACTOR_DIED or TDM_E_NODE_LOST (failed), or a timeout after
- * stall_ms (failed, if the daemon itself was heard during that time). A separate probe
- * "node.describe" measures whether the daemon replies.
- * Replies are handled by the thread that runs the loop; all fields are protected by the loop lock
- * of the runtime. A failure is final until tdm__liveness_monitor_reset(). */
+ * three ways: a reply (alive), TDM_E_ACTOR_DIED, TDM_E_NODE_LOST or TDM_E_ACTOR_UNAVAILABLE
+ * (failed), or a timeout after stall_ms (failed, if the daemon itself was heard during that time).
+ * A separate probe "node.describe" measures whether the daemon replies. Replies are handled by the
+ * thread that runs the loop; all fields are protected by the loop lock of the runtime. A failure is
+ * final until tdm__liveness_monitor_reset(). */
 #include "colocate/job/liveness_monitor.h"
 
 #include "actors/process/runtime.h"
@@ -121,7 +121,8 @@ static void on_probe_reply(void *arg, struct tdm__rpc_reply *reply)
 
     probe->request_id = 0;
     monitor->pending_count--;
-    if (reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST) {
+    if (reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST ||
+        reply->status == TDM_E_ACTOR_UNAVAILABLE) {
         probe->gone = true;
         (void)snprintf(probe->why, sizeof(probe->why), "%s", reply->detail);
     } else if (reply->status == TDM_E_TIMEOUT && daemon_was_heard(monitor, probe)) {

@@ -82,7 +82,7 @@ static void node_whose_daemon_has_ended_is_not_only_unreachable(void **state)
     node_fixture_settle(scene); /* The driver is connected. */
     assert_int_equal(
         tdm__node_peer_explain(&scene->node, &other.self.id, "closed", text, sizeof(text)),
-        TDM_E_TIMEOUT);
+        TDM_E_AGAIN);
     assert_string_equal(text, "closed");
     remote_peer_close(&other);
     scene->node.unreachable_ms = 200;
