@@ -1,5 +1,6 @@
 /* fenced_node_test.c - a node that is cut off from Redis only: its actors are placed again. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/records.h"
 #include "tests/support/actor_fixture.h"
 #include "tests/support/redis_proxy.h"
 #include "tests/support/two_nodes.h"
@@ -53,6 +54,8 @@ static void actor_of_a_node_without_redis_is_placed_again_and_not_lost(void **st
     tdm_actor_describe(actor, &here);
     assert_string_equal(here.node_id, there.node_id);
     old_pid = actor_fixture_call_int(actor, "pid");
+    /* The node reads the list of the others, which it needs without Redis. */
+    (void)poll(NULL, 0, TDM__NODE_RENEW_MS + 500);
     redis_proxy_stop(&proxy);
     assert_true(wait_process_exit(old_pid, TEST_TIMEOUT_MS));
     assert_int_equal(tdm_actor_call_with(actor, "pid", &patient, &ref, ""), TDM_OK);
