@@ -490,6 +490,17 @@ static void kill_worker(struct actor_lifecycle *lifecycle, enum actor_kill reaso
     }
 }
 
+/* Ends an actor that cannot find other resources itself. The daemon of a guest's creator is told
+ * that the lease is the reason, unless the guest was ending before. */
+static void stop_without_lease(struct actor_lifecycle *lifecycle, const struct actor_event *event,
+                               struct actor_actions *actions)
+{
+    if (event->facts.is_guest && has_active_worker(lifecycle)) {
+        lifecycle->kill = ACTOR_KILLED_WITHOUT_LEASE;
+    }
+    lifecycle_stop(lifecycle, true, event->detail, actions);
+}
+
 /* Handles ACTOR_ON_LEASE_ENDING: kills a worker whose resources or name other nodes may claim after
  * the lease. An actor that was created here and is in no group finds new resources when the node
  * has joined again. */
@@ -502,12 +513,9 @@ static void on_lease_ending(struct actor_lifecycle *lifecycle, const struct acto
     }
     if (!event->facts.is_guest && !event->facts.has_group && has_active_worker(lifecycle)) {
         kill_worker(lifecycle, ACTOR_KILLED_WITHOUT_LEASE, event->detail, actions);
-        return;
+    } else {
+        stop_without_lease(lifecycle, event, actions);
     }
-    if (event->facts.is_guest && has_active_worker(lifecycle)) {
-        lifecycle->kill = ACTOR_KILLED_WITHOUT_LEASE; /* The daemon of the creator is told so. */
-    }
-    lifecycle_stop(lifecycle, true, event->detail, actions);
 }
 
 /* ---- the worker ------------------------------------------------------------------------- */
