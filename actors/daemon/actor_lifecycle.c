@@ -490,28 +490,48 @@ static void kill_worker(struct actor_lifecycle *lifecycle, enum actor_kill reaso
     }
 }
 
+/* True if the daemon of the creator places a guest again whose worker ended with the lease. */
+static bool is_placed_again_by_creator(const struct actor_lifecycle *lifecycle,
+                                       const struct actor_facts *facts)
+{
+    return facts->is_guest && !facts->has_group && may_restart(lifecycle, facts);
+}
+
 /* Ends an actor that cannot find other resources itself. The daemon of a guest's creator is told
  * that the lease is the reason, unless the guest was ending before. */
 static void stop_without_lease(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                struct actor_actions *actions)
 {
-    if (event->facts.is_guest && has_active_worker(lifecycle)) {
+    bool was_ending = !has_active_worker(lifecycle) && lifecycle->state != ACTOR_RESTARTING;
+
+    if (event->facts.is_guest && !was_ending) {
         lifecycle->kill = ACTOR_KILLED_WITHOUT_LEASE;
     }
-    lifecycle_stop(lifecycle, true, event->detail, actions);
+    if (lifecycle->state == ACTOR_RESTARTING &&
+        is_placed_again_by_creator(lifecycle, &event->facts)) {
+        lifecycle_end(lifecycle, actions, TDM_E_ACTOR_RESTARTING, event->detail);
+    } else {
+        lifecycle_stop(lifecycle, true, event->detail, actions);
+    }
 }
 
-/* Handles ACTOR_ON_LEASE_ENDING: kills a worker whose resources or name other nodes may claim after
- * the lease. An actor that was created here and is in no group finds new resources when the node
+/* Handles ACTOR_ON_LEASE_ENDING: kills a worker whose resources or name other nodes may claim, and
+ * starts none. An actor that was created here and is in no group finds new resources when the node
  * has joined again. */
 static void on_lease_ending(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                             struct actor_actions *actions)
 {
-    if (!event->facts.is_claimable || !has_worker(lifecycle) ||
+    bool finds_place = !event->facts.is_guest && !event->facts.has_group;
+
+    if (!event->facts.is_claimable ||
+        (!has_worker(lifecycle) && lifecycle->state != ACTOR_RESTARTING) ||
         lifecycle->kill == ACTOR_KILLED_WITHOUT_LEASE) {
         return;
     }
-    if (!event->facts.is_guest && !event->facts.has_group && has_active_worker(lifecycle)) {
+    if (finds_place && lifecycle->state == ACTOR_RESTARTING) {
+        lifecycle->state = ACTOR_WAITING; /* ACTOR_ON_RETRY reserves resources again. */
+        release_reservation(lifecycle, actions);
+    } else if (finds_place && has_active_worker(lifecycle)) {
         kill_worker(lifecycle, ACTOR_KILLED_WITHOUT_LEASE, event->detail, actions);
     } else {
         stop_without_lease(lifecycle, event, actions);
@@ -604,13 +624,6 @@ static int64_t restart_delay_ms(struct actor_lifecycle *lifecycle, int64_t lifet
         delay_ms *= 2;
     }
     return delay_ms < BACKOFF_MS_MAX ? delay_ms : BACKOFF_MS_MAX;
-}
-
-/* True if the daemon of the creator places a guest again whose worker ended with the lease. */
-static bool is_placed_again_by_creator(const struct actor_lifecycle *lifecycle,
-                                       const struct actor_facts *facts)
-{
-    return facts->is_guest && !facts->has_group && may_restart(lifecycle, facts);
 }
 
 /* Handles ACTOR_ON_WORKER_ENDED: the actor gets another worker after a delay, or has died. */

@@ -188,7 +188,7 @@ static tdm_status node_check_can_start(const struct tdm__node *node)
     if (node->stopping) {
         return tdm__fail(TDM_E_NODE_LOST, "node %s is stopping", node->record.name);
     }
-    if (node->lease_status.is_fenced) {
+    if (tdm__lease_status_has_ended(&node->lease_status)) {
         return tdm__fail(TDM_E_AGAIN, "node %s has no lease: %s", node->record.name,
                          node->lease_status.store_error);
     }

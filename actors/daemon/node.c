@@ -36,9 +36,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Milliseconds that one request to the store may take. */
-enum { STORE_DEADLINE_MS = 10000 };
-
 /* ---- start and end ---------------------------------------------------------------------- */
 
 /* Starts keeping the output of workers in log files and adds the service "log". */
@@ -81,9 +78,7 @@ tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done_fn *fn, voi
     TDM_TRY(tdm__node_notices_create(node));
     TDM_TRY(tdm__node_peers_create(node));
     TDM_TRY(tdm__node_pings_create(node));
-    TDM_TRY(tdm__node_lease_create(node));
-    return tdm__reserve_node(node->store, &node->record, &node->totals, NULL, 0,
-                             tdm__deadline_after(STORE_DEADLINE_MS), fn, arg);
+    return tdm__node_lease_start(node, fn, arg);
 }
 
 /* Matching function that is true for every actor. */

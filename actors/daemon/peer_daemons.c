@@ -91,7 +91,7 @@ void tdm__live_node_explain(const struct tdm__node *node, const struct tdm__live
                    "renewed its lease for %.0f s",
                    known->record.name, node->record.name,
                    (double)known->reachability.silent_ms / 1000.0,
-                   (double)TDM__NODE_LEASE_MS / 1000.0);
+                   (double)tdm__node_lease_ms(&known->record) / 1000.0);
 }
 
 tdm_status tdm__node_peer_explain(const struct tdm__node *node, const struct tdm__id *id,

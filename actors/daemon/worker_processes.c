@@ -28,6 +28,7 @@
 #include "runtime/error.h"
 #include "runtime/fdpass.h"
 #include "runtime/log.h"
+#include "runtime/process/fence.h"
 #include "runtime/process/process_tree.h"
 #include "runtime/process/reaper.h"
 #include "runtime/text.h"
@@ -78,6 +79,9 @@ struct worker {
     /* True once the end of the worker has been reported by `fn`. */
     bool end_is_reported;
     bool may_be_restarted; /* True if the actor has restarts. */
+    /* Page with the workers that must not outlive the lease of the node, borrowed; NULL if this
+     * worker may. */
+    struct tdm__fence *fence;
     /* True if processes of the tree have not ended long after they were killed. */
     bool tree_is_late;
     /* Time in milliseconds on CLOCK_MONOTONIC when the reaper was found to be killed, before the
@@ -180,6 +184,7 @@ static void worker_free(struct worker *worker)
         tdm__conn_on_closed(worker->public.conn, NULL, NULL);
         tdm__conn_close(worker->public.conn);
     }
+    tdm__fence_remove(worker->fence, worker->public.pid);
     worker_close_retry(worker);
     tdm__worker_environment_destroy(worker->argv);
     if (worker->public.output != NULL) {
@@ -297,15 +302,10 @@ static void worker_started(struct worker *worker, pid_t pid,
     worker->process = (struct tdm__process){pid, pidfds->worker};
     worker->reaper_pidfd = pidfds->reaper;
     worker_close_retry(worker);
+    worker->is_killed = worker->is_killed || !tdm__fence_covers(worker->fence, pid);
     if (worker->is_killed) {
         tdm__worker_kill(&worker->public);
     }
-}
-
-/* Returns the number of descriptors that are passed to the worker at its start. */
-static uint32_t worker_start_fds_count(const struct worker *worker)
-{
-    return worker->public.output != NULL ? START_FDS_MAX : 2;
 }
 
 /* Executes the worker's program in the role "worker" or "fork_server". The descriptors of `options`
@@ -567,7 +567,7 @@ static tdm_status fork_server_request_worker(struct fork_server *fork_server, st
     }
     TDM_TRY(worker_open_reports(worker, &fds[0]));
     status = tdm__fds_send(fork_server->control, &request, sizeof(request), fds,
-                           worker_start_fds_count(worker) + 1);
+                           (worker->public.output != NULL ? START_FDS_MAX : 2) + 1);
     (void)close(fds[0]);
     TDM_TRY(status);
     worker->fork_server = fork_server;
@@ -717,6 +717,7 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
                               .report_fd = -1,
                               .reaper_pidfd = -1,
                               .may_be_restarted = spec->max_restarts != 0,
+                              .fence = options->fence,
                               .retry_fds = {-1, -1, -1, -1}};
     workers->all = worker;
     (void)snprintf(worker->directory, sizeof(worker->directory), "%s", spec->directory);

@@ -11,6 +11,7 @@
 /* All worker processes and fork servers of a daemon. Only the daemon's loop thread uses it. */
 struct tdm__workers;
 struct tdm__worker_logs;
+struct tdm__fence;
 struct tdm__log_source;
 
 /* One worker process. It lives from tdm__workers_start() until its end has been reported. */
@@ -64,6 +65,9 @@ struct tdm__worker_start_options {
     const char *devices;
     /* Descriptor of the file with the worker's bootstrap message; the worker gets a duplicate. */
     int bootstrap_fd;
+    /* Page by which the supervisor learns that it must kill the worker when the lease of the node
+     * ends, borrowed for the life of the worker; NULL if it need not. */
+    struct tdm__fence *fence;
 };
 
 /* Starts the program of the spec with descriptor 3 connected to this daemon and descriptor 4 the

@@ -159,7 +159,7 @@ static void lost_node_has_no_effect_on_others_when_it_goes_on(void **state)
     assert_int_equal(actor_fixture_call(mortal, "pid", NULL), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "is lost with its node second"));
     assert_true(is_listed_as_lost(mortal_info.id));
-    (void)poll(NULL, 0, TDM__NODE_LEASE_MS);
+    (void)poll(NULL, 0, TDM__NODE_LEASE_MS_MIN);
     node_processes_signal(cluster.second.supervisor, SIGCONT);
     assert_true(wait_process_exit(mortal_info.pid, TEST_TIMEOUT_MS));
     assert_true(wait_process_exit(soft_pid, TEST_TIMEOUT_MS));
