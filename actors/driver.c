@@ -8,6 +8,7 @@
  * poller drives the loop while no thread of the user does. */
 
 #include "actors/call_list.h"
+#include "actors/client/node_changes.h"
 #include "actors/common/actor_spec.h"
 #include "actors/common/object_list.h"
 #include "actors/objects/objects.h"
@@ -74,12 +75,12 @@ static tdm_status driver_join_node(tdm_runtime *runtime, const char *address, in
     return tdm__wrap(driver_describe_node(runtime, timeout_ms), "joining the node at %s", address);
 }
 
-/* Serves calls that arrive at a driver: lists of calls and objects, and requests about references.
- */
+/* Serves calls that arrive at a driver: changes of nodes, lists of calls and objects, and requests
+ * about references. */
 static void driver_serve_call(void *arg, struct tdm__incoming_call *incoming)
 {
-    if (!tdm__call_list_serve(arg, NULL, incoming) && !tdm__object_list_serve(arg, incoming) &&
-        !tdm__objects_serve(arg, incoming)) {
+    if (!tdm__node_change_serve(arg, incoming) && !tdm__call_list_serve(arg, NULL, incoming) &&
+        !tdm__object_list_serve(arg, incoming) && !tdm__objects_serve(arg, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process is a driver, no actor");
     }
 }

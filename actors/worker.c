@@ -13,6 +13,7 @@
 #include "actors/worker.h"
 
 #include "actors/call_list.h"
+#include "actors/client/node_changes.h"
 #include "actors/common/actor_class.h"
 #include "actors/common/fork_server.h"
 #include "actors/common/object_list.h"
@@ -110,7 +111,8 @@ static void worker_serve(void *arg, struct tdm__incoming_call *incoming)
     } else if (tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON &&
                worker_serve_metrics(worker, incoming)) {
         return;
-    } else if (!tdm__call_list_serve(worker->runtime, worker->executor, incoming) &&
+    } else if (!tdm__node_change_serve(worker->runtime, incoming) &&
+               !tdm__call_list_serve(worker->runtime, worker->executor, incoming) &&
                !tdm__object_list_serve(worker->runtime, incoming) &&
                !tdm__objects_serve(worker->runtime, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND,

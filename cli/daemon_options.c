@@ -20,8 +20,10 @@
 #include <unistd.h>
 
 enum {
-    BLOCK_BYTES = 2 << 20,    /* Unit of GPU memory in bytes: --gpu-bytes is a multiple of it. */
-    HEALTH_DEFAULT_MS = 30000 /* Default of --health-timeout-ms, in milliseconds. */
+    BLOCK_BYTES = 2 << 20,     /* Unit of GPU memory in bytes: --gpu-bytes is a multiple of it. */
+    HEALTH_DEFAULT_MS = 30000, /* Default of --health-timeout-ms, in milliseconds. */
+    UNREACHABLE_DEFAULT_MS = 10000, /* Default of --unreachable-ms, in milliseconds. */
+    UNREACHABLE_MIN_MS = 500        /* Smallest value of --unreachable-ms that is not 0. */
 };
 
 /* Text of tandemd --help. */
@@ -52,6 +54,8 @@ static const char help[] =
     "  --labels A=B,…     of the node, for actors to choose it by\n"
     "  --health-timeout-ms N  an actor that does not answer for so long is killed\n"
     "                     (30000; 0: never)\n"
+    "  --unreachable-ms N  calls to actors of a node that does not answer for so long\n"
+    "                     end as unavailable (10000; 0: never)\n"
     "  --lease-ms N       the node stops its actors with names, restarts or GPUs when it\n"
     "                     has not reached Redis for so long (30000; 5000 to 3600000)\n"
     "  --store-faults SEED,N  for tests: one in N operations on the store fails\n"
@@ -186,6 +190,21 @@ static bool read_name(const char *text, char name[CLI_NAME_BYTES])
     return true;
 }
 
+/* Reads the value of --unreachable-ms or of TANDEM_UNREACHABLE_MS, the `source`. */
+static bool read_unreachable(const char *source, const char *text,
+                             struct cli_daemon_options *options)
+{
+    if (!read_count(source, text, INT32_MAX, &options->unreachable_ms)) {
+        return false;
+    }
+    if (options->unreachable_ms != 0 && options->unreachable_ms < UNREACHABLE_MIN_MS) {
+        (void)fprintf(stderr, "tandemd: %s %s is less than %d, in which a busy node can answer\n",
+                      source, text, (int)UNREACHABLE_MIN_MS);
+        return false;
+    }
+    return true;
+}
+
 /* Reads the lease of the node in milliseconds. `source` is the option or environment variable that
  * the error names. */
 static bool read_lease(const char *source, const char *text, uint32_t *lease_ms_out)
@@ -204,14 +223,17 @@ static bool read_lease(const char *source, const char *text, uint32_t *lease_ms_
     return true;
 }
 
-/* Reads the environment variables for the health timeout, the lease and the store's faults. */
+/* Reads the environment variables for time limits and the store's faults. */
 static bool read_health(struct cli_daemon_options *options)
 {
     const char *health = getenv("TANDEM_HEALTH_TIMEOUT_MS");
     const char *faults = getenv("TANDEM_STORE_FAULTS");
+    const char *unreachable = getenv("TANDEM_UNREACHABLE_MS");
     const char *lease = getenv("TANDEM_LEASE_MS");
 
     return (lease == NULL || read_lease("TANDEM_LEASE_MS", lease, &options->lease_ms)) &&
+           (unreachable == NULL ||
+            read_unreachable("TANDEM_UNREACHABLE_MS", unreachable, options)) &&
            (faults == NULL || read_faults("TANDEM_STORE_FAULTS", faults, options)) &&
            (health == NULL ||
             read_count("TANDEM_HEALTH_TIMEOUT_MS", health, INT32_MAX, &options->health_timeout_ms));
@@ -271,6 +293,7 @@ enum option_index {
     OPTION_OBJECT_STORE_BYTES, /* Index of the option --object-store-bytes. */
     OPTION_LABELS,             /* Index of the option --labels. */
     OPTION_HEALTH_TIMEOUT_MS,  /* Index of the option --health-timeout-ms. */
+    OPTION_UNREACHABLE_MS,     /* Index of the option --unreachable-ms. */
     OPTION_LEASE_MS,           /* Index of the option --lease-ms. */
     OPTION_STORE_FAULTS,       /* Index of the option --store-faults. */
     OPTIONS_COUNT              /* Number of options of tandemd. */
@@ -302,6 +325,7 @@ static struct tdm__option args[] = {
     [OPTION_OBJECT_STORE_BYTES] = {"--object-store-bytes", true, NULL},
     [OPTION_LABELS] = {"--labels", true, NULL},
     [OPTION_HEALTH_TIMEOUT_MS] = {"--health-timeout-ms", true, NULL},
+    [OPTION_UNREACHABLE_MS] = {"--unreachable-ms", true, NULL},
     [OPTION_LEASE_MS] = {"--lease-ms", true, NULL},
     [OPTION_STORE_FAULTS] = {"--store-faults", true, NULL},
     [OPTIONS_COUNT] = {NULL, false, NULL}};
@@ -377,6 +401,8 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
         return read_labels(value, &options->labels);
     case OPTION_HEALTH_TIMEOUT_MS:
         return read_count(name, value, INT32_MAX, &options->health_timeout_ms);
+    case OPTION_UNREACHABLE_MS:
+        return read_unreachable(name, value, options);
     case OPTION_LEASE_MS:
         return read_lease(name, value, &options->lease_ms);
     case OPTION_STORE_FAULTS:
@@ -457,6 +483,7 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
                                          .memory_bytes = tenths_of_memory(7),
                                          .object_store_bytes = tenths_of_memory(3),
                                          .health_timeout_ms = HEALTH_DEFAULT_MS,
+                                         .unreachable_ms = UNREACHABLE_DEFAULT_MS,
                                          .lease_ms = TDM__NODE_LEASE_MS};
     struct tdm__parsed_arguments operands = {.options = args};
 

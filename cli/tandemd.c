@@ -16,6 +16,7 @@
 #include "actors/daemon/metrics_service.h"
 #include "actors/daemon/node.h"
 #include "actors/daemon/node_lease.h"
+#include "actors/daemon/node_notices.h"
 #include "actors/daemon/placement_group_service.h"
 #include "actors/daemon/timeline_service.h"
 #include "actors/objects/memory_usage.h"
@@ -183,9 +184,12 @@ static void watch_driver(struct daemon *daemon, struct tdm__conn *conn)
 /* Handles a new connection to this daemon. */
 static void on_accepted(void *arg, struct tdm__conn *conn)
 {
+    struct daemon *daemon = arg;
+
     tdm__conn_on_closed(conn, on_closed, arg);
     if (tdm__conn_peer(conn)->kind == TDM__PEER_DRIVER) {
         watch_driver(arg, conn);
+        tdm__node_notices_greet(&daemon->node, conn);
     }
 }
 
@@ -397,6 +401,7 @@ static tdm_status daemon_describe_node(struct daemon *daemon)
     TDM_TRY(tdm__resources_add(&totals, "memory", (double)daemon->options.memory_bytes));
     node->totals.labels = daemon->options.labels;
     node->health_timeout_ms = daemon->options.health_timeout_ms;
+    node->unreachable_ms = daemon->options.unreachable_ms;
     TDM_TRY(tdm__pool_init(&node->totals.pool, &totals));
     (void)snprintf(node->record.name, sizeof(node->record.name), "%s", daemon->options.name);
     (void)snprintf(node->totals.name, sizeof(node->totals.name), "%s", daemon->options.name);

@@ -1,10 +1,13 @@
-/* socket.c - checks before listening at an address: the port number and stale socket files. */
+/* socket.c - checks before listening at an address, and the options of sockets to other processes.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/socket.h"
 
 #include "runtime/error.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +15,10 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+/* Seconds without a byte from the other machine before the kernel probes it, seconds between two
+ * probes, and probes without an answer after which the connection ends. */
+enum { PROBE_AFTER_S = 4, PROBE_EVERY_S = 2, PROBES_MAX = 3 };
 
 enum { PORT_DIGITS_MAX = 5, PORT_MAX = 65535 }; /* Most digits of a port, and the highest port. */
 
@@ -58,4 +65,27 @@ tdm_status tdm__socket_remove_stale(const char *path)
         return tdm__fail_errno(rc, "connect to %s, to check whether a process listens there", path);
     }
     return unlink(path) == 0 ? TDM_OK : tdm__fail_errno(errno, "unlink %s", path);
+}
+
+/* TCP_USER_TIMEOUT also ends a connection whose peer acknowledges everything but has no space for
+ * more bytes, so it is not for peers that may stall. Probes find a machine that is gone while no
+ * byte is under way. */
+void tdm__socket_set_options(int fd, bool peer_may_stall)
+{
+    const struct {
+        int level;  /* Level of the option. */
+        int option; /* Option of setsockopt(2). */
+        int value;  /* Value of the option. */
+    } settings[] = {
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, PROBE_AFTER_S},
+        {IPPROTO_TCP, TCP_KEEPINTVL, PROBE_EVERY_S},
+        {IPPROTO_TCP, TCP_KEEPCNT, PROBES_MAX},
+        {IPPROTO_TCP, TCP_USER_TIMEOUT, peer_may_stall ? 0 : TDM__SOCKET_UNANSWERED_MS}};
+
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+        (void)setsockopt(fd, settings[i].level, settings[i].option, &settings[i].value,
+                         sizeof(settings[i].value));
+    }
 }

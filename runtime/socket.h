@@ -1,4 +1,5 @@
-/* socket.h - checks before listening at an address: the port number and stale socket files. */
+/* socket.h - checks before listening at an address, and the options of sockets to other processes.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_SOCKET_H
 #define TDM_RUNTIME_SOCKET_H
@@ -14,5 +15,14 @@ bool tdm__port_is_valid(const char *port);
  * can be bound.  Returns TDM_OK if there is no file.  Returns TDM_E_EXISTS, and leaves the file,
  * if a process listens there or the file is not a socket. */
 tdm_status tdm__socket_remove_stale(const char *path);
+
+/* Milliseconds after which the kernel ends a TCP connection whose other machine does not answer. */
+enum { TDM__SOCKET_UNANSWERED_MS = 10000 };
+
+/* Sets the options of a new socket to another process: disables Nagle's algorithm, and makes the
+ * kernel end a TCP connection whose other machine has not answered for
+ * TDM__SOCKET_UNANSWERED_MS. With `peer_may_stall` a machine that answers, but whose process reads
+ * nothing, keeps the connection. Failures are ignored: Unix sockets have none of these options. */
+void tdm__socket_set_options(int fd, bool peer_may_stall);
 
 #endif

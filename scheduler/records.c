@@ -114,7 +114,9 @@ static tdm_status read_node(const tdm_value *value, void *target)
 tdm_status tdm__node_record_read(const struct tdm__store_record *record,
                                  struct tdm__node_record *node_out)
 {
-    return record_decode(record, read_node, node_out);
+    TDM_TRY(record_decode(record, read_node, node_out));
+    node_out->epoch = record->version;
+    return TDM_OK;
 }
 
 bool tdm__node_records_contain(const struct tdm__node_record *nodes, uint32_t nodes_count,

@@ -58,6 +58,9 @@ struct tdm__node_record {
     char tcp_address[160];
     int64_t pid;      /* Process ID of the node's daemon. */
     int64_t lease_ms; /* Lease of the node in milliseconds; 0 stands for TDM__NODE_LEASE_MS. */
+    /* Epoch of the node: the version of its record, which is higher each time that the node has
+     * joined. Only records that were read have it; in others it is 0. */
+    uint64_t epoch;
 };
 /* Decodes a record node/ID, which describes a node. */
 tdm_status tdm__node_record_read(const struct tdm__store_record *record,

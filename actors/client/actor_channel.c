@@ -8,7 +8,8 @@
  *
  * When a connection closes, only the daemon knows whether the actor has ended, was restarted, or
  * still lives ("actor.fate"). While the actor lives but cannot be reached, the question is
- * repeated with growing intervals, for at most UNREACHABLE_MS.
+ * repeated with growing intervals. Calls that may not be retried fail meanwhile: when the daemon
+ * says that the actor's node does not answer, and after UNAVAILABLE_MS in any case.
  *
  * Everything runs with the loop's lock. Functions that may release the last holder of a channel
  * add a holder first. docs/protocols/calls.md and actor_lifecycle.md specify the messages. */
@@ -35,16 +36,82 @@ enum {
     QUERY_INTERVAL_FIRST_MS =
         10, /* Milliseconds before the first repeated question; doubled each time. */
     QUERY_INTERVAL_MAX_MS = 1000, /* Milliseconds between repeated questions at most. */
-    /* Milliseconds after which an actor that its node calls alive, but that cannot be reached,
-     * counts as dead. */
+    /* Milliseconds after which calls fail to an actor that its node calls alive, but to whose
+     * process there is no connection. */
+    UNAVAILABLE_MS = 10000,
+    /* Milliseconds after which an actor of this node, to whose process there is no connection,
+     * counts as dead although its daemon calls it alive. */
     UNREACHABLE_MS = 60000
 };
+
+/* ---- actors that do not answer ------------------------------------------------------------ */
+
+/* Returns why the node of the channel's actor does not answer, as the daemon has told; NULL if it
+ * answers. */
+static const char *channel_unreachable_text(const struct tdm__actor_channel *channel)
+{
+    const struct tdm__unreachable_node *unreachable = channel->runtime->client->unreachable_nodes;
+
+    while (unreachable != NULL && strcmp(unreachable->node_id, channel->info.node_id) != 0) {
+        unreachable = unreachable->next;
+    }
+    return unreachable == NULL ? NULL : unreachable->text;
+}
+
+/* Fails the calls of the channel that may not be retried, because the actor cannot be reached. */
+static void channel_fail_unretried(struct tdm__actor_channel *channel, const char *text)
+{
+    channel->holders_count++;
+    tdm__send_queue_fail_unretried(channel, TDM_E_ACTOR_UNAVAILABLE, text);
+    tdm__actor_channel_release(channel);
+}
+
+void tdm__actor_channels_node_unreachable(tdm_runtime *runtime, const char *node_id,
+                                          const char *text)
+{
+    struct tdm__actor_channel *channel = runtime->client->actor_channels;
+
+    while (channel != NULL) {
+        struct tdm__actor_channel *next;
+
+        channel->holders_count++;
+        if (channel->state != TDM__CHANNEL_DEAD && strcmp(channel->info.node_id, node_id) == 0) {
+            channel_fail_unretried(channel, text);
+        }
+        next = channel->next; /* Failing calls of this channel may have freed others. */
+        tdm__actor_channel_release(channel);
+        channel = next;
+    }
+}
+
+/* Fails the calls of a channel whose actor has had no connection for UNAVAILABLE_MS, although
+ * nobody says that its node does not answer. */
+static void channel_check_silence(struct tdm__actor_channel *channel)
+{
+    int64_t silent_ms = tdm__clock_ms() - channel->lost_since_ms;
+    char text[256];
+
+    if (channel->lost_since_ms == 0 || silent_ms < UNAVAILABLE_MS) {
+        return;
+    }
+    (void)snprintf(text, sizeof(text),
+                   "there has been no connection to its process for %.1f s, although node %s says "
+                   "that it lives; the connection is tried again each second",
+                   (double)silent_ms / 1000.0, channel->info.node_id);
+    channel_fail_unretried(channel, text);
+}
 
 tdm_status tdm__actor_channel_submit(struct tdm__actor_channel *channel,
                                      struct tdm__pending_call *pending_call)
 {
+    const char *unreachable = channel_unreachable_text(channel);
+
     if (channel->state == TDM__CHANNEL_DEAD) {
         return tdm__fail(channel->death_status, "%s", channel->death_detail);
+    }
+    if (unreachable != NULL && pending_call->retries_left == 0) {
+        return tdm__fail(TDM_E_ACTOR_UNAVAILABLE, "method %s of actor %s: %s", pending_call->method,
+                         channel->label, unreachable);
     }
     if (channel->max_pending_calls > 0 && channel->pending_count >= channel->max_pending_calls) {
         return tdm__fail(TDM_E_AGAIN, "%u calls of actor %s are pending, its limit is %u",
@@ -224,6 +291,13 @@ static void channel_redirect_to_existing(struct tdm__actor_channel *channel, con
     }
 }
 
+/* Returns the status with which calls to an actor fail after the daemon has replied `status` about
+ * it. An actor that was lost with its node is a dead actor for its callers. */
+static tdm_status status_of_end(tdm_status status)
+{
+    return status == TDM_E_NODE_LOST ? TDM_E_ACTOR_DIED : status;
+}
+
 /* Reply of the daemon to "actor.create" or "actor.await": a description of the actor, the actor
  * that already has the name, or a failure. */
 static void on_actor_described(void *arg, struct tdm__rpc_reply *reply)
@@ -234,8 +308,16 @@ static void on_actor_described(void *arg, struct tdm__rpc_reply *reply)
     if (reply->status == TDM_E_CLOSED) {
         (void)tdm__runtime_set_daemon_lost(channel->runtime, reply->detail);
         tdm__actor_channel_fail(channel, TDM_E_NODE_LOST, tdm_error_detail());
+    } else if (channel->state == TDM__CHANNEL_CREATING &&
+               (reply->status == TDM_E_ACTOR_UNAVAILABLE ||
+                reply->status == TDM_E_ACTOR_RESTARTING ||
+                (reply->status == TDM_E_AGAIN && !channel->may_find_existing))) {
+        channel_lose_connection(channel);
+        if (reply->status == TDM_E_ACTOR_UNAVAILABLE) {
+            channel_fail_unretried(channel, reply->detail);
+        }
     } else if (reply->status != TDM_OK) {
-        tdm__actor_channel_fail(channel, reply->status, reply->detail);
+        tdm__actor_channel_fail(channel, status_of_end(reply->status), reply->detail);
     } else if (tdm_document_parse(reply->packed, &document) != TDM_OK) {
         tdm__actor_channel_fail(channel, TDM_E_PROTOCOL, tdm_error_detail());
     } else if (tdm_value_count(tdm_document_root(document)) ==
@@ -331,11 +413,16 @@ static void restart_text(const struct tdm__actor_channel *channel, const tdm_val
 static void channel_reopen(struct tdm__actor_channel *channel, const tdm_value *description)
 {
     uint64_t before = channel->incarnation;
+    char node_before[sizeof(channel->info.node_id)];
     char address[TDM__ADDRESS_BYTES];
     char reason[400];
-    tdm_status status = channel_read_description(channel, description, address, sizeof(address));
+    tdm_status status;
 
-    if (status == TDM_OK && channel->incarnation != before) {
+    memcpy(node_before, channel->info.node_id, sizeof(node_before));
+    status = channel_read_description(channel, description, address, sizeof(address));
+    /* An actor on another node has another process, even if both nodes have counted as far. */
+    if (status == TDM_OK &&
+        (channel->incarnation != before || strcmp(node_before, channel->info.node_id) != 0)) {
         restart_text(channel, description, reason, sizeof(reason));
         tdm__send_queue_fail_unrepeatable(channel, reason);
         tdm__send_queue_renumber(channel);
@@ -411,12 +498,17 @@ static void on_actor_fate(void *arg, struct tdm__rpc_reply *reply)
     } else if (reply->status == TDM_E_CLOSED) {
         channel_fail_with_daemon(channel, reply->detail);
     } else if (reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST) {
-        tdm__actor_channel_fail(channel, reply->status, reply->detail);
+        tdm__actor_channel_fail(channel, status_of_end(reply->status), reply->detail);
     } else if (reply->status == TDM_E_ACTOR_RESTARTING) {
         tdm__send_queue_fail_unrepeatable(channel, reply->detail);
         channel_query_later(channel);
-    } else if (reply->status == TDM_E_TIMEOUT) {
-        /* The actor is being restarted, or its node is being looked for. */
+    } else if (reply->status == TDM_E_ACTOR_UNAVAILABLE) {
+        channel_fail_unretried(channel, reply->detail);
+        channel_query_later(channel);
+    } else if (reply->status == TDM_E_TIMEOUT || reply->status == TDM_E_AGAIN ||
+               reply->status == TDM_E_STORE) {
+        /* The actor is being restarted, or its node cannot be reached now, or the store does not
+         * answer. */
         channel_query_later(channel);
     } else {
         (void)snprintf(detail, sizeof(detail),
@@ -483,13 +575,16 @@ static void on_channel_closed(void *arg, struct tdm__conn *conn, tdm_status reas
         return;
     }
     channel->state = TDM__CHANNEL_RECONNECTING;
+    channel->holders_count++; /* Failing the last call must not free the channel. */
     tdm__send_queue_requeue_in_flight(channel);
     if (channel->lost_since_ms == 0) {
         channel_lose_connection(channel);
     } else {
         /* The channel had connected again, but no reply has arrived since. */
+        channel_check_silence(channel);
         channel_query_later(channel);
     }
+    tdm__actor_channel_release(channel);
 }
 
 /* ---- creating a channel ------------------------------------------------------------------ */

@@ -51,6 +51,11 @@ tdm_status tdm__actor_channel_submit(struct tdm__actor_channel *channel,
  * it. This includes an actor whose connection is kept open by a process that it forked. */
 void tdm__actor_channels_fail_all(tdm_runtime *runtime, const char *detail);
 
+/* Fails the calls to actors of the node with the ID `node_id`, except those that may be retried,
+ * with TDM_E_ACTOR_UNAVAILABLE and `text`, because the node does not answer. */
+void tdm__actor_channels_node_unreachable(tdm_runtime *runtime, const char *node_id,
+                                          const char *text);
+
 /* Copies the metadata of the actor into the channel, unless the channel has it already. Without
  * memory the channel stays without. */
 void tdm__actor_channel_set_metadata(struct tdm__actor_channel *channel, struct tdm_bytes metadata);

@@ -11,6 +11,7 @@
 #include "actors/client/actor_channel.h"
 #include "actors/client/actor_handle.h"
 #include "actors/client/call_arguments.h"
+#include "actors/client/node_changes.h"
 #include "actors/client/send_queue.h"
 #include "runtime/error.h"
 
@@ -99,6 +100,7 @@ void tdm__client_destroy(tdm_runtime *runtime)
     while (client->actor_channels != NULL) {
         tdm__actor_channel_destroy(client->actor_channels);
     }
+    tdm__node_changes_forget(runtime);
     tdm__call_arguments_free_cached(runtime);
     runtime->client = NULL;
     free(client);

@@ -191,12 +191,20 @@ struct tdm__send_queue_callbacks {
     void (*send_ready_calls)(tdm_runtime *runtime);
 };
 
+/* A node that does not answer, as the daemon of this node has told. The client side owns it. */
+struct tdm__unreachable_node {
+    struct tdm__unreachable_node *next; /* Next such node. */
+    char node_id[TDM__ID_TEXT_BYTES];   /* ID of the node, as text. */
+    char *text; /* Why calls to its actors fail, and when it will count as lost; owned. */
+};
+
 /* The state of the side that calls actors, one for each runtime. Guarded by the loop's lock. */
 struct tdm__client {
     /* What send queues call, constant (client.c). */
     const struct tdm__send_queue_callbacks *callbacks;
     /* List of channels, one for each actor that this process knows; owned. */
     struct tdm__actor_channel *actor_channels;
+    struct tdm__unreachable_node *unreachable_nodes; /* Nodes that do not answer, owned. */
     /* Buffer kept for the arguments of the next call, owned; NULL if absent. */
     struct tdm__call_arguments *cached_arguments;
     /* Highest call sequence number of all destroyed channels. A later channel to the same actor

@@ -711,6 +711,34 @@ void tdm__send_queue_fail_unrepeatable(struct tdm__actor_channel *channel, const
     send_queue_wake_blocked_calls(channel->runtime);
 }
 
+/* Fails the calls of one list that may not be retried. */
+static void send_queue_fail_list_unretried(struct tdm__pending_calls *list, tdm_status status,
+                                           const char *reason, uint64_t oldest_sequence)
+{
+    struct tdm__pending_call *next;
+
+    for (struct tdm__pending_call *pending_call = TAILQ_FIRST(list); pending_call != NULL;
+         pending_call = next) {
+        next = TAILQ_NEXT(pending_call, entry);
+        if (pending_call->retries_left == 0) {
+            send_queue_forget_call(pending_call);
+            tdm__pending_call_fail(pending_call, status, reason, oldest_sequence);
+            send_queue_remove(pending_call);
+            tdm__pending_call_destroy(pending_call);
+        }
+    }
+}
+
+void tdm__send_queue_fail_unretried(struct tdm__actor_channel *channel, tdm_status status,
+                                    const char *reason)
+{
+    uint64_t oldest_sequence = send_queue_oldest_sequence(channel);
+
+    send_queue_fail_list_unretried(&channel->in_flight, status, reason, oldest_sequence);
+    send_queue_fail_list_unretried(&channel->waiting, status, reason, oldest_sequence);
+    send_queue_wake_blocked_calls(channel->runtime);
+}
+
 void tdm__send_queue_renumber(struct tdm__actor_channel *channel)
 {
     struct tdm__pending_call *pending_call;

@@ -28,6 +28,10 @@ void tdm__send_queue_requeue_in_flight(struct tdm__actor_channel *channel);
 /* Fails the calls that were sent to an earlier incarnation of the actor and may not be executed
  * again. Called when the actor was restarted or will be. */
 void tdm__send_queue_fail_unrepeatable(struct tdm__actor_channel *channel, const char *reason);
+/* Fails the calls that wait or were sent and may not be retried. Called while the actor cannot be
+ * reached. The caller must hold the channel. */
+void tdm__send_queue_fail_unretried(struct tdm__actor_channel *channel, tdm_status status,
+                                    const char *reason);
 /* Removes the sequence numbers of the waiting calls and restarts the numbering, because the next
  * process that receives them is a new one. */
 void tdm__send_queue_renumber(struct tdm__actor_channel *channel);

@@ -29,7 +29,9 @@ static void action_explain_wait(struct actor_entry *entry, const char *what_for)
  * removes the actor from the table. */
 static void action_end(struct actor_entry *entry, tdm_status status, const char *text)
 {
-    tdm__ended_actors_add(entry->node, entry, text);
+    if (status != TDM_E_ACTOR_RESTARTING) { /* Its creator's node places the actor again. */
+        tdm__ended_actors_add(entry->node, entry, text);
+    }
     tdm__actor_entry_notify_owner(entry, status, text);
     tdm__actor_entry_remove(entry, status, text);
 }
@@ -116,7 +118,11 @@ static void action_carry_out(struct actor_entry *entry, const struct actor_actio
         tdm__actor_entry_start_remote(entry);
         break;
     case ACTOR_DO_END_ELSEWHERE:
-        tdm__actor_entry_end_remote(entry);
+    case ACTOR_DO_STOP_ELSEWHERE:
+        tdm__actor_entry_end_remote(entry, action->kind == ACTOR_DO_END_ELSEWHERE);
+        break;
+    case ACTOR_DO_HURRY_ELSEWHERE:
+        tdm__actor_entry_hurry_remote(entry);
         break;
     case ACTOR_DO_RELEASE_ELSEWHERE:
         tdm__actor_entry_release_on_other(entry);

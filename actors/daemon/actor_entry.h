@@ -7,7 +7,8 @@
 #include "actors/daemon/actor_lifecycle.h"
 #include "actors/daemon/node_state.h"
 
-struct ping; /* A ping of a worker process, defined in actor_health.c. */
+struct end_report; /* A report of an actor's end to another daemon, see actor_remote.c. */
+struct ping;       /* A ping of a worker process, defined in actor_health.c. */
 /* Resources on their way back to the store, defined in actor_placement.c. */
 struct placement_release;
 struct tdm__worker_process; /* See worker_processes.h. */
@@ -71,6 +72,12 @@ struct actor_entry {
     /* Pending ping of the daemon's health check of the worker, borrowed; NULL if absent. */
     const struct ping *ping;
     struct tdm__id owner_node; /* Node of the creator; all zeros if that is this node. */
+    /* True once the daemon of the creator's node has given the actor up and lists it as dead. */
+    bool is_disowned;
+    /* Incarnation with which the actor was created or started on this node. */
+    uint32_t start_incarnation;
+    /* True once the node on which the actor ran was lost, until the actor has another place. */
+    bool is_lost_with_node;
     /* Timer of restarts and of workers that must exit, reported as ACTOR_ON_TIMER; owned, NULL if
      * it was never set. */
     struct tdm__timer *timer;
@@ -79,8 +86,12 @@ struct actor_entry {
 /* How an actor of this node ended, remembered for later queries. */
 struct actor_tombstone {
     struct tdm__id id; /* Id of the ended actor. */
-    tdm_status status; /* Status with which calls of the ended actor fail. */
-    char *text;        /* Cause of the end, owned; NULL in an unused tombstone. */
+    /* Incarnation with which the actor was started on this node. */
+    uint32_t start_incarnation;
+    /* Status with which calls of the ended actor fail; TDM_E_ACTOR_RESTARTING if its creator's node
+     * places it again. */
+    tdm_status status;
+    char *text; /* Cause of the end, owned; NULL in an unused tombstone. */
 };
 
 /* A callback of this daemon that waits until no matching actor is left. The table of actors owns
@@ -114,6 +125,8 @@ struct tdm__node_actors {
     struct actors_end_wait *actors_end_waits;
     /* Resources and names of ended actors that the store has not taken back yet, owned. */
     struct placement_release *pending_releases;
+    /* Reports of ends that daemons of creators have not confirmed (actor_remote.c), owned. */
+    struct end_report *end_reports;
     /* Queries about actors that are not in the table yet, owned. */
     struct early_query *early_queries;
     /* Ring of the actors that ended last. */

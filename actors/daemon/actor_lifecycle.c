@@ -20,6 +20,7 @@
  *   STARTING, ALIVE -> ENDING -> ENDED  when the actor is not needed any more
  *   PLACING -> REMOTE_STARTING -> REMOTE -> ENDED_ELSEWHERE   on another node
  *   REMOTE -> PLACING                   when that node lost its lease
+ *   REMOTE -> WAITING -> PLACING        when that node says that its lease has ended
  *
  * Invariants, which tests/actors/actor_lifecycle_test.c checks in every reachable state:
  *
@@ -76,6 +77,12 @@ bool tdm__actor_state_is_remote(enum actor_state state)
 {
     return state == ACTOR_REMOTE_STARTING || state == ACTOR_REMOTE_UNSURE ||
            state == ACTOR_REMOTE || state == ACTOR_REMOTE_REFUSED || state == ACTOR_ENDED_ELSEWHERE;
+}
+
+/* True if the daemon of the actor's node has been asked to end the actor, and has not replied. */
+static bool end_is_requested(const struct actor_lifecycle *lifecycle)
+{
+    return lifecycle->demand >= ACTOR_STOP_REQUESTED;
 }
 
 /* True if the actor has a worker that has not been told to exit. */
@@ -354,12 +361,20 @@ static void on_holder_not_found(struct actor_lifecycle *lifecycle, const struct 
 /* ---- requested ends --------------------------------------------------------------------- */
 
 /* Asks the daemon of the actor's node to end the actor, unless that daemon has been asked or has
- * refused to start the actor. */
-static void end_elsewhere(struct actor_lifecycle *lifecycle, struct actor_actions *actions)
+ * refused to start the actor. A daemon that was asked for a graceful end is told if the actor must
+ * end at once. */
+static void end_elsewhere(struct actor_lifecycle *lifecycle, bool at_once,
+                          struct actor_actions *actions)
 {
-    if (lifecycle->state != ACTOR_REMOTE_REFUSED && lifecycle->demand != ACTOR_END_REQUESTED) {
+    if (lifecycle->state == ACTOR_REMOTE_REFUSED) {
+        return;
+    }
+    if (!end_is_requested(lifecycle)) {
+        lifecycle->demand = at_once ? ACTOR_END_REQUESTED : ACTOR_STOP_REQUESTED;
+        (void)actions_add(actions, at_once ? ACTOR_DO_END_ELSEWHERE : ACTOR_DO_STOP_ELSEWHERE);
+    } else if (at_once && lifecycle->demand == ACTOR_STOP_REQUESTED) {
         lifecycle->demand = ACTOR_END_REQUESTED;
-        (void)actions_add(actions, ACTOR_DO_END_ELSEWHERE);
+        (void)actions_add(actions, ACTOR_DO_HURRY_ELSEWHERE);
     }
 }
 
@@ -394,7 +409,7 @@ static void lifecycle_stop(struct actor_lifecycle *lifecycle, bool at_once, cons
     case ACTOR_REMOTE_UNSURE:
     case ACTOR_REMOTE:
     case ACTOR_REMOTE_REFUSED:
-        end_elsewhere(lifecycle, actions);
+        end_elsewhere(lifecycle, at_once, actions);
         break;
     case ACTOR_NEW:
     case ACTOR_ENDED:
@@ -475,6 +490,31 @@ static void kill_worker(struct actor_lifecycle *lifecycle, enum actor_kill reaso
     }
 }
 
+/* True if the daemon of the creator places a guest again whose worker ended with the lease. */
+static bool is_placed_again_by_creator(const struct actor_lifecycle *lifecycle,
+                                       const struct actor_facts *facts)
+{
+    return facts->is_guest && !facts->has_group && may_restart(lifecycle, facts);
+}
+
+/* Ends an actor that cannot find other resources itself. The daemon of a guest's creator is told
+ * that the lease is the reason, unless the guest was ending before. */
+static void stop_without_lease(struct actor_lifecycle *lifecycle, const struct actor_event *event,
+                               struct actor_actions *actions)
+{
+    bool was_ending = !has_active_worker(lifecycle) && lifecycle->state != ACTOR_RESTARTING;
+
+    if (event->facts.is_guest && !was_ending) {
+        lifecycle->kill = ACTOR_KILLED_WITHOUT_LEASE;
+    }
+    if (lifecycle->state == ACTOR_RESTARTING &&
+        is_placed_again_by_creator(lifecycle, &event->facts)) {
+        lifecycle_end(lifecycle, actions, TDM_E_ACTOR_RESTARTING, event->detail);
+    } else {
+        lifecycle_stop(lifecycle, true, event->detail, actions);
+    }
+}
+
 /* Handles ACTOR_ON_LEASE_ENDING: kills a worker whose resources or name other nodes may claim, and
  * starts none. An actor that was created here and is in no group finds new resources when the node
  * has joined again. */
@@ -494,7 +534,7 @@ static void on_lease_ending(struct actor_lifecycle *lifecycle, const struct acto
     } else if (finds_place && has_active_worker(lifecycle)) {
         kill_worker(lifecycle, ACTOR_KILLED_WITHOUT_LEASE, event->detail, actions);
     } else {
-        lifecycle_stop(lifecycle, true, event->detail, actions);
+        stop_without_lease(lifecycle, event, actions);
     }
 }
 
@@ -597,7 +637,11 @@ static void on_worker_ended(struct actor_lifecycle *lifecycle, const struct acto
         return;
     }
     if (!tdm__actor_lifecycle_restarts(lifecycle, event)) {
-        lifecycle_end(lifecycle, actions, TDM_E_ACTOR_DIED, event->detail);
+        lifecycle_end(lifecycle, actions,
+                      has_lost_lease && is_placed_again_by_creator(lifecycle, &event->facts)
+                          ? TDM_E_ACTOR_RESTARTING
+                          : TDM_E_ACTOR_DIED,
+                      event->detail);
         return;
     }
     delay_ms = restart_delay_ms(lifecycle, event->lifetime_ms);
@@ -639,7 +683,7 @@ static void on_started_elsewhere(struct actor_lifecycle *lifecycle, const struct
     lifecycle->state = ACTOR_REMOTE;
     (void)actions_add(actions, ACTOR_DO_ANSWER_WAITERS);
     if (lifecycle->demand == ACTOR_UNWANTED) {
-        end_elsewhere(lifecycle, actions);
+        end_elsewhere(lifecycle, true, actions);
     } else if (lifecycle->demand == ACTOR_RELEASED) {
         (void)actions_add(actions, ACTOR_DO_RELEASE_ELSEWHERE);
     }
@@ -650,14 +694,15 @@ static void on_started_elsewhere(struct actor_lifecycle *lifecycle, const struct
 static void on_refused_elsewhere(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                  struct actor_actions *actions)
 {
-    bool is_unsure = event->status == TDM_E_NODE_LOST || event->status == TDM_E_STORE;
+    bool is_unsure = event->status == TDM_E_NODE_LOST || event->status == TDM_E_STORE ||
+                     event->status == TDM_E_AGAIN;
 
     if (lifecycle->state != ACTOR_REMOTE_STARTING) {
         return;
     }
     if (is_unsure && !event->facts.node_is_stopping) {
         lifecycle->state = ACTOR_REMOTE_UNSURE; /* ACTOR_ON_NODE_SEEN asks again. */
-    } else if (lifecycle->demand == ACTOR_END_REQUESTED) {
+    } else if (end_is_requested(lifecycle)) {
         lifecycle->state = ACTOR_REMOTE_REFUSED;
         release_reservation(lifecycle, actions);
         (void)actions_add(actions, ACTOR_DO_ANSWER_WAITERS);
@@ -675,7 +720,7 @@ static void on_end_reply(struct actor_lifecycle *lifecycle, const struct actor_e
     bool has_ended = event->status == TDM_OK || event->status == TDM_E_ACTOR_DIED ||
                      event->facts.node_is_stopping;
 
-    if (lifecycle->demand != ACTOR_END_REQUESTED) {
+    if (!end_is_requested(lifecycle)) {
         return;
     }
     lifecycle->demand = ACTOR_UNWANTED;
@@ -697,10 +742,31 @@ static void on_ended_elsewhere(struct actor_lifecycle *lifecycle, const struct a
                                struct actor_actions *actions)
 {
     if ((lifecycle->state == ACTOR_REMOTE || lifecycle->state == ACTOR_REMOTE_UNSURE) &&
-        lifecycle->demand != ACTOR_END_REQUESTED) {
+        !end_is_requested(lifecycle)) {
         lifecycle->reservation = ACTOR_RESERVES_NOTHING;
         lifecycle_end(lifecycle, actions, event->status, event->detail);
     }
+}
+
+/* Handles ACTOR_ON_FENCED_ELSEWHERE: no process of the actor is left on the other node, whose lease
+ * has ended, so the actor is placed again as if the node were lost. The other daemon may be unable
+ * to release the reservation, so this daemon does. */
+static void on_fenced_elsewhere(struct actor_lifecycle *lifecycle, const struct actor_event *event,
+                                struct actor_actions *actions)
+{
+    if ((lifecycle->state != ACTOR_REMOTE && lifecycle->state != ACTOR_REMOTE_UNSURE) ||
+        end_is_requested(lifecycle)) {
+        return;
+    }
+    lifecycle->reservation = ACTOR_RESERVES_UNKNOWN;
+    if (!tdm__actor_lifecycle_outlives_node(lifecycle, &event->facts)) {
+        lifecycle_end(lifecycle, actions, TDM_E_ACTOR_DIED, event->detail);
+        return;
+    }
+    lifecycle->incarnation += lifecycle->state == ACTOR_REMOTE_UNSURE ? 0 : 1;
+    lifecycle->state = ACTOR_WAITING;
+    release_reservation(lifecycle, actions);
+    lifecycle_wait(lifecycle, actions, event->detail);
 }
 
 /* Handles ACTOR_ON_NODE_SEEN: the other node still has its lease, so requests whose replies were
@@ -712,9 +778,9 @@ static void on_node_seen(struct actor_lifecycle *lifecycle, const struct actor_e
     if (lifecycle->state != ACTOR_REMOTE && lifecycle->state != ACTOR_REMOTE_UNSURE) {
         return;
     }
-    if (lifecycle->demand >= ACTOR_UNWANTED) {
-        end_elsewhere(lifecycle, actions);
-    } else if (lifecycle->state == ACTOR_REMOTE_UNSURE) {
+    if (lifecycle->demand == ACTOR_UNWANTED) {
+        end_elsewhere(lifecycle, true, actions);
+    } else if (lifecycle->state == ACTOR_REMOTE_UNSURE && lifecycle->demand < ACTOR_UNWANTED) {
         start_elsewhere(lifecycle, actions);
     }
 }
@@ -725,7 +791,7 @@ static void on_node_lost(struct actor_lifecycle *lifecycle, const struct actor_e
                          struct actor_actions *actions)
 {
     if ((lifecycle->state != ACTOR_REMOTE && lifecycle->state != ACTOR_REMOTE_UNSURE) ||
-        lifecycle->demand == ACTOR_END_REQUESTED) {
+        end_is_requested(lifecycle)) {
         return;
     }
     if (!tdm__actor_lifecycle_outlives_node(lifecycle, &event->facts)) {
@@ -817,6 +883,7 @@ void tdm__actor_lifecycle_step(struct actor_lifecycle *lifecycle, const struct a
         [ACTOR_ON_REFUSED_ELSEWHERE] = on_refused_elsewhere,
         [ACTOR_ON_END_REPLY] = on_end_reply,
         [ACTOR_ON_ENDED_ELSEWHERE] = on_ended_elsewhere,
+        [ACTOR_ON_FENCED_ELSEWHERE] = on_fenced_elsewhere,
         [ACTOR_ON_NODE_SEEN] = on_node_seen,
         [ACTOR_ON_NODE_LOST] = on_node_lost,
         [ACTOR_ON_CREATOR_NODE_LOST] = on_creator_node_lost,

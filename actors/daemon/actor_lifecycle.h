@@ -47,13 +47,15 @@ enum actor_state {
     ACTOR_ENDED_ELSEWHERE
 };
 
-/* Whether the actor is still needed.  The value only grows, except that ACTOR_END_REQUESTED
- * falls back to ACTOR_UNWANTED when the other daemon replies. */
+/* Whether the actor is still needed.  The value only grows, except that ACTOR_STOP_REQUESTED and
+ * ACTOR_END_REQUESTED fall back to ACTOR_UNWANTED when the other daemon replies. */
 enum actor_demand {
     ACTOR_WANTED,   /* The actor is needed. */
     ACTOR_RELEASED, /* The last handle is gone: the actor ends after its calls. */
     ACTOR_UNWANTED, /* The actor must end. */
-    /* The actor must end, and the node on which it runs has been asked to end it. */
+    /* The actor must end, and the node on which it runs has been asked to end it gracefully. */
+    ACTOR_STOP_REQUESTED,
+    /* The actor must end, and the node on which it runs has been asked to end it at once. */
     ACTOR_END_REQUESTED
 };
 
@@ -75,7 +77,7 @@ enum actor_kill {
     /* The daemon killed the worker, and the next one may start on the same resources. */
     ACTOR_KILLED,
     /* The daemon killed the worker because the node's lease ends; the next one needs a new
-     * reservation. */
+     * reservation, which the daemon of the creator makes for a guest. */
     ACTOR_KILLED_WITHOUT_LEASE,
 };
 
@@ -143,11 +145,15 @@ enum actor_event_kind {
     ACTOR_ON_KILL_WORKER,        /* The worker is to be killed; the actor may be restarted. */
     ACTOR_ON_STARTED_ELSEWHERE,  /* The other daemon has started the actor: `reply`. */
     /* The other daemon has not started the actor: `status`, `detail`, `reply`. TDM_E_NODE_LOST and
-     * TDM_E_STORE: the outcome is unknown. */
+     * TDM_E_STORE: the outcome is unknown. TDM_E_AGAIN: the other node has no lease now. */
     ACTOR_ON_REFUSED_ELSEWHERE,
-    ACTOR_ON_END_REPLY, /* Reply to ACTOR_DO_END_ELSEWHERE: `status`, `detail`. */
+    /* Reply to ACTOR_DO_END_ELSEWHERE or ACTOR_DO_STOP_ELSEWHERE: `status`, `detail`. */
+    ACTOR_ON_END_REPLY,
     /* The other daemon reports that the actor has ended: `status`, `detail`. */
     ACTOR_ON_ENDED_ELSEWHERE,
+    /* The other daemon reports that no process of the actor is left, because the lease of its node
+     * has ended: `detail`. */
+    ACTOR_ON_FENCED_ELSEWHERE,
     ACTOR_ON_NODE_SEEN, /* The node on which the actor runs still has its lease. */
     /* The node on which the actor runs has lost its lease: `detail`. */
     ACTOR_ON_NODE_LOST,
@@ -200,7 +206,11 @@ enum actor_action_kind {
     ACTOR_DO_EXPECT_EXIT,     /* Expect the worker to exit without being asked. */
     ACTOR_DO_KILL_WORKER,     /* Send SIGKILL to the actor's worker. */
     ACTOR_DO_START_ELSEWHERE, /* Ask the daemon of the reserved node to start the actor. */
-    ACTOR_DO_END_ELSEWHERE,   /* Ask the daemon of the actor's node to end the actor. */
+    ACTOR_DO_END_ELSEWHERE,   /* Ask the daemon of the actor's node to end the actor at once. */
+    ACTOR_DO_STOP_ELSEWHERE,  /* Ask the daemon of the actor's node to end the actor gracefully. */
+    /* Ask the daemon of the actor's node to end at once an actor that it was asked to end already;
+     * the reply to the earlier request is the one that counts. */
+    ACTOR_DO_HURRY_ELSEWHERE,
     /* Tell the daemon of the actor's node that the last handle is gone. */
     ACTOR_DO_RELEASE_ELSEWHERE,
     ACTOR_DO_REWRITE_RECORD, /* Write the actor's lost record into the store again. */

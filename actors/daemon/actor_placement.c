@@ -209,6 +209,7 @@ static void actor_entry_set_record(struct actor_entry *entry,
                                    .owner_node = request->placement.owner_node,
                                    .recreate_on_node_loss = request->recreate_on_node_loss};
     memcpy(entry->record.name_key, request->name_key, sizeof(entry->record.name_key));
+    entry->is_lost_with_node = false;
     memcpy(entry->placement_node_name, reserved->node.name, sizeof(entry->placement_node_name));
     memcpy(entry->record.class_name, entry->spec->class_name, sizeof(entry->record.class_name));
 }

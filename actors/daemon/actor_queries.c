@@ -5,7 +5,8 @@
  * its own table (then the entry replies, or the query is forwarded to the actor's node), among the
  * tombstones, and in the store. A query for an actor that no one knows yet waits in early_queries,
  * or is forwarded to the creator's node. If the actor's node is lost and the actor is recreated,
- * the owner's node is asked.
+ * the owner's node is asked. A tombstone of an actor that its creator's node places again does not
+ * say where the actor is now, so the store is asked.
  *
  * A query by name reads name/... of the store and then asks the actor's node for its description;
  * the lifecycle uses the same for get_if_exists. If the name is not in the store, it may be that of
@@ -49,6 +50,9 @@ enum actor_query_kind {
     FATE,
     /* "actor.kill": replies once the actor is gone and its name is free. */
     KILL,
+    /* "actor.end", of the daemon of the creator's node: like KILL, but the actor ends gracefully.
+     */
+    END,
     WHY,    /* "actor.why": replies with a text why the actor does not live yet. */
     RELEASE /* "actor.release": the last handle of the creator is gone. */
 };
@@ -62,6 +66,7 @@ struct actor_query {
     struct tdm__id actor;       /* Id of the actor in question. */
     bool may_restart;           /* For KILL: true if the actor may be restarted. */
     bool asked_owner_node;      /* True once the query was forwarded to the owner's node. */
+    struct tdm__id asked;       /* Node to which the query was forwarded last. */
     /* For AWAIT: node of the creator; all zeros if it is not known. */
     struct tdm__id creators_node;
     struct tdm__actor_record record; /* The actor's record as read from the store. */
@@ -169,6 +174,11 @@ static void query_reply_local(struct actor_entry *entry, struct actor_query *que
     case KILL:
         actor_query_kill_local(entry, query);
         break;
+    case END:
+        tdm__actor_entry_add_waiter(entry, WAITER_FOR_END, query->incoming);
+        free(query);
+        tdm__actor_entry_end(entry, false);
+        break;
     case WHY:
         reason.text = actor_entry_why_not_alive(entry, text, sizeof(text));
         tdm__incoming_reply_message(query->incoming, tdm__actor_reason_table(), &reason);
@@ -183,7 +193,7 @@ static void query_reply_local(struct actor_entry *entry, struct actor_query *que
 /* Replies to the query about an actor that has ended on this node. */
 static void query_reply_dead(const struct actor_tombstone *tombstone, struct actor_query *query)
 {
-    if (query->kind == KILL || query->kind == RELEASE) {
+    if (query->kind == KILL || query->kind == END || query->kind == RELEASE) {
         actor_query_done(query);
     } else {
         actor_query_fail(query, tombstone->status, tombstone->text);
@@ -196,7 +206,8 @@ static void query_reply_dead(const struct actor_tombstone *tombstone, struct act
 static void actor_query_forward(struct actor_query *query, const struct tdm__id *other);
 
 /* Handles the reply of the daemon to which the query was forwarded. If its node is lost, this node
- * or the owner's node may create the actor again and is asked next. */
+ * or the owner's node may create the actor again and is asked next. If its node cannot be reached,
+ * but is not lost, the caller has to ask again. */
 static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct actor_query *query = arg;
@@ -221,6 +232,12 @@ static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
                !tdm__id_equal(&query->record.owner_node, &node->record.id)) {
         query->asked_owner_node = true;
         actor_query_forward(query, &query->record.owner_node);
+    } else if (reply->status == TDM_E_NODE_LOST) {
+        char text[TDM__ERROR_DETAIL_BYTES / 2];
+
+        actor_query_fail(
+            query, tdm__node_peer_explain(node, &query->asked, reply->detail, text, sizeof(text)),
+            text);
     } else {
         actor_query_fail(query, reply->status, reply->detail);
     }
@@ -229,8 +246,8 @@ static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
 /* Returns the method name of a kind of query. */
 static const char *query_method(enum actor_query_kind kind)
 {
-    static const char *const methods[] = {"actor.await", "actor.fate", "actor.kill", "actor.why",
-                                          "actor.release"};
+    static const char *const methods[] = {"actor.await", "actor.fate", "actor.kill",
+                                          "actor.end",   "actor.why",  "actor.release"};
 
     return methods[kind];
 }
@@ -247,6 +264,7 @@ static void actor_query_forward(struct actor_query *query, const struct tdm__id 
         return;
     }
     (void)tdm__actor_query_encode(&message, writer);
+    query->asked = *other;
     tdm__node_forward(query->node, other, query_method(query->kind), tdm_writer_bytes(writer),
                       tdm__incoming_deadline(query->incoming), on_query_reply, query);
     tdm_writer_destroy(writer);
@@ -303,18 +321,25 @@ static void on_owner_looked_up(void *arg, tdm_status status, const char *detail)
 {
     struct actor_query *query = arg;
     struct tdm__node *node = query->node;
+    const struct actor_tombstone *tombstone =
+        node->actors == NULL ? NULL : tdm__tombstone_find(node, &query->actor);
 
     if (status == TDM_E_ACTOR_DIED && query->kind == AWAIT && node->actors != NULL) {
         query_await_creation(query);
-    } else if (status == TDM_E_ACTOR_DIED && (query->kind == KILL || query->kind == RELEASE)) {
+    } else if (status == TDM_E_ACTOR_DIED &&
+               (query->kind == KILL || query->kind == END || query->kind == RELEASE)) {
         actor_query_done(query); /* The actor has ended long ago. */
     } else if (status != TDM_OK || node->actors == NULL) {
         actor_query_fail(query, status == TDM_OK ? TDM_E_CANCELED : status, detail);
     } else if (!tdm__id_equal(&query->record.node, &node->record.id)) {
         actor_query_forward(query, &query->record.node);
-    } else if (tdm__actor_entry_find(node, &query->actor) != NULL ||
-               tdm__tombstone_find(node, &query->actor) != NULL) {
+    } else if (tdm__actor_entry_find(node, &query->actor) != NULL) {
         actor_query_send(query);
+    } else if (tombstone != NULL && tombstone->status == TDM_E_ACTOR_RESTARTING &&
+               query->kind != AWAIT && query->kind != FATE) {
+        actor_query_forward(query, &query->record.owner_node); /* That node places it again. */
+    } else if (tombstone != NULL) {
+        query_reply_dead(tombstone, query);
     } else {
         query_wait_for_start(query);
     }
@@ -347,7 +372,7 @@ static void actor_query_send(struct actor_query *query)
         actor_query_forward(query, &entry->record.node);
     } else if (entry != NULL) {
         query_reply_local(entry, query);
-    } else if (tombstone != NULL) {
+    } else if (tombstone != NULL && tombstone->status != TDM_E_ACTOR_RESTARTING) {
         query_reply_dead(tombstone, query);
     } else {
         query_ask_store(query);
@@ -529,6 +554,13 @@ static void on_description(void *arg, struct tdm__rpc_reply *reply)
         (void)snprintf(detail, sizeof(detail), "no actor is called %s any more: %s",
                        name_query->name, reply->detail);
         name_query_fail(name_query, TDM_E_NOT_FOUND, detail);
+    } else if (reply->status == TDM_E_NODE_LOST) {
+        name_query_fail(name_query,
+                        tdm__node_peer_explain(name_query->node,
+                                               name_query->asked_owner_node ? &record->owner_node
+                                                                            : &record->node,
+                                               reply->detail, detail, sizeof(detail)),
+                        detail);
     } else {
         name_query_fail(name_query, reply->status, reply->detail);
     }

@@ -16,6 +16,7 @@
 
 #include "actors/daemon/actor_facts.h"
 #include "actors/daemon/actor_table.h"
+#include "actors/daemon/node_notices.h"
 #include "actors/daemon/peer_daemons.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -46,7 +47,7 @@ void tdm__actor_entry_pass_reply(struct actor_entry *entry, const struct tdm__rp
     tdm__actor_entry_reply_waiters(entry, remote_forward, (void *)reply);
 }
 
-/* Ignores the reply to "actor.release", which is not repeated. */
+/* Ignores the reply to a request that is not repeated. */
 static void on_release_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     (void)arg;
@@ -100,45 +101,142 @@ static void on_end_reply(void *arg, struct tdm__rpc_reply *reply)
                                                       .detail = reply->detail});
 }
 
-void tdm__actor_entry_end_remote(struct actor_entry *entry)
+/* The other daemon kills the actor if it does not end gracefully in time, before the deadline of
+ * the request. */
+void tdm__actor_entry_end_remote(struct actor_entry *entry, bool at_once)
 {
-    tdm__node_query_actor(entry->node, &entry->record.node, "actor.kill", &entry->spec->id,
-                          tdm__deadline_after(LEAVE_MS), on_end_reply, entry);
+    tdm__node_query_actor(
+        entry->node, &entry->record.node, at_once ? "actor.kill" : "actor.end", &entry->spec->id,
+        tdm__deadline_after(at_once ? LEAVE_MS : DRAIN_MS + LEAVE_MS), on_end_reply, entry);
 }
 
-/* Ignores the reply to "actor.ended", which is not repeated. */
-static void on_owner_notified(void *arg, struct tdm__rpc_reply *reply)
+void tdm__actor_entry_hurry_remote(const struct actor_entry *entry)
 {
-    (void)arg;
-    (void)reply;
+    tdm__node_query_actor(entry->node, &entry->record.node, "actor.kill", &entry->spec->id,
+                          tdm__deadline_after(LEAVE_MS), on_release_reply, NULL);
+}
+
+/* A report of an actor's end to the daemon of its creator, which is repeated until that daemon has
+ * replied. The table of actors owns it. */
+struct end_report {
+    struct end_report *next; /* Next report of the table. */
+    struct tdm__node *node;  /* State of this node's daemon, borrowed. */
+    struct tdm__id owner;    /* Node of the creator. */
+    struct tdm__id actor;    /* Id of the actor that has ended. */
+    tdm_status status;       /* Status with which calls of the actor fail. */
+    bool lease_has_ended; /* True if the actor was stopped because this node's lease has ended. */
+    bool is_sent;         /* True while the report has no reply. */
+    char *text;           /* Cause of the end, owned. */
+};
+
+/* Removes a report from the table and frees it. */
+static void end_report_free(struct end_report *report)
+{
+    if (report->node->actors != NULL) {
+        struct end_report **link = &report->node->actors->end_reports;
+
+        while (*link != report) {
+            link = &(*link)->next;
+        }
+        *link = report->next;
+    }
+    free(report->text);
+    free(report);
+}
+
+/* Handles the reply to "actor.ended". The report is repeated while the daemon of the creator may
+ * still be there. */
+static void on_end_reported(void *arg, struct tdm__rpc_reply *reply)
+{
+    struct end_report *report = arg;
+    bool is_lost = reply->status == TDM_E_NODE_LOST || reply->status == TDM_E_TIMEOUT ||
+                   reply->status == TDM_E_STORE;
+
+    report->is_sent = false;
+    if (report->node->actors == NULL || report->node->stopping || !is_lost ||
+        tdm__node_peers_find(report->node, &report->owner) == NULL) {
+        end_report_free(report);
+    }
+}
+
+/* Sends a report to the daemon of the creator. */
+static void end_report_send(struct end_report *report)
+{
+    const struct tdm__actor_ended_message message = {.actor = report->actor,
+                                                     .status = report->status,
+                                                     .text = report->text,
+                                                     .lease_has_ended = report->lease_has_ended};
+    tdm_writer *writer;
+
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        return; /* Without memory the report is sent later. */
+    }
+    if (tdm__actor_ended_encode(&message, writer) == TDM_OK) {
+        report->is_sent = true;
+        tdm__node_forward(report->node, &report->owner, "actor.ended", tdm_writer_bytes(writer),
+                          tdm__deadline_after(LEAVE_MS), on_end_reported, report);
+    }
+    tdm_writer_destroy(writer);
 }
 
 void tdm__actor_entry_notify_owner(const struct actor_entry *entry, tdm_status status,
                                    const char *text)
 {
-    const struct tdm__actor_ended_message message = {entry->spec->id, status, text};
-    tdm_writer *writer;
+    struct end_report *report;
 
-    if (tdm__id_is_none(&entry->owner_node) || entry->node->stopping ||
-        tdm_writer_create(&writer) != TDM_OK) {
+    if (tdm__id_is_none(&entry->owner_node) || entry->node->stopping) {
         return;
     }
-    if (tdm__actor_ended_encode(&message, writer) == TDM_OK) {
-        tdm__node_forward(entry->node, &entry->owner_node, "actor.ended", tdm_writer_bytes(writer),
-                          tdm__deadline_after(LEAVE_MS), on_owner_notified, NULL);
+    report = calloc(1, sizeof(*report));
+    if (report != NULL) {
+        report->text = strdup(text);
     }
-    tdm_writer_destroy(writer);
+    if (report == NULL || report->text == NULL) {
+        free(report);
+        tdm__log(TDM__ERROR, "actors", "out of memory: the end of %s is not reported",
+                 entry->label);
+        return;
+    }
+    report->node = entry->node;
+    report->owner = entry->owner_node;
+    report->actor = entry->spec->id;
+    report->status = status;
+    report->lease_has_ended = entry->lifecycle.kill == ACTOR_KILLED_WITHOUT_LEASE;
+    report->next = entry->node->actors->end_reports;
+    entry->node->actors->end_reports = report;
+    end_report_send(report);
+}
+
+void tdm__node_actors_report_ends(struct tdm__node *node)
+{
+    struct end_report *next;
+
+    for (struct end_report *report = node->actors->end_reports; report != NULL; report = next) {
+        next = report->next;
+        if (!report->is_sent) {
+            end_report_send(report);
+        }
+    }
+}
+
+void tdm__node_actors_drop_reports(struct tdm__node *node)
+{
+    while (node->actors->end_reports != NULL) {
+        end_report_free(node->actors->end_reports);
+    }
 }
 
 void tdm__node_remote_actor_ended(struct tdm__node *node, const struct tdm__id *other,
-                                  const struct tdm__id *actor, tdm_status status, const char *text)
+                                  const struct tdm__actor_ended_message *message)
 {
-    struct actor_entry *entry = tdm__actor_entry_find(node, actor);
+    struct actor_entry *entry = tdm__actor_entry_find(node, &message->actor);
 
     if (entry != NULL && tdm__id_equal(&entry->record.node, other)) {
-        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_ENDED_ELSEWHERE,
-                                                            .status = status,
-                                                            .detail = text});
+        tdm__actor_entry_report(entry, (struct actor_event){.kind = message->lease_has_ended
+                                                                        ? ACTOR_ON_FENCED_ELSEWHERE
+                                                                        : ACTOR_ON_ENDED_ELSEWHERE,
+                                                            .status = (tdm_status)message->status,
+                                                            .detail = message->text});
     }
 }
 
@@ -151,6 +249,7 @@ static void actor_entry_report_node_lost(struct actor_entry *entry)
 
     (void)snprintf(text, sizeof(text), "actor %s is lost with its node %s", entry->label,
                    entry->placement_node_name);
+    entry->is_lost_with_node = true;
     tdm__actor_entry_report(entry,
                             (struct actor_event){.kind = ACTOR_ON_NODE_LOST, .detail = text});
 }
@@ -189,12 +288,15 @@ void tdm__node_serve_actor_known(struct tdm__node *node, struct tdm__incoming_ca
 {
     struct tdm__actor_query_message query;
     struct tdm__actor_known_message reply;
+    const struct actor_entry *entry;
 
     if (tdm__incoming_decode(incoming, tdm__actor_query_table(), &query) != TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
         return;
     }
-    reply.is_known = tdm__actor_entry_find(node, &query.actor) != NULL;
+    entry = tdm__actor_entry_find(node, &query.actor);
+    reply.is_known = entry != NULL && tdm__actor_state_is_remote(entry->lifecycle.state) &&
+                     tdm__id_equal(&entry->record.node, &tdm__incoming_peer(incoming)->id);
     tdm__incoming_reply_message(incoming, tdm__actor_known_table(), &reply);
 }
 
@@ -215,7 +317,8 @@ static bool reply_is_refusal(const struct tdm__rpc_reply *reply)
     return no;
 }
 
-/* Handles the reply to "actor.known": ends the actor if the daemon of its owner has given it up. */
+/* Handles the reply to "actor.known": ends the actor if the daemon of its owner has given it up,
+ * and otherwise lets its worker take part in the present epoch of this node. */
 static void on_actor_known_reply(void *arg, struct tdm__rpc_reply *reply)
 {
     struct owner_query *owner_query = arg;
@@ -224,7 +327,10 @@ static void on_actor_known_reply(void *arg, struct tdm__rpc_reply *reply)
                                     : tdm__actor_entry_find(owner_query->node, &owner_query->actor);
 
     free(owner_query);
-    if (entry != NULL && reply_is_refusal(reply)) {
+    if (entry != NULL && reply->status == TDM_OK && !reply_is_refusal(reply)) {
+        tdm__node_notices_confirm(entry);
+    } else if (entry != NULL && reply_is_refusal(reply)) {
+        entry->is_disowned = true;
         tdm__actor_entry_report(
             entry,
             (struct actor_event){

@@ -4,26 +4,34 @@
 #define TDM_ACTORS_DAEMON_ACTOR_REMOTE_H
 
 #include "actors/daemon/actor_entry.h"
+#include "runtime/messages/messages.h"
 
 /* Asks the daemon of the node whose resources are reserved to start the actor. */
 void tdm__actor_entry_start_remote(struct actor_entry *entry);
-/* Asks the daemon of the actor's node to kill the actor. */
-void tdm__actor_entry_end_remote(struct actor_entry *entry);
+/* Asks the daemon of the actor's node to kill the actor, or to end it gracefully. */
+void tdm__actor_entry_end_remote(struct actor_entry *entry, bool at_once);
+/* Asks the daemon of the actor's node to kill an actor that it was asked to end gracefully. */
+void tdm__actor_entry_hurry_remote(const struct actor_entry *entry);
 /* Tells the daemon of the actor's node that the last handle is gone. */
 void tdm__actor_entry_release_on_other(const struct actor_entry *entry);
 /* Passes `reply`, the other daemon's reply to the start of the actor, to the calls that wait for
  * the start. */
 void tdm__actor_entry_pass_reply(struct actor_entry *entry, const struct tdm__rpc_reply *reply);
 /* Tells the daemon of the owner's node, if that is another node, that the actor has ended and is
- * not restarted. */
+ * not restarted here. The report is repeated until that daemon has replied or its node is lost. */
 void tdm__actor_entry_notify_owner(const struct actor_entry *entry, tdm_status status,
                                    const char *text);
+/* Sends the reports again that have no reply. */
+void tdm__node_actors_report_ends(struct tdm__node *node);
+/* Frees the reports that have no reply. No call of this daemon to another is under way. */
+void tdm__node_actors_drop_reports(struct tdm__node *node);
 /* Handles the message of node `other` that an actor owned by this node has ended there. */
 void tdm__node_remote_actor_ended(struct tdm__node *node, const struct tdm__id *other,
-                                  const struct tdm__id *actor, tdm_status status, const char *text);
+                                  const struct tdm__actor_ended_message *message);
 /* True if the actor will be created on another node when its node is lost. */
 bool tdm__actor_entry_survives_node_loss(const struct actor_entry *entry);
-/* Serves "actor.known" (id): does this node still have the actor in its table? Takes `incoming`. */
+/* Serves "actor.known" (id): does this node still count on the actor at the asking node? Takes
+ * `incoming`. */
 void tdm__node_serve_actor_known(struct tdm__node *node, struct tdm__incoming_call *incoming);
 
 /* Compares the actors with the list of living nodes. Actors of a lost node are created again or

@@ -158,15 +158,21 @@ static void record_fill(struct tdm__actor_record *record, const struct tdm__acto
     record->recreate_on_node_loss = spec->max_restarts != 0 && tdm__id_is_none(&spec->group);
 }
 
-/* If the actor is or was on this node already, replies to "actor.start" and returns true: the
- * owner's node repeats the call when it got no reply. */
+/* If this incarnation of the actor is or was on this node already, replies to "actor.start" and
+ * returns true: the owner's node repeats the call when it got no reply. The call also fails if an
+ * earlier incarnation, which the owner's node has given up, has not ended. */
 static bool reply_if_already_here(struct tdm__node *node, const struct tdm__id *actor,
-                                  struct tdm__incoming_call *incoming)
+                                  uint32_t incarnation, struct tdm__incoming_call *incoming)
 {
     struct actor_entry *entry = tdm__actor_entry_find(node, actor);
     const struct actor_tombstone *actor_tombstone = tdm__tombstone_find(node, actor);
 
-    if (entry != NULL && entry->lifecycle.state == ACTOR_ALIVE) {
+    if (actor_tombstone != NULL && actor_tombstone->start_incarnation < incarnation) {
+        actor_tombstone = NULL; /* The actor has been placed on this node again. */
+    }
+    if (entry != NULL && entry->start_incarnation < incarnation) {
+        tdm__incoming_fail(incoming, TDM_E_AGAIN, "an earlier process of the actor has not ended");
+    } else if (entry != NULL && entry->lifecycle.state == ACTOR_ALIVE) {
         tdm__actor_entry_reply_description(entry, incoming);
     } else if (entry != NULL) {
         tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, incoming);
@@ -174,6 +180,19 @@ static bool reply_if_already_here(struct tdm__node *node, const struct tdm__id *
         tdm__incoming_fail(incoming, actor_tombstone->status, actor_tombstone->text);
     }
     return entry != NULL || actor_tombstone != NULL;
+}
+
+/* Fails if this node can start no actor of another node now: it is stopping, or has no lease. */
+static tdm_status node_check_can_start(const struct tdm__node *node)
+{
+    if (node->stopping) {
+        return tdm__fail(TDM_E_NODE_LOST, "node %s is stopping", node->record.name);
+    }
+    if (tdm__lease_status_has_ended(&node->lease_status)) {
+        return tdm__fail(TDM_E_AGAIN, "node %s has no lease: %s", node->record.name,
+                         node->lease_status.store_error);
+    }
+    return TDM_OK;
 }
 
 /* Serves the call "actor.start" of the owner's daemon, which has reserved resources of this node
@@ -187,13 +206,15 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incom
     uint32_t incarnation;
     tdm_status status = start_message_read(incoming, &spec, &record, &incarnation);
 
-    if (status == TDM_OK && reply_if_already_here(node, &spec->id, incoming)) {
+    if (status == TDM_OK && reply_if_already_here(node, &spec->id, incarnation, incoming)) {
         tdm__actor_spec_destroy(spec);
         return;
     }
-    if (status == TDM_OK && node->stopping) {
-        tdm__actor_spec_destroy(spec);
-        status = tdm__fail(TDM_E_NODE_LOST, "node %s is stopping", node->record.name);
+    if (status == TDM_OK) {
+        status = node_check_can_start(node);
+        if (status != TDM_OK) {
+            tdm__actor_spec_destroy(spec);
+        }
     }
     if (status == TDM_OK) {
         entry = tdm__actor_entry_add(node, spec);
@@ -207,6 +228,7 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incom
         return;
     }
     entry->owner_node = owner_node;
+    entry->start_incarnation = incarnation;
     entry->record = record;
     record_fill(&entry->record, spec, &owner_node);
     tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, incoming);
@@ -249,11 +271,11 @@ static void serve_ended(struct tdm__node *node, struct tdm__incoming_call *incom
     if (peer->kind != TDM__PEER_DAEMON ||
         tdm__incoming_decode(incoming, tdm__actor_ended_table(), &message) != TDM_OK ||
         message.status >= TDM_OK) {
-        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "actor.ended: (id, status, text)");
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL,
+                           "actor.ended: (id, status, text, lease_has_ended)");
         return;
     }
-    tdm__node_remote_actor_ended(node, &peer->id, &message.actor, (tdm_status)message.status,
-                                 message.text);
+    tdm__node_remote_actor_ended(node, &peer->id, &message);
     tdm__incoming_reply_pack(incoming, "");
 }
 
@@ -327,6 +349,7 @@ static void actor_serve(void *self, struct tdm__incoming_call *incoming)
         {"actor.await", tdm__node_serve_actor_query},
         {"actor.fate", tdm__node_serve_actor_query},
         {"actor.kill", tdm__node_serve_actor_query},
+        {"actor.end", tdm__node_serve_actor_query},
         {"actor.why", tdm__node_serve_actor_query},
         {"actor.release", tdm__node_serve_actor_query},
         {"actor.find", tdm__node_serve_actor_find},
@@ -364,5 +387,6 @@ void tdm__node_actors_destroy(struct tdm__node *node)
     }
     tdm__node_retry_early_queries(node, TDM__NEVER);
     tdm__node_health_stop(node);
+    tdm__node_actors_drop_reports(node);
     tdm__actor_table_destroy(node);
 }

@@ -15,6 +15,7 @@
 #include "actors/daemon/actor_end.h"
 #include "actors/daemon/actor_facts.h"
 #include "actors/daemon/actor_table.h"
+#include "actors/daemon/node_notices.h"
 #include "actors/daemon/worker_processes.h"
 #include "runtime/clock.h"
 #include "runtime/descriptors.h"
@@ -144,6 +145,9 @@ static tdm_status actor_entry_start_worker(struct actor_entry *entry)
     status = tdm__workers_start(node->workers, &start_options, tdm__actor_entry_worker_ended, entry,
                                 &entry->worker);
     (void)close(fd);
+    if (status == TDM_OK && entry->worker->conn != NULL) {
+        tdm__node_notices_greet(entry->node, entry->worker->conn);
+    }
     return status;
 }
 

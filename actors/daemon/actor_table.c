@@ -153,6 +153,7 @@ void tdm__actor_entry_remove(struct actor_entry *entry, tdm_status status, const
     }
     *link = entry->next;
     tombstone->id = entry->spec->id;
+    tombstone->start_incarnation = entry->start_incarnation;
     tombstone->status = status;
     free(tombstone->text);
     tombstone->text = strdup(text);

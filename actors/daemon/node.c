@@ -19,7 +19,9 @@
 #include "actors/daemon/job_service.h"
 #include "actors/daemon/log_service.h"
 #include "actors/daemon/node_lease.h"
+#include "actors/daemon/node_notices.h"
 #include "actors/daemon/peer_daemons.h"
+#include "actors/daemon/peer_pings.h"
 #include "actors/daemon/placement_group_service.h"
 #include "actors/daemon/state_service.h"
 #include "actors/daemon/worker_logs.h"
@@ -73,7 +75,9 @@ tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done_fn *fn, voi
     tdm__services_add(node->services, &tdm__state_service, node);
     TDM_TRY(tdm__node_actors_create(node));
     TDM_TRY(tdm__placement_groups_create(node));
+    TDM_TRY(tdm__node_notices_create(node));
     TDM_TRY(tdm__node_peers_create(node));
+    TDM_TRY(tdm__node_pings_create(node));
     return tdm__node_lease_start(node, fn, arg);
 }
 
@@ -95,6 +99,7 @@ void tdm__node_stop(struct tdm__node *node)
 {
     node->stopping = true;
     tdm__node_lease_destroy(node);
+    tdm__node_pings_destroy(node);
     if (node->workers != NULL) {
         tdm__jobs_destroy(node);
         tdm__workers_destroy(node->workers);
@@ -104,6 +109,7 @@ void tdm__node_stop(struct tdm__node *node)
     tdm__node_actors_destroy(node);
     /* Placement groups are notified of ended actors until here. */
     tdm__placement_groups_destroy(node);
+    tdm__node_notices_destroy(node);
     tdm__ended_actors_destroy(node);
     tdm__worker_logs_destroy(node->logs);
     node->logs = NULL;
@@ -137,6 +143,7 @@ static void node_on_process_ended(struct tdm__node *node, const struct tdm__peer
     }
     tdm__node_actors_end(node, tdm__node_actor_ends_with, &process->id, true, NULL, NULL);
     tdm__placement_groups_creator_gone(node, &process->id);
+    tdm__ended_actors_creator_left(node, &process->id);
 }
 
 /* Tries again to place the actors and placement groups that wait for resources. */
@@ -180,6 +187,8 @@ static void node_serve(void *self, struct tdm__incoming_call *incoming)
 
     if (strcmp(method, "node.describe") == 0) {
         serve_describe(self, incoming);
+    } else if (strcmp(method, "node.ping") == 0) {
+        tdm__incoming_reply_pack(incoming, "");
     } else {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
     }

@@ -22,6 +22,7 @@
 #include "actors/daemon/actor_queries.h"
 #include "actors/daemon/actor_remote.h"
 #include "actors/daemon/lease_machine.h"
+#include "actors/daemon/node_notices.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/placement_group_service.h"
 #include "runtime/assert.h"
@@ -360,6 +361,7 @@ static void on_lease_renewed(void *arg, tdm_status status, const struct tdm__sto
     if (status == TDM_OK) {
         tdm__lease_status_set_store_error(&node->lease_status, "");
         lease_learn(lease, renewed, members, members_count);
+        tdm__node_set_epoch(node, renewed->epoch);
         lease_report(node, LEASE_ON_RENEWED);
         if (!node->stopping) {
             lease_update_living(node);
@@ -479,6 +481,7 @@ static void on_lease_timer(void *arg)
     node->events->resources_freed(node); /* Another node may have freed resources. */
     tdm__placement_groups_rewrite(node);
     tdm__node_actors_rewrite(node);
+    tdm__node_actors_report_ends(node);
     if (tdm__lease_status_was_lost(&node->lease_status)) {
         tdm__node_actors_query_owners(node);
     }

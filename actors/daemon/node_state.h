@@ -67,6 +67,9 @@ struct tdm__node {
     struct tdm__fence *fence;
     /* Milliseconds of silence after which a worker is killed; 0 for never. */
     int64_t health_timeout_ms;
+    /* Milliseconds without an answer of another node after which calls to its actors end as
+     * unavailable; 0 for never. */
+    int64_t unreachable_ms;
     /* Environment variable with the GPUs that a process may use, for example
      * CUDA_VISIBLE_DEVICES; borrowed. */
     const char *visible_devices_variable;
@@ -82,7 +85,10 @@ struct tdm__node {
     struct tdm__node_placement_groups *placement_groups;
     /* Calls of this node's processes that wait until a placement group is placed, owned. */
     struct tdm__placement_group_waits *placement_group_waits;
-    struct tdm__node_peers *peers;          /* Connections to other daemons, owned. */
+    struct tdm__node_peers *peers; /* Connections to other daemons, owned. */
+    /* What new processes have to be told about nodes, owned; NULL before tdm__node_start(). */
+    struct tdm__node_notices *notices;
+    struct tdm__node_pings *pings;          /* Pings of other daemons, owned; NULL without them. */
     struct tdm__worker_logs *logs;          /* Log files of the workers, owned. */
     struct tdm__jobs *jobs;                 /* Submitted jobs of this node, owned. */
     struct tdm__ended_actors *ended_actors; /* Records of ended actors for lists, owned. */

@@ -1,17 +1,18 @@
 /* peer_daemons.c - connections to the daemons of other nodes, and calls over them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A connection is opened at the first call to a node, with the address read from the store, and
- * kept until it closes or the node is lost. A forwarded call owns a copy of its arguments until the
- * reply. Its callback is called exactly once: with the reply, or with TDM_E_NODE_LOST if the node
- * cannot be reached, is lost, or this node stops.
+/* A connection is opened at the first call to a node, with the address of the list of nodes or else
+ * of the store, and kept until it closes or the node is lost. A forwarded call owns a copy of its
+ * arguments until the reply. Its callback is called exactly once: with the reply, or with
+ * TDM_E_NODE_LOST if the node cannot be reached, is lost, or this node stops.
  *
- * tdm__node_peers_update() closes connections in both directions to nodes that are no longer in the
- * list of living nodes, so that no call outlives the lease of its peer. Everything runs on the
- * daemon's loop thread. */
+ * The known nodes are those of the list of living nodes. tdm__node_peers_update() removes the ones
+ * that are no longer in it, and has all their connections closed, in both directions, so that no
+ * call outlives the lease of its peer. Everything runs on the daemon's loop thread. */
 
 #include "actors/daemon/peer_daemons.h"
 
+#include "actors/daemon/node_notices.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -40,9 +41,7 @@ struct peer {
 /* The table of connections and forwarded calls of a daemon. struct tdm__node owns it. */
 struct tdm__node_peers {
     struct peer *all; /* List of the connections that this daemon opened to others, owned. */
-    /* Ids of the nodes that were alive at the last update, owned; NULL before the first one. */
-    struct tdm__id *live_nodes;
-    uint32_t live_nodes_count;               /* Number of entries in `live_nodes`. */
+    struct tdm__live_node *known;            /* The living nodes except this one, owned. */
     struct forwarded_call *pending_forwards; /* List of forwarded calls without a reply. */
     /* True once the daemon stops and sends no more calls to other daemons. */
     bool is_ended;
@@ -63,7 +62,62 @@ struct forwarded_call {
     int64_t deadline_ms;
     tdm__rpc_reply_fn *fn; /* Callback for the reply; NULL once it was called. */
     void *arg;             /* First argument of `fn`. */
+    /* Connection over which the call was sent, valid until its reply; NULL before. */
+    const struct tdm__conn *conn;
 };
+
+/* ---- the known nodes ----------------------------------------------------------------------- */
+
+struct tdm__live_node *tdm__node_peers_known(const struct tdm__node *node)
+{
+    return node->peers == NULL ? NULL : node->peers->known;
+}
+
+struct tdm__live_node *tdm__node_peers_find(const struct tdm__node *node, const struct tdm__id *id)
+{
+    struct tdm__live_node *known = tdm__node_peers_known(node);
+
+    while (known != NULL && !tdm__id_equal(&known->record.id, id)) {
+        known = known->next;
+    }
+    return known;
+}
+
+void tdm__live_node_explain(const struct tdm__node *node, const struct tdm__live_node *known,
+                            char *text, size_t text_bytes)
+{
+    (void)snprintf(text, text_bytes,
+                   "node %s has not answered node %s for %.1f s; it counts as lost when it has not "
+                   "renewed its lease for %.0f s",
+                   known->record.name, node->record.name,
+                   (double)known->reachability.silent_ms / 1000.0,
+                   (double)tdm__node_lease_ms(&known->record) / 1000.0);
+}
+
+tdm_status tdm__node_peer_explain(const struct tdm__node *node, const struct tdm__id *id,
+                                  const char *detail, char *text, size_t text_bytes)
+{
+    const struct tdm__live_node *known = tdm__node_peers_find(node, id);
+
+    if (known != NULL && !known->refuses && known->reachability.is_unreachable) {
+        tdm__live_node_explain(node, known, text, text_bytes);
+        return TDM_E_ACTOR_UNAVAILABLE;
+    }
+    (void)snprintf(text, text_bytes, "%s", detail);
+    return known == NULL || known->refuses ? TDM_E_NODE_LOST : TDM_E_AGAIN;
+}
+
+/* Notes whether the machine of the node `id` has said that its daemon does not listen any more. */
+static void peers_note_refusal(const struct tdm__node *node, const struct tdm__id *id, bool refuses)
+{
+    struct tdm__live_node *known = tdm__node_peers_find(node, id);
+
+    if (known != NULL) {
+        known->refuses = refuses;
+    }
+}
+
+/* ---- calls to other daemons ----------------------------------------------------------------- */
 
 /* Removes a forwarded call from the table. A call made while the node stops is in no list. */
 static void forward_unlist(const struct forwarded_call *forwarded_call)
@@ -142,6 +196,7 @@ static tdm_status peers_connect(struct tdm__node *node, const struct tdm__node_r
     }
     status = tdm__rpc_connect(node->rpc, address, &peer->conn);
     if (status != TDM_OK) {
+        peers_note_refusal(node, &record->id, status == TDM_E_IO && record->tcp_address[0] == '\0');
         free(peer);
         return status;
     }
@@ -164,6 +219,10 @@ static void on_forward_reply(void *arg, struct tdm__rpc_reply *reply)
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
 
     if (reply->status == TDM_E_CLOSED) {
+        if (forwarded_call->node->peers != NULL) {
+            peers_note_refusal(forwarded_call->node, &forwarded_call->other,
+                               tdm__conn_was_refused(forwarded_call->conn));
+        }
         (void)snprintf(detail, sizeof(detail), "node %s is lost: %.400s", forwarded_call->name,
                        reply->detail);
         reply->status = TDM_E_NODE_LOST;
@@ -185,9 +244,27 @@ static void forward_send(struct forwarded_call *forwarded_call, struct tdm__conn
         .deadline_ms = forwarded_call->deadline_ms};
 
     (void)snprintf(forwarded_call->name, sizeof(forwarded_call->name), "%s", name);
+    forwarded_call->conn = conn;
     if (tdm__conn_call(conn, &request, on_forward_reply, forwarded_call, NULL) != TDM_OK) {
         forward_fail(forwarded_call, TDM_E_NODE_LOST, tdm_error_detail());
     }
+}
+
+/* Sends a forwarded call to the node in `record`, over a new connection if there is none. */
+static void forward_connect(struct forwarded_call *forwarded_call,
+                            const struct tdm__node_record *record)
+{
+    /* Another call may have opened the connection while the address was read. */
+    struct tdm__conn *conn = peers_find_conn(forwarded_call->node, &record->id);
+    char detail[TDM__ERROR_DETAIL_BYTES / 2];
+
+    if (conn == NULL && peers_connect(forwarded_call->node, record, &conn) != TDM_OK) {
+        (void)snprintf(detail, sizeof(detail), "node %s cannot be reached: %.400s", record->name,
+                       tdm_error_detail());
+        forward_fail(forwarded_call, TDM_E_NODE_LOST, detail);
+        return;
+    }
+    forward_send(forwarded_call, conn, record->name);
 }
 
 /* Handles the store's reply with the address of the other node: connects to that node and sends the
@@ -197,7 +274,6 @@ static void on_address(void *arg, tdm_status status, const struct tdm__store_rec
 {
     struct forwarded_call *forwarded_call = arg;
     struct tdm__node_record record;
-    struct tdm__conn *conn = NULL;
     char id[TDM__ID_TEXT_BYTES];
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
 
@@ -214,21 +290,11 @@ static void on_address(void *arg, tdm_status status, const struct tdm__store_rec
     if (status == TDM_OK) {
         status = tdm__node_record_read(&records[0], &record);
     }
-    if (status == TDM_OK) {
-        /* Another call may have opened the connection while the address was read. */
-        conn = peers_find_conn(forwarded_call->node, &record.id);
-    }
     if (status != TDM_OK) {
         forward_fail(forwarded_call, status, tdm_error_detail());
         return;
     }
-    if (conn == NULL && peers_connect(forwarded_call->node, &record, &conn) != TDM_OK) {
-        (void)snprintf(detail, sizeof(detail), "node %s cannot be reached: %.400s", record.name,
-                       tdm_error_detail());
-        forward_fail(forwarded_call, TDM_E_NODE_LOST, detail);
-        return;
-    }
-    forward_send(forwarded_call, conn, record.name);
+    forward_connect(forwarded_call, &record);
 }
 
 void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, const char *method,
@@ -238,6 +304,7 @@ void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, cons
     struct forwarded_call *forwarded_call = calloc(1, sizeof(*forwarded_call));
     char key[TDM__STORE_KEY_BYTES];
     const char *patterns[] = {tdm__store_key("node", other, key)};
+    const struct tdm__live_node *known;
 
     TDM_ASSERT(forwarded_call != NULL);
     if (node->peers->is_ended) {
@@ -262,6 +329,11 @@ void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, cons
             forward_send(forwarded_call, peer->conn, peer->name);
             return;
         }
+    }
+    known = tdm__node_peers_find(node, other);
+    if (known != NULL) { /* The address is known also while the store does not answer. */
+        forward_connect(forwarded_call, &known->record);
+        return;
     }
     node->store->ops->read(node->store, patterns, 1, tdm__deadline_after(LOOK_UP_MS), on_address,
                            forwarded_call);
@@ -314,73 +386,53 @@ void tdm__node_query_actor(struct tdm__node *node, const struct tdm__id *other, 
     node_forward_message(node, other, method, &message, deadline_ms, fn, arg);
 }
 
-/* A search through all RPC connections for one to or from a certain node. */
-struct peer_search {
-    const struct tdm__id *id; /* Id of the wanted node, borrowed. */
-    struct tdm__conn *conn;   /* Connection to that node; NULL while none was found. */
-};
+/* ---- the list of living nodes ---------------------------------------------------------------- */
 
-/* Stores `conn` in the search if the daemon of the wanted node is at its other end. */
-static void peer_search_visit(void *arg, struct tdm__conn *conn)
+void tdm__node_peers_note(struct tdm__node *node, const struct tdm__node_record *nodes,
+                          uint32_t nodes_count)
 {
-    struct peer_search *peer_search = arg;
-    const struct tdm__peer_identity *peer = tdm__conn_peer(conn);
+    for (uint32_t i = 0; i < nodes_count; i++) {
+        struct tdm__live_node *known = tdm__node_peers_find(node, &nodes[i].id);
 
-    if (peer->kind == TDM__PEER_DAEMON && tdm__id_equal(&peer->id, peer_search->id)) {
-        peer_search->conn = conn;
-    }
-}
-
-/* Closes all connections between this daemon and the node `id`, whichever side opened them, so that
- * calls over them fail. */
-static void peers_close_connections(struct tdm__node *node, const struct tdm__id *id)
-{
-    struct peer_search peer_search = {.id = id};
-
-    do {
-        peer_search.conn = NULL;
-        tdm__rpc_each_conn(node->rpc, peer_search_visit, &peer_search);
-        if (peer_search.conn != NULL) {
-            tdm__conn_close(peer_search.conn);
+        if (tdm__id_equal(&nodes[i].id, &node->record.id)) {
+            continue;
         }
-    } while (peer_search.conn != NULL);
-}
-
-/* Stores the ids of the living nodes in the table, for the next update. Without memory, the next
- * update finds no node missing. */
-static void peers_set_live_nodes(struct tdm__node_peers *peers,
-                                 const struct tdm__node_record *nodes, uint32_t nodes_count)
-{
-    free(peers->live_nodes);
-    peers->live_nodes = calloc(nodes_count + 1u, sizeof(*peers->live_nodes));
-    peers->live_nodes_count = peers->live_nodes == NULL ? 0 : nodes_count;
-    for (uint32_t i = 0; i < peers->live_nodes_count; i++) {
-        peers->live_nodes[i] = nodes[i].id;
+        if (known == NULL) {
+            known = calloc(1, sizeof(*known));
+            if (known == NULL) {
+                return; /* Without memory the node is noted with a later list. */
+            }
+            known->next = node->peers->known;
+            node->peers->known = known;
+        }
+        known->record = nodes[i];
     }
 }
 
-/* Connections opened by a node that is missing in this list and in the previous one stay, because
- * the node may have joined after this list was read. */
+/* Connections opened by a node that was in no list stay, because the node may have joined after
+ * this list was read. */
 bool tdm__node_peers_update(struct tdm__node *node, const struct tdm__node_record *nodes,
                             uint32_t nodes_count)
 {
+    struct tdm__live_node **link = &node->peers->known;
     bool has_lost_one = false;
-    struct peer *next;
 
-    for (uint32_t i = 0; i < node->peers->live_nodes_count; i++) {
-        if (!tdm__node_records_contain(nodes, nodes_count, &node->peers->live_nodes[i])) {
-            peers_close_connections(node, &node->peers->live_nodes[i]);
-            has_lost_one = true;
+    while (*link != NULL) {
+        struct tdm__live_node *known = *link;
+
+        if (tdm__node_records_contain(nodes, nodes_count, &known->record.id)) {
+            link = &known->next;
+            continue;
         }
+        *link = known->next;
+        tdm__node_lost(node, &known->record);
+        free(known);
+        has_lost_one = true;
     }
-    peers_set_live_nodes(node->peers, nodes, nodes_count);
-
-    for (struct peer *peer = node->peers->all; peer != NULL; peer = next) {
-        next = peer->next;
+    tdm__node_peers_note(node, nodes, nodes_count);
+    for (struct peer *peer = node->peers->all; peer != NULL; peer = peer->next) {
         if (!tdm__node_records_contain(nodes, nodes_count, &peer->id)) {
-            tdm__log(TDM__INFO, "peers", "node %s is lost: ending the connection to it",
-                     peer->name);
-            tdm__conn_close(peer->conn);
+            tdm__conn_close(peer->conn); /* The node was lost before it was in a list. */
         }
     }
     return has_lost_one;
@@ -422,8 +474,11 @@ void tdm__node_peers_destroy(struct tdm__node *node)
         node->peers->all = peer->next;
         free(peer);
     }
-    if (node->peers != NULL) {
-        free(node->peers->live_nodes);
+    while (node->peers != NULL && node->peers->known != NULL) {
+        struct tdm__live_node *known = node->peers->known;
+
+        node->peers->known = known->next;
+        free(known);
     }
     free(node->peers);
     node->peers = NULL;

@@ -4,6 +4,19 @@
 #define TDM_ACTORS_DAEMON_PEER_DAEMONS_H
 
 #include "actors/daemon/node_state.h"
+#include "actors/daemon/reachability.h"
+
+/* Another node that was in the list of living nodes and is not lost. The table of connections owns
+ * it. */
+struct tdm__live_node {
+    struct tdm__live_node *next;    /* Next known node of the table. */
+    struct tdm__node_record record; /* Record of the node in the latest list that had the node. */
+    struct tdm__reachability reachability; /* Whether the node answers (peer_pings.c). */
+    bool ping_is_sent;                     /* True while a ping of the node has no reply. */
+    /* True if the machine of the node said that its daemon does not listen any more: the daemon has
+     * ended, and with it the processes of its actors. */
+    bool refuses;
+};
 
 /* Creates the empty table of connections to other daemons, which is stored in node->peers. */
 tdm_status tdm__node_peers_create(struct tdm__node *node);
@@ -25,9 +38,26 @@ void tdm__node_send_id(struct tdm__node *node, const struct tdm__id *other, cons
 void tdm__node_query_actor(struct tdm__node *node, const struct tdm__id *other, const char *method,
                            const struct tdm__id *actor, int64_t deadline_ms, tdm__rpc_reply_fn *fn,
                            void *arg);
-/* Closes the connections to nodes that are not in `nodes`, the list of living nodes, which fails
- * the calls under way. So no call between daemons outlives a lease. Returns true if a node was lost
- * since the last update. */
+
+/* Returns the first of the known nodes, a list; NULL if there is none. */
+struct tdm__live_node *tdm__node_peers_known(const struct tdm__node *node);
+/* Returns the known node `id`, or NULL. */
+struct tdm__live_node *tdm__node_peers_find(const struct tdm__node *node, const struct tdm__id *id);
+/* Returns the status of a request to the node `id` that failed with TDM_E_NODE_LOST and `detail`,
+ * and writes its text to `text`. TDM_E_NODE_LOST: the node is lost, or its machine says that its
+ * daemon has ended. TDM_E_ACTOR_UNAVAILABLE: the node is unreachable. TDM_E_AGAIN: it has been
+ * silent for less than that, so the request may be repeated. */
+tdm_status tdm__node_peer_explain(const struct tdm__node *node, const struct tdm__id *id,
+                                  const char *detail, char *text, size_t text_bytes);
+/* Writes to `text` for how long the node `known` has not answered, and when it counts as lost. */
+void tdm__live_node_explain(const struct tdm__node *node, const struct tdm__live_node *known,
+                            char *text, size_t text_bytes);
+/* Adds the nodes of `nodes`, a list of living nodes, to the known nodes. */
+void tdm__node_peers_note(struct tdm__node *node, const struct tdm__node_record *nodes,
+                          uint32_t nodes_count);
+/* Handles the list `nodes` of the living nodes, which is complete: known nodes that are not in it
+ * are lost (tdm__node_lost()), which fails the calls under way. So no call between daemons outlives
+ * a lease. Returns true if a node was lost since the last update. */
 bool tdm__node_peers_update(struct tdm__node *node, const struct tdm__node_record *nodes,
                             uint32_t nodes_count);
 

@@ -151,7 +151,9 @@ void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
                                  text != NULL ? "DEAD" : public_state_text(entry->lifecycle.state));
     write_id(writer, "node_id", &entry->record.node);
     tdm__state_record_write_text(writer, "node_name",
-                                 has_node(entry) ? entry->node->record.name : "");
+                                 !has_node(entry)           ? ""
+                                 : entry->is_lost_with_node ? entry->placement_node_name
+                                                            : entry->node->record.name);
     write_id(writer, "creator", &spec->creator);
     write_id(writer, "group", &spec->group);
     tdm__state_record_write_text(writer, "death_cause", text != NULL ? text : entry->waits_for);

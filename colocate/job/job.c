@@ -292,7 +292,8 @@ static void init_step_progress(struct tdm__controller *controller)
  * engines, an undecided outcome or a second interrupt end the job. Returns false in these cases. */
 static bool handle_update_failure(struct tdm__controller *controller, tdm_status status)
 {
-    bool died = status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST;
+    bool died = status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST ||
+                status == TDM_E_ACTOR_UNAVAILABLE;
 
     if (status == TDM_OK) {
         return true;

@@ -2,9 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A probe is an RPC "actor.fate" to the daemon of this node, which asks the daemon of the actor,
  * which asks the process. There is at most one pending probe for each actor. It ends in one of
- * three ways: a reply (alive), TDM_E_ACTOR_DIED or TDM_E_NODE_LOST (failed), or a timeout after
- * stall_ms (failed, if the daemon itself was heard during that time). A separate probe
- * "node.describe" measures whether the daemon replies.
+ * three ways: a reply (alive), TDM_E_ACTOR_DIED, TDM_E_NODE_LOST or TDM_E_ACTOR_UNAVAILABLE
+ * (failed), or a timeout after stall_ms (failed, if the daemon itself was heard during that time).
+ * A separate probe "node.describe" measures whether the daemon replies.
  * The daemon itself counts as failed after DAEMON_SILENT_MAX of its probes in a row, each as long
  * as a part of stall_ms, without a reply to any probe. One is not enough: after this process was
  * stopped for a while, timers end before replies are read. Replies are handled by the thread that
@@ -151,7 +151,8 @@ static void on_probe_reply(void *arg, struct tdm__rpc_reply *reply)
     if (reply->status == TDM_OK && probe == &monitor->probes[monitor->count]) {
         note_store_error(monitor, reply);
     }
-    if (reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST) {
+    if (reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST ||
+        reply->status == TDM_E_ACTOR_UNAVAILABLE) {
         probe->gone = true;
         (void)snprintf(probe->why, sizeof(probe->why), "%s", reply->detail);
     } else if (reply->status == TDM_E_TIMEOUT && daemon_was_heard(monitor, probe)) {

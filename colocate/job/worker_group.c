@@ -80,10 +80,12 @@ static uint32_t count_done(const struct pending_calls *calls)
     return sum;
 }
 
-/* Returns whether the status means that an actor or its node died. */
+/* Returns whether the status means that an actor or its node died, or that its node has not
+ * answered for so long that the job goes on without it. */
 static bool is_death(tdm_status status)
 {
-    return status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST;
+    return status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST ||
+           status == TDM_E_ACTOR_UNAVAILABLE;
 }
 
 /* Returns the failure of a completed call that best explains the others, with its error detail;

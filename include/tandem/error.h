@@ -38,6 +38,7 @@ extern "C" {
     X(TDM_E_OWNER_DIED, -41, "the owner of the value died")                                        \
     X(TDM_E_ACTOR_RESTARTING, -42, "the actor died and is being restarted")                        \
     X(TDM_E_VALUE_LOST, -43, "no process holds the value any more")                                \
+    X(TDM_E_ACTOR_UNAVAILABLE, -44, "the actor's node does not answer")                            \
     /* -60 … -79: the node or the cluster */                                                     \
     X(TDM_E_NODE_LOST, -60, "the node is lost")                                                    \
     X(TDM_E_STORE, -61, "the cluster's store cannot be reached")                                   \

@@ -162,7 +162,8 @@ struct tdm_list_missing {
 };
 
 /* Lists the actors of the cluster.  Actors that have died are listed as DEAD while their node
- * remembers them, which it does for the last 512.  `missing_nodes_out` gets the number of nodes
+ * remembers them, which it does for the last 512; those that were lost with their node until their
+ * creator leaves.  `missing_nodes_out` gets the number of nodes
  * that did not reply; it may be NULL. */
 TDM_API tdm_status tdm_list_actors(tdm_runtime *runtime, int64_t timeout_ms,
                                    const struct tdm_actor_state **actors_out,

@@ -14,6 +14,7 @@ OK: int
 E_ABORTED: int
 E_ACTOR_DIED: int
 E_ACTOR_RESTARTING: int
+E_ACTOR_UNAVAILABLE: int
 E_AGAIN: int
 E_AUTH: int
 E_BUDGET: int

@@ -15,6 +15,7 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/redis/reply.h"
+#include "runtime/socket.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -271,6 +272,7 @@ static redisAsyncContext *open_context(struct tdm__redis_connection *connection)
         return NULL;
     }
     (void)fcntl(context->c.fd, F_SETFD, FD_CLOEXEC);
+    tdm__socket_set_options(context->c.fd, false);
     connection->watched_events = 0;
     if (tdm__fd_watch_create(connection->loop, context->c.fd, 0, on_events, connection,
                              &connection->watch) != TDM_OK) {

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -105,15 +104,9 @@ tdm_status tdm__address_parse(const char *text, struct tdm__address *address_out
 
 /* ---- connecting ------------------------------------------------------------------------- */
 
-void tdm__socket_set_no_delay(int fd)
-{
-    const int one = 1;
-
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-}
-
 /* Starts to connect a new non-blocking socket to one address. */
-static tdm_status address_connect(const struct tdm__address *address, const char *text, int *fd_out)
+static tdm_status address_connect(const struct tdm__address *address, bool peer_may_stall,
+                                  const char *text, int *fd_out)
 {
     int fd = socket(address->socket.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int rc;
@@ -121,7 +114,7 @@ static tdm_status address_connect(const struct tdm__address *address, const char
     if (fd < 0) {
         return tdm__fail_errno(errno, "socket");
     }
-    tdm__socket_set_no_delay(fd);
+    tdm__socket_set_options(fd, peer_may_stall);
     rc = connect(fd, &address->socket.any, address->socket_bytes) == 0 ? 0 : errno;
     if (rc != 0 && rc != EINPROGRESS) {
         (void)close(fd);
@@ -137,7 +130,8 @@ tdm_status tdm__addresses_connect(struct tdm__addresses *addresses, const char *
     tdm_status status = tdm__fail(TDM_E_NOT_FOUND, "%s has no more addresses", text);
 
     while (status != TDM_OK && addresses->tried_count < addresses->count) {
-        status = address_connect(&addresses->list[addresses->tried_count++], text, fd_out);
+        status = address_connect(&addresses->list[addresses->tried_count++],
+                                 addresses->peer_may_stall, text, fd_out);
     }
     return status;
 }

@@ -3,6 +3,7 @@
 #ifndef TDM_RUNTIME_RPC_ADDRESS_H
 #define TDM_RUNTIME_RPC_ADDRESS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -29,6 +30,8 @@ struct tdm__addresses {
     struct tdm__address list[TDM__ADDRESSES_MAX]; /* The addresses, the preferred one first. */
     uint32_t count;                               /* Number of addresses in `list`; at least 1. */
     uint32_t tried_count; /* Number of addresses to which a socket was or is being connected. */
+    /* Whether the peer may leave bytes unread for long (tdm__socket_set_options()). */
+    bool peer_may_stall;
 };
 
 /* Parses the address of an endpoint: "unix:/path", "tcp:host:port" or "tcp:[::1]:port". Looking up
@@ -40,9 +43,6 @@ tdm_status tdm__addresses_parse(const char *text, struct tdm__addresses *address
  * the kernel does not refuse at once. Returns the failure of the last address if none is left.
  * `text` is the address in errors. The caller closes `*fd_out`. */
 tdm_status tdm__addresses_connect(struct tdm__addresses *addresses, const char *text, int *fd_out);
-/* Disables Nagle's algorithm on a socket. Failures are ignored: Unix sockets do not have the
- * algorithm. */
-void tdm__socket_set_no_delay(int fd);
 /* Writes the address of the bound TCP socket `fd` as text, such as "tcp:127.0.0.1:4711". */
 tdm_status tdm__address_of_socket(int fd, char *text_out, size_t text_bytes);
 

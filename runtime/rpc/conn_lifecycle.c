@@ -138,6 +138,7 @@ static tdm_status conn_finish_connect(struct tdm__conn *conn)
         return conn_connect_next(conn);
     }
     if (error != 0) {
+        conn->was_refused = error == ECONNREFUSED;
         return tdm__fail_errno(error, "connect %s", conn->label);
     }
     free(conn->addresses);

@@ -68,6 +68,7 @@ static tdm_status hello_fill(struct tdm__conn *conn)
     memcpy(wire.magic, hello_magic, sizeof(wire.magic));
     memcpy(wire.id, self->id.bytes, sizeof(wire.id));
     memcpy(wire.node, self->node.bytes, sizeof(wire.node));
+    wire.node_epoch = htole64(self->node_epoch);
     (void)snprintf(wire.name, sizeof(wire.name), "%s", self->name);
     if (RAND_bytes(wire.nonce, sizeof(wire.nonce)) != 1) {
         return tdm__fail(TDM_E_IO, "RAND_bytes: no randomness from the system");
@@ -137,6 +138,7 @@ static tdm_status hello_read(struct tdm__conn *conn, struct tdm__peer_identity *
     peer_out->kind = (enum tdm__peer_kind)wire.kind;
     memcpy(peer_out->id.bytes, wire.id, sizeof(wire.id));
     memcpy(peer_out->node.bytes, wire.node, sizeof(wire.node));
+    peer_out->node_epoch = le64toh(wire.node_epoch);
     peer_out->pid = (int64_t)le64toh(wire.pid);
     memcpy(peer_out->name, wire.name, strnlen(wire.name, sizeof(wire.name) - 1));
     return TDM_OK;
@@ -204,9 +206,15 @@ static tdm_status handshake_send(const struct tdm__conn *conn, const void *data,
 }
 
 /* Opens the connection (state CONN_OPEN) to the authenticated `peer`, and allocates its input
- * buffer. */
+ * buffer. Fails if the node of `peer` is lost. */
 static tdm_status conn_open(struct tdm__conn *conn, const struct tdm__peer_identity *peer)
 {
+    if (tdm__lost_nodes_contain(&conn->rpc->lost_nodes, &peer->node, peer->node_epoch)) {
+        return tdm__fail(TDM_E_NODE_LOST,
+                         "%s (pid %lld) is refused: its node is lost in epoch %llu, in which it "
+                         "connects",
+                         peer->name, (long long)peer->pid, (unsigned long long)peer->node_epoch);
+    }
     conn->input = malloc(INPUT_BYTES);
     if (conn->input == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a connection with %s", conn->label);

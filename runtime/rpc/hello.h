@@ -17,6 +17,7 @@
     FIELD(uint64_t, pid, )                                                                         \
     FIELD(uint8_t, id, [16])                                                                       \
     FIELD(uint8_t, node, [16])                                                                     \
+    FIELD(uint64_t, node_epoch, )                                                                  \
     FIELD(uint8_t, nonce, [32])                                                                    \
     FIELD(char, name, [64])
 
@@ -29,7 +30,7 @@ struct wire_hello {
 };
 
 /* Size of a hello message in bytes. */
-enum { HELLO_BYTES = 152 };
+enum { HELLO_BYTES = 160 };
 _Static_assert(sizeof(struct wire_hello) == HELLO_BYTES, "no padding");
 
 #endif

@@ -18,6 +18,7 @@
 #include "runtime/log_limit.h"
 #include "runtime/loop/loop.h"
 #include "runtime/rpc/call_table.h"
+#include "runtime/rpc/lost_nodes.h"
 #include "runtime/rpc/output.h"
 #include "runtime/rpc/types.h"
 #include "runtime/token.h"
@@ -57,6 +58,10 @@ struct tdm__rpc {
     struct tdm__peer_identity self; /* Identity of this process, which it states in handshakes. */
     /* Secret that all processes of the cluster share; cleared before the memory is freed. */
     uint8_t token[TDM__TOKEN_BYTES];
+    /* Nodes that this process was told are lost, whose processes are refused. */
+    struct tdm__lost_nodes lost_nodes;
+    /* True if a peer may leave bytes unread for as long as it wants (tdm__rpc_create_like()). */
+    bool peers_may_stall;
     /* Handler of the calls that arrive from peers; NULL makes every call fail. */
     tdm__call_handler_fn *call_handler;
     void *call_handler_arg; /* First argument of `call_handler`. */
@@ -176,6 +181,8 @@ struct tdm__conn {
     /* Whether a write to the socket failed. Output is then discarded until reading finds the end of
      * the connection. */
     bool write_failed;
+    /* Whether the machine of the peer's address has said that no process listens there. */
+    bool was_refused;
     /* CPU on which the peer sent its last frame, plus 1; 0 if unknown. */
     uint32_t peer_cpu;
     /* Socket of the connection (owned); -1 once the connection has ended. */

@@ -101,7 +101,18 @@ tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__peer_identi
 tdm_status tdm__rpc_create_like(const struct tdm__rpc *like, struct tdm__loop *loop,
                                 struct tdm__rpc **rpc_out)
 {
-    return tdm__rpc_create(loop, &like->self, like->token, rpc_out);
+    tdm_status status = TDM_OK;
+
+    TDM_TRY(tdm__rpc_create(loop, &like->self, like->token, rpc_out));
+    (*rpc_out)->peers_may_stall = true;
+    for (uint32_t i = 0; i < like->lost_nodes.count && status == TDM_OK; i++) {
+        status = tdm__lost_nodes_add(&(*rpc_out)->lost_nodes, &like->lost_nodes.entries[i].node,
+                                     like->lost_nodes.entries[i].epoch);
+    }
+    if (status != TDM_OK) {
+        tdm__rpc_destroy(*rpc_out);
+    }
+    return status;
 }
 
 /* Stops and frees a listener, and unlinks its socket file. Works for partly initialised listeners.
@@ -139,6 +150,7 @@ void tdm__rpc_destroy(struct tdm__rpc *rpc)
     }
     tdm__loop_remove_poll_hook(rpc->loop, &rpc->flush_hook);
     tdm_writer_destroy(rpc->writer);
+    tdm__lost_nodes_fini(&rpc->lost_nodes);
     OPENSSL_cleanse(rpc->token, sizeof(rpc->token));
     free(rpc);
 }
@@ -153,6 +165,11 @@ void tdm__rpc_set_identity(struct tdm__rpc *rpc, const struct tdm__peer_identity
     rpc->self = *self;
 }
 
+void tdm__rpc_set_node_epoch(struct tdm__rpc *rpc, uint64_t epoch)
+{
+    rpc->self.node_epoch = epoch;
+}
+
 void tdm__rpc_each_conn(struct tdm__rpc *rpc, void (*fn)(void *arg, struct tdm__conn *conn),
                         void *arg)
 {
@@ -164,6 +181,21 @@ void tdm__rpc_each_conn(struct tdm__rpc *rpc, void (*fn)(void *arg, struct tdm__
             fn(arg, conn);
         }
     }
+}
+
+tdm_status tdm__rpc_lose_node(struct tdm__rpc *rpc, const struct tdm__id *node, uint64_t epoch)
+{
+    struct tdm__conn *conn;
+    tdm_status status = tdm__lost_nodes_add(&rpc->lost_nodes, node, epoch);
+
+    TAILQ_FOREACH(conn, &rpc->conns, link)
+    {
+        if (conn->peer.kind != 0 && tdm__id_equal(&conn->peer.node, node) &&
+            conn->peer.node_epoch <= epoch) {
+            tdm__conn_close(conn);
+        }
+    }
+    return status;
 }
 
 void tdm__rpc_set_call_handler(struct tdm__rpc *rpc, tdm__call_handler_fn *fn, void *arg)
@@ -297,7 +329,7 @@ static void listener_on_client(void *arg, int fd, unsigned ready)
     if (client < 0) {
         return; /* The client may have disconnected already. */
     }
-    tdm__socket_set_no_delay(client);
+    tdm__socket_set_options(client, listener->rpc->peers_may_stall);
     if (tdm__conn_create(listener->rpc, client, true, "a client", &conn) != TDM_OK) {
         tdm__log_limited(&listener->rpc->refused_log, TDM__WARN, "rpc", "a client is dropped: %s",
                          tdm_error_detail());
@@ -405,6 +437,7 @@ tdm_status tdm__rpc_connect(struct tdm__rpc *rpc, const char *address, struct td
 
     TDM_TRY(rpc_check_open(rpc));
     TDM_TRY(tdm__addresses_parse(address, &addresses));
+    addresses.peer_may_stall = rpc->peers_may_stall;
     TDM_TRY(tdm__addresses_connect(&addresses, address, &fd));
     status = tdm__conn_create(rpc, fd, false, address, conn_out);
     if (status != TDM_OK) {

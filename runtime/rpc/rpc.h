@@ -30,7 +30,10 @@
  * copied; `loop` is borrowed and must outlive the endpoint. */
 tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__peer_identity *self,
                            const uint8_t token[TDM__TOKEN_BYTES], struct tdm__rpc **rpc_out);
-/* Creates another RPC endpoint with the identity and token of `like`, on the event loop `loop`. */
+/* Creates another RPC endpoint with the identity and token of `like`, on the event loop `loop`. Its
+ * peers may leave bytes unread for as long as they want, because they read only in operations of
+ * their group: the kernel does not end its TCP connections for that. It refuses the lost nodes that
+ * `like` refuses at the time of the call. */
 tdm_status tdm__rpc_create_like(const struct tdm__rpc *like, struct tdm__loop *loop,
                                 struct tdm__rpc **rpc_out);
 /* Closes every listener and connection and frees the endpoint. Calls in flight complete first with
@@ -41,6 +44,8 @@ struct tdm__loop *tdm__rpc_loop(struct tdm__rpc *rpc);
 /* Replaces the identity of this process that later handshakes state. A driver learns its node only
  * after it has connected. */
 void tdm__rpc_set_identity(struct tdm__rpc *rpc, const struct tdm__peer_identity *self);
+/* Replaces only the epoch of this process's node in that identity. */
+void tdm__rpc_set_node_epoch(struct tdm__rpc *rpc, uint64_t epoch);
 
 /* Makes the endpoint listen at `address`: "unix:/path" (created with mode 0600; a stale socket file
  * is replaced) or "tcp:127.0.0.1:0". Writes the address that peers can use, with the port filled
@@ -65,6 +70,12 @@ tdm_status tdm__rpc_connect(struct tdm__rpc *rpc, const char *address, struct td
 /* Creates a connection over `fd`, a connected socket (of a socketpair), which the connection owns
  * after TDM_OK. `server` is true on the side that waits for the other side's hello. */
 tdm_status tdm__rpc_adopt(struct tdm__rpc *rpc, int fd, bool server, struct tdm__conn **conn_out);
+
+/* Refuses the processes of the node `node` in `epoch` and in lower epochs from now on: closes the
+ * connections with them, whichever side opened them, and ends later handshakes with them with
+ * TDM_E_NODE_LOST. No call and no reply of such a process is handled any more. Processes of the
+ * node in a higher epoch are accepted. */
+tdm_status tdm__rpc_lose_node(struct tdm__rpc *rpc, const struct tdm__id *node, uint64_t epoch);
 
 /* Sets the function that is called for each connection that the endpoint has accepted. */
 void tdm__rpc_on_accepted(struct tdm__rpc *rpc, tdm__accepted_fn *fn, void *arg);

@@ -42,6 +42,9 @@ struct tdm__peer_identity {
     struct tdm__id id;
     /* Node on which the process runs; all zero for a driver that does not know it yet. */
     struct tdm__id node;
+    /* Epoch of that node, which is higher each time that the node has joined the cluster again; 0
+     * for a process that does not know it. */
+    uint64_t node_epoch;
     int64_t pid; /* Process ID, as the process itself sees it. */
     /* Name that log messages show, such as "tandemd"; ends with NUL. */
     char name[64];
@@ -67,9 +70,10 @@ enum tdm__call_notice {
  * which frees the call. */
 typedef void tdm__call_notice_fn(void *arg, enum tdm__call_notice notice, uint64_t items_taken);
 
-/* Callback that reports why a connection ended: TDM_E_CLOSED, TDM_E_AUTH, TDM_E_PROTOCOL or
- * TDM_E_IO. It runs once, after all calls of the connection have completed, and never inside the
- * function that caused the end. The connection is freed after this function returns. */
+/* Callback that reports why a connection ended: TDM_E_CLOSED, TDM_E_AUTH, TDM_E_PROTOCOL,
+ * TDM_E_IO, or TDM_E_NODE_LOST (the peer's node is lost, see tdm__rpc_lose_node()). It runs once,
+ * after all calls of the connection have completed, and never inside the function that caused the
+ * end. The connection is freed after this function returns. */
 typedef void tdm__closed_fn(void *arg, struct tdm__conn *conn, tdm_status reason,
                             const char *detail);
 /* Callback that reports a connection that a listener accepted, once its peer is authenticated. */

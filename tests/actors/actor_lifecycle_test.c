@@ -168,6 +168,7 @@ static void try_start_reply(struct actor_exploration *exploration, struct lifecy
         return;
     }
     try_status(exploration, world, ACTOR_ON_REFUSED_ELSEWHERE, TDM_E_STORE); /* not sent */
+    try_status(exploration, world, ACTOR_ON_REFUSED_ELSEWHERE, TDM_E_AGAIN); /* without lease */
     if (!was_gone) {
         world.guest = RUNNING;
         try_kind(exploration, world, ACTOR_ON_STARTED_ELSEWHERE);
@@ -226,6 +227,10 @@ static void try_other_daemon(struct actor_exploration *exploration,
         add_world(exploration, &world);
         world.is_reported = 1;
         add_world(exploration, &world);
+        world = *from;
+        world.guest = GONE; /* The lease of that node has ended, and it has reported that. */
+        world.place = NOWHERE;
+        try_kind(exploration, world, ACTOR_ON_FENCED_ELSEWHERE);
     }
     world = *from;
     world.other_is_lost = 1; /* That daemon stops what it runs before its lease ends. */

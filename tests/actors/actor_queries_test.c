@@ -3,6 +3,7 @@
 #include "actors/daemon/actor_end.h"
 #include "actors/daemon/actor_queries.h"
 #include "actors/daemon/actor_remote.h"
+#include "actors/daemon/peer_daemons.h"
 #include "runtime/clock.h"
 #include "runtime/store/txn.h"
 #include "scheduler/retrying_txn.h"
@@ -288,6 +289,31 @@ static void query_fails_for_an_actor_lost_with_its_node(void **state)
     remote_peer_close(&other);
 }
 
+/* Nobody may take over what the node has, and the actor may live. */
+static void query_of_an_actor_whose_node_is_silent_can_be_asked_again(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct tdm__node_record record = {.name = "other"};
+    struct remote_reply reply;
+    struct actor_entry *entry;
+    struct remote_peer other;
+
+    node_fixture_other(scene, &other, "other");
+    entry = add_remote(scene, &other);
+    record.id = other.self.id;
+    (void)snprintf(record.unix_address, sizeof(record.unix_address), "unix:%s/other",
+                   scene->directory);
+    tdm__node_peers_note(&scene->node, &record, 1);
+    ask(scene, &reply, "actor.fate", &entry->spec->id);
+    lose_question(&other, "actor.fate");
+    expect_failure(scene, &reply, TDM_E_AGAIN, "its way ended");
+    tdm__node_peers_find(&scene->node, &other.self.id)->reachability.is_unreachable = true;
+    ask(scene, &reply, "actor.fate", &entry->spec->id);
+    lose_question(&other, "actor.fate");
+    expect_failure(scene, &reply, TDM_E_ACTOR_UNAVAILABLE, "node other has not answered");
+    remote_peer_close(&other);
+}
+
 /* It must not come back, wherever it is: the kill is this node's from then on. */
 static void kill_that_did_not_reach_the_node_is_kept(void **state)
 {
@@ -498,6 +524,7 @@ int main(void)
         NODE_FIXTURE_TEST(why_query_returns_what_the_actor_waits_for),
         NODE_FIXTURE_TEST(only_the_creator_and_daemons_may_release_an_actor),
         NODE_FIXTURE_TEST(query_waits_for_an_actor_that_survives_its_node),
+        NODE_FIXTURE_TEST(query_of_an_actor_whose_node_is_silent_can_be_asked_again),
         NODE_FIXTURE_TEST(query_fails_for_an_actor_lost_with_its_node),
         NODE_FIXTURE_TEST(kill_that_did_not_reach_the_node_is_kept),
         NODE_FIXTURE_TEST(owner_node_is_asked_once_after_the_actors_node_is_lost),

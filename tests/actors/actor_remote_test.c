@@ -3,6 +3,7 @@
 #include "actors/daemon/actor_actions.h"
 #include "actors/daemon/actor_end.h"
 #include "actors/daemon/actor_remote.h"
+#include "actors/daemon/peer_daemons.h"
 #include "runtime/clock.h"
 #include "tests/support/node_fixture.h"
 
@@ -49,6 +50,14 @@ static struct tdm__incoming_call *expect(struct pair *pair, const char *method)
     remote_peer_hold(&pair->other, 1);
     assert_string_equal(tdm__incoming_method(pair->other.held[0]), method);
     return remote_peer_take(&pair->other);
+}
+
+static const tdm_value *incoming_value(struct tdm__incoming_call *incoming)
+{
+    const tdm_value *value;
+
+    assert_int_equal(tdm__incoming_value(incoming, &value), TDM_OK);
+    return value;
 }
 
 static void start_on_other(struct pair *pair)
@@ -237,25 +246,106 @@ static void only_the_actors_node_reports_its_end(void **state)
 
     join_other(&pair);
     start_there(&pair);
-    tdm__node_remote_actor_ended(&scene->node, &scene->driver.self.id, &pair.actor,
-                                 TDM_E_ACTOR_DIED, "a rumour");
+    tdm__node_remote_actor_ended(
+        &scene->node, &scene->driver.self.id,
+        &(struct tdm__actor_ended_message){pair.actor, TDM_E_ACTOR_DIED, "a rumour", false});
     assert_false(is_gone(&pair));
     remote_peer_connect(&pair.other, scene->address);
-    assert_int_equal(remote_peer_call(&scene->driver, "actor.ended", "bis",
+    assert_int_equal(remote_peer_call(&scene->driver, "actor.ended", "bis?",
                                       (const void *)pair.actor.bytes, sizeof(pair.actor.bytes),
-                                      (int64_t)TDM_E_ACTOR_DIED, "by a driver"),
+                                      (int64_t)TDM_E_ACTOR_DIED, "by a driver", 0),
                      TDM_E_PROTOCOL);
-    assert_int_equal(remote_peer_call(&pair.other, "actor.ended", "bis",
+    assert_int_equal(remote_peer_call(&pair.other, "actor.ended", "bis?",
                                       (const void *)pair.actor.bytes, sizeof(pair.actor.bytes),
-                                      (int64_t)TDM_OK, "is no end"),
+                                      (int64_t)TDM_OK, "is no end", 0),
                      TDM_E_PROTOCOL);
     assert_false(is_gone(&pair));
-    assert_int_equal(remote_peer_call(&pair.other, "actor.ended", "bis",
+    assert_int_equal(remote_peer_call(&pair.other, "actor.ended", "bis?",
                                       (const void *)pair.actor.bytes, sizeof(pair.actor.bytes),
-                                      (int64_t)TDM_E_ACTOR_DIED, "its last words"),
+                                      (int64_t)TDM_E_ACTOR_DIED, "its last words", 0),
                      TDM_OK);
     expect_end(&pair, TDM_E_ACTOR_DIED, "its last words");
     remote_peer_close(&pair.other);
+}
+
+/* ---- stopped by its node --------------------------------------------------------------- */
+
+static bool is_placed_here(void *arg)
+{
+    const struct pair *pair = arg;
+
+    return pair->entry->lifecycle.state == ACTOR_STARTING;
+}
+
+/* Tells this node that the other one has stopped the actor, because its lease has ended. */
+static void report_fence(struct pair *pair)
+{
+    tdm__node_remote_actor_ended(
+        &pair->scene->node, &pair->other.self.id,
+        &(struct tdm__actor_ended_message){pair->actor, TDM_E_ACTOR_DIED, "its lease ended", true});
+}
+
+/* The other node is still in the store, which it cannot reach, and has the actor's resources. */
+static void actor_that_its_node_stopped_without_a_lease_is_placed_again(void **state)
+{
+    struct pair pair = open_pair(*state);
+
+    join_other(&pair);
+    pair.entry->spec->max_restarts = -1;
+    pair.entry->spec->placement.wanted.cpu = 0;
+    start_there(&pair);
+    reserve_fixture_lose(&pair.scene->world, &pair.other.self.id);
+    report_fence(&pair);
+    assert_int_equal(pair.entry->lifecycle.state, ACTOR_WAITING);
+    node_fixture_run(pair.scene, is_placed_here, &pair);
+    assert_int_equal(pair.entry->lifecycle.incarnation, 1);
+    remote_peer_close(&pair.other);
+}
+
+static void actor_without_restarts_ends_when_its_node_stopped_it(void **state)
+{
+    struct pair pair = open_pair(*state);
+
+    join_other(&pair);
+    start_there(&pair);
+    report_fence(&pair);
+    expect_end(&pair, TDM_E_ACTOR_DIED, "its lease ended");
+    remote_peer_close(&pair.other);
+}
+
+/* The creator's daemon may not hear of it at once. */
+static void end_is_reported_until_the_creators_node_has_replied(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct actor_entry *guest = node_fixture_add(scene, ACTOR_RESTARTING);
+    struct tdm__node_record record = {.name = "other"};
+    struct remote_peer other;
+
+    node_fixture_other(scene, &other, "other");
+    record.id = guest->owner_node = other.self.id;
+    (void)snprintf(record.unix_address, sizeof(record.unix_address), "unix:%s/other",
+                   scene->directory);
+    tdm__node_peers_note(&scene->node, &record, 1);
+    node_fixture_start(guest);
+    node_fixture_construct(guest);
+    tdm__node_actors_fence(&scene->node); /* Without restarts or a name it may go on. */
+    assert_int_equal(guest->lifecycle.state, ACTOR_ALIVE);
+    guest->spec->max_restarts = -1;
+    tdm__node_actors_fence(&scene->node);
+    node_fixture_run_out(scene); /* The worker is gone before the report. */
+    remote_peer_hold(&other, 1);
+    assert_string_equal(tdm__incoming_method(other.held[0]), "actor.ended");
+    tdm__incoming_fail(remote_peer_take(&other), TDM_E_STORE, "not now");
+    node_fixture_settle(scene);
+    tdm__node_actors_report_ends(&scene->node);
+    remote_peer_hold(&other, 1);
+    assert_true(tdm_value_bool(tdm_value_at(incoming_value(other.held[0]), 3), false));
+    tdm__incoming_reply_pack(remote_peer_take(&other), "");
+    node_fixture_settle(scene);
+    tdm__node_actors_report_ends(&scene->node);
+    node_fixture_settle(scene);
+    assert_int_equal(other.asked_count, 2);
+    remote_peer_close(&other);
 }
 
 /* ---- lost with its node ------------------------------------------------------------------ */
@@ -273,13 +363,6 @@ static void actor_without_restarts_is_lost_with_its_node(void **state)
     look(&pair, false);
     expect_end(&pair, TDM_E_NODE_LOST, "is lost with its node other");
     remote_peer_close(&pair.other);
-}
-
-static bool is_placed_here(void *arg)
-{
-    const struct pair *pair = arg;
-
-    return pair->entry->lifecycle.state == ACTOR_STARTING;
 }
 
 /* It is not known whether the actor ever ran, so the start does not count as a restart. */
@@ -317,31 +400,68 @@ static void remote_actor_ends_with_its_owner_node_unless_detached(void **state)
     remote_peer_close(&pair.other);
 }
 
-static void owner_node_lists_its_actors(void **state)
+/* Asks this node whether it counts on the actor at the asking node. */
+static int is_known_to(struct pair *pair, struct remote_peer *asker)
+{
+    static const struct tdm__id no_node;
+    struct remote_reply reply;
+    int known;
+
+    remote_peer_ask(asker, &reply, "actor.known", "b?b", (const void *)pair->actor.bytes,
+                    sizeof(pair->actor.bytes), 0, (const void *)no_node.bytes,
+                    sizeof(no_node.bytes));
+    assert_int_equal(remote_peer_wait(asker, &reply), TDM_OK);
+    known = tdm_value_bool(tdm_value_at(remote_reply_value(&reply), 0), -1);
+    remote_reply_free(&reply);
+    return known;
+}
+
+/* A node to which the actor was moved is another one. */
+static void owner_node_knows_where_its_actors_are(void **state)
 {
     struct pair pair = open_pair(*state);
     struct remote_peer *driver = &pair.scene->driver;
-    static const struct tdm__id no_node;
-    struct remote_reply reply;
 
-    for (int known = 1; known >= 0; known--) {
-        remote_peer_ask(driver, &reply, "actor.known", "b?b", (const void *)pair.actor.bytes,
-                        sizeof(pair.actor.bytes), 0, (const void *)no_node.bytes,
-                        sizeof(no_node.bytes));
-        assert_int_equal(remote_peer_wait(driver, &reply), TDM_OK);
-        assert_int_equal(tdm_value_bool(tdm_value_at(remote_reply_value(&reply), 0), -1), known);
-        remote_reply_free(&reply);
-        if (known == 1) {
-            tdm__actor_entry_remove(pair.entry, TDM_E_ACTOR_DIED, "over");
-        }
-    }
+    join_other(&pair);
+    start_there(&pair);
+    remote_peer_connect(&pair.other, pair.scene->address);
+    assert_int_equal(is_known_to(&pair, &pair.other), 1);
+    assert_int_equal(is_known_to(&pair, driver), 0);
+    tdm__actor_entry_remove(pair.entry, TDM_E_ACTOR_DIED, "over");
+    assert_int_equal(is_known_to(&pair, &pair.other), 0);
     assert_int_equal(remote_peer_call(driver, "actor.known", "b", (const void *)"short", (size_t)5),
                      TDM_E_PROTOCOL);
+    remote_peer_close(&pair.other);
+}
+
+/* A driver that stops ends its actors gracefully; one that has gone does not. */
+static void graceful_end_on_another_node_can_be_hurried(void **state)
+{
+    struct pair pair = open_pair(*state);
+    struct tdm__incoming_call *end;
+
+    join_other(&pair);
+    start_there(&pair);
+    tdm__actor_entry_end(pair.entry, false);
+    tdm__actor_entry_end(pair.entry, false);
+    end = expect(&pair, "actor.end");
+    tdm__actor_entry_end(pair.entry, true);
+    tdm__actor_entry_end(pair.entry, true);
+    tdm__incoming_reply_pack(expect(&pair, "actor.kill"), "");
+    node_fixture_settle(pair.scene);
+    assert_int_equal(pair.other.asked_count, 3);
+    assert_false(is_gone(&pair));
+    tdm__incoming_reply_pack(end, "");
+    expect_end(&pair, TDM_E_ACTOR_DIED, "ended with its creator");
+    remote_peer_close(&pair.other);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        NODE_FIXTURE_TEST(actor_that_its_node_stopped_without_a_lease_is_placed_again),
+        NODE_FIXTURE_TEST(actor_without_restarts_ends_when_its_node_stopped_it),
+        NODE_FIXTURE_TEST(end_is_reported_until_the_creators_node_has_replied),
         NODE_FIXTURE_TEST(unheard_start_is_repeated_with_the_same_incarnation),
         NODE_FIXTURE_TEST(unsure_start_that_is_ended_is_not_repeated_and_releases_its_placement),
         NODE_FIXTURE_TEST(actor_unwanted_meanwhile_is_ended_after_its_start),
@@ -353,7 +473,8 @@ int main(void)
         NODE_FIXTURE_TEST(actor_without_restarts_is_lost_with_its_node),
         NODE_FIXTURE_TEST(unsure_start_is_repeated_without_counting_a_restart),
         NODE_FIXTURE_TEST(remote_actor_ends_with_its_owner_node_unless_detached),
-        NODE_FIXTURE_TEST(owner_node_lists_its_actors),
+        NODE_FIXTURE_TEST(owner_node_knows_where_its_actors_are),
+        NODE_FIXTURE_TEST(graceful_end_on_another_node_can_be_hurried),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,6 +66,50 @@ static void test_newest_ended_actors_are_listed_before_present_ones(void **state
     tdm_document_destroy(document);
 }
 
+/* Only this node can list it, and does so until nobody can ask why it is gone. */
+static void test_actor_lost_with_its_node_is_listed_until_its_creator_leaves(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_REMOTE);
+    struct tdm__peer_identity creator = {.kind = TDM__PEER_DRIVER, .id = entry->spec->creator};
+    struct tdm__id stranger;
+    tdm_document *document;
+    const tdm_value *records;
+
+    entry->is_lost_with_node = true;
+    (void)snprintf(entry->placement_node_name, sizeof(entry->placement_node_name), "far");
+    tdm__ended_actors_add(&scene->node, entry, "lost with far");
+    tdm__actor_entry_remove(entry, TDM_E_NODE_LOST, "lost with far");
+    for (int i = 0; i < TDM__ENDED_ACTORS_MAX + 1; i++) { /* They do not displace it. */
+        end_actor(scene, ACTOR_WAITING, "end");
+    }
+    TRY(tdm__id_generate(&stranger));
+    tdm__ended_actors_creator_left(&scene->node, &stranger);
+    document = list_actors(scene);
+    records = tdm_value_at(tdm_document_root(document), 0);
+    assert_int_equal(tdm_value_count(records), TDM__ENDED_ACTORS_MAX + 1);
+    expect_text(tdm_value_at(records, 0), "state", "DEAD");
+    expect_text(tdm_value_at(records, 0), "node_name", "far");
+    expect_text(tdm_value_at(records, 0), "death_cause", "lost with far");
+    tdm_document_destroy(document);
+    scene->node.events->process_ended(&scene->node, &creator, true);
+    document = list_actors(scene);
+    records = tdm_value_at(tdm_document_root(document), 0);
+    assert_int_equal(tdm_value_count(records), TDM__ENDED_ACTORS_MAX);
+    tdm_document_destroy(document);
+}
+
+static void test_actor_that_was_given_up_is_not_listed(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_WAITING);
+
+    entry->is_disowned = true; /* The node of its creator lists it. */
+    tdm__ended_actors_add(&scene->node, entry, "given up");
+    tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "given up");
+    assert_int_equal(scene->node.ended_actors->count, 0);
+}
+
 static void test_stopping_node_remembers_no_ended_actor(void **state)
 {
     struct node_fixture *scene = *state;
@@ -80,6 +124,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         NODE_FIXTURE_TEST(test_newest_ended_actors_are_listed_before_present_ones),
+        NODE_FIXTURE_TEST(test_actor_lost_with_its_node_is_listed_until_its_creator_leaves),
+        NODE_FIXTURE_TEST(test_actor_that_was_given_up_is_not_listed),
         NODE_FIXTURE_TEST(test_stopping_node_remembers_no_ended_actor),
     };
 

@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/actor_service.h"
 #include "actors/daemon/node.h"
+#include "actors/daemon/node_notices.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/placement_group_service.h"
 #include "runtime/clock.h"
@@ -102,6 +103,7 @@ static int open_scene(void **state)
     join_other(scene);
     TRY(tdm__node_actors_create(&scene->node));
     TRY(tdm__placement_groups_create(&scene->node));
+    TRY(tdm__node_notices_create(&scene->node));
     TRY(tdm__node_peers_create(&scene->node));
     TRY(tdm__id_generate(&scene->group));
     TRY(reserve_fixture_group(&scene->world, &scene->group, 1, 2, TDM_STRICT_SPREAD));
@@ -115,6 +117,7 @@ static int close_scene(void **state)
 
     scene->node.stopping = true;
     tdm__node_peers_destroy(&scene->node);
+    tdm__node_notices_destroy(&scene->node);
     tdm__node_actors_destroy(&scene->node);
     tdm__placement_groups_destroy(&scene->node);
     tdm__rpc_destroy(scene->node.rpc);

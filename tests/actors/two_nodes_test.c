@@ -263,7 +263,7 @@ static void killed_daemon_is_noticed_and_named(void **state)
     assert_int_equal(tdm_actor_call(actor, "hang", &ref, ""), TDM_OK);
     assert_int_equal(tdm_get(ref, 50, ""), TDM_E_TIMEOUT);
     assert_int_equal(kill(cluster.second.daemon, SIGKILL), 0);
-    assert_int_equal(tdm_get(ref, 10000, ""), TDM_E_NODE_LOST);
+    assert_int_equal(tdm_get(ref, 10000, ""), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "node second"));
     tdm_ref_release(ref);
     (void)waitpid(cluster.second.supervisor, NULL, 0);

@@ -76,6 +76,7 @@ static void complaint_names_what_was_said(void **state)
                                             "TANDEM_OBJECT_STORE_BYTES",
                                             "TANDEM_HEALTH_TIMEOUT_MS",
                                             "TANDEM_STORE_FAULTS",
+                                            "TANDEM_UNREACHABLE_MS",
                                             "TANDEM_RESOURCES"};
 
     (void)state;
@@ -118,6 +119,19 @@ static void the_environment_stands_in(void **state)
     assert_int_equal(unsetenv("TANDEM_RESOURCES"), 0);
 }
 
+static void time_until_a_silent_node_is_unreachable_can_be_chosen(void **state)
+{
+    struct cli_daemon_options options;
+
+    (void)state;
+    assert_true(READ(&options, "--cpus", "1"));
+    assert_int_equal(options.unreachable_ms, 10000);
+    assert_true(READ(&options, "--unreachable-ms", "500"));
+    assert_int_equal(options.unreachable_ms, 500);
+    assert_true(READ(&options, "--unreachable-ms", "0")); /* never */
+    assert_non_null(strstr(COMPLAINT("--unreachable-ms", "499"), "499 is less than 500"));
+}
+
 static void wrong_arguments_are_refused(void **state)
 {
     struct cli_daemon_options options;
@@ -143,6 +157,7 @@ int main(void)
         cmocka_unit_test(arguments_become_options),
         cmocka_unit_test(complaint_names_what_was_said),
         cmocka_unit_test(the_environment_stands_in),
+        cmocka_unit_test(time_until_a_silent_node_is_unreachable_can_be_chosen),
         cmocka_unit_test(wrong_arguments_are_refused),
     };
 

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 /* Sizes of a hello and of a proof in bytes, and of the record of one direction. */
-enum { HELLO_SIZE = 152, PROOF_SIZE = 32, RECORD_SIZE = 4096 };
+enum { HELLO_SIZE = 160, PROOF_SIZE = 32, RECORD_SIZE = 4096 };
 
 /* One direction of the relay. */
 struct direction {

@@ -365,7 +365,7 @@ static void every_wrong_field_of_a_hello_is_refused(void **state)
     expect_wrong_hello(9, 9);
     expect_wrong_hello(10, 1); /* reserved */
     expect_wrong_hello(11, 1);
-    expect_wrong_hello(88, '\n'); /* name */
+    expect_wrong_hello(96, '\n'); /* name */
 }
 
 static void expect_ours(uint32_t foreign_version, uint8_t old_version)

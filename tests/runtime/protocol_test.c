@@ -42,7 +42,7 @@ static void test_layouts_name_every_field(void **state)
     assert_string_equal(tdm__hello_layout,
                         "char magic[6];uint16_t old_version;uint8_t role;uint8_t kind;"
                         "uint8_t reserved[2];uint32_t version;uint64_t pid;uint8_t id[16];"
-                        "uint8_t node[16];uint8_t nonce[32];char name[64];");
+                        "uint8_t node[16];uint64_t node_epoch;uint8_t nonce[32];char name[64];");
     assert_string_equal(tdm__frame_layout,
                         "uint32_t magic;uint8_t reserved;uint8_t kind;uint8_t fds_count;"
                         "uint8_t method_bytes;uint16_t flags;uint16_t head_bytes;"

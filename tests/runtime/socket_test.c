@@ -1,8 +1,10 @@
-/* socket_test.c - ports are checked, and only stale socket files are removed. */
+/* socket_test.c - ports are checked, only stale socket files are removed, and TCP notices loss. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/socket.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,12 +87,44 @@ static void stale_socket_is_removed(void **state)
     assert_int_equal(access(path, F_OK), -1);
 }
 
+static int option_of(int fd, int level, int option)
+{
+    int value = -1;
+    socklen_t value_bytes = sizeof(value);
+
+    assert_int_equal(getsockopt(fd, level, option, &value, &value_bytes), 0);
+    return value;
+}
+
+static void kernel_ends_a_connection_to_a_machine_that_is_gone(void **state)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    (void)state;
+    tdm__socket_set_options(fd, false);
+    assert_int_equal(option_of(fd, IPPROTO_TCP, TCP_NODELAY), 1);
+    assert_int_equal(option_of(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+    assert_int_equal(option_of(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), TDM__SOCKET_UNANSWERED_MS);
+    /* Without bytes under way the probes notice it as early. */
+    assert_int_equal(1000 * (option_of(fd, IPPROTO_TCP, TCP_KEEPIDLE) +
+                             option_of(fd, IPPROTO_TCP, TCP_KEEPINTVL) *
+                                 option_of(fd, IPPROTO_TCP, TCP_KEEPCNT)),
+                     TDM__SOCKET_UNANSWERED_MS);
+    tdm__socket_set_options(fd, true); /* The peer may leave bytes unread. */
+    assert_int_equal(option_of(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
+    assert_int_equal(option_of(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+    (void)close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(port_has_sixteen_bits),        cmocka_unit_test(absent_file_is_no_error),
-        cmocka_unit_test(file_that_is_no_socket_stays), cmocka_unit_test(listening_socket_stays),
+        cmocka_unit_test(port_has_sixteen_bits),
+        cmocka_unit_test(absent_file_is_no_error),
+        cmocka_unit_test(file_that_is_no_socket_stays),
+        cmocka_unit_test(listening_socket_stays),
         cmocka_unit_test(stale_socket_is_removed),
+        cmocka_unit_test(kernel_ends_a_connection_to_a_machine_that_is_gone),
     };
     int failed;
 

@@ -208,6 +208,7 @@ static void act(struct actor_exploration *exploration, struct lifecycle_simulato
         start_there(exploration, world);
         break;
     case ACTOR_DO_END_ELSEWHERE:
+    case ACTOR_DO_STOP_ELSEWHERE:
         request(exploration, &world->is_ending);
         break;
     case ACTOR_DO_REWRITE_RECORD:
@@ -220,6 +221,7 @@ static void act(struct actor_exploration *exploration, struct lifecycle_simulato
     case ACTOR_DO_EXPLAIN_WAIT:
     case ACTOR_DO_ANSWER_WAITERS:
     case ACTOR_DO_RELEASE_ELSEWHERE:
+    case ACTOR_DO_HURRY_ELSEWHERE:
         break;
     }
 }

@@ -7,6 +7,7 @@
 #include "actors/daemon/actor_start.h"
 #include "actors/daemon/ended_actors.h"
 #include "actors/daemon/node.h"
+#include "actors/daemon/node_notices.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/placement_group_service.h"
 #include "actors/daemon/state_service.h"
@@ -83,6 +84,7 @@ static void make_node(struct node_fixture *scene)
     TRY(tdm__ended_actors_create(node));
     TRY(tdm__node_actors_create(node));
     TRY(tdm__placement_groups_create(node));
+    TRY(tdm__node_notices_create(node));
     TRY(tdm__node_peers_create(node));
 }
 
@@ -124,6 +126,7 @@ int node_fixture_close(void **state)
         tdm__workers_destroy(scene->node.workers);
     }
     tdm__node_peers_destroy(&scene->node);
+    tdm__node_notices_destroy(&scene->node);
     tdm__node_actors_destroy(&scene->node);
     tdm__placement_groups_destroy(&scene->node);
     tdm__ended_actors_destroy(&scene->node);

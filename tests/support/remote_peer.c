@@ -68,6 +68,9 @@ void remote_peer_open(struct remote_peer *end, struct tdm__loop *loop, enum tdm_
     *end = (struct remote_peer){.self = pair_identity(name)};
     end->self.kind = kind;
     assert_int_equal(tdm__id_generate(&end->self.id), TDM_OK);
+    if (kind == TDM__PEER_DAEMON) {
+        end->self.node = end->self.id;
+    }
     assert_int_equal(tdm__rpc_create(loop, &end->self, pair_token, &end->rpc), TDM_OK);
     tdm__rpc_set_call_handler(end->rpc, serve, end);
     tdm__rpc_on_accepted(end->rpc, on_accepted, end);

@@ -24,7 +24,9 @@ _Noreturn static void become_daemon(const struct two_nodes *nodes, const char *n
     (void)snprintf(label, sizeof(label), "side=%s", name);
     (void)dup2(output, STDOUT_FILENO);
     (void)setenv("TANDEM_TOKEN_FILE", nodes->token_path, 1);
-    (void)execl(program, program, "--redis", tdm__redis_embedded_url(nodes->redis.server),
+    (void)execl(program, program, "--redis",
+                nodes->redis_url != NULL ? nodes->redis_url
+                                         : tdm__redis_embedded_url(nodes->redis.server),
                 "--listen", "127.0.0.1", "--name", name, "--gpus", "2", "--cpus", "4", "--labels",
                 label, "--memory-bytes", "1000000000", "--resource", "disk=2", (char *)NULL);
     _exit(127);

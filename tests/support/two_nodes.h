@@ -18,6 +18,7 @@ struct test_node {
 /* "first" and "second", each with 2 GPUs, 4 CPUs, a GB, 2 of "disk" and the label side=NAME. */
 struct two_nodes {
     struct redis_fixture redis;
+    const char *redis_url; /* URL of Redis for the next node; NULL for that of `redis`. */
     char token_path[128];
     struct test_node first;
     struct test_node second;

@@ -230,7 +230,8 @@ class CrossLanguageError(RayError):
 
 _CLASSES = {
     _tandem.E_TIMEOUT: GetTimeoutError, _tandem.E_CANCELED: TaskCancelledError, _tandem.E_ACTOR_DIED: ActorDiedError,
-    _tandem.E_ACTOR_RESTARTING: ActorUnavailableError, _tandem.E_OWNER_DIED: OwnerDiedError,
+    _tandem.E_ACTOR_RESTARTING: ActorUnavailableError, _tandem.E_ACTOR_UNAVAILABLE: ActorUnavailableError,
+    _tandem.E_OWNER_DIED: OwnerDiedError,
     _tandem.E_VALUE_LOST: ObjectFreedError, _tandem.E_NODE_LOST: LocalRayletDiedError,
     _tandem.E_NO_RESOURCES: ActorUnschedulableError, _tandem.E_AGAIN: PendingCallsLimitExceeded,
     _tandem.E_LIMIT: ObjectStoreFullError, _tandem.E_INVAL: ValueError, _tandem.E_NOT_FOUND: ValueError,

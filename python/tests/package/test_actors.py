@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tandem import ray
+from tandem import _tandem, ray
 from tandem.ray import exceptions
 
 
@@ -321,3 +321,13 @@ def test_unknown_options_are_refused():
         Counter.options(colour="red")
     with pytest.raises(ValueError):
         ray.remote(num_returns=2)(type("C", (), {}))
+
+
+def test_an_actor_whose_node_does_not_answer_is_unavailable_and_one_lost_with_it_has_died():
+    silent = exceptions._exception_of(_tandem.E_ACTOR_UNAVAILABLE, "the actor's node does not answer",
+                                      "node b has not answered node a for 10.0 s")
+    assert type(silent) is exceptions.ActorUnavailableError
+    assert "node b has not answered node a" in str(silent)
+    lost = exceptions._exception_of(_tandem.E_ACTOR_DIED, "the actor died", "actor x is lost with its node b")
+    assert type(lost) is exceptions.ActorDiedError
+    assert not isinstance(silent, exceptions.ActorDiedError)
