@@ -176,6 +176,28 @@ static void connection_of_the_lost_epoch_ends_and_none_follows_before_a_higher_o
     peer_expect_result(ref, 1);
 }
 
+/* Its daemon says that it lives, and nobody that its node is silent. */
+static void call_to_a_process_without_connection_ends_unless_it_may_be_retried(void **state)
+{
+    tdm_ref *plain = peer_call(&peer, 1, NULL);
+    tdm_ref *retried = peer_call(&peer, 2, &once_more);
+
+    (void)state;
+    (void)snprintf(peer.channel->info.node_id, sizeof(peer.channel->info.node_id), "here");
+    peer_hold(&peer, 2);
+    tell(TDM__NODE_LOST, 5, ""); /* Its handshakes fail from now on. */
+    peer_run_until(&peer, has_no_connection, &peer);
+    assert_int_equal(tdm_get(plain, 100, ""), TDM_E_TIMEOUT);
+    peer.channel->lost_since_ms -= 10000;
+    assert_int_equal(tdm_get(plain, PEER_WAIT_MS, ""), TDM_E_ACTOR_UNAVAILABLE);
+    assert_non_null(strstr(tdm_error_detail(), "there has been no connection to its process for"));
+    tdm_ref_release(plain);
+    be_on_node(6);
+    peer_hold(&peer, 1);
+    peer_complete(&peer, 0);
+    peer_expect_result(retried, 2);
+}
+
 static void own_epoch_is_stated_in_later_handshakes(void **state)
 {
     (void)state;
@@ -207,6 +229,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(call_to_another_node_goes_on, open_peer, close_peer),
         cmocka_unit_test_setup_teardown(
             connection_of_the_lost_epoch_ends_and_none_follows_before_a_higher_one, open_peer,
+            close_peer),
+        cmocka_unit_test_setup_teardown(
+            call_to_a_process_without_connection_ends_unless_it_may_be_retried, open_peer,
             close_peer),
         cmocka_unit_test_setup_teardown(own_epoch_is_stated_in_later_handshakes, open_peer,
                                         close_peer),
