@@ -207,8 +207,10 @@ static tdm_status daemon_open_redis(struct daemon *daemon)
         url = tdm__redis_forwarded_url(daemon->forwarded);
         daemon->options.cluster = tdm__redis_forwarded_cluster(daemon->forwarded);
     }
-    return tdm__store_redis_open(daemon->loop, url, daemon->options.cluster, STORE_TIMEOUT_MS,
-                                 &daemon->store);
+    TDM_TRY(tdm__store_redis_open(daemon->loop, url, daemon->options.cluster, STORE_TIMEOUT_MS,
+                                  &daemon->store));
+    tdm__store_redis_set_writer(daemon->store, &daemon->node.record.id);
+    return TDM_OK;
 }
 
 /* Opens the store of the cluster's records with its wrappers: faults if requested, metrics, and the

@@ -16,7 +16,8 @@
  * All changes go through one operation, commit: the store checks the versions that the caller has
  * read and then writes all records or none.  So every protocol on top (placement, names, weight
  * versions) reads, decides, commits, and repeats after TDM_E_CONFLICT.  A lost reply does no
- * harm: each commit carries an id, and the store replies to a repeated id with the first outcome.
+ * harm: each commit has a number, and the store replies to a repeated commit with the first
+ * outcome.
  *
  * The product has one implementation, runtime/redis/store.h, which uses Redis.  Tests have two
  * more: memory_store.h in tests/support, and cli/faulty_store.h, which injects faults into another

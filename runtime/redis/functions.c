@@ -9,8 +9,7 @@
  *   <prefix>leases       sorted set of the keys of records with a lease, by its end; the end is
  *                        later, or the lease is gone, if the record has changed since
  *   <prefix>version      the last version assigned
- *   <prefix>q:<request>  the outcome of a commit, for a minute: "OK version" (0: put nothing)
- *                        or "CONFLICT key"
+ *   <prefix>q:<writer>   hash: the outcomes of a writer's commits, see below
  *   <prefix>changed      channel: the changed keys of a commit, one per line
  *
  * Reading writes nothing, so it works while the server refuses writes.
@@ -18,7 +17,17 @@
  * The records of one commit get the same version. It is the time in microseconds, or one more than
  * the last version if that is not later. So no version is assigned twice, even if the server lost
  * its last second or all of its data. It stays under 2^53, where Lua's numbers are exact, until the
- * year 2255. */
+ * year 2255.
+ *
+ * A writer, such as a daemon, numbers its commits from 1 on. The server keeps the outcome of each,
+ * so a repeated commit is replied to like the first and is not carried out again. Each commit also
+ * carries the lowest number whose outcome the writer lacks; the outcomes below are dropped, and a
+ * lower number is refused. No outcome expires by time: those of a node go with the record of the
+ * node. A writer that the server does not know, because its outcomes are gone, opens a session
+ * before it commits. The number of a session is a version, so a commit of an earlier session, which
+ * may have been carried out before the outcomes went, is recognised and refused. The hash has the
+ * fields "session", "lowest" and one for each number with an outcome: "OK version" (0: put nothing)
+ * or "CONFLICT key". Session and numbers have 16 digits, so that their texts compare as numbers. */
 #include "runtime/redis/functions.h"
 
 /* Lua source of the function that reads records, and of helpers for both functions. */
@@ -84,7 +93,7 @@ static const char committing[] =
     "are.\n"
     "local function find_conflict(keys, args)\n"
     "  local there = {}\n"
-    "  for i = 2, #args, 5 do\n"
+    "  for i = 3, #args, 5 do\n"
     "    local kind, key, wanted = args[i], args[i + 1], args[i + 2]\n"
     "    local version = redis.call('HGET', record_key(keys, key), 'v') or '0'\n"
     "    if wanted ~= 'any' and wanted ~= version then\n"
@@ -107,6 +116,13 @@ static const char committing[] =
     "  end\n"
     "end\n"
     "\n"
+    "-- The outcomes of a node go with its record, whose key is node/<writer>.\n"
+    "local function forget_writer(keys, key)\n"
+    "  if key:sub(1, 5) == 'node/' then\n"
+    "    redis.call('DEL', keys[1] .. 'q:' .. key:sub(6))\n"
+    "  end\n"
+    "end\n"
+    "\n"
     "-- Removes from the index what has expired; with every renewal a little.\n"
     "local function tidy(keys)\n"
     "  local index, leases = keys[1] .. 'index', keys[1] .. 'leases'\n"
@@ -116,6 +132,7 @@ static const char committing[] =
     "    local left = redis.call('PTTL', record_key(keys, key))\n"
     "    if left == -2 then\n"
     "      redis.call('ZREM', index, key)\n"
+    "      forget_writer(keys, key)\n"
     "    end\n"
     "    if left < 0 then\n"
     "      redis.call('ZREM', leases, key)\n"
@@ -146,6 +163,7 @@ static const char committing[] =
     "  elseif write.kind == 'delete' then\n"
     "    redis.call('ZREM', keys[1] .. 'index', write.key)\n"
     "    commit.there[write.key] = false\n"
+    "    forget_writer(keys, write.key)\n"
     "    return redis.call('DEL', record_key(keys, write.key)) == 1\n"
     "  elseif write.kind == 'touch' then\n"
     "    set_lease(keys, write.key, write.lease)\n"
@@ -157,7 +175,7 @@ static const char committing[] =
     "local function apply_all(keys, args, there)\n"
     "  local commit = {there = there}\n"
     "  local changed = {}\n"
-    "  for i = 2, #args, 5 do\n"
+    "  for i = 3, #args, 5 do\n"
     "    local write = {kind = args[i], key = args[i + 1], lease = args[i + 3],\n"
     "                   bytes = args[i + 4]}\n"
     "    if apply(keys, write, commit) then\n"
@@ -172,27 +190,65 @@ static const char committing[] =
     "  end\n"
     "  return commit.version or '0'\n"
     "end\n"
+    "\n";
+
+/* Lua source of the functions that open a writer's session and that carry out a commit once. */
+static const char numbering[] =
     "\n"
-    "-- ARGV: request, then per write:\n"
+    "local function digits(number)\n"
+    "  return string.format('%016.0f', number)\n"
+    "end\n"
+    "\n"
+    "-- ARGV: writer, lowest number. Returns the new session of the writer. Drops earlier "
+    "outcomes.\n"
+    "local function open_session(keys, args)\n"
+    "  local outcomes = keys[1] .. 'q:' .. args[1]\n"
+    "  local session = digits(tonumber(next_version(keys)))\n"
+    "  redis.call('DEL', outcomes)\n"
+    "  redis.call('HSET', outcomes, 'session', session, 'lowest', args[2])\n"
+    "  return session\n"
+    "end\n"
+    "\n"
+    "-- Drops the outcomes of the numbers from `first` up to the one before `lowest`.\n"
+    "local function drop_outcomes(outcomes, first, lowest)\n"
+    "  for number = tonumber(first), tonumber(lowest) - 1 do\n"
+    "    redis.call('HDEL', outcomes, digits(number))\n"
+    "  end\n"
+    "  redis.call('HSET', outcomes, 'lowest', lowest)\n"
+    "end\n"
+    "\n"
+    "-- ARGV: writer, 'session number lowest', then per write:\n"
     "-- kind, key, version ('any', '0' for none), lease, bytes.\n"
     "local function commit(keys, args)\n"
-    "  local request = keys[1] .. 'q:' .. args[1]\n"
-    "  local outcome = redis.call('GET', request)\n"
-    "  if outcome then\n"
-    "    return outcome\n"
+    "  local outcomes = keys[1] .. 'q:' .. args[1]\n"
+    "  local session, number, lowest = args[2]:match('^(%d+) (%d+) (%d+)$')\n"
+    "  local kept = redis.call('HMGET', outcomes, 'session', 'lowest', number)\n"
+    "  if kept[1] ~= session then\n"
+    "    return 'UNKNOWN'\n"
+    "  elseif kept[3] then\n"
+    "    return kept[3]\n"
+    "  elseif number < kept[2] then\n"
+    "    return 'SETTLED'\n"
     "  end\n"
+    "  if lowest > kept[2] then\n"
+    "    drop_outcomes(outcomes, kept[2], lowest)\n"
+    "  end\n"
+    "  local outcome\n"
     "  local conflict, there = find_conflict(keys, args)\n"
     "  if conflict then\n"
     "    outcome = 'CONFLICT ' .. conflict\n"
     "  else\n"
     "    outcome = 'OK ' .. apply_all(keys, args, there)\n"
     "  end\n"
-    "  redis.call('SET', request, outcome, 'PX', 60000)\n"
+    "  -- The commit may have deleted the record of its own node, and its outcomes with it.\n"
+    "  if redis.call('EXISTS', outcomes) == 1 then\n"
+    "    redis.call('HSET', outcomes, number, outcome)\n"
+    "  end\n"
     "  return outcome\n"
     "end\n"
     "\n"
+    "redis.register_function('" TDM__REDIS_SESSION_FUNCTION "', open_session)\n"
     "redis.register_function('" TDM__REDIS_COMMIT_FUNCTION "', commit)\n";
 
-const char *const tdm__redis_functions[TDM__REDIS_LIBRARY_STRINGS] = {reading, committing};
-
-_Static_assert(TDM__REDIS_OUTCOME_KEPT_MS == 60000, "the PX of the outcome in the Lua above");
+const char *const tdm__redis_functions[TDM__REDIS_LIBRARY_STRINGS] = {reading, committing,
+                                                                      numbering};

@@ -22,6 +22,12 @@ tdm_status tdm__redis_reply_records(const redisReply *reply,
 /* Decodes the reply to a commit. "OK version" sets the version, 0 if nothing was put. "CONFLICT
  * key" returns TDM_E_CONFLICT with the key as detail. Anything else returns TDM_E_STORE. */
 tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_out);
+/* Returns whether the reply to a commit says that the server does not know the commit's session, so
+ * that this copy of the command was not carried out. */
+bool tdm__redis_reply_no_session(const redisReply *reply);
+/* Decodes the reply to the opening of a session: the number of the session. Returns TDM_E_STORE for
+ * anything else. */
+tdm_status tdm__redis_reply_session(const redisReply *reply, uint64_t *session_out);
 /* Returns the text of a message of a subscribed channel (borrowed from the reply), or NULL for any
  * other reply. */
 const char *tdm__redis_reply_message(const redisReply *reply);

@@ -3,6 +3,7 @@
 #ifndef TDM_RUNTIME_REDIS_STORE_H
 #define TDM_RUNTIME_REDIS_STORE_H
 
+#include "runtime/id.h"
 #include "runtime/store.h"
 
 /* Opens the store in the Redis server at `url`: "unix:///path/sock" or
@@ -11,5 +12,9 @@
  * connection, at most `timeout_ms`; later it reconnects by itself with increasing delays. */
 tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const char *cluster,
                                  int64_t timeout_ms, struct tdm__store **store_out);
+/* Makes the server keep the outcomes of the store's commits under the ID of the node, instead of a
+ * random one, so that they are removed together with the node's record. To be called before the
+ * first commit. */
+void tdm__store_redis_set_writer(struct tdm__store *store, const struct tdm__id *node);
 
 #endif
