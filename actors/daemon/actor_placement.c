@@ -20,6 +20,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "scheduler/reserve_restore.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,10 +117,11 @@ static tdm_status placement_release_submit(struct placement_release *release)
     const struct tdm__node *node = release->node;
     int64_t deadline_ms = tdm__deadline_after(STORE_DEADLINE_MS);
 
-    return release->record_is_lost ? tdm__restore_actor(node->store, &release->record, deadline_ms,
-                                                        on_release_record_written, release)
-                                   : tdm__release_actor(node->store, &release->record, deadline_ms,
-                                                        on_placement_released, release);
+    return release->record_is_lost
+               ? tdm__restore_actor(node->store, &release->record, &node->store_view, deadline_ms,
+                                    on_release_record_written, release)
+               : tdm__release_actor(node->store, &release->record, deadline_ms,
+                                    on_placement_released, release);
 }
 
 /* Sends the release's next request to the store, or finishes the release if that is impossible. */
@@ -182,12 +184,16 @@ static void actor_request_fill(const struct actor_entry *entry, struct tdm__acto
 {
     const struct tdm__actor_spec *spec = entry->spec;
 
-    *request = (struct tdm__actor_request){.actor = spec->id,
-                                           .placement = spec->placement,
-                                           .group = spec->group,
-                                           .bundle = spec->bundle,
-                                           .recreate_on_node_loss = spec->max_restarts != 0 &&
-                                                                    tdm__id_is_none(&spec->group)};
+    *request = (struct tdm__actor_request){
+        .actor = spec->id,
+        .placement = spec->placement,
+        .group = spec->group,
+        .bundle = spec->bundle,
+        .recreate_on_node_loss = spec->max_restarts != 0 && tdm__id_is_none(&spec->group),
+        .placements = entry->record.placements + 1,
+        .granted = entry->record.placements == 0 ? entry->node->store_view.generation
+                                                 : entry->record.granted,
+        .view = entry->node->store_view};
     request->placement.owner_node = entry->node->record.id;
     if (spec->name[0] != '\0') {
         (void)tdm__name_key("name", spec->name_space, spec->name, request->name_key);
@@ -207,7 +213,9 @@ static void actor_entry_set_record(struct actor_entry *entry,
                                    .bundle = entry->spec->bundle,
                                    .grant = reserved->grant,
                                    .owner_node = request->placement.owner_node,
-                                   .recreate_on_node_loss = request->recreate_on_node_loss};
+                                   .recreate_on_node_loss = request->recreate_on_node_loss,
+                                   .placements = request->placements,
+                                   .granted = request->granted};
     memcpy(entry->record.name_key, request->name_key, sizeof(entry->record.name_key));
     memcpy(entry->placement_node_name, reserved->node.name, sizeof(entry->placement_node_name));
     memcpy(entry->record.class_name, entry->spec->class_name, sizeof(entry->record.class_name));
@@ -350,8 +358,9 @@ void tdm__actor_entry_rewrite(struct actor_entry *entry)
 
     if (rewrite != NULL) {
         *rewrite = (struct record_rewrite){node, entry->spec->id};
-        if (tdm__restore_actor(node->store, &entry->record, tdm__deadline_after(STORE_DEADLINE_MS),
-                               on_record_rewritten, rewrite) == TDM_OK) {
+        if (tdm__restore_actor(node->store, &entry->record, &node->store_view,
+                               tdm__deadline_after(STORE_DEADLINE_MS), on_record_rewritten,
+                               rewrite) == TDM_OK) {
             return;
         }
         free(rewrite);

@@ -29,6 +29,7 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/messages/messages.h"
+#include "scheduler/reserve_restore.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -448,6 +449,7 @@ static void on_group_reserved(void *arg, tdm_status status, const char *detail,
 static void group_reserve(struct group *group)
 {
     group->is_reserving = true;
+    group->request.view = group->node->store_view;
     if (tdm__placement_group_reserve(group->node->store, &group->request,
                                      tdm__deadline_after(STORE_DEADLINE_MS), on_group_reserved,
                                      group) != TDM_OK) {
@@ -514,9 +516,10 @@ static void group_rewrite_record(struct group *group)
         return; /* The rewrite is tried again after a second. */
     }
     *rewrite = (struct group_rewrite){node, group->request.id};
-    group->is_rewriting = tdm__placement_group_restore(node->store, &group->record, without_lost,
-                                                       tdm__deadline_after(STORE_DEADLINE_MS),
-                                                       on_group_rewritten, rewrite) == TDM_OK;
+    group->is_rewriting =
+        tdm__placement_group_restore(node->store, &group->record, without_lost, &node->store_view,
+                                     tdm__deadline_after(STORE_DEADLINE_MS), on_group_rewritten,
+                                     rewrite) == TDM_OK;
     if (!group->is_rewriting) {
         free(rewrite);
     }
