@@ -143,7 +143,7 @@ enum actor_event_kind {
     ACTOR_ON_KILL_WORKER,        /* The worker is to be killed; the actor may be restarted. */
     ACTOR_ON_STARTED_ELSEWHERE,  /* The other daemon has started the actor: `reply`. */
     /* The other daemon has not started the actor: `status`, `detail`, `reply`. TDM_E_NODE_LOST and
-     * TDM_E_STORE: the outcome is unknown. */
+     * TDM_E_STORE: the outcome is unknown. TDM_E_AGAIN: the other node cannot hold the actor. */
     ACTOR_ON_REFUSED_ELSEWHERE,
     ACTOR_ON_END_REPLY, /* Reply to ACTOR_DO_END_ELSEWHERE: `status`, `detail`. */
     /* The other daemon reports that the actor has ended: `status`, `detail`. */

@@ -15,6 +15,7 @@
 
 #include "actors/daemon/actor_placement.h"
 
+#include "actors/daemon/actor_holdings.h"
 #include "actors/daemon/actor_table.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -296,14 +297,20 @@ static void on_placement_reserved(void *arg, tdm_status status, const char *deta
         on_placement_failed(entry, status, detail);
         return;
     }
-    entry->waits_for[0] = '\0';
     /* The scheduler has chosen the bundle of the placement group if the spec allowed any. */
     entry->spec->bundle = reserved->bundle;
     actor_request_fill(entry, &request);
     actor_entry_set_record(entry, &request, reserved);
     if (tdm__id_equal(&reserved->node.id, &entry->node->record.id)) {
         event.kind = ACTOR_ON_RESERVED_HERE;
+        if (tdm__node_check_placement(entry->node, &entry->record, entry->placed_generation) !=
+            TDM_OK) {
+            /* The placement is forgotten when this node writes its records into the store. */
+            on_placement_failed(entry, TDM_E_STORE, tdm_error_detail());
+            return;
+        }
     }
+    entry->waits_for[0] = '\0';
     tdm__actor_entry_report(entry, event);
 }
 
@@ -312,6 +319,7 @@ void tdm__actor_entry_reserve(struct actor_entry *entry)
     struct tdm__actor_request request;
 
     actor_request_fill(entry, &request);
+    entry->placed_generation = request.view.generation;
     if (tdm__reserve_actor(entry->node->store, &request, tdm__deadline_after(STORE_DEADLINE_MS),
                            on_placement_reserved, entry) != TDM_OK) {
         on_placement_failed(entry, TDM_E_NOMEM, tdm_error_detail());
