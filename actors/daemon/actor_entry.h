@@ -66,6 +66,9 @@ struct actor_entry {
     char previous_end[TDM__ADDRESS_BYTES * 2];
     /* In state ACTOR_WAITING the resource, name or argument that is missing; else "". */
     char waits_for[TDM__ADDRESS_BYTES * 2];
+    /* True if the store has the record of an actor that was marked as lost, except maybe its name.
+     */
+    bool record_is_written;
     /* Time since when the store may lack the actor's record, in milliseconds on CLOCK_MONOTONIC. */
     int64_t lost_since_ms;
     bool lends_cpus;        /* True while the actor lends its CPUs, because its method waits. */
@@ -116,6 +119,9 @@ struct tdm__node_actors {
     struct actors_end_wait *actors_end_waits;
     /* Resources and names of ended actors that the store has not taken back yet, owned. */
     struct placement_release *pending_releases;
+    /* True while releases are not sent, because this node is making the store agree with its table
+     * of actors. */
+    bool releases_are_paused;
     /* Queries about actors that are not in the table yet, owned. */
     struct early_query *early_queries;
     /* Ring of the actors that ended last. */

@@ -136,6 +136,9 @@ static void placement_release_send(struct placement_release *release)
     if (release->record_is_lost && node_must_join_first(release->node)) {
         return; /* The function tdm__node_actors_rewrite() sends the request later. */
     }
+    if (release->node->actors->releases_are_paused && !release->node->stopping) {
+        return; /* The function tdm__node_releases_resume() sends the request later. */
+    }
     release->is_sent = true;
     if (placement_release_submit(release) != TDM_OK) {
         tdm__log(TDM__ERROR, "actors", "resources are not given back: %s", tdm_error_detail());
@@ -348,6 +351,8 @@ static void on_record_rewritten(void *arg, tdm_status status, const char *detail
     if (entry == NULL) {
         return;
     }
+    /* TDM_E_AGAIN: only the name is not written, see scheduler/reserve_restore.h. */
+    entry->record_is_written = status == TDM_OK || status == TDM_E_AGAIN;
     (void)snprintf(text, sizeof(text), "the cluster's store lost its record, and %.400s", detail);
     tdm__actor_entry_report(
         entry, (struct actor_event){.kind = ACTOR_ON_REWRITTEN,
@@ -381,11 +386,55 @@ void tdm__node_actors_records_lost(struct tdm__node *node)
 {
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
         tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_RECORD_LOST});
+        entry->record_is_written = false;
         entry->lost_since_ms = tdm__clock_ms();
     }
     for (struct placement_release *release = node->actors->pending_releases; release != NULL;
          release = release->next) {
         release->record_is_lost = !tdm__id_is_none(&release->record.node);
+    }
+}
+
+bool tdm__node_actors_are_written(const struct tdm__node *node)
+{
+    for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        enum actor_reservation reservation = entry->lifecycle.reservation;
+
+        if (!entry->record_is_written &&
+            (reservation == ACTOR_RESERVATION_LOST || reservation == ACTOR_RESERVATION_REWRITTEN)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool tdm__node_releases_pause(struct tdm__node *node)
+{
+    for (const struct placement_release *release = node->actors->pending_releases; release != NULL;
+         release = release->next) {
+        if (release->is_sent) {
+            return false;
+        }
+    }
+    for (struct placement_release *release = node->actors->pending_releases; release != NULL;
+         release = release->next) {
+        release->record_is_lost = false;
+    }
+    node->actors->releases_are_paused = true;
+    return true;
+}
+
+void tdm__node_releases_resume(struct tdm__node *node)
+{
+    struct placement_release *next;
+
+    node->actors->releases_are_paused = false;
+    for (struct placement_release *release = node->actors->pending_releases; release != NULL;
+         release = next) {
+        next = release->next;
+        if (!release->is_sent) {
+            placement_release_send(release);
+        }
     }
 }
 

@@ -25,6 +25,7 @@
 #include "actors/daemon/actor_table.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/placement_group_waits.h"
+#include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -545,6 +546,36 @@ void tdm__placement_groups_rewrite(struct tdm__node *node)
             group_rewrite_record(group);
         }
     }
+}
+
+bool tdm__placement_groups_are_written(const struct tdm__node *node)
+{
+    for (const struct group *group = node->placement_groups->all; group != NULL;
+         group = group->next) {
+        if (group->record_is_lost && !group->is_unwanted) {
+            return false;
+        }
+    }
+    return true;
+}
+
+struct tdm__id *tdm__placement_groups_ids(const struct tdm__node *node, uint32_t *count_out)
+{
+    struct tdm__id *ids;
+    uint32_t count = 0;
+
+    for (const struct group *group = node->placement_groups->all; group != NULL;
+         group = group->next) {
+        count++;
+    }
+    ids = calloc(count + 1u, sizeof(*ids));
+    TDM_ASSERT(ids != NULL);
+    *count_out = 0;
+    for (const struct group *group = node->placement_groups->all; group != NULL;
+         group = group->next) {
+        ids[(*count_out)++] = group->request.id;
+    }
+    return ids;
 }
 
 /* Handles the time-out of the creator's call: fails the call with TDM_E_TIMEOUT and removes the

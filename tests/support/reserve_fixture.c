@@ -208,6 +208,30 @@ tdm_status reserve_fixture_reconcile(struct reserve_fixture *world,
                                            tdm__deadline_after(PATIENCE), on_reconciled, world));
 }
 
+static void on_resources(void *arg, tdm_status status, const struct tdm__store_record *records,
+                         uint32_t records_count)
+{
+    struct reserve_fixture *world = arg;
+    struct tdm__node_resources resources;
+
+    assert_int_equal(status, TDM_OK);
+    assert_int_equal(records_count, 1);
+    assert_int_equal(tdm__free_record_read(records, &resources), TDM_OK);
+    world->version = resources.generation;
+    on_done(world, TDM_OK, "");
+}
+
+uint64_t reserve_fixture_generation(struct reserve_fixture *world, const struct tdm__id *node)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const char *pattern = tdm__store_key("free", node, key);
+
+    world->store->ops->read(world->store, &pattern, 1, tdm__deadline_after(PATIENCE), on_resources,
+                            world);
+    assert_int_equal(wait_for(world, TDM_OK), TDM_OK);
+    return world->version;
+}
+
 uint64_t reserve_fixture_new_generation(struct reserve_fixture *world)
 {
     struct tdm__store_write write = {
