@@ -62,6 +62,8 @@ struct cli_daemon_options {
     /* Time in milliseconds after which an actor that does not reply to health checks is killed; 0
      * for never. */
     uint32_t health_timeout_ms;
+    /* Number of replicas of Redis that must confirm renewals, takeovers and names. */
+    uint32_t wait_replicas;
     uint64_t fault_seed; /* For tests: seed of the random faults of the store. */
     /* For tests: one in this number of operations of the store is lost or delayed; 0 disables
      * faults. */

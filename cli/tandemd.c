@@ -38,6 +38,7 @@
 #include "runtime/redis/embedded.h"
 #include "runtime/redis/forward_service.h"
 #include "runtime/redis/forwarded.h"
+#include "runtime/redis/replicated.h"
 #include "runtime/redis/store.h"
 #include "runtime/store/metered.h"
 #include "runtime/store/read_cache.h"
@@ -210,7 +211,10 @@ static tdm_status daemon_open_redis(struct daemon *daemon)
     TDM_TRY(tdm__store_redis_open(daemon->loop, url, daemon->options.cluster, STORE_TIMEOUT_MS,
                                   &daemon->store));
     tdm__store_redis_set_writer(daemon->store, &daemon->node.record.id);
-    return TDM_OK;
+    return daemon->options.wait_replicas == 0
+               ? TDM_OK
+               : tdm__store_replicated_open(daemon->store, daemon->options.wait_replicas,
+                                            &daemon->store);
 }
 
 /* Opens the store of the cluster's records with its wrappers: faults if requested, metrics, and the

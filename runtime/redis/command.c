@@ -230,6 +230,22 @@ void tdm__redis_command_stamp(struct tdm__redis_command *command,
     memcpy(command->stamp, text, STAMP_BYTES);
 }
 
+tdm_status tdm__redis_command_wait(uint32_t replicas_count, int64_t timeout_ms,
+                                   struct tdm__redis_command *command_out)
+{
+    struct arguments arguments;
+    char replicas[NUMBER_BYTES];
+    char timeout[NUMBER_BYTES];
+
+    (void)snprintf(replicas, sizeof(replicas), "%" PRIu32, replicas_count);
+    (void)snprintf(timeout, sizeof(timeout), "%" PRId64, timeout_ms);
+    TDM_TRY(arguments_init(&arguments, 3));
+    arguments_add_text(&arguments, "WAIT");
+    arguments_add_text(&arguments, replicas);
+    arguments_add_text(&arguments, timeout);
+    return arguments_encode(&arguments, command_out);
+}
+
 /* Returns the source text of the library of Lua functions, which the caller frees; NULL without
  * memory. */
 static char *library_text_create(void)

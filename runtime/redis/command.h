@@ -40,6 +40,10 @@ tdm_status tdm__redis_command_commit(const char *key_prefix, const char *writer,
  * effect of sending it once; a new stamp makes it another commit. */
 void tdm__redis_command_stamp(struct tdm__redis_command *command,
                               const struct tdm__redis_commit_stamp *stamp);
+/* Encodes WAIT, to which the server replies when `replicas_count` replicas have what the connection
+ * has written, or after `timeout_ms` milliseconds. */
+tdm_status tdm__redis_command_wait(uint32_t replicas_count, int64_t timeout_ms,
+                                   struct tdm__redis_command *command_out);
 /* Encodes FUNCTION LOAD of the library of Lua functions (functions.h). */
 tdm_status tdm__redis_command_load(struct tdm__redis_command *command_out);
 /* Encodes SUBSCRIBE to the channel on which commits publish the keys of changed records. */

@@ -228,6 +228,15 @@ tdm_status tdm__redis_reply_session(const redisReply *reply, uint64_t *session_o
     return reply_unexpected("the opening of a session", reply);
 }
 
+tdm_status tdm__redis_reply_count(const redisReply *reply, uint64_t *count_out)
+{
+    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0) {
+        return reply_unexpected("WAIT", reply);
+    }
+    *count_out = (uint64_t)reply->integer;
+    return TDM_OK;
+}
+
 const char *tdm__redis_reply_message(const redisReply *reply)
 {
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 || !is_string(reply->element[0]) ||

@@ -28,6 +28,8 @@ bool tdm__redis_reply_no_session(const redisReply *reply);
 /* Decodes the reply to the opening of a session: the number of the session. Returns TDM_E_STORE for
  * anything else. */
 tdm_status tdm__redis_reply_session(const redisReply *reply, uint64_t *session_out);
+/* Decodes the reply to WAIT: a number of replicas. Returns TDM_E_STORE for anything else. */
+tdm_status tdm__redis_reply_count(const redisReply *reply, uint64_t *count_out);
 /* Returns the text of a message of a subscribed channel (borrowed from the reply), or NULL for any
  * other reply. */
 const char *tdm__redis_reply_message(const redisReply *reply);

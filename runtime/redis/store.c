@@ -20,88 +20,22 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
-#include "runtime/redis/command.h"
-#include "runtime/redis/commit_session.h"
-#include "runtime/redis/connection.h"
 #include "runtime/redis/functions.h"
 #include "runtime/redis/probe.h"
 #include "runtime/redis/reply.h"
-#include "runtime/redis/subscription.h"
+#include "runtime/redis/store_state.h"
 #include "runtime/signals.h"
 #include "runtime/store/check.h"
-#include "runtime/store/completion.h"
-#include "runtime/store/watchers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 
 /* Time limits and sizes of the store in Redis. */
 enum {
     /* Milliseconds to wait for the server's reply before the connection is dropped. */
     ATTEMPT_MS = 5000,
     REFUSED_MS = 50, /* Milliseconds by which an error reply of the server is delayed. */
-};
-
-/* What an operation on the Redis server calls: a Lua function, or FUNCTION LOAD. */
-enum operation_kind {
-    OPERATION_READ,    /* The Lua function that reads records. */
-    OPERATION_COMMIT,  /* The Lua function that commits writes. */
-    OPERATION_SESSION, /* The Lua function that opens a session for commits. */
-    OPERATION_LOAD     /* FUNCTION LOAD, which loads the library of Lua functions. */
-};
-
-/* One command for the Redis server. It is in exactly one of the store's lists. */
-struct operation {
-    TAILQ_ENTRY(operation) entry; /* Links the operation into one of the store's lists. */
-    struct redis_store *redis;    /* Store that owns the operation. */
-    enum operation_kind kind;     /* What the operation calls on the server. */
-    uint64_t sequence;            /* Position of the operation in the order of requests, from 1. */
-    struct tdm__redis_numbered_commit numbered; /* Number of a commit while it is sent. */
-    /* Result to report to the user of the store (owned); NULL once it is reported, and for FUNCTION
-     * LOAD and the opening of a session. */
-    struct tdm__store_completion *completion;
-    struct tdm__redis_command command; /* Encoded command of the operation. */
-    /* Time at which the operation fails or, if the server refused it, its error is reported; in
-     * milliseconds on CLOCK_MONOTONIC. */
-    int64_t deadline_ms;
-    /* Time at which the command was last sent, in milliseconds on CLOCK_MONOTONIC. */
-    int64_t sent_ms;
-    uint32_t sends_count; /* Number of times that the command was sent. */
-    /* Error reply of the server (owned), only while the operation is in `refused`; else NULL. */
-    char *refusal;
-};
-
-/* A list of operations of a store. */
-TAILQ_HEAD(operation_list, operation);
-
-/* A store in a Redis server. The user of the store owns it. */
-struct redis_store {
-    /* The store as its users see it; first field, because pointers to it are cast to this
-     * structure. */
-    struct tdm__store store;
-    struct tdm__loop *loop;            /* Event loop on which the store runs (borrowed). */
-    struct tdm__redis_address address; /* Address of the Redis server. */
-    char key_prefix[TDM__REDIS_KEY_PREFIX_BYTES]; /* Prefix of all keys of the cluster. */
-    struct tdm__redis_connection *connection; /* Connection to the server for commands (owned). */
-    /* Subscription to the keys of changed records (owned); NULL before the first watcher. */
-    struct tdm__redis_subscription *subscription;
-    /* Queue of results that wait to be reported by the loop (owned). */
-    struct tdm__store_completions *completions;
-    struct tdm__watchers watchers; /* Watchers and the key prefixes that they watch. */
-    struct operation_list waiting; /* Operations to be sent, by sequence. */
-    /* Operations that were sent and have no reply, by the time of sending. */
-    struct operation_list sent;
-    /* Operations whose error reply is not reported yet, by the time of reporting. */
-    struct operation_list refused;
-    uint64_t last_sequence; /* `sequence` of the newest operation; 0 before the first. */
-    bool loading;           /* Whether FUNCTION LOAD is in progress. */
-    struct tdm__redis_commit_session session; /* Session and numbers of the store's commits. */
-    struct tdm__timer *timer; /* Timer of the next deadline of an operation (owned). */
-    /* Time for which `timer` is set, not later than the next deadline, in milliseconds on
-     * CLOCK_MONOTONIC; TDM__NEVER if it is not set. */
-    int64_t timer_ms;
 };
 
 /* Sends the store's waiting operations as long as the connection, the subscription, the library and
@@ -376,6 +310,21 @@ static void on_session_unknown(struct operation *operation)
     operation_free(operation);
 }
 
+/* Handles the server's reply to WAIT. Without a reply it fails, because the next connection would
+ * count replicas for other changes. */
+static void on_wait_reply(struct operation *operation, const redisReply *reply)
+{
+    uint64_t count = 0;
+    tdm_status status = reply == NULL ? tdm__fail(TDM_E_STORE, "%s: the connection was lost",
+                                                  operation->redis->address.text)
+                                      : tdm__redis_reply_count(reply, &count);
+
+    if (operation->completion != NULL) {
+        tdm__store_completion_set_version(operation->completion, count);
+        operation_complete(operation, status, NULL);
+    }
+}
+
 /* Handles the server's reply to any operation. `reply` is NULL if the connection ended without one.
  * The operation then waits to be sent again. */
 static void on_reply(redisAsyncContext *context, void *reply, void *arg)
@@ -390,6 +339,8 @@ static void on_reply(redisAsyncContext *context, void *reply, void *arg)
         on_load_reply(redis, reply);
     } else if (operation->kind == OPERATION_SESSION) {
         on_session_reply(redis, reply);
+    } else if (operation->kind == OPERATION_WAIT) {
+        on_wait_reply(operation, reply);
     } else if (operation->completion != NULL && reply != NULL &&
                operation->kind == OPERATION_COMMIT && tdm__redis_reply_no_session(reply)) {
         on_session_unknown(operation);
@@ -676,4 +627,23 @@ void tdm__store_redis_set_writer(struct tdm__store *store, const struct tdm__id 
 
     TDM_ASSERT(store->ops == &redis_ops && redis->session.last_commit == 0);
     (void)tdm__id_text(node, redis->session.writer);
+}
+
+void tdm__store_redis_wait(struct tdm__store *store, uint32_t replicas_count, int64_t timeout_ms,
+                           tdm__store_commit_fn *fn, void *arg)
+{
+    struct redis_store *redis = (struct redis_store *)store;
+    struct operation *operation = operation_create(
+        redis, OPERATION_WAIT, tdm__store_completion_of_commit(fn, arg), TDM__NEVER);
+    tdm_status status;
+
+    TDM_ASSERT(store->ops == &redis_ops);
+    status = tdm__redis_command_wait(replicas_count, timeout_ms, &operation->command);
+    if (status == TDM_OK && !operation_send(operation)) {
+        status = tdm__fail(TDM_E_STORE, "%s: the connection was lost", redis->address.text);
+    }
+    if (status != TDM_OK) {
+        operation_complete(operation, status, NULL);
+        operation_free(operation);
+    }
 }

@@ -16,5 +16,10 @@ tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const 
  * random one, so that they are removed together with the node's record. To be called before the
  * first commit. */
 void tdm__store_redis_set_writer(struct tdm__store *store, const struct tdm__id *node);
+/* Waits until `replicas_count` replicas of the server have what this store has written, at most
+ * `timeout_ms` milliseconds. Instead of a version, `fn` gets the number of replicas that have it,
+ * which may be lower or higher. Fails with TDM_E_STORE if the connection is lost. */
+void tdm__store_redis_wait(struct tdm__store *store, uint32_t replicas_count, int64_t timeout_ms,
+                           tdm__store_commit_fn *fn, void *arg);
 
 #endif
