@@ -62,6 +62,8 @@ struct cli_daemon_options {
     /* Time in milliseconds after which an actor that does not reply to health checks is killed; 0
      * for never. */
     uint32_t health_timeout_ms;
+    /* Lease of the node in milliseconds; from TDM__NODE_LEASE_MS_MIN to TDM__NODE_LEASE_MS_MAX. */
+    uint32_t lease_ms;
     uint64_t fault_seed; /* For tests: seed of the random faults of the store. */
     /* For tests: one in this number of operations of the store is lost or delayed; 0 disables
      * faults. */

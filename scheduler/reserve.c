@@ -280,9 +280,10 @@ static tdm_status place_in_group(struct actor_reservation *actor_reservation, st
 }
 
 /* Fails if the actor's name belongs to another actor. An actor on a lost node no longer has its
- * name, unless its owner node will create the actor again. */
+ * name, unless its owner node will create the actor again. `taker` is the node that claims the
+ * name. */
 static tdm_status check_actor_name(struct tdm__txn *txn, const char *name_key,
-                                   const struct tdm__id *actor)
+                                   const struct tdm__id *actor, const struct tdm__id *taker)
 {
     const struct tdm__store_record *record =
         name_key[0] == '\0' ? NULL : tdm__txn_find_record(txn, name_key);
@@ -299,9 +300,9 @@ static tdm_status check_actor_name(struct tdm__txn *txn, const char *name_key,
     }
     if (!node_is_present(txn, &holder.node) &&
         !(holder.recreate_on_node_loss && node_is_present(txn, &holder.owner_node))) {
-        TDM_TRY(tdm__txn_require_node_unchanged(txn, &holder.node));
+        TDM_TRY(tdm__txn_require_node_lost(txn, taker, &holder.node));
         return holder.recreate_on_node_loss
-                   ? tdm__txn_require_node_unchanged(txn, &holder.owner_node)
+                   ? tdm__txn_require_node_lost(txn, taker, &holder.owner_node)
                    : TDM_OK;
     }
     return tdm__fail(TDM_E_EXISTS, "the name \"%s\" is taken by actor %s",
@@ -309,22 +310,26 @@ static tdm_status check_actor_name(struct tdm__txn *txn, const char *name_key,
 }
 
 /* Finds the placement that an earlier commit of this request made, in case the commit's reply was
- * lost. */
+ * lost. A placement on a lost node does not count. */
 static tdm_status find_own_placement(struct actor_reservation *actor_reservation,
-                                     const struct tdm__txn *txn, bool *found_out)
+                                     struct tdm__txn *txn, bool *found_out)
 {
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
         tdm__txn_find_record(txn, tdm__store_key("actor", &actor_reservation->request.actor, key));
+    bool has_placement = record != NULL;
     struct tdm__actor_record own;
 
-    if (record != NULL) {
+    if (has_placement) {
         TDM_TRY(tdm__actor_record_read(record, &own));
         record = tdm__txn_find_record(txn, tdm__store_key("node", &own.node, key));
     }
     *found_out = record != NULL;
     if (record == NULL) {
-        return TDM_OK; /* The actor has no placement yet, or the node of its placement is lost. */
+        /* The actor has no placement yet, or the node of its placement is lost. */
+        return has_placement ? tdm__txn_require_node_lost(
+                                   txn, &actor_reservation->request.placement.owner_node, &own.node)
+                             : TDM_OK;
     }
     actor_reservation->reserved.grant = own.grant;
     actor_reservation->reserved.bundle = own.bundle;
@@ -341,18 +346,20 @@ static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
                                       .actor = request->actor,
                                       .owner_node = request->placement.owner_node,
                                       .recreate_on_node_loss = request->recreate_on_node_loss};
-
+    const struct tdm__id *owner = &request->placement.owner_node;
     bool is_placed;
 
     TDM_TRY(find_own_placement(actor_reservation, txn, &is_placed));
     if (is_placed) {
         return TDM_OK;
     }
-    if (!tdm__id_is_none(&request->placement.owner_node) &&
-        !node_is_present(txn, &request->placement.owner_node)) {
+    if (!tdm__id_is_none(owner) && !node_is_present(txn, owner)) {
         return tdm__fail(TDM_E_AGAIN, "the node that asks has not joined again yet");
     }
-    TDM_TRY(check_actor_name(txn, request->name_key, &request->actor));
+    if (!tdm__id_is_none(owner)) {
+        TDM_TRY(tdm__txn_require_node_unchanged(txn, owner));
+    }
+    TDM_TRY(check_actor_name(txn, request->name_key, &request->actor, owner));
     TDM_TRY(tdm__id_is_none(&request->group) ? place_on_node(actor_reservation, txn)
                                              : place_in_group(actor_reservation, txn));
     actor.node = actor_reservation->reserved.node.id;
@@ -581,7 +588,7 @@ static tdm_status restore_body(void *arg, struct tdm__txn *txn)
                    ? TDM_OK
                    : tdm__fail(TDM_E_EXISTS, "the actor was created again on another node");
     }
-    TDM_TRY(check_actor_name(txn, actor->name_key, &actor->actor));
+    TDM_TRY(check_actor_name(txn, actor->name_key, &actor->actor, &actor->node));
     if (!tdm__id_is_none(&actor->group)) {
         TDM_TRY(allocate_from_bundle_again(actor, txn));
     }

@@ -13,7 +13,7 @@
 
 /* Callback that gets the outcome of an operation; `detail` is "" or the text of the failure. */
 typedef void tdm__reserve_done_fn(void *arg, tdm_status status, const char *detail);
-/* Adds a node to the cluster, or writes its records again after its lease was lost. The bundles
+/* Adds a node to the cluster, or writes its records again after the node was lost. The bundles
  * that groups hold on the node, and `grants` (those of its actors outside of groups), are
  * subtracted from `totals`. All structures are copied. */
 tdm_status tdm__reserve_node(struct tdm__store *store, const struct tdm__node_record *record,
@@ -64,10 +64,14 @@ tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_
 tdm_status tdm__restore_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
                               int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);
 
-/* Removes the records of actors and names on lost nodes, except of actors that their owner node
- * creates again. Returns TDM_E_AGAIN if more records remain. */
-tdm_status tdm__reserve_sweep(struct tdm__store *store, int64_t deadline_ms,
-                              tdm__reserve_done_fn *fn, void *arg);
+/* Removes the records of lost nodes' resources, and of actors and names on lost nodes, except of
+ * actors that their owner node creates again. `self` is the requesting node. Returns TDM_E_AGAIN if
+ * more records remain, or while no node counts as lost. */
+tdm_status tdm__reserve_sweep(struct tdm__store *store, const struct tdm__id *self,
+                              int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);
+/* Removes the records of a node that has ended its actors and leaves the cluster. */
+tdm_status tdm__reserve_leave(struct tdm__store *store, const struct tdm__id *node,
+                              int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);
 
 /* Callback that gets the IDs of orphaned placement groups. `groups` is borrowed, and valid on
  * TDM_OK. */
@@ -76,7 +80,7 @@ typedef void tdm__placement_groups_orphans_fn(void *arg, tdm_status status, cons
 /* Finds the placement groups that no node will remove: their owner node is lost, and they are not
  * detached, are pending (no other node would place them), or are already being removed. Changes
  * nothing, because a group may contain living actors. Returns TDM_E_AGAIN while `self`, the
- * requesting node, has no record itself, because then the records of others may be missing too. */
+ * requesting node, is lost itself, and while no node counts as lost. */
 tdm_status tdm__placement_groups_find_orphans(struct tdm__store *store, const struct tdm__id *self,
                                               int64_t deadline_ms,
                                               tdm__placement_groups_orphans_fn *fn, void *arg);

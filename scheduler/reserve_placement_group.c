@@ -380,7 +380,8 @@ static tdm_status allocate_bundles_again(const struct group_restoration *group_r
             return tdm__fail(TDM_E_AGAIN, "the node of bundle %u is not there", i);
         } else {
             /* A node that joins meanwhile would compute its free resources without the bundle. */
-            TDM_TRY(tdm__txn_require_node_unchanged(txn, &bundle->node));
+            TDM_TRY(tdm__txn_require_node_lost(txn, &group_restoration->record.owner_node,
+                                               &bundle->node));
         }
     }
     return put_group_nodes(txn, snapshot, &group_restoration->record);

@@ -338,7 +338,7 @@ static void on_record_rewritten(void *arg, tdm_status status, const char *detail
                                     .status = status,
                                     .detail = text,
                                     .is_overdue = tdm__clock_ms() - entry->lost_since_ms >
-                                                  (int64_t)2 * TDM__NODE_LEASE_MS});
+                                                  2 * tdm__node_lease_ms(&rewrite.node->record)});
 }
 
 /* A request that cannot be sent is reported as a failure of the store, so that the rewrite is

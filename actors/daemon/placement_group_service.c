@@ -508,7 +508,8 @@ static void group_rewrite_record(struct group *group)
 {
     struct tdm__node *node = group->node;
     struct group_rewrite *rewrite = malloc(sizeof(*rewrite));
-    bool without_lost = tdm__clock_ms() - group->lost_since_ms > TDM__NODE_LEASE_MS;
+    bool without_lost = tdm__clock_ms() - group->lost_since_ms >
+                        tdm__node_lease_ms(&node->record) + TDM__NODE_GRACE_MS;
 
     if (rewrite == NULL) {
         return; /* The rewrite is tried again after a second. */

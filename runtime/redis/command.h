@@ -22,6 +22,11 @@ tdm_status tdm__redis_command_read(const char *key_prefix, const char *const *pa
  * command twice has the effect of sending it once. */
 tdm_status tdm__redis_command_commit(const char *key_prefix, const struct tdm__store_write *writes,
                                      uint32_t writes_count, struct tdm__redis_command *command_out);
+/* Encodes a call of the Lua function that renews the lease of a member. Sending the command twice
+ * does no harm. */
+tdm_status tdm__redis_command_renew(const char *key_prefix,
+                                    const struct tdm__store_renewal *renewal,
+                                    struct tdm__redis_command *command_out);
 /* Encodes FUNCTION LOAD of the library of Lua functions (functions.h). */
 tdm_status tdm__redis_command_load(struct tdm__redis_command *command_out);
 /* Encodes SUBSCRIBE to the channel on which commits publish the keys of changed records. */

@@ -5,11 +5,13 @@
 
 /* Names of the library and its functions. They contain a version, because daemons of two versions
  * may share a server. Change the version with every change of the Lua code. */
-#define TDM__REDIS_LIBRARY "tandem_4"
+#define TDM__REDIS_LIBRARY "tandem_5"
 /* Name of the Lua function that reads records. */
-#define TDM__REDIS_READ_FUNCTION "tandem_4_read"
+#define TDM__REDIS_READ_FUNCTION "tandem_5_read"
 /* Name of the Lua function that commits writes. */
-#define TDM__REDIS_COMMIT_FUNCTION "tandem_4_commit"
+#define TDM__REDIS_COMMIT_FUNCTION "tandem_5_commit"
+/* Name of the Lua function that renews the lease of a member. */
+#define TDM__REDIS_RENEW_FUNCTION "tandem_5_renew"
 
 /* Milliseconds for which the Redis server keeps the outcome of a commit, so that a repeated request
  * gets the same outcome. A commit is not repeated near the end of this time. */
@@ -17,7 +19,7 @@ enum { TDM__REDIS_OUTCOME_KEPT_MS = 60000 };
 
 /* Number of strings of the Lua library's source text, to be concatenated for FUNCTION LOAD. One
  * string would be longer than compilers must accept. */
-enum { TDM__REDIS_LIBRARY_STRINGS = 2 };
+enum { TDM__REDIS_LIBRARY_STRINGS = 4 };
 /* Source text of the library of Lua functions. */
 extern const char *const tdm__redis_functions[TDM__REDIS_LIBRARY_STRINGS];
 

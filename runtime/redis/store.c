@@ -49,6 +49,7 @@ enum {
 enum operation_kind {
     OPERATION_READ,   /* The Lua function that reads records. */
     OPERATION_COMMIT, /* The Lua function that commits writes. */
+    OPERATION_RENEW,  /* The Lua function that renews the lease of a member. */
     OPERATION_LOAD    /* FUNCTION LOAD, which loads the library of Lua functions. */
 };
 
@@ -267,7 +268,7 @@ static void redis_load_library(struct redis_store *redis)
              redis->address.text);
 }
 
-/* Decodes the server's reply to a read or a commit and reports the outcome. */
+/* Decodes the server's reply to an operation of the store's user and reports the outcome. */
 static void operation_complete_reply(struct operation *operation, const redisReply *reply)
 {
     struct tdm__store_records *records = NULL;
@@ -276,6 +277,13 @@ static void operation_complete_reply(struct operation *operation, const redisRep
 
     if (operation->kind == OPERATION_READ) {
         status = tdm__redis_reply_records(reply, &records);
+    } else if (operation->kind == OPERATION_RENEW) {
+        struct tdm__store_renewed renewed;
+
+        status = tdm__redis_reply_renewed(reply, &renewed, &records);
+        if (status == TDM_OK) {
+            tdm__store_completion_set_renewed(operation->completion, &renewed);
+        }
     } else {
         status = tdm__redis_reply_commit(reply, &version);
         tdm__store_completion_set_version(operation->completion, version);
@@ -476,6 +484,18 @@ static void redis_commit(struct tdm__store *store, const struct tdm__store_write
     operation_submit(redis, operation, status);
 }
 
+/* Starts a renewal, for the user of the store. A renewal that is carried out twice does no harm. */
+static void redis_renew(struct tdm__store *store, const struct tdm__store_renewal *renewal,
+                        int64_t deadline_ms, tdm__store_renewed_fn *fn, void *arg)
+{
+    struct redis_store *redis = (struct redis_store *)store;
+    struct operation *operation = operation_create(
+        redis, OPERATION_RENEW, tdm__store_completion_of_renewal(fn, arg), deadline_ms);
+
+    operation_submit(redis, operation,
+                     tdm__redis_command_renew(redis->key_prefix, renewal, &operation->command));
+}
+
 /* Runs when the subscription is active: sends the operations that waited for it. */
 static void on_subscribed(void *arg)
 {
@@ -532,6 +552,7 @@ static const struct tdm__store_ops redis_ops = {
     .read = redis_read,
     .commit = redis_commit,
     .watch = redis_watch,
+    .renew = redis_renew,
 };
 
 /* ---- opening ---------------------------------------------------------------------------- */

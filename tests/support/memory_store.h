@@ -8,5 +8,8 @@
 /* Opens an empty store.  Every operation takes effect when it is called, and no reply is lost.
  */
 tdm_status tdm__store_memory_open(struct tdm__loop *loop, struct tdm__store **store_out);
+/* Pretends that another server has taken over the store with all data, so that the next renewal
+ * begins a new generation. */
+void memory_store_replace(struct tdm__store *store);
 
 #endif

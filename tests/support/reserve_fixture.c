@@ -152,6 +152,28 @@ void reserve_fixture_forget(struct reserve_fixture *world, const char *key)
     assert_int_equal(wait_for(world, TDM_OK), TDM_OK);
 }
 
+static void on_renewed(void *arg, tdm_status status, const struct tdm__store_renewed *renewed,
+                       const struct tdm__store_record *members, uint32_t members_count)
+{
+    (void)renewed;
+    (void)members;
+    (void)members_count;
+    on_done(arg, status, "");
+}
+
+void reserve_fixture_replace_store(struct reserve_fixture *world, const struct tdm__id *id)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__store_renewal renewal = {.key = tdm__store_key("node", id, key),
+                                               .lease_ms = TDM__NODE_LEASE_MS,
+                                               .grace_ms = TDM__NODE_GRACE_MS};
+
+    memory_store_replace(world->store);
+    world->store->ops->renew(world->store, &renewal, tdm__deadline_after(PATIENCE), on_renewed,
+                             world);
+    assert_int_equal(wait_for(world, TDM_OK), TDM_OK);
+}
+
 static tdm_status empty(void *arg, struct tdm__txn *txn)
 {
     struct tdm__node_resources node;

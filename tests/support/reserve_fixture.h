@@ -35,6 +35,9 @@ void reserve_fixture_join_as(struct reserve_fixture *world, const struct tdm__no
                              const struct tdm__node_resources *totals);
 /* Removes the node's records, as when its lease ends. */
 void reserve_fixture_lose(struct reserve_fixture *world, const struct tdm__id *id);
+/* Lets another server take over the store with all data, so that no absent record counts as the loss
+ * of a node. The node `id` renews its lease. */
+void reserve_fixture_replace_store(struct reserve_fixture *world, const struct tdm__id *id);
 /* Writes into the store that all resources of the node are free. */
 void reserve_fixture_empty(struct reserve_fixture *world, const struct tdm__id *id);
 /* Removes one record from the store. */
