@@ -10,6 +10,7 @@
 
 #include "cli/command.h"
 #include "cli/redis_url.h"
+#include "scheduler/records.h"
 #include "scheduler/resources.h"
 
 #include <errno.h>
@@ -51,6 +52,8 @@ static const char help[] =
     "  --labels A=B,…     of the node, for actors to choose it by\n"
     "  --health-timeout-ms N  an actor that does not answer for so long is killed\n"
     "                     (30000; 0: never)\n"
+    "  --lease-ms N       the node stops its actors with names, restarts or GPUs when it\n"
+    "                     has not reached Redis for so long (30000; 5000 to 3600000)\n"
     "  --store-faults SEED,N  for tests: one in N operations on the store fails\n"
     "  --print-logs       what workers print comes out here, prefixed\n"
     "  --private          end with the process at the other end of descriptor 3\n"
@@ -183,14 +186,35 @@ static bool read_name(const char *text, char name[CLI_NAME_BYTES])
     return true;
 }
 
-/* Reads the environment variables for the health timeout, the replicas and the store's faults. */
+/* Reads the lease of the node in milliseconds. `source` is the option or environment variable that
+ * the error names. */
+static bool read_lease(const char *source, const char *text, uint32_t *lease_ms_out)
+{
+    uint32_t lease_ms;
+
+    if (!read_count(source, text, TDM__NODE_LEASE_MS_MAX, &lease_ms)) {
+        return false;
+    }
+    if (lease_ms < TDM__NODE_LEASE_MS_MIN) {
+        (void)fprintf(stderr, "tandemd: %s wants %d to %d milliseconds, not %u\n", source,
+                      (int)TDM__NODE_LEASE_MS_MIN, (int)TDM__NODE_LEASE_MS_MAX, lease_ms);
+        return false;
+    }
+    *lease_ms_out = lease_ms;
+    return true;
+}
+
+/* Reads the environment variables for the health timeout, the lease, the replicas and the store's
+ * faults. */
 static bool read_health(struct cli_daemon_options *options)
 {
     const char *health = getenv("TANDEM_HEALTH_TIMEOUT_MS");
     const char *faults = getenv("TANDEM_STORE_FAULTS");
     const char *replicas = getenv("TANDEM_REDIS_WAIT_REPLICAS");
+    const char *lease = getenv("TANDEM_LEASE_MS");
 
-    return (replicas == NULL || read_count("TANDEM_REDIS_WAIT_REPLICAS", replicas, REPLICAS_MAX,
+    return (lease == NULL || read_lease("TANDEM_LEASE_MS", lease, &options->lease_ms)) &&
+           (replicas == NULL || read_count("TANDEM_REDIS_WAIT_REPLICAS", replicas, REPLICAS_MAX,
                                            &options->wait_replicas)) &&
            (faults == NULL || read_faults("TANDEM_STORE_FAULTS", faults, options)) &&
            (health == NULL ||
@@ -248,6 +272,7 @@ enum option_index {
     OPTION_OBJECT_STORE_BYTES, /* Index of the option --object-store-bytes. */
     OPTION_LABELS,             /* Index of the option --labels. */
     OPTION_HEALTH_TIMEOUT_MS,  /* Index of the option --health-timeout-ms. */
+    OPTION_LEASE_MS,           /* Index of the option --lease-ms. */
     OPTION_STORE_FAULTS,       /* Index of the option --store-faults. */
     OPTIONS_COUNT              /* Number of options of tandemd. */
 };
@@ -278,6 +303,7 @@ static struct tdm__option args[] = {
     [OPTION_OBJECT_STORE_BYTES] = {"--object-store-bytes", true, NULL},
     [OPTION_LABELS] = {"--labels", true, NULL},
     [OPTION_HEALTH_TIMEOUT_MS] = {"--health-timeout-ms", true, NULL},
+    [OPTION_LEASE_MS] = {"--lease-ms", true, NULL},
     [OPTION_STORE_FAULTS] = {"--store-faults", true, NULL},
     [OPTIONS_COUNT] = {NULL, false, NULL}};
 
@@ -352,6 +378,8 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
         return read_labels(value, &options->labels);
     case OPTION_HEALTH_TIMEOUT_MS:
         return read_count(name, value, INT32_MAX, &options->health_timeout_ms);
+    case OPTION_LEASE_MS:
+        return read_lease(name, value, &options->lease_ms);
     case OPTION_STORE_FAULTS:
         return read_faults(name, value, options);
     case OPTION_DIRECTORY:
@@ -428,7 +456,8 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
                                          .gpus = CLI_UNSET,
                                          .memory_bytes = tenths_of_memory(7),
                                          .object_store_bytes = tenths_of_memory(3),
-                                         .health_timeout_ms = HEALTH_DEFAULT_MS};
+                                         .health_timeout_ms = HEALTH_DEFAULT_MS,
+                                         .lease_ms = TDM__NODE_LEASE_MS};
     struct tdm__parsed_arguments operands = {.options = args};
 
     if (tdm__arguments_ask_for_help(argc, argv, 1)) {

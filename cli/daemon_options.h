@@ -64,6 +64,8 @@ struct cli_daemon_options {
     uint32_t health_timeout_ms;
     /* Number of replicas of Redis that must confirm renewals, takeovers and names. */
     uint32_t wait_replicas;
+    /* Lease of the node in milliseconds; from TDM__NODE_LEASE_MS_MIN to TDM__NODE_LEASE_MS_MAX. */
+    uint32_t lease_ms;
     uint64_t fault_seed; /* For tests: seed of the random faults of the store. */
     /* For tests: one in this number of operations of the store is lost or delayed; 0 disables
      * faults. */

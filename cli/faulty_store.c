@@ -174,6 +174,23 @@ static void faulty_on_committed(void *arg, tdm_status status, uint64_t version)
     faulty_on_reply(operation, status, NULL);
 }
 
+/* Callback of the inner store when a renewal has completed. */
+static void faulty_on_renewed(void *arg, tdm_status status,
+                              const struct tdm__store_renewed *renewed,
+                              const struct tdm__store_record *members, uint32_t members_count)
+{
+    struct operation *operation = arg;
+    struct tdm__store_records *records = NULL;
+
+    if (status == TDM_OK && members != NULL) {
+        status = tdm__store_records_copy(members, members_count, &records);
+    }
+    if (operation->faulty != NULL && status == TDM_OK) {
+        tdm__store_completion_set_renewed(operation->completion, renewed);
+    }
+    faulty_on_reply(operation, status, records);
+}
+
 /* Starts a read of the inner store, unless the fault is a lost request. */
 static void faulty_read(struct tdm__store *store, const char *const *patterns,
                         uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
@@ -200,6 +217,20 @@ static void faulty_commit(struct tdm__store *store, const struct tdm__store_writ
     if (!faulty_lose_request(operation)) {
         faulty->inner->ops->commit(faulty->inner, writes, writes_count, deadline_ms,
                                    faulty_on_committed, operation);
+    }
+}
+
+/* Starts a renewal in the inner store, unless the fault is a lost request. */
+static void faulty_renew(struct tdm__store *store, const struct tdm__store_renewal *renewal,
+                         int64_t deadline_ms, tdm__store_renewed_fn *fn, void *arg)
+{
+    struct faulty_store *faulty = (struct faulty_store *)store;
+    struct operation *operation =
+        operation_create(faulty, tdm__store_completion_of_renewal(fn, arg));
+
+    if (!faulty_lose_request(operation)) {
+        faulty->inner->ops->renew(faulty->inner, renewal, deadline_ms, faulty_on_renewed,
+                                  operation);
     }
 }
 
@@ -242,6 +273,7 @@ static const struct tdm__store_ops faulty_ops = {
     .read = faulty_read,
     .commit = faulty_commit,
     .watch = faulty_watch,
+    .renew = faulty_renew,
 };
 
 tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inner, uint64_t seed,

@@ -14,6 +14,7 @@
 #include "actors/daemon/job_service.h"
 #include "actors/daemon/metrics_service.h"
 #include "actors/daemon/node.h"
+#include "actors/daemon/node_lease.h"
 #include "actors/daemon/placement_group_service.h"
 #include "actors/daemon/timeline_service.h"
 #include "actors/objects/memory_usage.h"
@@ -33,6 +34,7 @@
 #include "runtime/failpoint.h"
 #include "runtime/log.h"
 #include "runtime/process/command_supervisor.h"
+#include "runtime/process/fence.h"
 #include "runtime/process/process_tree.h"
 #include "runtime/process/supervisor.h"
 #include "runtime/redis/embedded.h"
@@ -67,8 +69,10 @@ enum {
 /* The whole state of the daemon. daemon_start() creates it in the order of the fields. */
 struct daemon {
     struct cli_daemon_options options; /* Options from the daemon's command line and environment. */
-    char directory[PATH_MAX];          /* Absolute path of the daemon's directory. */
-    struct tdm__loop *loop;            /* Event loop of the daemon's only thread (owned). */
+    /* Page by which the supervisor learns what to kill when the lease ends (never freed). */
+    struct tdm__fence *fence;
+    char directory[PATH_MAX]; /* Absolute path of the daemon's directory. */
+    struct tdm__loop *loop;   /* Event loop of the daemon's only thread (owned). */
     /* Embedded Redis server (owned); NULL if the options name another server. */
     struct tdm__redis_embedded *redis;
     struct tdm__rpc *rpc; /* Endpoint that accepts connections and calls (owned). */
@@ -87,6 +91,7 @@ struct daemon {
     bool joined;
     bool stop_wanted;       /* Whether a signal has told the daemon to end. */
     bool actors_ended;      /* Whether all actors of the node have ended. */
+    bool has_left;          /* Whether the attempt to leave the cluster has completed. */
     tdm_status join_status; /* Outcome of joining the cluster; valid once `joined` is true. */
     char join_detail[512];  /* Error text if joining the cluster failed. */
 };
@@ -191,6 +196,12 @@ static tdm_status daemon_start_redis(struct daemon *daemon)
                : tdm__redis_embedded_start(daemon->loop, daemon->directory, &daemon->redis);
 }
 
+/* Callback that runs at each new connection with the Redis server. */
+static void on_store_connected(void *arg)
+{
+    tdm__node_lease_check(arg);
+}
+
 /* Opens the store in the Redis server of the head node, the one of the options, or the embedded
  * one. */
 static tdm_status daemon_open_redis(struct daemon *daemon)
@@ -211,6 +222,7 @@ static tdm_status daemon_open_redis(struct daemon *daemon)
     TDM_TRY(tdm__store_redis_open(daemon->loop, url, daemon->options.cluster, STORE_TIMEOUT_MS,
                                   &daemon->store));
     tdm__store_redis_set_writer(daemon->store, &daemon->node.record.id);
+    tdm__store_redis_on_connected(daemon->store, on_store_connected, &daemon->node);
     return daemon->options.wait_replicas == 0
                ? TDM_OK
                : tdm__store_replicated_open(daemon->store, daemon->options.wait_replicas,
@@ -325,7 +337,7 @@ static void on_store_shared(void *arg)
 {
     struct daemon *daemon = arg;
 
-    daemon->node.store_is_shared = true;
+    tdm__node_store_shared(&daemon->node);
 }
 
 /* Creates the service by which other nodes reach the embedded Redis server, if this daemon has one
@@ -404,6 +416,8 @@ static tdm_status daemon_describe_node(struct daemon *daemon)
     node->loop = daemon->loop;
     node->services = &daemon->services;
     node->exempt_child = redis_pid;
+    node->fence = daemon->fence;
+    node->record.lease_ms = daemon->options.lease_ms;
     node->visible_devices_variable = daemon->options.visible_devices_variable;
     node->print_logs = daemon->options.print_logs;
     return TDM_OK;
@@ -434,6 +448,7 @@ static tdm_status daemon_join(struct daemon *daemon)
 
     node->rpc = daemon->rpc;
     node->store = daemon->store;
+    node->owns_store = daemon->redis != NULL;
     node->totals.id = node->record.id;
     TDM_TRY(tdm__node_start(node, on_joined, daemon));
     TDM_TRY(tdm__loop_run(daemon->loop, has_joined, daemon, tdm__deadline_after(STORE_TIMEOUT_MS)));
@@ -535,12 +550,36 @@ static bool all_has_ended(void *arg)
            !tdm__jobs_are_running(daemon->node.jobs);
 }
 
-/* Stops all jobs and ends all actors, and waits until they have ended, at most END_MS. */
+/* Callback that records that the attempt to leave the cluster has completed. */
+static void on_left(void *arg, tdm_status status, const char *detail)
+{
+    struct daemon *daemon = arg;
+
+    daemon->has_left = true;
+    if (status != TDM_OK) {
+        tdm__log(TDM__INFO, "node", "the other nodes wait for the end of this node's lease: %s",
+                 detail);
+    }
+}
+
+/* Condition for the loop: whether the attempt to leave the cluster has completed. */
+static bool has_left(void *arg)
+{
+    const struct daemon *daemon = arg;
+
+    return daemon->has_left;
+}
+
+/* Stops all jobs and ends all actors, and waits until they have ended, at most END_MS. A node
+ * without actors then leaves the cluster; what else it has in the store ends with its lease. */
 static void daemon_stop_gracefully(struct daemon *daemon)
 {
     tdm__jobs_stop_all(daemon->node.jobs);
     tdm__node_end_actors(&daemon->node, on_actors_ended, daemon);
-    (void)tdm__loop_run(daemon->loop, all_has_ended, daemon, tdm__deadline_after(END_MS));
+    if (tdm__loop_run(daemon->loop, all_has_ended, daemon, tdm__deadline_after(END_MS)) == TDM_OK &&
+        tdm__node_leave(&daemon->node, on_left, daemon) == TDM_OK) {
+        (void)tdm__loop_run(daemon->loop, has_left, daemon, tdm__deadline_after(END_MS));
+    }
 }
 
 /* Destroys all parts of the daemon. The store closes first, so that its pending operations fail
@@ -680,6 +719,10 @@ int main(int argc, char **argv)
         (void)setsid(); /* A signal from the terminal of `tandem start` must not end the daemon. */
     }
     if (status == TDM_OK) {
+        status = tdm__fence_create(&daemon->fence);
+    }
+    if (status == TDM_OK) {
+        supervisor.fence = daemon->fence;
         supervisor.lifeline = daemon->options.is_private ? LIFELINE_FD : -1;
         supervisor.directory = daemon->directory;
         supervisor.remove_directory = daemon->options.directory == NULL;

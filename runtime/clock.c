@@ -21,6 +21,14 @@ int64_t tdm__clock_ms(void)
     return tdm__clock_ns() / 1000000;
 }
 
+int64_t tdm__clock_boot_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 int64_t tdm__clock_coarse_ms(void)
 {
     struct timespec now;

@@ -10,6 +10,10 @@ int64_t tdm__clock_ms(void);
 /* Returns the time of CLOCK_MONOTONIC in nanoseconds. */
 int64_t tdm__clock_ns(void);
 
+/* Returns the time of CLOCK_BOOTTIME in milliseconds, which goes on while the machine is suspended.
+ * Leases use it; deadlines of the loop do not. */
+int64_t tdm__clock_boot_ms(void);
+
 /* Returns the time of CLOCK_MONOTONIC_COARSE in milliseconds.  It costs a few nanoseconds only
  * and may lag tdm__clock_ms() by some milliseconds, so use it to measure ages, not deadlines. */
 int64_t tdm__clock_coarse_ms(void);

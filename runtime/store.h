@@ -14,10 +14,10 @@
  * deletion.  All records that one commit writes get the same version.
  *
  * All changes go through one operation, commit: the store checks the versions that the caller has
- * read and then writes all records or none.  So every protocol on top (placement, names, weight
- * versions) reads, decides, commits, and repeats after TDM_E_CONFLICT.  A lost reply does no
- * harm: each commit has a number, and the store replies to a repeated commit with the first
- * outcome.
+ * read and then writes all records or none. (The only others are renewals of leases.)  So every
+ * protocol on top (placement, names, weight versions) reads, decides, commits, and repeats after
+ * TDM_E_CONFLICT.  A lost reply does no harm: each commit has a number, and the store replies to a
+ * repeated commit with the first outcome.
  *
  * The product has one implementation, runtime/redis/store.h, which uses Redis.  Tests have two
  * more: memory_store.h in tests/support, and cli/faulty_store.h, which injects faults into another
@@ -55,9 +55,9 @@ enum tdm__store_write_kind {
     /* Remove the record.  An absent record is no error unless `version` says otherwise. */
     TDM__STORE_DELETE,
     TDM__STORE_CHECK_VERSION, /* Change nothing and only check the version of the record. */
-    /* Renew the lease of the record and keep bytes and version. TDM_E_CONFLICT if the record has
-     * vanished. */
-    TDM__STORE_RENEW_LEASE
+    /* Change nothing and only check that the member whose record is `key` is lost: the record is
+     * absent (else TDM_E_CONFLICT), and members may be taken over now (else TDM_E_AGAIN). */
+    TDM__STORE_CHECK_LOST
 };
 
 /* Version in a write that accepts any version of the record, and an absent record. */
@@ -74,10 +74,55 @@ struct tdm__store_write {
     /* Version that the record must have now, TDM__VERSION_ANY or TDM__VERSION_NONE. */
     uint64_t version;
     struct tdm_bytes bytes; /* New contents of the record; used by TDM__STORE_PUT only. */
-    /* Milliseconds after which the record vanishes unless it is written or renewed; 0 if it
-     * stays. */
+    /* Milliseconds of a new lease, which makes the record that of a member, see struct
+     * tdm__store_renewal; 0 for a record without a lease. Used by TDM__STORE_PUT only. */
     int64_t lease_ms;
 };
+
+/* A record with a lease describes a member of the cluster, which is a node. The store keeps a clock
+ * that judges leases. Each renewal, and each new lease, advances this kept clock by the time that
+ * has passed since the last one of any member, but by at most TDM__STORE_CLOCK_STEP_MS. So a time
+ * in which the store did not answer does not count against a member. When the kept clock has passed
+ * the end of a lease plus the grace, the next renewal of another member takes the member over: it
+ * removes the record (with the word of the cluster, the member is lost). A renewal of a lost member
+ * is refused.
+ *
+ * After the store was replaced by another server, or has lost changes, no member is taken over for
+ * one lease plus the grace, because the members may have renewed leases that this store does not
+ * have. The numbers of such changes are the generations of the store. */
+struct tdm__store_renewal {
+    const char *key;  /* Key of the record of the member that renews its lease. */
+    int64_t lease_ms; /* Milliseconds of the kept clock for which the renewal counts. */
+    /* Milliseconds of the kept clock between the end of a lease and the loss of its member. */
+    int64_t grace_ms;
+    /* Epoch of the list of members that the caller knows; TDM__VERSION_NONE if it knows none. */
+    uint64_t members_epoch;
+    /* Count of the last renewal of this member that the store has acknowledged; 0 if none. A store
+     * with a lower count has lost changes. */
+    uint64_t renewals_count;
+};
+/* Most milliseconds by which one renewal advances the kept clock. */
+enum { TDM__STORE_CLOCK_STEP_MS = 2000 };
+
+/* The store's answer to a renewal. */
+struct tdm__store_renewed {
+    uint64_t clock_ms; /* Time of the kept clock in milliseconds. */
+    /* Version of the member's own record: its epoch, which is new whenever it joins. */
+    uint64_t epoch;
+    uint64_t members_epoch;  /* Epoch of the list of members, which is new at each change. */
+    uint64_t renewals_count; /* Count of this renewal, to be passed with the next one. */
+    uint64_t generation;     /* Number of the store's generation; it only grows. */
+    /* Milliseconds of the kept clock for which no member is taken over, because the generation has
+     * changed; 0 usually. An absent record means nothing until then. */
+    uint64_t held_ms;
+};
+/* Callback that receives the outcome of a renewal. `renewed` is NULL unless `status` is TDM_OK.
+ * TDM_E_CONFLICT: the member's record does not exist, so the member must join again. `members` are
+ * the records of all members, sorted by key, or NULL if the caller knows their list already; they
+ * are borrowed until the callback returns. */
+typedef void tdm__store_renewed_fn(void *arg, tdm_status status,
+                                   const struct tdm__store_renewed *renewed,
+                                   const struct tdm__store_record *members, uint32_t members_count);
 
 /* Functions of one implementation of the store. */
 struct tdm__store_ops {
@@ -91,16 +136,19 @@ struct tdm__store_ops {
     void (*read)(struct tdm__store *store, const char *const *patterns, uint32_t patterns_count,
                  int64_t deadline_ms, tdm__store_read_fn *fn, void *arg);
     /* Commits writes: carries out all of them (at most 10,000) or none. The callback gets TDM_OK,
-     * TDM_E_CONFLICT if a version did not match and nothing was written, or TDM_E_STORE if the
-     * outcome is unknown. */
+     * TDM_E_CONFLICT if a version did not match and nothing was written, TDM_E_AGAIN if it relied
+     * on the loss of a member when no loss counts, or TDM_E_STORE if the outcome is unknown. */
     void (*commit)(struct tdm__store *store, const struct tdm__store_write *writes,
                    uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn, void *arg);
     /* Calls fn once for each later change of a record whose key begins with `prefix`. After a
      * reconnect, when changes may have been missed, fn gets the prefix itself, and the watcher must
-     * read again. The expiry of a lease is not reported: watchers must check the time themselves.
-     * Each prefix can have one watcher. */
+     * read again. Each prefix can have one watcher. */
     tdm_status (*watch)(struct tdm__store *store, const char *prefix, tdm__store_changed_fn *fn,
                         void *arg);
+    /* Renews the lease of a member, and takes over the members whose leases and grace have ended.
+     * Works also while the server has no memory for other commits. `renewal` is copied. */
+    void (*renew)(struct tdm__store *store, const struct tdm__store_renewal *renewal,
+                  int64_t deadline_ms, tdm__store_renewed_fn *fn, void *arg);
 };
 
 /* A store, as its users see it. It is the first member of each implementation's structure. The loop

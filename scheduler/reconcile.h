@@ -14,9 +14,12 @@ struct tdm__store_view {
     /* Number of the store's generation, which is a version: records with a higher version are
      * confirmed. 0 if no changes were lost that this node knows of: every record is confirmed. */
     uint64_t generation;
-    /* True while a name that is free in the store may belong to an actor of a node that has not
-     * written its records again. Then only earlier holders get names. */
+    /* True while a name that the store shows as free, or as that of a record that is not confirmed,
+     * may belong to an actor of a node that has not written its names again. New holders wait. */
     bool names_wait;
+    /* True while such a record may be that of an actor whose node has not written its records
+     * again. Then actors that had the name before wait, too. */
+    bool holders_wait;
 };
 
 /* Returns whether a record was written in the store's generation. */
@@ -54,12 +57,13 @@ enum tdm__name_decision {
  * daemons confirm a holder, the older grant stays. */
 enum tdm__name_decision tdm__reconcile_name(const struct tdm__actor_record *running,
                                             const struct tdm__actor_record *holder,
-                                            bool is_confirmed, bool names_wait);
+                                            bool is_confirmed, bool holders_wait);
 
 /* Returns whether every node of `known`, the nodes before the store's generation changed, has
- * written its records in the generation, according to `resources`, which the store has now. */
+ * written its records in the generation, and also its names if `with_names`, according to
+ * `resources`, which the store has now. */
 bool tdm__nodes_have_settled(const struct tdm__id *known, uint32_t known_count,
                              const struct tdm__node_resources *resources, uint32_t resources_count,
-                             uint64_t generation);
+                             uint64_t generation, bool with_names);
 
 #endif

@@ -89,7 +89,8 @@ static void write_node(tdm_writer *writer, const void *source)
                                                      .name = node->name,
                                                      .unix_address = node->unix_address,
                                                      .tcp_address = node->tcp_address,
-                                                     .pid = node->pid};
+                                                     .pid = node->pid,
+                                                     .lease_ms = tdm__node_lease_ms(node)};
 
     (void)tdm__node_record_encode(&message, writer);
 }
@@ -106,6 +107,7 @@ static tdm_status read_node(const tdm_value *value, void *target)
     TDM_TRY(copy_text(message.unix_address, node->unix_address, sizeof(node->unix_address)));
     TDM_TRY(copy_text(message.tcp_address, node->tcp_address, sizeof(node->tcp_address)));
     node->pid = message.pid;
+    node->lease_ms = message.lease_ms;
     return TDM_OK;
 }
 
@@ -130,8 +132,13 @@ tdm_status tdm__node_record_put(struct tdm__txn *txn, const struct tdm__node_rec
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    return record_put(txn, tdm__store_key("node", &node->id, key), TDM__NODE_LEASE_MS, write_node,
-                      node);
+    return record_put(txn, tdm__store_key("node", &node->id, key), tdm__node_lease_ms(node),
+                      write_node, node);
+}
+
+int64_t tdm__node_lease_ms(const struct tdm__node_record *node)
+{
+    return node->lease_ms > 0 ? node->lease_ms : TDM__NODE_LEASE_MS;
 }
 
 tdm_status tdm__txn_require_node_unchanged(struct tdm__txn *txn, const struct tdm__id *node)
@@ -139,6 +146,20 @@ tdm_status tdm__txn_require_node_unchanged(struct tdm__txn *txn, const struct td
     char key[TDM__STORE_KEY_BYTES];
 
     return tdm__txn_require_unchanged(txn, tdm__store_key("node", node, key));
+}
+
+tdm_status tdm__txn_require_node_lost(struct tdm__txn *txn, const struct tdm__id *taker,
+                                      const struct tdm__id *node)
+{
+    char key[TDM__STORE_KEY_BYTES];
+
+    if (!tdm__id_is_none(taker)) {
+        if (tdm__txn_find_record(txn, tdm__store_key("node", taker, key)) == NULL) {
+            return tdm__fail(TDM_E_AGAIN, "the node that asks has not joined again yet");
+        }
+        TDM_TRY(tdm__txn_require_unchanged(txn, key));
+    }
+    return tdm__txn_require_lost(txn, tdm__store_key("node", node, key));
 }
 
 /* Encodes the resources of a node (struct tdm__node_resources). */
@@ -163,8 +184,7 @@ tdm_status tdm__free_record_put(struct tdm__txn *txn, const struct tdm__node_res
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    return record_put(txn, tdm__store_key("free", &node->id, key), TDM__NODE_LEASE_MS, write_free,
-                      node);
+    return record_put(txn, tdm__store_key("free", &node->id, key), 0, write_free, node);
 }
 
 /* ---- actor/ID and name/SPACE/NAME ------------------------------------------------------- */

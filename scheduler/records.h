@@ -12,9 +12,9 @@
 
 /* Keys and values:
  *
- * - node/ID: struct tdm__node_record, with a lease. A node that has not renewed its record for
- *   TDM__NODE_LEASE_MS counts as lost.
- * - free/ID: struct tdm__node_resources, with the same lease.
+ * - node/ID: struct tdm__node_record, with a lease. When the lease and the grace have ended, other
+ *   nodes remove the record: the node is lost (runtime/store.h).
+ * - free/ID: struct tdm__node_resources. The sweep removes that of a lost node.
  * - group/ID: struct tdm__placement_group_record.
  * - group_name/SPACE/NAME: the ID of the group that has the name.
  * - actor/ID: struct tdm__actor_record.
@@ -25,16 +25,25 @@
 
 /* Limits of records and leases. */
 enum {
-    /* Milliseconds after which a node that does not renew its lease counts as lost. */
-    TDM__NODE_LEASE_MS = 6000,
+    /* Milliseconds for which a renewal of a node's lease counts, unless the node is configured
+     * otherwise. */
+    TDM__NODE_LEASE_MS = 30000,
+    TDM__NODE_LEASE_MS_MIN = 5000,    /* Shortest lease that a node may be configured with. */
+    TDM__NODE_LEASE_MS_MAX = 3600000, /* Longest lease that a node may be configured with. */
+    /* Milliseconds after the end of a node's lease, on the store's kept clock, until other nodes
+     * take it over: for the drift of clocks, and for the time that killing takes. */
+    TDM__NODE_GRACE_MS = 2000,
     /* Milliseconds between two renewals of a node's lease. */
     TDM__NODE_RENEW_MS = 1000,
+    /* Milliseconds within which nodes that can reach the store join again after it has lost their
+     * records. */
+    TDM__NODE_REJOIN_MS = 6000,
     /* Size in bytes of a placement group's name or name space, including the terminating NUL. */
     TDM__PLACEMENT_GROUP_NAME_BYTES = TDM_NAME_BYTES_MAX + 1
 };
 
-/* Six renewals fit in a lease, so a working node may lose five before it counts as lost. */
-_Static_assert(TDM__NODE_RENEW_MS * 6 <= TDM__NODE_LEASE_MS, "a lease outlives lost renewals");
+/* Five renewals fit in the shortest lease, so a working node may lose four of them. */
+_Static_assert(TDM__NODE_RENEW_MS * 5 <= TDM__NODE_LEASE_MS_MIN, "a lease outlives lost renewals");
 
 /* Writes the store key of a record, such as "node/3f...", to `key` and returns `key`. */
 const char *tdm__store_key(const char *kind, const struct tdm__id *id,
@@ -47,7 +56,8 @@ struct tdm__node_record {
     char unix_address[160]; /* Address of the node's daemon for processes on the same machine. */
     /* Address of the node's daemon for other nodes; "" if it does not listen on TCP. */
     char tcp_address[160];
-    int64_t pid; /* Process ID of the node's daemon. */
+    int64_t pid;      /* Process ID of the node's daemon. */
+    int64_t lease_ms; /* Lease of the node in milliseconds; 0 stands for TDM__NODE_LEASE_MS. */
 };
 /* Decodes a record node/ID, which describes a node. */
 tdm_status tdm__node_record_read(const struct tdm__store_record *record,
@@ -58,13 +68,21 @@ bool tdm__node_records_contain(const struct tdm__node_record *nodes, uint32_t no
 /* Makes the transaction's commit fail if the node has joined or has been lost since the transaction
  * read its record. */
 tdm_status tdm__txn_require_node_unchanged(struct tdm__txn *txn, const struct tdm__id *node);
+/* For a decision of the node `taker`, which may be none, that rests on the loss of `node`: makes
+ * the transaction's commit fail unless `node` is lost, and `taker` is not. While the store has a
+ * new generation, in which no absence counts, the transaction fails with TDM_E_AGAIN. The
+ * transaction must read both records. */
+tdm_status tdm__txn_require_node_lost(struct tdm__txn *txn, const struct tdm__id *taker,
+                                      const struct tdm__id *node);
+/* Returns the lease of a node in milliseconds, from its record. */
+int64_t tdm__node_lease_ms(const struct tdm__node_record *node);
 /* Adds a write of the node's record node/ID to the transaction, with a new lease. */
 tdm_status tdm__node_record_put(struct tdm__txn *txn, const struct tdm__node_record *node);
 
 /* Decodes a record free/ID: the resources of a node. */
 tdm_status tdm__free_record_read(const struct tdm__store_record *record,
                                  struct tdm__node_resources *node_out);
-/* Adds a write of the node's resources, free/ID, to the transaction, with a new lease. */
+/* Adds a write of the node's resources, free/ID, to the transaction. */
 tdm_status tdm__free_record_put(struct tdm__txn *txn, const struct tdm__node_resources *node);
 
 /* Record of an actor and of the resources that it holds. */

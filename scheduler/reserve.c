@@ -280,7 +280,7 @@ static tdm_status place_in_group(struct actor_reservation *actor_reservation, st
 }
 
 tdm_status tdm__check_actor_name(struct tdm__txn *txn, const char *name_key,
-                                 const struct tdm__id *actor)
+                                 const struct tdm__id *actor, const struct tdm__id *taker)
 {
     const struct tdm__store_record *record =
         name_key[0] == '\0' ? NULL : tdm__txn_find_record(txn, name_key);
@@ -297,13 +297,21 @@ tdm_status tdm__check_actor_name(struct tdm__txn *txn, const char *name_key,
     }
     if (!node_is_present(txn, &holder.node) &&
         !(holder.recreate_on_node_loss && node_is_present(txn, &holder.owner_node))) {
-        TDM_TRY(tdm__txn_require_node_unchanged(txn, &holder.node));
+        TDM_TRY(tdm__txn_require_node_lost(txn, taker, &holder.node));
         return holder.recreate_on_node_loss
-                   ? tdm__txn_require_node_unchanged(txn, &holder.owner_node)
+                   ? tdm__txn_require_node_lost(txn, taker, &holder.owner_node)
                    : TDM_OK;
     }
     return tdm__fail(TDM_E_EXISTS, "the name \"%s\" is taken by actor %s",
                      tdm__name_of_key(name_key, name), tdm__id_text(&holder.actor, holder_text));
+}
+
+/* Returns what the requesting node knows of the store's generation. */
+static const struct tdm__store_view *view_of(const struct tdm__actor_request *request)
+{
+    static const struct tdm__store_view nothing;
+
+    return request->view != NULL ? request->view : &nothing;
 }
 
 /* Fails with TDM_E_AGAIN while the name of the request may belong to an actor whose node has not
@@ -315,14 +323,14 @@ static tdm_status check_name_may_move(const struct tdm__txn *txn,
     struct tdm__actor_record holder;
     char name[TDM__NAME_OF_KEY_BYTES];
 
-    if (request->name_key[0] == '\0' || !request->view.names_wait) {
+    if (request->name_key[0] == '\0' || !view_of(request)->names_wait) {
         return TDM_OK;
     }
     record = tdm__txn_find_record(txn, request->name_key);
     if (record != NULL) {
         TDM_TRY(tdm__actor_record_read(record, &holder));
         if (tdm__id_equal(&holder.actor, &request->actor) ||
-            tdm__record_is_confirmed(&request->view, record->version)) {
+            tdm__record_is_confirmed(view_of(request), record->version)) {
             return TDM_OK;
         }
     }
@@ -339,31 +347,37 @@ static bool is_own_placement(const struct tdm__actor_request *request,
                              const struct tdm__actor_record *own)
 {
     return own->placements == request->placements ||
-           tdm__record_is_confirmed(&request->view, record->version);
+           tdm__record_is_confirmed(view_of(request), record->version);
 }
 
 /* Finds the placement that an earlier commit of this request made, in case the commit's reply was
- * lost. */
+ * lost. A placement on a lost node does not count. */
 static tdm_status find_own_placement(struct actor_reservation *actor_reservation,
-                                     const struct tdm__txn *txn, bool *found_out)
+                                     struct tdm__txn *txn, bool *found_out)
 {
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
         tdm__txn_find_record(txn, tdm__store_key("actor", &actor_reservation->request.actor, key));
+    bool has_placement = record != NULL;
     struct tdm__actor_record own;
     bool is_own = false;
 
-    if (record != NULL) {
+    if (has_placement) {
         TDM_TRY(tdm__actor_record_read(record, &own));
         is_own = is_own_placement(&actor_reservation->request, record, &own);
         record = tdm__txn_find_record(txn, tdm__store_key("node", &own.node, key));
     }
     *found_out = record != NULL && is_own;
+    if (has_placement && record == NULL) { /* The node of the placement is lost. */
+        return tdm__txn_require_node_lost(txn, &actor_reservation->request.placement.owner_node,
+                                          &own.node);
+    }
     if (!*found_out) {
-        return TDM_OK; /* The actor has no placement yet, or the node of its placement is lost. */
+        return TDM_OK; /* The actor has no placement yet, or a wrong one. */
     }
     actor_reservation->reserved.grant = own.grant;
     actor_reservation->reserved.bundle = own.bundle;
+    actor_reservation->reserved.granted = own.granted;
     return tdm__node_record_read(record, &actor_reservation->reserved.node);
 }
 
@@ -373,25 +387,30 @@ static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
 {
     struct actor_reservation *actor_reservation = arg;
     const struct tdm__actor_request *request = &actor_reservation->request;
-    struct tdm__actor_record actor = {.group = request->group,
-                                      .actor = request->actor,
-                                      .owner_node = request->placement.owner_node,
-                                      .recreate_on_node_loss = request->recreate_on_node_loss,
-                                      .placements = request->placements,
-                                      .granted = request->granted};
-
+    struct tdm__actor_record actor = {
+        .group = request->group,
+        .actor = request->actor,
+        .owner_node = request->placement.owner_node,
+        .recreate_on_node_loss = request->recreate_on_node_loss,
+        .placements = request->placements,
+        .granted = request->granted != 0 ? request->granted : view_of(request)->generation};
+    const struct tdm__id *owner = &request->placement.owner_node;
     bool is_placed;
 
+    actor_reservation->reserved.generation = view_of(request)->generation;
+    actor_reservation->reserved.granted = actor.granted;
     TDM_TRY(find_own_placement(actor_reservation, txn, &is_placed));
     if (is_placed) {
         return TDM_OK;
     }
-    if (!tdm__id_is_none(&request->placement.owner_node) &&
-        !node_is_present(txn, &request->placement.owner_node)) {
+    if (!tdm__id_is_none(owner) && !node_is_present(txn, owner)) {
         return tdm__fail(TDM_E_AGAIN, "the node that asks has not joined again yet");
     }
+    if (!tdm__id_is_none(owner)) {
+        TDM_TRY(tdm__txn_require_node_unchanged(txn, owner));
+    }
     TDM_TRY(check_name_may_move(txn, request));
-    TDM_TRY(tdm__check_actor_name(txn, request->name_key, &request->actor));
+    TDM_TRY(tdm__check_actor_name(txn, request->name_key, &request->actor, owner));
     TDM_TRY(tdm__id_is_none(&request->group) ? place_on_node(actor_reservation, txn)
                                              : place_in_group(actor_reservation, txn));
     actor.node = actor_reservation->reserved.node.id;

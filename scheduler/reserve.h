@@ -14,7 +14,7 @@
 
 /* Callback that gets the outcome of an operation; `detail` is "" or the text of the failure. */
 typedef void tdm__reserve_done_fn(void *arg, tdm_status status, const char *detail);
-/* Adds a node to the cluster, or writes its records again after its lease was lost. The bundles
+/* Adds a node to the cluster, or writes its records again after the node was lost. The bundles
  * that groups hold on the node, and `grants` (those of its actors outside of groups), are
  * subtracted from `totals`. All structures are copied. */
 tdm_status tdm__reserve_node(struct tdm__store *store, const struct tdm__node_record *record,
@@ -40,16 +40,19 @@ struct tdm__actor_request {
     /* Number of times that the owner node has placed the actor, this placement included. A record
      * with another number is that of an earlier placement, which does not count any more. */
     uint32_t placements;
-    /* Generation of the store in which the actor got its name, or gets it now. */
+    /* Generation of the store in which the actor got its name; 0 if it gets the name now. */
     uint64_t granted;
-    /* What the requesting node knows of the store's generation. */
-    struct tdm__store_view view;
+    /* What the requesting node knows of the store's generation at any time (borrowed until the
+     * operation has ended); NULL if nothing. */
+    const struct tdm__store_view *view;
 };
 /* Where an actor was placed. */
 struct tdm__actor_placement {
     struct tdm__node_record node; /* Node on which the actor runs. */
     struct tdm__grant grant;      /* Resources that the actor holds. */
     uint32_t bundle; /* Index of the actor's bundle; only if the actor is in a placement group. */
+    uint64_t generation; /* Generation of the store in which the actor was placed. */
+    uint64_t granted;    /* Generation of the store in which the actor got its name. */
 };
 /* Callback that gets the placement of an actor. `reserved` is borrowed and not NULL on TDM_OK.
  * Failures: TDM_E_AGAIN (not free now, or the name may be taken), TDM_E_NO_RESOURCES (never
@@ -63,18 +66,22 @@ tdm_status tdm__reserve_actor(struct tdm__store *store, const struct tdm__actor_
 /* Part of the body of a transaction that gives an actor the name `name_key`, which may be "": fails
  * with TDM_E_EXISTS if the name belongs to another actor. An actor on a lost node no longer has its
  * name, unless its owner node will create the actor again. The transaction must read the name and
- * all keys of node/. */
+ * all keys of node/. `taker` is the node that claims the name. */
 tdm_status tdm__check_actor_name(struct tdm__txn *txn, const char *name_key,
-                                 const struct tdm__id *actor);
+                                 const struct tdm__id *actor, const struct tdm__id *taker);
 /* Releases the resources and the name of an actor. Succeeds if they were released already. If the
  * record's node is all zero, the node and the resources are taken from the store. */
 tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
                               int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);
 
-/* Removes the records of actors and names on lost nodes, except of actors that their owner node
- * creates again. Returns TDM_E_AGAIN if more records remain. */
-tdm_status tdm__reserve_sweep(struct tdm__store *store, int64_t deadline_ms,
-                              tdm__reserve_done_fn *fn, void *arg);
+/* Removes the records of lost nodes' resources, and of actors and names on lost nodes, except of
+ * actors that their owner node creates again. `self` is the requesting node. Returns TDM_E_AGAIN if
+ * more records remain, or while no node counts as lost. */
+tdm_status tdm__reserve_sweep(struct tdm__store *store, const struct tdm__id *self,
+                              int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);
+/* Removes the records of a node that has ended its actors and leaves the cluster. */
+tdm_status tdm__reserve_leave(struct tdm__store *store, const struct tdm__id *node,
+                              int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);
 
 /* Callback that gets the IDs of orphaned placement groups. `groups` is borrowed, and valid on
  * TDM_OK. */
@@ -83,7 +90,7 @@ typedef void tdm__placement_groups_orphans_fn(void *arg, tdm_status status, cons
 /* Finds the placement groups that no node will remove: their owner node is lost, and they are not
  * detached, are pending (no other node would place them), or are already being removed. Changes
  * nothing, because a group may contain living actors. Returns TDM_E_AGAIN while `self`, the
- * requesting node, has no record itself, because then the records of others may be missing too. */
+ * requesting node, is lost itself, and while no node counts as lost. */
 tdm_status tdm__placement_groups_find_orphans(struct tdm__store *store, const struct tdm__id *self,
                                               int64_t deadline_ms,
                                               tdm__placement_groups_orphans_fn *fn, void *arg);
@@ -101,9 +108,10 @@ struct tdm__placement_group_request {
     char name[TDM__PLACEMENT_GROUP_NAME_BYTES];
     bool detached;             /* Whether the placement group outlives its creator. */
     struct tdm__id owner_node; /* ID of the node that makes the request. */
-    /* What the requesting node knows of the store's generation. While names wait, a request with a
-     * name that is free fails with TDM_E_AGAIN. */
-    struct tdm__store_view view;
+    /* What the requesting node knows of the store's generation at any time (borrowed until the
+     * operation has ended); NULL if nothing. While names wait, a request with a name that is free
+     * fails with TDM_E_AGAIN. */
+    const struct tdm__store_view *view;
     /* Whether a group that cannot be placed now is written into the store as pending, so that it is
      * found by its ID and name and actors may wait in it. The requesting node makes the request
      * again when resources may have come free. */

@@ -46,8 +46,9 @@ struct group_reservation {
     struct tdm__resources *wanted;        /* Resources of each requested bundle (owned). */
     uint32_t bundles_count;               /* Number of requested bundles. */
     enum tdm_placement_strategy strategy; /* How the bundles are distributed over the nodes. */
-    bool keeps_pending;          /* Whether a group that cannot be placed is written as pending. */
-    struct tdm__store_view view; /* What the requesting node knows of the store's generation. */
+    bool keeps_pending; /* Whether a group that cannot be placed is written as pending. */
+    /* What the requesting node knows of the store's generation (borrowed); NULL if nothing. */
+    const struct tdm__store_view *view;
     /* Failure to place the group in the last run of the transaction's body, which wrote it as
      * pending; TDM_OK if that run did not. */
     tdm_status pending_status;
@@ -161,11 +162,12 @@ static tdm_status check_name_may_move(const struct group_reservation *group_rese
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record;
 
-    if (group->name[0] == '\0' || !group_reservation->view.names_wait) {
+    if (group->name[0] == '\0' || group_reservation->view == NULL ||
+        !group_reservation->view->names_wait) {
         return TDM_OK;
     }
     record = tdm__txn_find_record(txn, tdm__placement_group_name_key(group, key));
-    return record != NULL && tdm__record_is_confirmed(&group_reservation->view, record->version)
+    return record != NULL && tdm__record_is_confirmed(group_reservation->view, record->version)
                ? TDM_OK
                : tdm__fail(TDM_E_AGAIN,
                            "the cluster's store lost changes, and the name \"%s\" may belong to a "

@@ -26,13 +26,13 @@ enum { ACTORS_AT_ONCE = 3000 };
 
 /* State of tdm__reserve_reconcile(). All arrays are owned. */
 struct reconciliation {
-    struct tdm__id node;               /* ID of the node that reconciles. */
-    struct tdm__node_resources totals; /* Resources of the node, all free. */
-    struct tdm__store_view view;       /* What the node knows of the store's generation. */
-    struct tdm__actor_record *actors;  /* Actors that run on the node, by ID. */
-    uint32_t actors_count;             /* Number of entries in `actors`. */
-    struct tdm__id *groups;            /* IDs of the groups in the daemon's table. */
-    uint32_t groups_count;             /* Number of entries in `groups`. */
+    struct tdm__id node;                /* ID of the node that reconciles. */
+    struct tdm__node_resources totals;  /* Resources of the node, all free. */
+    const struct tdm__store_view *view; /* What the node knows of the generation (borrowed). */
+    struct tdm__actor_record *actors;   /* Actors that run on the node, by ID. */
+    uint32_t actors_count;              /* Number of entries in `actors`. */
+    struct tdm__id *groups;             /* IDs of the groups in the daemon's table. */
+    uint32_t groups_count;              /* Number of entries in `groups`. */
     /* IDs of the groups of this node that its daemon does not know, as the last run of the body
      * found them. */
     struct tdm__id *stale_groups;
@@ -208,7 +208,7 @@ static tdm_status delete_name(struct work *work, const struct tdm__actor_record 
 static tdm_status check_absent(struct work *work, const struct tdm__store_record *record)
 {
     struct tdm__actor_record actor;
-    bool is_confirmed = tdm__record_is_confirmed(&work->reconciliation->view, record->version);
+    bool is_confirmed = tdm__record_is_confirmed(work->reconciliation->view, record->version);
 
     TDM_TRY(tdm__actor_record_read(record, &actor));
     if (!tdm__id_equal(&actor.node, &work->reconciliation->node) ||
@@ -243,7 +243,7 @@ static tdm_status check_name(struct work *work, const struct tdm__store_record *
  * has to end. */
 static tdm_status write_running(struct work *work, const struct tdm__actor_record *actor)
 {
-    const struct tdm__store_view *view = &work->reconciliation->view;
+    const struct tdm__store_view *view = work->reconciliation->view;
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
         tdm__txn_find_record(work->txn, tdm__store_key("actor", &actor->actor, key));
@@ -435,7 +435,7 @@ tdm_status tdm__reserve_reconcile(struct tdm__store *store,
     *reconciliation = (struct reconciliation){
         .node = holdings->node,
         .totals = *holdings->totals,
-        .view = *view,
+        .view = view,
         .actors = copy_items(holdings->actors, holdings->actors_count, sizeof(*holdings->actors)),
         .actors_count = holdings->actors_count,
         .groups = copy_items(holdings->groups, holdings->groups_count, sizeof(*holdings->groups)),
@@ -459,6 +459,7 @@ tdm_status tdm__reserve_reconcile(struct tdm__store *store,
 struct settlement {
     struct tdm__id node;      /* ID of the node that has written its records. */
     uint64_t generation;      /* Generation of the store in which it has done so. */
+    bool with_names;          /* Whether the names of its actors are written, too. */
     tdm__reserve_done_fn *fn; /* Callback that gets the outcome. */
     void *arg;                /* First argument of the callback `fn`. */
 };
@@ -476,10 +477,10 @@ static tdm_status settlement_body(void *arg, struct tdm__txn *txn)
         return tdm__fail(TDM_E_AGAIN, "this node has not joined again yet");
     }
     TDM_TRY(tdm__free_record_read(record, &node));
-    if (node.generation == settlement->generation) {
-        return TDM_OK;
-    }
     node.generation = settlement->generation;
+    if (settlement->with_names) {
+        node.names_generation = settlement->generation;
+    }
     return tdm__free_record_put(txn, &node);
 }
 
@@ -493,8 +494,8 @@ static void settlement_done(void *arg, tdm_status status, const char *detail)
 }
 
 tdm_status tdm__reserve_settled(struct tdm__store *store, const struct tdm__id *node,
-                                uint64_t generation, int64_t deadline_ms, tdm__reserve_done_fn *fn,
-                                void *arg)
+                                uint64_t generation, bool with_names, int64_t deadline_ms,
+                                tdm__reserve_done_fn *fn, void *arg)
 {
     struct settlement *settlement = calloc(1, sizeof(*settlement));
     char key[TDM__STORE_KEY_BYTES];
@@ -504,7 +505,7 @@ tdm_status tdm__reserve_settled(struct tdm__store *store, const struct tdm__id *
     if (settlement == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a reconciliation with the store");
     }
-    *settlement = (struct settlement){*node, generation, fn, arg};
+    *settlement = (struct settlement){*node, generation, with_names, fn, arg};
     status = tdm__retrying_txn_run_queued(store, patterns, 1, deadline_ms, settlement_body,
                                           settlement_done, settlement);
     if (status != TDM_OK) {

@@ -27,15 +27,17 @@ typedef void tdm__reserve_reconciled_fn(void *arg, tdm_status status, const char
  * written; tdm__restore_actor() writes those that remain, and says what became of each. Records of
  * other actors that name this node are deleted, unless the actor was placed here in this generation
  * of the store and fits. A bundle on this node whose resources are not free is removed from its
- * group. Fails with TDM_E_AGAIN if the store has no record of the node, which must join first. */
+ * group. Fails with TDM_E_AGAIN if the store has no record of the node, which must join first.
+ * `view` is borrowed until `fn` runs. */
 tdm_status tdm__reserve_reconcile(struct tdm__store *store,
                                   const struct tdm__node_holdings *holdings,
                                   const struct tdm__store_view *view, int64_t deadline_ms,
                                   tdm__reserve_reconciled_fn *fn, void *arg);
 
-/* Notes in free/ID that the node has written all its records in the generation of the store. */
+/* Notes in free/ID that the node has written all its records in the generation of the store, and
+ * also the names of its actors if `with_names`. */
 tdm_status tdm__reserve_settled(struct tdm__store *store, const struct tdm__id *node,
-                                uint64_t generation, int64_t deadline_ms, tdm__reserve_done_fn *fn,
-                                void *arg);
+                                uint64_t generation, bool with_names, int64_t deadline_ms,
+                                tdm__reserve_done_fn *fn, void *arg);
 
 #endif

@@ -14,7 +14,8 @@
 /* State of tdm__restore_actor(). */
 struct restoration {
     struct tdm__actor_record actor; /* Record of the running actor, to be written. */
-    struct tdm__store_view view;    /* What the requesting node knows of the store's generation. */
+    /* What the requesting node knows of the store's generation (borrowed). */
+    const struct tdm__store_view *view;
     bool name_waits;          /* Whether the last run of the body did not decide about the name. */
     tdm__reserve_done_fn *fn; /* Callback that gets the outcome. */
     void *arg;                /* First argument of the callback `fn`. */
@@ -61,7 +62,7 @@ tdm_status tdm__restore_name(struct tdm__txn *txn, const struct tdm__actor_recor
     }
     switch (tdm__reconcile_name(actor, record == NULL ? NULL : &holder,
                                 record != NULL && tdm__record_is_confirmed(view, record->version),
-                                view->names_wait)) {
+                                view->holders_wait)) {
     case TDM__NAME_WRITE:
         return tdm__actor_name_put(txn, actor);
     case TDM__NAME_WAIT:
@@ -71,7 +72,7 @@ tdm_status tdm__restore_name(struct tdm__txn *txn, const struct tdm__actor_recor
         break;
     }
     /* Unless the holder's node is lost. */
-    TDM_TRY(tdm__check_actor_name(txn, actor->name_key, &actor->actor));
+    TDM_TRY(tdm__check_actor_name(txn, actor->name_key, &actor->actor, &actor->node));
     return tdm__actor_name_put(txn, actor);
 }
 
@@ -98,7 +99,7 @@ static tdm_status restore_body(void *arg, struct tdm__txn *txn)
         tdm__txn_find_record(txn, tdm__store_key("actor", &actor->actor, key));
     struct tdm__actor_record stored;
     bool is_confirmed =
-        record != NULL && tdm__record_is_confirmed(&restoration->view, record->version);
+        record != NULL && tdm__record_is_confirmed(restoration->view, record->version);
 
     restoration->name_waits = false;
     if (record != NULL) {
@@ -108,13 +109,13 @@ static tdm_status restore_body(void *arg, struct tdm__txn *txn)
     case TDM__ACTOR_KEEP_RECORD:
         return has_own_name(txn, actor)
                    ? TDM_OK
-                   : tdm__restore_name(txn, actor, &restoration->view, &restoration->name_waits);
+                   : tdm__restore_name(txn, actor, restoration->view, &restoration->name_waits);
     case TDM__ACTOR_GIVE_UP:
         return tdm__fail(TDM_E_EXISTS, "the actor was created again on another node");
     case TDM__ACTOR_WRITE_RECORD:
         break;
     }
-    TDM_TRY(tdm__restore_name(txn, actor, &restoration->view, &restoration->name_waits));
+    TDM_TRY(tdm__restore_name(txn, actor, restoration->view, &restoration->name_waits));
     if (!tdm__id_is_none(&actor->group)) {
         TDM_TRY(allocate_from_bundle_again(actor, txn));
     }
@@ -150,7 +151,7 @@ tdm_status tdm__restore_actor(struct tdm__store *store, const struct tdm__actor_
     if (restoration == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an actor's record");
     }
-    *restoration = (struct restoration){.actor = *actor, .view = *view, .fn = fn, .arg = arg};
+    *restoration = (struct restoration){.actor = *actor, .view = view, .fn = fn, .arg = arg};
     if (!tdm__id_is_none(&actor->group)) {
         patterns[count++] = tdm__store_key("group", &actor->group, group_key);
     }
@@ -171,10 +172,11 @@ tdm_status tdm__restore_actor(struct tdm__store *store, const struct tdm__actor_
 struct group_restoration {
     /* Copy of the placement group's record, with all bundles free (owned). */
     struct tdm__placement_group_record record;
-    bool without_lost;           /* Whether bundles whose nodes are lost are left out. */
-    struct tdm__store_view view; /* What the requesting node knows of the store's generation. */
-    tdm__reserve_done_fn *fn;    /* Callback that gets the outcome. */
-    void *arg;                   /* First argument of the callback `fn`. */
+    bool without_lost; /* Whether bundles whose nodes are lost are left out. */
+    /* What the requesting node knows of the store's generation (borrowed). */
+    const struct tdm__store_view *view;
+    tdm__reserve_done_fn *fn; /* Callback that gets the outcome. */
+    void *arg;                /* First argument of the callback `fn`. */
 };
 
 /* Allocates the group's bundles on their nodes again in the snapshot. */
@@ -191,7 +193,8 @@ static tdm_status allocate_bundles_again(const struct group_restoration *group_r
             return tdm__fail(TDM_E_AGAIN, "the node of bundle %u is not there", i);
         } else {
             /* A node that joins meanwhile would compute its free resources without the bundle. */
-            TDM_TRY(tdm__txn_require_node_unchanged(txn, &bundle->node));
+            TDM_TRY(tdm__txn_require_node_lost(txn, &group_restoration->record.owner_node,
+                                               &bundle->node));
         }
     }
     return TDM_OK;
@@ -248,8 +251,8 @@ static tdm_status restore_group_name(const struct group_restoration *group_resto
         return status;
     }
     record = tdm__txn_find_record(txn, tdm__placement_group_name_key(group, key));
-    if (record != NULL && group_restoration->view.names_wait &&
-        !tdm__record_is_confirmed(&group_restoration->view, record->version)) {
+    if (record != NULL && group_restoration->view->holders_wait &&
+        !tdm__record_is_confirmed(group_restoration->view, record->version)) {
         return tdm__fail(TDM_E_AGAIN, "its name may belong to another group");
     }
     group->name[0] = '\0';
@@ -338,7 +341,7 @@ tdm_status tdm__placement_group_restore(struct tdm__store *store,
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group->bundles_count);
     }
     *group_restoration = (struct group_restoration){
-        .without_lost = without_lost, .view = *view, .fn = fn, .arg = arg};
+        .without_lost = without_lost, .view = view, .fn = fn, .arg = arg};
     status = tdm__placement_group_record_copy(group, &group_restoration->record);
     if (status == TDM_OK) {
         status = tdm__retrying_txn_run_queued(store, patterns, name_key[0] == '\0' ? 3 : 4,

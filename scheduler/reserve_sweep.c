@@ -1,6 +1,6 @@
 /* reserve_sweep.c - removes the records that lost nodes left, and finds their placement groups. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A node whose lease ended has no node record any more, but records of its actors and names remain.
+/* A lost node has no node record any more, but records of its resources, actors and names remain.
  * Every daemon sweeps them now and then; several may do so at the same time, and the transactions
  * resolve that. Records of actors that their owner node will create again are kept.
  *
@@ -21,6 +21,7 @@ enum { RECORDS_AT_ONCE = 900 };
 
 /* State of tdm__reserve_sweep(). */
 struct sweep {
+    struct tdm__id self; /* ID of the node that sweeps. */
     /* Number of records that the last run of the transaction's body removed. */
     uint32_t removed_count;
     tdm__reserve_done_fn *fn; /* Callback that gets the outcome. */
@@ -35,14 +36,21 @@ static bool node_is_present(const struct tdm__txn *txn, const struct tdm__id *no
     return tdm__txn_find_record(txn, tdm__store_key("node", node, key)) != NULL;
 }
 
-/* Returns whether the record is about an actor of a lost node that will not be created again. */
-static bool is_of_lost_node(const struct tdm__txn *txn, const struct tdm__store_record *record)
+/* Returns whether the record is about the resources of a lost node, or about an actor of a lost
+ * node that will not be created again. Stores the ID of that node in `node_out`. */
+static bool is_of_lost_node(const struct tdm__txn *txn, const struct tdm__store_record *record,
+                            struct tdm__id *node_out)
 {
     struct tdm__actor_record actor;
 
+    if (strncmp(record->key, "free/", 5) == 0) {
+        return tdm__id_parse(record->key + 5, node_out) == TDM_OK &&
+               !node_is_present(txn, node_out);
+    }
     if (strncmp(record->key, "node/", 5) == 0 || tdm__actor_record_read(record, &actor) != TDM_OK) {
         return false;
     }
+    *node_out = actor.node;
     return !node_is_present(txn, &actor.node) &&
            !(actor.recreate_on_node_loss && node_is_present(txn, &actor.owner_node));
 }
@@ -57,8 +65,10 @@ static tdm_status sweep_body(void *arg, struct tdm__txn *txn)
     for (uint32_t i = 0; i < tdm__txn_records_count(txn) && sweep->removed_count < RECORDS_AT_ONCE;
          i++) {
         const struct tdm__store_record *record = tdm__txn_record_at(txn, i);
+        struct tdm__id lost;
 
-        if (is_of_lost_node(txn, record)) {
+        if (is_of_lost_node(txn, record, &lost)) {
+            TDM_TRY(tdm__txn_require_node_lost(txn, &sweep->self, &lost));
             TDM_TRY(tdm__txn_delete(txn, record->key));
             sweep->removed_count++;
         }
@@ -77,20 +87,69 @@ static void sweep_done(void *arg, tdm_status status, const char *detail)
     free(sweep);
 }
 
-tdm_status tdm__reserve_sweep(struct tdm__store *store, int64_t deadline_ms,
-                              tdm__reserve_done_fn *fn, void *arg)
+tdm_status tdm__reserve_sweep(struct tdm__store *store, const struct tdm__id *self,
+                              int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg)
 {
-    static const char *const patterns[] = {"node/*", "actor/*", "name/*"};
+    static const char *const patterns[] = {"node/*", "free/*", "actor/*", "name/*"};
     struct sweep *sweep = calloc(1, sizeof(*sweep));
     tdm_status status;
 
     if (sweep == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a sweep of records");
     }
-    *sweep = (struct sweep){.fn = fn, .arg = arg};
-    status = tdm__retrying_txn_run(store, patterns, 3, deadline_ms, sweep_body, sweep_done, sweep);
+    *sweep = (struct sweep){.self = *self, .fn = fn, .arg = arg};
+    status = tdm__retrying_txn_run(store, patterns, 4, deadline_ms, sweep_body, sweep_done, sweep);
     if (status != TDM_OK) {
         free(sweep);
+    }
+    return status;
+}
+
+/* ---- a node leaves ---------------------------------------------------------------------- */
+
+/* State of tdm__reserve_leave(). */
+struct leave {
+    struct tdm__id node;      /* ID of the node that leaves. */
+    tdm__reserve_done_fn *fn; /* Callback that gets the outcome. */
+    void *arg;                /* First argument of the callback `fn`. */
+};
+
+/* Body of the transaction that removes a node's own records. */
+static tdm_status leave_body(void *arg, struct tdm__txn *txn)
+{
+    const struct leave *leave = arg;
+    char key[TDM__STORE_KEY_BYTES];
+
+    TDM_TRY(tdm__txn_delete(txn, tdm__store_key("node", &leave->node, key)));
+    return tdm__txn_delete(txn, tdm__store_key("free", &leave->node, key));
+}
+
+/* Reports that the node has left, and frees the operation's state. */
+static void leave_done(void *arg, tdm_status status, const char *detail)
+{
+    struct leave *leave = arg;
+
+    leave->fn(leave->arg, status, detail);
+    free(leave);
+}
+
+tdm_status tdm__reserve_leave(struct tdm__store *store, const struct tdm__id *node,
+                              int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg)
+{
+    char node_key[TDM__STORE_KEY_BYTES];
+    char free_key[TDM__STORE_KEY_BYTES];
+    const char *patterns[] = {tdm__store_key("node", node, node_key),
+                              tdm__store_key("free", node, free_key)};
+    struct leave *leave = calloc(1, sizeof(*leave));
+    tdm_status status;
+
+    if (leave == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "leaving the cluster");
+    }
+    *leave = (struct leave){*node, fn, arg};
+    status = tdm__retrying_txn_run(store, patterns, 2, deadline_ms, leave_body, leave_done, leave);
+    if (status != TDM_OK) {
+        free(leave);
     }
     return status;
 }
@@ -107,19 +166,21 @@ struct orphans {
 };
 
 /* Appends the ID of the placement group in `record` to the orphans if no node will remove the
- * group. */
-static tdm_status add_if_orphan(struct orphans *orphans, const struct tdm__txn *txn,
+ * group. The commit, which writes nothing, checks that the group's owner is lost. */
+static tdm_status add_if_orphan(struct orphans *orphans, struct tdm__txn *txn,
                                 const struct tdm__store_record *record)
 {
     struct tdm__placement_group_record group;
+    tdm_status status = TDM_OK;
 
     TDM_TRY(tdm__placement_group_record_read(record, &group));
     if ((!group.detached || group.closed || !group.placed) &&
         !node_is_present(txn, &group.owner_node)) {
         orphans->groups[orphans->groups_count++] = group.id;
+        status = tdm__txn_require_node_lost(txn, &orphans->self, &group.owner_node);
     }
     tdm__placement_group_record_fini(&group);
-    return TDM_OK;
+    return status;
 }
 
 /* Body of the transaction that finds orphans: collects orphaned placement groups from the records

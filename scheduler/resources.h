@@ -91,6 +91,8 @@ struct tdm__node_resources {
     /* Generation of the store in which the node has written all its records
      * (scheduler/reconcile.h); 0 if it knows of none. */
     uint64_t generation;
+    /* The same for the names of its actors. */
+    uint64_t names_generation;
 };
 
 /* ---- requests --------------------------------------------------------------------------- */

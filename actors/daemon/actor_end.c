@@ -107,9 +107,10 @@ static bool is_voluntary_exit(int wait_status)
     return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
 }
 
-void tdm__actor_entry_worker_ended(void *arg, struct tdm__worker_process *worker, int wait_status)
+/* Writes the death report of the actor's worker, and reports the end of the worker. */
+static void actor_entry_on_worker_ended(struct actor_entry *entry,
+                                        struct tdm__worker_process *worker, int wait_status)
 {
-    struct actor_entry *entry = arg;
     const struct tdm__death_report death = {
         .label = entry->label,
         .node_name = entry->node->record.name,
@@ -141,6 +142,18 @@ void tdm__actor_entry_worker_ended(void *arg, struct tdm__worker_process *worker
         entry->unix_address[0] = '\0';
     }
     tdm__actor_entry_report(entry, event);
+}
+
+/* If the lease has ended, the supervisor may have killed the worker before this daemon could. */
+void tdm__actor_entry_worker_ended(void *arg, struct tdm__worker_process *worker, int wait_status)
+{
+    struct actor_entry *entry = arg;
+
+    if (tdm__lease_status_has_ended(&entry->node->lease_status)) {
+        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_LEASE_ENDING,
+                                                            .detail = TDM__LEASE_ENDED_TEXT});
+    }
+    actor_entry_on_worker_ended(entry, worker, wait_status);
 }
 
 /* ---- requests to end --------------------------------------------------------------------- */

@@ -45,7 +45,7 @@ struct actor_entry {
     /* The actor's record in the store, with its node and resources; valid from ACTOR_STARTING on.
      */
     struct tdm__actor_record record;
-    /* Generation of the store in which the actor's placement was requested last. */
+    /* Generation of the store in which the actor was placed last. */
     uint64_t placed_generation;
     /* Name of the node on which the actor is placed, for messages. */
     char placement_node_name[TDM__NODE_NAME_BYTES];

@@ -475,17 +475,23 @@ static void kill_worker(struct actor_lifecycle *lifecycle, enum actor_kill reaso
     }
 }
 
-/* Handles ACTOR_ON_LEASE_ENDING: kills a worker whose resources or name other nodes may claim after
- * the lease. An actor that was created here and is in no group finds new resources when the node
+/* Handles ACTOR_ON_LEASE_ENDING: kills a worker whose resources or name other nodes may claim, and
+ * starts none. An actor that was created here and is in no group finds new resources when the node
  * has joined again. */
 static void on_lease_ending(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                             struct actor_actions *actions)
 {
-    if (!event->facts.is_claimable || !has_worker(lifecycle) ||
+    bool finds_place = !event->facts.is_guest && !event->facts.has_group;
+
+    if (!event->facts.is_claimable ||
+        (!has_worker(lifecycle) && lifecycle->state != ACTOR_RESTARTING) ||
         lifecycle->kill == ACTOR_KILLED_WITHOUT_LEASE) {
         return;
     }
-    if (!event->facts.is_guest && !event->facts.has_group && has_active_worker(lifecycle)) {
+    if (finds_place && lifecycle->state == ACTOR_RESTARTING) {
+        lifecycle->state = ACTOR_WAITING; /* ACTOR_ON_RETRY reserves resources again. */
+        release_reservation(lifecycle, actions);
+    } else if (finds_place && has_active_worker(lifecycle)) {
         kill_worker(lifecycle, ACTOR_KILLED_WITHOUT_LEASE, event->detail, actions);
     } else {
         lifecycle_stop(lifecycle, true, event->detail, actions);

@@ -153,7 +153,7 @@ enum actor_event_kind {
     ACTOR_ON_NODE_LOST,
     ACTOR_ON_CREATOR_NODE_LOST, /* The node of the creator has lost its lease. */
     ACTOR_ON_DISOWNED,          /* The creator's daemon has given the actor up: `detail`. */
-    ACTOR_ON_LEASE_ENDING,      /* The lease of this node is about to end: `detail`. */
+    ACTOR_ON_LEASE_ENDING,      /* The lease of this node ends: `detail`. */
     ACTOR_ON_RECORD_LOST,       /* The store may have lost the record of the actor. */
     /* The actor's lost record can be written into the store again now. */
     ACTOR_ON_REWRITE_DUE,

@@ -188,16 +188,15 @@ static void actor_request_fill(const struct actor_entry *entry, struct tdm__acto
 {
     const struct tdm__actor_spec *spec = entry->spec;
 
-    *request = (struct tdm__actor_request){
-        .actor = spec->id,
-        .placement = spec->placement,
-        .group = spec->group,
-        .bundle = spec->bundle,
-        .recreate_on_node_loss = spec->max_restarts != 0 && tdm__id_is_none(&spec->group),
-        .placements = entry->record.placements + 1,
-        .granted = entry->record.placements == 0 ? entry->node->store_view.generation
-                                                 : entry->record.granted,
-        .view = entry->node->store_view};
+    *request = (struct tdm__actor_request){.actor = spec->id,
+                                           .placement = spec->placement,
+                                           .group = spec->group,
+                                           .bundle = spec->bundle,
+                                           .recreate_on_node_loss = spec->max_restarts != 0 &&
+                                                                    tdm__id_is_none(&spec->group),
+                                           .placements = entry->record.placements + 1,
+                                           .granted = entry->record.granted,
+                                           .view = &entry->node->store_view};
     request->placement.owner_node = entry->node->record.id;
     if (spec->name[0] != '\0') {
         (void)tdm__name_key("name", spec->name_space, spec->name, request->name_key);
@@ -219,7 +218,7 @@ static void actor_entry_set_record(struct actor_entry *entry,
                                    .owner_node = request->placement.owner_node,
                                    .recreate_on_node_loss = request->recreate_on_node_loss,
                                    .placements = request->placements,
-                                   .granted = request->granted};
+                                   .granted = reserved->granted};
     memcpy(entry->record.name_key, request->name_key, sizeof(entry->record.name_key));
     memcpy(entry->placement_node_name, reserved->node.name, sizeof(entry->placement_node_name));
     memcpy(entry->record.class_name, entry->spec->class_name, sizeof(entry->record.class_name));
@@ -232,8 +231,9 @@ static void actor_entry_set_unknown_record(struct actor_entry *entry)
     struct tdm__actor_request request;
 
     actor_request_fill(entry, &request);
-    actor_entry_set_record(entry, &request,
-                           &(struct tdm__actor_placement){.bundle = request.bundle});
+    actor_entry_set_record(
+        entry, &request,
+        &(struct tdm__actor_placement){.bundle = request.bundle, .granted = request.granted});
 }
 
 void tdm__actor_entry_release_placement(struct actor_entry *entry,
@@ -304,6 +304,7 @@ static void on_placement_reserved(void *arg, tdm_status status, const char *deta
     entry->spec->bundle = reserved->bundle;
     actor_request_fill(entry, &request);
     actor_entry_set_record(entry, &request, reserved);
+    entry->placed_generation = reserved->generation;
     if (tdm__id_equal(&reserved->node.id, &entry->node->record.id)) {
         event.kind = ACTOR_ON_RESERVED_HERE;
         if (tdm__node_check_placement(entry->node, &entry->record, entry->placed_generation) !=
@@ -322,7 +323,6 @@ void tdm__actor_entry_reserve(struct actor_entry *entry)
     struct tdm__actor_request request;
 
     actor_request_fill(entry, &request);
-    entry->placed_generation = request.view.generation;
     if (tdm__reserve_actor(entry->node->store, &request, tdm__deadline_after(STORE_DEADLINE_MS),
                            on_placement_reserved, entry) != TDM_OK) {
         on_placement_failed(entry, TDM_E_NOMEM, tdm_error_detail());
@@ -359,7 +359,7 @@ static void on_record_rewritten(void *arg, tdm_status status, const char *detail
                                     .status = status,
                                     .detail = text,
                                     .is_overdue = tdm__clock_ms() - entry->lost_since_ms >
-                                                  (int64_t)2 * TDM__NODE_LEASE_MS});
+                                                  2 * tdm__node_lease_ms(&rewrite.node->record)});
 }
 
 /* A request that cannot be sent is reported as a failure of the store, so that the rewrite is
@@ -402,6 +402,17 @@ bool tdm__node_actors_are_written(const struct tdm__node *node)
 
         if (!entry->record_is_written &&
             (reservation == ACTOR_RESERVATION_LOST || reservation == ACTOR_RESERVATION_REWRITTEN)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool tdm__node_actors_have_names(const struct tdm__node *node)
+{
+    for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        if (entry->lifecycle.reservation == ACTOR_RESERVATION_LOST ||
+            entry->lifecycle.reservation == ACTOR_RESERVATION_REWRITTEN) {
             return false;
         }
     }

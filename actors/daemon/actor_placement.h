@@ -33,6 +33,8 @@ void tdm__node_actors_rewrite(struct tdm__node *node);
 /* Returns whether the store has all records of actors that tdm__node_actors_records_lost() has
  * marked, apart from names for which it must be waited. */
 bool tdm__node_actors_are_written(const struct tdm__node *node);
+/* Returns whether, in addition, the store has all names of such actors. */
+bool tdm__node_actors_have_names(const struct tdm__node *node);
 /* Sends no releases from now on, and forgets that records of ended actors were to be restored
  * first. Returns false and does nothing if a request of a release is under way. */
 bool tdm__node_releases_pause(struct tdm__node *node);

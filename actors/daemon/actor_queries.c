@@ -114,14 +114,14 @@ static void actor_query_release_local(struct actor_entry *entry, struct actor_qu
 static const char *actor_entry_why_not_alive(const struct actor_entry *entry, char *text,
                                              size_t capacity)
 {
-    const char *trouble = entry->node->lease_status.store_error;
+    char trouble[sizeof(entry->node->lease_status.store_error) + 160];
 
     switch (entry->lifecycle.state) {
     case ACTOR_NEW:
     case ACTOR_PLACING:
     case ACTOR_FINDING_HOLDER:
     case ACTOR_WAITING:
-        if (trouble[0] != '\0') {
+        if (tdm__lease_status_explain(&entry->node->lease_status, trouble, sizeof(trouble))) {
             (void)snprintf(text, capacity, "it waits for a place: %s", trouble);
             return text;
         }

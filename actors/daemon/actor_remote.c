@@ -250,7 +250,7 @@ void tdm__node_actors_query_owners(struct tdm__node *node)
         }
         *owner_query = (struct owner_query){node, entry->spec->id};
         tdm__node_query_actor(node, &entry->owner_node, "actor.known", &owner_query->actor,
-                              tdm__deadline_after(TDM__NODE_LEASE_MS), on_actor_known_reply,
+                              tdm__deadline_after(TDM__NODE_REJOIN_MS), on_actor_known_reply,
                               owner_query);
     }
 }
@@ -263,8 +263,7 @@ void tdm__node_actors_fence(struct tdm__node *node)
 
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
         next = entry->next;
-        tdm__actor_entry_report(
-            entry, (struct actor_event){.kind = ACTOR_ON_LEASE_ENDING,
-                                        .detail = "its node lost its lease and stopped it"});
+        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_LEASE_ENDING,
+                                                            .detail = TDM__LEASE_ENDED_TEXT});
     }
 }

@@ -13,6 +13,7 @@
 #include "actors/common/worker_bootstrap.h"
 #include "actors/daemon/actor_cpus.h"
 #include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_facts.h"
 #include "actors/daemon/actor_table.h"
 #include "actors/daemon/worker_processes.h"
 #include "runtime/clock.h"
@@ -88,11 +89,20 @@ static tdm_status actor_entry_start_worker(struct actor_entry *entry)
     start_options = (struct tdm__worker_start_options){
         .spec = entry->spec,
         .devices = entry->spec->keep_visible_devices ? NULL : devices,
-        .bootstrap_fd = fd};
+        .bootstrap_fd = fd,
+        .ends_with_lease = tdm__actor_entry_facts(entry).is_claimable};
     status = tdm__workers_start(node->workers, &start_options, tdm__actor_entry_worker_ended, entry,
                                 &entry->worker);
     (void)close(fd);
     return status;
+}
+
+/* Returns whether the actor must not be started, because other nodes may take it over now that the
+ * lease of this node has ended. */
+static bool is_fenced(const struct actor_entry *entry)
+{
+    return tdm__actor_entry_facts(entry).is_claimable &&
+           tdm__lease_status_has_ended(&entry->node->lease_status);
 }
 
 void tdm__actor_entry_start(struct actor_entry *entry)
@@ -100,6 +110,13 @@ void tdm__actor_entry_start(struct actor_entry *entry)
     char text[512];
     tdm_status status;
 
+    if (is_fenced(entry)) {
+        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_LEASE_ENDING,
+                                                            .detail = TDM__LEASE_ENDED_TEXT});
+        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_WORKER_ENDED,
+                                                            .detail = TDM__LEASE_ENDED_TEXT});
+        return;
+    }
     tdm__actor_entry_take_cpus_back(entry);
     entry->started_ms = tdm__clock_ms();
     entry->ping = NULL;

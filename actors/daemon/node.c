@@ -19,6 +19,7 @@
 #include "actors/daemon/job_service.h"
 #include "actors/daemon/log_service.h"
 #include "actors/daemon/node_lease.h"
+#include "actors/daemon/node_reconcile.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/placement_group_service.h"
 #include "actors/daemon/state_service.h"
@@ -33,9 +34,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* Milliseconds that one request to the store may take. */
-enum { STORE_DEADLINE_MS = 10000 };
 
 /* ---- start and end ---------------------------------------------------------------------- */
 
@@ -68,6 +66,7 @@ tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done_fn *fn, voi
     node->events = &tdm__node_events;
     TDM_TRY(
         tdm__workers_create(node->rpc, node->worker_program, node->exempt_child, &node->workers));
+    tdm__workers_set_fence(node->workers, node->fence);
     tdm__workers_on_tree_ended(node->workers, node_on_tree_ended, node);
     TDM_TRY(node_start_logs(node));
     TDM_TRY(tdm__jobs_create(node));
@@ -77,9 +76,8 @@ tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done_fn *fn, voi
     TDM_TRY(tdm__node_actors_create(node));
     TDM_TRY(tdm__placement_groups_create(node));
     TDM_TRY(tdm__node_peers_create(node));
-    TDM_TRY(tdm__node_lease_create(node));
-    return tdm__reserve_node(node->store, &node->record, &node->totals, NULL, 0,
-                             tdm__deadline_after(STORE_DEADLINE_MS), fn, arg);
+    TDM_TRY(tdm__node_reconcile_create(node));
+    return tdm__node_lease_start(node, fn, arg);
 }
 
 /* Matching function that is true for every actor. */
@@ -100,6 +98,7 @@ void tdm__node_stop(struct tdm__node *node)
 {
     node->stopping = true;
     tdm__node_lease_destroy(node);
+    tdm__node_reconcile_destroy(node);
     if (node->workers != NULL) {
         tdm__jobs_destroy(node);
         tdm__workers_destroy(node->workers);

@@ -1,201 +1,146 @@
-/* node_lease.c - renews this node's lease in the store, and watches the leases of other nodes. */
+/* node_lease.c - renews this node's lease in the store, and watches the list of nodes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Leases expire by the store's clock. A node measures its own lease by its own clock, from before
- * it sent the last renewal that succeeded. It fences (stops) what other nodes may take over before
- * the lease can have expired. A node that owns its store has no competitor and fences nothing,
- * until a second node joins.
+/* The state of this node's own lease is a pure state machine (lease_machine.h). This file reports
+ * events to it and carries out its actions: it renews the lease, joins again, and fences (stops)
+ * what other nodes may take over. The end of the lease is also written to a page that the
+ * supervisor shares, so that it kills these actors in time even if this daemon is stopped.
  *
- * Another node counts as lost when its record is gone, provided that this node has renewed its own
- * lease without a failure for a whole lease. So after an outage of the store all nodes get the time
- * to renew. The living node with the lowest id removes what dead nodes left in the store (the
- * sweep). A node whose record was lost joins again and rewrites the records of its actors and
- * groups. Everything runs on the daemon's loop thread. */
+ * The store judges the leases of all nodes (runtime/store.h). Each renewal returns the list of
+ * nodes if it has changed. A node that is missing in it, or that is in it with another epoch, is
+ * lost: lease_node_lost() is the one place where this daemon learns that. After a change of the
+ * store's generation, nodes that are missing count as present until the store says otherwise.
+ *
+ * The living node with the lowest id removes what lost nodes left in the store (the sweep). A node
+ * whose record was lost joins again and rewrites the records of its actors and groups. Everything
+ * runs on the daemon's loop thread. */
 
 #include "actors/daemon/node_lease.h"
 
 #include "actors/daemon/actor_placement.h"
 #include "actors/daemon/actor_queries.h"
 #include "actors/daemon/actor_remote.h"
+#include "actors/daemon/lease_machine.h"
+#include "actors/daemon/node_reconcile.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/placement_group_service.h"
+#include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/process/fence.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     STORE_DEADLINE_MS = 10000, /* Milliseconds that one request to the store may take. */
-    /* Milliseconds since the last successful renewal after which actors are fenced (stopped). */
-    FENCE_MS = TDM__NODE_LEASE_MS - TDM__NODE_RENEW_MS,
+    /* Most milliseconds that a renewal of the lease waits for its reply. */
+    RENEWAL_DEADLINE_MS = 6000,
+    LEAVE_DEADLINE_MS = 2000, /* Milliseconds that leaving the cluster may take. */
     /* Most renewals of the lease that are sent between two firings of the timer. */
     RENEWALS_MAX = 4
 };
 
-/* This node's lease. struct tdm__node owns it. All times are milliseconds on CLOCK_MONOTONIC. */
-struct tdm__node_lease {
-    /* Timer that renews the lease every TDM__NODE_RENEW_MS milliseconds, owned. */
-    struct tdm__timer *timer;
-    int64_t renewal_sent_ms; /* Time at which the last renewal of the lease was sent. */
-    int64_t renewed_ms;      /* Time at which the last successful renewal was sent. */
-    int64_t steady_ms;       /* Time since which all renewals have succeeded. */
-    bool is_renewing;        /* True while a renewal of the lease waits for the store's reply. */
-    uint32_t renewals_count; /* Number of renewals sent since the timer last fired. */
-    bool is_reading_nodes;   /* True while the list of nodes is being read from the store. */
-    bool sweep_is_due;       /* True if dead nodes may have left records in the store. */
-    bool is_sweeping;        /* True while dead nodes' records are being removed from the store. */
+/* A list of nodes. */
+struct node_list {
+    struct tdm__node_record *records; /* Records of the nodes, owned. */
+    uint64_t *epochs;                 /* Epoch of each node, in the same order, owned. */
+    uint32_t count;                   /* Number of nodes in the list. */
 };
 
-/* ---- this node's lease ------------------------------------------------------------------ */
+/* This node's lease. struct tdm__node owns it. */
+struct tdm__node_lease {
+    struct lease_machine machine; /* State of the lease; times in milliseconds on CLOCK_BOOTTIME. */
+    /* Timer that renews the lease every TDM__NODE_RENEW_MS milliseconds, owned. */
+    struct tdm__timer *timer;
+    struct tdm__timer *fence_timer; /* Timer of the end of the lease, owned. */
+    uint32_t requests_count;        /* Number of renewals sent since the timer last fired. */
+    bool is_leaving;                /* True once this node has begun to leave the cluster. */
+    bool sweep_is_due;              /* True if lost nodes may have left records in the store. */
+    bool is_sweeping; /* True while lost nodes' records are being removed from the store. */
 
-/* Notes that this node has joined the cluster again, and rewrites the lost records of its actors
- * and placement groups. */
-static void lease_on_joined(struct tdm__node *node)
+    uint64_t members_epoch;  /* Epoch of the list of nodes that the store returned last. */
+    uint64_t renewals_count; /* Count of the last renewal that the store has acknowledged. */
+    uint64_t generation;     /* Generation of the store at the last renewal; 0 before the first. */
+    bool is_held;            /* True while no missing node counts as lost. */
+    struct node_list listed; /* Nodes in the list that the store returned last. */
+    struct node_list living; /* The same, and missing nodes that do not count as lost yet. */
+
+    tdm__reserve_done_fn *joined; /* Callback of the first join; NULL once it was called. */
+    void *joined_arg;             /* First argument of `joined`. */
+};
+
+/* Defined below; it reports an event to the state machine of the lease. */
+static void lease_report(struct tdm__node *node, enum lease_event event);
+
+/* ---- lists of nodes --------------------------------------------------------------------- */
+
+/* Frees the arrays of a list. */
+static void node_list_fini(struct node_list *list)
 {
-    node->lease->renewed_ms = node->lease->renewal_sent_ms;
-    node->lease_status.is_joining = false;
-    tdm__placement_groups_rewrite(node);
-    tdm__node_actors_rewrite(node);
+    free(list->records);
+    free(list->epochs);
+    *list = (struct node_list){0};
 }
 
-/* Handles the store's reply to this node's request to join the cluster again. */
-static void on_lease_rejoined(void *arg, tdm_status status, const char *detail)
+/* Creates an empty list with room for `capacity` nodes. Running out of memory ends the process. */
+static struct node_list node_list_init(uint32_t capacity)
 {
-    struct tdm__node *node = arg;
+    struct node_list list = {.records = calloc(capacity + 1u, sizeof(*list.records)),
+                             .epochs = calloc(capacity + 1u, sizeof(*list.epochs))};
 
-    node->lease->is_renewing = false;
-    if (status == TDM_OK) {
-        lease_on_joined(node);
-    } else {
-        tdm__log(TDM__ERROR, "node", "joining again: %s: %s", tdm_strerror(status), detail);
-    }
+    TDM_ASSERT(list.records != NULL && list.epochs != NULL);
+    return list;
 }
 
-/* Joins the cluster again: writes this node's record and the resources that its actors hold into
- * the store. */
-static void lease_rejoin(struct tdm__node *node)
+/* Appends a node to a list that has room for it. */
+static void node_list_add(struct node_list *list, const struct tdm__node_record *record,
+                          uint64_t epoch)
 {
-    uint32_t grants_count;
-    struct tdm__grant *grants;
-
-    node->lease_status.is_joining = true;
-    node->lease->is_renewing = true;
-    tdm__placement_groups_records_lost(node);
-    tdm__node_actors_records_lost(node);
-    grants = tdm__node_actor_grants(node, &grants_count);
-    if (tdm__reserve_node(node->store, &node->record, &node->totals, grants, grants_count,
-                          tdm__deadline_after(STORE_DEADLINE_MS), on_lease_rejoined,
-                          node) != TDM_OK) {
-        node->lease->is_renewing = false;
-    }
-    free(grants);
+    list->records[list->count] = *record;
+    list->epochs[list->count++] = epoch;
 }
 
-/* Defined below; it sends a renewal of the lease to the store. */
-static void lease_renew(struct tdm__node *node);
-
-/* Handles the store's reply to a renewal of this node's lease. */
-static void on_lease_renewed(void *arg, tdm_status status, uint64_t version)
+/* Returns the epoch of the node in the list, or 0 if the node is not in it. */
+static uint64_t node_list_epoch(const struct node_list *list, const struct tdm__id *id)
 {
-    struct tdm__node *node = arg;
-    struct tdm__node_lease *lease = node->lease;
-
-    (void)version; /* A renewal writes no value. */
-    lease->is_renewing = false;
-    if (status == TDM_OK) {
-        tdm__lease_status_set_store_error(&node->lease_status, "");
-        lease->renewed_ms = lease->renewal_sent_ms;
-        if (node->lease_status.is_joining) {
-            /* The node's record is in the store: only the reply to joining was lost. */
-            lease_on_joined(node);
-        }
-        return;
-    }
-    lease->steady_ms = tdm__clock_ms();
-    if (status == TDM_E_CONFLICT) {
-        tdm__log(TDM__WARN, "node", "the lease of node %s was lost: joining again",
-                 node->record.name);
-        node->lease_status.lost_ms = tdm__clock_ms();
-        lease_rejoin(node);
-    } else {
-        char store_error[sizeof(node->lease_status.store_error)];
-
-        (void)snprintf(store_error, sizeof(store_error), "%s: %s", tdm_strerror(status),
-                       tdm_error_detail());
-        tdm__lease_status_set_store_error(&node->lease_status, store_error);
-        /* A dropped connection is usually back at once, and a second is a large part of a lease, so
-         * the renewal is repeated immediately. */
-        if (status == TDM_E_STORE && lease->renewals_count < RENEWALS_MAX && !node->stopping) {
-            lease_renew(node);
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (tdm__id_equal(&list->records[i].id, id)) {
+            return list->epochs[i];
         }
     }
+    return 0;
 }
 
-/* Sends a renewal of this node's lease to the store. */
-static void lease_renew(struct tdm__node *node)
-{
-    char node_key[TDM__STORE_KEY_BYTES];
-    char free_key[TDM__STORE_KEY_BYTES];
-    struct tdm__store_write writes[2] = {
-        {.kind = TDM__STORE_RENEW_LEASE,
-         .key = tdm__store_key("node", &node->record.id, node_key),
-         .version = TDM__VERSION_ANY,
-         .lease_ms = TDM__NODE_LEASE_MS},
-        {.kind = TDM__STORE_RENEW_LEASE,
-         .key = tdm__store_key("free", &node->record.id, free_key),
-         .version = TDM__VERSION_ANY,
-         .lease_ms = TDM__NODE_LEASE_MS},
-    };
+/* ---- the sweep -------------------------------------------------------------------------- */
 
-    node->lease->is_renewing = true;
-    node->lease->renewals_count++;
-    node->lease->renewal_sent_ms = tdm__clock_ms();
-    node->store->ops->commit(node->store, writes, 2, tdm__deadline_after(TDM__NODE_LEASE_MS),
-                             on_lease_renewed, node);
-}
-
-/* True if this daemon runs the cluster's store itself and no other node has used the store. */
-static bool node_owns_store(const struct tdm__node *node)
-{
-    return !node->store_is_shared && node->exempt_child != NULL && node->exempt_child() != 0;
-}
-
-/* ---- other nodes' leases ----------------------------------------------------------------- */
-
-/* True if this node has renewed its lease without a failure for a whole lease, so that a node whose
- * record is missing is certainly lost. */
-static bool lease_is_steady(const struct tdm__node_lease *lease)
-{
-    return tdm__clock_ms() - lease->steady_ms >= TDM__NODE_LEASE_MS;
-}
-
-/* Ends a sweep of dead nodes' records, which is repeated unless it succeeded and found nothing. */
+/* Ends a sweep of lost nodes' records, which is repeated unless it succeeded and found nothing. */
 static void lease_sweep_finish(struct tdm__node *node, tdm_status status, const char *detail)
 {
     node->lease->is_sweeping = false;
     node->lease->sweep_is_due = status != TDM_OK;
-    if (status != TDM_OK && status != TDM_E_AGAIN) {
-        tdm__log(TDM__WARN, "node", "removing what dead nodes left: %s: %s", tdm_strerror(status),
+    if (status != TDM_OK && status != TDM_E_AGAIN && !node->stopping) {
+        tdm__log(TDM__WARN, "node", "removing what lost nodes left: %s: %s", tdm_strerror(status),
                  detail);
     }
 }
 
-/* Handles the list of placement groups whose owners' nodes are dead: removes these groups. The
+/* Handles the list of placement groups whose owners' nodes are lost: removes these groups. The
  * sweep is repeated until none is found. */
 static void on_orphans_found(void *arg, tdm_status status, const char *detail,
                              const struct tdm__id *groups, uint32_t groups_count)
 {
     struct tdm__node *node = arg;
 
-    for (uint32_t i = 0; i < groups_count && lease_is_steady(node->lease) && !node->stopping; i++) {
+    for (uint32_t i = 0; i < groups_count && !node->stopping; i++) {
         tdm__placement_group_orphaned(node, &groups[i]);
     }
     lease_sweep_finish(node, groups_count > 0 ? TDM_E_AGAIN : status, detail);
 }
 
-/* Handles the result of removing records of dead nodes: searches the store for orphaned placement
+/* Handles the result of removing records of lost nodes: searches the store for orphaned placement
  * groups next. */
 static void on_lease_swept(void *arg, tdm_status status, const char *detail)
 {
@@ -213,109 +158,389 @@ static void on_lease_swept(void *arg, tdm_status status, const char *detail)
     lease_sweep_finish(node, status, detail);
 }
 
-/* Starts a sweep of dead nodes' records in the store if one is due. The living node with the lowest
+/* Starts a sweep of lost nodes' records in the store if one is due. The living node with the lowest
  * id does it for all. */
-static void lease_sweep(struct tdm__node *node, const struct tdm__node_record *nodes)
+static void lease_sweep(struct tdm__node *node)
 {
     struct tdm__node_lease *lease = node->lease;
 
-    if (!lease->sweep_is_due || lease->is_sweeping ||
-        !tdm__id_equal(&nodes[0].id, &node->record.id)) {
+    if (!lease->sweep_is_due || lease->is_sweeping || lease->is_held || lease->living.count == 0 ||
+        !tdm__id_equal(&lease->living.records[0].id, &node->record.id)) {
         return;
     }
-    lease->is_sweeping = tdm__reserve_sweep(node->store, tdm__deadline_after(STORE_DEADLINE_MS),
-                                            on_lease_swept, node) == TDM_OK;
+    lease->is_sweeping =
+        tdm__reserve_sweep(node->store, &node->record.id, tdm__deadline_after(STORE_DEADLINE_MS),
+                           on_lease_swept, node) == TDM_OK;
 }
 
-/* Closes connections to nodes that are not in `nodes`, the living nodes, and handles the loss of
- * their actors. */
-static void lease_check_other_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
-                                    uint32_t nodes_count)
-{
-    bool is_here = false;
+/* ---- other nodes ------------------------------------------------------------------------- */
 
-    for (uint32_t i = 0; i < nodes_count; i++) {
-        is_here = is_here || tdm__id_equal(&nodes[i].id, &node->record.id);
-    }
-    if (!is_here || !lease_is_steady(node->lease)) {
-        return;
-    }
-    if (tdm__node_peers_update(node, nodes, nodes_count)) {
+/* Handles the loss of a node, which was in the list with this epoch. This is the one place where
+ * the daemon learns of a loss. A node that has joined again already has a higher epoch. */
+static void lease_node_lost(struct tdm__node *node, const struct tdm__node_record *lost,
+                            uint64_t epoch)
+{
+    tdm__log(TDM__INFO, "node", "node %s of epoch %llu is lost", lost->name,
+             (unsigned long long)epoch);
+    node->lease->sweep_is_due = true;
+}
+
+/* Closes connections to nodes that are not in `list`, and handles the loss of their actors. */
+static void lease_update_nodes(struct tdm__node *node, const struct node_list *list)
+{
+    if (tdm__node_peers_update(node, list->records, list->count)) {
         node->lease->sweep_is_due = true;
     }
-    tdm__node_actors_update_nodes(node, nodes, nodes_count);
-    lease_sweep(node, nodes);
+    tdm__node_actors_update_nodes(node, list->records, list->count);
 }
 
-/* Handles the store's reply with the records of all nodes. */
-static void on_nodes_read(void *arg, tdm_status status, const struct tdm__store_record *records,
-                          uint32_t records_count)
+/* Finds the nodes that were lost since the last renewal, those included that have joined again. */
+static void lease_find_lost_nodes(struct tdm__node *node, const struct node_list *living)
+{
+    const struct node_list *before = &node->lease->living;
+    struct node_list without_returned = node_list_init(living->count);
+
+    for (uint32_t i = 0; i < before->count; i++) {
+        const struct tdm__node_record *record = &before->records[i];
+
+        if (node_list_epoch(living, &record->id) != before->epochs[i] &&
+            !tdm__id_equal(&record->id, &node->record.id)) {
+            lease_node_lost(node, record, before->epochs[i]);
+        }
+    }
+    for (uint32_t i = 0; i < living->count; i++) {
+        uint64_t epoch = node_list_epoch(before, &living->records[i].id);
+
+        if (epoch == 0 || epoch == living->epochs[i] ||
+            tdm__id_equal(&living->records[i].id, &node->record.id)) {
+            node_list_add(&without_returned, &living->records[i], living->epochs[i]);
+        }
+    }
+    if (without_returned.count < living->count) {
+        lease_update_nodes(node, &without_returned);
+    }
+    node_list_fini(&without_returned);
+}
+
+/* Computes the list of living nodes from the list of the store, and handles its changes. */
+static void lease_update_living(struct tdm__node *node)
+{
+    struct tdm__node_lease *lease = node->lease;
+    struct node_list living = node_list_init(lease->listed.count + lease->living.count);
+
+    for (uint32_t i = 0; i < lease->listed.count; i++) {
+        node_list_add(&living, &lease->listed.records[i], lease->listed.epochs[i]);
+    }
+    for (uint32_t i = 0; lease->is_held && i < lease->living.count; i++) {
+        if (node_list_epoch(&lease->listed, &lease->living.records[i].id) == 0) {
+            node_list_add(&living, &lease->living.records[i], lease->living.epochs[i]);
+        }
+    }
+    lease_find_lost_nodes(node, &living);
+    node_list_fini(&lease->living);
+    lease->living = living;
+    if (living.count > 1) {
+        tdm__node_store_shared(node);
+    }
+    lease_update_nodes(node, &lease->living);
+    lease_sweep(node);
+}
+
+/* Stores the list of nodes that the store has returned. */
+static void lease_set_listed(struct tdm__node_lease *lease, const struct tdm__store_record *members,
+                             uint32_t members_count)
+{
+    struct node_list listed = node_list_init(members_count);
+
+    for (uint32_t i = 0; i < members_count; i++) {
+        struct tdm__node_record record;
+
+        if (tdm__node_record_read(&members[i], &record) == TDM_OK) {
+            node_list_add(&listed, &record, members[i].version);
+        } else {
+            tdm__log(TDM__ERROR, "node", "the list of nodes: %s", tdm_error_detail());
+        }
+    }
+    node_list_fini(&lease->listed);
+    lease->listed = listed;
+}
+
+/* Stores what the store has returned with a renewal. */
+static void lease_learn(struct tdm__node_lease *lease, const struct tdm__store_renewed *renewed,
+                        const struct tdm__store_record *members, uint32_t members_count)
+{
+    if (lease->generation != 0 && lease->generation != renewed->generation) {
+        tdm__log(TDM__WARN, "node",
+                 "Redis was restarted or replaced, or has lost changes: no node counts as lost for "
+                 "%llu s",
+                 (unsigned long long)renewed->held_ms / 1000);
+    }
+    lease->generation = renewed->generation;
+    lease->renewals_count = renewed->renewals_count;
+    lease->members_epoch = renewed->members_epoch;
+    lease->is_held = renewed->held_ms > 0;
+    if (members != NULL) {
+        lease_set_listed(lease, members, members_count);
+    }
+}
+
+/* ---- this node's lease ------------------------------------------------------------------ */
+
+/* Notes that the store's reply to a request about the lease is a failure. */
+static void lease_note_failure(struct tdm__node *node, tdm_status status, const char *detail)
+{
+    char store_error[sizeof(node->lease_status.store_error)];
+
+    if (!node->stopping) {
+        (void)snprintf(store_error, sizeof(store_error), "%s: %s", tdm_strerror(status), detail);
+        tdm__lease_status_set_store_error(&node->lease_status, store_error);
+    }
+}
+
+/* Handles the store's reply to this node's request to join the cluster. */
+static void on_lease_joined(void *arg, tdm_status status, const char *detail)
 {
     struct tdm__node *node = arg;
-    struct tdm__node_record *nodes = calloc(records_count + 1, sizeof(*nodes));
-    uint32_t nodes_count = 0;
+    struct tdm__node_lease *lease = node->lease;
+    tdm__reserve_done_fn *joined = lease->joined;
 
-    node->lease->is_reading_nodes = false;
-    for (uint32_t i = 0; status == TDM_OK && nodes != NULL && i < records_count; i++) {
-        status = tdm__node_record_read(&records[i], &nodes[nodes_count++]);
+    lease->joined = NULL;
+    if (status != TDM_OK && joined == NULL) {
+        lease_note_failure(node, status, detail);
     }
-    node->store_is_shared = node->store_is_shared || nodes_count > 1;
-    if (status == TDM_OK && nodes != NULL && !node->stopping) {
-        lease_check_other_nodes(node, nodes, nodes_count);
+    lease_report(node, status == TDM_OK ? LEASE_ON_JOINED : LEASE_ON_FAILED);
+    if (joined != NULL) {
+        joined(lease->joined_arg, status, detail);
     }
-    free(nodes);
 }
 
-/* ---- once a second ---------------------------------------------------------------------- */
+/* Joins the cluster: writes this node's record and the resources that its actors hold into the
+ * store. */
+static tdm_status lease_join(struct tdm__node *node)
+{
+    uint32_t grants_count;
+    struct tdm__grant *grants = tdm__node_actor_grants(node, &grants_count);
+    tdm_status status =
+        tdm__reserve_node(node->store, &node->record, &node->totals, grants, grants_count,
+                          tdm__deadline_after(STORE_DEADLINE_MS), on_lease_joined, node);
 
-/* Once a second renews the lease, reads the list of nodes, and retries what waits. */
+    free(grants);
+    return status;
+}
+
+/* Joins the cluster again, after the store has lost this node's record. */
+static void lease_rejoin(struct tdm__node *node)
+{
+    node->lease_status.is_joining = true;
+    tdm__placement_groups_records_lost(node);
+    tdm__node_actors_records_lost(node);
+    if (lease_join(node) != TDM_OK) {
+        on_lease_joined(node, TDM_E_NOMEM, tdm_error_detail());
+    }
+}
+
+/* Writes this node's records again if the generation of the store has changed. The nodes that were
+ * known before are those of the last list of living nodes or, at the first renewal, those of the
+ * store's. */
+static void lease_reconcile(struct tdm__node *node)
+{
+    const struct tdm__node_lease *lease = node->lease;
+    const struct node_list *known = lease->living.count > 0 ? &lease->living : &lease->listed;
+
+    if (!node->stopping) {
+        tdm__node_reconcile_renewed(node, lease->generation, lease->is_held, known->records,
+                                    known->count);
+    }
+}
+
+/* Handles the store's reply to a renewal of this node's lease. */
+static void on_lease_renewed(void *arg, tdm_status status, const struct tdm__store_renewed *renewed,
+                             const struct tdm__store_record *members, uint32_t members_count)
+{
+    struct tdm__node *node = arg;
+    struct tdm__node_lease *lease = node->lease;
+
+    if (status == TDM_OK) {
+        tdm__lease_status_set_store_error(&node->lease_status, "");
+        lease_learn(lease, renewed, members, members_count);
+        lease_reconcile(node);
+        lease_report(node, LEASE_ON_RENEWED);
+        if (!node->stopping) {
+            lease_update_living(node);
+        }
+    } else if (status == TDM_E_CONFLICT && !lease->is_leaving) {
+        tdm__log(TDM__WARN, "node", "node %s is lost to the cluster: joining again",
+                 node->record.name);
+        node->lease_status.lost_ms = tdm__clock_ms();
+        lease_report(node, LEASE_ON_REFUSED);
+    } else {
+        lease_note_failure(node, status, tdm_error_detail());
+        lease_report(node, LEASE_ON_FAILED);
+        /* A dropped connection is usually back at once, and a second is a large part of a short
+         * lease, so the renewal is repeated immediately. */
+        if (status == TDM_E_STORE && lease->requests_count < RENEWALS_MAX && !node->stopping) {
+            lease_report(node, LEASE_ON_TIMER);
+        }
+    }
+}
+
+/* Sends a renewal of this node's lease to the store. */
+static void lease_renew(struct tdm__node *node)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    int64_t lease_ms = tdm__node_lease_ms(&node->record);
+    int64_t deadline_ms = lease_ms / 2 < RENEWAL_DEADLINE_MS ? lease_ms / 2 : RENEWAL_DEADLINE_MS;
+    const struct tdm__store_renewal renewal = {.key = tdm__store_key("node", &node->record.id, key),
+                                               .lease_ms = lease_ms,
+                                               .grace_ms = TDM__NODE_GRACE_MS,
+                                               .members_epoch = node->lease->members_epoch,
+                                               .renewals_count = node->lease->renewals_count};
+
+    node->lease->requests_count++;
+    node->store->ops->renew(node->store, &renewal, tdm__deadline_after(deadline_ms),
+                            on_lease_renewed, node);
+}
+
+/* Tells the supervisor and the other files of the daemon when the lease ends, and sets the timer of
+ * that time. */
+static void lease_publish(struct tdm__node *node)
+{
+    struct tdm__node_lease *lease = node->lease;
+    int64_t fence_ms = tdm__lease_machine_fence_at(&lease->machine);
+    int64_t left_ms = fence_ms - tdm__clock_boot_ms();
+
+    node->lease_status.fence_ms = fence_ms == LEASE_NEVER ? 0 : fence_ms;
+    if (node->fence != NULL) {
+        tdm__fence_set_end(node->fence, node->lease_status.fence_ms);
+    }
+    if (fence_ms != LEASE_NEVER) {
+        (void)tdm__timer_set(lease->fence_timer, tdm__deadline_after(left_ms > 0 ? left_ms : 0));
+    }
+}
+
+/* Stops the actors that other nodes may take over, because the lease has ended. */
+static void lease_fence(struct tdm__node *node)
+{
+    tdm__log(TDM__WARN, "node",
+             "the lease of node %s has ended, because Redis has not answered a renewal for %lld s: "
+             "its actors with names, restarts or GPUs are stopped",
+             node->record.name, (long long)tdm__node_lease_ms(&node->record) / 1000);
+    tdm__node_actors_fence(node);
+}
+
+/* Reports an event to the state machine of the lease, and carries out what it asks for. */
+static void lease_report(struct tdm__node *node, enum lease_event event)
+{
+    struct tdm__node_lease *lease = node->lease;
+    struct lease_actions actions =
+        tdm__lease_machine_step(&lease->machine, event, tdm__clock_boot_ms());
+
+    if (actions.fences) {
+        lease_fence(node);
+    }
+    if (actions.publishes) {
+        lease_publish(node);
+    }
+    if (actions.has_joined) {
+        node->lease_status.is_joining = false;
+        tdm__node_reconcile_start(node);
+    }
+    if (actions.renews) {
+        lease_renew(node);
+    } else if (actions.joins) {
+        lease_rejoin(node);
+    }
+}
+
+/* ---- timers ------------------------------------------------------------------------------ */
+
+/* At the end of the lease stops the actors that other nodes may take over. The timer may fire
+ * early, because it is not one of CLOCK_BOOTTIME, or because the lease was renewed. */
+static void on_fence_timer(void *arg)
+{
+    struct tdm__node *node = arg;
+
+    if (!tdm__lease_status_has_ended(&node->lease_status)) {
+        lease_publish(node);
+    } else if (!node->lease->is_leaving) {
+        lease_report(node, LEASE_ON_TIMER);
+    }
+}
+
+/* Once a second renews the lease, and retries what waits. */
 static void on_lease_timer(void *arg)
 {
-    static const char *const nodes[] = {"node/*"};
     struct tdm__node *node = arg;
     struct tdm__node_lease *lease = node->lease;
 
     (void)tdm__timer_set(lease->timer, tdm__deadline_after(TDM__NODE_RENEW_MS));
+    if (lease->is_leaving) {
+        return;
+    }
     tdm__node_retry_early_queries(node, tdm__clock_ms());
     node->events->resources_freed(node); /* Another node may have freed resources. */
     tdm__placement_groups_rewrite(node);
     tdm__node_actors_rewrite(node);
-    if (tdm__clock_ms() - lease->renewed_ms > FENCE_MS && !node_owns_store(node)) {
-        tdm__node_actors_fence(node);
-    }
+    tdm__node_reconcile_continue(node);
     if (tdm__lease_status_was_lost(&node->lease_status)) {
         tdm__node_actors_query_owners(node);
     }
-    lease->renewals_count = 0;
-    if (!lease->is_renewing) {
-        lease_renew(node);
-    }
-    if (!lease->is_reading_nodes) {
-        lease->is_reading_nodes = true;
-        node->store->ops->read(node->store, nodes, 1, tdm__deadline_after(TDM__NODE_LEASE_MS),
-                               on_nodes_read, node);
-    }
+    lease->requests_count = 0;
+    lease_report(node, LEASE_ON_TIMER);
 }
 
-tdm_status tdm__node_lease_create(struct tdm__node *node)
-{
-    int64_t now_ms = tdm__clock_ms();
+/* ---- start and end ----------------------------------------------------------------------- */
 
+tdm_status tdm__node_lease_start(struct tdm__node *node, tdm__reserve_done_fn *fn, void *arg)
+{
     node->lease = calloc(1, sizeof(*node->lease));
     if (node->lease == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a node's lease");
     }
-    *node->lease =
-        (struct tdm__node_lease){.renewed_ms = now_ms, .steady_ms = now_ms, .sweep_is_due = true};
+    node->lease->sweep_is_due = true;
+    node->lease->joined = fn;
+    node->lease->joined_arg = arg;
+    tdm__lease_machine_init(&node->lease->machine, tdm__node_lease_ms(&node->record),
+                            node->owns_store, tdm__clock_boot_ms());
     TDM_TRY(tdm__timer_create(node->loop, on_lease_timer, node, &node->lease->timer));
-    return tdm__timer_set(node->lease->timer, tdm__deadline_after(TDM__NODE_RENEW_MS));
+    TDM_TRY(tdm__timer_create(node->loop, on_fence_timer, node, &node->lease->fence_timer));
+    TDM_TRY(tdm__timer_set(node->lease->timer, tdm__deadline_after(TDM__NODE_RENEW_MS)));
+    lease_publish(node);
+    return lease_join(node);
+}
+
+void tdm__node_lease_check(struct tdm__node *node)
+{
+    if (node->lease != NULL && !node->lease->is_leaving && !node->stopping) {
+        lease_report(node, LEASE_ON_TIMER);
+    }
+}
+
+void tdm__node_store_shared(struct tdm__node *node)
+{
+    node->owns_store = false;
+    if (node->lease != NULL && node->lease->machine.is_alone) {
+        lease_report(node, LEASE_ON_SHARED);
+    }
+}
+
+tdm_status tdm__node_leave(struct tdm__node *node, tdm__reserve_done_fn *fn, void *arg)
+{
+    node->lease->is_leaving = true;
+    return tdm__reserve_leave(node->store, &node->record.id, tdm__deadline_after(LEAVE_DEADLINE_MS),
+                              fn, arg);
 }
 
 void tdm__node_lease_destroy(struct tdm__node *node)
 {
-    if (node->lease != NULL) {
-        tdm__timer_destroy(node->lease->timer);
-        free(node->lease);
+    struct tdm__node_lease *lease = node->lease;
+
+    if (lease != NULL) {
+        tdm__timer_destroy(lease->timer);
+        tdm__timer_destroy(lease->fence_timer);
+        node_list_fini(&lease->listed);
+        node_list_fini(&lease->living);
+        free(lease);
         node->lease = NULL;
         node->lease_status = (struct tdm__lease_status){0};
     }

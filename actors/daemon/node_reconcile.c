@@ -44,6 +44,9 @@ enum reconcile_step {
 /* State of this node's reconciliation with the store. struct tdm__node owns it. */
 struct tdm__node_reconcile {
     enum reconcile_step step; /* The step that is being taken. */
+    /* Whether the store shows that this node has written its records, and its names. */
+    bool has_records;
+    bool has_names;
     /* True if another reconciliation is due after the step that is under way. */
     bool is_due_again;
     /* True if all actors and groups must be checked when missing nodes count as lost. */
@@ -56,6 +59,8 @@ struct tdm__node_reconcile {
 
 /* Defined below; it takes the next step if that is possible. */
 static void reconcile_advance(struct tdm__node *node);
+/* Defined below; it finds out whether the nodes that were known before have settled. */
+static void reconcile_check_names(struct tdm__node *node);
 
 /* ---- the commit ------------------------------------------------------------------------- */
 
@@ -105,6 +110,7 @@ static void reconcile_commit(struct tdm__node *node)
     holdings.groups = groups;
     node->reconcile->step = RECONCILE_RECONCILING;
     node->reconcile->is_due_again = false;
+    node->reconcile->has_records = node->reconcile->has_names = false;
     status = tdm__reserve_reconcile(node->store, &holdings, &node->store_view,
                                     tdm__deadline_after(STORE_DEADLINE_MS), on_reconciled, node);
     free(actors);
@@ -120,30 +126,44 @@ static void reconcile_commit(struct tdm__node *node)
 static void on_settled(void *arg, tdm_status status, const char *detail)
 {
     struct tdm__node *node = arg;
+    struct tdm__node_reconcile *reconcile = node->reconcile;
 
-    if (node->stopping || node->reconcile == NULL) {
+    if (node->stopping || reconcile == NULL) {
         return;
     }
-    node->reconcile->step = status == TDM_OK ? RECONCILE_DONE : RECONCILE_REWRITING;
-    if (status == TDM_OK) {
-        tdm__log(TDM__INFO, "node", "the store has all records of this node");
-    } else {
+    reconcile->step = RECONCILE_REWRITING;
+    if (status != TDM_OK) {
+        reconcile->has_records = reconcile->has_names = false;
         tdm__log(TDM__INFO, "node", "writing this node's records again: %s: %s",
                  tdm_strerror(status), detail);
-    }
-    reconcile_advance(node);
-}
-
-/* Notes the generation in free/ID if all actors and groups are written. */
-static void reconcile_settle(struct tdm__node *node)
-{
-    if (!tdm__node_actors_are_written(node) || !tdm__placement_groups_are_written(node)) {
         return;
     }
-    node->reconcile->step = RECONCILE_SETTLING;
-    if (tdm__reserve_settled(node->store, &node->record.id, node->store_view.generation,
+    if (reconcile->has_names) {
+        reconcile->step = RECONCILE_DONE;
+        tdm__log(TDM__INFO, "node", "the store has all records of this node");
+    }
+    reconcile_advance(node);
+    reconcile_check_names(node);
+}
+
+/* Notes the generation in free/ID if all actors and groups are written, and again if the names are
+ * written, too. */
+static void reconcile_settle(struct tdm__node *node)
+{
+    struct tdm__node_reconcile *reconcile = node->reconcile;
+    bool has_records =
+        tdm__node_actors_are_written(node) && tdm__placement_groups_are_written(node);
+    bool has_names = has_records && tdm__node_actors_have_names(node);
+
+    if (!has_records || (reconcile->has_records && reconcile->has_names == has_names)) {
+        return;
+    }
+    reconcile->step = RECONCILE_SETTLING;
+    reconcile->has_records = has_records;
+    reconcile->has_names = has_names;
+    if (tdm__reserve_settled(node->store, &node->record.id, node->store_view.generation, has_names,
                              tdm__deadline_after(STORE_DEADLINE_MS), on_settled, node) != TDM_OK) {
-        node->reconcile->step = RECONCILE_REWRITING;
+        on_settled(node, TDM_E_NOMEM, tdm_error_detail());
     }
 }
 
@@ -165,12 +185,20 @@ static void reconcile_advance(struct tdm__node *node)
 
 /* ---- names ------------------------------------------------------------------------------ */
 
-/* Lets new holders have names, and tries again what has waited for one. */
+/* Lets actors that had names before take them. */
+static void reconcile_release_holders(struct tdm__node *node)
+{
+    if (node->store_view.holders_wait) {
+        node->store_view.holders_wait = false;
+        tdm__node_actors_rewrite(node);
+    }
+}
+
+/* Lets new actors have names, and tries again to place those that wait for one. */
 static void reconcile_release_names(struct tdm__node *node)
 {
     if (node->store_view.names_wait) {
         node->store_view.names_wait = false;
-        tdm__node_actors_rewrite(node);
         node->events->resources_freed(node);
     }
 }
@@ -180,28 +208,33 @@ static void on_resources_read(void *arg, tdm_status status, const struct tdm__st
                               uint32_t records_count)
 {
     struct tdm__node *node = arg;
+    const struct tdm__node_reconcile *reconcile = node->reconcile;
     struct tdm__node_resources *resources;
     uint32_t count = 0;
 
-    if (node->reconcile == NULL) {
+    if (reconcile == NULL) {
         return;
     }
     node->reconcile->is_reading = false;
     resources = calloc(records_count + 1u, sizeof(*resources));
-    for (uint32_t i = 0; status == TDM_OK && resources != NULL && i < records_count; i++) {
+    TDM_ASSERT(resources != NULL);
+    for (uint32_t i = 0; status == TDM_OK && i < records_count; i++) {
         if (tdm__free_record_read(&records[i], &resources[count]) == TDM_OK) {
             count++;
         }
     }
-    if (status == TDM_OK && resources != NULL &&
-        tdm__nodes_have_settled(node->reconcile->known, node->reconcile->known_count, resources,
-                                count, node->store_view.generation)) {
+    if (tdm__nodes_have_settled(reconcile->known, reconcile->known_count, resources, count,
+                                node->store_view.generation, false)) {
+        reconcile_release_holders(node);
+    }
+    if (reconcile->step == RECONCILE_DONE && reconcile->has_names &&
+        tdm__nodes_have_settled(reconcile->known, reconcile->known_count, resources, count,
+                                node->store_view.generation, true)) {
         reconcile_release_names(node);
     }
     free(resources);
 }
 
-/* Finds out whether the nodes that were known before have settled. */
 static void reconcile_check_names(struct tdm__node *node)
 {
     static const char *const patterns[] = {"free/*"};
@@ -241,7 +274,8 @@ void tdm__node_reconcile_renewed(struct tdm__node *node, uint64_t generation, bo
     if (generation != node->store_view.generation) {
         reconcile_set_known(node, known, known_count);
         node->store_view.generation = generation;
-        node->store_view.names_wait = is_held && reconcile->known_count > 0;
+        node->store_view.holders_wait = is_held && reconcile->known_count > 0;
+        node->store_view.names_wait = is_held && (reconcile->known_count > 0 || !is_first);
         reconcile->check_is_due = !is_first;
         if (!is_first) {
             /* Resources may be missing until other nodes have written their records. */
@@ -251,6 +285,7 @@ void tdm__node_reconcile_renewed(struct tdm__node *node, uint64_t generation, bo
         reconcile_check_names(node);
     }
     if (!is_held) {
+        reconcile_release_holders(node);
         reconcile_release_names(node);
         if (reconcile->check_is_due) {
             reconcile->check_is_due = false;

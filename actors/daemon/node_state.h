@@ -14,6 +14,7 @@
 
 struct actor_entry; /* See actor_entry.h. */
 struct actor_event; /* See actor_lifecycle.h. */
+struct tdm__fence;  /* See runtime/process/fence.h. */
 struct tdm__node;
 
 /* What a lower file of this folder reports to the files above it. The file node.c defines the only
@@ -58,8 +59,12 @@ struct tdm__node {
     /* Returns the pid of the Redis server that this daemon started, or 0; the sweep for orphans
      * spares that child. May be NULL. */
     pid_t (*exempt_child)(void);
-    /* True once another node has used the store of the Redis server that this daemon started. */
-    bool store_is_shared;
+    /* True if the store is a Redis server that this daemon started, and that no other node can
+     * reach until tdm__node_store_shared() is called. */
+    bool owns_store;
+    /* Page through which the supervisor learns when to kill actors; borrowed, NULL without a
+     * supervisor. */
+    struct tdm__fence *fence;
     /* Milliseconds of silence after which a worker is killed; 0 for never. */
     int64_t health_timeout_ms;
     /* Environment variable with the GPUs that a process may use, for example

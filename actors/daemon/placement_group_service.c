@@ -450,7 +450,7 @@ static void on_group_reserved(void *arg, tdm_status status, const char *detail,
 static void group_reserve(struct group *group)
 {
     group->is_reserving = true;
-    group->request.view = group->node->store_view;
+    group->request.view = &group->node->store_view;
     if (tdm__placement_group_reserve(group->node->store, &group->request,
                                      tdm__deadline_after(STORE_DEADLINE_MS), on_group_reserved,
                                      group) != TDM_OK) {
@@ -511,7 +511,8 @@ static void group_rewrite_record(struct group *group)
 {
     struct tdm__node *node = group->node;
     struct group_rewrite *rewrite = malloc(sizeof(*rewrite));
-    bool without_lost = tdm__clock_ms() - group->lost_since_ms > TDM__NODE_LEASE_MS;
+    bool without_lost = tdm__clock_ms() - group->lost_since_ms >
+                        tdm__node_lease_ms(&node->record) + TDM__NODE_GRACE_MS;
 
     if (rewrite == NULL) {
         return; /* The rewrite is tried again after a second. */

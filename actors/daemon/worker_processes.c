@@ -28,6 +28,7 @@
 #include "runtime/error.h"
 #include "runtime/fdpass.h"
 #include "runtime/log.h"
+#include "runtime/process/fence.h"
 #include "runtime/process/process_tree.h"
 #include "runtime/process/reaper.h"
 #include "runtime/text.h"
@@ -49,6 +50,9 @@ enum {
     FORK_SERVERS_MAX = 16,
     STRAYS_MS = 10 /* Milliseconds between two scans for children without a reaper. */
 };
+
+/* The place in the fence of a worker that is not in the fence. */
+#define NO_PLACE UINT32_MAX
 
 /* A worker process, and what is needed to execute it if its fork server cannot fork. The table owns
  * it. */
@@ -78,6 +82,9 @@ struct worker {
     /* True once the end of the worker has been reported by `fn`. */
     bool end_is_reported;
     bool may_be_restarted; /* True if the actor has restarts. */
+    bool ends_with_lease;  /* True if the worker must not outlive the lease of the node. */
+    /* Place of the worker in the fence; NO_PLACE if it is not in the fence. */
+    uint32_t fence_place;
     /* True if processes of the tree have not ended long after they were killed. */
     bool tree_is_late;
     /* Time in milliseconds on CLOCK_MONOTONIC when the reaper was found to be killed, before the
@@ -121,6 +128,8 @@ struct tdm__workers {
     const char *program;  /* Program for actors whose spec names none, borrowed. */
     /* Log files of workers, borrowed; NULL if workers print where the daemon does. */
     struct tdm__worker_logs *logs;
+    /* Page that the supervisor shares, borrowed; NULL without a supervisor. */
+    struct tdm__fence *fence;
     struct worker *all; /* List of the worker processes, owned. */
     /* Keys and fork servers, used most recently first, owned; at most FORK_SERVERS_MAX besides
      * those with living workers. */
@@ -179,6 +188,9 @@ static void worker_free(struct worker *worker)
     if (worker->public.conn != NULL) {
         tdm__conn_on_closed(worker->public.conn, NULL, NULL);
         tdm__conn_close(worker->public.conn);
+    }
+    if (worker->fence_place != NO_PLACE) {
+        tdm__fence_remove(worker->workers->fence, worker->fence_place);
     }
     worker_close_retry(worker);
     tdm__worker_environment_destroy(worker->argv);
@@ -289,6 +301,23 @@ static void worker_set_pid(struct worker *worker, pid_t pid)
     }
 }
 
+/* Tells the supervisor that the worker must not outlive the lease of the node. A worker of which
+ * the supervisor cannot be told is killed. */
+static void worker_add_to_fence(struct worker *worker)
+{
+    struct tdm__fence *fence = worker->workers->fence;
+
+    if (!worker->ends_with_lease || fence == NULL) {
+        return;
+    }
+    if (tdm__fence_add(fence, worker->process.pid, &worker->fence_place) != TDM_OK) {
+        worker->fence_place = NO_PLACE;
+        tdm__log(TDM__ERROR, "workers", "pid %d is killed: %s", (int)worker->process.pid,
+                 tdm_error_detail());
+        worker->is_killed = true;
+    }
+}
+
 /* Handles the report that the worker was started. Takes ownership of the pidfds. */
 static void worker_started(struct worker *worker, pid_t pid,
                            const struct tdm__reaper_pidfds *pidfds)
@@ -297,6 +326,7 @@ static void worker_started(struct worker *worker, pid_t pid,
     worker->process = (struct tdm__process){pid, pidfds->worker};
     worker->reaper_pidfd = pidfds->reaper;
     worker_close_retry(worker);
+    worker_add_to_fence(worker);
     if (worker->is_killed) {
         tdm__worker_kill(&worker->public);
     }
@@ -717,6 +747,8 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
                               .report_fd = -1,
                               .reaper_pidfd = -1,
                               .may_be_restarted = spec->max_restarts != 0,
+                              .ends_with_lease = options->ends_with_lease,
+                              .fence_place = NO_PLACE,
                               .retry_fds = {-1, -1, -1, -1}};
     workers->all = worker;
     (void)snprintf(worker->directory, sizeof(worker->directory), "%s", spec->directory);
@@ -849,6 +881,11 @@ void tdm__workers_spare(struct tdm__workers *workers, bool (*fn)(void *arg, pid_
 {
     workers->is_spared = fn;
     workers->is_spared_arg = arg;
+}
+
+void tdm__workers_set_fence(struct tdm__workers *workers, struct tdm__fence *fence)
+{
+    workers->fence = fence;
 }
 
 void tdm__workers_set_logs(struct tdm__workers *workers, struct tdm__worker_logs *logs)

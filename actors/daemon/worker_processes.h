@@ -11,6 +11,7 @@
 /* All worker processes and fork servers of a daemon. Only the daemon's loop thread uses it. */
 struct tdm__workers;
 struct tdm__worker_logs;
+struct tdm__fence;
 struct tdm__log_source;
 
 /* One worker process. It lives from tdm__workers_start() until its end has been reported. */
@@ -50,6 +51,9 @@ void tdm__workers_spare(struct tdm__workers *workers, bool (*fn)(void *arg, pid_
 /* Kills and reaps, soon and until none is left, all children of this process that no part of the
  * daemon has started: processes whose reaper or supervisor was killed. Never blocks. */
 void tdm__workers_schedule_sweep(struct tdm__workers *workers);
+/* Sets the page by which the supervisor learns which workers it must kill when the lease of the
+ * node ends; borrowed, NULL without a supervisor. */
+void tdm__workers_set_fence(struct tdm__workers *workers, struct tdm__fence *fence);
 /* Makes later workers print into files of `logs`, which is borrowed. */
 void tdm__workers_set_logs(struct tdm__workers *workers, struct tdm__worker_logs *logs);
 /* Kills all workers with the processes that they have started, and all fork servers, waits at most
@@ -64,6 +68,8 @@ struct tdm__worker_start_options {
     const char *devices;
     /* Descriptor of the file with the worker's bootstrap message; the worker gets a duplicate. */
     int bootstrap_fd;
+    /* True if the worker must not outlive the lease of the node. */
+    bool ends_with_lease;
 };
 
 /* Starts the program of the spec with descriptor 3 connected to this daemon and descriptor 4 the

@@ -18,6 +18,7 @@
 #include "runtime/directory.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/process/fence.h"
 #include "runtime/process/process_tree.h"
 
 #include <errno.h>
@@ -113,6 +114,15 @@ static void supervisor_handle_lifeline(struct supervisor *supervisor, short poll
     }
 }
 
+/* Kills the processes of the fence if the lease has ended. Returns the milliseconds after which to
+ * do that again, or -1 for never. */
+static int supervisor_enforce_fence(const struct supervisor *supervisor)
+{
+    return supervisor->options->fence == NULL
+               ? -1
+               : tdm__fence_enforce(supervisor->options->fence, tdm__clock_boot_ms());
+}
+
 /* Waits for events and handles them until the supervisor exits. */
 _Noreturn static void supervisor_run(struct supervisor *supervisor)
 {
@@ -124,11 +134,17 @@ _Noreturn static void supervisor_run(struct supervisor *supervisor)
 
     (void)prctl(PR_SET_NAME, "tandem-super");
     for (;;) {
+        int ready_count;
+
         if (supervisor->stop_requested) {
             events[1].events = 0; /* Stops polling for input; the kernel still reports POLLHUP. */
         }
-        if (poll(events, 3, -1) < 0 && errno != EINTR) {
+        ready_count = poll(events, 3, supervisor_enforce_fence(supervisor));
+        if (ready_count < 0 && errno != EINTR) {
             supervisor_exit(supervisor, 1);
+        }
+        if (ready_count <= 0) {
+            continue;
         }
         if (events[2].revents != 0) {
             supervisor_exit(supervisor, 1);

@@ -5,6 +5,8 @@
 
 #include <tandem/error.h>
 
+struct tdm__fence; /* See fence.h. */
+
 /* Arguments of tdm__supervisor_fork(); borrowed for the life of the supervisor. */
 struct tdm__supervisor_options {
     /* Socket whose other end the driver holds, for a private daemon; -1 for a daemon that does not
@@ -12,6 +14,8 @@ struct tdm__supervisor_options {
     int lifeline;
     const char *directory; /* Directory of the daemon for sockets and logs. */
     int remove_directory;  /* Not 0 if the supervisor removes `directory` at the end. */
+    /* Processes that the supervisor kills when the lease of the node ends; NULL for none. */
+    struct tdm__fence *fence;
 };
 /* Forks.  The child returns TDM_OK and becomes the daemon; the calling process becomes the
  * supervisor and never returns.  The supervisor is a subreaper and does nothing but wait, so no
@@ -27,6 +31,7 @@ struct tdm__supervisor_options {
  *   the lifeline open; therefore both are watched.
  * - SIGTERM or SIGINT arrives: the supervisor sends SIGTERM to the daemon.
  * - SIGQUIT arrives: the supervisor kills everything by SIGKILL.
+ * - The lease of the node ends: the supervisor kills the processes of `fence` by SIGKILL.
  *
  * With a lifeline the supervisor starts a session of its own, so that Ctrl-C in a terminal
  * reaches only the driver.  The kernel kills the daemon if the supervisor dies.  Call this before

@@ -137,8 +137,8 @@ static const char *kind_text(enum tdm__store_write_kind kind)
         return "delete";
     case TDM__STORE_CHECK_VERSION:
         return "check";
-    case TDM__STORE_RENEW_LEASE:
-        return "touch";
+    case TDM__STORE_CHECK_LOST:
+        return "lost";
     }
     return "";
 }
@@ -243,6 +243,30 @@ tdm_status tdm__redis_command_wait(uint32_t replicas_count, int64_t timeout_ms,
     arguments_add_text(&arguments, "WAIT");
     arguments_add_text(&arguments, replicas);
     arguments_add_text(&arguments, timeout);
+    return arguments_encode(&arguments, command_out);
+}
+
+tdm_status tdm__redis_command_renew(const char *key_prefix,
+                                    const struct tdm__store_renewal *renewal,
+                                    struct tdm__redis_command *command_out)
+{
+    struct arguments arguments;
+    char lease[NUMBER_BYTES];
+    char grace[NUMBER_BYTES];
+    char count[NUMBER_BYTES];
+    char epoch[NUMBER_BYTES];
+
+    (void)snprintf(lease, sizeof(lease), "%" PRId64, renewal->lease_ms);
+    (void)snprintf(grace, sizeof(grace), "%" PRId64, renewal->grace_ms);
+    (void)snprintf(count, sizeof(count), "%" PRIu64, renewal->renewals_count);
+    (void)snprintf(epoch, sizeof(epoch), "%" PRIu64, renewal->members_epoch);
+    TDM_TRY(arguments_init(&arguments, 9));
+    arguments_add_call(&arguments, "FCALL", TDM__REDIS_RENEW_FUNCTION, key_prefix);
+    arguments_add_text(&arguments, renewal->key);
+    arguments_add_text(&arguments, lease);
+    arguments_add_text(&arguments, grace);
+    arguments_add_text(&arguments, count);
+    arguments_add_text(&arguments, epoch);
     return arguments_encode(&arguments, command_out);
 }
 

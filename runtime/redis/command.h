@@ -40,6 +40,11 @@ tdm_status tdm__redis_command_commit(const char *key_prefix, const char *writer,
  * effect of sending it once; a new stamp makes it another commit. */
 void tdm__redis_command_stamp(struct tdm__redis_command *command,
                               const struct tdm__redis_commit_stamp *stamp);
+/* Encodes a call of the Lua function that renews the lease of a member. Sending the command twice
+ * does no harm. */
+tdm_status tdm__redis_command_renew(const char *key_prefix,
+                                    const struct tdm__store_renewal *renewal,
+                                    struct tdm__redis_command *command_out);
 /* Encodes WAIT, to which the server replies when `replicas_count` replicas have what the connection
  * has written, or after `timeout_ms` milliseconds. */
 tdm_status tdm__redis_command_wait(uint32_t replicas_count, int64_t timeout_ms,

@@ -3,16 +3,22 @@
 /* Redis runs one function at a time, so a function is a transaction. KEYS[1] is the cluster's
  * prefix "tdm:{cluster}:"; all keys begin with it and so are in one slot:
  *
- *   <prefix>r:<key>      hash: v (version), d (bytes); it expires if the record has a lease
- *   <prefix>index        sorted set of the record keys with score 0, thus sorted by name; keys of
- *                        expired records stay in it until a process renews a lease
- *   <prefix>leases       sorted set of the keys of records with a lease, by its end; the end is
- *                        later, or the lease is gone, if the record has changed since
+ *   <prefix>r:<key>      hash: v (version), d (bytes), n (count of renewals; members only)
+ *   <prefix>index        sorted set of the record keys with score 0, thus sorted by name
+ *   <prefix>leases       sorted set of the keys of the members' records, by the ends of their
+ *                        leases on the kept clock in milliseconds
+ *   <prefix>members      epoch of the list of members: a version that is new at each change
+ *   <prefix>clock        hash: now (the kept clock) and time (TIME when it last advanced), both in
+ *                        milliseconds; server (run ID and replication ID), generation (a version),
+ *                        began (kept clock at the change of the generation), held_until (kept clock
+ *                        from which members may be taken over)
  *   <prefix>version      the last version assigned
  *   <prefix>q:<writer>   hash: the outcomes of a writer's commits, see below
  *   <prefix>changed      channel: the changed keys of a commit, one per line
  *
- * Reading writes nothing, so it works while the server refuses writes.
+ * Reading writes nothing, so it works while the server refuses writes. Records do not expire, since
+ * the expiry of Redis goes on while the server is stopped; runtime/store.h describes the kept
+ * clock, which judges the leases of members instead.
  *
  * The records of one commit get the same version. It is the time in microseconds, or one more than
  * the last version if that is not later. So no version is assigned twice, even if the server lost
@@ -26,11 +32,14 @@
  * node. A writer that the server does not know, because its outcomes are gone, opens a session
  * before it commits. The number of a session is a version, so a commit of an earlier session, which
  * may have been carried out before the outcomes went, is recognised and refused. The hash has the
- * fields "session", "lowest" and one for each number with an outcome: "OK version" (0: put nothing)
- * or "CONFLICT key". Session and numbers have 16 digits, so that their texts compare as numbers. */
+ * fields "session", "lowest" and one for each number with an outcome: "OK version" (0: put
+ * nothing), "CONFLICT key" or "HELD key". Session and numbers have 16 digits, so that their texts
+ * compare as numbers. */
 #include "runtime/redis/functions.h"
 
-/* Lua source of the function that reads records, and of helpers for both functions. */
+#include "runtime/store.h"
+
+/* Lua source of the function that reads records, and of helpers for all functions. */
 static const char reading[] =
     "#!lua name=" TDM__REDIS_LIBRARY "\n"
     "\n"
@@ -73,8 +82,8 @@ static const char reading[] =
     "redis.register_function{function_name = '" TDM__REDIS_READ_FUNCTION "', callback = read,\n"
     "                        flags = {'no-writes'}}\n";
 
-/* Lua source of the function that commits writes. */
-static const char committing[] =
+/* Lua source of helpers for versions, for the kept clock, and for the list of members. */
+static const char judging[] =
     "\n"
     "-- In microseconds.\n"
     "local function now()\n"
@@ -89,57 +98,73 @@ static const char committing[] =
     "  return version\n"
     "end\n"
     "\n"
-    "-- The first key whose version is not what the writer read, or nil; and which keys there "
-    "are.\n"
+    "-- The kept clock, in milliseconds.\n"
+    "local function kept_clock(keys)\n"
+    "  return tonumber(redis.call('HGET', keys[1] .. 'clock', 'now') or '0')\n"
+    "end\n"
+    "\n"
+    "-- Advances the kept clock by the time since its last advance, at most a step; returns it.\n"
+    "local function advance_clock(keys)\n"
+    "  local clock = keys[1] .. 'clock'\n"
+    "  local time = math.floor(now() / 1000)\n"
+    "  local last = tonumber(redis.call('HGET', clock, 'time') or time)\n"
+    "  local kept = kept_clock(keys) + math.max(0, math.min(2000, time - last))\n"
+    "  redis.call('HSET', clock, 'now', kept, 'time', time)\n"
+    "  return kept\n"
+    "end\n"
+    "\n"
+    "-- Whether no member may be taken over now.\n"
+    "local function is_held(keys)\n"
+    "  local clock = redis.call('HMGET', keys[1] .. 'clock', 'now', 'held_until')\n"
+    "  return not clock[2] or tonumber(clock[1]) < tonumber(clock[2])\n"
+    "end\n"
+    "\n"
+    "-- The clock advances first: the lease must not be charged with time from before it began.\n"
+    "local function start_lease(keys, key, lease)\n"
+    "  redis.call('ZADD', keys[1] .. 'leases', advance_clock(keys) + lease, key)\n"
+    "  redis.call('SET', keys[1] .. 'members', next_version(keys))\n"
+    "end\n"
+    "\n"
+    "-- Returns whether there was such a record. The outcomes of a node, whose key is "
+    "node/<writer>,\n"
+    "-- go with it.\n"
+    "local function remove(keys, key)\n"
+    "  redis.call('ZREM', keys[1] .. 'index', key)\n"
+    "  if key:sub(1, 5) == 'node/' then\n"
+    "    redis.call('DEL', keys[1] .. 'q:' .. key:sub(6))\n"
+    "  end\n"
+    "  if redis.call('ZREM', keys[1] .. 'leases', key) == 1 then\n"
+    "    redis.call('SET', keys[1] .. 'members', next_version(keys))\n"
+    "  end\n"
+    "  return redis.call('DEL', record_key(keys, key)) == 1\n"
+    "end\n"
+    "\n"
+    "local function publish(keys, changed)\n"
+    "  if #changed > 0 then\n"
+    "    redis.call('PUBLISH', keys[1] .. 'changed', table.concat(changed, '\\n'))\n"
+    "  end\n"
+    "end\n";
+
+/* Lua source of the function that commits writes. */
+static const char committing[] =
+    "\n"
+    "-- The first key whose version is not what the writer read, or nil; which keys there are;\n"
+    "-- and a key that must be that of a lost member while no loss counts, or nil.\n"
     "local function find_conflict(keys, args)\n"
     "  local there = {}\n"
+    "  local held\n"
     "  for i = 3, #args, 5 do\n"
     "    local kind, key, wanted = args[i], args[i + 1], args[i + 2]\n"
     "    local version = redis.call('HGET', record_key(keys, key), 'v') or '0'\n"
     "    if wanted ~= 'any' and wanted ~= version then\n"
     "      return key\n"
     "    end\n"
-    "    if kind == 'touch' and version == '0' then\n"
-    "      return key\n"
+    "    if kind == 'lost' and not held and is_held(keys) then\n"
+    "      held = key\n"
     "    end\n"
     "    there[key] = version ~= '0'\n"
     "  end\n"
-    "  return nil, there\n"
-    "end\n"
-    "\n"
-    "local function set_lease(keys, key, lease)\n"
-    "  if lease == '0' then\n"
-    "    redis.call('PERSIST', record_key(keys, key))\n"
-    "  else\n"
-    "    redis.call('PEXPIRE', record_key(keys, key), lease)\n"
-    "    redis.call('ZADD', keys[1] .. 'leases', math.floor(now() / 1000) + lease, key)\n"
-    "  end\n"
-    "end\n"
-    "\n"
-    "-- The outcomes of a node go with its record, whose key is node/<writer>.\n"
-    "local function forget_writer(keys, key)\n"
-    "  if key:sub(1, 5) == 'node/' then\n"
-    "    redis.call('DEL', keys[1] .. 'q:' .. key:sub(6))\n"
-    "  end\n"
-    "end\n"
-    "\n"
-    "-- Removes from the index what has expired; with every renewal a little.\n"
-    "local function tidy(keys)\n"
-    "  local index, leases = keys[1] .. 'index', keys[1] .. 'leases'\n"
-    "  local ended = redis.call('ZRANGE', leases, '-inf', math.floor(now() / 1000),\n"
-    "                           'BYSCORE', 'LIMIT', 0, 100)\n"
-    "  for _, key in ipairs(ended) do\n"
-    "    local left = redis.call('PTTL', record_key(keys, key))\n"
-    "    if left == -2 then\n"
-    "      redis.call('ZREM', index, key)\n"
-    "      forget_writer(keys, key)\n"
-    "    end\n"
-    "    if left < 0 then\n"
-    "      redis.call('ZREM', leases, key)\n"
-    "    else\n"
-    "      redis.call('ZADD', leases, math.floor(now() / 1000) + left + 1, key)\n"
-    "    end\n"
-    "  end\n"
+    "  return nil, there, held\n"
     "end\n"
     "\n"
     "local function put(keys, write, commit)\n"
@@ -149,8 +174,8 @@ static const char committing[] =
     "  if not commit.there[write.key] then\n"
     "    redis.call('ZADD', keys[1] .. 'index', 0, write.key)\n"
     "  end\n"
-    "  if commit.there[write.key] or write.lease ~= '0' then\n"
-    "    set_lease(keys, write.key, write.lease)\n"
+    "  if write.lease ~= '0' then\n"
+    "    start_lease(keys, write.key, write.lease)\n"
     "  end\n"
     "  commit.there[write.key] = true\n"
     "end\n"
@@ -161,13 +186,8 @@ static const char committing[] =
     "    put(keys, write, commit)\n"
     "    return true\n"
     "  elseif write.kind == 'delete' then\n"
-    "    redis.call('ZREM', keys[1] .. 'index', write.key)\n"
     "    commit.there[write.key] = false\n"
-    "    forget_writer(keys, write.key)\n"
-    "    return redis.call('DEL', record_key(keys, write.key)) == 1\n"
-    "  elseif write.kind == 'touch' then\n"
-    "    set_lease(keys, write.key, write.lease)\n"
-    "    commit.renewed = true\n"
+    "    return remove(keys, write.key)\n"
     "  end\n"
     "  return false\n"
     "end\n"
@@ -182,12 +202,7 @@ static const char committing[] =
     "      changed[#changed + 1] = write.key\n"
     "    end\n"
     "  end\n"
-    "  if #changed > 0 then\n"
-    "    redis.call('PUBLISH', keys[1] .. 'changed', table.concat(changed, '\\n'))\n"
-    "  end\n"
-    "  if commit.renewed then\n"
-    "    tidy(keys)\n"
-    "  end\n"
+    "  publish(keys, changed)\n"
     "  return commit.version or '0'\n"
     "end\n"
     "\n";
@@ -234,9 +249,11 @@ static const char numbering[] =
     "    drop_outcomes(outcomes, kept[2], lowest)\n"
     "  end\n"
     "  local outcome\n"
-    "  local conflict, there = find_conflict(keys, args)\n"
+    "  local conflict, there, held = find_conflict(keys, args)\n"
     "  if conflict then\n"
     "    outcome = 'CONFLICT ' .. conflict\n"
+    "  elseif held then\n"
+    "    outcome = 'HELD ' .. held\n"
     "  else\n"
     "    outcome = 'OK ' .. apply_all(keys, args, there)\n"
     "  end\n"
@@ -250,5 +267,69 @@ static const char numbering[] =
     "redis.register_function('" TDM__REDIS_SESSION_FUNCTION "', open_session)\n"
     "redis.register_function('" TDM__REDIS_COMMIT_FUNCTION "', commit)\n";
 
-const char *const tdm__redis_functions[TDM__REDIS_LIBRARY_STRINGS] = {reading, committing,
-                                                                      numbering};
+/* Lua source of the function that renews the lease of a member. */
+static const char renewing[] =
+    "\n"
+    "-- Starts a new generation if this is another server, or if it has lost changes. Members are\n"
+    "-- taken over only when the clock has advanced by `hold` after that.\n"
+    "local function check_generation(keys, kept, hold, has_lost_changes)\n"
+    "  local clock = keys[1] .. 'clock'\n"
+    "  local server = redis.call('INFO', 'server'):match('run_id:(%w+)') .. ' ' ..\n"
+    "    redis.call('INFO', 'replication'):match('master_replid:(%w+)')\n"
+    "  local known = redis.call('HMGET', clock, 'server', 'began', 'held_until')\n"
+    "  if known[1] ~= server or has_lost_changes then\n"
+    "    redis.call('HSET', clock, 'server', server, 'generation', next_version(keys),\n"
+    "               'began', kept, 'held_until', kept + hold)\n"
+    "  elseif known[2] + hold > tonumber(known[3]) then\n"
+    "    redis.call('HSET', clock, 'held_until', known[2] + hold)\n"
+    "  end\n"
+    "end\n"
+    "\n"
+    "-- Removes the records of the members whose leases and grace have ended.\n"
+    "local function take_over(keys, kept, grace)\n"
+    "  local limit = '(' .. (kept - grace)\n"
+    "  local lost = redis.call('ZRANGE', keys[1] .. 'leases', '-inf', limit, 'BYSCORE')\n"
+    "  for _, key in ipairs(lost) do\n"
+    "    remove(keys, key)\n"
+    "  end\n"
+    "  publish(keys, lost)\n"
+    "end\n"
+    "\n"
+    "-- ARGV: key of the member's record, lease and grace in milliseconds, count of the renewal\n"
+    "-- that was acknowledged last, known epoch of the list of members. Returns 'LOST', or the\n"
+    "-- kept clock, the version of the record, the epoch of the list, the count of this renewal,\n"
+    "-- the generation, and the time for which no member is taken over; then, if the list is not\n"
+    "-- known, key, version and bytes of each member.\n"
+    "local function renew(keys, args)\n"
+    "  local key, lease, grace = args[1], tonumber(args[2]), tonumber(args[3])\n"
+    "  local own = redis.call('HMGET', record_key(keys, key), 'v', 'n')\n"
+    "  if not own[1] then\n"
+    "    return 'LOST'\n"
+    "  end\n"
+    "  local kept = advance_clock(keys)\n"
+    "  local count, acknowledged = tonumber(own[2] or '0'), tonumber(args[4])\n"
+    "  check_generation(keys, kept, lease + grace + 1, count < acknowledged)\n"
+    "  count = math.max(count, acknowledged) + 1\n"
+    "  redis.call('HSET', record_key(keys, key), 'n', count)\n"
+    "  redis.call('ZADD', keys[1] .. 'leases', kept + lease, key)\n"
+    "  if not is_held(keys) then\n"
+    "    take_over(keys, kept, grace)\n"
+    "  end\n"
+    "  local clock = redis.call('HMGET', keys[1] .. 'clock', 'generation', 'held_until')\n"
+    "  local epoch = redis.call('GET', keys[1] .. 'members')\n"
+    "  local out = {tostring(kept), own[1], epoch, tostring(count), clock[1],\n"
+    "               tostring(math.max(0, clock[2] - kept))}\n"
+    "  if epoch ~= args[5] then\n"
+    "    read_prefix(out, keys, key:match('^[^/]*/'))\n"
+    "  end\n"
+    "  return out\n"
+    "end\n"
+    "\n"
+    "-- A renewal changes a few numbers, and must succeed when there is no memory for more.\n"
+    "redis.register_function{function_name = '" TDM__REDIS_RENEW_FUNCTION "', callback = renew,\n"
+    "                        flags = {'allow-oom'}}\n";
+
+const char *const tdm__redis_functions[TDM__REDIS_LIBRARY_STRINGS] = {reading, judging, committing,
+                                                                      numbering, renewing};
+
+_Static_assert(TDM__STORE_CLOCK_STEP_MS == 2000, "the step of the kept clock in the Lua above");

@@ -10,13 +10,15 @@
 #define TDM__REDIS_READ_FUNCTION "tandem_5_read"
 /* Name of the Lua function that commits writes. */
 #define TDM__REDIS_COMMIT_FUNCTION "tandem_5_commit"
+/* Name of the Lua function that renews the lease of a member. */
+#define TDM__REDIS_RENEW_FUNCTION "tandem_5_renew"
 
 /* Name of the Lua function that opens a session, in which a writer commits. */
 #define TDM__REDIS_SESSION_FUNCTION "tandem_5_session"
 
 /* Number of strings of the Lua library's source text, to be concatenated for FUNCTION LOAD. One
  * string would be longer than compilers must accept. */
-enum { TDM__REDIS_LIBRARY_STRINGS = 3 };
+enum { TDM__REDIS_LIBRARY_STRINGS = 5 };
 /* Source text of the library of Lua functions. */
 extern const char *const tdm__redis_functions[TDM__REDIS_LIBRARY_STRINGS];
 

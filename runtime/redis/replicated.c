@@ -9,6 +9,7 @@
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/redis/store.h"
+#include "runtime/store/records.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,13 +26,35 @@ struct replicated_store {
     uint32_t replicas_count;  /* Number of replicas that must confirm a change. */
 };
 
-/* A commit in progress that has to be confirmed. It is freed when it completes. */
+/* A commit or renewal in progress that has to be confirmed. It is freed when it completes. */
 struct confirmation {
     struct replicated_store *replicated; /* Store that carries out the commit. */
-    tdm__store_commit_fn *fn;            /* Callback of the caller. */
-    void *arg;                           /* First argument of the callback `fn`. */
+    tdm__store_commit_fn *fn;            /* Callback of the caller's commit; NULL for a renewal. */
+    tdm__store_renewed_fn *renewed_fn;   /* Callback of the caller's renewal; NULL for a commit. */
+    void *arg;                           /* First argument of the callback. */
     uint64_t version;                    /* Version that the commit gave its records. */
+    struct tdm__store_renewed renewed;   /* The store's answer to the renewal. */
+    /* List of members in that answer (owned); NULL if there is none. */
+    struct tdm__store_records *members;
 };
+
+/* Reports the outcome of a commit or renewal to the caller and frees the confirmation. */
+static void confirmation_end(struct confirmation *confirmation, tdm_status status)
+{
+    const struct tdm__store_records *members = confirmation->members;
+
+    if (confirmation->fn != NULL) {
+        confirmation->fn(confirmation->arg, status,
+                         status == TDM_OK ? confirmation->version : TDM__VERSION_NONE);
+    } else {
+        confirmation->renewed_fn(confirmation->arg, status,
+                                 status == TDM_OK ? &confirmation->renewed : NULL,
+                                 status == TDM_OK && members != NULL ? members->items : NULL,
+                                 status == TDM_OK && members != NULL ? members->count : 0);
+    }
+    free(confirmation->members);
+    free(confirmation);
+}
 
 bool tdm__commit_needs_replicas(const struct tdm__store_write *writes, uint32_t writes_count)
 {
@@ -39,7 +62,7 @@ bool tdm__commit_needs_replicas(const struct tdm__store_write *writes, uint32_t 
         bool is_name = strncmp(writes[i].key, "name/", 5) == 0 ||
                        strncmp(writes[i].key, "group_name/", 11) == 0;
 
-        if (writes[i].kind == TDM__STORE_RENEW_LEASE ||
+        if (writes[i].kind == TDM__STORE_CHECK_LOST ||
             (is_name && writes[i].kind == TDM__STORE_PUT)) {
             return true;
         }
@@ -50,34 +73,64 @@ bool tdm__commit_needs_replicas(const struct tdm__store_write *writes, uint32_t 
 /* Handles the server's reply to WAIT: `confirmed` replicas have the change. */
 static void on_replicas_counted(void *arg, tdm_status status, uint64_t confirmed)
 {
-    struct confirmation confirmation = *(struct confirmation *)arg;
-    uint32_t wanted = confirmation.replicated->replicas_count;
+    struct confirmation *confirmation = arg;
+    uint32_t wanted = confirmation->replicated->replicas_count;
 
-    free(arg);
     if (status == TDM_OK && confirmed < wanted) {
         status = tdm__fail(TDM_E_STORE,
                            "%u of the %u replicas that redis.wait_replicas demands have confirmed "
                            "a change: start more replicas of Redis, or lower the number",
                            (uint32_t)confirmed, wanted);
     }
-    confirmation.fn(confirmation.arg, status,
-                    status == TDM_OK ? confirmation.version : TDM__VERSION_NONE);
+    confirmation_end(confirmation, status);
+}
+
+/* Asks how many replicas have a change that succeeded, or reports its failure. */
+static void confirmation_continue(struct confirmation *confirmation, tdm_status status)
+{
+    struct replicated_store *replicated = confirmation->replicated;
+
+    if (status == TDM_OK && !replicated->store.closing) {
+        tdm__store_redis_wait(replicated->inner, replicated->replicas_count, WAIT_MS,
+                              on_replicas_counted, confirmation);
+    } else {
+        confirmation_end(confirmation, status);
+    }
 }
 
 /* Handles the outcome of a commit that has to be confirmed. */
 static void on_committed(void *arg, tdm_status status, uint64_t version)
 {
-    struct confirmation *confirmation = arg;
-    struct replicated_store *replicated = confirmation->replicated;
+    ((struct confirmation *)arg)->version = version;
+    confirmation_continue(arg, status);
+}
 
-    confirmation->version = version;
-    if (status == TDM_OK && !replicated->store.closing) {
-        tdm__store_redis_wait(replicated->inner, replicated->replicas_count, WAIT_MS,
-                              on_replicas_counted, confirmation);
-        return;
+/* Handles the outcome of a renewal. */
+static void on_renewed(void *arg, tdm_status status, const struct tdm__store_renewed *renewed,
+                       const struct tdm__store_record *members, uint32_t members_count)
+{
+    struct confirmation *confirmation = arg;
+
+    if (status == TDM_OK) {
+        confirmation->renewed = *renewed;
     }
-    confirmation->fn(confirmation->arg, status, version);
-    free(confirmation);
+    if (status == TDM_OK && members != NULL) {
+        status = tdm__store_records_copy(members, members_count, &confirmation->members);
+    }
+    confirmation_continue(confirmation, status);
+}
+
+/* Allocates a confirmation. Running out of memory ends the process. */
+static struct confirmation *confirmation_create(struct replicated_store *replicated,
+                                                tdm__store_commit_fn *fn,
+                                                tdm__store_renewed_fn *renewed_fn, void *arg)
+{
+    struct confirmation *confirmation = calloc(1, sizeof(*confirmation));
+
+    TDM_ASSERT(confirmation != NULL);
+    *confirmation = (struct confirmation){
+        .replicated = replicated, .fn = fn, .renewed_fn = renewed_fn, .arg = arg};
+    return confirmation;
 }
 
 /* Forwards a commit to the inner store, and has it confirmed if that is needed. */
@@ -87,16 +140,23 @@ static void replicated_commit(struct tdm__store *store, const struct tdm__store_
 {
     struct replicated_store *replicated = (struct replicated_store *)store;
     struct tdm__store *inner = replicated->inner;
-    struct confirmation *confirmation;
 
     if (!tdm__commit_needs_replicas(writes, writes_count)) {
         inner->ops->commit(inner, writes, writes_count, deadline_ms, fn, arg);
         return;
     }
-    confirmation = malloc(sizeof(*confirmation));
-    TDM_ASSERT(confirmation != NULL);
-    *confirmation = (struct confirmation){.replicated = replicated, .fn = fn, .arg = arg};
-    inner->ops->commit(inner, writes, writes_count, deadline_ms, on_committed, confirmation);
+    inner->ops->commit(inner, writes, writes_count, deadline_ms, on_committed,
+                       confirmation_create(replicated, fn, NULL, arg));
+}
+
+/* Forwards a renewal to the inner store, and has it confirmed. */
+static void replicated_renew(struct tdm__store *store, const struct tdm__store_renewal *renewal,
+                             int64_t deadline_ms, tdm__store_renewed_fn *fn, void *arg)
+{
+    struct replicated_store *replicated = (struct replicated_store *)store;
+
+    replicated->inner->ops->renew(replicated->inner, renewal, deadline_ms, on_renewed,
+                                  confirmation_create(replicated, NULL, fn, arg));
 }
 
 /* Forwards a read to the inner store. */
@@ -136,6 +196,7 @@ static const struct tdm__store_ops replicated_ops = {
     .read = replicated_read,
     .commit = replicated_commit,
     .watch = replicated_watch,
+    .renew = replicated_renew,
 };
 
 tdm_status tdm__store_replicated_open(struct tdm__store *inner, uint32_t replicas_count,

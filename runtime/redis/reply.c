@@ -143,25 +143,28 @@ static bool parse_version(const char *text, size_t bytes, uint64_t *version_out)
     return true;
 }
 
-tdm_status tdm__redis_reply_records(const redisReply *reply,
-                                    struct tdm__store_records **records_out)
+/* Decodes the records that the reply lists from its element number `first` on. The caller frees
+ * them with free(). `command` names the command in errors. */
+static tdm_status read_records(const char *command, const redisReply *reply, size_t first,
+                               struct tdm__store_records **records_out)
 {
     struct tdm__store_records *records = NULL;
     size_t payload_bytes = 0;
 
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements % RECORD_ELEMENTS != 0 ||
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < first ||
+        (reply->elements - first) % RECORD_ELEMENTS != 0 ||
         reply->elements / RECORD_ELEMENTS > UINT32_MAX) {
-        return reply_unexpected("a read", reply);
+        return reply_unexpected(command, reply);
     }
     for (size_t i = 0; i < reply->elements; i++) {
         if (!is_string(reply->element[i])) {
-            return reply_unexpected("a read", reply->element[i]);
+            return reply_unexpected(command, reply->element[i]);
         }
         payload_bytes += reply->element[i]->len;
     }
-    TDM_TRY(tdm__store_records_create((uint32_t)(reply->elements / RECORD_ELEMENTS), payload_bytes,
-                                      &records));
-    for (size_t i = 0; i < reply->elements; i += RECORD_ELEMENTS) {
+    TDM_TRY(tdm__store_records_create((uint32_t)((reply->elements - first) / RECORD_ELEMENTS),
+                                      payload_bytes, &records));
+    for (size_t i = first; i < reply->elements; i += RECORD_ELEMENTS) {
         const redisReply *key = reply->element[i];
         const redisReply *number = reply->element[i + 1];
         const redisReply *data = reply->element[i + 2];
@@ -170,13 +173,54 @@ tdm_status tdm__redis_reply_records(const redisReply *reply,
         if (!tdm__store_is_key(key->str, key->len) ||
             !parse_version(number->str, number->len, &version)) {
             free(records);
-            return reply_unexpected("a read", key);
+            return reply_unexpected(command, key);
         }
         tdm__store_records_append(records, key->str, key->len, version,
                                   (struct tdm_bytes){data->str, data->len});
     }
     tdm__store_records_sort(records);
     *records_out = records;
+    return TDM_OK;
+}
+
+tdm_status tdm__redis_reply_records(const redisReply *reply,
+                                    struct tdm__store_records **records_out)
+{
+    return read_records("a read", reply, 0, records_out);
+}
+
+/* Parses a number of the reply to a renewal, in which 0 is allowed. */
+static bool parse_number(const redisReply *reply, uint64_t *number_out)
+{
+    *number_out = 0;
+    return (reply->len == 1 && reply->str[0] == '0') ||
+           parse_version(reply->str, reply->len, number_out);
+}
+
+tdm_status tdm__redis_reply_renewed(const redisReply *reply, struct tdm__store_renewed *renewed_out,
+                                    struct tdm__store_records **members_out)
+{
+    uint64_t *const numbers[] = {&renewed_out->clock_ms,      &renewed_out->epoch,
+                                 &renewed_out->members_epoch, &renewed_out->renewals_count,
+                                 &renewed_out->generation,    &renewed_out->held_ms};
+    const size_t numbers_count = sizeof(numbers) / sizeof(numbers[0]);
+
+    *members_out = NULL;
+    if (is_string(reply) && starts_with(reply, "LOST")) {
+        return tdm__fail(TDM_E_CONFLICT, "the store has no record of this member");
+    }
+    TDM_TRY(read_records("a renewal", reply, numbers_count, members_out));
+    for (size_t i = 0; i < numbers_count; i++) {
+        if (!parse_number(reply->element[i], numbers[i])) {
+            free(*members_out);
+            *members_out = NULL;
+            return reply_unexpected("a renewal", reply->element[i]);
+        }
+    }
+    if ((*members_out)->count == 0) {
+        free(*members_out);
+        *members_out = NULL;
+    }
     return TDM_OK;
 }
 
@@ -194,6 +238,7 @@ static bool parse_put_version(const char *text, size_t bytes, uint64_t *version_
 tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_out)
 {
     static const char conflict[] = "CONFLICT ";
+    static const char held[] = "HELD ";
     static const char done[] = "OK ";
     const size_t done_bytes = sizeof(done) - 1;
     const size_t conflict_bytes = sizeof(conflict) - 1;
@@ -208,6 +253,12 @@ tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_ou
     if (starts_with(reply, conflict) &&
         tdm__store_is_key(reply->str + conflict_bytes, reply->len - conflict_bytes)) {
         return tdm__fail(TDM_E_CONFLICT, "%s", reply->str + conflict_bytes);
+    }
+    if (starts_with(reply, held)) {
+        return tdm__fail(TDM_E_AGAIN,
+                         "the store has changed, so %s does not count as lost yet: its node may "
+                         "join again",
+                         reply->str + sizeof(held) - 1);
     }
     return reply_unexpected("a commit", reply);
 }

@@ -20,7 +20,8 @@ void tdm__redis_reader_limit(redisReader *reader);
 tdm_status tdm__redis_reply_records(const redisReply *reply,
                                     struct tdm__store_records **records_out);
 /* Decodes the reply to a commit. "OK version" sets the version, 0 if nothing was put. "CONFLICT
- * key" returns TDM_E_CONFLICT with the key as detail. Anything else returns TDM_E_STORE. */
+ * key" returns TDM_E_CONFLICT with the key as detail, "HELD key" TDM_E_AGAIN. Anything else returns
+ * TDM_E_STORE. */
 tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_out);
 /* Returns whether the reply to a commit says that the server does not know the commit's session, so
  * that this copy of the command was not carried out. */
@@ -30,6 +31,11 @@ bool tdm__redis_reply_no_session(const redisReply *reply);
 tdm_status tdm__redis_reply_session(const redisReply *reply, uint64_t *session_out);
 /* Decodes the reply to WAIT: a number of replicas. Returns TDM_E_STORE for anything else. */
 tdm_status tdm__redis_reply_count(const redisReply *reply, uint64_t *count_out);
+/* Decodes the reply to a renewal: six numbers, and then the list of members, if the reply has one.
+ * The caller frees `members_out` with free(); it is NULL without a list. "LOST" returns
+ * TDM_E_CONFLICT. Anything else returns TDM_E_STORE. */
+tdm_status tdm__redis_reply_renewed(const redisReply *reply, struct tdm__store_renewed *renewed_out,
+                                    struct tdm__store_records **members_out);
 /* Returns the text of a message of a subscribed channel (borrowed from the reply), or NULL for any
  * other reply. */
 const char *tdm__redis_reply_message(const redisReply *reply);

@@ -114,7 +114,7 @@ static void operation_submit(struct redis_store *redis, struct operation *operat
         operation_free(operation);
         return;
     }
-    operation->sequence = ++redis->last_sequence;
+    operation->sequence = operation->kind == OPERATION_RENEW ? 0 : ++redis->last_sequence;
     operation_enqueue(operation);
     redis_arm_timer(redis, operation->deadline_ms);
     redis_send_waiting(redis);
@@ -220,7 +220,7 @@ static void redis_open_session(struct redis_store *redis)
     redis->session.is_opening = true;
 }
 
-/* Decodes the server's reply to a read or a commit and reports the outcome. */
+/* Decodes the server's reply to an operation of the store's user and reports the outcome. */
 static void operation_complete_reply(struct operation *operation, const redisReply *reply)
 {
     struct tdm__store_records *records = NULL;
@@ -229,6 +229,13 @@ static void operation_complete_reply(struct operation *operation, const redisRep
 
     if (operation->kind == OPERATION_READ) {
         status = tdm__redis_reply_records(reply, &records);
+    } else if (operation->kind == OPERATION_RENEW) {
+        struct tdm__store_renewed renewed;
+
+        status = tdm__redis_reply_renewed(reply, &renewed, &records);
+        if (status == TDM_OK) {
+            tdm__store_completion_set_renewed(operation->completion, &renewed);
+        }
     } else {
         status = tdm__redis_reply_commit(reply, &version);
         tdm__store_completion_set_version(operation->completion, version);
@@ -460,7 +467,12 @@ static void on_timer(void *arg)
 /* Runs when the connection is ready: sends the operations that waited for it. */
 static void on_connection_ready(void *arg)
 {
-    redis_send_waiting(arg);
+    struct redis_store *redis = arg;
+
+    if (redis->connected != NULL && !redis->store.closing) {
+        redis->connected(redis->connected_arg);
+    }
+    redis_send_waiting(redis);
 }
 
 /* Runs when the connection was lost, after on_reply() has moved all sent operations back to
@@ -512,6 +524,18 @@ static void redis_commit(struct tdm__store *store, const struct tdm__store_write
                                            writes_count, &operation->command);
     }
     operation_submit(redis, operation, status);
+}
+
+/* Starts a renewal, for the user of the store. A renewal that is carried out twice does no harm. */
+static void redis_renew(struct tdm__store *store, const struct tdm__store_renewal *renewal,
+                        int64_t deadline_ms, tdm__store_renewed_fn *fn, void *arg)
+{
+    struct redis_store *redis = (struct redis_store *)store;
+    struct operation *operation = operation_create(
+        redis, OPERATION_RENEW, tdm__store_completion_of_renewal(fn, arg), deadline_ms);
+
+    operation_submit(redis, operation,
+                     tdm__redis_command_renew(redis->key_prefix, renewal, &operation->command));
 }
 
 /* Runs when the subscription is active: sends the operations that waited for it. */
@@ -570,6 +594,7 @@ static const struct tdm__store_ops redis_ops = {
     .read = redis_read,
     .commit = redis_commit,
     .watch = redis_watch,
+    .renew = redis_renew,
 };
 
 /* ---- opening ---------------------------------------------------------------------------- */
@@ -627,6 +652,15 @@ void tdm__store_redis_set_writer(struct tdm__store *store, const struct tdm__id 
 
     TDM_ASSERT(store->ops == &redis_ops && redis->session.last_commit == 0);
     (void)tdm__id_text(node, redis->session.writer);
+}
+
+void tdm__store_redis_on_connected(struct tdm__store *store, void (*fn)(void *arg), void *arg)
+{
+    struct redis_store *redis = (struct redis_store *)store;
+
+    TDM_ASSERT(store->ops == &redis_ops);
+    redis->connected = fn;
+    redis->connected_arg = arg;
 }
 
 void tdm__store_redis_wait(struct tdm__store *store, uint32_t replicas_count, int64_t timeout_ms,

@@ -16,6 +16,10 @@ tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const 
  * random one, so that they are removed together with the node's record. To be called before the
  * first commit. */
 void tdm__store_redis_set_writer(struct tdm__store *store, const struct tdm__id *node);
+/* Makes the store call `fn` with `arg` on the loop's thread at each new connection, before it sends
+ * what has waited for the connection. The server may be another one, or have lost changes, so a
+ * node renews its lease then. */
+void tdm__store_redis_on_connected(struct tdm__store *store, void (*fn)(void *arg), void *arg);
 /* Waits until `replicas_count` replicas of the server have what this store has written, at most
  * `timeout_ms` milliseconds. Instead of a version, `fn` gets the number of replicas that have it,
  * which may be lower or higher. Fails with TDM_E_STORE if the connection is lost. */

@@ -16,6 +16,7 @@
 enum operation_kind {
     OPERATION_READ,    /* The Lua function that reads records. */
     OPERATION_COMMIT,  /* The Lua function that commits writes. */
+    OPERATION_RENEW,   /* The Lua function that renews the lease of a member. */
     OPERATION_SESSION, /* The Lua function that opens a session for commits. */
     OPERATION_WAIT,    /* WAIT, which counts the replicas that have what was written. */
     OPERATION_LOAD     /* FUNCTION LOAD, which loads the library of Lua functions. */
@@ -26,7 +27,9 @@ struct operation {
     TAILQ_ENTRY(operation) entry; /* Links the operation into one of the store's lists. */
     struct redis_store *redis;    /* Store that owns the operation. */
     enum operation_kind kind;     /* What the operation calls on the server. */
-    uint64_t sequence;            /* Position of the operation in the order of requests, from 1. */
+    /* Position of the operation in the order of requests, from 1; 0 for renewals, which come first.
+     */
+    uint64_t sequence;
     struct tdm__redis_numbered_commit numbered; /* Number of a commit while it is sent. */
     /* Result to report to the user of the store (owned); NULL once it is reported, and for FUNCTION
      * LOAD and the opening of a session. */
@@ -67,6 +70,9 @@ struct redis_store {
     uint64_t last_sequence; /* `sequence` of the newest operation; 0 before the first. */
     bool loading;           /* Whether FUNCTION LOAD is in progress. */
     struct tdm__redis_commit_session session; /* Session and numbers of the store's commits. */
+    /* Callback at each new connection, or NULL. */
+    void (*connected)(void *arg);
+    void *connected_arg;      /* First argument of `connected`. */
     struct tdm__timer *timer; /* Timer of the next deadline of an operation (owned). */
     /* Time for which `timer` is set, not later than the next deadline, in milliseconds on
      * CLOCK_MONOTONIC; TDM__NEVER if it is not set. */

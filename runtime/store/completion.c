@@ -20,9 +20,10 @@
 
 /* Which callback runs when a completion is taken from the queue. */
 enum completion_kind {
-    COMPLETION_READ,   /* The callback of a read, with the records. */
-    COMPLETION_COMMIT, /* The callback of a commit, with the new version. */
-    COMPLETION_CHANGE  /* The callback of a watcher, with the key that changed. */
+    COMPLETION_READ,    /* The callback of a read, with the records. */
+    COMPLETION_COMMIT,  /* The callback of a commit, with the new version. */
+    COMPLETION_RENEWAL, /* The callback of a renewal, with its answer and the list of members. */
+    COMPLETION_CHANGE   /* The callback of a watcher, with the key that changed. */
 };
 
 /* A completed or running store operation, or a changed key to report. The queue owns it once it has
@@ -34,15 +35,18 @@ struct tdm__store_completion {
     union {
         tdm__store_read_fn *read;       /* Callback of a read, for COMPLETION_READ. */
         tdm__store_commit_fn *commit;   /* Callback of a commit, for COMPLETION_COMMIT. */
+        tdm__store_renewed_fn *renewed; /* Callback of a renewal, for COMPLETION_RENEWAL. */
         tdm__store_changed_fn *changed; /* Callback of a watcher, for COMPLETION_CHANGE. */
     } fn;
     void *arg;         /* First argument of the callback. */
     tdm_status status; /* Outcome of the read or commit. */
     /* Version that the commit gave its records; only for commits. */
     uint64_t version;
+    /* Answer to a successful renewal; only for renewals. */
+    struct tdm__store_renewed renewed;
     /* Text of a failure, or the key that changed (owned). */
     char *text;
-    /* Records that the read returned (owned); NULL if it returned none. */
+    /* Records that the read or the renewal returned (owned); NULL if it returned none. */
     struct tdm__store_records *records;
 };
 
@@ -59,6 +63,17 @@ struct tdm__store_completions {
     uint32_t deliveries;
     bool destroyed; /* Whether the owner has destroyed the queue. */
 };
+
+/* Runs the callback of a renewal. */
+static void completion_deliver_renewal(struct tdm__store_completion *completion,
+                                       const struct tdm__store_records *records)
+{
+    bool is_ok = completion->status == TDM_OK;
+
+    completion->fn.renewed(completion->arg, completion->status, is_ok ? &completion->renewed : NULL,
+                           is_ok && completion->records != NULL ? records->items : NULL,
+                           is_ok ? records->count : 0);
+}
 
 /* Runs the callback of one completion and frees the completion. With `is_closing` an operation
  * fails and a change is discarded. */
@@ -87,6 +102,9 @@ static void completion_deliver(struct tdm__store_completion *completion, bool is
         completion->fn.commit(completion->arg, completion->status,
                               completion->status == TDM_OK ? completion->version
                                                            : TDM__VERSION_NONE);
+        break;
+    case COMPLETION_RENEWAL:
+        completion_deliver_renewal(completion, records);
         break;
     case COMPLETION_CHANGE:
         if (!is_closing) {
@@ -173,6 +191,20 @@ struct tdm__store_completion *tdm__store_completion_of_commit(tdm__store_commit_
 
     completion->fn.commit = fn;
     return completion;
+}
+
+struct tdm__store_completion *tdm__store_completion_of_renewal(tdm__store_renewed_fn *fn, void *arg)
+{
+    struct tdm__store_completion *completion = completion_create(COMPLETION_RENEWAL, arg);
+
+    completion->fn.renewed = fn;
+    return completion;
+}
+
+void tdm__store_completion_set_renewed(struct tdm__store_completion *completion,
+                                       const struct tdm__store_renewed *renewed)
+{
+    completion->renewed = *renewed;
 }
 
 void tdm__store_completion_set_version(struct tdm__store_completion *completion, uint64_t version)

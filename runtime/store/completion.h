@@ -27,7 +27,15 @@ struct tdm__store_completion *tdm__store_completion_of_read(tdm__store_read_fn *
 /* Creates the completion of a commit when the commit starts. Running out of memory ends the
  * process. */
 struct tdm__store_completion *tdm__store_completion_of_commit(tdm__store_commit_fn *fn, void *arg);
+/* Creates the completion of a renewal when the renewal starts. Running out of memory ends the
+ * process. */
+struct tdm__store_completion *tdm__store_completion_of_renewal(tdm__store_renewed_fn *fn,
+                                                               void *arg);
 
+/* Sets the answer of a successful renewal, which is copied. Its list of members, if the answer has
+ * one, is passed to tdm__store_completions_add(). */
+void tdm__store_completion_set_renewed(struct tdm__store_completion *completion,
+                                       const struct tdm__store_renewed *renewed);
 /* Sets the version that a successful commit gave its records. The version is ignored if the commit
  * fails. */
 void tdm__store_completion_set_version(struct tdm__store_completion *completion, uint64_t version);

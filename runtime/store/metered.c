@@ -28,10 +28,12 @@ struct metered_store {
 /* A read or commit in progress that is measured. It is freed when it completes. */
 struct operation {
     int64_t began_ns; /* Start of the operation, in nanoseconds on CLOCK_MONOTONIC. */
-    /* Callback of the caller's read; NULL for a commit. */
+    /* Callback of the caller's read; NULL for other operations. */
     tdm__store_read_fn *read_fn;
-    /* Callback of the caller's commit; NULL for a read. */
+    /* Callback of the caller's commit; NULL for other operations. */
     tdm__store_commit_fn *commit_fn;
+    /* Callback of the caller's renewal; NULL for other operations. */
+    tdm__store_renewed_fn *renewed_fn;
     void *arg; /* First argument of the caller's callback. */
 };
 
@@ -44,14 +46,15 @@ static struct tdm__counter conflicts;
 /* Number of operations of all metered stores with any other failure. */
 static struct tdm__counter failures;
 
-/* Allocates an operation that starts now. Exactly one of `read_fn` and `commit_fn` is not NULL. */
+/* Allocates an operation that starts now. Exactly one of the callbacks is not NULL. */
 static struct operation *operation_create(tdm__store_read_fn *read_fn,
-                                          tdm__store_commit_fn *commit_fn, void *arg)
+                                          tdm__store_commit_fn *commit_fn,
+                                          tdm__store_renewed_fn *renewed_fn, void *arg)
 {
     struct operation *operation = malloc(sizeof(*operation));
 
     TDM_ASSERT(operation != NULL);
-    *operation = (struct operation){tdm__clock_ns(), read_fn, commit_fn, arg};
+    *operation = (struct operation){tdm__clock_ns(), read_fn, commit_fn, renewed_fn, arg};
     return operation;
 }
 
@@ -88,6 +91,19 @@ static void metered_on_committed(void *arg, tdm_status status, uint64_t version)
     operation.commit_fn(operation.arg, status, version);
 }
 
+/* Handles the outcome of a forwarded renewal, which counts as a commit: measures the renewal and
+ * runs the caller's callback. */
+static void metered_on_renewed(void *arg, tdm_status status,
+                               const struct tdm__store_renewed *renewed,
+                               const struct tdm__store_record *members, uint32_t members_count)
+{
+    struct operation operation = *(struct operation *)arg;
+
+    free(arg);
+    operation_measure(&commit_times, &operation, status);
+    operation.renewed_fn(operation.arg, status, renewed, members, members_count);
+}
+
 /* Forwards a read to the inner store and measures it. */
 static void metered_read(struct tdm__store *store, const char *const *patterns,
                          uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
@@ -96,7 +112,7 @@ static void metered_read(struct tdm__store *store, const char *const *patterns,
     struct tdm__store *inner = ((struct metered_store *)store)->inner;
 
     inner->ops->read(inner, patterns, patterns_count, deadline_ms, metered_on_read,
-                     operation_create(fn, NULL, arg));
+                     operation_create(fn, NULL, NULL, arg));
 }
 
 /* Forwards a commit to the inner store and measures it. */
@@ -107,7 +123,17 @@ static void metered_commit(struct tdm__store *store, const struct tdm__store_wri
     struct tdm__store *inner = ((struct metered_store *)store)->inner;
 
     inner->ops->commit(inner, writes, writes_count, deadline_ms, metered_on_committed,
-                       operation_create(NULL, fn, arg));
+                       operation_create(NULL, fn, NULL, arg));
+}
+
+/* Forwards a renewal to the inner store and measures it. */
+static void metered_renew(struct tdm__store *store, const struct tdm__store_renewal *renewal,
+                          int64_t deadline_ms, tdm__store_renewed_fn *fn, void *arg)
+{
+    struct tdm__store *inner = ((struct metered_store *)store)->inner;
+
+    inner->ops->renew(inner, renewal, deadline_ms, metered_on_renewed,
+                      operation_create(NULL, NULL, fn, arg));
 }
 
 /* Forwards a watch to the inner store; watches are not measured. */
@@ -137,6 +163,7 @@ static const struct tdm__store_ops metered_ops = {
     .read = metered_read,
     .commit = metered_commit,
     .watch = metered_watch,
+    .renew = metered_renew,
 };
 
 tdm_status tdm__store_metered_open(struct tdm__store *inner, struct tdm__store **store_out)

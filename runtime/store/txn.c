@@ -160,6 +160,17 @@ tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key)
                          &(struct tdm__store_write){.kind = TDM__STORE_CHECK_VERSION, .key = key});
 }
 
+tdm_status tdm__txn_require_lost(struct tdm__txn *txn, const char *key)
+{
+    for (uint32_t i = 0; i < txn->writes_count; i++) {
+        if (txn->writes[i].kind == TDM__STORE_CHECK_LOST && strcmp(txn->writes[i].key, key) == 0) {
+            return TDM_OK;
+        }
+    }
+    return txn_add_write(txn,
+                         &(struct tdm__store_write){.kind = TDM__STORE_CHECK_LOST, .key = key});
+}
+
 /* ---- one attempt after the other -------------------------------------------------------- */
 
 /* Removes the writes of the transaction's last attempt, but keeps the array. */

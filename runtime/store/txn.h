@@ -36,6 +36,11 @@ tdm_status tdm__txn_delete(struct tdm__txn *txn, const char *key);
  * is still as it was read. For records on which the decision rests but which are not written. */
 tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key);
 
+/* Makes the transaction's commit fail unless the member whose record is `key` is lost: with
+ * TDM_E_CONFLICT if the record exists, with TDM_E_AGAIN while absent records mean nothing, because
+ * the store has a new generation. For every decision that rests on the loss of a member. */
+tdm_status tdm__txn_require_lost(struct tdm__txn *txn, const char *key);
+
 /* Reads the patterns, runs the body and commits its writes.  Repeats all of this after a
  * conflict, until the deadline (TDM_E_TIMEOUT) or a failure of the body.  After TDM_E_STORE the
  * outcome is unknown and nothing is repeated.  `done` runs exactly once, later.  Returns a

@@ -30,7 +30,7 @@ enum {
     ACTORS = 6, /* on each */
     MOMENT_MS_MAX = 150,
     SAID_BYTES = 1024,
-    GONE_MS = 2 * TDM__NODE_LEASE_MS
+    GONE_MS = 2 * (TDM__NODE_LEASE_MS_MIN + TDM__NODE_GRACE_MS)
 };
 
 static struct two_nodes cluster;

@@ -114,7 +114,7 @@ static uint64_t go_back(struct scene *scene, const struct actor_entry *entry)
 static struct tdm__actor_request wish(const struct scene *scene, double gpus, const char *name)
 {
     struct tdm__actor_request request = {
-        .class_name = "tester", .placements = 1, .view = scene->node.store_view};
+        .class_name = "tester", .placements = 1, .view = &scene->node.store_view};
 
     TRY(tdm__id_generate(&request.actor));
     TRY(tdm__resources_add(&request.placement.wanted, "GPU", gpus));
@@ -146,6 +146,17 @@ static void wait_until_settled(struct scene *scene, uint64_t generation)
     }
 }
 
+static void wait_for_names(struct scene *scene)
+{
+    int64_t deadline_ms = tdm__deadline_after(WAIT_MS);
+
+    while (scene->node.store_view.names_wait) {
+        tdm__node_reconcile_continue(&scene->node);
+        run_for(scene, 5);
+        assert_true(tdm__deadline_remaining_ms(deadline_ms) > 0);
+    }
+}
+
 static void records_and_resources_are_written_again(void **state)
 {
     struct scene *scene = *state;
@@ -155,8 +166,9 @@ static void records_and_resources_are_written_again(void **state)
 
     tdm__node_reconcile_renewed(&scene->node, 1, false, NULL, 0); /* The generation before. */
     tdm__node_reconcile_renewed(&scene->node, generation, true, &scene->node.record, 1);
-    assert_false(scene->node.store_view.names_wait); /* No other node was known. */
+    assert_false(scene->node.store_view.holders_wait); /* No other node was known. */
     wait_until_settled(scene, generation);
+    wait_for_names(scene);
     assert_int_equal(entry->lifecycle.reservation, ACTOR_RESERVES);
     request = wish(scene, 0, "name/mine/only");
     assert_int_equal(reserve_fixture_take(&scene->world, &request), TDM_E_EXISTS);
@@ -190,6 +202,7 @@ static void actor_that_ends_meanwhile_releases_its_resources_once(void **state)
             run_for(scene, 5);
         }
         assert_null(scene->node.actors->all);
+        wait_for_names(scene);
         request = wish(scene, 2, "name/mine/only");
         TRY(reserve_fixture_take(&scene->world, &request));
         (void)close_scene(state);
@@ -211,10 +224,13 @@ static void names_wait_until_the_other_node_has_settled(void **state)
     assert_true(scene->node.store_view.names_wait);
     request = wish(scene, 0, "name/mine/new");
     assert_int_equal(reserve_fixture_take(&scene->world, &request), TDM_E_AGAIN);
-    TRY(reserve_fixture_settle(&scene->world, &scene->other.id, generation));
+    TRY(reserve_fixture_settle(&scene->world, &scene->other.id, generation, false));
     tdm__node_reconcile_continue(&scene->node);
     run_for(scene, 20);
-    assert_false(scene->node.store_view.names_wait);
+    assert_false(scene->node.store_view.holders_wait);
+    assert_true(scene->node.store_view.names_wait);
+    TRY(reserve_fixture_settle(&scene->world, &scene->other.id, generation, true));
+    wait_for_names(scene);
 }
 
 static void names_wait_no_longer_than_missing_nodes_may_return(void **state)

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { WAIT_MS = 10000, LEASE_MS = 50, COUNTERS = 8, COUNT_EACH = 50 };
+enum { WAIT_MS = 10000, LEASE_MS = 50, GRACE_MS = 20, COUNTERS = 8, COUNT_EACH = 50 };
 
 /* ---- asking and waiting ----------------------------------------------------------------- */
 
@@ -341,45 +341,158 @@ static void commit_says_the_version_of_what_it_put(void **state)
 
 /* ---- leases ----------------------------------------------------------------------------- */
 
-static tdm_status touch(struct store_fixture *fixture, const char *key, int64_t lease_ms)
+static void on_renewed(void *arg, tdm_status status, const struct tdm__store_renewed *renewed,
+                       const struct tdm__store_record *members, uint32_t members_count)
 {
-    struct tdm__store_write write = {.kind = TDM__STORE_RENEW_LEASE,
-                                     .key = key,
-                                     .version = TDM__VERSION_ANY,
-                                     .lease_ms = lease_ms};
+    struct renewal_reply *reply = arg;
 
-    return store_commit(fixture, &write, 1);
+    assert_false(reply->ended);
+    reply->ended = true;
+    reply->status = status;
+    assert_true((status == TDM_OK) == (renewed != NULL));
+    if (renewed != NULL) {
+        reply->renewed = *renewed;
+    }
+    reply->has_list = members != NULL;
+    reply->members_count = members_count;
+    for (uint32_t i = 0; i < members_count && i < 4; i++) {
+        (void)snprintf(reply->members[i], sizeof(reply->members[i]), "%s", members[i].key);
+    }
 }
 
-static void lease_that_ran_out_takes_the_record(void **state)
+static bool renewal_has_ended(void *arg)
 {
-    struct store_fixture *fixture = *state;
-
-    assert_int_equal(store_put(fixture, "l/gone", "", TDM__VERSION_NONE, LEASE_MS), TDM_OK);
-    assert_int_equal(store_put(fixture, "l/kept", "", TDM__VERSION_NONE, LEASE_MS), TDM_OK);
-    assert_int_equal(store_put(fixture, "l/kept", "now for ever", TDM__VERSION_ANY, 0), TDM_OK);
-    assert_int_equal(store_read(fixture, "l/*").count, 2);
-    store_run_for(fixture, 2 * LEASE_MS);
-    assert_int_equal(store_read(fixture, "l/*").count, 1);
-    assert_int_equal(store_read(fixture, "l/gone").count, 0);
-    assert_int_equal(store_put(fixture, "l/gone", "again", TDM__VERSION_NONE, 0), TDM_OK);
-    assert_int_equal(store_read(fixture, "l/*").count, 2);
+    return ((const struct renewal_reply *)arg)->ended;
 }
 
-static void touch_renews_the_lease_and_keeps_the_record(void **state)
+struct renewal_reply store_renew(struct store_fixture *fixture,
+                                 const struct tdm__store_renewal *renewal)
+{
+    struct renewal_reply reply = {.ended = false};
+
+    fixture->store->ops->renew(fixture->store, renewal, tdm__clock_ms() + WAIT_MS, on_renewed,
+                               &reply);
+    assert_false(reply.ended);
+    store_run_until(fixture, renewal_has_ended, &reply);
+    return reply;
+}
+
+static struct renewal_reply renew(struct store_fixture *fixture, const char *key,
+                                  uint64_t members_epoch, uint64_t renewals_count)
+{
+    return store_renew(fixture, &(struct tdm__store_renewal){.key = key,
+                                                             .lease_ms = LEASE_MS,
+                                                             .grace_ms = GRACE_MS,
+                                                             .members_epoch = members_epoch,
+                                                             .renewals_count = renewals_count});
+}
+
+static tdm_status commit_that_relies_on_loss(struct store_fixture *fixture, const char *key)
+{
+    const struct tdm__store_write writes[] = {
+        {.kind = TDM__STORE_CHECK_LOST, .key = key, .version = TDM__VERSION_NONE},
+        {.kind = TDM__STORE_PUT, .key = "taken", .version = TDM__VERSION_ANY}};
+
+    return store_commit(fixture, writes, 2);
+}
+
+/* Adds a member. Renews its lease until takeovers are allowed. */
+static void join_as(struct store_fixture *fixture, const char *key)
+{
+    assert_int_equal(store_put(fixture, key, "", TDM__VERSION_NONE, LEASE_MS), TDM_OK);
+    while (renew(fixture, key, TDM__VERSION_NONE, 0).renewed.held_ms > 0) {
+        store_run_for(fixture, 5);
+    }
+}
+
+static void forget_members(struct store_fixture *fixture)
+{
+    assert_int_equal(store_delete(fixture, "node/a", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(store_delete(fixture, "node/b", TDM__VERSION_ANY), TDM_OK);
+}
+
+static void member_that_does_not_renew_is_lost_after_lease_and_grace(void **state)
 {
     struct store_fixture *fixture = *state;
+    struct renewal_reply reply;
+    uint64_t clock_ms;
     uint64_t version;
 
-    assert_int_equal(store_put(fixture, "t", "data", TDM__VERSION_NONE, 10 * LEASE_MS), TDM_OK);
-    version = store_version(fixture, "t");
-    assert_int_equal(touch(fixture, "t", 60000), TDM_OK);
-    store_run_for(fixture, 11 * LEASE_MS);
-    assert_int_equal(store_version(fixture, "t"), version);
-    assert_memory_equal(store_read(fixture, "t").records[0].bytes, "data", 4);
-    assert_int_equal(touch(fixture, "t", LEASE_MS), TDM_OK);
-    store_run_for(fixture, 2 * LEASE_MS);
-    assert_int_equal(touch(fixture, "t", LEASE_MS), TDM_E_CONFLICT);
+    join_as(fixture, "node/b");
+    clock_ms = renew(fixture, "node/b", TDM__VERSION_NONE, 0).renewed.clock_ms;
+    assert_int_equal(store_put(fixture, "node/a", "", TDM__VERSION_NONE, LEASE_MS), TDM_OK);
+    version = store_version(fixture, "node/a");
+    assert_int_equal(commit_that_relies_on_loss(fixture, "node/a"), TDM_E_CONFLICT);
+    do {
+        assert_true(store_version(fixture, "node/a") == version);
+        store_run_for(fixture, 5);
+        reply = renew(fixture, "node/b", TDM__VERSION_NONE, 0);
+    } while (reply.renewed.clock_ms <= clock_ms + LEASE_MS + GRACE_MS);
+    assert_int_equal(reply.members_count, 1);
+    assert_string_equal(reply.members[0], "node/b");
+    assert_int_equal(store_read(fixture, "node/*").count, 1);
+    assert_int_equal(renew(fixture, "node/a", TDM__VERSION_NONE, 0).status, TDM_E_CONFLICT);
+    assert_int_equal(commit_that_relies_on_loss(fixture, "node/a"), TDM_OK);
+    /* A member that joins again has a higher epoch. */
+    assert_int_equal(store_put(fixture, "node/a", "", TDM__VERSION_NONE, LEASE_MS), TDM_OK);
+    reply = renew(fixture, "node/a", TDM__VERSION_NONE, 0);
+    assert_int_equal(reply.renewed.epoch, store_version(fixture, "node/a"));
+    assert_true(reply.renewed.epoch > version);
+    forget_members(fixture);
+}
+
+static void renewal_tells_the_list_of_members_when_it_has_changed(void **state)
+{
+    struct store_fixture *fixture = *state;
+    struct renewal_reply first;
+    struct renewal_reply second;
+
+    join_as(fixture, "node/a");
+    first = renew(fixture, "node/a", TDM__VERSION_NONE, 0);
+    assert_true(first.has_list);
+    assert_int_equal(first.members_count, 1);
+    second = renew(fixture, "node/a", first.renewed.members_epoch, 0);
+    assert_false(second.has_list);
+    assert_int_equal(second.renewed.members_epoch, first.renewed.members_epoch);
+    assert_int_equal(second.renewed.renewals_count, first.renewed.renewals_count + 1);
+    assert_int_equal(store_put(fixture, "node/b", "", TDM__VERSION_NONE, WAIT_MS), TDM_OK);
+    second = renew(fixture, "node/a", first.renewed.members_epoch, 0);
+    assert_true(second.renewed.members_epoch > first.renewed.members_epoch);
+    assert_int_equal(second.members_count, 2);
+    assert_string_equal(second.members[1], "node/b");
+    first = renew(fixture, "node/a", second.renewed.members_epoch, 0);
+    assert_false(first.has_list);
+    assert_int_equal(store_delete(fixture, "node/b", TDM__VERSION_ANY), TDM_OK);
+    first = renew(fixture, "node/a", second.renewed.members_epoch, 0);
+    assert_int_equal(first.members_count, 1);
+    forget_members(fixture);
+}
+
+static void no_loss_counts_after_the_store_has_lost_changes(void **state)
+{
+    struct store_fixture *fixture = *state;
+    struct renewal_reply before;
+    struct renewal_reply reply;
+
+    join_as(fixture, "node/a");
+    before = renew(fixture, "node/a", TDM__VERSION_NONE, 0);
+    assert_int_equal(before.renewed.held_ms, 0);
+    assert_int_equal(commit_that_relies_on_loss(fixture, "node/b"), TDM_OK);
+    reply = renew(fixture, "node/a", TDM__VERSION_NONE, before.renewed.renewals_count + 10);
+    assert_true(reply.renewed.generation > before.renewed.generation);
+    assert_int_equal(reply.renewed.held_ms, LEASE_MS + GRACE_MS + 1);
+    assert_int_equal(reply.renewed.renewals_count, before.renewed.renewals_count + 11);
+    assert_int_equal(commit_that_relies_on_loss(fixture, "node/b"), TDM_E_AGAIN);
+    assert_int_equal(commit_that_relies_on_loss(fixture, "node/a"), TDM_E_CONFLICT);
+    before = reply;
+    do {
+        store_run_for(fixture, 5);
+        reply = renew(fixture, "node/a", TDM__VERSION_NONE, reply.renewed.renewals_count);
+    } while (reply.renewed.clock_ms <= before.renewed.clock_ms + LEASE_MS + GRACE_MS);
+    assert_int_equal(reply.renewed.generation, before.renewed.generation);
+    assert_int_equal(reply.renewed.held_ms, 0);
+    assert_int_equal(commit_that_relies_on_loss(fixture, "node/b"), TDM_OK);
+    forget_members(fixture);
 }
 
 /* ---- watches ---------------------------------------------------------------------------- */
@@ -422,7 +535,6 @@ static void watch_tells_each_change_under_its_prefix_once(void **state)
     assert_int_equal(store_put(fixture, "elsewhere", "", TDM__VERSION_ANY, 0), TDM_OK);
     assert_int_equal(store_commit(fixture, two, 2), TDM_OK);
     assert_int_equal(store_put(fixture, "w/a", "", TDM__VERSION_NONE, 0), TDM_E_CONFLICT);
-    assert_int_equal(touch(fixture, "w/a", 60000), TDM_OK);
     assert_int_equal(store_delete(fixture, "w/none", TDM__VERSION_ANY), TDM_OK);
     assert_int_equal(store_delete(fixture, "w/a", TDM__VERSION_ANY), TDM_OK);
     assert_int_equal(store_put(fixture, "w/end", "", TDM__VERSION_ANY, 0), TDM_OK);
@@ -558,8 +670,9 @@ int store_suite_run(int (*setup)(void **state), int (*teardown)(void **state))
         cmocka_unit_test(commit_is_all_or_nothing),
         cmocka_unit_test(version_is_never_used_again),
         cmocka_unit_test(commit_says_the_version_of_what_it_put),
-        cmocka_unit_test(lease_that_ran_out_takes_the_record),
-        cmocka_unit_test(touch_renews_the_lease_and_keeps_the_record),
+        cmocka_unit_test(member_that_does_not_renew_is_lost_after_lease_and_grace),
+        cmocka_unit_test(renewal_tells_the_list_of_members_when_it_has_changed),
+        cmocka_unit_test(no_loss_counts_after_the_store_has_lost_changes),
         cmocka_unit_test(watch_tells_each_change_under_its_prefix_once),
         cmocka_unit_test(transactions_count_exactly),
     };

@@ -60,4 +60,17 @@ int store_suite_run(int (*setup)(void **state), int (*teardown)(void **state));
  * Returns how many outcomes were unknown. */
 uint32_t store_suite_counts_exactly(struct store_fixture *fixture, const char *counter);
 
+/* The outcome of one renewal. */
+struct renewal_reply {
+    bool ended;
+    tdm_status status;
+    struct tdm__store_renewed renewed;
+    bool has_list;
+    uint32_t members_count;
+    char members[4][32]; /* Keys of the first members of the list. */
+};
+
+struct renewal_reply store_renew(struct store_fixture *fixture,
+                                 const struct tdm__store_renewal *renewal);
+
 #endif

@@ -114,6 +114,26 @@ static void name_is_granted_when_a_replica_has_it(void **state)
                      TDM_E_CONFLICT);
 }
 
+static struct renewal_reply renew(void)
+{
+    const struct tdm__store_renewal renewal = {
+        .key = "node/a", .lease_ms = 60000, .grace_ms = 2000};
+
+    return store_renew(&replicated, &renewal);
+}
+
+static void renewal_counts_when_a_replica_has_it(void **state)
+{
+    struct renewal_reply reply;
+
+    (void)state;
+    assert_int_equal(store_put(&replicated, "node/a", "", TDM__VERSION_ANY, 60000), TDM_OK);
+    reply = renew();
+    assert_int_equal(reply.status, TDM_OK);
+    assert_int_equal(reply.members_count, 1);
+    assert_string_equal(reply.members[0], "node/a");
+}
+
 /* As when the old master is cut off from the replica that has taken its place. */
 static void old_master_grants_no_name_any_more(void **state)
 {
@@ -121,6 +141,8 @@ static void old_master_grants_no_name_any_more(void **state)
     assert_true(operator_says(&replica, "REPLICAOF NO ONE", "OK"));
     assert_int_equal(store_put(&replicated, "name/mine/third", "", TDM__VERSION_ANY, 0),
                      TDM_E_STORE);
+    assert_int_equal(renew().status, TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "replicas"));
 }
 
 static void names_and_leases_need_replicas(void **state)
@@ -130,11 +152,13 @@ static void names_and_leases_need_replicas(void **state)
         {.kind = TDM__STORE_DELETE, .key = "name/mine/first"},
         {.kind = TDM__STORE_CHECK_VERSION, .key = "name/mine/first"},
         {.kind = TDM__STORE_PUT, .key = "group_name/mine/first"},
+        {.kind = TDM__STORE_CHECK_LOST, .key = "node/1"},
     };
 
     (void)state;
     assert_false(tdm__commit_needs_replicas(writes, 3));
     assert_true(tdm__commit_needs_replicas(writes, 4));
+    assert_true(tdm__commit_needs_replicas(writes + 4, 1));
 }
 
 static void store_that_closes_replies(void **state)
@@ -157,6 +181,7 @@ int main(void)
         cmocka_unit_test(names_and_leases_need_replicas),
         cmocka_unit_test(name_is_refused_without_the_replicas),
         cmocka_unit_test(name_is_granted_when_a_replica_has_it),
+        cmocka_unit_test(renewal_counts_when_a_replica_has_it),
         cmocka_unit_test(old_master_grants_no_name_any_more),
         cmocka_unit_test(store_that_closes_replies),
     };

@@ -356,37 +356,67 @@ static void foreign_record_fails_with_the_servers_message(void **state)
     assert_int_equal(store_read(base, "foreign").count, 0);
 }
 
-/* Expired keys leave the index with the next renewal of any lease. */
-static void keys_of_expired_records_leave_the_index(void **state)
+/* The kept clock after a renewal, when the server's time seems to have advanced by `passed_ms`
+ * since the last one. */
+static uint64_t clock_after(struct store_fixture *base, long long passed_ms)
 {
-    const struct tdm__store_write renewal = {.kind = TDM__STORE_RENEW_LEASE,
-                                             .key = "index/renewed",
-                                             .version = TDM__VERSION_ANY,
-                                             .lease_ms = 60000};
-    struct store_fixture *base = *state;
+    static const struct tdm__store_renewal renewal = {
+        .key = "node/kept", .lease_ms = 60000, .grace_ms = 2000};
+    char command[128];
+    struct renewal_reply reply;
 
-    assert_int_equal(store_put(base, "index/gone", "", TDM__VERSION_ANY, 10), TDM_OK);
-    assert_int_equal(store_put(base, "index/kept", "", TDM__VERSION_ANY, 10), TDM_OK);
-    assert_int_equal(store_put(base, "index/kept", "", TDM__VERSION_ANY, 0), TDM_OK);
-    assert_int_equal(store_put(base, "index/deleted", "", TDM__VERSION_ANY, 10), TDM_OK);
-    assert_int_equal(store_delete(base, "index/deleted", TDM__VERSION_ANY), TDM_OK);
-    assert_int_equal(store_put(base, "index/renewed", "", TDM__VERSION_ANY, 10000), TDM_OK);
-    store_run_for(base, 30);
-    assert_int_equal(store_read(base, "index/*").count, 2);
-    assert_int_equal(store_commit(base, &renewal, 1), TDM_OK);
-    assert_int_equal(store_read(base, "index/*").count, 2);
-    assert_int_equal(operator_counts("ZLEXCOUNT tdm:{test}:index [index/ [index0"), 2);
-    assert_int_equal(operator_counts("ZCARD tdm:{test}:leases"), 1); /* the renewed one */
-    assert_int_equal(store_delete(base, "index/renewed", TDM__VERSION_ANY), TDM_OK);
+    (void)snprintf(command, sizeof(command), "HINCRBY tdm:{test}:clock time %lld", -passed_ms);
+    (void)operator_counts(command);
+    reply = store_renew(base, &renewal);
+    assert_int_equal(reply.status, TDM_OK);
+    return reply.renewed.clock_ms;
+}
+
+static void outage_advances_the_kept_clock_by_one_step_in_all(void **state)
+{
+    struct store_fixture *base = *state;
+    uint64_t before_ms;
+    uint64_t after_ms;
+
+    assert_int_equal(store_put(base, "node/kept", "", TDM__VERSION_NONE, 60000), TDM_OK);
+    before_ms = clock_after(base, 0);
+    after_ms = clock_after(base, 3600000);
+    assert_int_equal(after_ms, before_ms + TDM__STORE_CLOCK_STEP_MS);
+    /* The next renewals of all members together add only the time since then. */
+    assert_true(clock_after(base, 0) < after_ms + TDM__STORE_CLOCK_STEP_MS);
+    before_ms = clock_after(base, 0);
+    assert_int_equal(clock_after(base, -3600000), before_ms);
+    assert_int_equal(store_delete(base, "node/kept", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(operator_counts("ZCARD tdm:{test}:leases"), 0);
+}
+
+static void another_server_begins_a_generation(void **state)
+{
+    static const struct tdm__store_renewal renewal = {
+        .key = "node/moved", .lease_ms = 1000, .grace_ms = 100};
+    struct store_fixture *base = *state;
+    struct renewal_reply before;
+    struct renewal_reply after;
+
+    assert_int_equal(store_put(base, "node/moved", "", TDM__VERSION_NONE, 1000), TDM_OK);
+    before = store_renew(base, &renewal);
+    operator_says("HSET tdm:{test}:clock server another");
+    after = store_renew(base, &renewal);
+    assert_true(after.renewed.generation > before.renewed.generation);
+    assert_int_equal(after.renewed.held_ms, 1101);
+    assert_int_equal(store_renew(base, &renewal).renewed.generation, after.renewed.generation);
+    assert_int_equal(store_delete(base, "node/moved", TDM__VERSION_ANY), TDM_OK);
 }
 
 /* A server without its replicas refuses writes, as it does with a full disk or without memory. */
 static void reads_go_on_while_the_server_takes_no_writes(void **state)
 {
+    static const struct tdm__store_renewal renewal = {
+        .key = "node/refused", .lease_ms = 1000, .grace_ms = 100};
     struct store_fixture *base = *state;
 
     assert_int_equal(store_put(base, "refused/1", "x", TDM__VERSION_ANY, 0), TDM_OK);
-    assert_int_equal(store_put(base, "refused/2", "x", TDM__VERSION_ANY, 10), TDM_OK);
+    assert_int_equal(store_put(base, "node/refused", "", TDM__VERSION_ANY, 1000), TDM_OK);
     operator_says("CONFIG SET min-replicas-to-write 1");
     store_run_for(base, 30);
     assert_int_equal(store_put(base, "refused/3", "x", TDM__VERSION_ANY, 0), TDM_E_STORE);
@@ -396,7 +426,10 @@ static void reads_go_on_while_the_server_takes_no_writes(void **state)
     operator_says("CONFIG SET min-replicas-to-write 0 maxmemory 1");
     assert_int_equal(store_put(base, "refused/3", "x", TDM__VERSION_ANY, 0), TDM_E_STORE);
     assert_int_equal(store_read(base, "refused/*").count, 1);
+    /* The renewal of a lease succeeds without memory. */
+    assert_int_equal(store_renew(base, &renewal).status, TDM_OK);
     operator_says("CONFIG SET maxmemory 0");
+    assert_int_equal(store_delete(base, "node/refused", TDM__VERSION_ANY), TDM_OK);
     assert_int_equal(store_put(base, "refused/3", "x", TDM__VERSION_ANY, 0), TDM_OK);
 }
 
@@ -539,7 +572,8 @@ int main(void)
         cmocka_unit_test(server_that_stands_still_is_a_failure_at_the_deadline),
         cmocka_unit_test(library_that_was_flushed_is_loaded_again),
         cmocka_unit_test(foreign_record_fails_with_the_servers_message),
-        cmocka_unit_test(keys_of_expired_records_leave_the_index),
+        cmocka_unit_test(outage_advances_the_kept_clock_by_one_step_in_all),
+        cmocka_unit_test(another_server_begins_a_generation),
         cmocka_unit_test(reads_go_on_while_the_server_takes_no_writes),
         cmocka_unit_test(refused_operations_fail_after_a_delay),
         cmocka_unit_test(watch_reports_its_prefix_after_a_lost_subscription),

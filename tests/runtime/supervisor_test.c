@@ -2,12 +2,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/process/supervisor.h"
 
+#include "runtime/clock.h"
+#include "runtime/process/fence.h"
+
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -60,7 +65,8 @@ static pid_t start(enum how how, int lifeline, int other_end)
     pid_t supervisor = fork();
 
     if (supervisor == 0) {
-        struct tdm__supervisor_options options = {lifeline, directory, 1};
+        struct tdm__supervisor_options options = {
+            .lifeline = lifeline, .directory = directory, .remove_directory = 1};
 
         (void)close(alive[0]);
         if (other_end >= 0) {
@@ -133,6 +139,93 @@ static void sigquit_kills_everything_at_once(void **state)
     expect_end(supervisor, 1 << 8);
 }
 
+/* Returns a child that only waits. */
+static pid_t fork_waiting(void)
+{
+    pid_t child = fork();
+
+    while (child == 0) {
+        (void)poll(NULL, 0, -1);
+    }
+    return child;
+}
+
+/* The children of the daemon of end_of_lease_kills_what_is_fenced_by_a_stopped_daemon(). */
+struct children {
+    pid_t fenced;
+    pid_t removed; /* It was in the fence. */
+    pid_t plain;
+};
+
+/* Becomes a daemon whose lease ends soon, and which is stopped by then. */
+_Noreturn static void be_stopped_daemon(struct tdm__fence *fence, int report)
+{
+    struct children children = {fork_waiting(), fork_waiting(), fork_waiting()};
+    uint32_t places[2];
+
+    if (tdm__fence_add(fence, children.removed, &places[0]) != TDM_OK ||
+        tdm__fence_add(fence, children.fenced, &places[1]) != TDM_OK) {
+        _exit(1);
+    }
+    tdm__fence_remove(fence, places[0]);
+    tdm__fence_set_end(fence, tdm__clock_boot_ms() + 200);
+    (void)!write(report, &children, sizeof(children));
+    (void)raise(SIGSTOP);
+    _exit(1);
+}
+
+/* Returns whether the process runs; a zombie does not. */
+static bool runs(pid_t pid)
+{
+    char path[64];
+    char state = 'Z';
+    FILE *stat_file;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    stat_file = fopen(path, "re");
+    if (stat_file != NULL) {
+        (void)!fscanf(stat_file, "%*d %*s %c", &state);
+        (void)fclose(stat_file);
+    }
+    return state != 'Z' && state != 'X';
+}
+
+static void end_of_lease_kills_what_is_fenced_by_a_stopped_daemon(void **state)
+{
+    struct children children;
+    struct tdm__fence *fence;
+    int report[2];
+    pid_t supervisor;
+
+    (void)state;
+    assert_int_equal(tdm__fence_create(&fence), TDM_OK);
+    assert_int_equal(pipe(report), 0);
+    supervisor = fork();
+    if (supervisor == 0) {
+        struct tdm__supervisor_options options = {
+            .lifeline = -1, .directory = directory, .remove_directory = 1, .fence = fence};
+
+        (void)close(alive[0]);
+        if (tdm__supervisor_fork(&options) == TDM_OK) {
+            be_stopped_daemon(fence, report[1]);
+        }
+        _exit(1);
+    }
+    (void)close(alive[1]);
+    (void)close(report[1]);
+    assert_int_equal(read(report[0], &children, sizeof(children)), sizeof(children));
+    (void)close(report[0]);
+    assert_true(runs(children.fenced));
+    for (int waited_ms = 0; waited_ms < 10000 && runs(children.fenced); waited_ms += 10) {
+        (void)poll(NULL, 0, 10);
+    }
+    assert_false(runs(children.fenced));
+    assert_true(runs(children.removed));
+    assert_true(runs(children.plain));
+    assert_int_equal(kill(supervisor, SIGQUIT), 0);
+    expect_end(supervisor, 1 << 8);
+}
+
 static void lifeline_shutdown_stops_and_lifeline_close_kills(void **state)
 {
     int lifeline[2];
@@ -164,7 +257,7 @@ static void supervisor_without_a_descriptor_starts_no_daemon(void **state)
 
     (void)state;
     if (supervisor == 0) {
-        const struct tdm__supervisor_options options = {-1, directory, 0};
+        const struct tdm__supervisor_options options = {.lifeline = -1, .directory = directory};
         const struct rlimit full = {.rlim_cur = 3, .rlim_max = 3};
         sigset_t blocked;
 
@@ -194,7 +287,8 @@ static void supervisor_that_cannot_watch_its_driver_starts_no_daemon(void **stat
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, lifeline), 0);
     supervisor = fork();
     if (supervisor == 0) {
-        const struct tdm__supervisor_options options = {lifeline[1], directory, 0};
+        const struct tdm__supervisor_options options = {.lifeline = lifeline[1],
+                                                        .directory = directory};
         struct rlimit one_is_free = {.rlim_max = 1024};
         int lowest_free = dup(lifeline[1]);
 
@@ -219,6 +313,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(daemon_that_is_killed_gives_its_signal, prepare, clean),
         cmocka_unit_test_setup_teardown(sigquit_kills_everything_at_once, prepare, clean),
         cmocka_unit_test_setup_teardown(sigterm_is_passed_on, prepare, clean),
+        cmocka_unit_test_setup_teardown(end_of_lease_kills_what_is_fenced_by_a_stopped_daemon,
+                                        prepare, clean),
         cmocka_unit_test_setup_teardown(lifeline_shutdown_stops_and_lifeline_close_kills, prepare,
                                         clean),
         cmocka_unit_test_setup_teardown(supervisor_without_a_descriptor_starts_no_daemon, prepare,

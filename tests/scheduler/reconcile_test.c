@@ -153,16 +153,20 @@ static void nodes_have_settled_when_each_has_written_its_records(void **state)
     for (uint8_t i = 0; i < 3; i++) {
         resources[i] = (struct tdm__node_resources){.id = id_of((uint8_t)(i + 1))};
     }
-    assert_true(tdm__nodes_have_settled(NULL, 0, resources, 3, 7));
-    assert_false(tdm__nodes_have_settled(known, 2, resources, 3, 7));
+    assert_true(tdm__nodes_have_settled(NULL, 0, resources, 3, 7, false));
+    assert_false(tdm__nodes_have_settled(known, 2, resources, 3, 7, false));
     resources[0].generation = 7;
     resources[2].generation = 7;
-    assert_false(tdm__nodes_have_settled(known, 2, resources, 3, 7));
+    assert_false(tdm__nodes_have_settled(known, 2, resources, 3, 7, false));
     resources[1].generation = 6;
-    assert_false(tdm__nodes_have_settled(known, 2, resources, 3, 7));
+    assert_false(tdm__nodes_have_settled(known, 2, resources, 3, 7, false));
     resources[1].generation = 7;
-    assert_true(tdm__nodes_have_settled(known, 2, resources, 3, 7));
-    assert_false(tdm__nodes_have_settled(known, 2, resources, 1, 7));
+    assert_true(tdm__nodes_have_settled(known, 2, resources, 3, 7, false));
+    assert_false(tdm__nodes_have_settled(known, 2, resources, 1, 7, false));
+    resources[0].names_generation = 7;
+    assert_false(tdm__nodes_have_settled(known, 2, resources, 3, 7, true));
+    resources[1].names_generation = 7;
+    assert_true(tdm__nodes_have_settled(known, 2, resources, 3, 7, true));
 }
 
 int main(void)

@@ -332,16 +332,17 @@ static void wrong_record_of_a_group_is_replaced(void **state)
 static void new_group_gets_no_name_while_names_wait(void **state)
 {
     struct tdm__resources bundle = {.cpu = 0};
+    struct tdm__store_view view = {.names_wait = true};
     struct tdm__placement_group_request request = {
-        .bundles = &bundle, .bundles_count = 1, .name = "team", .view.names_wait = true};
+        .bundles = &bundle, .bundles_count = 1, .name = "team", .view = &view};
 
     (void)state;
     (void)join("one");
     TRY(tdm__id_generate(&request.id));
     TRY(tdm__resources_add(&bundle, "GPU", 1));
-    request.view.generation = reserve_fixture_new_generation(&world);
+    view.generation = reserve_fixture_new_generation(&world);
     assert_int_equal(reserve_fixture_group_by(&world, &request), TDM_E_AGAIN);
-    request.view.names_wait = false;
+    view.names_wait = false;
     TRY(reserve_fixture_group_by(&world, &request));
 }
 
@@ -379,7 +380,7 @@ static void name_waits_until_the_node_of_its_old_holder_has_written_its_records(
     struct tdm__actor_request request = wish(0, "name/lab/trainer");
     struct tdm__actor_record old = place(&request);
     struct tdm__actor_record running = old;
-    struct tdm__store_view view = {.names_wait = true};
+    struct tdm__store_view view = {.names_wait = true, .holders_wait = true};
 
     (void)state;
     TRY(tdm__id_generate(&running.actor));
@@ -410,7 +411,7 @@ static void older_grant_of_a_name_stays(void **state)
     view.generation = reserve_fixture_new_generation(&world);
     request = wish(0, "name/lab/trainer");
     request.granted = view.generation;
-    request.view = view;
+    request.view = &view;
     younger = place(&request); /* A daemon that does not know the first node. */
     reconcile(&node, (struct tdm__actor_record[]){older, younger}, 2, &view);
     TRY(reserve_fixture_again_in(&world, &older, &view));
@@ -420,13 +421,15 @@ static void older_grant_of_a_name_stays(void **state)
 static void new_actor_gets_no_name_while_names_wait(void **state)
 {
     struct tdm__actor_request request = wish(0, "name/lab/trainer");
+    struct tdm__store_view view = {.names_wait = true};
 
     (void)state;
     (void)join("one");
-    request.view = (struct tdm__store_view){reserve_fixture_new_generation(&world), true};
+    view.generation = reserve_fixture_new_generation(&world);
+    request.view = &view;
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_AGAIN);
     assert_non_null(strstr(world.detail, "\"trainer\""));
-    request.view.names_wait = false;
+    view.names_wait = false;
     TRY(reserve_fixture_take(&world, &request));
 }
 
@@ -435,13 +438,15 @@ static void later_placement_does_not_take_the_record_of_an_earlier_one(void **st
 {
     struct tdm__id node = join("one");
     struct tdm__actor_request request = wish(2, "");
+    struct tdm__store_view view = {0};
 
     (void)state;
     (void)place(&request);
     request.placements = 2;
-    request.view.generation = reserve_fixture_new_generation(&world);
+    view.generation = reserve_fixture_new_generation(&world);
+    request.view = &view;
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_AGAIN);
-    reconcile(&node, NULL, 0, &request.view);
+    reconcile(&node, NULL, 0, &view);
     TRY(reserve_fixture_take(&world, &request));
     TRY(reserve_fixture_take(&world, &request)); /* The same placement. */
     expect_free_gpus(0);
@@ -456,10 +461,10 @@ static void lost_node_joins_before_it_writes_its_records(void **state)
     (void)state;
     reserve_fixture_lose(&world, &node);
     assert_int_equal(reserve_fixture_reconcile(&world, &holdings, &view), TDM_E_AGAIN);
-    assert_int_equal(reserve_fixture_settle(&world, &node, 1), TDM_E_AGAIN);
+    assert_int_equal(reserve_fixture_settle(&world, &node, 1, false), TDM_E_AGAIN);
     reserve_fixture_join_again(&world, &node, "one", 2, NULL, 0);
-    TRY(reserve_fixture_settle(&world, &node, 1));
-    TRY(reserve_fixture_settle(&world, &node, 1));
+    TRY(reserve_fixture_settle(&world, &node, 1, false));
+    TRY(reserve_fixture_settle(&world, &node, 1, false));
 }
 
 int main(void)

@@ -57,15 +57,20 @@ static void on_swept(void *arg, tdm_status status, const char *detail)
     waiting->status = status;
 }
 
-static tdm_status sweep(void)
+static tdm_status sweep_by(const struct tdm__id *self)
 {
     struct waiting waiting = {.done = false};
 
-    assert_int_equal(
-        tdm__reserve_sweep(world.store, tdm__deadline_after(TEST_TIMEOUT_MS), on_swept, &waiting),
-        TDM_OK);
+    assert_int_equal(tdm__reserve_sweep(world.store, self, tdm__deadline_after(TEST_TIMEOUT_MS),
+                                        on_swept, &waiting),
+                     TDM_OK);
     wait_for(&waiting);
     return waiting.status;
+}
+
+static tdm_status sweep(void)
+{
+    return sweep_by(&(struct tdm__id){.bytes = {0}});
 }
 
 static void on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
@@ -122,6 +127,47 @@ static void the_records_of_a_lost_node_are_removed_and_others_kept(void **state)
     assert_int_equal(count("name/lab/here"), 1);
     assert_int_equal(count("name/lab/there"), 0);
     assert_int_equal(count("node/*"), 1);
+}
+
+static void resources_of_a_lost_node_are_removed_by_a_living_one(void **state)
+{
+    struct tdm__id one = reserve_fixture_join(&world, "one", 0);
+    struct tdm__id two = reserve_fixture_join(&world, "two", 0);
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    reserve_fixture_forget(&world, tdm__store_key("node", &two, key));
+    assert_int_equal(sweep_by(&two), TDM_E_AGAIN); /* It is lost itself. */
+    assert_int_equal(count("free/*"), 2);
+    assert_int_equal(sweep_by(&one), TDM_OK);
+    assert_int_equal(count("free/*"), 1);
+}
+
+static void nothing_is_removed_while_a_new_store_lacks_records(void **state)
+{
+    struct tdm__id one = reserve_fixture_join(&world, "one", 0);
+    struct tdm__id two = reserve_fixture_join(&world, "two", 0);
+
+    (void)state;
+    place(&two, &two, "name/lab/there", false);
+    reserve_fixture_lose(&world, &two);
+    reserve_fixture_replace_store(&world, &one);
+    assert_int_equal(sweep_by(&one), TDM_E_AGAIN);
+    assert_int_equal(count("actor/*"), 1);
+}
+
+static void node_that_leaves_has_no_record(void **state)
+{
+    struct tdm__id one = reserve_fixture_join(&world, "one", 0);
+    struct waiting waiting = {.done = false};
+
+    (void)state;
+    assert_int_equal(tdm__reserve_leave(world.store, &one, tdm__deadline_after(TEST_TIMEOUT_MS),
+                                        on_swept, &waiting),
+                     TDM_OK);
+    wait_for(&waiting);
+    assert_int_equal(waiting.status, TDM_OK);
+    assert_int_equal(count("node/*") + count("free/*"), 0);
 }
 
 static void recreatable_actors_are_kept_while_their_owner_node_exists(void **state)
@@ -248,6 +294,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_records_of_a_lost_node_are_removed_and_others_kept,
                                         open_world, close_world),
+        cmocka_unit_test_setup_teardown(resources_of_a_lost_node_are_removed_by_a_living_one,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(nothing_is_removed_while_a_new_store_lacks_records,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(node_that_leaves_has_no_record, open_world, close_world),
         cmocka_unit_test_setup_teardown(recreatable_actors_are_kept_while_their_owner_node_exists,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(only_a_group_without_a_remover_is_an_orphan, open_world,

@@ -170,6 +170,25 @@ static void released_group_places_no_actor(void **state)
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_NOT_FOUND);
 }
 
+/* An absent record of a node means nothing while the store has a new generation. */
+static void name_is_not_taken_over_in_a_new_store(void **state)
+{
+    struct tdm__id one = reserve_fixture_join(&world, "one", 0);
+    struct tdm__id two = reserve_fixture_join(&world, "two", 0);
+    struct tdm__actor_request first = wish(0, "name/lab/trainer");
+    struct tdm__actor_request second = wish(0, "name/lab/trainer");
+
+    (void)state;
+    first.placement.owner_node = first.placement.node = one;
+    first.placement.scheduling = TDM_SCHEDULE_NODE;
+    second.placement.owner_node = two;
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
+    reserve_fixture_lose(&world, &one);
+    reserve_fixture_replace_store(&world, &two);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
+    assert_non_null(strstr(world.detail, "lost"));
+}
+
 static void name_that_went_to_another_meanwhile_stays_with_that_one(void **state)
 {
     struct tdm__actor_request first = wish(0, "name/lab/trainer");
@@ -213,6 +232,8 @@ int main(void)
                                         close_world),
         cmocka_unit_test_setup_teardown(the_owner_node_is_preferred, open_world, close_world),
         cmocka_unit_test_setup_teardown(released_group_places_no_actor, open_world, close_world),
+        cmocka_unit_test_setup_teardown(name_is_not_taken_over_in_a_new_store, open_world,
+                                        close_world),
         cmocka_unit_test_setup_teardown(name_that_went_to_another_meanwhile_stays_with_that_one,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(requests_before_rejoining_must_wait, open_world,

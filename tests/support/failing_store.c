@@ -82,8 +82,16 @@ static void deaf_commit(struct tdm__store *store, const struct tdm__store_write 
     deaf->inner->ops->commit(deaf->inner, writes, writes_count, deadline_ms, on_lost, lost);
 }
 
+static void deaf_renew(struct tdm__store *store, const struct tdm__store_renewal *renewal,
+                       int64_t deadline_ms, tdm__store_renewed_fn *fn, void *arg)
+{
+    struct tdm__store *inner = ((struct failing_store *)store)->inner;
+
+    inner->ops->renew(inner, renewal, deadline_ms, fn, arg);
+}
+
 static const struct tdm__store_ops deaf_ops = {
-    .name = "deaf", .read = deaf_read, .commit = deaf_commit};
+    .name = "deaf", .read = deaf_read, .commit = deaf_commit, .renew = deaf_renew};
 
 void failing_store_open(struct failing_store *deaf, struct tdm__store *inner)
 {

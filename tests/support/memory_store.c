@@ -8,6 +8,7 @@
 #include "runtime/store/check.h"
 #include "runtime/store/completion.h"
 #include "runtime/store/watchers.h"
+#include "tests/support/kept_clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,9 @@ struct entry {
     char *data; /* The value (owned); NULL if there is none. */
     size_t size_bytes;
     uint64_t version;
-    int64_t expires_ms;
+    bool has_lease;       /* Whether the record is that of a member. */
+    int64_t lease_end_ms; /* End of the member's lease on the kept clock. */
+    uint64_t renewals_count;
 };
 
 /* Outcome of a numbered commit. */
@@ -51,6 +54,10 @@ struct memory_store {
     uint32_t capacity;
     uint64_t last_version;
     LIST_HEAD(, writer) writers;
+    uint64_t members_epoch;
+    uint64_t generation;
+    uint32_t server; /* Number of the pretended server, which memory_store_replace() changes. */
+    struct kept_clock clock;
 };
 
 /* ---- writers ---------------------------------------------------------------------------- */
@@ -133,21 +140,13 @@ static void remove_entry(struct memory_store *memory, struct entry *entry)
     uint32_t at = (uint32_t)(entry - memory->entries);
 
     forget_writer_of(memory, entry->key);
+    if (entry->has_lease) {
+        memory->members_epoch = ++memory->last_version;
+    }
     free(entry->key);
     free(entry->data);
     memory->count--;
     memmove(entry, entry + 1, (memory->count - at) * sizeof(*entry));
-}
-
-static void remove_expired(struct memory_store *memory)
-{
-    int64_t now_ms = tdm__clock_ms();
-
-    for (uint32_t i = memory->count; i > 0; i--) {
-        if (memory->entries[i - 1].expires_ms <= now_ms) {
-            remove_entry(memory, &memory->entries[i - 1]);
-        }
-    }
 }
 
 /* An empty entry of this key, where there was none.  Room was made before. */
@@ -160,11 +159,6 @@ static struct entry *insert_entry(struct memory_store *memory, char *key)
     memory->count++;
     *entry = (struct entry){.key = key};
     return entry;
-}
-
-static int64_t lease_end(int64_t lease_ms)
-{
-    return lease_ms > 0 ? tdm__clock_ms() + lease_ms : TDM__NEVER;
 }
 
 /* ---- read ------------------------------------------------------------------------------- */
@@ -206,7 +200,6 @@ static void memory_read(struct tdm__store *store, const char *const *patterns,
 
     (void)deadline_ms; /* The reply is available at once. */
     if (status == TDM_OK) {
-        remove_expired(memory);
         status = snapshot(memory, patterns, patterns_count, &records);
     }
     tdm__store_completions_add(memory->outcomes, outcome, status, records);
@@ -224,8 +217,10 @@ static tdm_status check_versions(const struct memory_store *memory,
         if (writes[i].version != TDM__VERSION_ANY && writes[i].version != version) {
             return tdm__fail(TDM_E_CONFLICT, "%s", writes[i].key);
         }
-        if (writes[i].kind == TDM__STORE_RENEW_LEASE && entry == NULL) {
-            return tdm__fail(TDM_E_CONFLICT, "%s", writes[i].key);
+    }
+    for (uint32_t i = 0; i < writes_count; i++) {
+        if (writes[i].kind == TDM__STORE_CHECK_LOST && kept_clock_is_held(&memory->clock)) {
+            return tdm__fail(TDM_E_AGAIN, "%s does not count as lost yet", writes[i].key);
         }
     }
     return TDM_OK;
@@ -300,7 +295,12 @@ static void apply_put(struct memory_store *memory, const struct tdm__store_write
     spare->data = NULL;
     entry->size_bytes = write->bytes.size_bytes;
     entry->version = memory->last_version;
-    entry->expires_ms = lease_end(write->lease_ms);
+    if (write->lease_ms > 0) {
+        kept_clock_advance(&memory->clock, tdm__clock_ms(), TDM__STORE_CLOCK_STEP_MS);
+        entry->has_lease = true;
+        entry->lease_end_ms = memory->clock.now + write->lease_ms;
+        memory->members_epoch = ++memory->last_version;
+    }
     tdm__watchers_notify_key(&memory->watchers, memory->outcomes, write->key);
 }
 
@@ -319,11 +319,7 @@ static void apply(struct memory_store *memory, const struct tdm__store_write *wr
             tdm__watchers_notify_key(&memory->watchers, memory->outcomes, write->key);
         }
         break;
-    case TDM__STORE_RENEW_LEASE:
-        if (entry != NULL) { /* An earlier write of this commit may have removed it. */
-            entry->expires_ms = lease_end(write->lease_ms);
-        }
-        break;
+    case TDM__STORE_CHECK_LOST:
     case TDM__STORE_CHECK_VERSION:
         break;
     }
@@ -347,7 +343,6 @@ static tdm_status commit_now(struct memory_store *memory, const struct tdm__stor
     struct preallocated_entry *preallocated_entries = NULL;
 
     TDM_TRY(tdm__store_check_writes(writes, writes_count));
-    remove_expired(memory);
     TDM_TRY(check_versions(memory, writes, writes_count));
     TDM_TRY(prepare(memory, writes, writes_count, &preallocated_entries));
     *version_out = take_version(memory, writes, writes_count);
@@ -448,6 +443,76 @@ uint32_t memory_store_outcomes_count(const struct tdm__store *store, const char 
     return writer == NULL ? 0 : writer->outcomes_count;
 }
 
+/* ---- renewals --------------------------------------------------------------------------- */
+
+static void take_over(struct memory_store *memory, int64_t grace_ms)
+{
+    for (uint32_t i = memory->count; i > 0; i--) {
+        struct entry *entry = &memory->entries[i - 1];
+
+        if (entry->has_lease &&
+            kept_clock_takes_over(&memory->clock, entry->lease_end_ms, grace_ms)) {
+            tdm__watchers_notify_key(&memory->watchers, memory->outcomes, entry->key);
+            remove_entry(memory, entry);
+        }
+    }
+}
+
+static tdm_status renew_now(struct memory_store *memory, const struct tdm__store_renewal *renewal,
+                            struct tdm__store_renewed *renewed_out,
+                            struct tdm__store_records **members_out)
+{
+    struct entry *entry = find_entry(memory, renewal->key);
+    const char *pattern = "node/*";
+    bool has_lost_changes;
+
+    if (entry == NULL) {
+        return tdm__fail(TDM_E_CONFLICT, "the store has no record of this member");
+    }
+    has_lost_changes = entry->renewals_count < renewal->renewals_count;
+    kept_clock_advance(&memory->clock, tdm__clock_ms(), TDM__STORE_CLOCK_STEP_MS);
+    if (kept_clock_check_generation(&memory->clock, memory->server,
+                                    renewal->lease_ms + renewal->grace_ms + 1, has_lost_changes)) {
+        memory->generation = ++memory->last_version;
+    }
+    entry->renewals_count =
+        1 + (has_lost_changes ? renewal->renewals_count : entry->renewals_count);
+    entry->lease_end_ms = memory->clock.now + renewal->lease_ms;
+    *renewed_out = (struct tdm__store_renewed){.epoch = entry->version,
+                                               .renewals_count = entry->renewals_count};
+    take_over(memory, renewal->grace_ms);
+    renewed_out->clock_ms = (uint64_t)memory->clock.now;
+    renewed_out->members_epoch = memory->members_epoch;
+    renewed_out->generation = memory->generation;
+    renewed_out->held_ms = kept_clock_is_held(&memory->clock)
+                               ? (uint64_t)(memory->clock.held_until - memory->clock.now)
+                               : 0;
+    return memory->members_epoch == renewal->members_epoch
+               ? TDM_OK
+               : snapshot(memory, &pattern, 1, members_out);
+}
+
+static void memory_renew(struct tdm__store *store, const struct tdm__store_renewal *renewal,
+                         int64_t deadline_ms, tdm__store_renewed_fn *fn, void *arg)
+{
+    struct memory_store *memory = (struct memory_store *)store;
+    struct tdm__store_completion *outcome = tdm__store_completion_of_renewal(fn, arg);
+    struct tdm__store_renewed renewed;
+    struct tdm__store_records *members = NULL;
+    tdm_status status = renew_now(memory, renewal, &renewed, &members);
+
+    (void)deadline_ms;
+    if (status == TDM_OK) {
+        tdm__store_completion_set_renewed(outcome, &renewed);
+    }
+    tdm__store_completions_add(memory->outcomes, outcome, status, members);
+}
+
+void memory_store_replace(struct tdm__store *store)
+{
+    ((struct memory_store *)store)->server++;
+}
+
 /* ---- the table -------------------------------------------------------------------------- */
 
 static tdm_status memory_watch(struct tdm__store *store, const char *prefix,
@@ -481,6 +546,7 @@ static const struct tdm__store_ops memory_ops = {
     .read = memory_read,
     .commit = memory_commit,
     .watch = memory_watch,
+    .renew = memory_renew,
 };
 
 tdm_status tdm__store_memory_open(struct tdm__loop *loop, struct tdm__store **store_out)
@@ -492,6 +558,10 @@ tdm_status tdm__store_memory_open(struct tdm__loop *loop, struct tdm__store **st
         return tdm__fail(TDM_E_NOMEM, "memory store");
     }
     memory->store.ops = &memory_ops;
+    memory->server = 1;
+    /* No generation has changed for a long time. */
+    (void)kept_clock_check_generation(&memory->clock, memory->server, 0, false);
+    memory->generation = ++memory->last_version;
     status = tdm__store_completions_create(loop, &memory->outcomes);
     if (status != TDM_OK) {
         free(memory);

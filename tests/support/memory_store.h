@@ -9,6 +9,9 @@
 /* Opens an empty store.  Every operation takes effect when it is called, and no reply is lost.
  */
 tdm_status tdm__store_memory_open(struct tdm__loop *loop, struct tdm__store **store_out);
+/* Pretends that another server has taken over the store with all data, so that the next renewal
+ * begins a new generation. */
+void memory_store_replace(struct tdm__store *store);
 
 /* The operations below are those of a server that numbers the commits of its writers, as the Lua
  * functions do. A test delivers the copies of a commit itself: late, repeated, or not at all. */

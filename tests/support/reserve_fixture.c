@@ -152,6 +152,28 @@ void reserve_fixture_forget(struct reserve_fixture *world, const char *key)
     assert_int_equal(wait_for(world, TDM_OK), TDM_OK);
 }
 
+static void on_renewed(void *arg, tdm_status status, const struct tdm__store_renewed *renewed,
+                       const struct tdm__store_record *members, uint32_t members_count)
+{
+    (void)renewed;
+    (void)members;
+    (void)members_count;
+    on_done(arg, status, "");
+}
+
+void reserve_fixture_replace_store(struct reserve_fixture *world, const struct tdm__id *id)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__store_renewal renewal = {.key = tdm__store_key("node", id, key),
+                                               .lease_ms = TDM__NODE_LEASE_MS,
+                                               .grace_ms = TDM__NODE_GRACE_MS};
+
+    memory_store_replace(world->store);
+    world->store->ops->renew(world->store, &renewal, tdm__deadline_after(PATIENCE), on_renewed,
+                             world);
+    assert_int_equal(wait_for(world, TDM_OK), TDM_OK);
+}
+
 static tdm_status empty(void *arg, struct tdm__txn *txn)
 {
     struct tdm__node_resources node;
@@ -184,7 +206,9 @@ tdm_status reserve_fixture_again_in(struct reserve_fixture *world,
 tdm_status reserve_fixture_again(struct reserve_fixture *world,
                                  const struct tdm__actor_record *actor)
 {
-    return reserve_fixture_again_in(world, actor, &(struct tdm__store_view){0});
+    static const struct tdm__store_view nothing;
+
+    return reserve_fixture_again_in(world, actor, &nothing);
 }
 
 static void on_reconciled(void *arg, tdm_status status, const char *detail,
@@ -244,9 +268,9 @@ uint64_t reserve_fixture_new_generation(struct reserve_fixture *world)
 }
 
 tdm_status reserve_fixture_settle(struct reserve_fixture *world, const struct tdm__id *node,
-                                  uint64_t generation)
+                                  uint64_t generation, bool with_names)
 {
-    return wait_for(world, tdm__reserve_settled(world->store, node, generation,
+    return wait_for(world, tdm__reserve_settled(world->store, node, generation, with_names,
                                                 tdm__deadline_after(PATIENCE), on_done, world));
 }
 
@@ -356,7 +380,9 @@ tdm_status reserve_fixture_group_again_in(struct reserve_fixture *world, bool wi
 
 tdm_status reserve_fixture_group_again(struct reserve_fixture *world, bool without_lost)
 {
-    return reserve_fixture_group_again_in(world, without_lost, &(struct tdm__store_view){0});
+    static const struct tdm__store_view nothing;
+
+    return reserve_fixture_group_again_in(world, without_lost, &nothing);
 }
 
 tdm_status reserve_fixture_ungroup(struct reserve_fixture *world, const struct tdm__id *id)

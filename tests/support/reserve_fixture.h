@@ -40,6 +40,9 @@ void reserve_fixture_join_as(struct reserve_fixture *world, const struct tdm__no
                              const struct tdm__node_resources *totals);
 /* Removes the node's records, as when its lease ends. */
 void reserve_fixture_lose(struct reserve_fixture *world, const struct tdm__id *id);
+/* Lets another server take over the store with all data, so that no absent record counts as the
+ * loss of a node. The node `id` renews its lease. */
+void reserve_fixture_replace_store(struct reserve_fixture *world, const struct tdm__id *id);
 /* Writes into the store that all resources of the node are free. */
 void reserve_fixture_empty(struct reserve_fixture *world, const struct tdm__id *id);
 /* Removes one record from the store. */
@@ -61,7 +64,7 @@ uint64_t reserve_fixture_generation(struct reserve_fixture *world, const struct 
  * changes now. */
 uint64_t reserve_fixture_new_generation(struct reserve_fixture *world);
 tdm_status reserve_fixture_settle(struct reserve_fixture *world, const struct tdm__id *node,
-                                  uint64_t generation);
+                                  uint64_t generation, bool with_names);
 tdm_status reserve_fixture_take(struct reserve_fixture *world,
                                 const struct tdm__actor_request *request);
 tdm_status reserve_fixture_give_back(struct reserve_fixture *world,
