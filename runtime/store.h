@@ -98,8 +98,9 @@ struct tdm__store_renewal {
     /* Epoch of the list of members that the caller knows; TDM__VERSION_NONE if it knows none. */
     uint64_t members_epoch;
     /* Count of the last renewal of this member that the store has acknowledged; 0 if none. A store
-     * with a lower count has lost changes. */
+     * of the same generation with a lower count has lost changes. */
     uint64_t renewals_count;
+    uint64_t generation; /* Generation of the store at that renewal; 0 if none. */
 };
 /* Most milliseconds by which one renewal advances the kept clock. */
 enum { TDM__STORE_CLOCK_STEP_MS = 2000 };

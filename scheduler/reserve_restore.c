@@ -1,5 +1,11 @@
 /* reserve_restore.c - writes records of actors and groups again, after the store lost changes. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Each restoration is a transaction that compares the record in the store, if there is one, with
+ * what the daemon knows, decides by the functions of reconcile.h, and writes what is missing or
+ * wrong. An actor outside of a group needs nothing else: its node counts its resources when it
+ * joins or reconciles. An actor in a group takes its share of the bundle again, and a group takes
+ * its bundles from their nodes. So a body that was committed before finds its own record and
+ * changes nothing. Everything runs on the loop's thread. */
 #include "scheduler/reserve_restore.h"
 
 #include "runtime/error.h"

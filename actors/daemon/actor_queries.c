@@ -114,7 +114,7 @@ static void actor_query_release_local(struct actor_entry *entry, struct actor_qu
 static const char *actor_entry_why_not_alive(const struct actor_entry *entry, char *text,
                                              size_t capacity)
 {
-    char trouble[sizeof(entry->node->lease_status.store_error) + 160];
+    char trouble[TDM__LEASE_TROUBLE_BYTES];
 
     switch (entry->lifecycle.state) {
     case ACTOR_NEW:

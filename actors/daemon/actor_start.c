@@ -90,7 +90,7 @@ static tdm_status actor_entry_start_worker(struct actor_entry *entry)
         .spec = entry->spec,
         .devices = entry->spec->keep_visible_devices ? NULL : devices,
         .bootstrap_fd = fd,
-        .ends_with_lease = tdm__actor_entry_facts(entry).is_claimable};
+        .fence = tdm__actor_entry_facts(entry).is_claimable ? node->fence : NULL};
     status = tdm__workers_start(node->workers, &start_options, tdm__actor_entry_worker_ended, entry,
                                 &entry->worker);
     (void)close(fd);

@@ -45,7 +45,7 @@ bool tdm__lease_status_explain(const struct tdm__lease_status *status, char *tex
 
 void tdm__lease_status_set_store_error(struct tdm__lease_status *status, const char *store_error)
 {
-    char text[320];
+    char text[TDM__LEASE_TROUBLE_BYTES];
 
     if (strcmp(status->store_error, store_error) == 0) {
         return;

@@ -10,6 +10,9 @@
 /* Why an actor has ended that its node had to stop because the lease of the node ended. */
 #define TDM__LEASE_ENDED_TEXT "its node lost its lease and stopped it"
 
+/* Capacity of the text of tdm__lease_status_explain(). */
+enum { TDM__LEASE_TROUBLE_BYTES = 320 };
+
 /* The state of this node's lease in the store, written by node_lease.c and read by the other files
  * of the daemon. All zeros stands for a lease without trouble. */
 struct tdm__lease_status {

@@ -66,7 +66,6 @@ tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done_fn *fn, voi
     node->events = &tdm__node_events;
     TDM_TRY(
         tdm__workers_create(node->rpc, node->worker_program, node->exempt_child, &node->workers));
-    tdm__workers_set_fence(node->workers, node->fence);
     tdm__workers_on_tree_ended(node->workers, node_on_tree_ended, node);
     TDM_TRY(node_start_logs(node));
     TDM_TRY(tdm__jobs_create(node));

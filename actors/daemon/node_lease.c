@@ -38,6 +38,8 @@ enum {
     STORE_DEADLINE_MS = 10000, /* Milliseconds that one request to the store may take. */
     /* Most milliseconds that a renewal of the lease waits for its reply. */
     RENEWAL_DEADLINE_MS = 6000,
+    /* Milliseconds after which a request without a reply is noted as a failure of the store. */
+    SILENCE_MS = 2000,
     LEAVE_DEADLINE_MS = 2000, /* Milliseconds that leaving the cluster may take. */
     /* Most renewals of the lease that are sent between two firings of the timer. */
     RENEWALS_MAX = 4
@@ -394,7 +396,8 @@ static void lease_renew(struct tdm__node *node)
                                                .lease_ms = lease_ms,
                                                .grace_ms = TDM__NODE_GRACE_MS,
                                                .members_epoch = node->lease->members_epoch,
-                                               .renewals_count = node->lease->renewals_count};
+                                               .renewals_count = node->lease->renewals_count,
+                                               .generation = node->lease->generation};
 
     node->lease->requests_count++;
     node->store->ops->renew(node->store, &renewal, tdm__deadline_after(deadline_ms),
@@ -421,10 +424,11 @@ static void lease_publish(struct tdm__node *node)
 /* Stops the actors that other nodes may take over, because the lease has ended. */
 static void lease_fence(struct tdm__node *node)
 {
-    tdm__log(TDM__WARN, "node",
-             "the lease of node %s has ended, because Redis has not answered a renewal for %lld s: "
-             "its actors with names, restarts or GPUs are stopped",
-             node->record.name, (long long)tdm__node_lease_ms(&node->record) / 1000);
+    tdm__log(
+        TDM__WARN, "node",
+        "the lease of node %s has ended, because no renewal of it has succeeded for %lld s: its "
+        "actors with names, restarts or GPUs are stopped",
+        node->record.name, (long long)tdm__node_lease_ms(&node->record) / 1000);
     tdm__node_actors_fence(node);
 }
 
@@ -484,6 +488,11 @@ static void on_lease_timer(void *arg)
     tdm__node_reconcile_continue(node);
     if (tdm__lease_status_was_lost(&node->lease_status)) {
         tdm__node_actors_query_owners(node);
+    }
+    if (lease->machine.request != LEASE_ASKS_NOTHING &&
+        tdm__clock_boot_ms() - lease->machine.sent_at >= SILENCE_MS &&
+        node->lease_status.store_error[0] == '\0') {
+        lease_note_failure(node, TDM_E_STORE, "no answer for two seconds");
     }
     lease->requests_count = 0;
     lease_report(node, LEASE_ON_TIMER);

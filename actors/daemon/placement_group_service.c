@@ -551,13 +551,12 @@ void tdm__placement_groups_rewrite(struct tdm__node *node)
 
 bool tdm__placement_groups_are_written(const struct tdm__node *node)
 {
-    for (const struct group *group = node->placement_groups->all; group != NULL;
-         group = group->next) {
-        if (group->record_is_lost && !group->is_unwanted) {
-            return false;
-        }
+    const struct group *group = node->placement_groups->all;
+
+    while (group != NULL && (!group->record_is_lost || group->is_unwanted)) {
+        group = group->next;
     }
-    return true;
+    return group == NULL;
 }
 
 struct tdm__id *tdm__placement_groups_ids(const struct tdm__node *node, uint32_t *count_out)

@@ -73,7 +73,11 @@ static tdm_status state_query_create(struct tdm__node *node, struct tdm__incomin
 /* Fails the call of a query with `status` and this thread's error detail, and frees the query. */
 static void state_query_fail(struct state_query *query, tdm_status status)
 {
-    tdm__incoming_fail(query->incoming, status, tdm_error_detail());
+    char trouble[TDM__LEASE_TROUBLE_BYTES];
+    bool has_trouble =
+        tdm__lease_status_explain(&query->node->lease_status, trouble, sizeof(trouble));
+
+    tdm__incoming_fail(query->incoming, status, has_trouble ? trouble : tdm_error_detail());
     tdm_writer_destroy(query->packed_records);
     free(query);
 }

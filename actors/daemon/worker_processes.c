@@ -51,9 +51,6 @@ enum {
     STRAYS_MS = 10 /* Milliseconds between two scans for children without a reaper. */
 };
 
-/* The place in the fence of a worker that is not in the fence. */
-#define NO_PLACE UINT32_MAX
-
 /* A worker process, and what is needed to execute it if its fork server cannot fork. The table owns
  * it. */
 struct worker {
@@ -82,9 +79,9 @@ struct worker {
     /* True once the end of the worker has been reported by `fn`. */
     bool end_is_reported;
     bool may_be_restarted; /* True if the actor has restarts. */
-    bool ends_with_lease;  /* True if the worker must not outlive the lease of the node. */
-    /* Place of the worker in the fence; NO_PLACE if it is not in the fence. */
-    uint32_t fence_place;
+    /* Page with the workers that must not outlive the lease of the node, borrowed; NULL if this
+     * worker may. */
+    struct tdm__fence *fence;
     /* True if processes of the tree have not ended long after they were killed. */
     bool tree_is_late;
     /* Time in milliseconds on CLOCK_MONOTONIC when the reaper was found to be killed, before the
@@ -128,8 +125,6 @@ struct tdm__workers {
     const char *program;  /* Program for actors whose spec names none, borrowed. */
     /* Log files of workers, borrowed; NULL if workers print where the daemon does. */
     struct tdm__worker_logs *logs;
-    /* Page that the supervisor shares, borrowed; NULL without a supervisor. */
-    struct tdm__fence *fence;
     struct worker *all; /* List of the worker processes, owned. */
     /* Keys and fork servers, used most recently first, owned; at most FORK_SERVERS_MAX besides
      * those with living workers. */
@@ -189,9 +184,7 @@ static void worker_free(struct worker *worker)
         tdm__conn_on_closed(worker->public.conn, NULL, NULL);
         tdm__conn_close(worker->public.conn);
     }
-    if (worker->fence_place != NO_PLACE) {
-        tdm__fence_remove(worker->workers->fence, worker->fence_place);
-    }
+    tdm__fence_remove(worker->fence, worker->public.pid);
     worker_close_retry(worker);
     tdm__worker_environment_destroy(worker->argv);
     if (worker->public.output != NULL) {
@@ -301,23 +294,6 @@ static void worker_set_pid(struct worker *worker, pid_t pid)
     }
 }
 
-/* Tells the supervisor that the worker must not outlive the lease of the node. A worker of which
- * the supervisor cannot be told is killed. */
-static void worker_add_to_fence(struct worker *worker)
-{
-    struct tdm__fence *fence = worker->workers->fence;
-
-    if (!worker->ends_with_lease || fence == NULL) {
-        return;
-    }
-    if (tdm__fence_add(fence, worker->process.pid, &worker->fence_place) != TDM_OK) {
-        worker->fence_place = NO_PLACE;
-        tdm__log(TDM__ERROR, "workers", "pid %d is killed: %s", (int)worker->process.pid,
-                 tdm_error_detail());
-        worker->is_killed = true;
-    }
-}
-
 /* Handles the report that the worker was started. Takes ownership of the pidfds. */
 static void worker_started(struct worker *worker, pid_t pid,
                            const struct tdm__reaper_pidfds *pidfds)
@@ -326,16 +302,10 @@ static void worker_started(struct worker *worker, pid_t pid,
     worker->process = (struct tdm__process){pid, pidfds->worker};
     worker->reaper_pidfd = pidfds->reaper;
     worker_close_retry(worker);
-    worker_add_to_fence(worker);
+    worker->is_killed = worker->is_killed || !tdm__fence_covers(worker->fence, pid);
     if (worker->is_killed) {
         tdm__worker_kill(&worker->public);
     }
-}
-
-/* Returns the number of descriptors that are passed to the worker at its start. */
-static uint32_t worker_start_fds_count(const struct worker *worker)
-{
-    return worker->public.output != NULL ? START_FDS_MAX : 2;
 }
 
 /* Executes the worker's program in the role "worker" or "fork_server". The descriptors of `options`
@@ -597,7 +567,7 @@ static tdm_status fork_server_request_worker(struct fork_server *fork_server, st
     }
     TDM_TRY(worker_open_reports(worker, &fds[0]));
     status = tdm__fds_send(fork_server->control, &request, sizeof(request), fds,
-                           worker_start_fds_count(worker) + 1);
+                           (worker->public.output != NULL ? START_FDS_MAX : 2) + 1);
     (void)close(fds[0]);
     TDM_TRY(status);
     worker->fork_server = fork_server;
@@ -747,8 +717,7 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
                               .report_fd = -1,
                               .reaper_pidfd = -1,
                               .may_be_restarted = spec->max_restarts != 0,
-                              .ends_with_lease = options->ends_with_lease,
-                              .fence_place = NO_PLACE,
+                              .fence = options->fence,
                               .retry_fds = {-1, -1, -1, -1}};
     workers->all = worker;
     (void)snprintf(worker->directory, sizeof(worker->directory), "%s", spec->directory);
@@ -881,11 +850,6 @@ void tdm__workers_spare(struct tdm__workers *workers, bool (*fn)(void *arg, pid_
 {
     workers->is_spared = fn;
     workers->is_spared_arg = arg;
-}
-
-void tdm__workers_set_fence(struct tdm__workers *workers, struct tdm__fence *fence)
-{
-    workers->fence = fence;
 }
 
 void tdm__workers_set_logs(struct tdm__workers *workers, struct tdm__worker_logs *logs)

@@ -51,9 +51,6 @@ void tdm__workers_spare(struct tdm__workers *workers, bool (*fn)(void *arg, pid_
 /* Kills and reaps, soon and until none is left, all children of this process that no part of the
  * daemon has started: processes whose reaper or supervisor was killed. Never blocks. */
 void tdm__workers_schedule_sweep(struct tdm__workers *workers);
-/* Sets the page by which the supervisor learns which workers it must kill when the lease of the
- * node ends; borrowed, NULL without a supervisor. */
-void tdm__workers_set_fence(struct tdm__workers *workers, struct tdm__fence *fence);
 /* Makes later workers print into files of `logs`, which is borrowed. */
 void tdm__workers_set_logs(struct tdm__workers *workers, struct tdm__worker_logs *logs);
 /* Kills all workers with the processes that they have started, and all fork servers, waits at most
@@ -68,8 +65,9 @@ struct tdm__worker_start_options {
     const char *devices;
     /* Descriptor of the file with the worker's bootstrap message; the worker gets a duplicate. */
     int bootstrap_fd;
-    /* True if the worker must not outlive the lease of the node. */
-    bool ends_with_lease;
+    /* Page by which the supervisor learns that it must kill the worker when the lease of the node
+     * ends, borrowed for the life of the worker; NULL if it need not. */
+    struct tdm__fence *fence;
 };
 
 /* Starts the program of the spec with descriptor 3 connected to this daemon and descriptor 4 the

@@ -97,38 +97,43 @@ void tdm__fence_set_end(struct tdm__fence *fence, int64_t end_ms)
     atomic_store(&fence->end_ms, end_ms);
 }
 
-tdm_status tdm__fence_add(struct tdm__fence *fence, pid_t pid, uint32_t *place_out)
+bool tdm__fence_covers(struct tdm__fence *fence, pid_t pid)
 {
-    uint32_t place = fence->free_from;
     uint64_t started_at;
+    uint32_t place;
 
-    if (!read_start(pid, &started_at)) {
-        return tdm__fail(TDM_E_NOT_FOUND, "there is no process %d", (int)pid);
+    if (fence == NULL || !read_start(pid, &started_at)) {
+        return true;
     }
+    place = fence->free_from;
     while (place < TDM__FENCED_PROCESSES_MAX && atomic_load(&fence->places[place].pid) != 0) {
         place++;
     }
     if (place == TDM__FENCED_PROCESSES_MAX) {
-        return tdm__fail(TDM_E_LIMIT,
-                         "the node already runs %d actors with names, restarts or GPUs, the most "
-                         "that its supervisor can stop when the lease ends",
-                         (int)TDM__FENCED_PROCESSES_MAX);
+        tdm__log(TDM__ERROR, "fence",
+                 "pid %d must end: the node already runs %d actors with names, restarts or GPUs, "
+                 "the most that its supervisor can stop when the lease ends",
+                 (int)pid, (int)TDM__FENCED_PROCESSES_MAX);
+        return false;
     }
     atomic_store(&fence->places[place].started_at, started_at);
     atomic_store(&fence->places[place].pid, (int32_t)pid);
+    fence->free_from = place + 1;
     if (place >= atomic_load(&fence->places_count)) {
         atomic_store(&fence->places_count, place + 1);
     }
-    fence->free_from = place + 1;
-    *place_out = place;
-    return TDM_OK;
+    return true;
 }
 
-void tdm__fence_remove(struct tdm__fence *fence, uint32_t place)
+void tdm__fence_remove(struct tdm__fence *fence, pid_t pid)
 {
-    atomic_store(&fence->places[place].pid, 0);
-    if (place < fence->free_from) {
-        fence->free_from = place;
+    uint32_t count = fence == NULL || pid == 0 ? 0 : atomic_load(&fence->places_count);
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (atomic_load(&fence->places[i].pid) == (int32_t)pid) {
+            atomic_store(&fence->places[i].pid, 0);
+            fence->free_from = i < fence->free_from ? i : fence->free_from;
+        }
     }
 }
 

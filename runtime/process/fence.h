@@ -3,6 +3,7 @@
 #ifndef TDM_RUNTIME_PROCESS_FENCE_H
 #define TDM_RUNTIME_PROCESS_FENCE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <tandem/error.h>
@@ -23,11 +24,12 @@ tdm_status tdm__fence_create(struct tdm__fence **fence_out);
 /* Sets the end of the lease, in milliseconds on CLOCK_BOOTTIME; 0 for a lease that never ends. A
  * supervisor that sleeps until an earlier end wakes up then and sees the later one. */
 void tdm__fence_set_end(struct tdm__fence *fence, int64_t end_ms);
-/* Adds the process `pid`, which must not have been reaped, and stores its place in the list in
- * `place_out`. TDM_E_LIMIT if the list is full, TDM_E_NOT_FOUND if there is no such process. */
-tdm_status tdm__fence_add(struct tdm__fence *fence, pid_t pid, uint32_t *place_out);
-/* Removes a process from the list, by its place. */
-void tdm__fence_remove(struct tdm__fence *fence, uint32_t place);
+/* Adds the process `pid` to the list. Returns false, after a message in the log, if the list is
+ * full: the process must be killed then. A process that has ended is not added. With `fence` NULL
+ * it returns true and does nothing. */
+bool tdm__fence_covers(struct tdm__fence *fence, pid_t pid);
+/* Removes the process `pid` from the list, if it is there. `fence` may be NULL. */
+void tdm__fence_remove(struct tdm__fence *fence, pid_t pid);
 
 /* For the supervisor: kills the processes in the list by SIGKILL if the lease has ended by `now_ms`
  * on CLOCK_BOOTTIME. Returns the milliseconds after which to call again, at most a second. Never

@@ -255,18 +255,21 @@ tdm_status tdm__redis_command_renew(const char *key_prefix,
     char grace[NUMBER_BYTES];
     char count[NUMBER_BYTES];
     char epoch[NUMBER_BYTES];
+    char generation[NUMBER_BYTES];
 
     (void)snprintf(lease, sizeof(lease), "%" PRId64, renewal->lease_ms);
     (void)snprintf(grace, sizeof(grace), "%" PRId64, renewal->grace_ms);
     (void)snprintf(count, sizeof(count), "%" PRIu64, renewal->renewals_count);
     (void)snprintf(epoch, sizeof(epoch), "%" PRIu64, renewal->members_epoch);
-    TDM_TRY(arguments_init(&arguments, 9));
+    (void)snprintf(generation, sizeof(generation), "%" PRIu64, renewal->generation);
+    TDM_TRY(arguments_init(&arguments, 10));
     arguments_add_call(&arguments, "FCALL", TDM__REDIS_RENEW_FUNCTION, key_prefix);
     arguments_add_text(&arguments, renewal->key);
     arguments_add_text(&arguments, lease);
     arguments_add_text(&arguments, grace);
     arguments_add_text(&arguments, count);
     arguments_add_text(&arguments, epoch);
+    arguments_add_text(&arguments, generation);
     return arguments_encode(&arguments, command_out);
 }
 

@@ -79,7 +79,7 @@ static void operation_fail_deadline(struct operation *operation)
     const char *trouble = tdm__redis_connection_trouble(redis->connection);
 
     operation_complete(operation,
-                       tdm__fail(TDM_E_STORE, "%s: no answer by the deadline%s%s",
+                       tdm__fail(TDM_E_STORE, "Redis at %s: no answer by the deadline%s%s",
                                  redis->address.text, trouble[0] != '\0' ? ": " : "", trouble),
                        NULL);
 }

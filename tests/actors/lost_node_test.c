@@ -5,6 +5,8 @@
 #include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"
 
+#include <tandem/state.h>
+
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -183,6 +185,24 @@ static void returning_node_ends_actors_that_were_restarted_elsewhere(void **stat
     }
 }
 
+/* A node that stops in good order is not waited for. */
+static void stopped_node_leaves_at_once(void **state)
+{
+    const struct tdm_node_state *nodes = NULL;
+    uint32_t nodes_count;
+    char said[1024];
+
+    (void)state;
+    assert_int_equal(test_node_start(&cluster, "passing", &third, said), 0);
+    assert_int_equal(tdm_list_nodes(runtime, TEST_TIMEOUT_MS, &nodes, &nodes_count), TDM_OK);
+    assert_int_equal(nodes_count, 3);
+    tdm_list_free(nodes);
+    test_node_stop(&third);
+    assert_int_equal(tdm_list_nodes(runtime, TEST_TIMEOUT_MS, &nodes, &nodes_count), TDM_OK);
+    assert_int_equal(nodes_count, 2);
+    tdm_list_free(nodes);
+}
+
 static tdm_actor *make_grouper(const char *label)
 {
     struct tdm_actor_options options = {.labels = {label}};
@@ -290,6 +310,7 @@ int main(void)
         cmocka_unit_test(name_is_free_when_the_kill_was_answered),
         cmocka_unit_test(remote_actor_is_restarted_by_its_node_and_owner_learns_of_deaths),
         cmocka_unit_test(returning_node_ends_actors_that_were_restarted_elsewhere),
+        cmocka_unit_test(stopped_node_leaves_at_once),
         cmocka_unit_test(lost_nodes_group_ends_and_gives_its_places_back),
         cmocka_unit_test(lost_nodes_actors_return_on_another),
     };

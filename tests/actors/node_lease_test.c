@@ -97,10 +97,39 @@ static void only_what_others_may_take_over_is_stopped(void **state)
     tdm_actor_destroy(plain);
 }
 
+/* The supervisor does it alone, while the daemon is stopped. */
+static void supervisor_of_a_stopped_daemon_stops_what_others_may_take_over(void **state)
+{
+    struct tdm_actor_options options = {.labels = {"side=second"}};
+    tdm_actor *plain = actor_fixture_create(runtime, &options);
+    tdm_actor *actors[3];
+
+    (void)state;
+    options.name = "there";
+    actors[0] = actor_fixture_create(runtime, &options);
+    options.name = NULL;
+    options.num_gpus = 1;
+    actors[1] = actor_fixture_create(runtime, &options);
+    options.num_gpus = 0;
+    options.max_restarts = 1;
+    actors[2] = actor_fixture_create(runtime, &options);
+    assert_int_equal(kill(cluster.second.daemon, SIGSTOP), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_true(wait_process_exit(pid_of(actors[i]), TEST_TIMEOUT_MS));
+    }
+    assert_int_equal(kill((pid_t)pid_of(plain), 0), 0);
+    assert_int_equal(kill(cluster.second.daemon, SIGCONT), 0);
+    for (int i = 0; i < 3; i++) {
+        tdm_actor_destroy(actors[i]);
+    }
+    tdm_actor_destroy(plain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_others_may_take_over_is_stopped),
+        cmocka_unit_test(supervisor_of_a_stopped_daemon_stops_what_others_may_take_over),
     };
     int failed = 1;
 

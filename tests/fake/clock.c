@@ -50,14 +50,3 @@ int gettimeofday(struct timeval *restrict time_out, void *restrict zone)
     *time_out = (struct timeval){.tv_sec = now.tv_sec, .tv_usec = now.tv_nsec / 1000};
     return 0;
 }
-
-time_t time(time_t *time_out)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    if (time_out != NULL) {
-        *time_out = now.tv_sec;
-    }
-    return now.tv_sec;
-}

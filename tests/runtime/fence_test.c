@@ -41,80 +41,61 @@ static void end(pid_t child)
 
 static void lease_without_an_end_kills_nothing(void **state)
 {
-    uint32_t place;
     pid_t child = fork_waiting();
 
     (void)state;
-    assert_int_equal(tdm__fence_add(fence, child, &place), TDM_OK);
+    assert_true(tdm__fence_covers(fence, child));
     assert_int_equal(tdm__fence_enforce(fence, 123456), 1000);
     tdm__fence_set_end(fence, 5000);
     assert_int_equal(tdm__fence_enforce(fence, 1000), 1000);
     assert_int_equal(tdm__fence_enforce(fence, 4700), 300);
     assert_false(was_killed(child));
-    tdm__fence_remove(fence, place);
+    tdm__fence_remove(fence, child);
     end(child);
 }
 
 static void processes_are_killed_when_the_lease_has_ended(void **state)
 {
     pid_t children[3] = {fork_waiting(), fork_waiting(), fork_waiting()};
-    uint32_t places[3];
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(tdm__fence_add(fence, children[i], &places[i]), TDM_OK);
+        assert_true(tdm__fence_covers(fence, children[i]));
     }
-    tdm__fence_remove(fence, places[1]);
+    tdm__fence_remove(fence, children[1]);
     tdm__fence_set_end(fence, 5000);
     assert_true(tdm__fence_enforce(fence, 5000) < 1000);
     assert_int_equal(waitpid(children[0], NULL, 0), children[0]);
     assert_int_equal(waitpid(children[2], NULL, 0), children[2]);
     assert_false(was_killed(children[1]));
     end(children[1]);
-    tdm__fence_remove(fence, places[0]);
-    tdm__fence_remove(fence, places[2]);
+    tdm__fence_remove(fence, children[0]);
+    tdm__fence_remove(fence, children[2]);
 }
 
-static void ended_process_is_not_added(void **state)
+static void ended_process_needs_no_place(void **state)
 {
-    uint32_t place;
     pid_t child = fork_waiting();
 
     (void)state;
     end(child);
-    assert_int_equal(tdm__fence_add(fence, child, &place), TDM_E_NOT_FOUND);
-}
-
-static void places_are_used_again(void **state)
-{
-    uint32_t first;
-    uint32_t second;
-    uint32_t third;
-
-    (void)state;
-    assert_int_equal(tdm__fence_add(fence, getpid(), &first), TDM_OK);
-    assert_int_equal(tdm__fence_add(fence, getpid(), &second), TDM_OK);
-    assert_int_not_equal(first, second);
-    tdm__fence_remove(fence, first);
-    assert_int_equal(tdm__fence_add(fence, getpid(), &third), TDM_OK);
-    assert_int_equal(third, first);
-    tdm__fence_remove(fence, second);
-    tdm__fence_remove(fence, third);
+    assert_true(tdm__fence_covers(fence, child));
+    assert_true(tdm__fence_covers(NULL, getpid()));
+    tdm__fence_remove(NULL, getpid());
+    tdm__fence_set_end(fence, 5000);
+    assert_true(tdm__fence_enforce(fence, 5000) < 1000);
 }
 
 static void full_fence_refuses(void **state)
 {
-    static uint32_t places[TDM__FENCED_PROCESSES_MAX];
-    uint32_t place;
-
     (void)state;
     for (uint32_t i = 0; i < TDM__FENCED_PROCESSES_MAX; i++) {
-        assert_int_equal(tdm__fence_add(fence, getpid(), &places[i]), TDM_OK);
+        assert_true(tdm__fence_covers(fence, getppid()));
     }
-    assert_int_equal(tdm__fence_add(fence, getpid(), &place), TDM_E_LIMIT);
-    for (uint32_t i = 0; i < TDM__FENCED_PROCESSES_MAX; i++) {
-        tdm__fence_remove(fence, places[i]);
-    }
+    assert_false(tdm__fence_covers(fence, getppid()));
+    tdm__fence_remove(fence, getppid());
+    assert_true(tdm__fence_covers(fence, getppid()));
+    tdm__fence_remove(fence, getppid());
 }
 
 int main(void)
@@ -122,8 +103,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lease_without_an_end_kills_nothing),
         cmocka_unit_test(processes_are_killed_when_the_lease_has_ended),
-        cmocka_unit_test(ended_process_is_not_added),
-        cmocka_unit_test(places_are_used_again),
+        cmocka_unit_test(ended_process_needs_no_place),
         cmocka_unit_test(full_fence_refuses),
     };
 

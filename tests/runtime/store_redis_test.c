@@ -390,6 +390,25 @@ static void outage_advances_the_kept_clock_by_one_step_in_all(void **state)
     assert_int_equal(operator_counts("ZCARD tdm:{test}:leases"), 0);
 }
 
+/* A lease is not charged with the time from before it began. */
+static void lease_begins_after_the_clock_has_advanced(void **state)
+{
+    struct store_fixture *base = *state;
+    uint64_t after_ms;
+    char command[128];
+
+    assert_int_equal(store_put(base, "node/kept", "", TDM__VERSION_NONE, 60000), TDM_OK);
+    (void)clock_after(base, 0);
+    (void)operator_counts("HINCRBY tdm:{test}:clock time -3600000");
+    assert_int_equal(store_put(base, "node/new", "", TDM__VERSION_NONE, 60000), TDM_OK);
+    after_ms = clock_after(base, 0);
+    (void)snprintf(command, sizeof(command), "ZCOUNT tdm:{test}:leases %llu +inf",
+                   (unsigned long long)after_ms + 59000);
+    assert_int_equal(operator_counts(command), 2);
+    assert_int_equal(store_delete(base, "node/kept", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(store_delete(base, "node/new", TDM__VERSION_ANY), TDM_OK);
+}
+
 static void another_server_begins_a_generation(void **state)
 {
     static const struct tdm__store_renewal renewal = {
@@ -406,6 +425,25 @@ static void another_server_begins_a_generation(void **state)
     assert_int_equal(after.renewed.held_ms, 1101);
     assert_int_equal(store_renew(base, &renewal).renewed.generation, after.renewed.generation);
     assert_int_equal(store_delete(base, "node/moved", TDM__VERSION_ANY), TDM_OK);
+}
+
+/* Nothing counts as lost before a node has renewed its lease at a server that was replaced. */
+static void takeover_waits_for_the_first_renewal_at_another_server(void **state)
+{
+    const struct tdm__store_write writes[] = {
+        {.kind = TDM__STORE_CHECK_LOST, .key = "node/never", .version = TDM__VERSION_NONE},
+        {.kind = TDM__STORE_PUT, .key = "taken", .version = TDM__VERSION_ANY}};
+    const struct tdm__store_renewal renewal = {
+        .key = "node/here", .lease_ms = 1000, .grace_ms = 100};
+    struct store_fixture *base = *state;
+
+    assert_int_equal(store_put(base, "node/here", "", TDM__VERSION_NONE, 1000), TDM_OK);
+    assert_int_equal(store_renew(base, &renewal).status, TDM_OK);
+    operator_says("HSET tdm:{test}:clock held_until 0");
+    assert_int_equal(store_commit(base, writes, 2), TDM_OK);
+    operator_says("HSET tdm:{test}:clock server another");
+    assert_int_equal(store_commit(base, writes, 2), TDM_E_AGAIN);
+    assert_int_equal(store_delete(base, "node/here", TDM__VERSION_ANY), TDM_OK);
 }
 
 /* A server without its replicas refuses writes, as it does with a full disk or without memory. */
@@ -573,7 +611,9 @@ int main(void)
         cmocka_unit_test(library_that_was_flushed_is_loaded_again),
         cmocka_unit_test(foreign_record_fails_with_the_servers_message),
         cmocka_unit_test(outage_advances_the_kept_clock_by_one_step_in_all),
+        cmocka_unit_test(lease_begins_after_the_clock_has_advanced),
         cmocka_unit_test(another_server_begins_a_generation),
+        cmocka_unit_test(takeover_waits_for_the_first_renewal_at_another_server),
         cmocka_unit_test(reads_go_on_while_the_server_takes_no_writes),
         cmocka_unit_test(refused_operations_fail_after_a_delay),
         cmocka_unit_test(watch_reports_its_prefix_after_a_lost_subscription),

@@ -161,13 +161,11 @@ struct children {
 _Noreturn static void be_stopped_daemon(struct tdm__fence *fence, int report)
 {
     struct children children = {fork_waiting(), fork_waiting(), fork_waiting()};
-    uint32_t places[2];
 
-    if (tdm__fence_add(fence, children.removed, &places[0]) != TDM_OK ||
-        tdm__fence_add(fence, children.fenced, &places[1]) != TDM_OK) {
+    if (!tdm__fence_covers(fence, children.removed) || !tdm__fence_covers(fence, children.fenced)) {
         _exit(1);
     }
-    tdm__fence_remove(fence, places[0]);
+    tdm__fence_remove(fence, children.removed);
     tdm__fence_set_end(fence, tdm__clock_boot_ms() + 200);
     (void)!write(report, &children, sizeof(children));
     (void)raise(SIGSTOP);

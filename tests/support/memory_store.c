@@ -469,14 +469,16 @@ static tdm_status renew_now(struct memory_store *memory, const struct tdm__store
     if (entry == NULL) {
         return tdm__fail(TDM_E_CONFLICT, "the store has no record of this member");
     }
-    has_lost_changes = entry->renewals_count < renewal->renewals_count;
+    has_lost_changes = entry->renewals_count < renewal->renewals_count &&
+                       (renewal->generation == 0 || renewal->generation == memory->generation);
     kept_clock_advance(&memory->clock, tdm__clock_ms(), TDM__STORE_CLOCK_STEP_MS);
     if (kept_clock_check_generation(&memory->clock, memory->server,
                                     renewal->lease_ms + renewal->grace_ms + 1, has_lost_changes)) {
         memory->generation = ++memory->last_version;
     }
     entry->renewals_count =
-        1 + (has_lost_changes ? renewal->renewals_count : entry->renewals_count);
+        1 + (entry->renewals_count < renewal->renewals_count ? renewal->renewals_count
+                                                             : entry->renewals_count);
     entry->lease_end_ms = memory->clock.now + renewal->lease_ms;
     *renewed_out = (struct tdm__store_renewed){.epoch = entry->version,
                                                .renewals_count = entry->renewals_count};
