@@ -77,10 +77,11 @@ static void on_replicas_counted(void *arg, tdm_status status, uint64_t confirmed
     uint32_t wanted = confirmation->replicated->replicas_count;
 
     if (status == TDM_OK && confirmed < wanted) {
-        status = tdm__fail(TDM_E_STORE,
-                           "%u of the %u replicas that redis.wait_replicas demands have confirmed "
-                           "a change: start more replicas of Redis, or lower the number",
-                           (uint32_t)confirmed, wanted);
+        status =
+            tdm__fail(TDM_E_STORE,
+                      "%u of the %u replicas that --redis-wait-replicas demands have confirmed "
+                      "a change: start more replicas of Redis, or lower the number",
+                      (uint32_t)confirmed, wanted);
     }
     confirmation_end(confirmation, status);
 }

@@ -99,7 +99,7 @@ static void name_is_refused_without_the_replicas(void **state)
     (void)state;
     assert_int_equal(store_put(&replicated, "name/mine/first", "", TDM__VERSION_ANY, 0),
                      TDM_E_STORE);
-    assert_non_null(strstr(tdm_error_detail(), "0 of the 1 replicas that redis.wait_replicas"));
+    assert_non_null(strstr(tdm_error_detail(), "0 of the 1 replicas that --redis-wait-replicas"));
     assert_int_equal(store_put(&replicated, "actor/1", "", TDM__VERSION_ANY, 0), TDM_OK);
     assert_int_equal(store_read(&replicated, "actor/1").count, 1);
 }

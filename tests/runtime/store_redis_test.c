@@ -446,6 +446,23 @@ static void takeover_waits_for_the_first_renewal_at_another_server(void **state)
     assert_int_equal(store_delete(base, "node/here", TDM__VERSION_ANY), TDM_OK);
 }
 
+static void leases_are_renewed_when_the_server_has_no_memory(void **state)
+{
+    const struct tdm__store_renewal renewal = {
+        .key = "node/full", .lease_ms = 60000, .grace_ms = 100};
+    struct store_fixture *base = *state;
+
+    assert_int_equal(store_put(base, "node/full", "", TDM__VERSION_NONE, 60000), TDM_OK);
+    operator_says("CONFIG SET maxmemory 1");
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(store_renew(base, &renewal).status, TDM_OK);
+    }
+    assert_int_equal(store_put(base, "full", "x", TDM__VERSION_ANY, 0), TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "OOM"));
+    operator_says("CONFIG SET maxmemory 0");
+    assert_int_equal(store_delete(base, "node/full", TDM__VERSION_ANY), TDM_OK);
+}
+
 /* A server without its replicas refuses writes, as it does with a full disk or without memory. */
 static void reads_go_on_while_the_server_takes_no_writes(void **state)
 {
@@ -614,6 +631,7 @@ int main(void)
         cmocka_unit_test(lease_begins_after_the_clock_has_advanced),
         cmocka_unit_test(another_server_begins_a_generation),
         cmocka_unit_test(takeover_waits_for_the_first_renewal_at_another_server),
+        cmocka_unit_test(leases_are_renewed_when_the_server_has_no_memory),
         cmocka_unit_test(reads_go_on_while_the_server_takes_no_writes),
         cmocka_unit_test(refused_operations_fail_after_a_delay),
         cmocka_unit_test(watch_reports_its_prefix_after_a_lost_subscription),
