@@ -21,6 +21,7 @@
 
 enum {
     BLOCK_BYTES = 2 << 20,     /* Unit of GPU memory in bytes: --gpu-bytes is a multiple of it. */
+    REPLICAS_MAX = 100,        /* Largest value of --redis-wait-replicas. */
     HEALTH_DEFAULT_MS = 30000, /* Default of --health-timeout-ms, in milliseconds. */
     UNREACHABLE_DEFAULT_MS = 10000, /* Default of --unreachable-ms, in milliseconds. */
     UNREACHABLE_MIN_MS = 500        /* Smallest value of --unreachable-ms that is not 0. */
@@ -32,6 +33,7 @@ static const char help[] =
     "  --redis URL        the cluster's Redis (unix:///path, redis://host:port);\n"
     "                     default: TANDEM_REDIS, else one of its own\n"
     "  --redis-file FILE  a file with that URL, which may contain a password\n"
+    "  --redis-wait-replicas N  of Redis confirm each renewal, takeover and name (0)\n"
     "  --join HOST:PORT   use the Redis of the daemon that listens there\n"
     "  --cluster NAME     prefix of every key in Redis (tandem)\n"
     "  --listen HOST      also talk TCP, at this address\n"
@@ -223,17 +225,20 @@ static bool read_lease(const char *source, const char *text, uint32_t *lease_ms_
     return true;
 }
 
-/* Reads the environment variables for time limits and the store's faults. */
+/* Reads the environment variables for time limits, the replicas and the store's faults. */
 static bool read_health(struct cli_daemon_options *options)
 {
     const char *health = getenv("TANDEM_HEALTH_TIMEOUT_MS");
     const char *faults = getenv("TANDEM_STORE_FAULTS");
     const char *unreachable = getenv("TANDEM_UNREACHABLE_MS");
+    const char *replicas = getenv("TANDEM_REDIS_WAIT_REPLICAS");
     const char *lease = getenv("TANDEM_LEASE_MS");
 
     return (lease == NULL || read_lease("TANDEM_LEASE_MS", lease, &options->lease_ms)) &&
            (unreachable == NULL ||
             read_unreachable("TANDEM_UNREACHABLE_MS", unreachable, options)) &&
+           (replicas == NULL || read_count("TANDEM_REDIS_WAIT_REPLICAS", replicas, REPLICAS_MAX,
+                                           &options->wait_replicas)) &&
            (faults == NULL || read_faults("TANDEM_STORE_FAULTS", faults, options)) &&
            (health == NULL ||
             read_count("TANDEM_HEALTH_TIMEOUT_MS", health, INT32_MAX, &options->health_timeout_ms));
@@ -275,6 +280,7 @@ enum option_index {
     OPTION_DIRECTORY,          /* Index of the option --directory. */
     OPTION_REDIS,              /* Index of the option --redis. */
     OPTION_REDIS_FILE,         /* Index of the option --redis-file. */
+    OPTION_WAIT_REPLICAS,      /* Index of the option --redis-wait-replicas. */
     OPTION_JOIN,               /* Index of the option --join. */
     OPTION_CLUSTER,            /* Index of the option --cluster. */
     OPTION_LISTEN,             /* Index of the option --listen. */
@@ -307,6 +313,7 @@ static struct tdm__option args[] = {
     [OPTION_DIRECTORY] = {"--directory", true, NULL},
     [OPTION_REDIS] = {"--redis", true, NULL},
     [OPTION_REDIS_FILE] = {"--redis-file", true, NULL},
+    [OPTION_WAIT_REPLICAS] = {"--redis-wait-replicas", true, NULL},
     [OPTION_JOIN] = {"--join", true, NULL},
     [OPTION_CLUSTER] = {"--cluster", true, NULL},
     [OPTION_LISTEN] = {"--listen", true, NULL},
@@ -379,6 +386,8 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
         return cli_redis_url_check(name, value);
     case OPTION_REDIS_FILE:
         return cli_redis_url_read(value, &options->redis_url);
+    case OPTION_WAIT_REPLICAS:
+        return read_count(name, value, REPLICAS_MAX, &options->wait_replicas);
     case OPTION_NAME:
         return read_name(value, options->name);
     case OPTION_PORT:

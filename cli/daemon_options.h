@@ -69,6 +69,8 @@ struct cli_daemon_options {
     /* Time in milliseconds without an answer of another node after which calls to its actors end as
      * unavailable; 0 for never. */
     uint32_t unreachable_ms;
+    /* Number of replicas of Redis that must confirm renewals, takeovers and names. */
+    uint32_t wait_replicas;
     /* Lease of the node in milliseconds; from TDM__NODE_LEASE_MS_MIN to TDM__NODE_LEASE_MS_MAX. */
     uint32_t lease_ms;
     uint64_t fault_seed; /* For tests: seed of the random faults of the store. */

@@ -51,16 +51,25 @@ enum {
     WORDS_MAX = 128       /* Most words of the daemon's command line. */
 };
 
-static struct tdm__option options[] = {
-    {"--head", false, NULL},          {"--address", true, NULL},
-    {"--port", true, NULL},           {"--node-ip-address", true, NULL},
-    {"--node-name", true, NULL},      {"--num-cpus", true, NULL},
-    {"--num-gpus", true, NULL},       {"--resources", true, NULL},
-    {"--memory", true, NULL},         {"--object-store-memory", true, NULL},
-    {"--labels", true, NULL},         {"--redis", true, NULL},
-    {"--redis-file", true, NULL},     {"--wait", true, NULL},
-    {"--block", false, NULL},         {"--dashboard-host", true, NULL},
-    {"--dashboard-port", true, NULL}, {NULL, false, NULL}};
+static struct tdm__option options[] = {{"--head", false, NULL},
+                                       {"--address", true, NULL},
+                                       {"--port", true, NULL},
+                                       {"--node-ip-address", true, NULL},
+                                       {"--node-name", true, NULL},
+                                       {"--num-cpus", true, NULL},
+                                       {"--num-gpus", true, NULL},
+                                       {"--resources", true, NULL},
+                                       {"--memory", true, NULL},
+                                       {"--object-store-memory", true, NULL},
+                                       {"--labels", true, NULL},
+                                       {"--redis", true, NULL},
+                                       {"--redis-file", true, NULL},
+                                       {"--redis-wait-replicas", true, NULL},
+                                       {"--wait", true, NULL},
+                                       {"--block", false, NULL},
+                                       {"--dashboard-host", true, NULL},
+                                       {"--dashboard-port", true, NULL},
+                                       {NULL, false, NULL}};
 
 /* The command line of the daemon and the memory of its words. */
 struct daemon_words {
@@ -227,7 +236,8 @@ static int words_fill(const struct tdm__parsed_arguments *args, const char *dire
                                           {"--labels", "--labels"},
                                           {"--address", "--join"},
                                           {"--redis", "--redis"},
-                                          {"--redis-file", "--redis-file"}};
+                                          {"--redis-file", "--redis-file"},
+                                          {"--redis-wait-replicas", "--redis-wait-replicas"}};
     const char *host = tdm__option_value(args, "--node-ip-address");
     const char *port = tdm__option_value(args, "--port");
 
@@ -552,6 +562,7 @@ const struct tdm__command tdm__command_start = {
             "  --redis URL        keep the records in this Redis server instead; default:\n"
             "                     TANDEM_REDIS\n"
             "  --redis-file FILE  a file with that URL, which may contain a password\n"
+            "  --redis-wait-replicas N  of Redis confirm each renewal, takeover and name (0)\n"
             "  --wait N           seconds until the head node listens (20)\n"
             "  --block            wait until the node ends; Ctrl-C ends it\n",
     .options = options,

@@ -44,6 +44,7 @@
 #include "runtime/redis/embedded.h"
 #include "runtime/redis/forward_service.h"
 #include "runtime/redis/forwarded.h"
+#include "runtime/redis/replicated.h"
 #include "runtime/redis/store.h"
 #include "runtime/store/metered.h"
 #include "runtime/store/read_cache.h"
@@ -209,6 +210,12 @@ static tdm_status daemon_start_redis(struct daemon *daemon)
                : tdm__redis_embedded_start(daemon->loop, daemon->directory, &daemon->redis);
 }
 
+/* Callback that runs at each new connection with the Redis server. */
+static void on_store_connected(void *arg)
+{
+    tdm__node_lease_check(arg);
+}
+
 /* Opens the store in the Redis server of the head node, the one of the options, or the embedded
  * one. */
 static tdm_status daemon_open_redis(struct daemon *daemon)
@@ -226,8 +233,14 @@ static tdm_status daemon_open_redis(struct daemon *daemon)
         url = tdm__redis_forwarded_url(daemon->forwarded);
         daemon->options.cluster = tdm__redis_forwarded_cluster(daemon->forwarded);
     }
-    return tdm__store_redis_open(daemon->loop, url, daemon->options.cluster, STORE_TIMEOUT_MS,
-                                 &daemon->store);
+    TDM_TRY(tdm__store_redis_open(daemon->loop, url, daemon->options.cluster, STORE_TIMEOUT_MS,
+                                  &daemon->store));
+    tdm__store_redis_set_writer(daemon->store, &daemon->node.record.id);
+    tdm__store_redis_on_connected(daemon->store, on_store_connected, &daemon->node);
+    return daemon->options.wait_replicas == 0
+               ? TDM_OK
+               : tdm__store_replicated_open(daemon->store, daemon->options.wait_replicas,
+                                            &daemon->store);
 }
 
 /* Opens the store of the cluster's records with its wrappers: faults if requested, metrics, and the

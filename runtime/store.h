@@ -16,8 +16,8 @@
  * All changes go through one operation, commit: the store checks the versions that the caller has
  * read and then writes all records or none. (The only others are renewals of leases.)  So every
  * protocol on top (placement, names, weight versions) reads, decides, commits, and repeats after
- * TDM_E_CONFLICT.  A lost reply does no harm: each commit carries an id, and the store replies to a
- * repeated id with the first outcome.
+ * TDM_E_CONFLICT.  A lost reply does no harm: each commit has a number, and the store replies to a
+ * repeated commit with the first outcome.
  *
  * The product has one implementation, runtime/redis/store.h, which uses Redis.  Tests have two
  * more: memory_store.h in tests/support, and cli/faulty_store.h, which injects faults into another
@@ -97,8 +97,9 @@ struct tdm__store_renewal {
     /* Epoch of the list of members that the caller knows; TDM__VERSION_NONE if it knows none. */
     uint64_t members_epoch;
     /* Count of the last renewal of this member that the store has acknowledged; 0 if none. A store
-     * with a lower count has lost changes. */
+     * of the same generation with a lower count has lost changes. */
     uint64_t renewals_count;
+    uint64_t generation; /* Generation of the store at that renewal; 0 if none. */
 };
 /* Most milliseconds by which one renewal advances the kept clock. */
 enum { TDM__STORE_CLOCK_STEP_MS = 2000 };

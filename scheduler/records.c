@@ -204,7 +204,9 @@ static void write_actor(tdm_writer *writer, const void *source)
                                                       .class_name = actor->class_name,
                                                       .owner_node = actor->owner_node,
                                                       .recreate_on_node_loss =
-                                                          actor->recreate_on_node_loss};
+                                                          actor->recreate_on_node_loss,
+                                                      .placements = actor->placements,
+                                                      .granted = (int64_t)actor->granted};
 
     (void)tdm__actor_record_encode(&message, writer);
 }
@@ -225,6 +227,8 @@ static tdm_status read_actor(const tdm_value *value, void *target)
     TDM_TRY(copy_text(message.class_name, actor->class_name, sizeof(actor->class_name)));
     actor->owner_node = message.owner_node;
     actor->recreate_on_node_loss = message.recreate_on_node_loss;
+    actor->placements = message.placements;
+    actor->granted = (uint64_t)message.granted;
     return TDM_OK;
 }
 
@@ -234,15 +238,23 @@ tdm_status tdm__actor_record_read(const struct tdm__store_record *record,
     return record_decode(record, read_actor, actor_out);
 }
 
-tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_record *actor)
+tdm_status tdm__actor_record_put_unnamed(struct tdm__txn *txn,
+                                         const struct tdm__actor_record *actor)
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    TDM_TRY(record_put(txn, tdm__store_key("actor", &actor->actor, key), 0, write_actor, actor));
-    if (actor->name_key[0] == '\0') {
-        return TDM_OK;
-    }
+    return record_put(txn, tdm__store_key("actor", &actor->actor, key), 0, write_actor, actor);
+}
+
+tdm_status tdm__actor_name_put(struct tdm__txn *txn, const struct tdm__actor_record *actor)
+{
     return record_put(txn, actor->name_key, 0, write_actor, actor);
+}
+
+tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_record *actor)
+{
+    TDM_TRY(tdm__actor_record_put_unnamed(txn, actor));
+    return actor->name_key[0] == '\0' ? TDM_OK : tdm__actor_name_put(txn, actor);
 }
 
 /* ---- group/ID --------------------------------------------------------------------------- */
@@ -356,6 +368,17 @@ void tdm__placement_group_record_fini(struct tdm__placement_group_record *group)
 {
     free(group->bundles);
     group->bundles = NULL;
+}
+
+bool tdm__placement_group_has_bundle_on(const struct tdm__placement_group_record *group,
+                                        const struct tdm__id *node)
+{
+    for (uint32_t i = 0; i < group->bundles_count; i++) {
+        if (tdm__id_equal(&group->bundles[i].node, node)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 tdm_status tdm__placement_group_record_put(struct tdm__txn *txn, const char *key,
@@ -501,4 +524,15 @@ void tdm__nodes_snapshot_fini(struct tdm__nodes_snapshot *snapshot)
 {
     free(snapshot->nodes);
     free(snapshot->resources);
+}
+
+struct tdm__node_resources *tdm__nodes_snapshot_find(struct tdm__nodes_snapshot *snapshot,
+                                                     const struct tdm__id *node)
+{
+    for (uint32_t i = 0; i < snapshot->nodes_count; i++) {
+        if (tdm__id_equal(&snapshot->nodes[i].id, node)) {
+            return &snapshot->resources[i];
+        }
+    }
+    return NULL; /* The node is lost with all its resources. */
 }

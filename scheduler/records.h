@@ -103,6 +103,10 @@ struct tdm__actor_record {
     struct tdm__id owner_node; /* ID of the node that requested the actor. */
     /* Whether the owner node creates the actor again if the actor's node is lost. */
     bool recreate_on_node_loss;
+    /* Number of times that the owner node has placed the actor, this placement included. */
+    uint32_t placements;
+    /* Generation of the store in which the actor got its name, or would have got one. */
+    uint64_t granted;
 };
 /* Decodes a record actor/ID or name/SPACE/NAME, which both describe an actor. */
 tdm_status tdm__actor_record_read(const struct tdm__store_record *record,
@@ -110,6 +114,11 @@ tdm_status tdm__actor_record_read(const struct tdm__store_record *record,
 /* Adds writes of the actor's record actor/ID and, if the actor has a name, of its name record to
  * the transaction. */
 tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_record *actor);
+/* Adds the write of the actor's record actor/ID to the transaction, without its name record. */
+tdm_status tdm__actor_record_put_unnamed(struct tdm__txn *txn,
+                                         const struct tdm__actor_record *actor);
+/* Adds the write of the name record of an actor that has a name to the transaction. */
+tdm_status tdm__actor_name_put(struct tdm__txn *txn, const struct tdm__actor_record *actor);
 
 /* One bundle of a placement group, as its record contains it. */
 struct tdm__bundle_record {
@@ -147,6 +156,9 @@ tdm_status tdm__placement_group_record_copy(const struct tdm__placement_group_re
                                             struct tdm__placement_group_record *copy_out);
 /* Frees the bundles of a placement group's record. A zeroed record is allowed. */
 void tdm__placement_group_record_fini(struct tdm__placement_group_record *group);
+/* Returns whether a bundle of the placement group is on the node. */
+bool tdm__placement_group_has_bundle_on(const struct tdm__placement_group_record *group,
+                                        const struct tdm__id *node);
 /* Adds a write of the placement group's record to the transaction, under `key`. */
 tdm_status tdm__placement_group_record_put(struct tdm__txn *txn, const char *key,
                                            const struct tdm__placement_group_record *group);
@@ -175,6 +187,9 @@ struct tdm__nodes_snapshot {
 /* Creates a snapshot from a transaction that read all keys of node/ and free/. */
 tdm_status tdm__nodes_snapshot_read(const struct tdm__txn *txn,
                                     struct tdm__nodes_snapshot *snapshot_out);
+/* Returns the resources of a node in the snapshot, or NULL if the node is lost. */
+struct tdm__node_resources *tdm__nodes_snapshot_find(struct tdm__nodes_snapshot *snapshot,
+                                                     const struct tdm__id *node);
 /* Frees the arrays of a snapshot. A zeroed snapshot is allowed. */
 void tdm__nodes_snapshot_fini(struct tdm__nodes_snapshot *snapshot);
 

@@ -279,11 +279,8 @@ static tdm_status place_in_group(struct actor_reservation *actor_reservation, st
     return tdm__node_record_read(node, &actor_reservation->reserved.node);
 }
 
-/* Fails if the actor's name belongs to another actor. An actor on a lost node no longer has its
- * name, unless its owner node will create the actor again. `taker` is the node that claims the
- * name. */
-static tdm_status check_actor_name(struct tdm__txn *txn, const char *name_key,
-                                   const struct tdm__id *actor, const struct tdm__id *taker)
+tdm_status tdm__check_actor_name(struct tdm__txn *txn, const char *name_key,
+                                 const struct tdm__id *actor, const struct tdm__id *taker)
 {
     const struct tdm__store_record *record =
         name_key[0] == '\0' ? NULL : tdm__txn_find_record(txn, name_key);
@@ -309,6 +306,50 @@ static tdm_status check_actor_name(struct tdm__txn *txn, const char *name_key,
                      tdm__name_of_key(name_key, name), tdm__id_text(&holder.actor, holder_text));
 }
 
+/* Returns what the requesting node knows of the store's generation. */
+static const struct tdm__store_view *view_of(const struct tdm__actor_request *request)
+{
+    static const struct tdm__store_view nothing;
+
+    return request->view != NULL ? request->view : &nothing;
+}
+
+/* Fails with TDM_E_AGAIN while the name of the request may belong to an actor whose node has not
+ * written its records again after the store lost changes. */
+static tdm_status check_name_may_move(const struct tdm__txn *txn,
+                                      const struct tdm__actor_request *request)
+{
+    const struct tdm__store_record *record;
+    struct tdm__actor_record holder;
+    char name[TDM__NAME_OF_KEY_BYTES];
+
+    if (request->name_key[0] == '\0' || !view_of(request)->names_wait) {
+        return TDM_OK;
+    }
+    record = tdm__txn_find_record(txn, request->name_key);
+    if (record != NULL) {
+        TDM_TRY(tdm__actor_record_read(record, &holder));
+        if (tdm__id_equal(&holder.actor, &request->actor) ||
+            tdm__record_is_confirmed(view_of(request), record->version)) {
+            return TDM_OK;
+        }
+    }
+    return tdm__fail(TDM_E_AGAIN,
+                     "the cluster's store lost changes, and the name \"%s\" may belong to an actor "
+                     "of a node that has not written its records again",
+                     tdm__name_of_key(request->name_key, name));
+}
+
+/* Returns whether a record of the requested actor is the placement that this request made, and not
+ * a wrong one of a store that lost changes. */
+static bool is_own_placement(const struct tdm__actor_request *request,
+                             const struct tdm__store_record *record,
+                             const struct tdm__actor_record *own)
+{
+    return own->placements == request->placements ||
+           tdm__record_is_confirmed(view_of(request), record->version);
+}
+
 /* Finds the placement that an earlier commit of this request made, in case the commit's reply was
  * lost. A placement on a lost node does not count. */
 static tdm_status find_own_placement(struct actor_reservation *actor_reservation,
@@ -319,20 +360,24 @@ static tdm_status find_own_placement(struct actor_reservation *actor_reservation
         tdm__txn_find_record(txn, tdm__store_key("actor", &actor_reservation->request.actor, key));
     bool has_placement = record != NULL;
     struct tdm__actor_record own;
+    bool is_own = false;
 
     if (has_placement) {
         TDM_TRY(tdm__actor_record_read(record, &own));
+        is_own = is_own_placement(&actor_reservation->request, record, &own);
         record = tdm__txn_find_record(txn, tdm__store_key("node", &own.node, key));
     }
-    *found_out = record != NULL;
-    if (record == NULL) {
-        /* The actor has no placement yet, or the node of its placement is lost. */
-        return has_placement ? tdm__txn_require_node_lost(
-                                   txn, &actor_reservation->request.placement.owner_node, &own.node)
-                             : TDM_OK;
+    *found_out = record != NULL && is_own;
+    if (has_placement && record == NULL) { /* The node of the placement is lost. */
+        return tdm__txn_require_node_lost(txn, &actor_reservation->request.placement.owner_node,
+                                          &own.node);
+    }
+    if (!*found_out) {
+        return TDM_OK; /* The actor has no placement yet, or a wrong one. */
     }
     actor_reservation->reserved.grant = own.grant;
     actor_reservation->reserved.bundle = own.bundle;
+    actor_reservation->reserved.granted = own.granted;
     return tdm__node_record_read(record, &actor_reservation->reserved.node);
 }
 
@@ -342,13 +387,18 @@ static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
 {
     struct actor_reservation *actor_reservation = arg;
     const struct tdm__actor_request *request = &actor_reservation->request;
-    struct tdm__actor_record actor = {.group = request->group,
-                                      .actor = request->actor,
-                                      .owner_node = request->placement.owner_node,
-                                      .recreate_on_node_loss = request->recreate_on_node_loss};
+    struct tdm__actor_record actor = {
+        .group = request->group,
+        .actor = request->actor,
+        .owner_node = request->placement.owner_node,
+        .recreate_on_node_loss = request->recreate_on_node_loss,
+        .placements = request->placements,
+        .granted = request->granted != 0 ? request->granted : view_of(request)->generation};
     const struct tdm__id *owner = &request->placement.owner_node;
     bool is_placed;
 
+    actor_reservation->reserved.generation = view_of(request)->generation;
+    actor_reservation->reserved.granted = actor.granted;
     TDM_TRY(find_own_placement(actor_reservation, txn, &is_placed));
     if (is_placed) {
         return TDM_OK;
@@ -359,7 +409,8 @@ static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
     if (!tdm__id_is_none(owner)) {
         TDM_TRY(tdm__txn_require_node_unchanged(txn, owner));
     }
-    TDM_TRY(check_actor_name(txn, request->name_key, &request->actor, owner));
+    TDM_TRY(check_name_may_move(txn, request));
+    TDM_TRY(tdm__check_actor_name(txn, request->name_key, &request->actor, owner));
     TDM_TRY(tdm__id_is_none(&request->group) ? place_on_node(actor_reservation, txn)
                                              : place_in_group(actor_reservation, txn));
     actor.node = actor_reservation->reserved.node.id;
@@ -409,9 +460,9 @@ tdm_status tdm__reserve_actor(struct tdm__store *store, const struct tdm__actor_
 
 /* ---- an actor leaves its place ---------------------------------------------------------- */
 
-/* State of tdm__release_actor() and tdm__restore_actor(). */
+/* State of tdm__release_actor(). */
 struct actor_release {
-    /* Copy of the record of the actor that is released or restored. */
+    /* Copy of the record of the actor that is released. */
     struct tdm__actor_record actor;
     tdm__reserve_done_fn *fn; /* Callback that gets the outcome. */
     void *arg;                /* First argument of the callback `fn`. */
@@ -505,7 +556,7 @@ static tdm_status release_body(void *arg, struct tdm__txn *txn)
                                           : release_in_bundle(txn, actor);
 }
 
-/* Reports the outcome of an actor's release or restoration and frees the operation's state. */
+/* Reports the outcome of an actor's release and frees the operation's state. */
 static void release_done(void *arg, tdm_status status, const char *detail)
 {
     struct actor_release *actor_release = arg;
@@ -542,83 +593,6 @@ tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_
                                           release_done, actor_release);
     if (status != TDM_OK) {
         free(actor_release);
-    }
-    return status;
-}
-
-/* ---- an actor whose records were lost --------------------------------------------------- */
-
-/* Allocates the resources that the actor holds from its bundle again. */
-static tdm_status allocate_from_bundle_again(const struct tdm__actor_record *actor,
-                                             struct tdm__txn *txn)
-{
-    char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__store_record *record =
-        tdm__txn_find_record(txn, tdm__store_key("group", &actor->group, key));
-    struct tdm__placement_group_record group;
-    tdm_status status;
-
-    if (record == NULL) {
-        return tdm__fail(TDM_E_NOT_FOUND, "its placement group is gone");
-    }
-    TDM_TRY(tdm__placement_group_record_read(record, &group));
-    status = actor->bundle < group.bundles_count
-                 ? tdm__pool_allocate_held_grant(&group.bundles[actor->bundle].pool, &actor->grant)
-                 : tdm__fail(TDM_E_PROTOCOL, "bundle %u of a group of %u", actor->bundle,
-                             group.bundles_count);
-    if (status == TDM_OK) {
-        status = tdm__placement_group_record_put(txn, key, &group);
-    }
-    tdm__placement_group_record_fini(&group);
-    return status;
-}
-
-/* Body of the transaction that restores an actor: writes its records again, unless they exist. */
-static tdm_status restore_body(void *arg, struct tdm__txn *txn)
-{
-    const struct tdm__actor_record *actor = &((struct actor_release *)arg)->actor;
-    char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__store_record *record =
-        tdm__txn_find_record(txn, tdm__store_key("actor", &actor->actor, key));
-    struct tdm__actor_record now;
-
-    if (record != NULL) {
-        TDM_TRY(tdm__actor_record_read(record, &now));
-        return tdm__id_equal(&now.node, &actor->node)
-                   ? TDM_OK
-                   : tdm__fail(TDM_E_EXISTS, "the actor was created again on another node");
-    }
-    TDM_TRY(check_actor_name(txn, actor->name_key, &actor->actor, &actor->node));
-    if (!tdm__id_is_none(&actor->group)) {
-        TDM_TRY(allocate_from_bundle_again(actor, txn));
-    }
-    return tdm__actor_record_put(txn, actor);
-}
-
-tdm_status tdm__restore_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
-                              int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg)
-{
-    struct actor_release *restoration = calloc(1, sizeof(*restoration));
-    char actor_key[TDM__STORE_KEY_BYTES];
-    char group_key[TDM__STORE_KEY_BYTES];
-    const char *patterns[4] = {"node/*", tdm__store_key("actor", &actor->actor, actor_key)};
-    uint32_t count = 2;
-    tdm_status status;
-
-    if (restoration == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "an actor's record");
-    }
-    *restoration = (struct actor_release){*actor, fn, arg};
-    if (!tdm__id_is_none(&actor->group)) {
-        patterns[count++] = tdm__store_key("group", &actor->group, group_key);
-    }
-    if (actor->name_key[0] != '\0') {
-        patterns[count++] = actor->name_key;
-    }
-    status = tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, restore_body,
-                                          release_done, restoration);
-    if (status != TDM_OK) {
-        free(restoration);
     }
     return status;
 }

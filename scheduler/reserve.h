@@ -3,6 +3,7 @@
 #ifndef TDM_SCHEDULER_RESERVE_H
 #define TDM_SCHEDULER_RESERVE_H
 
+#include "scheduler/reconcile.h"
 #include "scheduler/records.h"
 
 /* Every node places the actors and groups of its own drivers, based on the records that all nodes
@@ -36,32 +37,41 @@ struct tdm__actor_request {
      * request fails with TDM_E_EXISTS. */
     char name_key[TDM__STORE_KEY_BYTES];
     char class_name[64]; /* Name of the actor's class. */
+    /* Number of times that the owner node has placed the actor, this placement included. A record
+     * with another number is that of an earlier placement, which does not count any more. */
+    uint32_t placements;
+    /* Generation of the store in which the actor got its name; 0 if it gets the name now. */
+    uint64_t granted;
+    /* What the requesting node knows of the store's generation at any time (borrowed until the
+     * operation has ended); NULL if nothing. */
+    const struct tdm__store_view *view;
 };
 /* Where an actor was placed. */
 struct tdm__actor_placement {
     struct tdm__node_record node; /* Node on which the actor runs. */
     struct tdm__grant grant;      /* Resources that the actor holds. */
     uint32_t bundle; /* Index of the actor's bundle; only if the actor is in a placement group. */
+    uint64_t generation; /* Generation of the store in which the actor was placed. */
+    uint64_t granted;    /* Generation of the store in which the actor got its name. */
 };
 /* Callback that gets the placement of an actor. `reserved` is borrowed and not NULL on TDM_OK.
- * Failures: TDM_E_AGAIN (not free now), TDM_E_NO_RESOURCES (never possible), TDM_E_EXISTS (the name
- * is taken), TDM_E_NOT_FOUND (no such group). */
+ * Failures: TDM_E_AGAIN (not free now, or the name may be taken), TDM_E_NO_RESOURCES (never
+ * possible), TDM_E_EXISTS (the name is taken), TDM_E_NOT_FOUND (no such group). */
 typedef void tdm__reserve_actor_fn(void *arg, tdm_status status, const char *detail,
                                    const struct tdm__actor_placement *reserved);
 /* Places an actor and allocates its resources. An actor whose node was lost is placed again by the
  * same request, since its old resources were lost with the node. */
 tdm_status tdm__reserve_actor(struct tdm__store *store, const struct tdm__actor_request *request,
                               int64_t deadline_ms, tdm__reserve_actor_fn *fn, void *arg);
+/* Part of the body of a transaction that gives an actor the name `name_key`, which may be "": fails
+ * with TDM_E_EXISTS if the name belongs to another actor. An actor on a lost node no longer has its
+ * name, unless its owner node will create the actor again. The transaction must read the name and
+ * all keys of node/. `taker` is the node that claims the name. */
+tdm_status tdm__check_actor_name(struct tdm__txn *txn, const char *name_key,
+                                 const struct tdm__id *actor, const struct tdm__id *taker);
 /* Releases the resources and the name of an actor. Succeeds if they were released already. If the
  * record's node is all zero, the node and the resources are taken from the store. */
 tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
-                              int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);
-
-/* Writes again what the store has lost of a placed actor: its record, its name, and its share of
- * its bundle. (tdm__reserve_node() has counted its share of the node.) Succeeds if nothing is lost.
- * Returns TDM_E_EXISTS if another actor has the name or the actor was created again elsewhere,
- * TDM_E_NOT_FOUND if its group does not exist. */
-tdm_status tdm__restore_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
                               int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);
 
 /* Removes the records of lost nodes' resources, and of actors and names on lost nodes, except of
@@ -98,6 +108,10 @@ struct tdm__placement_group_request {
     char name[TDM__PLACEMENT_GROUP_NAME_BYTES];
     bool detached;             /* Whether the placement group outlives its creator. */
     struct tdm__id owner_node; /* ID of the node that makes the request. */
+    /* What the requesting node knows of the store's generation at any time (borrowed until the
+     * operation has ended); NULL if nothing. While names wait, a request with a name that is free
+     * fails with TDM_E_AGAIN. */
+    const struct tdm__store_view *view;
     /* Whether a group that cannot be placed now is written into the store as pending, so that it is
      * found by its ID and name and actors may wait in it. The requesting node makes the request
      * again when resources may have come free. */
@@ -129,14 +143,6 @@ tdm_status tdm__placement_group_find(struct tdm__store *store,
                                      const struct tdm__placement_group_query *query,
                                      int64_t deadline_ms, tdm__placement_group_reserve_fn *fn,
                                      void *arg);
-/* Writes again what the store has lost of a placed placement group, with all bundles free. `group`
- * is its record as it was placed. Succeeds if nothing is lost. Returns TDM_E_AGAIN while the node
- * of a bundle is lost; `without_lost` ignores such nodes instead. If another group has taken the
- * name, it keeps it. */
-tdm_status tdm__placement_group_restore(struct tdm__store *store,
-                                        const struct tdm__placement_group_record *group,
-                                        bool without_lost, int64_t deadline_ms,
-                                        tdm__reserve_done_fn *fn, void *arg);
 
 /* Callback at the end of tdm__placement_group_close(). `group` is NULL if no group has that ID.
  * `group` and `nodes`, the nodes of the cluster, are borrowed. */

@@ -21,18 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns whether a bundle of the placement group is on this node. */
-static bool has_bundle_on(const struct tdm__placement_group_record *group,
-                          const struct tdm__id *node)
-{
-    for (uint32_t i = 0; i < group->bundles_count; i++) {
-        if (tdm__id_equal(&group->bundles[i].node, node)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* A commit checks each node of the group and writes its free record; it also writes the group's
  * record and the name's. */
 _Static_assert(2 * TDM_BUNDLES_MAX + 2 <= TDM__STORE_WRITES_MAX,
@@ -44,7 +32,7 @@ static tdm_status put_group_nodes(struct tdm__txn *txn, const struct tdm__nodes_
                                   const struct tdm__placement_group_record *group)
 {
     for (uint32_t i = 0; i < snapshot->nodes_count; i++) {
-        if (has_bundle_on(group, &snapshot->nodes[i].id)) {
+        if (tdm__placement_group_has_bundle_on(group, &snapshot->nodes[i].id)) {
             TDM_TRY(tdm__free_record_put(txn, &snapshot->resources[i]));
         }
     }
@@ -59,6 +47,8 @@ struct group_reservation {
     uint32_t bundles_count;               /* Number of requested bundles. */
     enum tdm_placement_strategy strategy; /* How the bundles are distributed over the nodes. */
     bool keeps_pending; /* Whether a group that cannot be placed is written as pending. */
+    /* What the requesting node knows of the store's generation (borrowed); NULL if nothing. */
+    const struct tdm__store_view *view;
     /* Failure to place the group in the last run of the transaction's body, which wrote it as
      * pending; TDM_OK if that run did not. */
     tdm_status pending_status;
@@ -163,6 +153,28 @@ static tdm_status write_pending(struct group_reservation *group_reservation, tdm
     return tdm__placement_group_record_put(txn, tdm__store_key("group", &record->id, key), record);
 }
 
+/* Fails with TDM_E_AGAIN while the group's name may belong to a group whose node has not written
+ * its records again after the store lost changes. */
+static tdm_status check_name_may_move(const struct group_reservation *group_reservation,
+                                      const struct tdm__txn *txn)
+{
+    const struct tdm__placement_group_record *group = &group_reservation->record;
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__store_record *record;
+
+    if (group->name[0] == '\0' || group_reservation->view == NULL ||
+        !group_reservation->view->names_wait) {
+        return TDM_OK;
+    }
+    record = tdm__txn_find_record(txn, tdm__placement_group_name_key(group, key));
+    return record != NULL && tdm__record_is_confirmed(group_reservation->view, record->version)
+               ? TDM_OK
+               : tdm__fail(TDM_E_AGAIN,
+                           "the cluster's store lost changes, and the name \"%s\" may belong to a "
+                           "group of a node that has not written its records again",
+                           group->name);
+}
+
 /* Body of the transaction that creates a placement group: places the group, unless an earlier
  * commit has done so, or writes it as pending. */
 static tdm_status group_reservation_body(void *arg, struct tdm__txn *txn)
@@ -175,7 +187,9 @@ static tdm_status group_reservation_body(void *arg, struct tdm__txn *txn)
 
     group_reservation->pending_status = TDM_OK;
     group_reservation->record.placed = false;
-    if (own != NULL) {
+    if (own == NULL) {
+        TDM_TRY(check_name_may_move(group_reservation, txn));
+    } else {
         tdm__placement_group_record_fini(&group_reservation->record);
         TDM_TRY(tdm__placement_group_record_read(own, &group_reservation->record));
     }
@@ -222,6 +236,7 @@ static tdm_status group_reservation_create(const struct tdm__placement_group_req
         .bundles_count = count,
         .strategy = request->strategy,
         .keeps_pending = request->keeps_pending,
+        .view = request->view,
         .record = {.id = request->id,
                    .bundles_count = count,
                    .bundles = calloc(count, sizeof(struct tdm__bundle_record)),
@@ -343,126 +358,6 @@ tdm_status tdm__placement_group_find(struct tdm__store *store,
     return status;
 }
 
-/* ---- written again ---------------------------------------------------------------------- */
-
-/* State of tdm__placement_group_restore(). */
-struct group_restoration {
-    /* Copy of the placement group's record, with all bundles free (owned). */
-    struct tdm__placement_group_record record;
-    bool without_lost;        /* Whether bundles whose nodes are lost are left out. */
-    tdm__reserve_done_fn *fn; /* Callback that gets the outcome. */
-    void *arg;                /* First argument of the callback `fn`. */
-};
-
-/* Returns the resources of a node in the snapshot, or NULL if the node is lost. */
-static struct tdm__node_resources *snapshot_find(struct tdm__nodes_snapshot *snapshot,
-                                                 const struct tdm__id *id)
-{
-    for (uint32_t i = 0; i < snapshot->nodes_count; i++) {
-        if (tdm__id_equal(&snapshot->nodes[i].id, id)) {
-            return &snapshot->resources[i];
-        }
-    }
-    return NULL; /* The node is lost with all its resources. */
-}
-
-/* Allocates the group's bundles on their nodes again and adds the writes. */
-static tdm_status allocate_bundles_again(const struct group_restoration *group_restoration,
-                                         struct tdm__txn *txn, struct tdm__nodes_snapshot *snapshot)
-{
-    for (uint32_t i = 0; i < group_restoration->record.bundles_count; i++) {
-        const struct tdm__bundle_record *bundle = &group_restoration->record.bundles[i];
-        struct tdm__node_resources *node = snapshot_find(snapshot, &bundle->node);
-
-        if (node != NULL) {
-            TDM_TRY(tdm__pool_allocate_grant(&node->pool, &bundle->grant));
-        } else if (!group_restoration->without_lost) {
-            return tdm__fail(TDM_E_AGAIN, "the node of bundle %u is not there", i);
-        } else {
-            /* A node that joins meanwhile would compute its free resources without the bundle. */
-            TDM_TRY(tdm__txn_require_node_lost(txn, &group_restoration->record.owner_node,
-                                               &bundle->node));
-        }
-    }
-    return put_group_nodes(txn, snapshot, &group_restoration->record);
-}
-
-/* Body of the transaction that restores a placement group: writes its record again, unless it
- * exists. */
-static tdm_status group_restoration_body(void *arg, struct tdm__txn *txn)
-{
-    const struct group_restoration *group_restoration = arg;
-    /* The bundles belong to the state of the operation. */
-    struct tdm__placement_group_record group = group_restoration->record;
-    char key[TDM__STORE_KEY_BYTES];
-    struct tdm__nodes_snapshot snapshot;
-    tdm_status status;
-
-    if (tdm__txn_find_record(txn, tdm__store_key("group", &group.id, key)) != NULL) {
-        return TDM_OK;
-    }
-    status = tdm__placement_group_name_claim(txn, &group);
-    if (status == TDM_E_EXISTS) {
-        group.name[0] = '\0';
-    } else if (status != TDM_OK) {
-        return status;
-    }
-    TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
-    status = allocate_bundles_again(group_restoration, txn, &snapshot);
-    tdm__nodes_snapshot_fini(&snapshot);
-    TDM_TRY(status);
-    return tdm__placement_group_record_put(txn, key, &group);
-}
-
-/* Frees the state of a placement group's restoration. */
-static void group_restoration_free(struct group_restoration *group_restoration)
-{
-    tdm__placement_group_record_fini(&group_restoration->record);
-    free(group_restoration);
-}
-
-/* Reports the outcome of a placement group's restoration and frees the operation's state. */
-static void group_restoration_done(void *arg, tdm_status status, const char *detail)
-{
-    struct group_restoration *group_restoration = arg;
-
-    group_restoration->fn(group_restoration->arg, status, detail);
-    group_restoration_free(group_restoration);
-}
-
-tdm_status tdm__placement_group_restore(struct tdm__store *store,
-                                        const struct tdm__placement_group_record *group,
-                                        bool without_lost, int64_t deadline_ms,
-                                        tdm__reserve_done_fn *fn, void *arg)
-{
-    char key[TDM__STORE_KEY_BYTES];
-    char name_key[TDM__STORE_KEY_BYTES];
-    const char *patterns[4] = {"node/*", "free/*", tdm__store_key("group", &group->id, key),
-                               tdm__placement_group_name_key(group, name_key)};
-    struct group_restoration *group_restoration = calloc(1, sizeof(*group_restoration));
-    tdm_status status;
-
-    if (group_restoration == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group->bundles_count);
-    }
-    *group_restoration =
-        (struct group_restoration){.without_lost = without_lost, .fn = fn, .arg = arg};
-    status = tdm__placement_group_record_copy(group, &group_restoration->record);
-    if (status == TDM_OK) {
-        for (uint32_t i = 0; i < group->bundles_count; i++) {
-            tdm__pool_of_grant(&group_restoration->record.bundles[i].pool,
-                               &group->bundles[i].grant);
-        }
-        status = tdm__retrying_txn_run_queued(store, patterns, name_key[0] == '\0' ? 3 : 4,
-                                              deadline_ms, group_restoration_body,
-                                              group_restoration_done, group_restoration);
-    }
-    if (status != TDM_OK) {
-        group_restoration_free(group_restoration);
-    }
-    return status;
-}
-
 /* ---- close ------------------------------------------------------------------------------ */
 
 /* State of tdm__placement_group_close(). */
@@ -567,7 +462,8 @@ static tdm_status release_bundles(const struct tdm__placement_group_record *grou
                                   struct tdm__txn *txn, struct tdm__nodes_snapshot *snapshot)
 {
     for (uint32_t i = 0; group->placed && i < group->bundles_count; i++) {
-        struct tdm__node_resources *node = snapshot_find(snapshot, &group->bundles[i].node);
+        struct tdm__node_resources *node =
+            tdm__nodes_snapshot_find(snapshot, &group->bundles[i].node);
 
         if (node != NULL) { /* A failure means that the node has joined again without the bundle. */
             (void)tdm__pool_release_grant(&node->pool, &group->bundles[i].grant);

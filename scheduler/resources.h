@@ -88,6 +88,11 @@ struct tdm__node_resources {
     struct tdm__pool pool;           /* Total and free resources of the node. */
     uint32_t actors_count;     /* Number of actors on the node that are not in placement groups. */
     struct tdm__labels labels; /* Labels of the node, which constraints of actors refer to. */
+    /* Generation of the store in which the node has written all its records
+     * (scheduler/reconcile.h); 0 if it knows of none. */
+    uint64_t generation;
+    /* The same for the names of its actors. */
+    uint64_t names_generation;
 };
 
 /* ---- requests --------------------------------------------------------------------------- */

@@ -103,7 +103,10 @@ void tdm__node_resources_write(tdm_writer *writer, const struct tdm__node_resour
                                                         .name = node->name,
                                                         .pool = tdm__pool_to_message(&node->pool),
                                                         .actors_count = node->actors_count,
-                                                        .labels = tdm__labels_list(&node->labels)};
+                                                        .labels = tdm__labels_list(&node->labels),
+                                                        .generation = (int64_t)node->generation,
+                                                        .names_generation =
+                                                            (int64_t)node->names_generation};
 
     (void)tdm__node_resources_encode(&message, writer);
 }
@@ -299,6 +302,8 @@ tdm_status tdm__node_resources_read(const tdm_value *value, struct tdm__node_res
     node.id = message.id;
     memcpy(node.name, message.name, length);
     node.actors_count = message.actors_count;
+    node.generation = (uint64_t)message.generation;
+    node.names_generation = (uint64_t)message.names_generation;
     TDM_TRY(tdm__pool_of_message(&message.pool, &node.pool));
     TDM_TRY(tdm__labels_of_list(&message.labels, &node.labels));
     *node_out = node;

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 
 /* Largest number of patterns of a transaction. */
-enum { PATTERNS_MAX = 4 };
+enum { PATTERNS_MAX = 5 };
 
 /* A transaction that is repeated while its outcome is unknown. It is freed after `done` has run. */
 struct tdm__retrying_txn {

@@ -46,6 +46,8 @@ struct actor_entry {
     /* The actor's record in the store, with its node and resources; valid from ACTOR_STARTING on.
      */
     struct tdm__actor_record record;
+    /* Generation of the store in which the actor was placed last. */
+    uint64_t placed_generation;
     /* Name of the node on which the actor is placed, for messages. */
     char placement_node_name[TDM__NODE_NAME_BYTES];
     /* Worker process of the actor on this node, borrowed; NULL if absent. */
@@ -65,6 +67,9 @@ struct actor_entry {
     char previous_end[TDM__ADDRESS_BYTES * 2];
     /* In state ACTOR_WAITING the resource, name or argument that is missing; else "". */
     char waits_for[TDM__ADDRESS_BYTES * 2];
+    /* True if the store has the record of an actor that was marked as lost, except maybe its name.
+     */
+    bool record_is_written;
     /* Time since when the store may lack the actor's record, in milliseconds on CLOCK_MONOTONIC. */
     int64_t lost_since_ms;
     bool lends_cpus;        /* True while the actor lends its CPUs, because its method waits. */
@@ -127,6 +132,9 @@ struct tdm__node_actors {
     struct placement_release *pending_releases;
     /* Reports of ends that daemons of creators have not confirmed (actor_remote.c), owned. */
     struct end_report *end_reports;
+    /* True while releases are not sent, because this node is making the store agree with its table
+     * of actors. */
+    bool releases_are_paused;
     /* Queries about actors that are not in the table yet, owned. */
     struct early_query *early_queries;
     /* Ring of the actors that ended last. */

@@ -690,7 +690,8 @@ static void on_started_elsewhere(struct actor_lifecycle *lifecycle, const struct
 }
 
 /* Handles ACTOR_ON_REFUSED_ELSEWHERE. The other daemon has given the reservation back, if it could;
- * this daemon releases it, too, to be certain. */
+ * this daemon releases it, too, to be certain. TDM_E_AGAIN: the other node cannot hold the actor,
+ * and another place is needed. */
 static void on_refused_elsewhere(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                  struct actor_actions *actions)
 {
@@ -702,6 +703,10 @@ static void on_refused_elsewhere(struct actor_lifecycle *lifecycle, const struct
     }
     if (is_unsure && !event->facts.node_is_stopping) {
         lifecycle->state = ACTOR_REMOTE_UNSURE; /* ACTOR_ON_NODE_SEEN asks again. */
+    } else if (event->status == TDM_E_NO_RESOURCES && lifecycle->demand < ACTOR_UNWANTED &&
+               !event->facts.node_is_stopping) {
+        release_reservation(lifecycle, actions); /* ACTOR_ON_RETRY places the actor again. */
+        lifecycle_wait(lifecycle, actions, event->detail);
     } else if (end_is_requested(lifecycle)) {
         lifecycle->state = ACTOR_REMOTE_REFUSED;
         release_reservation(lifecycle, actions);

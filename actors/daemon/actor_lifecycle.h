@@ -145,7 +145,8 @@ enum actor_event_kind {
     ACTOR_ON_KILL_WORKER,        /* The worker is to be killed; the actor may be restarted. */
     ACTOR_ON_STARTED_ELSEWHERE,  /* The other daemon has started the actor: `reply`. */
     /* The other daemon has not started the actor: `status`, `detail`, `reply`. TDM_E_NODE_LOST and
-     * TDM_E_STORE: the outcome is unknown. TDM_E_AGAIN: the other node has no lease now. */
+     * TDM_E_STORE: the outcome is unknown. TDM_E_AGAIN: the other node has no lease now.
+     * TDM_E_NO_RESOURCES: the other node cannot hold the actor. */
     ACTOR_ON_REFUSED_ELSEWHERE,
     /* Reply to ACTOR_DO_END_ELSEWHERE or ACTOR_DO_STOP_ELSEWHERE: `status`, `detail`. */
     ACTOR_ON_END_REPLY,

@@ -15,11 +15,13 @@
 
 #include "actors/daemon/actor_placement.h"
 
+#include "actors/daemon/actor_holdings.h"
 #include "actors/daemon/actor_table.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "scheduler/reserve_restore.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,10 +118,11 @@ static tdm_status placement_release_submit(struct placement_release *release)
     const struct tdm__node *node = release->node;
     int64_t deadline_ms = tdm__deadline_after(STORE_DEADLINE_MS);
 
-    return release->record_is_lost ? tdm__restore_actor(node->store, &release->record, deadline_ms,
-                                                        on_release_record_written, release)
-                                   : tdm__release_actor(node->store, &release->record, deadline_ms,
-                                                        on_placement_released, release);
+    return release->record_is_lost
+               ? tdm__restore_actor(node->store, &release->record, &node->store_view, deadline_ms,
+                                    on_release_record_written, release)
+               : tdm__release_actor(node->store, &release->record, deadline_ms,
+                                    on_placement_released, release);
 }
 
 /* Sends the release's next request to the store, or finishes the release if that is impossible. */
@@ -132,6 +135,9 @@ static void placement_release_send(struct placement_release *release)
     }
     if (release->record_is_lost && node_must_join_first(release->node)) {
         return; /* The function tdm__node_actors_rewrite() sends the request later. */
+    }
+    if (release->node->actors->releases_are_paused && !release->node->stopping) {
+        return; /* The function tdm__node_releases_resume() sends the request later. */
     }
     release->is_sent = true;
     if (placement_release_submit(release) != TDM_OK) {
@@ -187,7 +193,10 @@ static void actor_request_fill(const struct actor_entry *entry, struct tdm__acto
                                            .group = spec->group,
                                            .bundle = spec->bundle,
                                            .recreate_on_node_loss = spec->max_restarts != 0 &&
-                                                                    tdm__id_is_none(&spec->group)};
+                                                                    tdm__id_is_none(&spec->group),
+                                           .placements = entry->record.placements + 1,
+                                           .granted = entry->record.granted,
+                                           .view = &entry->node->store_view};
     request->placement.owner_node = entry->node->record.id;
     if (spec->name[0] != '\0') {
         (void)tdm__name_key("name", spec->name_space, spec->name, request->name_key);
@@ -207,7 +216,9 @@ static void actor_entry_set_record(struct actor_entry *entry,
                                    .bundle = entry->spec->bundle,
                                    .grant = reserved->grant,
                                    .owner_node = request->placement.owner_node,
-                                   .recreate_on_node_loss = request->recreate_on_node_loss};
+                                   .recreate_on_node_loss = request->recreate_on_node_loss,
+                                   .placements = request->placements,
+                                   .granted = reserved->granted};
     memcpy(entry->record.name_key, request->name_key, sizeof(entry->record.name_key));
     entry->is_lost_with_node = false;
     memcpy(entry->placement_node_name, reserved->node.name, sizeof(entry->placement_node_name));
@@ -221,8 +232,9 @@ static void actor_entry_set_unknown_record(struct actor_entry *entry)
     struct tdm__actor_request request;
 
     actor_request_fill(entry, &request);
-    actor_entry_set_record(entry, &request,
-                           &(struct tdm__actor_placement){.bundle = request.bundle});
+    actor_entry_set_record(
+        entry, &request,
+        &(struct tdm__actor_placement){.bundle = request.bundle, .granted = request.granted});
 }
 
 void tdm__actor_entry_release_placement(struct actor_entry *entry,
@@ -289,14 +301,21 @@ static void on_placement_reserved(void *arg, tdm_status status, const char *deta
         on_placement_failed(entry, status, detail);
         return;
     }
-    entry->waits_for[0] = '\0';
     /* The scheduler has chosen the bundle of the placement group if the spec allowed any. */
     entry->spec->bundle = reserved->bundle;
     actor_request_fill(entry, &request);
     actor_entry_set_record(entry, &request, reserved);
+    entry->placed_generation = reserved->generation;
     if (tdm__id_equal(&reserved->node.id, &entry->node->record.id)) {
         event.kind = ACTOR_ON_RESERVED_HERE;
+        if (tdm__node_check_placement(entry->node, &entry->record, entry->placed_generation) !=
+            TDM_OK) {
+            /* The placement is forgotten when this node writes its records into the store. */
+            on_placement_failed(entry, TDM_E_STORE, tdm_error_detail());
+            return;
+        }
     }
+    entry->waits_for[0] = '\0';
     tdm__actor_entry_report(entry, event);
 }
 
@@ -333,6 +352,8 @@ static void on_record_rewritten(void *arg, tdm_status status, const char *detail
     if (entry == NULL) {
         return;
     }
+    /* TDM_E_AGAIN: only the name is not written, see scheduler/reserve_restore.h. */
+    entry->record_is_written = status == TDM_OK || status == TDM_E_AGAIN;
     (void)snprintf(text, sizeof(text), "the cluster's store lost its record, and %.400s", detail);
     tdm__actor_entry_report(
         entry, (struct actor_event){.kind = ACTOR_ON_REWRITTEN,
@@ -351,8 +372,9 @@ void tdm__actor_entry_rewrite(struct actor_entry *entry)
 
     if (rewrite != NULL) {
         *rewrite = (struct record_rewrite){node, entry->spec->id};
-        if (tdm__restore_actor(node->store, &entry->record, tdm__deadline_after(STORE_DEADLINE_MS),
-                               on_record_rewritten, rewrite) == TDM_OK) {
+        if (tdm__restore_actor(node->store, &entry->record, &node->store_view,
+                               tdm__deadline_after(STORE_DEADLINE_MS), on_record_rewritten,
+                               rewrite) == TDM_OK) {
             return;
         }
         free(rewrite);
@@ -365,11 +387,66 @@ void tdm__node_actors_records_lost(struct tdm__node *node)
 {
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
         tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_RECORD_LOST});
+        entry->record_is_written = false;
         entry->lost_since_ms = tdm__clock_ms();
     }
     for (struct placement_release *release = node->actors->pending_releases; release != NULL;
          release = release->next) {
         release->record_is_lost = !tdm__id_is_none(&release->record.node);
+    }
+}
+
+bool tdm__node_actors_are_written(const struct tdm__node *node)
+{
+    for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        enum actor_reservation reservation = entry->lifecycle.reservation;
+
+        if (!entry->record_is_written &&
+            (reservation == ACTOR_RESERVATION_LOST || reservation == ACTOR_RESERVATION_REWRITTEN)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool tdm__node_actors_have_names(const struct tdm__node *node)
+{
+    for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        if (entry->lifecycle.reservation == ACTOR_RESERVATION_LOST ||
+            entry->lifecycle.reservation == ACTOR_RESERVATION_REWRITTEN) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool tdm__node_releases_pause(struct tdm__node *node)
+{
+    for (const struct placement_release *release = node->actors->pending_releases; release != NULL;
+         release = release->next) {
+        if (release->is_sent) {
+            return false;
+        }
+    }
+    for (struct placement_release *release = node->actors->pending_releases; release != NULL;
+         release = release->next) {
+        release->record_is_lost = false;
+    }
+    node->actors->releases_are_paused = true;
+    return true;
+}
+
+void tdm__node_releases_resume(struct tdm__node *node)
+{
+    struct placement_release *next;
+
+    node->actors->releases_are_paused = false;
+    for (struct placement_release *release = node->actors->pending_releases; release != NULL;
+         release = next) {
+        next = release->next;
+        if (!release->is_sent) {
+            placement_release_send(release);
+        }
     }
 }
 

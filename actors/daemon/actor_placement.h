@@ -30,6 +30,16 @@ void tdm__node_actors_records_lost(struct tdm__node *node);
 /* Writes lost records of actors into the store again, once the node has joined again. They include
  * the records of ended actors whose release waits. */
 void tdm__node_actors_rewrite(struct tdm__node *node);
+/* Returns whether the store has all records of actors that tdm__node_actors_records_lost() has
+ * marked, apart from names for which it must be waited. */
+bool tdm__node_actors_are_written(const struct tdm__node *node);
+/* Returns whether, in addition, the store has all names of such actors. */
+bool tdm__node_actors_have_names(const struct tdm__node *node);
+/* Sends no releases from now on, and forgets that records of ended actors were to be restored
+ * first. Returns false and does nothing if a request of a release is under way. */
+bool tdm__node_releases_pause(struct tdm__node *node);
+/* Sends the releases that have waited since tdm__node_releases_pause(). */
+void tdm__node_releases_resume(struct tdm__node *node);
 /* Tries again to place the actors of the table that wait for resources, because some may be free
  * now. */
 void tdm__node_actors_retry(struct tdm__node *node);

@@ -84,7 +84,10 @@ void tdm__actor_entry_start_remote(struct actor_entry *entry)
         &(struct tdm__actor_start_message){.spec = tdm__actor_spec_to_message(entry->spec),
                                            .grant = tdm__grant_to_message(&entry->record.grant),
                                            .name_key = entry->record.name_key,
-                                           .incarnation = entry->lifecycle.incarnation},
+                                           .incarnation = entry->lifecycle.incarnation,
+                                           .placements = entry->record.placements,
+                                           .granted = (int64_t)entry->record.granted,
+                                           .generation = (int64_t)entry->placed_generation},
         writer);
     tdm__node_forward(entry->node, &entry->record.node, "actor.start", tdm_writer_bytes(writer),
                       TDM__NEVER, on_start_reply, entry);

@@ -15,6 +15,7 @@
 #include "actors/daemon/actor_cpus.h"
 #include "actors/daemon/actor_end.h"
 #include "actors/daemon/actor_health.h"
+#include "actors/daemon/actor_holdings.h"
 #include "actors/daemon/actor_queries.h"
 #include "actors/daemon/actor_remote.h"
 #include "actors/daemon/actor_start.h"
@@ -131,17 +132,27 @@ static void serve_arguments(struct tdm__node *node, struct tdm__incoming_call *i
     tdm__incoming_reply_pack(incoming, "");
 }
 
+/* What the call "actor.start" says besides the actor's spec and record. */
+struct start_request {
+    uint32_t incarnation; /* Number of workers that other nodes have started for the actor. */
+    uint64_t generation;  /* Generation of the store in which the actor was placed. */
+};
+
 /* Decodes the arguments of the call "actor.start". */
 static tdm_status start_message_read(struct tdm__incoming_call *incoming,
                                      struct tdm__actor_spec **spec,
-                                     struct tdm__actor_record *record, uint32_t *incarnation)
+                                     struct tdm__actor_record *record,
+                                     struct start_request *request_out)
 {
     struct tdm__actor_start_message message;
 
     TDM_TRY(tdm__incoming_decode(incoming, tdm__actor_start_table(), &message));
     TDM_TRY(tdm__grant_of_message(&message.grant, &record->grant));
     (void)snprintf(record->name_key, sizeof(record->name_key), "%s", message.name_key);
-    *incarnation = message.incarnation;
+    record->placements = message.placements;
+    record->granted = (uint64_t)message.granted;
+    *request_out = (struct start_request){.incarnation = message.incarnation,
+                                          .generation = (uint64_t)message.generation};
     return tdm__actor_spec_of_message(&message.spec, spec);
 }
 
@@ -203,15 +214,19 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incom
     struct tdm__actor_record record = {.node = node->record.id};
     struct tdm__actor_spec *spec;
     struct actor_entry *entry = NULL;
-    uint32_t incarnation;
-    tdm_status status = start_message_read(incoming, &spec, &record, &incarnation);
+    struct start_request request;
+    tdm_status status = start_message_read(incoming, &spec, &record, &request);
 
-    if (status == TDM_OK && reply_if_already_here(node, &spec->id, incarnation, incoming)) {
+    if (status == TDM_OK && reply_if_already_here(node, &spec->id, request.incarnation, incoming)) {
         tdm__actor_spec_destroy(spec);
         return;
     }
     if (status == TDM_OK) {
+        record_fill(&record, spec, &owner_node);
         status = node_check_can_start(node);
+        if (status == TDM_OK) {
+            status = tdm__node_check_placement(node, &record, request.generation);
+        }
         if (status != TDM_OK) {
             tdm__actor_spec_destroy(spec);
         }
@@ -228,12 +243,11 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incom
         return;
     }
     entry->owner_node = owner_node;
-    entry->start_incarnation = incarnation;
+    entry->start_incarnation = request.incarnation;
     entry->record = record;
-    record_fill(&entry->record, spec, &owner_node);
     tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, incoming);
-    tdm__actor_entry_report(
-        entry, (struct actor_event){.kind = ACTOR_ON_START_HERE, .incarnation = incarnation});
+    tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_START_HERE,
+                                                        .incarnation = request.incarnation});
     tdm__node_retry_early_queries(node, tdm__clock_ms());
 }
 

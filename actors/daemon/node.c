@@ -20,6 +20,7 @@
 #include "actors/daemon/log_service.h"
 #include "actors/daemon/node_lease.h"
 #include "actors/daemon/node_notices.h"
+#include "actors/daemon/node_reconcile.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/peer_pings.h"
 #include "actors/daemon/placement_group_service.h"
@@ -78,6 +79,7 @@ tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done_fn *fn, voi
     TDM_TRY(tdm__node_notices_create(node));
     TDM_TRY(tdm__node_peers_create(node));
     TDM_TRY(tdm__node_pings_create(node));
+    TDM_TRY(tdm__node_reconcile_create(node));
     return tdm__node_lease_start(node, fn, arg);
 }
 
@@ -100,6 +102,7 @@ void tdm__node_stop(struct tdm__node *node)
     node->stopping = true;
     tdm__node_lease_destroy(node);
     tdm__node_pings_destroy(node);
+    tdm__node_reconcile_destroy(node);
     if (node->workers != NULL) {
         tdm__jobs_destroy(node);
         tdm__workers_destroy(node->workers);

@@ -23,6 +23,7 @@
 #include "actors/daemon/actor_remote.h"
 #include "actors/daemon/lease_machine.h"
 #include "actors/daemon/node_notices.h"
+#include "actors/daemon/node_reconcile.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/placement_group_service.h"
 #include "runtime/assert.h"
@@ -351,6 +352,20 @@ static void lease_rejoin(struct tdm__node *node)
     }
 }
 
+/* Writes this node's records again if the generation of the store has changed. The nodes that were
+ * known before are those of the last list of living nodes or, at the first renewal, those of the
+ * store's. */
+static void lease_reconcile(struct tdm__node *node)
+{
+    const struct tdm__node_lease *lease = node->lease;
+    const struct node_list *known = lease->living.count > 0 ? &lease->living : &lease->listed;
+
+    if (!node->stopping) {
+        tdm__node_reconcile_renewed(node, lease->generation, lease->is_held, known->records,
+                                    known->count);
+    }
+}
+
 /* Handles the store's reply to a renewal of this node's lease. */
 static void on_lease_renewed(void *arg, tdm_status status, const struct tdm__store_renewed *renewed,
                              const struct tdm__store_record *members, uint32_t members_count)
@@ -362,6 +377,7 @@ static void on_lease_renewed(void *arg, tdm_status status, const struct tdm__sto
         tdm__lease_status_set_store_error(&node->lease_status, "");
         lease_learn(lease, renewed, members, members_count);
         tdm__node_set_epoch(node, renewed->epoch);
+        lease_reconcile(node);
         lease_report(node, LEASE_ON_RENEWED);
         if (!node->stopping) {
             lease_update_living(node);
@@ -392,7 +408,8 @@ static void lease_renew(struct tdm__node *node)
                                                .lease_ms = lease_ms,
                                                .grace_ms = TDM__NODE_GRACE_MS,
                                                .members_epoch = node->lease->members_epoch,
-                                               .renewals_count = node->lease->renewals_count};
+                                               .renewals_count = node->lease->renewals_count,
+                                               .generation = node->lease->generation};
 
     node->lease->requests_count++;
     node->store->ops->renew(node->store, &renewal, tdm__deadline_after(deadline_ms),
@@ -442,8 +459,7 @@ static void lease_report(struct tdm__node *node, enum lease_event event)
     }
     if (actions.has_joined) {
         node->lease_status.is_joining = false;
-        tdm__placement_groups_rewrite(node);
-        tdm__node_actors_rewrite(node);
+        tdm__node_reconcile_start(node);
     }
     if (actions.renews) {
         lease_renew(node);
@@ -482,6 +498,7 @@ static void on_lease_timer(void *arg)
     tdm__placement_groups_rewrite(node);
     tdm__node_actors_rewrite(node);
     tdm__node_actors_report_ends(node);
+    tdm__node_reconcile_continue(node);
     if (tdm__lease_status_was_lost(&node->lease_status)) {
         tdm__node_actors_query_owners(node);
     }
@@ -512,6 +529,13 @@ tdm_status tdm__node_lease_start(struct tdm__node *node, tdm__reserve_done_fn *f
     TDM_TRY(tdm__timer_set(node->lease->timer, tdm__deadline_after(TDM__NODE_RENEW_MS)));
     lease_publish(node);
     return lease_join(node);
+}
+
+void tdm__node_lease_check(struct tdm__node *node)
+{
+    if (node->lease != NULL && !node->lease->is_leaving && !node->stopping) {
+        lease_report(node, LEASE_ON_TIMER);
+    }
 }
 
 void tdm__node_store_shared(struct tdm__node *node)

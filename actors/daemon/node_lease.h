@@ -8,6 +8,9 @@
 /* Creates this node's lease, joins the cluster, and reports the outcome to `fn`, with `arg` as its
  * first argument. From then on renews the lease and watches the list of nodes. */
 tdm_status tdm__node_lease_start(struct tdm__node *node, tdm__reserve_done_fn *fn, void *arg);
+/* Renews the lease now, because the store may be another one. Before tdm__node_lease_start()
+ * nothing happens. */
+void tdm__node_lease_check(struct tdm__node *node);
 /* Must be called before another node can reach the store that this daemon has started: from now on
  * the lease of this node can end. */
 void tdm__node_store_shared(struct tdm__node *node);

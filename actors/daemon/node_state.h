@@ -99,6 +99,10 @@ struct tdm__node {
     struct tdm__node_lease *lease;
     /* What is known about this node's lease; all zeros at first. */
     struct tdm__lease_status lease_status;
+    /* What is known about the generation of the store; all zeros until the first renewal. */
+    struct tdm__store_view store_view;
+    /* Writes what this node holds into a store that has lost changes, owned. */
+    struct tdm__node_reconcile *reconcile;
     bool stopping; /* True once the daemon has begun to end its actors in order to stop. */
 };
 

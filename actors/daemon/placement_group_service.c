@@ -25,10 +25,12 @@
 #include "actors/daemon/actor_table.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/placement_group_waits.h"
+#include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/messages/messages.h"
+#include "scheduler/reserve_restore.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -448,6 +450,7 @@ static void on_group_reserved(void *arg, tdm_status status, const char *detail,
 static void group_reserve(struct group *group)
 {
     group->is_reserving = true;
+    group->request.view = &group->node->store_view;
     if (tdm__placement_group_reserve(group->node->store, &group->request,
                                      tdm__deadline_after(STORE_DEADLINE_MS), on_group_reserved,
                                      group) != TDM_OK) {
@@ -515,9 +518,10 @@ static void group_rewrite_record(struct group *group)
         return; /* The rewrite is tried again after a second. */
     }
     *rewrite = (struct group_rewrite){node, group->request.id};
-    group->is_rewriting = tdm__placement_group_restore(node->store, &group->record, without_lost,
-                                                       tdm__deadline_after(STORE_DEADLINE_MS),
-                                                       on_group_rewritten, rewrite) == TDM_OK;
+    group->is_rewriting =
+        tdm__placement_group_restore(node->store, &group->record, without_lost, &node->store_view,
+                                     tdm__deadline_after(STORE_DEADLINE_MS), on_group_rewritten,
+                                     rewrite) == TDM_OK;
     if (!group->is_rewriting) {
         free(rewrite);
     }
@@ -543,6 +547,35 @@ void tdm__placement_groups_rewrite(struct tdm__node *node)
             group_rewrite_record(group);
         }
     }
+}
+
+bool tdm__placement_groups_are_written(const struct tdm__node *node)
+{
+    const struct group *group = node->placement_groups->all;
+
+    while (group != NULL && (!group->record_is_lost || group->is_unwanted)) {
+        group = group->next;
+    }
+    return group == NULL;
+}
+
+struct tdm__id *tdm__placement_groups_ids(const struct tdm__node *node, uint32_t *count_out)
+{
+    struct tdm__id *ids;
+    uint32_t count = 0;
+
+    for (const struct group *group = node->placement_groups->all; group != NULL;
+         group = group->next) {
+        count++;
+    }
+    ids = calloc(count + 1u, sizeof(*ids));
+    TDM_ASSERT(ids != NULL);
+    *count_out = 0;
+    for (const struct group *group = node->placement_groups->all; group != NULL;
+         group = group->next) {
+        ids[(*count_out)++] = group->request.id;
+    }
+    return ids;
 }
 
 /* Handles the time-out of the creator's call: fails the call with TDM_E_TIMEOUT and removes the

@@ -27,4 +27,10 @@ void tdm__placement_groups_creator_gone(struct tdm__node *node, const struct tdm
 /* The service "placement_group", for tdm__services_add() with the node as `self`. */
 extern const struct tdm__service_ops tdm__placement_group_service;
 
+/* Returns the IDs of the groups in this daemon's table, also of those that wait for resources. The
+ * caller frees the array. */
+struct tdm__id *tdm__placement_groups_ids(const struct tdm__node *node, uint32_t *count_out);
+/* Returns whether the store has all groups that tdm__placement_groups_records_lost() has marked. */
+bool tdm__placement_groups_are_written(const struct tdm__node *node);
+
 #endif

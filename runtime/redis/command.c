@@ -3,15 +3,15 @@
 /* Each function collects the arguments of a command as borrowed pointers, and hiredis encodes them
  * into one allocation. functions.c defines the arguments of the library's functions.
  *
- * A commit carries a random request ID, under which the server keeps its outcome. So the same
- * encoded command can be sent again when the connection was lost. The functions have no state and
- * any thread may call them. */
+ * A commit carries its session and number, under which the server keeps its outcome. So the same
+ * encoded command can be sent again when the connection was lost. They are known only when it is
+ * sent, so they are a text of fixed length, which is replaced in the encoded command. The functions
+ * have no state and any thread may call them. */
 
 #include "runtime/redis/command.h"
 
 #include "runtime/assert.h"
 #include "runtime/error.h"
-#include "runtime/id.h"
 #include "runtime/redis/functions.h"
 
 #include <hiredis/hiredis.h>
@@ -20,9 +20,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Capacity of a number as text, and number of arguments of the Lua commit function for each write.
- */
-enum { NUMBER_BYTES = 24, ARGUMENTS_PER_WRITE = 5 };
+enum {
+    NUMBER_BYTES = 24,       /* Capacity of a number as text. */
+    ARGUMENTS_PER_WRITE = 5, /* Number of arguments of the Lua commit function for each write. */
+    CLUSTER_BYTES_MAX = 100, /* Most bytes of a cluster's name. */
+    STAMP_BYTES = 50         /* Length of a stamp: three numbers of 16 digits, and spaces. */
+};
+
+/* Stamp of a commit that has not been stamped. */
+static const char blank_stamp[] = "0000000000000000 0000000000000000 0000000000000000";
+_Static_assert(sizeof(blank_stamp) == STAMP_BYTES + 1, "the stamp of functions.c");
 
 /* The arguments of a Redis command to encode. The texts are borrowed. */
 struct arguments {
@@ -76,8 +83,7 @@ static tdm_status arguments_encode(struct arguments *arguments,
     if (bytes < 0) {
         return tdm__fail(TDM_E_NOMEM, "redis command of %d arguments", arguments->count);
     }
-    command_out->text = text;
-    command_out->bytes = (size_t)bytes;
+    *command_out = (struct tdm__redis_command){.text = text, .bytes = (size_t)bytes};
     return TDM_OK;
 }
 
@@ -90,6 +96,22 @@ static void arguments_add_call(struct arguments *arguments, const char *command,
     arguments_add_text(arguments, function);
     arguments_add_text(arguments, "1");
     arguments_add_text(arguments, key_prefix);
+}
+
+tdm_status tdm__redis_key_prefix(const char *cluster, char prefix[TDM__REDIS_KEY_PREFIX_BYTES])
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789-_.";
+    size_t bytes = strlen(cluster);
+
+    if (bytes == 0 || bytes > CLUSTER_BYTES_MAX || strspn(cluster, allowed) != bytes) {
+        return tdm__fail(TDM_E_INVAL,
+                         "cluster \"%.40s\" of %zu bytes: wanted 1 to %d letters, digits, '-', "
+                         "'_' or '.'",
+                         cluster, bytes, CLUSTER_BYTES_MAX);
+    }
+    (void)snprintf(prefix, TDM__REDIS_KEY_PREFIX_BYTES, "tdm:{%s}:", cluster);
+    return TDM_OK;
 }
 
 tdm_status tdm__redis_command_read(const char *key_prefix, const char *const *patterns,
@@ -145,32 +167,83 @@ static void arguments_add_write(struct arguments *arguments, const struct tdm__s
     arguments_add_bytes(arguments, write->bytes.data, has_bytes ? write->bytes.size_bytes : 0);
 }
 
-tdm_status tdm__redis_command_commit(const char *key_prefix, const struct tdm__store_write *writes,
-                                     uint32_t writes_count, struct tdm__redis_command *command_out)
+tdm_status tdm__redis_command_session(const char *key_prefix, const char *writer, uint64_t lowest,
+                                      struct tdm__redis_command *command_out)
+{
+    struct arguments arguments;
+    char number[NUMBER_BYTES];
+
+    (void)snprintf(number, sizeof(number), "%016" PRIu64, lowest);
+    TDM_TRY(arguments_init(&arguments, 6));
+    arguments_add_call(&arguments, "FCALL", TDM__REDIS_SESSION_FUNCTION, key_prefix);
+    arguments_add_text(&arguments, writer);
+    arguments_add_text(&arguments, number);
+    return arguments_encode(&arguments, command_out);
+}
+
+/* Returns the place of the blank stamp in the encoded text of a commit. No argument before the
+ * stamp contains its text, since each is shorter or a plain word. */
+static char *find_stamp(const struct tdm__redis_command *command)
+{
+    char *stamp = memmem(command->text, command->bytes, blank_stamp, STAMP_BYTES);
+
+    TDM_ASSERT(stamp != NULL);
+    return stamp;
+}
+
+tdm_status tdm__redis_command_commit(const char *key_prefix, const char *writer,
+                                     const struct tdm__store_write *writes, uint32_t writes_count,
+                                     struct tdm__redis_command *command_out)
 {
     struct write_numbers *write_numbers = calloc(writes_count + 1u, sizeof(*write_numbers));
     struct arguments arguments;
-    char request_text[TDM__ID_TEXT_BYTES];
-    struct tdm__id request;
     tdm_status status;
 
     if (write_numbers == NULL) {
         return tdm__fail(TDM_E_NOMEM, "commit of %u writes", writes_count);
     }
-    status = tdm__id_generate(&request);
-    if (status == TDM_OK) {
-        status = arguments_init(&arguments, 5 + ARGUMENTS_PER_WRITE * writes_count);
-    }
+    status = arguments_init(&arguments, 6 + ARGUMENTS_PER_WRITE * writes_count);
     if (status == TDM_OK) {
         arguments_add_call(&arguments, "FCALL", TDM__REDIS_COMMIT_FUNCTION, key_prefix);
-        arguments_add_text(&arguments, tdm__id_text(&request, request_text));
+        arguments_add_text(&arguments, writer);
+        arguments_add_text(&arguments, blank_stamp);
         for (uint32_t i = 0; i < writes_count; i++) {
             arguments_add_write(&arguments, &writes[i], &write_numbers[i]);
         }
         status = arguments_encode(&arguments, command_out);
     }
     free(write_numbers);
+    if (status == TDM_OK) {
+        command_out->stamp = find_stamp(command_out);
+    }
     return status;
+}
+
+void tdm__redis_command_stamp(struct tdm__redis_command *command,
+                              const struct tdm__redis_commit_stamp *stamp)
+{
+    char text[NUMBER_BYTES * 3];
+    int length = snprintf(text, sizeof(text), "%016" PRIu64 " %016" PRIu64 " %016" PRIu64,
+                          stamp->session, stamp->number, stamp->lowest);
+
+    TDM_ASSERT(length == STAMP_BYTES);
+    memcpy(command->stamp, text, STAMP_BYTES);
+}
+
+tdm_status tdm__redis_command_wait(uint32_t replicas_count, int64_t timeout_ms,
+                                   struct tdm__redis_command *command_out)
+{
+    struct arguments arguments;
+    char replicas[NUMBER_BYTES];
+    char timeout[NUMBER_BYTES];
+
+    (void)snprintf(replicas, sizeof(replicas), "%" PRIu32, replicas_count);
+    (void)snprintf(timeout, sizeof(timeout), "%" PRId64, timeout_ms);
+    TDM_TRY(arguments_init(&arguments, 3));
+    arguments_add_text(&arguments, "WAIT");
+    arguments_add_text(&arguments, replicas);
+    arguments_add_text(&arguments, timeout);
+    return arguments_encode(&arguments, command_out);
 }
 
 tdm_status tdm__redis_command_renew(const char *key_prefix,
@@ -182,18 +255,21 @@ tdm_status tdm__redis_command_renew(const char *key_prefix,
     char grace[NUMBER_BYTES];
     char count[NUMBER_BYTES];
     char epoch[NUMBER_BYTES];
+    char generation[NUMBER_BYTES];
 
     (void)snprintf(lease, sizeof(lease), "%" PRId64, renewal->lease_ms);
     (void)snprintf(grace, sizeof(grace), "%" PRId64, renewal->grace_ms);
     (void)snprintf(count, sizeof(count), "%" PRIu64, renewal->renewals_count);
     (void)snprintf(epoch, sizeof(epoch), "%" PRIu64, renewal->members_epoch);
-    TDM_TRY(arguments_init(&arguments, 9));
+    (void)snprintf(generation, sizeof(generation), "%" PRIu64, renewal->generation);
+    TDM_TRY(arguments_init(&arguments, 10));
     arguments_add_call(&arguments, "FCALL", TDM__REDIS_RENEW_FUNCTION, key_prefix);
     arguments_add_text(&arguments, renewal->key);
     arguments_add_text(&arguments, lease);
     arguments_add_text(&arguments, grace);
     arguments_add_text(&arguments, count);
     arguments_add_text(&arguments, epoch);
+    arguments_add_text(&arguments, generation);
     return arguments_encode(&arguments, command_out);
 }
 

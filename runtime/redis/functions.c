@@ -13,8 +13,7 @@
  *                        began (kept clock at the change of the generation), held_until (kept clock
  *                        from which members may be taken over)
  *   <prefix>version      the last version assigned
- *   <prefix>q:<request>  the outcome of a commit, for a minute: "OK version" (0: put nothing)
- *                        "CONFLICT key" or "HELD key"
+ *   <prefix>q:<writer>   hash: the outcomes of a writer's commits, see below
  *   <prefix>changed      channel: the changed keys of a commit, one per line
  *
  * Reading writes nothing, so it works while the server refuses writes. Records do not expire, since
@@ -24,7 +23,18 @@
  * The records of one commit get the same version. It is the time in microseconds, or one more than
  * the last version if that is not later. So no version is assigned twice, even if the server lost
  * its last second or all of its data. It stays under 2^53, where Lua's numbers are exact, until the
- * year 2255. */
+ * year 2255.
+ *
+ * A writer, such as a daemon, numbers its commits from 1 on. The server keeps the outcome of each,
+ * so a repeated commit is replied to like the first and is not carried out again. Each commit also
+ * carries the lowest number whose outcome the writer lacks; the outcomes below are dropped, and a
+ * lower number is refused. No outcome expires by time: those of a node go with the record of the
+ * node. A writer that the server does not know, because its outcomes are gone, opens a session
+ * before it commits. The number of a session is a version, so a commit of an earlier session, which
+ * may have been carried out before the outcomes went, is recognised and refused. The hash has the
+ * fields "session", "lowest" and one for each number with an outcome: "OK version" (0: put
+ * nothing), "CONFLICT key" or "HELD key". Session and numbers have 16 digits, so that their texts
+ * compare as numbers. */
 #include "runtime/redis/functions.h"
 
 #include "runtime/store.h"
@@ -103,10 +113,16 @@ static const char judging[] =
     "  return kept\n"
     "end\n"
     "\n"
-    "-- Whether no member may be taken over now.\n"
+    "-- Run ID and replication ID of this server.\n"
+    "local function server_id()\n"
+    "  return redis.call('INFO', 'server'):match('run_id:(%w+)') .. ' ' ..\n"
+    "    redis.call('INFO', 'replication'):match('master_replid:(%w+)')\n"
+    "end\n"
+    "\n"
+    "-- Whether no member may be taken over now: also before the first renewal at this server.\n"
     "local function is_held(keys)\n"
-    "  local clock = redis.call('HMGET', keys[1] .. 'clock', 'now', 'held_until')\n"
-    "  return not clock[2] or tonumber(clock[1]) < tonumber(clock[2])\n"
+    "  local clock = redis.call('HMGET', keys[1] .. 'clock', 'now', 'held_until', 'server')\n"
+    "  return not clock[2] or tonumber(clock[1]) < tonumber(clock[2]) or clock[3] ~= server_id()\n"
     "end\n"
     "\n"
     "-- The clock advances first: the lease must not be charged with time from before it began.\n"
@@ -115,9 +131,14 @@ static const char judging[] =
     "  redis.call('SET', keys[1] .. 'members', next_version(keys))\n"
     "end\n"
     "\n"
-    "-- Returns whether there was such a record.\n"
+    "-- Returns whether there was such a record. The outcomes of a node, whose key is "
+    "node/<writer>,\n"
+    "-- go with it.\n"
     "local function remove(keys, key)\n"
     "  redis.call('ZREM', keys[1] .. 'index', key)\n"
+    "  if key:sub(1, 5) == 'node/' then\n"
+    "    redis.call('DEL', keys[1] .. 'q:' .. key:sub(6))\n"
+    "  end\n"
     "  if redis.call('ZREM', keys[1] .. 'leases', key) == 1 then\n"
     "    redis.call('SET', keys[1] .. 'members', next_version(keys))\n"
     "  end\n"
@@ -138,7 +159,7 @@ static const char committing[] =
     "local function find_conflict(keys, args)\n"
     "  local there = {}\n"
     "  local held\n"
-    "  for i = 2, #args, 5 do\n"
+    "  for i = 3, #args, 5 do\n"
     "    local kind, key, wanted = args[i], args[i + 1], args[i + 2]\n"
     "    local version = redis.call('HGET', record_key(keys, key), 'v') or '0'\n"
     "    if wanted ~= 'any' and wanted ~= version then\n"
@@ -180,7 +201,7 @@ static const char committing[] =
     "local function apply_all(keys, args, there)\n"
     "  local commit = {there = there}\n"
     "  local changed = {}\n"
-    "  for i = 2, #args, 5 do\n"
+    "  for i = 3, #args, 5 do\n"
     "    local write = {kind = args[i], key = args[i + 1], lease = args[i + 3],\n"
     "                   bytes = args[i + 4]}\n"
     "    if apply(keys, write, commit) then\n"
@@ -190,15 +211,50 @@ static const char committing[] =
     "  publish(keys, changed)\n"
     "  return commit.version or '0'\n"
     "end\n"
+    "\n";
+
+/* Lua source of the functions that open a writer's session and that carry out a commit once. */
+static const char numbering[] =
     "\n"
-    "-- ARGV: request, then per write:\n"
+    "local function digits(number)\n"
+    "  return string.format('%016.0f', number)\n"
+    "end\n"
+    "\n"
+    "-- ARGV: writer, lowest number. Returns the new session of the writer. Drops earlier "
+    "outcomes.\n"
+    "local function open_session(keys, args)\n"
+    "  local outcomes = keys[1] .. 'q:' .. args[1]\n"
+    "  local session = digits(tonumber(next_version(keys)))\n"
+    "  redis.call('DEL', outcomes)\n"
+    "  redis.call('HSET', outcomes, 'session', session, 'lowest', args[2])\n"
+    "  return session\n"
+    "end\n"
+    "\n"
+    "-- Drops the outcomes of the numbers from `first` up to the one before `lowest`.\n"
+    "local function drop_outcomes(outcomes, first, lowest)\n"
+    "  for number = tonumber(first), tonumber(lowest) - 1 do\n"
+    "    redis.call('HDEL', outcomes, digits(number))\n"
+    "  end\n"
+    "  redis.call('HSET', outcomes, 'lowest', lowest)\n"
+    "end\n"
+    "\n"
+    "-- ARGV: writer, 'session number lowest', then per write:\n"
     "-- kind, key, version ('any', '0' for none), lease, bytes.\n"
     "local function commit(keys, args)\n"
-    "  local request = keys[1] .. 'q:' .. args[1]\n"
-    "  local outcome = redis.call('GET', request)\n"
-    "  if outcome then\n"
-    "    return outcome\n"
+    "  local outcomes = keys[1] .. 'q:' .. args[1]\n"
+    "  local session, number, lowest = args[2]:match('^(%d+) (%d+) (%d+)$')\n"
+    "  local kept = redis.call('HMGET', outcomes, 'session', 'lowest', number)\n"
+    "  if kept[1] ~= session then\n"
+    "    return 'UNKNOWN'\n"
+    "  elseif kept[3] then\n"
+    "    return kept[3]\n"
+    "  elseif number < kept[2] then\n"
+    "    return 'SETTLED'\n"
     "  end\n"
+    "  if lowest > kept[2] then\n"
+    "    drop_outcomes(outcomes, kept[2], lowest)\n"
+    "  end\n"
+    "  local outcome\n"
     "  local conflict, there, held = find_conflict(keys, args)\n"
     "  if conflict then\n"
     "    outcome = 'CONFLICT ' .. conflict\n"
@@ -207,10 +263,14 @@ static const char committing[] =
     "  else\n"
     "    outcome = 'OK ' .. apply_all(keys, args, there)\n"
     "  end\n"
-    "  redis.call('SET', request, outcome, 'PX', 60000)\n"
+    "  -- The commit may have deleted the record of its own node, and its outcomes with it.\n"
+    "  if redis.call('EXISTS', outcomes) == 1 then\n"
+    "    redis.call('HSET', outcomes, number, outcome)\n"
+    "  end\n"
     "  return outcome\n"
     "end\n"
     "\n"
+    "redis.register_function('" TDM__REDIS_SESSION_FUNCTION "', open_session)\n"
     "redis.register_function('" TDM__REDIS_COMMIT_FUNCTION "', commit)\n";
 
 /* Lua source of the function that renews the lease of a member. */
@@ -220,8 +280,7 @@ static const char renewing[] =
     "-- taken over only when the clock has advanced by `hold` after that.\n"
     "local function check_generation(keys, kept, hold, has_lost_changes)\n"
     "  local clock = keys[1] .. 'clock'\n"
-    "  local server = redis.call('INFO', 'server'):match('run_id:(%w+)') .. ' ' ..\n"
-    "    redis.call('INFO', 'replication'):match('master_replid:(%w+)')\n"
+    "  local server = server_id()\n"
     "  local known = redis.call('HMGET', clock, 'server', 'began', 'held_until')\n"
     "  if known[1] ~= server or has_lost_changes then\n"
     "    redis.call('HSET', clock, 'server', server, 'generation', next_version(keys),\n"
@@ -242,7 +301,9 @@ static const char renewing[] =
     "end\n"
     "\n"
     "-- ARGV: key of the member's record, lease and grace in milliseconds, count of the renewal\n"
-    "-- that was acknowledged last, known epoch of the list of members. Returns 'LOST', or the\n"
+    "-- that was acknowledged last, known epoch of the list of members, known generation ('0': "
+    "none;\n"
+    "-- a lower count tells nothing about a later one). Returns 'LOST', or the\n"
     "-- kept clock, the version of the record, the epoch of the list, the count of this renewal,\n"
     "-- the generation, and the time for which no member is taken over; then, if the list is not\n"
     "-- known, key, version and bytes of each member.\n"
@@ -254,7 +315,9 @@ static const char renewing[] =
     "  end\n"
     "  local kept = advance_clock(keys)\n"
     "  local count, acknowledged = tonumber(own[2] or '0'), tonumber(args[4])\n"
-    "  check_generation(keys, kept, lease + grace + 1, count < acknowledged)\n"
+    "  local generation = redis.call('HGET', keys[1] .. 'clock', 'generation')\n"
+    "  local is_known = args[6] == '0' or args[6] == generation\n"
+    "  check_generation(keys, kept, lease + grace + 1, is_known and count < acknowledged)\n"
     "  count = math.max(count, acknowledged) + 1\n"
     "  redis.call('HSET', record_key(keys, key), 'n', count)\n"
     "  redis.call('ZADD', keys[1] .. 'leases', kept + lease, key)\n"
@@ -276,8 +339,6 @@ static const char renewing[] =
     "                        flags = {'allow-oom'}}\n";
 
 const char *const tdm__redis_functions[TDM__REDIS_LIBRARY_STRINGS] = {reading, judging, committing,
-                                                                      renewing};
+                                                                      numbering, renewing};
 
 _Static_assert(TDM__STORE_CLOCK_STEP_MS == 2000, "the step of the kept clock in the Lua above");
-
-_Static_assert(TDM__REDIS_OUTCOME_KEPT_MS == 60000, "the PX of the outcome in the Lua above");

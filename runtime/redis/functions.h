@@ -13,13 +13,12 @@
 /* Name of the Lua function that renews the lease of a member. */
 #define TDM__REDIS_RENEW_FUNCTION "tandem_5_renew"
 
-/* Milliseconds for which the Redis server keeps the outcome of a commit, so that a repeated request
- * gets the same outcome. A commit is not repeated near the end of this time. */
-enum { TDM__REDIS_OUTCOME_KEPT_MS = 60000 };
+/* Name of the Lua function that opens a session, in which a writer commits. */
+#define TDM__REDIS_SESSION_FUNCTION "tandem_5_session"
 
 /* Number of strings of the Lua library's source text, to be concatenated for FUNCTION LOAD. One
  * string would be longer than compilers must accept. */
-enum { TDM__REDIS_LIBRARY_STRINGS = 4 };
+enum { TDM__REDIS_LIBRARY_STRINGS = 5 };
 /* Source text of the library of Lua functions. */
 extern const char *const tdm__redis_functions[TDM__REDIS_LIBRARY_STRINGS];
 

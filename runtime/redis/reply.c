@@ -19,8 +19,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Capacity of a reply's description, and number of elements of a read reply for each record. */
-enum { TEXT_BYTES = 200, RECORD_ELEMENTS = 3 };
+enum {
+    TEXT_BYTES = 200,    /* Capacity of a reply's description. */
+    RECORD_ELEMENTS = 3, /* Number of elements of a read reply for each record. */
+    SESSION_DIGITS = 16  /* Length of the number of a session. */
+};
 
 #if HIREDIS_MAJOR >= 1
 
@@ -258,6 +261,31 @@ tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_ou
                          reply->str + sizeof(held) - 1);
     }
     return reply_unexpected("a commit", reply);
+}
+
+bool tdm__redis_reply_no_session(const redisReply *reply)
+{
+    static const char unknown[] = "UNKNOWN";
+
+    return is_string(reply) && reply->len == sizeof(unknown) - 1 && starts_with(reply, unknown);
+}
+
+tdm_status tdm__redis_reply_session(const redisReply *reply, uint64_t *session_out)
+{
+    if (is_string(reply) && reply->len == SESSION_DIGITS &&
+        parse_version(reply->str, reply->len, session_out)) {
+        return TDM_OK;
+    }
+    return reply_unexpected("the opening of a session", reply);
+}
+
+tdm_status tdm__redis_reply_count(const redisReply *reply, uint64_t *count_out)
+{
+    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0) {
+        return reply_unexpected("WAIT", reply);
+    }
+    *count_out = (uint64_t)reply->integer;
+    return TDM_OK;
 }
 
 const char *tdm__redis_reply_message(const redisReply *reply)

@@ -23,6 +23,14 @@ tdm_status tdm__redis_reply_records(const redisReply *reply,
  * key" returns TDM_E_CONFLICT with the key as detail, "HELD key" TDM_E_AGAIN. Anything else returns
  * TDM_E_STORE. */
 tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_out);
+/* Returns whether the reply to a commit says that the server does not know the commit's session, so
+ * that this copy of the command was not carried out. */
+bool tdm__redis_reply_no_session(const redisReply *reply);
+/* Decodes the reply to the opening of a session: the number of the session. Returns TDM_E_STORE for
+ * anything else. */
+tdm_status tdm__redis_reply_session(const redisReply *reply, uint64_t *session_out);
+/* Decodes the reply to WAIT: a number of replicas. Returns TDM_E_STORE for anything else. */
+tdm_status tdm__redis_reply_count(const redisReply *reply, uint64_t *count_out);
 /* Decodes the reply to a renewal: six numbers, and then the list of members, if the reply has one.
  * The caller frees `members_out` with free(); it is NULL without a list. "LOST" returns
  * TDM_E_CONFLICT. Anything else returns TDM_E_STORE. */

@@ -1,10 +1,12 @@
 /* store.c - the store in Redis: each operation is one call of a library function. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An operation waits (no connection, or the library is being loaded), is sent, and ends with its
- * reply or at its deadline. When a connection ends, its sent operations wait again and are sent
- * again unchanged. That is safe: a read changes nothing, and a commit carries its request ID. An
- * operation whose deadline passed while it was sent stays in the list without an outcome until
- * hiredis has called its callback.
+/* An operation waits (no connection, or the library is being loaded, or a session opened), is sent,
+ * and ends with its reply or at its deadline. When a connection ends, its sent operations wait
+ * again and are sent again unchanged. That is safe: a read changes nothing, and a commit carries
+ * its session and number. If the server does not know the session, a commit that was sent once
+ * waits for a new session; one that was sent more often ends without a known outcome. An operation
+ * whose deadline passed while it was sent stays in the list without an outcome until hiredis has
+ * called its callback.
  *
  * An error reply of the server is reported after REFUSED_MS, because the caller may otherwise retry
  * at once in a busy loop.
@@ -18,93 +20,26 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
-#include "runtime/redis/command.h"
-#include "runtime/redis/connection.h"
 #include "runtime/redis/functions.h"
+#include "runtime/redis/probe.h"
 #include "runtime/redis/reply.h"
-#include "runtime/redis/subscription.h"
+#include "runtime/redis/store_state.h"
 #include "runtime/signals.h"
 #include "runtime/store/check.h"
-#include "runtime/store/completion.h"
-#include "runtime/store/watchers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 
 /* Time limits and sizes of the store in Redis. */
 enum {
     /* Milliseconds to wait for the server's reply before the connection is dropped. */
     ATTEMPT_MS = 5000,
     REFUSED_MS = 50, /* Milliseconds by which an error reply of the server is delayed. */
-    /* Milliseconds after the first sending of a commit during which it may be sent again; less than
-     * the time for which the server keeps the outcome. */
-    REPEAT_MS = TDM__REDIS_OUTCOME_KEPT_MS - 10000,
-    KEY_PREFIX_BYTES = 120,  /* Capacity of the prefix of all keys of the cluster. */
-    CLUSTER_BYTES_MAX = 100, /* Most bytes of a cluster's name. */
 };
 
-/* What an operation on the Redis server calls: a Lua function, or FUNCTION LOAD. */
-enum operation_kind {
-    OPERATION_READ,   /* The Lua function that reads records. */
-    OPERATION_COMMIT, /* The Lua function that commits writes. */
-    OPERATION_RENEW,  /* The Lua function that renews the lease of a member. */
-    OPERATION_LOAD    /* FUNCTION LOAD, which loads the library of Lua functions. */
-};
-
-/* One command for the Redis server. It is in exactly one of the store's lists. */
-struct operation {
-    TAILQ_ENTRY(operation) entry; /* Links the operation into one of the store's lists. */
-    struct redis_store *redis;    /* Store that owns the operation. */
-    enum operation_kind kind;     /* What the operation calls on the server. */
-    uint64_t sequence;            /* Position of the operation in the order of requests, from 1. */
-    /* Result to report to the user of the store (owned); NULL once it is reported, and for FUNCTION
-     * LOAD. */
-    struct tdm__store_completion *completion;
-    struct tdm__redis_command command; /* Encoded command of the operation. */
-    /* Time at which the operation fails or, if the server refused it, its error is reported; in
-     * milliseconds on CLOCK_MONOTONIC. */
-    int64_t deadline_ms;
-    /* Time at which the command was last sent, in milliseconds on CLOCK_MONOTONIC. */
-    int64_t sent_ms;
-    bool sent_before; /* Whether the command, if a commit, has been sent at least once. */
-    /* Error reply of the server (owned), only while the operation is in `refused`; else NULL. */
-    char *refusal;
-};
-
-/* A list of operations of a store. */
-TAILQ_HEAD(operation_list, operation);
-
-/* A store in a Redis server. The user of the store owns it. */
-struct redis_store {
-    /* The store as its users see it; first field, because pointers to it are cast to this
-     * structure. */
-    struct tdm__store store;
-    struct tdm__loop *loop;                   /* Event loop on which the store runs (borrowed). */
-    struct tdm__redis_address address;        /* Address of the Redis server. */
-    char key_prefix[KEY_PREFIX_BYTES];        /* Prefix of all keys of the cluster. */
-    struct tdm__redis_connection *connection; /* Connection to the server for commands (owned). */
-    /* Subscription to the keys of changed records (owned); NULL before the first watcher. */
-    struct tdm__redis_subscription *subscription;
-    /* Queue of results that wait to be reported by the loop (owned). */
-    struct tdm__store_completions *completions;
-    struct tdm__watchers watchers; /* Watchers and the key prefixes that they watch. */
-    struct operation_list waiting; /* Operations to be sent, by sequence. */
-    /* Operations that were sent and have no reply, by the time of sending. */
-    struct operation_list sent;
-    /* Operations whose error reply is not reported yet, by the time of reporting. */
-    struct operation_list refused;
-    uint64_t last_sequence;   /* `sequence` of the newest operation; 0 before the first. */
-    bool loading;             /* Whether FUNCTION LOAD is in progress. */
-    struct tdm__timer *timer; /* Timer of the next deadline of an operation (owned). */
-    /* Time for which `timer` is set, not later than the next deadline, in milliseconds on
-     * CLOCK_MONOTONIC; TDM__NEVER if it is not set. */
-    int64_t timer_ms;
-};
-
-/* Sends the store's waiting operations as long as the connection, the subscription and the library
- * allow it. */
+/* Sends the store's waiting operations as long as the connection, the subscription, the library and
+ * the session allow it. */
 static void redis_send_waiting(struct redis_store *redis);
 
 /* ---- operations ------------------------------------------------------------------------- */
@@ -131,6 +66,7 @@ static void operation_free(struct operation *operation)
 static void operation_complete(struct operation *operation, tdm_status status,
                                struct tdm__store_records *records)
 {
+    tdm__redis_commit_session_settle(&operation->redis->session, &operation->numbered);
     tdm__store_completions_add(operation->redis->completions, operation->completion, status,
                                records);
     operation->completion = NULL;
@@ -178,7 +114,7 @@ static void operation_submit(struct redis_store *redis, struct operation *operat
         operation_free(operation);
         return;
     }
-    operation->sequence = ++redis->last_sequence;
+    operation->sequence = operation->kind == OPERATION_RENEW ? 0 : ++redis->last_sequence;
     operation_enqueue(operation);
     redis_arm_timer(redis, operation->deadline_ms);
     redis_send_waiting(redis);
@@ -245,6 +181,7 @@ static bool operation_send(struct operation *operation)
         return false;
     }
     operation->sent_ms = tdm__clock_ms();
+    operation->sends_count++;
     TAILQ_INSERT_TAIL(&redis->sent, operation, entry);
     redis_arm_timer(redis, operation->sent_ms + ATTEMPT_MS);
     return true;
@@ -266,6 +203,21 @@ static void redis_load_library(struct redis_store *redis)
     redis->loading = true;
     tdm__log(TDM__INFO, "redis", "%s: loading function library " TDM__REDIS_LIBRARY,
              redis->address.text);
+}
+
+/* Opens a session for commits, unless that is in progress or there is no connection. */
+static void redis_open_session(struct redis_store *redis)
+{
+    struct operation *operation = operation_create(redis, OPERATION_SESSION, NULL, TDM__NEVER);
+
+    if (tdm__redis_command_session(redis->key_prefix, redis->session.writer,
+                                   tdm__redis_commit_session_lowest(&redis->session),
+                                   &operation->command) != TDM_OK ||
+        !operation_send(operation)) {
+        operation_free(operation);
+        return;
+    }
+    redis->session.is_opening = true;
 }
 
 /* Decodes the server's reply to an operation of the store's user and reports the outcome. */
@@ -316,6 +268,70 @@ static void operation_hold_refused(struct operation *operation, const redisReply
     redis_arm_timer(redis, report_ms);
 }
 
+/* Handles the server's reply to the opening of a session. If the server refuses it, the commits
+ * that wait get its error. */
+static void on_session_reply(struct redis_store *redis, const redisReply *reply)
+{
+    struct operation *operation;
+    struct operation *next;
+
+    redis->session.is_opening = false;
+    if (reply == NULL) {
+        return; /* The next commit opens a session. */
+    }
+    if (tdm__redis_reply_no_function(reply)) {
+        redis_load_library(redis);
+        return;
+    }
+    if (tdm__redis_reply_session(reply, &redis->session.number) != TDM_OK) {
+        for (operation = TAILQ_FIRST(&redis->waiting); operation != NULL; operation = next) {
+            next = TAILQ_NEXT(operation, entry);
+            if (operation->kind == OPERATION_COMMIT && operation->numbered.stamp.number == 0) {
+                TAILQ_REMOVE(&redis->waiting, operation, entry);
+                operation_hold_refused(operation, reply);
+            }
+        }
+    }
+    redis_send_waiting(redis);
+}
+
+/* Handles the reply to a commit whose session the server does not know. If that was the only copy
+ * of the command, the commit waits for a new session. */
+static void on_session_unknown(struct operation *operation)
+{
+    struct redis_store *redis = operation->redis;
+
+    tdm__redis_commit_session_forget(&redis->session, operation->numbered.stamp.session);
+    if (operation->sends_count == 1) {
+        tdm__redis_commit_session_settle(&redis->session, &operation->numbered);
+        operation->sends_count = 0;
+        operation_enqueue(operation);
+        redis_send_waiting(redis);
+        return;
+    }
+    operation_complete(operation,
+                       tdm__fail(TDM_E_STORE,
+                                 "%s: the server has lost the outcome of a repeated commit",
+                                 redis->address.text),
+                       NULL);
+    operation_free(operation);
+}
+
+/* Handles the server's reply to WAIT. Without a reply it fails, because the next connection would
+ * count replicas for other changes. */
+static void on_wait_reply(struct operation *operation, const redisReply *reply)
+{
+    uint64_t count = 0;
+    tdm_status status = reply == NULL ? tdm__fail(TDM_E_STORE, "%s: the connection was lost",
+                                                  operation->redis->address.text)
+                                      : tdm__redis_reply_count(reply, &count);
+
+    if (operation->completion != NULL) {
+        tdm__store_completion_set_version(operation->completion, count);
+        operation_complete(operation, status, NULL);
+    }
+}
+
 /* Handles the server's reply to any operation. `reply` is NULL if the connection ended without one.
  * The operation then waits to be sent again. */
 static void on_reply(redisAsyncContext *context, void *reply, void *arg)
@@ -328,6 +344,14 @@ static void on_reply(redisAsyncContext *context, void *reply, void *arg)
     TAILQ_REMOVE(&redis->sent, operation, entry);
     if (operation->kind == OPERATION_LOAD) {
         on_load_reply(redis, reply);
+    } else if (operation->kind == OPERATION_SESSION) {
+        on_session_reply(redis, reply);
+    } else if (operation->kind == OPERATION_WAIT) {
+        on_wait_reply(operation, reply);
+    } else if (operation->completion != NULL && reply != NULL &&
+               operation->kind == OPERATION_COMMIT && tdm__redis_reply_no_session(reply)) {
+        on_session_unknown(operation);
+        return;
     } else if (operation->completion != NULL && (reply == NULL || no_function)) {
         operation_enqueue(operation);
         if (no_function) {
@@ -354,27 +378,39 @@ static bool is_subscribing(const struct redis_store *redis)
            !tdm__redis_subscription_was_subscribed(redis->subscription);
 }
 
+/* Gives a commit that is to be sent its number, unless it has one from an earlier sending. Returns
+ * false if a session has to be opened first. */
+static bool operation_stamp(struct operation *operation)
+{
+    struct redis_store *redis = operation->redis;
+
+    if (operation->numbered.stamp.number != 0) {
+        return true;
+    }
+    if (redis->session.number == 0) {
+        redis_open_session(redis);
+        return false;
+    }
+    tdm__redis_commit_session_stamp(&redis->session, &operation->numbered);
+    tdm__redis_command_stamp(&operation->command, &operation->numbered.stamp);
+    return true;
+}
+
 /* Sends the store's waiting operations as long as the connection, the subscription and the library
  * allow it. */
 static void redis_send_waiting(struct redis_store *redis)
 {
     struct operation *operation;
 
-    while (!redis->loading && !is_subscribing(redis) &&
+    while (!redis->loading && !redis->session.is_opening && !is_subscribing(redis) &&
            (operation = TAILQ_FIRST(&redis->waiting)) != NULL) {
+        if (operation->kind == OPERATION_COMMIT && !operation_stamp(operation)) {
+            return;
+        }
         TAILQ_REMOVE(&redis->waiting, operation, entry);
         if (!operation_send(operation)) {
             TAILQ_INSERT_HEAD(&redis->waiting, operation, entry);
             return;
-        }
-        if (operation->kind == OPERATION_COMMIT && !operation->sent_before) {
-            int64_t last_ms = operation->sent_ms + REPEAT_MS;
-
-            operation->sent_before = true;
-            if (operation->deadline_ms > last_ms) {
-                operation->deadline_ms = last_ms;
-                redis_arm_timer(redis, last_ms);
-            }
         }
     }
 }
@@ -431,7 +467,12 @@ static void on_timer(void *arg)
 /* Runs when the connection is ready: sends the operations that waited for it. */
 static void on_connection_ready(void *arg)
 {
-    redis_send_waiting(arg);
+    struct redis_store *redis = arg;
+
+    if (redis->connected != NULL && !redis->store.closing) {
+        redis->connected(redis->connected_arg);
+    }
+    redis_send_waiting(redis);
 }
 
 /* Runs when the connection was lost, after on_reply() has moved all sent operations back to
@@ -442,6 +483,7 @@ static void on_connection_lost(void *arg)
 
     TDM_ASSERT(TAILQ_EMPTY(&redis->sent));
     redis->loading = false;
+    redis->session.is_opening = false;
 }
 
 /* What the connection tells the store. */
@@ -478,8 +520,8 @@ static void redis_commit(struct tdm__store *store, const struct tdm__store_write
     tdm_status status = tdm__store_check_writes(writes, writes_count);
 
     if (status == TDM_OK) {
-        status =
-            tdm__redis_command_commit(redis->key_prefix, writes, writes_count, &operation->command);
+        status = tdm__redis_command_commit(redis->key_prefix, redis->session.writer, writes,
+                                           writes_count, &operation->command);
     }
     operation_submit(redis, operation, status);
 }
@@ -557,24 +599,6 @@ static const struct tdm__store_ops redis_ops = {
 
 /* ---- opening ---------------------------------------------------------------------------- */
 
-/* Sets the prefix of all keys of the cluster. The cluster's name stands inside "{}" in every key,
- * so it must be a plain word. */
-static tdm_status redis_set_key_prefix(struct redis_store *redis, const char *cluster)
-{
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                  "0123456789-_.";
-    size_t bytes = strlen(cluster);
-
-    if (bytes == 0 || bytes > CLUSTER_BYTES_MAX || strspn(cluster, allowed) != bytes) {
-        return tdm__fail(TDM_E_INVAL,
-                         "cluster \"%.40s\" of %zu bytes: wanted 1 to %d letters, digits, '-', "
-                         "'_' or '.'",
-                         cluster, bytes, CLUSTER_BYTES_MAX);
-    }
-    (void)snprintf(redis->key_prefix, sizeof(redis->key_prefix), "tdm:{%s}:", cluster);
-    return TDM_OK;
-}
-
 /* Creates the store's queue of results, timer and connection. */
 static tdm_status redis_store_start(struct redis_store *redis)
 {
@@ -584,48 +608,6 @@ static tdm_status redis_store_start(struct redis_store *redis)
     TDM_TRY(tdm__timer_create(redis->loop, on_timer, redis, &redis->timer));
     return tdm__redis_connection_create(redis->loop, &redis->address, &connection_ops, redis,
                                         &redis->connection);
-}
-
-/* The first read of a store, of no patterns, which shows whether the library of Lua functions is
- * loaded. */
-struct probe {
-    bool ended;                           /* Whether the first read has completed. */
-    tdm_status status;                    /* Outcome of the first read. */
-    char detail[TDM__ERROR_DETAIL_BYTES]; /* Error text of the first read's failure. */
-};
-
-/* Stores the outcome of the store's first read in the probe `arg`. */
-static void probe_on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
-                          uint32_t records_count)
-{
-    struct probe *probe = arg;
-
-    (void)records;
-    (void)records_count;
-    probe->ended = true;
-    probe->status = status;
-    (void)snprintf(probe->detail, sizeof(probe->detail), "%s", tdm_error_detail());
-}
-
-/* Tells the loop whether the first read of the store has completed. */
-static bool probe_is_done(void *arg)
-{
-    return ((const struct probe *)arg)->ended;
-}
-
-/* Blocks until the server has replied to the store's first read, at most `timeout_ms` milliseconds.
- */
-static tdm_status wait_until_open(struct redis_store *redis, int64_t timeout_ms)
-{
-    struct probe probe = {.ended = false};
-    int64_t deadline_ms = tdm__deadline_after(timeout_ms);
-
-    redis_read(&redis->store, NULL, 0, deadline_ms, probe_on_read, &probe);
-    /* The read ends at its deadline, so the result of the loop does not matter. */
-    while (!probe.ended) {
-        (void)tdm__loop_run(redis->loop, probe_is_done, &probe, deadline_ms);
-    }
-    return probe.status == TDM_OK ? TDM_OK : tdm__fail(probe.status, "%s", probe.detail);
 }
 
 tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const char *cluster,
@@ -643,15 +625,18 @@ tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const 
     TAILQ_INIT(&redis->waiting);
     TAILQ_INIT(&redis->sent);
     TAILQ_INIT(&redis->refused);
-    status = tdm__redis_address_parse(url, &redis->address);
+    status = tdm__redis_commit_session_init(&redis->session);
     if (status == TDM_OK) {
-        status = redis_set_key_prefix(redis, cluster);
+        status = tdm__redis_address_parse(url, &redis->address);
+    }
+    if (status == TDM_OK) {
+        status = tdm__redis_key_prefix(cluster, redis->key_prefix);
     }
     if (status == TDM_OK) {
         status = redis_store_start(redis);
     }
     if (status == TDM_OK) {
-        status = wait_until_open(redis, timeout_ms);
+        status = tdm__redis_probe(loop, &redis->store, timeout_ms);
     }
     if (status != TDM_OK) {
         redis_close(&redis->store);
@@ -659,4 +644,40 @@ tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const 
     }
     *store_out = &redis->store;
     return TDM_OK;
+}
+
+void tdm__store_redis_set_writer(struct tdm__store *store, const struct tdm__id *node)
+{
+    struct redis_store *redis = (struct redis_store *)store;
+
+    TDM_ASSERT(store->ops == &redis_ops && redis->session.last_commit == 0);
+    (void)tdm__id_text(node, redis->session.writer);
+}
+
+void tdm__store_redis_on_connected(struct tdm__store *store, void (*fn)(void *arg), void *arg)
+{
+    struct redis_store *redis = (struct redis_store *)store;
+
+    TDM_ASSERT(store->ops == &redis_ops);
+    redis->connected = fn;
+    redis->connected_arg = arg;
+}
+
+void tdm__store_redis_wait(struct tdm__store *store, uint32_t replicas_count, int64_t timeout_ms,
+                           tdm__store_commit_fn *fn, void *arg)
+{
+    struct redis_store *redis = (struct redis_store *)store;
+    struct operation *operation = operation_create(
+        redis, OPERATION_WAIT, tdm__store_completion_of_commit(fn, arg), TDM__NEVER);
+    tdm_status status;
+
+    TDM_ASSERT(store->ops == &redis_ops);
+    status = tdm__redis_command_wait(replicas_count, timeout_ms, &operation->command);
+    if (status == TDM_OK && !operation_send(operation)) {
+        status = tdm__fail(TDM_E_STORE, "%s: the connection was lost", redis->address.text);
+    }
+    if (status != TDM_OK) {
+        operation_complete(operation, status, NULL);
+        operation_free(operation);
+    }
 }

@@ -85,7 +85,8 @@ static void try_reservation(struct actor_exploration *exploration, struct lifecy
 
 static void try_store(struct actor_exploration *exploration, const struct lifecycle_simulator *from)
 {
-    static const tdm_status rewritten[] = {TDM_OK, TDM_E_EXISTS, TDM_E_TIMEOUT, TDM_E_NOT_FOUND};
+    static const tdm_status rewritten[] = {TDM_OK, TDM_E_EXISTS, TDM_E_TIMEOUT, TDM_E_NOT_FOUND,
+                                           TDM_E_AGAIN};
     struct lifecycle_simulator world = *from;
 
     if (from->is_reserving) {
@@ -169,6 +170,9 @@ static void try_start_reply(struct actor_exploration *exploration, struct lifecy
     }
     try_status(exploration, world, ACTOR_ON_REFUSED_ELSEWHERE, TDM_E_STORE); /* not sent */
     try_status(exploration, world, ACTOR_ON_REFUSED_ELSEWHERE, TDM_E_AGAIN); /* without lease */
+    if (world.guest == NO_GUEST) { /* Other actors of that node hold the resources. */
+        try_status(exploration, world, ACTOR_ON_REFUSED_ELSEWHERE, TDM_E_NO_RESOURCES);
+    }
     if (!was_gone) {
         world.guest = RUNNING;
         try_kind(exploration, world, ACTOR_ON_STARTED_ELSEWHERE);

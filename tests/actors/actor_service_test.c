@@ -127,8 +127,8 @@ static void ask_to_start(struct remote_peer *owner_node, struct remote_reply *re
     for (int i = 0; i < 2; i++) {
         packed[i] = tdm_writer_bytes(writers[i]);
     }
-    remote_peer_ask(owner_node, reply, "actor.start", "ppsu", &packed[0], &packed[1], "",
-                    (uint64_t)2);
+    remote_peer_ask(owner_node, reply, "actor.start", "ppsuuii", &packed[0], &packed[1], "",
+                    (uint64_t)2, (uint64_t)1, (int64_t)0, (int64_t)0);
     for (int i = 0; i < 2; i++) {
         tdm_writer_destroy(writers[i]);
     }

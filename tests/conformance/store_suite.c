@@ -495,6 +495,30 @@ static void no_loss_counts_after_the_store_has_lost_changes(void **state)
     forget_members(fixture);
 }
 
+/* Each member of a store that went back has a higher count than the store. */
+static void store_that_lost_changes_begins_one_generation(void **state)
+{
+    struct store_fixture *fixture = *state;
+    struct tdm__store_renewal renewal = {
+        .key = "node/a", .lease_ms = LEASE_MS, .grace_ms = GRACE_MS, .renewals_count = 100};
+    struct renewal_reply reply;
+    uint64_t before;
+
+    join_as(fixture, "node/a");
+    assert_int_equal(store_put(fixture, "node/b", "", TDM__VERSION_NONE, LEASE_MS), TDM_OK);
+    before = renew(fixture, "node/a", TDM__VERSION_NONE, 0).renewed.generation;
+    renewal.generation = before;
+    reply = store_renew(fixture, &renewal);
+    assert_true(reply.renewed.generation > before);
+    before = reply.renewed.generation;
+    renewal.key = "node/b";
+    reply = store_renew(fixture, &renewal);
+    assert_int_equal(reply.status, TDM_OK);
+    assert_int_equal(reply.renewed.generation, before);
+    assert_true(reply.renewed.renewals_count > 100);
+    forget_members(fixture);
+}
+
 /* ---- watches ---------------------------------------------------------------------------- */
 
 struct told {
@@ -673,6 +697,7 @@ int store_suite_run(int (*setup)(void **state), int (*teardown)(void **state))
         cmocka_unit_test(member_that_does_not_renew_is_lost_after_lease_and_grace),
         cmocka_unit_test(renewal_tells_the_list_of_members_when_it_has_changed),
         cmocka_unit_test(no_loss_counts_after_the_store_has_lost_changes),
+        cmocka_unit_test(store_that_lost_changes_begins_one_generation),
         cmocka_unit_test(watch_tells_each_change_under_its_prefix_once),
         cmocka_unit_test(transactions_count_exactly),
     };

@@ -129,6 +129,28 @@ static void commit_is_ok_or_a_conflict_or_refused(void **state)
     assert_non_null(strstr(tdm_error_detail(), "READONLY"));
 }
 
+static void session_has_sixteen_digits(void **state)
+{
+    static const char *const bad[] = {"$15\r\n176376400000000\r\n", "$16\r\n0763764000000001\r\n",
+                                      "$16\r\n17637640000x0001\r\n", ":1763764000000001\r\n",
+                                      "$7\r\nUNKNOWN\r\n"};
+    redisReply *good = reply_of("$16\r\n1763764000000001\r\n");
+    uint64_t session;
+
+    (void)state;
+    assert_int_equal(tdm__redis_reply_session(good, &session), TDM_OK);
+    assert_int_equal(session, 1763764000000001);
+    assert_false(tdm__redis_reply_no_session(good));
+    freeReplyObject(good);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        redisReply *reply = reply_of(bad[i]);
+
+        assert_int_equal(tdm__redis_reply_session(reply, &session), TDM_E_STORE);
+        assert_int_equal(tdm__redis_reply_no_session(reply), i == 4);
+        freeReplyObject(reply);
+    }
+}
+
 static void only_a_missing_function_is_a_missing_function(void **state)
 {
     redisReply *missing = reply_of("-ERR Function not found\r\n");
@@ -164,6 +186,7 @@ int main(void)
         cmocka_unit_test(records_come_sorted_and_once),
         cmocka_unit_test(records_of_another_form_are_refused),
         cmocka_unit_test(commit_is_ok_or_a_conflict_or_refused),
+        cmocka_unit_test(session_has_sixteen_digits),
         cmocka_unit_test(only_a_missing_function_is_a_missing_function),
         cmocka_unit_test(server_without_functions_gets_the_remedy),
     };

@@ -2,7 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "runtime/redis/command.h"
+#include "runtime/redis/reply.h"
 #include "runtime/redis/store.h"
+#include "runtime/store/check.h"
 #include "tests/support/redis_fixture.h"
 
 #include <arpa/inet.h>
@@ -14,17 +16,27 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 static struct redis_fixture world;
 
+static int open_clock(char path[64]);
+
 static int open_world(void **state)
 {
+    char path[64] = "/tmp/tandem-clock-XXXXXX";
+    int failed = open_clock(path);
+
     *state = &world.base;
-    return redis_fixture_open(&world);
+    failed = failed != 0 || redis_fixture_open(&world) != 0;
+    (void)unlink(path);
+    (void)unsetenv("LD_PRELOAD");
+    return failed;
 }
 
 static int close_world(void **state)
@@ -58,6 +70,47 @@ static void operator_says(const char *command)
     }
     freeReplyObject(reply);
     redisFree(context);
+}
+
+static long long operator_counts(const char *command)
+{
+    redisContext *context = operator_connect();
+    redisReply *reply = redisCommand(context, command);
+    long long count;
+
+    assert_int_equal(reply->type, REDIS_REPLY_INTEGER);
+    count = reply->integer;
+    freeReplyObject(reply);
+    redisFree(context);
+    return count;
+}
+
+/* ---- the server's clock --------------------------------------------------------------- */
+
+static int64_t *clock_ahead_s; /* By how much the server's wall clock is ahead, see fake/clock.c. */
+
+static void advance_server_clock(int64_t seconds)
+{
+    *clock_ahead_s += seconds;
+}
+
+/* Makes the servers that are started from now on use the clock of fake/clock.c. */
+static int open_clock(char path[64])
+{
+    int fd = mkstemp(path);
+    int64_t *page;
+
+    if (fd < 0 || ftruncate(fd, sizeof(*page)) != 0) {
+        return 1;
+    }
+    page = mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    (void)close(fd);
+    if (page == MAP_FAILED) {
+        return 1;
+    }
+    clock_ahead_s = page;
+    return setenv("TANDEM_FAKE_CLOCK", path, 1) != 0 ||
+           setenv("LD_PRELOAD", TDM_TEST_BUILD_DIR "/tests/clock_fake.so", 1) != 0;
 }
 
 /* ---- connections ------------------------------------------------------------------------ */
@@ -99,30 +152,153 @@ static void no_outcome_is_lost_while_connections_are_killed(void **state)
     tdm__timer_destroy(killer.timer);
 }
 
+/* Sends an encoded command and returns the reply, which the caller frees. */
+static redisReply *send_command(redisContext *context, const struct tdm__redis_command *command)
+{
+    redisReply *reply = NULL;
+
+    assert_int_equal(redisAppendFormattedCommand(context, command->text, command->bytes), 0);
+    assert_int_equal(redisGetReply(context, (void **)&reply), REDIS_OK);
+    assert_non_null(reply);
+    return reply;
+}
+
+/* Opens a session of the writer "w". */
+static uint64_t open_session(redisContext *context)
+{
+    struct tdm__redis_command command;
+    redisReply *reply;
+    uint64_t session;
+
+    assert_int_equal(tdm__redis_command_session("tdm:{test}:", "w", 1, &command), TDM_OK);
+    reply = send_command(context, &command);
+    assert_int_equal(tdm__redis_reply_session(reply, &session), TDM_OK);
+    freeReplyObject(reply);
+    tdm__redis_command_free(&command);
+    return session;
+}
+
+/* Sends a commit of the writer "w" and expects the reply, which may end with '*'. */
+static void expect_commit(redisContext *context, const struct tdm__store_write *write,
+                          const struct tdm__redis_commit_stamp *stamp, const char *expected)
+{
+    struct tdm__redis_command command;
+    redisReply *reply;
+
+    assert_int_equal(tdm__redis_command_commit("tdm:{test}:", "w", write, 1, &command), TDM_OK);
+    tdm__redis_command_stamp(&command, stamp);
+    reply = send_command(context, &command);
+    assert_non_null(reply->str);
+    if (!tdm__store_matches(expected, reply->str)) {
+        fail_msg("\"%s\" instead of \"%s\"", reply->str, expected);
+    }
+    freeReplyObject(reply);
+    tdm__redis_command_free(&command);
+}
+
 static void repeated_commit_happens_once_and_is_replied_to_alike(void **state)
 {
     struct store_fixture *base = *state;
     const struct tdm__store_write write = {
         .kind = TDM__STORE_PUT, .key = "twice", .version = TDM__VERSION_NONE};
     redisContext *context = operator_connect();
-    struct tdm__redis_command command;
-    uint64_t version = 0;
+    struct tdm__redis_commit_stamp stamp = {open_session(context), 1, 1};
+    char wanted[32] = "OK *";
+    uint64_t version;
 
-    assert_int_equal(tdm__redis_command_commit("tdm:{test}:", &write, 1, &command), TDM_OK);
-    for (int i = 0; i < 2; i++) {
-        redisReply *reply = NULL;
-        char wanted[32];
-
-        assert_int_equal(redisAppendFormattedCommand(context, command.text, command.bytes), 0);
-        assert_int_equal(redisGetReply(context, (void **)&reply), REDIS_OK);
-        assert_true(i == 0 || version == store_version(base, "twice"));
-        version = store_version(base, "twice");
-        (void)snprintf(wanted, sizeof(wanted), "OK %" PRIu64, version);
-        assert_string_equal(reply->str, wanted);
-        freeReplyObject(reply);
-    }
-    tdm__redis_command_free(&command);
+    expect_commit(context, &write, &stamp, wanted);
+    version = store_version(base, "twice");
+    (void)snprintf(wanted, sizeof(wanted), "OK %" PRIu64, version);
+    expect_commit(context, &write, &stamp, wanted);
+    assert_int_equal(store_version(base, "twice"), version);
     redisFree(context);
+}
+
+/* With an outcome that expired, the second copy would be carried out. */
+static void commit_repeated_after_two_minutes_happens_once(void **state)
+{
+    struct store_fixture *base = *state;
+    const struct tdm__store_write write = {
+        .kind = TDM__STORE_PUT, .key = "late", .version = TDM__VERSION_ANY};
+    redisContext *context = operator_connect();
+    struct tdm__redis_commit_stamp stamp = {open_session(context), 1, 1};
+    uint64_t version;
+
+    expect_commit(context, &write, &stamp, "OK *");
+    version = store_version(base, "late");
+    advance_server_clock(120);
+    expect_commit(context, &write, &stamp, "OK *");
+    assert_int_equal(store_version(base, "late"), version);
+    redisFree(context);
+}
+
+static void settled_commit_is_refused(void **state)
+{
+    struct store_fixture *base = *state;
+    const struct tdm__store_write write = {
+        .kind = TDM__STORE_PUT, .key = "settled", .version = TDM__VERSION_ANY};
+    redisContext *context = operator_connect();
+    struct tdm__redis_commit_stamp stamp = {open_session(context), 1, 1};
+
+    for (; stamp.number <= 5; stamp.number++) {
+        expect_commit(context, &write, &stamp, "OK *");
+    }
+    assert_int_equal(operator_counts("HLEN tdm:{test}:q:w"), 2 + 5);
+    stamp.lowest = 5;
+    expect_commit(context, &write, &stamp, "OK *");
+    assert_int_equal(operator_counts("HLEN tdm:{test}:q:w"), 2 + 2);
+    stamp.number = 4;
+    expect_commit(context, &write, &stamp, "SETTLED");
+    assert_int_equal(store_read(base, "settled").count, 1);
+    redisFree(context);
+}
+
+/* A copy of a commit that arrives after its outcome went with the node must not count. */
+static void outcomes_go_with_the_record_of_their_node(void **state)
+{
+    struct store_fixture *base = *state;
+    const struct tdm__store_write write = {
+        .kind = TDM__STORE_PUT, .key = "of-node", .version = TDM__VERSION_ANY};
+    redisContext *context = operator_connect();
+    struct tdm__redis_commit_stamp stamp = {open_session(context), 1, 1};
+    uint64_t version;
+
+    assert_int_equal(store_put(base, "node/w", "", TDM__VERSION_ANY, 0), TDM_OK);
+    expect_commit(context, &write, &stamp, "OK *");
+    version = store_version(base, "of-node");
+    assert_int_equal(store_delete(base, "node/w", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(operator_counts("EXISTS tdm:{test}:q:w"), 0);
+    expect_commit(context, &write, &stamp, "UNKNOWN");
+    (void)open_session(context);
+    expect_commit(context, &write, &stamp, "UNKNOWN");
+    assert_int_equal(store_version(base, "of-node"), version);
+    redisFree(context);
+}
+
+/* Deletes the outcomes of all writers. */
+static void delete_outcomes(void)
+{
+    redisContext *context = operator_connect();
+    redisReply *reply = redisCommand(
+        context, "EVAL %s 0",
+        "for _, k in ipairs(redis.call('KEYS', 'tdm:{test}:q:*')) do redis.call('DEL', k) end");
+
+    assert_non_null(reply);
+    assert_int_not_equal(reply->type, REDIS_REPLY_ERROR);
+    freeReplyObject(reply);
+    redisFree(context);
+}
+
+/* The store itself opens another session. */
+static void store_commits_again_after_its_outcomes_went(void **state)
+{
+    struct store_fixture *base = *state;
+
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(store_put(base, "again", "x", TDM__VERSION_ANY, 0), TDM_OK);
+        delete_outcomes();
+    }
+    assert_int_equal(store_put(base, "again", "x", TDM__VERSION_ANY, 0), TDM_OK);
 }
 
 /* ---- the server ------------------------------------------------------------------------- */
@@ -178,19 +354,6 @@ static void foreign_record_fails_with_the_servers_message(void **state)
     assert_int_equal(store_read(base, "foreign").status, TDM_E_STORE);
     operator_says("DEL tdm:{test}:r:foreign");
     assert_int_equal(store_read(base, "foreign").count, 0);
-}
-
-static long long operator_counts(const char *command)
-{
-    redisContext *context = operator_connect();
-    redisReply *reply = redisCommand(context, command);
-    long long count;
-
-    assert_int_equal(reply->type, REDIS_REPLY_INTEGER);
-    count = reply->integer;
-    freeReplyObject(reply);
-    redisFree(context);
-    return count;
 }
 
 /* The kept clock after a renewal, when the server's time seems to have advanced by `passed_ms`
@@ -262,6 +425,42 @@ static void another_server_begins_a_generation(void **state)
     assert_int_equal(after.renewed.held_ms, 1101);
     assert_int_equal(store_renew(base, &renewal).renewed.generation, after.renewed.generation);
     assert_int_equal(store_delete(base, "node/moved", TDM__VERSION_ANY), TDM_OK);
+}
+
+/* Nothing counts as lost before a node has renewed its lease at a server that was replaced. */
+static void takeover_waits_for_the_first_renewal_at_another_server(void **state)
+{
+    const struct tdm__store_write writes[] = {
+        {.kind = TDM__STORE_CHECK_LOST, .key = "node/never", .version = TDM__VERSION_NONE},
+        {.kind = TDM__STORE_PUT, .key = "taken", .version = TDM__VERSION_ANY}};
+    const struct tdm__store_renewal renewal = {
+        .key = "node/here", .lease_ms = 1000, .grace_ms = 100};
+    struct store_fixture *base = *state;
+
+    assert_int_equal(store_put(base, "node/here", "", TDM__VERSION_NONE, 1000), TDM_OK);
+    assert_int_equal(store_renew(base, &renewal).status, TDM_OK);
+    operator_says("HSET tdm:{test}:clock held_until 0");
+    assert_int_equal(store_commit(base, writes, 2), TDM_OK);
+    operator_says("HSET tdm:{test}:clock server another");
+    assert_int_equal(store_commit(base, writes, 2), TDM_E_AGAIN);
+    assert_int_equal(store_delete(base, "node/here", TDM__VERSION_ANY), TDM_OK);
+}
+
+static void leases_are_renewed_when_the_server_has_no_memory(void **state)
+{
+    const struct tdm__store_renewal renewal = {
+        .key = "node/full", .lease_ms = 60000, .grace_ms = 100};
+    struct store_fixture *base = *state;
+
+    assert_int_equal(store_put(base, "node/full", "", TDM__VERSION_NONE, 60000), TDM_OK);
+    operator_says("CONFIG SET maxmemory 1");
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(store_renew(base, &renewal).status, TDM_OK);
+    }
+    assert_int_equal(store_put(base, "full", "x", TDM__VERSION_ANY, 0), TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "OOM"));
+    operator_says("CONFIG SET maxmemory 0");
+    assert_int_equal(store_delete(base, "node/full", TDM__VERSION_ANY), TDM_OK);
 }
 
 /* A server without its replicas refuses writes, as it does with a full disk or without memory. */
@@ -420,6 +619,10 @@ int main(void)
         cmocka_unit_test(killed_connection_is_made_again),
         cmocka_unit_test(no_outcome_is_lost_while_connections_are_killed),
         cmocka_unit_test(repeated_commit_happens_once_and_is_replied_to_alike),
+        cmocka_unit_test(commit_repeated_after_two_minutes_happens_once),
+        cmocka_unit_test(settled_commit_is_refused),
+        cmocka_unit_test(outcomes_go_with_the_record_of_their_node),
+        cmocka_unit_test(store_commits_again_after_its_outcomes_went),
         cmocka_unit_test(killed_server_is_restarted_with_its_data),
         cmocka_unit_test(server_that_stands_still_is_a_failure_at_the_deadline),
         cmocka_unit_test(library_that_was_flushed_is_loaded_again),
@@ -427,6 +630,8 @@ int main(void)
         cmocka_unit_test(outage_advances_the_kept_clock_by_one_step_in_all),
         cmocka_unit_test(lease_begins_after_the_clock_has_advanced),
         cmocka_unit_test(another_server_begins_a_generation),
+        cmocka_unit_test(takeover_waits_for_the_first_renewal_at_another_server),
+        cmocka_unit_test(leases_are_renewed_when_the_server_has_no_memory),
         cmocka_unit_test(reads_go_on_while_the_server_takes_no_writes),
         cmocka_unit_test(refused_operations_fail_after_a_delay),
         cmocka_unit_test(watch_reports_its_prefix_after_a_lost_subscription),

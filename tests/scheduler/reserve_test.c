@@ -189,33 +189,6 @@ static void name_is_not_taken_over_in_a_new_store(void **state)
     assert_non_null(strstr(world.detail, "lost"));
 }
 
-static void lost_actor_is_restored_once(void **state)
-{
-    struct tdm__id node = reserve_fixture_join(&world, "one", 2);
-    struct tdm__actor_request first = wish(2, "name/lab/trainer");
-    struct tdm__actor_request second = wish(0, "name/lab/trainer");
-    struct tdm__actor_record held;
-    char key[TDM__STORE_KEY_BYTES];
-
-    (void)state;
-    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
-    held = record_of(&first);
-    reserve_fixture_forget(&world, tdm__store_key("actor", &first.actor, key));
-    reserve_fixture_forget(&world, "name/lab/trainer");
-    reserve_fixture_lose(&world, &node);
-    reserve_fixture_join_again(&world, &node, "one", 2, &held.grant, 1);
-    /* A repeated restoration succeeds. */
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(reserve_fixture_again(&world, &held), TDM_OK);
-    }
-    assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_EXISTS);
-    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
-    first = wish(2, "name/lab/trainer"); /* Everything was restored, but only once. */
-    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
-    second = wish(1, "");
-    assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
-}
-
 static void name_that_went_to_another_meanwhile_stays_with_that_one(void **state)
 {
     struct tdm__actor_request first = wish(0, "name/lab/trainer");
@@ -261,7 +234,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(released_group_places_no_actor, open_world, close_world),
         cmocka_unit_test_setup_teardown(name_is_not_taken_over_in_a_new_store, open_world,
                                         close_world),
-        cmocka_unit_test_setup_teardown(lost_actor_is_restored_once, open_world, close_world),
         cmocka_unit_test_setup_teardown(name_that_went_to_another_meanwhile_stays_with_that_one,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(requests_before_rejoining_must_wait, open_world,

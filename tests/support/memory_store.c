@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/memory_store.h"
 
+#include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/store/check.h"
@@ -9,11 +10,13 @@
 #include "runtime/store/watchers.h"
 #include "tests/support/kept_clock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 /* Every operation happens when it is called; only its answer waits for the loop.  So there is
- * no lost reply, and a commit needs no id. */
+ * no lost reply, and a commit through the interface needs no number. */
 
 struct entry {
     char *key;  /* owned */
@@ -25,6 +28,23 @@ struct entry {
     uint64_t renewals_count;
 };
 
+/* Outcome of a numbered commit. */
+struct outcome {
+    uint64_t number;
+    tdm_status status;
+    uint64_t version;
+};
+
+/* A process that numbers its commits. */
+struct writer {
+    LIST_ENTRY(writer) entry;
+    char name[TDM__ID_TEXT_BYTES];
+    uint64_t session;
+    uint64_t lowest;
+    struct outcome *outcomes; /* owned */
+    uint32_t outcomes_count;
+};
+
 struct memory_store {
     struct tdm__store store; /* first */
     struct tdm__store_completions *outcomes;
@@ -33,11 +53,57 @@ struct memory_store {
     uint32_t count;
     uint32_t capacity;
     uint64_t last_version;
+    LIST_HEAD(, writer) writers;
     uint64_t members_epoch;
     uint64_t generation;
     uint32_t server; /* Number of the pretended server, which memory_store_replace() changes. */
     struct kept_clock clock;
 };
+
+/* ---- writers ---------------------------------------------------------------------------- */
+
+static struct writer *find_writer(const struct memory_store *memory, const char *name)
+{
+    struct writer *writer;
+
+    LIST_FOREACH(writer, &memory->writers, entry)
+    {
+        if (strcmp(writer->name, name) == 0) {
+            return writer;
+        }
+    }
+    return NULL;
+}
+
+static void forget_writer(struct writer *writer)
+{
+    if (writer != NULL) {
+        LIST_REMOVE(writer, entry);
+        free(writer->outcomes);
+        free(writer);
+    }
+}
+
+/* The outcomes of a node go with its record. */
+static void forget_writer_of(struct memory_store *memory, const char *key)
+{
+    if (strncmp(key, "node/", 5) == 0) {
+        forget_writer(find_writer(memory, key + 5));
+    }
+}
+
+static void drop_outcomes(struct writer *writer, uint64_t lowest)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < writer->outcomes_count; i++) {
+        if (writer->outcomes[i].number >= lowest) {
+            writer->outcomes[kept++] = writer->outcomes[i];
+        }
+    }
+    writer->outcomes_count = kept;
+    writer->lowest = lowest;
+}
 
 /* ---- entries ---------------------------------------------------------------------------- */
 
@@ -73,6 +139,7 @@ static void remove_entry(struct memory_store *memory, struct entry *entry)
 {
     uint32_t at = (uint32_t)(entry - memory->entries);
 
+    forget_writer_of(memory, entry->key);
     if (entry->has_lease) {
         memory->members_epoch = ++memory->last_version;
     }
@@ -300,6 +367,82 @@ static void memory_commit(struct tdm__store *store, const struct tdm__store_writ
     tdm__store_completions_add(memory->outcomes, outcome, status, NULL);
 }
 
+uint64_t memory_store_open_session(struct tdm__store *store, const char *name, uint64_t lowest)
+{
+    struct memory_store *memory = (struct memory_store *)store;
+    struct writer *writer = calloc(1, sizeof(*writer));
+
+    TDM_ASSERT(writer != NULL);
+    forget_writer(find_writer(memory, name));
+    (void)snprintf(writer->name, sizeof(writer->name), "%s", name);
+    writer->session = ++memory->last_version;
+    writer->lowest = lowest;
+    LIST_INSERT_HEAD(&memory->writers, writer, entry);
+    return writer->session;
+}
+
+/* Finds the outcome of a commit that was delivered before; NULL if there is none. */
+static const struct outcome *find_outcome(const struct writer *writer, uint64_t number)
+{
+    for (uint32_t i = 0; i < writer->outcomes_count; i++) {
+        if (writer->outcomes[i].number == number) {
+            return &writer->outcomes[i];
+        }
+    }
+    return NULL;
+}
+
+static void keep_outcome(struct writer *writer, const struct outcome *outcome)
+{
+    uint32_t count = writer->outcomes_count;
+
+    writer->outcomes = realloc(writer->outcomes, (count + 1) * sizeof(*outcome));
+    TDM_ASSERT(writer->outcomes != NULL);
+    writer->outcomes[count] = *outcome;
+    writer->outcomes_count++;
+}
+
+tdm_status memory_store_deliver(struct tdm__store *store, const char *name,
+                                const struct tdm__redis_commit_stamp *stamp,
+                                const struct tdm__store_write *writes, uint32_t writes_count,
+                                uint64_t *version_out)
+{
+    struct memory_store *memory = (struct memory_store *)store;
+    struct writer *writer = find_writer(memory, name);
+    struct outcome outcome = {.number = stamp->number};
+    const struct outcome *first;
+
+    *version_out = TDM__VERSION_NONE;
+    if (writer == NULL || writer->session != stamp->session) {
+        return tdm__fail(TDM_E_NOT_FOUND, "writer %s has no such session", name);
+    }
+    first = find_outcome(writer, stamp->number);
+    if (first != NULL) {
+        *version_out = first->version;
+        return first->status;
+    }
+    if (stamp->number < writer->lowest) {
+        return tdm__fail(TDM_E_STATE, "the number is settled");
+    }
+    if (stamp->lowest > writer->lowest) {
+        drop_outcomes(writer, stamp->lowest);
+    }
+    outcome.status = commit_now(memory, writes, writes_count, &outcome.version);
+    writer = find_writer(memory, name); /* The commit may have removed the record of its node. */
+    if (writer != NULL) {
+        keep_outcome(writer, &outcome);
+    }
+    *version_out = outcome.version;
+    return outcome.status;
+}
+
+uint32_t memory_store_outcomes_count(const struct tdm__store *store, const char *name)
+{
+    const struct writer *writer = find_writer((const struct memory_store *)store, name);
+
+    return writer == NULL ? 0 : writer->outcomes_count;
+}
+
 /* ---- renewals --------------------------------------------------------------------------- */
 
 static void take_over(struct memory_store *memory, int64_t grace_ms)
@@ -326,14 +469,16 @@ static tdm_status renew_now(struct memory_store *memory, const struct tdm__store
     if (entry == NULL) {
         return tdm__fail(TDM_E_CONFLICT, "the store has no record of this member");
     }
-    has_lost_changes = entry->renewals_count < renewal->renewals_count;
+    has_lost_changes = entry->renewals_count < renewal->renewals_count &&
+                       (renewal->generation == 0 || renewal->generation == memory->generation);
     kept_clock_advance(&memory->clock, tdm__clock_ms(), TDM__STORE_CLOCK_STEP_MS);
     if (kept_clock_check_generation(&memory->clock, memory->server,
                                     renewal->lease_ms + renewal->grace_ms + 1, has_lost_changes)) {
         memory->generation = ++memory->last_version;
     }
     entry->renewals_count =
-        1 + (has_lost_changes ? renewal->renewals_count : entry->renewals_count);
+        1 + (entry->renewals_count < renewal->renewals_count ? renewal->renewals_count
+                                                             : entry->renewals_count);
     entry->lease_end_ms = memory->clock.now + renewal->lease_ms;
     *renewed_out = (struct tdm__store_renewed){.epoch = entry->version,
                                                .renewals_count = entry->renewals_count};
@@ -389,6 +534,9 @@ static void memory_close(struct tdm__store *store)
     tdm__watchers_fini(&memory->watchers);
     while (memory->count > 0) {
         remove_entry(memory, &memory->entries[memory->count - 1]);
+    }
+    while (!LIST_EMPTY(&memory->writers)) {
+        forget_writer(LIST_FIRST(&memory->writers));
     }
     free(memory->entries);
     free(memory);

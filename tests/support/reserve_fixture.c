@@ -122,7 +122,7 @@ struct tdm__id reserve_fixture_join(struct reserve_fixture *world, const char *n
 
 static void on_commit(void *arg, tdm_status status, uint64_t version)
 {
-    (void)version;
+    ((struct reserve_fixture *)arg)->version = version;
     on_done(arg, status, "");
 }
 
@@ -195,11 +195,83 @@ void reserve_fixture_empty(struct reserve_fixture *world, const struct tdm__id *
         TDM_OK);
 }
 
+tdm_status reserve_fixture_again_in(struct reserve_fixture *world,
+                                    const struct tdm__actor_record *actor,
+                                    const struct tdm__store_view *view)
+{
+    return wait_for(world, tdm__restore_actor(world->store, actor, view,
+                                              tdm__deadline_after(PATIENCE), on_done, world));
+}
+
 tdm_status reserve_fixture_again(struct reserve_fixture *world,
                                  const struct tdm__actor_record *actor)
 {
-    return wait_for(world, tdm__restore_actor(world->store, actor, tdm__deadline_after(PATIENCE),
-                                              on_done, world));
+    static const struct tdm__store_view nothing;
+
+    return reserve_fixture_again_in(world, actor, &nothing);
+}
+
+static void on_reconciled(void *arg, tdm_status status, const char *detail,
+                          const struct tdm__id *groups, uint32_t groups_count)
+{
+    struct reserve_fixture *world = arg;
+
+    world->stale_count = groups_count < PLACES_MAX ? groups_count : PLACES_MAX;
+    for (uint32_t i = 0; i < world->stale_count; i++) {
+        world->stale[i] = groups[i];
+    }
+    on_done(arg, status, detail);
+}
+
+tdm_status reserve_fixture_reconcile(struct reserve_fixture *world,
+                                     const struct tdm__node_holdings *holdings,
+                                     const struct tdm__store_view *view)
+{
+    return wait_for(world,
+                    tdm__reserve_reconcile(world->store, holdings, view,
+                                           tdm__deadline_after(PATIENCE), on_reconciled, world));
+}
+
+static void on_resources(void *arg, tdm_status status, const struct tdm__store_record *records,
+                         uint32_t records_count)
+{
+    struct reserve_fixture *world = arg;
+    struct tdm__node_resources resources;
+
+    assert_int_equal(status, TDM_OK);
+    assert_int_equal(records_count, 1);
+    assert_int_equal(tdm__free_record_read(records, &resources), TDM_OK);
+    world->version = resources.generation;
+    on_done(world, TDM_OK, "");
+}
+
+uint64_t reserve_fixture_generation(struct reserve_fixture *world, const struct tdm__id *node)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const char *pattern = tdm__store_key("free", node, key);
+
+    world->store->ops->read(world->store, &pattern, 1, tdm__deadline_after(PATIENCE), on_resources,
+                            world);
+    assert_int_equal(wait_for(world, TDM_OK), TDM_OK);
+    return world->version;
+}
+
+uint64_t reserve_fixture_new_generation(struct reserve_fixture *world)
+{
+    struct tdm__store_write write = {
+        .kind = TDM__STORE_PUT, .key = "generation", .version = TDM__VERSION_ANY};
+
+    world->store->ops->commit(world->store, &write, 1, tdm__deadline_after(PATIENCE), on_commit,
+                              world);
+    assert_int_equal(wait_for(world, TDM_OK), TDM_OK);
+    return world->version;
+}
+
+tdm_status reserve_fixture_settle(struct reserve_fixture *world, const struct tdm__id *node,
+                                  uint64_t generation, bool with_names)
+{
+    return wait_for(world, tdm__reserve_settled(world->store, node, generation, with_names,
+                                                tdm__deadline_after(PATIENCE), on_done, world));
 }
 
 static void on_taken(void *arg, tdm_status status, const char *detail,
@@ -298,11 +370,19 @@ tdm_status reserve_fixture_close_group(struct reserve_fixture *world, const stru
                                                       on_group_closed, world));
 }
 
-tdm_status reserve_fixture_group_again(struct reserve_fixture *world, bool without_lost)
+tdm_status reserve_fixture_group_again_in(struct reserve_fixture *world, bool without_lost,
+                                          const struct tdm__store_view *view)
 {
     return wait_for(world,
-                    tdm__placement_group_restore(world->store, &world->group, without_lost,
+                    tdm__placement_group_restore(world->store, &world->group, without_lost, view,
                                                  tdm__deadline_after(PATIENCE), on_done, world));
+}
+
+tdm_status reserve_fixture_group_again(struct reserve_fixture *world, bool without_lost)
+{
+    static const struct tdm__store_view nothing;
+
+    return reserve_fixture_group_again_in(world, without_lost, &nothing);
 }
 
 tdm_status reserve_fixture_ungroup(struct reserve_fixture *world, const struct tdm__id *id)

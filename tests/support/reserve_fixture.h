@@ -4,6 +4,8 @@
 #define TDM_TESTS_SUPPORT_RESERVE_FIXTURE_H
 
 #include "scheduler/reserve.h"
+#include "scheduler/reserve_reconcile.h"
+#include "scheduler/reserve_restore.h"
 
 enum { PLACES_MAX = 16 };
 
@@ -12,6 +14,7 @@ struct reserve_fixture {
     struct tdm__loop *loop;
     struct tdm__store *store;
     bool done;
+    uint64_t version;  /* Version of the last commit. */
     tdm_status status; /* Status of the last operation; its detail is next. */
     char detail[512];
     /* Result of the last successful reserve_fixture_take(). */
@@ -20,6 +23,8 @@ struct reserve_fixture {
     struct tdm__id places[PLACES_MAX];
     uint32_t gpus[PLACES_MAX];                /* First GPU of each bundle. */
     struct tdm__placement_group_record group; /* The complete record of the last group (owned). */
+    struct tdm__id stale[PLACES_MAX];         /* Stale groups of the last reconciliation. */
+    uint32_t stale_count;
 };
 
 /* Opens the fixture. Leases do not end by themselves, however slow the machine is;
@@ -44,6 +49,22 @@ void reserve_fixture_empty(struct reserve_fixture *world, const struct tdm__id *
 void reserve_fixture_forget(struct reserve_fixture *world, const char *key);
 tdm_status reserve_fixture_again(struct reserve_fixture *world,
                                  const struct tdm__actor_record *actor);
+/* As reserve_fixture_again(), in the generation of the store that `view` describes. */
+tdm_status reserve_fixture_again_in(struct reserve_fixture *world,
+                                    const struct tdm__actor_record *actor,
+                                    const struct tdm__store_view *view);
+/* Writes what a node holds into the store. Groups that the node does not know are left in `stale`.
+ */
+tdm_status reserve_fixture_reconcile(struct reserve_fixture *world,
+                                     const struct tdm__node_holdings *holdings,
+                                     const struct tdm__store_view *view);
+/* Returns the generation in which the node has settled, according to its record free/ID. */
+uint64_t reserve_fixture_generation(struct reserve_fixture *world, const struct tdm__id *node);
+/* Returns a version that is higher than those of all records: the store's generation if it loses
+ * changes now. */
+uint64_t reserve_fixture_new_generation(struct reserve_fixture *world);
+tdm_status reserve_fixture_settle(struct reserve_fixture *world, const struct tdm__id *node,
+                                  uint64_t generation, bool with_names);
 tdm_status reserve_fixture_take(struct reserve_fixture *world,
                                 const struct tdm__actor_request *request);
 tdm_status reserve_fixture_give_back(struct reserve_fixture *world,
@@ -53,6 +74,9 @@ tdm_status reserve_fixture_group(struct reserve_fixture *world, const struct tdm
                                  enum tdm_placement_strategy strategy);
 /* Reserves the last group of reserve_fixture_group() again. */
 tdm_status reserve_fixture_group_again(struct reserve_fixture *world, bool without_lost);
+/* As reserve_fixture_group_again(), in the generation of the store that `view` describes. */
+tdm_status reserve_fixture_group_again_in(struct reserve_fixture *world, bool without_lost,
+                                          const struct tdm__store_view *view);
 tdm_status reserve_fixture_group_by(struct reserve_fixture *world,
                                     const struct tdm__placement_group_request *request);
 tdm_status reserve_fixture_find_group(struct reserve_fixture *world, const char *name_space,

@@ -1,0 +1,20 @@
+/* actor_holdings.h - what the actors of this node hold, according to the daemon's own table. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_DAEMON_ACTOR_HOLDINGS_H
+#define TDM_ACTORS_DAEMON_ACTOR_HOLDINGS_H
+
+#include "actors/daemon/actor_entry.h"
+
+/* Returns TDM_E_NO_RESOURCES with the reason if this node cannot hold an actor that the store has placed
+ * here: the store lost changes since it placed the actor in its generation `generation`, or another
+ * actor of this node holds the resources of `record`. The actor has to be placed again. CPUs and
+ * named resources are only checked while nodes write their records into a store that has lost
+ * changes, because at other times actors may take back CPUs that they had lent. */
+tdm_status tdm__node_check_placement(const struct tdm__node *node,
+                                     const struct tdm__actor_record *record, uint64_t generation);
+
+/* Returns the records of the actors that hold resources of this node. The caller frees the array.
+ */
+struct tdm__actor_record *tdm__node_held_records(const struct tdm__node *node, uint32_t *count_out);
+
+#endif

@@ -1,0 +1,43 @@
+/* reserve_reconcile.h - writes what a node holds into a store that has lost changes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_SCHEDULER_RESERVE_RECONCILE_H
+#define TDM_SCHEDULER_RESERVE_RECONCILE_H
+
+#include "scheduler/reconcile.h"
+#include "scheduler/reserve.h"
+
+/* What a node holds, according to its daemon. All arrays are borrowed during the call. */
+struct tdm__node_holdings {
+    struct tdm__id node;                      /* ID of the node. */
+    const struct tdm__node_resources *totals; /* Resources of the node, all free. */
+    const struct tdm__actor_record *actors;   /* Records of the actors that run on the node. */
+    uint32_t actors_count;                    /* Number of entries in `actors`. */
+    /* IDs of the placement groups that the node's daemon has in its table. */
+    const struct tdm__id *groups;
+    uint32_t groups_count; /* Number of entries in `groups`. */
+};
+
+/* Callback that gets the outcome of a reconciliation. `groups` are the IDs of the placement groups
+ * that the store has for this node although its daemon does not know them; they are borrowed, and
+ * valid on TDM_OK. */
+typedef void tdm__reserve_reconciled_fn(void *arg, tdm_status status, const char *detail,
+                                        const struct tdm__id *groups, uint32_t groups_count);
+/* Makes the store agree with what the node holds, in one commit. The free resources of the node are
+ * computed from `holdings` and from the bundles of placement groups. The records of the actors are
+ * written; tdm__restore_actor() writes those that remain, and says what became of each. Records of
+ * other actors that name this node are deleted, unless the actor was placed here in this generation
+ * of the store and fits. A bundle on this node whose resources are not free is removed from its
+ * group. Fails with TDM_E_AGAIN if the store has no record of the node, which must join first.
+ * `view` is borrowed until `fn` runs. */
+tdm_status tdm__reserve_reconcile(struct tdm__store *store,
+                                  const struct tdm__node_holdings *holdings,
+                                  const struct tdm__store_view *view, int64_t deadline_ms,
+                                  tdm__reserve_reconciled_fn *fn, void *arg);
+
+/* Notes in free/ID that the node has written all its records in the generation of the store, and
+ * also the names of its actors if `with_names`. */
+tdm_status tdm__reserve_settled(struct tdm__store *store, const struct tdm__id *node,
+                                uint64_t generation, bool with_names, int64_t deadline_ms,
+                                tdm__reserve_done_fn *fn, void *arg);
+
+#endif

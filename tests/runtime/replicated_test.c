@@ -1,0 +1,190 @@
+/* replicated_test.c - names count only when replicas have them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/redis/replicated.h"
+
+#include "runtime/clock.h"
+#include "runtime/redis/store.h"
+#include "tests/support/redis_fixture.h"
+
+#include <arpa/inet.h>
+#include <hiredis/hiredis.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct redis_fixture master;
+static struct redis_fixture replica;
+static struct store_fixture replicated; /* A store in the master that waits for one replica. */
+
+/* Runs one command on a server and returns whether the reply contains `expected`. */
+static bool operator_says(const struct redis_fixture *server, const char *command,
+                          const char *expected)
+{
+    redisContext *context =
+        redisConnectUnix(tdm__redis_embedded_url(server->server) + strlen("unix://"));
+    redisReply *reply;
+    bool has_expected;
+
+    assert_non_null(context);
+    assert_int_equal(context->err, 0);
+    reply = redisCommand(context, command);
+    assert_non_null(reply);
+    assert_int_not_equal(reply->type, REDIS_REPLY_ERROR);
+    has_expected = reply->str != NULL && strstr(reply->str, expected) != NULL;
+    freeReplyObject(reply);
+    redisFree(context);
+    return has_expected;
+}
+
+static uint16_t free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+    (void)close(fd);
+    return ntohs(address.sin_port);
+}
+
+static int open_servers(void **state)
+{
+    struct tdm__store *inner;
+
+    (void)state;
+    if (redis_fixture_open(&master) != 0 || redis_fixture_open(&replica) != 0 ||
+        tdm__store_redis_open(master.base.loop, tdm__redis_embedded_url(master.server), "test",
+                              10000, &inner) != TDM_OK) {
+        return 1;
+    }
+    replicated.loop = master.base.loop;
+    return tdm__store_replicated_open(inner, 1, &replicated.store) != TDM_OK;
+}
+
+static int close_servers(void **state)
+{
+    (void)state;
+    replicated.store->ops->close(replicated.store);
+    redis_fixture_close(&replica);
+    redis_fixture_close(&master);
+    return 0;
+}
+
+/* Makes the second server a replica of the first. */
+static void attach_replica(void)
+{
+    char text[128];
+    uint16_t port = free_port();
+
+    (void)snprintf(text, sizeof(text),
+                   "CONFIG SET bind 127.0.0.1 port %u repl-diskless-sync-delay 0", port);
+    assert_true(operator_says(&master, text, "OK"));
+    (void)snprintf(text, sizeof(text), "REPLICAOF 127.0.0.1 %u", port);
+    assert_true(operator_says(&replica, text, "OK"));
+    for (int i = 0; !operator_says(&replica, "INFO replication", "master_link_status:up"); i++) {
+        assert_true(i < 1000);
+        store_run_for(&master.base, 10);
+    }
+}
+
+static void name_is_refused_without_the_replicas(void **state)
+{
+    (void)state;
+    assert_int_equal(store_put(&replicated, "name/mine/first", "", TDM__VERSION_ANY, 0),
+                     TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "0 of the 1 replicas that --redis-wait-replicas"));
+    assert_int_equal(store_put(&replicated, "actor/1", "", TDM__VERSION_ANY, 0), TDM_OK);
+    assert_int_equal(store_read(&replicated, "actor/1").count, 1);
+}
+
+static void name_is_granted_when_a_replica_has_it(void **state)
+{
+    (void)state;
+    attach_replica();
+    assert_int_equal(store_put(&replicated, "name/mine/second", "x", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_true(operator_says(&replica, "HGET tdm:{test}:r:name/mine/second d", "x"));
+    assert_int_equal(store_put(&replicated, "name/mine/second", "", TDM__VERSION_NONE, 0),
+                     TDM_E_CONFLICT);
+}
+
+static struct renewal_reply renew(void)
+{
+    const struct tdm__store_renewal renewal = {
+        .key = "node/a", .lease_ms = 60000, .grace_ms = 2000};
+
+    return store_renew(&replicated, &renewal);
+}
+
+static void renewal_counts_when_a_replica_has_it(void **state)
+{
+    struct renewal_reply reply;
+
+    (void)state;
+    assert_int_equal(store_put(&replicated, "node/a", "", TDM__VERSION_ANY, 60000), TDM_OK);
+    reply = renew();
+    assert_int_equal(reply.status, TDM_OK);
+    assert_int_equal(reply.members_count, 1);
+    assert_string_equal(reply.members[0], "node/a");
+}
+
+/* As when the old master is cut off from the replica that has taken its place. */
+static void old_master_grants_no_name_any_more(void **state)
+{
+    (void)state;
+    assert_true(operator_says(&replica, "REPLICAOF NO ONE", "OK"));
+    assert_int_equal(store_put(&replicated, "name/mine/third", "", TDM__VERSION_ANY, 0),
+                     TDM_E_STORE);
+    assert_int_equal(renew().status, TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "replicas"));
+}
+
+static void names_and_leases_need_replicas(void **state)
+{
+    const struct tdm__store_write writes[] = {
+        {.kind = TDM__STORE_PUT, .key = "actor/1"},
+        {.kind = TDM__STORE_DELETE, .key = "name/mine/first"},
+        {.kind = TDM__STORE_CHECK_VERSION, .key = "name/mine/first"},
+        {.kind = TDM__STORE_PUT, .key = "group_name/mine/first"},
+        {.kind = TDM__STORE_CHECK_LOST, .key = "node/1"},
+    };
+
+    (void)state;
+    assert_false(tdm__commit_needs_replicas(writes, 3));
+    assert_true(tdm__commit_needs_replicas(writes, 4));
+    assert_true(tdm__commit_needs_replicas(writes + 4, 1));
+}
+
+static void store_that_closes_replies(void **state)
+{
+    struct store_reply reply = {.ended = false};
+    const struct tdm__store_write write = {
+        .kind = TDM__STORE_PUT, .key = "name/mine/closing", .version = TDM__VERSION_ANY};
+
+    replicated.store->ops->commit(replicated.store, &write, 1, tdm__deadline_after(10000),
+                                  store_on_commit, &reply);
+    (void)close_servers(state);
+    assert_true(reply.ended);
+    assert_int_equal(reply.status, TDM_E_STORE);
+    assert_int_equal(open_servers(state), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_and_leases_need_replicas),
+        cmocka_unit_test(name_is_refused_without_the_replicas),
+        cmocka_unit_test(name_is_granted_when_a_replica_has_it),
+        cmocka_unit_test(renewal_counts_when_a_replica_has_it),
+        cmocka_unit_test(old_master_grants_no_name_any_more),
+        cmocka_unit_test(store_that_closes_replies),
+    };
+
+    return cmocka_run_group_tests(tests, open_servers, close_servers);
+}
