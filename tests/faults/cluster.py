@@ -28,6 +28,14 @@ def alive(pid):
         return False
 
 
+def comm_of(pid):
+    """Returns the name of a process; "" if it has ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
 class Failure(Exception):
     """The trial could not be made; this is no verdict on what was to be shown."""
 
@@ -139,7 +147,7 @@ class Cluster:
         self.spare = Store(self, "s2")  # The replica of the master.
         self.gpus = dict.fromkeys(NODES, 2)  # Number of GPUs of each node.
         self.gpu_bytes = 16 << 20
-        self.daemons = {}  # By node.
+        self.supervisors = {}  # By node: the process that the test starts, the parent of the daemon's.
         self.addresses = {}
         self.starts = 0
 
@@ -166,13 +174,20 @@ class Cluster:
                  "--gpus", self.gpus[node], "--gpu-bytes", self.gpu_bytes, "--memory-bytes", 4 << 30,
                  "--resource", "slot=1", *self.lease_words]
         with (self.out / f"daemon-{node}.log").open("ab") as log:
-            daemon = subprocess.Popen(machine.words(*words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                      stderr=log, env=self.environment(None), text=True)
-        said = daemon.stdout.readline().split()
+            supervisor = subprocess.Popen(machine.words(*words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                          stderr=log, env=self.environment(None), text=True)
+        said = supervisor.stdout.readline().split()
         if not said or said[0] != "ready":
             raise Failure(f"the daemon {node} does not start: {' '.join(said)}")
-        self.daemons[node] = daemon
+        self.supervisors[node] = supervisor
         self.addresses[node] = said[2]
+
+    def daemon_of(self, node):
+        """Returns the PID of the daemon of a node."""
+        for pid in self.network.machines[node].processes():
+            if comm_of(pid) == "tandemd":
+                return pid
+        raise Failure(f"no daemon runs on {node}")
 
     # ---- what breaks it ----
 
@@ -208,7 +223,7 @@ class Cluster:
         while pids := [pid for pid in self.network.machines[node].processes() if alive(pid)]:
             self.kill(pids)
             time.sleep(0.01)
-        self.daemons[node].wait()
+        self.supervisors[node].wait()
 
     def start_again(self, node):
         """Starts the daemon of a node again."""
@@ -240,6 +255,6 @@ class Cluster:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
-        for daemon in self.daemons.values():
-            daemon.wait()
+        for supervisor in self.supervisors.values():
+            supervisor.wait()
         self.network.end()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """events.py - the faults of the table: what is broken, for how long, and what may suffer from it."""
 import dataclasses
+import os
 import shutil
 import signal
 import time
@@ -68,7 +69,7 @@ def process_killed(trial):
 @event("daemon-killed", "a daemon is killed, and started again after its lease", harmed=(VICTIM,), takeover=True)
 def daemon_killed(trial):
     trial.begin()
-    trial.cluster.daemons[trial.victim].kill()
+    trial.cluster.kill([trial.cluster.daemon_of(trial.victim)])
     trial.outlast_lease()
     trial.cluster.start_again(trial.victim)
     trial.heal()
@@ -76,10 +77,11 @@ def daemon_killed(trial):
 
 @event("daemon-stopped", "a daemon is stopped for longer than its lease", harmed=(VICTIM,), takeover=True)
 def daemon_stopped(trial):
+    daemon = trial.cluster.daemon_of(trial.victim)
     trial.begin()
-    trial.cluster.daemons[trial.victim].send_signal(signal.SIGSTOP)
+    os.kill(daemon, signal.SIGSTOP)
     trial.outlast_lease()
-    trial.cluster.daemons[trial.victim].send_signal(signal.SIGCONT)
+    os.kill(daemon, signal.SIGCONT)
     trial.heal()
 
 

@@ -238,24 +238,6 @@ static void write_end(uint64_t number, tdm_status status, const char *answer)
                   status == TDM_OK ? "answer" : "why", plain);
 }
 
-/* Makes a call of the method "work".  A call that is refused at once is in the history, too. */
-static void loop_call(struct loop *loop, struct outstanding *entry)
-{
-    char id[ROLE_BYTES * 4];
-    tdm_status status;
-
-    entry->number = atomic_fetch_add(&calls_count, 1) + 1;
-    entry->begun_us = now_us();
-    entry->ref = NULL;
-    (void)snprintf(id, sizeof(id), "%s/%" PRIu64, history.by, entry->number);
-    history_write("\"k\":\"call\",\"id\":\"%s\",\"to\":\"%s\"", id, loop->role);
-    status = tdm_actor_call(loop->actor, "work", &entry->ref, "s", id);
-    if (status != TDM_OK) {
-        loop->failures_count++;
-        write_end(entry->number, status, "");
-    }
-}
-
 /* Destroys the handle of the actor, so that the actor is looked for or created again. */
 static void loop_forget(struct loop *loop)
 {
@@ -269,6 +251,43 @@ static void loop_forget(struct loop *loop)
     tdm_actor_destroy(actor);
 }
 
+/* Takes notice of how a call has ended.  The handle of an actor that has died, or of one that is
+ * not restartable on a lost node, is destroyed.  A restartable actor keeps its handle as long as
+ * possible: the handle must find it again. */
+static void loop_learn(struct loop *loop, tdm_status status)
+{
+    bool restartable = strncmp(loop->role, "restart", 7) == 0;
+    bool replaceable = loop->creates || strncmp(loop->role, "named", 5) == 0;
+
+    loop->failures_count = status == TDM_OK ? 0 : loop->failures_count + 1;
+    if (replaceable && (status == TDM_E_ACTOR_DIED ||
+                        (!restartable && loop->failures_count > 2 &&
+                         (status == TDM_E_NODE_LOST || status == TDM_E_NO_RESOURCES)))) {
+        loop_forget(loop);
+    }
+}
+
+/* Makes a call of the method "work".  A call that is refused at once is in the history, too. */
+static void loop_call(struct loop *loop, struct outstanding *entry)
+{
+    char id[ROLE_BYTES * 4];
+    tdm_status status = TDM_OK;
+
+    (void)pthread_mutex_lock(&loop->lock);
+    if (loop->actor != NULL) {
+        entry->number = atomic_fetch_add(&calls_count, 1) + 1;
+        entry->begun_us = now_us();
+        (void)snprintf(id, sizeof(id), "%s/%" PRIu64, history.by, entry->number);
+        history_write("\"k\":\"call\",\"id\":\"%s\",\"to\":\"%s\"", id, loop->role);
+        status = tdm_actor_call(loop->actor, "work", &entry->ref, "s", id);
+    }
+    (void)pthread_mutex_unlock(&loop->lock);
+    if (status != TDM_OK) {
+        write_end(entry->number, status, "");
+        loop_learn(loop, status);
+    }
+}
+
 /* Writes the end of a call that has a result. */
 static void loop_finish(struct loop *loop, struct outstanding *entry)
 {
@@ -278,15 +297,7 @@ static void loop_finish(struct loop *loop, struct outstanding *entry)
     write_end(entry->number, status, answer);
     tdm_ref_release(entry->ref);
     entry->ref = NULL;
-    loop->failures_count = status == TDM_OK ? 0 : loop->failures_count + 1;
-    /* A restartable actor keeps its handle as long as possible: the handle must find it again. */
-    if (status == TDM_E_ACTOR_DIED ||
-        (loop->failures_count > 2 && (status == TDM_E_NODE_LOST || status == TDM_E_NO_RESOURCES) &&
-         strncmp(loop->role, "restart", 7) != 0)) {
-        if (loop->creates || strncmp(loop->role, "named", 5) == 0) {
-            loop_forget(loop);
-        }
-    }
+    loop_learn(loop, status);
 }
 
 /* Waits at most `timeout_ms` for a result, and writes the ends of the calls that have one.  Returns
@@ -332,11 +343,7 @@ static void loop_call_if_due(struct loop *loop)
         }
     }
     if (unused != NULL && now_us() - newest_us > OLD_MS * (int64_t)1000) {
-        (void)pthread_mutex_lock(&loop->lock);
-        if (loop->actor != NULL) {
-            loop_call(loop, unused);
-        }
-        (void)pthread_mutex_unlock(&loop->lock);
+        loop_call(loop, unused);
     }
 }
 
