@@ -28,8 +28,8 @@ ENGINE_NODES = ("n2", "n3")
 FAULTS = ("process-killed", "daemon-killed", "daemon-stopped", "power-loss", "node-frozen", "link-cut", "one-way-cut",
           "pair-cut", "redis-cut", "delay-loss", "redis-stopped-5", "redis-stopped-15", "redis-stopped-25",
           "redis-restart", "redis-restart-empty", "snapshot", "failover")
-WORDS = ["engine.colocate=false", "cluster.num_gpus=8", "update.mode=copy", "rollout.num_rollout=1000000",
-         "rollout.warmup_steps=2"]
+WORDS = ["rollout.num_rollout=1000000", "rollout.warmup_steps=2"]
+APART = ["engine.colocate=false", "cluster.num_gpus=8", "update.mode=copy"]
 STEP_SECONDS = 60  # Besides lease and grace, the time after a fault until the job has made a step.
 END_SECONDS = 120  # Time for the job to end after SIGINT.
 
@@ -77,18 +77,20 @@ class JobCluster(cluster.Cluster):
 
 
 class Job:
-    """A job that runs on n1, and its lines."""
+    """A job that is started on n1, and its lines.  It uses the cluster, or a private node without faults."""
 
-    def __init__(self, one, out):
+    def __init__(self, one, out, in_cluster=True):
         program = one.build / "tandem"
         library = one.build / "examples" / "colocated_rl" / "colocated_rl.so"
         words = [program, "run", support.JOB, f"job.library={library}", "--json", "--out", out, *WORDS]
-        words += restarts_words(one)
+        environment = {**one.environment("n1" if in_cluster else None), "OPENBLAS_NUM_THREADS": "1"}
+        if in_cluster:
+            words += APART + restarts_words(one)
         self.name = out.name
         self.errors = (one.out / f"{out.name}.stderr").open("wb")
         self.process = subprocess.Popen(one.network.machines["n1"].words(*words), stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=self.errors, text=True,
-                                        env={**one.environment("n1"), "OPENBLAS_NUM_THREADS": "1"}, cwd=one.directory)
+                                        stdout=subprocess.PIPE, stderr=self.errors, text=True, env=environment,
+                                        cwd=one.directory)
         self.lines = one.out / f"{out.name}.jsonl"
         self.steps = {}  # Numbers of each step.
         self.repeated = []  # Steps that were made again with other numbers.
@@ -133,8 +135,8 @@ class Job:
 
 def restarts_words(one):
     """Returns the setting of how often the job may resume itself, if this build knows it."""
-    words = ["plan", str(support.JOB), "engine.colocate=false", "cluster.num_gpus=8", "job.max_restarts=100",
-             f"job.library={one.build / 'examples' / 'colocated_rl' / 'colocated_rl.so'}"]
+    library = one.build / "examples" / "colocated_rl" / "colocated_rl.so"
+    words = ["plan", str(support.JOB), *APART, "job.max_restarts=100", f"job.library={library}"]
     known = subprocess.run([str(one.build / "tandem"), *words], capture_output=True, check=False).returncode == 0
     return ["job.max_restarts=100"] if known else []
 
@@ -185,8 +187,8 @@ def left(one):
 
 
 def compare(one, options, disturbed):
-    """Makes the same steps without faults, and returns what differs."""
-    job = Job(one, options.out / "undisturbed")
+    """Makes the same steps on a private node, where engines and trainers share GPUs, and returns what differs."""
+    job = Job(one, options.out / "undisturbed", in_cluster=False)
     last = max(disturbed.steps, default=-1)
     while job.runs() and max(job.steps, default=-1) < last:
         if not job.wait_for_step_after(time.monotonic(), 120):

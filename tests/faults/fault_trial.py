@@ -17,6 +17,7 @@ import workload
 
 NOTICE_SECONDS = 12  # Callers hear of an unreachable node within this time.
 START_SECONDS = 5  # Time that the start of an actor may take on a loaded machine.
+LATER_SECONDS = 3  # Time in which effects of the fault may come after it.
 AGAIN_SECONDS = 20  # Time after a fault until everything answers again, besides lease and grace.
 DRAIN_SECONDS = 75  # Time for the drivers to end; their calls have a shorter limit.
 
@@ -47,6 +48,7 @@ def break_it(one, event, number):
     one.start()
     trial = events.Trial(one, number)
     event.run(trial)
+    time.sleep(LATER_SECONDS)
     one.wait_until_all_answer(one.lease_s + events.GRACE_SECONDS + AGAIN_SECONDS)
     time.sleep(1)
     names = one.names()

@@ -93,6 +93,7 @@ static int64_t now_us(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
+/* Sleeps for that many milliseconds, also when a signal interrupts it. */
 static void sleep_ms(int64_t duration_ms)
 {
     struct timespec left = {.tv_sec = duration_ms / 1000, .tv_nsec = duration_ms % 1000 * 1000000};
@@ -172,6 +173,7 @@ static void *hold(void *unused)
     return NULL;
 }
 
+/* subject(role, folder of the history): begins to write what the actor holds. */
 static tdm_status subject_construct(tdm_call *call, void *self)
 {
     struct tdm_runtime_info info;
@@ -201,6 +203,7 @@ static tdm_status subject_construct(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* Ends the lines that say what the actor holds, before another actor can get it. */
 static void subject_destruct(void *self)
 {
     (void)self;
@@ -488,6 +491,7 @@ static void loops_stop(void)
 
 /* ---- the actor that calls ------------------------------------------------------------------ */
 
+/* caller(role, folder of the history): begins to call the actors of its node's driver. */
 static tdm_status caller_construct(tdm_call *call, void *self)
 {
     const char *role;
@@ -594,6 +598,7 @@ static void drain(tdm_actor *slot, tdm_actor *pending, struct loop *pending_loop
     history_write("\"k\":\"drained\"");
 }
 
+/* Works as a driver until SIGTERM; in a process of an actor tdm_runtime_start() does not return. */
 int main(int argc, char **argv)
 {
     struct loop pending_loop = {0};
