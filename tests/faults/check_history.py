@@ -150,6 +150,10 @@ class Checker(unittest.TestCase):
         self.fault()["harmed"] = ["n3"]
         self.assertEqual(self.broken(), ["only_the_harmed_die"])
 
+    def test_what_begins_and_ends_in_the_drain_is_not_judged(self):
+        self.records.append(hold(39 * SECOND + 1000, "pending-1:50", "pending-1", "n1"))
+        self.assertEqual(self.broken(), [])
+
     def test_an_actor_that_does_not_come_back_is_found(self):
         for record in list(self.records):
             if record["k"] == "end" and record["t"] > 24 * SECOND and record.get("answer") == "restart-1:31":

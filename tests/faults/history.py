@@ -209,6 +209,8 @@ def only_the_harmed_die(history):
         holder = history.holders.get(by)
         if by in history.alive or by in history.fault["killed"] or by == "test" or (holder and holder.let_go):
             continue
+        if history.processes[by] > history.fault["draining"]:
+            continue  # It began when everything was ended.
         if holder:
             harmed = {holder.node, *creators_of(holder.role)} & history.harmed
             lasted = seconds(holder.times[-1] - history.fault["begun"])
@@ -261,19 +263,22 @@ def recovery(calls, fault):
 
 
 def plain(text):
-    """Returns a failure's text without what differs between trials: numbers, IDs and addresses."""
+    """Returns a failure's text without the call and without what differs between trials: numbers and IDs."""
+    text = re.split(r", in method work\b", text)[0]
     text = re.sub(r"\b[0-9a-f]{8,}\b", "ID", text)
     return re.sub(r"\d+([.:]\d+)*", "N", text)
 
 
 def measures(history):
-    """Returns what the table needs: what callers saw, and how long they took to notice and to be served again."""
+    """Returns what the table needs: what callers on nodes that were not harmed saw, and how long they took to notice
+    and to be served again."""
     fault = history.fault
     seen = collections.Counter()
     notices = []
     recoveries = {"restart": [], "other": []}
+    apart = history.harmed if len(history.harmed) < NODES else ()
     for (by, to), calls in history.pairs().items():
-        if by not in history.alive or node_of(by) in history.harmed:
+        if by not in history.alive or node_of(by) in apart:
             continue
         failures = [call for call in calls if call.ends and not call.succeeded() and
                     fault["begun"] < call.end() < fault["draining"]]
