@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check_network.py - the cuts, delays and losses of network.py do what they say."""
+"""check_network.py - the cuts, delays and losses of network.py do what they say, and nothing is left of them."""
+import os
+import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +32,18 @@ try:
 except socket.timeout:
     print("nothing 0")
 """
+
+
+def holders():
+    """Returns the PIDs of all processes that hold a namespace."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes() == b"sleep\0infinity\0":
+                found.append(path.parent.name)
+        except OSError:
+            continue  # The process has ended.
+    return found
 
 
 def wait_for(path, line):
@@ -106,11 +121,24 @@ class Cuts(unittest.TestCase):
         self.network.heal()
         self.assertEqual(self.ask("n1", "n2")[0], "n2")
 
+    def test_nothing_is_left_of_a_program_that_is_killed(self):
+        environment = {name: value for name, value in os.environ.items() if name != network.INSIDE}
+        before = len(holders())
+        with subprocess.Popen([sys.executable, __file__, "stay"], stdout=subprocess.PIPE, env=environment,
+                              text=True) as program:
+            self.assertEqual(program.stdout.readline(), "ready\n")
+            self.assertEqual(len(holders()), before + len(self.network.machines))
+            program.kill()
+        deadline = time.monotonic() + 10
+        while len(holders()) > before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertEqual(len(holders()), before)
+
 
 if __name__ == "__main__":
     PLACE = network.enter()
-    try:
-        outcome = unittest.main(exit=False).result
-    finally:
-        network.leave(PLACE)
-    sys.exit(0 if outcome.wasSuccessful() else 1)
+    if sys.argv[1:] == ["stay"]:
+        network.Network()
+        print("ready", flush=True)
+        signal.pause()
+    sys.exit(0 if unittest.main(exit=False).result.wasSuccessful() else 1)

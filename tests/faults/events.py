@@ -25,6 +25,7 @@ class Event:
     quiet: bool = False  # No call is to fail, and no actor to end.
     takeover: bool = False  # Restartable actors of the harmed nodes are to be restarted elsewhere.
     wait_replicas: int = 0  # Replicas that confirm a renewal before it counts.
+    lease_s: float = 0  # Lease that the fault needs; 0: any.
 
 
 EVENTS = {}
@@ -163,6 +164,20 @@ def stop_redis(trial, seconds):
 for stop_seconds in (5, 15, 25):
     event(f"redis-stopped-{stop_seconds}", f"Redis is stopped for {stop_seconds} s", quiet=True)(
         lambda trial, seconds=stop_seconds: stop_redis(trial, seconds))
+
+
+event("redis-stopped-60", "Redis is stopped for 60 s, with a lease of 90 s", quiet=True, lease_s=90)(
+    lambda trial: stop_redis(trial, 60))
+
+
+@event("redis-full", "Redis refuses writes for lack of memory, for longer than a lease", quiet=True)
+def redis_full(trial):
+    store = trial.cluster.master
+    trial.begin()
+    store.ask("CONFIG", "SET", "maxmemory", 1)
+    trial.outlast_lease()
+    store.ask("CONFIG", "SET", "maxmemory", 0)
+    trial.heal()
 
 
 @event("redis-restart", "Redis restarts with its data", quiet=True)

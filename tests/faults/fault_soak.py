@@ -224,7 +224,6 @@ def main():
     finally:
         if one:
             one.end()
-        network.leave(directory)
     print("\n".join(wrong) or "the job went on after each fault, with the numbers of an undisturbed run")
     return 1 if wrong else 0
 

@@ -73,7 +73,8 @@ def main():
     verdict = {"broken": {}}
     one = None
     try:
-        one = workload.Workload(options.build, directory, options.out, options.lease, event.wait_replicas)
+        one = workload.Workload(options.build, directory, options.out, event.lease_s or options.lease,
+                                event.wait_replicas)
         verdict = break_it(one, event, options.trial)
     except cluster.Failure as failure:
         verdict["no_trial"] = str(failure)
@@ -82,7 +83,6 @@ def main():
             verdict["lease_s"] = one.lease_s
             shutil.copytree(one.history, options.out / "history")
             one.end()
-        network.leave(directory)
     (options.out / "verdict.json").write_text(json.dumps(verdict, indent=1) + "\n", encoding="ascii")
     return 1 if verdict["broken"] or "no_trial" in verdict else 0
 

@@ -15,11 +15,10 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-INSIDE = "TANDEM_FAULTS_INSIDE"  # Set in the namespaces: the directory of the test, on a file system in memory.
+INSIDE = "TANDEM_FAULTS_INSIDE"  # Variable that is set in the namespaces.
 UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child",
            "--mount-proc"]
 SHARED_ADDRESS = "10.99.100.1"  # Address that all Redis machines have; each machine is led to one of them.
@@ -50,30 +49,24 @@ def why_not():
 
 
 def enter():
-    """Returns the directory of the test, inside of the namespaces.  Outside, becomes this program inside; if that is
-    not allowed, says so and exits with 77."""
+    """Returns a directory for the test, inside of the namespaces.  Outside, becomes this program inside; if that is
+    not allowed, says so and exits with 77.  The directory is on a file system in memory that only the namespaces
+    have."""
     if INSIDE in os.environ:
-        directory = pathlib.Path(os.environ[INSIDE])
-        run("mount", "-t", "tmpfs", "none", directory)
         run("mount", "-t", "tmpfs", "none", "/dev/shm")
         run("ip", "link", "set", "lo", "up")
         for name, value in (("ip_forward", 1), ("conf/all/rp_filter", 0), ("conf/default/rp_filter", 0)):
             pathlib.Path("/proc/sys/net/ipv4", name).write_text(str(value), encoding="ascii")
+        directory = pathlib.Path("/dev/shm/faults")
+        directory.mkdir()
         return directory
     reason = why_not()
     if reason:
         print(f"skipped: {reason}")
         sys.exit(77)
-    environment = {**os.environ, INSIDE: tempfile.mkdtemp(prefix="faults-")}
     sys.stdout.flush()
-    os.execvpe(UNSHARE[0], [*UNSHARE, sys.executable, *sys.argv], environment)
+    os.execvpe(UNSHARE[0], [*UNSHARE, sys.executable, *sys.argv], {**os.environ, INSIDE: "1"})
     return None  # execvpe() does not return.
-
-
-def leave(directory):
-    """Removes the directory of the test.  All else goes with the namespaces."""
-    run("umount", "-l", directory)
-    os.rmdir(directory)
 
 
 class Machine:
