@@ -22,7 +22,8 @@ def good_history():
     ran on it, and their driver has created them again."""
     records = [{"t": 40 * SECOND, "by": "test", "k": "fault", "begun": FAULT_AT, "healed": 35 * SECOND,
                 "draining": 39 * SECOND, "drained": 40 * SECOND, "harmed": ["n2"], "quiet": False, "takeover": True,
-                "killed": ["named-1:20", "restart-1:21", "gpu-1:22"], "continued": {}, "notice_s": 12, "lease_s": 15,
+                "killed": ["named-1:20", "restart-1:21", "gpu-1:22"], "continued": {}, "replaced": [],
+                "notice_s": 12, "lease_s": 15,
                 "grace_s": 2, "start_s": 5,
                 "alive": ["driver-1:10", "caller-1:11", "named-1:30", "restart-1:31", "gpu-1:32"]}]
     records += [{"t": 0, "by": by, "k": "process"} for by in ("driver-1:10", "caller-1:11")]
@@ -143,6 +144,8 @@ class Checker(unittest.TestCase):
     def test_a_failure_in_a_quiet_fault_is_found(self):
         self.fault()["quiet"] = True
         self.assertEqual(self.broken(), ["nobody_notices"])
+        self.fault()["replaced"] = ["named-1", "restart-1", "gpu-1"]
+        self.assertEqual(self.broken(), [])
 
     def test_a_death_elsewhere_is_found(self):
         self.fault()["killed"].remove("gpu-1:22")

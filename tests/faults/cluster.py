@@ -242,6 +242,10 @@ class Cluster:
         """Returns the PID of the process that holds a role now."""
         raise NotImplementedError(role)
 
+    def kill_roles(self, roles):
+        """Kills the processes that hold some of these roles, and returns the roles."""
+        return []
+
     def replace_actors(self, roles):
         """Kills the processes of these roles and waits until their creators have replaced them."""
 

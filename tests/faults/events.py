@@ -47,12 +47,18 @@ class Trial:
         self.victim = victim
         self.begun = None
         self.healed = None
+        self.replaced = []  # Roles whose processes were killed after the fault had begun.
 
     def begin(self):
         self.begun = now()
 
     def heal(self):
         self.healed = now()
+
+    def replace(self):
+        """Kills some processes just after Redis has answered with old data or none, so that their names and GPUs are
+        given again, perhaps before the nodes have told Redis what they hold."""
+        self.replaced = self.cluster.kill_roles(["named-1", "gpu-1", "gpu-3"])
 
     def outlast_lease(self):
         """Waits until the others have taken over what they may."""
@@ -200,6 +206,7 @@ def redis_restart_empty(trial):
     time.sleep(1)
     store.start()
     trial.heal()
+    trial.replace()
 
 
 @event("snapshot", "Redis restarts with a snapshot from before actors were replaced", quiet=True)
@@ -215,6 +222,7 @@ def snapshot(trial):
     time.sleep(1)
     store.start()
     trial.heal()
+    trial.replace()
 
 
 @event("failover", "Redis fails, and its replica, which is some seconds behind, takes its address", quiet=True)
@@ -228,6 +236,7 @@ def failover(trial):
     time.sleep(2)
     cluster.promote(("n1", "n2", "n3"))
     trial.heal()
+    trial.replace()
     cluster.network.heal()
     cluster.spare.forget()
     cluster.spare.start(replica_of=cluster.master)

@@ -90,7 +90,8 @@ def word_of(verdict):
         measured = verdict["measures"]
         return f"ok, noticed {shown(measured['notice_s'])}, recovered {shown(measured['recover_restart_s'])}"
     rule, texts = next(iter(broken.items()))
-    return f"BROKEN {', '.join(f'{name} ({len(all)})' for name, all in broken.items())}: {rule}: {texts[0]}"
+    counts = ", ".join(f"{name} ({len(every)})" for name, every in broken.items())
+    return f"BROKEN {counts}: {rule}: {texts[0]}"
 
 
 def shown(value):

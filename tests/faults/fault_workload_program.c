@@ -25,7 +25,7 @@
  *
  * The driver of node N keeps three actors on the next node: named-N, restart-N (restarted without
  * limit) and gpu-N.  A "keeper" loop calls each of them without a pause, so that a call is in
- * flight at any time, and creates the actor again if it has died.  The driver of the next node also
+ * flight at any time, and creates the actor again, on the node after, if it has died.  The driver of the next node also
  * wants named-N, so that two processes compete for the name when it becomes free.  The actor
  * caller-N on node N calls the same three actors.  slot-N holds the node's only unit of the
  * resource "slot", so that pending-N waits for a place until the drivers release their slots, which
@@ -67,7 +67,7 @@ struct loop {
     char role[ROLE_BYTES]; /* Role of the actor that it calls. */
     bool creates;          /* It creates the actor if there is none; else it looks for its name. */
     int delay_ms;          /* Milliseconds before it first does so. */
-    uint64_t node;         /* Number of the node on which it wants the actor. */
+    uint64_t node;         /* Number of the node on which it wants the next actor. */
     pthread_t thread;      /* The thread. */
     pthread_mutex_t lock;  /* Protects `actor`. */
     tdm_actor *actor;      /* Handle of the actor, owned; NULL while there is none. */
@@ -423,6 +423,7 @@ static void loop_ensure_actor(struct loop *loop)
     }
     if (loop->creates) {
         actor = create(loop->role, loop->node);
+        loop->node = loop->node % NODES_COUNT + 1;
     } else if (strncmp(loop->role, "named", 5) == 0 &&
                tdm_actor_find(runtime, loop->role, 2000, &actor) != TDM_OK) {
         actor = NULL;

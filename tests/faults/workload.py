@@ -93,8 +93,12 @@ class Workload(Cluster):
 
     # ---- what breaks it ----
 
-    def replace_actors(self, roles):
+    def kill_roles(self, roles):
         self.kill([self.process_of(role) for role in roles])
+        return roles
+
+    def replace_actors(self, roles):
+        self.kill_roles(roles)
         self.require_all_answer(f"after {', '.join(roles)} were killed")
 
     def kill(self, pids):
