@@ -109,6 +109,8 @@ class Cuts(unittest.TestCase):
         self.assertEqual(self.ask("n2", network.SHARED_ADDRESS)[0], "s1")
         self.network.cut("n1", "s2")
         self.assertEqual(self.ask("n1", network.SHARED_ADDRESS)[0], "nothing")
+        self.network.lead("n1", "s1")
+        self.assertEqual(self.ask("n1", network.SHARED_ADDRESS)[0], "s1")
 
     def test_delay_and_loss(self):
         self.network.disturb("n1", "n2", 0.1, 0.0)

@@ -129,9 +129,11 @@ def broken_promises(verdicts):
     rules = {}
     for verdict in verdicts:
         for rule, texts in verdict["broken"].items():
-            rules.setdefault(rule, []).append(texts[0])
+            rules.setdefault(rule.replace("_", " "), []).append(texts[0])
+        for rule, texts in verdict.get("risks", {}).items():
+            rules.setdefault(rule.replace("_", " ") + " (a known risk)", []).append(texts[0])
     for rule, texts in sorted(rules.items()):
-        yield f"  - {rule.replace('_', ' ')}, in {len(texts)} trials, such as: {texts[0]}"
+        yield f"  - {rule}, broken in {len(texts)} of {len(verdicts)} trials, such as: {texts[0]}"
 
 
 def table(verdicts, text_of_run):

@@ -61,6 +61,7 @@ def break_it(one, event, number):
     verdict = history.judge(history.read(one.history))
     if wrong:
         verdict["broken"]["drivers_end"] = wrong
+    verdict["risks"] = {rule: verdict["broken"].pop(rule) for rule in event.risks if rule in verdict["broken"]}
     return verdict
 
 

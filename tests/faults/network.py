@@ -189,17 +189,29 @@ class Network:
                       self.stores[self.led_to[node]])
         self.rule("add", SHARED_PRIORITY, "iif", node, "to", SHARED_ADDRESS, "lookup", self.stores[store])
         self.led_to[node] = store
+        self.cut_shared_address(node)
+
+    def drop(self, source, destination, dropped):
+        """Makes the rule that drops what `source` sends to a destination, or removes it."""
+        words = ("iif", source, "to", destination, "blackhole")
+        if dropped and words not in self.rules:
+            self.rule("add", CUT_PRIORITY, *words)
+            self.rules.add(words)
+        elif not dropped and words in self.rules:
+            self.rule("del", CUT_PRIORITY, *words)
+            self.rules.remove(words)
+
+    def cut_shared_address(self, source):
+        """Drops what `source` sends to SHARED_ADDRESS if it is cut off from the machine to which the address leads."""
+        store = self.led_to.get(source)
+        if store:
+            words = ("iif", source, "to", self.machines[store].network, "blackhole")
+            self.drop(source, SHARED_ADDRESS, words in self.rules)
 
     def cut_one_way(self, source, target):
         """Drops silently what `source` sends to `target`."""
-        destinations = [self.machines[target].network]
-        if target in self.stores and self.led_to.get(source) == target:
-            destinations.append(SHARED_ADDRESS)
-        for destination in destinations:
-            words = ("iif", source, "to", destination, "blackhole")
-            if words not in self.rules:
-                self.rule("add", CUT_PRIORITY, *words)
-                self.rules.add(words)
+        self.drop(source, self.machines[target].network, True)
+        self.cut_shared_address(source)
 
     def cut(self, one, other):
         self.cut_one_way(one, other)
