@@ -21,8 +21,10 @@ import cluster
 import events
 import network
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "job"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "job"), str(ROOT / "bench" / "soak")]
 import support  # noqa: E402
+import watch  # noqa: E402
 
 ENGINE_NODES = ("n2", "n3")
 FAULTS = ("process-killed", "daemon-killed", "daemon-stopped", "power-loss", "node-frozen", "link-cut", "one-way-cut",
@@ -179,11 +181,17 @@ def disturb(one, options, job):
 
 
 def left(one):
-    """Returns what is left when the job has ended."""
+    """Returns what is left 30 s after the end of the job: actors in the list, and processes of actors."""
     deadline = time.monotonic() + 30
-    while (actors := json.loads(one.tandem("list", "actors", "--live", "--json"))) and time.monotonic() < deadline:
+    while True:
+        found = [f"the actor {actor['name']} is left" for actor in json.loads(one.tandem("list", "actors", "--live",
+                                                                                         "--json"))]
+        for node in cluster.NODES:
+            found += [f"the process {pid} ({cluster.comm_of(pid)}) is left on {node}"
+                      for pid in one.network.machines[node].processes() if watch.role(pid, []) == "worker"]
+        if not found or time.monotonic() > deadline:
+            return found
         time.sleep(0.5)
-    return [f"the actor {actor['name']} is left" for actor in actors]
 
 
 def compare(one, options, disturbed):
