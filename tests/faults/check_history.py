@@ -146,6 +146,7 @@ class Checker(unittest.TestCase):
         self.assertEqual(self.broken(), ["nobody_notices"])
         self.fault()["replaced"] = ["named-1", "restart-1", "gpu-1"]
         self.assertEqual(self.broken(), [])
+        self.assertEqual(history.judge(self.records)["measures"]["seen"], [])
 
     def test_a_death_elsewhere_is_found(self):
         self.fault()["killed"].remove("gpu-1:22")

@@ -283,7 +283,7 @@ def measures(history):
             continue
         failures = [call for call in calls if call.ends and not call.succeeded() and
                     fault["begun"] < call.end() < fault["draining"]]
-        if failures:
+        if failures and to not in fault["replaced"]:
             first = min(failures, key=Call.end)
             notices.append(seconds(first.end() - fault["begun"]))
             for text in {f"{call.ends[0]['what']}: {plain(call.ends[0]['why'])}" for call in failures}:
