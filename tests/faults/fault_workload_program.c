@@ -25,12 +25,12 @@
  *
  * The driver of node N keeps three actors on the next node: named-N, restart-N (restarted without
  * limit) and gpu-N.  A "keeper" loop calls each of them without a pause, so that a call is in
- * flight at any time, and creates the actor again, on the node after, if it has died.  The driver of the next node also
- * wants named-N, so that two processes compete for the name when it becomes free.  The actor
- * caller-N on node N calls the same three actors.  slot-N holds the node's only unit of the
- * resource "slot", so that pending-N waits for a place until the drivers release their slots, which
- * they do when they get SIGTERM.  A driver with "late" came after a fault: it has neither slot-N
- * nor pending-N.
+ * flight at any time, and creates the actor again, on the node after, if it has died.  The driver
+ * of the next node also wants named-N, so that two processes compete for the name when it becomes
+ * free.  The actor caller-N on node N calls the same three actors.  slot-N holds the node's only
+ * unit of the resource "slot", so that pending-N waits for a place until the drivers release their
+ * slots, which they do when they get SIGTERM.  A driver with "late" came after a fault: it has
+ * neither slot-N nor pending-N.
  *
  * A loop makes another call every OLD_MS even if an earlier call has no result, so that the history
  * shows both that a call hangs and when its actor answers again. */
