@@ -26,7 +26,8 @@ CUT_PRIORITY = 100  # Priority of the router's rules that drop packets.
 DELAY_PRIORITY = 150  # Priority of its rules that lead packets to the delaying program.
 SHARED_PRIORITY = 200  # Priority of its rules that lead packets for SHARED_ADDRESS.
 DELAY_TABLE = 150  # Routing table whose only route leads to the delaying program.
-PAIR_LOSS_BYTES = 65536  # Largest packet.
+DELAY_DEVICE = "/dev/net/tun"
+PACKET_BYTES = 65536  # Largest packet.
 TUNSETIFF = 0x400454CA
 IFF_TUN_WITHOUT_HEADER = 0x1001
 
@@ -125,13 +126,19 @@ class Delay:
         self.seconds = seconds
         self.loss = loss  # Part of the packets that is lost, 0 to 1.
         self.random = random.Random(seed)
-        self.device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+        if not Delay.is_allowed():
+            raise RuntimeError(f"a delay needs {DELAY_DEVICE}, which only root may open")
+        self.device = os.open(DELAY_DEVICE, os.O_RDWR | os.O_NONBLOCK)
         fcntl.ioctl(self.device, TUNSETIFF, struct.pack("16sH22x", b"delay", IFF_TUN_WITHOUT_HEADER))
         run("ip", "link", "set", "delay", "up")
         run("ip", "route", "add", "default", "dev", "delay", "table", DELAY_TABLE)
         self.ending = threading.Event()
         self.thread = threading.Thread(target=self.forward, daemon=True)
         self.thread.start()
+
+    @staticmethod
+    def is_allowed():
+        return os.access(DELAY_DEVICE, os.R_OK | os.W_OK)
 
     def forward(self):
         waiting = []  # Heap of (time at which it goes on, number, packet).
@@ -143,7 +150,7 @@ class Delay:
             pause = min(0.1, waiting[0][0] - now) if waiting else 0.1
             if not select.select([self.device], [], [], max(0, pause))[0]:
                 continue
-            packet = os.read(self.device, PAIR_LOSS_BYTES)
+            packet = os.read(self.device, PACKET_BYTES)
             if self.random.random() >= self.loss:
                 number += 1
                 heapq.heappush(waiting, (time.monotonic() + self.seconds, number, packet))
