@@ -36,8 +36,8 @@ def nvcc_is_missing(run):
 
 
 def network_namespaces_are_forbidden(_):
-    return subprocess.run(["unshare", "--user", "--map-root-user", "--net", "true"], capture_output=True,
-                          check=False).returncode != 0
+    return subprocess.run(["unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork",
+                           "--mount-proc", "true"], capture_output=True, check=False).returncode != 0
 
 
 def mount_namespaces_are_forbidden(_):
