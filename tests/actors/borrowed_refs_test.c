@@ -67,6 +67,49 @@ static void malformed_value_fails_the_reference(void **state)
     }
 }
 
+/* A value with two references, each to an object of another process. Its reference is released as
+ * soon as it has arrived; its owner keeps the inner references only while this one is pinned. */
+static void reference_stays_pinned_until_the_owners_of_those_inside_know(void **state)
+{
+    struct borrowed_ref borrowed;
+    struct remote_peer owners[2];
+    tdm_writer *writer;
+
+    borrowed_ref_open(&borrowed, *state);
+    borrowed_ref_acknowledge(&borrowed);
+    tdm__reference_fetch(borrowed.ref);
+    TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, 2);
+    for (int i = 0; i < 2; i++) {
+        struct tdm__id id;
+
+        object_fixture_owner(*state, TDM__PEER_WORKER, &owners[i]);
+        TRY(tdm__id_generate(&id));
+        object_fixture_write_reference(*state, &owners[i], &id, writer);
+    }
+    tdm__incoming_reply(object_fixture_expect(&borrowed.owner, "object.get"),
+                        tdm_writer_bytes(writer), NULL, 0);
+    tdm_writer_destroy(writer);
+    remote_peer_run(borrowed.scene->runtime->loop, borrowed_ref_is_done, &borrowed);
+    tdm_ref_release(borrowed.ref);
+    for (int i = 0; i < 2; i++) {
+        struct tdm__incoming_call *pin = object_fixture_expect(&owners[i], "object.pin");
+
+        object_fixture_settle(borrowed.scene);
+        assert_int_equal(borrowed.owner.held_count, 0); /* There is no unpin yet. */
+        tdm__incoming_reply_pack(pin, "");
+    }
+    tdm__incoming_reply_pack(object_fixture_expect(&borrowed.owner, "object.unpin"), "");
+    for (int i = 0; i < 2; i++) {
+        tdm__incoming_reply_pack(object_fixture_expect(&owners[i], "object.unpin"), "");
+    }
+    object_fixture_settle(borrowed.scene);
+    for (int i = 0; i < 2; i++) {
+        remote_peer_close(&owners[i]);
+    }
+    remote_peer_close(&borrowed.owner);
+}
+
 /* ---- values from a process of this node --------------------------------------------------- */
 
 /* Replies {"sibling": (kind, process, name)} that names the process `sibling`. */
@@ -161,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OBJECT_FIXTURE_TEST(value_is_requested_once),
         OBJECT_FIXTURE_TEST(malformed_value_fails_the_reference),
+        OBJECT_FIXTURE_TEST(reference_stays_pinned_until_the_owners_of_those_inside_know),
         OBJECT_FIXTURE_TEST(sibling_without_the_value_is_not_asked_again),
         OBJECT_FIXTURE_TEST(closed_sibling_is_replaced_by_the_owner),
         OBJECT_FIXTURE_TEST(sibling_that_ends_during_the_request_is_replaced),

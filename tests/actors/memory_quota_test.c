@@ -4,6 +4,7 @@
 #include "actors/objects/export.h"
 #include "actors/objects/large_value.h"
 #include "tests/support/actor_fixture.h"
+#include "tests/support/open_files.h"
 
 #include <poll.h>
 #include <setjmp.h>
@@ -211,6 +212,32 @@ static void the_oldest_values_go_to_disk_and_come_back(void **state)
     assert_int_equal(use.spilled_bytes, 0);
 }
 
+/* Returns the number of this process's descriptors of files with spilled values. */
+static uint32_t spilled_files_count(void)
+{
+    return open_files_count("/spilled-");
+}
+
+static void file_of_a_spilled_value_is_open_while_the_value_is_spilled(void **state)
+{
+    tdm_ref *refs[PIECES];
+    uint32_t count;
+
+    (void)state;
+    assert_int_equal(spilled_files_count(), 0);
+    put_all(refs);
+    count = spilled_files_count();
+    assert_true(count > PIECES - STORE_MIB);
+    assert_true(use_here().spilled_bytes / count >= MIB); /* A value's packed bytes are more. */
+    assert_true(use_here().spilled_bytes / count < 2 * (uint64_t)MIB);
+    tdm_ref_release(refs[PIECES - 1]); /* Makes room for one value. */
+    refs[PIECES - 1] = NULL;
+    assert_reads(refs[0], 0);
+    assert_int_equal(spilled_files_count(), count - 1); /* The first value was read back. */
+    release_all(refs);                                  /* Some are spilled. */
+    assert_int_equal(spilled_files_count(), 0);
+}
+
 static void spilled_values_are_listed(void **state)
 {
     const struct tdm_object_state *objects;
@@ -361,6 +388,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_oldest_values_go_to_disk_and_come_back),
+        cmocka_unit_test(file_of_a_spilled_value_is_open_while_the_value_is_spilled),
         cmocka_unit_test(spilled_values_are_listed),
         cmocka_unit_test(another_process_reads_what_is_on_disk),
         cmocka_unit_test(other_process_evicts_for_a_put),

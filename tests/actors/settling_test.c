@@ -114,6 +114,85 @@ static void callback_runs_once_after_the_last_reply(void **state)
     assert_int_equal(settled_callback.count, 1);
 }
 
+/* Three references of two processes, one of which acknowledges its pins late: the first and the
+ * last reference, or the one between them. */
+static void callback_waits_for_every_owner(struct object_fixture *scene, bool middle_is_late)
+{
+    struct remote_peer owners[2];
+    tdm_ref *refs[3];
+    struct tdm__pins holds = {0};
+    struct settled_callback settled_callback = {0};
+
+    for (int i = 0; i < 2; i++) {
+        object_fixture_owner(scene, TDM__PEER_DRIVER, &owners[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        struct tdm__id id;
+
+        TRY(tdm__id_generate(&id));
+        TRY(object_fixture_open_reference(scene, &owners[(i == 1) == middle_is_late ? 1 : 0], &id,
+                                          &refs[i]));
+        TRY(tdm__pins_add(&holds, refs[i]));
+    }
+    TRY(tdm__pins_on_settled(scene->runtime, &holds, on_settled, &settled_callback));
+    for (int i = 0; i < 2; i++) {
+        uint32_t count = (i == 1) == middle_is_late ? 1 : 2;
+
+        remote_peer_hold(&owners[i], count);
+        for (uint32_t pin = 0; pin < count; pin++) {
+            assert_int_equal(settled_callback.count, 0);
+            assert_false(tdm__pins_are_settled(&holds));
+            tdm__incoming_reply_pack(object_fixture_expect(&owners[i], "object.pin"), "");
+            object_fixture_settle(scene);
+        }
+    }
+    assert_int_equal(settled_callback.count, 1);
+    TRY(tdm__pins_wait_settled(scene->runtime, &holds, 0));
+    tdm__pins_release(&holds);
+    for (int i = 0; i < 3; i++) {
+        tdm_ref_release(refs[i]);
+    }
+    object_fixture_settle(scene);
+    for (int i = 0; i < 2; i++) {
+        remote_peer_close(&owners[i]);
+    }
+}
+
+static void callback_waits_for_the_owner_of_the_first_and_the_last_reference(void **state)
+{
+    callback_waits_for_every_owner(*state, false);
+}
+
+static void callback_waits_for_the_owner_of_the_middle_reference(void **state)
+{
+    callback_waits_for_every_owner(*state, true);
+}
+
+/* One of two owners ends: its references count as settled, those of the other do not. */
+static void end_of_one_owner_settles_its_references_only(void **state)
+{
+    struct exported ended;
+    struct exported living;
+    struct tdm__pins holds;
+    struct settled_callback settled_callback = {0};
+
+    borrow(&ended, *state);
+    borrow(&living, *state);
+    hold_all(&ended, &holds);
+    TRY(tdm__pins_add(&holds, living.refs[0]));
+    TRY(tdm__pins_on_settled(ended.scene->runtime, &holds, on_settled, &settled_callback));
+    remote_peer_cut(&ended.owner);
+    object_fixture_settle(ended.scene);
+    assert_int_equal(settled_callback.count, 0);
+    acknowledge(&living);
+    assert_int_equal(settled_callback.count, 1);
+    tdm__pins_release(&holds);
+    acknowledge(&living);
+    acknowledge(&living);
+    give_back(&living);
+    give_back(&ended);
+}
+
 static void callbacks_run_in_registration_order(void **state)
 {
     struct exported exported;
@@ -186,6 +265,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OBJECT_FIXTURE_TEST(empty_list_is_settled_at_once),
         OBJECT_FIXTURE_TEST(callback_runs_once_after_the_last_reply),
+        OBJECT_FIXTURE_TEST(callback_waits_for_the_owner_of_the_first_and_the_last_reference),
+        OBJECT_FIXTURE_TEST(callback_waits_for_the_owner_of_the_middle_reference),
+        OBJECT_FIXTURE_TEST(end_of_one_owner_settles_its_references_only),
         OBJECT_FIXTURE_TEST(callbacks_run_in_registration_order),
         OBJECT_FIXTURE_TEST(references_of_an_ended_owner_are_settled),
         OBJECT_FIXTURE_TEST(all_callbacks_run_when_the_runtime_stops),

@@ -1,7 +1,9 @@
 /* spill_test.c - values in files without a name, and disks that are full. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/spill.h"
+#include "tests/support/open_files.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -33,6 +35,7 @@ static void spilled_value_is_readable_and_has_no_file_name(void **state)
     assert_int_equal(fstat(fd, &stat), 0);
     assert_int_equal(stat.st_nlink, 0);
     assert_int_equal(stat.st_mode & 0777, 0600);
+    assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC); /* No program that is started gets it. */
     assert_int_equal(tdm__spill_read(fd, read, VALUE_BYTES), TDM_OK);
     assert_memory_equal(read, value, VALUE_BYTES);
     free(read);
@@ -59,6 +62,7 @@ static void full_disk_failure_names_the_written_bytes(void **state)
     const struct tdm_bytes bytes = {value, VALUE_BYTES};
     struct rlimit before;
     struct rlimit small;
+    uint32_t open_files = open_files_count("");
     tdm_status status;
     int fd = -1;
 
@@ -71,6 +75,7 @@ static void full_disk_failure_names_the_written_bytes(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(status, TDM_E_LIMIT);
     assert_int_equal(fd, -1);
+    assert_int_equal(open_files_count(""), open_files); /* The incomplete file is closed. */
     assert_non_null(strstr(tdm_error_detail(), "524288 of 1048576 bytes"));
     assert_non_null(strstr(tdm_error_detail(), "--directory"));
     assert_int_equal(tdm__spill_write("/nonexistent", bytes, &fd), TDM_E_IO);

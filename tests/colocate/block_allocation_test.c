@@ -4,8 +4,8 @@
 #include "colocate/broker/block_allocation.h"
 
 #include "runtime/clock.h"
+#include "tests/support/open_files.h"
 
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,19 +60,6 @@ static bool are_all_closed(void *arg)
     return *(bool *)arg;
 }
 
-static uint32_t open_fds_count(void)
-{
-    DIR *directory = opendir("/proc/self/fd");
-    uint32_t count = 0;
-
-    assert_non_null(directory);
-    while (readdir(directory) != NULL) {
-        count++;
-    }
-    (void)closedir(directory);
-    return count;
-}
-
 static int set_up(void **state)
 {
     static struct tdm__loop *loop;
@@ -113,7 +100,7 @@ static void all_pieces_arrive_in_their_order(void **state)
 static void failed_block_releases_the_others(void **state)
 {
     const size_t sizes_bytes[] = {2 * MIB, (size_t)1 << 62};
-    uint32_t fds_count = open_fds_count();
+    uint32_t fds_count = open_files_count("");
     struct outcome outcome = {0};
     struct tdm__block_allocation *allocation;
 
@@ -124,13 +111,13 @@ static void failed_block_releases_the_others(void **state)
                      TDM_OK);
     assert_int_not_equal(outcome.status, TDM_OK);
     assert_non_null(strstr(outcome.detail, "GPU 5"));
-    assert_int_equal(open_fds_count(), fds_count);
+    assert_int_equal(open_files_count(""), fds_count);
 }
 
 static void canceled_allocation_leaves_nothing_and_does_not_call_back(void **state)
 {
     const size_t sizes_bytes[] = {2 * MIB, 2 * MIB};
-    uint32_t fds_count = open_fds_count();
+    uint32_t fds_count = open_files_count("");
     struct outcome outcome = {0};
     struct tdm__block_allocation *allocation;
 
@@ -139,7 +126,7 @@ static void canceled_allocation_leaves_nothing_and_does_not_call_back(void **sta
         TDM_OK);
     tdm__block_allocation_cancel(allocation);
     assert_false(outcome.told);
-    assert_int_equal(open_fds_count(), fds_count);
+    assert_int_equal(open_files_count(""), fds_count);
 }
 
 static int64_t run_ms(struct tdm__loop *loop, bool is_canceled)

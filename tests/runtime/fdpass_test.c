@@ -1,8 +1,8 @@
 /* fdpass_test.c - descriptors arrive with their record, and surplus ones are closed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/fdpass.h"
+#include "tests/support/open_files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,18 +29,6 @@ static int close_ends(void **state)
     (void)close(ends[0]);
     (void)close(ends[1]);
     return 0;
-}
-
-static int count_descriptors(void)
-{
-    DIR *entries = opendir("/proc/self/fd");
-    int count = 0;
-
-    while (readdir(entries) != NULL) {
-        count++;
-    }
-    (void)closedir(entries);
-    return count;
 }
 
 static void descriptor_arrives_with_its_record(void **state)
@@ -71,7 +59,7 @@ static void too_many_or_too_much_is_refused_and_closed(void **state)
     size_t record_bytes = sizeof(record);
     int fds[1];
     uint32_t fds_count = 1;
-    int before = count_descriptors();
+    uint32_t before = open_files_count("");
 
     (void)state;
     assert_int_equal(tdm__fds_send(ends[0], "two", 3, ends, 2), TDM_OK);
@@ -81,7 +69,7 @@ static void too_many_or_too_much_is_refused_and_closed(void **state)
     assert_int_equal(tdm__fds_send(ends[0], "too long", 8, ends, 1), TDM_OK);
     assert_int_equal(tdm__fds_receive(ends[1], record, &record_bytes, fds, &fds_count),
                      TDM_E_PROTOCOL);
-    assert_int_equal(count_descriptors(), before);
+    assert_int_equal(open_files_count(""), before);
 }
 
 static void closed_end_reads_as_nothing(void **state)

@@ -74,6 +74,61 @@ static void placement_is_reserved_and_released_once(void **state)
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_NO_RESOURCES);
 }
 
+/* The reply to a release is lost, so the release is repeated, while another actor holds resources
+ * of the same kind, or what was released. */
+static void repeated_release_takes_nothing_from_another_actor(void **state)
+{
+    struct tdm__actor_request first = wish(0.5, "");
+    struct tdm__actor_request second = wish(0.5, "");
+    struct tdm__actor_record held;
+
+    (void)state;
+    (void)reserve_fixture_join(&world, "one", 1);
+    assert_int_equal(tdm__resources_add(&first.placement.wanted, "CPU", 4), TDM_OK);
+    assert_int_equal(tdm__resources_add(&second.placement.wanted, "CPU", 4), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
+    held = record_of(&first);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK); /* The other holder. */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
+    }
+    first = wish(1, "");
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_E_AGAIN); /* Half a GPU is free. */
+    first = wish(0, "");
+    assert_int_equal(tdm__resources_add(&first.placement.wanted, "CPU", 5), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_E_AGAIN); /* Four CPUs are. */
+    first = wish(0.5, "");
+    assert_int_equal(tdm__resources_add(&first.placement.wanted, "CPU", 4), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK); /* A late repetition. */
+    first = wish(0.5, "");
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_E_AGAIN);
+}
+
+/* The same in the bundle of a placement group. */
+static void repeated_release_takes_nothing_from_another_actor_of_the_bundle(void **state)
+{
+    struct tdm__actor_request first = wish(0.5, "");
+    struct tdm__actor_request second = wish(0.5, "");
+    struct tdm__actor_record held;
+    struct tdm__id group;
+
+    (void)state;
+    (void)reserve_fixture_join(&world, "one", 1);
+    assert_int_equal(tdm__id_generate(&group), TDM_OK);
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 1, TDM_PACK), TDM_OK);
+    first.group = second.group = group;
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
+    held = record_of(&first);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
+    }
+    first = wish(1, "");
+    first.group = group;
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_E_AGAIN);
+}
+
 /* The outcome of the reservation was lost, so the caller does not know whether and where the actor
  * was placed. */
 static void actor_is_released_by_its_stored_record(void **state)
@@ -224,6 +279,11 @@ int main(void)
                                         close_world),
         cmocka_unit_test_setup_teardown(placement_is_reserved_and_released_once, open_world,
                                         close_world),
+        cmocka_unit_test_setup_teardown(repeated_release_takes_nothing_from_another_actor,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(
+            repeated_release_takes_nothing_from_another_actor_of_the_bundle, open_world,
+            close_world),
         cmocka_unit_test_setup_teardown(test_error_names_an_actor_whose_name_has_slashes,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(name_is_held_by_one_actor_of_a_living_node, open_world,

@@ -93,24 +93,45 @@ void object_fixture_owner(struct object_fixture *scene, enum tdm__peer_kind kind
     remote_peer_listen(owner, address, NULL, 0);
 }
 
-tdm_status object_fixture_open_reference(struct object_fixture *scene,
-                                         const struct remote_peer *owner,
-                                         const struct tdm__id *object, tdm_ref **ref_out)
+/* Packs a reference to an object of `owner` as a process of this node does. */
+static void pack_reference(const struct object_fixture *scene, const struct remote_peer *owner,
+                           const struct tdm__id *object, tdm_writer *writer)
 {
     const struct tdm__peer_identity *self = &owner->self;
     char address[TDM__ADDRESS_BYTES];
-    tdm_writer *writer;
-    tdm_status status;
 
     owner_address(scene, owner, address);
-    TRY(tdm_writer_create(&writer));
     TRY(tdm_pack(writer, "bibbsss", (const void *)object->bytes, sizeof(object->bytes),
                  (int64_t)self->kind, (const void *)self->id.bytes, sizeof(self->id.bytes),
                  (const void *)self->node.bytes, sizeof(self->node.bytes), address, "",
                  "actor maker"));
+}
+
+tdm_status object_fixture_open_reference(struct object_fixture *scene,
+                                         const struct remote_peer *owner,
+                                         const struct tdm__id *object, tdm_ref **ref_out)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TRY(tdm_writer_create(&writer));
+    pack_reference(scene, owner, object, writer);
     status = tdm__reference_open(scene->runtime, tdm_writer_bytes(writer), ref_out);
     tdm_writer_destroy(writer);
     return status;
+}
+
+void object_fixture_write_reference(const struct object_fixture *scene,
+                                    const struct remote_peer *owner, const struct tdm__id *object,
+                                    tdm_writer *writer)
+{
+    tdm_writer *bytes;
+
+    TRY(tdm_writer_create(&bytes));
+    pack_reference(scene, owner, object, bytes);
+    tdm__write_ext(writer, TDM__EXT_REFERENCE, tdm_writer_bytes(bytes));
+    TRY(tdm_writer_status(writer));
+    tdm_writer_destroy(bytes);
 }
 
 struct tdm__incoming_call *object_fixture_expect(struct remote_peer *end, const char *method)

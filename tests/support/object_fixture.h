@@ -32,6 +32,10 @@ void object_fixture_owner(struct object_fixture *scene, enum tdm__peer_kind kind
 tdm_status object_fixture_open_reference(struct object_fixture *scene,
                                          const struct remote_peer *owner,
                                          const struct tdm__id *object, tdm_ref **ref_out);
+/* Writes a reference to an object of `owner` into a value, as a process of this node does. */
+void object_fixture_write_reference(const struct object_fixture *scene,
+                                    const struct remote_peer *owner, const struct tdm__id *object,
+                                    tdm_writer *writer);
 /* Waits for the runtime's next call, which must be of this method. The test replies to it. */
 struct tdm__incoming_call *object_fixture_expect(struct remote_peer *end, const char *method);
 
