@@ -9,12 +9,15 @@
  * reply, `event` becomes NULL and the reply is dropped.
  *
  * Security: over TCP the Host header is checked against DNS rebinding; over a Unix socket the
- * mode 0600 restricts access.  Headers, bodies and idle times are limited.
+ * mode 0600 restricts access.  Headers, bodies and idle times are limited.  Clients prove nothing,
+ * so the server accepts none while the process has only the descriptors that are kept for others.
  *
  * All functions need the loop lock; the handler runs in a callback of the loop. */
 #include "runtime/http/http.h"
 
 #include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/descriptors.h"
 #include "runtime/error.h"
 #include "runtime/signals.h"
 #include "runtime/socket.h"
@@ -38,6 +41,9 @@
 /* Limits of an HTTP request: bytes of the headers and of the body, and seconds without progress.
  * BACKLOG is the queue length of listen(2). */
 enum { HEADERS_BYTES_MAX = 16 << 10, BODY_BYTES_MAX = 4096, TIMEOUT_S = 10, BACKLOG = 16 };
+/* Number of descriptors that connections to the server never take, and milliseconds for which it
+ * accepts none if no more than these are left. */
+enum { FDS_RESERVED = 2 * TDM__DESCRIPTORS_RESERVED, SHORTAGE_PAUSE_MS = 200 };
 
 /* An HTTP server, owned by the code that opened it; guarded by the loop lock. */
 struct tdm__http_server {
@@ -48,6 +54,8 @@ struct tdm__http_server {
     /* Host of the TCP address as the user gave it; "" over a Unix socket. */
     char host[128];
     char path[128]; /* Path of the server's Unix socket, removed at the end; "" over TCP. */
+    struct evconnlistener *listener;    /* Listener of the server; owned by `server`. */
+    struct tdm__timer *pause_timer;     /* Timer that makes the server accept again; owned. */
     struct tdm__http_request *requests; /* List of requests without a reply; owned. */
     /* Timer that calls http_dispatch_requests() outside of libevent's callbacks; owned. */
     struct tdm__timer *timer;
@@ -64,6 +72,47 @@ struct tdm__http_request {
     /* True once the handler has been called for the request. */
     bool dispatched;
 };
+
+/* ---- accepting -------------------------------------------------------------------------- */
+
+/* Stops accepting clients for a while if the process has few descriptors left. */
+static void http_check_descriptors(struct tdm__http_server *http)
+{
+    if (tdm__descriptors_are_few(FDS_RESERVED) &&
+        tdm__timer_set(http->pause_timer, tdm__deadline_after(SHORTAGE_PAUSE_MS)) == TDM_OK) {
+        (void)evconnlistener_disable(http->listener);
+    }
+}
+
+/* Timer: accepts clients again, unless descriptors are still short. */
+static void on_pause_end(void *arg)
+{
+    struct tdm__http_server *http = arg;
+
+    (void)evconnlistener_enable(http->listener);
+    http_check_descriptors(http);
+}
+
+/* Called by libevent for each accepted client, whose connection it then creates as usual (NULL). */
+static struct bufferevent *on_client(struct event_base *base, void *arg)
+{
+    (void)base;
+    http_check_descriptors(arg);
+    return NULL;
+}
+
+/* Accepts clients from the listening socket `fd`, which the server owns if it returns true. */
+static bool http_accept_from(struct tdm__http_server *http, int fd)
+{
+    struct evhttp_bound_socket *bound = evhttp_accept_socket_with_handle(http->server, fd);
+
+    if (bound == NULL) {
+        return false;
+    }
+    http->listener = evhttp_bound_socket_get_listener(bound);
+    evhttp_set_bevcb(http->server, on_client, http);
+    return true;
+}
 
 /* ---- check of the Host header ----------------------------------------------------------- */
 
@@ -223,7 +272,7 @@ static tdm_status listen_unix(struct tdm__http_server *http, const char *path)
     previous_umask = umask(0177);
     bound = bind(fd, (const struct sockaddr *)&address, sizeof(address));
     (void)umask(previous_umask);
-    if (bound < 0 || listen(fd, BACKLOG) < 0 || evhttp_accept_socket(http->server, fd) != 0) {
+    if (bound < 0 || listen(fd, BACKLOG) < 0 || !http_accept_from(http, fd)) {
         tdm_status status = tdm__fail_errno(errno, "listen at %s", path);
 
         (void)close(fd);
@@ -306,7 +355,7 @@ static tdm_status listen_tcp(struct tdm__http_server *http, const char *address)
     (void)getsockname(fd, (struct sockaddr *)&bound, &bound_bytes);
     if (getnameinfo((const struct sockaddr *)&bound, bound_bytes, NULL, 0, port, sizeof(port),
                     NI_NUMERICSERV) != 0 ||
-        evhttp_accept_socket(http->server, fd) != 0) {
+        !http_accept_from(http, fd)) {
         (void)close(fd);
         return tdm__fail(TDM_E_IO, "listen at %s failed", address);
     }
@@ -334,6 +383,9 @@ tdm_status tdm__http_open(struct tdm__loop *loop, const char *address, tdm__http
     evhttp_set_gencb(http->server, on_request, http);
     status = tdm__timer_create(loop, http_dispatch_requests, http, &http->timer);
     if (status == TDM_OK) {
+        status = tdm__timer_create(loop, on_pause_end, http, &http->pause_timer);
+    }
+    if (status == TDM_OK) {
         status = strncmp(address, "unix:", 5) == 0 ? listen_unix(http, address + 5)
                                                    : listen_tcp(http, address);
     }
@@ -357,6 +409,7 @@ void tdm__http_close(struct tdm__http_server *http)
     }
     evhttp_free(http->server);
     tdm__timer_destroy(http->timer);
+    tdm__timer_destroy(http->pause_timer);
     if (http->path[0] != '\0') {
         (void)unlink(http->path);
     }

@@ -3,21 +3,25 @@
 #include "runtime/http/http.h"
 
 #include "runtime/clock.h"
+#include "runtime/descriptors.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -254,9 +258,68 @@ static void file_that_is_no_socket_is_not_replaced(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+/* Number of clients, as many as wait in the queue of the kernel, and of the descriptors that the
+ * process has left for them. */
+enum { FLOOD = 16, FLOOD_DESCRIPTORS = 68 };
+
+/* Starts a process that connects FLOOD times and asks nothing, until it is killed. */
+static pid_t start_flood(void)
+{
+    const char *port = strrchr(tdm__http_address(http), ':') + 1;
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)strtoul(port, NULL, 10)),
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    pid_t flood = fork();
+
+    if (flood == 0) {
+        for (int i = 0; i < FLOOD; i++) {
+            int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+
+            (void)connect(fd, (const struct sockaddr *)&address, sizeof(address));
+        }
+        (void)pause();
+        _exit(0);
+    }
+    return flood;
+}
+
+/* The clients had taken all descriptors of the process. */
+static void silent_clients_leave_descriptors_for_others(void **state)
+{
+    struct rlimit before;
+    struct rlimit tight;
+    pid_t flood;
+    int next;
+
+    (void)state;
+    for (int fd = 3; fd < 1024; fd++) { /* Descriptors that this process has inherited. */
+        (void)close(fd);
+    }
+    open_at("127.0.0.1:0");
+    next = dup(STDERR_FILENO);
+    assert_int_equal(close(next), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    tight = before;
+    tight.rlim_cur = (rlim_t)next + FLOOD_DESCRIPTORS;
+    flood = start_flood();
+    assert_true(flood > 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    assert_int_equal(tdm__loop_run(loop, NULL, NULL, tdm__deadline_after(100)), TDM_E_TIMEOUT);
+    assert_false(tdm__descriptors_are_few(FLOOD_DESCRIPTORS - 6));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(kill(flood, SIGKILL), 0);
+    assert_int_equal(waitpid(flood, NULL, 0), flood);
+    /* The pause ends, and the others are accepted. */
+    assert_int_equal(tdm__loop_run(loop, NULL, NULL, tdm__deadline_after(400)), TDM_E_TIMEOUT);
+    ask("GET /hello HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n");
+    assert_non_null(strstr(hear(), "/hello"));
+    close_all();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(silent_clients_leave_descriptors_for_others),
         cmocka_unit_test(request_gets_its_reply),
         cmocka_unit_test(host_name_in_the_header_is_refused),
         cmocka_unit_test(only_reading_is_allowed),
