@@ -4,8 +4,8 @@
 
 #include "actors/daemon/actor_end.h"
 #include "actors/daemon/actor_facts.h"
+#include "actors/daemon/actor_names.h"
 #include "actors/daemon/actor_placement.h"
-#include "actors/daemon/actor_queries.h"
 #include "actors/daemon/actor_remote.h"
 #include "actors/daemon/actor_start.h"
 #include "actors/daemon/actor_table.h"

@@ -15,6 +15,7 @@
 #include "actors/daemon/actor_cpus.h"
 #include "actors/daemon/actor_end.h"
 #include "actors/daemon/actor_health.h"
+#include "actors/daemon/actor_names.h"
 #include "actors/daemon/actor_queries.h"
 #include "actors/daemon/actor_remote.h"
 #include "actors/daemon/actor_start.h"
