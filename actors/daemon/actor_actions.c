@@ -141,6 +141,7 @@ void tdm__actor_entry_handle(struct actor_entry *entry, struct actor_event event
 
     event.facts = tdm__actor_entry_facts(entry);
     tdm__actor_lifecycle_step(&entry->lifecycle, &event, &actions);
+    tdm__actor_entry_answer_name_waiters(entry);
     for (uint32_t i = 0; i < actions.count; i++) {
         action_carry_out(entry, &actions.entries[i], event.reply);
     }

@@ -1,10 +1,14 @@
 /* actor_names.c - queries for the actor that holds a name, on whatever node it runs. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A query by name reads name/... of the store and then asks the actor's node for its description;
- * the lifecycle uses the same for get_if_exists. If the name is not in the store, it may be that of
- * an actor of this table that has not got its name yet; the query then waits for that actor's
- * start, so that an actor is found as soon as its creator's request has arrived.
+/* A query by name reads name/... of the store and then asks the actor's node what callers must know
+ * of the actor ("actor.identify"); the lifecycle uses the same for get_if_exists. The reply has the
+ * actor's addresses if the actor is constructed; otherwise the caller awaits the actor by its id
+ * ("actor.await"). So a query does not take as long as a constructor.
+ *
+ * If the name is not in the store, it may be that of an actor of this table that has not got its
+ * name yet. It is found as soon as it is placed, or waits for a place. If another actor gets the
+ * name instead, the store is asked again.
  *
  * Invariant: each query owns its incoming call, or belongs to an entry of the table, and replies
  * exactly once, then frees itself. Everything runs on the daemon's loop thread. */
@@ -38,10 +42,11 @@ struct name_query {
     char key[TDM__STORE_KEY_BYTES];       /* Key of the record of the wanted name. */
     bool asked_owner_node;                /* True once the owner's node was asked. */
     bool asked_store_again;               /* True once the store was asked a second time. */
+    bool asked_new;                       /* True if the actor asked had no name in the store. */
     /* Record of the actor that holds the name, as read from the store. */
     struct tdm__actor_record record;
-    /* Reply with the description of the actor that holds the name, borrowed while it is passed on;
-     * NULL otherwise. */
+    /* Reply with the message actor_found of the actor that holds the name, borrowed while it is
+     * passed on; NULL otherwise. */
     const struct tdm__rpc_reply *reply;
 };
 
@@ -57,14 +62,7 @@ static struct actor_entry *name_query_entry(const struct name_query *name_query)
 /* Replies to one call with the actor found; `arg` is the name query. */
 static void query_reply_found(void *arg, struct tdm__incoming_call *incoming)
 {
-    const struct name_query *name_query = arg;
-    char id[TDM__ID_TEXT_BYTES];
-    const struct tdm__actor_found_message found = {
-        .id = tdm__id_text(&name_query->record.actor, id),
-        .class_name = name_query->record.class_name,
-        .description = {.packed = name_query->reply->packed}};
-
-    tdm__incoming_reply_message(incoming, tdm__actor_found_table(), &found);
+    tdm__incoming_reply(incoming, ((const struct name_query *)arg)->reply->packed, NULL, 0);
 }
 
 /* Replies with the found actor to the call that asks, or to the calls that wait for the actor that
@@ -76,7 +74,8 @@ static void name_query_succeed(struct name_query *name_query)
     if (name_query->incoming != NULL) {
         query_reply_found(name_query, name_query->incoming);
     } else if ((entry = name_query_entry(name_query)) != NULL) {
-        tdm__actor_entry_reply_waiters(entry, query_reply_found, name_query);
+        tdm__actor_entry_reply_waiters(entry, WAITER_FOR_START, query_reply_found, name_query);
+        tdm__actor_entry_reply_waiters(entry, WAITER_FOR_NAME, query_reply_found, name_query);
         tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_HOLDER_FOUND});
     }
     free(name_query);
@@ -103,41 +102,30 @@ static int64_t name_query_deadline(const struct name_query *name_query)
     return name_query->incoming == NULL ? TDM__NEVER : tdm__incoming_deadline(name_query->incoming);
 }
 
-/* Returns true if the reply is that of an actor with get_if_exists which has found another actor
- * with its name: it says who that is. */
-static bool reply_is_of_holder(const struct tdm__rpc_reply *reply)
-{
-    struct tdm__actor_found_message found;
-    tdm_document *document;
-    bool is_of_holder;
+/* Defined below; it asks the store for the holder of the name. */
+static void name_query_look_up(struct name_query *name_query);
 
-    if (tdm_document_parse(reply->packed, &document) != TDM_OK) {
-        return false;
-    }
-    is_of_holder = tdm__actor_found_decode(tdm_document_root(document), &found) == TDM_OK;
-    tdm_document_destroy(document);
-    return is_of_holder;
-}
-
-/* Handles the reply with the description of the actor that holds the name, or asks the owner's node
- * if the actor's node is lost. */
-static void on_description(void *arg, struct tdm__rpc_reply *reply)
+/* Handles the reply of the actor that holds the name or was about to get it. Asks the owner's node
+ * if the actor's node is lost, and the store if another actor got the name. */
+static void on_identified(void *arg, struct tdm__rpc_reply *reply)
 {
     struct name_query *name_query = arg;
     const struct tdm__actor_record *record = &name_query->record;
     char detail[TDM__ERROR_DETAIL_BYTES];
 
-    if (reply->status == TDM_OK && name_query->incoming != NULL && reply_is_of_holder(reply)) {
-        tdm__incoming_reply(name_query->incoming, reply->packed, NULL, 0);
-        free(name_query);
-    } else if (reply->status == TDM_OK) {
+    if (reply->status == TDM_OK) {
         name_query->reply = reply;
         name_query_succeed(name_query);
+    } else if ((reply->status == TDM_E_EXISTS || reply->status == TDM_E_ACTOR_DIED) &&
+               name_query->asked_new && !name_query->asked_store_again) {
+        name_query->asked_store_again = true;
+        name_query_look_up(name_query);
     } else if (reply->status == TDM_E_NODE_LOST && record->recreate_on_node_loss &&
                !name_query->asked_owner_node) {
         name_query->asked_owner_node = true;
-        tdm__node_query_actor(name_query->node, &record->owner_node, "actor.await", &record->actor,
-                              name_query_deadline(name_query), on_description, name_query);
+        tdm__node_query_actor(name_query->node, &record->owner_node, "actor.identify",
+                              &record->actor, name_query_deadline(name_query), on_identified,
+                              name_query);
         /* The actor has ended, and its name is about to be free. */
     } else if (reply->status == TDM_E_ACTOR_DIED) {
         (void)snprintf(detail, sizeof(detail), "no actor is called %s any more: %s",
@@ -180,23 +168,18 @@ static struct actor_entry *name_query_find_local(const struct name_query *name_q
     return NULL;
 }
 
-/* Defined below; it asks the store for the holder of the name. */
-static void name_query_look_up(struct name_query *name_query);
-
 /* Handles the store's reply that nobody has the name. It may be that of an actor which is being
- * created: then its description is awaited here, or, if it has just been placed on another node,
- * the store is asked again. */
+ * created: then that actor is asked, or, if it has just been placed on another node, the store is
+ * asked again. */
 static void name_query_find_new(struct name_query *name_query, const char *detail)
 {
     const struct actor_entry *entry = name_query_find_local(name_query);
     enum actor_state state = entry == NULL ? ACTOR_ENDED : entry->lifecycle.state;
 
     if (state < ACTOR_ENDING && state != ACTOR_CONSTRUCTOR_FAILED) {
-        name_query->record.actor = entry->spec->id;
-        memcpy(name_query->record.class_name, entry->spec->class_name,
-               sizeof(name_query->record.class_name));
-        tdm__node_query_actor(name_query->node, &name_query->node->record.id, "actor.await",
-                              &entry->spec->id, name_query_deadline(name_query), on_description,
+        name_query->asked_new = true;
+        tdm__node_query_actor(name_query->node, &name_query->node->record.id, "actor.identify",
+                              &entry->spec->id, name_query_deadline(name_query), on_identified,
                               name_query);
     } else if (tdm__actor_state_is_remote(state) && !name_query->asked_store_again) {
         name_query->asked_store_again = true;
@@ -206,8 +189,7 @@ static void name_query_find_new(struct name_query *name_query, const char *detai
     }
 }
 
-/* Handles the store's reply with the holder of the name: asks the node of that actor for a
- * description. */
+/* Handles the store's reply with the holder of the name: asks the node of that actor. */
 static void on_name_looked_up(void *arg, tdm_status status, const char *detail)
 {
     struct name_query *name_query = arg;
@@ -220,9 +202,10 @@ static void on_name_looked_up(void *arg, tdm_status status, const char *detail)
         name_query_fail(name_query, status, detail);
         return;
     }
-    tdm__node_query_actor(name_query->node, &name_query->record.node, "actor.await",
-                          &name_query->record.actor, name_query_deadline(name_query),
-                          on_description, name_query);
+    name_query->asked_new = false;
+    tdm__node_query_actor(name_query->node, &name_query->record.node, "actor.identify",
+                          &name_query->record.actor, name_query_deadline(name_query), on_identified,
+                          name_query);
 }
 
 /* Reads the record of the actor that holds the name from the store. */

@@ -5,11 +5,11 @@
 
 #include "actors/daemon/actor_entry.h"
 
-/* Serves the call "actor.find" (name space, name) with (id, class, description). Takes ownership of
- * `incoming`. */
+/* Serves the call "actor.find" (name space, name) with a message actor_found, as soon as it is
+ * known which actor has the name. Takes ownership of `incoming`. */
 void tdm__node_serve_actor_find(struct tdm__node *node, struct tdm__incoming_call *incoming);
-/* Replies to the calls that wait for the actor's start with the other actor that holds the wanted
- * name (get_if_exists). Reports to the state machine whether that actor was found. */
+/* Replies to the calls that wait for the actor's start or name with the other actor that holds the
+ * wanted name (get_if_exists). Reports to the state machine whether that actor was found. */
 void tdm__actor_entry_reply_name_holder(struct actor_entry *entry);
 
 #endif

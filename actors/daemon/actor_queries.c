@@ -39,6 +39,9 @@ enum actor_query_kind {
     /* "actor.await": replies with the description once the actor
      * lives, or with its death. */
     AWAIT,
+    /* "actor.identify", for the queries by name: replies with a message actor_found as soon as the
+     * actor has its name, or with its death. */
+    IDENTIFY,
     /* "actor.fate": like AWAIT, for a caller that lost its connection; the worker is
      * pinged. */
     FATE,
@@ -161,6 +164,10 @@ static void query_reply_local(struct actor_entry *entry, struct actor_query *que
         }
         free(query);
         break;
+    case IDENTIFY:
+        tdm__actor_entry_identify(entry, query->incoming);
+        free(query);
+        break;
     case KILL:
         actor_query_kill_local(entry, query);
         break;
@@ -207,6 +214,9 @@ static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
                 tdm__actor_entry_survives_node_loss(entry))) {
         if (query->kind == KILL) {
             actor_query_kill_local(entry, query);
+        } else if (query->kind == IDENTIFY) {
+            tdm__actor_entry_identify(entry, query->incoming);
+            free(query);
         } else {
             tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, query->incoming);
             free(query);
@@ -224,8 +234,8 @@ static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
 /* Returns the method name of a kind of query. */
 static const char *query_method(enum actor_query_kind kind)
 {
-    static const char *const methods[] = {"actor.await", "actor.fate", "actor.kill", "actor.why",
-                                          "actor.release"};
+    static const char *const methods[] = {"actor.await", "actor.identify", "actor.fate",
+                                          "actor.kill",  "actor.why",      "actor.release"};
 
     return methods[kind];
 }

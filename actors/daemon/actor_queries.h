@@ -5,8 +5,8 @@
 
 #include "actors/daemon/actor_entry.h"
 
-/* Serves the calls "actor.await", "actor.fate", "actor.kill", "actor.why" and "actor.release".
- * Takes ownership of `incoming`. */
+/* Serves the calls "actor.await", "actor.identify", "actor.fate", "actor.kill", "actor.why" and
+ * "actor.release". Takes ownership of `incoming`. */
 void tdm__node_serve_actor_query(struct tdm__node *node, struct tdm__incoming_call *incoming);
 /* Carries out the early queries whose actor has arrived in the table of actors, and fails the early
  * queries whose deadline is before `now_ms` on CLOCK_MONOTONIC. */

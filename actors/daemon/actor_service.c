@@ -326,6 +326,7 @@ static void actor_serve(void *self, struct tdm__incoming_call *incoming)
         {"actor.cpus", tdm__node_serve_actor_cpus},
         {"actor.failing", serve_failing},
         {"actor.await", tdm__node_serve_actor_query},
+        {"actor.identify", tdm__node_serve_actor_query},
         {"actor.fate", tdm__node_serve_actor_query},
         {"actor.kill", tdm__node_serve_actor_query},
         {"actor.why", tdm__node_serve_actor_query},
