@@ -352,8 +352,8 @@ tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms)
 
 /* ---- find ------------------------------------------------------------------------------- */
 
-/* Returns the channel to the actor in `reply`, a message actor_found, with a holder. Creates
- * and connects it if necessary. */
+/* Returns the channel to the actor in `reply`, a message actor_found, with a holder. Creates it if
+ * necessary, and connects it or awaits the actor. */
 static tdm_status actor_open_found(tdm_runtime *runtime, const char *name, const tdm_value *reply,
                                    struct tdm__actor_channel **channel_out)
 {
@@ -365,7 +365,9 @@ static tdm_status actor_open_found(tdm_runtime *runtime, const char *name, const
     *channel_out = tdm__actor_channel_retain_by_id(runtime, &id);
     if (*channel_out == NULL) {
         TDM_TRY(tdm__actor_channel_create(runtime, &id, name, found.class_name, channel_out));
-        tdm__actor_channel_connect(*channel_out, found.description.value);
+        tdm__actor_channel_use_found(*channel_out, &found);
+    } else if (found.holds_name) {
+        (*channel_out)->may_find_existing = false; /* The actor that was created has the name. */
     }
     return TDM_OK;
 }

@@ -250,8 +250,24 @@ static void channel_drop_keep_alive(struct tdm__actor_channel *channel)
     }
 }
 
+void tdm__actor_channel_use_found(struct tdm__actor_channel *channel,
+                                  const struct tdm__actor_found_message *found)
+{
+    tdm_status status;
+
+    if (tdm_value_kind_of(found->description.value) != TDM_NIL) {
+        tdm__actor_channel_connect(channel, found->description.value);
+        return;
+    }
+    tdm__actor_channel_set_metadata(channel, found->metadata);
+    status = tdm__actor_channel_await(channel, NULL);
+    if (status != TDM_OK) {
+        tdm__actor_channel_fail(channel, status, tdm_error_detail());
+    }
+}
+
 void tdm__actor_channel_redirect(struct tdm__actor_channel *channel, const struct tdm__id *id,
-                                 const char *class_name, const tdm_value *description)
+                                 const struct tdm__actor_found_message *found)
 {
     struct tdm__actor_channel *other = tdm__actor_channel_retain_by_id(channel->runtime, id);
 
@@ -262,8 +278,8 @@ void tdm__actor_channel_redirect(struct tdm__actor_channel *channel, const struc
         channel->id = *id;
         (void)tdm__id_text(id, channel->info.id);
         (void)snprintf(channel->info.class_name, sizeof(channel->info.class_name), "%s",
-                       class_name);
-        tdm__actor_channel_connect(channel, description);
+                       found->class_name);
+        tdm__actor_channel_use_found(channel, found);
         return;
     }
     if (other != channel) {
@@ -285,7 +301,7 @@ static void channel_redirect_to_existing(struct tdm__actor_channel *channel, con
         status = tdm__id_parse(found.id, &id);
     }
     if (status == TDM_OK) {
-        tdm__actor_channel_redirect(channel, &id, found.class_name, found.description.value);
+        tdm__actor_channel_redirect(channel, &id, &found);
     } else {
         tdm__actor_channel_fail(channel, TDM_E_PROTOCOL, tdm_error_detail());
     }
@@ -341,6 +357,29 @@ tdm_status tdm__actor_channel_request(struct tdm__actor_channel *channel, struct
     if (status != TDM_OK) {
         channel->holders_count--;
     }
+    return status;
+}
+
+tdm_status tdm__actor_channel_await(struct tdm__actor_channel *channel,
+                                    const struct tdm__id *creators_node)
+{
+    struct tdm__rpc_request request = {.method = "actor.await", .deadline_ms = TDM__NEVER};
+    struct tdm__actor_query_message query = {.actor = channel->id};
+    struct tdm__conn *daemon;
+    tdm_writer *writer;
+    tdm_status status;
+
+    if (creators_node != NULL) {
+        query.creators_node = *creators_node;
+    }
+    TDM_TRY(tdm__runtime_daemon(channel->runtime, &daemon));
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__actor_query_encode(&query, writer);
+    if (status == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        status = tdm__actor_channel_request(channel, daemon, &request);
+    }
+    tdm_writer_destroy(writer);
     return status;
 }
 

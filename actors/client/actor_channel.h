@@ -4,6 +4,7 @@
 #define TDM_ACTORS_CLIENT_ACTOR_CHANNEL_H
 
 #include "actors/client/client_records.h"
+#include "runtime/messages/messages.h"
 
 /* Creates a channel in state CREATING with one holder. */
 tdm_status tdm__actor_channel_create(tdm_runtime *runtime, const struct tdm__id *id,
@@ -33,10 +34,19 @@ tdm_status tdm__actor_channel_request(struct tdm__actor_channel *channel, struct
  * node, GPUs, addresses and incarnation. A malformed description fails the channel. If the
  * connection fails, the daemon is asked how the actor is. */
 void tdm__actor_channel_connect(struct tdm__actor_channel *channel, const tdm_value *description);
-/* Uses the existing actor `id` with the requested name. If this process already has a channel to
- * it, all handles and calls move there. The caller must hold `channel`. */
+/* Asks the daemon for the address of the actor, which it knows or will know, and connects when the
+ * actor is constructed. `creators_node` is the node of the actor's creator, which learns of the
+ * actor first; NULL if it is not known. */
+tdm_status tdm__actor_channel_await(struct tdm__actor_channel *channel,
+                                    const struct tdm__id *creators_node);
+/* Connects a channel in state CREATING to the actor that the daemon found by its name, or awaits it
+ * if it is not constructed yet. A failure fails the channel. */
+void tdm__actor_channel_use_found(struct tdm__actor_channel *channel,
+                                  const struct tdm__actor_found_message *found);
+/* Uses the existing actor `id` with the requested name, which `found` describes. If this process
+ * already has a channel to it, all handles and calls move there. The caller must hold `channel`. */
 void tdm__actor_channel_redirect(struct tdm__actor_channel *channel, const struct tdm__id *id,
-                                 const char *class_name, const tdm_value *description);
+                                 const struct tdm__actor_found_message *found);
 /* Changes the state to DEAD and fails all calls, because the actor could not be created or has
  * ended. */
 void tdm__actor_channel_fail(struct tdm__actor_channel *channel, tdm_status status,

@@ -209,41 +209,13 @@ tdm_status tdm__handle_bytes_keep_alive(tdm_runtime *runtime, struct tdm_bytes b
     return status;
 }
 
-/* Encodes the request of "actor.await". A handle may arrive before the actor has been created; the
+/* Awaits the actor of a packed handle, which may arrive before the actor has been created; the
  * daemon of the creator's node learns of the actor first. */
-static tdm_status handle_write_await_request(tdm_writer *writer,
-                                             const struct tdm__actor_channel *channel,
-                                             const tdm_ref *keep_alive)
+static tdm_status channel_await_with(struct tdm__actor_channel *channel, const tdm_ref *keep_alive)
 {
-    const struct tdm__id *creator_node = keep_alive == NULL || keep_alive->shared == NULL
-                                             ? NULL
-                                             : tdm__shared_ref_owner_node(keep_alive->shared);
-    struct tdm__actor_query_message query = {.actor = channel->id};
-
-    if (creator_node != NULL) {
-        query.creators_node = *creator_node;
-    }
-    return tdm__actor_query_encode(&query, writer);
-}
-
-/* Asks the daemon for the address of the actor, which it knows or will know. */
-static tdm_status channel_request_address(struct tdm__actor_channel *channel,
-                                          const tdm_ref *keep_alive)
-{
-    struct tdm__rpc_request request = {.method = "actor.await", .deadline_ms = TDM__NEVER};
-    struct tdm__conn *daemon;
-    tdm_writer *writer;
-    tdm_status status;
-
-    TDM_TRY(tdm__runtime_daemon(channel->runtime, &daemon));
-    TDM_TRY(tdm_writer_create(&writer));
-    status = handle_write_await_request(writer, channel, keep_alive);
-    if (status == TDM_OK) {
-        request.packed = tdm_writer_bytes(writer);
-        status = tdm__actor_channel_request(channel, daemon, &request);
-    }
-    tdm_writer_destroy(writer);
-    return status;
+    return tdm__actor_channel_await(channel, keep_alive == NULL || keep_alive->shared == NULL
+                                                 ? NULL
+                                                 : tdm__shared_ref_owner_node(keep_alive->shared));
 }
 
 /* Finds or creates the channel to the actor of a packed handle, with a holder. */
@@ -260,7 +232,7 @@ static tdm_status handle_get_channel(tdm_runtime *runtime,
     }
     TDM_TRY(tdm__actor_channel_create(runtime, &handle_contents->id, handle_contents->name,
                                       handle_contents->class_name, channel_out));
-    status = channel_request_address(*channel_out, keep_alive);
+    status = channel_await_with(*channel_out, keep_alive);
     if (status != TDM_OK) {
         tdm__actor_channel_release(*channel_out);
     }

@@ -4,8 +4,8 @@
 
 #include "actors/daemon/actor_end.h"
 #include "actors/daemon/actor_facts.h"
+#include "actors/daemon/actor_names.h"
 #include "actors/daemon/actor_placement.h"
-#include "actors/daemon/actor_queries.h"
 #include "actors/daemon/actor_remote.h"
 #include "actors/daemon/actor_start.h"
 #include "actors/daemon/actor_table.h"
@@ -147,6 +147,7 @@ void tdm__actor_entry_handle(struct actor_entry *entry, struct actor_event event
 
     event.facts = tdm__actor_entry_facts(entry);
     tdm__actor_lifecycle_step(&entry->lifecycle, &event, &actions);
+    tdm__actor_entry_answer_name_waiters(entry);
     for (uint32_t i = 0; i < actions.count; i++) {
         action_carry_out(entry, &actions.entries[i], event.reply);
     }

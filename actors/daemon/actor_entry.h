@@ -17,16 +17,19 @@ struct tdm__worker_process; /* See worker_processes.h. */
 enum actor_waiter_kind {
     /* The call waits for the actor's start; the reply is its description, or its death. */
     WAITER_FOR_START,
+    /* The call asks which actor has a name, and waits until it is decided whether the actor gets
+     * the name, or until the actor ends; the reply is a message actor_found, or its death. */
+    WAITER_FOR_NAME,
     /* The call killed the actor and waits for its end; the empty reply is sent once the actor's
      * name is free. */
     WAITER_FOR_END
 };
 
-/* A call to this daemon that waits for the start or the end of an actor. The actor's entry owns it.
- */
+/* A call to this daemon that waits for the start, the name or the end of an actor. The actor's
+ * entry owns it. */
 struct actor_waiter {
     struct actor_waiter *next;   /* Next call that waits for the same actor. */
-    enum actor_waiter_kind kind; /* Whether the call waits for the start or the end. */
+    enum actor_waiter_kind kind; /* What the call waits for. */
     /* The waiting call, to which the daemon must reply, owned. */
     struct tdm__incoming_call *incoming;
 };
@@ -41,7 +44,7 @@ struct actor_entry {
     /* Class, resources and options that the creator asked for, owned. */
     struct tdm__actor_spec *spec;
     char label[80]; /* Name of the actor, or its class and id, for messages. */
-    /* Calls that wait for the start or the end of the actor, owned. */
+    /* Calls that wait for the start, the name or the end of the actor, owned. */
     struct actor_waiter *waiters;
     /* The actor's record in the store, with its node and resources; valid from ACTOR_STARTING on.
      */

@@ -1,4 +1,4 @@
-/* actor_queries.c - queries about one actor, by id or by name, on whatever node it runs. */
+/* actor_queries.c - queries about one actor, by id, on whatever node it runs. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A daemon serves a query about any actor of the cluster. It looks for the actor in this order: in
@@ -8,12 +8,8 @@
  * the owner's node is asked. A tombstone of an actor that its creator's node places again does not
  * say where the actor is now, so the store is asked.
  *
- * A query by name reads name/... of the store and then asks the actor's node for its description;
- * the lifecycle uses the same for get_if_exists. If the name is not in the store, it may be that of
- * an actor of this table that has not got its name yet; the query then waits for that actor's
- * start, so that an actor is found as soon as its creator's request has arrived. Invariant: each
- * query owns its incoming call and replies exactly once, then frees itself. Everything runs on the
- * daemon's loop thread. */
+ * Invariant: each query owns its incoming call and replies exactly once, then frees itself.
+ * Everything runs on the daemon's loop thread. Queries by name are in actor_names.c. */
 
 #include "actors/daemon/actor_queries.h"
 
@@ -23,7 +19,6 @@
 #include "actors/daemon/actor_start.h"
 #include "actors/daemon/actor_table.h"
 #include "actors/daemon/peer_daemons.h"
-#include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
@@ -45,6 +40,9 @@ enum actor_query_kind {
     /* "actor.await": replies with the description once the actor
      * lives, or with its death. */
     AWAIT,
+    /* "actor.identify", for the queries by name: replies with a message actor_found as soon as the
+     * actor has its name, or with its death. */
+    IDENTIFY,
     /* "actor.fate": like AWAIT, for a caller that lost its connection; the worker is
      * pinged. */
     FATE,
@@ -171,6 +169,10 @@ static void query_reply_local(struct actor_entry *entry, struct actor_query *que
         }
         free(query);
         break;
+    case IDENTIFY:
+        tdm__actor_entry_identify(entry, query->incoming);
+        free(query);
+        break;
     case KILL:
         actor_query_kill_local(entry, query);
         break;
@@ -223,6 +225,9 @@ static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
                 tdm__actor_entry_survives_node_loss(entry))) {
         if (query->kind == KILL) {
             actor_query_kill_local(entry, query);
+        } else if (query->kind == IDENTIFY) {
+            tdm__actor_entry_identify(entry, query->incoming);
+            free(query);
         } else {
             tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, query->incoming);
             free(query);
@@ -246,8 +251,9 @@ static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
 /* Returns the method name of a kind of query. */
 static const char *query_method(enum actor_query_kind kind)
 {
-    static const char *const methods[] = {"actor.await", "actor.fate", "actor.kill",
-                                          "actor.end",   "actor.why",  "actor.release"};
+    static const char *const methods[] = {"actor.await",  "actor.identify", "actor.fate",
+                                          "actor.kill",   "actor.end",      "actor.why",
+                                          "actor.release"};
 
     return methods[kind];
 }
@@ -433,264 +439,4 @@ void tdm__node_retry_early_queries(struct tdm__node *node, int64_t now_ms)
         }
         early = next;
     }
-}
-
-/* ---- by name ---------------------------------------------------------------------------- */
-
-/* A query for the actor that holds a name. Either a call asks, or an actor of this node with
- * get_if_exists that wants the holder of its own name. */
-struct name_query {
-    struct tdm__node *node; /* State of this node's daemon, borrowed. */
-    /* Call that asks, to which the daemon must reply, owned; NULL if an actor's entry asks. */
-    struct tdm__incoming_call *incoming;
-    /* Id of the actor whose entry asks; all zeros if a call asks. */
-    struct tdm__id entry;
-    char name[2 * TDM__ACTOR_NAME_BYTES]; /* Wanted name and its name space, for messages. */
-    char key[TDM__STORE_KEY_BYTES];       /* Key of the record of the wanted name. */
-    bool asked_owner_node;                /* True once the owner's node was asked. */
-    bool asked_store_again;               /* True once the store was asked a second time. */
-    /* Record of the actor that holds the name, as read from the store. */
-    struct tdm__actor_record record;
-    /* Reply with the description of the actor that holds the name, borrowed while it is passed on;
-     * NULL otherwise. */
-    const struct tdm__rpc_reply *reply;
-};
-
-/* Returns the entry of the actor that asks for the holder of its name, or NULL if that actor is
- * gone or a call asks. */
-static struct actor_entry *name_query_entry(const struct name_query *name_query)
-{
-    return name_query->node->actors == NULL
-               ? NULL
-               : tdm__actor_entry_find(name_query->node, &name_query->entry);
-}
-
-/* Replies to one call with the actor found; `arg` is the name query. */
-static void query_reply_found(void *arg, struct tdm__incoming_call *incoming)
-{
-    const struct name_query *name_query = arg;
-    char id[TDM__ID_TEXT_BYTES];
-    const struct tdm__actor_found_message found = {
-        .id = tdm__id_text(&name_query->record.actor, id),
-        .class_name = name_query->record.class_name,
-        .description = {.packed = name_query->reply->packed}};
-
-    tdm__incoming_reply_message(incoming, tdm__actor_found_table(), &found);
-}
-
-/* Replies with the found actor to the call that asks, or to the calls that wait for the actor that
- * asks. Frees the query. */
-static void name_query_succeed(struct name_query *name_query)
-{
-    struct actor_entry *entry;
-
-    if (name_query->incoming != NULL) {
-        query_reply_found(name_query, name_query->incoming);
-    } else if ((entry = name_query_entry(name_query)) != NULL) {
-        tdm__actor_entry_reply_waiters(entry, query_reply_found, name_query);
-        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_HOLDER_FOUND});
-    }
-    free(name_query);
-}
-
-/* Reports that no actor with the name was found, and frees the query. */
-static void name_query_fail(struct name_query *name_query, tdm_status status, const char *detail)
-{
-    struct actor_entry *entry;
-
-    if (name_query->incoming != NULL) {
-        tdm__incoming_fail(name_query->incoming, status, detail);
-    } else if ((entry = name_query_entry(name_query)) != NULL) {
-        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_HOLDER_NOT_FOUND,
-                                                            .status = status,
-                                                            .detail = detail});
-    }
-    free(name_query);
-}
-
-/* Returns the deadline of the call that asks, or TDM__NEVER if an actor's entry asks. */
-static int64_t name_query_deadline(const struct name_query *name_query)
-{
-    return name_query->incoming == NULL ? TDM__NEVER : tdm__incoming_deadline(name_query->incoming);
-}
-
-/* Returns true if the reply is that of an actor with get_if_exists which has found another actor
- * with its name: it says who that is. */
-static bool reply_is_of_holder(const struct tdm__rpc_reply *reply)
-{
-    struct tdm__actor_found_message found;
-    tdm_document *document;
-    bool is_of_holder;
-
-    if (tdm_document_parse(reply->packed, &document) != TDM_OK) {
-        return false;
-    }
-    is_of_holder = tdm__actor_found_decode(tdm_document_root(document), &found) == TDM_OK;
-    tdm_document_destroy(document);
-    return is_of_holder;
-}
-
-/* Handles the reply with the description of the actor that holds the name, or asks the owner's node
- * if the actor's node is lost. */
-static void on_description(void *arg, struct tdm__rpc_reply *reply)
-{
-    struct name_query *name_query = arg;
-    const struct tdm__actor_record *record = &name_query->record;
-    char detail[TDM__ERROR_DETAIL_BYTES];
-
-    if (reply->status == TDM_OK && name_query->incoming != NULL && reply_is_of_holder(reply)) {
-        tdm__incoming_reply(name_query->incoming, reply->packed, NULL, 0);
-        free(name_query);
-    } else if (reply->status == TDM_OK) {
-        name_query->reply = reply;
-        name_query_succeed(name_query);
-    } else if (reply->status == TDM_E_NODE_LOST && record->recreate_on_node_loss &&
-               !name_query->asked_owner_node) {
-        name_query->asked_owner_node = true;
-        tdm__node_query_actor(name_query->node, &record->owner_node, "actor.await", &record->actor,
-                              name_query_deadline(name_query), on_description, name_query);
-        /* The actor has ended, and its name is about to be free. */
-    } else if (reply->status == TDM_E_ACTOR_DIED) {
-        (void)snprintf(detail, sizeof(detail), "no actor is called %s any more: %s",
-                       name_query->name, reply->detail);
-        name_query_fail(name_query, TDM_E_NOT_FOUND, detail);
-    } else if (reply->status == TDM_E_NODE_LOST) {
-        name_query_fail(name_query,
-                        tdm__node_peer_explain(name_query->node,
-                                               name_query->asked_owner_node ? &record->owner_node
-                                                                            : &record->node,
-                                               reply->detail, detail, sizeof(detail)),
-                        detail);
-    } else {
-        name_query_fail(name_query, reply->status, reply->detail);
-    }
-}
-
-/* Body of the transaction that reads the record of the actor that holds the name. */
-static tdm_status name_query_body(void *arg, struct tdm__txn *txn)
-{
-    struct name_query *name_query = arg;
-
-    if (tdm__txn_records_count(txn) == 0) {
-        return tdm__fail(TDM_E_NOT_FOUND, "no actor is called %s", name_query->name);
-    }
-    return tdm__actor_record_read(tdm__txn_record_at(txn, 0), &name_query->record);
-}
-
-/* Returns the wanted actor of this table that has the name for which a call asks, or will get it;
- * NULL if there is none, or if no call asks. */
-static struct actor_entry *name_query_find_local(const struct name_query *name_query)
-{
-    struct tdm__actor_find_message message;
-
-    if (name_query->incoming == NULL || name_query->node->actors == NULL ||
-        tdm__incoming_decode(name_query->incoming, tdm__actor_find_table(), &message) != TDM_OK) {
-        return NULL;
-    }
-    for (struct actor_entry *entry = name_query->node->actors->all; entry != NULL;
-         entry = entry->next) {
-        if (entry->lifecycle.demand < ACTOR_UNWANTED &&
-            strcmp(entry->spec->name, message.name) == 0 &&
-            strcmp(entry->spec->name_space, message.name_space) == 0) {
-            return entry;
-        }
-    }
-    return NULL;
-}
-
-/* Defined below; it asks the store for the holder of the name. */
-static void name_query_look_up(struct name_query *name_query);
-
-/* Handles the store's reply that nobody has the name. It may be that of an actor which is being
- * created: then its description is awaited here, or, if it has just been placed on another node,
- * the store is asked again. */
-static void name_query_find_new(struct name_query *name_query, const char *detail)
-{
-    const struct actor_entry *entry = name_query_find_local(name_query);
-    enum actor_state state = entry == NULL ? ACTOR_ENDED : entry->lifecycle.state;
-
-    if (state < ACTOR_ENDING && state != ACTOR_CONSTRUCTOR_FAILED) {
-        name_query->record.actor = entry->spec->id;
-        memcpy(name_query->record.class_name, entry->spec->class_name,
-               sizeof(name_query->record.class_name));
-        tdm__node_query_actor(name_query->node, &name_query->node->record.id, "actor.await",
-                              &entry->spec->id, name_query_deadline(name_query), on_description,
-                              name_query);
-    } else if (tdm__actor_state_is_remote(state) && !name_query->asked_store_again) {
-        name_query->asked_store_again = true;
-        name_query_look_up(name_query);
-    } else {
-        name_query_fail(name_query, TDM_E_NOT_FOUND, detail);
-    }
-}
-
-/* Handles the store's reply with the holder of the name: asks the node of that actor for a
- * description. */
-static void on_name_looked_up(void *arg, tdm_status status, const char *detail)
-{
-    struct name_query *name_query = arg;
-
-    if (status == TDM_E_NOT_FOUND) {
-        name_query_find_new(name_query, detail);
-        return;
-    }
-    if (status != TDM_OK) {
-        name_query_fail(name_query, status, detail);
-        return;
-    }
-    tdm__node_query_actor(name_query->node, &name_query->record.node, "actor.await",
-                          &name_query->record.actor, name_query_deadline(name_query),
-                          on_description, name_query);
-}
-
-/* Reads the record of the actor that holds the name from the store. */
-static void name_query_look_up(struct name_query *name_query)
-{
-    const char *patterns[] = {name_query->key};
-
-    if (tdm__retrying_txn_run(name_query->node->store, patterns, 1, tdm__deadline_after(LOOK_UP_MS),
-                              name_query_body, on_name_looked_up, name_query) != TDM_OK) {
-        name_query_fail(name_query, TDM_E_INVAL, tdm_error_detail());
-    }
-}
-
-/* Starts a query for the actor that holds `name`. `wanted` says who asks: its fields `node`,
- * `incoming` and `entry` are copied. */
-static void name_query_start(const struct name_query *wanted, const char *name_space,
-                             const char *name)
-{
-    struct name_query *name_query = malloc(sizeof(*name_query));
-
-    TDM_ASSERT(name_query != NULL);
-    *name_query = *wanted;
-    (void)snprintf(name_query->name, sizeof(name_query->name), "%s in name space %s", name,
-                   name_space);
-    (void)tdm__name_key("name", name_space, name, name_query->key);
-    name_query_look_up(name_query);
-}
-
-void tdm__actor_entry_reply_name_holder(struct actor_entry *entry)
-{
-    struct name_query name_query = {.node = entry->node, .entry = entry->spec->id};
-
-    name_query_start(&name_query, entry->spec->name_space, entry->spec->name);
-}
-
-void tdm__node_serve_actor_find(struct tdm__node *node, struct tdm__incoming_call *incoming)
-{
-    struct tdm__actor_find_message message;
-    tdm_status status = tdm__incoming_decode(incoming, tdm__actor_find_table(), &message);
-
-    if (status == TDM_OK) {
-        status = tdm__check_name("actor name", message.name);
-    }
-    if (status == TDM_OK) {
-        status = tdm__check_name("name space", message.name_space);
-    }
-    if (status != TDM_OK) {
-        tdm__incoming_fail(incoming, status, tdm_error_detail());
-        return;
-    }
-    name_query_start(&(struct name_query){.node = node, .incoming = incoming}, message.name_space,
-                     message.name);
 }

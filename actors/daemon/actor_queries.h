@@ -1,21 +1,15 @@
-/* actor_queries.h - queries about one actor, by id or by name, on whatever node it runs. */
+/* actor_queries.h - queries about one actor, by id, on whatever node it runs. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_DAEMON_ACTOR_QUERIES_H
 #define TDM_ACTORS_DAEMON_ACTOR_QUERIES_H
 
 #include "actors/daemon/actor_entry.h"
 
-/* Serves the calls "actor.await", "actor.fate", "actor.kill", "actor.why" and "actor.release".
- * Takes ownership of `incoming`. */
+/* Serves the calls "actor.await", "actor.identify", "actor.fate", "actor.kill", "actor.why" and
+ * "actor.release". Takes ownership of `incoming`. */
 void tdm__node_serve_actor_query(struct tdm__node *node, struct tdm__incoming_call *incoming);
-/* Serves the call "actor.find" (name space, name) with (id, class, description). Takes ownership of
- * `incoming`. */
-void tdm__node_serve_actor_find(struct tdm__node *node, struct tdm__incoming_call *incoming);
 /* Carries out the early queries whose actor has arrived in the table of actors, and fails the early
  * queries whose deadline is before `now_ms` on CLOCK_MONOTONIC. */
 void tdm__node_retry_early_queries(struct tdm__node *node, int64_t now_ms);
-/* Replies to the calls that wait for the actor's start with the other actor that holds the wanted
- * name (get_if_exists). Reports to the state machine whether that actor was found. */
-void tdm__actor_entry_reply_name_holder(struct actor_entry *entry);
 
 #endif

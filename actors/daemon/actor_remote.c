@@ -44,7 +44,7 @@ static void remote_forward(void *arg, struct tdm__incoming_call *incoming)
 
 void tdm__actor_entry_pass_reply(struct actor_entry *entry, const struct tdm__rpc_reply *reply)
 {
-    tdm__actor_entry_reply_waiters(entry, remote_forward, (void *)reply);
+    tdm__actor_entry_reply_waiters(entry, WAITER_FOR_START, remote_forward, (void *)reply);
 }
 
 /* Ignores the reply to a request that is not repeated. */

@@ -16,6 +16,7 @@
 #include "actors/daemon/actor_end.h"
 #include "actors/daemon/actor_health.h"
 #include "actors/daemon/actor_holdings.h"
+#include "actors/daemon/actor_names.h"
 #include "actors/daemon/actor_queries.h"
 #include "actors/daemon/actor_remote.h"
 #include "actors/daemon/actor_start.h"
@@ -361,6 +362,7 @@ static void actor_serve(void *self, struct tdm__incoming_call *incoming)
         {"actor.cpus", tdm__node_serve_actor_cpus},
         {"actor.failing", serve_failing},
         {"actor.await", tdm__node_serve_actor_query},
+        {"actor.identify", tdm__node_serve_actor_query},
         {"actor.fate", tdm__node_serve_actor_query},
         {"actor.kill", tdm__node_serve_actor_query},
         {"actor.end", tdm__node_serve_actor_query},

@@ -5,6 +5,7 @@
  * (worker_bootstrap.h) and starts a worker process with the granted GPUs. The worker reports
  * "actor.constructed", which becomes an event. After that the description of the actor (pid, node,
  * GPUs, addresses, incarnation) is sent to the calls that wait for the start, and to later queries.
+ * A query by name does not wait for the constructor: before, its reply only has the metadata.
  * Everything runs on the daemon's loop thread. */
 
 #include "actors/daemon/actor_start.h"
@@ -226,7 +227,74 @@ static void start_reply_description(void *arg, struct tdm__incoming_call *incomi
 
 void tdm__actor_entry_answer_waiters(struct actor_entry *entry)
 {
-    tdm__actor_entry_reply_waiters(entry, start_reply_description, entry);
+    tdm__actor_entry_reply_waiters(entry, WAITER_FOR_START, start_reply_description, entry);
+}
+
+/* True if a query by name finds an actor in this state: it is known whether the actor has the name,
+ * and it is not about to end. */
+static bool state_can_be_found(enum actor_state state)
+{
+    switch (state) {
+    case ACTOR_NEW:
+    case ACTOR_PLACING:
+    case ACTOR_FINDING_HOLDER:
+    case ACTOR_CONSTRUCTOR_FAILED:
+    case ACTOR_ENDING:
+    case ACTOR_REMOTE_REFUSED:
+    case ACTOR_ENDED:
+    case ACTOR_ENDED_ELSEWHERE:
+        return false;
+    case ACTOR_WAITING:
+    case ACTOR_STARTING:
+    case ACTOR_ALIVE:
+    case ACTOR_RESTARTING:
+    case ACTOR_REMOTE_STARTING:
+    case ACTOR_REMOTE_UNSURE:
+    case ACTOR_REMOTE:
+        break;
+    }
+    return true;
+}
+
+/* Replies to one call with a message actor_found about the actor; `arg` is the entry. */
+static void start_reply_found(void *arg, struct tdm__incoming_call *incoming)
+{
+    const struct actor_entry *entry = arg;
+    const struct tdm__actor_spec *spec = entry->spec;
+    char id[TDM__ID_TEXT_BYTES];
+    struct tdm__actor_found_message found = {.id = tdm__id_text(&spec->id, id),
+                                             .class_name = spec->class_name,
+                                             .holds_name = entry->lifecycle.state != ACTOR_WAITING};
+    tdm_writer *writer;
+
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, tdm_error_detail());
+        return;
+    }
+    if (entry->lifecycle.state == ACTOR_ALIVE) {
+        actor_entry_describe(entry, writer);
+        found.description.packed = tdm_writer_bytes(writer);
+    } else {
+        found.metadata = (struct tdm_bytes){spec->metadata, spec->metadata_bytes};
+    }
+    tdm__incoming_reply_message(incoming, tdm__actor_found_table(), &found);
+    tdm_writer_destroy(writer);
+}
+
+void tdm__actor_entry_identify(struct actor_entry *entry, struct tdm__incoming_call *incoming)
+{
+    if (state_can_be_found(entry->lifecycle.state)) {
+        start_reply_found(entry, incoming);
+    } else {
+        tdm__actor_entry_add_waiter(entry, WAITER_FOR_NAME, incoming);
+    }
+}
+
+void tdm__actor_entry_answer_name_waiters(struct actor_entry *entry)
+{
+    if (state_can_be_found(entry->lifecycle.state)) {
+        tdm__actor_entry_reply_waiters(entry, WAITER_FOR_NAME, start_reply_found, entry);
+    }
 }
 
 void tdm__actor_entry_constructed(struct actor_entry *entry, int64_t pid, tdm_status status,

@@ -71,7 +71,7 @@ void tdm__actor_entry_add_waiter(struct actor_entry *entry, enum actor_waiter_ki
     entry->waiters = waiter;
 }
 
-void tdm__actor_entry_reply_waiters(struct actor_entry *entry,
+void tdm__actor_entry_reply_waiters(struct actor_entry *entry, enum actor_waiter_kind kind,
                                     void (*reply)(void *arg, struct tdm__incoming_call *incoming),
                                     void *arg)
 {
@@ -80,7 +80,7 @@ void tdm__actor_entry_reply_waiters(struct actor_entry *entry,
     while (*link != NULL) {
         struct actor_waiter *waiter = *link;
 
-        if (waiter->kind != WAITER_FOR_START) {
+        if (waiter->kind != kind) {
             link = &waiter->next;
             continue;
         }

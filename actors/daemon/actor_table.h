@@ -20,14 +20,13 @@ const struct actor_tombstone *tdm__tombstone_find(struct tdm__node *node, const 
  * `spec` to the caller, when out of memory. */
 struct actor_entry *tdm__actor_entry_add(struct tdm__node *node, struct tdm__actor_spec *spec);
 /* Removes an ended actor from the daemon's table, leaves a tombstone and frees the entry. Calls
- * that wait for the actor's start fail with `status` and `text`. */
+ * that wait for the actor's start or name fail with `status` and `text`. */
 void tdm__actor_entry_remove(struct actor_entry *entry, tdm_status status, const char *text);
-/* Makes the call `incoming`, which the entry takes over, wait for the start or the end of the
- * actor. */
+/* Makes the call `incoming`, which the entry takes over, wait for what `kind` says of the actor. */
 void tdm__actor_entry_add_waiter(struct actor_entry *entry, enum actor_waiter_kind kind,
                                  struct tdm__incoming_call *incoming);
-/* Removes all calls that wait for the actor's start, and calls reply(arg, call) for each. */
-void tdm__actor_entry_reply_waiters(struct actor_entry *entry,
+/* Removes all calls that wait for what `kind` says, and calls reply(arg, call) for each. */
+void tdm__actor_entry_reply_waiters(struct actor_entry *entry, enum actor_waiter_kind kind,
                                     void (*reply)(void *arg, struct tdm__incoming_call *incoming),
                                     void *arg);
 /* Runs the callbacks that wait for the end of certain actors (struct actors_end_wait) and have no

@@ -291,11 +291,14 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_actor_create_packed(tdm_runtime *runtime,
  * what it waits for.  Another status says why it cannot be constructed. */
 TDM_API tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms);
 
-/* Finds the actor of that name in the runtime's name space.  That may be one for which a process of
- * this node has called tdm_actor_create() before, and which is not constructed yet.  Blocks until
- * the actor is constructed, at most `timeout_ms` milliseconds.  The caller destroys the handle,
- * which does not keep the actor alive.  TDM_E_NOT_FOUND: no actor has the name.  TDM_E_TIMEOUT: it
- * is not constructed yet.  On failure `*actor_out` is NULL. */
+/* Finds the actor of that name in the runtime's name space.  That may be one whose constructor
+ * still runs, or for which a process of this node has called tdm_actor_create() before and which
+ * waits for a place: then the handle's calls wait as the creator's do (tdm_actor_wait_ready()), and
+ * tdm_actor_describe() knows neither process nor node yet.  Blocks until the cluster's store and
+ * the actor's node have replied, at most `timeout_ms` milliseconds, but not for the constructor;
+ * only an actor that is about to end is waited for, until its name is free.  The caller destroys
+ * the handle, which does not keep the actor alive.  TDM_E_NOT_FOUND: no actor has the name.
+ * TDM_E_TIMEOUT: no reply came in time.  On failure `*actor_out` is NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name,
                                                  int64_t timeout_ms, tdm_actor **actor_out);
 /* Does the same as tdm_actor_find() in the name space `name_space`. */

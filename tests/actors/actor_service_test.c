@@ -17,9 +17,9 @@
 static void each_invalid_call_is_answered(void **state)
 {
     static const char *const methods[] = {
-        "actor.create",  "actor.arguments", "actor.start", "actor.constructed", "actor.ended",
-        "actor.exiting", "actor.await",     "actor.fate",  "actor.kill",        "actor.why",
-        "actor.release", "actor.find",      "actor.known", "actor.nothing"};
+        "actor.create",  "actor.arguments", "actor.start",    "actor.constructed", "actor.ended",
+        "actor.exiting", "actor.await",     "actor.identify", "actor.fate",        "actor.kill",
+        "actor.why",     "actor.release",   "actor.find",     "actor.known",       "actor.nothing"};
     struct node_fixture *scene = *state;
     struct remote_peer *driver = &scene->driver;
 

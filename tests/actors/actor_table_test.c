@@ -90,9 +90,9 @@ static void start_of_an_actor_does_not_answer_calls_that_wait_for_its_end(void *
         tdm__actor_entry_add_waiter(entry, i % 2 == 0 ? WAITER_FOR_END : WAITER_FOR_START,
                                     node_fixture_incoming(scene, &replies[i]));
     }
-    tdm__actor_entry_reply_waiters(entry, reply_six, &count);
+    tdm__actor_entry_reply_waiters(entry, WAITER_FOR_START, reply_six, &count);
     assert_int_equal(count, 2);
-    tdm__actor_entry_reply_waiters(entry, reply_six, &count);
+    tdm__actor_entry_reply_waiters(entry, WAITER_FOR_START, reply_six, &count);
     assert_int_equal(count, 2);
     assert_int_equal(remote_peer_wait(&scene->driver, &replies[1]), TDM_OK);
     assert_int_equal(remote_peer_wait(&scene->driver, &replies[3]), TDM_OK);

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_fixture.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,10 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 static tdm_runtime *runtime;
+
+/* Milliseconds that a reply of the daemon takes at most. */
+enum { SOON_MS = 5000 };
 
 static void calls_change_the_state_of_their_actor(void **state)
 {
@@ -155,6 +160,65 @@ static void name_finds_an_actor_that_is_being_created(void **state)
     }
 }
 
+/* Lets the actor `seeker`, which is another process, find or create the named actor. Returns the
+ * status of waiting 0 ms for that. */
+static int64_t seek(tdm_actor *seeker, const char *name, int with_creation)
+{
+    tdm_ref *ref;
+    int64_t status = TDM_OK;
+
+    assert_int_equal(tdm_actor_call(seeker, "seek", &ref, "s?", name, with_creation), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, "i", &status), TDM_OK);
+    tdm_ref_release(ref);
+    return status;
+}
+
+/* The constructor waits for a file. Who finds its actor has a handle whose calls wait for that. */
+static void name_finds_an_actor_whose_constructor_runs(void **state)
+{
+    static const struct tdm_actor_options options = {.name = "slow",
+                                                     .metadata = {"its methods", 11}};
+    struct tdm_actor_options existing = {.name = "slow", .get_if_exists = 1};
+    char gate[] = "/tmp/tandem-gate-XXXXXX";
+    struct tdm_actor_info info;
+    tdm_actor *actor;
+    tdm_actor *seeker = actor_fixture_create(runtime, NULL);
+    tdm_actor *second;
+    tdm_actor *found[2];
+    int64_t pid;
+
+    (void)state;
+    assert_non_null(mkdtemp(gate));
+    assert_int_equal(rmdir(gate), 0);
+    assert_int_equal(tdm_actor_create(runtime, "tester", &options, &actor, "ss", "gate", gate),
+                     TDM_OK);
+    assert_int_equal(tdm_actor_create(runtime, "tester", &existing, &second, ""), TDM_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tdm_actor_find(runtime, "slow", SOON_MS, &found[i]), TDM_OK);
+        tdm_actor_describe(found[i], &info);
+        assert_int_equal(info.pid, 0);
+        assert_int_equal(tdm_actor_wait_ready(found[i], 0), TDM_E_TIMEOUT);
+    }
+    assert_int_equal(seek(seeker, "slow", 1), TDM_E_TIMEOUT);
+    assert_int_equal(seek(seeker, "slow", 0), TDM_E_TIMEOUT);
+    assert_int_equal(tdm_actor_wait_ready(second, 0), TDM_E_TIMEOUT);
+    assert_int_equal(close(open(gate, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
+    pid = actor_fixture_call_int(actor, "pid");
+    assert_int_equal(actor_fixture_call_int(second, "pid"), pid);
+    assert_int_equal(actor_fixture_call_int(seeker, "sought"), pid);
+    assert_int_equal(seek(seeker, "slow", 1), TDM_E_TIMEOUT);
+    assert_int_equal(actor_fixture_call_int(seeker, "sought"), pid);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(actor_fixture_call_int(found[i], "pid"), pid);
+        assert_int_equal(tdm_actor_metadata(found[i]).size_bytes, 11);
+        tdm_actor_destroy(found[i]);
+    }
+    tdm_actor_destroy(second);
+    tdm_actor_destroy(seeker);
+    tdm_actor_destroy(actor);
+    assert_int_equal(unlink(gate), 0);
+}
+
 /* With get_if_exists the daemon may decide that another actor has the name. */
 static void name_finds_the_holder_for_which_its_creator_settles(void **state)
 {
@@ -176,8 +240,8 @@ static void name_finds_the_holder_for_which_its_creator_settles(void **state)
     tdm_actor_destroy(first);
 }
 
-/* An actor without a place is not unknown: who looks for it waits as its creator does. */
-static void name_of_an_actor_without_a_place_is_awaited(void **state)
+/* An actor without a place is not unknown: who found it waits as its creator does. */
+static void name_finds_an_actor_without_a_place(void **state)
 {
     struct tdm_actor_options options = {.resources = {{"disk", 2}}};
     tdm_actor *has_the_disk = actor_fixture_create(runtime, &options);
@@ -187,9 +251,10 @@ static void name_of_an_actor_without_a_place_is_awaited(void **state)
     (void)state;
     options.name = "waits";
     assert_int_equal(tdm_actor_create(runtime, "tester", &options, &waits, ""), TDM_OK);
-    assert_int_equal(tdm_actor_find(runtime, "waits", 20, &found), TDM_E_TIMEOUT);
+    assert_int_equal(tdm_actor_find(runtime, "waits", SOON_MS, &found), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(found, 20), TDM_E_TIMEOUT);
     assert_int_equal(tdm_actor_kill(has_the_disk, TEST_TIMEOUT_MS), TDM_OK);
-    assert_int_equal(tdm_actor_find(runtime, "waits", TEST_TIMEOUT_MS, &found), TDM_OK);
+    assert_int_equal(actor_fixture_call_int(found, "pid"), actor_fixture_call_int(waits, "pid"));
     tdm_actor_destroy(found);
     tdm_actor_destroy(waits);
     tdm_actor_destroy(has_the_disk);
@@ -347,7 +412,8 @@ int main(void)
         cmocka_unit_test(name_finds_its_actor),
         cmocka_unit_test(name_finds_an_actor_that_is_being_created),
         cmocka_unit_test(name_finds_the_holder_for_which_its_creator_settles),
-        cmocka_unit_test(name_of_an_actor_without_a_place_is_awaited),
+        cmocka_unit_test(name_finds_an_actor_whose_constructor_runs),
+        cmocka_unit_test(name_finds_an_actor_without_a_place),
         cmocka_unit_test(name_is_taken_until_its_actor_is_dead),
         cmocka_unit_test(first_call_reports_a_failed_creation),
         cmocka_unit_test(wrong_options_are_refused_at_once),

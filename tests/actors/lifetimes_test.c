@@ -325,7 +325,7 @@ static void get_if_exists_returns_the_holder_of_the_name(void **state)
 
     (void)state;
     assert_int_equal(create_or_get("only", &document), TDM_OK);
-    assert_int_equal(tdm_value_count(tdm_document_root(document)), 3);
+    assert_int_equal(tdm_value_count(tdm_document_root(document)), 5);
     assert_string_equal(tdm_value_string(tdm_value_at(tdm_document_root(document), 0), ""),
                         tdm__id_text(&life.id, id));
     tdm_document_destroy(document);

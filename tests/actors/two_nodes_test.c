@@ -225,6 +225,28 @@ static void failing_constructor_on_another_node_reports_its_text(void **state)
     assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
 }
 
+static void far_actor_is_found_while_its_constructor_runs(void **state)
+{
+    tdm_placement_group *group = spread();
+    struct tdm_actor_options options = {
+        .group = group, .bundle = far_bundle(group), .name = "far and slow"};
+    char gate[160];
+    tdm_actor *actor;
+    tdm_actor *found;
+
+    (void)state;
+    (void)snprintf(gate, sizeof(gate), "%s/gate", cluster.redis.directory);
+    assert_int_equal(tdm_actor_create(runtime, "tester", &options, &actor, "ss", "gate", gate),
+                     TDM_OK);
+    assert_int_equal(tdm_actor_find(runtime, "far and slow", 5000, &found), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(found, 0), TDM_E_TIMEOUT);
+    assert_int_equal(close(open(gate, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
+    assert_int_equal(actor_fixture_call_int(found, "pid"), actor_fixture_call_int(actor, "pid"));
+    tdm_actor_destroy(found);
+    tdm_actor_destroy(actor);
+    assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
+}
+
 static void far_actor_can_be_killed_while_it_starts(void **state)
 {
     tdm_placement_group *group = spread();
@@ -297,6 +319,7 @@ int main(void)
         cmocka_unit_test(actors_lie_on_both_and_call_across),
         cmocka_unit_test(handle_may_be_faster_than_its_actor),
         cmocka_unit_test(failing_constructor_on_another_node_reports_its_text),
+        cmocka_unit_test(far_actor_is_found_while_its_constructor_runs),
         cmocka_unit_test(far_actor_can_be_killed_while_it_starts),
         cmocka_unit_test(killed_daemon_is_noticed_and_named),
     };

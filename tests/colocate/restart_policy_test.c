@@ -11,9 +11,9 @@
 
 static void ends_of_processes_and_nodes_are_covered(void **state)
 {
-    static const tdm_status covered[] = {TDM_E_ACTOR_DIED, TDM_E_NODE_LOST, TDM_E_OWNER_DIED,
-                                         TDM_E_VALUE_LOST, TDM_E_STORE,     TDM_E_CLOSED,
-                                         TDM_E_TIMEOUT};
+    static const tdm_status covered[] = {
+        TDM_E_ACTOR_DIED, TDM_E_NODE_LOST, TDM_E_OWNER_DIED, TDM_E_VALUE_LOST,
+        TDM_E_STORE,      TDM_E_CLOSED,    TDM_E_TIMEOUT,    TDM_E_ACTOR_UNAVAILABLE};
     static const tdm_status others[] = {TDM_OK,       TDM_E_CANCELED, TDM_E_METHOD, TDM_E_INVAL,
                                         TDM_E_BUDGET, TDM_E_IO,       TDM_E_NOMEM};
 

@@ -15,7 +15,7 @@
 struct daemon daemon_here;
 const uint8_t daemon_token[TDM__TOKEN_BYTES] = {7};
 
-enum question_kind { OF_LIFE, OF_END, BY_NAME };
+enum question_kind { OF_LIFE, OF_END };
 
 struct daemon_question {
     TAILQ_ENTRY(daemon_question) link;
@@ -59,20 +59,31 @@ static void write_description(tdm_writer *writer, const struct daemon_actor *act
     tdm_write_nil(writer);            /* No end of an earlier process. */
 }
 
-static void answer_described(const struct daemon_actor *actor, enum question_kind kind,
-                             struct tdm__incoming_call *incoming)
+static void answer_described(const struct daemon_actor *actor, struct tdm__incoming_call *incoming)
 {
-    char id[TDM__ID_TEXT_BYTES];
     tdm_writer *writer;
 
     TDM_ASSERT(tdm_writer_create(&writer) == TDM_OK);
-    if (kind == BY_NAME) {
-        tdm_write_array(writer, 3);
-        tdm_write_string(writer, tdm__id_text(&actor->spec->id, id));
-        tdm_write_string(writer, actor->spec->class_name);
-    }
     write_description(writer, actor);
     tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
+    tdm_writer_destroy(writer);
+}
+
+/* Answers who has the name; the caller awaits an actor that is not alive yet. */
+static void answer_found(const struct daemon_actor *actor, struct tdm__incoming_call *incoming)
+{
+    char id[TDM__ID_TEXT_BYTES];
+    struct tdm__actor_found_message found = {.id = tdm__id_text(&actor->spec->id, id),
+                                             .class_name = actor->spec->class_name,
+                                             .holds_name = true};
+    tdm_writer *writer;
+
+    TDM_ASSERT(tdm_writer_create(&writer) == TDM_OK);
+    if (actor->state == DAEMON_ALIVE) {
+        write_description(writer, actor);
+        found.description.packed = tdm_writer_bytes(writer);
+    }
+    tdm__incoming_reply_message(incoming, tdm__actor_found_table(), &found);
     tdm_writer_destroy(writer);
 }
 
@@ -110,7 +121,7 @@ static void answer_all(struct daemon_actor *actor)
         } else if (dead) {
             tdm__incoming_fail(question->incoming, actor->death_status, actor->death);
         } else {
-            answer_described(actor, question->kind, question->incoming);
+            answer_described(actor, question->incoming);
         }
         free(question);
     }
@@ -264,10 +275,10 @@ static void serve_find(struct tdm__incoming_call *incoming)
     }
     if (actor == NULL) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "no actor has that name");
-    } else if (actor->state == DAEMON_ALIVE) {
-        answer_described(actor, BY_NAME, incoming);
+    } else if (actor->state == DAEMON_ENDING) {
+        ask(actor, OF_LIFE, incoming); /* It fails when the actor is dead. */
     } else {
-        ask(actor, BY_NAME, incoming);
+        answer_found(actor, incoming);
     }
 }
 
@@ -305,7 +316,7 @@ static void on_pinged(void *arg, struct tdm__rpc_reply *reply)
     if (actor->state == DAEMON_DEAD) {
         tdm__incoming_fail(ping->incoming, actor->death_status, actor->death);
     } else if (same && reply->status != TDM_E_CLOSED && reply->status != TDM_E_TIMEOUT) {
-        answer_described(actor, OF_LIFE, ping->incoming);
+        answer_described(actor, ping->incoming);
     } else {
         ask(actor, OF_LIFE, ping->incoming);
     }
@@ -352,7 +363,7 @@ static void serve_question(struct tdm__incoming_call *incoming)
     } else if (strcmp(method, "actor.fate") == 0) {
         serve_fate(actor, incoming);
     } else {
-        answer_described(actor, OF_LIFE, incoming);
+        answer_described(actor, incoming);
     }
 }
 

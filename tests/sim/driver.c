@@ -138,13 +138,13 @@ static void create(struct driver *driver, struct handle_slot *handle)
     handle->counted = true;
     (void)snprintf(name, sizeof(name), "a%u", handle->index);
     options.name = name;
+    model.actors[handle->index].max_task_retries = options.max_task_retries;
     if (tdm_actor_create(driver->runtime, class_names[actor_class], &options, &handle->actor, "") !=
         TDM_OK) {
         model_fail("an actor cannot be made: %s", tdm_error_detail());
     }
     tdm_actor_describe(handle->actor, &info);
     (void)snprintf(model.actors[handle->index].id, sizeof(info.id), "%s", info.id);
-    model.actors[handle->index].max_task_retries = options.max_task_retries;
     sim_trace("makes actor %u, %s, restarts %d, retries %d", handle->index,
               class_names[actor_class], options.max_restarts, options.max_task_retries);
 }
@@ -167,7 +167,9 @@ static void find(struct driver *driver, struct handle_slot *handle)
         return;
     }
     tdm_actor_describe(handle->actor, &info);
-    if (strcmp(info.id, model.actors[index].id) != 0) {
+    if (model.actors[index].id[0] == '\0') { /* Its creator's function has not returned yet. */
+        (void)snprintf(model.actors[index].id, sizeof(info.id), "%s", info.id);
+    } else if (strcmp(info.id, model.actors[index].id) != 0) {
         model_fail("%s is another actor", name);
     }
     handle->index = index;

@@ -30,6 +30,14 @@ struct tester {
     tdm_actor *child;
 };
 
+/* Waits until the file exists. */
+static void wait_for_gate(const char *path)
+{
+    while (access(path, F_OK) != 0) {
+        (void)poll(NULL, 0, 5);
+    }
+}
+
 static tdm_status tester_construct(tdm_call *call, void *self)
 {
     const tdm_value *first = tdm_value_at(tdm_call_arguments(call), 0);
@@ -40,6 +48,9 @@ static tdm_status tester_construct(tdm_call *call, void *self)
     }
     if (strcmp(tdm_value_string(first, ""), "exit") == 0) {
         _exit(7);
+    }
+    if (strcmp(tdm_value_string(first, ""), "gate") == 0) {
+        wait_for_gate(tdm_value_string(tdm_value_at(tdm_call_arguments(call), 1), "/"));
     }
     return TDM_OK;
 }
@@ -265,6 +276,37 @@ static tdm_status tester_breed(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", info.pid);
 }
 
+static tdm_status tester_seek(tdm_call *call, void *self)
+{
+    struct tester *tester = self;
+    struct tdm_actor_options options = {.get_if_exists = 1};
+    int with_creation;
+
+    TDM_TRY(tdm_call_unpack(call, "s?", &options.name, &with_creation));
+    tdm_actor_destroy(tester->child);
+    tester->child = NULL;
+    if (with_creation != 0) {
+        TDM_TRY(tdm_actor_create(tdm_runtime_current(), "tester", &options, &tester->child, ""));
+    } else {
+        TDM_TRY(tdm_actor_find(tdm_runtime_current(), options.name, 5000, &tester->child));
+    }
+    return tdm_call_reply(call, "i", (int64_t)tdm_actor_wait_ready(tester->child, 0));
+}
+
+static tdm_status tester_sought(tdm_call *call, void *self)
+{
+    const struct tester *tester = self;
+    tdm_ref *ref;
+    int64_t pid;
+    tdm_status status;
+
+    TDM_TRY(tdm_actor_call(tester->child, "pid", &ref, ""));
+    status = tdm_get(ref, TEST_TIMEOUT_MS, "i", &pid);
+    tdm_ref_release(ref);
+    TDM_TRY(status);
+    return tdm_call_reply(call, "i", pid);
+}
+
 static tdm_status tester_relay(tdm_call *call, void *self)
 {
     const char *name;
@@ -335,6 +377,7 @@ TDM_ACTOR_CLASS(
         {"greeted", tester_greeted}, {"twice", tester_twice},   {"breed", tester_breed},
         {"relay", tester_relay},     {"stray", tester_stray},   {"nothing", tester_nothing},
         {"myself", tester_myself},   {"lend", tester_lend},     {"take_back", tester_take_back},
+        {"seek", tester_seek},       {"sought", tester_sought},
     });
 
 void actor_fixture_link_tester(void)

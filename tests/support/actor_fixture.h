@@ -37,6 +37,7 @@ void actor_fixture_link_tester(void);
  *
  *   construct ("broken")   fails: "the engine has no fuel"
  *   construct ("exit")     ends its process with code 7
+ *   construct ("gate", s)  waits until the file s exists
  *   add (i)        adds, replies the total
  *   append (i)     replies how many came out of order so far
  *   blob (u)       replies that many bytes
@@ -50,6 +51,9 @@ void actor_fixture_link_tester(void);
  *   greet (s)      replies first and reads its argument afterwards; greeted ("") replies it
  *   twice ()       replies twice: the second time fails, and that is its reply's status
  *   breed (s)      creates a tester of that name, replies its pid
+ *   seek (s)       finds the actor of that name, or with ("name", true) creates it unless it
+ *                  exists; replies the status of waiting 0 ms for it
+ *   sought ()      replies the pid of the actor of the last call of seek
  *   relay (s)      calls add (1) of the actor of that name and replies the total
  *   stray (?)      starts a process in a session of its own, by fork alone or with exec, and
  *                  replies its pid */

@@ -14,7 +14,8 @@ from tandem.ray import _serialization
 from tandem.ray.exceptions import ActorAlreadyExistsError, ActorDiedError, ActorUnavailableError, RayError
 from tandem.ray.object_ref import ObjectRef, ObjectRefGenerator
 
-_NAME_SECONDS = 2.0
+_NAME_SECONDS = 2.0  # At most this long .remote() waits until the new actor has its name.
+_FIND_MILLISECONDS = 10000  # At most this long get_actor() waits for the reply of the cluster.
 _LABEL_CHARACTERS = 63
 _METADATA_BYTES_MAX = 256 << 10
 _IS_GENERATOR = "streaming"
@@ -439,9 +440,9 @@ class ActorClass:
             allow_out_of_order=1 if _runs_out_of_order(cls, options) else 0)
         if creation["name"] == "":
             raise ValueError("Actor name cannot be an empty string.")
-        if creation["name"] is not None and not creation["get_if_exists"] and _name_is_taken(creation):
-            raise ActorAlreadyExistsError(f"The name {creation['name']} (namespace={creation['namespace']}) is already taken. Please "
-                             "use a different name or get the existing actor using ray.get_actor(...)")
+        if (creation["name"] is not None and not creation["get_if_exists"]
+                and _id_of_name(creation, _FIND_MILLISECONDS) is not None):
+            raise _taken(creation)
         if self._pickle is None:
             self._pickle = cloudpickle.dumps(cls, 5)
         methods = methods_of(cls)
@@ -476,26 +477,35 @@ def create(name, creation, environment, args, kwargs, more):
     return _tandem.create(_class_label_of(name), creation, _serialization.CALL, head, buffers, objects, awaited)
 
 
+def _taken(creation):
+    """Return the exception that says that another actor has the name."""
+    return ActorAlreadyExistsError(f"The name {creation['name']} (namespace={creation['namespace']}) is already taken. "
+                                   "Please use a different name or get the existing actor using ray.get_actor(...)")
+
+
 def _wait_for_name(actor, creation):
-    """Wait until get_actor() finds a new actor. The time is limited, because an actor that waits for an argument has no
-    name yet. A handle to an actor that existed has its ID once the actor is ready."""
+    """Wait until a new actor, or with get_if_exists the handle to an existing one, has the name. That does not take as
+    long as the constructor, and the time is limited. Raise ActorAlreadyExistsError if another actor was faster."""
     deadline = time.monotonic() + _NAME_SECONDS
-    try:
-        while not _name_is_taken(creation) and time.monotonic() < deadline:
-            actor.wait_ready(5)
-        while creation["get_if_exists"] and not actor.wait_ready(50) and time.monotonic() < deadline:
-            pass
-    except RayError:
-        pass  # Its callers will read why.
+    while time.monotonic() < deadline:
+        try:
+            holder = _id_of_name(creation, int(_NAME_SECONDS * 1000))
+            if holder == actor.describe()["id"]:
+                return
+            if holder is None or creation["get_if_exists"]:
+                actor.wait_ready(5)
+                continue
+        except RayError:
+            return  # Its callers will read why.
+        raise _taken(creation)
 
 
-def _name_is_taken(creation):
-    """Return whether an actor has the name already."""
+def _id_of_name(creation, timeout_ms):
+    """Return the ID of the actor that has the name, or None."""
     try:
-        _tandem.find(creation["namespace"], creation["name"], 10000)
+        return _tandem.find(creation["namespace"], creation["name"], timeout_ms).describe()["id"]
     except ValueError:
-        return False
-    return True
+        return None
 
 
 class _ActorClassWithOptions:
@@ -527,7 +537,7 @@ def get_actor(name, namespace=None):
         raise ValueError("Please supply a non-empty value to get_actor")
     _runtime.ensure_initialized()
     try:
-        actor = _tandem.find(namespace, name, 10000)
+        actor = _tandem.find(namespace, name, _FIND_MILLISECONDS)
     except ValueError:
         raise ValueError(f"Failed to look up actor with name '{name}'. This could because 1. You are trying to look up "
                          "a named actor you didn't create. 2. The named actor died. 3. You did not use a namespace "

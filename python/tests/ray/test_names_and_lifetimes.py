@@ -109,6 +109,62 @@ def test_a_found_handle_is_equal_to_the_first():
     assert ray.get_actor("equal") == counter
 
 
+@ray.remote(num_cpus=0)
+class Slow:
+    """An actor whose constructor takes some seconds, and fails if it is told so."""
+
+    def __init__(self, seconds, fails=False):
+        time.sleep(seconds)
+        if fails:
+            raise ValueError("no fuel")
+
+    def pid(self):
+        return os.getpid()
+
+
+@shows("ray.get_actor")
+def test_creating_named_actors_does_not_wait_for_their_constructors():
+    ray.get(Slow.remote(0).pid.remote())
+    start = time.monotonic()
+    actors = [Slow.options(name=f"slow {i}").remote(3) for i in range(3)]
+    assert time.monotonic() - start < 2
+    assert len(set(ray.get([actor.pid.remote() for actor in actors]))) == 3
+    assert time.monotonic() - start < 7
+
+
+@shows("ray.get_actor")
+def test_an_actor_is_found_while_its_constructor_runs():
+    @ray.remote(num_cpus=0)
+    def find():
+        return [ray.get_actor("starting")]
+
+    start = time.monotonic()
+    actor = Slow.options(name="starting").remote(6)
+    found = ray.get_actor("starting")
+    same = Slow.options(name="starting", get_if_exists=True).remote(0)
+    of_task = ray.get(find.remote())[0]
+    with pytest.raises(ValueError):
+        Slow.options(name="starting").remote(0)
+    assert time.monotonic() - start < 5
+    assert found == actor == same == of_task
+    assert len({ray.get(handle.pid.remote()) for handle in (actor, found, same, of_task)}) == 1
+    assert time.monotonic() - start >= 6
+
+
+@shows("ray.get_actor")
+def test_a_name_is_free_after_its_constructor_has_failed():
+    start = time.monotonic()
+    actor = Slow.options(name="without fuel").remote(2, fails=True)
+    found = ray.get_actor("without fuel")
+    assert time.monotonic() - start < 1.8
+    assert is_dead(actor.pid)
+    assert is_dead(found.pid)
+    del actor, found  # On Ray the name belongs to the dead actor as long as it has handles.
+    gc.collect()
+    eventually(lambda: name_is_free("without fuel"))
+    ray.get(Slow.options(name="without fuel").remote(0).pid.remote())
+
+
 @shows("ray.get_actor")
 def test_a_task_finds_an_actor_by_name():
     counter = Counter.options(name="from a task").remote(1)
