@@ -84,8 +84,7 @@ struct tdm__store_write {
  * has passed since the last one of any member, but by at most TDM__STORE_CLOCK_STEP_MS. So a time
  * in which the store did not answer does not count against a member. When the kept clock has passed
  * the end of a lease plus the grace, the next renewal of another member takes the member over: it
- * removes the record (with the word of the cluster, the member is lost). A renewal of a lost member
- * is refused.
+ * removes the record, and the member is lost. A renewal of a lost member is refused.
  *
  * After the store was replaced by another server, or has lost changes, no member is taken over for
  * one lease plus the grace, because the members may have renewed leases that this store does not

@@ -7,9 +7,10 @@
  * supervisor shares, so that it kills these actors in time even if this daemon is stopped.
  *
  * The store judges the leases of all nodes (runtime/store.h). Each renewal returns the list of
- * nodes if it has changed. A node that is missing in it, or that is in it with another epoch, is
- * lost: lease_node_lost() is the one place where this daemon learns that. After a change of the
- * store's generation, nodes that are missing count as present until the store says otherwise.
+ * nodes if it has changed. A node that is missing in it, or that is in it with another epoch, was
+ * lost: lease_node_lost() is the one place where this daemon learns that. For some time after a
+ * change of the store's generation, nodes that are missing count as present, and nodes whose epoch
+ * has changed were not lost: the store has lost their records, and they have joined again.
  *
  * The living node with the lowest id removes what lost nodes left in the store (the sweep). A node
  * whose record was lost joins again and rewrites the records of its actors and groups. Everything
@@ -196,16 +197,25 @@ static void lease_update_nodes(struct tdm__node *node, const struct node_list *l
     tdm__node_actors_update_nodes(node, list->records, list->count);
 }
 
+/* Returns whether a node that was in the list with the epoch `before`, and is in it with the epoch
+ * `now` or not at all (0), was lost meanwhile. Nodes that join a new generation of the store were
+ * not lost, but their records were. */
+static bool lease_was_lost(const struct tdm__node_lease *lease, uint64_t before, uint64_t now)
+{
+    return before != 0 && now != before && !lease->is_held;
+}
+
 /* Finds the nodes that were lost since the last renewal, those included that have joined again. */
 static void lease_find_lost_nodes(struct tdm__node *node, const struct node_list *living)
 {
-    const struct node_list *before = &node->lease->living;
+    const struct tdm__node_lease *lease = node->lease;
+    const struct node_list *before = &lease->living;
     struct node_list without_returned = node_list_init(living->count);
 
     for (uint32_t i = 0; i < before->count; i++) {
         const struct tdm__node_record *record = &before->records[i];
 
-        if (node_list_epoch(living, &record->id) != before->epochs[i] &&
+        if (lease_was_lost(lease, before->epochs[i], node_list_epoch(living, &record->id)) &&
             !tdm__id_equal(&record->id, &node->record.id)) {
             lease_node_lost(node, record, before->epochs[i]);
         }
@@ -213,7 +223,7 @@ static void lease_find_lost_nodes(struct tdm__node *node, const struct node_list
     for (uint32_t i = 0; i < living->count; i++) {
         uint64_t epoch = node_list_epoch(before, &living->records[i].id);
 
-        if (epoch == 0 || epoch == living->epochs[i] ||
+        if (!lease_was_lost(lease, epoch, living->epochs[i]) ||
             tdm__id_equal(&living->records[i].id, &node->record.id)) {
             node_list_add(&without_returned, &living->records[i], living->epochs[i]);
         }
@@ -371,7 +381,7 @@ static void on_lease_renewed(void *arg, tdm_status status, const struct tdm__sto
             lease_update_living(node);
         }
     } else if (status == TDM_E_CONFLICT && !lease->is_leaving) {
-        tdm__log(TDM__WARN, "node", "node %s is lost to the cluster: joining again",
+        tdm__log(TDM__WARN, "node", "Redis has no record of node %s any more: joining again",
                  node->record.name);
         node->lease_status.lost_ms = tdm__clock_ms();
         lease_report(node, LEASE_ON_REFUSED);

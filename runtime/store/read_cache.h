@@ -9,7 +9,7 @@
 /* Greatest age of a read cache in milliseconds. The cache is a snapshot: the result of one read,
  * updated by this process's own commits since. A transaction that decides by the cache is correct
  * if its commit succeeds, because the commit checks the versions. Changes that no version shows (a
- * new node, an expired lease) are seen at most this much later, as if the read had taken that long.
+ * new node, a lost node) are seen at most this much later, as if the read had taken that long.
  * Transactions that share a cache must run one after the other. */
 enum { TDM__READ_CACHE_AGE_MS_MAX = 200 };
 

@@ -117,6 +117,21 @@ static void names_and_places_are_as_before(void **state)
     expect_all_free();
 }
 
+/* The epochs of both nodes change, but neither node was lost. */
+static void nodes_that_join_a_new_store_keep_their_actors(void **state)
+{
+    tdm_actor *there = actor_fixture_create(
+        runtime, &(struct tdm_actor_options){.name = "there", .labels = {"side=second"}});
+    int64_t pid = actor_fixture_call_int(there, "pid");
+
+    (void)state;
+    forget_everything();
+    (void)poll(NULL, 0, 3500); /* Some renewals of each node. */
+    assert_int_equal(actor_fixture_call_int(there, "pid"), pid);
+    assert_int_equal(tdm_actor_kill(there, TEST_TIMEOUT_MS), TDM_OK);
+    tdm_actor_destroy(there);
+}
+
 static void group_and_its_actors_are_as_before(void **state)
 {
     static const struct tdm_bundle bundles[2] = {{.num_gpus = 2}, {.num_gpus = 2}};
@@ -198,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_places_are_as_before),
+        cmocka_unit_test(nodes_that_join_a_new_store_keep_their_actors),
         cmocka_unit_test(group_and_its_actors_are_as_before),
         cmocka_unit_test(actor_that_ends_before_its_record_is_restored_releases_its_placement),
         cmocka_unit_test(waiting_call_is_told_why_the_store_refuses_writes),

@@ -23,6 +23,18 @@ static void check_records(const redisReply *reply)
     free(records);
 }
 
+static void check_renewal(const redisReply *reply)
+{
+    struct tdm__store_renewed renewed;
+    struct tdm__store_records *members;
+
+    if (tdm__redis_reply_renewed(reply, &renewed, &members) == TDM_OK) {
+        free(members);
+    } else if (members != NULL) {
+        abort();
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     redisReader *reader = redisReaderCreate();
@@ -36,6 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     (void)redisReaderFeed(reader, (const char *)data, size);
     while (redisReaderGetReply(reader, &reply) == REDIS_OK && reply != NULL) {
         check_records(reply);
+        check_renewal(reply);
         (void)tdm__redis_reply_commit(reply, &version);
         (void)tdm__redis_reply_message(reply);
         (void)tdm__redis_reply_no_function(reply);
