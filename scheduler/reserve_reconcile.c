@@ -21,8 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Most records of actors that one commit writes; tdm__restore_actor() writes the others. */
-enum { ACTORS_AT_ONCE = 3000 };
+enum {
+    /* Most records of actors that one commit writes; tdm__restore_actor() writes the others. */
+    ACTORS_AT_ONCE = 3000,
+    DELETIONS_AT_ONCE = 1500 /* Most records of absent actors that one commit deletes. */
+};
 
 /* State of tdm__reserve_reconcile(). All arrays are owned. */
 struct reconciliation {
@@ -36,7 +39,9 @@ struct reconciliation {
     /* IDs of the groups of this node that its daemon does not know, as the last run of the body
      * found them. */
     struct tdm__id *stale_groups;
-    uint32_t stale_groups_count;    /* Number of entries in `stale_groups`. */
+    uint32_t stale_groups_count; /* Number of entries in `stale_groups`. */
+    /* Number of records that the last run of the body deleted, not counting their names. */
+    uint32_t deletions_count;
     tdm__reserve_reconciled_fn *fn; /* Callback that gets the outcome. */
     void *arg;                      /* First argument of the callback `fn`. */
 };
@@ -50,11 +55,11 @@ struct group_state {
 
 /* What one run of the body works on. */
 struct work {
-    const struct reconciliation *reconciliation; /* The reconciliation that runs. */
-    struct tdm__txn *txn;                        /* The transaction of this run. */
-    struct tdm__node_resources node;             /* Resources of the node, as computed so far. */
-    struct group_state *groups;                  /* Groups of the store (owned), by ID. */
-    uint32_t groups_count;                       /* Number of entries in `groups`. */
+    struct reconciliation *reconciliation; /* The reconciliation that runs. */
+    struct tdm__txn *txn;                  /* The transaction of this run. */
+    struct tdm__node_resources node;       /* Resources of the node, as computed so far. */
+    struct group_state *groups;            /* Groups of the store (owned), by ID. */
+    uint32_t groups_count;                 /* Number of entries in `groups`. */
 };
 
 /* Compares two IDs for sorting. */
@@ -219,6 +224,10 @@ static tdm_status check_absent(struct work *work, const struct tdm__store_record
         TDM__ABSENT_EXPECT) {
         return tdm__txn_require_unchanged(work->txn, record->key);
     }
+    if (work->reconciliation->deletions_count == DELETIONS_AT_ONCE) {
+        return TDM_OK;
+    }
+    work->reconciliation->deletions_count++;
     TDM_TRY(tdm__txn_delete(work->txn, record->key));
     return delete_name(work, &actor);
 }
@@ -233,9 +242,11 @@ static tdm_status check_name(struct work *work, const struct tdm__store_record *
     TDM_TRY(tdm__actor_record_read(record, &holder));
     if (!tdm__id_equal(&holder.node, &work->reconciliation->node) ||
         runs_here(work->reconciliation, &holder.actor) ||
-        tdm__txn_find_record(work->txn, tdm__store_key("actor", &holder.actor, key)) != NULL) {
+        tdm__txn_find_record(work->txn, tdm__store_key("actor", &holder.actor, key)) != NULL ||
+        work->reconciliation->deletions_count == DELETIONS_AT_ONCE) {
         return TDM_OK;
     }
+    work->reconciliation->deletions_count++;
     return tdm__txn_delete(work->txn, record->key);
 }
 
@@ -349,6 +360,7 @@ static tdm_status work_do(struct work *work, struct reconciliation *reconciliati
 {
     char key[TDM__STORE_KEY_BYTES];
 
+    reconciliation->deletions_count = 0;
     TDM_TRY(read_groups(work));
     TDM_TRY(reset_stale_groups(reconciliation, work->groups_count));
     allocate_running(work);
@@ -401,6 +413,10 @@ static void reconciliation_done(void *arg, tdm_status status, const char *detail
 {
     struct reconciliation *reconciliation = arg;
 
+    if (status == TDM_OK && reconciliation->deletions_count == DELETIONS_AT_ONCE) {
+        status = TDM_E_AGAIN;
+        detail = "there are more records of actors that do not run here";
+    }
     reconciliation->fn(reconciliation->arg, status, detail, reconciliation->stale_groups,
                        status == TDM_OK ? reconciliation->stale_groups_count : 0);
     reconciliation_free(reconciliation);

@@ -27,7 +27,8 @@ typedef void tdm__reserve_reconciled_fn(void *arg, tdm_status status, const char
  * written; tdm__restore_actor() writes those that remain, and says what became of each. Records of
  * other actors that name this node are deleted, unless the actor was placed here in this generation
  * of the store and fits. A bundle on this node whose resources are not free is removed from its
- * group. Fails with TDM_E_AGAIN if the store has no record of the node, which must join first.
+ * group. Fails with TDM_E_AGAIN if the store has no record of the node, which must join first,
+ * and after a commit that leaves records to be deleted.
  * `view` is borrowed until `fn` runs. */
 tdm_status tdm__reserve_reconcile(struct tdm__store *store,
                                   const struct tdm__node_holdings *holdings,

@@ -9,12 +9,14 @@
  *   RECONCILING  one commit makes the store agree with the daemon's table
  *                (scheduler/reserve_reconcile.h)
  *   REWRITING    each actor and group is checked once more, and ends if another claim has won
- *   SETTLING     the generation is noted in free/ID, for the other nodes
+ *   SETTLING     the generation is noted in free/ID, for the other nodes: first when all records
+ *                are written, and again when all names are
  *
- * Names that the store shows as free, or as belonging to a record that no daemon has confirmed, go
- * to a new holder only when all nodes that were known before have settled, or when missing nodes
- * count as lost. At that time all actors and groups are checked again, because another node may
- * have made its claims after this one. Everything runs on the daemon's loop thread. */
+ * A name may be that of a record which no daemon has confirmed. An actor that had the name before
+ * takes it when all nodes that were known before have written their records, and a new actor when
+ * they have written their names; both do so when missing nodes count as lost. At that time all
+ * actors and groups are checked again, because another node may have made its claims after this
+ * one. Everything runs on the daemon's loop thread. */
 
 #include "actors/daemon/node_reconcile.h"
 
@@ -44,9 +46,8 @@ enum reconcile_step {
 /* State of this node's reconciliation with the store. struct tdm__node owns it. */
 struct tdm__node_reconcile {
     enum reconcile_step step; /* The step that is being taken. */
-    /* Whether the store shows that this node has written its records, and its names. */
-    bool has_records;
-    bool has_names;
+    bool has_records;         /* Whether the store shows that this node has written its records. */
+    bool has_names;           /* Whether the store shows that it has written its names, too. */
     /* True if another reconciliation is due after the step that is under way. */
     bool is_due_again;
     /* True if all actors and groups must be checked when missing nodes count as lost. */

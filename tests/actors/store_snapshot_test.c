@@ -202,6 +202,43 @@ static void actor_that_got_a_name_since_keeps_it(void **state)
     end(after);
 }
 
+/* The snapshot says that the actor runs on a node that has been lost since. */
+static void actor_that_has_moved_since_stays_where_it_runs(void **state)
+{
+    struct test_node third = {.supervisor = 0};
+    tdm_actor *fillers[2] = {on_first_node(NULL, 2), NULL};
+    tdm_actor *actor;
+    char said[1024];
+    int64_t pid;
+    int64_t moved_pid;
+
+    (void)state;
+    fillers[1] = actor_fixture_create(
+        runtime, &(struct tdm_actor_options){.num_gpus = 2, .labels = {"side=second"}});
+    expect_ready(fillers[0]);
+    assert_int_equal(test_node_start(&cluster, "third", &third, said), 0);
+    actor = actor_fixture_create(
+        runtime, &(struct tdm_actor_options){.name = "mover", .num_gpus = 1, .max_restarts = 5});
+    pid = actor_fixture_call_int(actor, "pid");
+    end(fillers[0]);
+    end(fillers[1]);
+    take_snapshot();
+    assert_int_equal(kill(third.daemon, SIGKILL), 0);
+    assert_int_equal(wait_process_exit(pid, TEST_TIMEOUT_MS), 1);
+    test_node_stop(&third);
+    while (actor_fixture_call(actor, "pid", NULL) != TDM_OK) {
+        (void)poll(NULL, 0, 100);
+    }
+    moved_pid = actor_fixture_call_int(actor, "pid");
+    assert_int_not_equal(moved_pid, pid);
+    restart_server(put_snapshot_back);
+    for (int i = 0; i < 30; i++) {
+        (void)poll(NULL, 0, 100);
+        assert_int_equal(actor_fixture_call_int(actor, "pid"), moved_pid);
+    }
+    end(actor);
+}
+
 /* After a restart with and without data everything is as before. */
 static void restarted_server_gets_the_records_again(void **state)
 {
@@ -239,10 +276,12 @@ int main(void)
         cmocka_unit_test(no_gpu_is_booked_twice),
         cmocka_unit_test(name_of_an_actor_that_has_ended_becomes_free),
         cmocka_unit_test(actor_that_got_a_name_since_keeps_it),
+        cmocka_unit_test(actor_that_has_moved_since_stays_where_it_runs),
         cmocka_unit_test(restarted_server_gets_the_records_again),
     };
     int failed = 1;
 
+    (void)setenv("TANDEM_LEASE_MS", "5000", 1);
     runtime = two_nodes_join(&cluster);
     if (runtime != NULL) {
         failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,6 +50,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_records(reply);
         check_renewal(reply);
         (void)tdm__redis_reply_commit(reply, &version);
+        (void)tdm__redis_reply_session(reply, &version);
+        (void)tdm__redis_reply_no_session(reply);
+        (void)tdm__redis_reply_count(reply, &version);
         (void)tdm__redis_reply_message(reply);
         (void)tdm__redis_reply_no_function(reply);
         (void)tdm__redis_reply_loaded(reply);

@@ -452,6 +452,30 @@ static void later_placement_does_not_take_the_record_of_an_earlier_one(void **st
     expect_free_gpus(0);
 }
 
+/* One commit may only have so many writes. */
+static void many_stale_records_are_deleted_in_several_commits(void **state)
+{
+    enum { ACTORS = 1600 };
+    struct tdm__id node = join("one");
+    struct tdm__store_view view = {0};
+    struct tdm__node_holdings holdings = holdings_of(&node, NULL, 0);
+
+    (void)state;
+    for (uint32_t i = 0; i < ACTORS; i++) {
+        char name[TDM__STORE_KEY_BYTES];
+        struct tdm__actor_request request;
+
+        (void)snprintf(name, sizeof(name), "name/lab/%u", i);
+        request = wish(0, name);
+        (void)place(&request);
+    }
+    view.generation = reserve_fixture_new_generation(&world);
+    assert_int_equal(reserve_fixture_reconcile(&world, &holdings, &view), TDM_E_AGAIN);
+    TRY(reserve_fixture_reconcile(&world, &holdings, &view));
+    expect_name("name/lab/0", TDM_OK);
+    expect_name("name/lab/1599", TDM_OK);
+}
+
 static void lost_node_joins_before_it_writes_its_records(void **state)
 {
     struct tdm__id node = join("one");
@@ -486,6 +510,7 @@ int main(void)
         CASE(older_grant_of_a_name_stays),
         CASE(new_actor_gets_no_name_while_names_wait),
         CASE(later_placement_does_not_take_the_record_of_an_earlier_one),
+        CASE(many_stale_records_are_deleted_in_several_commits),
         CASE(lost_node_joins_before_it_writes_its_records),
     };
 
