@@ -4,10 +4,9 @@
 count.py record FOLDER PRESET WHAT: adds a failure that is not a test's.
 
 FOLDER has one <preset>.xml (JUnit, as ctest writes it) for each run, fuzz.txt as scripts/fuzz
-prints it, failures.txt, and again/<preset>.xml of the failed tests that were repeated.  A test is
-one ctest test, mostly a program; a case that a passing program skipped is counted as skipped
-beside it.  A test that failed and then passed each time is unsteady: a defect to be mended, of
-the test or of what it tests, but a few among hundreds on a loaded machine fail no run.
+prints it, and failures.txt.  A test is one ctest test, mostly a program; a case that a passing
+program skipped is counted as skipped beside it.  Nothing is forgiven: a test that fails once fails
+the run.
 
 A skipped test counts as failed unless ACCEPTED_SKIPS lists its reason and the reason holds on this machine.
 """
@@ -18,8 +17,6 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as xml
-
-UNSTEADY_MAX = 3
 
 
 def gpu_is_missing(_):
@@ -90,18 +87,15 @@ def why_skipped(output, case=None):
 
 class Count:
     def __init__(self):
-        self.passed, self.failed, self.skipped, self.unsteady = 0, [], [], []
+        self.passed, self.failed, self.skipped = 0, [], []
 
-    def add_test(self, run, test, steady_now):
+    def add_test(self, run, test):
         name = f"{run}: {test.get('name')}"
         output = test.findtext("system-out") or ""
         skipped_cases = re.findall(r"^\[  SKIPPED \] (?!\d+ test)(\S+)\s*$", output, re.M)
         passed_cases = re.findall(r"^\[       OK \] ", output, re.M)
         status = test.get("status")
-        if status == "fail" and test.get("name") in steady_now:
-            self.unsteady.append(name)
-            print(f"---- {name} failed once, and passed when it was repeated\n{output.strip()}\n")
-        elif status == "fail":
+        if status == "fail":
             self.failed.append(name)
             print(f"---- {name} failed\n{output.strip()}\n")
         elif status == "run" and not (skipped_cases and not passed_cases):
@@ -126,22 +120,14 @@ class Count:
 
     def add_folder(self, folder):
         for report in sorted(folder.glob("*.xml")):
-            steady_now = self.passed_again(folder / "again" / report.name)
             for test in xml.parse(report).iter("testcase"):
-                self.add_test(report.stem, test, steady_now)
+                self.add_test(report.stem, test)
         for line in self.lines(folder / "fuzz.txt"):
             if line.startswith("passed "):
                 self.passed += 1
             elif line.startswith("failed "):
                 self.failed.append(line.removeprefix("failed "))
         self.failed.extend(self.lines(folder / "failures.txt"))
-        if len(self.unsteady) > UNSTEADY_MAX:
-            self.failed.append(f"{len(self.unsteady)} unsteady tests, and {UNSTEADY_MAX} are forgiven")
-
-    @staticmethod
-    def passed_again(report):
-        tests = xml.parse(report).iter("testcase") if report.exists() else ()
-        return {test.get("name") for test in tests if test.get("status") == "run"}
 
     @staticmethod
     def lines(path):
@@ -153,12 +139,9 @@ def report(folder):
     count.add_folder(folder)
     for name in count.skipped:
         print(f"skipped  {name}")
-    for name in count.unsteady:
-        print(f"unsteady {name}")
     for name in count.failed:
         print(f"failed   {name}")
-    unsteady = f", {len(count.unsteady)} unsteady" if count.unsteady else ""
-    print(f"{count.passed} passed, {len(count.failed)} failed, {len(count.skipped)} skipped{unsteady}")
+    print(f"{count.passed} passed, {len(count.failed)} failed, {len(count.skipped)} skipped")
     return 1 if count.failed or not count.passed else 0
 
 

@@ -3,6 +3,7 @@
 #include "colocate/broker/broker.h"
 
 #include "colocate/broker/block_memory.h"
+#include "tests/support/test_random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -260,18 +261,17 @@ static void random_traffic_leaves_nothing_behind(void **state)
     struct fixture *f = *state;
     struct tdm__block_handle held[16];
     bool has[16] = {false};
-    unsigned short seed[3] = {1, 2, 3};
+    struct test_random chance = test_random_init("broker_test", 20261123);
 
-    print_message("seed 1 2 3\n");
     for (int round = 0; round < 500; round++) {
-        size_t slot = (size_t)(nrand48(seed) % 16);
+        size_t slot = test_random_below(&chance, 16);
 
         if (has[slot]) {
             assert_int_equal(tdm__broker_release_block(f->broker, &held[slot].key, &f->trainer.id),
                              TDM_OK);
             has[slot] = false;
         } else {
-            size_t bytes = (size_t)(1 + nrand48(seed) % 8) * 2 * MIB;
+            size_t bytes = (1 + (size_t)test_random_below(&chance, 8)) * 2 * MIB;
             tdm_status status = make(f, &f->trainer, "weights", bytes, &held[slot]);
 
             has[slot] = status == TDM_OK;

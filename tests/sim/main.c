@@ -1,7 +1,7 @@
 /* main.c - many random programs, each in a simulated world of its own. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sim_test [count]: worlds of seeds 1 … count.  TANDEM_SEED=n runs only that one, with
- * TANDEM_TRACE=1 its history is printed. */
+/* sim_test [count [first]]: worlds of `count` seeds from `first` (1) on.  TANDEM_SEED=n runs only
+ * that one, with TANDEM_TRACE=1 its history is printed. */
 #include "runtime/log.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/model.h"
@@ -45,7 +45,7 @@ int main(int argc, char **argv)
 {
     const char *given = secure_getenv("TANDEM_SEED");
     uint64_t count = argc > 1 ? strtoull(argv[1], NULL, 0) : SIMULATIONS;
-    uint64_t first = given == NULL ? 1 : strtoull(given, NULL, 0);
+    uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
     char directory[] = "/tmp/tandem-sim-XXXXXX";
     struct totals totals = {0};
 
@@ -56,7 +56,10 @@ int main(int argc, char **argv)
     (void)setenv("TANDEM_LOG", "error", 0); /* NOLINT(concurrency-mt-unsafe) one thread */
     tdm__log_init("sim");
     sim_trace_on(secure_getenv("TANDEM_TRACE") != NULL);
-    count = given == NULL ? count : 1;
+    if (given != NULL) {
+        first = strtoull(given, NULL, 0);
+        count = 1;
+    }
     for (uint64_t seed = first; seed < first + count; seed++) {
         int before = free_descriptor();
 
