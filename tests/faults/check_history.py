@@ -158,6 +158,12 @@ class Checker(unittest.TestCase):
         self.records.append(hold(39 * SECOND + 1000, "pending-1:50", "pending-1", "n1"))
         self.assertEqual(self.broken(), [])
 
+    def test_of_two_actors_that_replace_one_the_younger_may_end(self):
+        self.records.append(hold(26 * SECOND, "gpu-3:60", "gpu-3", "n1"))
+        self.assertEqual(self.broken(), ["only_the_harmed_die"])
+        self.fault()["replaced"] = ["gpu-3"]
+        self.assertEqual(self.broken(), [])
+
     def test_an_actor_that_does_not_come_back_is_found(self):
         for record in list(self.records):
             if record["k"] == "end" and record["t"] > 24 * SECOND and record.get("answer") == "restart-1:31":

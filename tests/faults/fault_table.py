@@ -139,14 +139,14 @@ def broken_promises(verdicts):
 def table(verdicts, text_of_run):
     """Returns the page."""
     lines = ["# Faults", "", *text_of_run, "",
-             "| fault | what callers see | noticed after (s) | restartable actors answer after (s) | "
+             "| fault | what callers see | calls in flight fail after (s) | restartable actors answer after (s) | "
              "other actors answer after (s) | all promises kept |", "|---|---|---|---|---|---|"]
     by_event = {name: [verdict for verdict in verdicts if verdict["event"] == name] for name in events.EVENTS}
     for name, own in by_event.items():
         if own:
             lines.append(row(events.EVENTS[name], own))
     lines += ["", "Times are median and maximum over the trials, each of which counts its slowest caller; “-” means "
-              "that no caller noticed."]
+              "that no call failed, or that no actor was away."]
     bad = {name: list(broken_promises(own)) for name, own in by_event.items()}
     if any(bad.values()):
         lines += ["", "## Broken promises", ""]

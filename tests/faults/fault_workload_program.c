@@ -72,6 +72,7 @@ struct loop {
     pthread_mutex_t lock;  /* Protects `actor`. */
     tdm_actor *actor;      /* Handle of the actor, owned; NULL while there is none. */
     int failures_count;    /* Number of failed calls since the last that succeeded. */
+    bool has_failed;       /* The last call has failed, so that a pause comes before the next. */
     struct outstanding calls[OUTSTANDING_MAX]; /* Calls of the loop without a result. */
 };
 
@@ -262,7 +263,8 @@ static void loop_learn(struct loop *loop, tdm_status status)
     bool restartable = strncmp(loop->role, "restart", 7) == 0;
     bool replaceable = loop->creates || strncmp(loop->role, "named", 5) == 0;
 
-    loop->failures_count = status == TDM_OK ? 0 : loop->failures_count + 1;
+    loop->has_failed = status != TDM_OK;
+    loop->failures_count = loop->has_failed ? loop->failures_count + 1 : 0;
     if (replaceable && (status == TDM_E_ACTOR_DIED ||
                         (!restartable && loop->failures_count > 2 &&
                          (status == TDM_E_NODE_LOST || status == TDM_E_NO_RESOURCES)))) {
@@ -454,7 +456,7 @@ static void *loop_run(void *arg)
         loop_ensure_actor(loop);
         loop_call_if_due(loop);
         (void)loop_collect(loop, PAUSE_MS);
-        if (loop->failures_count > 0) {
+        if (loop->has_failed) {
             sleep_ms(PAUSE_MS);
         }
     }

@@ -212,6 +212,8 @@ def only_the_harmed_die(history):
             continue
         if history.processes[by] > history.fault["draining"]:
             continue  # It began when everything was ended.
+        if by.split(":")[0] in history.fault["replaced"] and history.processes[by] > history.fault["begun"]:
+            continue  # Two creators may have replaced it at once; the younger actor ends.
         if holder:
             harmed = {holder.node, *creators_of(holder.role)} & history.harmed
             lasted = seconds(holder.times[-1] - history.fault["begun"])
@@ -271,8 +273,8 @@ def plain(text):
 
 
 def measures(history):
-    """Returns what the table needs: what callers on nodes that were not harmed saw, and how long they took to notice
-    and to be served again."""
+    """Returns what the table needs of callers on nodes that were not harmed: what they saw, when the calls that were in
+    flight at the fault failed, and when the callers were served again."""
     fault = history.fault
     seen = collections.Counter()
     notices = []
@@ -284,8 +286,7 @@ def measures(history):
         failures = [call for call in calls if call.ends and not call.succeeded() and
                     fault["begun"] < call.end() < fault["draining"]]
         if failures and to not in fault["replaced"]:
-            first = min(failures, key=Call.end)
-            notices.append(seconds(first.end() - fault["begun"]))
+            notices += [seconds(call.end() - fault["begun"]) for call in failures if call.begun <= fault["begun"]]
             for text in {f"{call.ends[0]['what']}: {plain(call.ends[0]['why'])}" for call in failures}:
                 seen[text] += 1
         after, affected = recovery(calls, fault)
