@@ -34,6 +34,8 @@ void tdm__conn_close(struct tdm__conn *conn);
 tdm_status tdm__conn_detach(struct tdm__conn *conn, int *fd_out);
 /* Returns whether the peer is authenticated and the connection is not closing. */
 bool tdm__conn_is_open(const struct tdm__conn *conn);
+/* Returns whether `conn` was created before `other`, a connection of the same endpoint. */
+bool tdm__conn_is_older(const struct tdm__conn *conn, const struct tdm__conn *other);
 /* Returns the identity of the peer (borrowed from the connection). Its kind is 0 until the
  * handshake has succeeded. */
 const struct tdm__peer_identity *tdm__conn_peer(const struct tdm__conn *conn);
