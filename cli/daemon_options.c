@@ -376,10 +376,8 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
         *(index == OPTION_PRIVATE ? &options->is_private : &options->is_started) = true;
         return true;
     case OPTION_PRINT_LOGS:
-        options->print_logs = true;
-        return true;
     case OPTION_JOB_OPTIONAL:
-        options->job_optional = true;
+        *(index == OPTION_PRINT_LOGS ? &options->print_logs : &options->job_optional) = true;
         return true;
     case OPTION_REDIS:
         options->redis_url = value;

@@ -90,11 +90,14 @@ static void chunk_that_failed_voids_the_journal(bool in_place)
     struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);
     uint32_t last = m->transfer_plan->chunks_count - 1;
     const struct tdm__transfer_plan_chunk *chunk = &m->transfer_plan->images[0].chunks[last];
+    /* Offset of the chunk's first byte in the image, or in the bucket, whose halves alternate. */
+    uint64_t begin =
+        in_place ? chunk->begin : tdm__weight_writer_chunk_offset(m->weight_writers[0], last);
 
     weight_writers_send(m, last);
     weight_writers_begin_again(m);
     weight_writers_write(m, last);
-    weight_writers_flip_bits(m, chunk->end - 1 - (in_place ? 0 : chunk->begin), 1);
+    weight_writers_flip_bits(m, begin + (chunk->end - chunk->begin) - 1, 1);
     assert_int_equal(weight_writers_stage(m, last), TDM_E_CHECKSUM);
     weight_writers_end(m);
     weight_writers_begin_again(m);

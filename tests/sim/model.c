@@ -134,6 +134,21 @@ static bool is_of_another(tdm_status status)
            status == TDM_E_ACTOR_DIED || status == TDM_E_METHOD || status == TDM_E_CANCELED;
 }
 
+/* True if the deadline of a call passed that gave the actor a reference to keep. From then on the
+ * caller no longer held the reference, and the actor may have been too late to pin it. */
+static bool may_keep_a_released_reference(uint32_t actor)
+{
+    for (uint32_t i = 0; i < model.calls_count; i++) {
+        const struct model_call *call = &model.calls[i];
+
+        if (call->actor == actor && strcmp(call->method, "keep") == 0 && call->had_result &&
+            call->result == TDM_E_TIMEOUT) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool may_end_so(const struct model_call *call, tdm_status status)
 {
     const struct model_actor *actor = &model.actors[call->actor];
@@ -160,7 +175,8 @@ static bool may_end_so(const struct model_call *call, tdm_status status)
                model.owner_cuts_count > 0;
     case TDM_E_OWNER_DIED:
     case TDM_E_VALUE_LOST:
-        return model_may_lose();
+        return model_may_lose() ||
+               (call->reads_another && may_keep_a_released_reference(call->actor));
     case TDM_E_METHOD:
         return call->fails;
     case TDM_E_CLOSED:

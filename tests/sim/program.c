@@ -26,6 +26,21 @@
 
 /* ---- what befalls the world ---------------------------------------------------------------- */
 
+/* Returns the model of the daemon's actor, or NULL while its creator's thread is interrupted
+ * between the request to create the actor and the note of its ID. */
+static struct model_actor *model_of(const struct daemon_actor *actor)
+{
+    char id[TDM__ID_TEXT_BYTES];
+
+    (void)tdm__id_text(&actor->spec->id, id);
+    for (uint32_t i = 0; i < model.actors_count; i++) {
+        if (strcmp(model.actors[i].id, id) == 0) {
+            return &model.actors[i];
+        }
+    }
+    return NULL;
+}
+
 static void crash_some_actor(void)
 {
     struct daemon_actor *actor;
@@ -34,14 +49,10 @@ static void crash_some_actor(void)
 
     TAILQ_FOREACH(actor, &daemon_here.actors, link)
     {
-        if (index++ == chosen && daemon_can_crash(actor)) {
-            char id[TDM__ID_TEXT_BYTES];
+        struct model_actor *known = model_of(actor);
 
-            for (uint32_t i = 0; i < model.actors_count; i++) {
-                if (strcmp(model.actors[i].id, tdm__id_text(&actor->spec->id, id)) == 0) {
-                    model.actors[i].ends_wanted++;
-                }
-            }
+        if (index++ == chosen && daemon_can_crash(actor) && known != NULL) {
+            known->ends_wanted++;
             model.ends_count++;
             sim_trace("actor %u is to crash", chosen);
             sim_process_kill(actor->process);

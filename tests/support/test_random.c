@@ -17,6 +17,11 @@ struct test_random test_random_init(const char *test, uint64_t seed)
     return (struct test_random){.state = seed};
 }
 
+uint64_t test_random_first_seed(const char *test)
+{
+    return test_random_init(test, 1).state;
+}
+
 /* A Weyl sequence, its bits mixed (the splitmix64 generator). */
 uint64_t test_random_next(struct test_random *chance)
 {
