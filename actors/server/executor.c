@@ -403,6 +403,10 @@ static void call_take_over(tdm_call *call, struct tdm__incoming_call *incoming)
         tdm__incoming_refuse(incoming, TDM_E_CLOSED, TDM__STREAM_BROKEN);
         return;
     }
+    if (tdm__incoming_is_older(incoming, before)) {
+        tdm__incoming_refuse(incoming, TDM_E_CLOSED, "it was sent again");
+        return;
+    }
     if (call->document != NULL) {
         tdm__incoming_discard(incoming); /* The arguments have been read before. */
     } else if (call->pull == NULL) {

@@ -321,6 +321,7 @@ tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const cha
     conn->rpc = rpc;
     conn->loop = rpc->loop;
     conn->references_count = 1;
+    conn->number = ++rpc->conns_created;
     conn->fd = fd;
     conn->server = server;
     conn->local = socket_is_unix(fd);

@@ -54,6 +54,7 @@ enum {
  * thread uses it. */
 struct tdm__rpc {
     struct tdm__loop *loop;         /* Event loop on which the endpoint runs (borrowed). */
+    uint64_t conns_created;         /* Number of connections that the endpoint has had. */
     struct tdm__peer_identity self; /* Identity of this process, which it states in handshakes. */
     /* Secret that all processes of the cluster share; cleared before the memory is freed. */
     uint8_t token[TDM__TOKEN_BYTES];
@@ -160,6 +161,7 @@ struct tdm__conn {
     struct tdm__rpc *rpc;
     struct tdm__loop *loop;    /* Event loop of the endpoint (borrowed). */
     uint32_t references_count; /* Number of references to the connection's memory. */
+    uint64_t number;           /* Position among the connections of the endpoint, from 1. */
     enum conn_state state;     /* State of the connection. */
     /* Whether this process has the server's role in the handshake: it waits for the peer's hello.
      */

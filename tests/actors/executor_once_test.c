@@ -91,6 +91,32 @@ static void call_that_runs_is_answered_where_it_came_last(void **state)
     exec_close();
 }
 
+/* The caller has left a cut connection, on which a copy of the call still waits to be read, and has
+ * sent the call again. */
+static void copy_from_an_older_connection_does_not_take_the_call_over(void **state)
+{
+    struct tdm__rpc_request request = exec_request("gate", 0);
+    struct tdm__conn *older;
+    struct tdm__conn *newer;
+    struct pair_reply late;
+    struct pair_reply again;
+
+    (void)state;
+    exec_open(&exec_plain, 0);
+    older = executor_fixture.conns[0];
+    exec_connect(0);
+    newer = executor_fixture.conns[0];
+    resend(&request, 1, 0, &again);
+    exec_await(&executor_log.inside, 1);
+    executor_fixture.conns[0] = older;
+    resend(&request, 1, 0, &late);
+    assert_int_equal(exec_outcome(&late), TDM_E_CLOSED);
+    executor_fixture.conns[0] = newer;
+    atomic_store(&executor_log.open, true);
+    assert_int_equal(exec_outcome(&again), TDM_OK);
+    exec_close();
+}
+
 static atomic_bool name_stayed;
 
 static tdm_status named(tdm_call *call, void *self)
@@ -440,6 +466,7 @@ int main(void)
         cmocka_unit_test(call_that_ran_is_answered_again_and_not_run),
         cmocka_unit_test(failure_is_kept_like_any_answer),
         cmocka_unit_test(call_that_runs_is_answered_where_it_came_last),
+        cmocka_unit_test(copy_from_an_older_connection_does_not_take_the_call_over),
         cmocka_unit_test(repeated_call_does_not_move_the_name_of_the_running_one),
         cmocka_unit_test(callers_have_sequences_of_their_own),
         cmocka_unit_test(stream_is_no_more_than_some_items_ahead),
