@@ -360,6 +360,21 @@ static bool store_text(struct cli_daemon_options *options, uint32_t index, const
     return false;
 }
 
+/* Sets the flag of an option without a value and returns true; returns false for other options. */
+static bool store_flag(struct cli_daemon_options *options, uint32_t index)
+{
+    bool *const flags[OPTIONS_COUNT] = {[OPTION_PRIVATE] = &options->is_private,
+                                        [OPTION_STARTED] = &options->is_started,
+                                        [OPTION_PRINT_LOGS] = &options->print_logs,
+                                        [OPTION_JOB_OPTIONAL] = &options->job_optional};
+
+    if (flags[index] == NULL) {
+        return false;
+    }
+    *flags[index] = true;
+    return true;
+}
+
 /* Callback for each option of the command line: stores its value in the options. Returns false if
  * the value is wrong. */
 static bool apply_option(void *arg, uint32_t index, const char *value)
@@ -367,18 +382,10 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
     struct cli_daemon_options *options = arg;
     const char *name = args[index].name;
 
-    if (store_text(options, index, value)) {
+    if (store_text(options, index, value) || store_flag(options, index)) {
         return true;
     }
     switch ((enum option_index)index) {
-    case OPTION_PRIVATE:
-    case OPTION_STARTED:
-        *(index == OPTION_PRIVATE ? &options->is_private : &options->is_started) = true;
-        return true;
-    case OPTION_PRINT_LOGS:
-    case OPTION_JOB_OPTIONAL:
-        *(index == OPTION_PRINT_LOGS ? &options->print_logs : &options->job_optional) = true;
-        return true;
     case OPTION_REDIS:
         options->redis_url = value;
         return cli_redis_url_check(name, value);
@@ -414,6 +421,10 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
         return read_lease(name, value, &options->lease_ms);
     case OPTION_STORE_FAULTS:
         return read_faults(name, value, options);
+    case OPTION_PRIVATE:
+    case OPTION_STARTED:
+    case OPTION_PRINT_LOGS:
+    case OPTION_JOB_OPTIONAL:
     case OPTION_DIRECTORY:
     case OPTION_JOIN:
     case OPTION_CLUSTER:

@@ -165,7 +165,7 @@ static void allocate_bundles(struct work *work, struct group_state *group)
             *bundle = (struct tdm__bundle_record){.wanted = bundle->wanted};
         }
         group->has_changed = group->has_changed || tdm__id_is_none(&bundle->node) ||
-                             memcmp(&before, &bundle->pool, sizeof(before)) != 0;
+                             !tdm__pools_equal(&before, &bundle->pool);
     }
 }
 

@@ -209,7 +209,7 @@ static tdm_status allocate_bundles_again(const struct group_restoration *group_r
 /* Returns whether both bundles have the same resources of the same node. */
 static bool bundles_equal(const struct tdm__bundle_record *a, const struct tdm__bundle_record *b)
 {
-    return tdm__id_equal(&a->node, &b->node) && memcmp(&a->grant, &b->grant, sizeof(a->grant)) == 0;
+    return tdm__id_equal(&a->node, &b->node) && tdm__grants_equal(&a->grant, &b->grant);
 }
 
 /* Returns whether the stored record of a group is that of the placed group, or is being removed. */

@@ -460,3 +460,47 @@ void tdm__pool_describe(const struct tdm__pool *pool, struct tdm__text *text)
                       amount_to_double(pool->custom[i].amount.total));
     }
 }
+
+bool tdm__grants_equal(const struct tdm__grant *a, const struct tdm__grant *b)
+{
+    if (a->cpu != b->cpu || a->gpus_count != b->gpus_count || a->gpu_amount != b->gpu_amount) {
+        return false;
+    }
+    for (uint32_t i = 0; i < a->gpus_count; i++) {
+        if (a->gpu_indices[i] != b->gpu_indices[i]) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX; i++) {
+        if (a->custom[i].amount != b->custom[i].amount ||
+            strcmp(a->custom[i].name, b->custom[i].name) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Returns whether both amounts are the same. */
+static bool amounts_equal(const struct tdm__amount *a, const struct tdm__amount *b)
+{
+    return a->total == b->total && a->free == b->free;
+}
+
+bool tdm__pools_equal(const struct tdm__pool *a, const struct tdm__pool *b)
+{
+    if (!amounts_equal(&a->cpu, &b->cpu) || a->gpus_count != b->gpus_count) {
+        return false;
+    }
+    for (uint32_t i = 0; i < a->gpus_count; i++) {
+        if (!amounts_equal(&a->gpus[i], &b->gpus[i])) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX; i++) {
+        if (!amounts_equal(&a->custom[i].amount, &b->custom[i].amount) ||
+            strcmp(a->custom[i].name, b->custom[i].name) != 0) {
+            return false;
+        }
+    }
+    return true;
+}

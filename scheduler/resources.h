@@ -183,4 +183,9 @@ struct tdm__pool_message tdm__pool_to_message(const struct tdm__pool *pool);
 tdm_status tdm__pool_of_message(const struct tdm__pool_message *message,
                                 struct tdm__pool *pool_out);
 
+/* Returns whether both grants are of the same resources. */
+bool tdm__grants_equal(const struct tdm__grant *a, const struct tdm__grant *b);
+/* Returns whether both pools have the same total and free amounts. */
+bool tdm__pools_equal(const struct tdm__pool *a, const struct tdm__pool *b);
+
 #endif

@@ -149,11 +149,9 @@ struct tdm__actor_channel {
     /* Calls that were sent, in this order, and have no reply. */
     struct tdm__pending_calls in_flight;
     uint32_t in_flight_count; /* Number of calls in `in_flight`. */
-    uint64_t in_flight_bytes; /* Sum of the argument bytes of the calls in `in_flight`. */
     uint32_t in_flight_max;   /* Most calls in `in_flight`; others wait until those have replies. */
+    uint64_t in_flight_bytes; /* Sum of the argument bytes of the calls in `in_flight`. */
     uint64_t in_flight_bytes_max; /* Most bytes in `in_flight_bytes`, unless one call has more. */
-    /* True while calls wait because `in_flight` is full. */
-    bool in_flight_is_full;
     /* Calls that failed and pause before they are sent again, in the order of their times
      * (call_retry.h). */
     struct tdm__pending_calls retry_paused;
@@ -163,6 +161,8 @@ struct tdm__actor_channel {
     /* Sequence number up to which the actor knows that replies have arrived. */
     uint64_t acknowledged_sequence;
     uint32_t pending_count; /* Number of calls without a result. */
+    /* True while calls wait because `in_flight` is full. */
+    bool in_flight_is_full;
     /* Owned timer for the earliest deadline of all calls; NULL until it is needed. */
     struct tdm__timer *deadline_timer;
     /* Milliseconds on CLOCK_MONOTONIC at which `deadline_timer` fires; TDM__NEVER if it is not

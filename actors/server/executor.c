@@ -392,17 +392,6 @@ static void call_attach_incoming(tdm_call *call, struct tdm__incoming_call *inco
 
 /* ---- arriving --------------------------------------------------------------------------- */
 
-/* Returns whether the repeated call `incoming` has come over an older connection than `before`,
- * which was read first. Its caller has left that connection and receives nothing there. */
-static bool incoming_is_stale(struct tdm__incoming_call *incoming,
-                              struct tdm__incoming_call *before)
-{
-    const struct tdm__conn *conn = tdm__incoming_conn(incoming);
-    const struct tdm__conn *newer = tdm__incoming_conn(before);
-
-    return newer != NULL && (conn == NULL || tdm__conn_is_older(conn, newer));
-}
-
 /* Attaches a repeated call to the one that is here already, so that the reply goes to the newest
  * connection. A stream cannot be taken over, because its items may have been lost. */
 static void call_take_over(tdm_call *call, struct tdm__incoming_call *incoming)
@@ -414,7 +403,7 @@ static void call_take_over(tdm_call *call, struct tdm__incoming_call *incoming)
         tdm__incoming_refuse(incoming, TDM_E_CLOSED, TDM__STREAM_BROKEN);
         return;
     }
-    if (incoming_is_stale(incoming, before)) {
+    if (tdm__incoming_is_older(incoming, before)) {
         tdm__incoming_refuse(incoming, TDM_E_CLOSED, "it was sent again");
         return;
     }

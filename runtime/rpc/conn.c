@@ -106,11 +106,6 @@ bool tdm__conn_was_refused(const struct tdm__conn *conn)
     return conn->was_refused;
 }
 
-bool tdm__conn_is_older(const struct tdm__conn *conn, const struct tdm__conn *other)
-{
-    return conn->number < other->number;
-}
-
 const struct tdm__peer_identity *tdm__conn_peer(const struct tdm__conn *conn)
 {
     return &conn->peer;

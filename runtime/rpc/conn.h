@@ -37,8 +37,6 @@ bool tdm__conn_is_open(const struct tdm__conn *conn);
 /* Returns whether this process could not connect because no process listens at the peer's address,
  * as the machine of that address has said. */
 bool tdm__conn_was_refused(const struct tdm__conn *conn);
-/* Returns whether `conn` was created before `other`, a connection of the same endpoint. */
-bool tdm__conn_is_older(const struct tdm__conn *conn, const struct tdm__conn *other);
 /* Returns the identity of the peer (borrowed from the connection). Its kind is 0 until the
  * handshake has succeeded. */
 const struct tdm__peer_identity *tdm__conn_peer(const struct tdm__conn *conn);

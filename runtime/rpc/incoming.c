@@ -226,6 +226,12 @@ struct tdm__conn *tdm__incoming_conn(const struct tdm__incoming_call *incoming)
     return incoming->conn->state == CONN_ENDED ? NULL : incoming->conn;
 }
 
+bool tdm__incoming_is_older(const struct tdm__incoming_call *incoming,
+                            const struct tdm__incoming_call *other)
+{
+    return other->conn->state != CONN_ENDED && incoming->conn->number < other->conn->number;
+}
+
 const struct tdm__peer_identity *tdm__incoming_peer(const struct tdm__incoming_call *incoming)
 {
     return &incoming->conn->peer;

@@ -42,6 +42,10 @@ int64_t tdm__incoming_arrived(const struct tdm__incoming_call *incoming);
 /* Returns the connection that brought the call (borrowed), or NULL if that connection has closed.
  */
 struct tdm__conn *tdm__incoming_conn(const struct tdm__incoming_call *incoming);
+/* Returns whether the call came over an older connection than `other`, whose connection has not
+ * ended. A caller that sends a call again has left the older connection. */
+bool tdm__incoming_is_older(const struct tdm__incoming_call *incoming,
+                            const struct tdm__incoming_call *other);
 /* Returns the identity of the process that sent the call. Valid until the reply. */
 const struct tdm__peer_identity *tdm__incoming_peer(const struct tdm__incoming_call *incoming);
 

@@ -34,10 +34,7 @@ static void outage_of_its_own_redis_ends_no_actor(void **state)
     tdm_list_free(nodes);
     assert_true(redis > 0);
     assert_int_equal(kill(redis, SIGSTOP), 0);
-    (void)poll(NULL, 0, TDM__NODE_LEASE_MS_MIN - 1500);
-    assert_int_not_equal(tdm_list_nodes(runtime, TEST_TIMEOUT_MS, &nodes, &nodes_count), TDM_OK);
-    assert_non_null(strstr(tdm_error_detail(), "Redis is unavailable: "));
-    (void)poll(NULL, 0, 3000);
+    (void)poll(NULL, 0, TDM__NODE_LEASE_MS_MIN + 1500);
     (void)kill(redis, SIGCONT); /* The daemon may have killed it by now, to start another. */
     assert_int_equal(actor_fixture_call_int(actor, "pid"), pid);
     assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);

@@ -329,6 +329,40 @@ static void bundle_is_described_by_its_own_resources(void **state)
     assert_string_equal(bytes, "CPU 0 of 0, GPU 0.25 of 0.5");
 }
 
+/* A difference in any part is seen; what lies behind the end of a name or a list does not count. */
+static void grants_and_pools_are_compared_by_their_parts(void **state)
+{
+    struct tdm__grant grant = {
+        .cpu = 1, .gpus_count = 1, .gpu_indices = {3}, .gpu_amount = 5, .custom = {{"a", 2}}};
+    struct tdm__grant other = grant;
+    struct tdm__pool pool = {
+        .cpu = {2, 1}, .gpus_count = 1, .gpus = {{4, 3}}, .custom = {{"a", {6, 5}}}};
+    struct tdm__pool changed = pool;
+
+    (void)state;
+    other.gpu_indices[1] = 7;
+    other.custom[0].name[3] = 'x';
+    assert_true(tdm__grants_equal(&grant, &other));
+    other.gpu_indices[0] = 4;
+    assert_false(tdm__grants_equal(&grant, &other));
+    other = grant;
+    other.custom[0].amount = 3;
+    assert_false(tdm__grants_equal(&grant, &other));
+    other = grant;
+    other.gpu_amount = 6;
+    assert_false(tdm__grants_equal(&grant, &other));
+    changed.gpus[1].free = 9;
+    assert_true(tdm__pools_equal(&pool, &changed));
+    changed.gpus[0].free = 4;
+    assert_false(tdm__pools_equal(&pool, &changed));
+    changed = pool;
+    changed.cpu.free = 0;
+    assert_false(tdm__pools_equal(&pool, &changed));
+    changed = pool;
+    changed.custom[0].name[0] = 'b';
+    assert_false(tdm__pools_equal(&pool, &changed));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +381,7 @@ int main(void)
         cmocka_unit_test(node_has_whole_gpus_up_to_the_limit),
         cmocka_unit_test(pools_and_requests_are_described_in_words),
         cmocka_unit_test(bundle_is_described_by_its_own_resources),
+        cmocka_unit_test(grants_and_pools_are_compared_by_their_parts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
