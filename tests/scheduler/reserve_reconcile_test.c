@@ -108,7 +108,7 @@ static void no_gpu_is_booked_twice(void **state)
     struct tdm__id node = join("one");
     struct tdm__actor_request request = wish(1, "name/lab/trainer");
     struct tdm__actor_record running = place(&request);
-    struct tdm__store_view view;
+    struct tdm__store_view view = {0};
     char key[TDM__STORE_KEY_BYTES];
 
     (void)state;
