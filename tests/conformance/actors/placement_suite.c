@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/conformance/actors/stage.h"
 
+#include <poll.h>
+
 static const char nowhere[] = "00000000000000000000000000000000";
 
 /* Without a word about the node. */
@@ -455,6 +457,7 @@ static tdm_placement_group *make_pending(const char *name, double num_cpus)
             return group;
         }
         MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
+        (void)poll(NULL, 0, 500);
     }
     fail_msg("the group waits for the store: %s", info.pending_cause);
     return NULL;
