@@ -41,7 +41,7 @@ enum {
     UNAVAILABLE_MS = 10000,
     /* Milliseconds after which an actor of this node, to whose process there is no connection,
      * counts as dead although its daemon calls it alive. */
-    UNREACHABLE_MS = 60000
+    DEAD_AFTER_MS = 60000
 };
 
 /* ---- actors that do not answer ------------------------------------------------------------ */
@@ -472,7 +472,7 @@ static void channel_reopen(struct tdm__actor_channel *channel, const tdm_value *
     if (status == TDM_OK) {
         return;
     }
-    if (status == TDM_E_PROTOCOL || tdm__clock_ms() - channel->lost_since_ms > UNREACHABLE_MS) {
+    if (status == TDM_E_PROTOCOL || tdm__clock_ms() - channel->lost_since_ms > DEAD_AFTER_MS) {
         tdm__actor_channel_fail(channel, TDM_E_ACTOR_DIED, tdm_error_detail());
     } else {
         channel_query_later(channel);
