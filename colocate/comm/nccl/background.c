@@ -49,22 +49,6 @@ static void *background_main(void *arg)
     return NULL;
 }
 
-/* Starts the thread, which is detached. Returns false if that is not possible. */
-static bool background_start(struct background *background)
-{
-    pthread_attr_t detached;
-    pthread_t thread;
-    bool started;
-
-    if (pthread_attr_init(&detached) != 0) {
-        return false;
-    }
-    (void)pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    started = pthread_create(&thread, &detached, background_main, background) == 0;
-    (void)pthread_attr_destroy(&detached);
-    return started;
-}
-
 /* Waits until the function has returned, until `limit_ms` milliseconds have passed. The lock must
  * be held. */
 static void background_await(struct background *background, int64_t limit_ms)
@@ -108,6 +92,8 @@ static struct background *background_create(void (*fn)(void *arg), const void *a
 bool tdm__background_run(void (*fn)(void *arg), const void *arg, size_t arg_bytes, int64_t limit_ms)
 {
     struct background *background = background_create(fn, arg, arg_bytes);
+    bool is_thread = true;
+    pthread_t thread;
     bool done;
 
     if (background == NULL) {
@@ -117,12 +103,16 @@ bool tdm__background_run(void (*fn)(void *arg), const void *arg, size_t arg_byte
         fn(copy);
         return true;
     }
-    if (!background_start(background)) {
+    if (pthread_create(&thread, NULL, background_main, background) != 0) {
         (void)background_main(background);
+        is_thread = false;
     }
     (void)pthread_mutex_lock(&background->lock);
     background_await(background, limit_ms);
     done = background->done;
     background_release(background);
+    if (is_thread) {
+        (void)(done ? pthread_join(thread, NULL) : pthread_detach(thread));
+    }
     return done;
 }
