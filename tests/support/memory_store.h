@@ -12,6 +12,9 @@ tdm_status tdm__store_memory_open(struct tdm__loop *loop, struct tdm__store **st
 /* Pretends that another server has taken over the store with all data, so that the next renewal
  * begins a new generation. */
 void memory_store_replace(struct tdm__store *store);
+/* The same, and a renewal that holds no takeover back has begun the generation already. Returns its
+ * number. */
+uint64_t memory_store_new_generation(struct tdm__store *store);
 
 /* The operations below are those of a server that numbers the commits of its writers, as the Lua
  * functions do. A test delivers the copies of a commit itself: late, repeated, or not at all. */
