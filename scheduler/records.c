@@ -90,7 +90,8 @@ static void write_node(tdm_writer *writer, const void *source)
                                                      .unix_address = node->unix_address,
                                                      .tcp_address = node->tcp_address,
                                                      .pid = node->pid,
-                                                     .lease_ms = tdm__node_lease_ms(node)};
+                                                     .lease_ms = tdm__node_lease_ms(node),
+                                                     .lives_since = (int64_t)node->lives_since};
 
     (void)tdm__node_record_encode(&message, writer);
 }
@@ -108,6 +109,7 @@ static tdm_status read_node(const tdm_value *value, void *target)
     TDM_TRY(copy_text(message.tcp_address, node->tcp_address, sizeof(node->tcp_address)));
     node->pid = message.pid;
     node->lease_ms = message.lease_ms;
+    node->lives_since = (uint64_t)message.lives_since;
     return TDM_OK;
 }
 

@@ -61,6 +61,9 @@ struct tdm__node_record {
     /* Epoch of the node: the version of its record, which is higher each time that the node has
      * joined. Only records that were read have it; in others it is 0. */
     uint64_t epoch;
+    /* Epoch in which the node has joined, if it has got a higher one since without being lost
+     * (tdm__reserve_new_epoch()); else 0. */
+    uint64_t lives_since;
 };
 /* Decodes a record node/ID, which describes a node. */
 tdm_status tdm__node_record_read(const struct tdm__store_record *record,
