@@ -120,15 +120,17 @@ struct tdm__placement_group_request {
      * again when resources may have come free. */
     bool keeps_pending;
 };
-/* Callback that gets the record of a placement group. `group` is borrowed, and not NULL on
- * TDM_OK. */
+/* Callback that gets the record of a placement group. `group` is borrowed. It is not NULL on
+ * TDM_OK, and if the store has a record of the group, which is pending, although the group could
+ * not be placed (TDM_E_AGAIN or TDM_E_NO_RESOURCES). */
 typedef void tdm__placement_group_reserve_fn(void *arg, tdm_status status, const char *detail,
                                              const struct tdm__placement_group_record *group);
 /* Creates a placement group: places all its bundles and allocates their resources, or fails with
  * TDM_E_AGAIN (not free now), TDM_E_NO_RESOURCES (the present nodes can never hold it),
  * TDM_E_EXISTS (the name is taken), or TDM_E_NOT_FOUND (the group is pending and is being removed).
  * With `keeps_pending` the group is in the store after the first two failures, too, and the same
- * request places it later. */
+ * request places it later. Only a group whose name may still belong to another one, because the
+ * store lost changes, is not: TDM_E_AGAIN without a record. */
 tdm_status tdm__placement_group_reserve(struct tdm__store *store,
                                         const struct tdm__placement_group_request *request,
                                         int64_t deadline_ms, tdm__placement_group_reserve_fn *fn,
