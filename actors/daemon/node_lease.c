@@ -66,8 +66,10 @@ struct tdm__node_lease {
     bool is_sweeping;       /* True while lost nodes' records are being removed from the store. */
     bool is_changing_epoch; /* True while a request for a new epoch of another node is under way. */
 
-    uint64_t members_epoch;  /* Epoch of the list of nodes that the store returned last. */
-    uint64_t renewals_count; /* Count of the last renewal that the store has acknowledged. */
+    uint64_t members_epoch; /* Epoch of the list of nodes that the store returned last. */
+    /* Count of the last renewal that the store has acknowledged since this node joined. */
+    uint64_t renewals_count;
+    uint64_t clock_ms;       /* Kept clock of the store at that renewal, or at an earlier one. */
     uint64_t generation;     /* Generation of the store at the last renewal; 0 before the first. */
     bool is_held;            /* True while no missing node counts as lost. */
     struct node_list listed; /* Nodes in the list that the store returned last. */
@@ -333,8 +335,14 @@ static void lease_learn(struct tdm__node_lease *lease, const struct tdm__store_r
                  "%llu s",
                  (unsigned long long)renewed->held_ms / 1000);
     }
-    lease->generation = renewed->generation;
     lease->renewals_count = renewed->renewals_count;
+    if (lease->generation == renewed->generation && renewed->clock_ms < lease->clock_ms) {
+        /* The store went back to a time before this node joined, so that the count of renewals does
+         * not show it. The next renewal shows it by a count that the store does not have. */
+        lease->renewals_count++;
+    }
+    lease->generation = renewed->generation;
+    lease->clock_ms = renewed->clock_ms;
     lease->members_epoch = renewed->members_epoch;
     lease->is_held = renewed->held_ms > 0;
     if (members != NULL) {
@@ -441,6 +449,7 @@ static void on_lease_renewed(void *arg, tdm_status status, const struct tdm__sto
         tdm__log(TDM__WARN, "node", "Redis has no record of node %s any more: joining again",
                  node->record.name);
         node->lease_status.lost_ms = tdm__clock_ms();
+        lease->renewals_count = 0; /* The record of the next join counts from the beginning. */
         lease_report(node, LEASE_ON_REFUSED);
     } else {
         lease_note_failure(node, status, tdm_error_detail());

@@ -1,4 +1,4 @@
-/* node_epochs_test.c - a node that was counted as lost in another store gets a new epoch. */
+/* node_joins_again_test.c - what follows when a node joins again, or should. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/node_lease.h"
 #include "actors/daemon/node_notices.h"
@@ -9,6 +9,7 @@
 #include "tests/support/memory_store.h"
 #include "tests/support/node_fixture.h"
 
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -158,6 +159,87 @@ static void node_learns_its_new_epoch(void **state)
     assert_true(tdm__lease_status_was_lost(&node->lease_status));
 }
 
+static bool is_renewed(void *arg)
+{
+    const struct scene *scene = arg;
+    const struct tdm__node *node = &scene->fixture->node;
+
+    return !node->lease_status.is_joining && node->record.epoch > scene->epoch;
+}
+
+/* The node was taken over, for example because it could not reach the store. Its new record has no
+ * renewals yet, which does not mean that the store has lost any. */
+static void node_that_joins_again_begins_no_generation(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__node *node = &scene->fixture->node;
+    uint64_t generation = node->store_view.generation;
+    bool is_done = false;
+
+    for (int i = 0; i < 3; i++) {
+        tdm__node_lease_check(node);
+        node_fixture_settle(scene->fixture);
+    }
+    scene->epoch = node->record.epoch;
+    TRY(tdm__reserve_leave(node->store, &node->record.id, tdm__deadline_after(WAIT_MS), on_done,
+                           &is_done));
+    node_fixture_run(scene->fixture, is_true, &is_done);
+    tdm__node_lease_check(node); /* It is refused, and joins. */
+    for (int i = 0; i < 3; i++) {
+        node_fixture_settle(scene->fixture);
+        tdm__node_lease_check(node);
+    }
+    node_fixture_run(scene->fixture, is_renewed, scene);
+    assert_int_equal(node->store_view.generation, generation);
+}
+
+static const struct tdm__store_ops *memory_ops;
+static struct tdm__store_ops
+    earlier_ops; /* The same, but the kept clock stands at its beginning. */
+static tdm__store_renewed_fn *renewed_fn;
+
+static void on_renewed_earlier(void *arg, tdm_status status,
+                               const struct tdm__store_renewed *renewed,
+                               const struct tdm__store_record *members, uint32_t members_count)
+{
+    struct tdm__store_renewed earlier = *renewed;
+
+    earlier.clock_ms = 0;
+    renewed_fn(arg, status, &earlier, members, members_count);
+}
+
+static void renew_earlier(struct tdm__store *store, const struct tdm__store_renewal *renewal,
+                          int64_t deadline_ms, tdm__store_renewed_fn *fn, void *arg)
+{
+    renewed_fn = fn;
+    memory_ops->renew(store, renewal, deadline_ms, on_renewed_earlier, arg);
+}
+
+/* The node has joined again since the time to which the store went back, so that no count of
+ * renewals shows that the store lost changes. */
+static void store_whose_clock_went_back_has_lost_changes(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__node *node = &scene->fixture->node;
+    uint64_t generation = node->store_view.generation;
+
+    for (int i = 0; i < 3; i++) { /* The clock advances. */
+        (void)poll(NULL, 0, 5);
+        tdm__node_lease_check(node);
+        node_fixture_settle(scene->fixture);
+    }
+    assert_int_equal(node->store_view.generation, generation);
+    memory_ops = scene->store->ops;
+    earlier_ops = *memory_ops;
+    earlier_ops.renew = renew_earlier;
+    scene->store->ops = &earlier_ops;
+    for (int i = 0; i < 3; i++) {
+        tdm__node_lease_check(node);
+        node_fixture_settle(scene->fixture);
+    }
+    assert_true(node->store_view.generation > generation);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +247,8 @@ int main(void)
         CASE(lost_node_in_the_list_gets_a_new_epoch),
         CASE(node_with_a_new_epoch_was_not_lost),
         CASE(node_learns_its_new_epoch),
+        CASE(node_that_joins_again_begins_no_generation),
+        CASE(store_whose_clock_went_back_has_lost_changes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
