@@ -58,6 +58,7 @@ static tdm_status driver_describe_node(tdm_runtime *runtime, int64_t timeout_ms)
         (void)snprintf(runtime->node_name, sizeof(runtime->node_name), "%s", node.name);
         (void)snprintf(runtime->directory, sizeof(runtime->directory), "%s", node.directory);
         (void)snprintf(runtime->listen_host, sizeof(runtime->listen_host), "%s", node.listen_host);
+        runtime->unreachable_ms = node.unreachable_ms;
         tdm__rpc_set_identity(runtime->rpc, &runtime->self);
     }
     tdm_document_destroy(document);

@@ -466,7 +466,7 @@ static tdm_status daemon_join(struct daemon *daemon)
     node->store = daemon->store;
     node->owns_store = daemon->redis != NULL;
     node->totals.id = node->record.id;
-    TDM_TRY(tdm__join_check(node, JOIN_CHECK_MS));
+    TDM_TRY(tdm__join_check(node, STORE_TIMEOUT_MS, JOIN_CHECK_MS));
     TDM_TRY(tdm__node_start(node, on_joined, daemon));
     TDM_TRY(tdm__loop_run(daemon->loop, has_joined, daemon, tdm__deadline_after(STORE_TIMEOUT_MS)));
     if (daemon->join_status != TDM_OK) {

@@ -100,8 +100,8 @@ struct tdm__store_renewal {
     int64_t grace_ms;
     /* Epoch of the list of members that the caller knows; TDM__VERSION_NONE if it knows none. */
     uint64_t members_epoch;
-    /* Count of the last renewal of this member that the store has acknowledged; 0 if none. A store
-     * of the same generation with a lower count has lost changes. */
+    /* Count of the last renewal of this member that the store has acknowledged since the member
+     * joined; 0 if none. A store of the same generation with a lower count has lost changes. */
     uint64_t renewals_count;
     uint64_t generation; /* Generation of the store at that renewal; 0 if none. */
 };

@@ -90,7 +90,8 @@ static void write_node(tdm_writer *writer, const void *source)
                                                      .unix_address = node->unix_address,
                                                      .tcp_address = node->tcp_address,
                                                      .pid = node->pid,
-                                                     .lease_ms = tdm__node_lease_ms(node)};
+                                                     .lease_ms = tdm__node_lease_ms(node),
+                                                     .lives_since = (int64_t)node->lives_since};
 
     (void)tdm__node_record_encode(&message, writer);
 }
@@ -108,6 +109,7 @@ static tdm_status read_node(const tdm_value *value, void *target)
     TDM_TRY(copy_text(message.tcp_address, node->tcp_address, sizeof(node->tcp_address)));
     node->pid = message.pid;
     node->lease_ms = message.lease_ms;
+    node->lives_since = (uint64_t)message.lives_since;
     return TDM_OK;
 }
 
@@ -385,6 +387,30 @@ tdm_status tdm__placement_group_record_put(struct tdm__txn *txn, const char *key
                                            const struct tdm__placement_group_record *group)
 {
     return record_put(txn, key, 0, write_group, group);
+}
+
+tdm_status tdm__txn_change_bundle(struct tdm__txn *txn, const struct tdm__actor_record *actor,
+                                  tdm__change_bundle_fn *fn, void *arg)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__store_record *record =
+        tdm__txn_find_record(txn, tdm__store_key("group", &actor->group, key));
+    struct tdm__placement_group_record group;
+    tdm_status status;
+
+    if (record == NULL) {
+        return tdm__fail(TDM_E_NOT_FOUND, "its placement group is gone");
+    }
+    TDM_TRY(tdm__placement_group_record_read(record, &group));
+    status = actor->bundle < group.bundles_count
+                 ? fn(arg, &group.bundles[actor->bundle].pool)
+                 : tdm__fail(TDM_E_PROTOCOL, "bundle %u of a group of %u", actor->bundle,
+                             group.bundles_count);
+    if (status == TDM_OK) {
+        status = tdm__placement_group_record_put(txn, key, &group);
+    }
+    tdm__placement_group_record_fini(&group);
+    return status;
 }
 
 /* ---- group_name/SPACE/NAME -------------------------------------------------------------- */

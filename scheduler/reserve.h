@@ -70,7 +70,10 @@ tdm_status tdm__reserve_actor(struct tdm__store *store, const struct tdm__actor_
 tdm_status tdm__check_actor_name(struct tdm__txn *txn, const char *name_key,
                                  const struct tdm__id *actor, const struct tdm__id *taker);
 /* Releases the resources and the name of an actor. Succeeds if they were released already. If the
- * record's node is all zero, the node and the resources are taken from the store. */
+ * record's node is all zero, the node and the resources are taken from the store. If the actor was
+ * placed again later, nothing is released, and TDM_E_EXISTS is returned: the earlier placement was
+ * released before that, or was lost with its node, or its node must compute anew what it holds
+ * (tdm__reserve_reconcile()). */
 tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
                               int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);
 
@@ -117,15 +120,17 @@ struct tdm__placement_group_request {
      * again when resources may have come free. */
     bool keeps_pending;
 };
-/* Callback that gets the record of a placement group. `group` is borrowed, and not NULL on
- * TDM_OK. */
+/* Callback that gets the record of a placement group. `group` is borrowed. It is not NULL on
+ * TDM_OK, and if the store has a record of the group, which is pending, although the group could
+ * not be placed (TDM_E_AGAIN or TDM_E_NO_RESOURCES). */
 typedef void tdm__placement_group_reserve_fn(void *arg, tdm_status status, const char *detail,
                                              const struct tdm__placement_group_record *group);
 /* Creates a placement group: places all its bundles and allocates their resources, or fails with
  * TDM_E_AGAIN (not free now), TDM_E_NO_RESOURCES (the present nodes can never hold it),
  * TDM_E_EXISTS (the name is taken), or TDM_E_NOT_FOUND (the group is pending and is being removed).
  * With `keeps_pending` the group is in the store after the first two failures, too, and the same
- * request places it later. */
+ * request places it later. Only a group whose name may still belong to another one, because the
+ * store lost changes, is not: TDM_E_AGAIN without a record. */
 tdm_status tdm__placement_group_reserve(struct tdm__store *store,
                                         const struct tdm__placement_group_request *request,
                                         int64_t deadline_ms, tdm__placement_group_reserve_fn *fn,

@@ -53,6 +53,8 @@ struct group_reservation {
      * pending; TDM_OK if that run did not. */
     tdm_status pending_status;
     char pending_detail[512]; /* Text of that failure. */
+    /* Whether the store has a record of the group after the last run of the body. */
+    bool is_in_store;
     /* Record of the placement group, with the placement that the last run of the transaction's body
      * chose (owned). */
     struct tdm__placement_group_record record;
@@ -150,6 +152,7 @@ static tdm_status write_pending(struct group_reservation *group_reservation, tdm
         record->bundles[i] = (struct tdm__bundle_record){.wanted = group_reservation->wanted[i]};
     }
     TDM_TRY(tdm__placement_group_name_claim(txn, record));
+    group_reservation->is_in_store = true;
     return tdm__placement_group_record_put(txn, tdm__store_key("group", &record->id, key), record);
 }
 
@@ -192,6 +195,7 @@ static tdm_status group_reservation_body(void *arg, struct tdm__txn *txn)
 
     group_reservation->pending_status = TDM_OK;
     group_reservation->record.placed = false;
+    group_reservation->is_in_store = own != NULL;
     if (own == NULL) {
         TDM_TRY(check_name_may_move(group_reservation, txn));
     } else {
@@ -216,13 +220,16 @@ static tdm_status group_reservation_body(void *arg, struct tdm__txn *txn)
 static void group_reservation_done(void *arg, tdm_status status, const char *detail)
 {
     struct group_reservation *group_reservation = arg;
+    bool is_pending;
 
     if (status == TDM_OK && group_reservation->pending_status != TDM_OK) {
         status = group_reservation->pending_status;
         detail = group_reservation->pending_detail;
     }
+    is_pending =
+        group_reservation->is_in_store && (status == TDM_E_AGAIN || status == TDM_E_NO_RESOURCES);
     group_reservation->fn(group_reservation->arg, status, detail,
-                          status == TDM_OK ? &group_reservation->record : NULL);
+                          status == TDM_OK || is_pending ? &group_reservation->record : NULL);
     group_reservation_free(group_reservation);
 }
 

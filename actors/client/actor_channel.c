@@ -9,7 +9,7 @@
  * When a connection closes, only the daemon knows whether the actor has ended, was restarted, or
  * still lives ("actor.fate"). While the actor lives but cannot be reached, the question is
  * repeated with growing intervals. Calls that may not be retried fail meanwhile: when the daemon
- * says that the actor's node does not answer, and after UNAVAILABLE_MS in any case.
+ * says that the actor's node does not answer, and after runtime->unreachable_ms in any case.
  *
  * Everything runs with the loop's lock. Functions that may release the last holder of a channel
  * add a holder first. docs/protocols/calls.md and actor_lifecycle.md specify the messages. */
@@ -36,9 +36,6 @@ enum {
     QUERY_INTERVAL_FIRST_MS =
         10, /* Milliseconds before the first repeated question; doubled each time. */
     QUERY_INTERVAL_MAX_MS = 1000, /* Milliseconds between repeated questions at most. */
-    /* Milliseconds after which calls fail to an actor that its node calls alive, but to whose
-     * process there is no connection. */
-    UNAVAILABLE_MS = 10000,
     /* Milliseconds after which an actor of this node, to whose process there is no connection,
      * counts as dead although its daemon calls it alive. */
     DEAD_AFTER_MS = 60000
@@ -84,14 +81,15 @@ void tdm__actor_channels_node_unreachable(tdm_runtime *runtime, const char *node
     }
 }
 
-/* Fails the calls of a channel whose actor has had no connection for UNAVAILABLE_MS, although
- * nobody says that its node does not answer. */
+/* Fails the calls of a channel whose actor has had no connection for as long as it takes until a
+ * node counts as unreachable, although nobody says that its node does not answer. */
 static void channel_check_silence(struct tdm__actor_channel *channel)
 {
     int64_t silent_ms = tdm__clock_ms() - channel->lost_since_ms;
     char text[256];
 
-    if (channel->lost_since_ms == 0 || silent_ms < UNAVAILABLE_MS) {
+    if (channel->lost_since_ms == 0 || channel->runtime->unreachable_ms == 0 ||
+        silent_ms < channel->runtime->unreachable_ms) {
         return;
     }
     (void)snprintf(text, sizeof(text),

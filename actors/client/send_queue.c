@@ -754,6 +754,17 @@ void tdm__send_queue_renumber(struct tdm__actor_channel *channel)
     channel->acknowledged_sequence = 0;
 }
 
+/* Fails a call that is not in flight, and frees it. The text names the method, unless the actor has
+ * never lived: then it says why the actor could not be created. */
+static void send_queue_fail_unsent(struct tdm__pending_call *pending_call, tdm_status status,
+                                   const char *reason, uint64_t oldest_sequence)
+{
+    if (pending_call->channel->info.pid != 0) {
+        tdm__pending_call_fail(pending_call, status, reason, oldest_sequence);
+    }
+    send_queue_finish_call(pending_call, status, reason, NULL);
+}
+
 void tdm__send_queue_fail_all(struct tdm__actor_channel *channel, tdm_status status,
                               const char *reason)
 {
@@ -767,13 +778,10 @@ void tdm__send_queue_fail_all(struct tdm__actor_channel *channel, tdm_status sta
         tdm__pending_call_destroy(pending_call);
     }
     while ((pending_call = TAILQ_FIRST(&channel->retry_paused)) != NULL) {
-        send_queue_finish_call(pending_call, status, reason, NULL);
+        send_queue_fail_unsent(pending_call, status, reason, oldest_sequence);
     }
     while ((pending_call = TAILQ_FIRST(&channel->waiting)) != NULL) {
-        if (pending_call->sequence != 0) {
-            tdm__pending_call_fail(pending_call, status, reason, oldest_sequence);
-        }
-        send_queue_finish_call(pending_call, status, reason, NULL);
+        send_queue_fail_unsent(pending_call, status, reason, oldest_sequence);
     }
     /* Calls of other channels may have waited for these results. */
     send_queue_wake_blocked_calls(channel->runtime);

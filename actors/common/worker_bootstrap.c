@@ -25,7 +25,8 @@ static tdm_status bootstrap_pack(tdm_writer *writer, const struct tdm__bootstrap
         .listen_host = bootstrap->listen_host,
         .gpu_indices = {.count = bootstrap->gpus_count, .items = bootstrap->gpu_indices},
         .spec = tdm__actor_spec_to_message(bootstrap->spec),
-        .incarnation = bootstrap->incarnation};
+        .incarnation = bootstrap->incarnation,
+        .unreachable_ms = bootstrap->unreachable_ms};
 
     return tdm__bootstrap_encode(&message, writer);
 }
@@ -114,6 +115,7 @@ static tdm_status bootstrap_parse(const tdm_value *value, struct tdm__bootstrap 
                                sizeof(bootstrap->gpu_indices[i]));
     }
     bootstrap->incarnation = message.incarnation;
+    bootstrap->unreachable_ms = message.unreachable_ms;
     return tdm__actor_spec_of_message(&message.spec, &bootstrap->spec);
 }
 

@@ -30,7 +30,9 @@ struct tdm__bootstrap {
     uint32_t gpus_count; /* Number of entries in `gpu_indices`. */
     /* Indices of the node's GPUs that the actor may use. */
     uint32_t gpu_indices[TDM__NODE_GPUS_MAX];
-    uint32_t incarnation;         /* Number of the actor's workers before this one. */
+    uint32_t incarnation; /* Number of the actor's workers before this one. */
+    /* Milliseconds of silence after which a process or a node is unreachable; 0 for never. */
+    int64_t unreachable_ms;
     struct tdm__actor_spec *spec; /* Specification of the worker's actor, owned. */
 };
 

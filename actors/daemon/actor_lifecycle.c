@@ -340,7 +340,8 @@ static void on_holder_found(struct actor_lifecycle *lifecycle, const struct acto
     }
 }
 
-/* Handles ACTOR_ON_HOLDER_NOT_FOUND: the actor asks for the free name again, or ends with the
+/* Handles ACTOR_ON_HOLDER_NOT_FOUND: the actor asks for the free name again, waits while the
+ * holder's node cannot be asked and is neither unreachable nor lost (TDM_E_AGAIN), or ends with the
  * error. */
 static void on_holder_not_found(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                 struct actor_actions *actions)
@@ -352,6 +353,8 @@ static void on_holder_not_found(struct actor_lifecycle *lifecycle, const struct 
     }
     if (event->status == TDM_E_NOT_FOUND && !is_unwanted) {
         lifecycle->state = ACTOR_WAITING; /* The name is free, or will be in a moment. */
+    } else if (event->status == TDM_E_AGAIN && !is_unwanted && !event->facts.node_is_stopping) {
+        lifecycle_wait(lifecycle, actions, event->detail);
     } else {
         lifecycle_end(lifecycle, actions, is_unwanted ? TDM_E_ACTOR_DIED : event->status,
                       event->detail);

@@ -17,6 +17,14 @@
 #include <stdio.h>
 #include <string.h>
 
+enum {
+    /* Longest wait for one reply of the store, in milliseconds. A request that was lost is repeated
+     * after it. */
+    READ_MS = 2000,
+    /* Milliseconds before the list of nodes is read again after the store has failed. */
+    READ_AGAIN_MS = 50
+};
+
 /* One node of the cluster to which this node connects. */
 struct checked_node {
     struct join_check *check;       /* The check, borrowed. */
@@ -32,6 +40,7 @@ struct join_check {
     struct tdm__node *node; /* State of this node's daemon, borrowed. */
     bool is_read;           /* True once the store has replied with the list of nodes. */
     tdm_status read_status; /* What the store has replied; valid once `is_read` is true. */
+    char read_detail[256];  /* Text of the store's failure; "" if there is none. */
     uint32_t count;         /* Number of entries in `nodes`. */
     /* The nodes to which this node connects. */
     struct checked_node nodes[TDM__JOIN_CHECK_NODES_MAX];
@@ -55,6 +64,8 @@ static void on_nodes_read(void *arg, tdm_status status, const struct tdm__store_
     }
     check->is_read = true;
     check->read_status = status;
+    (void)snprintf(check->read_detail, sizeof(check->read_detail), "%s",
+                   status == TDM_OK ? "" : tdm_error_detail());
 }
 
 /* Records what came of a node, once. */
@@ -117,6 +128,45 @@ static void checked_node_ask(struct checked_node *checked)
 static bool nodes_are_read(void *arg)
 {
     return ((const struct join_check *)arg)->is_read;
+}
+
+/* Condition of the loop that is never true: the loop runs until its deadline. */
+static bool never(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
+/* Reads the list of nodes from the store, which may lose any request, also the first one of a
+ * daemon: a read that fails is repeated until `timeout_ms` milliseconds have passed. */
+static tdm_status check_read_nodes(struct join_check *check, int64_t timeout_ms)
+{
+    static const char *const patterns[] = {"node/*"};
+    struct tdm__node *node = check->node;
+    int64_t deadline_ms = tdm__deadline_after(timeout_ms);
+
+    for (uint32_t attempts = 1;; attempts++) {
+        int64_t left_ms = tdm__deadline_remaining_ms(deadline_ms);
+
+        check->is_read = false;
+        node->store->ops->read(node->store, patterns, 1,
+                               tdm__deadline_after(left_ms < READ_MS ? left_ms : READ_MS),
+                               on_nodes_read, check);
+        /* The store replies in any case, at the deadline at the latest. */
+        TDM_TRY(tdm__loop_run(node->loop, nodes_are_read, check, TDM__NEVER));
+        if (check->read_status != TDM_E_STORE && check->read_status != TDM_E_TIMEOUT) {
+            return check->read_status == TDM_OK
+                       ? TDM_OK
+                       : tdm__fail(check->read_status, "the list of nodes: %s", check->read_detail);
+        }
+        if (tdm__deadline_remaining_ms(deadline_ms) <= READ_AGAIN_MS) {
+            return tdm__fail(TDM_E_STORE,
+                             "reading the list of nodes from the cluster's store failed %u times "
+                             "in %lld ms: %s. Check that Redis answers, and start the node again",
+                             attempts, (long long)timeout_ms, check->read_detail);
+        }
+        (void)tdm__loop_run(node->loop, never, NULL, tdm__deadline_after(READ_AGAIN_MS));
+    }
 }
 
 /* Condition of the loop: whether something came of every node. */
@@ -187,20 +237,16 @@ static tdm_status check_close(struct join_check *check)
     return tdm__loop_run(check->node->loop, connections_have_ended, check, TDM__NEVER);
 }
 
-tdm_status tdm__join_check(struct tdm__node *node, int64_t timeout_ms)
+tdm_status tdm__join_check(struct tdm__node *node, int64_t store_timeout_ms,
+                           int64_t nodes_timeout_ms)
 {
-    static const char *const patterns[] = {"node/*"};
-    int64_t deadline_ms = tdm__deadline_after(timeout_ms);
     struct join_check check = {.node = node};
 
-    node->store->ops->read(node->store, patterns, 1, deadline_ms, on_nodes_read, &check);
-    /* The store replies in any case, at the deadline at the latest. */
-    TDM_TRY(tdm__loop_run(node->loop, nodes_are_read, &check, TDM__NEVER));
-    TDM_TRY(check.read_status);
+    TDM_TRY(check_read_nodes(&check, store_timeout_ms));
     for (uint32_t i = 0; i < check.count; i++) {
         checked_node_ask(&check.nodes[i]);
     }
-    (void)tdm__loop_run(node->loop, nodes_are_done, &check, deadline_ms);
+    (void)tdm__loop_run(node->loop, nodes_are_done, &check, tdm__deadline_after(nodes_timeout_ms));
     TDM_TRY(check_close(&check));
     for (uint32_t i = 0; i < check.count; i++) {
         TDM_TRY(checked_node_verdict(&check.nodes[i]));

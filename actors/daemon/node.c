@@ -178,7 +178,8 @@ static void serve_describe(struct tdm__node *node, struct tdm__incoming_call *in
                                                           .directory = node->directory,
                                                           .listen_host = node->listen_host,
                                                           .store_error =
-                                                              node->lease_status.store_error};
+                                                              node->lease_status.store_error,
+                                                          .unreachable_ms = node->unreachable_ms};
 
     tdm__incoming_reply_message(incoming, tdm__node_description_table(), &message);
 }

@@ -31,6 +31,7 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/process/fence.h"
+#include "scheduler/reserve_epoch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,8 +50,7 @@ enum {
 
 /* A list of nodes. */
 struct node_list {
-    struct tdm__node_record *records; /* Records of the nodes, owned. */
-    uint64_t *epochs;                 /* Epoch of each node, in the same order, owned. */
+    struct tdm__node_record *records; /* Records of the nodes as they were read, owned. */
     uint32_t count;                   /* Number of nodes in the list. */
 };
 
@@ -63,10 +63,13 @@ struct tdm__node_lease {
     uint32_t requests_count;        /* Number of renewals sent since the timer last fired. */
     bool is_leaving;                /* True once this node has begun to leave the cluster. */
     bool sweep_is_due;              /* True if lost nodes may have left records in the store. */
-    bool is_sweeping; /* True while lost nodes' records are being removed from the store. */
+    bool is_sweeping;       /* True while lost nodes' records are being removed from the store. */
+    bool is_changing_epoch; /* True while a request for a new epoch of another node is under way. */
 
-    uint64_t members_epoch;  /* Epoch of the list of nodes that the store returned last. */
-    uint64_t renewals_count; /* Count of the last renewal that the store has acknowledged. */
+    uint64_t members_epoch; /* Epoch of the list of nodes that the store returned last. */
+    /* Count of the last renewal that the store has acknowledged since this node joined. */
+    uint64_t renewals_count;
+    uint64_t clock_ms;       /* Kept clock of the store at that renewal, or at an earlier one. */
     uint64_t generation;     /* Generation of the store at the last renewal; 0 before the first. */
     bool is_held;            /* True while no missing node counts as lost. */
     struct node_list listed; /* Nodes in the list that the store returned last. */
@@ -81,41 +84,38 @@ static void lease_report(struct tdm__node *node, enum lease_event event);
 
 /* ---- lists of nodes --------------------------------------------------------------------- */
 
-/* Frees the arrays of a list. */
+/* Frees the array of a list. */
 static void node_list_fini(struct node_list *list)
 {
     free(list->records);
-    free(list->epochs);
     *list = (struct node_list){0};
 }
 
 /* Creates an empty list with room for `capacity` nodes. Running out of memory ends the process. */
 static struct node_list node_list_init(uint32_t capacity)
 {
-    struct node_list list = {.records = calloc(capacity + 1u, sizeof(*list.records)),
-                             .epochs = calloc(capacity + 1u, sizeof(*list.epochs))};
+    struct node_list list = {.records = calloc(capacity + 1u, sizeof(*list.records))};
 
-    TDM_ASSERT(list.records != NULL && list.epochs != NULL);
+    TDM_ASSERT(list.records != NULL);
     return list;
 }
 
 /* Appends a node to a list that has room for it. */
-static void node_list_add(struct node_list *list, const struct tdm__node_record *record,
-                          uint64_t epoch)
+static void node_list_add(struct node_list *list, const struct tdm__node_record *record)
 {
-    list->records[list->count] = *record;
-    list->epochs[list->count++] = epoch;
+    list->records[list->count++] = *record;
 }
 
-/* Returns the epoch of the node in the list, or 0 if the node is not in it. */
-static uint64_t node_list_epoch(const struct node_list *list, const struct tdm__id *id)
+/* Returns the record of the node in the list, or NULL if the node is not in it. */
+static const struct tdm__node_record *node_list_find(const struct node_list *list,
+                                                     const struct tdm__id *id)
 {
     for (uint32_t i = 0; i < list->count; i++) {
         if (tdm__id_equal(&list->records[i].id, id)) {
-            return list->epochs[i];
+            return &list->records[i];
         }
     }
-    return 0;
+    return NULL;
 }
 
 /* ---- the sweep -------------------------------------------------------------------------- */
@@ -179,13 +179,12 @@ static void lease_sweep(struct tdm__node *node)
 
 /* ---- other nodes ------------------------------------------------------------------------- */
 
-/* Handles the loss of a node, which was in the list with this epoch. This is the one place where
+/* Handles the loss of a node, which was in the list with this record. This is the one place where
  * the daemon learns of a loss. A node that has joined again already has a higher epoch. */
-static void lease_node_lost(struct tdm__node *node, const struct tdm__node_record *lost,
-                            uint64_t epoch)
+static void lease_node_lost(struct tdm__node *node, const struct tdm__node_record *lost)
 {
     tdm__log(TDM__INFO, "node", "node %s of epoch %llu is lost", lost->name,
-             (unsigned long long)epoch);
+             (unsigned long long)lost->epoch);
     node->lease->sweep_is_due = true;
 }
 
@@ -198,12 +197,18 @@ static void lease_update_nodes(struct tdm__node *node, const struct node_list *l
     tdm__node_actors_update_nodes(node, list->records, list->count);
 }
 
-/* Returns whether a node that was in the list with the epoch `before`, and is in it with the epoch
- * `now` or not at all (0), was lost meanwhile. Nodes that join a new generation of the store were
- * not lost, but their records were. */
-static bool lease_was_lost(const struct tdm__node_lease *lease, uint64_t before, uint64_t now)
+/* Returns whether a node was lost between two lists, in which it has the records `before` and
+ * `now`; NULL if it is not in the list. Nodes that join a new generation of the store were not
+ * lost, but their records were. A node may also have got a new epoch without being lost. */
+static bool lease_was_lost(const struct tdm__node_lease *lease,
+                           const struct tdm__node_record *before,
+                           const struct tdm__node_record *now)
 {
-    return before != 0 && now != before && !lease->is_held;
+    if (before == NULL || lease->is_held) {
+        return false;
+    }
+    return now == NULL || (now->epoch != before->epoch &&
+                           (now->lives_since == 0 || now->lives_since > before->epoch));
 }
 
 /* Finds the nodes that were lost since the last renewal, those included that have joined again. */
@@ -216,23 +221,64 @@ static void lease_find_lost_nodes(struct tdm__node *node, const struct node_list
     for (uint32_t i = 0; i < before->count; i++) {
         const struct tdm__node_record *record = &before->records[i];
 
-        if (lease_was_lost(lease, before->epochs[i], node_list_epoch(living, &record->id)) &&
+        if (lease_was_lost(lease, record, node_list_find(living, &record->id)) &&
             !tdm__id_equal(&record->id, &node->record.id)) {
-            lease_node_lost(node, record, before->epochs[i]);
+            lease_node_lost(node, record);
         }
     }
     for (uint32_t i = 0; i < living->count; i++) {
-        uint64_t epoch = node_list_epoch(before, &living->records[i].id);
+        const struct tdm__node_record *record = &living->records[i];
 
-        if (!lease_was_lost(lease, epoch, living->epochs[i]) ||
-            tdm__id_equal(&living->records[i].id, &node->record.id)) {
-            node_list_add(&without_returned, &living->records[i], living->epochs[i]);
+        if (!lease_was_lost(lease, node_list_find(before, &record->id), record) ||
+            tdm__id_equal(&record->id, &node->record.id)) {
+            node_list_add(&without_returned, record);
         }
     }
     if (without_returned.count < living->count) {
         lease_update_nodes(node, &without_returned);
     }
     node_list_fini(&without_returned);
+}
+
+/* Handles the outcome of a request for a new epoch of another node. The list of nodes shows whether
+ * another request is necessary. */
+static void on_epoch_changed(void *arg, tdm_status status, const char *detail)
+{
+    struct tdm__node *node = arg;
+
+    if (status != TDM_OK && !node->stopping) {
+        tdm__log(TDM__WARN, "node", "a new epoch of a node that was counted as lost: %s: %s",
+                 tdm_strerror(status), detail);
+    }
+    if (node->lease != NULL) {
+        node->lease->is_changing_epoch = false;
+    }
+}
+
+/* Requests a new epoch for a node in the list of the store that this node has counted as lost in
+ * the epoch which the node has there, if there is one; the next list shows further ones. That
+ * happens after a partition with two Redis masters, or if the store has lost changes. This node and
+ * its processes refuse those of the old epoch. */
+static void lease_request_epochs(struct tdm__node *node)
+{
+    struct tdm__node_lease *lease = node->lease;
+
+    for (uint32_t i = 0; !lease->is_changing_epoch && i < lease->listed.count; i++) {
+        const struct tdm__node_record *record = &lease->listed.records[i];
+
+        if (tdm__id_equal(&record->id, &node->record.id) ||
+            !tdm__node_was_lost(node, &record->id, record->epoch)) {
+            continue;
+        }
+        tdm__log(TDM__INFO, "node", "node %s, which was lost in epoch %llu, gets a new epoch",
+                 record->name, (unsigned long long)record->epoch);
+        lease->is_changing_epoch = true;
+        if (tdm__reserve_new_epoch(node->store, &record->id, record->epoch,
+                                   tdm__deadline_after(STORE_DEADLINE_MS), on_epoch_changed,
+                                   node) != TDM_OK) {
+            on_epoch_changed(node, TDM_E_NOMEM, tdm_error_detail());
+        }
+    }
 }
 
 /* Computes the list of living nodes from the list of the store, and handles its changes. */
@@ -242,11 +288,11 @@ static void lease_update_living(struct tdm__node *node)
     struct node_list living = node_list_init(lease->listed.count + lease->living.count);
 
     for (uint32_t i = 0; i < lease->listed.count; i++) {
-        node_list_add(&living, &lease->listed.records[i], lease->listed.epochs[i]);
+        node_list_add(&living, &lease->listed.records[i]);
     }
     for (uint32_t i = 0; lease->is_held && i < lease->living.count; i++) {
-        if (node_list_epoch(&lease->listed, &lease->living.records[i].id) == 0) {
-            node_list_add(&living, &lease->living.records[i], lease->living.epochs[i]);
+        if (node_list_find(&lease->listed, &lease->living.records[i].id) == NULL) {
+            node_list_add(&living, &lease->living.records[i]);
         }
     }
     lease_find_lost_nodes(node, &living);
@@ -256,6 +302,7 @@ static void lease_update_living(struct tdm__node *node)
         tdm__node_store_shared(node);
     }
     lease_update_nodes(node, &lease->living);
+    lease_request_epochs(node);
     lease_sweep(node);
 }
 
@@ -269,7 +316,7 @@ static void lease_set_listed(struct tdm__node_lease *lease, const struct tdm__st
         struct tdm__node_record record;
 
         if (tdm__node_record_read(&members[i], &record) == TDM_OK) {
-            node_list_add(&listed, &record, members[i].version);
+            node_list_add(&listed, &record);
         } else {
             tdm__log(TDM__ERROR, "node", "the list of nodes: %s", tdm_error_detail());
         }
@@ -288,8 +335,14 @@ static void lease_learn(struct tdm__node_lease *lease, const struct tdm__store_r
                  "%llu s",
                  (unsigned long long)renewed->held_ms / 1000);
     }
-    lease->generation = renewed->generation;
     lease->renewals_count = renewed->renewals_count;
+    if (lease->generation == renewed->generation && renewed->clock_ms < lease->clock_ms) {
+        /* The store went back to a time before this node joined, so that the count of renewals does
+         * not show it. The next renewal shows it by a count that the store does not have. */
+        lease->renewals_count++;
+    }
+    lease->generation = renewed->generation;
+    lease->clock_ms = renewed->clock_ms;
     lease->members_epoch = renewed->members_epoch;
     lease->is_held = renewed->held_ms > 0;
     if (members != NULL) {
@@ -366,6 +419,16 @@ static void lease_reconcile(struct tdm__node *node)
     }
 }
 
+/* Stores the epoch of this node. The workers of other nodes' actors learn a new one when these
+ * nodes have confirmed the actors; their daemons are asked again for a while. */
+static void lease_set_epoch(struct tdm__node *node, uint64_t epoch)
+{
+    if (node->record.epoch != 0 && node->record.epoch != epoch) {
+        node->lease_status.lost_ms = tdm__clock_ms();
+    }
+    tdm__node_set_epoch(node, epoch);
+}
+
 /* Handles the store's reply to a renewal of this node's lease. */
 static void on_lease_renewed(void *arg, tdm_status status, const struct tdm__store_renewed *renewed,
                              const struct tdm__store_record *members, uint32_t members_count)
@@ -376,7 +439,7 @@ static void on_lease_renewed(void *arg, tdm_status status, const struct tdm__sto
     if (status == TDM_OK) {
         tdm__lease_status_set_store_error(&node->lease_status, "");
         lease_learn(lease, renewed, members, members_count);
-        tdm__node_set_epoch(node, renewed->epoch);
+        lease_set_epoch(node, renewed->epoch);
         lease_reconcile(node);
         lease_report(node, LEASE_ON_RENEWED);
         if (!node->stopping) {
@@ -386,6 +449,7 @@ static void on_lease_renewed(void *arg, tdm_status status, const struct tdm__sto
         tdm__log(TDM__WARN, "node", "Redis has no record of node %s any more: joining again",
                  node->record.name);
         node->lease_status.lost_ms = tdm__clock_ms();
+        lease->renewals_count = 0; /* The record of the next join counts from the beginning. */
         lease_report(node, LEASE_ON_REFUSED);
     } else {
         lease_note_failure(node, status, tdm_error_detail());

@@ -147,6 +147,11 @@ void tdm__node_lost(struct tdm__node *node, const struct tdm__node_record *lost)
     change_send(node, NULL, &message);
 }
 
+bool tdm__node_was_lost(const struct tdm__node *node, const struct tdm__id *other, uint64_t epoch)
+{
+    return tdm__lost_nodes_contain(&node->notices->lost, other, epoch);
+}
+
 void tdm__node_notices_unreachable(struct tdm__node *node, const struct tdm__id *other,
                                    const char *text)
 {

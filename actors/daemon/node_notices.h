@@ -16,6 +16,8 @@ void tdm__node_notices_destroy(struct tdm__node *node);
  * close their connections with it, and refuse processes of this epoch and of lower ones from now
  * on. This is the only function by which the loss of a node takes effect on connections. */
 void tdm__node_lost(struct tdm__node *node, const struct tdm__node_record *lost);
+/* Returns true if this daemon has counted the node `other` as lost in `epoch` or a higher one. */
+bool tdm__node_was_lost(const struct tdm__node *node, const struct tdm__id *other, uint64_t epoch);
 /* Another node has not answered for too long. `text` says so and when it will count as lost. */
 void tdm__node_notices_unreachable(struct tdm__node *node, const struct tdm__id *other,
                                    const char *text);

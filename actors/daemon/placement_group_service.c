@@ -399,7 +399,7 @@ static void group_on_held(struct group *group, const struct tdm__placement_group
 static void group_wait_for_resources(struct group *group, tdm_status status, const char *detail)
 {
     (void)snprintf(group->wait_reason, sizeof(group->wait_reason), "%s", detail);
-    if (group->request.keeps_pending && group->incoming != NULL) {
+    if (group->is_pending && group->incoming != NULL) {
         struct tdm__placement_group_record record = group->record;
         const struct placement_group_pending pending = {status == TDM_E_NO_RESOURCES, detail};
 
@@ -431,10 +431,9 @@ static void on_group_reserved(void *arg, tdm_status status, const char *detail,
         group_on_held(group, record);
         return;
     }
-    /* The scheduler has written an asynchronous group as pending, or may have. */
-    group->is_pending =
-        group->is_pending ||
-        (group->request.keeps_pending && (status == TDM_E_NO_RESOURCES || status == TDM_E_AGAIN));
+    /* The scheduler has written an asynchronous group as pending, unless it has to wait for its
+     * name: then another group may get the name, and the creator waits, too. */
+    group->is_pending = group->is_pending || record != NULL;
     if (may_come_free && !group->is_unwanted) {
         group_wait_for_resources(group, status, detail);
     } else if (group->is_pending && is_store_failure(group->node, status) && !group->is_unwanted) {

@@ -56,6 +56,9 @@ struct tdm_runtime {
     char directory[TDM__ADDRESS_BYTES]; /* Directory of this node for sockets and files. */
     /* Host at which workers listen for other nodes; "" on a single node. */
     char listen_host[TDM__ADDRESS_BYTES];
+    /* Milliseconds without a connection to an actor's process after which its calls end as
+     * unavailable, as the daemon says (tandemd --unreachable-ms); 0 for never. */
+    int64_t unreachable_ms;
     /* Namespace in which this process names and finds actors. */
     char name_space[TDM__ACTOR_NAME_BYTES];
     char actor_id[TDM__ID_TEXT_BYTES]; /* Id of this worker's actor; "" in a driver. */

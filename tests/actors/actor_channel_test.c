@@ -124,8 +124,10 @@ static void pending_calls_fail_when_the_actor_dies(void **state)
     for (int i = 0; i < 20; i++) {
         assert_int_equal(tdm_get(refs[i], TEST_TIMEOUT_MS, ""), TDM_E_ACTOR_DIED);
         assert_non_null(strstr(tdm_error_detail(), i == 0 ? "in method exit" : "in method pid"));
-        assert_non_null(
-            strstr(tdm_error_detail(), i == 0 ? "probably started" : "perhaps not started: call "));
+        /* The actor may be dead before the later calls are sent. */
+        assert_true(strstr(tdm_error_detail(),
+                           i == 0 ? "probably started" : "perhaps not started: call ") != NULL ||
+                    (i > 0 && strstr(tdm_error_detail(), " ms ago, not sent") != NULL));
         tdm_ref_release(refs[i]);
     }
     tdm_actor_destroy(actor);

@@ -97,6 +97,7 @@ static void try_store(struct actor_exploration *exploration, const struct lifecy
         try_kind(exploration, world, ACTOR_ON_HOLDER_FOUND);
         try_status(exploration, world, ACTOR_ON_HOLDER_NOT_FOUND, TDM_E_NOT_FOUND);
         try_status(exploration, world, ACTOR_ON_HOLDER_NOT_FOUND, TDM_E_TIMEOUT);
+        try_status(exploration, world, ACTOR_ON_HOLDER_NOT_FOUND, TDM_E_AGAIN);
     }
     if (from->is_rewriting) {
         world = *from;
@@ -479,6 +480,20 @@ static void test_impossible_reservation_is_refused_unless_nodes_may_be_missing(v
     assert_string_equal(action.text, event.detail);
 }
 
+/* The node of the name's holder lives, but there is no connection with it at the moment. */
+static void test_holder_that_cannot_be_asked_is_looked_for_again(void **state)
+{
+    const struct actor_event event = {
+        .kind = ACTOR_ON_HOLDER_NOT_FOUND, .status = TDM_E_AGAIN, .detail = "no reply"};
+    struct actor_lifecycle actor = {.state = ACTOR_FINDING_HOLDER};
+    struct actor_action action = step_alone(&actor, event);
+
+    (void)state;
+    assert_int_equal(action.kind, ACTOR_DO_EXPLAIN_WAIT);
+    assert_string_equal(action.text, "no reply");
+    assert_int_equal(actor.state, ACTOR_WAITING);
+}
+
 static void test_end_of_lost_node_is_reported_as_such(void **state)
 {
     const struct actor_event lost = {.kind = ACTOR_ON_NODE_LOST, .detail = "lost"};
@@ -591,6 +606,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_restart_delay_doubles_until_a_worker_lives_long),
         cmocka_unit_test(test_impossible_reservation_is_refused_unless_nodes_may_be_missing),
+        cmocka_unit_test(test_holder_that_cannot_be_asked_is_looked_for_again),
         cmocka_unit_test(test_end_of_lost_node_is_reported_as_such),
         cmocka_unit_test(test_invariants_hold_in_every_reachable_state),
         cmocka_unit_test(test_exploration_finds_each_mutation),

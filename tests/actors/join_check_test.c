@@ -52,7 +52,7 @@ static void node_alone_joins(void **state)
 {
     struct node_fixture *scene = *state;
 
-    TRY(tdm__join_check(&scene->node, CHECK_MS));
+    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS));
 }
 
 static void node_that_listens_joins_others_that_do(void **state)
@@ -62,7 +62,7 @@ static void node_that_listens_joins_others_that_do(void **state)
 
     (void)snprintf(scene->node.record.tcp_address, sizeof(scene->node.record.tcp_address),
                    "tcp:127.0.0.1:1");
-    TRY(tdm__join_check(&scene->node, CHECK_MS));
+    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS));
     tdm__rpc_destroy(other);
 }
 
@@ -74,7 +74,7 @@ static void node_with_another_token_does_not_join(void **state)
 
     (void)snprintf(scene->node.record.tcp_address, sizeof(scene->node.record.tcp_address),
                    "tcp:127.0.0.1:1");
-    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS), TDM_E_AUTH);
+    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS), TDM_E_AUTH);
     assert_string_equal(tdm_error_detail(),
                         "node other of the cluster has another token than this node this: set "
                         "TANDEM_TOKEN_FILE to the same file on every node");
@@ -86,7 +86,7 @@ static void node_without_listen_does_not_join_nodes_that_listen(void **state)
     struct node_fixture *scene = *state;
     struct tdm__rpc *other = add_node(scene, pair_token, "tcp:127.0.0.1:0");
 
-    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS), TDM_E_STATE);
+    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS), TDM_E_STATE);
     assert_string_equal(tdm_error_detail(),
                         "node this does not listen for other nodes, but the cluster has nodes this "
                         "and other: start each of them with --listen HOST");
@@ -102,7 +102,7 @@ static void node_does_not_join_one_that_does_not_listen(void **state)
     tdm__rpc_set_call_handler(other.rpc, reply, NULL);
     (void)snprintf(scene->node.record.tcp_address, sizeof(scene->node.record.tcp_address),
                    "tcp:127.0.0.1:1");
-    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS), TDM_E_STATE);
+    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS), TDM_E_STATE);
     assert_non_null(strstr(tdm_error_detail(), "node other does not listen"));
     remote_peer_close(&other);
 }
@@ -113,7 +113,7 @@ static void dead_node_is_passed_over(void **state)
     struct node_fixture *scene = *state;
 
     tdm__rpc_destroy(add_node(scene, pair_token, "tcp:127.0.0.1:0"));
-    TRY(tdm__join_check(&scene->node, CHECK_MS));
+    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS));
 }
 
 /* The node of an earlier daemon in the same directory, which was killed. */
@@ -126,7 +126,7 @@ static void node_is_not_taken_for_its_predecessor(void **state)
     TRY(tdm__id_generate(&record.id));
     totals.id = record.id;
     reserve_fixture_join_as(&scene->world, &record, &totals);
-    TRY(tdm__join_check(&scene->node, CHECK_MS));
+    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS));
 }
 
 /* A daemon that is stopped accepts connections, but says nothing. */
@@ -136,10 +136,36 @@ static void silent_node_is_passed_over_at_the_deadline(void **state)
     struct remote_peer other;
 
     node_fixture_other(scene, &other, "other");
-    TRY(tdm__join_check(&scene->node, 50));
+    TRY(tdm__join_check(&scene->node, CHECK_MS, 50));
     assert_int_equal(other.held_count, 1);
     tdm__incoming_reply_pack(remote_peer_take(&other), "");
     remote_peer_close(&other);
+}
+
+/* Makes the store of the node fail the next `count` reads of the list of nodes. */
+static void lose_reads(struct node_fixture *scene, uint32_t count)
+{
+    scene->deaf.fail_pattern = "node/*";
+    scene->deaf.fail_reads_count = count;
+}
+
+static void lost_request_to_the_store_is_repeated(void **state)
+{
+    struct node_fixture *scene = *state;
+
+    lose_reads(scene, 2);
+    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS));
+    assert_int_equal(scene->deaf.fail_reads_count, 0);
+}
+
+static void store_that_never_replies_is_named(void **state)
+{
+    struct node_fixture *scene = *state;
+
+    lose_reads(scene, UINT32_MAX);
+    assert_int_equal(tdm__join_check(&scene->node, 200, CHECK_MS), TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "times in 200 ms: "));
+    assert_non_null(strstr(tdm_error_detail(), "Check that Redis answers"));
 }
 
 int main(void)
@@ -153,6 +179,8 @@ int main(void)
         NODE_FIXTURE_TEST(dead_node_is_passed_over),
         NODE_FIXTURE_TEST(node_is_not_taken_for_its_predecessor),
         NODE_FIXTURE_TEST(silent_node_is_passed_over_at_the_deadline),
+        NODE_FIXTURE_TEST(lost_request_to_the_store_is_repeated),
+        NODE_FIXTURE_TEST(store_that_never_replies_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -184,11 +184,14 @@ static void call_to_a_process_without_connection_ends_unless_it_may_be_retried(v
 
     (void)state;
     (void)snprintf(peer.channel->info.node_id, sizeof(peer.channel->info.node_id), "here");
+    peer.runtime->unreachable_ms = 60000;
     peer_hold(&peer, 2);
     tell(TDM__NODE_LOST, 5, ""); /* Its handshakes fail from now on. */
     peer_run_until(&peer, has_no_connection, &peer);
     assert_int_equal(tdm_get(plain, 100, ""), TDM_E_TIMEOUT);
-    peer.channel->lost_since_ms -= 10000;
+    peer.channel->lost_since_ms -= 10000; /* The daemon allows more. */
+    assert_int_equal(tdm_get(plain, 1100, ""), TDM_E_TIMEOUT);
+    peer.runtime->unreachable_ms = 5000;
     assert_int_equal(tdm_get(plain, PEER_WAIT_MS, ""), TDM_E_ACTOR_UNAVAILABLE);
     assert_non_null(strstr(tdm_error_detail(), "there has been no connection to its process for"));
     tdm_ref_release(plain);

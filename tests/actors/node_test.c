@@ -116,8 +116,10 @@ static void node_describes_itself(void **state)
     struct node_fixture *scene = *state;
     struct remote_reply reply;
 
+    scene->node.unreachable_ms = 700;
     remote_peer_ask(&scene->driver, &reply, "node.describe", "");
     assert_int_equal(remote_peer_wait(&scene->driver, &reply), TDM_OK);
+    assert_int_equal(tdm_value_int(tdm_value_at(remote_reply_value(&reply), 5), 0), 700);
     assert_string_equal(tdm_value_string(tdm_value_at(remote_reply_value(&reply), 2), ""),
                         scene->directory);
     remote_reply_free(&reply);

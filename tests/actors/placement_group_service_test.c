@@ -219,22 +219,30 @@ static void serve_groups(void *arg, struct tdm__incoming_call *incoming)
     tdm__placement_group_service.serve(&((struct scene *)arg)->node, incoming);
 }
 
-/* Both GPUs, asked for by the other endpoint. */
-static tdm_status make_group(struct scene *scene)
+/* Connects the other endpoint with the node, for requests. */
+static struct tdm__conn *connect_maker(struct scene *scene)
 {
-    struct tdm__rpc_request request = {.method = "placement_group.create",
-                                       .deadline_ms = TDM__NEVER};
-    struct tdm__resources bundle = {.cpu = 0};
-    struct made made = {.is_answered = false};
     char address[TDM__ADDRESS_BYTES];
     struct tdm__conn *conn;
-    tdm_writer *writer;
 
     (void)snprintf(address, sizeof(address), "unix:%s/this", directory);
     tdm__rpc_set_call_handler(scene->node.rpc, serve_groups, scene);
     TRY(tdm__rpc_listen(scene->node.rpc, address, NULL, 0));
     TRY(tdm__rpc_connect(scene->other.rpc, address, &conn));
-    TRY(tdm__resources_add(&bundle, "GPU", 1));
+    return conn;
+}
+
+/* Asks over `conn` for a group with the name "unheard" and two bundles of `gpus` GPUs each. */
+static void ask_for_group(struct tdm__conn *conn, double gpus, bool is_asynchronous,
+                          struct made *made)
+{
+    struct tdm__rpc_request request = {.method = "placement_group.create",
+                                       .deadline_ms = TDM__NEVER};
+    struct tdm__resources bundle = {.cpu = 0};
+    tdm_writer *writer;
+
+    *made = (struct made){.is_answered = false};
+    TRY(tdm__resources_add(&bundle, "GPU", gpus));
     TRY(tdm_writer_create(&writer));
     tdm_write_array(writer, 7);
     tdm_write_int(writer, TDM_SPREAD);
@@ -244,27 +252,56 @@ static tdm_status make_group(struct scene *scene)
     tdm_write_string(writer, "mine");
     tdm_write_string(writer, "unheard");
     tdm_write_bool(writer, false);
-    tdm_write_bool(writer, false);
+    tdm_write_bool(writer, is_asynchronous);
     tdm_write_bool(writer, false);
     request.packed = tdm_writer_bytes(writer);
-    TRY(tdm__conn_call(conn, &request, on_made, &made, NULL));
-    TRY(tdm__loop_run(scene->world.loop, is_answered, &made, tdm__deadline_after(WAIT_MS)));
+    TRY(tdm__conn_call(conn, &request, on_made, made, NULL));
     tdm_writer_destroy(writer);
-    return made.status;
+}
+
+static tdm_status wait_for_group(struct scene *scene, struct made *made)
+{
+    TRY(tdm__loop_run(scene->world.loop, is_answered, made, tdm__deadline_after(WAIT_MS)));
+    return made->status;
 }
 
 static void group_is_not_held_when_its_reply_was_lost(void **state)
 {
     struct scene *scene = *state;
+    struct made made;
 
     remove_group(scene); /* Removes the group that the other tests use. */
     scene->deaf.lost_replies = 1;
-    assert_int_equal(make_group(scene), TDM_E_TIMEOUT);
+    ask_for_group(connect_maker(scene), 1, false, &made); /* Both GPUs. */
+    assert_int_equal(wait_for_group(scene, &made), TDM_E_TIMEOUT);
     TRY(tdm__loop_run(scene->world.loop, is_removed, scene, tdm__deadline_after(WAIT_MS)));
     assert_int_equal(reserve_fixture_find_group(&scene->world, "mine", "unheard"), TDM_E_NOT_FOUND);
     TRY(tdm__id_generate(&scene->group));
     /* All resources are free. */
     TRY(reserve_fixture_group(&scene->world, &scene->group, 1, 2, TDM_SPREAD));
+}
+
+/* The store has lost changes, so the name may belong to another group. The creator of a group that
+ * need not be placed is told of it when it has its name, and no sooner. */
+static void asynchronous_group_has_its_name_when_its_creator_hears_of_it(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__conn *conn = connect_maker(scene);
+    struct made first;
+    struct made second;
+
+    scene->node.store_view.generation = reserve_fixture_new_generation(&scene->world);
+    scene->node.store_view.names_wait = true;
+    ask_for_group(conn, 1, true, &first); /* The group of the other tests has both GPUs. */
+    assert_int_equal(tdm__loop_run(scene->world.loop, is_answered, &first, tdm__deadline_after(50)),
+                     TDM_E_TIMEOUT);
+    scene->node.store_view.names_wait = false;
+    tdm__placement_groups_retry(&scene->node);
+    TRY(wait_for_group(scene, &first));
+    TRY(reserve_fixture_find_group(&scene->world, "mine", "unheard"));
+    ask_for_group(conn, 1, true, &second);
+    assert_int_equal(wait_for_group(scene, &second), TDM_E_EXISTS);
+    remove_group(scene);
 }
 
 int main(void)
@@ -281,6 +318,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(lost_node_is_not_waited_for, open_scene, close_scene),
         cmocka_unit_test_setup_teardown(group_is_not_held_when_its_reply_was_lost, open_scene,
                                         close_scene),
+        cmocka_unit_test_setup_teardown(
+            asynchronous_group_has_its_name_when_its_creator_hears_of_it, open_scene, close_scene),
     };
     int failed;
 

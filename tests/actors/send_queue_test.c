@@ -422,6 +422,25 @@ static void waiting_calls_leave_when_a_call_in_flight_is_canceled(void **state)
     tdm_ref_release(refs[0]);
 }
 
+/* The caller may make a call between the death and the moment in which it hears of it. */
+static void death_message_names_the_method_of_a_call_that_was_not_sent(void **state)
+{
+    tdm_ref *refs[2];
+
+    (void)state;
+    peer.channel->in_flight_max = 1;
+    peer_found(&peer);
+    refs[0] = peer_call(&peer, 0, NULL);
+    refs[1] = peer_call(&peer, 1, NULL);
+    peer_hold(&peer, 1);
+    peer_die(&peer);
+    expect_failure(refs[0], TDM_E_ACTOR_DIED, ", in method m, call 1, made ");
+    assert_int_equal(tdm_get(refs[1], PEER_WAIT_MS, ""), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "by the script, in method m, made "));
+    assert_non_null(strstr(tdm_error_detail(), " ms ago, not sent\nlast words"));
+    tdm_ref_release(refs[1]);
+}
+
 static void idle_caller_acknowledges_replies(void **state)
 {
     tdm_ref *refs[100];
@@ -614,6 +633,7 @@ int main(void)
         PEER_TEST(retries_are_used_up),
         PEER_TEST(the_actors_retries_are_the_default_and_a_call_may_have_none),
         PEER_TEST(death_message_names_the_callers_call),
+        PEER_TEST(death_message_names_the_method_of_a_call_that_was_not_sent),
         PEER_TEST(waiting_for_readiness_does_not_query_the_daemon),
         PEER_TEST(deadline_ends_a_call_in_every_state),
         PEER_TEST(canceled_call_that_waits_is_never_sent),

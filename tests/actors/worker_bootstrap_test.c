@@ -23,6 +23,7 @@ static void record_survives_its_file(void **state)
                                        .daemon_address = "unix:/x/tandemd.sock",
                                        .directory = "/x",
                                        .listen_host = "127.0.0.1",
+                                       .unreachable_ms = 700,
                                        .gpus_count = 2,
                                        .gpu_indices = {1, 3}};
     struct tdm__bootstrap back;
@@ -41,6 +42,7 @@ static void record_survives_its_file(void **state)
     assert_string_equal(back.daemon_address, "unix:/x/tandemd.sock");
     assert_string_equal(back.directory, "/x");
     assert_string_equal(back.listen_host, "127.0.0.1");
+    assert_int_equal(back.unreachable_ms, 700);
     assert_int_equal(back.gpus_count, 2);
     assert_int_equal(back.gpu_indices[1], 3);
     assert_string_equal(back.spec->class_name, "engine");

@@ -640,6 +640,7 @@ static void join(struct driver *driver)
     (void)snprintf(self.name, sizeof(self.name), "driver %u", driver->number);
     TDM_ASSERT(tdm__runtime_create(&self, daemon_token, &driver->runtime) == TDM_OK);
     (void)tdm__id_text(&daemon_here.node, driver->runtime->node_id);
+    driver->runtime->unreachable_ms = 10000;
     (void)snprintf(driver->runtime->directory, sizeof(driver->runtime->directory), "%s",
                    daemon_here.directory);
     (void)snprintf(driver->runtime->name_space, sizeof(driver->runtime->name_space), "sim");

@@ -80,6 +80,7 @@ static void serve(void *arg, struct tdm__incoming_call *incoming)
 static void fill_runtime(tdm_runtime *runtime, const struct tdm__actor_spec *spec)
 {
     (void)tdm__id_text(&daemon_here.node, runtime->node_id);
+    runtime->unreachable_ms = 10000;
     (void)tdm__id_text(&spec->id, runtime->actor_id);
     (void)snprintf(runtime->node_name, sizeof(runtime->node_name), "here");
     (void)snprintf(runtime->address, sizeof(runtime->address), "%s", daemon_here.address);

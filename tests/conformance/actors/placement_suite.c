@@ -440,27 +440,15 @@ static void group_of_a_job_outlives_the_actor_that_created_it(void **state)
 /* ---- pending groups --------------------------------------------------------------------- */
 
 /* Creates a group without waiting for its bundle. */
-/* Makes a group that waits for resources. In the tests with faults of the store a new group may
- * wait for the store instead and does not have its name yet; then it is made again. */
 static tdm_placement_group *make_pending(const char *name, double num_cpus)
 {
     const struct tdm_bundle bundle = {.num_cpus = num_cpus};
     const struct tdm_placement_group_options options = {.name = name, .asynchronous = 1};
-    struct tdm_placement_group_info info;
     tdm_placement_group *group = NULL;
 
-    for (int attempt = 0; attempt < 20; attempt++) {
-        MUST(tdm_placement_group_create_with(stage_runtime(), &bundle, 1, &options, TEST_TIMEOUT_MS,
-                                             &group));
-        tdm_placement_group_describe(group, &info);
-        if (strstr(info.pending_cause, "store") == NULL) {
-            return group;
-        }
-        MUST(tdm_placement_group_remove(group, TEST_TIMEOUT_MS));
-        (void)poll(NULL, 0, 500);
-    }
-    fail_msg("the group waits for the store: %s", info.pending_cause);
-    return NULL;
+    MUST(tdm_placement_group_create_with(stage_runtime(), &bundle, 1, &options, TEST_TIMEOUT_MS,
+                                         &group));
+    return group;
 }
 
 static struct tdm_placement_group_info group_info(const tdm_placement_group *group)

@@ -1,0 +1,255 @@
+/* node_joins_again_test.c - what follows when a node joins again, or should. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/node_lease.h"
+#include "actors/daemon/node_notices.h"
+#include "actors/daemon/node_reconcile.h"
+#include "actors/daemon/peer_daemons.h"
+#include "runtime/clock.h"
+#include "scheduler/reserve_epoch.h"
+#include "tests/support/memory_store.h"
+#include "tests/support/node_fixture.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+enum { WAIT_MS = 10000 };
+
+/* A node and another one in a store that judges leases. */
+struct scene {
+    struct node_fixture *fixture;
+    struct tdm__store *store; /* owned */
+    struct tdm__id other;
+    uint64_t epoch; /* The other node's epoch at the start. */
+};
+
+static void on_done(void *arg, tdm_status status, const char *detail)
+{
+    (void)detail;
+    TRY(status);
+    *(bool *)arg = true;
+}
+
+static bool is_true(void *arg)
+{
+    return *(bool *)arg;
+}
+
+static const struct tdm__node_record *other_in_list(const struct scene *scene)
+{
+    const struct tdm__live_node *known = tdm__node_peers_find(&scene->fixture->node, &scene->other);
+
+    return known == NULL ? NULL : &known->record;
+}
+
+static bool other_is_listed(void *arg)
+{
+    return other_in_list(arg) != NULL;
+}
+
+static bool other_has_new_epoch(void *arg)
+{
+    const struct scene *scene = arg;
+
+    return other_in_list(arg) != NULL && other_in_list(arg)->epoch > scene->epoch;
+}
+
+static int open_scene(void **state)
+{
+    static struct scene scene;
+    void *fixture;
+    struct tdm__node *node;
+    struct tdm__node_record other = {.pid = getpid(), .name = "other"};
+    struct tdm__node_resources totals = {.name = "other"};
+    bool is_done = false;
+
+    (void)node_fixture_open(&fixture);
+    scene = (struct scene){.fixture = fixture};
+    node = &scene.fixture->node;
+    TRY(tdm__store_memory_open(node->loop, &scene.store));
+    node->store = scene.store;
+    TRY(tdm__id_generate(&other.id));
+    scene.other = totals.id = other.id;
+    TRY(tdm__reserve_node(node->store, &other, &totals, NULL, 0, tdm__deadline_after(WAIT_MS),
+                          on_done, &is_done));
+    node_fixture_run(scene.fixture, is_true, &is_done);
+    node->totals.id = node->record.id;
+    TRY(tdm__node_reconcile_create(node));
+    is_done = false;
+    TRY(tdm__node_lease_start(node, on_done, &is_done));
+    node_fixture_run(scene.fixture, is_true, &is_done);
+    tdm__node_lease_check(node); /* The first renewal. */
+    node_fixture_run(scene.fixture, other_is_listed, &scene);
+    scene.epoch = other_in_list(&scene)->epoch;
+    *state = &scene;
+    return 0;
+}
+
+static int close_scene(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__node *node = &scene->fixture->node;
+    void *fixture = scene->fixture;
+
+    node->stopping = true;
+    scene->store->ops->close(scene->store);
+    tdm__node_lease_destroy(node);
+    tdm__node_reconcile_destroy(node);
+    node->store = NULL;
+    return node_fixture_close(&fixture);
+}
+
+/* As after a partition with two Redis masters: this node has seen the loss of the other one in a
+ * store that is gone, and the other one has lived on in this store. */
+static void lost_node_in_the_list_gets_a_new_epoch(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__node *node = &scene->fixture->node;
+    const struct tdm__node_record *other;
+
+    tdm__node_lost(node, other_in_list(scene));
+    assert_true(tdm__node_was_lost(node, &scene->other, scene->epoch));
+    tdm__node_lease_check(node);
+    node_fixture_run(scene->fixture, other_has_new_epoch, scene);
+    other = other_in_list(scene);
+    assert_int_equal(other->lives_since, scene->epoch);
+    assert_false(tdm__node_was_lost(node, &scene->other, other->epoch));
+}
+
+/* As for a third node, which has never missed the other one. */
+static void node_with_a_new_epoch_was_not_lost(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__node *node = &scene->fixture->node;
+    bool is_done = false;
+
+    TRY(tdm__reserve_new_epoch(node->store, &scene->other, scene->epoch,
+                               tdm__deadline_after(WAIT_MS), on_done, &is_done));
+    node_fixture_run(scene->fixture, is_true, &is_done);
+    tdm__node_lease_check(node);
+    node_fixture_run(scene->fixture, other_has_new_epoch, scene);
+    assert_false(tdm__node_was_lost(node, &scene->other, scene->epoch));
+}
+
+/* As for the node itself: its processes state the new epoch, and the workers of other nodes' actors
+ * do when these nodes have confirmed the actors, which are asked while the lease counts as new. */
+static void node_learns_its_new_epoch(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__node *node = &scene->fixture->node;
+    uint64_t epoch = node->record.epoch;
+    bool is_done = false;
+
+    assert_int_not_equal(epoch, 0);
+    assert_int_equal(node->lease_status.lost_ms, 0);
+    TRY(tdm__reserve_new_epoch(node->store, &node->record.id, epoch, tdm__deadline_after(WAIT_MS),
+                               on_done, &is_done));
+    node_fixture_run(scene->fixture, is_true, &is_done);
+    tdm__node_lease_check(node);
+    node_fixture_settle(scene->fixture);
+    assert_true(node->record.epoch > epoch);
+    assert_true(tdm__lease_status_was_lost(&node->lease_status));
+}
+
+static bool is_renewed(void *arg)
+{
+    const struct scene *scene = arg;
+    const struct tdm__node *node = &scene->fixture->node;
+
+    return !node->lease_status.is_joining && node->record.epoch > scene->epoch;
+}
+
+/* The node was taken over, for example because it could not reach the store. Its new record has no
+ * renewals yet, which does not mean that the store has lost any. */
+static void node_that_joins_again_begins_no_generation(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__node *node = &scene->fixture->node;
+    uint64_t generation = node->store_view.generation;
+    bool is_done = false;
+
+    for (int i = 0; i < 3; i++) {
+        tdm__node_lease_check(node);
+        node_fixture_settle(scene->fixture);
+    }
+    scene->epoch = node->record.epoch;
+    TRY(tdm__reserve_leave(node->store, &node->record.id, tdm__deadline_after(WAIT_MS), on_done,
+                           &is_done));
+    node_fixture_run(scene->fixture, is_true, &is_done);
+    tdm__node_lease_check(node); /* It is refused, and joins. */
+    for (int i = 0; i < 3; i++) {
+        node_fixture_settle(scene->fixture);
+        tdm__node_lease_check(node);
+    }
+    node_fixture_run(scene->fixture, is_renewed, scene);
+    assert_int_equal(node->store_view.generation, generation);
+}
+
+static const struct tdm__store_ops *memory_ops;
+static struct tdm__store_ops
+    earlier_ops; /* The same, but the kept clock stands at its beginning. */
+static tdm__store_renewed_fn *renewed_fn;
+
+static void on_renewed_earlier(void *arg, tdm_status status,
+                               const struct tdm__store_renewed *renewed,
+                               const struct tdm__store_record *members, uint32_t members_count)
+{
+    struct tdm__store_renewed earlier = *renewed;
+
+    earlier.clock_ms = 0;
+    renewed_fn(arg, status, &earlier, members, members_count);
+}
+
+static void renew_earlier(struct tdm__store *store, const struct tdm__store_renewal *renewal,
+                          int64_t deadline_ms, tdm__store_renewed_fn *fn, void *arg)
+{
+    renewed_fn = fn;
+    memory_ops->renew(store, renewal, deadline_ms, on_renewed_earlier, arg);
+}
+
+/* The node has joined again since the time to which the store went back, so that no count of
+ * renewals shows that the store lost changes. */
+static void store_whose_clock_went_back_has_lost_changes(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__node *node = &scene->fixture->node;
+    uint64_t generation = node->store_view.generation;
+
+    for (int i = 0; i < 3; i++) { /* The clock advances. */
+        (void)poll(NULL, 0, 5);
+        tdm__node_lease_check(node);
+        node_fixture_settle(scene->fixture);
+    }
+    assert_int_equal(node->store_view.generation, generation);
+    memory_ops = scene->store->ops;
+    earlier_ops = *memory_ops;
+    earlier_ops.renew = renew_earlier;
+    scene->store->ops = &earlier_ops;
+    for (int i = 0; i < 3; i++) {
+        tdm__node_lease_check(node);
+        node_fixture_settle(scene->fixture);
+    }
+    assert_true(node->store_view.generation > generation);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define CASE(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
+        CASE(lost_node_in_the_list_gets_a_new_epoch),
+        CASE(node_with_a_new_epoch_was_not_lost),
+        CASE(node_learns_its_new_epoch),
+        CASE(node_that_joins_again_begins_no_generation),
+        CASE(store_whose_clock_went_back_has_lost_changes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
