@@ -27,6 +27,9 @@
 
 #include <string.h>
 
+/* Most bytes of outside memory of one tag, so that no sum overflows. */
+#define OUTSIDE_BYTES_MAX ((uint64_t)1 << 48)
+
 /* ---- the ledger ------------------------------------------------------------------------- */
 
 /* Returns the tenant (process) of the GPU with this ID, or NULL if the GPU has no such tenant. */
@@ -192,6 +195,9 @@ static void describe_tenant(const struct tdm__arbiter_tenant *tenant, struct tdm
         if (tag_usage->resident_bytes > 0) {
             tdm__text_add(text, holds ? ", %s %.1f MiB" : " still holds %s %.1f MiB",
                           tag_usage->tag, mib(tag_usage->resident_bytes));
+            if (tag_usage->outside_bytes > tag_usage->declared_bytes) {
+                tdm__text_add(text, " (%.1f declared)", mib(tag_usage->declared_bytes));
+            }
             holds = true;
         }
     }
@@ -449,7 +455,9 @@ static tdm_status arbiter_find_held_usage(struct tdm__memory_arbiter *state,
 
     TDM_TRY(arbiter_check_text("tag", event->tag, TDM_REGION_TAG_BYTES_MAX));
     tag_usage = arbiter_find_tag_usage(state, &event->tenant, event->tag);
-    if (tag_usage == NULL || tag_usage->resident_bytes < event->bytes) {
+    if (tag_usage == NULL || tag_usage->resident_bytes < event->bytes ||
+        (event->kind == TDM__ARBITER_RELEASED &&
+         tag_usage->resident_bytes - tag_usage->outside_bytes < event->bytes)) {
         return tdm__fail(TDM_E_STATE, "GPU %u: %.1f MiB of %s's %s leave, but it holds %.1f MiB",
                          state->gpu, mib(event->bytes), tenant_name(state, &event->tenant),
                          event->tag, tag_usage == NULL ? 0.0 : mib(tag_usage->resident_bytes));
@@ -483,6 +491,36 @@ static tdm_status on_release_announced(struct tdm__memory_arbiter *state,
     TDM_TRY(arbiter_find_held_usage(state, event, &tag_usage));
     TDM_ASSERT(tag_usage != NULL);
     tag_usage->announced_release_bytes = event->bytes;
+    return TDM_OK;
+}
+
+/* Returns the smaller number. */
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Handles TDM__ARBITER_OUTSIDE_USAGE: replaces the outside memory of the tenant's tag. */
+static tdm_status on_outside_usage(struct tdm__memory_arbiter *state,
+                                   const struct tdm__arbiter_event *event)
+{
+    struct tdm__arbiter_tag_usage *tag_usage = NULL;
+    struct tdm__arbiter_event added = *event;
+
+    if (event->bytes > OUTSIDE_BYTES_MAX) {
+        return tdm__fail(TDM_E_INVAL, "GPU %u: %.1f MiB of %s", state->gpu, mib(event->bytes),
+                         event->tag);
+    }
+    TDM_TRY(arbiter_add_tag_usage(state, event, &tag_usage));
+    TDM_ASSERT(tag_usage != NULL);
+    added.bytes =
+        event->bytes > tag_usage->outside_bytes ? event->bytes - tag_usage->outside_bytes : 0;
+    (void)arbiter_use_grants(state, &added);
+    tag_usage->resident_bytes += event->bytes - tag_usage->outside_bytes; /* May wrap, and back. */
+    tag_usage->outside_bytes = event->bytes;
+    tag_usage->declared_bytes = event->declared_bytes;
+    tag_usage->announced_release_bytes = smaller(
+        tag_usage->announced_release_bytes, tag_usage->resident_bytes - tag_usage->outside_bytes);
     return TDM_OK;
 }
 
@@ -536,6 +574,8 @@ static tdm_status arbiter_apply_event(struct tdm__memory_arbiter *state,
         state->unmanaged_bytes =
             event->bytes < state->capacity_bytes ? event->bytes : state->capacity_bytes;
         return TDM_OK;
+    case TDM__ARBITER_OUTSIDE_USAGE:
+        return on_outside_usage(state, event);
     case TDM__ARBITER_TICK:
         return TDM_OK;
     }
@@ -555,11 +595,27 @@ uint64_t tdm__arbiter_outside_bytes(const struct tdm__arbiter_report *report)
 uint64_t tdm__arbiter_unmanaged_bytes(const struct tdm__arbiter_report *report)
 {
     uint64_t outside = tdm__arbiter_outside_bytes(report);
-    uint64_t unoffered = report->total_bytes > report->offered_bytes
-                             ? report->total_bytes - report->offered_bytes
-                             : 0;
+    uint64_t known = report->counted_bytes + (report->total_bytes > report->offered_bytes
+                                                  ? report->total_bytes - report->offered_bytes
+                                                  : 0);
 
-    return outside > unoffered ? (outside - unoffered) / report->sharing_count : 0;
+    return outside > known ? (outside - known) / report->sharing_count : 0;
+}
+
+uint64_t tdm__arbiter_tenant_outside_bytes(const struct tdm__memory_arbiter *state,
+                                           const struct tdm__id *tenant)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < state->tenants_count; i++) {
+        const struct tdm__arbiter_tenant *entry = &state->tenants[i];
+        bool is_wanted = tenant == NULL || tdm__id_equal(&entry->id, tenant);
+
+        for (uint32_t k = 0; is_wanted && k < entry->tag_usages_count; k++) {
+            sum += entry->tag_usages[k].outside_bytes;
+        }
+    }
+    return sum;
 }
 
 bool tdm__arbiter_has_open_grant(const struct tdm__memory_arbiter *state)

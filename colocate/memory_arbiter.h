@@ -22,6 +22,11 @@
  * that cannot fit is refused at once, and the text of the refusal names the holders of the
  * memory. A tenant that died holds nothing and has no requests.
  *
+ * Memory that the processes of a tenant allocate themselves (PyTorch's allocator, an engine's
+ * server) is called outside memory. A tenant requests it in the same way, says what it then uses,
+ * and says again what is left when it has released it. What is in use is counted also if it was
+ * not granted, so that nothing is granted twice.
+ *
  * The arbiter is a value: a function of (state, event) gives (state, actions). It has no clock,
  * allocates nothing, does no I/O and is copied by assignment. memory_arbiter_test.c explores
  * every state that two tenants can reach. */
@@ -45,6 +50,11 @@ struct tdm__arbiter_tag_usage {
     char tag[TDM_REGION_TAG_BYTES_MAX]; /* Tag of the regions, for example "weights". */
     /* Bytes that the tenant has allocated on the GPU under this tag. */
     uint64_t resident_bytes;
+    /* Bytes of resident_bytes that are outside memory: no block of the broker has them. */
+    uint64_t outside_bytes;
+    /* Bytes of outside memory that the tenant has declared to use now. More are in use if
+     * outside_bytes is larger. */
+    uint64_t declared_bytes;
     /* Bytes of resident_bytes that the tenant has announced to release soon. */
     uint64_t announced_release_bytes;
 };
@@ -111,6 +121,11 @@ enum tdm__arbiter_event_kind {
     TDM__ARBITER_TENANT_GONE,
     /* Processes unknown to the arbiter use `bytes` of the GPU's memory in total. */
     TDM__ARBITER_UNMANAGED_USAGE,
+    /* The processes of a tenant use `bytes` of outside memory under the tag, and declared
+     * `declared_bytes`. Both replace the numbers before. What is added uses up the tenant's grants
+     * for the tag first; the rest is counted also if it is not free. An announcement of the tag
+     * keeps no outside memory. */
+    TDM__ARBITER_OUTSIDE_USAGE,
     /* Time passed: requests and unused grants past their deadlines expire. */
     TDM__ARBITER_TICK
 };
@@ -125,12 +140,15 @@ struct tdm__arbiter_event {
     uint64_t request_id;
     /* ID of the tenant that the event is about, for all kinds but UNMANAGED_USAGE and TICK. */
     struct tdm__id tenant;
-    /* REQUESTED, CHARGED: name of the tenant for messages. */
+    /* REQUESTED, CHARGED, OUTSIDE_USAGE: name of the tenant for messages. */
     const char *name;
-    /* REQUESTED, CHARGED, RELEASED, RELEASE_ANNOUNCED: tag of the memory. */
+    /* REQUESTED, CHARGED, RELEASED, RELEASE_ANNOUNCED, OUTSIDE_USAGE: tag of the memory. */
     const char *tag;
-    /* Number of bytes of the request, the blocks, the announcement or the unmanaged usage. */
+    /* Number of bytes of the request, the blocks, the announcement, the outside memory or the
+     * unmanaged usage. */
     uint64_t bytes;
+    /* OUTSIDE_USAGE: number of bytes that the tenant has declared. */
+    uint64_t declared_bytes;
     /* Current time in milliseconds on CLOCK_MONOTONIC. */
     int64_t now_ms;
     /* REQUESTED: time when the wait ends, in milliseconds on CLOCK_MONOTONIC. */
@@ -178,15 +196,21 @@ struct tdm__arbiter_report {
     uint64_t free_bytes;    /* Bytes of it that no process uses. */
     uint64_t offered_bytes; /* Sum of the capacities of the node's GPUs on it. */
     uint64_t charged_bytes; /* Sum of the bytes that the broker has charged on them. */
+    /* Sum of the outside memory of their tenants, which the arbiters count already. */
+    uint64_t counted_bytes;
     uint32_t sharing_count; /* Number of the node's GPUs on it, at least 1. */
 };
 
 /* Returns the number of bytes of the real GPU that processes use without Tandem: CUDA contexts,
  * libraries, PyTorch's allocator, and processes that are not Tandem's. */
 uint64_t tdm__arbiter_outside_bytes(const struct tdm__arbiter_report *report);
-/* Returns the part of the outside bytes that does not fit into what the node leaves unoffered of
- * the real GPU, for one of the GPUs that share it: the bytes of TDM__ARBITER_UNMANAGED_USAGE. */
+/* Returns the part of the outside bytes that no arbiter counts already and that does not fit into
+ * what the node leaves unoffered of the real GPU, for one of the GPUs that share it: the bytes of
+ * TDM__ARBITER_UNMANAGED_USAGE. */
 uint64_t tdm__arbiter_unmanaged_bytes(const struct tdm__arbiter_report *report);
+/* Returns the outside memory of the tenant in bytes; 0 if it is unknown. NULL: of all tenants. */
+uint64_t tdm__arbiter_tenant_outside_bytes(const struct tdm__memory_arbiter *state,
+                                           const struct tdm__id *tenant);
 /* Returns true if a request is granted and its memory is not allocated yet. A report of that time
  * does not tell whether the device has the memory already, so that it must not be used. */
 bool tdm__arbiter_has_open_grant(const struct tdm__memory_arbiter *state);

@@ -19,6 +19,7 @@
 #include "colocate/memory_arbiter_service.h"
 
 #include "colocate/device/kinds.h"
+#include "colocate/memory/outside_slack.h"
 #include "colocate/memory_arbiter.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -49,7 +50,8 @@ struct waiting_request {
 struct departed_tenants {
     /* Next exited tenant in the service's list; NULL for the last one. */
     struct departed_tenants *next;
-    struct tdm__id id; /* ID under which the daemon knew the process that exited. */
+    struct tdm__id id;   /* ID under which the daemon knew the process that exited. */
+    bool tree_has_ended; /* True if no process is left that the tenant had started. */
 };
 
 /* State of the daemon's service "arbiter"; the daemon owns it. */
@@ -153,16 +155,20 @@ static tdm_status arbiter_step(struct service *service, uint32_t gpu,
     return TDM_OK;
 }
 
-/* Removes the exited tenant from the arbiters of all GPUs where it holds no memory. Returns true
- * if it was removed from all of them. */
-static bool report_departed_tenant(struct service *service, const struct tdm__id *id)
+/* Removes the exited tenant from the arbiters of all GPUs where it holds no memory. The processes
+ * that it has started hold its outside memory until the last one has ended. Returns true if it was
+ * removed from all of them. */
+static bool report_departed_tenant(struct service *service, const struct tdm__id *id,
+                                   bool tree_has_ended)
 {
     struct tdm__arbiter_event gone = {
         .kind = TDM__ARBITER_TENANT_GONE, .tenant = *id, .now_ms = tdm__clock_ms()};
     bool all = true;
 
     for (uint32_t gpu = 0; gpu < service->gpus_count; gpu++) {
-        if (tdm__broker_is_charged(service->broker, gpu, id)) {
+        if (tdm__broker_is_charged(service->broker, gpu, id) ||
+            (!tree_has_ended &&
+             tdm__arbiter_tenant_outside_bytes(&service->arbiters[gpu], id) > 0)) {
             all = false;
         } else {
             (void)arbiter_step(service, gpu, &gone); /* An unknown tenant is no error. */
@@ -179,7 +185,8 @@ static void report_departed_tenants(struct service *service)
     while (*link != NULL) {
         struct departed_tenants *departed_tenants = *link;
 
-        if (report_departed_tenant(service, &departed_tenants->id)) {
+        if (report_departed_tenant(service, &departed_tenants->id,
+                                   departed_tenants->tree_has_ended)) {
             *link = departed_tenants->next;
             free(departed_tenants);
         } else {
@@ -413,6 +420,7 @@ static bool complete_report(const struct service *service, uint32_t gpu,
         tdm__broker_gpu_usage(service->broker, i, &usage);
         report->offered_bytes += usage.capacity_bytes;
         report->charged_bytes += usage.used_bytes;
+        report->counted_bytes += tdm__arbiter_tenant_outside_bytes(&service->arbiters[i], NULL);
         report->sharing_count++;
     }
     return true;
@@ -458,6 +466,72 @@ static void serve_report(struct service *service, struct tdm__incoming_call *inc
     }
 }
 
+/* Returns true if another GPU of the node is on the same real GPU. */
+static bool shares_real_gpu(const struct service *service, uint32_t gpu)
+{
+    for (uint32_t i = 0; i < service->gpus_count; i++) {
+        if (i != gpu && is_same_real_gpu(i, gpu)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Logs a difference between what a tenant has declared and what the device reports. */
+static void log_outside_difference(const struct tdm__peer_identity *peer,
+                                   const struct tdm__arbiter_outside_usage_message *message)
+{
+    uint64_t low =
+        message->bytes < message->declared_bytes ? message->bytes : message->declared_bytes;
+    uint64_t high = message->bytes + message->declared_bytes - low;
+
+    if (high - low > tdm__outside_slack_bytes(message->declared_bytes)) {
+        tdm__log(TDM__WARN, "memory_arbiter",
+                 "GPU %llu: %s declares %.1f MiB of %s, and the device reports %.1f MiB",
+                 (unsigned long long)message->gpu, peer->name,
+                 (double)message->declared_bytes / (1 << 20), message->tag,
+                 (double)message->bytes / (1 << 20));
+    }
+}
+
+/* Takes over what the calling tenant uses of outside memory into the arbiter of the GPU. */
+static tdm_status take_outside_usage(struct service *service, struct tdm__incoming_call *incoming)
+{
+    const struct tdm__peer_identity *peer = tdm__incoming_peer(incoming);
+    struct tdm__arbiter_outside_usage_message message;
+    struct tdm__arbiter_event event = {.kind = TDM__ARBITER_OUTSIDE_USAGE,
+                                       .tenant = peer->id,
+                                       .name = peer->name,
+                                       .now_ms = tdm__clock_ms()};
+
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__arbiter_outside_usage_table(), &message));
+    if (message.gpu >= service->gpus_count) {
+        return fail_no_gpu(service, message.gpu);
+    }
+    event.tag = message.tag;
+    event.declared_bytes = message.declared_bytes;
+    event.bytes =
+        message.bytes > message.declared_bytes + tdm__outside_slack_bytes(message.declared_bytes) &&
+                !shares_real_gpu(service, (uint32_t)message.gpu)
+            ? message.bytes
+            : message.declared_bytes;
+    TDM_TRY(arbiter_step(service, (uint32_t)message.gpu, &event));
+    log_outside_difference(peer, &message);
+    return TDM_OK;
+}
+
+/* Handles arbiter.outside_usage: memory that processes have allocated without blocks. */
+static void serve_outside_usage(struct service *service, struct tdm__incoming_call *incoming)
+{
+    tdm_status status = take_outside_usage(service, incoming);
+
+    if (status == TDM_OK) {
+        tdm__incoming_reply_pack(incoming, "");
+    } else {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+    }
+}
+
 /* Handles one call of the service "arbiter". Takes ownership of `incoming`. */
 static void serve(void *self, struct tdm__incoming_call *incoming)
 {
@@ -469,10 +543,38 @@ static void serve(void *self, struct tdm__incoming_call *incoming)
         serve_announce_release(self, incoming);
     } else if (strcmp(method, "arbiter.report") == 0) {
         serve_report(self, incoming);
+    } else if (strcmp(method, "arbiter.outside_usage") == 0) {
+        serve_outside_usage(self, incoming);
     } else if (strcmp(method, "arbiter.cancel_grant") == 0) {
         serve_cancel_grant(self, incoming);
     } else {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
+    }
+}
+
+/* Announces the release of the outside memory of an exited process, beside the blocks that are
+ * announced already. */
+static void announce_departed_outside(struct service *service, uint32_t gpu,
+                                      const struct tdm__id *id)
+{
+    const struct tdm__memory_arbiter *arbiter = &service->arbiters[gpu];
+
+    for (uint32_t i = 0; i < arbiter->tenants_count; i++) {
+        struct tdm__arbiter_tenant tenant = arbiter->tenants[i];
+
+        for (uint32_t k = 0; tdm__id_equal(&tenant.id, id) && k < tenant.tag_usages_count; k++) {
+            const struct tdm__arbiter_tag_usage *usage = &tenant.tag_usages[k];
+            struct tdm__arbiter_event event = {.kind = TDM__ARBITER_RELEASE_ANNOUNCED,
+                                               .tenant = *id,
+                                               .tag = usage->tag,
+                                               .bytes = usage->announced_release_bytes +
+                                                        usage->outside_bytes,
+                                               .now_ms = tdm__clock_ms()};
+
+            if (usage->outside_bytes > 0) {
+                (void)arbiter_step(service, gpu, &event);
+            }
+        }
     }
 }
 
@@ -496,6 +598,7 @@ static void announce_departed_memory(struct service *service, const struct tdm__
                 (void)arbiter_step(service, gpu, &event);
             }
         }
+        announce_departed_outside(service, gpu, id);
     }
 }
 
@@ -518,7 +621,7 @@ static void peer_exited(void *self, const struct tdm__peer_identity *peer)
             link = &waiting_request->next;
         }
     }
-    if (report_departed_tenant(service, &peer->id)) {
+    if (report_departed_tenant(service, &peer->id, false)) {
         return;
     }
     departed_tenants = calloc(1, sizeof(*departed_tenants));
@@ -526,7 +629,7 @@ static void peer_exited(void *self, const struct tdm__peer_identity *peer)
         /* The tenant's usage stays, so that the arbiter grants too little rather than too much. */
         return;
     }
-    *departed_tenants = (struct departed_tenants){service->departed_tenants, peer->id};
+    *departed_tenants = (struct departed_tenants){service->departed_tenants, peer->id, false};
     service->departed_tenants = departed_tenants;
     announce_departed_memory(service, &peer->id);
     (void)tdm__timer_set(service->timer, tdm__deadline_after(TICK_MS));
@@ -536,8 +639,14 @@ static void peer_exited(void *self, const struct tdm__peer_identity *peer)
  * broker has released its memory. */
 static void peer_tree_ended(void *self, const struct tdm__peer_identity *peer)
 {
-    (void)peer;
-    report_departed_tenants(self);
+    struct service *service = self;
+
+    for (struct departed_tenants *departed = service->departed_tenants; departed != NULL;
+         departed = departed->next) {
+        departed->tree_has_ended =
+            departed->tree_has_ended || tdm__id_equal(&departed->id, &peer->id);
+    }
+    report_departed_tenants(service);
 }
 
 /* Destroys the state of the service "arbiter" and fails all waiting calls. */

@@ -21,6 +21,13 @@
  * usage, which the arbiters do not grant. A caller reports when it opens a GPU and before each
  * request. The reply is empty.
  *
+ * arbiter.outside_usage takes gpu u, tag s, declared_bytes u, bytes u: what the caller and the
+ * processes that it has started have declared to use of outside memory, and what the device reports
+ * as used for it. The arbiter counts the larger one, and the declared bytes alone if other GPUs of
+ * the node are on the same real GPU, whose users a report does not tell apart. A difference of more
+ * than tdm__outside_slack_bytes() is logged. The memory stays counted until the caller says that it
+ * is released, or has ended with all processes that it had started. The reply is empty.
+ *
  * arbiter.cancel_grant takes gpu u, tag s: memory that was granted for the tag and is not
  * allocated yet becomes free for other tenants. The reply is empty.
  *

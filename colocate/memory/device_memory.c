@@ -1,11 +1,13 @@
-/* device_memory.c - waits until a GPU reports memory free. */
+/* device_memory.c - what a GPU reports about its memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/device_memory.h"
 
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/process/tree_memory.h"
 
 #include <time.h>
+#include <unistd.h>
 
 tdm_status tdm__device_await_memory(struct tdm__device *device, const char *what, uint64_t bytes,
                                     int64_t timeout_ms)
@@ -32,4 +34,17 @@ tdm_status tdm__device_await_memory(struct tdm__device *device, const char *what
         }
         (void)nanosleep(&nap, NULL);
     }
+}
+
+tdm_status tdm__device_used_bytes(struct tdm__device *device, uint64_t *used_bytes_out)
+{
+    uint64_t total_bytes = 0;
+    uint64_t free_bytes = 0;
+
+    TDM_TRY(device->ops->memory_info(device, &total_bytes, &free_bytes));
+    if (total_bytes == 0) {
+        return tdm__tree_private_bytes(getppid(), used_bytes_out);
+    }
+    *used_bytes_out = total_bytes > free_bytes ? total_bytes - free_bytes : 0;
+    return TDM_OK;
 }

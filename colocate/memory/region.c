@@ -16,6 +16,7 @@
 
 #include "colocate/memory/region.h"
 
+#include "colocate/memory/fault_report.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -137,6 +138,17 @@ static void unlink_region(tdm_region *region)
         link = &(*link)->next;
     }
     *link = region->next;
+}
+
+/* Records whether the region's memory is mapped. An access to a region without it is a fault, which
+ * a report names. */
+static void region_set_resident(tdm_region *region, bool resident)
+{
+    region->resident = resident;
+    tdm__fault_report_remove(region->address);
+    if (!resident) {
+        tdm__fault_report_add(region->address, region->size_bytes, region->tag);
+    }
 }
 
 /* ---- taking and giving back memory ------------------------------------------------------ */
@@ -280,7 +292,7 @@ static tdm_status region_make_resident(tdm_region *region, int64_t timeout_ms)
         region_undo_resume(region, status);
         return name_region(region, status);
     }
-    region->resident = true;
+    region_set_resident(region, true);
     return TDM_OK;
 }
 
@@ -329,6 +341,7 @@ static void free_region(tdm_region *region)
     struct tdm__device *device = region->regions->device;
 
     if (region->address != NULL) {
+        tdm__fault_report_remove(region->address);
         device->ops->unreserve(device, region->address, region->size_bytes);
     }
     region_release_blocks(region);
@@ -355,6 +368,9 @@ static tdm_status create(struct tdm__regions *regions, const struct tdm_region_o
     region->size_bytes = (options->size_bytes + unit - 1) / unit * unit;
     (void)snprintf(region->tag, sizeof(region->tag), "%s", options->tag);
     status = reserve(region);
+    if (status == TDM_OK) {
+        region_set_resident(region, false);
+    }
     if (status == TDM_OK && !options->paused) {
         status = region_make_resident(region, 0);
     }
@@ -483,7 +499,7 @@ static tdm_status region_save_contents(tdm_region *region)
         TDM_TRY(device->ops->copy_flush(device));
     }
     TDM_TRY(device->ops->unmap(device, region->address, region->size_bytes));
-    region->resident = false;
+    region_set_resident(region, false);
     region->host_copy_is_valid = region->host_copy != NULL;
     region_release_blocks(region);
     return TDM_OK;

@@ -1,4 +1,4 @@
-/* region_api.c - tdm_region_create and the regions of this actor: connects them to broker and
+/* region_api.c - the regions and the outside memory of this actor: connects them to broker and
  * arbiter. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
@@ -18,6 +18,7 @@
 #include "colocate/broker/broker_remote.h"
 #include "colocate/device/kinds.h"
 #include "colocate/memory/device_memory.h"
+#include "colocate/memory/outside_memory.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -184,6 +185,32 @@ static void cancel_memory_grant(void *arg, const char *tag)
     tdm_writer_destroy(writer);
 }
 
+/* Callback of outside memory: tells the memory arbiter what this process and those that it has
+ * started use. */
+static tdm_status tell_outside_usage(void *arg, const char *tag, uint64_t declared_bytes,
+                                     uint64_t reported_bytes)
+{
+    const struct gpu_regions *entry = arg;
+    const struct tdm__arbiter_outside_usage_message message = {entry->device->gpu, tag,
+                                                               declared_bytes, reported_bytes};
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    (void)tdm__arbiter_outside_usage_encode(&message, writer);
+    status = call_memory_arbiter("arbiter.outside_usage", writer, GRACE_MS);
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* Callback of outside memory: reads how much memory the device reports as used. */
+static tdm_status read_device_used(void *arg, uint64_t *used_bytes_out)
+{
+    const struct gpu_regions *entry = arg;
+
+    return tdm__device_used_bytes(entry->device, used_bytes_out);
+}
+
 /* ---- the sets --------------------------------------------------------------------------- */
 
 /* Opens the device that the daemon assigned to this process as GPU number `gpu`. */
@@ -246,4 +273,25 @@ tdm_status tdm_region_create(tdm_runtime *runtime, const struct tdm_region_optio
 
     TDM_TRY(tdm__runtime_regions_of_gpu(runtime, options->gpu, &regions));
     return tdm__region_create(regions, options, region_out);
+}
+
+tdm_status tdm_outside_memory_create(tdm_runtime *runtime,
+                                     const struct tdm_outside_memory_options *options,
+                                     tdm_outside_memory **memory_out)
+{
+    TDM__REQUIRE(memory_out);
+    *memory_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(options);
+
+    struct tdm__outside_callbacks callbacks = {.request = request_memory_grant,
+                                               .announce = announce_memory_release,
+                                               .tell_usage = tell_outside_usage,
+                                               .read_used = read_device_used};
+    struct tdm__regions *regions;
+
+    TDM_TRY(tdm__runtime_regions_of_gpu(runtime, options->gpu, &regions));
+    callbacks.is_host_memory = strcmp(tdm__regions_device(regions)->ops->name, "host") == 0;
+    callbacks.arg = &memory.gpus[options->gpu];
+    return tdm__outside_memory_create(&callbacks, options, memory_out);
 }

@@ -13,8 +13,9 @@ extern "C" {
 
 /* A region is a range of virtual addresses that never moves.  Physical memory backs it while it
  * is resident, and none does while it is paused.  An access to a paused region is a fault
- * (SIGSEGV). One thread at a time may call the functions below, also in an actor with several
- * threads. */
+ * (SIGSEGV).  The handler of SIGSEGV and SIGBUS that the first region installs names the region on
+ * stderr, which the report of an actor's death quotes; then the signal has its former effect.  One
+ * thread at a time may call the functions below, also in an actor with several threads. */
 typedef struct tdm_region tdm_region;
 
 /* What happens to the contents of a region while it is paused. */

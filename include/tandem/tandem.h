@@ -9,6 +9,7 @@
 #include <tandem/dtype.h>
 #include <tandem/error.h>
 #include <tandem/job.h>
+#include <tandem/outside_memory.h>
 #include <tandem/placement.h>
 #include <tandem/region.h>
 #include <tandem/runtime.h>

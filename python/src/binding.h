@@ -33,6 +33,8 @@ struct binding_object {
     enum binding_kind kind;              /* Kind of the handle. */
     void *handle;                        /* The handle, owned; NULL once it was released. */
     uint32_t users_count;                /* Threads that use the handle without the GIL. */
+    /* Region: capsules, arrays, tensors and buffers that lie in its memory. */
+    Py_ssize_t loans_count;
 };
 
 /* Runs the statement without the GIL. */
@@ -73,6 +75,8 @@ void *binding_object_handle(PyObject *object);
 void binding_object_use(PyObject *object);
 /* Ends a binding_object_use(). */
 void binding_object_unuse(PyObject *object);
+/* Releases the handle of the object before the object ends.  No thread may use the handle. */
+void binding_object_release(PyObject *object);
 /* Implements tp_dealloc of all binding types. */
 void binding_object_dealloc(PyObject *object);
 /* Functions of the module that start, stop and describe the runtime; ends with a NULL name. */
@@ -151,6 +155,8 @@ struct binding_memory {
     enum binding_device device; /* Kind of the memory. */
     int32_t device_number;      /* Number of the GPU among the visible ones; 0 for the host. */
     bool is_read_only;          /* True if a write would be a fault. */
+    /* Counter of the loans of this memory, in its owner; NULL if nobody counts them. */
+    Py_ssize_t *loans_count;
 };
 
 /* Returns a capsule of the bytes, which keeps `owner` alive until it or the array made of it is

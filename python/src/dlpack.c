@@ -55,6 +55,8 @@ struct loan {
     int64_t size_bytes;                    /* The shape of the array. */
     int64_t stride;                        /* The stride of the array: 1. */
     PyObject *owner;                       /* The object whose memory it is, owned. */
+    /* Counter of the loans, in the owner; NULL if nobody counts them. */
+    Py_ssize_t *loans_count;
 };
 
 static const char unversioned_name[] = "dltensor";
@@ -67,6 +69,9 @@ static void loan_destroy(struct loan *loan)
     if (Py_IsInitialized()) {
         PyGILState_STATE state = PyGILState_Ensure();
 
+        if (loan->loans_count != NULL) {
+            *loan->loans_count -= 1;
+        }
         Py_DECREF(loan->owner);
         PyGILState_Release(state);
     }
@@ -129,6 +134,10 @@ PyObject *binding_dlpack_create(PyObject *owner, const struct binding_memory *me
         return NULL;
     }
     loan->owner = Py_NewRef(owner);
+    loan->loans_count = memory->loans_count;
+    if (loan->loans_count != NULL) {
+        *loan->loans_count += 1;
+    }
     return capsule;
 }
 

@@ -2,8 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A region's addresses stay the same while its memory is taken away and given back, so that a
- * tensor made of it stays usable after a resume. A tensor keeps the Region object alive. Reading a
- * tensor while its region is paused is a fault that nothing can turn into an exception; making one
+ * tensor made of it stays usable after a resume. A tensor keeps the Region object alive, and the
+ * object counts its tensors, arrays and buffers. Reading a tensor while its region is paused is a
+ * fault that nothing can turn into an exception (libtandem names the region on stderr); making one
  * of a paused region is an exception.
  *
  * libtandem lets one thread at a time use the regions of a process, so that a mutex guards all
@@ -63,10 +64,21 @@ static PyObject *region_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     return binding_object_create(type, BINDING_REGION, region);
 }
 
+/* Returns the region's handle. NULL with an exception if it was freed or the runtime stopped. */
+static tdm_region *region_handle(PyObject *self)
+{
+    if (((struct binding_object *)self)->handle == NULL && tdm_runtime_current() != NULL) {
+        (void)tdm_fail(TDM_E_STATE, "the region was freed");
+        (void)binding_raise(TDM_E_STATE);
+        return NULL;
+    }
+    return binding_object_handle(self);
+}
+
 /* Region.pause() */
 static PyObject *region_pause(PyObject *self, PyObject *ignored)
 {
-    tdm_region *region = binding_object_handle(self);
+    tdm_region *region = region_handle(self);
     tdm_status status;
 
     (void)ignored;
@@ -86,7 +98,7 @@ static PyObject *region_pause(PyObject *self, PyObject *ignored)
 static PyObject *region_resume(PyObject *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"timeout", NULL};
-    tdm_region *region = binding_object_handle(self);
+    tdm_region *region = region_handle(self);
     PyObject *seconds = Py_None;
     int64_t timeout_ms;
     tdm_status status;
@@ -110,17 +122,36 @@ static PyObject *region_resume(PyObject *self, PyObject *args, PyObject *keyword
 /* Fills `memory` with the region's bytes. Returns false with an exception. */
 static bool region_memory(PyObject *self, struct binding_memory *memory)
 {
-    tdm_region *region = binding_object_handle(self);
+    tdm_region *region = region_handle(self);
 
     if (region == NULL) {
         return false;
     }
     *memory = (struct binding_memory){.data = tdm_region_address(region),
                                       .size_bytes = tdm_region_size(region),
-                                      .device = BINDING_CPU};
+                                      .device = BINDING_CPU,
+                                      .loans_count = &((struct binding_object *)self)->loans_count};
     if (strcmp(tdm_region_device(region), "cuda") == 0) {
         memory->device = BINDING_CUDA;
         memory->device_number = tdm_region_device_number(region);
+    }
+    return true;
+}
+
+/* Fills `memory` with the region's bytes, unless the region is paused. Returns false with an
+ * exception. */
+static bool region_resident_memory(PyObject *self, struct binding_memory *memory)
+{
+    tdm_region *region;
+
+    if (!region_memory(self, memory)) {
+        return false;
+    }
+    region = ((struct binding_object *)self)->handle;
+    if (!tdm_region_is_resident(region)) {
+        PyErr_Format(PyExc_BufferError, "the region %s is paused: call resume() first",
+                     tdm_region_tag(region));
+        return false;
     }
     return true;
 }
@@ -130,15 +161,58 @@ static PyObject *region_dlpack(PyObject *self, PyObject *args, PyObject *keyword
 {
     struct binding_memory memory;
 
-    if (!region_memory(self, &memory)) {
+    return region_resident_memory(self, &memory)
+               ? binding_dlpack_export(self, &memory, args, keywords)
+               : NULL;
+}
+
+/* bf_getbuffer of Region: the bytes, which may be written. */
+static int region_get_buffer(PyObject *self, Py_buffer *view, int flags)
+{
+    struct binding_memory memory;
+
+    view->obj = NULL;
+    if (!region_resident_memory(self, &memory)) {
+        return -1;
+    }
+    if (memory.device != BINDING_CPU) {
+        PyErr_SetString(PyExc_BufferError,
+                        "the region is on a GPU, where only DLPack gives access to it");
+        return -1;
+    }
+    if (PyBuffer_FillInfo(view, self, memory.data, (Py_ssize_t)memory.size_bytes, 0, flags) < 0) {
+        return -1;
+    }
+    *memory.loans_count += 1;
+    return 0;
+}
+
+/* bf_releasebuffer of Region. */
+static void region_release_buffer(PyObject *self, Py_buffer *view)
+{
+    (void)view;
+    ((struct binding_object *)self)->loans_count -= 1;
+}
+
+/* Region.free() */
+static PyObject *region_free(PyObject *self, PyObject *ignored)
+{
+    struct binding_object *object = (struct binding_object *)self;
+
+    (void)ignored;
+    if (region_handle(self) == NULL) {
         return NULL;
     }
-    if (!tdm_region_is_resident(((struct binding_object *)self)->handle)) {
-        PyErr_Format(PyExc_BufferError, "the region %s is paused: call resume() first",
-                     tdm_region_tag(((struct binding_object *)self)->handle));
-        return NULL;
+    if (object->loans_count > 0 || object->users_count > 0) {
+        (void)tdm_fail(TDM_E_STATE,
+                       "the region %s is in use: %lld tensors, arrays and buffers lie in it, and "
+                       "%u threads pause or resume it; delete them first",
+                       tdm_region_tag(object->handle), (long long)object->loans_count,
+                       object->users_count);
+        return binding_raise(TDM_E_STATE);
     }
-    return binding_dlpack_export(self, &memory, args, keywords);
+    binding_object_release(self);
+    Py_RETURN_NONE;
 }
 
 /* Region.__dlpack_device__() */
@@ -153,7 +227,7 @@ static PyObject *region_dlpack_device(PyObject *self, PyObject *ignored)
 /* Getter of Region.tag. */
 static PyObject *region_tag(PyObject *self, void *ignored)
 {
-    tdm_region *region = binding_object_handle(self);
+    tdm_region *region = region_handle(self);
 
     (void)ignored;
     return region == NULL ? NULL : PyUnicode_FromString(tdm_region_tag(region));
@@ -162,7 +236,7 @@ static PyObject *region_tag(PyObject *self, void *ignored)
 /* Getter of Region.size_bytes. */
 static PyObject *region_size_bytes(PyObject *self, void *ignored)
 {
-    tdm_region *region = binding_object_handle(self);
+    tdm_region *region = region_handle(self);
 
     (void)ignored;
     return region == NULL ? NULL : PyLong_FromSize_t(tdm_region_size(region));
@@ -171,10 +245,17 @@ static PyObject *region_size_bytes(PyObject *self, void *ignored)
 /* Getter of Region.is_resident. */
 static PyObject *region_is_resident(PyObject *self, void *ignored)
 {
-    tdm_region *region = binding_object_handle(self);
+    tdm_region *region = region_handle(self);
 
     (void)ignored;
     return region == NULL ? NULL : PyBool_FromLong(tdm_region_is_resident(region));
+}
+
+/* Getter of Region.users_count. */
+static PyObject *region_users_count(PyObject *self, void *ignored)
+{
+    (void)ignored;
+    return PyLong_FromSsize_t(((struct binding_object *)self)->loans_count);
 }
 
 static PyMethodDef region_methods[] = {
@@ -184,6 +265,9 @@ static PyMethodDef region_methods[] = {
     {"resume", (PyCFunction)(void (*)(void))region_resume, METH_VARARGS | METH_KEYWORDS,
      "resume(timeout=None)\n--\n\nTake memory again, at the same address; wait that many seconds "
      "for it."},
+    {"free", region_free, METH_NOARGS,
+     "free()\n--\n\nGive memory and addresses back before the object ends. An exception while "
+     "tensors, arrays or buffers lie in the region."},
     {"__dlpack__", (PyCFunction)(void (*)(void))region_dlpack, METH_VARARGS | METH_KEYWORDS,
      "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
      "Return a capsule of the region's bytes; BufferError while the region is paused."},
@@ -194,18 +278,22 @@ static PyGetSetDef region_attributes[] = {
     {"tag", region_tag, NULL, "What the memory is for.", NULL},
     {"size_bytes", region_size_bytes, NULL, "Size in bytes, after rounding up.", NULL},
     {"is_resident", region_is_resident, NULL, "False while the region is paused.", NULL},
+    {"users_count", region_users_count, NULL,
+     "Number of tensors, arrays and buffers that lie in the region and keep it.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 static PyType_Slot region_slots[] = {
     {Py_tp_new, region_new},
     {Py_tp_dealloc, binding_object_dealloc},
     {Py_tp_methods, region_methods},
     {Py_tp_getset, region_attributes},
+    {Py_bf_getbuffer, region_get_buffer},
+    {Py_bf_releasebuffer, region_release_buffer},
     {Py_tp_doc, "Region(tag, size_bytes, *, keep=True, gpu=0, paused=False)\n--\n\n"
                 "Device memory of this actor that can be taken away and given back at the same "
                 "address."},
     {0, NULL}};
 static PyType_Spec region_spec = {"tandem._tandem.Region", sizeof(struct binding_object), 0,
-                                  Py_TPFLAGS_DEFAULT, region_slots};
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, region_slots};
 
 bool binding_region_init(PyObject *module)
 {

@@ -87,6 +87,7 @@ PyObject *binding_object_create(PyTypeObject *type, enum binding_kind kind, void
     object->kind = kind;
     object->handle = handle;
     object->users_count = 0;
+    object->loans_count = 0;
     LIST_INSERT_HEAD(&live_objects, object, link);
     return (PyObject *)object;
 }
@@ -101,6 +102,11 @@ static void object_release(struct binding_object *object)
         object->handle = NULL;
         handle_release(object->kind, handle);
     }
+}
+
+void binding_object_release(PyObject *object)
+{
+    object_release((struct binding_object *)object);
 }
 
 void *binding_object_handle(PyObject *object)

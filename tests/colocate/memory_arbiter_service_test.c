@@ -137,6 +137,29 @@ static void report_during_a_grant_is_not_used(void **state)
     TRY(wish(0, "kv_cache", 4 * MIB, 0));
 }
 
+static tdm_status uses(uint64_t gpu, const char *tag, uint64_t declared_bytes, uint64_t bytes)
+{
+    return one_node_call(runtime, "arbiter.outside_usage", NULL, "usuu", gpu, tag, declared_bytes,
+                         bytes);
+}
+
+/* The larger number counts, if a device cannot have rounded up to it. */
+static void outside_usage_of_a_tenant_is_counted(void **state)
+{
+    (void)state;
+    TRY(uses(0, "torch", 4 * MIB, 20 * MIB));
+    assert_int_equal(wish(0, "kv_cache", 14 * MIB, 0), TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), "torch 4.0 MiB (paused"));
+    TRY(uses(0, "torch", 4 * MIB, 21 * MIB));
+    assert_int_equal(wish(0, "kv_cache", 14 * MIB, 0), TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), "torch 21.0 MiB (4.0 declared)"));
+    TRY(uses(0, "torch", 0, 0));
+    TRY(wish(0, "kv_cache", 14 * MIB, 0));
+    assert_int_equal(uses(1, "torch", MIB, MIB), TDM_E_INVAL);
+    assert_int_equal(uses(0, "torch", UINT64_MAX, 0), TDM_E_INVAL);
+    assert_int_equal(uses(0, NULL, MIB, MIB), TDM_E_INVAL);
+}
+
 static void impossible_events_are_refused(void **state)
 {
     (void)state;
@@ -271,6 +294,7 @@ int main(void)
         TEST(request_waits_until_its_deadline_for_announced_memory),
         TEST(reported_usage_outside_is_not_granted),
         TEST(report_during_a_grant_is_not_used),
+        TEST(outside_usage_of_a_tenant_is_counted),
         TEST(impossible_events_are_refused),
         TEST(dead_tenant_stays_charged_for_blocks_that_others_hold),
         TEST(dead_tenant_stays_charged_behind_128_usage_records),

@@ -24,6 +24,7 @@ enum { CALL_MS = 20000 };
 
 struct tenant {
     tdm_region *region;
+    tdm_outside_memory *declared;
     uint64_t other; /* Device memory of the driver itself, as PyTorch allocates it; 0: none. */
 };
 
@@ -39,15 +40,12 @@ static tdm_status outside_tenant_make(tdm_call *call, void *self)
 }
 
 /* Takes that many bytes of the GPU without Tandem, or gives them back for 0. */
-static tdm_status outside_tenant_take(tdm_call *call, void *self)
+static tdm_status take_or_free(struct tenant *tenant, uint64_t bytes)
 {
-    struct tenant *tenant = self;
     const struct tdm__cuda_driver *driver;
     void *context;
-    uint64_t bytes;
     TDM__CUDA_SCOPE(scope);
 
-    TDM_TRY(tdm_call_unpack(call, "u", &bytes));
     TDM_TRY(tdm__cuda_driver(&driver));
     if (driver->cuDevicePrimaryCtxRetain(&context, 0) != CU_SUCCESS) {
         return tdm_fail(TDM_E_DEVICE, "no context");
@@ -59,8 +57,43 @@ static tdm_status outside_tenant_take(tdm_call *call, void *self)
     return tdm__cuda_check(driver->cuMemAlloc_v2(&tenant->other, bytes), "cuMemAlloc");
 }
 
+static tdm_status outside_tenant_take(tdm_call *call, void *self)
+{
+    uint64_t bytes;
+
+    TDM_TRY(tdm_call_unpack(call, "u", &bytes));
+    return take_or_free(self, bytes);
+}
+
+/* Declares and takes that many bytes without Tandem, or gives them back for 0.  Fails unless the
+ * device reports exactly that. */
+static tdm_status outside_tenant_declare(tdm_call *call, void *self)
+{
+    struct tdm_outside_memory_options options = {.tag = "torch", .policy = TDM_REGION_KEEP};
+    struct tenant *tenant = self;
+    uint64_t wrong = 0;
+    uint64_t bytes;
+
+    TDM_TRY(tdm_call_unpack(call, "u", &bytes));
+    if (bytes == 0) {
+        TDM_TRY(tdm_outside_memory_begin_pause(tenant->declared));
+        TDM_TRY(take_or_free(tenant, 0));
+        TDM_TRY(tdm_outside_memory_end_pause(tenant->declared, 1000, &wrong));
+    } else {
+        options.size_bytes = bytes;
+        TDM_TRY(tdm_outside_memory_create(tdm_runtime_current(), &options, &tenant->declared));
+        TDM_TRY(tdm_outside_memory_begin_resume(tenant->declared, 0));
+        TDM_TRY(take_or_free(tenant, bytes));
+        TDM_TRY(tdm_outside_memory_end_resume(tenant->declared, &wrong));
+        wrong -= bytes;
+    }
+    return wrong == 0 ? TDM_OK : tdm_fail(TDM_E_METHOD, "%lld bytes too many", (long long)wrong);
+}
+
 TDM_ACTOR_CLASS(outside_tenant, .state_bytes = sizeof(struct tenant),
-                .methods = {{"make", outside_tenant_make}, {"take", outside_tenant_take}});
+                .methods = {{"make", outside_tenant_make},
+                            {"take", outside_tenant_take},
+                            {"declare", outside_tenant_declare}});
 
 /* ---- the driver ------------------------------------------------------------------------- */
 
@@ -115,11 +148,31 @@ static void memory_of_other_allocators_is_not_granted(void **state)
     end(actor);
 }
 
+/* Declared memory is the actor's own in messages, and is not counted once more as that of other
+ * processes. */
+static void declared_memory_is_counted_once(void **state)
+{
+    tdm_actor *torch = one_node_actor(runtime, "outside_tenant", "torch-c", 0.5);
+    tdm_actor *actor = one_node_actor(runtime, "outside_tenant", "engine-c", 0.5);
+
+    (void)state;
+    TRY(call(torch, "declare", 40 * MIB));
+    assert_int_equal(call(actor, "make", 20 * MIB), TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), "torch-c still holds torch 40.0 MiB (paused"));
+    assert_non_null(strstr(tdm_error_detail(), "other processes use 8.0 MiB"));
+    TRY(call(actor, "make", 16 * MIB));
+    TRY(call(torch, "declare", 0));
+    TRY(call(torch, "make", 40 * MIB));
+    end(torch);
+    end(actor);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(context_of_a_process_is_not_granted),
         cmocka_unit_test(memory_of_other_allocators_is_not_granted),
+        cmocka_unit_test(declared_memory_is_counted_once),
     };
     int failed;
 

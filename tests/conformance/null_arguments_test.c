@@ -365,6 +365,23 @@ static void call_region(void)
     CHECK_STATUS(tdm_region_resume(NULL, 1), "tdm_region_resume", "region");
 }
 
+static void call_outside_memory(void)
+{
+    CHECK_STATUS(tdm_outside_memory_create(NULL, ANY, ANY), "tdm_outside_memory_create", "runtime");
+    CHECK_STATUS(tdm_outside_memory_create(ANY, NULL, ANY), "tdm_outside_memory_create", "options");
+    CHECK_STATUS(tdm_outside_memory_create(ANY, ANY, NULL), "tdm_outside_memory_create",
+                 "memory_out");
+    CHECK_STATUS(tdm_outside_memory_begin_resume(NULL, 1), "tdm_outside_memory_begin_resume",
+                 "memory");
+    CHECK_STATUS(tdm_outside_memory_end_resume(NULL, ANY), "tdm_outside_memory_end_resume",
+                 "memory");
+    CHECK_STATUS(tdm_outside_memory_begin_pause(NULL), "tdm_outside_memory_begin_pause", "memory");
+    CHECK_STATUS(tdm_outside_memory_end_pause(NULL, 1, ANY), "tdm_outside_memory_end_pause",
+                 "memory");
+    CHECK_VALUE(tdm_outside_memory_is_resident(NULL) == 0, "tdm_outside_memory_is_resident",
+                "memory");
+}
+
 static void call_runtime(void)
 {
     CHECK_STATUS(tdm_runtime_start(ANY, NULL), "tdm_runtime_start", "runtime_out");
@@ -555,6 +572,7 @@ static void make_calls(void)
     call_group();
     call_placement();
     call_region();
+    call_outside_memory();
     call_runtime();
     call_state();
     call_tensor();
@@ -668,6 +686,7 @@ static void test_null_is_allowed_where_there_is_nothing_to_free(void **state)
     (void)tdm_placement_group_remove(NULL, 0);
     tdm_ref_release(NULL);
     tdm_region_destroy(NULL);
+    tdm_outside_memory_destroy(NULL);
     tdm_runtime_stop(NULL);
     tdm_safetensors_close(NULL);
     tdm_events_destroy(NULL);
