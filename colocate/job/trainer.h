@@ -21,6 +21,9 @@ struct trainer {
     /* Owned array with the slices that each trainer rank has. The slices of this rank are
      * borrowed from the library or the named layout. */
     struct tdm__layout *layouts;
+    /* Owned array with the node and GPU of each trainer rank, on which the target of the engine
+     * rank of the same number lies, too. */
+    struct tdm__location *locations;
     /* Owned sender of whole tensors in buckets; NULL before the method "start". */
     struct tdm__sender *sender;
     /* Owned array with the slices that each engine rank needs, one element for each engine rank;

@@ -74,6 +74,7 @@ static void trainer_destruct(void *self)
         }
     }
     free(trainer->layouts);
+    free(trainer->locations);
     tdm__gathered_fini(&trainer->gathered);
     tdm__manifest_destroy(trainer->manifest);
     tdm_actor_destroy(trainer->engine);
@@ -195,6 +196,19 @@ static tdm_status exchange_layouts(struct trainer *trainer)
     return status;
 }
 
+/* Tells all trainer ranks the node and GPU of this rank, and learns theirs. */
+static tdm_status exchange_locations(struct trainer *trainer)
+{
+    uint32_t ranks_count = trainer->rank.context.ranks_count;
+
+    trainer->locations = calloc(ranks_count, sizeof(*trainer->locations));
+    if (trainer->locations == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "locations of %u ranks", ranks_count);
+    }
+    return tdm_collective_all_gather(trainer->rank.group, &trainer->rank.location,
+                                     sizeof(trainer->rank.location), trainer->locations);
+}
+
 /* Gets the tensors and slices of this rank from the library, or from the layout that the job
  * file names. */
 static tdm_status request_own_layout(struct trainer *trainer,
@@ -228,6 +242,7 @@ static tdm_status build_layouts(struct trainer *trainer)
     }
     trainer->layouts[trainer->rank.context.rank] = own;
     TDM_TRY(check_manifests(trainer));
+    TDM_TRY(exchange_locations(trainer));
     return exchange_layouts(trainer);
 }
 

@@ -62,6 +62,8 @@ static tdm_status create_weight_writer(struct trainer *trainer, uint64_t image_b
         .from_count = trainer->rank.context.ranks_count,
         .to = trainer->engine_layouts,
         .to_count = trainer->rank.context.ranks_count,
+        .from_locations = trainer->locations,
+        .to_locations = trainer->locations,
         .image_bytes = image_bytes,
         .chunk_bytes = in_place ? 0 : trainer->rank.bucket_bytes / TDM__BUCKET_HALVES};
     struct tdm__weight_writer_options weight_writer = {.rank = trainer->rank.context.rank,

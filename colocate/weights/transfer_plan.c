@@ -1,13 +1,15 @@
 /* transfer_plan.c - which bytes each trainer rank writes into each engine rank's weights. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Compilation has these steps. First, the slices of all trainer ranks become element runs
- * (consecutive elements of a tensor that are also consecutive in a slice), sorted by tensor and
- * element. Overlaps are refused. Then each engine rank's image is traversed in address order,
- * slice by slice and scales by scales. For each item the compiler finds the runs that cover it,
- * emits copies, merges neighbouring copies into rectangles, and assigns them to chunks. An item
- * larger than a chunk is compiled whole and then split (copy_split.h). At the end all images get
- * the same number of chunks and the cost is summed up.
+/* Compilation has these steps. First, equal slices of trainer ranks become groups (replicas.h), and
+ * each group becomes element runs (consecutive elements of a tensor that are also consecutive in a
+ * slice), sorted by tensor and element. Overlaps are refused. A first pass over the engines' slices
+ * counts the bytes that ranks must send because no other rank is as near, so that the second pass
+ * can divide the rest evenly (choose_holder()). In the second pass each engine rank's image is
+ * traversed in address order, slice by slice and scales by scales. For each item the compiler finds
+ * the runs that cover it, emits copies, merges neighbouring copies into rectangles, and assigns
+ * them to chunks. An item larger than a chunk is compiled whole and then split (copy_split.h). At
+ * the end all images get the same number of chunks and the cost is summed up.
  *
  * A conversion to FP8 is compiled by blocks instead of runs (convert.h). The result is the same
  * on every rank because it depends on the options only. The compiler runs in the thread of its
@@ -17,6 +19,7 @@
 
 #include "colocate/weights/convert.h"
 #include "colocate/weights/copy_split.h"
+#include "colocate/weights/replicas.h"
 #include "runtime/array_grow.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
@@ -26,15 +29,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Size in bytes; after as much of a slice from one trainer rank, an equally near rank goes on that
+ * has sent less. */
+enum { SHARE_BYTES = 16 << 20 };
+
+/* Value of last_rank while no rank was chosen for the slice that is being planned. */
+#define NO_RANK UINT32_MAX
+
 /* Consecutive elements of a tensor that are also consecutive in one rank's slice. */
 struct element_run {
     uint64_t begin;        /* Index in the tensor of the run's first element. */
     uint64_t end;          /* Index in the tensor after the run's last element. */
     uint64_t slice_offset; /* Index in the slice of the run's first element. */
     uint32_t tensor;       /* Index in the manifest of the tensor to which the elements belong. */
-    uint32_t slice;        /* Index of the slice in the layout of the rank that has it. */
-    /* Rank that has the slice: a trainer rank if the run is held, an engine rank if it is
-     * wanted. */
+    /* If the run is wanted, index of the slice in the engine rank's layout. If it is held, index of
+     * the group of equal slices (replicas.h). */
+    uint32_t slice;
+    /* Rank that has the slice: the first trainer rank of the group if the run is held, an engine
+     * rank if it is wanted. */
     uint32_t rank;
 };
 
@@ -59,8 +71,18 @@ struct plan_compiler {
     /* Arguments of tdm__transfer_plan_create(); borrowed. */
     const struct tdm__transfer_plan_options *options;
     struct tdm__transfer_plan *transfer_plan; /* Transfer plan that is being built; borrowed. */
+    /* Trainer ranks that hold equal slices. Owned. */
+    struct tdm__replicas replicas;
     /* Element runs that all trainer ranks hold, sorted by tensor and element. Owned. */
     struct element_runs held;
+    /* For each trainer rank the bytes that it sends to other GPUs according to the plan so far.
+     * Owned. */
+    uint64_t *sent_bytes;
+    bool counts_only; /* True in the first pass, which only counts bytes and adds no copies. */
+    /* Trainer rank that was chosen last for the slice that is being planned, or NO_RANK. */
+    uint32_t last_rank;
+    uint64_t
+        last_bytes; /* Bytes of that slice that were taken from last_rank one after the other. */
     struct element_runs wanted; /* Element runs of the engine slice that is being planned. Owned. */
     /* For each tensor the index of its first run in `held`, and one entry more for the end.
      * Owned. */
@@ -215,11 +237,9 @@ static tdm_status check_held_dtype(const struct tdm__manifest *manifest,
                            tdm_dtype_name(tensor->dtype));
 }
 
-/* Collects and sorts the element runs of all slices that trainer ranks hold. */
-static tdm_status collect_held_runs(struct plan_compiler *compiler)
+/* Checks the layouts of all trainer ranks. */
+static tdm_status check_held_layouts(const struct tdm__transfer_plan_options *options)
 {
-    const struct tdm__transfer_plan_options *options = compiler->options;
-
     for (uint32_t rank = 0; rank < options->from_count; rank++) {
         const struct tdm__layout *layout = &options->from[rank];
 
@@ -227,10 +247,125 @@ static tdm_status collect_held_runs(struct plan_compiler *compiler)
             tdm__wrap(tdm__layout_check(layout, options->manifest), "trainer rank %" PRIu32, rank));
         for (uint32_t i = 0; i < layout->slices_count; i++) {
             TDM_TRY(check_held_dtype(options->manifest, &layout->slices[i]));
-            TDM_TRY(add_slice(&compiler->held, options->manifest, &layout->slices[i], i, rank));
         }
     }
+    return TDM_OK;
+}
+
+/* Returns the slice that all holders of a group have, as the first of them describes it. */
+static const struct tdm_slice *group_slice(const struct plan_compiler *compiler, uint32_t group)
+{
+    const struct tdm__slice_holder *first =
+        &compiler->replicas.holders[compiler->replicas.groups[group]];
+
+    return &compiler->options->from[first->rank].slices[first->slice];
+}
+
+/* Finds equal slices of trainer ranks, and collects and sorts the element runs of each group. */
+static tdm_status collect_held_runs(struct plan_compiler *compiler)
+{
+    const struct tdm__transfer_plan_options *options = compiler->options;
+
+    TDM_TRY(check_held_layouts(options));
+    TDM_TRY(tdm__replicas_init(options->manifest, options->from, options->from_count,
+                               &compiler->replicas));
+    for (uint32_t i = 0; i < compiler->replicas.groups_count; i++) {
+        TDM_TRY(add_slice(&compiler->held, options->manifest, group_slice(compiler, i), i,
+                          compiler->replicas.holders[compiler->replicas.groups[i]].rank));
+    }
     return sort_held_runs(compiler);
+}
+
+/* ---- choosing a trainer rank --------------------------------------------------------- */
+
+/* Returns how near a trainer rank is to an engine rank's target: an enum tdm__copy_locality. */
+static uint8_t copy_locality(const struct plan_compiler *compiler, uint32_t from_rank,
+                             uint32_t to_rank)
+{
+    const struct tdm__location *from = compiler->options->from_locations;
+    const struct tdm__location *to = compiler->options->to_locations;
+
+    if (from == NULL || to == NULL) {
+        return from_rank == to_rank ? TDM__LOCALITY_SAME_GPU : TDM__LOCALITY_SAME_NODE;
+    }
+    if (!tdm__id_equal(&from[from_rank].node, &to[to_rank].node)) {
+        return TDM__LOCALITY_OTHER_NODE;
+    }
+    return tdm__id_equal(&from[from_rank].gpu, &to[to_rank].gpu) ? TDM__LOCALITY_SAME_GPU
+                                                                 : TDM__LOCALITY_SAME_NODE;
+}
+
+/* The trainer rank from which a part of a slice is copied. */
+struct holder_choice {
+    struct tdm__slice_holder holder; /* Trainer rank and its slice. */
+    uint8_t locality;                /* How near it is, an enum tdm__copy_locality. */
+    bool had_alternative;            /* True if another holder is equally near. */
+};
+
+/* Returns true if this rank was chosen last for the slice being planned, and is to go on. */
+static bool rank_goes_on(const struct plan_compiler *compiler, uint32_t rank)
+{
+    return rank == compiler->last_rank && compiler->last_bytes < SHARE_BYTES;
+}
+
+/* Chooses from which holder of a group to copy: the nearest, then the one that goes on, then the
+ * one whose rank sends the fewest bytes. */
+static struct holder_choice choose_holder(const struct plan_compiler *compiler, uint32_t to_rank,
+                                          uint32_t group)
+{
+    const struct tdm__slice_holder *holders = compiler->replicas.holders;
+    uint32_t first = compiler->replicas.groups[group];
+    struct holder_choice choice = {holders[first],
+                                   copy_locality(compiler, holders[first].rank, to_rank), false};
+    bool is_settled = rank_goes_on(compiler, holders[first].rank);
+
+    for (uint32_t i = first + 1; i < compiler->replicas.groups[group + 1]; i++) {
+        uint8_t locality = copy_locality(compiler, holders[i].rank, to_rank);
+        bool goes_on = rank_goes_on(compiler, holders[i].rank);
+
+        if (locality > choice.locality) {
+            continue;
+        }
+        choice.had_alternative = locality == choice.locality;
+        if (locality < choice.locality || (goes_on && !is_settled) ||
+            (!is_settled &&
+             compiler->sent_bytes[holders[i].rank] < compiler->sent_bytes[choice.holder.rank])) {
+            choice.holder = holders[i];
+            choice.locality = locality;
+            is_settled = goes_on;
+        }
+    }
+    return choice;
+}
+
+/* Counts the bytes that a chosen rank sends. The first pass counts those that no other rank is near
+ * enough to send, the second pass the others. */
+static void count_choice(struct plan_compiler *compiler, const struct holder_choice *choice,
+                         uint64_t bytes)
+{
+    uint32_t rank = choice->holder.rank;
+
+    if (choice->locality != TDM__LOCALITY_SAME_GPU &&
+        choice->had_alternative != compiler->counts_only) {
+        compiler->sent_bytes[rank] += bytes;
+    }
+    compiler->last_bytes = rank_goes_on(compiler, rank) ? compiler->last_bytes + bytes : bytes;
+    compiler->last_rank = rank;
+}
+
+/* Returns how many of `count` elements of a tensor a chosen rank copies before the choice is made
+ * again. If it had an alternative these are whole rows of about SHARE_BYTES. */
+static uint64_t share_of(const struct tdm_tensor_info *tensor, const struct holder_choice *choice,
+                         uint64_t count)
+{
+    uint64_t row = tensor->dims_count == 0 ? 1 : tdm_tensor_elements(tensor) / tensor->shape[0];
+    uint64_t rows = SHARE_BYTES / tdm_dtype_bytes(tensor->dtype) / row;
+    uint64_t share = (rows == 0 ? 1 : rows) * row;
+
+    count = count < UINT32_MAX ? count : UINT32_MAX;
+    return choice->locality == TDM__LOCALITY_SAME_GPU || !choice->had_alternative || count < share
+               ? count
+               : share;
 }
 
 /* ---- copies -------------------------------------------------------------------------- */
@@ -257,6 +392,9 @@ static tdm_status add_copy(struct plan_compiler *compiler, struct tdm__transfer_
 {
     uint32_t *last = &compiler->lasts[copy->from_rank];
 
+    if (compiler->counts_only) {
+        return TDM_OK;
+    }
     if (*last > 0 && tdm__rect_copy_merge(&image->copies[*last - 1], copy)) {
         return TDM_OK;
     }
@@ -268,7 +406,7 @@ static tdm_status add_copy(struct plan_compiler *compiler, struct tdm__transfer_
 }
 
 /* Adds copies for the elements that the run `wanted` of engine rank `to_rank` and the run `held` of
- * a trainer rank have in common. */
+ * trainer ranks have in common. */
 static tdm_status add_common_elements(struct plan_compiler *compiler, uint32_t to_rank,
                                       const struct element_run *wanted,
                                       const struct element_run *held)
@@ -278,25 +416,27 @@ static tdm_status add_common_elements(struct plan_compiler *compiler, uint32_t t
     uint64_t end = wanted->end < held->end ? wanted->end : held->end;
     enum tdm_dtype to_dtype = wanted_dtype(compiler, to_rank, wanted->slice);
     struct tdm__rect_copy copy = {
-        .from_rank = held->rank,
-        .from_tensor = held->slice,
         .to_tensor = wanted->slice,
         .rows = 1,
         .conversion = to_dtype == tensor->dtype ? TDM__CONVERT_NONE : TDM__CONVERT_BF16,
-        .locality = held->rank == to_rank ? TDM__LOCALITY_SAME_GPU : TDM__LOCALITY_SAME_NODE,
         .from_dtype = (uint8_t)tensor->dtype,
         .to_dtype = (uint8_t)to_dtype,
     };
 
     while (begin < end) {
-        uint64_t count = end - begin < UINT32_MAX ? end - begin : UINT32_MAX;
+        struct holder_choice choice = choose_holder(compiler, to_rank, held->slice);
+        uint64_t count = share_of(tensor, &choice, end - begin);
 
+        copy.from_rank = choice.holder.rank;
+        copy.from_tensor = choice.holder.slice;
+        copy.locality = choice.locality;
         copy.from_offset = held->slice_offset + (begin - held->begin);
         copy.to_offset = wanted->slice_offset + (begin - wanted->begin);
         copy.columns = (uint32_t)count;
         copy.from_pitch = copy.columns;
         copy.to_pitch = copy.columns;
         TDM_TRY(add_copy(compiler, &compiler->transfer_plan->images[to_rank], &copy));
+        count_choice(compiler, &choice, count * tdm_dtype_bytes(tensor->dtype));
         begin += count;
     }
     return TDM_OK;
@@ -354,11 +494,33 @@ static tdm_status plan_elements(struct plan_compiler *compiler, uint32_t to_rank
     return TDM_OK;
 }
 
-/* Returns whether a copy between these ranks stays on one GPU: a value of enum
- * tdm__copy_locality. */
-static uint8_t copy_locality(uint32_t from_rank, uint32_t to_rank)
+/* Adds the rectangles of an FP8 slice, or of its scales, that a group of trainer ranks holds, and
+ * subtracts their elements from `missing`. `like` is as in tdm__convert_rectangles(). */
+static tdm_status plan_fp8_group(struct plan_compiler *compiler, uint32_t to_rank,
+                                 const struct tdm_slice *wanted, uint32_t group,
+                                 const struct tdm__rect_copy *like, uint64_t *missing)
 {
-    return from_rank == to_rank ? TDM__LOCALITY_SAME_GPU : TDM__LOCALITY_SAME_NODE;
+    const struct tdm_tensor_info *tensor = &compiler->options->manifest->tensors[wanted->tensor];
+    struct tdm__rect_copy copies[TDM__CONVERT_RECTANGLES_MAX];
+    uint32_t count =
+        tdm__convert_rectangles(tensor, wanted, group_slice(compiler, group), like, copies);
+    struct holder_choice choice = choose_holder(compiler, to_rank, group);
+    uint64_t elements = 0;
+
+    for (uint32_t k = 0; k < count; k++) {
+        copies[k].from_rank = choice.holder.rank;
+        copies[k].from_tensor = choice.holder.slice;
+        copies[k].locality = choice.locality;
+        /* Rectangles of FP8 blocks are not merged with later copies. */
+        compiler->lasts[choice.holder.rank] = 0;
+        TDM_TRY(add_copy(compiler, &compiler->transfer_plan->images[to_rank], &copies[k]));
+        elements += tdm__rect_copy_elements(&copies[k]);
+    }
+    if (elements > 0) {
+        count_choice(compiler, &choice, elements * tdm_dtype_bytes(tensor->dtype));
+    }
+    *missing -= elements;
+    return TDM_OK;
 }
 
 /* Adds the copies of an FP8 slice, or of its scales, as rectangles that end at block boundaries.
@@ -369,8 +531,7 @@ static tdm_status plan_fp8_blocks(struct plan_compiler *compiler, uint32_t to_ra
     const struct tdm_slice *wanted = &compiler->options->to[to_rank].slices[item->slice];
     const struct tdm_tensor_info *tensor = &compiler->options->manifest->tensors[wanted->tensor];
     uint64_t missing = wanted->extent[0] * wanted->extent[1];
-    struct tdm__rect_copy copies[TDM__CONVERT_RECTANGLES_MAX];
-    struct tdm__rect_copy like = {
+    const struct tdm__rect_copy like = {
         .to_tensor = item->slice,
         .conversion = item->is_scales ? TDM__CONVERT_SCALES : TDM__CONVERT_FP8,
         .from_dtype = (uint8_t)tensor->dtype,
@@ -379,29 +540,30 @@ static tdm_status plan_fp8_blocks(struct plan_compiler *compiler, uint32_t to_ra
 
     for (uint32_t i = compiler->firsts[wanted->tensor]; i < compiler->firsts[wanted->tensor + 1];
          i++) {
-        const struct element_run *held = &compiler->held.items[i];
-        uint32_t count = 0;
-
-        like.from_rank = held->rank;
-        like.from_tensor = held->slice;
-        like.locality = copy_locality(held->rank, to_rank);
         /* Only the first run of a slice adds rectangles, which cover the whole slice. */
-        if (held->slice_offset == 0) {
-            count = tdm__convert_rectangles(
-                tensor, wanted, &compiler->options->from[held->rank].slices[held->slice], &like,
-                copies);
-        }
-        for (uint32_t k = 0; k < count; k++) {
-            /* Rectangles of FP8 blocks are not merged with later copies. */
-            compiler->lasts[held->rank] = 0;
-            TDM_TRY(add_copy(compiler, &compiler->transfer_plan->images[to_rank], &copies[k]));
-            missing -= tdm__rect_copy_elements(&copies[k]);
+        if (compiler->held.items[i].slice_offset == 0) {
+            TDM_TRY(plan_fp8_group(compiler, to_rank, wanted, compiler->held.items[i].slice, &like,
+                                   &missing));
         }
     }
     return missing == 0
                ? TDM_OK
                : tdm__fail(TDM_E_INVAL, "tensor %s: %" PRIu64 " elements are in no rank's slices",
                            tensor->name, missing);
+}
+
+/* Returns the trainer rank that is nearest to an engine rank's target; among equals, the one of the
+ * engine rank's number or the first. */
+static uint32_t nearest_rank(const struct plan_compiler *compiler, uint32_t to_rank)
+{
+    uint32_t nearest = to_rank % compiler->options->from_count;
+
+    for (uint32_t rank = 0; rank < compiler->options->from_count; rank++) {
+        if (copy_locality(compiler, rank, to_rank) < copy_locality(compiler, nearest, to_rank)) {
+            nearest = rank;
+        }
+    }
+    return nearest;
 }
 
 /* Adds the copy of scales from the table that all trainer ranks share. The trainer rank on the
@@ -411,7 +573,7 @@ static tdm_status plan_shared_scales(struct plan_compiler *compiler, uint32_t to
 {
     const struct tdm_slice *wanted = &compiler->options->to[to_rank].slices[item->slice];
     const struct tdm__manifest *manifest = compiler->options->manifest;
-    uint32_t from_rank = to_rank % compiler->options->from_count;
+    uint32_t from_rank = nearest_rank(compiler, to_rank);
     struct tdm__rect_copy copy = {
         .from_rank = from_rank,
         .from_tensor = TDM__TRANSFER_PLAN_SCALES,
@@ -424,7 +586,7 @@ static tdm_status plan_shared_scales(struct plan_compiler *compiler, uint32_t to
             (uint32_t)tdm__convert_blocks_count(manifest->tensors[wanted->tensor].shape[1]),
         .to_pitch = (uint32_t)tdm__convert_blocks_count(wanted->extent[1]),
         .conversion = TDM__CONVERT_NONE,
-        .locality = copy_locality(from_rank, to_rank),
+        .locality = copy_locality(compiler, from_rank, to_rank),
         .from_dtype = TDM_F32,
         .to_dtype = TDM_F32};
 
@@ -543,6 +705,7 @@ static tdm_status plan_item_copies(struct plan_compiler *compiler, uint32_t to_r
     const struct tdm_tensor_info *tensor = &compiler->options->manifest->tensors[slice->tensor];
 
     memset(compiler->lasts, 0, compiler->options->from_count * sizeof(*compiler->lasts));
+    compiler->last_rank = NO_RANK;
     if (tdm__slice_scales_bytes(tensor, slice) == 0) {
         return plan_elements(compiler, to_rank, item->slice);
     }
@@ -702,7 +865,7 @@ static void add_cost(struct tdm__transfer_plan *transfer_plan, uint32_t to_rank,
                      uint64_t *sent_bytes)
 {
     const struct tdm__transfer_plan_image *image = &transfer_plan->images[to_rank];
-    struct tdm__reshard_cost *cost = &transfer_plan->cost;
+    struct tdm__transfer_cost *cost = &transfer_plan->cost;
     uint64_t received = 0;
 
     for (uint32_t i = 0; i < image->copies_count; i++) {
@@ -728,7 +891,7 @@ static void add_cost(struct tdm__transfer_plan *transfer_plan, uint32_t to_rank,
 static tdm_status compute_cost(struct tdm__transfer_plan *transfer_plan)
 {
     uint64_t *sent_bytes = calloc((size_t)transfer_plan->from_count + 1, sizeof(*sent_bytes));
-    struct tdm__reshard_cost *cost = &transfer_plan->cost;
+    struct tdm__transfer_cost *cost = &transfer_plan->cost;
 
     if (sent_bytes == NULL) {
         return tdm__fail(TDM_E_NOMEM, "the cost of a transfer plan");
@@ -749,6 +912,18 @@ static tdm_status compute_cost(struct tdm__transfer_plan *transfer_plan)
 
 /* ---- all ----------------------------------------------------------------------------- */
 
+/* Counts for each trainer rank the bytes that it must send to engine rank `to_rank` because no
+ * other rank is as near. */
+static tdm_status count_forced_bytes(struct plan_compiler *compiler, uint32_t to_rank)
+{
+    compiler->counts_only = true;
+    for (uint32_t i = 0; i < compiler->options->to[to_rank].slices_count; i++) {
+        TDM_TRY(plan_item_copies(compiler, to_rank, &(struct plan_item){.slice = i}));
+    }
+    compiler->counts_only = false;
+    return TDM_OK;
+}
+
 /* Runs all steps that compile a transfer plan. On failure the caller frees what was allocated. */
 static tdm_status plan_compile(struct plan_compiler *compiler)
 {
@@ -757,14 +932,17 @@ static tdm_status plan_compile(struct plan_compiler *compiler)
                                                .from = options->from,
                                                .from_count = options->from_count,
                                                .to = options->to,
-                                               .to_count = options->to_count};
+                                               .to_count = options->to_count,
+                                               .replicas = &compiler->replicas};
     struct tdm__transfer_plan *transfer_plan = compiler->transfer_plan;
 
     compiler->firsts =
         calloc((size_t)options->manifest->tensors_count + 1, sizeof(*compiler->firsts));
     compiler->lasts = calloc((size_t)options->from_count + 1, sizeof(*compiler->lasts));
     transfer_plan->images = calloc((size_t)options->to_count + 1, sizeof(*transfer_plan->images));
-    if (compiler->firsts == NULL || compiler->lasts == NULL || transfer_plan->images == NULL) {
+    compiler->sent_bytes = calloc((size_t)options->from_count + 1, sizeof(*compiler->sent_bytes));
+    if (compiler->firsts == NULL || compiler->lasts == NULL || compiler->sent_bytes == NULL ||
+        transfer_plan->images == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a transfer plan from %" PRIu32 " to %" PRIu32 " ranks",
                          options->from_count, options->to_count);
     }
@@ -774,6 +952,9 @@ static tdm_status plan_compile(struct plan_compiler *compiler)
                           "engine rank %" PRIu32, i));
     }
     TDM_TRY(tdm__scales_init(&scales, &transfer_plan->scales));
+    for (uint32_t i = 0; i < options->to_count; i++) {
+        TDM_TRY(tdm__wrap(count_forced_bytes(compiler, i), "engine rank %" PRIu32, i));
+    }
     for (uint32_t i = 0; i < options->to_count; i++) {
         TDM_TRY(tdm__wrap(plan_image(compiler, i), "engine rank %" PRIu32, i));
     }
@@ -802,6 +983,8 @@ tdm_status tdm__transfer_plan_create(const struct tdm__transfer_plan_options *op
     free(compiler.uncut);
     free(compiler.firsts);
     free(compiler.lasts);
+    free(compiler.sent_bytes);
+    tdm__replicas_fini(&compiler.replicas);
     if (status != TDM_OK) {
         tdm__transfer_plan_destroy(transfer_plan);
         return status;
