@@ -1,5 +1,5 @@
-/* failpoint.c - named points in a protocol at which a test can kill or stop this process, or make
- * it skip a step. */
+/* failpoint.c - named points in a protocol at which a test can kill or stop this process, make it
+ * skip a step, or change a byte. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/failpoint.h"
 
@@ -26,7 +26,8 @@ struct rule {
     char failpoint[64]; /* Name of the failpoint at which that happens. */
     /* Number of the hit of the failpoint, from 1, at which the process is killed or stopped. */
     unsigned long count;
-    /* What the process does to itself, "kill" or "stop", or "skip" if it leaves out a step. */
+    /* What the process does to itself, "kill" or "stop"; "skip" if it leaves out a step, "change"
+     * if it changes a byte. */
     char action[8];
     /* File that the process creates exclusively before it is killed or stopped. */
     char file[256];
@@ -51,10 +52,12 @@ static bool failpoint_parse(const char *text, struct rule *rule)
     if (sscanf(text, "%63s %63s %7s %7s %255[^ ;]", rule->process, rule->failpoint, count,
                rule->action, rule->file) != 5 ||
         (strcmp(rule->action, "kill") != 0 && strcmp(rule->action, "stop") != 0 &&
-         strcmp(rule->action, "skip") != 0)) {
-        tdm__log(TDM__WARN, "failpoint",
-                 "TANDEM_FAILPOINT=\"%.200s\": wanted PROCESS FAILPOINT COUNT kill|stop|skip FILE",
-                 text);
+         strcmp(rule->action, "skip") != 0 && strcmp(rule->action, "change") != 0)) {
+        tdm__log(
+            TDM__WARN, "failpoint",
+            "TANDEM_FAILPOINT=\"%.200s\": wanted PROCESS FAILPOINT COUNT kill|stop|skip|change "
+            "FILE",
+            text);
         return false;
     }
     rule->count = strtoul(count, NULL, 10);
@@ -78,18 +81,18 @@ void tdm__failpoint_set_process(const char *process)
     process_name = process;
 }
 
-/* Carries out a rule: creates its file and kills or stops this process. Does nothing if the file
- * exists. */
-static void failpoint_trigger(const struct rule *rule)
+/* Creates the rule's file. Returns false if it exists, because another process, or an earlier run,
+ * has triggered the rule. */
+static bool create_rule_file(const struct rule *rule)
 {
     int fd = open(rule->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 
     if (fd < 0) {
-        return; /* Another process, or an earlier run, has triggered the rule. */
+        return false;
     }
     (void)dprintf(fd, "%s %d %lld\n", process_name, (int)getpid(), (long long)tdm__clock_ns());
     (void)close(fd);
-    (void)kill(getpid(), rule->action[0] == 'k' ? SIGKILL : SIGSTOP);
+    return true;
 }
 
 /* Counts a hit of the failpoint `name` by this process and returns the rule's count of hits so far;
@@ -102,20 +105,22 @@ static unsigned long rule_count_hit(struct rule *rule, const char *name)
     return atomic_fetch_add(&rule->hits_count, 1) + 1;
 }
 
-/* True if the rule makes the process skip a step, instead of killing or stopping it. */
-static bool rule_skips(const struct rule *rule)
+/* True if the rule is of this action: "kill", "stop", "skip" or "change". */
+static bool rule_does(const struct rule *rule, const char *action)
 {
-    return strcmp(rule->action, "skip") == 0;
+    return strcmp(rule->action, action) == 0;
 }
 
 void tdm__failpoint_hit(const char *name)
 {
     (void)pthread_once(&once, failpoints_parse_all);
     for (int i = 0; i < rules_count; i++) {
-        unsigned long count = rule_skips(&rules[i]) ? 0 : rule_count_hit(&rules[i], name);
+        bool kills = rule_does(&rules[i], "kill");
+        unsigned long count =
+            kills || rule_does(&rules[i], "stop") ? rule_count_hit(&rules[i], name) : 0;
 
-        if (count > 0 && count == rules[i].count) {
-            failpoint_trigger(&rules[i]);
+        if (count > 0 && count == rules[i].count && create_rule_file(&rules[i])) {
+            (void)kill(getpid(), kills ? SIGKILL : SIGSTOP);
         }
     }
 }
@@ -126,9 +131,22 @@ bool tdm__failpoint_skips(const char *name)
 
     (void)pthread_once(&once, failpoints_parse_all);
     for (int i = 0; i < rules_count; i++) {
-        unsigned long count = rule_skips(&rules[i]) ? rule_count_hit(&rules[i], name) : 0;
+        unsigned long count = rule_does(&rules[i], "skip") ? rule_count_hit(&rules[i], name) : 0;
 
         skips = skips || (count > 0 && count >= rules[i].count);
     }
     return skips;
+}
+
+void tdm__failpoint_change(const char *name, struct tdm_bytes bytes)
+{
+    (void)pthread_once(&once, failpoints_parse_all);
+    for (int i = 0; i < rules_count && bytes.size_bytes > 0; i++) {
+        unsigned long count = rule_does(&rules[i], "change") ? rule_count_hit(&rules[i], name) : 0;
+
+        if (count > 0 && count == rules[i].count && create_rule_file(&rules[i])) {
+            /* The cast is safe: the caller owns the memory. */
+            ((unsigned char *)(uintptr_t)bytes.data)[bytes.size_bytes / 2] ^= 1;
+        }
+    }
 }

@@ -1,10 +1,11 @@
-/* failpoint.h - named points in a protocol at which a test can kill or stop this process, or make
- * it skip a step. */
+/* failpoint.h - named points in a protocol at which a test can kill or stop this process, make it
+ * skip a step, or change a byte. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_FAILPOINT_H
 #define TDM_RUNTIME_FAILPOINT_H
 
 #include <stdbool.h>
+#include <tandem/value.h>
 
 /* A kill at a random moment seldom hits the moment that matters.  So the code names its
  * failpoints, and a test selects some of them in the environment of the process:
@@ -16,7 +17,8 @@
  * and writes its name, process id and tdm__clock_ns() to it.  If the file exists already, the
  * process goes on, so that only one process triggers.  With "skip" the process leaves out a step
  * instead, so that a test can show what the step is for: in every process of that name, from the
- * second hit on, without creating a file.  Two such rules, separated by a semicolon,
+ * second hit on, without creating a file.  With "change" it changes one byte of what it is about to
+ * send; it creates the file as for a kill.  Two such rules, separated by a semicolon,
  * select two failpoints.  Without the variable, a failpoint costs one comparison.  The failpoints
  * of a weight update are listed in docs/protocols/commit.md. */
 
@@ -32,5 +34,10 @@ void tdm__failpoint_hit(const char *name);
 /* Reports that the process has reached the step `name`, and returns true if a rule of
  * TANDEM_FAILPOINT says that the process skips the step.  Any thread may call it. */
 bool tdm__failpoint_skips(const char *name);
+
+/* Reports that the process has reached the failpoint `name` with `bytes`, which lie in memory that
+ * it owns.  Changes one byte of them if a rule of TANDEM_FAILPOINT says so: one in the middle, or
+ * none if there are no bytes.  Any thread may call it. */
+void tdm__failpoint_change(const char *name, struct tdm_bytes bytes);
 
 #endif

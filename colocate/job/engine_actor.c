@@ -293,9 +293,10 @@ static tdm_status stage_handle_list(struct engine *engine, struct tdm_bytes list
 }
 
 /* Stages a handle list on this rank. An empty list means that the bucket has nothing for this
- * rank. */
+ * rank. The trainer rank of this rank's number made the list, and an error names it. */
 static tdm_status stage_on_this_rank(struct engine *engine, struct tdm_bytes bytes)
 {
+    const struct tdm_rank_context *context = &engine->rank.context;
     int64_t begin_ns = tdm__clock_ns();
 
     TDM_TRY(engine_check_connected(engine));
@@ -303,7 +304,8 @@ static tdm_status stage_on_this_rank(struct engine *engine, struct tdm_bytes byt
         return TDM_OK;
     }
     tdm__failpoint_hit("engine.stage");
-    TDM_TRY(stage_handle_list(engine, bytes));
+    TDM_TRY(tdm__wrap(stage_handle_list(engine, bytes), "what trainer rank %u described",
+                      context->engine * context->ranks_count + context->rank));
     tdm__failpoint_hit("engine.staged");
     tdm__spans_add(&engine->rank.spans, "stage bucket", begin_ns,
                    tdm__receiver_staged_bytes(engine->receiver),
@@ -311,8 +313,7 @@ static tdm_status stage_on_this_rank(struct engine *engine, struct tdm_bytes byt
     return TDM_OK;
 }
 
-/* Method "stage_slices": stages one handle list on this rank. Called by rank 0 of the engine or
- * by the trainer rank of a transfer pair. */
+/* Method "stage_slices": stages one handle list on this rank. Called by rank 0 of the engine. */
 static tdm_status engine_stage_list(tdm_call *call, void *self)
 {
     struct tdm__stage_slices_message message;
@@ -352,13 +353,17 @@ static struct tdm_bytes read_handle_list(const struct tdm__message_list *lists, 
     return list;
 }
 
-/* Sends each of the other ranks its handle list; `refs` gets the references to the replies. */
+/* Sends each of the other ranks its handle list; `refs` gets the references to the replies. A rank
+ * whose list is empty has no part in the bucket and is not called. */
 static tdm_status forward_to_peers(struct engine *engine, const struct tdm__message_list *lists,
                                    tdm_ref **refs)
 {
     for (uint32_t i = 1; i < engine->rank.context.ranks_count; i++) {
         const struct tdm__stage_slices_message message = {read_handle_list(lists, i)};
 
+        if (message.tensor_handles.size_bytes == 0) {
+            continue;
+        }
         TDM_TRY(tdm__rank_call(engine->peers[i], "stage_slices", tdm__stage_slices_table(),
                                &message, &refs[i]));
     }
@@ -386,6 +391,8 @@ static tdm_status engine_stage(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     struct tdm__stage_bucket_message message;
+    int64_t begin_ns = tdm__clock_ns();
+    uint64_t lists_bytes = 0;
     tdm_ref **refs;
     tdm_status status;
 
@@ -405,6 +412,10 @@ static tdm_status engine_stage(tdm_call *call, void *self)
     }
     status = await_peers(engine, refs, status);
     free(refs);
+    for (uint32_t i = 0; i < message.tensor_handles.count; i++) {
+        lists_bytes += read_handle_list(&message.tensor_handles, i).size_bytes;
+    }
+    tdm__spans_add(&engine->rank.spans, "stage gathered", begin_ns, lists_bytes, 0);
     return status;
 }
 

@@ -4,13 +4,12 @@
 /* A slice names a tensor by its index in the manifest, the list of tensors that trainers and
  * engines share. Its rectangle says which part of the tensor it is, and its address says where
  * it lies in the region "weights".
- * Trainer ranks may have copies of the same slice. All ranks compute the same sorted list of
- * holdings and agree without communication which rank sends each slice: the holders take turns,
- * tensor by tensor. Engine ranks look up each tensor by name in the manifest. Scales are sent with
- * the FP8 tensor that they belong to. */
+ * Trainer ranks may have copies of the same slice; the transfer plan chooses which of them sends
+ * it (colocate/weights/transfer_plan.h). All ranks list the model's tensors in the same order:
+ * those of which some trainer rank has a slice. Engine ranks look up each tensor by name in the
+ * manifest. Scales are sent with the FP8 tensor that they belong to. */
 #include "colocate/job/named_layout_slices.h"
 
-#include "runtime/array_grow.h"
 #include "runtime/error.h"
 
 #include <stdlib.h>
@@ -107,168 +106,88 @@ static tdm_status allocate_slices(struct tdm__named_layout *named_layout)
 
 /* ---- slices of a trainer ---------------------------------------------------------------- */
 
-/* One slice of the model that a trainer rank has in memory. */
-struct slice_holding {
-    /* Index of the tensor in the model. */
-    uint32_t tensor;
-    /* Part of the tensor. */
-    struct tdm__rectangle rectangle;
-    /* Trainer rank that has the slice. */
-    uint32_t rank;
-    /* Index of the slice among the slices of that rank. */
-    uint32_t piece;
-    /* Type of the elements in that rank's memory. */
-    enum tdm_dtype dtype;
-};
-
-/* The slices of all trainer ranks. */
-struct slice_holdings {
-    /* Owned array; sorted once it is complete. */
-    struct slice_holding *all;
-    /* Number of elements. */
-    uint32_t count;
-    /* Number of elements that `all` has space for. */
-    uint32_t capacity;
-};
-
-/* Orders holdings by tensor and rectangle. Returns 0 if both are the same slice of the model. */
-static int compare_parts(const struct slice_holding *one, const struct slice_holding *other)
+/* Notes in `dtypes` the type of each tensor of which a trainer rank has a slice; 0 for the others.
+ * Trainers cannot send FP8: TDM_E_UNSUPPORTED. */
+static tdm_status note_dtypes(const struct tdm__named_layout *named_layout,
+                              const struct tdm__rank_shards *shards, uint8_t *dtypes)
 {
-    if (one->tensor != other->tensor) {
-        return one->tensor < other->tensor ? -1 : 1;
-    }
-    return memcmp(&one->rectangle, &other->rectangle, sizeof(one->rectangle));
-}
+    for (uint32_t i = 0; i < shards->slices_count; i++) {
+        const struct tdm__tensor_slice *piece = &shards->slices[i];
+        uint8_t dtype = shards->shard_tensors[piece->shard_tensor].dtype;
+        char name[TDM_TENSOR_NAME_BYTES_MAX];
 
-/* Orders holdings by slice, then by rank; for qsort(). */
-static int compare_holdings(const void *a, const void *b)
-{
-    const struct slice_holding *one = a;
-    const struct slice_holding *other = b;
-    int order = compare_parts(one, other);
-
-    if (order != 0) {
-        return order;
+        if (dtype == TDM_F8_E4M3 || is_scale(named_layout->model, piece->tensor)) {
+            return tdm__fail(TDM_E_UNSUPPORTED, "%s: %s is FP8, which trainers do not send",
+                             named_layout->where,
+                             tdm__model_tensor_name(named_layout->model, piece->tensor, name));
+        }
+        dtypes[piece->tensor] = dtype;
     }
-    if (one->rank != other->rank) {
-        return one->rank < other->rank ? -1 : 1;
-    }
-    return one->piece < other->piece ? -1 : one->piece > other->piece;
-}
-
-/* Appends a slice of a rank to the holdings. Trainers cannot send FP8: TDM_E_UNSUPPORTED. */
-static tdm_status add_holding(const struct tdm__named_layout *named_layout,
-                              const struct tdm__rank_shards *shards, uint32_t rank,
-                              uint32_t piece_index, struct slice_holdings *holdings)
-{
-    const struct tdm__tensor_slice *piece = &shards->slices[piece_index];
-    struct slice_holding holding = {
-        .tensor = piece->tensor,
-        .rectangle = piece->rectangle,
-        .rank = rank,
-        .piece = piece_index,
-        .dtype = (enum tdm_dtype)shards->shard_tensors[piece->shard_tensor].dtype};
-    char name[TDM_TENSOR_NAME_BYTES_MAX];
-
-    if (holding.dtype == TDM_F8_E4M3 || is_scale(named_layout->model, piece->tensor)) {
-        return tdm__fail(TDM_E_UNSUPPORTED, "%s: %s is FP8, which trainers do not send",
-                         named_layout->where,
-                         tdm__model_tensor_name(named_layout->model, piece->tensor, name));
-    }
-    TDM_TRY(tdm__array_grow((void **)&holdings->all, &holdings->capacity, holdings->count,
-                            sizeof(holding)));
-    holdings->all[holdings->count++] = holding;
     return TDM_OK;
 }
 
-/* Appends all slices of a rank to the holdings. */
-static tdm_status add_rank(const struct tdm__named_layout *named_layout, uint32_t rank,
-                           struct slice_holdings *holdings)
-{
-    struct tdm__rank_shards shards;
-    tdm_status status = TDM_OK;
-
-    TDM_TRY(tdm__rank_shards_init(named_layout->model, &named_layout->sharding, rank,
-                                  TDM__SHARDS_SOURCE, &shards));
-    for (uint32_t i = 0; i < shards.slices_count && status == TDM_OK; i++) {
-        status = add_holding(named_layout, &shards, rank, i, holdings);
-    }
-    tdm__rank_shards_fini(&shards);
-    return status;
-}
-
-/* Collects and sorts the slices of all trainer ranks, so that holdings of the same slice are
- * adjacent. */
-static tdm_status collect_holdings(const struct tdm__named_layout *named_layout,
-                                   struct slice_holdings *holdings)
+/* Notes in `dtypes` what all trainer ranks have. */
+static tdm_status collect_dtypes(const struct tdm__named_layout *named_layout, uint8_t *dtypes)
 {
     for (uint32_t rank = 0; rank < named_layout->sharding.ranks_count; rank++) {
-        TDM_TRY(tdm__wrap(add_rank(named_layout, rank, holdings), "%s: rank %u",
-                          named_layout->where, rank));
-    }
-    if (holdings->count > 0) {
-        qsort(holdings->all, holdings->count, sizeof(holdings->all[0]), compare_holdings);
+        struct tdm__rank_shards shards;
+        tdm_status status = tdm__rank_shards_init(named_layout->model, &named_layout->sharding,
+                                                  rank, TDM__SHARDS_SOURCE, &shards);
+
+        if (status == TDM_OK) {
+            status = note_dtypes(named_layout, &shards, dtypes);
+            tdm__rank_shards_fini(&shards);
+        }
+        TDM_TRY(tdm__wrap(status, "%s: rank %u", named_layout->where, rank));
     }
     return TDM_OK;
 }
 
 /* Adds a tensor to the list of the model's tensors, as trainers have it. */
-static void add_model_tensor(struct tdm__named_layout *named_layout,
-                             const struct slice_holding *holding, struct tensor_index *index)
+static void add_model_tensor(struct tdm__named_layout *named_layout, uint32_t model_index,
+                             enum tdm_dtype dtype, struct tensor_index *index)
 {
-    const struct tdm__model_tensor *tensor = &named_layout->model->tensors[holding->tensor];
+    const struct tdm__model_tensor *tensor = &named_layout->model->tensors[model_index];
     uint32_t i = named_layout->model_tensors_count++;
 
-    index->manifest_index[holding->tensor] = i;
+    index->manifest_index[model_index] = i;
     named_layout->model_tensors[i] = (struct tdm_tensor_info){
-        .name = tdm__model_tensor_name(named_layout->model, holding->tensor,
-                                       named_layout->model_names[i]),
-        .dtype = holding->dtype,
+        .name =
+            tdm__model_tensor_name(named_layout->model, model_index, named_layout->model_names[i]),
+        .dtype = dtype,
         .dims_count = tensor->dims_count,
         .shape = {tensor->rows, tensor->dims_count == 2 ? tensor->columns : 0}};
 }
 
-/* Decides for each slice which of its holders sends it, and adds those that this rank sends. The
- * holders take turns, tensor by tensor. */
-static tdm_status assign_senders(struct tdm__named_layout *named_layout, const void *weights,
-                                 const struct slice_holdings *holdings, struct tensor_index *index)
-{
-    uint32_t end;
-
-    for (uint32_t first = 0; first < holdings->count; first = end) {
-        const struct slice_holding *part = &holdings->all[first];
-        const struct slice_holding *sender;
-
-        end = first + 1;
-        while (end < holdings->count && compare_parts(part, &holdings->all[end]) == 0) {
-            end++;
-        }
-        if (index->manifest_index[part->tensor] == UINT32_MAX) {
-            add_model_tensor(named_layout, part, index);
-        }
-        sender = &holdings->all[first + part->tensor % (end - first)];
-        if (sender->rank == named_layout->rank) {
-            TDM_TRY(add_slice(named_layout, weights, &named_layout->shards.slices[sender->piece],
-                              index, sender->dtype));
-        }
-    }
-    return TDM_OK;
-}
-
-/* Builds the list of tensors and the slices that this trainer rank sends. */
+/* Builds the list of tensors and the slices that this trainer rank has. `dtypes` has an entry of
+ * zero for each tensor of the model. */
 static tdm_status make_trainer_layout(struct tdm__named_layout *named_layout, const void *weights,
-                                      struct slice_holdings *holdings, struct tensor_index *index)
+                                      uint8_t *dtypes, struct tensor_index *index)
 {
     size_t count = named_layout->model->tensors_count + (size_t)1;
 
-    TDM_TRY(collect_holdings(named_layout, holdings));
+    TDM_TRY(collect_dtypes(named_layout, dtypes));
     TDM_TRY(allocate_slices(named_layout));
+    free(named_layout->model_tensors);
+    free(named_layout->model_names);
+    named_layout->model_tensors_count = 0;
     named_layout->model_tensors = calloc(count, sizeof(*named_layout->model_tensors));
     named_layout->model_names = calloc(count, sizeof(*named_layout->model_names));
     if (named_layout->model_tensors == NULL || named_layout->model_names == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%s: %zu tensors", named_layout->where, count);
     }
-    return assign_senders(named_layout, weights, holdings, index);
+    for (uint32_t i = 0; i < named_layout->model->tensors_count; i++) {
+        if (dtypes[i] != 0) {
+            add_model_tensor(named_layout, i, (enum tdm_dtype)dtypes[i], index);
+        }
+    }
+    for (uint32_t i = 0; i < named_layout->shards.slices_count; i++) {
+        const struct tdm__tensor_slice *piece = &named_layout->shards.slices[i];
+
+        TDM_TRY(
+            add_slice(named_layout, weights, piece, index, (enum tdm_dtype)dtypes[piece->tensor]));
+    }
+    return TDM_OK;
 }
 
 tdm_status tdm__named_layout_build_trainer(struct tdm__named_layout *named_layout,
@@ -277,13 +196,15 @@ tdm_status tdm__named_layout_build_trainer(struct tdm__named_layout *named_layou
                                            uint32_t *tensors_count_out,
                                            struct tdm__layout *layout_out)
 {
-    struct slice_holdings holdings = {.all = NULL};
-    struct tensor_index index;
-    tdm_status status;
+    uint8_t *dtypes = calloc(named_layout->model->tensors_count + 1u, sizeof(*dtypes));
+    struct tensor_index index = {.manifest_index = NULL};
+    tdm_status status = dtypes == NULL ? tdm__fail(TDM_E_NOMEM, "%s", named_layout->where)
+                                       : tensor_index_init(&index, named_layout->model);
 
-    TDM_TRY(tensor_index_init(&index, named_layout->model));
-    status = make_trainer_layout(named_layout, weights, &holdings, &index);
-    free(holdings.all);
+    if (status == TDM_OK) {
+        status = make_trainer_layout(named_layout, weights, dtypes, &index);
+    }
+    free(dtypes);
     free(index.manifest_index);
     TDM_TRY(status);
     *tensors_out = named_layout->model_tensors;

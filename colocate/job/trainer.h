@@ -3,6 +3,7 @@
 #ifndef TDM_COLOCATE_JOB_TRAINER_H
 #define TDM_COLOCATE_JOB_TRAINER_H
 
+#include "colocate/comm/gather.h"
 #include "colocate/job/rank.h"
 #include "colocate/job/transfer_pair.h"
 #include "colocate/weights/sender.h"
@@ -20,6 +21,9 @@ struct trainer {
     /* Owned array with the slices that each trainer rank has. The slices of this rank are
      * borrowed from the library or the named layout. */
     struct tdm__layout *layouts;
+    /* Owned array with the node and GPU of each trainer rank, on which the target of the engine
+     * rank of the same number lies, too. */
+    struct tdm__location *locations;
     /* Owned sender of whole tensors in buckets; NULL before the method "start". */
     struct tdm__sender *sender;
     /* Owned array with the slices that each engine rank needs, one element for each engine rank;
@@ -29,20 +33,19 @@ struct trainer {
     struct tdm__transfer_plan *transfer_plan;
     /* Owned writer that executes the plan for this rank; NULL like `engine_layouts`. */
     struct tdm__weight_writer *weight_writer;
-    /* Owned collective group of the trainer ranks that serve one engine. */
+    /* Owned collective group of the trainer ranks that serve one engine, through which their
+     * descriptions of each bucket travel (announcement.h). */
     tdm_collective_group *gather;
     /* Connection to the engine rank of the same number if engines have GPUs of their own; else
      * without a group. */
     struct tdm__transfer_pair pair;
-    /* Owned handle of the engine rank that this rank calls; NULL until it is needed. It is the
-     * first rank of the engine, or with a transfer pair the engine rank of the same number. */
+    /* Owned handle of the first rank of the engine that the gather group serves. Only the first
+     * rank of the group calls it; NULL until it is needed. */
     tdm_actor *engine;
     /* True if that engine was lost and does not take part in the current update. */
     bool engine_absent;
-    /* Owned buffer for gathered handle lists: one list for each rank of the engine. */
-    char *lists;
-    /* Capacity of `lists` in bytes. */
-    size_t lists_bytes;
+    /* Descriptions of the last bucket that the gather group has gathered. */
+    struct tdm__gathered gathered;
 };
 
 #endif

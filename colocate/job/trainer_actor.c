@@ -7,6 +7,7 @@
  * rank can then compute transfer plans for all ranks without further communication.
  * All methods run on the actor's method thread. Methods that may change the weights call
  * invalidate_sums(), because cached checksums of the last update are no longer valid. */
+#include "colocate/job/job_file.h"
 #include "colocate/job/named_layout_slices.h"
 #include "colocate/job/train_batch.h"
 #include "colocate/job/trainer_update.h"
@@ -31,19 +32,24 @@ static tdm_status open_library(struct trainer *trainer)
     return tdm__rank_reserve_regions(&trainer->rank, specs, count);
 }
 
-/* Joins the collective group of the trainer ranks that serve the same engine as this rank; its name
- * is "gather/" and the number of the engine. */
+/* Joins the gather group: the trainer ranks that serve the same engine as this rank. Its name has
+ * the job, the model and the number of the engine, so that two jobs of one node do not meet in a
+ * group. On CUDA NCCL moves its data, unless two of the ranks share a GPU. */
 static tdm_status join_gather_group(struct trainer *trainer)
 {
     uint32_t ranks_per_engine = trainer->rank.ranks_per_engine;
     uint32_t rank = trainer->rank.context.rank;
-    char name[32];
+    char name[TDM__RANK_NAME_BYTES + TDM__JOB_TEXT_BYTES];
+    const char *job;
     struct tdm_collective_options options = {.name = name,
                                              .rank = rank % ranks_per_engine,
                                              .ranks_count = ranks_per_engine,
-                                             .timeout_ms = trainer->rank.timeout_ms};
+                                             .timeout_ms = trainer->rank.timeout_ms,
+                                             .on_gpu = 1};
 
-    (void)snprintf(name, sizeof(name), "gather/%u", rank / ranks_per_engine);
+    TDM_TRY(tdm_config_string(trainer->rank.config, "job.name", "job", &job));
+    (void)snprintf(name, sizeof(name), "gather/%s/%s/%u", job, trainer->rank.model,
+                   rank / ranks_per_engine);
     return tdm_collective_join(trainer->rank.runtime, &options, &trainer->gather);
 }
 
@@ -68,7 +74,8 @@ static void trainer_destruct(void *self)
         }
     }
     free(trainer->layouts);
-    free(trainer->lists);
+    free(trainer->locations);
+    tdm__gathered_fini(&trainer->gathered);
     tdm__manifest_destroy(trainer->manifest);
     tdm_actor_destroy(trainer->engine);
     tdm_collective_leave(trainer->gather);
@@ -189,6 +196,19 @@ static tdm_status exchange_layouts(struct trainer *trainer)
     return status;
 }
 
+/* Tells all trainer ranks the node and GPU of this rank, and learns theirs. */
+static tdm_status exchange_locations(struct trainer *trainer)
+{
+    uint32_t ranks_count = trainer->rank.context.ranks_count;
+
+    trainer->locations = calloc(ranks_count, sizeof(*trainer->locations));
+    if (trainer->locations == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "locations of %u ranks", ranks_count);
+    }
+    return tdm_collective_all_gather(trainer->rank.group, &trainer->rank.location,
+                                     sizeof(trainer->rank.location), trainer->locations);
+}
+
 /* Gets the tensors and slices of this rank from the library, or from the layout that the job
  * file names. */
 static tdm_status request_own_layout(struct trainer *trainer,
@@ -222,6 +242,7 @@ static tdm_status build_layouts(struct trainer *trainer)
     }
     trainer->layouts[trainer->rank.context.rank] = own;
     TDM_TRY(check_manifests(trainer));
+    TDM_TRY(exchange_locations(trainer));
     return exchange_layouts(trainer);
 }
 

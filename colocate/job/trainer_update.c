@@ -8,13 +8,14 @@
  * continue or all stop. The all-reduce also means that engines have read the chunk before, so that
  * its half may be overwritten. A failure that the other ranks cannot learn in this way aborts the
  * collective groups (abort_update).
- * An update by names sends whole tensors bucket by bucket (send_bucket). Handle lists of the ranks
- * that serve one engine are gathered on the group's first rank, which calls the engine.
- * All methods run on the actor's method thread. The transfer protocol is in docs/transfer-plans.md,
- * the commit protocol in docs/protocols/commit.md. */
+ * An update by names sends whole tensors bucket by bucket (send_bucket). In every mode the ranks
+ * that serve one engine describe what they wrote, and their gather group's first rank calls the
+ * engine (announcement.h). All methods run on the actor's method thread. The transfer protocol is
+ * in docs/transfer-plans.md, the commit protocol in docs/protocols/commit.md. */
 #include "colocate/job/trainer_update.h"
 
 #include "colocate/comm/collective.h"
+#include "colocate/job/announcement.h"
 #include "colocate/job/transfer_target.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -61,6 +62,8 @@ static tdm_status create_weight_writer(struct trainer *trainer, uint64_t image_b
         .from_count = trainer->rank.context.ranks_count,
         .to = trainer->engine_layouts,
         .to_count = trainer->rank.context.ranks_count,
+        .from_locations = trainer->locations,
+        .to_locations = trainer->locations,
         .image_bytes = image_bytes,
         .chunk_bytes = in_place ? 0 : trainer->rank.bucket_bytes / TDM__BUCKET_HALVES};
     struct tdm__weight_writer_options weight_writer = {.rank = trainer->rank.context.rank,
@@ -150,22 +153,7 @@ tdm_status tdm__trainer_release_bucket(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Gets the handle of the engine rank that this rank calls, unless it has one already. */
-static tdm_status find_engine(struct trainer *trainer)
-{
-    uint32_t rank = trainer->rank.context.rank;
-    uint32_t ranks_per_engine = trainer->rank.ranks_per_engine;
-    char name[TDM__RANK_NAME_BYTES];
-
-    if (trainer->engine != NULL) {
-        return TDM_OK;
-    }
-    tdm__rank_name(name, trainer->rank.model, "engine/%u/%u", rank / ranks_per_engine,
-                   trainer->pair.group != NULL ? rank % ranks_per_engine : 0);
-    return tdm_actor_find(trainer->rank.runtime, name, trainer->rank.timeout_ms, &trainer->engine);
-}
-
-/* Method "detach_engine": releases the handle of the engine rank, because the actor was
+/* Method "detach_engine": releases the handle of the engine's first rank, because the actor was
  * restarted under the same name. */
 tdm_status tdm__trainer_detach_engine(tdm_call *call, void *self)
 {
@@ -175,74 +163,6 @@ tdm_status tdm__trainer_detach_engine(tdm_call *call, void *self)
     tdm_actor_destroy(trainer->engine);
     trainer->engine = NULL;
     return TDM_OK;
-}
-
-/* Calls "stage" on the engine. `lists` has the packed handle list of each rank of the engine. The
- * reference to the reply is returned in `staged_out`. */
-static tdm_status call_stage(struct trainer *trainer, const tdm_writer *lists, tdm_ref **staged_out)
-{
-    const struct tdm__stage_bucket_message message = {
-        .tensor_handles = {.count = trainer->rank.ranks_per_engine,
-                           .packed = tdm_writer_bytes(lists)}};
-
-    TDM_TRY(tdm_writer_status(lists));
-    TDM_TRY(find_engine(trainer));
-    tdm__failpoint_hit("trainer.announce");
-    return tdm__rank_call(trainer->engine, "stage", tdm__stage_bucket_table(), &message,
-                          staged_out);
-}
-
-/* Waits until the engine has staged the lists, and releases the reference. */
-static tdm_status await_stage(const struct trainer *trainer, tdm_ref *announced)
-{
-    const tdm_value *nothing;
-    tdm_status status = tdm_get_value(announced, trainer->rank.timeout_ms, &nothing);
-
-    tdm__failpoint_hit("trainer.announced");
-    tdm_ref_release(announced);
-    return status;
-}
-
-/* Calls the engine once for the bucket: its first rank gets the handle lists of all ranks.
- * Blocks until the bucket is staged. */
-static tdm_status call_engine(struct trainer *trainer, size_t list_bytes)
-{
-    tdm_writer *writer;
-    tdm_ref *announced;
-    tdm_status status;
-
-    TDM_TRY(tdm_writer_create(&writer));
-    for (uint32_t i = 0; i < trainer->rank.ranks_per_engine; i++) {
-        tdm_write_bytes(writer, trainer->lists + i * list_bytes, list_bytes);
-    }
-    status = call_stage(trainer, writer, &announced);
-    tdm_writer_destroy(writer);
-    return status == TDM_OK ? await_stage(trainer, announced) : status;
-}
-
-/* Returns whether this rank is the one of its gather group that calls the engine, and the engine
- * is alive. */
-static bool sends_to_engine(const struct trainer *trainer)
-{
-    return trainer->rank.context.rank % trainer->rank.ranks_per_engine == 0 &&
-           !trainer->engine_absent;
-}
-
-/* Gathers the handle lists of the gather group, which have equal sizes, on its first rank. */
-static tdm_status gather_lists(struct trainer *trainer, struct tdm_bytes list)
-{
-    size_t wanted = list.size_bytes * trainer->rank.ranks_per_engine;
-
-    if (trainer->lists_bytes < wanted) {
-        char *lists = realloc(trainer->lists, wanted);
-
-        if (lists == NULL) {
-            return tdm__fail(TDM_E_NOMEM, "lists of %zu bytes", wanted);
-        }
-        trainer->lists = lists;
-        trainer->lists_bytes = wanted;
-    }
-    return tdm_collective_gather(trainer->gather, list.data, list.size_bytes, trainer->lists, 0);
 }
 
 /* Makes all trainer ranks agree on the status of a chunk or bucket. If one rank failed, all
@@ -261,8 +181,7 @@ static tdm_status agree_on_status(struct trainer *trainer, tdm_status status)
     }
     TDM_TRY(announced);
     if (worst > 0) {
-        return tdm__fail(TDM_E_ABORTED, "the bucket of trainer rank %d was refused",
-                         (int)worst - 1);
+        return tdm__fail(TDM_E_ABORTED, "trainer rank %d has stopped the update", (int)worst - 1);
     }
     return TDM_OK;
 }
@@ -285,7 +204,8 @@ static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *upd
                               uint32_t bucket)
 {
     int64_t begin_ns = tdm__clock_ns();
-    struct tdm_bytes list;
+    struct tdm_bytes description = {.size_bytes = 0};
+    tdm_ref *announced = NULL;
     char name[TDM__SPAN_NAME_BYTES];
     tdm_status status;
 
@@ -293,17 +213,19 @@ static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *upd
     status = tdm__sender_fill_bucket(trainer->sender, bucket);
     tdm__failpoint_hit("trainer.written");
     if (status == TDM_OK) {
-        status = tdm__sender_describe_bucket(trainer->sender, update, epoch, bucket, &list);
+        status = tdm__sender_describe_bucket(trainer->sender, update, epoch, bucket, &description);
     }
     if (status != TDM_OK) {
         return abort_update(trainer, status);
     }
-    TDM_TRY(gather_lists(trainer, list));
-    status = sends_to_engine(trainer) ? call_engine(trainer, list.size_bytes) : TDM_OK;
+    status = tdm__announcement_send(trainer, bucket, description, &announced);
+    if (status == TDM_OK) {
+        status = tdm__announcement_await(trainer, announced);
+    }
     (void)snprintf(name, sizeof(name), "send bucket %u", bucket);
     tdm__spans_add(&trainer->rank.spans, name, begin_ns,
                    tdm__sender_bucket_bytes(trainer->sender, bucket),
-                   tdm__checksum_tensor(list.data, list.size_bytes));
+                   tdm__checksum_tensor(description.data, description.size_bytes));
     return agree_on_status(trainer, status);
 }
 
@@ -378,72 +300,44 @@ static tdm_status wrap_chunk_error(const struct chunk_transfer *transfer, tdm_st
                      transfer->trainer->transfer_plan->chunks_count);
 }
 
-/* Sends the chunk from the bucket to the remote engine rank of the same number. It does not wait
- * for other ranks. */
-static tdm_status announce_to_remote(struct chunk_transfer *transfer, uint32_t chunk)
+/* Sends the chunk from the bucket to the remote engine rank of the same number, which has been
+ * told to receive it. */
+static tdm_status deliver_to_remote(struct trainer *trainer, uint32_t chunk)
 {
-    struct trainer *trainer = transfer->trainer;
-    uint32_t rank = trainer->rank.context.rank;
     const struct tdm__transfer_plan_chunk *about =
-        &trainer->transfer_plan->images[rank].chunks[chunk];
+        &trainer->transfer_plan->images[trainer->rank.context.rank].chunks[chunk];
     const char *bucket = tdm_region_address(tdm__weight_writer_bucket(trainer->weight_writer));
-    struct tdm__transfer_pair_payload load = {
+    const struct tdm__transfer_pair_payload load = {
         .data = bucket + tdm__weight_writer_chunk_offset(trainer->weight_writer, chunk),
         .size_bytes = about->end - about->begin,
         .chunk = chunk};
 
-    TDM_TRY(find_engine(trainer));
-    TDM_TRY(tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
-                                              transfer->epoch, chunk, rank, &load.description));
-    if (load.description.size_bytes == 0) {
-        return TDM_OK;
-    }
-    TDM_TRY(tdm__transfer_pair_announce(trainer->engine, &load, &transfer->announced));
     return tdm__transfer_pair_deliver(&trainer->pair, &load, &trainer->rank);
 }
 
-/* Announces the chunk to a colocated engine with one call. The caller is the first rank of the
- * gather group. It writes the lists for all ranks of the engine, because all checksums are known
- * to every trainer rank. */
-static tdm_status announce_to_engine(struct chunk_transfer *transfer, uint32_t chunk)
-{
-    struct trainer *trainer = transfer->trainer;
-    size_t lists_bytes = 0;
-    tdm_writer *writer;
-    tdm_status status;
-
-    TDM_TRY(tdm_writer_create(&writer));
-    status = TDM_OK;
-    for (uint32_t i = 0; i < trainer->rank.ranks_per_engine && status == TDM_OK; i++) {
-        struct tdm_bytes list = {.size_bytes = 0};
-
-        status = tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
-                                                   transfer->epoch, chunk,
-                                                   trainer->rank.context.rank + i, &list);
-        if (status == TDM_OK) {
-            tdm_write_bytes(writer, list.data, list.size_bytes);
-        }
-        lists_bytes += list.size_bytes;
-    }
-    if (status == TDM_OK && lists_bytes > 0) {
-        status = call_stage(trainer, writer, &transfer->announced);
-    }
-    tdm_writer_destroy(writer);
-    return status;
-}
-
-/* Announces a written chunk to the engine, if this rank is the one to do it. */
+/* Describes the written chunk for the engine rank of this rank's number and announces it with the
+ * gather group. An engine with GPUs of its own then gets the bytes. A rank that cannot describe its
+ * part gives an empty description, so that its group goes on until all ranks agree. */
 static tdm_status announce_chunk(struct chunk_transfer *transfer, uint32_t chunk)
 {
-    const struct trainer *trainer = transfer->trainer;
-    tdm_status status = TDM_OK;
+    struct trainer *trainer = transfer->trainer;
+    struct tdm_bytes description = {.size_bytes = 0};
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    tdm_status described = TDM_OK;
+    tdm_status status;
 
     transfer->announced_chunk = chunk;
-    if (trainer->pair.group != NULL) {
-        status = trainer->engine_absent ? TDM_OK : announce_to_remote(transfer, chunk);
-    } else if (sends_to_engine(trainer)) {
-        status = announce_to_engine(transfer, chunk);
+    if (!trainer->engine_absent) {
+        described = tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
+                                                      transfer->epoch, chunk,
+                                                      trainer->rank.context.rank, &description);
     }
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    status = tdm__announcement_send(trainer, chunk, description, &transfer->announced);
+    if (status == TDM_OK && trainer->pair.group != NULL && description.size_bytes > 0) {
+        status = deliver_to_remote(trainer, chunk);
+    }
+    status = described == TDM_OK ? status : tdm__fail(described, "%s", detail);
     return wrap_chunk_error(transfer, status, chunk);
 }
 
@@ -459,11 +353,11 @@ static tdm_status await_announced(struct chunk_transfer *transfer, tdm_status st
         return status;
     }
     if (status == TDM_OK) {
-        return wrap_chunk_error(transfer, await_stage(transfer->trainer, announced),
+        return wrap_chunk_error(transfer, tdm__announcement_await(transfer->trainer, announced),
                                 transfer->announced_chunk);
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    (void)await_stage(transfer->trainer, announced);
+    (void)tdm__announcement_await(transfer->trainer, announced);
     return tdm__fail(status, "%s", detail);
 }
 

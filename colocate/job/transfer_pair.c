@@ -13,7 +13,6 @@
 #include "colocate/comm/collective.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
-#include "runtime/failpoint.h"
 #include "runtime/log.h"
 #include "runtime/messages/messages.h"
 
@@ -100,17 +99,6 @@ static void record_sent_span(const struct tdm__transfer_pair_payload *load, int6
     (void)snprintf(span.to, sizeof(span.to), "engine/%u/%u", rank / trainer->ranks_per_engine,
                    rank % trainer->ranks_per_engine);
     tdm__spans_add_transfer(&trainer->spans, &span);
-}
-
-tdm_status tdm__transfer_pair_announce(tdm_actor *engine,
-                                       const struct tdm__transfer_pair_payload *load,
-                                       tdm_ref **announced_out)
-{
-    const struct tdm__stage_slices_message message = {load->description};
-
-    tdm__failpoint_hit("trainer.announce");
-    return tdm__rank_call(engine, "stage_slices", tdm__stage_slices_table(), &message,
-                          announced_out);
 }
 
 tdm_status tdm__transfer_pair_deliver(struct tdm__transfer_pair *pair,

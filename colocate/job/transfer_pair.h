@@ -42,8 +42,6 @@ tdm_status tdm__transfer_pair_pause_bucket(struct tdm__transfer_pair *pair);
 
 /* One chunk of data that a trainer rank sends from its bucket. All pointers are borrowed. */
 struct tdm__transfer_pair_payload {
-    /* Encoded list of the tensor slices in the data. */
-    struct tdm_bytes description;
     /* First byte of the chunk in the trainer's bucket. */
     const void *data;
     /* Size of the chunk in bytes. */
@@ -52,14 +50,10 @@ struct tdm__transfer_pair_payload {
     uint32_t chunk;
 };
 
-/* Calls the engine rank to stage the chunk that follows. The reply means that the chunk is
- * staged. The caller must await it even if sending fails, so that the call cannot receive from
- * the next connection. */
-tdm_status tdm__transfer_pair_announce(tdm_actor *engine,
-                                       const struct tdm__transfer_pair_payload *load,
-                                       tdm_ref **announced_out);
-/* Sends the chunk and adds a span to the trace. On return the trainer rank may overwrite the
- * bytes. */
+/* Sends the chunk to the engine rank, which has been told to stage it (announcement.h), and adds a
+ * span to the trace. On return the trainer rank may overwrite the bytes. The reply to the
+ * announcement must be awaited even if sending fails, so that its call cannot receive from the next
+ * connection. */
 tdm_status tdm__transfer_pair_deliver(struct tdm__transfer_pair *pair,
                                       const struct tdm__transfer_pair_payload *load,
                                       struct tdm__rank *trainer);

@@ -56,7 +56,7 @@ tdm_status tdm__transfer_target_reply(tdm_call *call, const struct tdm__location
 
 tdm_status tdm__transfer_cost_reply(tdm_call *call, const struct tdm__transfer_plan *transfer_plan)
 {
-    const struct tdm__reshard_cost *cost = &transfer_plan->cost;
+    const struct tdm__transfer_cost *cost = &transfer_plan->cost;
     const struct tdm__update_cost_message message = {
         .same_gpu_bytes = cost->bytes_by_locality[TDM__LOCALITY_SAME_GPU],
         .other_gpu_bytes = cost->bytes_by_locality[TDM__LOCALITY_SAME_NODE],

@@ -10,6 +10,7 @@
 
 #include "colocate/weights/bucket.h"
 
+#include "colocate/weights/replicas.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 
@@ -28,7 +29,8 @@ struct bucket_compiler {
     struct tdm__bucket_plan *plan;
     /* Slice indices of the rank whose runs are being added, sorted by tensor. Owned. */
     uint32_t *order;
-    uint32_t runs_capacity; /* Number of runs for which the array plan->runs has room. */
+    struct tdm__replicas replicas; /* Which ranks hold equal slices; owned. */
+    uint32_t runs_capacity;        /* Number of runs for which the array plan->runs has room. */
 };
 
 /* Rounds an offset in a bucket, in bytes, up to TDM__BUCKET_ALIGNMENT. */
@@ -184,12 +186,13 @@ static int compare_slices(const void *a, const void *b, void *arg)
     return left < right ? -1 : left > right;
 }
 
-/* Adds the runs that one rank contributes to one bucket. `cursor` is the position in the rank's
+/* Adds the runs that one rank contributes to one bucket. Of equal slices one rank contributes
+ * its own. `cursor` is the position in the rank's
  * sorted slices; it advances from bucket to bucket. */
 static tdm_status add_segment(struct bucket_compiler *compiler, struct tdm__bucket *bucket,
-                              struct tdm__bucket_segment *segment, const struct tdm__layout *layout,
-                              uint32_t *cursor)
+                              struct tdm__bucket_segment *segment, uint32_t rank, uint32_t *cursor)
 {
+    const struct tdm__layout *layout = &compiler->layouts[rank];
     uint32_t tensors_end = bucket->tensors_first + bucket->tensors_count;
 
     segment->runs_first = compiler->plan->runs_count;
@@ -199,7 +202,9 @@ static tdm_status add_segment(struct bucket_compiler *compiler, struct tdm__buck
         if (layout->slices[index].tensor >= tensors_end) {
             break;
         }
-        TDM_TRY(add_slice(compiler, segment, index, &layout->slices[index]));
+        if (tdm__replicas_sends(&compiler->replicas, rank, index)) {
+            TDM_TRY(add_slice(compiler, segment, index, &layout->slices[index]));
+        }
         (*cursor)++;
     }
     if (bucket->segment_bytes_max < segment->size_bytes) {
@@ -227,19 +232,18 @@ static tdm_status sort_slices(struct bucket_compiler *compiler, const struct tdm
     return TDM_OK;
 }
 
-/* Checks one rank's layout and adds its runs to all buckets. */
+/* Adds one rank's runs to all buckets. */
 static tdm_status add_rank(struct bucket_compiler *compiler, uint32_t rank)
 {
     const struct tdm__layout *layout = &compiler->layouts[rank];
     struct tdm__bucket_plan *plan = compiler->plan;
     uint32_t cursor = 0;
 
-    TDM_TRY(tdm__wrap(tdm__layout_check(layout, compiler->manifest), "rank %" PRIu32, rank));
     TDM_TRY(sort_slices(compiler, layout));
     for (uint32_t b = 0; b < plan->buckets_count; b++) {
         struct tdm__bucket_segment *segment = &plan->segments[(size_t)b * plan->ranks_count + rank];
 
-        TDM_TRY(add_segment(compiler, &plan->buckets[b], segment, layout, &cursor));
+        TDM_TRY(add_segment(compiler, &plan->buckets[b], segment, rank, &cursor));
     }
     return TDM_OK;
 }
@@ -389,6 +393,12 @@ static tdm_status bucket_plan_compile(struct bucket_compiler *compiler,
                          plan->buckets_count, plan->ranks_count);
     }
     for (uint32_t rank = 0; rank < plan->ranks_count; rank++) {
+        TDM_TRY(tdm__wrap(tdm__layout_check(&compiler->layouts[rank], compiler->manifest),
+                          "rank %" PRIu32, rank));
+    }
+    TDM_TRY(tdm__replicas_init(compiler->manifest, compiler->layouts, plan->ranks_count,
+                               &compiler->replicas));
+    for (uint32_t rank = 0; rank < plan->ranks_count; rank++) {
         TDM_TRY(add_rank(compiler, rank));
     }
     return check_coverage(compiler);
@@ -415,6 +425,7 @@ tdm_status tdm__bucket_plan_create(const struct tdm__manifest *manifest,
     compiler.plan->ranks_count = ranks_count;
     status = bucket_plan_compile(&compiler, options);
     free(compiler.order);
+    tdm__replicas_fini(&compiler.replicas);
     if (status != TDM_OK) {
         tdm__bucket_plan_destroy(compiler.plan);
         return status;

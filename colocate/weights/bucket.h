@@ -79,7 +79,8 @@ struct tdm__bucket_options {
 
 /* Compiles the bucket plan of a model whose slices the ranks hold as `layouts` say. Returns
  * TDM_E_BUDGET if a tensor exceeds the capacity. Returns TDM_E_INVAL with a message that names the
- * tensor, the elements and the ranks if the slices do not cover every element exactly once. */
+ * tensor, the elements and the ranks if the slices do not cover every element, or if two of them
+ * have only a part of their elements in common. Of equal slices one is contributed. */
 tdm_status tdm__bucket_plan_create(const struct tdm__manifest *manifest,
                                    const struct tdm__bucket_options *options,
                                    const struct tdm__layout *layouts, uint32_t ranks_count,

@@ -108,7 +108,8 @@ static tdm_status list_measures(const struct tdm__scales_options *options,
                                                 .from_dtype = (uint8_t)tensor->dtype,
                                                 .to_dtype = TDM_F32};
 
-            if (scales->firsts[slice->tensor] != TDM__SCALES_NOT_SHARED) {
+            if (scales->firsts[slice->tensor] != TDM__SCALES_NOT_SHARED &&
+                tdm__replicas_sends(options->replicas, rank, i)) {
                 TDM_TRY(measure_slice(tensor, slice, &like, scales, &capacity));
             }
         }

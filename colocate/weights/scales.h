@@ -5,6 +5,7 @@
 
 #include "colocate/transfer/copy_op.h"
 #include "colocate/weights/layout.h"
+#include "colocate/weights/replicas.h"
 
 /* If trainer slices cut through blocks of a tensor that becomes FP8, no rank can compute the scale
  * of such a block alone. Each rank computes the scales of the parts that it holds, and the scale of
@@ -39,6 +40,8 @@ struct tdm__scales_options {
     /* Layouts of the engine ranks, checked with tdm__layout_check(). */
     const struct tdm__layout *to;
     uint32_t to_count; /* Number of engine ranks, which are entries of `to`. */
+    /* Equal slices among those of the trainer ranks, of which one is measured. */
+    const struct tdm__replicas *replicas;
 };
 
 /* Finds the tensors of which several trainer ranks hold parts of an FP8 block, and plans which

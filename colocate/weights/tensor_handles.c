@@ -9,8 +9,10 @@
 
 #include "colocate/weights/tensor_handles.h"
 
+#include "colocate/weights/checksum.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
+#include "runtime/splitmix.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -199,6 +201,32 @@ static tdm_status check_records(const struct tdm__tensor_handles *handles)
 
 /* ---- wire ---------------------------------------------------------------------------- */
 
+/* Returns the checksum of a description: of its header without the field `checksum`, and of its
+ * encoded records, which begin at `records`. */
+static uint64_t sum_description(struct tdm__tensor_handles_header header, const uint8_t *records)
+{
+    size_t size_bytes = records_bytes(&header) - sizeof(header);
+
+    header.checksum = 0;
+    return tdm__splitmix64(tdm__checksum_tensor(&header, sizeof(header)),
+                           tdm__checksum_tensor(records, size_bytes));
+}
+
+/* Compares the checksum in the header with that of the description whose encoded records begin at
+ * `records`. */
+static tdm_status check_description_sum(const struct tdm__tensor_handles_header *header,
+                                        const uint8_t *records)
+{
+    uint64_t found = sum_description(*header, records);
+
+    return found == header->checksum
+               ? TDM_OK
+               : tdm__fail(TDM_E_CHECKSUM,
+                           "handles: the checksum of the description is %016" PRIx64
+                           ", its header says %016" PRIx64,
+                           found, header->checksum);
+}
+
 tdm_status tdm__tensor_handles_encode(const struct tdm__tensor_handles *handles, void *buffer,
                                       size_t buffer_bytes)
 {
@@ -212,10 +240,11 @@ tdm_status tdm__tensor_handles_encode(const struct tdm__tensor_handles *handles,
     TDM_TRY(check_header(&header));
     TDM_TRY(check_records(handles));
     TDM_ASSERT(buffer_bytes == tdm__tensor_handles_bytes(handles));
-    memcpy(at, &header, sizeof(header));
     memcpy(at + sizeof(header), handles->storages, storages_bytes);
     memcpy(at + sizeof(header) + storages_bytes, handles->tensors,
            header.tensors_count * sizeof(struct tdm__tensor_record));
+    header.checksum = sum_description(header, at + sizeof(header));
+    memcpy(at, &header, sizeof(header));
     return TDM_OK;
 }
 
@@ -257,6 +286,10 @@ tdm_status tdm__tensor_handles_decode(struct tdm_bytes bytes,
                          records_bytes(&handles.header), bytes.size_bytes);
     }
     status = copy_records((const uint8_t *)bytes.data + sizeof(handles.header), &handles);
+    if (status == TDM_OK) {
+        status = check_description_sum(&handles.header,
+                                       (const uint8_t *)bytes.data + sizeof(handles.header));
+    }
     if (status != TDM_OK) {
         tdm__tensor_handles_fini(&handles);
         return status;

@@ -18,7 +18,7 @@
 /* Constants of the wire format and its limits. */
 enum {
     TDM__TENSOR_HANDLES_MAGIC = 0x484d4454, /* First word of the header: the characters "TDMH". */
-    TDM__TENSOR_HANDLES_VERSION = 1,        /* Version of the wire format of tensor handles. */
+    TDM__TENSOR_HANDLES_VERSION = 2,        /* Version of the wire format of tensor handles. */
     /* The largest number of storage records in the description of one bucket. */
     TDM__TENSOR_HANDLES_STORAGES_MAX = 1024,
     /* The largest number of tensor records in the description of one bucket. */
@@ -39,6 +39,9 @@ struct tdm__tensor_handles_header {
     uint64_t epoch;
     uint32_t bucket;        /* Index of the described bucket in the update, below buckets_count. */
     uint32_t buckets_count; /* Number of buckets of the whole update. */
+    /* Checksum of the whole description with this field zero, so that no byte of it changes on its
+     * way through other processes without being noticed. */
+    uint64_t checksum;
 };
 
 /* Flag of a storage record: the reader must wait for the record's event before it reads. */
@@ -91,7 +94,7 @@ struct tdm__tensor_record {
     uint64_t reserved_tail; /* Unused word, always zero. */
 };
 
-_Static_assert(sizeof(struct tdm__tensor_handles_header) == 64, "wire format");
+_Static_assert(sizeof(struct tdm__tensor_handles_header) == 72, "wire format");
 _Static_assert(sizeof(struct tdm__storage_record) == 96, "wire format");
 _Static_assert(sizeof(struct tdm__tensor_record) == 112, "wire format");
 _Static_assert(offsetof(struct tdm__tensor_handles_header, epoch) == 48, "wire format");

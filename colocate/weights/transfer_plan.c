@@ -1,11 +1,11 @@
 /* transfer_plan.c - which bytes each trainer rank writes into each engine rank's weights. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Compilation has these steps. First, the slices of all trainer ranks become element runs
- * (consecutive elements of a tensor that are also consecutive in a slice), sorted by tensor and
- * element. Overlaps are refused. Then each engine rank's image is traversed in address order,
- * slice by slice and scales by scales. For each item the compiler finds the runs that cover it,
- * emits copies, merges neighbouring copies into rectangles, and assigns them to chunks. An item
+/* Compilation has these steps. First, the slices of all trainer ranks are collected
+ * (plan_sources.h). A first pass over the engines' slices only counts the bytes that trainer ranks
+ * must send. In the second pass each engine rank's image is traversed in address order, slice by
+ * slice and scales by scales. For each item the compiler finds the rectangles or runs that cover
+ * it, emits copies, merges neighbouring copies into rectangles, and assigns them to chunks. An item
  * larger than a chunk is compiled whole and then split (copy_split.h). At the end all images get
  * the same number of chunks and the cost is summed up.
  *
@@ -17,6 +17,7 @@
 
 #include "colocate/weights/convert.h"
 #include "colocate/weights/copy_split.h"
+#include "colocate/weights/plan_sources.h"
 #include "runtime/array_grow.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
@@ -25,25 +26,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Consecutive elements of a tensor that are also consecutive in one rank's slice. */
-struct element_run {
-    uint64_t begin;        /* Index in the tensor of the run's first element. */
-    uint64_t end;          /* Index in the tensor after the run's last element. */
-    uint64_t slice_offset; /* Index in the slice of the run's first element. */
-    uint32_t tensor;       /* Index in the manifest of the tensor to which the elements belong. */
-    uint32_t slice;        /* Index of the slice in the layout of the rank that has it. */
-    /* Rank that has the slice: a trainer rank if the run is held, an engine rank if it is
-     * wanted. */
-    uint32_t rank;
-};
-
-/* A growable array of element runs. */
-struct element_runs {
-    struct element_run *items; /* Array of element runs; owned. */
-    uint32_t count;            /* Number of element runs in the array. */
-    uint32_t capacity;         /* Number of element runs for which the array has room. */
-};
 
 /* An item of an engine's image: one slice, or the scales of one slice. */
 struct plan_item {
@@ -59,12 +41,9 @@ struct plan_compiler {
     /* Arguments of tdm__transfer_plan_create(); borrowed. */
     const struct tdm__transfer_plan_options *options;
     struct tdm__transfer_plan *transfer_plan; /* Transfer plan that is being built; borrowed. */
-    /* Element runs that all trainer ranks hold, sorted by tensor and element. Owned. */
-    struct element_runs held;
-    struct element_runs wanted; /* Element runs of the engine slice that is being planned. Owned. */
-    /* For each tensor the index of its first run in `held`, and one entry more for the end.
-     * Owned. */
-    uint32_t *firsts;
+    struct tdm__plan_sources sources;         /* What the trainer ranks hold; owned. */
+    struct tdm__element_runs
+        wanted; /* Element runs of the engine slice that is being planned. Owned. */
     /* For each trainer rank, 1 plus the index of its last copy that may be extended; 0 if
      * absent. Owned. */
     uint32_t *lasts;
@@ -75,163 +54,6 @@ struct plan_compiler {
     struct tdm__rect_copy *uncut; /* Copies of an item before it is split into pieces. Owned. */
     uint32_t uncut_capacity;      /* Number of copies for which `uncut` has room. */
 };
-
-/* ---- slices as runs ------------------------------------------------------------------ */
-
-/* Appends an element run, or extends the last run of the array if the new one continues it. */
-static tdm_status add_run(struct element_runs *runs, struct element_run run)
-{
-    struct element_run *last = runs->count == 0 ? NULL : &runs->items[runs->count - 1];
-
-    if (last != NULL && last->rank == run.rank && last->slice == run.slice &&
-        last->end == run.begin) {
-        last->end = run.end;
-        return TDM_OK;
-    }
-    TDM_TRY(tdm__array_grow((void **)&runs->items, &runs->capacity, runs->count, sizeof(run)));
-    runs->items[runs->count++] = run;
-    return TDM_OK;
-}
-
-/* Appends the element runs of a slice that is a box (a range in each dimension). The trailing
- * dimensions that the box covers fully, and the one before them, are consecutive in the tensor; the
- * dimensions before those are counted like an odometer. */
-static tdm_status add_box(struct element_runs *runs, const struct tdm_tensor_info *tensor,
-                          const struct tdm_slice *slice, struct element_run run)
-{
-    /* Distance in elements between neighbours in each dimension of the tensor. */
-    uint64_t step[TDM_DIMS_MAX] = {0};
-    uint64_t at[TDM_DIMS_MAX] = {0};
-    uint64_t inner = 1;
-    uint64_t whole = 1;
-    uint32_t outer = tensor->dims_count;
-    bool full = true;
-
-    for (uint32_t i = tensor->dims_count; i-- > 0;) {
-        step[i] = whole;
-        whole *= tensor->shape[i];
-        if (full) {
-            inner *= slice->extent[i];
-            outer = i;
-            full = slice->extent[i] == tensor->shape[i];
-        }
-    }
-    for (bool more = true; more;) {
-        run.begin = 0;
-        for (uint32_t i = 0; i < tensor->dims_count; i++) {
-            run.begin += (slice->offset[i] + at[i]) * step[i];
-        }
-        run.end = run.begin + inner;
-        TDM_TRY(add_run(runs, run));
-        run.slice_offset += inner;
-        more = false;
-        for (uint32_t i = outer; i-- > 0 && !more;) {
-            at[i] = at[i] + 1 < slice->extent[i] ? at[i] + 1 : 0;
-            more = at[i] != 0;
-        }
-    }
-    return TDM_OK;
-}
-
-/* Appends the element runs of one slice, which is a box or a flat range of elements. */
-static tdm_status add_slice(struct element_runs *runs, const struct tdm__manifest *manifest,
-                            const struct tdm_slice *slice, uint32_t index, uint32_t rank)
-{
-    struct element_run run = {.tensor = slice->tensor, .slice = index, .rank = rank};
-
-    if (slice->flat == 0) {
-        return add_box(runs, &manifest->tensors[slice->tensor], slice, run);
-    }
-    run.begin = slice->offset[0];
-    run.end = slice->offset[0] + slice->extent[0];
-    return add_run(runs, run);
-}
-
-/* ---- what trainers hold -------------------------------------------------------------- */
-
-/* Orders element runs by tensor, first element and rank, for qsort(). */
-static int compare_runs(const void *a, const void *b)
-{
-    const struct element_run *left = a;
-    const struct element_run *right = b;
-
-    if (left->tensor != right->tensor) {
-        return left->tensor < right->tensor ? -1 : 1;
-    }
-    if (left->begin != right->begin) {
-        return left->begin < right->begin ? -1 : 1;
-    }
-    return left->rank < right->rank ? -1 : left->rank > right->rank;
-}
-
-/* Returns the error for elements that two slices of trainer ranks hold. */
-static tdm_status overlap_error(const struct plan_compiler *compiler,
-                                const struct element_run *first, const struct element_run *second)
-{
-    return tdm__fail(TDM_E_INVAL,
-                     "tensor %s: elements %" PRIu64 " to %" PRIu64 " are in slices of rank %" PRIu32
-                     " and of rank %" PRIu32,
-                     compiler->options->manifest->tensors[second->tensor].name, second->begin,
-                     (first->end < second->end ? first->end : second->end) - 1, first->rank,
-                     second->rank);
-}
-
-/* Sorts the element runs that trainer ranks hold, refuses overlaps and fills `firsts`. */
-static tdm_status sort_held_runs(struct plan_compiler *compiler)
-{
-    uint32_t tensors_count = compiler->options->manifest->tensors_count;
-    struct element_runs *held = &compiler->held;
-
-    if (held->count > 0) {
-        qsort(held->items, held->count, sizeof(held->items[0]), compare_runs);
-    }
-    for (uint32_t i = 0; i < held->count; i++) {
-        const struct element_run *run = &held->items[i];
-
-        compiler->firsts[run->tensor + 1] = i + 1;
-        if (i > 0 && run[-1].tensor == run->tensor && run[-1].end > run->begin) {
-            return overlap_error(compiler, &run[-1], run);
-        }
-    }
-    for (uint32_t i = 0; i < tensors_count; i++) {
-        if (compiler->firsts[i + 1] < compiler->firsts[i]) {
-            compiler->firsts[i + 1] = compiler->firsts[i]; /* No trainer rank holds this tensor. */
-        }
-    }
-    return TDM_OK;
-}
-
-/* Checks that a trainer's slice does not ask for another dtype than the manifest has for its
- * tensor. */
-static tdm_status check_held_dtype(const struct tdm__manifest *manifest,
-                                   const struct tdm_slice *slice)
-{
-    const struct tdm_tensor_info *tensor = &manifest->tensors[slice->tensor];
-
-    return tdm__slice_dtype(tensor, slice) == tensor->dtype
-               ? TDM_OK
-               : tdm__fail(TDM_E_INVAL, "tensor %s: a trainer's slice in %s instead of %s",
-                           tensor->name, tdm_dtype_name(slice->dtype),
-                           tdm_dtype_name(tensor->dtype));
-}
-
-/* Collects and sorts the element runs of all slices that trainer ranks hold. */
-static tdm_status collect_held_runs(struct plan_compiler *compiler)
-{
-    const struct tdm__transfer_plan_options *options = compiler->options;
-
-    for (uint32_t rank = 0; rank < options->from_count; rank++) {
-        const struct tdm__layout *layout = &options->from[rank];
-
-        TDM_TRY(
-            tdm__wrap(tdm__layout_check(layout, options->manifest), "trainer rank %" PRIu32, rank));
-        for (uint32_t i = 0; i < layout->slices_count; i++) {
-            TDM_TRY(check_held_dtype(options->manifest, &layout->slices[i]));
-            TDM_TRY(add_slice(&compiler->held, options->manifest, &layout->slices[i], i, rank));
-        }
-    }
-    return sort_held_runs(compiler);
-}
 
 /* ---- copies -------------------------------------------------------------------------- */
 
@@ -257,6 +79,9 @@ static tdm_status add_copy(struct plan_compiler *compiler, struct tdm__transfer_
 {
     uint32_t *last = &compiler->lasts[copy->from_rank];
 
+    if (compiler->sources.counts_only) {
+        return TDM_OK;
+    }
     if (*last > 0 && tdm__rect_copy_merge(&image->copies[*last - 1], copy)) {
         return TDM_OK;
     }
@@ -268,69 +93,56 @@ static tdm_status add_copy(struct plan_compiler *compiler, struct tdm__transfer_
 }
 
 /* Adds copies for the elements that the run `wanted` of engine rank `to_rank` and the run `held` of
- * a trainer rank have in common. */
+ * trainer ranks have in common. */
 static tdm_status add_common_elements(struct plan_compiler *compiler, uint32_t to_rank,
-                                      const struct element_run *wanted,
-                                      const struct element_run *held)
+                                      const struct tdm__element_run *wanted,
+                                      const struct tdm__element_run *held)
 {
     const struct tdm_tensor_info *tensor = &compiler->options->manifest->tensors[wanted->tensor];
     uint64_t begin = wanted->begin > held->begin ? wanted->begin : held->begin;
     uint64_t end = wanted->end < held->end ? wanted->end : held->end;
     enum tdm_dtype to_dtype = wanted_dtype(compiler, to_rank, wanted->slice);
     struct tdm__rect_copy copy = {
-        .from_rank = held->rank,
-        .from_tensor = held->slice,
         .to_tensor = wanted->slice,
         .rows = 1,
         .conversion = to_dtype == tensor->dtype ? TDM__CONVERT_NONE : TDM__CONVERT_BF16,
-        .locality = held->rank == to_rank ? TDM__LOCALITY_SAME_GPU : TDM__LOCALITY_SAME_NODE,
         .from_dtype = (uint8_t)tensor->dtype,
         .to_dtype = (uint8_t)to_dtype,
     };
 
     while (begin < end) {
-        uint64_t count = end - begin < UINT32_MAX ? end - begin : UINT32_MAX;
+        struct tdm__holder_choice choice =
+            tdm__plan_sources_choose(&compiler->sources, to_rank, held->slice);
+        uint64_t count = tdm__plan_sources_share(tensor, &choice, end - begin);
 
+        copy.from_rank = choice.holder.rank;
+        copy.from_tensor = choice.holder.slice;
+        copy.locality = choice.locality;
         copy.from_offset = held->slice_offset + (begin - held->begin);
         copy.to_offset = wanted->slice_offset + (begin - wanted->begin);
         copy.columns = (uint32_t)count;
         copy.from_pitch = copy.columns;
         copy.to_pitch = copy.columns;
         TDM_TRY(add_copy(compiler, &compiler->transfer_plan->images[to_rank], &copy));
+        tdm__plan_sources_count(&compiler->sources, &choice,
+                                count * tdm_dtype_bytes(tensor->dtype));
         begin += count;
     }
     return TDM_OK;
 }
 
-/* Returns the index in `held` of the tensor's first run that ends after element `at`. */
-static uint32_t find_held_run(const struct plan_compiler *compiler, uint32_t tensor, uint64_t at)
-{
-    uint32_t low = compiler->firsts[tensor];
-    uint32_t high = compiler->firsts[tensor + 1];
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-
-        if (compiler->held.items[middle].end > at) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    return low;
-}
-
 /* Adds the copies that fill one wanted run of engine rank `to_rank`. Returns TDM_E_INVAL if no
  * trainer rank holds some element. */
 static tdm_status plan_run(struct plan_compiler *compiler, uint32_t to_rank,
-                           const struct element_run *wanted)
+                           const struct tdm__element_run *wanted)
 {
     uint64_t at = wanted->begin;
 
-    for (uint32_t i = find_held_run(compiler, wanted->tensor, at); at < wanted->end; i++) {
-        const struct element_run *held = &compiler->held.items[i];
+    for (uint32_t i = tdm__plan_sources_find_run(&compiler->sources, wanted->tensor, at);
+         at < wanted->end; i++) {
+        const struct tdm__element_run *held = &compiler->sources.held.items[i];
 
-        if (i == compiler->firsts[wanted->tensor + 1] || held->begin > at) {
+        if (i == compiler->sources.firsts[wanted->tensor + 1] || held->begin > at) {
             return tdm__fail(TDM_E_INVAL, "tensor %s: element %" PRIu64 " is in no rank's slices",
                              compiler->options->manifest->tensors[wanted->tensor].name, at);
         }
@@ -340,25 +152,126 @@ static tdm_status plan_run(struct plan_compiler *compiler, uint32_t to_rank,
     return TDM_OK;
 }
 
+/* Adds copies for the rectangle `part`, which the box of a group of trainer ranks and that of a
+ * wanted slice have in common. Large rectangles are divided by rows among equally near ranks.
+ * `like` has the members of each copy that do not depend on the trainer rank. */
+static tdm_status add_rectangle(struct plan_compiler *compiler, uint32_t to_rank, uint32_t group,
+                                const struct tdm__plan_rectangle *part,
+                                const struct tdm__rect_copy *like)
+{
+    const struct tdm_slice *wanted = &compiler->options->to[to_rank].slices[like->to_tensor];
+    const struct tdm_tensor_info *tensor = &compiler->options->manifest->tensors[wanted->tensor];
+    struct tdm__plan_rectangle to = tdm__plan_rectangle_of_slice(tensor, wanted);
+    struct tdm__plan_rectangle from =
+        tdm__plan_rectangle_of_slice(tensor, tdm__plan_sources_slice(&compiler->sources, group));
+    uint64_t row_bytes = part->columns * tdm_dtype_bytes(tensor->dtype);
+    uint64_t share = TDM__PLAN_SHARE_BYTES / row_bytes == 0 ? 1 : TDM__PLAN_SHARE_BYTES / row_bytes;
+    struct tdm__rect_copy copy = *like;
+
+    for (uint64_t row = part->row; row < part->row + part->rows; row += copy.rows) {
+        struct tdm__holder_choice choice =
+            tdm__plan_sources_choose(&compiler->sources, to_rank, group);
+        uint64_t rows = part->row + part->rows - row;
+
+        if (choice.locality != TDM__LOCALITY_SAME_GPU && choice.had_alternative && share < rows) {
+            rows = share;
+        }
+        copy = *like;
+        copy.from_rank = choice.holder.rank;
+        copy.from_tensor = choice.holder.slice;
+        copy.locality = choice.locality;
+        copy.rows = (uint32_t)rows;
+        copy.columns = (uint32_t)part->columns;
+        copy.from_pitch = (uint32_t)from.columns;
+        copy.to_pitch = (uint32_t)to.columns;
+        copy.from_offset = (row - from.row) * from.columns + (part->column - from.column);
+        copy.to_offset = (row - to.row) * to.columns + (part->column - to.column);
+        tdm__plan_sources_count(&compiler->sources, &choice, rows * row_bytes);
+        tdm__rect_copy_flatten(&copy);
+        TDM_TRY(add_copy(compiler, &compiler->transfer_plan->images[to_rank], &copy));
+        copy.rows = (uint32_t)rows;
+    }
+    return TDM_OK;
+}
+
+/* Adds the copies of one engine slice that is planned by rectangles and not converted to FP8. */
+static tdm_status plan_rectangles(struct plan_compiler *compiler, uint32_t to_rank, uint32_t slice)
+{
+    const struct tdm_slice *wanted = &compiler->options->to[to_rank].slices[slice];
+    const struct tdm_tensor_info *tensor = &compiler->options->manifest->tensors[wanted->tensor];
+    struct tdm__plan_rectangle box = tdm__plan_rectangle_of_slice(tensor, wanted);
+    enum tdm_dtype to_dtype = wanted_dtype(compiler, to_rank, slice);
+    uint64_t missing = box.rows * box.columns;
+    const struct tdm__rect_copy like = {
+        .to_tensor = slice,
+        .conversion = to_dtype == tensor->dtype ? TDM__CONVERT_NONE : TDM__CONVERT_BF16,
+        .from_dtype = (uint8_t)tensor->dtype,
+        .to_dtype = (uint8_t)to_dtype,
+    };
+
+    for (uint32_t i = compiler->sources.groups[wanted->tensor];
+         i < compiler->sources.groups[wanted->tensor + 1]; i++) {
+        struct tdm__plan_rectangle held =
+            tdm__plan_rectangle_of_slice(tensor, tdm__plan_sources_slice(&compiler->sources, i));
+        struct tdm__plan_rectangle common;
+
+        if (tdm__plan_rectangle_intersect(&box, &held, &common)) {
+            TDM_TRY(add_rectangle(compiler, to_rank, i, &common, &like));
+            missing -= common.rows * common.columns;
+        }
+    }
+    return missing == 0 ? TDM_OK
+                        : tdm__fail(TDM_E_INVAL,
+                                    "tensor %s: %" PRIu64 " of the elements at row %" PRIu64
+                                    ", column %" PRIu64 " are in no rank's slices",
+                                    tensor->name, missing, box.row, box.column);
+}
+
 /* Adds the copies for the elements of one engine slice that is not converted to FP8. */
 static tdm_status plan_elements(struct plan_compiler *compiler, uint32_t to_rank, uint32_t slice)
 {
     const struct tdm__transfer_plan_options *options = compiler->options;
 
+    if (!compiler->sources.by_runs[options->to[to_rank].slices[slice].tensor]) {
+        return plan_rectangles(compiler, to_rank, slice);
+    }
     compiler->wanted.count = 0;
-    TDM_TRY(add_slice(&compiler->wanted, options->manifest, &options->to[to_rank].slices[slice],
-                      slice, to_rank));
+    TDM_TRY(tdm__element_runs_add_slice(&compiler->wanted, options->manifest,
+                                        &options->to[to_rank].slices[slice], slice, to_rank));
     for (uint32_t i = 0; i < compiler->wanted.count; i++) {
         TDM_TRY(plan_run(compiler, to_rank, &compiler->wanted.items[i]));
     }
     return TDM_OK;
 }
 
-/* Returns whether a copy between these ranks stays on one GPU: a value of enum
- * tdm__copy_locality. */
-static uint8_t copy_locality(uint32_t from_rank, uint32_t to_rank)
+/* Adds the rectangles of an FP8 slice, or of its scales, that a group of trainer ranks holds, and
+ * subtracts their elements from `missing`. `like` is as in tdm__convert_rectangles(). */
+static tdm_status plan_fp8_group(struct plan_compiler *compiler, uint32_t to_rank,
+                                 const struct tdm_slice *wanted, uint32_t group,
+                                 const struct tdm__rect_copy *like, uint64_t *missing)
 {
-    return from_rank == to_rank ? TDM__LOCALITY_SAME_GPU : TDM__LOCALITY_SAME_NODE;
+    const struct tdm_tensor_info *tensor = &compiler->options->manifest->tensors[wanted->tensor];
+    struct tdm__rect_copy copies[TDM__CONVERT_RECTANGLES_MAX];
+    uint32_t count = tdm__convert_rectangles(
+        tensor, wanted, tdm__plan_sources_slice(&compiler->sources, group), like, copies);
+    struct tdm__holder_choice choice = tdm__plan_sources_choose(&compiler->sources, to_rank, group);
+    uint64_t elements = 0;
+
+    for (uint32_t k = 0; k < count; k++) {
+        copies[k].from_rank = choice.holder.rank;
+        copies[k].from_tensor = choice.holder.slice;
+        copies[k].locality = choice.locality;
+        /* Rectangles of FP8 blocks are not merged with later copies. */
+        compiler->lasts[choice.holder.rank] = 0;
+        TDM_TRY(add_copy(compiler, &compiler->transfer_plan->images[to_rank], &copies[k]));
+        elements += tdm__rect_copy_elements(&copies[k]);
+    }
+    if (elements > 0) {
+        tdm__plan_sources_count(&compiler->sources, &choice,
+                                elements * tdm_dtype_bytes(tensor->dtype));
+    }
+    *missing -= elements;
+    return TDM_OK;
 }
 
 /* Adds the copies of an FP8 slice, or of its scales, as rectangles that end at block boundaries.
@@ -369,39 +282,36 @@ static tdm_status plan_fp8_blocks(struct plan_compiler *compiler, uint32_t to_ra
     const struct tdm_slice *wanted = &compiler->options->to[to_rank].slices[item->slice];
     const struct tdm_tensor_info *tensor = &compiler->options->manifest->tensors[wanted->tensor];
     uint64_t missing = wanted->extent[0] * wanted->extent[1];
-    struct tdm__rect_copy copies[TDM__CONVERT_RECTANGLES_MAX];
-    struct tdm__rect_copy like = {
+    const struct tdm__rect_copy like = {
         .to_tensor = item->slice,
         .conversion = item->is_scales ? TDM__CONVERT_SCALES : TDM__CONVERT_FP8,
         .from_dtype = (uint8_t)tensor->dtype,
         .to_dtype = item->is_scales ? TDM_F32 : TDM_F8_E4M3,
     };
 
-    for (uint32_t i = compiler->firsts[wanted->tensor]; i < compiler->firsts[wanted->tensor + 1];
-         i++) {
-        const struct element_run *held = &compiler->held.items[i];
-        uint32_t count = 0;
-
-        like.from_rank = held->rank;
-        like.from_tensor = held->slice;
-        like.locality = copy_locality(held->rank, to_rank);
-        /* Only the first run of a slice adds rectangles, which cover the whole slice. */
-        if (held->slice_offset == 0) {
-            count = tdm__convert_rectangles(
-                tensor, wanted, &compiler->options->from[held->rank].slices[held->slice], &like,
-                copies);
-        }
-        for (uint32_t k = 0; k < count; k++) {
-            /* Rectangles of FP8 blocks are not merged with later copies. */
-            compiler->lasts[held->rank] = 0;
-            TDM_TRY(add_copy(compiler, &compiler->transfer_plan->images[to_rank], &copies[k]));
-            missing -= tdm__rect_copy_elements(&copies[k]);
-        }
+    for (uint32_t i = compiler->sources.groups[wanted->tensor];
+         i < compiler->sources.groups[wanted->tensor + 1]; i++) {
+        TDM_TRY(plan_fp8_group(compiler, to_rank, wanted, i, &like, &missing));
     }
     return missing == 0
                ? TDM_OK
                : tdm__fail(TDM_E_INVAL, "tensor %s: %" PRIu64 " elements are in no rank's slices",
                            tensor->name, missing);
+}
+
+/* Returns the trainer rank that is nearest to an engine rank's target; among equals, the one of the
+ * engine rank's number or the first. */
+static uint32_t nearest_rank(const struct plan_compiler *compiler, uint32_t to_rank)
+{
+    uint32_t nearest = to_rank % compiler->options->from_count;
+
+    for (uint32_t rank = 0; rank < compiler->options->from_count; rank++) {
+        if (tdm__plan_sources_locality(&compiler->sources, rank, to_rank) <
+            tdm__plan_sources_locality(&compiler->sources, nearest, to_rank)) {
+            nearest = rank;
+        }
+    }
+    return nearest;
 }
 
 /* Adds the copy of scales from the table that all trainer ranks share. The trainer rank on the
@@ -411,7 +321,7 @@ static tdm_status plan_shared_scales(struct plan_compiler *compiler, uint32_t to
 {
     const struct tdm_slice *wanted = &compiler->options->to[to_rank].slices[item->slice];
     const struct tdm__manifest *manifest = compiler->options->manifest;
-    uint32_t from_rank = to_rank % compiler->options->from_count;
+    uint32_t from_rank = nearest_rank(compiler, to_rank);
     struct tdm__rect_copy copy = {
         .from_rank = from_rank,
         .from_tensor = TDM__TRANSFER_PLAN_SCALES,
@@ -424,7 +334,7 @@ static tdm_status plan_shared_scales(struct plan_compiler *compiler, uint32_t to
             (uint32_t)tdm__convert_blocks_count(manifest->tensors[wanted->tensor].shape[1]),
         .to_pitch = (uint32_t)tdm__convert_blocks_count(wanted->extent[1]),
         .conversion = TDM__CONVERT_NONE,
-        .locality = copy_locality(from_rank, to_rank),
+        .locality = tdm__plan_sources_locality(&compiler->sources, from_rank, to_rank),
         .from_dtype = TDM_F32,
         .to_dtype = TDM_F32};
 
@@ -543,6 +453,7 @@ static tdm_status plan_item_copies(struct plan_compiler *compiler, uint32_t to_r
     const struct tdm_tensor_info *tensor = &compiler->options->manifest->tensors[slice->tensor];
 
     memset(compiler->lasts, 0, compiler->options->from_count * sizeof(*compiler->lasts));
+    compiler->sources.last_rank = TDM__PLAN_NO_RANK;
     if (tdm__slice_scales_bytes(tensor, slice) == 0) {
         return plan_elements(compiler, to_rank, item->slice);
     }
@@ -702,7 +613,7 @@ static void add_cost(struct tdm__transfer_plan *transfer_plan, uint32_t to_rank,
                      uint64_t *sent_bytes)
 {
     const struct tdm__transfer_plan_image *image = &transfer_plan->images[to_rank];
-    struct tdm__reshard_cost *cost = &transfer_plan->cost;
+    struct tdm__transfer_cost *cost = &transfer_plan->cost;
     uint64_t received = 0;
 
     for (uint32_t i = 0; i < image->copies_count; i++) {
@@ -728,7 +639,7 @@ static void add_cost(struct tdm__transfer_plan *transfer_plan, uint32_t to_rank,
 static tdm_status compute_cost(struct tdm__transfer_plan *transfer_plan)
 {
     uint64_t *sent_bytes = calloc((size_t)transfer_plan->from_count + 1, sizeof(*sent_bytes));
-    struct tdm__reshard_cost *cost = &transfer_plan->cost;
+    struct tdm__transfer_cost *cost = &transfer_plan->cost;
 
     if (sent_bytes == NULL) {
         return tdm__fail(TDM_E_NOMEM, "the cost of a transfer plan");
@@ -749,6 +660,18 @@ static tdm_status compute_cost(struct tdm__transfer_plan *transfer_plan)
 
 /* ---- all ----------------------------------------------------------------------------- */
 
+/* Counts for each trainer rank the bytes that it must send to engine rank `to_rank` because no
+ * other rank is as near. */
+static tdm_status count_forced_bytes(struct plan_compiler *compiler, uint32_t to_rank)
+{
+    compiler->sources.counts_only = true;
+    for (uint32_t i = 0; i < compiler->options->to[to_rank].slices_count; i++) {
+        TDM_TRY(plan_item_copies(compiler, to_rank, &(struct plan_item){.slice = i}));
+    }
+    compiler->sources.counts_only = false;
+    return TDM_OK;
+}
+
 /* Runs all steps that compile a transfer plan. On failure the caller frees what was allocated. */
 static tdm_status plan_compile(struct plan_compiler *compiler)
 {
@@ -757,23 +680,32 @@ static tdm_status plan_compile(struct plan_compiler *compiler)
                                                .from = options->from,
                                                .from_count = options->from_count,
                                                .to = options->to,
-                                               .to_count = options->to_count};
+                                               .to_count = options->to_count,
+                                               .replicas = &compiler->sources.replicas};
+    const struct tdm__plan_sources_options sources = {.manifest = options->manifest,
+                                                      .from = options->from,
+                                                      .to = options->to,
+                                                      .from_count = options->from_count,
+                                                      .to_count = options->to_count,
+                                                      .from_locations = options->from_locations,
+                                                      .to_locations = options->to_locations};
     struct tdm__transfer_plan *transfer_plan = compiler->transfer_plan;
 
-    compiler->firsts =
-        calloc((size_t)options->manifest->tensors_count + 1, sizeof(*compiler->firsts));
     compiler->lasts = calloc((size_t)options->from_count + 1, sizeof(*compiler->lasts));
     transfer_plan->images = calloc((size_t)options->to_count + 1, sizeof(*transfer_plan->images));
-    if (compiler->firsts == NULL || compiler->lasts == NULL || transfer_plan->images == NULL) {
+    if (compiler->lasts == NULL || transfer_plan->images == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a transfer plan from %" PRIu32 " to %" PRIu32 " ranks",
                          options->from_count, options->to_count);
     }
-    TDM_TRY(collect_held_runs(compiler));
     for (uint32_t i = 0; i < options->to_count; i++) {
         TDM_TRY(tdm__wrap(tdm__layout_check(&options->to[i], options->manifest),
                           "engine rank %" PRIu32, i));
     }
+    TDM_TRY(tdm__plan_sources_init(&sources, &compiler->sources));
     TDM_TRY(tdm__scales_init(&scales, &transfer_plan->scales));
+    for (uint32_t i = 0; i < options->to_count; i++) {
+        TDM_TRY(tdm__wrap(count_forced_bytes(compiler, i), "engine rank %" PRIu32, i));
+    }
     for (uint32_t i = 0; i < options->to_count; i++) {
         TDM_TRY(tdm__wrap(plan_image(compiler, i), "engine rank %" PRIu32, i));
     }
@@ -797,10 +729,9 @@ tdm_status tdm__transfer_plan_create(const struct tdm__transfer_plan_options *op
     transfer_plan->from_count = options->from_count;
     transfer_plan->to_count = options->to_count;
     status = plan_compile(&compiler);
-    free(compiler.held.items);
+    tdm__plan_sources_fini(&compiler.sources);
     free(compiler.wanted.items);
     free(compiler.uncut);
-    free(compiler.firsts);
     free(compiler.lasts);
     if (status != TDM_OK) {
         tdm__transfer_plan_destroy(transfer_plan);

@@ -3,13 +3,18 @@
 #ifndef TDM_COLOCATE_WEIGHTS_TRANSFER_PLAN_H
 #define TDM_COLOCATE_WEIGHTS_TRANSFER_PLAN_H
 
-#include "colocate/layout/reshard.h"
+#include "colocate/transfer/rect_copy.h"
 #include "colocate/weights/layout.h"
+#include "colocate/weights/location.h"
 #include "colocate/weights/scales.h"
 
 /* Trainer ranks and engine ranks declare with layouts which slices of the tensors they hold and
  * where. A transfer plan is compiled once from these layouts and is the same on every rank; each
  * update replays it. Compilation is pure and touches no device.
+ *
+ * Several trainer ranks may hold the same slice. A plan copies it from the nearest of them: from
+ * the GPU of the engine rank, else from its node, else from any; among equally near ranks from the
+ * one that sends the fewest bytes to other GPUs.
  *
  * The image of an engine rank is the contents of its weights region. A chunk is a range of an
  * image that is written in one step. It consists of whole slices, or is a piece of one slice
@@ -48,6 +53,21 @@ struct tdm__transfer_plan_image {
     uint32_t chunks_count; /* Number of chunks of this image that are not empty. */
 };
 
+/* The cost of a plan, known before it runs. Bytes are counted as they are written. */
+struct tdm__transfer_cost {
+    /* Number of bytes written, indexed by enum tdm__copy_locality. */
+    uint64_t bytes_by_locality[TDM__LOCALITIES_COUNT];
+    /* Number of copies, indexed by enum tdm__copy_locality. */
+    uint64_t copies_by_locality[TDM__LOCALITIES_COUNT];
+    /* Number of bytes written, in the engines' dtypes and with FP8 scales. */
+    uint64_t written_bytes;
+    uint64_t sent_bytes_min; /* Bytes to other GPUs of the trainer rank that sends the fewest. */
+    uint64_t sent_bytes_max; /* Bytes to other GPUs of the trainer rank that sends the most. */
+    /* Bytes from other GPUs of the engine rank that receives the most. */
+    uint64_t received_bytes_max;
+    uint32_t copies_max; /* Number of copies of the engine rank that has the most. */
+};
+
 /* The compiled copies from all trainer ranks to all engine ranks. It never changes after its
  * creation. */
 struct tdm__transfer_plan {
@@ -66,22 +86,24 @@ struct tdm__transfer_plan {
     struct tdm__transfer_plan_image *images;
     /* Scales of FP8 blocks of which several trainer ranks hold parts; owned. */
     struct tdm__scales scales;
-    /* How many bytes and copies the whole plan has. Trainer rank r and engine rank r share a
-     * GPU. */
-    struct tdm__reshard_cost cost;
+    struct tdm__transfer_cost cost; /* How many bytes and copies the whole plan has. */
 };
 
 /* Arguments of tdm__transfer_plan_create(). All pointers are borrowed for the life of the plan. */
 struct tdm__transfer_plan_options {
     const struct tdm__manifest *manifest; /* Tensors of the model. */
     /* Layouts of the trainer ranks, from which the plan copies. Together the ranks hold every
-     * element that an engine wants exactly once. */
+     * element that an engine wants. Two slices are equal or have no element in common. */
     const struct tdm__layout *from;
     uint32_t from_count; /* Number of trainer ranks, which are entries of `from`. */
     /* Layouts of the engine ranks, to which the plan copies. The addresses of their slices are byte
      * offsets in the rank's image. */
     const struct tdm__layout *to;
     uint32_t to_count; /* Number of engine ranks, which are entries of `to`. */
+    /* For each trainer rank where its memory is, and for each engine rank where its target is. NULL
+     * if trainer rank r and engine rank r share a GPU, and all ranks a node. */
+    const struct tdm__location *from_locations;
+    const struct tdm__location *to_locations; /* NULL like `from_locations`. */
     /* Size in bytes of each engine rank's image (the contents of its weights region). */
     uint64_t image_bytes;
     /* The largest size of a chunk in bytes; 0 puts an image into one chunk. A chunk is larger if
@@ -91,8 +113,9 @@ struct tdm__transfer_plan_options {
 };
 
 /* Compiles the plan of all copies from trainer ranks to engine ranks. Returns TDM_E_INVAL with a
- * message that names the tensor if no trainer rank, or more than one, holds some element of it. The
- * same applies if an engine's slice lies outside the image or overlaps another slice. */
+ * message that names the tensor if no trainer rank holds some element of it, or if slices of
+ * trainer ranks have only a part of their elements in common. The same applies if an engine's slice
+ * lies outside the image or overlaps another slice. */
 tdm_status tdm__transfer_plan_create(const struct tdm__transfer_plan_options *options,
                                      struct tdm__transfer_plan **plan_out);
 /* Frees a transfer plan; NULL is allowed. */

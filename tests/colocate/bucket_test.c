@@ -294,6 +294,20 @@ static void rows_become_one_run_and_columns_one_each(void **state)
     tdm__bucket_plan_destroy(plan);
 }
 
+static void equal_slices_are_contributed_once(void **state)
+{
+    const struct tdm_slice slices[] = {{.tensor = 0, .extent = {4, 6}},
+                                       {.tensor = 0, .extent = {4, 6}},
+                                       {.tensor = 1, .flat = 1, .extent = {10}}};
+    struct tdm__bucket_plan *plan;
+
+    (void)state;
+    assert_int_equal(plan_pair(slices, 3, 512, 512, &plan), TDM_OK);
+    assert_int_equal(tdm__bucket_find_segment(plan, 0, 0)->size_bytes, 96);
+    assert_int_equal(tdm__bucket_find_segment(plan, 0, 1)->size_bytes, 10);
+    tdm__bucket_plan_destroy(plan);
+}
+
 static void large_tensor_gets_its_own_bucket_or_is_refused(void **state)
 {
     const struct tdm_slice slices[] = {{.tensor = 0, .flat = 1, .extent = {24}},
@@ -342,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_layout_arrives_completely),
         cmocka_unit_test(rows_become_one_run_and_columns_one_each),
+        cmocka_unit_test(equal_slices_are_contributed_once),
         cmocka_unit_test(large_tensor_gets_its_own_bucket_or_is_refused),
         cmocka_unit_test(elements_held_never_or_twice_are_refused_by_name),
     };

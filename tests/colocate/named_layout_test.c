@@ -276,6 +276,11 @@ static void every_element_arrives_between_named_layouts(void **state)
          "{layout: engine, tp: 1, dtype: F8_E4M3}", 4, "donate"},
         {blocks, "{layout: fsdp, state: local, dtype: BF16}",
          "{layout: engine, tp: 1, dtype: F8_E4M3}", 4, "copy"},
+        /* Several trainer ranks have the same blocks, or the same parts of blocks. */
+        {blocks, "{layout: fsdp, state: full, dtype: F32}",
+         "{layout: engine, tp: 1, dtype: F8_E4M3}", 4, "copy"},
+        {blocks, "{layout: megatron, tp: 2, etp: 2, dtype: F32}",
+         "{layout: engine, tp: 1, dtype: F8_E4M3}", 4, "donate"},
     };
 
     (void)state;
@@ -296,6 +301,35 @@ static void every_element_arrives_between_named_layouts(void **state)
         }
         close_job();
     }
+}
+
+/* All trainer ranks have everything, so each byte comes from the rank on the engine rank's GPU. */
+static void weights_come_from_the_same_gpu(void **state)
+{
+    static const struct pair pair = {dense, "{layout: hugging_face, dtype: F32}",
+                                     "{layout: engine, tp: 2}", 2, "copy"};
+
+    (void)state;
+    open_job(&pair);
+    TRY(tdm__controller_update(&controller));
+    for (uint32_t i = 0; i < controller.workers.trainers_count; i++) {
+        struct tdm__span span;
+        const tdm_value *value;
+        uint64_t bytes = 0;
+        tdm_ref *ref;
+
+        TRY(tdm_actor_call(controller.workers.trainers[i], "trace", &ref, ""));
+        TRY(tdm_get_value(ref, WAIT_MS, &value));
+        for (uint32_t k = 0; tdm__span_read(value, k, &span) != 0; k++) {
+            if (strncmp(span.name, "write bucket", strlen("write bucket")) == 0) {
+                assert_string_equal(span.to, "same GPU");
+                bytes += span.bytes;
+            }
+        }
+        assert_true(bytes > 0);
+        tdm_ref_release(ref);
+    }
+    close_job();
 }
 
 static void job_is_refused_before_anything_runs(void **state)
@@ -330,6 +364,7 @@ int main(void)
         cmocka_unit_test(tensors_have_the_layouts_names_and_places),
         cmocka_unit_test(engine_of_another_model_is_refused_by_tensor),
         cmocka_unit_test(every_element_arrives_between_named_layouts),
+        cmocka_unit_test(weights_come_from_the_same_gpu),
         cmocka_unit_test(job_is_refused_before_anything_runs),
     };
     int failed;

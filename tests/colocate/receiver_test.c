@@ -61,11 +61,19 @@ static struct description describe(struct weight_fixture *fixture, uint32_t buck
     return description;
 }
 
-/* Stages the description and frees it. */
+/* Stages the description, with the checksum of what it says now, and frees it. */
 static tdm_status stage(struct weight_fixture *fixture, struct description *description)
 {
-    tdm_status status = tdm__receiver_stage_bucket(fixture->receiver, description->bytes);
+    const struct tdm__tensor_handles handles = {*description->header, description->storage,
+                                                description->tensors};
+    size_t size_bytes = description->bytes.size_bytes;
+    char *again = malloc(size_bytes);
+    tdm_status status;
 
+    assert_non_null(again);
+    TRY(tdm__tensor_handles_encode(&handles, again, size_bytes));
+    status = tdm__receiver_stage_bucket(fixture->receiver, (struct tdm_bytes){again, size_bytes});
+    free(again);
     free(description->copy);
     return status;
 }

@@ -68,13 +68,17 @@ static int tear_down(void **state)
 
 static void plan(struct fixture *fixture)
 {
+    struct tdm__replicas replicas;
     const struct tdm__scales_options options = {.manifest = fixture->manifest,
                                                 .from = fixture->from,
                                                 .from_count = RANKS,
                                                 .to = &fixture->to,
-                                                .to_count = 1};
+                                                .to_count = 1,
+                                                .replicas = &replicas};
 
+    TRY(tdm__replicas_init(fixture->manifest, fixture->from, RANKS, &replicas));
     TRY(tdm__scales_init(&options, &fixture->scales));
+    tdm__replicas_fini(&replicas);
 }
 
 static void only_what_is_cut_through_has_a_place(void **state)

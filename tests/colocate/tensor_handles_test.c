@@ -74,6 +74,8 @@ static void handles_survive_the_wire(void **state)
     memset(&wire, 0, sizeof(wire));
     assert_int_equal(tdm__tensor_handles_bytes(&out), sizeof(wire));
     assert_int_equal(tdm__tensor_handles_encode(&out, &wire, sizeof(wire)), TDM_OK);
+    assert_int_not_equal(wire.header.checksum, 0);
+    sample.header.checksum = wire.header.checksum;
     assert_memory_equal(&wire, &sample, sizeof(wire));
     assert_int_equal(tdm__tensor_handles_decode((struct tdm_bytes){&wire, sizeof(wire)}, &in),
                      TDM_OK);
@@ -106,7 +108,7 @@ static void every_wrong_field_is_refused_by_name(void **state)
 {
     (void)state;
     BREAKS(header.magic, 0, "magic");
-    BREAKS(header.version, 2, "version 2");
+    BREAKS(header.version, 3, "version 3");
     BREAKS(header.bucket, 2, "bucket 2 of 2");
     BREAKS(header.epoch, 0, "epoch 0");
     BREAKS(header.update.bytes[0], 0, "not both given");
@@ -179,11 +181,33 @@ static void tensors_that_are_not_the_manifests_are_refused(void **state)
     tdm__manifest_destroy(manifest);
 }
 
+static void no_byte_changes_unnoticed(void **state)
+{
+    struct sample sample = make_sample();
+    struct tdm__tensor_handles out = {sample.header, sample.storages, sample.tensors};
+    struct sample wire;
+
+    (void)state;
+    assert_int_equal(tdm__tensor_handles_encode(&out, &wire, sizeof(wire)), TDM_OK);
+    assert_int_equal(decode(&wire, sizeof(wire)), TDM_OK);
+    for (size_t i = 0; i < sizeof(wire); i++) {
+        struct sample changed = wire;
+
+        ((unsigned char *)&changed)[i] ^= 1;
+        assert_int_not_equal(decode(&changed, sizeof(changed)), TDM_OK);
+    }
+    sample = wire;
+    sample.tensors[0].checksum++; /* No check of a single field notices that. */
+    assert_int_equal(decode(&sample, sizeof(sample)), TDM_E_CHECKSUM);
+    assert_non_null(strstr(tdm_error_detail(), "the checksum of the description"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(handles_survive_the_wire),
         cmocka_unit_test(length_that_does_not_fit_is_refused),
+        cmocka_unit_test(no_byte_changes_unnoticed),
         cmocka_unit_test(every_wrong_field_is_refused_by_name),
         cmocka_unit_test(tensor_outside_its_storage_is_refused),
         cmocka_unit_test(another_node_or_gpu_is_refused),

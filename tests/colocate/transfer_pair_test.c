@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/transfer_pair.h"
 #include "colocate/memory/region_api.h"
+#include "runtime/messages/messages.h"
 #include "tests/support/one_node.h"
 
 #include <setjmp.h>
@@ -47,11 +48,19 @@ static tdm_status trainer_line(tdm_call *call, void *self)
     return tdm__transfer_pair_open(&end->pair, tdm_runtime_current(), 0, call);
 }
 
+/* Calls the engine rank to stage what comes, as the first rank of its engine does in a job. */
+static tdm_status announce(tdm_actor *to, tdm_ref **told_out)
+{
+    const struct tdm__stage_slices_message message = {{"what", 4}};
+
+    return tdm__rank_call(to, "stage_slices", tdm__stage_slices_table(), &message, told_out);
+}
+
 /* (bytes) */
 static tdm_status trainer_deliver(tdm_call *call, void *self)
 {
     struct end *end = self;
-    struct tdm__transfer_pair_payload load = {.description = {"what", 4}};
+    struct tdm__transfer_pair_payload load = {.chunk = 0};
     tdm_actor *engine;
     tdm_ref *told;
     char *data;
@@ -64,7 +73,7 @@ static tdm_status trainer_deliver(tdm_call *call, void *self)
     load.data = data;
     end->rank.ranks_per_engine = 1;
     end->rank.timeout_ms = CALL_MS;
-    status = tdm__transfer_pair_announce(engine, &load, &told);
+    status = announce(engine, &told);
     if (status == TDM_OK) {
         tdm_status sent = tdm__transfer_pair_deliver(&end->pair, &load, &end->rank);
 

@@ -100,6 +100,11 @@ static void cut_tensor(struct fixture *fixture, struct side *side, uint32_t tens
         slice.offset[flat ? 0 : dim] = at;
         slice.extent[flat ? 0 : dim] = count;
         give(fixture, side, rank, slice);
+        for (uint32_t other = 0; side == &fixture->from && other < side->ranks; other++) {
+            if (other != rank && test_random_below(&fixture->chance, 3) == 0) {
+                give(fixture, side, other, slice); /* It is a replica. */
+            }
+        }
         at += count;
     }
 }
@@ -378,6 +383,135 @@ static void columns_are_one_copy_and_not_one_a_row(void **state)
     actor_fixture_close(fixture);
 }
 
+/* ---- replicas ---------------------------------------------------------------------------- */
+
+enum { ROWS = 64, COLUMNS = 1 << 16, HOLDERS = 4 };
+
+/* Every trainer rank has the whole of one tensor of 8 MiB for each of `tensors` tensors. Each
+ * engine rank wants them all. */
+struct whole_plan {
+    struct tdm_tensor_info infos[TENSORS];
+    struct tdm__manifest *manifest;
+    struct tdm_slice slices[TENSORS];
+    struct tdm__layout layouts[HOLDERS];
+    struct tdm__transfer_plan *plan;
+};
+
+/* Returns the location of a GPU, of which each node has two. */
+static struct tdm__location gpu(uint8_t number)
+{
+    return (struct tdm__location){.node = {{(uint8_t)(number / 2 + 1)}},
+                                  .gpu = {{(uint8_t)(number + 1)}}};
+}
+
+static void plan_wholes(struct whole_plan *whole, uint32_t tensors,
+                        const struct tdm__location *from, const struct tdm__location *to,
+                        uint32_t to_count)
+{
+    static const char *const names[TENSORS] = {"a", "b", "c", "d", "e"};
+    struct tdm__transfer_plan_options options = {.from = whole->layouts,
+                                                 .from_count = HOLDERS,
+                                                 .to = whole->layouts,
+                                                 .to_count = to_count,
+                                                 .from_locations = from,
+                                                 .to_locations = to,
+                                                 .image_bytes = UINT64_C(1) << 30};
+
+    for (uint32_t i = 0; i < tensors; i++) {
+        whole->infos[i] = (struct tdm_tensor_info){names[i], TDM_BF16, 2, {ROWS, COLUMNS}};
+        whole->slices[i] = (struct tdm_slice){
+            .tensor = i, .extent = {ROWS, COLUMNS}, .address = offset(i * UINT64_C(8) << 20)};
+    }
+    for (uint32_t i = 0; i < HOLDERS; i++) {
+        whole->layouts[i] = (struct tdm__layout){whole->slices, tensors};
+    }
+    TRY(tdm__manifest_create(whole->infos, tensors, &whole->manifest));
+    options.manifest = whole->manifest;
+    if (tdm__transfer_plan_create(&options, &whole->plan) != TDM_OK) {
+        fail_msg("%s", tdm_error_detail());
+    }
+}
+
+static void drop_wholes(struct whole_plan *whole)
+{
+    tdm__transfer_plan_destroy(whole->plan);
+    tdm__manifest_destroy(whole->manifest);
+}
+
+static void nearest_replica_is_taken(void **state)
+{
+    const struct tdm__location from[HOLDERS] = {gpu(0), gpu(1), gpu(2), gpu(3)};
+    const struct tdm__location same[2] = {gpu(3), gpu(0)};
+    const struct tdm__location near[1] = {{.node = gpu(2).node, .gpu = {{77}}}};
+    struct whole_plan whole;
+
+    (void)state;
+    plan_wholes(&whole, 3, NULL, NULL, HOLDERS); /* As in a job whose ranks share GPUs in pairs. */
+    for (uint32_t rank = 0; rank < HOLDERS; rank++) {
+        for (uint32_t i = 0; i < whole.plan->images[rank].copies_count; i++) {
+            assert_int_equal(whole.plan->images[rank].copies[i].from_rank, rank);
+        }
+    }
+    assert_int_equal(whole.plan->cost.bytes_by_locality[TDM__LOCALITY_SAME_GPU],
+                     whole.plan->cost.written_bytes);
+    drop_wholes(&whole);
+
+    plan_wholes(&whole, 3, from, same, 2); /* The numbers of ranks do not matter, the GPUs do. */
+    assert_int_equal(whole.plan->images[0].copies[0].from_rank, 3);
+    assert_int_equal(whole.plan->images[1].copies[0].from_rank, 0);
+    assert_int_equal(whole.plan->cost.bytes_by_locality[TDM__LOCALITY_SAME_GPU],
+                     whole.plan->cost.written_bytes);
+    drop_wholes(&whole);
+
+    plan_wholes(&whole, 4, from, near, 1); /* A rank of the node is as good as the other one. */
+    assert_int_equal(whole.plan->cost.bytes_by_locality[TDM__LOCALITY_SAME_NODE],
+                     whole.plan->cost.written_bytes);
+    assert_int_equal(whole.plan->cost.sent_bytes_min, 0);
+    assert_int_equal(whole.plan->cost.sent_bytes_max, whole.plan->cost.written_bytes / 2);
+    drop_wholes(&whole);
+}
+
+static void equally_near_replicas_share_the_sending(void **state)
+{
+    const struct tdm__location from[HOLDERS] = {gpu(0), gpu(1), gpu(2), gpu(3)};
+    const struct tdm__location far[2] = {gpu(10), gpu(12)};
+    struct whole_plan whole;
+
+    (void)state;
+    plan_wholes(&whole, 4, from, far, 2);
+    assert_int_equal(whole.plan->cost.bytes_by_locality[TDM__LOCALITY_OTHER_NODE],
+                     whole.plan->cost.written_bytes);
+    assert_int_equal(whole.plan->cost.sent_bytes_min, whole.plan->cost.sent_bytes_max);
+    assert_int_equal(whole.plan->cost.copies_max, 4);
+    drop_wholes(&whole);
+}
+
+/* A rank that must send much is not asked for what another one has, too. */
+static void rank_with_more_to_send_is_spared(void **state)
+{
+    const struct tdm__location from[HOLDERS] = {gpu(0), gpu(1), gpu(2), gpu(3)};
+    const struct tdm__location far[1] = {gpu(10)};
+    struct whole_plan whole;
+    struct tdm__transfer_plan_options options;
+
+    (void)state;
+    plan_wholes(&whole, 3, from, far, 1);
+    tdm__transfer_plan_destroy(whole.plan);
+    options = (struct tdm__transfer_plan_options){.manifest = whole.manifest,
+                                                  .from = whole.layouts,
+                                                  .from_count = 2,
+                                                  .to = &whole.layouts[2],
+                                                  .to_count = 1,
+                                                  .from_locations = from,
+                                                  .to_locations = far,
+                                                  .image_bytes = UINT64_C(1) << 30};
+    whole.layouts[1].slices_count = 1; /* Rank 0 alone has tensors b and c. */
+    TRY(tdm__transfer_plan_create(&options, &whole.plan));
+    assert_int_equal(whole.plan->images[0].copies_count, 3);
+    assert_int_equal(whole.plan->images[0].copies[0].from_rank, 1);
+    drop_wholes(&whole);
+}
+
 static void assert_refused(const struct fixture *fixture, const char *words)
 {
     const struct tdm__transfer_plan_options options = options_of(fixture, 0);
@@ -422,6 +556,9 @@ int main(void)
         cmocka_unit_test(no_chunk_is_larger_than_wanted),
         cmocka_unit_test(fp8_tensor_is_split_between_block_rows),
         cmocka_unit_test(columns_are_one_copy_and_not_one_a_row),
+        cmocka_unit_test(nearest_replica_is_taken),
+        cmocka_unit_test(equally_near_replicas_share_the_sending),
+        cmocka_unit_test(rank_with_more_to_send_is_spared),
         cmocka_unit_test(impossible_layout_is_refused_by_name),
     };
 

@@ -3,6 +3,7 @@
 #include "tests/conformance/comm_suite.h"
 
 #include "colocate/comm/collective.h"
+#include "colocate/comm/gather.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -238,6 +239,45 @@ static int gather_fills_the_root_alone(tdm_collective_group *group)
     return 0;
 }
 
+/* Each rank gives what no other gives: rank r gives `step` * r bytes, so that rank 0 gives none. */
+static int unequal_gather_keeps_every_part(tdm_collective_group *group)
+{
+    uint32_t rank = tdm_collective_rank(group);
+    uint32_t root = tdm_collective_ranks_count(group) - 1;
+    struct tdm__gathered gathered = {.sizes = NULL};
+    char in[3000];
+
+    memset(in, (int)rank + 1, sizeof(in));
+    for (size_t step = 0; step <= 700; step += 350) {
+        const struct tdm_bytes own = {in, step * rank};
+
+        EXPECT(tdm__collective_gather_unequal(group, own, root, &gathered) == TDM_OK);
+        for (uint32_t i = 0; i <= root; i++) {
+            EXPECT(gathered.sizes[i] == step * i);
+        }
+        for (uint32_t i = 0; rank == root && i <= root; i++) {
+            struct tdm_bytes part = tdm__gathered_part(&gathered, i);
+
+            EXPECT(part.size_bytes == step * i);
+            for (size_t k = 0; k < part.size_bytes; k++) {
+                EXPECT(((const char *)part.data)[k] == (char)(i + 1));
+            }
+        }
+    }
+    if (rank == root) { /* All ranks refuse a part that is too large, and name its rank. */
+        const struct tdm_bytes vast = {in, (size_t)65 << 20};
+
+        EXPECT(tdm__collective_gather_unequal(group, vast, root, &gathered) == TDM_E_LIMIT);
+    } else {
+        const struct tdm_bytes none = {.size_bytes = 0};
+
+        EXPECT(tdm__collective_gather_unequal(group, none, root, &gathered) == TDM_E_LIMIT);
+    }
+    EXPECT(strstr(tdm_error_detail(), "68157440 bytes to a gather, at most 67108864") != NULL);
+    tdm__gathered_fini(&gathered);
+    return 0;
+}
+
 /* Goal: no rank is ever a step ahead.  Method: mix every call, many rounds, check each. */
 static int calls_mix_for_many_rounds(tdm_collective_group *group)
 {
@@ -334,6 +374,7 @@ int comm_suite_run(const char *name, const struct comm_suite_maker *maker, int t
         PROMISE(reduce_scatter_gives_each_its_part, 1),
         PROMISE(broadcast_reaches_all_from_any_root, 1),
         PROMISE(gather_fills_the_root_alone, 2),
+        PROMISE(unequal_gather_keeps_every_part, 1),
         PROMISE(calls_mix_for_many_rounds, 1),
         PROMISE(different_sizes_are_refused, 2),
         PROMISE(abort_ends_the_group_for_all, 2),

@@ -57,14 +57,16 @@ BUCKETS = {"donate": 1, "copy": 4, "names": 3}  # In copy mode the largest tenso
 WAYS = {mode: [f"update.mode={mode}"] + (["update.update_weight_buffer_size=8 KiB"] if mode == "copy" else [])
         for mode in MODES}
 DRIVER_STEPS = ["source.begin", "source.begun", "source.decide", "source.decided", "source.finished"]
-TRAINER_STEPS = ["trainer.acquire_bucket", "trainer.write", "trainer.written", "trainer.release_bucket"]
+TRAINER_STEPS = ["trainer.acquire_bucket", "trainer.write", "trainer.written", "trainer.gather",
+                 "trainer.release_bucket"]
 TELLER_STEPS = ["trainer.announce", "trainer.announced"]
 ENGINE_STEPS = ["engine.acquire_shadow", "engine.stage", "engine.staged", "engine.vote", "engine.voted", "engine.flip",
                 "engine.flipped", "engine.reported", "engine.drop"]
 AGAIN_STEPS = ["trainer.find_held", "trainer.skip"]
 JOINER_STEPS = ["engine.pull", "engine.pulled", "engine.joined"]
 DAEMON_STEPS = ["daemon.version_request", "daemon.version_stored"]
-PER_BUCKET = {"trainer.write", "trainer.written", "trainer.announce", "trainer.announced", "engine.stage", "engine.staged"}
+PER_BUCKET = {"trainer.write", "trainer.written", "trainer.gather", "trainer.announce", "trainer.announced",
+              "engine.stage", "engine.staged"}
 ONLY_BUCKETS = {"trainer.acquire_bucket", "trainer.release_bucket"}  # Donate mode has no buckets.
 REQUESTS = 10  # Requests that the daemon forwards in an update: begin, four votes, decide, four reports.
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -147,6 +148,35 @@ static void step_is_skipped_from_the_chosen_hit_on(void **state)
     assert_int_equal(status, 0);
 }
 
+static void byte_is_changed_at_the_chosen_hit(void **state)
+{
+    pid_t pid;
+    int status = -1;
+
+    (void)state;
+    expect_not_broken(
+        hit_failpoints_in_child("me", rule_text("me", "this.failpoint", 1, "change")));
+    assert_int_not_equal(access(file, F_OK), 0);
+    pid = fork();
+    if (pid == 0) {
+        char sent[] = "abc";
+        const struct tdm_bytes bytes = {sent, 3};
+
+        (void)setenv("TANDEM_FAILPOINT", rule_text("me", "this.bytes", 2, "change"), 1);
+        tdm__failpoint_set_process("me");
+        tdm__failpoint_change("other.bytes", bytes);
+        tdm__failpoint_change("this.bytes", bytes);
+        status = strcmp(sent, "abc") != 0;
+        tdm__failpoint_change("this.bytes", bytes);
+        status = status || strcmp(sent, "acc") != 0;
+        tdm__failpoint_change("this.bytes", bytes); /* Only that hit changes a byte. */
+        _exit(status || strcmp(sent, "acc") != 0 || access(file, F_OK) != 0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(unlink(file), 0);
+}
+
 static void malformed_failpoint_is_ignored(void **state)
 {
     (void)state;
@@ -179,6 +209,7 @@ int main(void)
         cmocka_unit_test(no_process_breaks_twice),
         cmocka_unit_test(two_failpoints_break_two_processes),
         cmocka_unit_test(step_is_skipped_from_the_chosen_hit_on),
+        cmocka_unit_test(byte_is_changed_at_the_chosen_hit),
         cmocka_unit_test(malformed_failpoint_is_ignored),
     };
 

@@ -1,0 +1,345 @@
+/* announcement_test.c - what trainer ranks describe reaches the engine through the gather group, in
+ * every mode of updates, and a changed description is refused. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/announcement.h"
+
+#include "actors/worker.h"
+#include "colocate/job/controller.h"
+#include "runtime/messages/messages.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tandem/tandem.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+enum { TEXT_BYTES = 1024, RANKS = 4, GROUPS = 2 };
+
+static const char model[] =
+    "{\"model_type\": \"qwen3\", \"num_hidden_layers\": 3, \"hidden_size\": 32,"
+    " \"intermediate_size\": 48, \"num_attention_heads\": 8, \"num_key_value_heads\": 4,"
+    " \"head_dim\": 8, \"vocab_size\": 101, \"tie_word_embeddings\": true,"
+    " \"torch_dtype\": \"bfloat16\"}";
+
+/* Four trainer ranks and two engines of two ranks each. */
+static const char job_file[] =
+    "job: {name: announced, library: " TDM_TEST_BUILD_DIR "/tests/%s_job_library.so}\n"
+    "cluster: {num_gpus: %u, gpu_bytes: 32 MiB, cpus: 8}\n"
+    "%strainer: {num_ranks: 4%s, step_timeout_ms: 60000}\n"
+    "engine: {num_engines: 2, rollout_num_gpus_per_engine: 2%s}\n"
+    "update: {update_weight_buffer_size: %s, mode: %s, timeout_ms: 60000}\n"
+    "data: {train: none, unseen: none}\n";
+
+/* A way in which weights come to engines. */
+struct way {
+    const char *mode;  /* update.mode */
+    const char *bytes; /* update.update_weight_buffer_size */
+    bool are_remote;   /* True if engines have GPUs of their own. */
+    bool are_by_name;  /* True if engines get whole tensors by name. */
+};
+
+static const struct way ways[] = {
+    {"donate", "16 KiB", false, false},
+    {"copy", "8 KiB", false, false},
+    {"names", "4 KiB", false, true},
+    {"copy", "8 KiB", true, false},
+};
+enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
+
+static char folder[] = "/tmp/announced-XXXXXX";
+static char model_path[64];
+static char broken_path[64];
+
+static struct tdm__job_spec spec;
+static struct tdm__controller controller;
+
+/* ---- without processes ------------------------------------------------------------------ */
+
+static void call_to_the_engine_has_what_was_gathered_and_nothing_else(void **state)
+{
+    uint64_t sizes[3] = {5, 0, 2};
+    char bytes[] = "own..first.....last.";
+    struct tdm__gathered gathered = {.sizes = sizes, .bytes = bytes, .part_bytes = 5};
+    struct tdm__stage_bucket_message message;
+    tdm_document *document;
+    tdm_writer *writer;
+
+    (void)state;
+    TRY(tdm_writer_create(&writer));
+    TRY(tdm__announcement_encode(&gathered, 3, writer));
+    TRY(tdm_document_parse(tdm_writer_bytes(writer), &document));
+    TRY(tdm__stage_bucket_decode(tdm_document_root(document), &message));
+    assert_int_equal(tdm_value_count(tdm_document_root(document)), 1);
+    assert_int_equal(message.tensor_handles.count, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct tdm_bytes part = tdm__gathered_part(&gathered, i);
+        struct tdm_bytes sent;
+
+        tdm__message_list_read(&message.tensor_handles, i, &sent, sizeof(sent));
+        assert_int_equal(sent.size_bytes, sizes[i]);
+        assert_int_equal(part.size_bytes, sizes[i]);
+        assert_true(part.size_bytes == 0 || memcmp(sent.data, part.data, part.size_bytes) == 0);
+    }
+    tdm_document_destroy(document);
+    tdm_writer_destroy(writer);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------- */
+
+/* Reads the job file of a way into `spec`. */
+static void spec_of(const struct way *way)
+{
+    char text[TEXT_BYTES];
+    char models[128];
+    tdm_config *config;
+
+    (void)snprintf(models, sizeof(models), "model: {config: %s}\n", model_path);
+    (void)snprintf(text, sizeof(text), job_file, way->are_by_name ? "tiny" : "named",
+                   way->are_remote ? 2 * RANKS : RANKS, way->are_by_name ? "" : models,
+                   way->are_by_name ? "" : ", layout: {layout: fsdp, dtype: F32}",
+                   way->are_by_name  ? ""
+                   : way->are_remote ? ", layout: {layout: engine, tp: 2}, colocate: false"
+                                     : ", layout: {layout: engine, tp: 2}",
+                   way->bytes, way->mode);
+    TRY(tdm_config_parse(text, strlen(text), "job.yaml", &config));
+    if (tdm__job_spec_from_config(config, "", &spec) != TDM_OK) {
+        fail_msg("%s", tdm_error_detail());
+    }
+}
+
+/* Starts the actors of the job that `spec` describes. */
+static void start_job(tdm_runtime *runtime)
+{
+    static const struct tdm__job_run_options run = {.program = "test"};
+
+    controller = (struct tdm__controller){.spec = &spec, .options = &run, .runtime = runtime};
+    if (tdm__worker_group_start(&controller.workers, controller.runtime, &spec, NULL, 0) !=
+        TDM_OK) {
+        fail_msg("%s", tdm_error_detail());
+    }
+    TRY(tdm__controller_resume_trainer(&controller));
+    TRY(tdm__controller_pause_trainer(&controller));
+    TRY(tdm__controller_resume_weights(&controller));
+}
+
+/* Starts a job whose processes read `failpoint` from their environment; NULL for none. */
+static void open_job(const struct way *way, const char *failpoint)
+{
+    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+    tdm_runtime *runtime;
+
+    if (failpoint != NULL) {
+        (void)setenv("TANDEM_FAILPOINT", failpoint, 1);
+    }
+    spec_of(way);
+    options.cpus = 16;
+    options.gpus = spec.num_gpus;
+    options.gpu_bytes = spec.gpu_bytes;
+    TRY(tdm_runtime_start(&options, &runtime));
+    start_job(runtime);
+    (void)unsetenv("TANDEM_FAILPOINT");
+}
+
+static void close_job(void)
+{
+    tdm__worker_group_fini(&controller.workers);
+    tdm_runtime_stop(controller.runtime);
+    tdm__job_spec_fini(&spec);
+}
+
+static void update_commits(void)
+{
+    if (tdm__controller_update(&controller) != TDM_OK) {
+        fail_msg("%s", tdm_error_detail());
+    }
+    controller.phase.committed_version = controller.update.version;
+    TRY(tdm__controller_flush(&controller));
+}
+
+/* What a rank's spans say about announcements. */
+struct counts {
+    uint32_t chunks;  /* Number of buckets or chunks that this rank has written. */
+    uint32_t gathers; /* Number of gathers whose result this rank had. */
+    uint32_t calls;   /* Number of calls that this rank got with gathered descriptions. */
+    uint64_t bytes;   /* Number of bytes that were gathered, or that the calls had. */
+};
+
+/* Fetches the spans of an actor and counts those of announcements. */
+static struct counts counts_of(tdm_actor *actor)
+{
+    struct counts counts = {.gathers = 0};
+    struct tdm__span span;
+    const tdm_value *value;
+    tdm_ref *ref;
+
+    TRY(tdm_actor_call(actor, "trace", &ref, ""));
+    TRY(tdm_get_value(ref, 60000, &value));
+    for (uint32_t i = 0; tdm__span_read(value, i, &span) != 0; i++) {
+        bool is_gather = strncmp(span.name, "gather bucket", strlen("gather bucket")) == 0;
+        unsigned chunk;
+        bool is_call = strcmp(span.name, "stage gathered") == 0;
+
+        if (sscanf(span.name, "write bucket %u", &chunk) == 1 ||
+            (sscanf(span.name, "send bucket %u", &chunk) == 1 && span.to[0] == '\0')) {
+            counts.chunks = chunk + 1 > counts.chunks ? chunk + 1 : counts.chunks;
+        }
+        counts.gathers += is_gather ? 1 : 0;
+        counts.calls += is_call ? 1 : 0;
+        counts.bytes += is_gather || is_call ? span.bytes : 0;
+    }
+    tdm_ref_release(ref);
+    return counts;
+}
+
+static void every_chunk_is_gathered_once_for_each_engine(void **state)
+{
+    (void)state;
+    for (uint32_t w = 0; w < WAYS; w++) {
+        struct counts trainers[RANKS];
+        struct counts engines[RANKS];
+        uint32_t chunks = 0;
+
+        print_message("%s%s\n", ways[w].mode, ways[w].are_remote ? ", other GPUs" : "");
+        open_job(&ways[w], NULL);
+        update_commits();
+        for (uint32_t i = 0; i < RANKS; i++) {
+            trainers[i] = counts_of(controller.workers.trainers[i]);
+            engines[i] = counts_of(controller.workers.engines[i]);
+            chunks = trainers[i].chunks > chunks ? trainers[i].chunks : chunks;
+        }
+        for (uint32_t i = 0; i < RANKS; i++) {
+            bool calls = i % (RANKS / GROUPS) == 0;
+
+            assert_int_equal(trainers[i].gathers, calls ? chunks : 0);
+            assert_int_equal(engines[i].calls, calls ? chunks : 0);
+            assert_int_equal(trainers[i].bytes > 0, calls);
+            assert_int_equal(engines[i].bytes, trainers[i].bytes);
+        }
+        if (strcmp(ways[w].mode, "donate") == 0) {
+            assert_int_equal(chunks, 1); /* An image is one chunk. */
+        } else {
+            assert_true(chunks > 1);
+        }
+        close_job();
+    }
+}
+
+static void changed_description_is_refused_with_its_rank(void **state)
+{
+    char failpoint[128];
+
+    (void)state;
+    for (uint32_t w = 0; w < WAYS; w++) {
+        uint32_t rank = w % 2 == 0 ? 3 : 2; /* The last of its group, and the one that calls. */
+        char name[64];
+
+        print_message("%s%s: rank %u\n", ways[w].mode, ways[w].are_remote ? ", other GPUs" : "",
+                      rank);
+        (void)unlink(broken_path);
+        (void)snprintf(failpoint, sizeof(failpoint), "trainer/%u trainer.described 1 change %s",
+                       rank, broken_path);
+        (void)snprintf(name, sizeof(name), "what trainer rank %u described", rank);
+        open_job(&ways[w], failpoint);
+        assert_int_not_equal(tdm__controller_update(&controller), TDM_OK);
+        if (strstr(tdm_error_detail(), name) == NULL) {
+            fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), name);
+        }
+        assert_false(controller.update.committed);
+        assert_int_equal(access(broken_path, F_OK), 0);
+        TRY(tdm__controller_flush(&controller));
+        update_commits(); /* The same update with right descriptions. */
+        close_job();
+    }
+}
+
+static void update_fails_without_the_gather(void **state)
+{
+    static const char failpoint[] = "trainer/2 trainer.gather_lists 1 skip /none;"
+                                    "trainer/3 trainer.gather_lists 1 skip /none";
+
+    (void)state;
+    for (uint32_t w = 0; w < WAYS; w++) {
+        if (ways[w].are_remote) {
+            continue; /* The bytes would wait for an engine that nobody has told of them. */
+        }
+        print_message("%s\n", ways[w].mode);
+        open_job(&ways[w], failpoint);
+        assert_int_not_equal(tdm__controller_update(&controller), TDM_OK);
+        assert_false(controller.update.committed);
+        close_job();
+    }
+}
+
+/* Joins a group of two as another job would. Returns the status as an integer in a pointer. */
+static void *join_as_another_job(void *runtime)
+{
+    const struct tdm_collective_options options = {
+        .name = "gather/0", .rank = 1, .ranks_count = 2, .timeout_ms = 1500};
+    tdm_collective_group *group;
+    tdm_status status = tdm_collective_join(runtime, &options, &group);
+
+    tdm_collective_leave(group);
+    return (void *)(intptr_t)status;
+}
+
+/* A job whose gather groups had only numbers as names would meet the ranks of another job. */
+static void another_job_does_not_join_the_gather_group(void **state)
+{
+    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+    tdm_runtime *runtime;
+    pthread_t other;
+    void *status;
+
+    (void)state;
+    spec_of(&ways[0]);
+    options.cpus = 16;
+    options.gpus = spec.num_gpus;
+    options.gpu_bytes = spec.gpu_bytes;
+    TRY(tdm_runtime_start(&options, &runtime));
+    assert_int_equal(pthread_create(&other, NULL, join_as_another_job, runtime), 0);
+    start_job(runtime);
+    update_commits();
+    assert_int_equal(pthread_join(other, &status), 0);
+    assert_int_equal((intptr_t)status, TDM_E_TIMEOUT);
+    close_job();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(call_to_the_engine_has_what_was_gathered_and_nothing_else),
+        cmocka_unit_test(every_chunk_is_gathered_once_for_each_engine),
+        cmocka_unit_test(changed_description_is_refused_with_its_rank),
+        cmocka_unit_test(update_fails_without_the_gather),
+        cmocka_unit_test(another_job_does_not_join_the_gather_group),
+    };
+    FILE *file;
+    int failed;
+
+    tdm__worker_run_if_one(); /* In the process of an actor this call does not return. */
+    if (mkdtemp(folder) == NULL) {
+        return 1;
+    }
+    (void)snprintf(model_path, sizeof(model_path), "%s/config.json", folder);
+    (void)snprintf(broken_path, sizeof(broken_path), "%s/broken", folder);
+    file = fopen(model_path, "w");
+    if (file == NULL || fputs(model, file) < 0 || fclose(file) != 0) {
+        return 1;
+    }
+    (void)setenv("TANDEM_DAEMON", TDM_TEST_BUILD_DIR "/tandemd", 1);
+    (void)unsetenv("TANDEM_ADDRESS");
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    (void)unlink(model_path);
+    (void)unlink(broken_path);
+    (void)rmdir(folder);
+    return failed;
+}
