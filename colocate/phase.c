@@ -110,6 +110,12 @@ void tdm__phase_set_base_version(struct tdm__phase *state, uint64_t version)
     state->committed_version = version;
 }
 
+void tdm__phase_set_overwriting(struct tdm__phase *state)
+{
+    TDM_ASSERT(state->phase == TDM__PHASE_EMPTY);
+    state->updates_overwrite = 1;
+}
+
 bool tdm__phase_allows_generate(const struct tdm__phase *state)
 {
     return state->phase == TDM__PHASE_ROLLOUT && (state->resident & ENGINES) == ENGINES &&
@@ -295,6 +301,11 @@ static tdm_status phase_follow_rules(struct tdm__phase *state, const struct tdm_
             if (phase_retries_update(state)) {
                 *action_out = TDM__PHASE_DO_UPDATE;
                 return TDM_OK;
+            }
+            if (state->updates_overwrite != 0) {
+                state->serving_version = 0;
+                return phase_fail_job(state, event, "the update was aborted: no version is left",
+                                      action_out);
             }
             if (state->serving_version == 0) {
                 return phase_fail_job(state, event, "the first update was aborted", action_out);

@@ -89,7 +89,7 @@ enum tdm__phase_event_kind {
     TDM__PHASE_WEIGHTS_RESUMED,  /* The weights of all engines are resident. */
     TDM__PHASE_UPDATE_COMMITTED, /* The update was committed as `version`. */
     /* The update was aborted. It is retried update_retries_max times; then the job goes on with
-     * the version served before. */
+     * the version served before, or fails if the update has overwritten that version. */
     TDM__PHASE_UPDATE_ABORTED,
     /* There was no update; the job goes on with the version served before. */
     TDM__PHASE_UPDATE_SKIPPED,
@@ -152,6 +152,9 @@ struct tdm__phase {
     uint32_t engines_needed;
     /* How often one aborted weight update is retried. */
     uint32_t update_retries_max;
+    /* Not 0 if an update writes over the weights that the engines serve, so that they hold no
+     * version after an update that was aborted. */
+    uint32_t updates_overwrite;
     uint32_t update_retries;  /* Number of retries of the current weight update so far. */
     uint32_t calls_in_flight; /* Number of generate calls that have not ended. */
     /* Reason why the job failed and the phase it failed in; "" unless the phase is FAILED. The
@@ -170,6 +173,9 @@ void tdm__phase_init(struct tdm__phase *state, uint32_t engines_count, uint32_t 
 /* Sets the number that committed versions must exceed, for a job that resumes from a checkpoint.
  * The caller calls it before the first event. */
 void tdm__phase_set_base_version(struct tdm__phase *state, uint64_t version);
+/* Makes every update write over the weights that the engines serve. The caller calls it before the
+ * first event. */
+void tdm__phase_set_overwriting(struct tdm__phase *state);
 /* Returns the name of a phase for messages, for example "UPDATE". */
 const char *tdm__phase_name_text(enum tdm__phase_name phase);
 /* Returns true if a generate call may start: the phase is ROLLOUT, the engines are resident, and

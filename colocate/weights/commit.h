@@ -29,7 +29,7 @@ void tdm__version_client_close(struct tdm__version_client *versions);
  *
  *     BEGIN      record->update has the epoch and the version of the update.
  *     DECIDE     tdm__version_outcome(record, &id) is the outcome, the same for everyone.
- *     READ       Version 0 means none was committed; `lost` means it must not be served.
+ *     READ       Version 0 means none was committed; its `bytes` say whether it is held.
  *     FORGET     The record is deleted, as if there had never been an update.
  *     others     The request was applied now or before. */
 typedef void tdm__version_done_fn(void *arg, tdm_status status, const char *detail,

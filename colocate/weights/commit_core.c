@@ -269,6 +269,17 @@ static void remember_update(struct tdm__version_record *record)
                                   .outcome = update->outcome};
 }
 
+/* Returns whether the bytes of the committed version are held once an update has begun. The record
+ * does not learn when a member receives its first bucket, so an update that overwrites counts from
+ * its begin. */
+static enum tdm__version_bytes bytes_after_begin(const struct tdm__version_record *record,
+                                                 bool overwrites)
+{
+    return overwrites && record->version != 0 && record->bytes == TDM__BYTES_HELD
+               ? TDM__BYTES_OVERWRITTEN
+               : record->bytes;
+}
+
 /* Applies a BEGIN request: the record gets a new latest update with the next epoch and version
  * number. */
 static tdm_status apply_begin(struct tdm__version_record *record,
@@ -298,6 +309,7 @@ static tdm_status apply_begin(struct tdm__version_record *record,
         update->members[i].member = request->members[i];
         update->members[i].phase = TDM__MEMBER_STAGING;
     }
+    record->bytes = bytes_after_begin(record, request->overwrites);
     *changed = true;
     return TDM_OK;
 }
@@ -421,7 +433,7 @@ static tdm_status apply_decide(struct tdm__version_record *record,
         TDM_ASSERT(update->version > record->version);
         record->version = update->version;
         record->hash = update->members[0].hash;
-        record->lost = false;
+        record->bytes = TDM__BYTES_HELD;
     }
     *changed = true;
     return TDM_OK;
@@ -485,7 +497,7 @@ static tdm_status apply_lost(struct tdm__version_record *record,
         return tdm__fail(TDM_E_CONFLICT, "version %" PRIu64 " is not the committed one, %" PRIu64,
                          request->version, record->version);
     }
-    if (record->lost) {
+    if (record->bytes == TDM__BYTES_LOST) {
         return TDM_OK;
     }
     if (update->outcome == TDM__UPDATE_UNDECIDED) {
@@ -499,7 +511,7 @@ static tdm_status apply_lost(struct tdm__version_record *record,
                              member_text(&update->members[i].member, text), record->version);
         }
     }
-    record->lost = true;
+    record->bytes = TDM__BYTES_LOST;
     *changed = true;
     return TDM_OK;
 }
@@ -524,7 +536,7 @@ static tdm_status check_join(const struct tdm__version_record *record,
         return tdm__fail(TDM_E_CONFLICT, "version %" PRIu64 " is not the committed one, %" PRIu64,
                          request->version, record->version);
     }
-    if (record->lost) {
+    if (record->bytes == TDM__BYTES_LOST) {
         return tdm__fail(TDM_E_STATE, "version %" PRIu64 " is lost", record->version);
     }
     if (!tdm__hash_equal(&request->hash, &record->hash)) {
@@ -536,10 +548,12 @@ static tdm_status check_join(const struct tdm__version_record *record,
 }
 
 /* Applies a JOIN request of a member that the latest update lists already. The member may join only
- * if the protocol expects nothing else of it. */
-static tdm_status rejoin_member(const struct tdm__update *update,
-                                const struct tdm__update_member *member)
+ * if the protocol expects nothing else of it. If the update has overwritten the committed version,
+ * the member counts as flipped from now on, because it has shown that it holds that version. */
+static tdm_status rejoin_member(struct tdm__version_record *record,
+                                struct tdm__update_member *member, bool *changed)
 {
+    const struct tdm__update *update = &record->update;
     char text[MEMBER_TEXT_BYTES];
 
     (void)member_text(&member->member, text);
@@ -550,6 +564,11 @@ static tdm_status rejoin_member(const struct tdm__update *update,
     if (update->outcome == TDM__UPDATE_COMMITTED && member->phase != TDM__MEMBER_FLIPPED) {
         return tdm__fail(TDM_E_STATE, "%s has voted for version %" PRIu64 ": it may flip", text,
                          update->version);
+    }
+    if (record->bytes == TDM__BYTES_OVERWRITTEN) {
+        member->phase = TDM__MEMBER_FLIPPED;
+        record->bytes = TDM__BYTES_HELD;
+        *changed = true;
     }
     return TDM_OK;
 }
@@ -587,7 +606,7 @@ static tdm_status apply_join(struct tdm__version_record *record,
     TDM_TRY(check_join(record, request));
     index = tdm__version_member_index(update, &request->member);
     if (index < update->members_count) {
-        return rejoin_member(update, &update->members[index]);
+        return rejoin_member(record, &update->members[index], changed);
     }
     TDM_TRY(end_earlier_incarnation(update, &request->member));
     if (update->members_count == TDM__UPDATE_MEMBERS_MAX) {
@@ -599,6 +618,7 @@ static tdm_status apply_join(struct tdm__version_record *record,
                                     .phase = TDM__MEMBER_FLIPPED,
                                     .voted = true,
                                     .hash = record->hash};
+    record->bytes = TDM__BYTES_HELD;
     *changed = true;
     return TDM_OK;
 }
@@ -715,6 +735,9 @@ static tdm_status apply_restore(struct tdm__version_record *record,
                                            .version_highest = request->update_version,
                                            .version = request->version,
                                            .hash = request->hash};
+    if (request->proposal == TDM__UPDATE_ABORTED) {
+        record->bytes = bytes_after_begin(record, request->overwrites);
+    }
     record->update = (struct tdm__update){.id = request->update,
                                           .epoch = request->epoch,
                                           .version = request->update_version,

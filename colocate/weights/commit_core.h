@@ -45,6 +45,16 @@ enum tdm__member_phase {
     TDM__MEMBER_DEAD = 4
 };
 
+/* Whether a process holds the bytes of the committed version. The numbers are stored and never
+ * change. */
+enum tdm__version_bytes {
+    TDM__BYTES_HELD = 0, /* The members that serve the committed version hold its bytes. */
+    TDM__BYTES_LOST = 1, /* No process holds the bytes any more; the version is never served. */
+    /* An update that writes over the served weights has begun after the version was committed. Its
+     * bytes count as lost, until a member shows by JOIN that it holds all of them. */
+    TDM__BYTES_OVERWRITTEN = 2
+};
+
 /* A process that takes part in updates: one incarnation of an actor. A restarted actor is another
  * member. */
 struct tdm__member {
@@ -95,9 +105,9 @@ struct tdm__version_record {
     uint64_t version_highest; /* The highest version number that any update of the model has got. */
     uint64_t version;      /* Version number of the committed weights; 0 if none were committed. */
     struct tdm__hash hash; /* Hash of the committed weights. */
-    /* True if no process holds the bytes of the committed version any more; it must not be
-     * served. */
-    bool lost;
+    /* Whether a process holds the bytes of the committed version. A member must not be given them
+     * unless they are held. */
+    enum tdm__version_bytes bytes;
     struct tdm__update update;   /* The latest update of the model, decided or not. */
     uint32_t past_updates_count; /* Number of entries in `past_updates`. */
     /* Updates before the latest, the newest last. */
@@ -114,7 +124,8 @@ enum tdm__version_request_kind {
     TDM__VERSION_FLIPPED, /* A member reports that it serves the committed version. */
     TDM__VERSION_DEAD,    /* Reports that members of the update are dead. */
     TDM__VERSION_LOST,    /* Reports that no living process holds the committed version. */
-    /* A new member has copied the committed version from a peer and serves it. */
+    /* A new member, or one whose weights an aborted update has overwritten, has copied the
+     * committed version from a peer and serves it. */
     TDM__VERSION_JOIN,
     /* Deletes the version record because no process can ask for it any more. */
     TDM__VERSION_FORGET,
@@ -137,6 +148,9 @@ struct tdm__version_request {
      * RESTORE: version that was committed before the update. */
     uint64_t base;
     uint64_t version_floor; /* BEGIN: the new version will be higher than this number; usually 0. */
+    /* BEGIN and RESTORE: true if the update writes over the weights that its members serve, so that
+     * they hold no version from their first bucket to the commit. */
+    bool overwrites;
     struct tdm__member source;         /* BEGIN and RESTORE: process that sends the weights. */
     const struct tdm__member *members; /* BEGIN and RESTORE: receivers of the update; borrowed. */
     uint32_t members_count;            /* Number of entries in `members`. */

@@ -16,7 +16,7 @@
 
 /* Number of the stored form.  Raise it whenever the table stored_version_record or a message in it
  * changes: the store may keep records that were written by an earlier program. */
-enum { FORMAT_VERSION = 1 };
+enum { FORMAT_VERSION = 2 };
 
 /* ---- members ------------------------------------------------------------------------- */
 
@@ -88,7 +88,7 @@ tdm_status tdm__version_record_encode(const struct tdm__version_record *record, 
         .version = record->version,
         .hash_high = record->hash.high,
         .hash_low = record->hash.low,
-        .lost = record->lost,
+        .bytes = (uint32_t)record->bytes,
         .has_update = !tdm__id_is_none(&record->update.id),
         .update = update_to_message(&record->update),
         .past_updates = {.count = record->past_updates_count,
@@ -190,7 +190,8 @@ static tdm_status check_consistency(const struct tdm__version_record *record)
     bool never = tdm__id_is_none(&update->id);
     bool committed = update->outcome == TDM__UPDATE_COMMITTED;
 
-    if (record->version > record->version_highest || (record->lost && record->version == 0) ||
+    if (record->version > record->version_highest ||
+        (record->bytes != TDM__BYTES_HELD && record->version == 0) ||
         (never && (record->epoch != 0 || record->version_highest != 0)) ||
         (!never && (update->epoch != record->epoch || update->version != record->version_highest ||
                     update->epoch == 0)) ||
@@ -217,7 +218,8 @@ static tdm_status read_record(const tdm_value *root, struct tdm__version_record 
     record->version_highest = message.version_highest;
     record->version = message.version;
     record->hash = (struct tdm__hash){message.hash_high, message.hash_low};
-    record->lost = message.lost;
+    TDM_TRY(check_range(message.bytes, TDM__BYTES_HELD, TDM__BYTES_OVERWRITTEN, "bytes"));
+    record->bytes = (enum tdm__version_bytes)message.bytes;
     if (message.has_update) {
         TDM_TRY(read_update(&message.update, &record->update));
     }

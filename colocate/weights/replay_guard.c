@@ -60,5 +60,8 @@ bool tdm__replay_guard_abort(struct tdm__replay_guard *guard, uint64_t epoch)
     if (guard->epoch <= epoch && guard->phase != TDM__REPLAY_GUARD_FLIPPED) {
         guard->phase = TDM__REPLAY_GUARD_IDLE;
     }
+    if (guard->epoch < epoch) {
+        guard->epoch = epoch;
+    }
     return guard->phase == TDM__REPLAY_GUARD_IDLE || guard->phase == TDM__REPLAY_GUARD_FLIPPED;
 }

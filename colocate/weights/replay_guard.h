@@ -50,8 +50,10 @@ void tdm__replay_guard_vote(struct tdm__replay_guard *guard);
 tdm_status tdm__replay_guard_flip(struct tdm__replay_guard *guard, const struct tdm__id *update,
                                   bool *swap_out);
 
-/* Records that the update of this epoch was aborted, so all updates before it are over, too.
- * Returns true if the shadow may be released, and false if a later update needs it. */
+/* Records that the update of this epoch was aborted, or that this member has joined after it, so
+ * all updates before it are over, too. A bucket of them that arrives later is refused, because it
+ * must not be written over weights that are served. Returns true if the shadow may be released, and
+ * false if a later update needs it. */
 bool tdm__replay_guard_abort(struct tdm__replay_guard *guard, uint64_t epoch);
 
 #endif

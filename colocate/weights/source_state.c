@@ -47,6 +47,7 @@ tdm__source_state_restore_request(const struct tdm__source_state *source_state)
                                                          ? TDM__UPDATE_COMMITTED
                                                          : TDM__UPDATE_ABORTED,
                                          .settled = source_state->settled,
+                                         .overwrites = source_state->overwrites,
                                          .version = source_state->version,
                                          .hash = source_state->hash};
 }

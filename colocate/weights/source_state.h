@@ -19,12 +19,13 @@ struct tdm__source_state {
     /* True if the latest update is committed and all living members have reported that they serve
      * it. */
     bool settled;
+    bool overwrites;       /* True if the latest update writes over the weights that are served. */
     uint64_t version;      /* Version number of the committed weights; 0 if none were committed. */
     struct tdm__hash hash; /* Hash of the committed weights. */
 };
 
 /* Stores the reply to a BEGIN request: the epoch and version of the update, and the committed
- * version with its hash. */
+ * version with its hash. Clears `overwrites`, which the caller sets. */
 void tdm__source_state_on_begin(struct tdm__source_state *source_state,
                                 const struct tdm__id *update, uint64_t epoch,
                                 uint64_t update_version, uint64_t version,

@@ -59,7 +59,8 @@ static tdm_status write_request(tdm_writer *writer, const char *model,
         .version = request->version,
         .epoch = request->epoch,
         .update_version = request->update_version,
-        .settled = request->settled};
+        .settled = request->settled,
+        .overwrites = request->overwrites};
 
     return tdm__version_request_encode(&message, writer);
 }
@@ -120,7 +121,8 @@ static tdm_status read_request(struct tdm__incoming_call *incoming, struct servi
                                       .version = message.version,
                                       .epoch = message.epoch,
                                       .update_version = message.update_version,
-                                      .settled = message.settled};
+                                      .settled = message.settled,
+                                      .overwrites = message.overwrites};
     TDM_TRY(read_members(&message.members, &asked->members, &request->members_count));
     TDM_TRY(read_members(&message.dead, &asked->dead, &request->dead_count));
     request->members = asked->members;
@@ -188,7 +190,7 @@ static void on_record_reply(void *arg, tdm_status status, const char *detail,
                                                 .epoch = update.epoch,
                                                 .update_version = update.version,
                                                 .outcome = (uint32_t)update.outcome,
-                                                .lost = record->lost,
+                                                .bytes = (uint32_t)record->bytes,
                                                 .hash_high = record->hash.high,
                                                 .hash_low = record->hash.low,
                                                 .version_highest = record->version_highest,
@@ -278,7 +280,7 @@ static tdm_status read_reply(const tdm_value *value, struct tdm__version_reply *
                                           .epoch = reply.epoch,
                                           .update_version = reply.update_version,
                                           .outcome = (enum tdm__update_outcome)reply.outcome,
-                                          .lost = reply.lost,
+                                          .bytes = (enum tdm__version_bytes)reply.bytes,
                                           .hash = {.high = reply.hash_high, .low = reply.hash_low}};
     return TDM_OK;
 }

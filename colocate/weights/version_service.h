@@ -32,8 +32,8 @@ struct tdm__version_reply {
     uint64_t update_version; /* Version number of the update to which `epoch` belongs. */
     /* Outcome of the update that the request named; 0 if that update is not remembered. */
     enum tdm__update_outcome outcome;
-    bool lost; /* True if no process holds the bytes of the committed version any more. */
-    struct tdm__hash hash; /* Hash of the committed weights. */
+    enum tdm__version_bytes bytes; /* Whether a process holds the bytes of the committed version. */
+    struct tdm__hash hash;         /* Hash of the committed weights. */
 };
 
 /* Sends a request of the commit protocol about `model` to this node's daemon and blocks until the

@@ -1,4 +1,4 @@
-/* commit_join_test.c - a process that joins between updates becomes a full member or is refused. */
+/* commit_join_test.c - members that join between updates, and requests that are refused. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/commit_core.h"
 
@@ -103,7 +103,7 @@ static void engine_with_other_bytes_cannot_join(void **state)
     record.hash.high++; /* Both halves of the hash count. */
     assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_CONFLICT);
     record.hash.high--;
-    record.lost = true;
+    record.bytes = TDM__BYTES_LOST;
     assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_STATE);
 }
 
@@ -136,12 +136,89 @@ static void after_an_abort_one_joins_the_base(void **state)
     assert_non_null(strstr(tdm_error_detail(), "is left out"));
 }
 
+/* An update that overwrote the served weights was aborted: the base version counts as lost, until
+ * a member shows that it holds all of it. */
+static void overwritten_base_is_held_again_by_one_that_joins(void **state)
+{
+    static const struct tdm__member members[2] = {{{{'m', 1}}, 1}, {{{'m', 2}}, 3}};
+    struct tdm__version_record record = update_of_two(TDM__UPDATE_COMMITTED, true);
+    struct tdm__version_request request = {.kind = TDM__VERSION_BEGIN,
+                                           .update = {{'u', 2}},
+                                           .base = 1,
+                                           .overwrites = true,
+                                           .source = {{{'s', 1}}, 1},
+                                           .members = members,
+                                           .members_count = 2,
+                                           .proposal = TDM__UPDATE_ABORTED};
+    const struct tdm__version_request lost = {.kind = TDM__VERSION_LOST, .version = 1};
+    bool changed;
+
+    (void)state;
+    record.update.members[1].phase = TDM__MEMBER_FLIPPED;
+    assert_int_equal(record.bytes, TDM__BYTES_HELD);
+    assert_int_equal(tdm__version_apply_request(&record, &request, &changed), TDM_OK);
+    assert_int_equal(record.bytes, TDM__BYTES_OVERWRITTEN);
+    assert_int_equal(joins(&record, 1, 1, 1, &changed), TDM_E_STATE); /* It is undecided. */
+    request.kind = TDM__VERSION_DECIDE;
+    assert_int_equal(tdm__version_apply_request(&record, &request, &changed), TDM_OK);
+    assert_int_equal(record.bytes, TDM__BYTES_OVERWRITTEN);
+    /* A member that lives may have been spared. */
+    assert_int_equal(tdm__version_apply_request(&record, &lost, &changed), TDM_E_STATE);
+    record.hash.low++;
+    assert_int_equal(joins(&record, 1, 1, 1, &changed), TDM_E_CONFLICT);
+    record.hash.low--;
+    assert_int_equal(joins(&record, 1, 1, 1, &changed), TDM_OK);
+    assert_true(changed);
+    assert_int_equal(record.bytes, TDM__BYTES_HELD);
+    assert_int_equal(record.update.members[0].phase, TDM__MEMBER_FLIPPED);
+    assert_int_equal(record.update.members[1].phase, TDM__MEMBER_STAGING);
+    assert_int_equal(joins(&record, 1, 1, 1, &changed), TDM_OK);
+    assert_false(changed); /* The request is a repetition. */
+}
+
+static void refused_request_changes_nothing_for_the_next(void **state)
+{
+    static const struct tdm__member members[] = {{{{1}}, 1}, {{{2}}, 1}};
+    static const struct tdm__version_request begin = {.kind = TDM__VERSION_BEGIN,
+                                                      .update = {{1}},
+                                                      .source = {{{9}}, 1},
+                                                      .members = members,
+                                                      .members_count = 2};
+    /* The request first marks a member as dead, and is then refused because the other member has
+     * not voted. */
+    static const struct tdm__version_request other = {.kind = TDM__VERSION_BEGIN,
+                                                      .update = {{2}},
+                                                      .source = {{{9}}, 1},
+                                                      .members = members,
+                                                      .members_count = 2,
+                                                      .dead = members,
+                                                      .dead_count = 1};
+    static const struct tdm__version_request read = {.kind = TDM__VERSION_READ};
+    static struct tdm__version_record record;
+    static struct tdm__version_record before;
+    bool changed = false;
+
+    (void)state;
+    assert_int_equal(tdm__version_apply_batched(&record, &begin, &changed), TDM_OK);
+    assert_true(changed);
+    before = record;
+    assert_int_equal(tdm__version_apply_batched(&record, &other, &changed), TDM_E_STATE);
+    assert_memory_equal(&record, &before, sizeof(record));
+    assert_true(changed); /* The change of the request before is still to be written. */
+    changed = false;
+    assert_int_equal(tdm__version_apply_batched(&record, &other, &changed), TDM_E_STATE);
+    assert_int_equal(tdm__version_apply_batched(&record, &read, &changed), TDM_OK);
+    assert_false(changed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joining_engine_becomes_a_flipped_member),
         cmocka_unit_test(engine_with_other_bytes_cannot_join),
         cmocka_unit_test(after_an_abort_one_joins_the_base),
+        cmocka_unit_test(refused_request_changes_nothing_for_the_next),
+        cmocka_unit_test(overwritten_base_is_held_again_by_one_that_joins),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

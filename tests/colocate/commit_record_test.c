@@ -86,7 +86,7 @@ static void record_survives_the_store_after_every_step(void **state)
 static void the_stored_form_has_not_changed(void **state)
 {
     static const char stored[] =
-        "\x99\x01\x02\x39\x39\x07\x08\xc2\x99\xc4\x10\x62\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+        "\x99\x02\x02\x39\x39\x07\x08\x00\x99\xc4\x10\x62\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
         "\x02\x39\0\xc4\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02\0"
         "\x92\x96\xc4\x10\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x02\xc3\x07\x08"
         "\x96\xc4\x10\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x03\x03\xc3\x07\x08"

@@ -90,9 +90,29 @@ static void drop_keeps_what_is_served(void **state)
     assert_int_equal(guard.phase, TDM__REPLAY_GUARD_FLIPPED);
 }
 
+/* A member that serves the base version has not heard of the update that was aborted. A bucket of
+ * that update must not be written over its weights afterwards. */
+static void bucket_after_the_drop_of_its_update_is_refused(void **state)
+{
+    struct tdm__replay_guard guard = voted_for_first();
+    bool swap;
+    bool begun;
+
+    (void)state;
+    assert_int_equal(tdm__replay_guard_flip(&guard, &first, &swap), TDM_OK);
+    assert_true(tdm__replay_guard_abort(&guard, 4));
+    assert_int_equal(tdm__replay_guard_accept_bucket(&guard, &second, 4, &begun), TDM_E_STATE);
+    /* The member still knows which version it serves, and takes part in the next update. */
+    assert_int_equal(tdm__replay_guard_flip(&guard, &first, &swap), TDM_OK);
+    assert_false(swap);
+    assert_int_equal(tdm__replay_guard_accept_bucket(&guard, &second, 5, &begun), TDM_OK);
+    assert_true(begun);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bucket_after_the_drop_of_its_update_is_refused),
         cmocka_unit_test(higher_epoch_replaces_what_is_staged),
         cmocka_unit_test(vote_freezes_the_shadow),
         cmocka_unit_test(only_what_was_voted_for_is_flipped_and_once),

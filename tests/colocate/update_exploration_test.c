@@ -5,6 +5,7 @@
 #include "tests/support/state_explorer.h"
 #include "tests/support/update_simulator.h"
 
+#include "colocate/weights/commit_core.h"
 #include "runtime/clock.h"
 
 #include <setjmp.h>
@@ -206,9 +207,46 @@ static uint32_t count_restoring(const struct search *search)
     return count;
 }
 
+/* States in which all engines live and are torn after so many buckets, none of them half copied,
+ * and the driver, or else the trainer, is dead. */
+static uint32_t count_torn(const struct search *search, unsigned buckets, bool of_driver)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < search->walk.seen; i++) {
+        const struct update_simulator *world = state_of(search, i);
+        unsigned torn = 0;
+
+        for (unsigned k = 0; k < search->limits->members; k++) {
+            const struct update_member *member = &world->members[k];
+
+            torn += member->alive && member->version == 0 && member->guard_epoch != 0 &&
+                    member->resume_log_next == buckets && !member->resume_log_open;
+        }
+        count += torn == search->limits->members && world->record.version != 0 &&
+                 world->record.bytes == TDM__BYTES_OVERWRITTEN &&
+                 (of_driver ? !world->driver.alive : !world->trainer.alive);
+    }
+    return count;
+}
+
+/* Checks that the source has died after each bucket with all engines torn. */
+static void check_torn(const struct search *search)
+{
+    for (unsigned buckets = 1; buckets <= UPDATE_TENSORS; buckets++) {
+        uint32_t without_driver = count_torn(search, buckets, true);
+        uint32_t without_trainer = count_torn(search, buckets, false);
+
+        printf("    all engines torn after bucket %u: %u states without the driver, %u without the "
+               "trainer\n",
+               buckets, without_driver, without_trainer);
+        assert_true(without_driver > 0 && without_trainer > 0);
+    }
+}
+
 static void check(struct update_limits limits, uint32_t states_min)
 {
-    static const char *const ways[UPDATE_WAYS] = {"names", "copy", "donate"};
+    static const char *const ways[UPDATE_WAYS] = {"names", "copy", "donate", "bucket"};
 
     for (int way = 0; way < UPDATE_WAYS; way++) {
         struct search search;
@@ -234,6 +272,9 @@ static void check(struct update_limits limits, uint32_t states_min)
         assert_true(search.walk.seen >= states_min);
         assert_true(limits.crashes == 0 || count_joiners(&search) > 0);
         assert_true((limits.wipes > 0) == (count_restoring(&search) > 0));
+        if (limits.way == UPDATE_BY_BUCKET && limits.crashes > 0) {
+            check_torn(&search);
+        }
         assert_true(limits.crashes == 0 ||
                     (count_believed(&search) > 0) == (limits.way != UPDATE_BY_NAME));
         close_search(&search);
@@ -361,6 +402,19 @@ static void records_restored_wrongly_are_found(void **state)
     find(UPDATE_BUG_KEEPS_OLD_MEMBERS, "strangers", limits);
 }
 
+static void torn_engines_that_serve_are_found(void **state)
+{
+    struct update_limits limits = {.members = 2, .updates = 1, .tears = 2, .way = UPDATE_BY_BUCKET};
+
+    (void)state;
+    find(UPDATE_BUG_GOES_ON_WITHOUT_BASE, "no base after an abort", limits);
+    limits.crashes = 1;
+    limits.tears = 0;
+    find(UPDATE_BUG_BASE_AFTER_ABORT, "slime, torn weights", limits);
+    limits.repeats = 1;
+    find(UPDATE_BUG_PULL_KEEPS_LOG, "pulled over what was staged", limits);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +428,7 @@ int main(void)
         cmocka_unit_test(resume_log_written_too_soon_is_found),
         cmocka_unit_test(bucket_written_before_all_have_read_is_found),
         cmocka_unit_test(records_restored_wrongly_are_found),
+        cmocka_unit_test(torn_engines_that_serve_are_found),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

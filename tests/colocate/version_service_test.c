@@ -84,7 +84,7 @@ static void model_without_updates_has_no_version(void **state)
 
     (void)state;
     TRY(ask("nobody", read, &answer));
-    assert_true(answer.version == 0 && answer.epoch == 0 && !answer.lost);
+    assert_true(answer.version == 0 && answer.epoch == 0 && answer.bytes == TDM__BYTES_HELD);
 }
 
 static void update_goes_from_begin_to_flip(void **state)

@@ -9,6 +9,11 @@
 
 enum { ALL_TENSORS = (1 << UPDATE_TENSORS) - 1, GARBAGE = 0xff };
 
+bool update_overwrites(const struct update_limits *limits)
+{
+    return limits->way == UPDATE_BY_BUCKET;
+}
+
 bool update_engine_serves(const struct update_member *member)
 {
     return member->alive && member->version != 0 && member->guard_phase != TDM__REPLAY_GUARD_VOTED;
@@ -74,9 +79,21 @@ static bool go_on(struct update_scene *scene, uint8_t index, const struct update
 
 /* ---- memory ----------------------------------------------------------------------------- */
 
-static void take_shadow(struct update_member *member)
+/* Returns the memory into which buckets are copied. */
+static uint8_t (*target(const struct update_limits *limits,
+                        struct update_member *member))[UPDATE_TENSOR_BYTES]
 {
-    if (!member->shadow_here) {
+    return update_overwrites(limits) ? member->image : member->shadow;
+}
+
+static bool target_is_here(const struct update_limits *limits, const struct update_member *member)
+{
+    return update_overwrites(limits) ? member->weights : member->shadow_here;
+}
+
+static void take_shadow(const struct update_limits *limits, struct update_member *member)
+{
+    if (!member->shadow_here && !update_overwrites(limits)) {
         member->shadow_here = 1;
         member->shadow_key++;
         memset(member->shadow, GARBAGE, sizeof(member->shadow));
@@ -90,6 +107,16 @@ static void give_shadow(struct update_member *member)
     memset(member->seen, 0, sizeof(member->seen));
     member->staged = 0;
     set_tracker(member, &(struct tdm__resume_tracker){.is_open = false});
+}
+
+/* Pauses the weights. A new resume gives them other memory, so what was staged in them is gone. */
+static void give_weights(const struct update_limits *limits, struct update_member *member)
+{
+    member->weights = 0;
+    member->kv = 0;
+    if (update_overwrites(limits)) {
+        give_shadow(member);
+    }
 }
 
 /* ---- buckets ---------------------------------------------------------------------------- */
@@ -146,20 +173,20 @@ static bool put(struct update_scene *scene, struct update_member *member,
     const struct update_trainer *trainer = &scene->world->trainer;
 
     if (scene->limits->way != UPDATE_IN_PLACE) {
-        if (!member->shadow_here) {
+        if (!target_is_here(scene->limits, member)) {
             update_wrong(scene, "bytes are written to memory that is away");
         }
         if (!trainer->alive || trainer->incarnation != bucket->from) {
             return false; /* The memory that it would copy from was released. */
         }
-        memcpy(member->shadow[bucket->tensor], trainer->bucket[bucket->tensor % UPDATE_HALVES],
-               UPDATE_TENSOR_BYTES);
+        memcpy(target(scene->limits, member)[bucket->tensor],
+               trainer->bucket[bucket->tensor % UPDATE_HALVES], UPDATE_TENSOR_BYTES);
     }
-    if (bytes_are(member->shadow[bucket->tensor], bucket)) {
+    if (bytes_are(target(scene->limits, member)[bucket->tensor], bucket)) {
         return true;
     }
-    if (scene->limits->way == UPDATE_BY_COPY && !bucket->unheard &&
-        scene->world->tears_left == scene->limits->tears) {
+    if ((scene->limits->way == UPDATE_BY_COPY || scene->limits->way == UPDATE_BY_BUCKET) &&
+        !bucket->unheard && scene->world->tears_left == scene->limits->tears) {
         update_wrong(scene, "a bucket is written over before it has been read");
     }
     return false;
@@ -185,13 +212,16 @@ static bool stage(struct update_scene *scene, struct update_member *member,
     struct tdm__id update = update_id('u', bucket->update);
     bool begun;
 
-    if (!member->shadow_here && scene->limits->bug != UPDATE_BUG_UPDATE_ASLEEP) {
+    if (!target_is_here(scene->limits, member) && scene->limits->bug != UPDATE_BUG_UPDATE_ASLEEP) {
         return false;
     }
     if (tdm__replay_guard_accept_bucket(&guard, &update, bucket->epoch, &begun) != TDM_OK) {
         return false;
     }
     set_guard(member, &guard);
+    if (update_overwrites(scene->limits)) {
+        member->version = 0; /* From here it holds no version, until it has all buckets of one. */
+    }
     if (!enter_bucket(scene->limits, member, bucket, begun)) {
         return false;
     }
@@ -233,7 +263,8 @@ static bool prepare(const struct update_limits *limits, struct update_member *me
 
 /* Exchanges shadow and weights. The member serves nothing until its report is stored. A member that
  * serves the version already only reports again. */
-static bool flip(struct update_member *member, uint8_t number, uint8_t version)
+static bool flip(const struct update_limits *limits, struct update_member *member, uint8_t number,
+                 uint8_t version)
 {
     struct tdm__replay_guard guard = guard_of(member);
     struct tdm__id update = update_id('u', number);
@@ -248,7 +279,7 @@ static bool flip(struct update_member *member, uint8_t number, uint8_t version)
         member->todo_version = version;
         return true;
     }
-    if (swap) {
+    if (swap && !update_overwrites(limits)) {
         memcpy(member->image, member->shadow, sizeof(member->image));
     }
     give_shadow(member);
@@ -260,10 +291,17 @@ static bool flip(struct update_member *member, uint8_t number, uint8_t version)
 static void drop(const struct update_limits *limits, struct update_member *member, uint8_t epoch)
 {
     struct tdm__replay_guard guard = guard_of(member);
+    uint64_t heard_of = guard.epoch;
 
     if (tdm__replay_guard_abort(&guard,
-                                limits->bug == UPDATE_BUG_DROP_OF_NOTHING ? UINT64_MAX : epoch)) {
+                                limits->bug == UPDATE_BUG_DROP_OF_NOTHING ? UINT8_MAX : epoch)) {
         give_shadow(member);
+    }
+    if (limits->bug == UPDATE_BUG_DROP_OF_NOTHING) {
+        guard.epoch = heard_of;
+    }
+    if (limits->bug == UPDATE_BUG_BASE_AFTER_ABORT) {
+        member->version = member->version_highest;
     }
     set_guard(member, &guard);
 }
@@ -273,6 +311,16 @@ static void drop(const struct update_limits *limits, struct update_member *membe
 uint8_t update_image_sum(const struct update_member *member)
 {
     return update_hash((const uint8_t(*)[UPDATE_TENSOR_BYTES])member->image);
+}
+
+/* Forgets what is staged in the weights, because a peer's weights are copied over it. */
+static void void_staged(struct update_member *member)
+{
+    struct tdm__replay_guard guard = guard_of(member);
+
+    (void)tdm__replay_guard_abort(&guard, guard.epoch);
+    set_guard(member, &guard);
+    give_shadow(member);
 }
 
 /* Copies what the peer has exported, as it is now. */
@@ -286,6 +334,9 @@ static bool pull(struct update_scene *scene, struct update_member *member,
         return false;
     }
     member->weights = 1;
+    if (update_overwrites(scene->limits) && scene->limits->bug != UPDATE_BUG_PULL_KEEPS_LOG) {
+        void_staged(member);
+    }
     memcpy(member->image, peer->image, sizeof(member->image));
     if (update_image_sum(member) != call->sum) {
         return false;
@@ -310,8 +361,7 @@ void update_engine_takes(struct update_scene *scene, uint8_t index,
         update_reply_bucket(scene, index, from, stage(scene, member, message));
         return;
     case UPDATE_PAUSE:
-        member->weights = 0;
-        member->kv = 0;
+        give_weights(scene->limits, member);
         break;
     case UPDATE_RESUME_WEIGHTS:
         member->weights = 1;
@@ -320,14 +370,14 @@ void update_engine_takes(struct update_scene *scene, uint8_t index,
         member->kv = 1;
         break;
     case UPDATE_TAKE_SHADOW:
-        take_shadow(member);
+        take_shadow(scene->limits, member);
         well = go_on(scene, index, message);
         break;
     case UPDATE_PREPARE:
         well = prepare(scene->limits, member, message);
         break;
     case UPDATE_FLIP:
-        well = flip(member, message->update, message->version);
+        well = flip(scene->limits, member, message->update, message->version);
         break;
     case UPDATE_DROP:
         drop(scene->limits, member, message->epoch);
@@ -388,7 +438,7 @@ static void obey(struct update_scene *scene, uint8_t index)
 
     if (status == TDM_OK && outcome == TDM__UPDATE_COMMITTED) {
         update_told(scene->world);
-        (void)flip(member, member->guard_update, scene->world->record.id_version);
+        (void)flip(scene->limits, member, member->guard_update, scene->world->record.id_version);
         return;
     }
     if (status == TDM_OK || scene->world->record.epoch >= member->guard_epoch ||
@@ -396,6 +446,17 @@ static void obey(struct update_scene *scene, uint8_t index)
         drop(scene->limits, member, member->guard_epoch);
     }
     rest(scene, index, true);
+}
+
+/* Refuses late buckets of updates that were over before this member joined. */
+static void end_updates_before(const struct update_scene *scene, struct update_member *member)
+{
+    struct tdm__replay_guard guard = guard_of(member);
+
+    if (member->todo == MEMBER_JOINS) {
+        (void)tdm__replay_guard_abort(&guard, scene->world->record.epoch);
+        set_guard(member, &guard);
+    }
 }
 
 void update_engine_goes_on(struct update_scene *scene, uint8_t index, bool heard)
@@ -417,6 +478,7 @@ void update_engine_goes_on(struct update_scene *scene, uint8_t index, bool heard
     case MEMBER_JOINS:
         if (status == TDM_OK) {
             member->version = member->todo_version;
+            end_updates_before(scene, member);
         }
         rest(scene, index, status == TDM_OK);
         break;

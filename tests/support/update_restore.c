@@ -13,7 +13,8 @@ bool update_is_behind(const struct update_simulator *world)
 
 /* ---- what the driver has heard ---------------------------------------------------------- */
 
-static struct tdm__source_state source_state_of(const struct update_restore *heard)
+static struct tdm__source_state source_state_of(const struct update_scene *scene,
+                                                const struct update_restore *heard)
 {
     return (struct tdm__source_state){.update = update_id('u', heard->update),
                                       .epoch = heard->epoch,
@@ -21,6 +22,7 @@ static struct tdm__source_state source_state_of(const struct update_restore *hea
                                       .base = heard->base,
                                       .outcome = (enum tdm__update_outcome)heard->outcome,
                                       .settled = heard->settled != 0,
+                                      .overwrites = update_overwrites(scene->limits),
                                       .version = heard->version,
                                       .hash = update_hash_value(heard->hash)};
 }
@@ -110,7 +112,7 @@ void update_driver_meets_loss(struct update_scene *scene, enum update_driver_tod
 
 static tdm_status ask(struct update_scene *scene, const struct update_restore *restore)
 {
-    const struct tdm__source_state source_state = source_state_of(restore);
+    const struct tdm__source_state source_state = source_state_of(scene, restore);
     struct tdm__version_request request = tdm__source_state_restore_request(&source_state);
     struct tdm__member members[UPDATE_MEMBERS_MAX];
     struct tdm__member dead[UPDATE_MEMBERS_MAX];

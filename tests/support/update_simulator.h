@@ -59,7 +59,14 @@ enum update_bug {
     /* A source restores an update as aborted that members may know to be committed. */
     UPDATE_BUG_RESTORES_IN_DOUBT,
     /* A source that starts with an empty record keeps the members that it finds. */
-    UPDATE_BUG_KEEPS_OLD_MEMBERS
+    UPDATE_BUG_KEEPS_OLD_MEMBERS,
+    /* From slime: after an abort, an engine whose weights were overwritten serves them as the base
+     * version. */
+    UPDATE_BUG_BASE_AFTER_ABORT,
+    /* A member that copies a peer's weights over what it has staged keeps its resume log. */
+    UPDATE_BUG_PULL_KEEPS_LOG,
+    /* After an update that overwrites was aborted, the job goes on with the version before. */
+    UPDATE_BUG_GOES_ON_WITHOUT_BASE
 };
 
 /* How weights are transferred; see update.mode in docs/job-file.md. */
@@ -68,7 +75,9 @@ enum update_way {
     UPDATE_BY_NAME,
     UPDATE_BY_COPY,  /* Mode copy: one bucket is written while the previous one is read. */
     UPDATE_IN_PLACE, /* Mode donate: trainers write into the engines' shadows. */
-    UPDATE_WAYS      /* Number of modes. */
+    /* Mode bucket: as mode copy, but engines copy each bucket over the weights that they serve. */
+    UPDATE_BY_BUCKET,
+    UPDATE_WAYS /* Number of modes. */
 };
 
 /* The bounds of an exploration: how often each kind of event may happen, and the mutation. */
@@ -91,7 +100,7 @@ struct update_limits {
 /* The record of the model in the store. Names are as in struct tdm__version_record, and ids are
  * small numbers. */
 struct update_record {
-    uint8_t epoch, highest, version, hash;
+    uint8_t epoch, highest, version, hash, bytes;
     uint8_t id, id_version, base, source, outcome, reason, count;
     struct {
         uint8_t index, incarnation, phase, voted, hash;
@@ -295,6 +304,8 @@ bool update_event_is_good(struct update_event event);
 /* Returns true if all living engines serve the committed version and the driver sends requests to
  * them. */
 bool update_simulator_serves(const struct update_simulator *world);
+/* Returns true if the engine lives and serves a version. */
+bool update_engine_serves(const struct update_member *member);
 /* Prints an event and its effect on the state. */
 void update_event_print(const struct update_simulator *before, struct update_event event,
                         const struct update_simulator *after);

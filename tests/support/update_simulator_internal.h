@@ -63,10 +63,11 @@ bool update_ends_old_members(struct update_scene *scene);
 
 /* ---- an engine (update_engine.c) ---- */
 
+/* Returns true if updates write over the weights that the engines serve. */
+bool update_overwrites(const struct update_limits *limits);
 void update_engine_takes(struct update_scene *scene, uint8_t index,
                          const struct update_message *message);
 void update_engine_goes_on(struct update_scene *scene, uint8_t index, bool heard);
-bool update_engine_serves(const struct update_member *member);
 uint8_t update_image_sum(const struct update_member *member);
 
 /* ---- delivery of replies (update_simulator.c) ---- */

@@ -14,7 +14,8 @@ static void act(struct update_scene *scene, enum tdm__phase_action action);
 
 /* ---- the phase machine ------------------------------------------------------------------ */
 
-static struct tdm__phase phase_of(const struct update_driver *driver)
+static struct tdm__phase phase_of(const struct update_limits *limits,
+                                  const struct update_driver *driver)
 {
     return (struct tdm__phase){.phase = (enum tdm__phase_name)driver->phase,
                                .open = (enum tdm__phase_action)driver->open,
@@ -22,6 +23,8 @@ static struct tdm__phase phase_of(const struct update_driver *driver)
                                .engines_alive = driver->engines_alive,
                                .engines_needed = 1,
                                .update_retries_max = 1,
+                               .updates_overwrite = update_overwrites(limits) &&
+                                                    limits->bug != UPDATE_BUG_GOES_ON_WITHOUT_BASE,
                                .update_retries = driver->retries,
                                .committed_version = driver->committed,
                                .serving_version = driver->serving};
@@ -41,7 +44,7 @@ static void set_phase(struct update_driver *driver, const struct tdm__phase *pha
 static void feed_event(struct update_scene *scene, const struct tdm__phase_event *event)
 {
     struct update_driver *driver = &scene->world->driver;
-    struct tdm__phase phase = phase_of(driver);
+    struct tdm__phase phase = phase_of(scene->limits, driver);
     enum tdm__phase_action action = TDM__PHASE_DO_NOTHING;
 
     if (tdm__phase_handle_event(&phase, event, &action) != TDM_OK) {
@@ -62,7 +65,7 @@ static void feed(struct update_scene *scene, enum tdm__phase_event_kind kind)
 bool update_driver_generates(const struct update_limits *limits,
                              const struct update_simulator *world)
 {
-    const struct tdm__phase phase = phase_of(&world->driver);
+    const struct tdm__phase phase = phase_of(limits, &world->driver);
 
     if (!world->driver.alive) {
         return false;
@@ -298,6 +301,7 @@ static void ask_begin(struct update_scene *scene, bool heard)
                                            .base = driver->committed,
                                            .version_floor = driver->floor,
                                            .epoch = driver->epoch,
+                                           .overwrites = update_overwrites(scene->limits),
                                            .source = {update_id('s', 1), driver->incarnation},
                                            .members = members,
                                            .dead = dead,
@@ -572,7 +576,7 @@ bool update_trainer_can_go_on(const struct update_limits *limits,
 /* Returns true if the trainer writes a bucket before the engines have read the previous one. */
 static bool writes_ahead(const struct update_scene *scene)
 {
-    return scene->limits->way == UPDATE_BY_COPY;
+    return scene->limits->way == UPDATE_BY_COPY || scene->limits->way == UPDATE_BY_BUCKET;
 }
 
 static void finish(struct update_scene *scene)

@@ -108,7 +108,7 @@ static void unpack(const struct update_record *from, struct tdm__version_record 
     to->version_highest = from->highest;
     to->version = from->version;
     to->hash = update_hash_value(from->hash);
-    to->lost = false;
+    to->bytes = (enum tdm__version_bytes)from->bytes;
     update->id = update_id('u', from->id);
     update->epoch = from->epoch;
     update->version = from->id_version;
@@ -159,6 +159,7 @@ static void pack(const struct tdm__version_record *from, struct update_record *t
     to->highest = (uint8_t)from->version_highest;
     to->version = (uint8_t)from->version;
     to->hash = hash_number(&from->hash);
+    to->bytes = (uint8_t)from->bytes;
     to->id = update->id.bytes[1];
     to->id_version = (uint8_t)update->version;
     to->base = (uint8_t)update->base;
@@ -218,6 +219,9 @@ static void check_step(struct update_scene *scene, const struct update_record *o
     }
     if (kind == TDM__VERSION_BEGIN && new->epoch > old->epoch) {
         check_number(scene);
+    }
+    if (!update_overwrites(scene->limits) && new->bytes != TDM__BYTES_HELD) {
+        update_wrong(scene, "bytes count as overwritten that are not");
     }
     if (kind != TDM__VERSION_RESTORE && new->version < world->version_told) {
         update_wrong(scene, "the record goes on from a version older than one committed");
