@@ -387,6 +387,30 @@ tdm_status tdm__placement_group_record_put(struct tdm__txn *txn, const char *key
     return record_put(txn, key, 0, write_group, group);
 }
 
+tdm_status tdm__txn_change_bundle(struct tdm__txn *txn, const struct tdm__actor_record *actor,
+                                  tdm__change_bundle_fn *fn, void *arg)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__store_record *record =
+        tdm__txn_find_record(txn, tdm__store_key("group", &actor->group, key));
+    struct tdm__placement_group_record group;
+    tdm_status status;
+
+    if (record == NULL) {
+        return tdm__fail(TDM_E_NOT_FOUND, "its placement group is gone");
+    }
+    TDM_TRY(tdm__placement_group_record_read(record, &group));
+    status = actor->bundle < group.bundles_count
+                 ? fn(arg, &group.bundles[actor->bundle].pool)
+                 : tdm__fail(TDM_E_PROTOCOL, "bundle %u of a group of %u", actor->bundle,
+                             group.bundles_count);
+    if (status == TDM_OK) {
+        status = tdm__placement_group_record_put(txn, key, &group);
+    }
+    tdm__placement_group_record_fini(&group);
+    return status;
+}
+
 /* ---- group_name/SPACE/NAME -------------------------------------------------------------- */
 
 /* Encodes the record of a placement group's name: the ID of the group. */

@@ -162,6 +162,13 @@ bool tdm__placement_group_has_bundle_on(const struct tdm__placement_group_record
 /* Adds a write of the placement group's record to the transaction, under `key`. */
 tdm_status tdm__placement_group_record_put(struct tdm__txn *txn, const char *key,
                                            const struct tdm__placement_group_record *group);
+/* Function that changes the pool of a bundle. If it fails, the change is not written. */
+typedef tdm_status tdm__change_bundle_fn(void *arg, struct tdm__pool *pool);
+/* Changes the pool of the actor's bundle by `fn`, and adds the write of its group's record to the
+ * transaction. Returns TDM_E_NOT_FOUND if the group has no record, TDM_E_PROTOCOL if it has no such
+ * bundle, and otherwise what `fn` returns. The transaction must have read the group's key. */
+tdm_status tdm__txn_change_bundle(struct tdm__txn *txn, const struct tdm__actor_record *actor,
+                                  tdm__change_bundle_fn *fn, void *arg);
 
 /* Writes the store key of the placement group's name, "group_name/SPACE/NAME", to `key` and returns
  * `key`. The key is "" for a group without a name. */

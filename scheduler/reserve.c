@@ -488,28 +488,23 @@ static tdm_status release_on_node(struct tdm__txn *txn, const struct tdm__id *no
     return tdm__free_record_put(txn, &node);
 }
 
+/* Gives back the resources of the actor `arg` to the pool of its bundle. Fails if the group's
+ * record was written again without this actor. */
+static tdm_status release_from_pool(void *arg, struct tdm__pool *pool)
+{
+    return tdm__pool_release_grant(pool, &((const struct tdm__actor_record *)arg)->grant) == TDM_OK
+               ? TDM_OK
+               : tdm__fail(TDM_E_NOT_FOUND, "the bundle does not count the actor");
+}
+
 /* Releases the actor's resources in the bundle of its placement group and adds the write of the
  * group's record. */
 static tdm_status release_in_bundle(struct tdm__txn *txn, const struct tdm__actor_record *actor)
 {
-    char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__store_record *record =
-        tdm__txn_find_record(txn, tdm__store_key("group", &actor->group, key));
-    struct tdm__placement_group_record group;
-    tdm_status status = TDM_OK;
+    tdm_status status = tdm__txn_change_bundle(txn, actor, release_from_pool, (void *)actor);
 
-    if (record == NULL) {
-        /* The group was removed with everything that its bundles held. */
-        return TDM_OK;
-    }
-    TDM_TRY(tdm__placement_group_record_read(record, &group));
-    /* If this release fails, the group's record was written again without this actor. */
-    if (actor->bundle < group.bundles_count &&
-        tdm__pool_release_grant(&group.bundles[actor->bundle].pool, &actor->grant) == TDM_OK) {
-        status = tdm__placement_group_record_put(txn, key, &group);
-    }
-    tdm__placement_group_record_fini(&group);
-    return status;
+    /* The group may have been removed with everything that its bundles held. */
+    return status == TDM_E_NOT_FOUND ? TDM_OK : status;
 }
 
 /* Removes the actor's name record if it still belongs to the actor. */
@@ -528,11 +523,15 @@ static tdm_status release_name(struct tdm__txn *txn, const struct tdm__actor_rec
                                                        : TDM_OK;
 }
 
-/* Body of the transaction that releases an actor: removes its records and releases its
- * resources. */
+/* Body of the transaction that releases an actor: removes its records and releases its resources.
+ *
+ * The record in the store says what the actor holds, so only the placement in that record is
+ * released. Both the daemon of the actor's node and that of its owner's node may release the same
+ * placement, each more than once if replies are lost. Meanwhile the actor may have been placed
+ * again. */
 static tdm_status release_body(void *arg, struct tdm__txn *txn)
 {
-    struct actor_release *actor_release = arg;
+    const struct actor_release *actor_release = arg;
     const struct tdm__actor_record *actor = &actor_release->actor;
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
@@ -543,17 +542,15 @@ static tdm_status release_body(void *arg, struct tdm__txn *txn)
         return TDM_OK;
     }
     TDM_TRY(tdm__actor_record_read(record, &now));
-    if (tdm__id_is_none(&actor->node)) {
-        actor = &now;
+    if (!tdm__id_is_none(&actor->node) &&
+        (!tdm__id_equal(&now.node, &actor->node) || now.placements > actor->placements)) {
+        return tdm__fail(TDM_E_EXISTS, "the actor was placed again");
     }
-    /* If the nodes differ, the actor was created again on another node. */
-    if (tdm__id_equal(&now.node, &actor->node)) {
-        TDM_TRY(tdm__txn_delete(txn, key));
-        TDM_TRY(release_name(txn, actor));
-        actor = &now; /* Its grant lacks the CPUs that the actor has lent. */
-    }
-    return tdm__id_is_none(&actor->group) ? release_on_node(txn, &actor->node, &actor->grant)
-                                          : release_in_bundle(txn, actor);
+    TDM_TRY(tdm__txn_delete(txn, key));
+    TDM_TRY(release_name(txn, tdm__id_is_none(&actor->node) ? &now : actor));
+    /* The grant of `actor` may contain CPUs that the actor has lent. */
+    return tdm__id_is_none(&now.group) ? release_on_node(txn, &now.node, &now.grant)
+                                       : release_in_bundle(txn, &now);
 }
 
 /* Reports the outcome of an actor's release and frees the operation's state. */

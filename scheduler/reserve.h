@@ -70,7 +70,10 @@ tdm_status tdm__reserve_actor(struct tdm__store *store, const struct tdm__actor_
 tdm_status tdm__check_actor_name(struct tdm__txn *txn, const char *name_key,
                                  const struct tdm__id *actor, const struct tdm__id *taker);
 /* Releases the resources and the name of an actor. Succeeds if they were released already. If the
- * record's node is all zero, the node and the resources are taken from the store. */
+ * record's node is all zero, the node and the resources are taken from the store. If the actor was
+ * placed again later, nothing is released, and TDM_E_EXISTS is returned: the earlier placement was
+ * released before that, or was lost with its node, or its node must compute anew what it holds
+ * (tdm__reserve_reconcile()). */
 tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
                               int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);
 

@@ -33,29 +33,20 @@ static tdm_status take_on_node(struct tdm__txn *txn, const struct tdm__actor_rec
     return tdm__free_record_put(txn, &node);
 }
 
+/* Takes the CPUs `arg`, an int64_t, from a pool. */
+static tdm_status take_from_pool(void *arg, struct tdm__pool *pool)
+{
+    return tdm__pool_take_cpus(pool, *(const int64_t *)arg);
+}
+
 /* Takes `cpu` from the actor's bundle and adds the write of the group's record. */
 static tdm_status take_in_bundle(struct tdm__txn *txn, const struct tdm__actor_record *actor,
                                  int64_t cpu)
 {
-    char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__store_record *record =
-        tdm__txn_find_record(txn, tdm__store_key("group", &actor->group, key));
-    struct tdm__placement_group_record group;
-    tdm_status status;
+    tdm_status status = tdm__txn_change_bundle(txn, actor, take_from_pool, &cpu);
 
-    if (record == NULL) {
-        return TDM_OK; /* The group was removed with everything that its bundles held. */
-    }
-    TDM_TRY(tdm__placement_group_record_read(record, &group));
-    status = actor->bundle < group.bundles_count
-                 ? tdm__pool_take_cpus(&group.bundles[actor->bundle].pool, cpu)
-                 : tdm__fail(TDM_E_PROTOCOL, "bundle %u of a group of %u", actor->bundle,
-                             group.bundles_count);
-    if (status == TDM_OK) {
-        status = tdm__placement_group_record_put(txn, key, &group);
-    }
-    tdm__placement_group_record_fini(&group);
-    return status;
+    /* The group may have been removed with everything that its bundles held. */
+    return status == TDM_E_NOT_FOUND ? TDM_OK : status;
 }
 
 /* Body of the transaction: compares with the CPUs that the actor's record has now, so that it does

@@ -27,29 +27,10 @@ struct restoration {
     void *arg;                /* First argument of the callback `fn`. */
 };
 
-/* Allocates the resources that the actor holds from its bundle again. */
-static tdm_status allocate_from_bundle_again(const struct tdm__actor_record *actor,
-                                             struct tdm__txn *txn)
+/* Takes what the actor `arg` holds from the pool of its bundle. */
+static tdm_status take_held(void *arg, struct tdm__pool *pool)
 {
-    char key[TDM__STORE_KEY_BYTES];
-    const struct tdm__store_record *record =
-        tdm__txn_find_record(txn, tdm__store_key("group", &actor->group, key));
-    struct tdm__placement_group_record group;
-    tdm_status status;
-
-    if (record == NULL) {
-        return tdm__fail(TDM_E_NOT_FOUND, "its placement group is gone");
-    }
-    TDM_TRY(tdm__placement_group_record_read(record, &group));
-    status = actor->bundle < group.bundles_count
-                 ? tdm__pool_allocate_held_grant(&group.bundles[actor->bundle].pool, &actor->grant)
-                 : tdm__fail(TDM_E_PROTOCOL, "bundle %u of a group of %u", actor->bundle,
-                             group.bundles_count);
-    if (status == TDM_OK) {
-        status = tdm__placement_group_record_put(txn, key, &group);
-    }
-    tdm__placement_group_record_fini(&group);
-    return status;
+    return tdm__pool_allocate_held_grant(pool, &((const struct tdm__actor_record *)arg)->grant);
 }
 
 tdm_status tdm__restore_name(struct tdm__txn *txn, const struct tdm__actor_record *actor,
@@ -123,7 +104,7 @@ static tdm_status restore_body(void *arg, struct tdm__txn *txn)
     }
     TDM_TRY(tdm__restore_name(txn, actor, restoration->view, &restoration->name_waits));
     if (!tdm__id_is_none(&actor->group)) {
-        TDM_TRY(allocate_from_bundle_again(actor, txn));
+        TDM_TRY(tdm__txn_change_bundle(txn, actor, take_held, (void *)actor));
     }
     return tdm__actor_record_put_unnamed(txn, actor);
 }

@@ -86,8 +86,14 @@ static void placement_release_finish(struct placement_release *release)
 static void on_placement_released(void *arg, tdm_status status, const char *detail)
 {
     struct placement_release *release = arg;
+    struct tdm__node *node = release->node;
 
-    if (status != TDM_OK) {
+    if (status == TDM_E_EXISTS) {
+        /* The actor ran here beside the process that was placed later. Only a record in the store
+         * can be given back exactly once, so this node computes its resources again. */
+        node->actors->recount_is_due =
+            node->actors->recount_is_due || tdm__id_equal(&release->record.node, &node->record.id);
+    } else if (status != TDM_OK) {
         tdm__log(TDM__WARN, "actors", "giving resources back: %s: %s", tdm_strerror(status),
                  detail);
     }
@@ -96,7 +102,7 @@ static void on_placement_released(void *arg, tdm_status status, const char *deta
     placement_release_notify(release);
     release->is_sent = false;
     /* A lost record was counted again when the node joined, so it must be released again. */
-    if (!release->node->stopping &&
+    if (!node->stopping &&
         (release->record_is_lost || status == TDM_E_STORE || status == TDM_E_TIMEOUT)) {
         placement_release_send(release);
     } else {

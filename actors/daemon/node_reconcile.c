@@ -303,6 +303,10 @@ void tdm__node_reconcile_start(struct tdm__node *node)
 
 void tdm__node_reconcile_continue(struct tdm__node *node)
 {
+    if (node->actors->recount_is_due) {
+        node->actors->recount_is_due = false;
+        node->reconcile->is_due_again = true;
+    }
     reconcile_advance(node);
     reconcile_check_names(node);
 }
