@@ -79,6 +79,9 @@ struct actor_entry {
     bool cpus_are_changing; /* True while the store is told that CPUs are lent or taken back. */
     /* Pending ping of the daemon's health check of the worker, borrowed; NULL if absent. */
     const struct ping *ping;
+    /* True if the actor runs on another node, which may have ended it without a report, because
+     * this node was lost for a while; false again once that node has said what it knows. */
+    bool may_have_ended_elsewhere;
     struct tdm__id owner_node; /* Node of the creator; all zeros if that is this node. */
     /* True once the daemon of the creator's node has given the actor up and lists it as dead. */
     bool is_disowned;

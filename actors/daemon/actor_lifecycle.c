@@ -790,6 +790,8 @@ static void on_node_seen(struct actor_lifecycle *lifecycle, const struct actor_e
         end_elsewhere(lifecycle, true, actions);
     } else if (lifecycle->state == ACTOR_REMOTE_UNSURE && lifecycle->demand < ACTOR_UNWANTED) {
         start_elsewhere(lifecycle, actions);
+    } else if (lifecycle->demand == ACTOR_RELEASED) {
+        (void)actions_add(actions, ACTOR_DO_RELEASE_ELSEWHERE);
     }
 }
 

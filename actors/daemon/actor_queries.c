@@ -225,6 +225,8 @@ static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
                 tdm__actor_entry_survives_node_loss(entry))) {
         if (query->kind == KILL) {
             actor_query_kill_local(entry, query);
+        } else if (query->kind == RELEASE) {
+            actor_query_release_local(entry, query);
         } else if (query->kind == IDENTIFY) {
             tdm__actor_entry_identify(entry, query->incoming);
             free(query);

@@ -6,7 +6,8 @@
  * the other daemon reports the final end by "actor.ended". Both sides look at the list of living
  * nodes: the owner's node loses or recreates actors of lost nodes, and a node ends actors whose
  * owner is lost. After a lost lease a node asks the owners by "actor.known" whether they still
- * count on its actors.
+ * count on its actors, and the nodes of its own actors by "actor.await" whether those still live:
+ * a node cannot report to a lost one that it has ended the actors of the lost node.
  *
  * Every message becomes an event of actor_lifecycle.h. Messages may be lost with their connection;
  * the states REMOTE_UNSURE and the list of nodes cover that. Everything runs on the daemon's loop
@@ -358,6 +359,67 @@ void tdm__node_actors_query_owners(struct tdm__node *node)
         tdm__node_query_actor(node, &entry->owner_node, "actor.known", &owner_query->actor,
                               tdm__deadline_after(TDM__NODE_REJOIN_MS), on_actor_known_reply,
                               owner_query);
+    }
+}
+
+/* ---- own actors after a lost lease --------------------------------------------------------- */
+
+/* A pending call "actor.await" about an actor of this node that runs on another node; the actor may
+ * have left the table or been placed again when the reply arrives. */
+struct remote_query {
+    struct tdm__node *node; /* State of this node's daemon, borrowed. */
+    struct tdm__id actor;   /* ID of the actor. */
+    uint32_t incarnation;   /* Incarnation of the actor when the call was sent. */
+};
+
+/* Handles what the other node says of an actor: only a death and a restart that this node has to
+ * make are news. Without an answer the query is repeated after a second. */
+static void on_remote_query_reply(void *arg, struct tdm__rpc_reply *reply)
+{
+    struct remote_query query = *(struct remote_query *)arg;
+    struct actor_entry *entry =
+        query.node->actors == NULL ? NULL : tdm__actor_entry_find(query.node, &query.actor);
+    bool has_died = reply->status == TDM_E_ACTOR_DIED;
+    bool is_fenced = reply->status == TDM_E_ACTOR_RESTARTING;
+
+    free(arg);
+    if (entry == NULL || entry->lifecycle.incarnation != query.incarnation ||
+        (reply->status != TDM_OK && !has_died && !is_fenced)) {
+        return;
+    }
+    entry->may_have_ended_elsewhere = false;
+    if (has_died || is_fenced) {
+        tdm__actor_entry_report(entry,
+                                (struct actor_event){.kind = is_fenced ? ACTOR_ON_FENCED_ELSEWHERE
+                                                                       : ACTOR_ON_ENDED_ELSEWHERE,
+                                                     .status = TDM_E_ACTOR_DIED,
+                                                     .detail = reply->detail});
+    }
+}
+
+void tdm__node_remote_actors_doubt(struct tdm__node *node)
+{
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        entry->may_have_ended_elsewhere = entry->lifecycle.state == ACTOR_REMOTE;
+    }
+}
+
+void tdm__node_remote_actors_query(struct tdm__node *node)
+{
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        struct remote_query *query;
+
+        if (!entry->may_have_ended_elsewhere || entry->lifecycle.state != ACTOR_REMOTE) {
+            entry->may_have_ended_elsewhere = false;
+            continue;
+        }
+        query = malloc(sizeof(*query));
+        if (query == NULL) {
+            return; /* Without memory the query is repeated after a second. */
+        }
+        *query = (struct remote_query){node, entry->spec->id, entry->lifecycle.incarnation};
+        tdm__node_query_actor(node, &entry->record.node, "actor.await", &query->actor,
+                              tdm__deadline_after(LEAVE_MS), on_remote_query_reply, query);
     }
 }
 

@@ -41,6 +41,10 @@ void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__nod
 /* Stops the actors that other nodes may take over when this node's lease expires: those with names,
  * with GPUs, or with restarts. */
 void tdm__node_actors_fence(struct tdm__node *node);
+/* This node was lost: the nodes of its actors may have ended those, and could not report that. */
+void tdm__node_remote_actors_doubt(struct tdm__node *node);
+/* Asks the other nodes for such actors, until each has said what it knows. */
+void tdm__node_remote_actors_query(struct tdm__node *node);
 /* After a lost lease asks the owner's node of each actor ("actor.known"), and ends the actors that
  * their owners have given up. */
 void tdm__node_actors_query_owners(struct tdm__node *node);

@@ -162,7 +162,9 @@ const struct tdm__node_events tdm__node_events = {.actor_event = tdm__actor_entr
 
 void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__peer_identity *peer)
 {
-    if (peer->kind == TDM__PEER_DRIVER && !node->stopping) {
+    bool has_started = node->placement_groups != NULL;
+
+    if (peer->kind == TDM__PEER_DRIVER && has_started && !node->stopping) {
         node_on_process_ended(node, peer, true); /* Its child processes are not Tandem's. */
     }
 }

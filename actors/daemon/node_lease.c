@@ -400,6 +400,7 @@ static void lease_rejoin(struct tdm__node *node)
     node->lease_status.is_joining = true;
     tdm__placement_groups_records_lost(node);
     tdm__node_actors_records_lost(node);
+    tdm__node_remote_actors_doubt(node);
     if (lease_join(node) != TDM_OK) {
         on_lease_joined(node, TDM_E_NOMEM, tdm_error_detail());
     }
@@ -565,6 +566,9 @@ static void on_lease_timer(void *arg)
     tdm__node_reconcile_continue(node);
     if (tdm__lease_status_was_lost(&node->lease_status)) {
         tdm__node_actors_query_owners(node);
+    }
+    if (!node->lease_status.is_joining) {
+        tdm__node_remote_actors_query(node);
     }
     if (lease->machine.request != LEASE_ASKS_NOTHING &&
         tdm__clock_boot_ms() - lease->machine.sent_at >= SILENCE_MS &&

@@ -6,6 +6,9 @@
  * arguments until the reply. Its callback is called exactly once: with the reply, or with
  * TDM_E_NODE_LOST if the node cannot be reached, is lost, or this node stops.
  *
+ * A daemon that starts again is another node, often at the same address. A connection to it does
+ * not open, because calls for the earlier node would be forwarded again, for ever.
+ *
  * The known nodes are those of the list of living nodes. tdm__node_peers_update() removes the ones
  * that are no longer in it, and has all their connections closed, in both directions, so that no
  * call outlives the lease of its peer. Everything runs on the daemon's loop thread. */
@@ -200,6 +203,7 @@ static tdm_status peers_connect(struct tdm__node *node, const struct tdm__node_r
         free(peer);
         return status;
     }
+    tdm__conn_expect_peer(peer->conn, &record->id);
     peer->peers = node->peers;
     peer->id = record->id;
     memcpy(peer->name, record->name, sizeof(peer->name));

@@ -106,6 +106,11 @@ bool tdm__conn_was_refused(const struct tdm__conn *conn)
     return conn->was_refused;
 }
 
+void tdm__conn_expect_peer(struct tdm__conn *conn, const struct tdm__id *id)
+{
+    conn->expected_peer = *id;
+}
+
 const struct tdm__peer_identity *tdm__conn_peer(const struct tdm__conn *conn)
 {
     return &conn->peer;

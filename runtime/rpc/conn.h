@@ -34,8 +34,11 @@ void tdm__conn_close(struct tdm__conn *conn);
 tdm_status tdm__conn_detach(struct tdm__conn *conn, int *fd_out);
 /* Returns whether the peer is authenticated and the connection is not closing. */
 bool tdm__conn_is_open(const struct tdm__conn *conn);
+/* Makes the handshake fail with TDM_E_NODE_LOST unless the peer states the ID `id`: another process
+ * may listen at the address of one that has ended. To be called right after tdm__rpc_connect(). */
+void tdm__conn_expect_peer(struct tdm__conn *conn, const struct tdm__id *id);
 /* Returns whether this process could not connect because no process listens at the peer's address,
- * as the machine of that address has said. */
+ * as the machine of that address has said, or because another than the expected process does. */
 bool tdm__conn_was_refused(const struct tdm__conn *conn);
 /* Returns the identity of the peer (borrowed from the connection). Its kind is 0 until the
  * handshake has succeeded. */

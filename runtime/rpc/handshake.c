@@ -206,7 +206,7 @@ static tdm_status handshake_send(const struct tdm__conn *conn, const void *data,
 }
 
 /* Opens the connection (state CONN_OPEN) to the authenticated `peer`, and allocates its input
- * buffer. Fails if the node of `peer` is lost. */
+ * buffer. Fails if the node of `peer` is lost, or if `peer` is not the process that is expected. */
 static tdm_status conn_open(struct tdm__conn *conn, const struct tdm__peer_identity *peer)
 {
     if (tdm__lost_nodes_contain(&conn->rpc->lost_nodes, &peer->node, peer->node_epoch)) {
@@ -214,6 +214,12 @@ static tdm_status conn_open(struct tdm__conn *conn, const struct tdm__peer_ident
                          "%s (pid %lld) is refused: its node is lost in epoch %llu, in which it "
                          "connects",
                          peer->name, (long long)peer->pid, (unsigned long long)peer->node_epoch);
+    }
+    if (!tdm__id_is_none(&conn->expected_peer) && !tdm__id_equal(&conn->expected_peer, &peer->id)) {
+        conn->was_refused = true;
+        return tdm__fail(TDM_E_NODE_LOST,
+                         "%s (pid %lld) listens at the address of a process that has ended",
+                         peer->name, (long long)peer->pid);
     }
     conn->input = malloc(INPUT_BYTES);
     if (conn->input == NULL) {

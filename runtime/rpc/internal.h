@@ -183,8 +183,11 @@ struct tdm__conn {
     /* Whether a write to the socket failed. Output is then discarded until reading finds the end of
      * the connection. */
     bool write_failed;
-    /* Whether the machine of the peer's address has said that no process listens there. */
+    /* Whether the machine of the peer's address has said that no process listens there, or another
+     * process than `expected_peer` does. */
     bool was_refused;
+    /* ID that the peer must state; all zeros for any. */
+    struct tdm__id expected_peer;
     /* CPU on which the peer sent its last frame, plus 1; 0 if unknown. */
     uint32_t peer_cpu;
     /* Socket of the connection (owned); -1 once the connection has ended. */

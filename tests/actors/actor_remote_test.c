@@ -186,6 +186,40 @@ static void actor_released_meanwhile_is_released_on_the_other_node(void **state)
     remote_peer_close(&pair.other);
 }
 
+/* The request of the creator was lost with its connection. */
+static void release_that_was_lost_is_repeated(void **state)
+{
+    struct pair pair = open_pair(*state);
+
+    join_other(&pair);
+    start_there(&pair);
+    tdm__actor_entry_release(pair.entry);
+    look(&pair, true);
+    tdm__incoming_reply_pack(expect(&pair, "actor.release"), "");
+    remote_peer_close(&pair.other);
+}
+
+/* This node was lost for a while, so that the other one ended the actor and could not report it. */
+static void node_that_was_lost_asks_what_has_become_of_its_actors(void **state)
+{
+    struct pair pair = open_pair(*state);
+
+    join_other(&pair);
+    start_there(&pair);
+    tdm__node_remote_actors_query(&pair.scene->node);
+    node_fixture_settle(pair.scene);
+    assert_int_equal(pair.other.asked_count, 1);
+    tdm__node_remote_actors_doubt(&pair.scene->node);
+    tdm__node_remote_actors_query(&pair.scene->node);
+    tdm__incoming_fail(expect(&pair, "actor.await"), TDM_E_AGAIN, "no answer");
+    node_fixture_settle(pair.scene);
+    assert_false(is_gone(&pair));
+    tdm__node_remote_actors_query(&pair.scene->node);
+    tdm__incoming_fail(expect(&pair, "actor.await"), TDM_E_ACTOR_DIED, "ended with its creator");
+    expect_end(&pair, TDM_E_ACTOR_DIED, "ended with its creator");
+    remote_peer_close(&pair.other);
+}
+
 /* ---- its end ----------------------------------------------------------------------------- */
 
 /* The store does not say in time where the other node listens: it has not been told. */
@@ -466,6 +500,8 @@ int main(void)
         NODE_FIXTURE_TEST(unsure_start_that_is_ended_is_not_repeated_and_releases_its_placement),
         NODE_FIXTURE_TEST(actor_unwanted_meanwhile_is_ended_after_its_start),
         NODE_FIXTURE_TEST(actor_released_meanwhile_is_released_on_the_other_node),
+        NODE_FIXTURE_TEST(release_that_was_lost_is_repeated),
+        NODE_FIXTURE_TEST(node_that_was_lost_asks_what_has_become_of_its_actors),
         NODE_FIXTURE_TEST(unsent_end_report_is_repeated),
         NODE_FIXTURE_TEST(end_is_complete_if_the_other_node_does_not_know_the_actor),
         NODE_FIXTURE_TEST(end_is_complete_if_the_other_node_is_lost),

@@ -1,6 +1,7 @@
 /* actor_service_test.c - invalid and repeated calls of the service "actor". */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/actor_end.h"
+#include "actors/daemon/node.h"
 #include "tests/support/node_fixture.h"
 
 #include <setjmp.h>
@@ -37,6 +38,25 @@ static void each_invalid_call_is_answered(void **state)
 }
 
 /* Of zeros: an id that no actor has. */
+/* A daemon that starts at the address of an earlier one is called before it has a table of actors.
+ */
+static void call_before_the_start_of_the_node_is_refused(void **state)
+{
+    static const struct tdm__peer_identity early = {.kind = TDM__PEER_DRIVER};
+    struct node_fixture *scene = *state;
+    struct tdm__node *node = &scene->node;
+    struct tdm__node_actors *actors = node->actors;
+    struct tdm__node_placement_groups *groups = node->placement_groups;
+
+    node->actors = NULL;
+    node->placement_groups = NULL;
+    assert_int_equal(remote_peer_call(&scene->driver, "actor.find", "ss", "space", "name"),
+                     TDM_E_AGAIN);
+    tdm__node_peer_closed(node, &early);
+    node->actors = actors;
+    node->placement_groups = groups;
+}
+
 static void query_about_an_unknown_actor_is_answered(void **state)
 {
     static const char *const methods[] = {"actor.fate", "actor.why"};
@@ -242,6 +262,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         NODE_FIXTURE_TEST(each_invalid_call_is_answered),
+        NODE_FIXTURE_TEST(call_before_the_start_of_the_node_is_refused),
         NODE_FIXTURE_TEST(query_about_an_unknown_actor_is_answered),
         NODE_FIXTURE_TEST(only_the_actors_process_reports_its_construction),
         NODE_FIXTURE_TEST(construction_report_for_an_actor_without_a_process_is_refused),

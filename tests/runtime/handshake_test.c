@@ -127,6 +127,24 @@ static void wrong_token_is_refused_on_both_sides(void **state)
     tdm__rpc_destroy(rpc);
 }
 
+/* Another process listens at the address of one that has ended. */
+static void connection_opens_to_the_expected_process_only(void **state)
+{
+    static const struct tdm__id gone = {.bytes = {1, 2, 3}};
+    struct tdm__rpc_request request = pair_request("echo", "x");
+    struct tdm__conn *conn;
+
+    (void)state;
+    assert_int_equal(tdm__rpc_connect(pair.rpcs[0], address, &conn), TDM_OK);
+    tdm__conn_expect_peer(conn, &gone);
+    tdm__conn_on_closed(conn, note_end, NULL);
+    assert_int_equal(tdm__conn_call_wait(conn, &request, NULL, NULL, NULL), TDM_E_CLOSED);
+    assert_true(tdm__conn_was_refused(conn));
+    pair_run_until(&pair, &pair.closed, 1);
+    assert_int_equal(pair.reasons[0], TDM_E_NODE_LOST);
+    assert_int_equal(pair.served, 0);
+}
+
 /* ---- a client made by hand -------------------------------------------------------------- */
 
 static int connect_raw(void)
@@ -489,6 +507,7 @@ int main(void)
         HANDSHAKE_TEST(socket_file_is_for_its_user_only),
         HANDSHAKE_TEST(live_address_is_not_taken_and_a_stale_one_is),
         HANDSHAKE_TEST(wrong_token_is_refused_on_both_sides),
+        HANDSHAKE_TEST(connection_opens_to_the_expected_process_only),
         HANDSHAKE_TEST(garbage_of_an_unauthenticated_client_is_dropped),
         HANDSHAKE_TEST(silent_clients_take_each_others_place),
         HANDSHAKE_TEST(client_that_speaks_http_is_told_what_the_port_is),
