@@ -13,6 +13,7 @@
 #include "colocate/job/engine_recovery.h"
 
 #include "colocate/job/engine_failover.h"
+#include "colocate/job/gpu_places.h"
 #include "colocate/job/weight_update.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -23,13 +24,11 @@
 #include <string.h>
 #include <time.h>
 
-/* Longest times in milliseconds of one call: to kill a rank whose node may not reply, to remove a
- * reservation of GPUs, to make one, and to wait for GPUs and for the construction of actors. The
- * construction is awaited once, because it usually succeeds, and later only looked at. */
+/* Longest times in milliseconds of one call: to kill a rank whose node may not reply, and to wait
+ * for GPUs and for the construction of actors. The construction is awaited once, because it usually
+ * succeeds, and later only looked at. If engines share the trainers' nodes it is awaited fully. */
 enum {
     KILL_MS = 200,
-    REMOVE_PLACE_MS = 100,
-    RESERVE_MS = 2000,
     PLACE_MS = 500,
     CONSTRUCT_MS = 5000,
     LOOK_MS = 50,
@@ -195,45 +194,6 @@ static tdm_status kill_other_ranks(struct tdm__worker_group *workers, uint32_t e
     return TDM_OK;
 }
 
-/* Reserves GPUs of one node for the engine, and does not wait for a node that has them. */
-static tdm_status reserve_place(struct tdm__worker_group *workers, uint32_t engine)
-{
-    const struct tdm_placement_group_options options = {.strategy = TDM_STRICT_PACK,
-                                                        .asynchronous = 1};
-    struct tdm_bundle *bundles = calloc(workers->ranks_per_engine, sizeof(*bundles));
-    tdm_status status;
-
-    if (bundles == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u bundles", workers->ranks_per_engine);
-    }
-    for (uint32_t i = 0; i < workers->ranks_per_engine; i++) {
-        bundles[i].num_gpus = 1;
-    }
-    status = tdm_placement_group_create_with(workers->runtime, bundles, workers->ranks_per_engine,
-                                             &options, RESERVE_MS, &workers->engine_groups[engine]);
-    free(bundles);
-    return status;
-}
-
-/* Reserves GPUs on any node instead of those that the engine had, and waits for a short time until
- * a node has them. A reservation that still waits for a node is kept. */
-static tdm_status place_engine(struct tdm__worker_group *workers, uint32_t engine)
-{
-    tdm_placement_group **group = &workers->engine_groups[engine];
-    struct tdm_placement_group_info info = {.is_placed = 1};
-
-    if (*group != NULL) {
-        tdm_placement_group_describe(*group, &info);
-    }
-    if (info.is_placed) {
-        /* The removal goes on if it takes longer. */
-        (void)tdm_placement_group_remove(*group, REMOVE_PLACE_MS);
-        *group = NULL;
-        TDM_TRY(reserve_place(workers, engine));
-    }
-    return tdm_placement_group_wait(*group, PLACE_MS);
-}
-
 /* Waits until the new actors are constructed: for the first time longer than later. */
 static tdm_status await_other_ranks(struct tdm__worker_group *workers, uint32_t engine)
 {
@@ -278,7 +238,7 @@ static tdm_status take_step(struct tdm__worker_group *workers, uint32_t engine,
     case TDM__RECOVERY_KILL:
         return kill_other_ranks(workers, engine);
     case TDM__RECOVERY_PLACE:
-        return place_engine(workers, engine);
+        return tdm__gpu_places_replace(workers, engine, PLACE_MS);
     case TDM__RECOVERY_CREATE:
         workers->engine_states[engine].construction_was_awaited = false;
         return tdm__worker_group_create_engine(workers, engine);

@@ -12,6 +12,7 @@
 #include "colocate/job/worker_group.h"
 
 #include "actors/process/runtime.h"
+#include "colocate/job/gpu_places.h"
 #include "colocate/job/liveness_monitor.h"
 #include "colocate/job/rank.h"
 #include "runtime/clock.h"
@@ -343,46 +344,6 @@ bool tdm__worker_group_engine_serves(const struct tdm__worker_group *workers, ui
 
 /* ---- start ------------------------------------------------------------------------------ */
 
-/* Reserves `count` bundles of one GPU each. */
-static tdm_status reserve_gpus(struct tdm__worker_group *workers, uint32_t count,
-                               enum tdm_placement_strategy strategy,
-                               tdm_placement_group **group_out)
-{
-    struct tdm_bundle *bundles = calloc(count, sizeof(*bundles));
-    tdm_status status;
-
-    if (bundles == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u bundles", count);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        bundles[i].num_gpus = 1;
-    }
-    status =
-        tdm_placement_group_create(workers->runtime, bundles, count, strategy, START_MS, group_out);
-    free(bundles);
-    return status;
-}
-
-/* Reserves the GPUs of all ranks. Ranks that share memory must be on one node: all trainers, and
- * the ranks of each engine. */
-static tdm_status reserve_placement_groups(struct tdm__worker_group *workers)
-{
-    if (!tdm__engines_are_remote(workers)) {
-        return reserve_gpus(workers, workers->spec->num_gpus, TDM_PACK, &workers->group);
-    }
-    workers->engine_groups = calloc(workers->spec->num_engines, sizeof(tdm_placement_group *));
-    if (workers->engine_groups == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "places of %u engines", workers->spec->num_engines);
-    }
-    TDM_TRY(
-        reserve_gpus(workers, workers->spec->trainer_num_ranks, TDM_STRICT_PACK, &workers->group));
-    for (uint32_t i = 0; i < workers->spec->num_engines; i++) {
-        TDM_TRY(reserve_gpus(workers, workers->ranks_per_engine, TDM_STRICT_PACK,
-                             &workers->engine_groups[i]));
-    }
-    return TDM_OK;
-}
-
 /* What distinguishes the actor of one rank from the others when it is created. */
 struct rank_creation {
     /* Actor class: "tandem.trainer" or "tandem.engine". */
@@ -618,13 +579,13 @@ static tdm_status create_engine_states(struct tdm__worker_group *workers)
 
 tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtime *runtime,
                                    const struct tdm__job_spec *spec,
-                                   const volatile sig_atomic_t *interrupts, int64_t names_ms)
+                                   const struct tdm__worker_group_options *options)
 {
     tdm_status status;
 
     *workers = (struct tdm__worker_group){.runtime = runtime,
                                           .spec = spec,
-                                          .interrupts = interrupts,
+                                          .interrupts = options->interrupts,
                                           .ranks_per_engine = spec->rollout_num_gpus_per_engine};
     workers->trainers = calloc(spec->trainer_num_ranks + 1, sizeof(tdm_actor *));
     workers->engines =
@@ -635,10 +596,10 @@ tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtim
                  ? tdm__fail(TDM_E_NOMEM, "the actors of a job")
                  : create_engine_states(workers);
     if (status == TDM_OK) {
-        status = reserve_placement_groups(workers);
+        status = tdm__gpu_places_reserve(workers, options->joining_ms);
     }
     if (status == TDM_OK) {
-        status = create_all_with_names(workers, names_ms);
+        status = create_all_with_names(workers, options->names_ms);
     }
     if (status == TDM_OK) {
         status = tdm__liveness_monitor_create(runtime, workers->engines_count,

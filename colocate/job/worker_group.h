@@ -115,12 +115,23 @@ struct tdm__worker_group {
 /* Returns whether engines have GPUs of their own, so that neither side pauses for the other. */
 bool tdm__engines_are_remote(const struct tdm__worker_group *workers);
 
-/* Reserves the GPUs, creates all actors and blocks until they are constructed. If actors of earlier
- * ranks still have the names, waits at most `names_ms` milliseconds for them; TDM_E_EXISTS
- * afterwards. On failure everything is released. */
+/* How the start of all actors of a job waits. */
+struct tdm__worker_group_options {
+    /* Borrowed count of Ctrl-C signals; 2 ends every wait. NULL: waits are never interrupted. */
+    const volatile sig_atomic_t *interrupts;
+    /* How long to wait for names that actors of earlier ranks still have, in milliseconds. */
+    int64_t names_ms;
+    /* How long to wait for GPUs, also of nodes that have yet to join, in milliseconds. 0: GPUs that
+     * the present nodes do not have are an error at once. */
+    int64_t joining_ms;
+};
+
+/* Reserves the GPUs, creates all actors and blocks until they are constructed. TDM_E_EXISTS:
+ * actors of earlier ranks have kept the names for longer than `options` allows. Errors about GPUs
+ * are those of tdm__gpu_places_reserve(). On failure everything is released. */
 tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtime *runtime,
                                    const struct tdm__job_spec *spec,
-                                   const volatile sig_atomic_t *interrupts, int64_t names_ms);
+                                   const struct tdm__worker_group_options *options);
 /* Creates the actors of a lost engine again, on the GPUs that are reserved for it, and stores their
  * handles in its `other_ranks`, also those that were created before a failure. Does not wait until
  * they are constructed. */
