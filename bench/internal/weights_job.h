@@ -114,8 +114,9 @@ static inline void bench_job_open(struct bench_job *job, const struct bench_job_
         node.gpu_bytes = job->spec.gpu_bytes;
     }
     TDM_CHECK(tdm_runtime_start(&node, &job->controller.runtime));
-    TDM_CHECK(tdm__worker_group_start(&job->controller.workers, job->controller.runtime, &job->spec,
-                                      NULL, TDM__WORKER_NAMES_MS));
+    TDM_CHECK(tdm__worker_group_start(
+        &job->controller.workers, job->controller.runtime, &job->spec,
+        &(struct tdm__worker_group_options){.names_ms = TDM__WORKER_NAMES_MS}));
 }
 
 /* Releases the actors and stops the runtime. */

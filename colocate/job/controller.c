@@ -379,24 +379,11 @@ static tdm_status resume_engines(struct tdm__controller *controller, const char 
     return status;
 }
 
-/* Restarts engines if none is alive. Fails if there is still none that an update could be sent
- * to. */
-static tdm_status check_engines_min(struct tdm__controller *controller)
-{
-    struct tdm__worker_group *workers = &controller->workers;
-
-    if (tdm__worker_group_live_engines(workers) == 0) {
-        tdm__recovery_restart_engines(workers);
-    }
-    return tdm__worker_group_live_engines(workers) > 0
-               ? TDM_OK
-               : tdm__fail(TDM_E_ACTOR_DIED, "all %u engines are lost, and none comes back",
-                           controller->spec->num_engines);
-}
-
 tdm_status tdm__controller_resume_weights(struct tdm__controller *controller)
 {
-    TDM_TRY(check_engines_min(controller));
+    if (tdm__worker_group_live_engines(&controller->workers) == 0) {
+        TDM_TRY(tdm__recovery_await_any_engine(&controller->workers));
+    }
     return resume_engines(controller, "weights");
 }
 

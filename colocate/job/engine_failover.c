@@ -4,11 +4,14 @@
 /* The liveness monitor says which ranks are dead or silent. A silent rank is killed before it is
  * treated as dead, so that it cannot act later (fencing). When one rank of an engine is lost,
  * all of its ranks are killed and added to workers->dead, which the next request to the store
- * reports. All functions run on the controller's thread. A lost trainer is not replaced: the job
- * fails. */
+ * reports. Ranks with GPUs of their own on a node that does not reply cannot be killed before that
+ * node replies or is lost. They are named dead at once, and killed later: engine_recovery.c does
+ * not restart the engine before. All functions run on the controller's thread. A lost trainer is
+ * not replaced: the job fails. */
 #include "colocate/job/engine_failover.h"
 
 #include "colocate/job/liveness_monitor.h"
+#include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 
@@ -32,14 +35,71 @@ static tdm_status add_dead(struct tdm__worker_group *workers, tdm_actor *actor)
     return TDM_OK;
 }
 
-/* Kills all ranks of the engine whose first rank has index `first`, and lists them as dead. */
-static tdm_status fence_engine(struct tdm__worker_group *workers, uint32_t first)
+/* Returns whether the engine may be left out although its ranks may still run: it has GPUs of its
+ * own, so that it shares no memory with trainers, and only this process calls it. The store refuses
+ * the votes of its ranks once they are named dead. */
+static bool may_be_left_running(const struct tdm__worker_group *workers)
 {
+    return workers->engine_states != NULL && tdm__engines_are_remote(workers);
+}
+
+/* Kills all ranks of an engine, and returns the result of the first kill that was not confirmed. If
+ * the node of an engine with GPUs of its own does not reply, its other ranks are not tried: all are
+ * on that node. */
+static tdm_status kill_ranks(struct tdm__worker_group *workers, uint32_t engine)
+{
+    uint32_t first = engine * workers->ranks_per_engine;
+    bool is_remote = may_be_left_running(workers);
+    tdm_status killed = TDM_OK;
+
+    if (is_remote && workers->engine_states[engine].cannot_be_killed) {
+        return tdm__fail(TDM_E_TIMEOUT, "the node of engine %u does not reply", engine);
+    }
     for (uint32_t i = first; i < first + workers->ranks_per_engine; i++) {
-        TDM_TRY(tdm_actor_kill(workers->engines[i], TDM__WORKER_KILL_MS));
+        tdm_status status = tdm_actor_kill(
+            workers->engines[i], is_remote ? TDM__WORKER_REMOTE_KILL_MS : TDM__WORKER_KILL_MS);
+
+        if (!tdm__recovery_status_proves_end(status)) {
+            return status;
+        }
+        killed = killed == TDM_OK ? status : killed;
+    }
+    return killed;
+}
+
+/* Kills all ranks of an engine and lists them as dead. `killed_out` is the result of kill_ranks().
+ */
+static tdm_status fence_engine(struct tdm__worker_group *workers, uint32_t engine,
+                               tdm_status *killed_out)
+{
+    uint32_t first = engine * workers->ranks_per_engine;
+
+    *killed_out = kill_ranks(workers, engine);
+    if (!tdm__recovery_status_proves_end(*killed_out) && !may_be_left_running(workers)) {
+        return *killed_out;
+    }
+    for (uint32_t i = first; i < first + workers->ranks_per_engine; i++) {
         TDM_TRY(add_dead(workers, workers->engines[i]));
     }
     return TDM_OK;
+}
+
+/* Notes in the engine's state that its ranks are out of `engines`. Handles of ranks that may still
+ * run are kept, so that they are killed before the engine is restarted. */
+static void note_engine_lost(struct tdm__worker_group *workers, uint32_t engine, tdm_status killed)
+{
+    uint32_t first = engine * workers->ranks_per_engine;
+    struct tdm__worker_group_engine *state = &workers->engine_states[engine];
+
+    state->awaits_weights = false;
+    state->cannot_be_killed = false;
+    for (uint32_t i = 0; i < workers->ranks_per_engine; i++) {
+        if (!tdm__recovery_status_proves_end(killed)) {
+            state->other_ranks[i] = workers->engines[first + i];
+            workers->engines[first + i] = NULL;
+        }
+    }
+    tdm__recovery_on_lost(&state->recovery, killed, tdm__clock_ms());
 }
 
 /* Kills all ranks of an engine, releases their handles, and reports the loss with the reason
@@ -48,9 +108,13 @@ static tdm_status remove_engine(struct tdm__worker_group *workers, uint32_t engi
 {
     uint32_t first = engine * workers->ranks_per_engine;
     char text[TDM__ERROR_DETAIL_BYTES];
+    tdm_status killed;
 
     (void)snprintf(text, sizeof(text), "%s", why);
-    TDM_TRY(fence_engine(workers, first));
+    TDM_TRY(fence_engine(workers, engine, &killed));
+    if (workers->engine_states != NULL) {
+        note_engine_lost(workers, engine, killed);
+    }
     for (uint32_t i = first; i < first + workers->ranks_per_engine; i++) {
         tdm_actor_destroy(workers->engines[i]);
         workers->engines[i] = NULL;
@@ -58,9 +122,6 @@ static tdm_status remove_engine(struct tdm__worker_group *workers, uint32_t engi
     }
     tdm__log(workers->on_event == NULL ? TDM__WARN : TDM__INFO, "job", "engine %u lost: %s", engine,
              text);
-    if (workers->engine_states != NULL) {
-        workers->engine_states[engine].awaits_weights = false;
-    }
     if (workers->on_event != NULL) {
         workers->on_event(workers->on_event_arg, engine, TDM__ENGINE_EVENT_LOST, text);
     }
@@ -118,9 +179,11 @@ tdm_status tdm__failover_handle_failure(struct tdm__worker_group *workers, tdm_s
         return status;
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    if (tdm__failover_remove_dead_engines(workers, &lost) == TDM_OK && lost > 0 &&
-        tdm__worker_group_live_engines(workers) >= workers->spec->num_engines_min) {
-        return TDM_OK;
+    if (tdm__failover_remove_dead_engines(workers, &lost) != TDM_OK) {
+        tdm__log(TDM__WARN, "job", "a failed engine cannot be left out: %s", tdm_error_detail());
+    } else if (lost > 0 ? tdm__worker_group_live_engines(workers) >= workers->spec->num_engines_min
+                        : status == TDM_E_ACTOR_UNAVAILABLE) {
+        return TDM_OK; /* Without a loss, a node that did not reply for a while replies again. */
     }
     return tdm__fail(status, "%s", detail);
 }

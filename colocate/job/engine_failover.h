@@ -20,8 +20,8 @@ tdm_status tdm__failover_remove_engine(struct tdm__worker_group *workers, uint32
                                        tdm_status status);
 
 /* Handles a call to engines that failed with `status`. Returns TDM_OK if the failure was the
- * loss of an engine and enough engines are left: the caller then repeats the call. Otherwise
- * returns `status` with its error detail. */
+ * loss of an engine and enough engines are left, or if a node was unreachable and all engines reply
+ * again: the caller then repeats the call. Otherwise returns `status` with its error detail. */
 tdm_status tdm__failover_handle_failure(struct tdm__worker_group *workers, tdm_status status);
 
 #endif

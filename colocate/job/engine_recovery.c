@@ -1,25 +1,42 @@
 /* engine_recovery.c - restarts engines that were lost. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lost engine is restarted in three steps: create its actors on the same GPUs, start them and
- * connect them to the trainers, and give them the committed weights. The weights come from a
- * serving engine with the same layout (join), which does not wait for an update; or else from
- * the next update. Until then `awaits_weights` is set and the engine serves nothing.
- * Each engine is restarted at most ATTEMPTS_MAX times until it has completed a rollout. All
- * functions run on the controller's thread. docs/protocols/commit.md specifies how a member
- * joins. */
+/* A lost engine comes back in steps, which recovery_state.h orders: kill its ranks if they may
+ * still run, reserve GPUs on another node if those that it had are lost, create its actors and wait
+ * until they are constructed, start them and connect them to the trainers, and give them the
+ * committed weights. The weights come from a serving engine with the same layout (join), which does
+ * not wait for an update; or else from the next update. Until then `awaits_weights` is set and the
+ * engine serves nothing. Nothing waits long for a node that does not reply or for one with room:
+ * each call of tdm__recovery_restart_engines() goes on where the last one has stopped. Handles of
+ * actors that are still being constructed are in `other_ranks`; the engine takes part in updates as
+ * soon as they are in workers->engines. All functions run on the controller's thread.
+ * docs/protocols/commit.md specifies how a member joins. */
 #include "colocate/job/engine_recovery.h"
 
 #include "colocate/job/engine_failover.h"
+#include "colocate/job/gpu_places.h"
 #include "colocate/job/weight_update.h"
+#include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/messages/messages.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-/* How often an engine is restarted until it has completed a rollout. */
-enum { ATTEMPTS_MAX = 3 };
+/* Longest times in milliseconds of one call: to kill a rank whose node may not reply, and to wait
+ * for GPUs and for the construction of actors. The construction is awaited once, because it usually
+ * succeeds, and later only looked at. If engines share the trainers' nodes it is awaited fully. */
+enum {
+    KILL_MS = 200,
+    PLACE_MS = 500,
+    CONSTRUCT_MS = 5000,
+    LOOK_MS = 50,
+    SHARED_CONSTRUCT_MS = 60000
+};
+/* Longest time in milliseconds to wait for an engine when none is left, and the time between two
+ * looks. */
+enum { NONE_LEFT_MS = 60000, NONE_LEFT_PAUSE_MS = 100 };
 
 static const struct tdm_bytes no_arguments = {"\x90", 1};
 
@@ -159,13 +176,51 @@ static void join_any_peer(struct tdm__worker_group *workers, uint32_t engine)
 
 /* ---- the whole -------------------------------------------------------------------------- */
 
-/* Restarts one lost engine. If it cannot be started it is removed again. */
-static tdm_status restart_engine(struct tdm__worker_group *workers, uint32_t engine)
+/* Kills the ranks that may still run, and releases their handles. Returns the first failure that
+ * does not prove that a rank has ended. */
+static tdm_status kill_other_ranks(struct tdm__worker_group *workers, uint32_t engine)
 {
+    tdm_actor **ranks = workers->engine_states[engine].other_ranks;
+
+    for (uint32_t i = 0; i < workers->ranks_per_engine; i++) {
+        tdm_status status = ranks[i] == NULL ? TDM_OK : tdm_actor_kill(ranks[i], KILL_MS);
+
+        if (!tdm__recovery_status_proves_end(status)) {
+            return status;
+        }
+        tdm_actor_destroy(ranks[i]);
+        ranks[i] = NULL;
+    }
+    return TDM_OK;
+}
+
+/* Waits until the new actors are constructed: for the first time longer than later. */
+static tdm_status await_other_ranks(struct tdm__worker_group *workers, uint32_t engine)
+{
+    struct tdm__worker_group_engine *state = &workers->engine_states[engine];
+    int64_t first_ms = state->recovery.has_own_gpus ? CONSTRUCT_MS : SHARED_CONSTRUCT_MS;
+    int64_t deadline_ms = tdm__deadline_after(state->construction_was_awaited ? LOOK_MS : first_ms);
+
+    state->construction_was_awaited = true;
+    for (uint32_t i = 0; i < workers->ranks_per_engine; i++) {
+        TDM_TRY(
+            tdm_actor_wait_ready(state->other_ranks[i], tdm__deadline_remaining_ms(deadline_ms)));
+    }
+    return TDM_OK;
+}
+
+/* Takes the constructed ranks into the worker group, starts them, and gives them weights. If they
+ * cannot be started the engine is removed again. */
+static tdm_status connect_engine(struct tdm__worker_group *workers, uint32_t engine)
+{
+    struct tdm__worker_group_engine *state = &workers->engine_states[engine];
     tdm_status status;
 
-    TDM_TRY(tdm__worker_group_create_engine(workers, engine));
-    workers->engine_states[engine].awaits_weights = true;
+    for (uint32_t i = 0; i < workers->ranks_per_engine; i++) {
+        workers->engines[(size_t)engine * workers->ranks_per_engine + i] = state->other_ranks[i];
+        state->other_ranks[i] = NULL;
+    }
+    state->awaits_weights = true;
     notify_engine_event(workers, engine, TDM__ENGINE_EVENT_RESTARTED);
     status = start_engine(workers, engine);
     if (status != TDM_OK) {
@@ -175,19 +230,97 @@ static tdm_status restart_engine(struct tdm__worker_group *workers, uint32_t eng
     return TDM_OK;
 }
 
+/* Carries out one step that brings the engine back. */
+static tdm_status take_step(struct tdm__worker_group *workers, uint32_t engine,
+                            enum tdm__recovery_stage step)
+{
+    switch (step) {
+    case TDM__RECOVERY_KILL:
+        return kill_other_ranks(workers, engine);
+    case TDM__RECOVERY_PLACE:
+        return tdm__gpu_places_replace(workers, engine, PLACE_MS);
+    case TDM__RECOVERY_CREATE:
+        workers->engine_states[engine].construction_was_awaited = false;
+        return tdm__worker_group_create_engine(workers, engine);
+    case TDM__RECOVERY_AWAIT:
+        return await_other_ranks(workers, engine);
+    case TDM__RECOVERY_CONNECT:
+        return connect_engine(workers, engine);
+    case TDM__RECOVERY_NONE:
+    case TDM__RECOVERY_GIVEN_UP:
+        break;
+    }
+    return TDM_OK;
+}
+
+/* Logs why a step has failed: a failure of the engine as a warning, and that a node does not reply
+ * or has no room, which is tried again, as information. */
+static void log_failed_step(const struct tdm__recovery_state *state, uint32_t engine,
+                            uint32_t attempts_before)
+{
+    if (state->attempts > attempts_before) {
+        tdm__log(TDM__WARN, "job", "engine %u is not back, attempt %u of %d: %s", engine,
+                 state->attempts, TDM__RECOVERY_ATTEMPTS_MAX, tdm_error_detail());
+    } else {
+        tdm__log(TDM__INFO, "job", "engine %u is not back yet: %s", engine, tdm_error_detail());
+    }
+}
+
+/* Takes steps that bring one lost engine back, until one of them fails or has to wait. */
+static void restart_engine(struct tdm__worker_group *workers, uint32_t engine)
+{
+    struct tdm__recovery_state *state = &workers->engine_states[engine].recovery;
+    enum tdm__recovery_stage step;
+    tdm_status status = TDM_OK;
+
+    while (status == TDM_OK &&
+           (step = tdm__recovery_next(state, tdm__clock_ms())) != TDM__RECOVERY_NONE) {
+        uint32_t attempts = state->attempts;
+
+        status = take_step(workers, engine, step);
+        tdm__recovery_on_result(state, step, status, tdm__clock_ms());
+        if (status != TDM_OK) {
+            log_failed_step(state, engine, attempts);
+        }
+    }
+}
+
 void tdm__recovery_restart_engines(struct tdm__worker_group *workers)
 {
     for (uint32_t i = 0; i < workers->spec->num_engines; i++) {
-        if (workers->engines[(size_t)i * workers->ranks_per_engine] != NULL ||
-            workers->engine_states[i].restart_attempts == ATTEMPTS_MAX) {
-            continue;
-        }
-        workers->engine_states[i].restart_attempts++;
-        if (restart_engine(workers, i) != TDM_OK) {
-            tdm__log(TDM__WARN, "job", "engine %u is not back, attempt %u of %d: %s", i,
-                     workers->engine_states[i].restart_attempts, ATTEMPTS_MAX, tdm_error_detail());
-        }
+        restart_engine(workers, i);
     }
+}
+
+/* Returns whether a lost engine may still come back. */
+static bool any_may_return(const struct tdm__worker_group *workers)
+{
+    uint32_t engine = 0;
+
+    while (engine < workers->spec->num_engines &&
+           (workers->engine_states[engine].recovery.stage == TDM__RECOVERY_NONE ||
+            workers->engine_states[engine].recovery.stage == TDM__RECOVERY_GIVEN_UP)) {
+        engine++;
+    }
+    return engine < workers->spec->num_engines;
+}
+
+tdm_status tdm__recovery_await_any_engine(struct tdm__worker_group *workers)
+{
+    const struct timespec pause = {.tv_nsec = NONE_LEFT_PAUSE_MS * 1000000L};
+    int64_t deadline_ms = tdm__deadline_after(NONE_LEFT_MS);
+
+    tdm__recovery_restart_engines(workers);
+    while (tdm__worker_group_live_engines(workers) == 0 && any_may_return(workers) &&
+           tdm__deadline_remaining_ms(deadline_ms) > 0) {
+        (void)nanosleep(&pause, NULL);
+        TDM_TRY(tdm__worker_group_check_liveness(workers));
+        tdm__recovery_restart_engines(workers);
+    }
+    return tdm__worker_group_live_engines(workers) > 0
+               ? TDM_OK
+               : tdm__fail(TDM_E_ACTOR_DIED, "all %u engines are lost, and none comes back",
+                           workers->spec->num_engines);
 }
 
 void tdm__recovery_mark_serving(struct tdm__worker_group *workers)
@@ -204,7 +337,7 @@ void tdm__recovery_reset_attempts(struct tdm__worker_group *workers)
 {
     for (uint32_t i = 0; workers->engine_states != NULL && i < workers->spec->num_engines; i++) {
         if (tdm__worker_group_engine_serves(workers, i)) {
-            workers->engine_states[i].restart_attempts = 0;
+            workers->engine_states[i].recovery.attempts = 0;
         }
     }
 }

@@ -5,13 +5,20 @@
 
 #include "colocate/job/worker_group.h"
 
-/* Creates the actors of every lost engine again on the same GPUs, starts them and sends them the
- * list of tensors. The trainers must be paused and no update may be in progress; other engines
- * may generate. The engine then copies the committed weights from an engine with the same
- * layout, resumes its memory and serves. If it does not exist, it waits paused for the next update.
- * A failed start is logged, and the next call tries again. An engine is restarted at most three
- * times without success, see tdm__recovery_reset_attempts(). */
+/* Goes on bringing every lost engine back: creates its actors again, on the same GPUs or, if their
+ * node is lost, on any node with room, starts them and sends them the list of tensors. The trainers
+ * must be paused and no update may be in progress; other engines may generate. The engine then
+ * copies the committed weights from an engine with the same layout, resumes its memory and serves.
+ * If it does not exist, it waits paused for the next update. What has to wait for a node, or has
+ * failed, is logged, and the next call tries again. An engine is restarted at most three times
+ * without success, see tdm__recovery_reset_attempts(); that a node does not reply or has no room
+ * does not count for engines with GPUs of their own. */
 void tdm__recovery_restart_engines(struct tdm__worker_group *workers);
+
+/* Does the same, and blocks while no engine is alive but one may come back, for at most a minute.
+ * TDM_E_ACTOR_DIED if there is still none. Other errors are those of
+ * tdm__worker_group_check_liveness(). */
+tdm_status tdm__recovery_await_any_engine(struct tdm__worker_group *workers);
 
 /* Marks all live engines as serving. Called after an update was committed and all of them
  * switched to it. */

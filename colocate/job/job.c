@@ -35,9 +35,14 @@ enum { TRACE_PROCESS_JOB = 0, TRACE_PROCESS_TRAINER = 1, TRACE_PROCESS_ENGINE = 
 /* Bytes of the file system for temporary files below which it counts as full. */
 enum { FREE_BYTES_MIN = 256 * 1024 };
 /* How often an aborted update is repeated before the job fails; longest time in milliseconds to end
- * the ranks before a restart, and until a rank on a node that does not answer counts as lost, so
- * that its name is free. */
-enum { UPDATE_RETRIES = 1, KILL_RANKS_MS = 10000, RESTART_NAMES_MS = 60000 };
+ * the ranks before a restart, until a rank on a node that does not answer counts as lost, so
+ * that its name is free, and until a node with GPUs has joined again. */
+enum {
+    UPDATE_RETRIES = 1,
+    KILL_RANKS_MS = 10000,
+    RESTART_NAMES_MS = 60000,
+    RESTART_JOINING_MS = 300000
+};
 
 /* ---- before anything runs --------------------------------------------------------------- */
 
@@ -257,6 +262,8 @@ static tdm_status start_cluster(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+    struct tdm__worker_group_options waits = {.interrupts = controller->options->interrupts,
+                                              .names_ms = TDM__WORKER_NAMES_MS};
 
     options.cpus = (uint32_t)spec->cpus;
     options.gpus = spec->num_gpus;
@@ -266,9 +273,11 @@ static tdm_status start_cluster(struct tdm__controller *controller)
     if (!controller->has_started) {
         print_placement(controller);
     }
-    TDM_TRY(tdm__worker_group_start(
-        &controller->workers, controller->runtime, spec, controller->options->interrupts,
-        controller->has_started ? RESTART_NAMES_MS : (int64_t)TDM__WORKER_NAMES_MS));
+    if (controller->has_started) {
+        waits.names_ms = RESTART_NAMES_MS;
+        waits.joining_ms = RESTART_JOINING_MS;
+    }
+    TDM_TRY(tdm__worker_group_start(&controller->workers, controller->runtime, spec, &waits));
     controller->workers.on_event = on_engine_event;
     controller->workers.on_event_arg = controller;
     return TDM_OK;

@@ -12,6 +12,7 @@
 #include "colocate/job/worker_group.h"
 
 #include "actors/process/runtime.h"
+#include "colocate/job/gpu_places.h"
 #include "colocate/job/liveness_monitor.h"
 #include "colocate/job/rank.h"
 #include "runtime/clock.h"
@@ -177,6 +178,23 @@ static tdm_status check_trainers_liveness(struct tdm__worker_group *workers)
     return TDM_OK;
 }
 
+/* Kills the engine rank with this index in `engines`. If it is on a node that does not reply, that
+ * is tried once: calls to it fail when the node counts as unreachable. */
+static tdm_status kill_silent_engine_rank(struct tdm__worker_group *workers, uint32_t index)
+{
+    struct tdm__worker_group_engine *engine;
+
+    if (workers->engine_states == NULL || !tdm__engines_are_remote(workers)) {
+        return tdm_actor_kill(workers->engines[index], TDM__WORKER_KILL_MS);
+    }
+    engine = &workers->engine_states[index / workers->ranks_per_engine];
+    if (!engine->cannot_be_killed) {
+        engine->cannot_be_killed = !tdm__recovery_status_proves_end(
+            tdm_actor_kill(workers->engines[index], TDM__WORKER_REMOTE_KILL_MS));
+    }
+    return TDM_OK;
+}
+
 tdm_status tdm__worker_group_check_liveness(struct tdm__worker_group *workers)
 {
     if (workers->interrupts != NULL && *workers->interrupts >= 2) {
@@ -190,7 +208,7 @@ tdm_status tdm__worker_group_check_liveness(struct tdm__worker_group *workers)
     for (uint32_t i = 0; i < workers->engines_count; i++) {
         if (workers->engines[i] != NULL &&
             tdm__liveness_monitor_failure(workers->monitor, i) != NULL) {
-            TDM_TRY(tdm_actor_kill(workers->engines[i], TDM__WORKER_KILL_MS));
+            TDM_TRY(kill_silent_engine_rank(workers, i));
         }
     }
     return TDM_OK;
@@ -326,46 +344,6 @@ bool tdm__worker_group_engine_serves(const struct tdm__worker_group *workers, ui
 
 /* ---- start ------------------------------------------------------------------------------ */
 
-/* Reserves `count` bundles of one GPU each. */
-static tdm_status reserve_gpus(struct tdm__worker_group *workers, uint32_t count,
-                               enum tdm_placement_strategy strategy,
-                               tdm_placement_group **group_out)
-{
-    struct tdm_bundle *bundles = calloc(count, sizeof(*bundles));
-    tdm_status status;
-
-    if (bundles == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u bundles", count);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        bundles[i].num_gpus = 1;
-    }
-    status =
-        tdm_placement_group_create(workers->runtime, bundles, count, strategy, START_MS, group_out);
-    free(bundles);
-    return status;
-}
-
-/* Reserves the GPUs of all ranks. Ranks that share memory must be on one node: all trainers, and
- * the ranks of each engine. */
-static tdm_status reserve_placement_groups(struct tdm__worker_group *workers)
-{
-    if (!tdm__engines_are_remote(workers)) {
-        return reserve_gpus(workers, workers->spec->num_gpus, TDM_PACK, &workers->group);
-    }
-    workers->engine_groups = calloc(workers->spec->num_engines, sizeof(tdm_placement_group *));
-    if (workers->engine_groups == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "places of %u engines", workers->spec->num_engines);
-    }
-    TDM_TRY(
-        reserve_gpus(workers, workers->spec->trainer_num_ranks, TDM_STRICT_PACK, &workers->group));
-    for (uint32_t i = 0; i < workers->spec->num_engines; i++) {
-        TDM_TRY(reserve_gpus(workers, workers->ranks_per_engine, TDM_STRICT_PACK,
-                             &workers->engine_groups[i]));
-    }
-    return TDM_OK;
-}
-
 /* What distinguishes the actor of one rank from the others when it is created. */
 struct rank_creation {
     /* Actor class: "tandem.trainer" or "tandem.engine". */
@@ -455,9 +433,9 @@ static tdm_status create_trainers(struct tdm__worker_group *workers, const char 
     return TDM_OK;
 }
 
-/* Creates the actor of the engine rank with this index in `engines`. */
+/* Creates the actor of the engine rank with this index among the ranks of all engines. */
 static tdm_status create_engine_rank(struct tdm__worker_group *workers, const char *config_json,
-                                     uint32_t index)
+                                     uint32_t index, tdm_actor **actor_out)
 {
     struct rank_creation creation = {.class_name = "tandem.engine",
                                      .rank = index % workers->ranks_per_engine,
@@ -474,14 +452,14 @@ static tdm_status create_engine_rank(struct tdm__worker_group *workers, const ch
     tdm__rank_name(creation.name, workers->spec->update_model, "engine/%u/%u", creation.engine,
                    creation.rank);
     tdm__rank_name(creation.group, workers->spec->update_model, "engine/%u", creation.engine);
-    return create_rank(workers, &creation, config_json, &workers->engines[index]);
+    return create_rank(workers, &creation, config_json, actor_out);
 }
 
 /* Creates the actors of all engine ranks. */
 static tdm_status create_engines(struct tdm__worker_group *workers, const char *config_json)
 {
     for (uint32_t i = 0; i < workers->spec->num_engines * workers->ranks_per_engine; i++) {
-        TDM_TRY(create_engine_rank(workers, config_json, i));
+        TDM_TRY(create_engine_rank(workers, config_json, i, &workers->engines[i]));
         workers->engines_count++;
     }
     return TDM_OK;
@@ -527,6 +505,9 @@ void tdm__worker_group_kill(struct tdm__worker_group *workers, int64_t deadline_
 {
     kill_actors(workers->trainers, workers->trainers_count, deadline_ms);
     kill_actors(workers->engines, workers->engines_count, deadline_ms);
+    for (uint32_t i = 0; workers->engine_states != NULL && i < workers->spec->num_engines; i++) {
+        kill_actors(workers->engine_states[i].other_ranks, workers->ranks_per_engine, deadline_ms);
+    }
 }
 
 /* Kills the actors and destroys their handles. */
@@ -564,64 +545,61 @@ static tdm_status create_all_with_names(struct tdm__worker_group *workers, int64
                      workers->spec->update_model, (long long)names_ms);
 }
 
-/* Creates the ranks of the engine whose first rank has index `first`, and waits until they are
- * constructed. */
-static tdm_status create_lost_engine(struct tdm__worker_group *workers, uint32_t first)
+tdm_status tdm__worker_group_create_engine(struct tdm__worker_group *workers, uint32_t engine)
 {
+    uint32_t first = engine * workers->ranks_per_engine;
     char *config_json;
     tdm_status status = TDM_OK;
 
     TDM_TRY(tdm_config_json(workers->spec->config, &config_json));
-    for (uint32_t i = first; i < first + workers->ranks_per_engine && status == TDM_OK; i++) {
-        status = create_engine_rank(workers, config_json, i);
+    for (uint32_t i = 0; i < workers->ranks_per_engine && status == TDM_OK; i++) {
+        status = create_engine_rank(workers, config_json, first + i,
+                                    &workers->engine_states[engine].other_ranks[i]);
     }
     free(config_json);
-    TDM_TRY(status);
-    return await_all(&workers->engines[first], workers->ranks_per_engine);
+    return status;
 }
 
-tdm_status tdm__worker_group_create_engine(struct tdm__worker_group *workers, uint32_t engine)
+/* Allocates the states of the engines, none of which is lost. */
+static tdm_status create_engine_states(struct tdm__worker_group *workers)
 {
-    uint32_t first = engine * workers->ranks_per_engine;
-    tdm_status status = create_lost_engine(workers, first);
-    char detail[TDM__ERROR_DETAIL_BYTES];
+    uint32_t count = workers->spec->num_engines;
 
-    if (status == TDM_OK) {
-        return TDM_OK;
-    }
-    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    for (uint32_t i = first; i < first + workers->ranks_per_engine; i++) {
-        if (workers->engines[i] != NULL) {
-            (void)tdm_actor_kill(workers->engines[i], START_MS);
-            tdm_actor_destroy(workers->engines[i]);
-            workers->engines[i] = NULL;
+    workers->engine_states = calloc(count + 1, sizeof(*workers->engine_states));
+    for (uint32_t i = 0; workers->engine_states != NULL && i < count; i++) {
+        workers->engine_states[i].recovery.has_own_gpus = tdm__engines_are_remote(workers);
+        workers->engine_states[i].other_ranks =
+            calloc(workers->ranks_per_engine, sizeof(tdm_actor *));
+        if (workers->engine_states[i].other_ranks == NULL) {
+            return tdm__fail(TDM_E_NOMEM, "the ranks of an engine");
         }
     }
-    return tdm__fail(status, "%s", detail);
+    return workers->engine_states == NULL ? tdm__fail(TDM_E_NOMEM, "%u engines", count) : TDM_OK;
 }
 
 tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtime *runtime,
                                    const struct tdm__job_spec *spec,
-                                   const volatile sig_atomic_t *interrupts, int64_t names_ms)
+                                   const struct tdm__worker_group_options *options)
 {
     tdm_status status;
 
     *workers = (struct tdm__worker_group){.runtime = runtime,
                                           .spec = spec,
-                                          .interrupts = interrupts,
+                                          .interrupts = options->interrupts,
                                           .ranks_per_engine = spec->rollout_num_gpus_per_engine};
     workers->trainers = calloc(spec->trainer_num_ranks + 1, sizeof(tdm_actor *));
     workers->engines =
         calloc(spec->num_engines * workers->ranks_per_engine + 1, sizeof(tdm_actor *));
-    workers->engine_states = calloc(spec->num_engines + 1, sizeof(*workers->engine_states));
     workers->layouts =
         calloc(spec->num_engines * workers->ranks_per_engine + 1, sizeof(workers->layouts[0]));
-    status = workers->trainers == NULL || workers->engines == NULL ||
-                     workers->engine_states == NULL || workers->layouts == NULL
+    status = workers->trainers == NULL || workers->engines == NULL || workers->layouts == NULL
                  ? tdm__fail(TDM_E_NOMEM, "the actors of a job")
-                 : reserve_placement_groups(workers);
+                 : create_engine_states(workers);
     if (status == TDM_OK) {
-        status = create_all_with_names(workers, names_ms);
+        status = tdm__gpu_places_reserve(workers, options->joining_ms);
+    }
+    if (status == TDM_OK) {
+        status = create_all_with_names(workers, options->names_ms);
     }
     if (status == TDM_OK) {
         status = tdm__liveness_monitor_create(runtime, workers->engines_count,
@@ -651,6 +629,9 @@ void tdm__worker_group_fini(struct tdm__worker_group *workers)
 {
     tdm__liveness_monitor_destroy(workers->monitor);
     tdm__liveness_monitor_destroy(workers->trainers_monitor);
+    for (uint32_t i = 0; workers->engine_states != NULL && i < workers->spec->num_engines; i++) {
+        release_actors(workers->engine_states[i].other_ranks, workers->ranks_per_engine);
+    }
     free(workers->engine_states);
     free(workers->manifest);
     free(workers->layouts);

@@ -4,6 +4,7 @@
 #define TDM_COLOCATE_JOB_WORKER_GROUP_H
 
 #include "colocate/job/job_file.h"
+#include "colocate/job/recovery_state.h"
 #include "colocate/weights/source_state.h"
 
 #include <signal.h>
@@ -14,14 +15,25 @@ struct tdm__liveness_monitor;
 /* Longest time in milliseconds to wait until a killed actor is gone, and until actors of an earlier
  * job have ended. */
 enum { TDM__WORKER_KILL_MS = 5000, TDM__WORKER_NAMES_MS = 5000 };
+/* Longest time in milliseconds to wait until a rank of an engine with GPUs of its own is killed. If
+ * its node does not reply, the engine is left out all the same. */
+enum { TDM__WORKER_REMOTE_KILL_MS = 1000 };
 
 /* What the controller knows about one engine. Owned by the worker group. */
 struct tdm__worker_group_engine {
     /* True if the engine is alive but serves nothing, because it was restarted and has no
      * weights yet. */
     bool awaits_weights;
-    /* Number of restarts since the engine last completed a rollout. */
-    uint32_t restart_attempts;
+    /* True if a silent rank of the engine could not be killed, because its node did not reply. */
+    bool cannot_be_killed;
+    /* What brings the engine back while it is lost. */
+    struct tdm__recovery_state recovery;
+    /* True if the construction of the actors in `other_ranks` has been awaited once. */
+    bool construction_was_awaited;
+    /* Owned handles of ranks that are not in `engines`: of a lost engine that may still run, or of
+     * a new one whose actors are being constructed. As many elements as an engine has ranks; NULL
+     * where there is none. */
+    tdm_actor **other_ranks;
 };
 
 /* What happened to an engine, as the callback `on_event` is told. */
@@ -103,14 +115,26 @@ struct tdm__worker_group {
 /* Returns whether engines have GPUs of their own, so that neither side pauses for the other. */
 bool tdm__engines_are_remote(const struct tdm__worker_group *workers);
 
-/* Reserves the GPUs, creates all actors and blocks until they are constructed. If actors of earlier
- * ranks still have the names, waits at most `names_ms` milliseconds for them; TDM_E_EXISTS
- * afterwards. On failure everything is released. */
+/* How the start of all actors of a job waits. */
+struct tdm__worker_group_options {
+    /* Borrowed count of Ctrl-C signals; 2 ends every wait. NULL: waits are never interrupted. */
+    const volatile sig_atomic_t *interrupts;
+    /* How long to wait for names that actors of earlier ranks still have, in milliseconds. */
+    int64_t names_ms;
+    /* How long to wait for GPUs, also of nodes that have yet to join, in milliseconds. 0: GPUs that
+     * the present nodes do not have are an error at once. */
+    int64_t joining_ms;
+};
+
+/* Reserves the GPUs, creates all actors and blocks until they are constructed. TDM_E_EXISTS:
+ * actors of earlier ranks have kept the names for longer than `options` allows. Errors about GPUs
+ * are those of tdm__gpu_places_reserve(). On failure everything is released. */
 tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtime *runtime,
                                    const struct tdm__job_spec *spec,
-                                   const volatile sig_atomic_t *interrupts, int64_t names_ms);
-/* Creates the ranks of a lost engine again on the same GPUs and blocks until they are
- * constructed. On failure the engine stays lost. */
+                                   const struct tdm__worker_group_options *options);
+/* Creates the actors of a lost engine again, on the GPUs that are reserved for it, and stores their
+ * handles in its `other_ranks`, also those that were created before a failure. Does not wait until
+ * they are constructed. */
 tdm_status tdm__worker_group_create_engine(struct tdm__worker_group *workers, uint32_t engine);
 /* Kills all actors, so that their names are free, and blocks until they are gone, at most until
  * `deadline_ms` and TDM__WORKER_KILL_MS more. An actor that cannot be killed in time is left to its
@@ -135,8 +159,9 @@ tdm_status tdm__worker_group_call(struct tdm__worker_group *workers, tdm_actor *
 tdm_status tdm__worker_group_await(struct tdm__worker_group *workers, tdm_ref *const *refs,
                                    uint32_t count, int64_t timeout_ms);
 /* Called regularly while something is awaited. Kills every engine rank that has not replied for the
- * stall timeout, so that calls that wait for it fail. A silent trainer rank is killed, and the
- * function returns TDM_E_ACTOR_DIED. TDM_E_NODE_LOST if the daemon of this node is silent,
+ * stall timeout, so that calls that wait for it fail. If its node does not reply either, the calls
+ * fail when the node counts as unreachable. A silent trainer rank is killed, and the function
+ * returns TDM_E_ACTOR_DIED. TDM_E_NODE_LOST if the daemon of this node is silent,
  * TDM_E_CANCELED after a second interrupt. Never waits for a rank that is alive. */
 tdm_status tdm__worker_group_check_liveness(struct tdm__worker_group *workers);
 /* Releases all references that are not NULL and sets them to NULL. */

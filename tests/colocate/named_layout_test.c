@@ -230,8 +230,8 @@ static void open_job(const struct pair *pair)
     options.gpus = spec.num_gpus;
     options.gpu_bytes = spec.gpu_bytes;
     TRY(tdm_runtime_start(&options, &controller.runtime));
-    if (tdm__worker_group_start(&controller.workers, controller.runtime, &spec, NULL, 0) !=
-        TDM_OK) {
+    if (tdm__worker_group_start(&controller.workers, controller.runtime, &spec,
+                                &(struct tdm__worker_group_options){.names_ms = 0}) != TDM_OK) {
         fail_msg("%s", tdm_error_detail());
     }
     TRY(tdm__controller_resume_trainer(&controller));

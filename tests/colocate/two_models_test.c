@@ -54,7 +54,8 @@ static void open_job(struct job *job, const char *name, const char *setting)
     TRY(tdm__job_spec_from_config(config, "", &job->spec));
     job->controller =
         (struct tdm__controller){.spec = &job->spec, .options = &options, .runtime = runtime};
-    TRY(tdm__worker_group_start(&job->controller.workers, runtime, &job->spec, NULL, 0));
+    TRY(tdm__worker_group_start(&job->controller.workers, runtime, &job->spec,
+                                &(struct tdm__worker_group_options){.names_ms = 0}));
     TRY(tdm__controller_resume_trainer(&job->controller));
     TRY(tdm__controller_pause_trainer(&job->controller));
     TRY(tdm__controller_resume_weights(&job->controller));

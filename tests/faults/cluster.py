@@ -131,11 +131,13 @@ class Store:
 class Cluster:
     """Three daemons and two Redis servers, with a directory on a file system in memory."""
 
+    nodes = NODES  # Names of the nodes; a cluster for another purpose may have more.
+
     def __init__(self, build, directory, out, lease_s, wait_replicas=0):
         self.build = pathlib.Path(build)
         self.directory = directory
         self.out = out  # Directory for logs.
-        self.network = network.Network(NODES)
+        self.network = network.Network(self.nodes)
         self.tandemd = Tandemd(self.build)
         self.lease_words, self.lease_s = self.tandemd.lease_words(lease_s)
         self.lease_words += self.tandemd.wait_words(wait_replicas)
@@ -145,7 +147,7 @@ class Cluster:
         self.token.write_bytes(os.urandom(32))
         self.master = Store(self, "s1")
         self.spare = Store(self, "s2")  # The replica of the master.
-        self.gpus = dict.fromkeys(NODES, 2)  # Number of GPUs of each node.
+        self.gpus = dict.fromkeys(self.nodes, 2)  # Number of GPUs of each node.
         self.gpu_bytes = 16 << 20
         self.supervisors = {}  # By node: the process that the test starts, the parent of the daemon's.
         self.addresses = {}
@@ -155,7 +157,7 @@ class Cluster:
         self.master.start()
         self.spare.start(replica_of=self.master)
         self.spare.wait_until_replica()
-        for node in NODES:
+        for node in self.nodes:
             self.start_daemon(node)
 
     def environment(self, node):

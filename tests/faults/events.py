@@ -236,7 +236,7 @@ def failover(trial):
     trial.begin()
     cluster.master.kill()
     time.sleep(2)
-    cluster.promote(("n1", "n2", "n3"))
+    cluster.promote(cluster.nodes)
     trial.heal()
     trial.replace()
     cluster.network.heal()

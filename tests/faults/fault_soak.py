@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """fault_soak.py - random faults of the fault table on a running job: trainers on one node, an engine on each of two
-others.
+others, and the program that runs the job on a fourth one.
 
-The trainers' node n1 is spared.  After each fault the job has to go on; at the end its steps must have the numbers of
-an undisturbed run, and nothing may be left.  Exit status: 1 if not, 77 if namespaces are not allowed here.
+After each fault the job has to go on, and both engines have to serve again.  It may restart its ranks only after a
+fault on the trainers' node n1 (power-loss@n1), or if an engine was still lost when the fault began.  At the end its
+steps must have the numbers of an undisturbed run, and nothing may be left.  Exit status: 1 if not, 77 if namespaces
+are not allowed here.
 """
 import argparse
 import json
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -26,10 +29,13 @@ sys.path[:0] = [str(ROOT / "tests" / "job"), str(ROOT / "bench" / "soak")]
 import support  # noqa: E402
 import watch  # noqa: E402
 
+TRAINERS_NODE = "n1"
 ENGINE_NODES = ("n2", "n3")
+JOB_NODE = "n4"  # The node without GPUs on which the job is started.
 FAULTS = ("process-killed", "daemon-killed", "daemon-stopped", "power-loss", "node-frozen", "link-cut", "one-way-cut",
           "pair-cut", "redis-cut", "delay-loss", "redis-stopped-5", "redis-stopped-15", "redis-stopped-25",
-          "redis-restart", "redis-restart-empty", "snapshot", "failover")
+          "redis-restart", "redis-restart-empty", "snapshot", "failover", f"power-loss@{TRAINERS_NODE}",
+          f"link-cut@{TRAINERS_NODE}")
 WORDS = ["rollout.num_rollout=1000000", "rollout.warmup_steps=2"]
 APART = ["engine.colocate=false", "cluster.num_gpus=8", "update.mode=copy"]
 STEP_SECONDS = 60  # Besides lease and grace, the time after a fault until the job has made a step.
@@ -57,11 +63,13 @@ def options_of(words):
 
 
 class JobCluster(cluster.Cluster):
-    """Three nodes with the job's GPUs: four for the trainers, and two for each engine."""
+    """Three nodes with the job's GPUs, four for the trainers and two for each engine, and one for the job itself."""
+
+    nodes = (TRAINERS_NODE, *ENGINE_NODES, JOB_NODE)
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.gpus = {"n1": 4, "n2": 2, "n3": 2}
+        self.gpus = {TRAINERS_NODE: 4, "n2": 2, "n3": 2, JOB_NODE: 0}
         self.gpu_bytes = 64 << 20
         self.random = random.Random()
 
@@ -72,31 +80,33 @@ class JobCluster(cluster.Cluster):
         return self.random.choice([actor["pid"] for actor in actors if actor["name"].startswith("engine")])
 
     def tandem(self, *words):
-        """Runs a command of Tandem on n1 and returns what it prints."""
-        done = subprocess.run(self.network.machines["n1"].words(self.build / "tandem", *words), capture_output=True,
-                              text=True, env=self.environment("n1"), timeout=60, check=True)
+        """Runs a command of Tandem on the job's node and returns what it prints."""
+        done = subprocess.run(self.network.machines[JOB_NODE].words(self.build / "tandem", *words), capture_output=True,
+                              text=True, env=self.environment(JOB_NODE), timeout=60, check=True)
         return done.stdout
 
 
 class Job:
-    """A job that is started on n1, and its lines.  It uses the cluster, or a private node without faults."""
+    """A job that is started on its node, and its lines.  It uses the cluster, or a private node without faults."""
 
     def __init__(self, one, out, in_cluster=True):
         program = one.build / "tandem"
         library = one.build / "examples" / "colocated_rl" / "colocated_rl.so"
         words = [program, "run", support.JOB, f"job.library={library}", "--json", "--out", out, *WORDS]
-        environment = {**one.environment("n1" if in_cluster else None), "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**one.environment(JOB_NODE if in_cluster else None), "OPENBLAS_NUM_THREADS": "1"}
         if in_cluster:
             words += APART + restarts_words(one)
         self.name = out.name
         self.errors = (one.out / f"{out.name}.stderr").open("wb")
-        self.process = subprocess.Popen(one.network.machines["n1"].words(*words), stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen(one.network.machines[JOB_NODE].words(*words), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=self.errors, text=True, env=environment,
                                         cwd=one.directory)
         self.lines = one.out / f"{out.name}.jsonl"
         self.steps = {}  # Numbers of each step.
         self.repeated = []  # Steps that were made again with other numbers.
         self.notes = []
+        self.lost = set()  # Numbers of the engines that are lost.
+        self.restarts = 0
         self.last_step_at = time.monotonic()
         threading.Thread(target=self.read, daemon=True).start()
 
@@ -112,7 +122,19 @@ class Job:
                         self.repeated.append(item["step"])
                     self.last_step_at = time.monotonic()
                 elif "note" in item:
-                    self.notes.append(item["note"])
+                    self.note(item["note"])
+
+    def note(self, text):
+        """Takes in a line about the job's engines and restarts, or about something else."""
+        self.notes.append(text)
+        engine = re.match(r"engine (\d+) (lost|back)", text)
+        if engine and engine[2] == "lost":
+            self.lost.add(int(engine[1]))
+        elif engine:
+            self.lost.discard(int(engine[1]))
+        elif re.match(r"restart \d+ of", text):
+            self.restarts += 1
+            self.lost.clear()
 
     def runs(self):
         return self.process.poll() is None
@@ -123,6 +145,13 @@ class Job:
         while self.last_step_at <= moment and self.runs() and time.monotonic() < deadline:
             time.sleep(0.1)
         return self.last_step_at > moment
+
+    def wait_for_engines(self, limit_s):
+        """Waits until no engine is lost; returns the numbers of those that still are."""
+        deadline = time.monotonic() + limit_s
+        while self.lost and self.runs() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return sorted(self.lost)
 
     def interrupt(self):
         """Ends the job as Ctrl-C does, and returns its exit status."""
@@ -143,41 +172,60 @@ def restarts_words(one):
     return ["job.max_restarts=100"] if known else []
 
 
-def break_one(one, job, chosen, number, rng):
-    """Makes one fault and waits until the job has gone on.  Returns a record of it."""
-    trial = events.Trial(one, number, victim=rng.choice(ENGINE_NODES))
+def break_one(one, job, name, number, rng):
+    """Makes one fault and waits until the job has gone on with both engines.  Returns a record of it."""
+    event, _, victim = name.partition("@")
+    trial = events.Trial(one, number, victim=victim or rng.choice(ENGINE_NODES))
     begun = time.monotonic()
-    step = max(job.steps, default=-1)
-    chosen.run(trial)
+    step, restarts, lost_before = max(job.steps, default=-1), job.restarts, sorted(job.lost)
+    limit_s = one.lease_s + events.GRACE_SECONDS + STEP_SECONDS
+    events.EVENTS[event].run(trial)
     healed = time.monotonic()
-    went_on = job.wait_for_step_after(healed, one.lease_s + events.GRACE_SECONDS + STEP_SECONDS)
-    return {"event": chosen.name, "victim": trial.victim, "begun_s": round(begun, 1),
-            "lasted_s": round(healed - begun, 1), "step_s": round(job.last_step_at - healed, 1) if went_on else None,
-            "steps_meanwhile": max(job.steps, default=-1) - step, "goes_on": went_on}
+    went_on = job.wait_for_step_after(healed, limit_s)
+    stepped_at = job.last_step_at
+    lost = job.wait_for_engines(limit_s)
+    return {"event": name, "victim": trial.victim, "begun_s": round(begun, 1),
+            "lasted_s": round(healed - begun, 1), "step_s": round(stepped_at - healed, 1) if went_on else None,
+            "engines_s": round(time.monotonic() - healed, 1), "steps_meanwhile": max(job.steps, default=-1) - step,
+            "restarts": job.restarts - restarts, "lost_before": lost_before, "lost": lost, "goes_on": went_on}
+
+
+def verdict_of(record, job):
+    """Returns what is wrong after a fault, if anything."""
+    where = f"after {record['event']} on {record['victim']} the job"
+    if not record["goes_on"]:
+        return [f"{where} had " + ("no step" if job.runs() else f"an end with {job.process.returncode}")]
+    if record["lost"]:
+        return [f"{where} did not get engine {record['lost'][0]} back"]
+    if record["restarts"] and record["victim"] != TRAINERS_NODE and not record["lost_before"]:
+        return [f"{where} restarted its ranks"]
+    return []
 
 
 def disturb(one, options, job):
-    """Makes faults until the time is over.  Returns what went wrong."""
+    """Makes faults until the time is over.  Returns what went wrong.  Restarts that should not have happened do not
+    end it; a job that does not go on does."""
     rng = random.Random(options.seed)
     one.random = rng
     end = time.monotonic() + options.minutes * 60
     number = 0
+    wrong = []
     with (options.out / "faults.jsonl").open("w", encoding="ascii") as log:
         while True:
             pause = rng.uniform(*options.pause)
             if time.monotonic() + pause > end:
-                return []
+                return wrong
             time.sleep(pause)
             if not job.runs():
-                return [f"the job ended by itself with {job.process.returncode}; {job.name}.stderr"]
-            record = break_one(one, job, events.EVENTS[rng.choice(options.only)], number, rng)
+                return [*wrong, f"the job ended by itself with {job.process.returncode}; {job.name}.stderr"]
+            record = break_one(one, job, rng.choice(options.only), number, rng)
             number += 1
             log.write(json.dumps(record) + "\n")
             log.flush()
             print(json.dumps(record), flush=True)
+            wrong += verdict_of(record, job)
             if not record["goes_on"]:
-                word = "no step" if job.runs() else f"an end with {job.process.returncode}"
-                return [f"after {record['event']} on {record['victim']} the job had {word}"]
+                return wrong
 
 
 def left(one):
@@ -186,7 +234,7 @@ def left(one):
     while True:
         found = [f"the actor {actor['name']} is left" for actor in json.loads(one.tandem("list", "actors", "--live",
                                                                                          "--json"))]
-        for node in cluster.NODES:
+        for node in one.nodes:
             found += [f"the process {pid} ({cluster.comm_of(pid)}) is left on {node}"
                       for pid in one.network.machines[node].processes() if watch.role(pid, []) == "worker"]
         if not found or time.monotonic() > deadline:
@@ -228,7 +276,7 @@ def main():
         wrong += [f"step {step} was repeated with other numbers" for step in job.repeated]
         wrong += left(one)
         wrong += compare(one, options, job)
-        print(f"{len(job.steps)} steps, {len(job.notes)} notes")
+        print(f"{len(job.steps)} steps, {job.restarts} restarts, {len(job.notes)} notes")
     finally:
         if one:
             one.end()

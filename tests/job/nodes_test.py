@@ -30,9 +30,11 @@ DIFFERENCE_MAX = 5e-5  # Largest difference of a token's log-probability between
 class Cluster:
     """Daemons, by default two, and a Redis server in a sandbox, with virtual GPUs or, on fake libraries, CUDA GPUs."""
 
-    def __init__(self, sandbox, device="host", names=("first", "second"), **environment):
+    def __init__(self, sandbox, device="host", names=("first", "second"), without_gpus=None,
+                 **environment):
         self.sandbox = sandbox
         self.names = names
+        self.without_gpus = without_gpus  # Name of the node without GPUs, if there is one.
         self.device = device
         self.token = sandbox.tmp / "token"
         self.token.write_bytes(os.urandom(32))
@@ -49,8 +51,8 @@ class Cluster:
                        "eady to accept")
             for name in self.names:
                 said = self.start([self.sandbox.build / "tandemd", "--redis", f"unix://{store}", "--listen", "127.0.0.1",
-                                   "--name", name, "--gpus", GPUS, "--gpu-bytes", 64 << 20, "--cpus", 8,
-                                   "--device", self.device], "ready ",
+                                   "--name", name, "--gpus", 0 if name == self.without_gpus else GPUS,
+                                   "--gpu-bytes", 64 << 20, "--cpus", 8, "--device", self.device], "ready ",
                                   on_cuda(self.sandbox, name) if self.device == "cuda" else {})
                 self.daemons[name] = int(said.split()[1])
                 self.address = self.address or said.split()[2]
@@ -282,16 +284,33 @@ def killed_trainer_restarts_the_job_in_the_same_cluster(sandbox):
     sandbox.require_clean()
 
 
-def node_of_all_engines_or_trainers_is_lost_and_the_job_goes_on_at_another(sandbox):
-    with Cluster(sandbox, names=("first", "second", "third")) as cluster:
-        process = cluster.job("job.save_interval=2", "update.mode=copy")
-        before = read_until(process, "step", 1)
-        places = {name: node for name, (node, _) in cluster.places().items()}
-        engines = {node for name, node in places.items() if name.startswith("engine")}
-        require(len(engines) == 1 and places["trainer/0"] not in engines, f"places: {places}")
-        names = cluster.node_names()
-        own = names[engines.pop()]
-        cluster.lose_power(own if own != "first" else names[places["trainer/0"]])  # The job itself runs on the first.
+def start_beside(cluster):
+    """Starts a job on the first node, which has no GPUs. Returns the process, its first output, the name of the
+    trainers' node and that of the engines'."""
+    process = cluster.job("job.save_interval=2", "update.mode=copy")
+    before = read_until(process, "step", 1)
+    names = cluster.node_names()
+    places = {name: names[node] for name, (node, _) in cluster.places().items()}
+    engines = {node for name, node in places.items() if name.startswith("engine")}
+    require(len(engines) == 1 and places["trainer/0"] not in engines, f"places: {places}")
+    return process, before, places["trainer/0"], engines.pop()
+
+
+def node_of_all_engines_is_lost_and_they_come_back_at_another(sandbox):
+    with Cluster(sandbox, names=("first", "second", "third", "fourth"), without_gpus="first") as cluster:
+        process, before, _, engines = start_beside(cluster)
+        cluster.lose_power(engines)
+        notes = require_same(sandbox, process, before)
+        require(any(re.search(r"^engine \d lost: .*; 0 of 2 are left$", note) for note in notes), f"no loss: {notes}")
+        require(not any(note.startswith("restart ") for note in notes), f"a restart: {notes}")
+        for engine in range(2):
+            require(any(note.startswith(f"engine {engine} back at ") for note in notes), f"not back: {notes}")
+
+
+def node_of_the_trainers_is_lost_and_the_job_restarts_at_another(sandbox):
+    with Cluster(sandbox, names=("first", "second", "third", "fourth"), without_gpus="first") as cluster:
+        process, before, trainers, _ = start_beside(cluster)
+        cluster.lose_power(trainers)
         require_restarted(sandbox, process, before)
 
 
@@ -302,5 +321,6 @@ if __name__ == "__main__":
                    engine_that_ends_while_its_transfer_pair_connects_is_not_awaited,
                    second_job_in_the_same_cluster_learns_the_same,
                    killed_trainer_restarts_the_job_in_the_same_cluster,
-                   node_of_all_engines_or_trainers_is_lost_and_the_job_goes_on_at_another,
+                   node_of_all_engines_is_lost_and_they_come_back_at_another,
+                   node_of_the_trainers_is_lost_and_the_job_restarts_at_another,
                    cut_connection_of_a_transfer_pair_costs_one_update_and_is_opened_again]))

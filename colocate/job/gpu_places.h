@@ -1,0 +1,22 @@
+/* gpu_places.h - reserves the GPUs of a job's trainers and engines. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_JOB_GPU_PLACES_H
+#define TDM_COLOCATE_JOB_GPU_PLACES_H
+
+#include "colocate/job/worker_group.h"
+
+/* Reserves the GPUs of all ranks, and stores the reservations in the worker group. Ranks that share
+ * memory get GPUs of one node: all trainers, and the ranks of each engine. Blocks until the GPUs
+ * are free, at most a minute. If `joining_ms` is not 0, blocks at most that many milliseconds, also
+ * for nodes that have yet to join; TDM_E_CANCELED if the user interrupts that. TDM_E_NO_RESOURCES:
+ * `joining_ms` is 0 and the nodes can never hold the ranks. On failure the worker group owns what
+ * was reserved. */
+tdm_status tdm__gpu_places_reserve(struct tdm__worker_group *workers, int64_t joining_ms);
+
+/* Reserves GPUs on any node for a lost engine with GPUs of its own, instead of those that it had,
+ * and waits at most `timeout_ms` milliseconds until a node has them. TDM_E_TIMEOUT: no node has
+ * them yet. That reservation is kept, and the next call goes on waiting for it. */
+tdm_status tdm__gpu_places_replace(struct tdm__worker_group *workers, uint32_t engine,
+                                   int64_t timeout_ms);
+
+#endif
