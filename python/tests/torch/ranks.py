@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 
-DEADLINE_SECONDS = 180
+DEADLINE_SECONDS = 400
 
 
 def _rank_main(rank, function, ranks, folder, arguments):
