@@ -25,9 +25,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Milliseconds: longest start of actors, length of one wait interval, longest wait for the cause
- * of a failure. */
-enum { START_MS = 60000, SLICE_MS = 100, EXPLAIN_MS = 1500 };
+/* Milliseconds: length of one wait interval, longest wait for the cause of a failure. */
+enum { SLICE_MS = 100, EXPLAIN_MS = 1500 };
 
 /* ---- waiting ---------------------------------------------------------------------------- */
 
@@ -465,11 +464,18 @@ static tdm_status create_engines(struct tdm__worker_group *workers, const char *
     return TDM_OK;
 }
 
-/* Waits until all of these actors are constructed. */
-static tdm_status await_all(tdm_actor *const *actors, uint32_t count)
+/* Waits until all of these actors are constructed, up to `deadline_ms` on the monotonic clock. A
+ * failure names the setting that is the time until then. */
+static tdm_status await_all(tdm_actor *const *actors, uint32_t count, int64_t deadline_ms)
 {
     for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(tdm_actor_wait_ready(actors[i], START_MS));
+        int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
+        tdm_status status = tdm_actor_wait_ready(actors[i], remaining_ms > 1 ? remaining_ms : 1);
+
+        if (status == TDM_E_TIMEOUT) {
+            return tdm__wrap(status, "the ranks did not start within job.start_timeout_ms");
+        }
+        TDM_TRY(status);
     }
     return TDM_OK;
 }
@@ -477,6 +483,7 @@ static tdm_status await_all(tdm_actor *const *actors, uint32_t count)
 /* Creates all actors and waits until they are constructed. */
 static tdm_status create_all(struct tdm__worker_group *workers)
 {
+    int64_t deadline_ms = tdm__deadline_after((int64_t)workers->spec->start_timeout_ms);
     char *config_json;
     tdm_status status;
 
@@ -487,8 +494,8 @@ static tdm_status create_all(struct tdm__worker_group *workers)
     }
     free(config_json);
     TDM_TRY(status);
-    TDM_TRY(await_all(workers->trainers, workers->trainers_count));
-    return await_all(workers->engines, workers->engines_count);
+    TDM_TRY(await_all(workers->trainers, workers->trainers_count, deadline_ms));
+    return await_all(workers->engines, workers->engines_count, deadline_ms);
 }
 
 /* Kills the actors that are not NULL. */
