@@ -72,6 +72,11 @@ static void handle_release(enum binding_kind kind, void *handle)
     case BINDING_REGION:
         binding_region_destroy(handle);
         break;
+    case BINDING_COLLECTIVE:
+        tdm_collective_leave(handle);
+        break;
+    case BINDING_BORROWED_COLLECTIVE:
+        break;
     }
 }
 
@@ -100,6 +105,16 @@ static void object_release(struct binding_object *object)
         LIST_REMOVE(object, link);
         object->handle = NULL;
         handle_release(object->kind, handle);
+    }
+}
+
+void binding_object_forget(PyObject *object)
+{
+    struct binding_object *self = (struct binding_object *)object;
+
+    if (self->handle != NULL) {
+        LIST_REMOVE(self, link);
+        self->handle = NULL;
     }
 }
 
