@@ -25,7 +25,9 @@ enum binding_kind {
     BINDING_REGION,     /* A tdm_region. */
     BINDING_COLLECTIVE, /* A tdm_collective_group. */
     /* A tdm_collective_group that libtandem leaves, not the object. */
-    BINDING_BORROWED_COLLECTIVE
+    BINDING_BORROWED_COLLECTIVE,
+    BINDING_SENDER,  /* A tdm_weights_sender. */
+    BINDING_RECEIVER /* A tdm_weights_receiver. */
 };
 
 /* A Python object that owns one handle of libtandem.  It is in the list of live objects until the
@@ -190,7 +192,7 @@ void binding_notice_post(struct binding_notice *notice);
 /* Destroys a region, unless the runtime has stopped and destroyed it. Gives the GIL away. */
 void binding_region_destroy(tdm_region *region);
 
-/* ---- collective groups (collective.c) and jobs (job.c) ----------------------------------- */
+/* ---- collective groups (collective.c), jobs (job.c), weights (weights.c) ------------------ */
 
 /* Creates an object for a collective group.  It leaves the group when it is freed unless the group
  * is borrowed; binding_object_forget() ends a loan. */
@@ -199,6 +201,7 @@ PyObject *binding_collective_create(tdm_collective_group *group, bool is_borrowe
  * returns false with an exception. */
 bool binding_collective_init(PyObject *module);
 bool binding_job_init(PyObject *module);
+bool binding_weights_init(PyObject *module);
 
 /* ---- references (ref.c), actors (actor.c), placement groups (group.c), calls (call.c) ---- */
 

@@ -77,6 +77,12 @@ static void handle_release(enum binding_kind kind, void *handle)
         break;
     case BINDING_BORROWED_COLLECTIVE:
         break;
+    case BINDING_SENDER:
+        BINDING_WITHOUT_GIL(tdm_weights_sender_shutdown(handle));
+        break;
+    case BINDING_RECEIVER:
+        BINDING_WITHOUT_GIL(tdm_weights_receiver_shutdown(handle));
+        break;
     }
 }
 

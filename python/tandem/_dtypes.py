@@ -7,14 +7,18 @@ _NUMBERS = {"float32": 1, "float16": 2, "bfloat16": 3, "float8_e4m3fn": 4, "int6
 _NAMES = {number: name for name, number in _NUMBERS.items()}
 _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "int64": 8, "int32": 4, "uint8": 1,
           "float64": 8, "int8": 1, "int16": 2, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1}
+# Names in safetensors files.
+_SAFETENSORS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "I64": "int64",
+                "I32": "int32", "U8": "uint8", "F64": "float64", "I8": "int8", "I16": "int16", "U16": "uint16",
+                "U32": "uint32", "U64": "uint64", "BOOL": "bool"}
 # What numpy stores a type as that it does not have.
 _STORED_AS = {"bfloat16": "uint16", "float8_e4m3fn": "uint8"}
 
 
 def dtype_name(dtype):
-    """Return the name of a type: "float32" for itself, torch.float32 and numpy.float32."""
+    """Return the name of a type: "float32" for itself, torch.float32, numpy.float32, and "F32" of safetensors."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype)
-    name = name.removeprefix("torch.")
+    name = _SAFETENSORS.get(name, name.removeprefix("torch."))
     if name not in _NUMBERS and isinstance(dtype, type):
         name = dtype.__name__
     if name not in _NUMBERS:

@@ -115,17 +115,22 @@ class _Rank:
         indices = {tensor.name: index for index, tensor in enumerate(tensors)}
         plain = []
         for part in slices:
-            name = part.tensor.name if isinstance(part.tensor, Tensor) else part.tensor
+            name = part.tensor
+            if isinstance(name, int):
+                name = tensors[name].name
+            name = getattr(name, "name", name)
             if name not in indices:
                 raise KeyError(f"a slice of the tensor {name}, which is not in the model")
             shape = tensors[indices[name]].shape
             offset, extent = part.offset, part.extent
-            if part.flat and (offset is None or extent is None):
+            flat = bool(getattr(part, "flat", False))
+            dtype, scales = getattr(part, "dtype", None), getattr(part, "scales", 0)
+            if flat and (offset is None or extent is None):
                 raise ValueError(f"the flat slice of the tensor {name} has no offset or no extent")
             offset = (0,) * len(shape) if offset is None else tuple(offset)
             extent = shape if extent is None else tuple(extent)
-            plain.append((indices[name], bool(part.flat), offset, extent, part.address,
-                          0 if part.dtype is None else dtype_number(part.dtype), part.scales))
+            plain.append((indices[name], flat, offset, extent, part.address,
+                          0 if dtype is None else dtype_number(dtype), scales))
         return plain
 
 
@@ -134,8 +139,9 @@ class _Trainer(_Rank):
 
     @_reports
     def layout(self):
-        tensors, slices = self._object.layout()
-        plain = [(tensor.name, dtype_number(tensor.dtype), tensor.shape) for tensor in tensors]
+        layout = self._object.layout()
+        tensors, slices = (layout.tensors, layout.sent()) if hasattr(layout, "sent") else layout
+        plain = [(tensor.name, dtype_number(tensor.dtype), tuple(tensor.shape)) for tensor in tensors]
         return plain, self._plain_slices(slices, list(tensors))
 
     @_reports

@@ -88,7 +88,7 @@ class Tensor:
 
 
 class TensorView(Tensor):
-    """A tensor whose elements can be read while load() runs; strides count elements, as in PyTorch."""
+    """A tensor whose elements can be read for a while, such as load() runs; strides count elements, as in PyTorch."""
 
     def __init__(self, name, dtype, shape, stride, address, device_number=-1):
         super().__init__(name, dtype, shape)
@@ -106,14 +106,15 @@ class TensorView(Tensor):
         return Memory(self.name, self.address, self._span_bytes(), self._device_number)
 
     def numpy(self):
-        """Return a view as an array of numpy; bfloat16 as uint16."""
+        """Return a read-only view as an array of numpy; bfloat16 as uint16."""
         import numpy
         flat = numpy.frombuffer(self._memory().buffer, numpy_dtype(self.dtype))
         size = dtype_size(self.dtype)
-        return numpy.lib.stride_tricks.as_strided(flat, self.shape, [step * size for step in self.stride])
+        return numpy.lib.stride_tricks.as_strided(flat, self.shape, [step * size for step in self.stride],
+                                                  writeable=False)
 
     def torch(self):
-        """Return a view as a tensor of PyTorch."""
+        """Return a view as a tensor of PyTorch, which must not be written."""
         import torch
         dtype = getattr(torch, self.dtype)
         span = self._span_bytes()
@@ -262,7 +263,8 @@ class Trainer:
     def layout(self):
         """Return (tensors, slices): the model's tensors, the same on every rank, and the Slices of this rank.
 
-        The slices of all ranks cover every element once, and lie in regions with keep=True.
+        The slices of all ranks cover every element once, and lie in regions with keep=True. An object with the list
+        tensors and the method sent(), which returns the slices, will do as well.
         """
         raise NotImplementedError
 
