@@ -49,7 +49,7 @@ class Folder:
     def run(self, *settings, steps=2):
         """Run the job for a few steps."""
         return self.tandem("run", "--json", "--out", "out", "--overwrite", f"rollout.num_rollout={steps}",
-                           "job.max_restarts=0", *settings)
+                           "job.max_restarts=0", "trainer.lr=0.5", *settings)
 
 
 @pytest.fixture
@@ -153,3 +153,48 @@ def test_failed_rewards_are_counted_against_a_bound(folder):
     assert "OSError: the judge is out" in output, output
     status, output = folder.run(*change, "rollout.reward_failures_max=1", steps=1)
     assert status == 0, output
+
+
+def test_a_job_survives_the_deaths_of_its_processes(folder):
+    undisturbed = folder.run(steps=4)[1]
+    change = folder.change("""
+        import os
+
+        wanted = reward
+
+        def die_once(name):
+            try:
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            os._exit(3)
+
+        class Engine(Engine):
+            def __init__(self, context):
+                super().__init__(context)
+                self.number = context.engine
+
+            def generate(self, prompts, sampling):
+                if self.number == 1 and sampling.temperature > 0:
+                    die_once("engine")
+                return super().generate(prompts, sampling)
+
+        class Trainer(Trainer):
+            def step(self, batch):
+                if self.group.rank == 1 and batch.step == 2:
+                    die_once("trainer")
+                return super().step(batch)
+
+        def rewards(requests):
+            if len(requests) > 64 and os.path.exists("trainer"):
+                die_once("rewards")
+            return [wanted(request.prompt, request.answer, request.completion) for request in requests]
+
+        del reward
+    """)
+    status, output = folder.run(*change, "job.max_restarts=2", "job.save_interval=1", steps=4)
+    assert status == 0, output
+    assert all((folder.path / name).exists() for name in ("engine", "trainer", "rewards")), output
+    assert "engine 1 lost" in output and "restart" in output, output
+    # The results are those of an undisturbed run.
+    assert steps_of(output)[-1]["reward"] == steps_of(undisturbed)[-1]["reward"], output

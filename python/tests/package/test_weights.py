@@ -184,3 +184,67 @@ def test_a_state_dict_of_torch(model):
         first = engine.connect.remote()
         sender.connect()
         assert ray.get(first) == {name: tensor.float().tolist() for name, tensor in module.state_dict().items()}
+
+
+@ray.remote
+class Shard:
+    """A rank of two that have DTensors, one in uneven parts."""
+
+    def __init__(self, directory, rank):
+        import torch
+        import torch.distributed
+        from torch.distributed.device_mesh import init_device_mesh
+        torch.distributed.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
+        self.mesh = init_device_mesh("cpu", (2,))
+
+    def distribute(self, tensor):
+        from torch.distributed.tensor import Shard, distribute_tensor
+        return distribute_tensor(tensor, self.mesh, [Shard(0)])
+
+    def send(self, model):
+        import torch
+        state = {"uneven": self.distribute(torch.arange(12.0).reshape(3, 4)),
+                 "even": self.distribute(torch.arange(4.0, dtype=torch.bfloat16)), "plain": torch.ones(2)}
+        with weights.Sender(model, state, timeout=20, receivers=3) as sender:
+            sender.connect()
+            state["uneven"].to_local().add_(100)
+            return sender.send()
+
+    def receive(self, model):
+        import torch
+        even = self.distribute(torch.zeros(4, dtype=torch.bfloat16))
+        with pytest.raises(ValueError, match="2 uneven parts"):
+            weights.Receiver(model, {"uneven": self.distribute(torch.zeros(3, 4))})
+        with weights.Receiver(model, {"even": even}, timeout=20) as receiver:
+            receiver.connect()
+            receiver.receive(20)
+            return even.to_local().tolist()
+
+
+@ray.remote
+class Whole:
+    """Receives the whole tensors."""
+
+    def receive(self, model):
+        import torch
+        uneven = torch.zeros(3, 4)
+        with weights.Receiver(model, {"uneven": uneven, "plain": weights.Spec("float32", (2,))}, timeout=20) as receiver:
+            receiver.connect()
+            version = receiver.receive(20)
+            with receiver.read() as reading:
+                return version, uneven.tolist(), reading["plain"].torch().tolist()
+
+
+def test_dtensors(model, tmp_path):
+    pytest.importorskip("torch")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    senders = [Shard.remote(str(tmp_path / "a"), rank) for rank in range(2)]
+    shards = [Shard.remote(str(tmp_path / "b"), rank) for rank in range(2)]
+    whole = Whole.remote().receive.remote(model)
+    sent = [sender.send.remote(model) for sender in senders]
+    received = [shard.receive.remote(model) for shard in shards]
+    assert ray.get(sent) == [2, None]
+    assert ray.get(received) == [[0, 1], [2, 3]]
+    uneven = (numpy.arange(12.0).reshape(3, 4) + 100).tolist()
+    assert ray.get(whole) == (2, uneven, [1, 1])
