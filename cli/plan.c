@@ -1,6 +1,7 @@
 /* plan.c - `tandem plan`: prints the memory budget of a job without running it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/command.h"
+#include "cli/python.h"
 #include "colocate/job/library.h"
 #include "runtime/error.h"
 
@@ -43,7 +44,10 @@ static tdm_status plan_file(struct plan_command *work, const struct tdm__parsed_
 
     TDM_TRY(tdm__job_file_read(args->operands[0], args->operands + 1, args->operands_count - 1,
                                &work->spec));
-    status = tdm__job_library_open(work->spec.library, &work->library);
+    status = tdm__python_library_is(work->spec.library) ? tdm__python_path_add() : TDM_OK;
+    if (status == TDM_OK) {
+        status = tdm__job_library_open_for_job(&work->spec, &work->library);
+    }
     if (status == TDM_OK) {
         status = plan_job(work, tdm__option_value(args, "--json") != NULL);
         tdm__job_library_close(&work->library);

@@ -1,5 +1,7 @@
 /* python.c - `tandem python` and `tandem env`: Python programs with Tandem's module ray. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/python.h"
+
 #include "cli/command.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
@@ -85,6 +87,17 @@ static tdm_status settings_write(struct setting *modules, struct setting *comman
     TDM_TRY(setting_write(modules, MODULES_VARIABLE, folders, getenv(MODULES_VARIABLE)));
     (void)snprintf(folders, sizeof(folders), "%s/tandem/shim/bin", package);
     return setting_write(commands, COMMANDS_VARIABLE, folders, getenv(COMMANDS_VARIABLE));
+}
+
+tdm_status tdm__python_path_add(void)
+{
+    struct setting modules;
+    struct setting commands;
+
+    TDM_TRY(settings_write(&modules, &commands));
+    return setenv(MODULES_VARIABLE, modules.value, 1) == 0
+               ? TDM_OK
+               : tdm__fail_errno(errno, "setenv " MODULES_VARIABLE);
 }
 
 /* Runs `tandem python`: replaces this process by env(1), which sets the variables and executes the

@@ -1,8 +1,10 @@
 /* run.c - `tandem run`: runs a job from its first step to its last. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/command.h"
+#include "cli/python.h"
 #include "cli/version.h"
 #include "colocate/job/job.h"
+#include "colocate/job/python_library.h"
 #include "runtime/error.h"
 #include "runtime/id.h"
 
@@ -104,6 +106,9 @@ static tdm_status run_file(struct tdm__job_spec *spec, const struct tdm__parsed_
     TDM_TRY(
         tdm__job_file_read(args->operands[0], args->operands + 1, args->operands_count - 1, spec));
     status = choose_out(args, spec, out);
+    if (status == TDM_OK && tdm__python_library_is(spec->library)) {
+        status = tdm__python_path_add();
+    }
     if (status == TDM_OK) {
         status = catch_interrupts();
     }

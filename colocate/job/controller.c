@@ -583,6 +583,12 @@ static const char *library_name(const struct tdm__controller *controller)
     return name == NULL ? controller->spec->library : name;
 }
 
+/* Returns the actor that computes rewards, or NULL if the library's function does. */
+static const struct tdm__rewards *used_rewards(const struct tdm__controller *controller)
+{
+    return controller->rewards.actor == NULL ? NULL : &controller->rewards;
+}
+
 tdm_status tdm__controller_rollout(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
@@ -595,6 +601,7 @@ tdm_status tdm__controller_rollout(struct tdm__controller *controller)
         .samples_per_row = spec->n_samples_per_prompt,
         .sampling = {spec->temperature, spec->rollout_max_response_len},
         .seed = derive_seed(controller, SEED_ROLLOUT, controller->step),
+        .rewards = used_rewards(controller),
         .reward = controller->library.jobs->reward,
         .library = library_name(controller)};
     tdm_status status;
@@ -629,6 +636,7 @@ tdm_status tdm__controller_evaluate(struct tdm__controller *controller, double *
                                            .rows_count = count,
                                            .samples_per_row = 1,
                                            .sampling = {0, spec->rollout_max_response_len},
+                                           .rewards = used_rewards(controller),
                                            .reward = controller->library.jobs->reward,
                                            .library = library_name(controller)};
     struct tdm__rollout rollout;

@@ -23,6 +23,8 @@ struct tdm__controller {
     const struct tdm__job_spec *spec;
     /* Borrowed options of this run: directories, progress mode, interrupts. */
     const struct tdm__job_run_options *options;
+    /* Actor that computes rewards, if the job library has one. */
+    struct tdm__rewards rewards;
     /* Owned job library; its reward function runs in this process. */
     struct tdm__job_library library;
     /* Owned rows that training draws prompts from. */

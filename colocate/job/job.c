@@ -174,7 +174,7 @@ static tdm_status controller_prepare(struct tdm__controller *controller)
     TDM_TRY(tdm__dataset_read(spec->train, spec->prompt_key, spec->answer_key, &controller->train));
     TDM_TRY(
         tdm__dataset_read(spec->unseen, spec->prompt_key, spec->answer_key, &controller->unseen));
-    TDM_TRY(tdm__job_library_open(spec->library, &controller->library));
+    TDM_TRY(tdm__job_library_open_for_job(spec, &controller->library));
     TDM_TRY(tdm__wrap(tdm__job_library_check_device(&controller->library, spec->device), "%s",
                       tdm_config_where(spec->config, "cluster.device")));
     TDM_TRY(check_budget(controller));
@@ -280,7 +280,9 @@ static tdm_status start_cluster(struct tdm__controller *controller)
     TDM_TRY(tdm__worker_group_start(&controller->workers, controller->runtime, spec, &waits));
     controller->workers.on_event = on_engine_event;
     controller->workers.on_event_arg = controller;
-    return TDM_OK;
+    return tdm__job_library_has_reward_actor(&controller->library)
+               ? tdm__rewards_start(&controller->rewards, controller->runtime, spec, waits.names_ms)
+               : TDM_OK;
 }
 
 /* ---- the phases ------------------------------------------------------------------------- */
@@ -528,6 +530,7 @@ static void print_result(struct tdm__controller *controller)
 static void leave_cluster(struct tdm__controller *controller)
 {
     tdm__rollout_fini(&controller->rollout);
+    tdm__rewards_stop(&controller->rewards);
     tdm__worker_group_fini(&controller->workers);
     tdm_runtime_stop(controller->runtime);
     controller->runtime = NULL;
@@ -700,7 +703,7 @@ static void controller_fini(struct tdm__controller *controller)
     tdm__progress_end(&controller->progress);
     leave_cluster(controller);
     (void)tdm__trace_close(controller->trace);
-    if (controller->library.handle != NULL) {
+    if (controller->library.jobs != NULL) {
         tdm__job_library_close(&controller->library);
     }
     tdm__dataset_fini(&controller->train);

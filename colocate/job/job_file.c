@@ -72,6 +72,7 @@ static const struct setting settings[] = {
     {"job.name", TEXT, FIELD(name), 0, 0, 0, "job"},
     {"job.seed", SEED, FIELD(seed), 0, 9e18, 0, NULL},
     {"job.library", PATH, FIELD(library), 0, 0, 0, NULL},
+    {"job.python", PATH, FIELD(python), 0, 0, 0, "python3"},
     {"job.out", PATH, FIELD(out), 0, 0, 0, ""},
     {"job.save_interval", COUNT, FIELD(save_interval), 0, 1e9, 50, NULL},
     {"job.max_restarts", COUNT, FIELD(max_restarts), 0, 1e9, 3, NULL},
@@ -106,6 +107,9 @@ static const struct setting settings[] = {
     {"rollout.warmup_steps", COUNT, FIELD(warmup_steps), 0, 1e9, 15, NULL},
     {"rollout.warmup_batch_size", COUNT, FIELD(warmup_batch_size), 1, 65536, 64, NULL},
     {"rollout.num_engines_min", COUNT, FIELD(num_engines_min), 0, 64, 0, NULL},
+    {"rollout.reward_timeout_ms", COUNT, FIELD(reward_timeout_ms), 1, DAY_MS, 10000, NULL},
+    {"rollout.rewards_timeout_ms", COUNT, FIELD(rewards_timeout_ms), 1, DAY_MS, 60000, NULL},
+    {"rollout.reward_failures_max", COUNT, FIELD(reward_failures_max), 0, 1e6, 0, NULL},
     {"rollout.eval_interval", COUNT, FIELD(eval_interval), 0, 1e9, 0, NULL},
 
     {"update.update_weight_buffer_size", BYTES, FIELD(update_weight_buffer_size), 4096, GIB,
@@ -373,14 +377,24 @@ static tdm_status read_bytes(const tdm_config *config, const struct setting *set
     return TDM_OK;
 }
 
-/* Reads a text or a path. Relative paths, except job.out, are joined with the folder of the job
- * file. */
+/* Returns whether the text of a setting is left as it is: it is no path, or relative to the current
+ * folder, or no path to a file at all, as in `library: python:my_job` and `python: python3`. */
+static bool is_left_as_it_is(const struct setting *setting, const char *text)
+{
+    return setting->kind != PATH || strcmp(setting->path, "job.out") == 0 ||
+           (strcmp(setting->path, "job.library") == 0 &&
+            strncmp(text, TDM__PYTHON_PREFIX, strlen(TDM__PYTHON_PREFIX)) == 0) ||
+           (strcmp(setting->path, "job.python") == 0 && strchr(text, '/') == NULL);
+}
+
+/* Reads a text or a path. Relative paths, with few exceptions, are joined with the folder of the
+ * job file. */
 static tdm_status read_text(const tdm_config *config, const struct setting *setting,
                             const char *directory, char *field)
 {
-    bool is_here = setting->kind != PATH || strcmp(setting->path, "job.out") == 0;
     size_t size_bytes = setting->kind == PATH ? TDM__PATH_BYTES : TDM__JOB_TEXT_BYTES;
     const char *text = NULL;
+    bool is_here;
     int length;
 
     TDM_TRY(tdm_config_string(config, setting->path, setting->default_text, &text));
@@ -388,7 +402,8 @@ static tdm_status read_text(const tdm_config *config, const struct setting *sett
         return tdm__fail(TDM_E_INVAL, "%s: %s is missing", tdm_config_where(config, setting->path),
                          setting->path);
     }
-    is_here = is_here || text[0] == '/' || text[0] == '\0' || directory[0] == '\0';
+    is_here = is_left_as_it_is(setting, text) || text[0] == '/' || text[0] == '\0' ||
+              directory[0] == '\0';
     length =
         snprintf(field, size_bytes, "%s%s%s", is_here ? "" : directory, is_here ? "" : "/", text);
     if (length < 0 || (size_t)length >= size_bytes) {
@@ -637,6 +652,7 @@ tdm_status tdm__job_spec_from_config(tdm_config *config, const char *directory,
                                      struct tdm__job_spec *spec_out)
 {
     memset(spec_out, 0, sizeof(*spec_out));
+    (void)snprintf(spec_out->folder, sizeof(spec_out->folder), "%s", directory);
     TDM_TRY(check_keys(config));
     for (size_t i = 0; i < SETTINGS_COUNT; i++) {
         TDM_TRY(read_setting(config, &settings[i], directory, spec_out));

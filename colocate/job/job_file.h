@@ -13,6 +13,8 @@ enum { TDM__JOB_TEXT_BYTES = 64, TDM__JOB_MODEL_BYTES_MAX = 32 };
 
 /* Name of the model in a job that trains one model; its versions and actors are named after it. */
 #define TDM__JOB_MODEL "policy"
+/* Begin of the setting job.library if the library is a Python module. */
+#define TDM__PYTHON_PREFIX "python:"
 
 /* The settings that Tandem itself reads from a job file; docs/job-file.md describes each.
  * Settings of the job library stay in `config`, below "trainer", "engine" and "model". Relative
@@ -26,8 +28,13 @@ struct tdm__job_spec {
     char name[TDM__JOB_TEXT_BYTES];
     /* Seed of all random numbers of the job (job.seed). */
     uint64_t seed;
-    /* Path of the job library (job.library). */
+    /* Path of the job library, or "python:" and the name of a module (job.library). */
     char library[TDM__PATH_BYTES];
+    /* Interpreter of a library that is a Python module: a path, or a name to be looked up in PATH
+     * (job.python). */
+    char python[TDM__PATH_BYTES];
+    /* Folder of the job file; "" for the current one. */
+    char folder[TDM__PATH_BYTES];
     /* Output directory; empty if it is not set (job.out). */
     char out[TDM__PATH_BYTES];
     /* Number of steps between checkpoints; 0 to save only at the end (job.save_interval). */
@@ -94,6 +101,13 @@ struct tdm__job_spec {
     uint32_t warmup_batch_size;
     /* Least number of live engines; with fewer the job fails (rollout.num_engines_min). */
     uint32_t num_engines_min;
+    /* Longest time in milliseconds of one reward, which the library obeys
+     * (rollout.reward_timeout_ms). */
+    uint32_t reward_timeout_ms;
+    /* Longest time in milliseconds for all rewards of a rollout (rollout.rewards_timeout_ms). */
+    uint32_t rewards_timeout_ms;
+    /* Most rewards of a rollout that may fail (rollout.reward_failures_max). */
+    uint32_t reward_failures_max;
     /* Steps between evaluations; 0 to evaluate only before and after training
      * (rollout.eval_interval). */
     uint32_t eval_interval;

@@ -112,7 +112,27 @@ static tdm_status check_engine(const char *path, const struct tdm_engine_ops *op
     }
 }
 
-/* Checks the library's main table and both tables below it. */
+/* Checks that the library has a reward function or a whole table of reward functions. */
+static tdm_status check_rewards(const char *path, const struct tdm_job_library *jobs)
+{
+    const struct tdm_reward_ops *ops = jobs->rewards;
+
+    if (ops == NULL) {
+        return jobs->reward == NULL ? refuse_entry(path, "reward") : TDM_OK;
+    }
+    if (ops->size_bytes != sizeof(*ops)) {
+        return refuse_entry(path, "reward table of this version's size");
+    }
+    {
+        const struct table_entry entries[] = {{"open", ops->open != NULL},
+                                              {"score", ops->score != NULL},
+                                              {"close", ops->close != NULL}};
+
+        return check_entries(path, "reward", entries, sizeof(entries) / sizeof(entries[0]));
+    }
+}
+
+/* Checks the library's main table and the tables below it. */
 static tdm_status check_tables(const char *path, const struct tdm_job_library *jobs)
 {
     if (jobs == NULL) {
@@ -125,15 +145,43 @@ static tdm_status check_tables(const char *path, const struct tdm_job_library *j
     }
     TDM_TRY(check_trainer(path, jobs->trainer));
     TDM_TRY(check_engine(path, jobs->engine));
-    return jobs->reward == NULL ? refuse_entry(path, "reward") : TDM_OK;
+    return check_rewards(path, jobs);
+}
+
+/* The tables that this process has registered for libraries in Python; NULL before. */
+static const struct tdm_job_library *registered_library;
+
+tdm_status tdm_job_library_register(const struct tdm_job_library *library)
+{
+    TDM__REQUIRE(library);
+
+    if (registered_library != NULL && registered_library != library) {
+        return tdm__fail(TDM_E_EXISTS, "this process has registered a job library already");
+    }
+    registered_library = library;
+    return TDM_OK;
+}
+
+/* Opens the tables that this process has registered. */
+static tdm_status open_registered(const char *path, struct tdm__job_library *library_out)
+{
+    if (registered_library == NULL) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: this program runs no job libraries in Python", path);
+    }
+    TDM_TRY(check_tables(path, registered_library));
+    *library_out = (struct tdm__job_library){.jobs = registered_library};
+    return TDM_OK;
 }
 
 tdm_status tdm__job_library_open(const char *path, struct tdm__job_library *library_out)
 {
     char beside[TDM__PATH_BYTES];
-    struct tdm__job_library library;
+    struct tdm__job_library library = {.handle = NULL};
     tdm_status status;
 
+    if (tdm__python_library_is(path)) {
+        return open_registered(path, library_out);
+    }
     if (access(path, R_OK) != 0) {
         TDM_TRY(find_beside_program(path, beside));
         path = beside;
@@ -151,6 +199,23 @@ tdm_status tdm__job_library_open(const char *path, struct tdm__job_library *libr
     }
     *library_out = library;
     return TDM_OK;
+}
+
+tdm_status tdm__job_library_open_for_job(const struct tdm__job_spec *spec,
+                                         struct tdm__job_library *library_out)
+{
+    if (!tdm__python_library_is(spec->library)) {
+        return tdm__job_library_open(spec->library, library_out);
+    }
+    *library_out = (struct tdm__job_library){.handle = NULL};
+    TDM_TRY(tdm__python_library_ask(spec, &library_out->python));
+    library_out->jobs = &library_out->python->table;
+    return TDM_OK;
+}
+
+bool tdm__job_library_has_reward_actor(const struct tdm__job_library *library)
+{
+    return library->python != NULL || library->jobs->rewards != NULL;
 }
 
 tdm_status tdm__job_library_check_device(const struct tdm__job_library *library, const char *device)
@@ -172,7 +237,11 @@ tdm_status tdm__job_library_check_device(const struct tdm__job_library *library,
 
 void tdm__job_library_close(struct tdm__job_library *library)
 {
-    (void)dlclose(library->handle);
+    if (library->handle != NULL) {
+        (void)dlclose(library->handle);
+    }
+    tdm__python_library_destroy(library->python);
+    library->python = NULL;
     library->handle = NULL;
     library->jobs = NULL;
 }
@@ -198,8 +267,11 @@ static tdm_status copy_regions(const struct tdm_region_spec *specs, uint32_t cou
     return TDM_OK;
 }
 
-/* The functions that the trainer and the engine table have in common. */
+/* The functions that the trainer and the engine table have in common, or what a Python module has
+ * declared. */
 struct rank_opener {
+    /* Borrowed declarations of a Python module; NULL if the functions below are to be called. */
+    const struct tdm__python_library *python;
     /* Opens the rank and returns its state. */
     tdm_status (*open)(const struct tdm_rank_context *context, void **state_out);
     /* Writes the regions that the rank needs. */
@@ -209,9 +281,10 @@ struct rank_opener {
     void (*close)(void *state);
 };
 
-/* Opens a rank, copies the regions that it declares, and closes it. */
+/* Opens a rank, copies the regions that it declares, and closes it. `index` counts the ranks of the
+ * job, those of the trainer first. */
 static tdm_status query_rank_regions(const struct rank_opener *opener,
-                                     const struct tdm_rank_context *context,
+                                     const struct tdm_rank_context *context, uint32_t index,
                                      struct tdm__memory_budget_rank *rank)
 {
     struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX];
@@ -219,6 +292,9 @@ static tdm_status query_rank_regions(const struct rank_opener *opener,
     void *state = NULL;
     tdm_status status;
 
+    if (opener->python != NULL) {
+        return tdm__python_library_regions(opener->python, index, rank);
+    }
     TDM_TRY(tdm__wrap(opener->open(context, &state), "%s: open", rank->name));
     status = tdm__wrap(opener->regions(state, specs, &count), "%s: regions", rank->name);
     if (status == TDM_OK) {
@@ -260,11 +336,9 @@ static tdm_status check_and_free_named_layout(struct tdm__named_layout *named_la
 
 /* Adds all trainer ranks of the job to the input. */
 static tdm_status add_trainer_ranks(const struct tdm__job_spec *spec,
-                                    const struct tdm_trainer_ops *ops,
+                                    const struct rank_opener *opener,
                                     struct tdm__memory_budget_input *input)
 {
-    const struct rank_opener opener = {ops->open, ops->regions, ops->close};
-
     for (uint32_t r = 0; r < spec->trainer_num_ranks; r++) {
         struct tdm_rank_context context = {.config = spec->config,
                                            .rank = r,
@@ -276,18 +350,18 @@ static tdm_status add_trainer_ranks(const struct tdm__job_spec *spec,
         (void)snprintf(rank->name, sizeof(rank->name), "trainer/%u", r);
         rank->gpu = r;
         TDM_TRY(create_named_layout(spec, "trainer", &context, &named_layout));
-        TDM_TRY(check_and_free_named_layout(named_layout, rank,
-                                            query_rank_regions(&opener, &context, rank)));
+        TDM_TRY(check_and_free_named_layout(
+            named_layout, rank,
+            query_rank_regions(opener, &context, input->ranks_count - 1, rank)));
     }
     return TDM_OK;
 }
 
 /* Adds all engine ranks of the job to the input. */
 static tdm_status add_engine_ranks(const struct tdm__job_spec *spec,
-                                   const struct tdm_engine_ops *ops,
+                                   const struct rank_opener *opener,
                                    struct tdm__memory_budget_input *input)
 {
-    const struct rank_opener opener = {ops->open, ops->regions, ops->close};
     uint32_t ranks_per_engine = spec->rollout_num_gpus_per_engine;
 
     for (uint32_t r = 0; r < spec->num_engines * ranks_per_engine; r++) {
@@ -304,8 +378,9 @@ static tdm_status add_engine_ranks(const struct tdm__job_spec *spec,
         rank->gpu = spec->engine_colocate ? r : spec->trainer_num_ranks + r;
         rank->is_engine = true;
         TDM_TRY(create_named_layout(spec, "engine", &context, &named_layout));
-        TDM_TRY(check_and_free_named_layout(named_layout, rank,
-                                            query_rank_regions(&opener, &context, rank)));
+        TDM_TRY(check_and_free_named_layout(
+            named_layout, rank,
+            query_rank_regions(opener, &context, input->ranks_count - 1, rank)));
     }
     return TDM_OK;
 }
@@ -320,6 +395,17 @@ tdm_status tdm__job_memory_budget_input(const struct tdm__job_spec *spec,
     input_out->bucket_bytes = spec->update_weight_buffer_size;
     input_out->update_enabled = spec->update_enabled;
     input_out->engines_are_remote = !spec->engine_colocate;
-    TDM_TRY(add_trainer_ranks(spec, library->jobs->trainer, input_out));
-    return add_engine_ranks(spec, library->jobs->engine, input_out);
+    {
+        const struct tdm_trainer_ops *trainer = library->jobs->trainer;
+        const struct tdm_engine_ops *engine = library->jobs->engine;
+        struct rank_opener trainers = {.python = library->python};
+        struct rank_opener engines = {.python = library->python};
+
+        if (library->python == NULL) {
+            trainers = (struct rank_opener){NULL, trainer->open, trainer->regions, trainer->close};
+            engines = (struct rank_opener){NULL, engine->open, engine->regions, engine->close};
+        }
+        TDM_TRY(add_trainer_ranks(spec, &trainers, input_out));
+        return add_engine_ranks(spec, &engines, input_out);
+    }
 }

@@ -5,7 +5,8 @@
  * depends on the seed of the rollout, the row and the sample number alone. The result is therefore
  * the same with any number of engines. If an engine is lost, the caller repeats the whole rollout
  * with the others. All engines must reply with the same weight version. The reward function runs in
- * this process, on the controller's thread, under the crash guard (reward_guard.h). */
+ * this process, on the controller's thread, under the crash guard (reward_guard.h), unless an actor
+ * computes the rewards (rewards.h) after all completions have come. */
 #include "colocate/job/rollout.h"
 
 #include "colocate/job/completions.h"
@@ -37,6 +38,8 @@ struct rollout_requests {
     /* Owned array with the reference to the reply of each engine rank; NULL if it was not
      * called. */
     tdm_ref **refs;
+    /* Owned array with the completion of each sample, whose text is borrowed from a reply. */
+    struct tdm_completion *completions;
 };
 
 /* Divides the rows over the engines that serve. Returns the number of these engines. */
@@ -133,39 +136,51 @@ static tdm_status check_numbers(const struct tdm_sample *sample, uint32_t sample
     return TDM_OK;
 }
 
-/* Decodes completion `index` of a reply into the sample at `position` of the rollout, and
- * computes its reward. */
-static tdm_status read_sample(const struct tdm__rollout_options *options,
-                              struct tdm__rollout *rollout,
-                              const struct tdm__generated_message *reply, uint32_t index,
-                              uint32_t position)
+/* Checks a sample that has its reward, and adds the reward to the sums of the rollout. */
+static tdm_status add_reward(const struct tdm__rollout_options *options,
+                             struct tdm__rollout *rollout, uint32_t position)
 {
-    const struct tdm__dataset_row *row =
-        &options->dataset->rows[options->rows[position / options->samples_per_row]];
-    size_t offset = (size_t)position * rollout->tokens_max;
-    struct tdm_sample *sample = &rollout->samples[position];
-    struct tdm__completion_message message;
-    struct tdm_completion completion;
+    const struct tdm_sample *sample = &rollout->samples[position];
 
-    tdm__message_list_read(&reply->completions, index, &message, sizeof(message));
-    TDM_TRY(tdm__wrap(tdm__completion_read(&message, rollout->tokens_max, rollout->tokens + offset,
-                                           rollout->logprobs + offset, &completion),
-                      "answer %u", index));
-    *sample = (struct tdm_sample){.group = position / options->samples_per_row,
-                                  .prompt = row->prompt,
-                                  .answer = row->answer,
-                                  .tokens = completion.tokens,
-                                  .logprobs = completion.logprobs,
-                                  .token_rewards = rollout->token_rewards + offset,
-                                  .tokens_count = completion.tokens_count,
-                                  .weight_version = reply->version};
-    sample->reward = tdm__reward_guard_call(options->reward, row->prompt, row->answer, &completion,
-                                            rollout->token_rewards + offset);
     TDM_TRY(check_numbers(sample, position % options->samples_per_row,
                           options->sampling.temperature > 0));
     rollout->reward += (double)sample->reward / rollout->samples_count;
     rollout->exact += sample->reward >= 1.0F ? 1.0 / rollout->samples_count : 0.0;
     return TDM_OK;
+}
+
+/* Decodes completion `index` of a reply into the sample at `position` of the rollout, and
+ * computes its reward unless an actor does. */
+static tdm_status read_sample(const struct rollout_requests *requests, struct tdm__rollout *rollout,
+                              const struct tdm__generated_message *reply, uint32_t index,
+                              uint32_t position)
+{
+    const struct tdm__rollout_options *options = requests->options;
+    const struct tdm__dataset_row *row =
+        &options->dataset->rows[options->rows[position / options->samples_per_row]];
+    size_t offset = (size_t)position * rollout->tokens_max;
+    struct tdm_sample *sample = &rollout->samples[position];
+    struct tdm_completion *completion = &requests->completions[position];
+    struct tdm__completion_message message;
+
+    tdm__message_list_read(&reply->completions, index, &message, sizeof(message));
+    TDM_TRY(tdm__wrap(tdm__completion_read(&message, rollout->tokens_max, rollout->tokens + offset,
+                                           rollout->logprobs + offset, completion),
+                      "answer %u", index));
+    *sample = (struct tdm_sample){.group = position / options->samples_per_row,
+                                  .prompt = row->prompt,
+                                  .answer = row->answer,
+                                  .tokens = completion->tokens,
+                                  .logprobs = completion->logprobs,
+                                  .token_rewards = rollout->token_rewards + offset,
+                                  .tokens_count = completion->tokens_count,
+                                  .weight_version = reply->version};
+    if (options->rewards != NULL) {
+        return TDM_OK;
+    }
+    sample->reward = tdm__reward_guard_call(options->reward, row->prompt, row->answer, completion,
+                                            rollout->token_rewards + offset);
+    return add_reward(options, rollout, position);
 }
 
 /* Decodes all completions of one engine. */
@@ -181,9 +196,8 @@ static tdm_status read_engine_completions(const struct rollout_requests *request
                          reply->completions.count, share.count * per_row);
     }
     for (uint32_t i = 0; i < share.count * per_row; i++) {
-        TDM_TRY(
-            tdm__wrap(read_sample(requests->options, rollout, reply, i, share.first * per_row + i),
-                      "engine %u", engine));
+        TDM_TRY(tdm__wrap(read_sample(requests, rollout, reply, i, share.first * per_row + i),
+                          "engine %u", engine));
     }
     return TDM_OK;
 }
@@ -217,6 +231,23 @@ static tdm_status read_completions(const struct rollout_requests *requests,
                              (unsigned long long)own, first, (unsigned long long)version);
         }
         TDM_TRY(read_engine_completions(requests, engine, &message, rollout));
+    }
+    return TDM_OK;
+}
+
+/* Lets the actor compute the rewards of all samples. */
+static tdm_status score_samples(const struct rollout_requests *requests,
+                                struct tdm__rollout *rollout)
+{
+    const struct tdm__rewards_batch batch = {.samples = rollout->samples,
+                                             .completions = requests->completions,
+                                             .token_rewards = rollout->token_rewards,
+                                             .tokens_max = rollout->tokens_max,
+                                             .count = rollout->samples_count};
+
+    TDM_TRY(tdm__rewards_score(requests->options->rewards, requests->workers, &batch));
+    for (uint32_t i = 0; i < rollout->samples_count; i++) {
+        TDM_TRY(add_reward(requests->options, rollout, i));
     }
     return TDM_OK;
 }
@@ -268,7 +299,7 @@ static tdm_status request_and_read(struct rollout_requests *requests, struct tdm
     tdm__reward_guard_begin(&guard, requests->options->library);
     status = read_completions(requests, rollout);
     tdm__reward_guard_end(&guard);
-    return status;
+    return status == TDM_OK && options->rewards != NULL ? score_samples(requests, rollout) : status;
 }
 
 /* Allocates the rollout and runs the requests. Frees it again on failure. */
@@ -277,7 +308,11 @@ static tdm_status run_requests(struct rollout_requests *requests, struct tdm__ro
     tdm_status status;
 
     TDM_TRY(allocate_samples(requests->options, rollout_out));
-    status = request_and_read(requests, rollout_out);
+    requests->completions =
+        calloc((size_t)rollout_out->samples_count + 1, sizeof(*requests->completions));
+    status = requests->completions == NULL
+                 ? tdm__fail(TDM_E_NOMEM, "%u completions", rollout_out->samples_count)
+                 : request_and_read(requests, rollout_out);
     if (status != TDM_OK) {
         tdm__rollout_fini(rollout_out);
     }
@@ -302,6 +337,7 @@ tdm_status tdm__rollout_run(struct tdm__worker_group *workers,
     }
     free(requests.refs);
     free(requests.shares);
+    free(requests.completions);
     return tdm__wrap(status, "generate");
 }
 

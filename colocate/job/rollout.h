@@ -4,6 +4,7 @@
 #define TDM_COLOCATE_JOB_ROLLOUT_H
 
 #include "colocate/job/dataset.h"
+#include "colocate/job/rewards.h"
 #include "colocate/job/worker_group.h"
 
 #include <tandem/job.h>
@@ -44,6 +45,8 @@ struct tdm__rollout_options {
     struct tdm_sampling sampling;
     /* Seed of this rollout. Seed, row and sample number alone determine each completion. */
     uint64_t seed;
+    /* Borrowed actor that computes rewards; NULL if `reward` does. */
+    const struct tdm__rewards *rewards;
     /* Reward function of the job library; called in this process. */
     tdm_reward *reward;
     /* Name of the job library, for the report of a crash in `reward`. */

@@ -14,6 +14,7 @@
 #include "actors/process/runtime.h"
 #include "colocate/job/gpu_places.h"
 #include "colocate/job/liveness_monitor.h"
+#include "colocate/job/python_library.h"
 #include "colocate/job/rank.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -400,16 +401,23 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
                                         .group = creation->placement_group,
                                         .bundle = creation->bundle,
                                         .environment = {"OPENBLAS_NUM_THREADS=1"}};
-    tdm_writer *writer;
-    tdm_status status;
+    struct tdm__python_actor *python = calloc(1, sizeof(*python));
+    tdm_writer *writer = NULL;
+    tdm_status status =
+        python == NULL ? tdm__fail(TDM_E_NOMEM, "an actor's options") : tdm_writer_create(&writer);
 
-    TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__rank_arguments_encode(&arguments, writer);
+    if (status == TDM_OK) {
+        status = tdm__python_actor_init(python, spec, &options);
+    }
+    if (status == TDM_OK) {
+        status = tdm__rank_arguments_encode(&arguments, writer);
+    }
     if (status == TDM_OK) {
         status = tdm_actor_create_packed(workers->runtime, creation->class_name, &options,
                                          tdm_writer_bytes(writer), actor_out);
     }
     tdm_writer_destroy(writer);
+    free(python);
     return status;
 }
 

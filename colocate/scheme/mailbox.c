@@ -365,6 +365,9 @@ __attribute__((constructor)) static void register_mailbox(void)
 
 /* ---- functions for senders and receivers --------------------------------------------- */
 
+/* Name of the shared library that has the class of the mailbox. */
+#define TANDEM_LIBRARY "libtandem.so.0"
+
 /* Limits of the functions below. */
 enum {
     CALLS_KEPT_MAX = 10000, /* Number of wait calls that a mailbox may keep. */
@@ -375,7 +378,10 @@ enum {
 tdm_status tdm__mailbox_create(tdm_runtime *runtime, const char *name, int64_t timeout_ms,
                                tdm_actor **mailbox_out)
 {
-    const struct tdm_actor_options options = {.name = name, .max_concurrency = CALLS_KEPT_MAX};
+    /* The program of this process may be an interpreter, which would not become an actor. With a
+     * library the actor is a program of Tandem's, which has this library already. */
+    const struct tdm_actor_options options = {
+        .name = name, .max_concurrency = CALLS_KEPT_MAX, .library = TANDEM_LIBRARY};
     tdm_actor *mailbox;
     tdm_status status;
 

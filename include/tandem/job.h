@@ -223,15 +223,53 @@ struct tdm_engine_ops {
 typedef float tdm_reward(const char *prompt, const char *answer,
                          const struct tdm_completion *completion, float *token_rewards);
 
+enum { TDM_REWARD_FAILURE_BYTES = 256 /* Size in bytes of tdm_reward_request.failure. */ };
+
+/* An answer to be rewarded by tdm_reward_ops.score(), which writes the last three fields. */
+struct tdm_reward_request {
+    const char *prompt; /* Text of the prompt that was answered. */
+    const char *answer; /* The right answer to the prompt, from the data set. */
+    const struct tdm_completion *completion; /* The engine's answer. */
+    /* Reward of each of the completion's tokens, 0 before the call. */
+    float *token_rewards;
+    float reward; /* Reward of the whole answer, by convention 1 if it is exactly right. */
+    /* Why this answer has no reward, NUL-terminated.  "", as before the call: it has one. */
+    char failure[TDM_REWARD_FAILURE_BYTES];
+};
+
+/* Rewards that take long or may fail: they are computed in an actor of their own.  Its functions
+ * run on the actor's thread, one at a time. */
+struct tdm_reward_ops {
+    size_t size_bytes; /* Size of this struct in bytes: sizeof(struct tdm_reward_ops). */
+
+    /* Creates the state.  The context is that of rank 0 of 1, without a group. */
+    tdm_status (*open)(const struct tdm_rank_context *context, void **state_out);
+    /* Rewards answers, in an order of its own choice.  An answer whose reward cannot be computed,
+     * or not within `rollout.reward_timeout_ms`, gets a text in `failure`; its reward is then 0.
+     * The job fails if there are more of these than `rollout.reward_failures_max` in one rollout,
+     * if the function fails, or if it takes longer than `rollout.rewards_timeout_ms`. */
+    tdm_status (*score)(void *state, struct tdm_reward_request *requests, uint32_t requests_count);
+    void (*close)(void *state); /* Frees the state that open() created. */
+};
+
 struct tdm_job_library {
     size_t size_bytes;                     /* Size of this struct, which TDM_JOB_LIBRARY sets. */
     const char *name;                      /* Name of the library for messages. */
     const struct tdm_trainer_ops *trainer; /* Table of the functions that trainer ranks run. */
     const struct tdm_engine_ops *engine;   /* Table of the functions that engine ranks run. */
-    tdm_reward *reward;                    /* Function that computes the reward of an answer. */
+    /* Function that computes the reward of an answer; NULL if `rewards` is set. */
+    tdm_reward *reward;
     /* Kinds of device on which the library's models run, such as "host cuda".  NULL: "host". */
     const char *devices;
+    /* Table of functions that compute rewards in an actor, or NULL. */
+    const struct tdm_reward_ops *rewards;
 };
+
+/* Names the tables of the library "python:NAME" of a job file in this process, which is a program
+ * that runs job libraries written in Python.  The library finds NAME in the setting `job.library`.
+ * `library` is borrowed for ever.  TDM_E_INVAL: it is NULL.  TDM_E_EXISTS: the process has another
+ * one.  Never blocks; to be called before the runtime starts. */
+TDM_API tdm_status tdm_job_library_register(const struct tdm_job_library *library);
 
 /* Defines the job library; exactly once in a shared library:
  *     TDM_JOB_LIBRARY(.name = "arith", .trainer = &t, .engine = &e, .reward = r); */

@@ -18,11 +18,16 @@
 
 /* Kinds of handles of libtandem that Python objects own. */
 enum binding_kind {
-    BINDING_REF,    /* A tdm_ref. */
-    BINDING_ACTOR,  /* A tdm_actor. */
-    BINDING_STREAM, /* A tdm_stream. */
-    BINDING_GROUP,  /* A tdm_placement_group. */
-    BINDING_REGION  /* A tdm_region. */
+    BINDING_REF,        /* A tdm_ref. */
+    BINDING_ACTOR,      /* A tdm_actor. */
+    BINDING_STREAM,     /* A tdm_stream. */
+    BINDING_GROUP,      /* A tdm_placement_group. */
+    BINDING_REGION,     /* A tdm_region. */
+    BINDING_COLLECTIVE, /* A tdm_collective_group. */
+    /* A tdm_collective_group that libtandem leaves, not the object. */
+    BINDING_BORROWED_COLLECTIVE,
+    BINDING_SENDER,  /* A tdm_weights_sender. */
+    BINDING_RECEIVER /* A tdm_weights_receiver. */
 };
 
 /* A Python object that owns one handle of libtandem.  It is in the list of live objects until the
@@ -77,6 +82,8 @@ void binding_object_use(PyObject *object);
 void binding_object_unuse(PyObject *object);
 /* Releases the handle of the object before the object ends.  No thread may use the handle. */
 void binding_object_release(PyObject *object);
+/* Lets the object forget its handle, which the caller releases or does not own. */
+void binding_object_forget(PyObject *object);
 /* Implements tp_dealloc of all binding types. */
 void binding_object_dealloc(PyObject *object);
 /* Functions of the module that start, stop and describe the runtime; ends with a NULL name. */
@@ -87,6 +94,10 @@ extern PyMethodDef binding_runtime_methods[];
 /* Sets the exception for a failed call of libtandem, with the detail of this thread.  Returns NULL.
  */
 PyObject *binding_raise(tdm_status status);
+/* Records the current exception, with its text, as the failure of a method of this process, and
+ * clears it.  The status is TDM_E_METHOD; with `keeps_status` it is TDM_E_ABORTED or TDM_E_TIMEOUT
+ * if the exception reports that a call of libtandem has failed so. */
+tdm_status binding_failure_of_exception(bool keeps_status);
 /* Functions of the module about failures; ends with a NULL name. */
 extern PyMethodDef binding_failure_methods[];
 
@@ -186,6 +197,17 @@ void binding_notice_post(struct binding_notice *notice);
 
 /* Destroys a region, unless the runtime has stopped and destroyed it. Gives the GIL away. */
 void binding_region_destroy(tdm_region *region);
+
+/* ---- collective groups (collective.c), jobs (job.c), weights (weights.c) ------------------ */
+
+/* Creates an object for a collective group.  It leaves the group when it is freed unless the group
+ * is borrowed; binding_object_forget() ends a loan. */
+PyObject *binding_collective_create(tdm_collective_group *group, bool is_borrowed);
+/* Creates the types of these files and registers the tables of job libraries in Python.  Each
+ * returns false with an exception. */
+bool binding_collective_init(PyObject *module);
+bool binding_job_init(PyObject *module);
+bool binding_weights_init(PyObject *module);
 
 /* ---- references (ref.c), actors (actor.c), placement groups (group.c), calls (call.c) ---- */
 

@@ -365,28 +365,6 @@ static PyType_Spec call_spec = {"tandem._tandem.Call", sizeof(struct call), 0,
 
 /* ---- the class -------------------------------------------------------------------------- */
 
-/* Records the Python exception as the failure of a method or constructor. */
-static tdm_status failure_from_exception(void)
-{
-    PyObject *type = NULL;
-    PyObject *value = NULL;
-    PyObject *traceback = NULL;
-    PyObject *text;
-    const char *bytes;
-    tdm_status status;
-
-    PyErr_Fetch(&type, &value, &traceback);
-    text = PyObject_Str(value == NULL ? type : value);
-    bytes = text == NULL ? NULL : PyUnicode_AsUTF8AndSize(text, NULL);
-    status = tdm_fail(TDM_E_METHOD, "%s", bytes == NULL ? "an exception without text" : bytes);
-    Py_XDECREF(text);
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
-    PyErr_Clear();
-    return status;
-}
-
 /* Calls function(call, name), or function(call) if `name` is NULL, with the GIL. */
 static tdm_status call_python(PyObject *function, tdm_call *call, const char *name)
 {
@@ -402,7 +380,7 @@ static tdm_status call_python(PyObject *function, tdm_call *call, const char *na
                               : PyObject_CallFunction(function, "Os", (PyObject *)object, name);
     }
     if (result == NULL) {
-        status = failure_from_exception();
+        status = binding_failure_of_exception(false);
     }
     if (object != NULL && object->call != NULL && !object->is_kept) {
         if (object->cancel_notice != NULL) {

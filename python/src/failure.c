@@ -27,6 +27,42 @@ PyObject *binding_raise(tdm_status status)
     return NULL;
 }
 
+/* Returns TDM_E_ABORTED or TDM_E_TIMEOUT if the exception reports that a call of libtandem has
+ * failed so, else TDM_E_METHOD. */
+static tdm_status status_of_exception(PyObject *exception)
+{
+    PyObject *number =
+        exception == NULL ? NULL : PyObject_GetAttrString(exception, "_tandem_status");
+    long status = number == NULL ? TDM_E_METHOD : PyLong_AsLong(number);
+
+    Py_XDECREF(number);
+    PyErr_Clear();
+    return status == TDM_E_ABORTED || status == TDM_E_TIMEOUT ? (tdm_status)status : TDM_E_METHOD;
+}
+
+tdm_status binding_failure_of_exception(bool keeps_status)
+{
+    PyObject *type = NULL;
+    PyObject *value = NULL;
+    PyObject *traceback = NULL;
+    PyObject *text;
+    const char *bytes;
+    tdm_status status;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    text = PyObject_Str(value == NULL ? type : value);
+    bytes = text == NULL ? NULL : PyUnicode_AsUTF8AndSize(text, NULL);
+    status = tdm_fail(keeps_status ? status_of_exception(value) : TDM_E_METHOD, "%s",
+                      bytes == NULL ? "an exception without text" : bytes);
+    Py_XDECREF(text);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    PyErr_Clear();
+    return status;
+}
+
 /* Implements set_failure_factory(function). */
 static PyObject *set_failure_factory(PyObject *module, PyObject *function)
 {

@@ -72,6 +72,17 @@ static void handle_release(enum binding_kind kind, void *handle)
     case BINDING_REGION:
         binding_region_destroy(handle);
         break;
+    case BINDING_COLLECTIVE:
+        tdm_collective_leave(handle);
+        break;
+    case BINDING_BORROWED_COLLECTIVE:
+        break;
+    case BINDING_SENDER:
+        BINDING_WITHOUT_GIL(tdm_weights_sender_shutdown(handle));
+        break;
+    case BINDING_RECEIVER:
+        BINDING_WITHOUT_GIL(tdm_weights_receiver_shutdown(handle));
+        break;
     }
 }
 
@@ -107,6 +118,16 @@ static void object_release(struct binding_object *object)
 void binding_object_release(PyObject *object)
 {
     object_release((struct binding_object *)object);
+}
+
+void binding_object_forget(PyObject *object)
+{
+    struct binding_object *self = (struct binding_object *)object;
+
+    if (self->handle != NULL) {
+        LIST_REMOVE(self, link);
+        self->handle = NULL;
+    }
 }
 
 void *binding_object_handle(PyObject *object)

@@ -102,6 +102,26 @@ static void test_bare_paths_are_relative_to_the_folder_of_the_job_file(void **st
     assert_int_equal(rmdir(folder), 0);
 }
 
+static void python_library_is_no_path(void **state)
+{
+    (void)state;
+    assert_int_equal(make("job: {library: 'python:a.b'}\ndata: {train: a, unseen: b}\n", "jobs"),
+                     TDM_OK);
+    assert_string_equal(spec.library, "python:a.b");
+    assert_string_equal(spec.python, "python3");
+    assert_int_equal(spec.reward_timeout_ms, 10000);
+    assert_int_equal(spec.rewards_timeout_ms, 60000);
+    assert_int_equal(spec.reward_failures_max, 0);
+    tdm__job_spec_fini(&spec);
+    assert_int_equal(make("job: {library: 'python:a', python: venv/bin/python}\n"
+                          "data: {train: a, unseen: b}\n",
+                          "jobs"),
+                     TDM_OK);
+    assert_string_equal(spec.python, "jobs/venv/bin/python");
+    assert_string_equal(spec.folder, "jobs");
+    tdm__job_spec_fini(&spec);
+}
+
 static void values_are_read_with_their_units(void **state)
 {
     (void)state;
@@ -241,6 +261,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_settings_have_the_defaults),
         cmocka_unit_test(test_bare_paths_are_relative_to_the_folder_of_the_job_file),
+        cmocka_unit_test(python_library_is_no_path),
         cmocka_unit_test(values_are_read_with_their_units),
         cmocka_unit_test(wrong_values_are_refused_by_line_and_field),
         cmocka_unit_test(numbers_that_disagree_are_refused_with_both),

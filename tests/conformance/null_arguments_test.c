@@ -276,6 +276,7 @@ static void call_config_2(void)
 
 static void call_group(void)
 {
+    CHECK_STATUS(tdm_job_library_register(NULL), "tdm_job_library_register", "library");
     CHECK_STATUS(tdm_collective_join(NULL, ANY, ANY), "tdm_collective_join", "runtime");
     CHECK_STATUS(tdm_collective_join(ANY, NULL, ANY), "tdm_collective_join", "options");
     CHECK_STATUS(tdm_collective_join(ANY, ANY, NULL), "tdm_collective_join", "group_out");

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the module that a job file names as its library, and checks what it has."""
+import importlib
+
+_PREFIX = "python:"
+# Methods that a class must have; the others may be missing.
+_METHODS = {"Trainer": ("regions", "start", "layout", "step", "save", "load"),
+            "Engine": ("regions", "start", "load", "complete", "generate")}
+
+
+def load_module(config):
+    """Import the module of the setting job.library, check it and return it."""
+    name = str(config["job"]["library"])
+    if not name.startswith(_PREFIX):
+        raise ValueError(f"job.library is {name}, which is no Python module")
+    module = importlib.import_module(name[len(_PREFIX):])
+    for class_name, methods in _METHODS.items():
+        cls = getattr(module, class_name, None)
+        if cls is None:
+            raise TypeError(f"the module {module.__name__} has no class {class_name}")
+        for method in methods:
+            if not callable(getattr(cls, method, None)):
+                raise TypeError(f"the class {module.__name__}.{class_name} has no method {method}()")
+    reward_function(module)
+    return module
+
+
+def reward_function(module):
+    """Return (function, is_batched) of the module's function reward or rewards."""
+    one, many = getattr(module, "reward", None), getattr(module, "rewards", None)
+    if (one is None) == (many is None):
+        raise TypeError(f"the module {module.__name__} must have either a function reward or a function rewards")
+    return (one, False) if many is None else (many, True)
+
+
+def regions_of(cls, context):
+    """Return the regions of a class as a list of (tag, size_bytes, keep)."""
+    regions = [(region.tag, int(region.size_bytes), bool(region.keep)) for region in cls.regions(context)]
+    for tag, size_bytes, _ in regions:
+        if not 0 < len(tag.encode()) < 32 or size_bytes <= 0:
+            raise ValueError(f"{cls.__name__} declares the region {tag!r} of {size_bytes} bytes: a tag has 1 to 31 "
+                             "bytes, and a region at least one")
+    return regions

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs whose trainer, engine and rewards are Python classes, run by `tandem run`."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import tandem
+
+PACKAGE = pathlib.Path(tandem.__file__).parent.parent
+COMMAND = PACKAGE.parent / "tandem"
+EXAMPLE = pathlib.Path(__file__).resolve().parents[3] / "examples" / "python_job"
+INHERITED = ("TANDEM_ADDRESS", "TANDEM_GPUS", "TANDEM_DEVICE", "RAY_ADDRESS", "PYTHONPATH")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def node():
+    """Replace the private node of the other files: each job starts its own."""
+
+
+class Folder:
+    """A copy of the example, whose module may be changed."""
+
+    def __init__(self, path):
+        self.path = path
+        for file in EXAMPLE.iterdir():
+            if file.is_file():
+                shutil.copy(file, path)
+
+    def change(self, more):
+        """Add a module that begins with the example's names and changes some."""
+        (self.path / "changed.py").write_text("from letters import *\nfrom letters import Engine, Trainer, reward\n"
+                                              + textwrap.dedent(more))
+        return ("job.library=python:changed",)
+
+    def tandem(self, command, *settings):
+        """Run a command with the job file; return (exit status, output)."""
+        environment = {name: value for name, value in os.environ.items() if name not in INHERITED}
+        done = subprocess.run([COMMAND, command, "job.yaml", f"job.python={sys.executable}", *settings], cwd=self.path,
+                              env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100,
+                              check=False)
+        return done.returncode, done.stdout
+
+    def run(self, *settings, steps=2):
+        """Run the job for a few steps."""
+        return self.tandem("run", "--json", "--out", "out", "--overwrite", f"rollout.num_rollout={steps}",
+                           "job.max_restarts=0", "trainer.lr=0.5", *settings)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path)
+
+
+def steps_of(output):
+    """Return the JSON objects of a job's steps."""
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    return [line for line in lines if "step" in line]
+
+
+def test_the_example_learns_and_continues_from_its_checkpoint(folder):
+    status, output = folder.tandem("run", "--plain", "--out", "out", "rollout.num_rollout=12")
+    assert status == 0, output
+    before = float(output.split("before")[1].split()[0])
+    after = float(output.split("→")[-1].split()[0])
+    assert before < 0.1 and after > 0.9, output
+    import numpy
+    table = numpy.load(folder.path / "out" / "checkpoint" / "rank-0.npy")
+    assert (table.argmax(axis=1) == (numpy.arange(8) + 1) % 8).all()
+    status, output = folder.tandem("run", "--plain", "--resume", "out", "rollout.num_rollout=13")
+    assert status == 0 and "after step 12 of 13" in output and "step  13/13" in output, output
+
+
+def test_the_same_seed_gives_the_same_rewards_in_every_mode(folder):
+    outputs = [folder.run("update.mode=" + mode, steps=4) for mode in ("donate", "copy", "names")]
+    assert [status for status, _ in outputs] == [0, 0, 0], outputs
+    rewards = [[step["reward"] for step in steps_of(output)] for _, output in outputs]
+    assert len(rewards[0]) == 4 and rewards[0] == rewards[1] == rewards[2]
+
+
+def test_plan_asks_the_module(folder):
+    status, output = folder.tandem("plan", "cluster.gpu_bytes=2 MiB")
+    assert status == 1 and "trainer/0" in output and "engine/1/0" in output, output
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+    ("del Engine", "no class Engine"),
+    ("Trainer.layout = None", "no method layout()"),
+    ("del reward", "either a function reward or a function rewards"),
+    ("devices = 'cuda'", "no models on host"),
+])
+def test_a_wrong_module_is_refused_before_anything_runs(folder, change, words):
+    status, output = folder.run(*folder.change(change))
+    assert status == 1 and words in output, output
+
+
+def test_an_exception_of_a_method_is_the_jobs_error_with_its_traceback(folder):
+    status, output = folder.run(*folder.change("""
+        class Trainer(Trainer):
+            def step(self, batch):
+                if self.group.rank == 1:
+                    raise ValueError(f"rank 1 refuses step {batch.step}")
+                return super().step(batch)
+    """))
+    assert status == 1 and "ValueError: rank 1 refuses step 1" in output, output
+    assert "changed.py" in output, output
+
+
+def test_an_engine_refuses_a_tensor_by_an_exception(folder):
+    status, output = folder.run("update.mode=names", *folder.change("""
+        class Engine(Engine):
+            def load(self, weights, tensors):
+                raise KeyError(f"{tensors[0].name} is unknown")
+    """))
+    assert status == 1 and "table is unknown" in output, output
+
+
+def test_an_engine_without_a_layout_gets_whole_tensors(folder):
+    status, output = folder.run(*folder.change("""
+        class Engine(Engine):
+            layout = None
+    """), "update.mode=names", steps=3)
+    assert status == 0 and steps_of(output)[-1]["reward"] > 0.5, output
+
+
+@pytest.mark.parametrize("function", [
+    "async def reward(prompt, answer, completion):\n    await asyncio.sleep(0)\n    return right(answer, completion)",
+    "def rewards(requests):\n    return [right(request.answer, request.completion) for request in requests]",
+], ids=["async", "batched"])
+def test_rewards_may_be_async_or_batched(folder, function):
+    change = "import asyncio\nwanted = reward\ndel reward\ndef right(answer, completion):\n" \
+             "    return wanted(None, answer, completion)\n" + function
+    status, output = folder.run(*folder.change(change), steps=4)
+    assert status == 0 and steps_of(output)[-1]["reward"] > 0.5, output
+
+
+def test_failed_rewards_are_counted_against_a_bound(folder):
+    prompt = json.loads((folder.path / "unseen.jsonl").read_text().splitlines()[5])["prompt"]
+    change = folder.change(f"""
+        def reward(prompt, answer, completion):
+            if prompt == {prompt!r}:
+                raise OSError("the judge is out")
+            return 0.5
+    """)
+    status, output = folder.run(*change, steps=1)  # The evaluation has one answer to that prompt.
+    assert status == 1 and "1 of 64 rewards failed, rollout.reward_failures_max allows 0" in output, output
+    assert "OSError: the judge is out" in output, output
+    status, output = folder.run(*change, "rollout.reward_failures_max=1", steps=1)
+    assert status == 0, output
+
+
+def test_a_job_survives_the_deaths_of_its_processes(folder):
+    undisturbed = folder.run(steps=4)[1]
+    change = folder.change("""
+        import os
+
+        wanted = reward
+
+        def die_once(name):
+            try:
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            os._exit(3)
+
+        class Engine(Engine):
+            def __init__(self, context):
+                super().__init__(context)
+                self.number = context.engine
+
+            def generate(self, prompts, sampling):
+                if self.number == 1 and sampling.temperature > 0:
+                    die_once("engine")
+                return super().generate(prompts, sampling)
+
+        class Trainer(Trainer):
+            def step(self, batch):
+                if self.group.rank == 1 and batch.step == 2:
+                    die_once("trainer")
+                return super().step(batch)
+
+        def rewards(requests):
+            if len(requests) > 64 and os.path.exists("trainer"):
+                die_once("rewards")
+            return [wanted(request.prompt, request.answer, request.completion) for request in requests]
+
+        del reward
+    """)
+    status, output = folder.run(*change, "job.max_restarts=2", "job.save_interval=1", steps=4)
+    assert status == 0, output
+    assert all((folder.path / name).exists() for name in ("engine", "trainer", "rewards")), output
+    assert "engine 1 lost" in output and "restart" in output, output
+    # The results are those of an undisturbed run.
+    assert steps_of(output)[-1]["reward"] == steps_of(undisturbed)[-1]["reward"], output
