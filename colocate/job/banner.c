@@ -98,7 +98,8 @@ void tdm__banner_update(const struct tdm__job_spec *spec, const struct tdm__weig
            all / (1 << 20), all > 0 ? 100 * (double)cost->same_gpu_bytes / all : 0.0,
            (unsigned long long)cost->copies_max,
            spec->engine_colocate ? spec->update_mode : "copied and sent");
-    if (strcmp(spec->update_mode, "copy") == 0 || !spec->engine_colocate) {
+    if (strcmp(spec->update_mode, "copy") == 0 || tdm__job_updates_overwrite(spec) ||
+        !spec->engine_colocate) {
         append(text, "   %llu buckets of %.4g MiB", (unsigned long long)cost->buckets_count,
                (double)cost->bucket_bytes / (1 << 20));
     }

@@ -2,10 +2,11 @@
  * versions. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An engine rank serves one version of the weights or none. During an update it stages new
- * weights in a shadow copy (colocate/weights/receiver.h), verifies them and votes. After its
- * vote it must not serve until it learns the outcome: "flip" makes the shadow copy the served
- * weights, "drop" discards it. A restarted engine gets its weights from a peer ("export_weights"
- * on the peer, "join" here) or in the next update.
+ * weights in a shadow copy (colocate/weights/receiver.h), verifies them and votes. With
+ * update.mode "bucket" it has no shadow copy: it stages over the weights that it serves, and serves
+ * nothing from the first bucket to the flip. After its vote it must not serve until it learns the
+ * outcome: "flip" makes the shadow copy the served weights, "drop" discards it. A restarted engine
+ * gets its weights from a peer ("export_weights" on the peer, "join" here) or in the next update.
  * Methods run on the actor's method thread, one at a time. Only "export_weights" has a concurrency
  * group and thread of its own, so that a peer can copy weights while this engine generates.
  * `weights_lock` keeps the weights mapped and unchanged meanwhile.
@@ -182,7 +183,8 @@ static tdm_status engine_connect(tdm_call *call, void *self)
                                             .state = engine->rank.state,
                                             .regions = engine->rank.regions,
                                             .location = engine->rank.location,
-                                            .verify = engine->rank.verify};
+                                            .verify = engine->rank.verify,
+                                            .overwrites = engine->rank.overwrites};
     struct tdm__model_manifest_message message;
 
     TDM_TRY(tdm__model_manifest_decode(tdm_call_arguments(call), &message));
@@ -278,18 +280,44 @@ static tdm_status engine_open_pair(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* Holds `weights_lock` while a bucket or a file is staged over the served weights, so that no peer
+ * gets an export of them meanwhile. Does nothing for an engine with a shadow copy. */
+static void begin_overwriting(struct engine *engine)
+{
+    if (engine->rank.overwrites) {
+        (void)pthread_mutex_lock(&engine->weights_lock);
+    }
+}
+
+/* Ends begin_overwriting(). The rank serves no version if its weights may have been overwritten. */
+static void end_overwriting(struct engine *engine)
+{
+    if (!engine->rank.overwrites) {
+        return;
+    }
+    if (tdm__receiver_is_torn(engine->receiver)) {
+        engine->version = 0;
+    }
+    (void)pthread_mutex_unlock(&engine->weights_lock);
+}
+
 /* Stages the tensors of a handle list. With a transfer pair their bytes arrive over the network
  * first. */
 static tdm_status stage_handle_list(struct engine *engine, struct tdm_bytes list)
 {
-    uint64_t come_bytes;
+    uint64_t come_bytes = 0;
+    tdm_status status;
 
-    if (engine->pair.group == NULL) {
-        return tdm__receiver_stage_bucket(engine->receiver, list);
+    if (engine->pair.group != NULL) {
+        TDM_TRY(tdm__transfer_pair_receive(&engine->pair, &come_bytes));
     }
-    TDM_TRY(tdm__transfer_pair_receive(&engine->pair, &come_bytes));
-    return tdm__receiver_stage_bucket_from(engine->receiver, list,
-                                           tdm_region_address(engine->pair.bucket), come_bytes);
+    begin_overwriting(engine);
+    status = engine->pair.group == NULL
+                 ? tdm__receiver_stage_bucket(engine->receiver, list)
+                 : tdm__receiver_stage_bucket_from(
+                       engine->receiver, list, tdm_region_address(engine->pair.bucket), come_bytes);
+    end_overwriting(engine);
+    return status;
 }
 
 /* Stages a handle list on this rank. An empty list means that the bucket has nothing for this
@@ -436,11 +464,15 @@ static tdm_status engine_stage_file(tdm_call *call, void *self)
     struct engine *engine = self;
     struct tdm__stage_file_message message;
     int64_t begin_ns = tdm__clock_ns();
+    tdm_status status;
 
     TDM_TRY(tdm__stage_file_decode(tdm_call_arguments(call), &message));
     TDM_TRY(engine_check_connected(engine));
-    TDM_TRY(
-        tdm__receiver_stage_file(engine->receiver, &message.update, message.epoch, message.file));
+    begin_overwriting(engine);
+    status =
+        tdm__receiver_stage_file(engine->receiver, &message.update, message.epoch, message.file);
+    end_overwriting(engine);
+    TDM_TRY(status);
     tdm__spans_add(&engine->rank.spans, "stage file", begin_ns, engine->manifest->size_bytes, 0);
     return TDM_OK;
 }
@@ -573,7 +605,7 @@ static tdm_status engine_flip(tdm_call *call, void *self)
 }
 
 /* Method "drop": the update was aborted; discards what was staged and continues to serve the old
- * version. */
+ * version, unless the update has overwritten it. */
 static tdm_status engine_drop(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -696,6 +728,7 @@ static tdm_status engine_join(tdm_call *call, void *self)
     TDM_TRY(tdm__version_service_call(engine->rank.runtime, engine->rank.model, &request, VOTE_MS,
                                       &answer));
     tdm__failpoint_hit("engine.joined");
+    tdm__receiver_join(engine->receiver, answer.epoch);
     engine->version = request.version;
     engine->hash = request.hash;
     tdm__spans_add(&engine->rank.spans, "join", begin_ns, 0, 0);

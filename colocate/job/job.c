@@ -125,6 +125,9 @@ static void init_phases(struct tdm__controller *controller)
 
     tdm__phase_init(&controller->phase, spec->num_engines, spec->num_engines_min, UPDATE_RETRIES);
     tdm__phase_set_base_version(&controller->phase, controller->version_floor);
+    if (tdm__job_updates_overwrite(spec)) {
+        tdm__phase_set_overwriting(&controller->phase);
+    }
 }
 
 /* Prints from which step the run goes on, and whether that leaves it nothing to do. */

@@ -476,6 +476,11 @@ static tdm_status read_setting(const tdm_config *config, const struct setting *s
 
 /* ---- settings that depend on each other ------------------------------------------------ */
 
+bool tdm__job_updates_overwrite(const struct tdm__job_spec *spec)
+{
+    return strcmp(spec->update_mode, "bucket") == 0;
+}
+
 /* Checks the words of the section "update". */
 static tdm_status check_update(const tdm_config *config, const struct tdm__job_spec *spec)
 {
@@ -484,8 +489,9 @@ static tdm_status check_update(const tdm_config *config, const struct tdm__job_s
                          tdm_config_where(config, "update.source"), spec->update_source);
     }
     if (strcmp(spec->update_mode, "donate") != 0 && strcmp(spec->update_mode, "copy") != 0 &&
-        strcmp(spec->update_mode, "names") != 0) {
-        return tdm__fail(TDM_E_INVAL, "%s: update.mode is \"%s\", expected donate, copy or names",
+        strcmp(spec->update_mode, "names") != 0 && !tdm__job_updates_overwrite(spec)) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: update.mode is \"%s\", expected donate, copy, bucket or names",
                          tdm_config_where(config, "update.mode"), spec->update_mode);
     }
     if (strcmp(spec->verify, "full") != 0 && strcmp(spec->verify, "sample") != 0 &&

@@ -122,7 +122,7 @@ struct tdm__job_spec {
     char update_source[TDM__JOB_TEXT_BYTES];
     /* False if all updates after the first are skipped, which only tests do (update.enabled). */
     bool update_enabled;
-    /* How weights reach the engines: "donate", "copy" or "names" (update.mode). */
+    /* How weights reach the engines: "donate", "copy", "bucket" or "names" (update.mode). */
     char update_mode[TDM__JOB_TEXT_BYTES];
     /* Which checksums an engine verifies: "full", "sample" or "none" (update.verify). */
     char verify[TDM__JOB_TEXT_BYTES];
@@ -155,6 +155,9 @@ tdm_status tdm__job_file_read(const char *path, const char *const *overrides,
  * current one. */
 tdm_status tdm__job_spec_from_config(tdm_config *config, const char *directory,
                                      struct tdm__job_spec *spec_out);
+/* Returns true if updates write over the weights that the engines serve (update.mode "bucket"), so
+ * that the engines need no memory for a second copy. */
+bool tdm__job_updates_overwrite(const struct tdm__job_spec *spec);
 /* Frees the configuration of the spec. */
 void tdm__job_spec_fini(struct tdm__job_spec *spec);
 

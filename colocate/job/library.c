@@ -394,6 +394,7 @@ tdm_status tdm__job_memory_budget_input(const struct tdm__job_spec *spec,
     input_out->gpu_bytes = spec->gpu_bytes;
     input_out->bucket_bytes = spec->update_weight_buffer_size;
     input_out->update_enabled = spec->update_enabled;
+    input_out->updates_overwrite = tdm__job_updates_overwrite(spec);
     input_out->engines_are_remote = !spec->engine_colocate;
     {
         const struct tdm_trainer_ops *trainer = library->jobs->trainer;

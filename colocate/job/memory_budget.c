@@ -95,6 +95,13 @@ static uint64_t bucket_bytes(const struct tdm__memory_budget_input *input)
     return input->update_enabled ? whole_blocks(input->bucket_bytes) : 0;
 }
 
+/* Returns the size of an engine's shadow copy; 0 if the job needs none. */
+static uint64_t shadow_bytes(const struct tdm__memory_budget_input *input,
+                             const struct tdm__memory_budget_rank *rank)
+{
+    return input->update_enabled && !input->updates_overwrite ? regions_bytes(rank, "weights") : 0;
+}
+
 /* Returns the bytes of GPU memory that the rank has in the given resident set. */
 static uint64_t resident_bytes(const struct tdm__memory_budget_input *input,
                                const struct tdm__memory_budget_rank *rank,
@@ -108,14 +115,13 @@ static uint64_t resident_bytes(const struct tdm__memory_budget_input *input,
     case WEIGHTS:
         return regions_bytes(rank, "weights");
     case WEIGHTS_SHADOW:
-        return regions_bytes(rank, "weights") * (input->update_enabled ? 2 : 1);
+        return regions_bytes(rank, "weights") + shadow_bytes(input, rank);
     case BUCKET:
         return bucket_bytes(input);
     case ALL_BUCKET:
         return regions_bytes(rank, NULL) + bucket_bytes(input);
     case ALL_SHADOW_BUCKET:
-        return regions_bytes(rank, NULL) + bucket_bytes(input) +
-               (input->update_enabled ? regions_bytes(rank, "weights") : 0);
+        return regions_bytes(rank, NULL) + bucket_bytes(input) + shadow_bytes(input, rank);
     }
     return 0;
 }
@@ -243,8 +249,8 @@ static const char *budget_remedy(enum tdm__budget_phase phase,
                                  const struct tdm__memory_budget_usage *use)
 {
     if (phase == TDM__BUDGET_UPDATE) {
-        return "lower update.update_weight_buffer_size or the model, or raise "
-               "cluster.gpu_bytes";
+        return "lower update.update_weight_buffer_size or the model, set update.mode to bucket, or "
+               "raise cluster.gpu_bytes";
     }
     return use->trainer_bytes > use->engine_bytes
                ? "lower the trainer's regions (batch, model), or raise cluster.gpu_bytes"

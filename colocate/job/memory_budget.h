@@ -20,7 +20,8 @@ enum tdm__budget_phase {
     TDM__BUDGET_TRAIN,
     /* Trainers pause completely before engines resume their weights. */
     TDM__BUDGET_TRAIN_TO_UPDATE,
-    /* Engines have their weights and the shadow copy; each trainer has a staging bucket. */
+    /* Engines have their weights and, unless updates overwrite, the shadow copy; each trainer has a
+     * staging bucket. */
     TDM__BUDGET_UPDATE,
     /* Shadow copies and buckets are freed before engines resume the rest of their regions. */
     TDM__BUDGET_UPDATE_TO_ROLLOUT,
@@ -58,6 +59,8 @@ struct tdm__memory_budget_input {
     uint64_t bucket_bytes;
     /* False if the job sends no updates and needs neither shadow copies nor buckets. */
     bool update_enabled;
+    /* True if updates write over the weights that engines serve, and need no shadow copies. */
+    bool updates_overwrite;
     /* True if engines have GPUs of their own; then no rank ever pauses. */
     bool engines_are_remote;
     /* Host memory in bytes for copies of paused regions; 0 to skip this check. */

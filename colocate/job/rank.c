@@ -83,6 +83,7 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *se
         return tdm__fail(TDM_E_PROTOCOL, "a rank that is to verify in way %u", arguments.verify);
     }
     rank->verify = (enum tdm__verify)arguments.verify;
+    rank->overwrites = arguments.overwrites;
     if (strlen(arguments.model) >= sizeof(rank->model)) {
         return tdm__fail(TDM_E_PROTOCOL, "a rank of a model whose name has %zu bytes",
                          strlen(arguments.model));

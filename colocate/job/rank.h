@@ -57,6 +57,9 @@ struct tdm__rank {
     int64_t timeout_ms;
     /* Which checksums the rank verifies. */
     enum tdm__verify verify;
+    /* True if an engine rank receives new weights over those that it serves (update.mode
+     * "bucket"). */
+    bool overwrites;
     /* Spans for the trace that the controller has not fetched yet. */
     struct tdm__spans spans;
 };

@@ -184,6 +184,7 @@ static tdm_status begin_update(struct tdm__worker_group *workers, uint64_t base,
                                            .epoch = workers->source_state.epoch,
                                            .base = base,
                                            .version_floor = floor,
+                                           .overwrites = tdm__job_updates_overwrite(workers->spec),
                                            .source = source_member(workers),
                                            .dead = workers->dead,
                                            .dead_count = workers->dead_count};
@@ -199,6 +200,7 @@ static tdm_status begin_update(struct tdm__worker_group *workers, uint64_t base,
     workers->dead_count = 0; /* The store has recorded these members as dead. */
     tdm__source_state_on_begin(&workers->source_state, &update->id, reply.epoch,
                                reply.update_version, reply.version, &reply.hash);
+    workers->source_state.overwrites = request.overwrites;
     update->epoch = reply.epoch;
     update->version = reply.update_version;
     return TDM_OK;

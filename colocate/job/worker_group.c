@@ -395,7 +395,8 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
         .seed = spec->seed,
         .bucket_bytes = spec->update_weight_buffer_size,
         .timeout_ms = (int64_t)spec->step_timeout_ms,
-        .verify = (uint32_t)parse_verify_mode(spec)};
+        .verify = (uint32_t)parse_verify_mode(spec),
+        .overwrites = tdm__job_updates_overwrite(spec)};
     struct tdm_actor_options options = {.name = creation->name,
                                         .num_gpus = creation->num_gpus,
                                         .group = creation->placement_group,

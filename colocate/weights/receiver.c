@@ -11,6 +11,9 @@
  * by the trainers (tensor_slices.c).
  * - A safetensors file with the whole model.
  *
+ * A receiver that overwrites has no shadow. Its buckets are loaded into the weights region itself
+ * (stage_region()); a flip then moves no memory.
+ *
  * After the vote the shadow is frozen. A flip exchanges the memory of both regions; a drop
  * discards the shadow. Sender buckets stay mapped until the update ends, so that their memory
  * cannot be reused while it is read. The caller serializes all calls; the device and the regions
@@ -42,8 +45,11 @@ struct tdm__receiver {
     /* Arguments of tdm__receiver_create(); the pointers are borrowed. */
     struct tdm__receiver_options options;
     /* Shadow: the region into which new weights are loaded while the old ones are served. Owned; it
-     * has no memory between updates. */
+     * has no memory between updates. NULL if the receiver overwrites. */
     tdm_region *shadow;
+    /* True if a bucket was accepted that overwrites the served weights, so that this rank holds no
+     * version until it flips or joins. */
+    bool is_torn;
     /* Latest update of which this rank has heard, and what the shadow contains of it. */
     struct tdm__replay_guard guard;
     /* For each tensor of the manifest its checksum, if it was received whole. Owned. */
@@ -95,7 +101,8 @@ static tdm_status receiver_init(struct tdm__receiver *receiver)
         receiver->sum_ops == NULL || receiver->computed_sums == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a receiver of %u tensors", count);
     }
-    return tdm__region_create(options->regions, &shadow, &receiver->shadow);
+    return options->overwrites ? TDM_OK
+                               : tdm__region_create(options->regions, &shadow, &receiver->shadow);
 }
 
 tdm_status tdm__receiver_create(const struct tdm__receiver_options *options,
@@ -148,17 +155,30 @@ void tdm__receiver_destroy(struct tdm__receiver *receiver)
     free(receiver);
 }
 
+/* Returns the region into which new weights are loaded. */
+static tdm_region *stage_region(const struct tdm__receiver *receiver)
+{
+    return receiver->options.overwrites ? receiver->options.weights : receiver->shadow;
+}
+
 tdm_status tdm__receiver_resume_shadow(struct tdm__receiver *receiver, int64_t timeout_ms)
 {
-    if (tdm_region_is_resident(receiver->shadow)) {
+    tdm_region *region = stage_region(receiver);
+
+    if (tdm_region_is_resident(region)) {
         return TDM_OK; /* The shadow still has memory from an earlier, aborted update. */
     }
-    return tdm_region_resume(receiver->shadow, timeout_ms);
+    return tdm_region_resume(region, timeout_ms);
 }
 
 uint64_t tdm__receiver_shadow_bytes(const struct tdm__receiver *receiver)
 {
-    return tdm_region_size(receiver->shadow);
+    return receiver->shadow == NULL ? 0 : tdm_region_size(receiver->shadow);
+}
+
+bool tdm__receiver_is_torn(const struct tdm__receiver *receiver)
+{
+    return receiver->is_torn;
 }
 
 /* ---- stage --------------------------------------------------------------------------- */
@@ -171,6 +191,7 @@ static tdm_status accept_update(struct tdm__receiver *receiver, const struct tdm
     bool begun;
 
     TDM_TRY(tdm__replay_guard_accept_bucket(&receiver->guard, update, epoch, &begun));
+    receiver->is_torn = receiver->options.overwrites;
     if (begun) {
         release_imports(receiver); /* The mapped blocks belong to the update before. */
         memset(receiver->staged, 0, receiver->options.manifest->tensors_count);
@@ -283,17 +304,20 @@ static tdm_status verify_tensors(const struct tdm__receiver *receiver,
 /* Returns TDM_E_STATE if the shadow region has no memory. */
 static tdm_status check_shadow_resident(const struct tdm__receiver *receiver)
 {
-    return tdm_region_is_resident(receiver->shadow)
-               ? TDM_OK
-               : tdm__fail(TDM_E_STATE,
-                           "a bucket came before the shadow of the weights has memory");
+    if (tdm_region_is_resident(stage_region(receiver))) {
+        return TDM_OK;
+    }
+    return tdm__fail(TDM_E_STATE,
+                     receiver->options.overwrites
+                         ? "a bucket came while the weights are paused"
+                         : "a bucket came before the shadow of the weights has memory");
 }
 
 /* Calls the engine library to load the tensors of the first `views_count` views into the shadow. */
 static tdm_status load_tensors(struct tdm__receiver *receiver, uint32_t views_count)
 {
     return receiver->options.ops->load(receiver->options.state,
-                                       tdm_region_address(receiver->shadow), receiver->views,
+                                       tdm_region_address(stage_region(receiver)), receiver->views,
                                        views_count);
 }
 
@@ -332,15 +356,15 @@ tdm_status tdm__receiver_set_layout(struct tdm__receiver *receiver,
 
 const tdm_region *tdm__receiver_shadow(const struct tdm__receiver *receiver)
 {
-    return receiver->shadow;
+    return stage_region(receiver);
 }
 
-/* Returns the key of the shadow's first block, which changes with each resume; all zero if the
- * shadow has no memory. */
+/* Returns the key of the first block for new weights, which changes with each resume; all zero if
+ * there is no memory. */
 static struct tdm__id shadow_key(const struct tdm__receiver *receiver)
 {
     uint32_t count;
-    struct tdm__block *const *blocks = tdm__region_blocks(receiver->shadow, &count);
+    struct tdm__block *const *blocks = tdm__region_blocks(stage_region(receiver), &count);
 
     return count > 0 ? blocks[0]->key : (struct tdm__id){{0}};
 }
@@ -356,6 +380,9 @@ static tdm_status find_slice_source(struct tdm__receiver *receiver,
                          handles->header.storages_count);
     }
     receiver->is_exported = tdm__id_equal(&receiver->shadow_key, &handles->storages[0].key);
+    if (receiver->is_exported && receiver->options.overwrites) {
+        return tdm__fail(TDM_E_UNSUPPORTED, "slices that a sender wrote into served weights");
+    }
     if (receiver->is_exported) {
         *source_out = NULL;
         return TDM_OK;
@@ -372,7 +399,7 @@ static tdm_status stage_slices(struct tdm__receiver *receiver,
     struct tdm__tensor_slices_stage stage = {.device = tdm__regions_device(options->regions),
                                              .handles = handles,
                                              .source = source,
-                                             .image = tdm_region_address(receiver->shadow),
+                                             .image = tdm_region_address(stage_region(receiver)),
                                              .verify = options->verify};
 
     if (options->verify == TDM__VERIFY_SAMPLE && !receiver->was_verified) {
@@ -396,7 +423,7 @@ static bool has_resume_log(const struct tdm__receiver *receiver)
 {
     struct tdm__id key = shadow_key(receiver);
 
-    return receiver->tensor_slices != NULL && tdm_region_is_resident(receiver->shadow) &&
+    return receiver->tensor_slices != NULL && tdm_region_is_resident(stage_region(receiver)) &&
            tdm__id_equal(&receiver->shadow_key, &key) &&
            tdm__tensor_slices_resume_log(receiver->tensor_slices, receiver->is_exported).next > 0;
 }
@@ -629,6 +656,18 @@ static tdm_status pull_block(struct tdm__receiver *receiver, const struct tdm__b
                            (unsigned long long)found, (unsigned long long)sum);
 }
 
+/* Forgets what an update has staged in the weights, because a peer's weights are copied over it. */
+static void void_staged(struct tdm__receiver *receiver)
+{
+    (void)tdm__replay_guard_abort(&receiver->guard, receiver->guard.epoch);
+    memset(receiver->staged, 0, receiver->options.manifest->tensors_count);
+    if (receiver->tensor_slices != NULL) {
+        tdm__tensor_slices_begin_update(receiver->tensor_slices);
+    }
+    release_imports(receiver);
+    receiver->is_torn = true;
+}
+
 tdm_status tdm__receiver_pull_weights(struct tdm__receiver *receiver,
                                       const struct tdm__weight_blocks *blocks)
 {
@@ -641,6 +680,9 @@ tdm_status tdm__receiver_pull_weights(struct tdm__receiver *receiver,
         return tdm__fail(TDM_E_PROTOCOL, "a peer's weights in %u blocks for %u", blocks->count,
                          count);
     }
+    if (receiver->options.overwrites) {
+        void_staged(receiver);
+    }
     receiver->options.ops->begin(receiver->options.state);
     for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
         status = pull_block(receiver, own[i], &blocks->keys[i], blocks->sums[i], address);
@@ -648,6 +690,12 @@ tdm_status tdm__receiver_pull_weights(struct tdm__receiver *receiver,
     }
     release_imports(receiver);
     return status;
+}
+
+void tdm__receiver_join(struct tdm__receiver *receiver, uint64_t epoch)
+{
+    (void)tdm__replay_guard_abort(&receiver->guard, epoch);
+    receiver->is_torn = false;
 }
 
 /* ---- vote, flip, drop ---------------------------------------------------------------- */
@@ -703,15 +751,18 @@ tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct td
     return TDM_OK;
 }
 
-/* Releases what an update used: the mapped memory blocks of senders and the shadow's memory. */
+/* Releases what an update used: the mapped memory blocks of senders and the shadow's memory. The
+ * weights keep theirs. */
 static tdm_status end_update(struct tdm__receiver *receiver)
 {
     release_imports(receiver);
     if (receiver->tensor_slices != NULL) {
-        /* The shadow's memory is gone, so no slice counts as received any more. */
+        /* The shadow's memory is gone, or served, so no slice counts as received any more. */
         tdm__tensor_slices_begin_update(receiver->tensor_slices);
     }
-    return tdm_region_is_resident(receiver->shadow) ? tdm_region_pause(receiver->shadow) : TDM_OK;
+    return receiver->shadow != NULL && tdm_region_is_resident(receiver->shadow)
+               ? tdm_region_pause(receiver->shadow)
+               : TDM_OK;
 }
 
 tdm_status tdm__receiver_flip_shadow(struct tdm__receiver *receiver, const struct tdm__id *update)
@@ -720,10 +771,11 @@ tdm_status tdm__receiver_flip_shadow(struct tdm__receiver *receiver, const struc
     bool swap;
 
     TDM_TRY(tdm__replay_guard_flip(&flipped, update, &swap));
-    if (swap) {
+    if (swap && !receiver->options.overwrites) {
         TDM_TRY(tdm__region_swap(receiver->options.weights, receiver->shadow));
     }
     receiver->guard = flipped;
+    receiver->is_torn = false;
     return end_update(receiver);
 }
 

@@ -13,7 +13,10 @@
 
 /* An engine rank's side of weight updates: what docs/protocols/commit.md asks of a member. New
  * weights are loaded into a shadow of the weights region. The served version is not touched before
- * the flip, which exchanges the memory of both regions. The caller transports votes and outcomes to
+ * the flip, which exchanges the memory of both regions. A receiver that overwrites has no shadow:
+ * it loads new weights over those that are served, and its rank holds no version from the first
+ * bucket until the flip. What is said of the shadow below holds for its weights region. The caller
+ * transports votes and outcomes to
  * and from the store. One thread at a time may use a receiver. */
 struct tdm__receiver;
 
@@ -37,6 +40,7 @@ struct tdm__receiver_options {
     tdm_region *weights;           /* Region with the weights that this rank serves. */
     struct tdm__location location; /* Node and GPU of this engine rank. */
     enum tdm__verify verify;       /* Which received bytes are compared with checksums. */
+    bool overwrites;               /* True if new weights are loaded over those that are served. */
 };
 
 /* Creates the receiver of an engine rank. Reserves addresses for its shadow (the region for new
@@ -57,7 +61,8 @@ tdm_status tdm__receiver_resume_shadow(struct tdm__receiver *receiver, int64_t t
 tdm_status tdm__receiver_resume_update(struct tdm__receiver *receiver, const struct tdm__id *update,
                                        uint64_t epoch, struct tdm__resume_log *resume_log_out);
 
-/* Returns the size in bytes of the shadow, the region for new weights. */
+/* Returns the size in bytes of the shadow, the memory for new weights; 0 if the receiver
+ * overwrites. */
 uint64_t tdm__receiver_shadow_bytes(const struct tdm__receiver *receiver);
 
 /* Sets which slices of the tensors the engine keeps, and where. From then on buckets bring slices,
@@ -66,9 +71,13 @@ uint64_t tdm__receiver_shadow_bytes(const struct tdm__receiver *receiver);
  * a message that names the tensor whose slice lies outside the region or overlaps another slice. */
 tdm_status tdm__receiver_set_layout(struct tdm__receiver *receiver,
                                     const struct tdm__layout *layout);
-/* Returns the shadow, the region for new weights. While the shadow has memory, trainers may write
- * into it directly. */
+/* Returns the region for new weights: the shadow, or the weights region if the receiver overwrites.
+ * While the shadow has memory, trainers may write into it directly; never into the weights. */
 const tdm_region *tdm__receiver_shadow(const struct tdm__receiver *receiver);
+
+/* Returns true if a bucket may have overwritten the weights that this rank serves. It then holds no
+ * version, until it flips or joins. */
+bool tdm__receiver_is_torn(const struct tdm__receiver *receiver);
 
 /* Loads one bucket of weights into the shadow; `bytes` are the encoded tensor handles that describe
  * it. The first bucket of a higher epoch begins a new update. Before a byte is touched, these are
@@ -108,9 +117,13 @@ tdm_status tdm__receiver_export_weights(const struct tdm__receiver *receiver,
                                         struct tdm__weight_blocks *blocks_out);
 /* Copies the memory blocks of a peer's weights into this rank's weights, which must be resident and
  * not served. Nothing of the peer stays mapped. Returns TDM_E_CHECKSUM if the bytes differ,
- * TDM_E_PROTOCOL if the blocks have another size, and TDM_E_NOT_FOUND if the peer has gone. */
+ * TDM_E_PROTOCOL if the blocks have another size, and TDM_E_NOT_FOUND if the peer has gone. If the
+ * receiver overwrites, what it has staged is void afterwards, also on failure. */
 tdm_status tdm__receiver_pull_weights(struct tdm__receiver *receiver,
                                       const struct tdm__weight_blocks *blocks);
+/* Records that this rank has joined with the weights that it has pulled. `epoch` is the epoch of
+ * the record that took it in: buckets of updates up to that one are refused. */
+void tdm__receiver_join(struct tdm__receiver *receiver, uint64_t epoch);
 
 /* ---- the end of an update ------------------------------------------------------------ */
 
@@ -130,12 +143,13 @@ tdm_status tdm__receiver_prepare_sent(struct tdm__receiver *receiver, const stru
                                       const struct tdm__resume_log *sent);
 
 /* Flips: ends a committed update, so that the new weights in the shadow are served from now on.
- * Releases the memory of the old weights and the mappings of the senders' buckets. May be repeated.
- * Returns TDM_E_STATE if this rank has not voted for the update. */
+ * Releases the memory of the old weights, if the receiver does not overwrite, and the mappings of
+ * the senders' buckets. May be repeated. Returns TDM_E_STATE if this rank has not voted for the
+ * update. */
 tdm_status tdm__receiver_flip_shadow(struct tdm__receiver *receiver, const struct tdm__id *update);
 /* Ends an aborted update: weights that were loaded in this or an earlier epoch are void. Releases
  * the shadow's memory and the mappings of the senders' buckets, unless a later update has begun.
- * May be repeated. */
+ * A rank that is torn stays so. May be repeated. */
 tdm_status tdm__receiver_drop_shadow(struct tdm__receiver *receiver, uint64_t epoch);
 /* Returns true if this rank has voted for an update that it has neither flipped nor dropped
  * since. */

@@ -127,6 +127,7 @@ static void every_step_is_answered_by_the_weights_before_it(void **state)
     assert_every_step_is_answered("update.mode=names", NULL);
     assert_every_step_is_answered("update.mode=copy", NULL);
     assert_every_step_is_answered("update.mode=donate", NULL);
+    assert_every_step_is_answered("update.mode=bucket", NULL);
 }
 
 static void engines_may_keep_weights_in_another_dtype(void **state)
@@ -134,6 +135,7 @@ static void engines_may_keep_weights_in_another_dtype(void **state)
     (void)state;
     assert_every_step_is_answered("update.mode=copy", "engine.halve=1");
     assert_every_step_is_answered("update.mode=donate", "engine.halve=1");
+    assert_every_step_is_answered("update.mode=bucket", "engine.halve=1");
 }
 
 /* The library's models are the processor's, which the fake library lets touch what is on a GPU; all
@@ -144,6 +146,7 @@ static void weights_on_gpus_are_updated_as_on_the_host(void **state)
     assert_every_step_is_answered("cluster.device=cuda", "update.mode=names");
     assert_every_step_is_answered("cluster.device=cuda", "update.mode=copy");
     assert_every_step_is_answered("cluster.device=cuda", "update.mode=donate");
+    assert_every_step_is_answered("cluster.device=cuda", "update.mode=bucket");
 }
 
 static void resumed_job_goes_on_with_higher_versions(void **state)

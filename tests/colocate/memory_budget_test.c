@@ -87,6 +87,20 @@ static void without_updates_there_is_no_shadow(void **state)
     expect_use(TDM__BUDGET_UPDATE, 0, 12, 12);
 }
 
+/* Buckets are copied over the weights that engines serve. */
+static void overwriting_updates_need_the_weights_and_one_bucket(void **state)
+{
+    (void)state;
+    input.updates_overwrite = true;
+    assert_int_equal(tdm__memory_budget_compute(&input, &plan), TDM_OK);
+    expect_use(TDM__BUDGET_UPDATE, 2, 12, 14);
+    expect_use(TDM__BUDGET_UPDATE_TO_ROLLOUT, 2, 52, 52);
+    input.engines_are_remote = true;
+    input.gpu_bytes = MIB(116);
+    assert_int_equal(tdm__memory_budget_compute(&input, &plan), TDM_OK);
+    expect_use(TDM__BUDGET_UPDATE, 62, 54, 116);
+}
+
 /* With two GPUs for the trainers and two for the engines, no rank pauses. */
 static void far_engines_keep_what_they_have(void **state)
 {
@@ -223,6 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_moment_adds_up, make_input),
         cmocka_unit_test_setup(without_updates_there_is_no_shadow, make_input),
+        cmocka_unit_test_setup(overwriting_updates_need_the_weights_and_one_bucket, make_input),
         cmocka_unit_test_setup(far_engines_keep_what_they_have, make_input),
         cmocka_unit_test_setup(phase_that_does_not_fit_is_named_with_both_numbers, make_input),
         cmocka_unit_test_setup(exactly_full_fits_and_one_block_more_does_not, make_input),

@@ -234,10 +234,10 @@ static tdm_status send(uint64_t kind, size_t id_bytes, uint32_t members_count, u
     packed = tdm_writer_bytes(list);
     status =
         rest == NULL
-            ? one_node_call(runtime, "version.request", &document, "subuu(bu)p(bu)uuu()uuu?",
+            ? one_node_call(runtime, "version.request", &document, "subuu(bu)p(bu)uuu()uuu??",
                             "model", kind, id, id_bytes, (uint64_t)0, (uint64_t)0, id, sizeof(id),
                             (uint64_t)1, &packed, id, sizeof(id), (uint64_t)1, (uint64_t)0,
-                            (uint64_t)0, proposal, (uint64_t)0, (uint64_t)0, (uint64_t)0, 0)
+                            (uint64_t)0, proposal, (uint64_t)0, (uint64_t)0, (uint64_t)0, 0, 0)
             : one_node_call(runtime, "version.request", &document, rest);
     if (status == TDM_OK) {
         tdm_document_destroy(document);

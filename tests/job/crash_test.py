@@ -30,7 +30,8 @@ SEED = int(os.environ.get("TANDEM_SEED", "20261123"))
 CRASHES = int(os.environ.get("TANDEM_CRASHES", "5"))
 JOBS = int(os.environ.get("TANDEM_CRASH_JOBS", "2"))
 REPORT = os.environ.get("TANDEM_CRASH_REPORT")
-MODES = ["donate", "copy", "names"]
+MODES = ["donate", "copy", "names", "bucket"]
+WITH_LAYOUTS = ["donate", "copy", "bucket"]  # In mode "names" layouts are not known, so that no engine can join.
 STEPS = 6  # Reinforcement-learning steps, each followed by an update.
 REFUSED = 2  # the last rank of each engine refuses the weights of this step, where drops are wanted
 RANKS = [f"engine/{engine}/{rank}" for engine in range(2) for rank in range(2)]
@@ -52,9 +53,9 @@ GOES_ON = "goes on"  # The job completes without the process or with a new one.
 COMES_OF = {"driver": ENDS, "trainer": RESTARTS, "engine": GOES_ON, "daemon": RESTARTS, "store": GOES_ON,
             "data": GOES_ON}
 
-BUCKETS = {"donate": 1, "copy": 4, "names": 3}  # In copy mode the largest tensor is split over two buckets.
+BUCKETS = {"donate": 1, "copy": 4, "names": 3, "bucket": 4}  # In copy mode the largest tensor is split over two buckets.
 # Half a bucket is sent at a time. Sizes differ, so that the test can tell chunks apart.
-WAYS = {mode: [f"update.mode={mode}"] + (["update.update_weight_buffer_size=8 KiB"] if mode == "copy" else [])
+WAYS = {mode: [f"update.mode={mode}"] + (["update.update_weight_buffer_size=8 KiB"] if mode in ("copy", "bucket") else [])
         for mode in MODES}
 DRIVER_STEPS = ["source.begin", "source.begun", "source.decide", "source.decided", "source.finished"]
 TRAINER_STEPS = ["trainer.acquire_bucket", "trainer.write", "trainer.written", "trainer.gather",
@@ -76,6 +77,8 @@ HELD = "held"  # The store has no failpoints: it is killed while another process
 LOST = "lost"  # The same, but the store stays alive and loses all of its data.
 JOINING = "joining"  # Killed while an engine that was killed before is restarted.
 AGAIN = "killed again"  # Killed in the update that is repeated because engine 1 was lost.
+# Killed in mode bucket, when every engine rank has this bucket and no version: {how: bucket, from 1}.
+TORN = {f"killed after bucket {bucket}": bucket for bucket in range(1, BUCKETS["bucket"] + 1)}
 
 # (process that is killed, process and failpoint that trigger it, how)
 ROWS = ([("driver", "driver", step, KILLED) for step in DRIVER_STEPS] +
@@ -89,6 +92,7 @@ ROWS = ([("driver", "driver", step, KILLED) for step in DRIVER_STEPS] +
         [(who, who, step, AGAIN) for who in ("trainer/0", "trainer/3") for step in AGAIN_STEPS] +
         [("engine/0/1", "engine/0/1", "engine.resume_update", AGAIN)] +
         [("daemon", "daemon", step, KILLED) for step in DAEMON_STEPS] +
+        [(who, "engine/1/1", "engine.staged", how) for who in ("driver", "trainer/0") for how in TORN] +
         [("store", "driver", step, HELD) for step in ("source.begin", "source.decide")] +
         [("store", "daemon", step, HELD) for step in DAEMON_STEPS] +
         [("data", "driver", step, LOST) for step in DRIVER_STEPS] +
@@ -103,7 +107,7 @@ class Row:
     def __init__(self, row, number):
         self.victim, self.passer, self.step, self.how = row
         self.kind = self.victim.split("/")[0]
-        whose = f"{self.passer}'s " if self.how in (HELD, LOST) else ""
+        whose = f"{self.passer}'s " if self.stops_the_passer() else ""
         self.name = f"{self.victim} {self.how} at {whose}{self.step}"
         chance = random.Random(f"{SEED} {self.name} {number}")
         self.mode = self.choose_mode(number)
@@ -111,6 +115,8 @@ class Row:
         per_update = REQUESTS if self.passer == "daemon" else per_update
         self.update = 4 + chance.randrange(3)  # No checkpoint to resume from exists before.
         self.count = (self.update - 1) * per_update + 1 + chance.randrange(per_update)
+        if self.how in TORN:
+            self.count = (self.update - 1) * per_update + TORN[self.how]
         if self.step == "engine.drop" or self.how in (JOINING, AGAIN):
             self.count = 1
         # At this point some process has part of the update.
@@ -119,11 +125,20 @@ class Row:
             self.first = (self.update, "engine.vote")
         self.number = number
 
+    def stops_the_passer(self):
+        """Tells whether one process is stopped at the failpoint while something happens to another one."""
+        return self.how in (HELD, LOST) or self.how in TORN
+
+    def repeats(self):
+        return min(CRASHES, 2) if self.how in TORN else CRASHES
+
     def choose_mode(self, number):
+        if self.how in TORN:
+            return "bucket"
         if self.step == "engine.drop":
             return "names"  # In this mode an engine can refuse weights.
         if self.how in (JOINING, AGAIN):
-            return MODES[number % 2]  # In mode "names" layouts are not known, so that no engine can join.
+            return WITH_LAYOUTS[number % len(WITH_LAYOUTS)]
         modes = MODES[1:] if self.step in ONLY_BUCKETS else MODES
         return modes[number % len(modes)]
 
@@ -136,7 +151,7 @@ class Row:
 
     def breaks(self, folder, broken):
         """The value of TANDEM_FAILPOINT for this row."""
-        action = "stop" if self.how in (STOPPED, HELD, LOST) else "kill"
+        action = "stop" if self.how == STOPPED or self.stops_the_passer() else "kill"
         first = f"engine/1/1 {self.first[1]} {self.first[0]} kill {folder / 'first'};" if self.how == AGAIN else ""
         return f"{first}{self.passer} {self.step} {self.count} {action} {broken}"
 
@@ -233,6 +248,7 @@ class Crash:
         (self.sandbox.path / "job.yaml").write_text(JOB, encoding="utf-8")
         (self.sandbox.path / "data").write_text(DATA, encoding="utf-8")
         self.broken = self.sandbox.path / "broken"
+        self.killed = None  # The process that the test itself has killed last.
         self.result = {"row": row.name, "number": row.number, "mode": row.mode, "pass": row.count}
 
     def start(self, *words, log="served", **environment):
@@ -265,12 +281,14 @@ class Crash:
 
     def strike(self, process):
         """Does what the process cannot do to itself; returns the job's output meanwhile."""
-        if self.row.how in (HELD, LOST):
+        if self.row.stops_the_passer():
             held = self.wait_until_stopped(process)
             if self.row.how == HELD:
                 self.kill("tandem-store")
-            else:
+            elif self.row.how == LOST:
                 self.lose_all_data()
+            else:
+                self.kill_the_source(process)
             os.kill(held, signal.SIGCONT)
         return self.lose_an_engine(process) if self.row.how == JOINING else ""
 
@@ -288,7 +306,16 @@ class Crash:
     def kill(self, name):
         victims = [pid for pid, found in self.sandbox.processes().items() if found == name]
         require(len(victims) == 1, f"processes {name}: {victims}")
+        self.killed = victims[0]
         os.kill(victims[0], signal.SIGKILL)
+
+    def kill_the_source(self, process):
+        """Kills the row's process when the engine ranks that are not stopped have staged the bucket, too."""
+        time.sleep(0.2)
+        if self.row.kind == "driver":
+            process.kill()
+        else:
+            self.kill(self.row.victim)
 
     def lose_all_data(self):
         """Makes the store empty, like one that was restarted without its files."""
@@ -350,7 +377,7 @@ class Crash:
         self.resume(versions)
 
     def require_named(self, err):
-        pid = self.broken.read_text(encoding="utf-8").split()[1]
+        pid = self.killed or self.broken.read_text(encoding="utf-8").split()[1]
         if self.row.kind in ("trainer", "engine"):
             wanted = rf"{self.row.victim} died: node \S+, pid {pid}, signal 9"
             require(re.search(wanted, err), f"does not match {wanted!r}: {err!r}")
@@ -449,7 +476,8 @@ def main():
     print(lines[0], flush=True)
     results = []
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
-        futures = [[pool.submit(crash, row, number, build, slow) for number in range(CRASHES)] for row in rows]
+        futures = [[pool.submit(crash, row, number, build, slow) for number in range(Row(row, 0).repeats())]
+                   for row in rows]
         for row, crashes in zip(rows, futures):
             found = [future.result() for future in crashes]
             results += found

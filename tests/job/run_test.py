@@ -135,6 +135,10 @@ def the_trace_balances_where_engines_copy(sandbox):
     the_memory_that_comes_and_goes_is_the_plan_s(sandbox, "update.mode=copy")
 
 
+def the_trace_balances_where_buckets_overwrite(sandbox):
+    the_memory_that_comes_and_goes_is_the_plan_s(sandbox, "update.mode=bucket")
+
+
 def resumed_run_has_the_same_numbers(sandbox):
     words = ["rollout.num_rollout=8", "rollout.warmup_steps=3", "job.save_interval=3", "--json"]
     code, whole, err = sandbox.run("--out", "whole", *words)
@@ -246,6 +250,7 @@ if __name__ == "__main__":
                    they_agree_also_by_way_of_the_disk,
                    the_trace_has_every_phase_on_every_row,
                    the_trace_balances_where_engines_are_written_to, the_trace_balances_where_engines_copy,
+                   the_trace_balances_where_buckets_overwrite,
                    resumed_run_has_the_same_numbers,
                    checkpoint_is_found_where_a_kill_left_it, without_updates_engines_stay_as_they_were,
                    ctrl_c_finishes_the_step_and_saves, ctrl_c_twice_leaves_in_the_middle_of_a_step,

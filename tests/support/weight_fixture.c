@@ -219,6 +219,21 @@ static void open_receiver(struct weight_fixture *world, enum tdm__verify verify)
     TRY(tdm__receiver_create(&options, &world->receiver));
 }
 
+void weight_fixture_overwrite(struct weight_fixture *world)
+{
+    struct tdm__receiver_options options = {.manifest = world->manifest,
+                                            .ops = &engine_ops,
+                                            .state = &world->engine,
+                                            .regions = world->regions[1],
+                                            .weights = world->weights,
+                                            .location = world->location,
+                                            .verify = TDM__VERIFY_FULL,
+                                            .overwrites = true};
+
+    tdm__receiver_destroy(world->receiver);
+    TRY(tdm__receiver_create(&options, &world->receiver));
+}
+
 int weight_fixture_everywhere(int (*run)(const char *device))
 {
     int failed = run("host");

@@ -54,6 +54,8 @@ int weight_fixture_everywhere(int (*run)(const char *device));
 bool weight_fixture_is_cuda(void);
 
 struct weight_fixture *weight_fixture_open(const char *test, enum tdm__verify verify);
+/* Gives the engine a receiver that loads new weights over those that are served. */
+void weight_fixture_overwrite(struct weight_fixture *world);
 /* Closes the fixture and checks that nothing is left on the GPU. */
 void weight_fixture_close(struct weight_fixture *world);
 

@@ -100,6 +100,16 @@ struct weight_writers *weight_writers_open(bool in_place, enum tdm__verify verif
     return weight_writers_open_with(in_place, verify, WRITERS_CHUNK_BYTES);
 }
 
+struct weight_writers *weight_writers_open_overwriting(void)
+{
+    struct weight_writers *m = weight_writers_open(false, TDM__VERIFY_FULL);
+    const struct tdm__layout layout = {m->slices, WORLD_TENSORS};
+
+    weight_fixture_overwrite(m->world);
+    TRY(tdm__receiver_set_layout(m->world->receiver, &layout));
+    return m;
+}
+
 /* Also checks that no memory is held. */
 void weight_writers_close(struct weight_writers *m)
 {

@@ -28,6 +28,8 @@ struct weight_writers {
 struct weight_writers *weight_writers_open(bool in_place, enum tdm__verify verify);
 struct weight_writers *weight_writers_open_with(bool in_place, enum tdm__verify verify,
                                                 uint64_t chunk_bytes);
+/* Opens the fixture with an engine rank that copies buckets over the weights that it serves. */
+struct weight_writers *weight_writers_open_overwriting(void);
 /* Closes the fixture and checks that no memory is held. */
 void weight_writers_close(struct weight_writers *m);
 
