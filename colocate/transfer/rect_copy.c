@@ -3,10 +3,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/transfer/rect_copy.h"
 
-#include "colocate/transfer/casts.h"
-
-#include <string.h>
-
 uint64_t tdm__rect_copy_elements(const struct tdm__rect_copy *copy)
 {
     return (uint64_t)copy->rows * copy->columns;
@@ -81,58 +77,8 @@ bool tdm__rect_copy_merge(struct tdm__rect_copy *last, const struct tdm__rect_co
 
     if (from == 0 || to == 0 || last->from_rank != next->from_rank ||
         last->from_tensor != next->from_tensor || last->to_tensor != next->to_tensor ||
-        last->conversion != next->conversion || last->conversion == TDM__CONVERT_FP8 ||
-        last->to_tensor == TDM__STAGING) {
+        last->conversion != next->conversion || last->conversion == TDM__CONVERT_FP8) {
         return false;
     }
     return rect_merge_columns(last, next, from, to) || rect_merge_rows(last, next, from, to);
-}
-
-/* ---- execution ---------------------------------------------------------------------------- */
-
-/* Copies all rows of a rectangle, with the cast to bfloat16 if the copy asks for it. */
-static void rect_copy_rows(const struct tdm__rect_copy *copy, const uint8_t *from, uint8_t *to)
-{
-    size_t from_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
-    size_t to_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
-
-    for (uint32_t row = 0; row < copy->rows; row++) {
-        const uint8_t *source = from + (size_t)row * copy->from_pitch * from_bytes;
-        uint8_t *target = to + (size_t)row * copy->to_pitch * to_bytes;
-
-        if (copy->conversion == TDM__CONVERT_BF16) {
-            tdm__bf16_from_floats((uint16_t *)(void *)target, (const float *)(const void *)source,
-                                  copy->columns);
-        } else {
-            memcpy(target, source, copy->columns * from_bytes);
-        }
-    }
-}
-
-/* Returns the offset in bytes at which a copy begins in a tensor (or, for TDM__STAGING, in the
- * staging memory). */
-static uint64_t start_offset_bytes(uint32_t tensor, uint64_t offset, uint8_t dtype)
-{
-    return tensor == TDM__STAGING ? offset : offset * tdm_dtype_bytes((enum tdm_dtype)dtype);
-}
-
-void tdm__rect_copy_execute(const struct tdm__rect_copy *copy, const void *from, void *to,
-                            const struct tdm__scales_location *place, float *scales)
-{
-    const uint8_t *source =
-        (const uint8_t *)from +
-        start_offset_bytes(copy->from_tensor, copy->from_offset, copy->from_dtype);
-    uint8_t *target =
-        (uint8_t *)to + start_offset_bytes(copy->to_tensor, copy->to_offset, copy->to_dtype);
-
-    if (copy->conversion == TDM__CONVERT_FP8) {
-        const struct tdm__strided_matrix matrix = {source, (enum tdm_dtype)copy->from_dtype,
-                                                   copy->rows, copy->columns, copy->from_pitch};
-        const struct tdm__fp8_matrix result = {target, scales + place->offset, copy->to_pitch,
-                                               place->pitch};
-
-        tdm__fp8_quantize(&matrix, &result);
-        return;
-    }
-    rect_copy_rows(copy, source, target);
 }

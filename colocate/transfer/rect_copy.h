@@ -28,42 +28,25 @@ enum tdm__conversion {
     TDM__CONVERT_SCALES
 };
 
-/* Value of a tensor index: the destination rank's staging memory, whose offsets are in bytes. */
-#define TDM__STAGING UINT32_MAX
-
 /* One copy of `rows` times `columns` elements whose rows have a pitch, as a strided copy engine
- * takes it. Offsets and pitches are in elements of the tensor's dtype; offsets into the staging
- * memory are in bytes. */
+ * takes it. Offsets and pitches are in elements of the tensor's dtype. */
 struct tdm__rect_copy {
     uint64_t from_offset; /* Offset of the first element in the source tensor, in elements. */
     uint64_t to_offset;   /* Offset of the first element in the destination tensor, in elements. */
     uint32_t from_rank;   /* Source rank, which holds the elements. */
-    /* Index among the tensors of the source rank, or TDM__STAGING. */
-    uint32_t from_tensor;
-    /* Index among the tensors of the destination rank, or TDM__STAGING. */
-    uint32_t to_tensor;
-    uint32_t rows;       /* Number of rows to copy. */
-    uint32_t columns;    /* Number of elements in each row to copy. */
-    uint32_t from_pitch; /* Distance from row to row in the source tensor, in elements. */
-    uint32_t to_pitch;   /* Distance from row to row in the destination tensor, in elements. */
-    /* For a conversion to FP8, the index of the place of its scales in the destination rank's list
-     * `scales` (struct tdm__rank_copies). */
-    uint32_t scales;
-    uint8_t conversion; /* How the elements are converted, an enum tdm__conversion. */
-    uint8_t locality;   /* How near source and destination are, an enum tdm__copy_locality. */
-    uint8_t from_dtype; /* Data type of the source elements, an enum tdm_dtype. */
-    uint8_t to_dtype;   /* Data type of the destination elements, an enum tdm_dtype. */
-    uint32_t reserved;  /* Padding, always 0, so that plans can be compared byte by byte. */
+    uint32_t from_tensor; /* Index among the slices of the source rank. */
+    uint32_t to_tensor;   /* Index among the slices of the destination rank. */
+    uint32_t rows;        /* Number of rows to copy. */
+    uint32_t columns;     /* Number of elements in each row to copy. */
+    uint32_t from_pitch;  /* Distance from row to row in the source tensor, in elements. */
+    uint32_t to_pitch;    /* Distance from row to row in the destination tensor, in elements. */
+    uint8_t conversion;   /* How the elements are converted, an enum tdm__conversion. */
+    uint8_t locality;     /* How near source and destination are, an enum tdm__copy_locality. */
+    uint8_t from_dtype;   /* Data type of the source elements, an enum tdm_dtype. */
+    uint8_t to_dtype;     /* Data type of the destination elements, an enum tdm_dtype. */
 };
 
-_Static_assert(sizeof(struct tdm__rect_copy) == 56, "no bytes between the fields");
-
-/* Where the scales of an FP8 conversion are written. */
-struct tdm__scales_location {
-    uint64_t offset; /* Offset of the first scale in the tensor of scales, in elements. */
-    uint32_t tensor; /* Index of the tensor of scales among the tensors of the destination rank. */
-    uint32_t pitch;  /* Distance from row to row of scales in that tensor, in elements. */
-};
+_Static_assert(sizeof(struct tdm__rect_copy) == 48, "no bytes between the fields");
 
 /* Turns a copy whose rows have no gaps in source and destination into a copy of one long row. */
 void tdm__rect_copy_flatten(struct tdm__rect_copy *copy);
@@ -76,11 +59,5 @@ bool tdm__rect_copy_merge(struct tdm__rect_copy *last, const struct tdm__rect_co
 uint64_t tdm__rect_copy_elements(const struct tdm__rect_copy *copy);
 /* Returns the number of bytes that a copy reads. */
 uint64_t tdm__rect_copy_bytes(const struct tdm__rect_copy *copy);
-
-/* Executes a copy on the host. `from` and `to` are the first bytes of the tensors or of the staging
- * memory. For FP8, the scales are written to the tensor that begins at `scales`, where `place`
- * says. */
-void tdm__rect_copy_execute(const struct tdm__rect_copy *copy, const void *from, void *to,
-                            const struct tdm__scales_location *place, float *scales);
 
 #endif

@@ -156,8 +156,8 @@ struct tdm_trainer_ops {
     /* Gives the model's tensors, the same list on every rank, and the slices that this rank
      * holds.  The slices of all ranks cover every element.  Several ranks may hold the same slice:
      * an update copies it from the one that is nearest to the engine.  Slices that are not equal
-     * have no element in common.  The slices are borrowed while the rank lives. Their addresses lie in KEEP regions, so that updates can read them
-     * while the regions are paused. */
+     * have no element in common.  The slices are borrowed while the rank lives. Their addresses lie
+     * in KEEP regions, so that updates can read them while the regions are paused. */
     tdm_status (*layout)(void *state, const struct tdm_tensor_info **tensors_out,
                          uint32_t *tensors_count_out, const struct tdm_slice **slices_out,
                          uint32_t *slices_count_out);

@@ -1,4 +1,4 @@
-/* rect_copy_test.c - adjacent rectangles are merged, and copies write the right bytes. */
+/* rect_copy_test.c - adjacent rectangles are merged. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/transfer/rect_copy.h"
 
@@ -88,24 +88,6 @@ static void copies_from_different_sources_are_not_merged(void **state)
     assert_true(tdm__rect_copy_merge(&last, &next));
 }
 
-static void only_the_rectangle_is_written(void **state)
-{
-    const struct tdm__rect_copy copy = rectangle(2, 3, 11, 21);
-    uint8_t from[40];
-    uint8_t to[60] = {0};
-
-    (void)state;
-    for (int i = 0; i < (int)sizeof(from); i++) {
-        from[i] = (uint8_t)i;
-    }
-    tdm__rect_copy_execute(&copy, from, to, NULL, NULL);
-    for (int i = 0; i < 60; i++) {
-        bool is_in = (i >= 21 && i < 24) || (i >= 41 && i < 44);
-
-        assert_int_equal(to[i], !is_in ? 0 : i < 40 ? i - 10 : i - 20);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,7 +95,6 @@ int main(void)
         cmocka_unit_test(neighbours_become_one_rectangle),
         cmocka_unit_test(equal_rows_at_a_distance_become_a_rectangle),
         cmocka_unit_test(copies_from_different_sources_are_not_merged),
-        cmocka_unit_test(only_the_rectangle_is_written),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

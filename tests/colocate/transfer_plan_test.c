@@ -200,13 +200,18 @@ static void run(struct fixture *fixture, const struct tdm__transfer_plan *transf
                 const struct tdm_slice *to = &fixture->to.slices[rank][copy->to_tensor];
                 uint64_t at = tdm__transfer_plan_image_offset(transfer_plan, rank, copy);
                 uint64_t elements = (copy->rows - 1) * (uint64_t)copy->to_pitch + copy->columns;
+                struct tdm__copy_op op;
+                uint64_t sum;
 
                 assert_true(at >= chunk->begin);
                 assert_true(at + elements * tdm_dtype_bytes(copy->to_dtype) <= chunk->end);
                 assert_int_equal(from->tensor, to->tensor);
-                tdm__rect_copy_execute(copy,
-                                       fixture->held[copy->from_rank] + (uintptr_t)from->address,
-                                       fixture->images[rank] + (uintptr_t)to->address, NULL, NULL);
+                op =
+                    tdm__convert_copy_op(copy,
+                                         fixture->held[copy->from_rank] + (uintptr_t)from->address +
+                                             copy->from_offset * tdm_dtype_bytes(copy->from_dtype),
+                                         fixture->images[rank] + at);
+                TRY(tdm__copy_op_execute(&op, &sum));
             }
         }
         assert_int_equal(next, image->copies_count);

@@ -1,7 +1,7 @@
 /* sharding_fuzz.c - no sharding crashes its reader, or the transfer plan from it to another one. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/layout/reshard.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/layout_pair.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,23 +31,16 @@ static const struct tdm__model_config config = {
 static void compile(const struct tdm__sharding *from_sharding,
                     const struct tdm__sharding *to_sharding)
 {
-    static const struct tdm__model_options options = {.mtp = true, .scales = true};
-    static const struct tdm__rank_location places[RANKS_MAX];
-    const struct tdm__reshard_side from = {from_sharding, places};
-    const struct tdm__reshard_side to = {to_sharding, places};
-    struct tdm__reshard *reshard;
-    struct tdm__model *model;
+    const struct layout_pair_options options = {
+        .config = &config, .mtp = true, .from = from_sharding, .to = to_sharding};
+    struct layout_pair pair;
 
-    if (tdm__model_create(&config, &options, &model) != TDM_OK) {
-        abort();
-    }
-    if (tdm__reshard_create(model, &from, &to, &reshard) == TDM_OK) {
-        if (reshard->cost.written_bytes == 0) {
+    if (layout_pair_plan(&options, &pair) == TDM_OK) {
+        if (pair.plan->cost.written_bytes == 0) {
             abort();
         }
-        tdm__reshard_destroy(reshard);
+        layout_pair_drop(&pair);
     }
-    tdm__model_destroy(model);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
