@@ -5,6 +5,7 @@
 
 #include "runtime/redis/commit_session.h"
 #include "runtime/store.h"
+#include "runtime/store/records.h"
 
 /* Opens an empty store.  Every operation takes effect when it is called, and no reply is lost.
  */
@@ -12,6 +13,18 @@ tdm_status tdm__store_memory_open(struct tdm__loop *loop, struct tdm__store **st
 /* Pretends that another server has taken over the store with all data, so that the next renewal
  * begins a new generation. */
 void memory_store_replace(struct tdm__store *store);
+
+/* Pretends that the server was restarted without its data. */
+void memory_store_clear(struct tdm__store *store);
+
+/* The operations of the interface, carried out at once, for a test that delivers requests and
+ * replies itself. The caller frees the records with free(). */
+tdm_status memory_store_read(const struct tdm__store *store, const char *const *patterns,
+                             uint32_t patterns_count, struct tdm__store_records **records_out);
+/* `*members_out` is NULL if the member knows the list. */
+tdm_status memory_store_renew(struct tdm__store *store, const struct tdm__store_renewal *renewal,
+                              struct tdm__store_renewed *renewed_out,
+                              struct tdm__store_records **members_out);
 
 /* The operations below are those of a server that numbers the commits of its writers, as the Lua
  * functions do. A test delivers the copies of a commit itself: late, repeated, or not at all. */
