@@ -107,11 +107,11 @@ static void end_daemon(const struct fault *fault)
 static void late_answers_then_cut(const struct fault *fault)
 {
     network_set_cut(STORE_MACHINE, fault->machine->number, true);
-    sim_sleep(1000 + sim_below(4900));
+    sim_sleep(1000 + sim_below((uint32_t)machines_lease_ms / 2));
     network_set_cut(STORE_MACHINE, fault->machine->number, false);
-    sim_sleep(sim_below(30));
+    sim_sleep(60 + sim_below(100));
     cut_link(fault->machine->number, STORE_MACHINE, true, true);
-    sim_sleep(CLUSTER_LEASE_MS + TDM__NODE_GRACE_MS + fault->duration_ms);
+    sim_sleep(machines_lease_ms + TDM__NODE_GRACE_MS + fault->duration_ms);
     cut_link(fault->machine->number, STORE_MACHINE, true, false);
 }
 

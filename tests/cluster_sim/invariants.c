@@ -247,21 +247,9 @@ static bool is_strict(void)
     return secure_getenv("TANDEM_STRICT") != NULL;
 }
 
-/* True if a node that lives has joined again after a loss. */
-static bool has_joined_again(void)
-{
-    for (uint32_t i = 0; i < machines_count; i++) {
-        if (machines[i].daemon != NULL && machines[i].daemon->node.lease_status.lost_ms != 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* What the checks of records have found. */
 struct record_check {
-    uint32_t count;         /* Number of records of the kind that is checked. */
-    uint32_t orphans_count; /* Number of known leaks: the creator's node was lost. */
+    uint32_t count; /* Number of records of the kind that is checked. */
     char *text;
     uint32_t text_bytes;
     bool is_wrong;
@@ -274,7 +262,6 @@ static void check_left_record(void *arg, const struct tdm__store_record *record)
 
     if (!is_strict() && strncmp(record->key, "group/", 6) != 0 &&
         tdm__actor_record_read(record, &actor) == TDM_OK && !is_living_node(&actor.owner_node)) {
-        check->orphans_count++;
         return;
     }
     check->is_wrong = true;
@@ -294,7 +281,7 @@ static void check_free_record(void *arg, const struct tdm__store_record *record)
     for (uint32_t i = 0; i < node.pool.gpus_count; i++) {
         is_free = is_free && node.pool.gpus[i].free == node.pool.gpus[i].total;
     }
-    if (!is_free && (is_strict() || (check->orphans_count == 0 && !has_joined_again()))) {
+    if (!is_free && is_strict()) {
         check->is_wrong = true;
         (void)snprintf(check->text, check->text_bytes,
                        "the store counts resources of node %s as taken: %lld of %lld CPUs are "

@@ -27,6 +27,7 @@ enum { JOIN_CHECK_MS = 2000, JOIN_MS = 10000, END_MS = 10000, PROCESSES_MAX = 64
 
 struct machine machines[MACHINES_MAX];
 uint32_t machines_count;
+int64_t machines_lease_ms;
 
 static const uint8_t token[TDM__TOKEN_BYTES] = {9};
 static bool is_ending;
@@ -84,7 +85,7 @@ static void describe(struct machine *machine, struct sim_daemon *daemon)
     memcpy(node->directory, machine->directory, sizeof(node->directory));
     node->totals.id = node->record.id;
     node->record.pid = machine->number;
-    node->record.lease_ms = CLUSTER_LEASE_MS;
+    node->record.lease_ms = machines_lease_ms;
     node->unreachable_ms = CLUSTER_UNREACHABLE_MS;
     node->loop = daemon->loop;
     node->services = &daemon->services;
@@ -308,8 +309,9 @@ void machine_add_process(struct machine *machine, struct sim_process *process)
     sim_process_set_machine(process, machine->number);
 }
 
-void machines_begin(uint32_t count, const char *directory)
+void machines_begin(uint32_t count, int64_t lease_ms, const char *directory)
 {
+    machines_lease_ms = lease_ms;
     is_ending = false;
     others_count = 0;
     machines_count = count;

@@ -9,8 +9,8 @@
 #include "tests/cluster_sim/network.h"
 #include "tests/sim/sim.h"
 
-/* Times of the simulated cluster in milliseconds. */
-enum { CLUSTER_LEASE_MS = 5000, CLUSTER_UNREACHABLE_MS = 2000 };
+/* Times of the simulated clusters in milliseconds. */
+enum { LEASE_SHORT_MS = 5000, LEASE_LONG_MS = 12000, CLUSTER_UNREACHABLE_MS = 2000 };
 /* What each machine has. */
 enum { MACHINE_CPUS = 3, MACHINE_GPUS = 2 };
 
@@ -48,9 +48,11 @@ struct machine {
 /* The machines of the simulated cluster, by their number minus 1. */
 extern struct machine machines[MACHINES_MAX];
 extern uint32_t machines_count;
+/* The lease of all nodes in milliseconds. */
+extern int64_t machines_lease_ms;
 
 /* Starts the machines and their supervisors, without daemons. */
-void machines_begin(uint32_t count, const char *directory);
+void machines_begin(uint32_t count, int64_t lease_ms, const char *directory);
 /* Ends the supervisors. All daemons must have ended. */
 void machines_end(void);
 

@@ -78,7 +78,8 @@ static void await(bool (*is_reached)(void), const char *text)
 static bool all_have_joined(void)
 {
     for (uint32_t i = 0; i < machines_count; i++) {
-        if (machines[i].daemon == NULL || !machines[i].daemon->has_joined) {
+        if (!machines[i].is_off_for_good &&
+            (machines[i].daemon == NULL || !machines[i].daemon->has_joined)) {
             return false;
         }
     }
@@ -167,7 +168,7 @@ void world_run(uint64_t seed, const char *directory)
     processes_begin();
     cluster_store_begin();
     drivers_begin();
-    machines_begin(2 + sim_below(2), directory);
+    machines_begin(2 + sim_below(2), sim_below(3) > 0 ? LEASE_SHORT_MS : LEASE_LONG_MS, directory);
     faults_begin();
     start_all();
     cluster_store_set_losses(losses[sim_below(4)]);
