@@ -17,6 +17,7 @@ import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORLDS = 3000  # Worlds of the simulator in a round, one seed each.
+CLUSTERS = 500  # Simulated clusters in a round, one seed each.
 FUZZ_S = 5  # Seconds for each fuzz target in a round.
 OUTPUT_END = 20000  # Characters of a failed test's output that are shown.
 
@@ -45,13 +46,18 @@ class Vary:
         print(f"---- {name} failed\n{output[-OUTPUT_END:].strip()}\nto repeat it: {command}\n", flush=True)
 
     def simulate(self, seed):
-        """Runs worlds of the simulator, with one seed after the other."""
-        done = subprocess.run([self.build / "tests/sim_test", str(WORLDS), str(seed)], stdout=subprocess.PIPE,
+        """Runs worlds of both simulators, with one seed after the other."""
+        self.simulate_with("sim/worlds", "tests/sim_test", WORLDS, seed)
+        self.simulate_with("sim/clusters", "tests/cluster_sim_test", CLUSTERS, seed)
+
+    def simulate_with(self, name, program, count, seed):
+        """Runs `count` worlds of one simulator."""
+        done = subprocess.run([self.build / program, str(count), str(seed)], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
         if done.returncode != 0:
             world = re.search(r"TANDEM_SEED=(\d+)", done.stdout)
-            self.report("sim/worlds", done.stdout, f"{self.build / 'tests/sim_test'} {WORLDS} {seed}" if world is None
-                        else f"TANDEM_SEED={world[1]} TANDEM_TRACE=1 {self.build / 'tests/sim_test'}")
+            self.report(name, done.stdout, f"{self.build / program} {count} {seed}" if world is None
+                        else f"TANDEM_SEED={world[1]} TANDEM_TRACE=1 {self.build / program}")
 
     def run_tests(self, seed):
         """Runs the tests with the label `random`. They end although the time is over."""

@@ -331,6 +331,8 @@ static void on_owner_looked_up(void *arg, tdm_status status, const char *detail)
     struct tdm__node *node = query->node;
     const struct actor_tombstone *tombstone =
         node->actors == NULL ? NULL : tdm__tombstone_find(node, &query->actor);
+    bool owner_asks =
+        tdm__id_equal(&tdm__incoming_peer(query->incoming)->id, &query->record.owner_node);
 
     if (status == TDM_E_ACTOR_DIED && query->kind == AWAIT && node->actors != NULL) {
         query_await_creation(query);
@@ -344,7 +346,7 @@ static void on_owner_looked_up(void *arg, tdm_status status, const char *detail)
     } else if (tdm__actor_entry_find(node, &query->actor) != NULL) {
         actor_query_send(query);
     } else if (tombstone != NULL && tombstone->status == TDM_E_ACTOR_RESTARTING &&
-               query->kind != AWAIT && query->kind != FATE) {
+               query->kind != AWAIT && query->kind != FATE && !owner_asks) {
         actor_query_forward(query, &query->record.owner_node); /* That node places it again. */
     } else if (tombstone != NULL) {
         query_reply_dead(tombstone, query);

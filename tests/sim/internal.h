@@ -79,6 +79,8 @@ struct sim_process {
     void *arg;
     bool kill_wanted;        /* True from sim_process_kill() until the kill happens. */
     bool dying;              /* True from the kill on: every wait fails. */
+    bool stopped;            /* True while the process is stopped, as by SIGSTOP. */
+    uint32_t machine;        /* Number of its machine in the simulated network; 0 for none. */
     uint32_t skips_of_eight; /* Of eight opportunities to act the process skips this many. */
     TAILQ_HEAD(, sim_fiber) fibers;
 };
@@ -94,6 +96,8 @@ struct sim {
     uint64_t steps_count;
     uint32_t steps_to_poll; /* Steps until the next poll of all sockets. */
     bool tracing;           /* True: sim_trace() prints. */
+    /* Says what the network has not delivered, see sim_set_network(); may be NULL. */
+    bool (*hides)(uint32_t machine, int fd);
 };
 extern struct sim sim;
 

@@ -28,6 +28,16 @@ int64_t tdm__clock_coarse_ms(void)
     return sim.now_ms;
 }
 
+int64_t tdm__clock_boot_ms(void)
+{
+    return sim.now_ms;
+}
+
+int64_t tdm__timeout_add(int64_t timeout_ms, int64_t more_ms)
+{
+    return timeout_ms < 0 ? timeout_ms : timeout_ms + more_ms;
+}
+
 int64_t tdm__deadline_after(int64_t timeout_ms)
 {
     return timeout_ms < 0 ? TDM__NEVER : sim.now_ms + timeout_ms;

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { THINGS_MAX = 512, POLLED_MAX = 256, STEPS_MAX = 400000, SETTLING_ROUNDS_MAX = 100000 };
+enum { THINGS_MAX = 1024, POLLED_MAX = 512, STEPS_MAX = 400000, SETTLING_ROUNDS_MAX = 100000 };
 
 struct sim sim;
 static struct test_random chance;
@@ -194,6 +194,26 @@ void sim_process_kill(struct sim_process *process)
     process->kill_wanted = true;
 }
 
+void sim_process_stop(struct sim_process *process, bool stopped)
+{
+    process->stopped = stopped;
+}
+
+void sim_process_set_machine(struct sim_process *process, uint32_t machine)
+{
+    process->machine = machine;
+}
+
+uint32_t sim_process_machine(const struct sim_process *process)
+{
+    return process->machine;
+}
+
+void sim_set_network(bool (*hides)(uint32_t machine, int fd))
+{
+    sim.hides = hides;
+}
+
 static void resume(struct sim_fiber *fiber)
 {
     struct sim_process *process = fiber->process;
@@ -288,7 +308,7 @@ void sim_poll(void)
         TAILQ_FOREACH(watch, &loop->watches, link)
         {
             watch->ready = 0;
-            if (watch->wanted == 0) {
+            if (watch->wanted == 0 || loop->process->stopped) {
                 continue;
             }
             TDM_ASSERT(count < POLLED_MAX);
@@ -309,6 +329,10 @@ void sim_poll(void)
         polled[i]->ready = (((fds[i].revents & POLLIN) != 0 ? TDM__READABLE : 0) |
                             ((fds[i].revents & POLLOUT) != 0 ? TDM__WRITABLE : 0) | ended) &
                            polled[i]->wanted;
+        if (polled[i]->ready != 0 && sim.hides != NULL &&
+            sim.hides(polled[i]->loop->process->machine, polled[i]->fd)) {
+            polled[i]->ready = 0;
+        }
     }
 }
 
@@ -355,7 +379,9 @@ static void list_things(void)
     things_count = 0;
     TAILQ_FOREACH(loop, &sim.loops, link)
     {
-        add_loop(loop);
+        if (!loop->process->stopped) {
+            add_loop(loop);
+        }
     }
     TAILQ_FOREACH(process, &sim.processes, link)
     {
@@ -365,7 +391,7 @@ static void list_things(void)
         }
         TAILQ_FOREACH(fiber, &process->fibers, link)
         {
-            if (can_go_on(fiber)) {
+            if (!process->stopped && can_go_on(fiber)) {
                 add_thing(RESUME, process, fiber);
             }
         }
@@ -536,6 +562,9 @@ static int64_t next_deadline(void)
     {
         TAILQ_FOREACH(timer, &loop->timers, link)
         {
+            if (loop->process->stopped) {
+                continue;
+            }
             next_ms = timer->deadline_ms < next_ms ? timer->deadline_ms : next_ms;
         }
     }
@@ -543,7 +572,7 @@ static int64_t next_deadline(void)
     {
         TAILQ_FOREACH(fiber, &process->fibers, link)
         {
-            if (fiber->waits && fiber->deadline_ms < next_ms) {
+            if (fiber->waits && !process->stopped && fiber->deadline_ms < next_ms) {
                 next_ms = fiber->deadline_ms;
             }
         }

@@ -35,6 +35,17 @@ struct sim_process *sim_process_create(const char *name, void (*main)(void *arg)
 void sim_process_kill(struct sim_process *process);
 /* Returns true if all fibers have ended. The process is freed with the simulation. */
 bool sim_process_has_ended(const struct sim_process *process);
+/* Stops the process as SIGSTOP does, or continues it: a stopped process does nothing, but what
+ * others send it stays in its sockets. It can be killed. */
+void sim_process_stop(struct sim_process *process, bool stopped);
+/* Puts the process on a machine, whose links sim_set_network() describes; 0, the default, is none.
+ */
+void sim_process_set_machine(struct sim_process *process, uint32_t machine);
+uint32_t sim_process_machine(const struct sim_process *process);
+/* Sets the function that says whether what has arrived at the socket `fd` of a process on `machine`
+ * is hidden from it, because the network has not delivered it yet; NULL for none. sim_begin()
+ * forgets it. */
+void sim_set_network(bool (*hides)(uint32_t machine, int fd));
 
 /* ---- inside a process ------------------------------------------------------------------- */
 

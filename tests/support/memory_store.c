@@ -531,6 +531,40 @@ uint64_t memory_store_new_generation(struct tdm__store *store)
     return memory->generation;
 }
 
+tdm_status memory_store_read(const struct tdm__store *store, const char *const *patterns,
+                             uint32_t patterns_count, struct tdm__store_records **records_out)
+{
+    TDM_TRY(tdm__store_check_patterns(patterns, patterns_count));
+    return snapshot((const struct memory_store *)store, patterns, patterns_count, records_out);
+}
+
+tdm_status memory_store_renew(struct tdm__store *store, const struct tdm__store_renewal *renewal,
+                              struct tdm__store_renewed *renewed_out,
+                              struct tdm__store_records **members_out)
+{
+    *members_out = NULL;
+    return renew_now((struct memory_store *)store, renewal, renewed_out, members_out);
+}
+
+static void remove_all(struct memory_store *memory)
+{
+    while (memory->count > 0) {
+        remove_entry(memory, &memory->entries[memory->count - 1]);
+    }
+    while (!LIST_EMPTY(&memory->writers)) {
+        forget_writer(LIST_FIRST(&memory->writers));
+    }
+}
+
+void memory_store_clear(struct tdm__store *store)
+{
+    struct memory_store *memory = (struct memory_store *)store;
+
+    remove_all(memory);
+    memory->server++;
+    memory->clock = (struct kept_clock){.now = 0};
+}
+
 /* ---- the table -------------------------------------------------------------------------- */
 
 static tdm_status memory_watch(struct tdm__store *store, const char *prefix,
@@ -548,12 +582,7 @@ static void memory_close(struct tdm__store *store)
     store->closing = true;
     tdm__store_completions_destroy(memory->outcomes);
     tdm__watchers_fini(&memory->watchers);
-    while (memory->count > 0) {
-        remove_entry(memory, &memory->entries[memory->count - 1]);
-    }
-    while (!LIST_EMPTY(&memory->writers)) {
-        forget_writer(LIST_FIRST(&memory->writers));
-    }
+    remove_all(memory);
     free(memory->entries);
     free(memory);
 }

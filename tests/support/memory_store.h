@@ -5,6 +5,7 @@
 
 #include "runtime/redis/commit_session.h"
 #include "runtime/store.h"
+#include "runtime/store/records.h"
 
 /* Opens an empty store.  Every operation takes effect when it is called, and no reply is lost.
  */
@@ -15,6 +16,18 @@ void memory_store_replace(struct tdm__store *store);
 /* The same, and a renewal that holds no takeover back has begun the generation already. Returns its
  * number. */
 uint64_t memory_store_new_generation(struct tdm__store *store);
+
+/* Pretends that the server was restarted without its data. */
+void memory_store_clear(struct tdm__store *store);
+
+/* The operations of the interface, carried out at once, for a test that delivers requests and
+ * replies itself. The caller frees the records with free(). */
+tdm_status memory_store_read(const struct tdm__store *store, const char *const *patterns,
+                             uint32_t patterns_count, struct tdm__store_records **records_out);
+/* `*members_out` is NULL if the member knows the list. */
+tdm_status memory_store_renew(struct tdm__store *store, const struct tdm__store_renewal *renewal,
+                              struct tdm__store_renewed *renewed_out,
+                              struct tdm__store_records **members_out);
 
 /* The operations below are those of a server that numbers the commits of its writers, as the Lua
  * functions do. A test delivers the copies of a commit itself: late, repeated, or not at all. */

@@ -1,0 +1,293 @@
+/* faults.c - what goes wrong in a simulated cluster, one fault after the other or two at a time. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/assert.h"
+#include "tests/cluster_sim/cluster_store.h"
+#include "tests/cluster_sim/driver.h"
+#include "tests/cluster_sim/machine.h"
+#include "tests/cluster_sim/world.h"
+
+#include <stdlib.h>
+
+enum fault_kind {
+    CUT_MACHINES,
+    CUT_MACHINES_ONE_WAY,
+    CUT_FROM_STORE,
+    CUT_FROM_STORE_ONE_WAY,
+    LATE_ANSWERS_THEN_CUT,
+    ISOLATE_MACHINE,
+    STOP_DAEMON,
+    POWER_OFF_FOR_A_WHILE,
+    KILL_DAEMON,
+    LEAVE_AND_RETURN,
+    STOP_STORE,
+    RESTART_STORE,
+    POWER_OFF_FOR_GOOD,
+    RESTART_STORE_WITHOUT_DATA,
+    FAULT_KINDS
+};
+
+static struct {
+    struct sim_process *process;
+    uint32_t active_count;
+    int64_t last_end_ms;
+    bool are_over;
+    bool one_is_off_for_good;
+} faults;
+
+struct fault {
+    enum fault_kind kind;
+    struct machine *machine;
+    struct machine *other;
+    int64_t duration_ms;
+};
+
+static void cut_link(uint32_t a, uint32_t b, bool both, bool is_cut)
+{
+    network_set_cut(a, b, is_cut);
+    if (both) {
+        network_set_cut(b, a, is_cut);
+    }
+}
+
+/* Cuts the machine from the store in one direction or both. */
+static void cut_from_store(struct fault *fault, bool both)
+{
+    bool outwards = sim_below(2) == 0;
+
+    cut_link(outwards ? fault->machine->number : STORE_MACHINE,
+             outwards ? STORE_MACHINE : fault->machine->number, both, true);
+    sim_sleep(fault->duration_ms);
+    cut_link(fault->machine->number, STORE_MACHINE, true, false);
+}
+
+static void isolate(const struct fault *fault)
+{
+    for (uint32_t i = 1; i < LINK_ENDS_MAX; i++) {
+        cut_link(fault->machine->number, i, true, true);
+    }
+    sim_sleep(fault->duration_ms);
+    for (uint32_t i = 1; i < LINK_ENDS_MAX; i++) {
+        cut_link(fault->machine->number, i, true, false);
+    }
+}
+
+static void stop_daemon(const struct fault *fault)
+{
+    const struct sim_daemon *daemon = fault->machine->daemon;
+
+    machine_stop_daemon(fault->machine, true);
+    sim_sleep(fault->duration_ms);
+    if (fault->machine->daemon == daemon) {
+        machine_stop_daemon(fault->machine, false);
+    }
+}
+
+/* Brings the daemon of a machine to an end, and its drivers with it. */
+static void end_daemon(const struct fault *fault)
+{
+    if (fault->kind == KILL_DAEMON) {
+        machine_kill_daemon(fault->machine);
+    } else {
+        machine_ask_to_leave(fault->machine);
+    }
+    drivers_kill(fault->machine);
+    while (fault->machine->daemon != NULL) {
+        sim_sleep(50);
+    }
+    sim_sleep(sim_below(2) == 0 ? sim_below(300) : fault->duration_ms);
+    if (fault->machine->daemon == NULL && !fault->machine->is_off) {
+        machine_start_daemon(fault->machine);
+        sim_sleep(1000);
+        driver_start(fault->machine);
+    }
+}
+
+/* The answers of the store come late, and then none comes any more: the lease ends one lease after
+ * the renewals were sent, not after their answers. */
+static void late_answers_then_cut(const struct fault *fault)
+{
+    network_set_cut(STORE_MACHINE, fault->machine->number, true);
+    sim_sleep(1000 + sim_below((uint32_t)machines_lease_ms / 2));
+    network_set_cut(STORE_MACHINE, fault->machine->number, false);
+    sim_sleep(60 + sim_below(100));
+    cut_link(fault->machine->number, STORE_MACHINE, true, true);
+    sim_sleep(machines_lease_ms + TDM__NODE_GRACE_MS + fault->duration_ms);
+    cut_link(fault->machine->number, STORE_MACHINE, true, false);
+}
+
+static void store_fault(const struct fault *fault)
+{
+    if (fault->kind == STOP_STORE) {
+        cluster_store_set_fault(STORE_STOPPED);
+        sim_sleep(fault->duration_ms);
+    } else {
+        cluster_store_set_fault(STORE_IS_BROKEN);
+        sim_sleep(sim_below(2000));
+        cluster_store_restart(fault->kind == RESTART_STORE);
+    }
+    cluster_store_set_fault(STORE_ANSWERS);
+}
+
+static void machine_fault(struct fault *fault)
+{
+    switch (fault->kind) {
+    case CUT_MACHINES:
+    case CUT_MACHINES_ONE_WAY:
+        cut_link(fault->machine->number, fault->other->number, fault->kind == CUT_MACHINES, true);
+        sim_sleep(fault->duration_ms);
+        cut_link(fault->machine->number, fault->other->number, true, false);
+        break;
+    case CUT_FROM_STORE:
+    case CUT_FROM_STORE_ONE_WAY:
+        cut_from_store(fault, fault->kind == CUT_FROM_STORE);
+        break;
+    case LATE_ANSWERS_THEN_CUT:
+        late_answers_then_cut(fault);
+        break;
+    case ISOLATE_MACHINE:
+        isolate(fault);
+        break;
+    case STOP_DAEMON:
+        stop_daemon(fault);
+        break;
+    case POWER_OFF_FOR_A_WHILE:
+        machine_power(fault->machine, false);
+        sim_sleep(fault->duration_ms);
+        machine_power(fault->machine, true);
+        break;
+    case POWER_OFF_FOR_GOOD:
+        machine_power(fault->machine, false);
+        fault->machine->is_off_for_good = true;
+        break;
+    case KILL_DAEMON:
+    case LEAVE_AND_RETURN:
+        end_daemon(fault);
+        break;
+    case STOP_STORE:
+    case RESTART_STORE:
+    case RESTART_STORE_WITHOUT_DATA:
+    case FAULT_KINDS:
+        break;
+    }
+}
+
+static void fault_main(void *arg)
+{
+    struct fault *fault = arg;
+
+    sim_trace("fault %d of machine %u, other %u, %lld ms", (int)fault->kind, fault->machine->number,
+              fault->other->number, (long long)fault->duration_ms);
+    if (fault->kind == STOP_STORE || fault->kind == RESTART_STORE ||
+        fault->kind == RESTART_STORE_WITHOUT_DATA) {
+        store_fault(fault);
+    } else {
+        machine_fault(fault);
+    }
+    sim_trace("fault %d of machine %u is over", (int)fault->kind, fault->machine->number);
+    fault->machine->has_fault = false;
+    fault->other->has_fault = false;
+    faults.active_count--;
+    faults.last_end_ms = sim_now_ms();
+    free(fault);
+}
+
+/* A machine without a fault that is not off for good; NULL if there is none. */
+static struct machine *choose_machine(void)
+{
+    struct machine *machine = &machines[sim_below(machines_count)];
+
+    return machine->has_fault || machine->is_off_for_good || machine->daemon == NULL ? NULL
+                                                                                     : machine;
+}
+
+static void make_fault(void)
+{
+    struct fault *fault = calloc(1, sizeof(*fault));
+
+    TDM_ASSERT(fault != NULL);
+    fault->kind = (enum fault_kind)sim_below(FAULT_KINDS);
+    if (fault->kind == RESTART_STORE_WITHOUT_DATA && sim_below(4) > 0) {
+        fault->kind = RESTART_STORE;
+    }
+    fault->machine = choose_machine();
+    fault->other = choose_machine();
+    fault->duration_ms = sim_below(3) == 0 ? sim_below(1000) : sim_below(14000);
+    if (fault->machine == NULL || fault->other == NULL ||
+        (fault->machine == fault->other && fault->kind <= CUT_MACHINES_ONE_WAY) ||
+        (fault->kind == POWER_OFF_FOR_GOOD && (machines_count < 3 || faults.one_is_off_for_good))) {
+        free(fault);
+        return;
+    }
+    faults.one_is_off_for_good = faults.one_is_off_for_good || fault->kind == POWER_OFF_FOR_GOOD;
+    fault->machine->has_fault = fault->other->has_fault = true;
+    faults.active_count++;
+    world_totals.faults++;
+    sim_fiber_start(fault_main, fault);
+}
+
+static bool machine_works(const struct machine *machine)
+{
+    return machine->is_off_for_good || (machine->daemon != NULL && machine->daemon->has_joined);
+}
+
+/* Starts the daemons that could not start during a fault, and waits until all have joined. */
+static void repair(void)
+{
+    bool all_work = false;
+
+    cluster_store_set_losses(0);
+    while (!all_work) {
+        all_work = true;
+        for (uint32_t i = 0; i < machines_count; i++) {
+            all_work = all_work && machine_works(&machines[i]);
+            if (machines[i].daemon == NULL && !machines[i].is_off_for_good) {
+                machine_start_daemon(&machines[i]);
+            }
+        }
+        sim_sleep(500);
+    }
+}
+
+static void faults_main(void *arg)
+{
+    uint32_t rounds = 1 + sim_below(5);
+
+    (void)arg;
+    sim_sleep(sim_below(6000));
+    for (uint32_t i = 0; i < rounds; i++) {
+        make_fault();
+        sim_sleep(sim_below(3) == 0 ? sim_below(300) : sim_below(8000));
+    }
+    sim_join_others();
+    repair();
+    faults.last_end_ms = sim_now_ms();
+    faults.are_over = true;
+}
+
+static void on_killed(void *arg)
+{
+    (void)arg; /* The faults are never killed. */
+}
+
+void faults_begin(void)
+{
+    faults.active_count = 0;
+    faults.last_end_ms = sim_now_ms();
+    faults.are_over = faults.one_is_off_for_good = false;
+    faults.process = sim_process_create("faults", faults_main, on_killed, NULL);
+}
+
+bool faults_are_over(void)
+{
+    return faults.are_over;
+}
+
+bool faults_have_ended(void)
+{
+    return sim_process_has_ended(faults.process);
+}
+
+int64_t faults_quiet_since(void)
+{
+    return faults.active_count > 0 ? sim_now_ms() : faults.last_end_ms;
+}

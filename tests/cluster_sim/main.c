@@ -1,0 +1,93 @@
+/* main.c - many simulated clusters, each with the faults of its seed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cluster_sim_test [-t SECONDS] [count [first]]: worlds of `count` seeds from `first` (1) on, at
+ * most for SECONDS of real time. TANDEM_SEED=n runs only that one, with TANDEM_TRACE=1 its history
+ * is printed. TANDEM_STRICT=1 makes known defects failures (docs/status.md). */
+#include "runtime/log.h"
+#include "tests/cluster_sim/world.h"
+#include "tests/sim/fiber.h"
+#include "tests/sim/sim.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WORLDS = 500, SECONDS = 3600 };
+
+static double seconds(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* The lowest descriptor that is free: what was opened has been closed. */
+static int free_descriptor(void)
+{
+    int fd = dup(STDIN_FILENO);
+
+    (void)close(fd);
+    return fd;
+}
+
+static void remove_directory(const char *directory)
+{
+    for (int i = 1; i < 8; i++) {
+        static const char *const formats[] = {"%s/d%d/logs/daemon.log", "%s/d%d/logs", "%s/d%d",
+                                              "%s/m%d-daemon"};
+        char path[200];
+
+        for (size_t k = 0; k < sizeof(formats) / sizeof(formats[0]); k++) {
+            (void)snprintf(path, sizeof(path), formats[k], directory, i);
+            (void)remove(path);
+        }
+    }
+    (void)rmdir(directory);
+}
+
+int main(int argc, char **argv)
+{
+    const char *given = secure_getenv("TANDEM_SEED");
+    bool has_limit = argc > 2 && strcmp(argv[1], "-t") == 0;
+    double limit = has_limit ? strtod(argv[2], NULL) : SECONDS;
+    int next = has_limit ? 3 : 1;
+    uint64_t count = argc > next ? strtoull(argv[next], NULL, 0) : WORLDS;
+    uint64_t first = argc > next + 1 ? strtoull(argv[next + 1], NULL, 0) : 1;
+    uint64_t done = 0;
+    double began = seconds();
+    char directory[] = "/tmp/tandem-sim-XXXXXX";
+
+    if (mkdtemp(directory) == NULL) {
+        perror(directory);
+        return 1;
+    }
+    (void)setenv("TANDEM_LOG", "error", 0); /* NOLINT(concurrency-mt-unsafe) one thread */
+    tdm__log_init("sim");
+    sim_trace_on(secure_getenv("TANDEM_TRACE") != NULL);
+    if (given != NULL) {
+        first = strtoull(given, NULL, 0);
+        count = 1;
+    }
+    for (uint64_t seed = first; seed < first + count && seconds() - began < limit; seed++, done++) {
+        int before = free_descriptor();
+
+        world_run(seed, directory);
+        if (free_descriptor() != before) {
+            world_fail("a descriptor was left open");
+        }
+    }
+    fiber_trim();
+    remove_directory(directory);
+    (void)printf("%" PRIu64 " clusters, seeds %" PRIu64 " to %" PRIu64 ": %" PRIu64
+                 " steps, %" PRIu64 " simulated seconds, %" PRIu64 " faults, %" PRIu64
+                 " workers, %" PRIu64 " calls (%" PRIu64 " refused), %.1f clusters a second\n",
+                 done, first, first + done - 1, world_totals.steps,
+                 world_totals.simulated_ms / 1000, world_totals.faults, world_totals.workers,
+                 world_totals.calls, world_totals.refused_calls,
+                 (double)done / (seconds() - began));
+    return 0;
+}
