@@ -258,6 +258,20 @@ static tdm_status check_and_free_named_layout(struct tdm__named_layout *named_la
     return status;
 }
 
+/* Fails if the rank declares outside memory, and its table lacks a function for it. */
+static tdm_status check_outside_memory(const struct tdm__memory_budget_rank *rank, bool has_resume,
+                                       bool has_pause)
+{
+    for (uint32_t i = 0; i < rank->regions_count; i++) {
+        if (rank->regions[i].policy >= TDM_REGION_OUTSIDE_KEEP && !(has_resume && has_pause)) {
+            return tdm__fail(TDM_E_PROTOCOL,
+                             "%s declares the outside memory \"%s\", and its table has no %s()",
+                             rank->name, rank->tags[i], has_resume ? "pause" : "resume");
+        }
+    }
+    return TDM_OK;
+}
+
 /* Adds all trainer ranks of the job to the input. */
 static tdm_status add_trainer_ranks(const struct tdm__job_spec *spec,
                                     const struct tdm_trainer_ops *ops,
@@ -278,6 +292,7 @@ static tdm_status add_trainer_ranks(const struct tdm__job_spec *spec,
         TDM_TRY(create_named_layout(spec, "trainer", &context, &named_layout));
         TDM_TRY(check_and_free_named_layout(named_layout, rank,
                                             query_rank_regions(&opener, &context, rank)));
+        TDM_TRY(check_outside_memory(rank, ops->resume != NULL, ops->pause != NULL));
     }
     return TDM_OK;
 }
@@ -306,6 +321,7 @@ static tdm_status add_engine_ranks(const struct tdm__job_spec *spec,
         TDM_TRY(create_named_layout(spec, "engine", &context, &named_layout));
         TDM_TRY(check_and_free_named_layout(named_layout, rank,
                                             query_rank_regions(&opener, &context, rank)));
+        TDM_TRY(check_outside_memory(rank, ops->resume != NULL, ops->pause != NULL));
     }
     return TDM_OK;
 }
