@@ -72,6 +72,9 @@ static void handle_release(enum binding_kind kind, void *handle)
     case BINDING_REGION:
         binding_region_destroy(handle);
         break;
+    case BINDING_OUTSIDE_MEMORY:
+        binding_outside_memory_destroy(handle);
+        break;
     }
 }
 
