@@ -76,6 +76,8 @@ static tdm_status engine_open(tdm_call *call, struct engine *engine)
     engine->ops = engine->rank.library.jobs->engine;
     TDM_TRY(engine->ops->open(&engine->rank.context, &engine->rank.state));
     TDM_TRY(engine->ops->regions(engine->rank.state, specs, &count));
+    engine->rank.resume_outside = engine->ops->resume;
+    engine->rank.pause_outside = engine->ops->pause;
     return tdm__rank_reserve_regions(&engine->rank, specs, count);
 }
 

@@ -279,6 +279,8 @@ struct rank_opener {
                           uint32_t *count_out);
     /* Frees the state. */
     void (*close)(void *state);
+    bool has_resume; /* True if the table has a function that allocates outside memory. */
+    bool has_pause;  /* True if the table has a function that frees it. */
 };
 
 /* Opens a rank, copies the regions that it declares, and closes it. `index` counts the ranks of the
@@ -334,6 +336,21 @@ static tdm_status check_and_free_named_layout(struct tdm__named_layout *named_la
     return status;
 }
 
+/* Fails if the rank declares outside memory, and its table lacks a function for it. */
+static tdm_status check_outside_memory(const struct tdm__memory_budget_rank *rank,
+                                       const struct rank_opener *opener)
+{
+    for (uint32_t i = 0; i < rank->regions_count; i++) {
+        if (rank->regions[i].policy >= TDM_REGION_OUTSIDE_KEEP &&
+            !(opener->has_resume && opener->has_pause)) {
+            return tdm__fail(TDM_E_PROTOCOL,
+                             "%s declares the outside memory \"%s\", and its table has no %s()",
+                             rank->name, rank->tags[i], opener->has_resume ? "pause" : "resume");
+        }
+    }
+    return TDM_OK;
+}
+
 /* Adds all trainer ranks of the job to the input. */
 static tdm_status add_trainer_ranks(const struct tdm__job_spec *spec,
                                     const struct rank_opener *opener,
@@ -353,6 +370,7 @@ static tdm_status add_trainer_ranks(const struct tdm__job_spec *spec,
         TDM_TRY(check_and_free_named_layout(
             named_layout, rank,
             query_rank_regions(opener, &context, input->ranks_count - 1, rank)));
+        TDM_TRY(check_outside_memory(rank, opener));
     }
     return TDM_OK;
 }
@@ -381,6 +399,7 @@ static tdm_status add_engine_ranks(const struct tdm__job_spec *spec,
         TDM_TRY(check_and_free_named_layout(
             named_layout, rank,
             query_rank_regions(opener, &context, input->ranks_count - 1, rank)));
+        TDM_TRY(check_outside_memory(rank, opener));
     }
     return TDM_OK;
 }
@@ -403,8 +422,16 @@ tdm_status tdm__job_memory_budget_input(const struct tdm__job_spec *spec,
         struct rank_opener engines = {.python = library->python};
 
         if (library->python == NULL) {
-            trainers = (struct rank_opener){NULL, trainer->open, trainer->regions, trainer->close};
-            engines = (struct rank_opener){NULL, engine->open, engine->regions, engine->close};
+            trainers = (struct rank_opener){.open = trainer->open,
+                                            .regions = trainer->regions,
+                                            .close = trainer->close,
+                                            .has_resume = trainer->resume != NULL,
+                                            .has_pause = trainer->pause != NULL};
+            engines = (struct rank_opener){.open = engine->open,
+                                           .regions = engine->regions,
+                                           .close = engine->close,
+                                           .has_resume = engine->resume != NULL,
+                                           .has_pause = engine->pause != NULL};
         }
         TDM_TRY(add_trainer_ranks(spec, &trainers, input_out));
         return add_engine_ranks(spec, &engines, input_out);

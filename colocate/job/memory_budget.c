@@ -139,7 +139,8 @@ static uint64_t host_copy_bytes(const struct tdm__memory_budget_rank *rank,
                         ((holding == WEIGHTS || holding == WEIGHTS_SHADOW) &&
                          strcmp(region->tag, "weights") == 0);
 
-        if (!resident && region->policy == TDM_REGION_KEEP) {
+        if (!resident &&
+            (region->policy == TDM_REGION_KEEP || region->policy == TDM_REGION_OUTSIDE_KEEP)) {
             size_bytes += whole_blocks(region->size_bytes);
         }
     }
@@ -215,6 +216,17 @@ static tdm_status check_rank(const struct tdm__memory_budget_input *input,
         if (region->size_bytes == 0 || region->size_bytes > 1ULL << 48) {
             return tdm__fail(TDM_E_INVAL, "%s: region %s of %zu bytes", rank->name, region->tag,
                              region->size_bytes);
+        }
+    }
+    for (uint32_t i = 0; i < rank->regions_count; i++) {
+        const struct tdm_region_spec *region = &rank->regions[i];
+
+        if (rank->is_engine && strcmp(region->tag, "weights") == 0 &&
+            region->policy >= TDM_REGION_OUTSIDE_KEEP) {
+            return tdm__fail(TDM_E_INVAL,
+                             "%s: the region \"weights\" is outside memory, which updates cannot "
+                             "write",
+                             rank->name);
         }
     }
     if (rank->is_engine && regions_bytes(rank, "weights") == 0) {

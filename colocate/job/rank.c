@@ -21,6 +21,8 @@
 
 /* Longest time in milliseconds to wait for the memory of a region. */
 enum { RESUME_MS = 10000 };
+/* Longest time in milliseconds to wait until a device reports outside memory free. */
+enum { OUTSIDE_FREE_MS = 5000 };
 /* Bytes of the host memory by which tdm__rank_check_device() asks the GPU. */
 enum { PROBE_BYTES = 4096 };
 
@@ -112,6 +114,7 @@ void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state))
     }
     for (uint32_t i = 0; i < rank->memory_count; i++) {
         tdm_region_destroy(rank->memory[i]);
+        tdm_outside_memory_destroy(rank->outside[i]);
     }
     tdm_collective_leave(rank->group);
     tdm__named_layout_destroy(rank->named_layout);
@@ -140,6 +143,31 @@ tdm_status tdm__rank_check_device(const struct tdm__rank *rank, tdm_status statu
 
 /* ---- memory ----------------------------------------------------------------------------- */
 
+/* Returns true if the library allocates this memory itself. */
+static bool is_outside(const struct tdm_region_spec *spec)
+{
+    return spec->policy == TDM_REGION_OUTSIDE_KEEP || spec->policy == TDM_REGION_OUTSIDE_DROP;
+}
+
+/* Declares memory that the library allocates itself. */
+static tdm_status declare_outside(struct tdm__rank *rank, const struct tdm_region_spec *spec)
+{
+    const struct tdm_outside_memory_options options = {
+        .tag = spec->tag,
+        .size_bytes = spec->size_bytes,
+        .policy = spec->policy == TDM_REGION_OUTSIDE_KEEP ? TDM_REGION_KEEP : TDM_REGION_DROP};
+
+    if (rank->pause_outside == NULL || rank->resume_outside == NULL) {
+        return tdm__fail(TDM_E_INVAL,
+                         "the library declares the outside memory \"%s\", but its table lacks "
+                         "pause() or resume()",
+                         spec->tag);
+    }
+    TDM_TRY(tdm_outside_memory_create(rank->runtime, &options, &rank->outside[rank->memory_count]));
+    rank->memory_count++;
+    return TDM_OK;
+}
+
 tdm_status tdm__rank_reserve_regions(struct tdm__rank *rank, const struct tdm_region_spec *specs,
                                      uint32_t count)
 {
@@ -151,12 +179,16 @@ tdm_status tdm__rank_reserve_regions(struct tdm__rank *rank, const struct tdm_re
         TDM_TRY(tdm__named_layout_check_regions(rank->named_layout, specs, count));
     }
     for (uint32_t i = 0; i < count; i++) {
-        struct tdm_region_options options = {.tag = specs[i].tag,
-                                             .size_bytes = specs[i].size_bytes,
-                                             .policy = specs[i].policy,
-                                             .paused = 1};
+        const struct tdm_region_options options = {.tag = specs[i].tag,
+                                                   .size_bytes = specs[i].size_bytes,
+                                                   .policy = specs[i].policy,
+                                                   .paused = 1};
 
-        TDM_TRY(tdm__region_create(rank->regions, &options, &rank->memory[i]));
+        if (is_outside(&specs[i])) {
+            TDM_TRY(declare_outside(rank, &specs[i]));
+            continue;
+        }
+        TDM_TRY(tdm__region_create(rank->regions, &options, &rank->memory[rank->memory_count]));
         rank->memory_count++;
     }
     return TDM_OK;
@@ -165,7 +197,7 @@ tdm_status tdm__rank_reserve_regions(struct tdm__rank *rank, const struct tdm_re
 tdm_status tdm__rank_find_region(struct tdm__rank *rank, const char *tag, tdm_region **region_out)
 {
     for (uint32_t i = 0; i < rank->memory_count; i++) {
-        if (strcmp(tdm_region_tag(rank->memory[i]), tag) == 0) {
+        if (rank->memory[i] != NULL && strcmp(tdm_region_tag(rank->memory[i]), tag) == 0) {
             *region_out = rank->memory[i];
             return TDM_OK;
         }
@@ -176,7 +208,7 @@ tdm_status tdm__rank_find_region(struct tdm__rank *rank, const char *tag, tdm_re
 void tdm__rank_region_addresses(struct tdm__rank *rank, void *addresses[TDM_RANK_REGIONS_MAX])
 {
     for (uint32_t i = 0; i < rank->memory_count; i++) {
-        addresses[i] = tdm_region_address(rank->memory[i]);
+        addresses[i] = rank->memory[i] == NULL ? NULL : tdm_region_address(rank->memory[i]);
     }
 }
 
@@ -195,19 +227,101 @@ static void add_region_span(struct tdm__rank *rank, bool resumed, const tdm_regi
     tdm__spans_add_transfer(&rank->spans, &span);
 }
 
+/* Adds a span for outside memory that the library has allocated or freed; its contents are the
+ * library's. */
+static void add_outside_span(struct tdm__rank *rank, bool resumed,
+                             const tdm_outside_memory *outside, int64_t begin_ns)
+{
+    struct tdm__span span = {.begin_ns = begin_ns, .bytes = tdm__outside_memory_bytes(outside)};
+
+    (void)snprintf(span.name, sizeof(span.name), "%s %s", resumed ? "resume" : "pause",
+                   tdm__outside_memory_tag(outside));
+    (void)snprintf(span.from, sizeof(span.from), "%s", resumed ? "library" : "device");
+    (void)snprintf(span.to, sizeof(span.to), "%s", resumed ? "device" : "library");
+    tdm__spans_add_transfer(&rank->spans, &span);
+}
+
+/* Lets the library allocate outside memory once it is granted. If the library fails, what it has
+ * freed again is not counted. */
+static tdm_status resume_outside(struct tdm__rank *rank, tdm_outside_memory *outside)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    int64_t begin_ns = tdm__clock_ns();
+    tdm_status status;
+
+    TDM_TRY(tdm_outside_memory_begin_resume(outside, RESUME_MS));
+    status = tdm__wrap(rank->resume_outside(rank->state, tdm__outside_memory_tag(outside)),
+                       "resume(\"%s\")", tdm__outside_memory_tag(outside));
+    if (status != TDM_OK) {
+        (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+        (void)tdm_outside_memory_end_pause(outside, 0, NULL);
+        return tdm__fail(status, "%s", detail);
+    }
+    TDM_TRY(tdm_outside_memory_end_resume(outside, NULL));
+    add_outside_span(rank, true, outside, begin_ns);
+    return TDM_OK;
+}
+
+/* Lets the library free outside memory. If the library fails, the memory stays resident. */
+static tdm_status pause_outside(struct tdm__rank *rank, tdm_outside_memory *outside)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    int64_t begin_ns = tdm__clock_ns();
+    tdm_status status;
+
+    TDM_TRY(tdm_outside_memory_begin_pause(outside));
+    status = tdm__wrap(rank->pause_outside(rank->state, tdm__outside_memory_tag(outside)),
+                       "pause(\"%s\")", tdm__outside_memory_tag(outside));
+    if (status != TDM_OK) {
+        (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+        (void)tdm_outside_memory_end_resume(outside, NULL);
+        return tdm__fail(status, "%s", detail);
+    }
+    TDM_TRY(tdm_outside_memory_end_pause(outside, OUTSIDE_FREE_MS, NULL));
+    add_outside_span(rank, false, outside, begin_ns);
+    return TDM_OK;
+}
+
+/* Resumes a paused region. */
+static tdm_status resume_region(struct tdm__rank *rank, tdm_region *region)
+{
+    bool has_host_copy = tdm_region_contents(region) != NULL;
+    int64_t begin_ns = tdm__clock_ns();
+
+    TDM_TRY(tdm_region_resume(region, RESUME_MS));
+    add_region_span(rank, true, region, has_host_copy, begin_ns);
+    return TDM_OK;
+}
+
+/* Pauses a resident region. */
+static tdm_status pause_region(struct tdm__rank *rank, tdm_region *region)
+{
+    int64_t begin_ns = tdm__clock_ns();
+
+    TDM_TRY(tdm_region_pause(region));
+    add_region_span(rank, false, region, tdm_region_contents(region) != NULL, begin_ns);
+    return TDM_OK;
+}
+
+/* Returns true if the rank's memory number `i` is resident. */
+static bool memory_is_resident(const struct tdm__rank *rank, uint32_t i)
+{
+    return rank->memory[i] == NULL ? tdm_outside_memory_is_resident(rank->outside[i])
+                                   : tdm_region_is_resident(rank->memory[i]);
+}
+
 tdm_status tdm__rank_resume_regions(struct tdm__rank *rank, const char *tag)
 {
     for (uint32_t i = 0; i < rank->memory_count; i++) {
         tdm_region *region = rank->memory[i];
-        bool has_host_copy = tdm_region_contents(region) != NULL;
-        int64_t begin_ns = tdm__clock_ns();
+        const char *own_tag =
+            region == NULL ? tdm__outside_memory_tag(rank->outside[i]) : tdm_region_tag(region);
 
-        if (tdm_region_is_resident(region) ||
-            (tag != NULL && strcmp(tdm_region_tag(region), tag) != 0)) {
+        if (memory_is_resident(rank, i) || (tag != NULL && strcmp(own_tag, tag) != 0)) {
             continue;
         }
-        TDM_TRY(tdm_region_resume(region, RESUME_MS));
-        add_region_span(rank, true, region, has_host_copy, begin_ns);
+        TDM_TRY(region == NULL ? resume_outside(rank, rank->outside[i])
+                               : resume_region(rank, region));
     }
     return TDM_OK;
 }
@@ -215,14 +329,10 @@ tdm_status tdm__rank_resume_regions(struct tdm__rank *rank, const char *tag)
 tdm_status tdm__rank_pause_regions(struct tdm__rank *rank)
 {
     for (uint32_t i = rank->memory_count; i-- > 0;) {
-        tdm_region *region = rank->memory[i];
-        int64_t begin_ns = tdm__clock_ns();
-
-        if (!tdm_region_is_resident(region)) {
-            continue;
+        if (memory_is_resident(rank, i)) {
+            TDM_TRY(rank->memory[i] == NULL ? pause_outside(rank, rank->outside[i])
+                                            : pause_region(rank, rank->memory[i]));
         }
-        TDM_TRY(tdm_region_pause(region));
-        add_region_span(rank, false, region, tdm_region_contents(region) != NULL, begin_ns);
     }
     return TDM_OK;
 }

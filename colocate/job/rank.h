@@ -6,6 +6,7 @@
 #include "colocate/job/library.h"
 #include "colocate/job/named_layout.h"
 #include "colocate/job/spans.h"
+#include "colocate/memory/outside_memory.h"
 #include "colocate/memory/region.h"
 #include "colocate/weights/commit.h"
 #include "colocate/weights/location.h"
@@ -43,10 +44,18 @@ struct tdm__rank {
     void *state;
     /* Borrowed GPU memory manager of the runtime. */
     struct tdm__regions *regions;
-    /* Owned memory regions in the order in which the library declared them. */
+    /* Owned memory regions in the order in which the library declared them; NULL for outside
+     * memory.
+     */
     tdm_region *memory[TDM_RANK_REGIONS_MAX];
-    /* Number of elements of `memory`. */
+    /* Owned outside memory at the same places; NULL for regions. */
+    tdm_outside_memory *outside[TDM_RANK_REGIONS_MAX];
+    /* Number of elements of `memory` and of `outside`. */
     uint32_t memory_count;
+    /* The library's functions that allocate and free outside memory; NULL if it has none. The actor
+     * sets them before it reserves regions. */
+    tdm_status (*resume_outside)(void *state, const char *tag);
+    tdm_status (*pause_outside)(void *state, const char *tag);
     /* Node and GPU of this rank. */
     struct tdm__location location;
     /* Number of ranks of each engine. */
@@ -77,19 +86,24 @@ void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state));
  * broken this process for CUDA, that call ends the process, so that the actor is restarted. */
 tdm_status tdm__rank_check_device(const struct tdm__rank *rank, tdm_status status);
 
-/* Creates the regions that the library declared, in the paused state: they have addresses but no
- * memory. */
+/* Creates the regions and the outside memory that the library declared, in the paused state:
+ * regions have addresses but no memory. TDM_E_INVAL for outside memory if the library has no
+ * functions for it. */
 tdm_status tdm__rank_reserve_regions(struct tdm__rank *rank, const struct tdm_region_spec *specs,
                                      uint32_t count);
-/* Finds the region with this tag; TDM_E_NOT_FOUND if it does not exist. */
+/* Finds the region with this tag; TDM_E_NOT_FOUND if it does not exist, or is outside memory. */
 tdm_status tdm__rank_find_region(struct tdm__rank *rank, const char *tag, tdm_region **region_out);
-/* Writes the address of each region to `addresses`, in the order of declaration. */
+/* Writes the address of each region to `addresses`, in the order of declaration; NULL for outside
+ * memory. */
 void tdm__rank_region_addresses(struct tdm__rank *rank, void *addresses[TDM_RANK_REGIONS_MAX]);
 
 /* Resumes the regions with this tag, or all if it is NULL, in their order. Regions that are
- * resident are skipped. Adds a span to the trace for each region. */
+ * resident are skipped. Outside memory is granted first, and the library then allocates it. Adds a
+ * span to the trace for each region. */
 tdm_status tdm__rank_resume_regions(struct tdm__rank *rank, const char *tag);
-/* Pauses all resident regions in the opposite order. Adds a span to the trace for each region. */
+/* Pauses all resident regions in the opposite order; the library frees outside memory, and the
+ * device must report it free within 5 s, or it stays counted. Adds a span to the trace for each
+ * region. */
 tdm_status tdm__rank_pause_regions(struct tdm__rank *rank);
 
 /* Encodes `arguments` by their table and calls a method of another rank with them. Does not block.

@@ -29,6 +29,8 @@ static tdm_status open_library(struct trainer *trainer)
     trainer->ops = trainer->rank.library.jobs->trainer;
     TDM_TRY(trainer->ops->open(&trainer->rank.context, &trainer->rank.state));
     TDM_TRY(trainer->ops->regions(trainer->rank.state, specs, &count));
+    trainer->rank.resume_outside = trainer->ops->resume;
+    trainer->rank.pause_outside = trainer->ops->pause;
     return tdm__rank_reserve_regions(&trainer->rank, specs, count);
 }
 

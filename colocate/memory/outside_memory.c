@@ -260,3 +260,13 @@ int tdm_outside_memory_is_resident(const tdm_outside_memory *memory)
 
     return memory->state == OUTSIDE_RESIDENT;
 }
+
+const char *tdm__outside_memory_tag(const tdm_outside_memory *memory)
+{
+    return memory->tag;
+}
+
+uint64_t tdm__outside_memory_bytes(const tdm_outside_memory *memory)
+{
+    return memory->size_bytes;
+}

@@ -27,5 +27,9 @@ struct tdm__outside_callbacks {
 tdm_status tdm__outside_memory_create(const struct tdm__outside_callbacks *callbacks,
                                       const struct tdm_outside_memory_options *options,
                                       tdm_outside_memory **memory_out);
+/* Returns the tag of the memory, borrowed from it. */
+const char *tdm__outside_memory_tag(const tdm_outside_memory *memory);
+/* Returns the declared bytes of the memory. */
+uint64_t tdm__outside_memory_bytes(const tdm_outside_memory *memory);
 
 #endif

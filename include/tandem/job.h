@@ -65,8 +65,13 @@ struct tdm_rank_context {
 struct tdm_region_spec {
     /* Name of the region, chosen by the library; the weights of an engine are "weights". */
     const char *tag;
-    size_t size_bytes;             /* Size of the region in bytes. */
-    enum tdm_region_policy policy; /* What happens to the contents when the region is paused. */
+    size_t size_bytes; /* Size of the region in bytes. */
+    /* What happens to the contents when the region is paused.  TDM_REGION_OUTSIDE_KEEP and _DROP:
+     * the library allocates the memory itself, in resume(), and frees it in pause(); then
+     * size_bytes is what it declares to use, and the region has no address.  The memory counts in
+     * the plan of the job, is granted before resume(), and is compared with what the device reports
+     * afterwards (outside_memory.h). */
+    enum tdm_region_policy policy;
 };
 
 enum { TDM_RANK_REGIONS_MAX = 8 };
@@ -171,6 +176,13 @@ struct tdm_trainer_ops {
     /* Restores the rank's state from the files that save() wrote to `directory`. */
     tdm_status (*load)(void *state, const char *directory);
     void (*close)(void *state); /* Frees the state that open() created. */
+    /* NULL, or both are set: allocates the outside memory with this tag, and frees it.  A rank
+     * needs them if regions() declares such memory.  The first resume() comes before start(), the
+     * later ones whenever Tandem resumes regions; pause() whenever it pauses them.  pause() returns
+     * when the device has the memory back: also the memory of other processes, if they have it. One
+     * tag at a time, so that each is compared with its declaration. */
+    tdm_status (*resume)(void *state, const char *tag);
+    tdm_status (*pause)(void *state, const char *tag);
 };
 
 /* ---- the engine ------------------------------------------------------------------------- */
@@ -215,6 +227,13 @@ struct tdm_engine_ops {
      * borrowed while the rank lives. */
     tdm_status (*layout)(void *state, const struct tdm_tensor_info *tensors, uint32_t tensors_count,
                          const struct tdm_slice **slices_out, uint32_t *slices_count_out);
+    /* NULL, or both are set: allocates the outside memory with this tag, and frees it.  A rank
+     * needs them if regions() declares such memory.  The first resume() comes before start(), the
+     * later ones whenever Tandem resumes regions; pause() whenever it pauses them.  pause() returns
+     * when the device has the memory back: also the memory of other processes, if they have it. One
+     * tag at a time, so that each is compared with its declaration. */
+    tdm_status (*resume)(void *state, const char *tag);
+    tdm_status (*pause)(void *state, const char *tag);
 };
 
 /* Rewards one answer: writes token_rewards[0 ... tokens_count-1] and returns the reward of the

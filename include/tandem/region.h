@@ -22,7 +22,11 @@ typedef struct tdm_region tdm_region;
 enum tdm_region_policy {
     /* A pause copies the contents to host memory, and a resume copies them back. */
     TDM_REGION_KEEP,
-    TDM_REGION_DROP /* A pause drops the contents; after a resume they are undefined. */
+    TDM_REGION_DROP, /* A pause drops the contents; after a resume they are undefined. */
+    /* Only in struct tdm_region_spec (job.h): the job library allocates the memory itself, as
+     * outside_memory.h says.  Its pause() keeps the contents in host memory, or drops them. */
+    TDM_REGION_OUTSIDE_KEEP,
+    TDM_REGION_OUTSIDE_DROP
 };
 
 enum { TDM_REGION_TAG_BYTES_MAX = 32 };

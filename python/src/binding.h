@@ -3,6 +3,7 @@
 #ifndef TANDEM_PYTHON_BINDING_H
 #define TANDEM_PYTHON_BINDING_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
@@ -26,8 +27,9 @@ enum binding_kind {
     BINDING_COLLECTIVE, /* A tdm_collective_group. */
     /* A tdm_collective_group that libtandem leaves, not the object. */
     BINDING_BORROWED_COLLECTIVE,
-    BINDING_SENDER,  /* A tdm_weights_sender. */
-    BINDING_RECEIVER /* A tdm_weights_receiver. */
+    BINDING_SENDER,        /* A tdm_weights_sender. */
+    BINDING_RECEIVER,      /* A tdm_weights_receiver. */
+    BINDING_OUTSIDE_MEMORY /* A tdm_outside_memory. */
 };
 
 /* A Python object that owns one handle of libtandem.  It is in the list of live objects until the
@@ -193,10 +195,19 @@ void binding_notice_destroy(struct binding_notice *notice);
  * no GIL. */
 void binding_notice_post(struct binding_notice *notice);
 
-/* ---- regions (region.c) ------------------------------------------------------------------ */
+/* ---- regions (region.c), outside memory (outside_memory.c) -------------------------------- */
 
+/* Guards the calls of libtandem that change regions and outside memory, of which one thread at a
+ * time may make one. */
+extern pthread_mutex_t binding_regions_mutex;
+/* Runs the statement without the GIL and with that mutex. */
+#define BINDING_WITH_REGIONS(...)                                                                  \
+    BINDING_WITHOUT_GIL((void)pthread_mutex_lock(&binding_regions_mutex); __VA_ARGS__;             \
+                        (void)pthread_mutex_unlock(&binding_regions_mutex))
 /* Destroys a region, unless the runtime has stopped and destroyed it. Gives the GIL away. */
 void binding_region_destroy(tdm_region *region);
+/* Ends the declaration of outside memory. Gives the GIL away. */
+void binding_outside_memory_destroy(tdm_outside_memory *memory);
 
 /* ---- collective groups (collective.c), jobs (job.c), weights (weights.c) ------------------ */
 
@@ -232,6 +243,7 @@ bool binding_call_init(PyObject *module);
 bool binding_notify_init(PyObject *module);
 bool binding_state_init(PyObject *module);
 bool binding_region_init(PyObject *module);
+bool binding_outside_memory_init(PyObject *module);
 /* Returns the placement group handle of a Group object; NULL with an exception. */
 const tdm_placement_group *binding_group_handle(PyObject *object);
 

@@ -33,8 +33,9 @@ PyMODINIT_FUNC PyInit__tandem(void)
         PyModule_AddFunctions(module, binding_failure_methods) < 0 || !binding_value_init(module) ||
         !binding_ref_init(module) || !binding_actor_init(module) || !binding_group_init(module) ||
         !binding_call_init(module) || !binding_notify_init(module) || !binding_state_init(module) ||
-        !binding_region_init(module) || !binding_collective_init(module) ||
-        !binding_job_init(module) || !binding_weights_init(module)) {
+        !binding_region_init(module) || !binding_outside_memory_init(module) ||
+        !binding_collective_init(module) || !binding_job_init(module) ||
+        !binding_weights_init(module)) {
         Py_XDECREF(module);
         return NULL;
     }

@@ -11,23 +11,16 @@
  * calls that change them. It is only taken without the GIL. */
 #include "binding.h"
 
-#include <pthread.h>
 #include <string.h>
 
 static PyTypeObject *region_type; /* The type Region. */
-/* Guards the calls of libtandem that change regions. */
-static pthread_mutex_t regions_mutex = PTHREAD_MUTEX_INITIALIZER;
-
-/* Runs the statement without the GIL and with the mutex. */
-#define WITH_REGIONS(...)                                                                          \
-    BINDING_WITHOUT_GIL((void)pthread_mutex_lock(&regions_mutex); __VA_ARGS__;                     \
-                        (void)pthread_mutex_unlock(&regions_mutex))
+pthread_mutex_t binding_regions_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 void binding_region_destroy(tdm_region *region)
 {
     /* A runtime that stops destroys all regions. */
     if (tdm_runtime_current() != NULL) {
-        WITH_REGIONS(tdm_region_destroy(region));
+        BINDING_WITH_REGIONS(tdm_region_destroy(region));
     }
 }
 
@@ -56,7 +49,7 @@ static PyObject *region_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     options.policy = keep ? TDM_REGION_KEEP : TDM_REGION_DROP;
     options.gpu = gpu;
     binding_runtime_use();
-    WITH_REGIONS(status = tdm_region_create(runtime, &options, &region));
+    BINDING_WITH_REGIONS(status = tdm_region_create(runtime, &options, &region));
     binding_runtime_unuse();
     if (status != TDM_OK) {
         return binding_raise(status);
@@ -86,7 +79,7 @@ static PyObject *region_pause(PyObject *self, PyObject *ignored)
         return NULL;
     }
     binding_object_use(self);
-    WITH_REGIONS(status = tdm_region_pause(region));
+    BINDING_WITH_REGIONS(status = tdm_region_pause(region));
     binding_object_unuse(self);
     if (status != TDM_OK) {
         return binding_raise(status);
@@ -111,7 +104,7 @@ static PyObject *region_resume(PyObject *self, PyObject *args, PyObject *keyword
         return NULL;
     }
     binding_object_use(self);
-    WITH_REGIONS(status = tdm_region_resume(region, timeout_ms));
+    BINDING_WITH_REGIONS(status = tdm_region_resume(region, timeout_ms));
     binding_object_unuse(self);
     if (status != TDM_OK) {
         return binding_raise(status);

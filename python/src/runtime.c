@@ -83,6 +83,9 @@ static void handle_release(enum binding_kind kind, void *handle)
     case BINDING_RECEIVER:
         BINDING_WITHOUT_GIL(tdm_weights_receiver_shutdown(handle));
         break;
+    case BINDING_OUTSIDE_MEMORY:
+        binding_outside_memory_destroy(handle);
+        break;
     }
 }
 

@@ -18,8 +18,8 @@ import weakref
 
 from tandem import _tandem
 
-__all__ = ["Budget", "Guard", "MemoryPausedError", "Region", "TensorAllocator", "allocate", "check", "guard",
-           "is_resident", "pause", "regions", "resume"]
+__all__ = ["Budget", "Guard", "MemoryPausedError", "OutsideMemory", "Region", "TensorAllocator", "allocate", "check",
+           "guard", "is_resident", "outside", "pause", "regions", "resume"]
 
 ALIGNMENT = 256  # Bytes to whose multiples TensorAllocator aligns its tensors.
 
@@ -87,6 +87,51 @@ class Region(_tandem.Region):
             return f"<tandem.memory.Region {self.tag!r}, {self.size_bytes} bytes, {state}>"
         except Exception:  # The region was freed, or the runtime has stopped.
             return "<tandem.memory.Region, freed>"
+
+
+class OutsideMemory(_tandem.OutsideMemory):
+    """Memory of this actor's GPU that the program allocates without Tandem, such as that of PyTorch's allocator.
+
+    It starts paused, and takes part in pause() and resume() under its tag. The functions resume_memory and pause_memory
+    of the program, called with the tag, allocate and free it; processes of this actor may have it, too. size_bytes is
+    what it may use, and is granted before it is allocated. What the device then reports is in reported_bytes, and
+    what is left of a pause in left_bytes; differences of more than 16 MiB and a sixteenth are logged with both numbers
+    and count for other actors. keep: pause_memory keeps the contents in host memory.
+    """
+
+    def __new__(cls, tag, size_bytes, *, pause, resume, keep=False, gpu=0):
+        """Declare the memory."""
+        self = super().__new__(cls, tag, size_bytes, keep=keep, gpu=gpu)
+        self.tag, self.size_bytes, self.keep = tag, size_bytes, keep
+        self.reported_bytes = self.left_bytes = 0
+        self._pause, self._resume = pause, resume
+        _register(self)
+        return self
+
+    def resume(self, timeout=None):
+        """Wait at most that many seconds for the declared bytes, then let the program allocate them."""
+        self.begin_resume(timeout)
+        try:
+            self._resume(self.tag)
+        except BaseException:
+            self.left_bytes = self.end_pause(0)
+            raise
+        self.reported_bytes = self.end_resume()
+
+    def pause(self, timeout=5):
+        """Let the program free the memory, then wait at most that many seconds until the device reports it free."""
+        self.begin_pause()
+        try:
+            self._pause(self.tag)
+        except BaseException:
+            self.reported_bytes = self.end_resume()
+            raise
+        self.left_bytes = self.end_pause(timeout)
+
+    def check(self):
+        """Raise MemoryPausedError if the memory is paused."""
+        if not self.is_resident:
+            raise MemoryPausedError(self.tag)
 
 
 class TensorAllocator:
@@ -181,6 +226,11 @@ class Budget:
 def allocate(tag, size_bytes, *, keep=True, gpu=0, paused=False):
     """Return a new Region; its arguments are those of the class."""
     return Region(tag, size_bytes, keep=keep, gpu=gpu, paused=paused)
+
+
+def outside(tag, size_bytes, *, pause, resume, keep=False, gpu=0):
+    """Return new OutsideMemory; its arguments are those of the class. The program keeps the object."""
+    return OutsideMemory(tag, size_bytes, pause=pause, resume=resume, keep=keep, gpu=gpu)
 
 
 def regions(*tags):

@@ -36,6 +36,9 @@ static tdm_status open_rank(const struct tdm_rank_context *context, void **state
     return TDM_OK;
 }
 
+/* Policy of the region that each rank declares. */
+static enum tdm_region_policy policy_to_declare = TDM_REGION_KEEP;
+
 static tdm_status declare(void *self, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                           uint32_t *count_out)
 {
@@ -45,7 +48,7 @@ static tdm_status declare(void *self, struct tdm_region_spec specs[TDM_RANK_REGI
         return tdm_fail(TDM_E_METHOD, "no model");
     }
     specs[0] = (struct tdm_region_spec){
-        state->tag, 1000 + 100 * state->context.engine + state->context.rank, TDM_REGION_KEEP};
+        state->tag, 1000 + 100 * state->context.engine + state->context.rank, policy_to_declare};
     *count_out = regions_to_declare;
     return TDM_OK;
 }
@@ -115,6 +118,18 @@ static void every_rank_is_asked_and_closed(void **state)
     }
 }
 
+static void outside_memory_needs_functions(void **state)
+{
+    (void)state;
+    policy_to_declare = TDM_REGION_OUTSIDE_DROP;
+    assert_int_equal(tdm__job_memory_budget_input(&spec, &library, &input), TDM_E_PROTOCOL);
+    assert_string_equal(tdm_error_detail(),
+                        "trainer/0 declares the outside memory \"weights\", and "
+                        "its table has no resume()");
+    policy_to_declare = TDM_REGION_KEEP;
+    assert_int_equal(states_open, 0);
+}
+
 static void rank_that_fails_is_named_and_closed(void **state)
 {
     (void)state;
@@ -178,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_rank_is_asked_and_closed, make_spec, drop_spec),
         cmocka_unit_test_setup_teardown(rank_that_fails_is_named_and_closed, make_spec, drop_spec),
+        cmocka_unit_test_setup_teardown(outside_memory_needs_functions, make_spec, drop_spec),
         cmocka_unit_test(file_that_is_no_job_library_is_refused),
         cmocka_unit_test(test_error_names_the_function_that_a_table_lacks),
         cmocka_unit_test(device_must_be_among_those_of_the_library),

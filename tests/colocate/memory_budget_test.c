@@ -166,6 +166,23 @@ static void host_copies_have_a_budget_too(void **state)
     assert_non_null(strstr(tdm_error_detail(), "in host memory: 60.0 MiB wanted"));
 }
 
+/* What a library allocates itself counts as a region does, also what it keeps on the host. */
+static void outside_memory_is_in_the_budget(void **state)
+{
+    (void)state;
+    input.ranks[0].regions[1].policy = TDM_REGION_OUTSIDE_KEEP;
+    input.ranks[0].regions[2].policy = TDM_REGION_OUTSIDE_DROP;
+    input.ranks[1].regions[1].policy = TDM_REGION_OUTSIDE_DROP;
+    assert_int_equal(tdm__memory_budget_compute(&input, &plan), TDM_OK);
+    expect_use(TDM__BUDGET_TRAIN, 60, 0, 60);
+    expect_use(TDM__BUDGET_UPDATE, 2, 24, 26);
+    assert_int_equal(plan.host_bytes[TDM__BUDGET_ROLLOUT], MIB(40));
+    input.ranks[2].regions[0].policy = TDM_REGION_OUTSIDE_DROP;
+    assert_int_equal(tdm__memory_budget_compute(&input, &plan), TDM_E_INVAL);
+    assert_string_equal(tdm_error_detail(), "engine/0/0: the region \"weights\" is outside memory, "
+                                            "which updates cannot write");
+}
+
 static void ranks_that_make_no_sense_are_refused(void **state)
 {
     (void)state;
@@ -242,6 +259,7 @@ int main(void)
         cmocka_unit_test_setup(phase_that_does_not_fit_is_named_with_both_numbers, make_input),
         cmocka_unit_test_setup(exactly_full_fits_and_one_block_more_does_not, make_input),
         cmocka_unit_test_setup(host_copies_have_a_budget_too, make_input),
+        cmocka_unit_test_setup(outside_memory_is_in_the_budget, make_input),
         cmocka_unit_test_setup(ranks_that_make_no_sense_are_refused, make_input),
         cmocka_unit_test_setup(the_table_shows_a_line_a_moment, make_input),
         cmocka_unit_test_setup(the_json_holds_the_same_numbers, make_input),

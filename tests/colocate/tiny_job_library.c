@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <tandem/tandem.h>
 #include <time.h>
 #include <unistd.h>
@@ -70,6 +71,8 @@ struct trainer {
     struct tdm_slice slices[TENSORS];
     uint32_t slices_count;
     uint64_t versions[VERSIONS_MAX]; /* Weight version of the completions of each step. */
+    unsigned char *outside;          /* Outside memory (trainer.outside_mib); NULL if paused. */
+    size_t outside_bytes;            /* Bytes at `outside`. */
 };
 
 static tdm_status trainer_open(const struct tdm_rank_context *context, void **state_out)
@@ -103,9 +106,46 @@ static tdm_status trainer_open(const struct tdm_rank_context *context, void **st
 static tdm_status trainer_regions(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                                   uint32_t *count_out)
 {
-    (void)state;
+    const struct trainer *trainer = state;
+    int64_t mib;
+
+    TDM_TRY(read_setting(trainer->context, "trainer.outside_mib", &mib));
     specs[0] = (struct tdm_region_spec){"params", MODEL_BYTES, TDM_REGION_KEEP};
     *count_out = 1;
+    if (mib > 0) {
+        specs[1] = (struct tdm_region_spec){"torch", (size_t)mib << 20, TDM_REGION_OUTSIDE_DROP};
+        *count_out = 2;
+    }
+    return TDM_OK;
+}
+
+/* Allocates as much as trainer.outside_used_mib says, or fails without that setting. */
+static tdm_status trainer_resume(void *state, const char *tag)
+{
+    struct trainer *trainer = state;
+    int64_t mib;
+
+    TDM_TRY(read_setting(trainer->context, "trainer.outside_used_mib", &mib));
+    if (mib < 0 || strcmp(tag, "torch") != 0 || trainer->outside != NULL) {
+        return tdm_fail(TDM_E_METHOD, "%s cannot be resumed", tag);
+    }
+    trainer->outside_bytes = (size_t)mib << 20;
+    trainer->outside = mmap(NULL, trainer->outside_bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(trainer->outside, 1, trainer->outside_bytes);
+    return TDM_OK;
+}
+
+/* Frees what trainer_resume() has allocated. */
+static tdm_status trainer_pause(void *state, const char *tag)
+{
+    struct trainer *trainer = state;
+
+    if (strcmp(tag, "torch") != 0 || trainer->outside == NULL) {
+        return tdm_fail(TDM_E_METHOD, "%s cannot be paused", tag);
+    }
+    (void)munmap(trainer->outside, trainer->outside_bytes);
+    trainer->outside = NULL;
     return TDM_OK;
 }
 
@@ -243,7 +283,9 @@ static const struct tdm_trainer_ops trainer_ops = {.size_bytes = sizeof(struct t
                                                    .step = trainer_step,
                                                    .save = trainer_save,
                                                    .load = trainer_load,
-                                                   .close = free};
+                                                   .close = free,
+                                                   .resume = trainer_resume,
+                                                   .pause = trainer_pause};
 
 /* ---- the engine: every rank holds the whole model --------------------------------------- */
 

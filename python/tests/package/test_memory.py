@@ -155,6 +155,67 @@ def test_the_death_names_the_paused_region():
     assert "byte 4097 of 4194304: resume it" in str(caught.value)
 
 
+def test_memory_of_other_allocators_takes_turns_with_regions():
+    """What an actor's child process allocates is granted, compared and refused to the neighbour."""
+    def declare(used_mib):
+        import subprocess
+        import sys
+        children = []
+
+        def allocate(tag):
+            program = f"import time; memory = b'x' * ({used_mib} << 20); print(len(memory), flush=True); time.sleep(100)"
+            children.append(subprocess.Popen([sys.executable, "-S", "-c", program], stdout=subprocess.PIPE))
+            children[-1].stdout.readline()
+
+        def free(tag):
+            children[-1].kill()
+            children[-1].wait()
+
+        memory.kept = memory.outside("torch", 60 * MIB, pause=free, resume=allocate)
+        taken = memory.resume("torch", timeout=5)
+        return taken, memory.kept.reported_bytes, memory.kept.is_resident
+
+    def pause():
+        return memory.pause(), memory.kept.left_bytes, memory.is_resident("torch")
+
+    def take(mib):
+        memory.allocate("kv_cache", mib * MIB)
+
+    first, second = (Owner.options(num_gpus=0.5).remote() for _ in range(2))
+    taken, reported, resident = ray.get(first.run.remote(declare, 120))
+    assert taken == 60 * MIB and 115 * MIB < reported < 140 * MIB and resident
+    with pytest.raises(Exception, match=r"160.0 MiB wanted, .*torch 12\d.\d MiB \(60.0 declared\)"):
+        ray.get(second.run.remote(take, 160))
+    assert ray.get(first.run.remote(pause)) == (60 * MIB, 0, False)
+    ray.get(second.run.remote(take, 160))
+    ray.kill(first)
+    ray.kill(second)
+
+
+def test_failures_of_a_program_keep_its_memory_as_it_was(run):
+    def work():
+        def fail(tag):
+            raise OSError(f"no {tag}")
+
+        outside = memory.outside("torch", 2 * MIB, pause=fail, resume=lambda tag: None)
+        texts = []
+        failing = memory.outside("graphs", 2 * MIB, pause=fail, resume=fail)
+        for change in (memory.resume, memory.pause, outside.pause, failing.pause):
+            try:
+                change("torch") if change is memory.resume else change()
+            except Exception as error:
+                texts.append(f"{type(error).__name__}: {error}")
+        try:
+            failing.resume()
+        except OSError as error:
+            texts.append(str(error))
+        return texts, outside.is_resident, failing.is_resident
+
+    texts, first, second = run(work)
+    assert texts[:2] == ["OSError: no torch"] * 2 and "graphs is paused" in texts[2] and texts[3] == "no graphs"
+    assert (first, second) == (True, False)
+
+
 def test_budgets():
     budget = memory.Budget(10 * MIB)
     budget.add("trainer", "weights", 3 * MIB, phases=("train", "update"))
