@@ -303,6 +303,30 @@ static void name_is_not_taken_over_in_a_new_store(void **state)
     assert_non_null(strstr(world.detail, "lost"));
 }
 
+/* The node may join again, as long as no absent record counts as its loss. */
+static void actor_waits_for_the_node_of_its_bundle_in_a_new_store(void **state)
+{
+    static const uint32_t bundles[] = {0, TDM_BUNDLE_ANY};
+
+    for (int i = 0; i < 2; i++) {
+        struct tdm__id one = reserve_fixture_join(&world, "one", 0);
+        struct tdm__id two = reserve_fixture_join(&world, "two", 1);
+        struct tdm__actor_request request = wish(1, "");
+
+        assert_int_equal(tdm__id_generate(&request.group), TDM_OK);
+        assert_int_equal(reserve_fixture_group(&world, &request.group, 1, 1, TDM_PACK), TDM_OK);
+        request.bundle = bundles[i];
+        request.placement.owner_node = one;
+        reserve_fixture_lose(&world, &two);
+        assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_NODE_LOST);
+        assert_non_null(strstr(world.detail, "has left"));
+        reserve_fixture_replace_store(&world, &one);
+        assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_AGAIN);
+        (void)close_world(state);
+        (void)open_world(state);
+    }
+}
+
 static void name_that_went_to_another_meanwhile_stays_with_that_one(void **state)
 {
     struct tdm__actor_request first = wish(0, "name/lab/trainer");
@@ -357,6 +381,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(released_group_places_no_actor, open_world, close_world),
         cmocka_unit_test_setup_teardown(name_is_not_taken_over_in_a_new_store, open_world,
                                         close_world),
+        cmocka_unit_test_setup_teardown(actor_waits_for_the_node_of_its_bundle_in_a_new_store,
+                                        open_world, close_world),
         cmocka_unit_test_setup_teardown(name_that_went_to_another_meanwhile_stays_with_that_one,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(requests_before_rejoining_must_wait, open_world,
