@@ -130,6 +130,13 @@ struct actor_reservation {
     struct tdm__actor_request request; /* Copy of the caller's request. */
     /* Placement that the last run of the transaction's body chose. */
     struct tdm__actor_placement reserved;
+    /* Failure of the last run of the body, whose commit only checks that the node for which it
+     * failed is lost; TDM_OK if there is none. */
+    tdm_status lost_status;
+    char lost_detail[256]; /* Text of that failure. */
+    /* Node of a bundle that the last run of the body did not find in the cluster; else all zeros.
+     */
+    struct tdm__id absent;
     tdm__reserve_actor_fn *fn; /* Callback that gets the placement. */
     void *arg;                 /* First argument of the callback `fn`. */
 };
@@ -191,7 +198,7 @@ static tdm_status fail_bundle(const struct actor_reservation *actor_reservation,
 }
 
 /* Allocates the actor's resources from bundle number `index` of its placement group. Fails with
- * TDM_E_NODE_LOST if the bundle's node is lost. */
+ * TDM_E_NODE_LOST if the bundle's node has no record. */
 static tdm_status allocate_from_bundle(struct actor_reservation *actor_reservation,
                                        const struct tdm__txn *txn,
                                        struct tdm__placement_group_record *group, uint32_t index)
@@ -199,6 +206,7 @@ static tdm_status allocate_from_bundle(struct actor_reservation *actor_reservati
     struct tdm__bundle_record *bundle = &group->bundles[index];
 
     if (!node_is_present(txn, &bundle->node)) {
+        actor_reservation->absent = bundle->node;
         return tdm__fail(TDM_E_NODE_LOST, "the node of bundle %u has left", index);
     }
     if (!tdm__pool_allocate(&bundle->pool, &actor_reservation->request.placement.wanted,
@@ -247,6 +255,19 @@ static tdm_status allocate_from_group(struct actor_reservation *actor_reservatio
                : tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", index, group->bundles_count);
 }
 
+/* Makes a commit of checks only of an attempt that failed with `status` and this thread's error
+ * detail, because a node has no record: while the store has a new generation, that does not mean
+ * that the node is lost, and the actor must wait. */
+static tdm_status fail_if_lost(struct actor_reservation *actor_reservation, struct tdm__txn *txn,
+                               tdm_status status)
+{
+    actor_reservation->lost_status = status;
+    (void)snprintf(actor_reservation->lost_detail, sizeof(actor_reservation->lost_detail), "%s",
+                   tdm_error_detail());
+    return tdm__txn_require_node_lost(txn, &actor_reservation->request.placement.owner_node,
+                                      &actor_reservation->absent);
+}
+
 /* Places the actor in its placement group and adds the write of the group's record. */
 static tdm_status place_in_group(struct actor_reservation *actor_reservation, struct tdm__txn *txn)
 {
@@ -272,6 +293,9 @@ static tdm_status place_in_group(struct actor_reservation *actor_reservation, st
         status = tdm__placement_group_record_put(txn, key, &group);
     }
     tdm__placement_group_record_fini(&group);
+    if (status != TDM_OK && status != TDM_E_AGAIN && !tdm__id_is_none(&actor_reservation->absent)) {
+        return fail_if_lost(actor_reservation, txn, status);
+    }
     TDM_TRY(status);
     TDM_TRY(tdm__txn_require_node_unchanged(txn, &actor_reservation->reserved.node.id));
     node = tdm__txn_find_record(txn,
@@ -402,6 +426,8 @@ static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
     const struct tdm__id *owner = &request->placement.owner_node;
     bool is_placed;
 
+    actor_reservation->lost_status = TDM_OK;
+    actor_reservation->absent = (struct tdm__id){{0}};
     actor_reservation->reserved.generation = view_of(request)->generation;
     actor_reservation->reserved.granted = actor.granted;
     TDM_TRY(find_own_placement(actor_reservation, txn, &is_placed));
@@ -418,6 +444,9 @@ static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
     TDM_TRY(tdm__check_actor_name(txn, request->name_key, &request->actor, owner));
     TDM_TRY(tdm__id_is_none(&request->group) ? place_on_node(actor_reservation, txn)
                                              : place_in_group(actor_reservation, txn));
+    if (actor_reservation->lost_status != TDM_OK) {
+        return TDM_OK;
+    }
     actor.node = actor_reservation->reserved.node.id;
     actor.grant = actor_reservation->reserved.grant;
     actor.bundle = actor_reservation->reserved.bundle;
@@ -431,6 +460,10 @@ static void reservation_done(void *arg, tdm_status status, const char *detail)
 {
     struct actor_reservation *actor_reservation = arg;
 
+    if (status == TDM_OK && actor_reservation->lost_status != TDM_OK) {
+        status = actor_reservation->lost_status;
+        detail = actor_reservation->lost_detail;
+    }
     actor_reservation->fn(actor_reservation->arg, status, detail,
                           status == TDM_OK ? &actor_reservation->reserved : NULL);
     free(actor_reservation);

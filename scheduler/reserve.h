@@ -56,7 +56,8 @@ struct tdm__actor_placement {
 };
 /* Callback that gets the placement of an actor. `reserved` is borrowed and not NULL on TDM_OK.
  * Failures: TDM_E_AGAIN (not free now, or the name may be taken), TDM_E_NO_RESOURCES (never
- * possible), TDM_E_EXISTS (the name is taken), TDM_E_NOT_FOUND (no such group). */
+ * possible), TDM_E_EXISTS (the name is taken), TDM_E_NOT_FOUND (no such group), TDM_E_NODE_LOST
+ * (the node of the bundle). */
 typedef void tdm__reserve_actor_fn(void *arg, tdm_status status, const char *detail,
                                    const struct tdm__actor_placement *reserved);
 /* Places an actor and allocates its resources. An actor whose node was lost is placed again by the

@@ -4,8 +4,6 @@
 #include "actors/daemon/actor_names.h"
 #include "runtime/clock.h"
 #include "runtime/messages/messages.h"
-#include "runtime/store/txn.h"
-#include "scheduler/retrying_txn.h"
 #include "tests/support/node_fixture.h"
 
 #include <setjmp.h>
@@ -32,46 +30,18 @@ static struct tdm__id new_id(void)
     return id;
 }
 
-struct put {
-    struct tdm__actor_record record;
-    bool done;
-};
-
-static tdm_status put_body(void *arg, struct tdm__txn *txn)
-{
-    return tdm__actor_record_put(txn, &((struct put *)arg)->record);
-}
-
-static void on_put(void *arg, tdm_status status, const char *detail)
-{
-    (void)detail;
-    assert_int_equal(status, TDM_OK);
-    ((struct put *)arg)->done = true;
-}
-
-static bool is_put(void *arg)
-{
-    return ((const struct put *)arg)->done;
-}
-
 /* Writes into the store that the actor runs on the node and has the name "judge". */
 static void put_record(struct node_fixture *scene, const struct tdm__id *actor,
                        const struct tdm__id *node)
 {
-    struct put put = {.record = {.actor = *actor,
-                                 .node = *node,
-                                 .owner_node = scene->node.record.id,
-                                 .recreate_on_node_loss = true,
-                                 .name_key = "name/mine/judge",
-                                 .class_name = "tester"}};
-    char key[TDM__STORE_KEY_BYTES];
-    const char *patterns[] = {tdm__store_key("actor", &put.record.actor, key), put.record.name_key};
+    const struct tdm__actor_record record = {.actor = *actor,
+                                             .node = *node,
+                                             .owner_node = scene->node.record.id,
+                                             .recreate_on_node_loss = true,
+                                             .name_key = "name/mine/judge",
+                                             .class_name = "tester"};
 
-    assert_int_equal(tdm__retrying_txn_run(scene->world.store, patterns, 2,
-                                           tdm__deadline_after(REMOTE_PEER_WAIT_MS), put_body,
-                                           on_put, &put),
-                     TDM_OK);
-    node_fixture_run(scene, is_put, &put);
+    node_fixture_put(scene, &record);
 }
 
 static void find(struct node_fixture *scene, struct remote_reply *reply, const char *name)

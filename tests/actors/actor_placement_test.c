@@ -1,13 +1,9 @@
 /* actor_placement_test.c - reservations of actors that end early are given back. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/actor_end.h"
-#include "actors/daemon/actor_service.h"
 #include "actors/daemon/actor_table.h"
-#include "actors/daemon/node.h"
-#include "actors/daemon/placement_group_service.h"
 #include "runtime/clock.h"
-#include "tests/support/failing_store.h"
-#include "tests/support/reserve_fixture.h"
+#include "tests/support/store_node.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,44 +21,25 @@ enum { WAIT_MS = 10000 };
 
 /* ---- a node, and one of its actors ------------------------------------------------------ */
 
-struct scene {
-    struct reserve_fixture world;
-    struct failing_store deaf;
-    struct tdm__services services;
-    struct tdm__node node;
-};
-
 static int open_scene(void **state)
 {
-    struct scene *scene = calloc(1, sizeof(*scene));
+    struct store_node *scene = calloc(1, sizeof(*scene));
 
-    assert_int_equal(reserve_fixture_open(&scene->world), 0);
-    failing_store_open(&scene->deaf, scene->world.store);
-    scene->node = (struct tdm__node){.loop = scene->world.loop,
-                                     .store = &scene->deaf.store,
-                                     .services = &scene->services,
-                                     .events = &tdm__node_events};
-    scene->node.record.id = reserve_fixture_join(&scene->world, "this", 1);
-    TRY(tdm__node_actors_create(&scene->node));
-    TRY(tdm__placement_groups_create(&scene->node));
+    assert_non_null(scene);
+    store_node_open(scene, 1);
     *state = scene;
     return 0;
 }
 
 static int close_scene(void **state)
 {
-    struct scene *scene = *state;
-
-    scene->node.stopping = true;
-    tdm__node_actors_destroy(&scene->node);
-    tdm__placement_groups_destroy(&scene->node);
-    reserve_fixture_close(&scene->world);
-    free(scene);
+    store_node_close(*state);
+    free(*state);
     return 0;
 }
 
 /* Named, with the only GPU. */
-static struct actor_entry *place_actor(struct scene *scene)
+static struct actor_entry *place_actor(struct store_node *scene)
 {
     struct tdm__actor_spec *spec = calloc(1, sizeof(*spec));
     struct actor_entry *entry;
@@ -85,12 +62,12 @@ static bool is_waiting(void *arg)
 
 static bool is_gone(void *arg)
 {
-    const struct scene *scene = arg;
+    const struct store_node *scene = arg;
 
     return scene->node.actors->all == NULL && scene->node.actors->pending_releases == NULL;
 }
 
-static void expect_all_free(struct scene *scene)
+static void expect_all_free(struct store_node *scene)
 {
     struct tdm__actor_request request = {.class_name = "tester", .name_key = "name/mine/only"};
 
@@ -102,7 +79,7 @@ static void expect_all_free(struct scene *scene)
 
 static void waiting_actor_with_a_lost_reply_gives_its_placement_back(void **state)
 {
-    struct scene *scene = *state;
+    struct store_node *scene = *state;
     struct actor_entry *entry;
 
     scene->deaf.lost_replies = 1;
@@ -114,7 +91,7 @@ static void waiting_actor_with_a_lost_reply_gives_its_placement_back(void **stat
 
 static void unwanted_actor_with_a_lost_reply_gives_its_placement_back(void **state)
 {
-    struct scene *scene = *state;
+    struct store_node *scene = *state;
 
     scene->deaf.lost_replies = 1;
     tdm__actor_entry_end(place_actor(scene), true);
@@ -123,7 +100,7 @@ static void unwanted_actor_with_a_lost_reply_gives_its_placement_back(void **sta
 
 static void unwanted_actor_with_a_late_reply_gives_its_placement_back(void **state)
 {
-    struct scene *scene = *state;
+    struct store_node *scene = *state;
 
     tdm__actor_entry_end(place_actor(scene), true);
     expect_all_free(scene);

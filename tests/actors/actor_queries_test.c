@@ -5,8 +5,6 @@
 #include "actors/daemon/actor_remote.h"
 #include "actors/daemon/peer_daemons.h"
 #include "runtime/clock.h"
-#include "runtime/store/txn.h"
-#include "scheduler/retrying_txn.h"
 #include "tests/support/node_fixture.h"
 
 #include <setjmp.h>
@@ -341,46 +339,18 @@ static void kill_that_did_not_reach_the_node_is_kept(void **state)
 
 /* ---- by the store ----------------------------------------------------------------------- */
 
-struct put {
-    struct tdm__actor_record record;
-    bool done;
-};
-
-static tdm_status put_body(void *arg, struct tdm__txn *txn)
-{
-    return tdm__actor_record_put(txn, &((struct put *)arg)->record);
-}
-
-static void on_put(void *arg, tdm_status status, const char *detail)
-{
-    (void)detail;
-    assert_int_equal(status, TDM_OK);
-    ((struct put *)arg)->done = true;
-}
-
-static bool is_put(void *arg)
-{
-    return ((const struct put *)arg)->done;
-}
-
 /* What the store has of an actor that this node does not know. */
 static struct tdm__id put_record(struct node_fixture *scene, const struct tdm__id *node,
                                  const struct tdm__id *owner_node)
 {
-    struct put put = {.record = {.actor = new_id(),
-                                 .node = *node,
-                                 .owner_node = *owner_node,
-                                 .recreate_on_node_loss = true,
-                                 .class_name = "tester"}};
-    char key[TDM__STORE_KEY_BYTES];
-    const char *patterns[] = {tdm__store_key("actor", &put.record.actor, key)};
+    const struct tdm__actor_record record = {.actor = new_id(),
+                                             .node = *node,
+                                             .owner_node = *owner_node,
+                                             .recreate_on_node_loss = true,
+                                             .class_name = "tester"};
 
-    assert_int_equal(tdm__retrying_txn_run(scene->world.store, patterns, 1,
-                                           tdm__deadline_after(REMOTE_PEER_WAIT_MS), put_body,
-                                           on_put, &put),
-                     TDM_OK);
-    node_fixture_run(scene, is_put, &put);
-    return put.record.actor;
+    node_fixture_put(scene, &record);
+    return record.actor;
 }
 
 static void owner_node_is_asked_once_after_the_actors_node_is_lost(void **state)

@@ -4,13 +4,9 @@
 
 #include "actors/daemon/actor_end.h"
 #include "actors/daemon/actor_placement.h"
-#include "actors/daemon/actor_service.h"
 #include "actors/daemon/actor_table.h"
-#include "actors/daemon/node.h"
-#include "actors/daemon/placement_group_service.h"
 #include "runtime/clock.h"
-#include "tests/support/failing_store.h"
-#include "tests/support/reserve_fixture.h"
+#include "tests/support/store_node.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,34 +24,16 @@ enum { WAIT_MS = 10000 };
 
 /* A node with two GPUs, and another one that is only in the store. */
 struct scene {
-    struct reserve_fixture world;
-    struct failing_store deaf;
-    struct tdm__services services;
-    struct tdm__node node;
+    struct store_node own;
     struct tdm__node_record other;
 };
 
 static int open_scene(void **state)
 {
     struct scene *scene = calloc(1, sizeof(*scene));
-    struct tdm__resources totals = {.cpu = 0};
 
-    assert_int_equal(reserve_fixture_open(&scene->world), 0);
-    failing_store_open(&scene->deaf, scene->world.store);
-    scene->node = (struct tdm__node){.loop = scene->world.loop,
-                                     .store = &scene->deaf.store,
-                                     .services = &scene->services,
-                                     .events = &tdm__node_events,
-                                     .record.name = "this",
-                                     .totals.name = "this"};
-    scene->node.record.id = reserve_fixture_join(&scene->world, "this", 2);
-    scene->node.totals.id = scene->node.record.id;
-    TRY(tdm__resources_add(&totals, "GPU", 2));
-    TRY(tdm__resources_add(&totals, "CPU", 8));
-    TRY(tdm__pool_init(&scene->node.totals.pool, &totals));
-    TRY(tdm__node_actors_create(&scene->node));
-    TRY(tdm__placement_groups_create(&scene->node));
-    TRY(tdm__node_reconcile_create(&scene->node));
+    assert_non_null(scene);
+    store_node_open(&scene->own, 2);
     *state = scene;
     return 0;
 }
@@ -64,11 +42,7 @@ static int close_scene(void **state)
 {
     struct scene *scene = *state;
 
-    scene->node.stopping = true;
-    tdm__node_actors_destroy(&scene->node);
-    tdm__placement_groups_destroy(&scene->node);
-    tdm__node_reconcile_destroy(&scene->node);
-    reserve_fixture_close(&scene->world);
+    store_node_close(&scene->own);
     free(scene);
     return 0;
 }
@@ -83,16 +57,16 @@ static struct actor_entry *run_actor(struct scene *scene)
     TRY(tdm__id_generate(&request.actor));
     TRY(tdm__resources_add(&request.placement.wanted, "GPU", 1));
     (void)snprintf(request.name_key, sizeof(request.name_key), "name/mine/only");
-    TRY(reserve_fixture_take(&scene->world, &request));
+    TRY(reserve_fixture_take(&scene->own.world, &request));
     spec->id = request.actor;
     spec->max_restarts = 1;
     (void)snprintf(spec->name, sizeof(spec->name), "only");
     (void)snprintf(spec->name_space, sizeof(spec->name_space), "mine");
-    entry = tdm__actor_entry_add(&scene->node, spec);
+    entry = tdm__actor_entry_add(&scene->own.node, spec);
     assert_non_null(entry);
     entry->record = (struct tdm__actor_record){.actor = request.actor,
-                                               .node = scene->node.record.id,
-                                               .grant = scene->world.reserved.grant,
+                                               .node = scene->own.node.record.id,
+                                               .grant = scene->own.world.reserved.grant,
                                                .placements = 1};
     memcpy(entry->record.name_key, request.name_key, sizeof(entry->record.name_key));
     entry->lifecycle.state = ACTOR_RESTARTING; /* It has no worker, but holds its resources. */
@@ -105,16 +79,16 @@ static uint64_t go_back(struct scene *scene, const struct actor_entry *entry)
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    reserve_fixture_empty(&scene->world, &scene->node.record.id);
-    reserve_fixture_forget(&scene->world, tdm__store_key("actor", &entry->spec->id, key));
-    reserve_fixture_forget(&scene->world, "name/mine/only");
-    return reserve_fixture_new_generation(&scene->world);
+    reserve_fixture_empty(&scene->own.world, &scene->own.node.record.id);
+    reserve_fixture_forget(&scene->own.world, tdm__store_key("actor", &entry->spec->id, key));
+    reserve_fixture_forget(&scene->own.world, "name/mine/only");
+    return reserve_fixture_new_generation(&scene->own.world);
 }
 
 static struct tdm__actor_request wish(const struct scene *scene, double gpus, const char *name)
 {
     struct tdm__actor_request request = {
-        .class_name = "tester", .placements = 1, .view = &scene->node.store_view};
+        .class_name = "tester", .placements = 1, .view = &scene->own.node.store_view};
 
     TRY(tdm__id_generate(&request.actor));
     TRY(tdm__resources_add(&request.placement.wanted, "GPU", gpus));
@@ -124,7 +98,7 @@ static struct tdm__actor_request wish(const struct scene *scene, double gpus, co
 
 static void run_for(const struct scene *scene, int64_t ms)
 {
-    assert_int_equal(tdm__loop_run(scene->world.loop, NULL, NULL, tdm__deadline_after(ms)),
+    assert_int_equal(tdm__loop_run(scene->own.world.loop, NULL, NULL, tdm__deadline_after(ms)),
                      TDM_E_TIMEOUT);
 }
 
@@ -136,10 +110,11 @@ static void wait_until_settled(struct scene *scene, uint64_t generation)
     for (;;) {
         struct tdm__actor_request request = wish(scene, 0, "");
 
-        tdm__node_reconcile_continue(&scene->node);
+        tdm__node_reconcile_continue(&scene->own.node);
         run_for(scene, 5);
-        TRY(reserve_fixture_take(&scene->world, &request));
-        if (reserve_fixture_generation(&scene->world, &scene->node.record.id) == generation) {
+        TRY(reserve_fixture_take(&scene->own.world, &request));
+        if (reserve_fixture_generation(&scene->own.world, &scene->own.node.record.id) ==
+            generation) {
             return;
         }
         assert_true(tdm__deadline_remaining_ms(deadline_ms) > 0);
@@ -150,8 +125,8 @@ static void wait_for_names(struct scene *scene)
 {
     int64_t deadline_ms = tdm__deadline_after(WAIT_MS);
 
-    while (scene->node.store_view.names_wait) {
-        tdm__node_reconcile_continue(&scene->node);
+    while (scene->own.node.store_view.names_wait) {
+        tdm__node_reconcile_continue(&scene->own.node);
         run_for(scene, 5);
         assert_true(tdm__deadline_remaining_ms(deadline_ms) > 0);
     }
@@ -164,18 +139,18 @@ static void records_and_resources_are_written_again(void **state)
     uint64_t generation = go_back(scene, entry);
     struct tdm__actor_request request;
 
-    tdm__node_reconcile_renewed(&scene->node, 1, false, NULL, 0); /* The generation before. */
-    tdm__node_reconcile_renewed(&scene->node, generation, true, &scene->node.record, 1);
-    assert_false(scene->node.store_view.holders_wait); /* No other node was known. */
+    tdm__node_reconcile_renewed(&scene->own.node, 1, false, NULL, 0); /* The generation before. */
+    tdm__node_reconcile_renewed(&scene->own.node, generation, true, &scene->own.node.record, 1);
+    assert_false(scene->own.node.store_view.holders_wait); /* No other node was known. */
     wait_until_settled(scene, generation);
     wait_for_names(scene);
     assert_int_equal(entry->lifecycle.reservation, ACTOR_RESERVES);
     request = wish(scene, 0, "name/mine/only");
-    assert_int_equal(reserve_fixture_take(&scene->world, &request), TDM_E_EXISTS);
+    assert_int_equal(reserve_fixture_take(&scene->own.world, &request), TDM_E_EXISTS);
     request = wish(scene, 2, "");
-    assert_int_equal(reserve_fixture_take(&scene->world, &request), TDM_E_AGAIN);
+    assert_int_equal(reserve_fixture_take(&scene->own.world, &request), TDM_E_AGAIN);
     request = wish(scene, 1, "");
-    TRY(reserve_fixture_take(&scene->world, &request));
+    TRY(reserve_fixture_take(&scene->own.world, &request));
 }
 
 /* The release must not be lost, nor happen twice. */
@@ -188,23 +163,23 @@ static void actor_that_ends_meanwhile_releases_its_resources_once(void **state)
         struct tdm__actor_request request;
 
         if (i % 2 == 1) {
-            scene->deaf.lost_replies = 1;
+            scene->own.deaf.lost_replies = 1;
         }
         if (i / 2 == 1) {
             tdm__actor_entry_end(entry, true);
-            tdm__node_reconcile_renewed(&scene->node, generation, true, NULL, 0);
+            tdm__node_reconcile_renewed(&scene->own.node, generation, true, NULL, 0);
         } else {
-            tdm__node_reconcile_renewed(&scene->node, generation, true, NULL, 0);
+            tdm__node_reconcile_renewed(&scene->own.node, generation, true, NULL, 0);
             tdm__actor_entry_end(entry, true);
         }
         wait_until_settled(scene, generation);
-        while (scene->node.actors->pending_releases != NULL) {
+        while (scene->own.node.actors->pending_releases != NULL) {
             run_for(scene, 5);
         }
-        assert_null(scene->node.actors->all);
+        assert_null(scene->own.node.actors->all);
         wait_for_names(scene);
         request = wish(scene, 2, "name/mine/only");
-        TRY(reserve_fixture_take(&scene->world, &request));
+        TRY(reserve_fixture_take(&scene->own.world, &request));
         (void)close_scene(state);
         (void)open_scene(state);
     }
@@ -246,20 +221,20 @@ static void names_wait_until_the_other_node_has_settled(void **state)
     uint64_t generation;
     struct tdm__actor_request request;
 
-    scene->other.id = reserve_fixture_join(&scene->world, "other", 2);
-    tdm__node_reconcile_renewed(&scene->node, 1, false, NULL, 0);
-    generation = reserve_fixture_new_generation(&scene->world);
-    tdm__node_reconcile_renewed(&scene->node, generation, true, &scene->other, 1);
+    scene->other.id = reserve_fixture_join(&scene->own.world, "other", 2);
+    tdm__node_reconcile_renewed(&scene->own.node, 1, false, NULL, 0);
+    generation = reserve_fixture_new_generation(&scene->own.world);
+    tdm__node_reconcile_renewed(&scene->own.node, generation, true, &scene->other, 1);
     wait_until_settled(scene, generation);
-    assert_true(scene->node.store_view.names_wait);
+    assert_true(scene->own.node.store_view.names_wait);
     request = wish(scene, 0, "name/mine/new");
-    assert_int_equal(reserve_fixture_take(&scene->world, &request), TDM_E_AGAIN);
-    TRY(reserve_fixture_settle(&scene->world, &scene->other.id, generation, false));
-    tdm__node_reconcile_continue(&scene->node);
+    assert_int_equal(reserve_fixture_take(&scene->own.world, &request), TDM_E_AGAIN);
+    TRY(reserve_fixture_settle(&scene->own.world, &scene->other.id, generation, false));
+    tdm__node_reconcile_continue(&scene->own.node);
     run_for(scene, 20);
-    assert_false(scene->node.store_view.holders_wait);
-    assert_true(scene->node.store_view.names_wait);
-    TRY(reserve_fixture_settle(&scene->world, &scene->other.id, generation, true));
+    assert_false(scene->own.node.store_view.holders_wait);
+    assert_true(scene->own.node.store_view.names_wait);
+    TRY(reserve_fixture_settle(&scene->own.world, &scene->other.id, generation, true));
     wait_for_names(scene);
 }
 
@@ -268,14 +243,14 @@ static void names_wait_no_longer_than_missing_nodes_may_return(void **state)
     struct scene *scene = *state;
     uint64_t generation;
 
-    scene->other.id = reserve_fixture_join(&scene->world, "other", 2);
-    tdm__node_reconcile_renewed(&scene->node, 1, false, NULL, 0);
-    generation = reserve_fixture_new_generation(&scene->world);
-    tdm__node_reconcile_renewed(&scene->node, generation, true, &scene->other, 1);
+    scene->other.id = reserve_fixture_join(&scene->own.world, "other", 2);
+    tdm__node_reconcile_renewed(&scene->own.node, 1, false, NULL, 0);
+    generation = reserve_fixture_new_generation(&scene->own.world);
+    tdm__node_reconcile_renewed(&scene->own.node, generation, true, &scene->other, 1);
     wait_until_settled(scene, generation);
-    assert_true(scene->node.store_view.names_wait);
-    tdm__node_reconcile_renewed(&scene->node, generation, false, &scene->other, 1);
-    assert_false(scene->node.store_view.names_wait);
+    assert_true(scene->own.node.store_view.names_wait);
+    tdm__node_reconcile_renewed(&scene->own.node, generation, false, &scene->other, 1);
+    assert_false(scene->own.node.store_view.names_wait);
     wait_until_settled(scene, generation);
 }
 
@@ -289,16 +264,16 @@ static void claim_that_was_made_later_is_seen_by_the_second_check(void **state)
     struct tdm__store_view view = {.generation = generation};
     int64_t deadline_ms = tdm__deadline_after(WAIT_MS);
 
-    tdm__node_reconcile_renewed(&scene->node, 1, false, NULL, 0);
-    tdm__node_reconcile_renewed(&scene->node, generation, true, NULL, 0);
+    tdm__node_reconcile_renewed(&scene->own.node, 1, false, NULL, 0);
+    tdm__node_reconcile_renewed(&scene->own.node, generation, true, NULL, 0);
     wait_until_settled(scene, generation);
-    later.node = reserve_fixture_join(&scene->world, "other", 2);
+    later.node = reserve_fixture_join(&scene->own.world, "other", 2);
     later.placements = 2;
-    TRY(reserve_fixture_again_in(&scene->world, &later, &view));
-    assert_non_null(scene->node.actors->all);
-    tdm__node_reconcile_renewed(&scene->node, generation, false, NULL, 0);
-    while (scene->node.actors->all != NULL) {
-        tdm__node_reconcile_continue(&scene->node);
+    TRY(reserve_fixture_again_in(&scene->own.world, &later, &view));
+    assert_non_null(scene->own.node.actors->all);
+    tdm__node_reconcile_renewed(&scene->own.node, generation, false, NULL, 0);
+    while (scene->own.node.actors->all != NULL) {
+        tdm__node_reconcile_continue(&scene->own.node);
         run_for(scene, 5);
         assert_true(tdm__deadline_remaining_ms(deadline_ms) > 0);
     }
@@ -306,8 +281,8 @@ static void claim_that_was_made_later_is_seen_by_the_second_check(void **state)
     for (int i = 0; i < 2; i++) {
         struct tdm__actor_request request = wish(scene, 2, "");
 
-        while (reserve_fixture_take(&scene->world, &request) != TDM_OK) {
-            tdm__node_reconcile_continue(&scene->node);
+        while (reserve_fixture_take(&scene->own.world, &request) != TDM_OK) {
+            tdm__node_reconcile_continue(&scene->own.node);
             run_for(scene, 5);
             assert_true(tdm__deadline_remaining_ms(deadline_ms) > 0);
         }

@@ -37,14 +37,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void call(struct tdm__conn *conn, const char *method, struct pair_reply *answer)
-{
-    struct tdm__rpc_request request = pair_request(method, "text");
-
-    assert_int_equal(tdm__conn_call(conn, &request, pair_on_reply, answer, NULL), TDM_OK);
-    assert_int_equal(answer->count, 0); /* The callback never runs inside the call. */
-}
-
 static ino_t inode_of(int fd)
 {
     struct stat file;
@@ -69,7 +61,7 @@ static void descriptors_travel_with_their_own_call(void **state)
         request.fds = pipes[i];
         request.fds_count = i % 2 == 0 ? 2 : 1;
         noise->count = 0;
-        call(pair.conns[0], "echo", noise);
+        pair_call(pair.conns[0], "echo", noise);
         assert_int_equal(tdm__conn_call_wait(pair.conns[0], &request, NULL, back, &back_count),
                          TDM_OK);
         assert_int_equal(back_count, request.fds_count);
@@ -130,7 +122,7 @@ static void call_whose_descriptors_are_lost_fails_alone(void **state)
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
         assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, &answers[1], NULL),
                          TDM_OK);
-        call(pair.conns[0], "echo", other);
+        pair_call(pair.conns[0], "echo", other);
         pair_run_until(&pair, &other->count, 1);
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
         assert_int_equal(answers[1].count, spare + 1);
@@ -205,7 +197,7 @@ static void more_descriptors_than_a_frame_can_have_end_the_connection(void **sta
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
     pair_adopt(&pair, sockets[0], sockets[1]);
-    call(pair.conns[0], "echo", &answers[0]);
+    pair_call(pair.conns[0], "echo", &answers[0]);
     pair_run_until(&pair, &answers[0].count, 1);
     control.header.cmsg_level = SOL_SOCKET;
     control.header.cmsg_type = SCM_RIGHTS;

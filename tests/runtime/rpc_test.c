@@ -38,21 +38,13 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void call(struct tdm__conn *conn, const char *method, struct pair_reply *answer)
-{
-    struct tdm__rpc_request request = pair_request(method, "text");
-
-    assert_int_equal(tdm__conn_call(conn, &request, pair_on_reply, answer, NULL), TDM_OK);
-    assert_int_equal(answer->count, 0); /* The callback never runs inside the call. */
-}
-
 static void call_is_replied_to(void **state)
 {
     struct pair_reply *answer = &answers[0];
 
     (void)state;
     pair_join(&pair);
-    call(pair.conns[0], "echo", answer);
+    pair_call(pair.conns[0], "echo", answer);
     pair_run_until(&pair, &answer->count, 1);
     assert_int_equal(answer->status, TDM_OK);
     assert_true(answer->hash == pair_hash(pair_text("text")));
@@ -80,7 +72,7 @@ static void call_made_before_the_handshake_leaves_after_it(void **state)
     pair_adopt(&pair, fds[0], fds[1]);
     assert_false(tdm__conn_is_open(pair.conns[0]));
     assert_int_equal(tdm__conn_peer(pair.conns[0])->kind, 0);
-    call(pair.conns[0], "echo", answer);
+    pair_call(pair.conns[0], "echo", answer);
     pair_run_until(&pair, &answer->count, 1);
     assert_int_equal(answer->status, TDM_OK);
 }
@@ -90,8 +82,8 @@ static void both_ends_may_call_at_the_same_time(void **state)
 
     (void)state;
     pair_join(&pair);
-    call(pair.conns[0], "echo", &answers[0]);
-    call(pair.conns[1], "fail", &answers[1]);
+    pair_call(pair.conns[0], "echo", &answers[0]);
+    pair_call(pair.conns[1], "fail", &answers[1]);
     pair_run_until(&pair, &answers[0].count, 1);
     pair_run_until(&pair, &answers[1].count, 1);
     assert_int_equal(answers[0].status, TDM_OK);
@@ -107,7 +99,7 @@ static void many_calls_are_replied_to_in_order(void **state)
     memset(many, 0, sizeof(many));
     pair_join(&pair);
     for (int i = 0; i < CALLS; i++) {
-        call(pair.conns[0], "echo", &many[i]);
+        pair_call(pair.conns[0], "echo", &many[i]);
     }
     pair_run_until(&pair, &many[CALLS - 1].count, 1);
     for (uint32_t i = 0; i < CALLS; i++) {
@@ -123,7 +115,7 @@ static void method_may_call_its_caller_and_wait(void **state)
     pair_join(&pair);
     /* The second and third frame are in the same buffer while the first callback waits. */
     for (int i = 0; i < 3; i++) {
-        call(pair.conns[0], i == 0 ? "back" : "echo", &answers[i]);
+        pair_call(pair.conns[0], i == 0 ? "back" : "echo", &answers[i]);
     }
     pair_run_until(&pair, &answers[0].count, 1);
     pair_run_until(&pair, &answers[2].count, 1);
@@ -226,7 +218,7 @@ static void reply_over_the_limit_becomes_a_failure(void **state)
 
     (void)state;
     pair_join(&pair);
-    call(pair.conns[0], "hold", answer);
+    pair_call(pair.conns[0], "hold", answer);
     pair_run_until(&pair, &pair.held_count, 1);
     tdm__incoming_reply(pair.held[--pair.held_count], huge, NULL, 0);
     pair_run_until(&pair, &answer->count, 1);
@@ -429,8 +421,8 @@ static void closing_ends_the_calls_in_flight_on_both_sides(void **state)
 
     (void)state;
     pair_join(&pair);
-    call(pair.conns[0], "hold", &answers[0]);
-    call(pair.conns[1], "hold", &answers[1]);
+    pair_call(pair.conns[0], "hold", &answers[0]);
+    pair_call(pair.conns[1], "hold", &answers[1]);
     pair_run_until(&pair, &pair.held_count, 2);
     tdm__conn_close(pair.conns[0]);
     /* Both happen later, in the loop. */
@@ -454,7 +446,7 @@ static void reply_before_the_end_still_arrives(void **state)
 
     (void)state;
     pair_join(&pair);
-    call(pair.conns[0], "hold", answer);
+    pair_call(pair.conns[0], "hold", answer);
     pair_run_until(&pair, &pair.held_count, 1);
     tdm__incoming_reply(pair.held[--pair.held_count], pair_text("late"), NULL, 0);
     tdm__conn_close(pair.conns[1]);
@@ -475,10 +467,10 @@ static void endpoint_may_be_destroyed_in_its_own_callback(void **state)
 
     (void)state;
     pair_join(&pair);
-    call(pair.conns[0], "hold", &answers[0]);
+    pair_call(pair.conns[0], "hold", &answers[0]);
     assert_int_equal(tdm__conn_call(pair.conns[0], &request, destroy_left, &answers[1], NULL),
                      TDM_OK);
-    call(pair.conns[0], "echo", &answers[2]);
+    pair_call(pair.conns[0], "echo", &answers[2]);
     pair_run_until(&pair, &pair.closed, 2);
     assert_int_equal(answers[0].status, TDM_E_CLOSED);
     assert_int_equal(answers[1].status, TDM_OK);
@@ -502,7 +494,7 @@ static void method_may_close_the_connection_it_came_on(void **state)
     (void)state;
     pair_join(&pair);
     tdm__rpc_set_call_handler(pair.rpcs[1], close_conn, NULL);
-    call(pair.conns[0], "bye", answer);
+    pair_call(pair.conns[0], "bye", answer);
     pair_run_until(&pair, &pair.closed, 2);
     assert_int_equal(answer->status, TDM_E_CLOSED);
 }
@@ -610,7 +602,7 @@ static void bytes_may_come_one_by_one(void **state)
                      TDM_OK);
     pair_adopt(&pair, left[0], right[1]);
     for (int i = 0; i < 3; i++) {
-        call(pair.conns[0], i == 1 ? "fail" : "echo", &answers[i]);
+        pair_call(pair.conns[0], i == 1 ? "fail" : "echo", &answers[i]);
     }
     pair_run_until(&pair, &answers[2].count, 1);
     assert_int_equal(answers[0].status, TDM_OK);

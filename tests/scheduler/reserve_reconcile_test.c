@@ -44,11 +44,9 @@ static struct tdm__id join(const char *name)
 
 static struct tdm__actor_request wish(double gpus, const char *name)
 {
-    struct tdm__actor_request request = {.class_name = "engine", .placements = 1};
+    struct tdm__actor_request request = reserve_fixture_wish(gpus, name);
 
-    TRY(tdm__id_generate(&request.actor));
-    TRY(tdm__resources_add(&request.placement.wanted, "GPU", gpus));
-    (void)snprintf(request.name_key, sizeof(request.name_key), "%s", name);
+    request.placements = 1;
     return request;
 }
 

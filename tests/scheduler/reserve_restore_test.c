@@ -27,39 +27,17 @@ static int close_world(void **state)
     return 0;
 }
 
-static struct tdm__actor_request wish(double gpus, const char *name)
-{
-    struct tdm__actor_request request = {.class_name = "engine"};
-
-    assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
-    assert_int_equal(tdm__resources_add(&request.placement.wanted, "GPU", gpus), TDM_OK);
-    (void)snprintf(request.name_key, sizeof(request.name_key), "%s", name);
-    return request;
-}
-
-static struct tdm__actor_record record_of(const struct tdm__actor_request *request)
-{
-    struct tdm__actor_record record = {.actor = request->actor,
-                                       .node = world.reserved.node.id,
-                                       .group = request->group,
-                                       .bundle = request->bundle,
-                                       .grant = world.reserved.grant};
-
-    memcpy(record.name_key, request->name_key, sizeof(record.name_key));
-    return record;
-}
-
 static void lost_actor_is_restored_once(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 2);
-    struct tdm__actor_request first = wish(2, "name/lab/trainer");
-    struct tdm__actor_request second = wish(0, "name/lab/trainer");
+    struct tdm__actor_request first = reserve_fixture_wish(2, "name/lab/trainer");
+    struct tdm__actor_request second = reserve_fixture_wish(0, "name/lab/trainer");
     struct tdm__actor_record held;
     char key[TDM__STORE_KEY_BYTES];
 
     (void)state;
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
-    held = record_of(&first);
+    held = reserve_fixture_record(&world, &first);
     reserve_fixture_forget(&world, tdm__store_key("actor", &first.actor, key));
     reserve_fixture_forget(&world, "name/lab/trainer");
     reserve_fixture_lose(&world, &node);
@@ -70,21 +48,22 @@ static void lost_actor_is_restored_once(void **state)
     }
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_EXISTS);
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
-    first = wish(2, "name/lab/trainer"); /* Everything was restored, but only once. */
+    first =
+        reserve_fixture_wish(2, "name/lab/trainer"); /* Everything was restored, but only once. */
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
-    second = wish(1, "");
+    second = reserve_fixture_wish(1, "");
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
 }
 
 static void actor_with_a_record_elsewhere_ends(void **state)
 {
-    struct tdm__actor_request request = wish(1, "");
+    struct tdm__actor_request request = reserve_fixture_wish(1, "");
     struct tdm__actor_record held;
 
     (void)state;
     (void)reserve_fixture_join(&world, "one", 2);
     assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
-    held = record_of(&request);
+    held = reserve_fixture_record(&world, &request);
     assert_int_equal(reserve_fixture_again(&world, &held), TDM_OK);
     assert_int_equal(tdm__id_generate(&held.node), TDM_OK);
     assert_int_equal(reserve_fixture_again(&world, &held), TDM_E_EXISTS);

@@ -27,40 +27,18 @@ static int close_world(void **state)
     return 0;
 }
 
-static struct tdm__actor_request wish(double gpus, const char *name)
-{
-    struct tdm__actor_request request = {.class_name = "engine"};
-
-    assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
-    assert_int_equal(tdm__resources_add(&request.placement.wanted, "GPU", gpus), TDM_OK);
-    (void)snprintf(request.name_key, sizeof(request.name_key), "%s", name);
-    return request;
-}
-
-static struct tdm__actor_record record_of(const struct tdm__actor_request *request)
-{
-    struct tdm__actor_record record = {.actor = request->actor,
-                                       .node = world.reserved.node.id,
-                                       .group = request->group,
-                                       .bundle = request->bundle,
-                                       .grant = world.reserved.grant};
-
-    memcpy(record.name_key, request->name_key, sizeof(record.name_key));
-    return record;
-}
-
 static void placement_is_reserved_and_released_once(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 2);
-    struct tdm__actor_request first = wish(2, "");
-    struct tdm__actor_request second = wish(1, "");
+    struct tdm__actor_request first = reserve_fixture_wish(2, "");
+    struct tdm__actor_request second = reserve_fixture_wish(1, "");
     struct tdm__actor_record held;
 
     (void)state;
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
     assert_true(tdm__id_equal(&world.reserved.node.id, &node));
     assert_int_equal(world.reserved.grant.gpus_count, 2);
-    held = record_of(&first);
+    held = reserve_fixture_record(&world, &first);
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
     assert_non_null(strstr(world.detail, "GPU"));
     /* A repeated release succeeds. */
@@ -68,9 +46,9 @@ static void placement_is_reserved_and_released_once(void **state)
         assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     }
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
-    second = wish(2, "");
+    second = reserve_fixture_wish(2, "");
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
-    second = wish(3, "");
+    second = reserve_fixture_wish(3, "");
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_NO_RESOURCES);
 }
 
@@ -78,8 +56,8 @@ static void placement_is_reserved_and_released_once(void **state)
  * of the same kind, or what was released. */
 static void repeated_release_takes_nothing_from_another_actor(void **state)
 {
-    struct tdm__actor_request first = wish(0.5, "");
-    struct tdm__actor_request second = wish(0.5, "");
+    struct tdm__actor_request first = reserve_fixture_wish(0.5, "");
+    struct tdm__actor_request second = reserve_fixture_wish(0.5, "");
     struct tdm__actor_record held;
 
     (void)state;
@@ -87,21 +65,21 @@ static void repeated_release_takes_nothing_from_another_actor(void **state)
     assert_int_equal(tdm__resources_add(&first.placement.wanted, "CPU", 4), TDM_OK);
     assert_int_equal(tdm__resources_add(&second.placement.wanted, "CPU", 4), TDM_OK);
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
-    held = record_of(&first);
+    held = reserve_fixture_record(&world, &first);
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK); /* The other holder. */
     for (int i = 0; i < 2; i++) {
         assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     }
-    first = wish(1, "");
+    first = reserve_fixture_wish(1, "");
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_E_AGAIN); /* Half a GPU is free. */
-    first = wish(0, "");
+    first = reserve_fixture_wish(0, "");
     assert_int_equal(tdm__resources_add(&first.placement.wanted, "CPU", 5), TDM_OK);
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_E_AGAIN); /* Four CPUs are. */
-    first = wish(0.5, "");
+    first = reserve_fixture_wish(0.5, "");
     assert_int_equal(tdm__resources_add(&first.placement.wanted, "CPU", 4), TDM_OK);
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK); /* A late repetition. */
-    first = wish(0.5, "");
+    first = reserve_fixture_wish(0.5, "");
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_E_AGAIN);
 }
 
@@ -119,8 +97,8 @@ static void release_of_an_earlier_place_takes_nothing_from_another_actor(void **
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 1);
     struct tdm__id two = reserve_fixture_join(&world, "two", 1);
-    struct tdm__actor_request moving = wish(0.5, "");
-    struct tdm__actor_request staying = wish(0.5, "");
+    struct tdm__actor_request moving = reserve_fixture_wish(0.5, "");
+    struct tdm__actor_request staying = reserve_fixture_wish(0.5, "");
     struct tdm__actor_record held;
 
     (void)state;
@@ -128,8 +106,7 @@ static void release_of_an_earlier_place_takes_nothing_from_another_actor(void **
     moving.placements = 1;
     assert_int_equal(reserve_fixture_take(&world, &moving), TDM_OK);
     assert_true(tdm__id_equal(&world.reserved.node.id, &one));
-    held = record_of(&moving);
-    held.placements = 1;
+    held = reserve_fixture_record(&world, &moving);
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     take_on(&staying, &one);
     take_on(&staying, &one);
@@ -145,16 +122,15 @@ static void release_of_an_earlier_place_takes_nothing_from_another_actor(void **
 /* The same, with the actor placed again on the same node. */
 static void release_of_an_earlier_place_keeps_the_later_one(void **state)
 {
-    struct tdm__actor_request moving = wish(1, "name/lab/trainer");
-    struct tdm__actor_request other = wish(1, "");
+    struct tdm__actor_request moving = reserve_fixture_wish(1, "name/lab/trainer");
+    struct tdm__actor_request other = reserve_fixture_wish(1, "");
     struct tdm__actor_record held;
 
     (void)state;
     (void)reserve_fixture_join(&world, "one", 1);
     moving.placements = 1;
     assert_int_equal(reserve_fixture_take(&world, &moving), TDM_OK);
-    held = record_of(&moving);
-    held.placements = 1;
+    held = reserve_fixture_record(&world, &moving);
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     moving.placements = 2;
     assert_int_equal(reserve_fixture_take(&world, &moving), TDM_OK);
@@ -167,8 +143,8 @@ static void release_of_an_earlier_place_keeps_the_later_one(void **state)
 /* The same in the bundle of a placement group. */
 static void repeated_release_takes_nothing_from_another_actor_of_the_bundle(void **state)
 {
-    struct tdm__actor_request first = wish(0.5, "");
-    struct tdm__actor_request second = wish(0.5, "");
+    struct tdm__actor_request first = reserve_fixture_wish(0.5, "");
+    struct tdm__actor_request second = reserve_fixture_wish(0.5, "");
     struct tdm__actor_record held;
     struct tdm__id group;
 
@@ -178,12 +154,12 @@ static void repeated_release_takes_nothing_from_another_actor_of_the_bundle(void
     assert_int_equal(reserve_fixture_group(&world, &group, 1, 1, TDM_PACK), TDM_OK);
     first.group = second.group = group;
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
-    held = record_of(&first);
+    held = reserve_fixture_record(&world, &first);
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     }
-    first = wish(1, "");
+    first = reserve_fixture_wish(1, "");
     first.group = group;
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_E_AGAIN);
 }
@@ -192,13 +168,13 @@ static void repeated_release_takes_nothing_from_another_actor_of_the_bundle(void
  * was placed. */
 static void actor_is_released_by_its_stored_record(void **state)
 {
-    struct tdm__actor_request first = wish(2, "name/lab/trainer");
-    struct tdm__actor_request second = wish(2, "name/lab/trainer");
+    struct tdm__actor_request first = reserve_fixture_wish(2, "name/lab/trainer");
+    struct tdm__actor_request second = reserve_fixture_wish(2, "name/lab/trainer");
     struct tdm__actor_record held;
 
     (void)state;
     (void)reserve_fixture_join(&world, "one", 2);
-    held = record_of(&first);
+    held = reserve_fixture_record(&world, &first);
     memset(&held.node, 0, sizeof(held.node));
     /* Releasing nothing succeeds. */
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
@@ -207,14 +183,14 @@ static void actor_is_released_by_its_stored_record(void **state)
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
     /* The resources of the later actor must remain. */
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
-    first = wish(1, "");
+    first = reserve_fixture_wish(1, "");
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_E_AGAIN);
 }
 
 static void test_error_names_an_actor_whose_name_has_slashes(void **state)
 {
-    struct tdm__actor_request first = wish(0, "name/lab/engine/0/0");
-    struct tdm__actor_request second = wish(0, "name/lab/engine/0/0");
+    struct tdm__actor_request first = reserve_fixture_wish(0, "name/lab/engine/0/0");
+    struct tdm__actor_request second = reserve_fixture_wish(0, "name/lab/engine/0/0");
 
     (void)state;
     (void)reserve_fixture_join(&world, "one", 2);
@@ -226,34 +202,34 @@ static void test_error_names_an_actor_whose_name_has_slashes(void **state)
 static void name_is_held_by_one_actor_of_a_living_node(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 2);
-    struct tdm__actor_request first = wish(0, "name/lab/trainer");
-    struct tdm__actor_request second = wish(0, "name/lab/trainer");
+    struct tdm__actor_request first = reserve_fixture_wish(0, "name/lab/trainer");
+    struct tdm__actor_request second = reserve_fixture_wish(0, "name/lab/trainer");
     struct tdm__actor_record held;
 
     (void)state;
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
-    held = record_of(&first);
+    held = reserve_fixture_record(&world, &first);
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_EXISTS);
     assert_non_null(strstr(world.detail, "the name \"trainer\" is taken by actor "));
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
 
     /* The node is lost and another actor gets the name. A late release must not remove the name. */
-    held = record_of(&second);
+    held = reserve_fixture_record(&world, &second);
     reserve_fixture_lose(&world, &node);
     (void)reserve_fixture_join(&world, "two", 2);
-    first = wish(0, "name/lab/trainer");
+    first = reserve_fixture_wish(0, "name/lab/trainer");
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
     assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
-    second = wish(0, "name/lab/trainer");
+    second = reserve_fixture_wish(0, "name/lab/trainer");
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_EXISTS);
 }
 
 static void node_that_joins_again_counts_what_is_held(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 2);
-    struct tdm__actor_request first = wish(1, "");
-    struct tdm__actor_request second = wish(2, "");
+    struct tdm__actor_request first = reserve_fixture_wish(1, "");
+    struct tdm__actor_request second = reserve_fixture_wish(2, "");
 
     (void)state;
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
@@ -265,7 +241,7 @@ static void node_that_joins_again_counts_what_is_held(void **state)
 
 static void the_owner_node_is_preferred(void **state)
 {
-    struct tdm__actor_request request = wish(1, "");
+    struct tdm__actor_request request = reserve_fixture_wish(1, "");
 
     (void)state;
     (void)reserve_fixture_join(&world, "one", 2);
@@ -276,7 +252,7 @@ static void the_owner_node_is_preferred(void **state)
 
 static void released_group_places_no_actor(void **state)
 {
-    struct tdm__actor_request request = wish(1, "");
+    struct tdm__actor_request request = reserve_fixture_wish(1, "");
 
     (void)state;
     (void)reserve_fixture_join(&world, "one", 2);
@@ -289,8 +265,8 @@ static void name_is_not_taken_over_in_a_new_store(void **state)
 {
     struct tdm__id one = reserve_fixture_join(&world, "one", 0);
     struct tdm__id two = reserve_fixture_join(&world, "two", 0);
-    struct tdm__actor_request first = wish(0, "name/lab/trainer");
-    struct tdm__actor_request second = wish(0, "name/lab/trainer");
+    struct tdm__actor_request first = reserve_fixture_wish(0, "name/lab/trainer");
+    struct tdm__actor_request second = reserve_fixture_wish(0, "name/lab/trainer");
 
     (void)state;
     first.placement.owner_node = first.placement.node = one;
@@ -303,17 +279,41 @@ static void name_is_not_taken_over_in_a_new_store(void **state)
     assert_non_null(strstr(world.detail, "lost"));
 }
 
+/* The node may join again, as long as no absent record counts as its loss. */
+static void actor_waits_for_the_node_of_its_bundle_in_a_new_store(void **state)
+{
+    static const uint32_t bundles[] = {0, TDM_BUNDLE_ANY};
+
+    for (int i = 0; i < 2; i++) {
+        struct tdm__id one = reserve_fixture_join(&world, "one", 0);
+        struct tdm__id two = reserve_fixture_join(&world, "two", 1);
+        struct tdm__actor_request request = reserve_fixture_wish(1, "");
+
+        assert_int_equal(tdm__id_generate(&request.group), TDM_OK);
+        assert_int_equal(reserve_fixture_group(&world, &request.group, 1, 1, TDM_PACK), TDM_OK);
+        request.bundle = bundles[i];
+        request.placement.owner_node = one;
+        reserve_fixture_lose(&world, &two);
+        assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_NODE_LOST);
+        assert_non_null(strstr(world.detail, "has left"));
+        reserve_fixture_replace_store(&world, &one);
+        assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_AGAIN);
+        (void)close_world(state);
+        (void)open_world(state);
+    }
+}
+
 static void name_that_went_to_another_meanwhile_stays_with_that_one(void **state)
 {
-    struct tdm__actor_request first = wish(0, "name/lab/trainer");
-    struct tdm__actor_request second = wish(0, "name/lab/trainer");
+    struct tdm__actor_request first = reserve_fixture_wish(0, "name/lab/trainer");
+    struct tdm__actor_request second = reserve_fixture_wish(0, "name/lab/trainer");
     struct tdm__actor_record held;
     char key[TDM__STORE_KEY_BYTES];
 
     (void)state;
     (void)reserve_fixture_join(&world, "one", 2);
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
-    held = record_of(&first);
+    held = reserve_fixture_record(&world, &first);
     reserve_fixture_forget(&world, tdm__store_key("actor", &first.actor, key));
     reserve_fixture_forget(&world, "name/lab/trainer");
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
@@ -323,7 +323,7 @@ static void name_that_went_to_another_meanwhile_stays_with_that_one(void **state
 
 static void requests_before_rejoining_must_wait(void **state)
 {
-    struct tdm__actor_request request = wish(0, "");
+    struct tdm__actor_request request = reserve_fixture_wish(0, "");
 
     (void)state;
     request.placement.owner_node = reserve_fixture_join(&world, "one", 2);
@@ -357,6 +357,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(released_group_places_no_actor, open_world, close_world),
         cmocka_unit_test_setup_teardown(name_is_not_taken_over_in_a_new_store, open_world,
                                         close_world),
+        cmocka_unit_test_setup_teardown(actor_waits_for_the_node_of_its_bundle_in_a_new_store,
+                                        open_world, close_world),
         cmocka_unit_test_setup_teardown(name_that_went_to_another_meanwhile_stays_with_that_one,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(requests_before_rejoining_must_wait, open_world,

@@ -12,6 +12,8 @@
 #include "actors/daemon/placement_group_service.h"
 #include "actors/daemon/state_service.h"
 #include "runtime/clock.h"
+#include "runtime/store/txn.h"
+#include "scheduler/retrying_txn.h"
 #include "tests/support/rpc_pair.h"
 
 #include <setjmp.h>
@@ -218,6 +220,40 @@ void node_fixture_play(struct node_fixture *scene, struct actor_entry *entry,
 void node_fixture_construct(struct actor_entry *entry)
 {
     tdm__actor_entry_constructed(entry, entry->worker->pid, TDM_OK, "", "unix:/nowhere", NULL);
+}
+
+/* An actor's records on their way into the store. */
+struct put {
+    struct tdm__actor_record record;
+    bool done;
+};
+
+static tdm_status put_body(void *arg, struct tdm__txn *txn)
+{
+    return tdm__actor_record_put(txn, &((struct put *)arg)->record);
+}
+
+static void on_put(void *arg, tdm_status status, const char *detail)
+{
+    (void)detail;
+    TRY(status);
+    ((struct put *)arg)->done = true;
+}
+
+static bool is_put(void *arg)
+{
+    return ((const struct put *)arg)->done;
+}
+
+void node_fixture_put(struct node_fixture *scene, const struct tdm__actor_record *record)
+{
+    struct put put = {.record = *record};
+    char key[TDM__STORE_KEY_BYTES];
+    const char *patterns[] = {tdm__store_key("actor", &record->actor, key), record->name_key};
+
+    TRY(tdm__retrying_txn_run(scene->world.store, patterns, record->name_key[0] == '\0' ? 1 : 2,
+                              tdm__deadline_after(REMOTE_PEER_WAIT_MS), put_body, on_put, &put));
+    node_fixture_run(scene, is_put, &put);
 }
 
 static bool has_arrived(void *arg)

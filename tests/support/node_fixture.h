@@ -43,6 +43,8 @@ void node_fixture_play(struct node_fixture *scene, struct actor_entry *entry,
                        struct remote_peer *worker);
 /* Reports that the actor was constructed. */
 void node_fixture_construct(struct actor_entry *entry);
+/* Writes the records of an actor into the store, as another daemon does. */
+void node_fixture_put(struct node_fixture *scene, const struct tdm__actor_record *record);
 /* Returns a call of the driver that came to the node and that the test has to reply to; the reply
  * is stored in `answer`. */
 struct tdm__incoming_call *node_fixture_incoming(struct node_fixture *scene,

@@ -279,6 +279,30 @@ static void on_taken(void *arg, tdm_status status, const char *detail,
     }
 }
 
+struct tdm__actor_request reserve_fixture_wish(double gpus, const char *name)
+{
+    struct tdm__actor_request request = {.class_name = "engine"};
+
+    assert_int_equal(tdm__id_generate(&request.actor), TDM_OK);
+    assert_int_equal(tdm__resources_add(&request.placement.wanted, "GPU", gpus), TDM_OK);
+    (void)snprintf(request.name_key, sizeof(request.name_key), "%s", name);
+    return request;
+}
+
+struct tdm__actor_record reserve_fixture_record(const struct reserve_fixture *world,
+                                                const struct tdm__actor_request *request)
+{
+    struct tdm__actor_record record = {.actor = request->actor,
+                                       .node = world->reserved.node.id,
+                                       .group = request->group,
+                                       .bundle = request->bundle,
+                                       .grant = world->reserved.grant,
+                                       .placements = request->placements};
+
+    memcpy(record.name_key, request->name_key, sizeof(record.name_key));
+    return record;
+}
+
 tdm_status reserve_fixture_take(struct reserve_fixture *world,
                                 const struct tdm__actor_request *request)
 {

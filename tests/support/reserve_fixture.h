@@ -65,8 +65,15 @@ uint64_t reserve_fixture_generation(struct reserve_fixture *world, const struct 
 uint64_t reserve_fixture_new_generation(struct reserve_fixture *world);
 tdm_status reserve_fixture_settle(struct reserve_fixture *world, const struct tdm__id *node,
                                   uint64_t generation, bool with_names);
+/* Returns a request for a new actor with `gpus` GPUs and a name, whose key is `name`; "" for none.
+ */
+struct tdm__actor_request reserve_fixture_wish(double gpus, const char *name);
 tdm_status reserve_fixture_take(struct reserve_fixture *world,
                                 const struct tdm__actor_request *request);
+/* Returns the record of the actor that reserve_fixture_take() has placed last, by `request`, as its
+ * daemon keeps it. */
+struct tdm__actor_record reserve_fixture_record(const struct reserve_fixture *world,
+                                                const struct tdm__actor_request *request);
 tdm_status reserve_fixture_give_back(struct reserve_fixture *world,
                                      const struct tdm__actor_record *actor);
 tdm_status reserve_fixture_group(struct reserve_fixture *world, const struct tdm__id *id,

@@ -235,3 +235,11 @@ void pair_on_reply(void *arg, struct tdm__rpc_reply *reply)
     answer->hash = pair_hash(reply->packed);
     answer->order = pair_replies_total++;
 }
+
+void pair_call(struct tdm__conn *conn, const char *method, struct pair_reply *answer)
+{
+    struct tdm__rpc_request request = pair_request(method, "text");
+
+    assert_int_equal(tdm__conn_call(conn, &request, pair_on_reply, answer, NULL), TDM_OK);
+    assert_int_equal(answer->count, 0); /* The callback never runs inside the call. */
+}

@@ -57,6 +57,8 @@ struct pair_reply {
 /* Total number of replies; gives each reply its order. */
 extern uint32_t pair_replies_total;
 tdm__rpc_reply_fn pair_on_reply;
+/* Calls a method with a short text; the result goes to `answer`. */
+void pair_call(struct tdm__conn *conn, const char *method, struct pair_reply *answer);
 uint64_t pair_hash(struct tdm_bytes bytes);
 
 #endif
