@@ -160,6 +160,23 @@ tdm_status tdm__failover_remove_dead_engines(struct tdm__worker_group *workers, 
     return TDM_OK;
 }
 
+tdm_status tdm__failover_remove_cut_off_engines(struct tdm__worker_group *workers,
+                                                uint32_t *lost_out)
+{
+    *lost_out = 0;
+    for (uint32_t i = 0; workers->engine_states != NULL && i < workers->spec->num_engines; i++) {
+        if ((workers->cut_off_engines >> i & 1) == 0 ||
+            workers->engines[(size_t)i * workers->ranks_per_engine] == NULL) {
+            continue;
+        }
+        TDM_TRY(remove_engine(workers, i, "its node does not reach the cluster's store"));
+        tdm__recovery_on_cut_off(&workers->engine_states[i].recovery, tdm__clock_ms());
+        (*lost_out)++;
+    }
+    workers->cut_off_engines = 0;
+    return TDM_OK;
+}
+
 tdm_status tdm__failover_remove_engine(struct tdm__worker_group *workers, uint32_t engine,
                                        tdm_status status)
 {
@@ -179,7 +196,8 @@ tdm_status tdm__failover_handle_failure(struct tdm__worker_group *workers, tdm_s
         return status;
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    if (tdm__failover_remove_dead_engines(workers, &lost) != TDM_OK) {
+    if (tdm__failover_remove_dead_engines(workers, &lost) != TDM_OK ||
+        (lost == 0 && tdm__failover_remove_cut_off_engines(workers, &lost) != TDM_OK)) {
         tdm__log(TDM__WARN, "job", "a failed engine cannot be left out: %s", tdm_error_detail());
     } else if (lost > 0 ? tdm__worker_group_live_engines(workers) >= workers->spec->num_engines_min
                         : status == TDM_E_ACTOR_UNAVAILABLE) {

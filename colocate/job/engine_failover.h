@@ -14,14 +14,21 @@
  * continue. */
 tdm_status tdm__failover_remove_dead_engines(struct tdm__worker_group *workers, uint32_t *lost_out);
 
+/* Removes the engines that did not reach the store in the last call to all engines, if another
+ * engine did. They run, but no update can count their votes. `lost_out` is the number of engines
+ * removed. */
+tdm_status tdm__failover_remove_cut_off_engines(struct tdm__worker_group *workers,
+                                                uint32_t *lost_out);
+
 /* Removes this engine, whether it replies or not, because it failed with `status`. Returns
  * `status` and its error detail. */
 tdm_status tdm__failover_remove_engine(struct tdm__worker_group *workers, uint32_t engine,
                                        tdm_status status);
 
 /* Handles a call to engines that failed with `status`. Returns TDM_OK if the failure was the
- * loss of an engine and enough engines are left, or if a node was unreachable and all engines reply
- * again: the caller then repeats the call. Otherwise returns `status` with its error detail. */
+ * loss of an engine, or an engine did not reach the store and is left out, and enough engines are
+ * left, or if a node was unreachable and all engines reply again: the caller then repeats the call.
+ * Otherwise returns `status` with its error detail. */
 tdm_status tdm__failover_handle_failure(struct tdm__worker_group *workers, tdm_status status);
 
 #endif

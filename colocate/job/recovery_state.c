@@ -2,9 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/recovery_state.h"
 
-/* Milliseconds: the pause after something that failed or has to be awaited, and the longest time
- * until the actors of an engine are constructed. */
-enum { PAUSE_MS = 1000, CONSTRUCT_MS = 60000 };
+/* Milliseconds: the pause after something that failed or has to be awaited, that after an engine
+ * did not reach the store, and the longest time until the actors of an engine are constructed. */
+enum { PAUSE_MS = 1000, CUT_OFF_PAUSE_MS = 10000, CONSTRUCT_MS = 60000 };
 
 bool tdm__recovery_status_proves_end(tdm_status status)
 {
@@ -32,6 +32,13 @@ void tdm__recovery_on_lost(struct tdm__recovery_state *state, tdm_status killed,
 {
     state->place_is_lost = state->has_own_gpus && killed != TDM_OK && killed != TDM_E_ACTOR_DIED;
     state->next_ms = now_ms;
+    state->stage = first_stage(state);
+}
+
+void tdm__recovery_on_cut_off(struct tdm__recovery_state *state, int64_t now_ms)
+{
+    state->attempts -= state->attempts > 0 ? 1 : 0;
+    state->next_ms = now_ms + CUT_OFF_PAUSE_MS;
     state->stage = first_stage(state);
 }
 

@@ -48,6 +48,9 @@ bool tdm__recovery_status_proves_end(tdm_status status);
 /* Notes that the engine was removed. `killed` is the result of killing its ranks: TDM_OK if their
  * node has confirmed it. */
 void tdm__recovery_on_lost(struct tdm__recovery_state *state, tdm_status killed, int64_t now_ms);
+/* Notes that the engine was removed because its node did not reach the store, although it runs. It
+ * is not tried again at once, and that was no attempt. */
+void tdm__recovery_on_cut_off(struct tdm__recovery_state *state, int64_t now_ms);
 /* Returns what to do now; NONE also while a pause after a failure lasts. */
 enum tdm__recovery_stage tdm__recovery_next(const struct tdm__recovery_state *state,
                                             int64_t now_ms);

@@ -31,8 +31,9 @@
 
 static const struct tdm_bytes no_arguments = {"\x90", 1};
 
-/* How long a request to the store is awaited between two checks of the ranks, in milliseconds. */
-enum { VERSION_SLICE_MS = 2500 };
+/* How long a request to the store is awaited between two checks of the ranks, in milliseconds; how
+ * often engines that did not reach the store are told an outcome again when this process does. */
+enum { VERSION_SLICE_MS = 2500, STORE_WAITS_MAX = 3 };
 
 /* Returns the timeout of each call of an update in milliseconds. */
 static int64_t timeout_of(const struct tdm__worker_group *workers)
@@ -665,14 +666,18 @@ static tdm_status decide_update(struct tdm__worker_group *workers,
     return TDM_OK;
 }
 
-/* Removes engines that died while the update was staged. Does nothing if the user canceled the
- * job. */
+/* Removes engines that died while the update was staged or, if none has, those that did not reach
+ * the store to vote. Does nothing if the user canceled the job. */
 static tdm_status remove_dead_engines(struct tdm__worker_group *workers, tdm_status staged,
                                       struct tdm__weight_update *update)
 {
-    return staged == TDM_E_CANCELED
+    if (staged == TDM_E_CANCELED) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__failover_remove_dead_engines(workers, &update->engines_lost));
+    return update->engines_lost > 0
                ? TDM_OK
-               : tdm__failover_remove_dead_engines(workers, &update->engines_lost);
+               : tdm__failover_remove_cut_off_engines(workers, &update->engines_lost);
 }
 
 tdm_status tdm__weight_update_run(struct tdm__worker_group *workers, const char *file,
@@ -733,19 +738,38 @@ static tdm_status record_dead_engine(struct tdm__worker_group *workers,
     return version_request(workers, &request, &reply);
 }
 
+/* Decides whether the outcome is sent again after it failed with `failed`. If no engine reached the
+ * store, waits until this process does. Otherwise engines are lost, and are reported to the store.
+ */
+static tdm_status prepare_outcome_again(struct tdm__worker_group *workers,
+                                        const struct tdm__weight_update *update, tdm_status failed,
+                                        uint32_t *waits_left)
+{
+    const struct tdm__version_request read = {.kind = TDM__VERSION_READ};
+    struct tdm__version_reply reply;
+    tdm_status status = continue_after_failure(workers, failed);
+
+    if (status == TDM_OK) {
+        return TDM_OK;
+    }
+    if (status == TDM_E_STORE && workers->cut_off_engines == 0 && *waits_left > 0) {
+        (*waits_left)--;
+        return version_request(workers, &read, &reply);
+    }
+    TDM_TRY(tdm__failover_handle_failure(workers, status));
+    return record_dead_engine(workers, update);
+}
+
 /* Sends the outcome until all surviving engines have confirmed it. An engine that gets it twice
  * only confirms it again. */
 static tdm_status send_outcome_to_survivors(struct tdm__worker_group *workers,
                                             const struct tdm__weight_update *update)
 {
+    uint32_t waits_left = STORE_WAITS_MAX;
     tdm_status status;
 
     while ((status = send_outcome(workers, update)) != TDM_OK) {
-        status = continue_after_failure(workers, status);
-        if (status != TDM_OK) {
-            TDM_TRY(tdm__failover_handle_failure(workers, status));
-            TDM_TRY(record_dead_engine(workers, update));
-        }
+        TDM_TRY(prepare_outcome_again(workers, update, status, &waits_left));
     }
     tdm__source_state_on_settled(&workers->source_state);
     return TDM_OK;

@@ -297,6 +297,41 @@ void tdm__worker_group_release_refs(tdm_ref **refs, uint32_t count)
     }
 }
 
+/* Returns the status of the completed call to rank `index`, TDM_E_TIMEOUT if it has not completed,
+ * and TDM_OK if the rank was not called. */
+static tdm_status status_of(tdm_ref *const *refs, uint32_t index)
+{
+    const tdm_value *value;
+
+    return refs[index] == NULL ? TDM_OK : tdm_get_value(refs[index], 0, &value);
+}
+
+/* Notes in `cut_off_engines` which engines could not reach the store in a call to all engines. If
+ * all that were called could not, none is noted: the store is away. */
+static void note_cut_off_engines(struct tdm__worker_group *workers, tdm_ref *const *refs)
+{
+    bool any_reached = false;
+
+    workers->cut_off_engines = 0;
+    for (uint32_t first = 0; first < workers->engines_count; first += workers->ranks_per_engine) {
+        bool was_called = refs[first] != NULL;
+        bool reached = was_called;
+
+        for (uint32_t i = first; i < first + workers->ranks_per_engine; i++) {
+            tdm_status status = status_of(refs, i);
+
+            reached = reached && status == TDM_OK;
+            if (was_called && status == TDM_E_STORE) {
+                workers->cut_off_engines |= UINT64_C(1) << (first / workers->ranks_per_engine);
+            }
+        }
+        any_reached = any_reached || reached;
+    }
+    if (!any_reached) {
+        workers->cut_off_engines = 0;
+    }
+}
+
 tdm_status tdm__worker_group_call(struct tdm__worker_group *workers, tdm_actor *const *actors,
                                   uint32_t count, const char *method, struct tdm_bytes arguments,
                                   int64_t timeout_ms)
@@ -311,6 +346,13 @@ tdm_status tdm__worker_group_call(struct tdm__worker_group *workers, tdm_actor *
     }
     if (status == TDM_OK) {
         status = tdm__worker_group_await(workers, refs, count, timeout_ms);
+    }
+    if (refs != NULL && actors == workers->engines && count == workers->engines_count) {
+        char detail[TDM__ERROR_DETAIL_BYTES];
+
+        (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+        note_cut_off_engines(workers, refs);
+        status = status == TDM_OK ? TDM_OK : tdm__fail(status, "%s", detail);
     }
     if (refs != NULL) {
         tdm__worker_group_release_refs(refs, count);

@@ -80,6 +80,9 @@ struct tdm__worker_group {
     struct tdm__liveness_monitor *trainers_monitor;
     /* Why this node's daemon does not reach the cluster's store; "" if it does. */
     char store_error[160];
+    /* Bit n is set if engine n could not reach the store in the last call to all engines, and
+     * another engine could. */
+    uint64_t cut_off_engines;
     /* Owned list of engine ranks that were lost since the last update began. The store has not
      * recorded them as dead yet. */
     struct tdm__member *dead;

@@ -43,7 +43,22 @@ static tdm_status rank_answer(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", (int64_t)1);
 }
 
-TDM_ACTOR_CLASS(rank, .state_bytes = 1, .methods = {{"answer", rank_answer}, {"rest", rank_rest}});
+/* Fails as a rank that does not reach the store, if the actor's name begins with `argument`. */
+static tdm_status rank_vote(tdm_call *call, void *self)
+{
+    struct tdm_runtime_info info;
+    const char *prefix;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "s", &prefix));
+    tdm_runtime_describe(tdm_runtime_current(), &info);
+    return strncmp(info.actor_name, prefix, strlen(prefix)) == 0
+               ? tdm_fail(TDM_E_STORE, "the store does not reply")
+               : TDM_OK;
+}
+
+TDM_ACTOR_CLASS(rank, .state_bytes = 1,
+                .methods = {{"answer", rank_answer}, {"rest", rank_rest}, {"vote", rank_vote}});
 
 static tdm_runtime *runtime;
 static struct tdm__job_spec spec = {.num_engines = ENGINES, .num_engines_min = 1};
@@ -175,6 +190,48 @@ static void stopped_rank_ends_the_wait(void **state)
     assert_non_null(workers.engines[2]);
 }
 
+/* Lets all ranks vote, of which those whose names begin with `prefix` do not reach the store. */
+static tdm_status vote(const char *prefix)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TRY(tdm_writer_create(&writer));
+    TRY(tdm_pack(writer, "s", prefix));
+    status = tdm__worker_group_call(&workers, workers.engines, RANKS, "vote",
+                                    tdm_writer_bytes(writer), LONG_MS);
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* If no engine reaches the store, the store is away, and leaving engines out would not help. */
+static void engine_that_does_not_reach_the_store_is_left_out(void **state)
+{
+    static tdm_actor *others[RANKS];
+    struct tdm__worker_group_engine states[ENGINES] = {{.other_ranks = others},
+                                                       {.other_ranks = others + PER_ENGINE}};
+    uint32_t lost = 7;
+
+    (void)state;
+    workers.engine_states = states;
+    assert_int_equal(vote("e"), TDM_E_STORE);
+    assert_int_equal(tdm__failover_handle_failure(&workers, TDM_E_STORE), TDM_E_STORE);
+    assert_int_equal(tdm__worker_group_live_engines(&workers), ENGINES);
+    assert_int_equal(vote("e11"), TDM_E_STORE);
+    TRY(tdm__failover_handle_failure(&workers, TDM_E_STORE));
+    assert_string_equal(told, "1: its node does not reach the cluster's store");
+    assert_non_null(workers.engines[0]);
+    assert_null(workers.engines[2]);
+    assert_null(workers.engines[3]);
+    assert_int_equal(workers.dead_count, PER_ENGINE);
+    /* It is restarted after a pause, because a new process would not reach the store either. */
+    assert_int_equal(tdm__recovery_next(&states[1].recovery, tdm__clock_ms()), TDM__RECOVERY_NONE);
+    TRY(tdm__failover_remove_cut_off_engines(&workers, &lost));
+    assert_int_equal(lost, 0);
+    TRY(vote("none"));
+    workers.engine_states = NULL;
+}
+
 /* A trainer is not replaced: the failure names it. */
 static void stopped_trainer_is_killed_and_reported(void **state)
 {
@@ -207,6 +264,7 @@ int main(void)
         EACH(with_one_rank_the_engine_is_lost),
         EACH(too_few_are_left),
         EACH(stopped_rank_ends_the_wait),
+        EACH(engine_that_does_not_reach_the_store_is_left_out),
         EACH(stopped_trainer_is_killed_and_reported),
     };
     int failed;

@@ -76,20 +76,20 @@ static uint32_t create_engines(struct tdm__worker_group *workers)
     return second;
 }
 
-static void engine_on_a_silent_node_is_left_out_and_placed_again(void **state)
+/* The job's actors, of which only the engines exist, and what the worker group has of them. */
+static struct tdm__job_spec spec = {.num_engines = ENGINES,
+                                    .num_engines_min = 1,
+                                    .library = "/nowhere/library.so",
+                                    .update_model = "policy",
+                                    .verify = "full",
+                                    .engine_num_gpus_per_actor = 0.5};
+static tdm_actor *engines[RANKS];
+static tdm_actor *others[RANKS];
+static tdm_placement_group *groups[ENGINES];
+static struct tdm__worker_group_engine states[ENGINES];
+
+static struct tdm__worker_group open_group(void)
 {
-    static struct tdm__job_spec spec = {.num_engines = ENGINES,
-                                        .num_engines_min = 1,
-                                        .library = "/nowhere/library.so",
-                                        .update_model = "policy",
-                                        .verify = "full",
-                                        .engine_num_gpus_per_actor = 0.5};
-    static tdm_actor *engines[RANKS];
-    static tdm_actor *others[RANKS];
-    static tdm_placement_group *groups[ENGINES];
-    struct tdm__worker_group_engine states[ENGINES] = {
-        {.recovery = {.has_own_gpus = true}, .other_ranks = others},
-        {.recovery = {.has_own_gpus = true}, .other_ranks = others + PER_ENGINE}};
     struct tdm__worker_group workers = {.runtime = runtime,
                                         .spec = &spec,
                                         .engines = engines,
@@ -98,53 +98,20 @@ static void engine_on_a_silent_node_is_left_out_and_placed_again(void **state)
                                         .engine_states = states,
                                         .engine_groups = groups,
                                         .on_event = on_event};
-    const struct timespec pause = {.tv_nsec = 100000000};
-    struct tdm__recovery_state *recovery;
-    const tdm_placement_group *old_group;
-    pid_t old_pids[PER_ENGINE];
-    int64_t begin_ms;
-    uint32_t lost = 0;
-    uint32_t engine;
 
-    (void)state;
-    engine = create_engines(&workers);
-    recovery = &states[engine].recovery;
-    old_group = groups[engine];
-    for (uint32_t i = 0; i < PER_ENGINE; i++) {
-        struct tdm_actor_info info;
-
-        tdm_actor_describe(engines[engine * PER_ENGINE + i], &info);
-        old_pids[i] = (pid_t)info.pid;
+    for (uint32_t i = 0; i < ENGINES; i++) {
+        states[i].recovery.has_own_gpus = true;
+        states[i].other_ranks = &others[(size_t)i * PER_ENGINE];
     }
     TRY(tdm_config_parse("{}", 2, "job file", &spec.config));
     TRY(tdm__liveness_monitor_create(runtime, RANKS, STALL_MS, &workers.monitor));
+    return workers;
+}
 
-    begin_ms = tdm__clock_ms();
-    assert_int_equal(kill(cluster.second.daemon, SIGSTOP), 0);
-    TRY(tdm__failover_remove_dead_engines(&workers, &lost));
-    assert_int_equal(lost, 1);
-    assert_true(tdm__clock_ms() - begin_ms < LONG_MS / 2); /* Long before its lease ends. */
-    assert_int_equal(tdm__worker_group_live_engines(&workers), 1);
-    assert_int_equal(workers.dead_count, PER_ENGINE);
-    assert_non_null(strstr(told, "has not replied for 500 ms"));
-    assert_non_null(states[engine].other_ranks[0]); /* Its ranks are to be killed. */
-    tdm__recovery_restart_engines(&workers);
-    assert_int_equal(recovery->stage, TDM__RECOVERY_KILL);
-    assert_int_equal(recovery->attempts, 0);
-
-    assert_int_equal(kill(cluster.second.daemon, SIGCONT), 0);
-    while (recovery->attempts == 0) { /* The new actors have no library: they are an attempt. */
-        assert_true(tdm__clock_ms() - begin_ms < LONG_MS);
-        (void)nanosleep(&pause, NULL);
-        tdm__recovery_restart_engines(&workers);
-    }
-    for (uint32_t i = 0; i < PER_ENGINE; i++) {
-        assert_int_equal(kill(old_pids[i], 0), -1);
-    }
-    assert_ptr_not_equal(groups[engine], old_group);
-
-    tdm__liveness_monitor_destroy(workers.monitor);
-    free(workers.dead);
+static void close_group(struct tdm__worker_group *workers)
+{
+    tdm__liveness_monitor_destroy(workers->monitor);
+    free(workers->dead);
     tdm_config_destroy(spec.config);
     for (uint32_t i = 0; i < RANKS; i++) {
         tdm_actor_destroy(engines[i]);
@@ -152,6 +119,55 @@ static void engine_on_a_silent_node_is_left_out_and_placed_again(void **state)
     for (uint32_t i = 0; i < ENGINES; i++) {
         tdm_placement_group_release(groups[i]);
     }
+}
+
+/* Stops the daemon of the engine, and lets the job leave the engine out. */
+static void leave_out(struct tdm__worker_group *workers, uint32_t engine)
+{
+    int64_t begin_ms = tdm__clock_ms();
+    uint32_t lost = 0;
+
+    assert_int_equal(kill(cluster.second.daemon, SIGSTOP), 0);
+    TRY(tdm__failover_remove_dead_engines(workers, &lost));
+    assert_int_equal(lost, 1);
+    assert_true(tdm__clock_ms() - begin_ms < LONG_MS / 2); /* Long before its lease ends. */
+    assert_int_equal(tdm__worker_group_live_engines(workers), 1);
+    assert_int_equal(workers->dead_count, PER_ENGINE);
+    assert_non_null(strstr(told, "has not replied for 500 ms"));
+    assert_non_null(states[engine].other_ranks[0]); /* Its ranks are to be killed. */
+    tdm__recovery_restart_engines(workers);
+    assert_int_equal(states[engine].recovery.stage, TDM__RECOVERY_KILL);
+    assert_int_equal(states[engine].recovery.attempts, 0);
+}
+
+static void engine_on_a_silent_node_is_left_out_and_placed_again(void **state)
+{
+    const struct timespec pause = {.tv_nsec = 100000000};
+    int64_t begin_ms = tdm__clock_ms();
+    struct tdm__worker_group workers = open_group();
+    uint32_t engine = create_engines(&workers);
+    const tdm_placement_group *old_group = groups[engine];
+    pid_t old_pids[PER_ENGINE];
+
+    (void)state;
+    for (uint32_t i = 0; i < PER_ENGINE; i++) {
+        struct tdm_actor_info info;
+
+        tdm_actor_describe(engines[engine * PER_ENGINE + i], &info);
+        old_pids[i] = (pid_t)info.pid;
+    }
+    leave_out(&workers, engine);
+    assert_int_equal(kill(cluster.second.daemon, SIGCONT), 0);
+    while (states[engine].recovery.attempts == 0) { /* An attempt without a library. */
+        assert_true(tdm__clock_ms() - begin_ms < 2 * LONG_MS);
+        (void)nanosleep(&pause, NULL);
+        tdm__recovery_restart_engines(&workers);
+    }
+    for (uint32_t i = 0; i < PER_ENGINE; i++) {
+        assert_int_equal(kill(old_pids[i], 0), -1);
+    }
+    assert_ptr_not_equal(groups[engine], old_group);
+    close_group(&workers);
 }
 
 int main(void)

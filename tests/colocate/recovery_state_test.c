@@ -169,6 +169,21 @@ static void engine_that_comes_back_and_dies_is_given_up(void **state)
     assert_int_equal(engine.stage, TDM__RECOVERY_GIVEN_UP);
 }
 
+static void engine_that_does_not_reach_the_store_is_tried_again_later_without_end(void **state)
+{
+    struct tdm__recovery_state engine = own;
+
+    (void)state;
+    for (int i = 0; i < 2 * TDM__RECOVERY_ATTEMPTS_MAX; i++) {
+        tdm__recovery_on_lost(&engine, TDM_OK, NOW_MS);
+        tdm__recovery_on_cut_off(&engine, NOW_MS);
+        wait_for_pause(&engine);
+        act(&engine, TDM__RECOVERY_KILL, TDM_OK);
+        come_back(&engine);
+    }
+    assert_int_equal(engine.attempts, 1);
+}
+
 /* Trainers and engines that share GPUs share their nodes: any failure counts, and none waits. */
 static void engine_on_shared_gpus_is_not_placed_elsewhere(void **state)
 {
@@ -206,6 +221,7 @@ int main(void)
         cmocka_unit_test(actors_that_are_not_constructed_in_time_are_killed_and_placed_again),
         cmocka_unit_test(engine_that_fails_again_and_again_is_given_up),
         cmocka_unit_test(engine_that_comes_back_and_dies_is_given_up),
+        cmocka_unit_test(engine_that_does_not_reach_the_store_is_tried_again_later_without_end),
         cmocka_unit_test(engine_on_shared_gpus_is_not_placed_elsewhere),
         cmocka_unit_test(only_an_end_or_a_lost_node_proves_that_a_rank_does_not_run),
     };
