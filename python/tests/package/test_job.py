@@ -198,3 +198,15 @@ def test_a_job_survives_the_deaths_of_its_processes(folder):
     assert "engine 1 lost" in output and "restart" in output, output
     # The results are those of an undisturbed run.
     assert steps_of(output)[-1]["reward"] == steps_of(undisturbed)[-1]["reward"], output
+
+
+def test_a_loop_of_ones_own_learns():
+    environment = {name: value for name, value in os.environ.items() if name not in INHERITED}
+    # `tandem python` runs the python3 of the path.
+    environment["PATH"] = f"{os.path.dirname(sys.executable)}:{environment['PATH']}"
+    done = subprocess.run([COMMAND, "python", EXAMPLE.parent / "python_loop" / "train.py"], env=environment, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100, check=False)
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("rollout ")]
+    assert done.returncode == 0 and len(lines) == 16, done.stdout
+    assert int(lines[0][2]) < 20 and int(lines[-1][2]) > 80, done.stdout
+    assert [int(line[-1]) for line in lines] == list(range(2, 18)), done.stdout
