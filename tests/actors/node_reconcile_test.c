@@ -195,24 +195,24 @@ static void name_of_an_actor_that_has_ended_stays_with_its_next_holder(void **st
     struct tdm__actor_request late;
     char key[TDM__STORE_KEY_BYTES];
 
-    assert_true(tdm__node_releases_pause(&scene->node));
+    assert_true(tdm__node_releases_pause(&scene->own.node));
     tdm__actor_entry_end(entry, true);
-    assert_non_null(scene->node.actors->pending_releases);
-    reserve_fixture_forget(&scene->world, tdm__store_key("actor", &entry->spec->id, key));
-    reserve_fixture_forget(&scene->world, "name/mine/only");
+    assert_non_null(scene->own.node.actors->pending_releases);
+    reserve_fixture_forget(&scene->own.world, tdm__store_key("actor", &entry->spec->id, key));
+    reserve_fixture_forget(&scene->own.world, "name/mine/only");
     next = wish(scene, 0, "name/mine/only");
     next.granted = 1; /* The actor that has ended got the name earlier. */
-    TRY(reserve_fixture_take(&scene->world, &next));
-    tdm__node_actors_records_lost(&scene->node);
-    tdm__node_releases_resume(&scene->node);
-    while (scene->node.actors->pending_releases != NULL) {
+    TRY(reserve_fixture_take(&scene->own.world, &next));
+    tdm__node_actors_records_lost(&scene->own.node);
+    tdm__node_releases_resume(&scene->own.node);
+    while (scene->own.node.actors->pending_releases != NULL) {
         run_for(scene, 5);
     }
     late = wish(scene, 0, "name/mine/only");
-    assert_int_equal(reserve_fixture_take(&scene->world, &late), TDM_E_EXISTS);
-    assert_non_null(strstr(scene->world.detail, tdm__id_text(&next.actor, key)));
+    assert_int_equal(reserve_fixture_take(&scene->own.world, &late), TDM_E_EXISTS);
+    assert_non_null(strstr(scene->own.world.detail, tdm__id_text(&next.actor, key)));
     late = wish(scene, 2, "");
-    TRY(reserve_fixture_take(&scene->world, &late));
+    TRY(reserve_fixture_take(&scene->own.world, &late));
 }
 
 static void names_wait_until_the_other_node_has_settled(void **state)
