@@ -122,8 +122,8 @@ static void start_job(tdm_runtime *runtime)
     static const struct tdm__job_run_options run = {.program = "test"};
 
     controller = (struct tdm__controller){.spec = &spec, .options = &run, .runtime = runtime};
-    if (tdm__worker_group_start(&controller.workers, controller.runtime, &spec, NULL, 0) !=
-        TDM_OK) {
+    if (tdm__worker_group_start(&controller.workers, controller.runtime, &spec,
+                                &(struct tdm__worker_group_options){.names_ms = 0}) != TDM_OK) {
         fail_msg("%s", tdm_error_detail());
     }
     TRY(tdm__controller_resume_trainer(&controller));
