@@ -143,7 +143,7 @@ static tdm_status start(struct machine *machine, struct sim_daemon *daemon)
     tdm__services_add(&daemon->services, &tdm__placement_group_service, node);
     node->rpc = daemon->rpc;
     node->store = daemon->store;
-    TDM_TRY(tdm__join_check(node, JOIN_CHECK_MS));
+    TDM_TRY(tdm__join_check(node, JOIN_CHECK_MS, JOIN_CHECK_MS));
     TDM_TRY(tdm__node_start(node, on_joined, daemon));
     TDM_TRY(tdm__loop_run(daemon->loop, join_is_settled, daemon, tdm__deadline_after(JOIN_MS)));
     return daemon->join_status;
