@@ -205,7 +205,9 @@ static tdm_status on_died(struct tdm__phase *state, const struct tdm__phase_even
     if (event->participant == TDM__PHASE_ENGINE) {
         state->engines_alive--;
         if (state->engines_alive >= state->engines_needed) {
-            /* The open action continues without the dead engine. */
+            /* The open action continues without the dead engine. An update that is aborted because
+             * of it is tried again as often as a first one. */
+            state->update_retries = 0;
             *action_out = TDM__PHASE_DO_NOTHING;
             return TDM_OK;
         }

@@ -88,8 +88,9 @@ enum tdm__phase_event_kind {
     TDM__PHASE_TRAINER_PAUSED,   /* The regions of the trainer are paused. */
     TDM__PHASE_WEIGHTS_RESUMED,  /* The weights of all engines are resident. */
     TDM__PHASE_UPDATE_COMMITTED, /* The update was committed as `version`. */
-    /* The update was aborted. It is retried update_retries_max times; then the job goes on with
-     * the version served before, or fails if the update has overwritten that version. */
+    /* The update was aborted. It is retried update_retries_max times, counted from the last death
+     * of an engine; then the job goes on with the version served before, or fails if the update has
+     * overwritten that version. */
     TDM__PHASE_UPDATE_ABORTED,
     /* There was no update; the job goes on with the version served before. */
     TDM__PHASE_UPDATE_SKIPPED,

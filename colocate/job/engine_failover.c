@@ -169,7 +169,7 @@ tdm_status tdm__failover_remove_cut_off_engines(struct tdm__worker_group *worker
             workers->engines[(size_t)i * workers->ranks_per_engine] == NULL) {
             continue;
         }
-        TDM_TRY(remove_engine(workers, i, "its node does not reach the cluster's store"));
+        TDM_TRY(remove_engine(workers, i, "its node does not reach the store or the trainers"));
         tdm__recovery_on_cut_off(&workers->engine_states[i].recovery, tdm__clock_ms());
         (*lost_out)++;
     }

@@ -14,9 +14,9 @@
  * continue. */
 tdm_status tdm__failover_remove_dead_engines(struct tdm__worker_group *workers, uint32_t *lost_out);
 
-/* Removes the engines that did not reach the store in the last call to all engines, if another
- * engine did. They run, but no update can count their votes. `lost_out` is the number of engines
- * removed. */
+/* Removes the engines that did not reach the store or the trainers in the last call to all engines,
+ * if another engine did. They run, but cannot take part in updates. `lost_out` is the number of
+ * engines removed. */
 tdm_status tdm__failover_remove_cut_off_engines(struct tdm__worker_group *workers,
                                                 uint32_t *lost_out);
 

@@ -337,7 +337,7 @@ void tdm__recovery_reset_attempts(struct tdm__worker_group *workers)
 {
     for (uint32_t i = 0; workers->engine_states != NULL && i < workers->spec->num_engines; i++) {
         if (tdm__worker_group_engine_serves(workers, i)) {
-            workers->engine_states[i].recovery.attempts = 0;
+            tdm__recovery_on_rollout(&workers->engine_states[i].recovery);
         }
     }
 }

@@ -35,27 +35,6 @@ static tdm_status reserve_gpus(struct tdm__worker_group *workers, uint32_t count
     return status;
 }
 
-/* Makes the reservations of all ranks. `waits` is that of reserve_gpus(). */
-static tdm_status reserve_all(struct tdm__worker_group *workers, bool waits)
-{
-    const struct tdm__job_spec *spec = workers->spec;
-
-    if (!tdm__engines_are_remote(workers)) {
-        return reserve_gpus(workers, spec->num_gpus, TDM_PACK, waits, &workers->group);
-    }
-    workers->engine_groups = calloc(spec->num_engines, sizeof(tdm_placement_group *));
-    if (workers->engine_groups == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "places of %u engines", spec->num_engines);
-    }
-    TDM_TRY(
-        reserve_gpus(workers, spec->trainer_num_ranks, TDM_STRICT_PACK, waits, &workers->group));
-    for (uint32_t i = 0; i < spec->num_engines; i++) {
-        TDM_TRY(reserve_gpus(workers, workers->ranks_per_engine, TDM_STRICT_PACK, waits,
-                             &workers->engine_groups[i]));
-    }
-    return TDM_OK;
-}
-
 /* Waits until the GPUs of a reservation are there. An interrupt ends the wait. */
 static tdm_status await_place(const struct tdm__worker_group *workers, tdm_placement_group *group,
                               int64_t deadline_ms)
@@ -76,14 +55,43 @@ static tdm_status await_place(const struct tdm__worker_group *workers, tdm_place
     return status;
 }
 
+/* How long the reservations of a job wait. */
+struct place_waits {
+    /* True if they may wait for nodes that have yet to join. */
+    bool for_nodes;
+    /* Until when they wait in that case, a deadline of runtime/clock.h. */
+    int64_t deadline_ms;
+};
+
+/* Reserves GPUs as reserve_gpus() does, and waits for them. */
+static tdm_status reserve_and_await(struct tdm__worker_group *workers, uint32_t count,
+                                    enum tdm_placement_strategy strategy,
+                                    const struct place_waits *waits,
+                                    tdm_placement_group **group_out)
+{
+    TDM_TRY(reserve_gpus(workers, count, strategy, waits->for_nodes, group_out));
+    return await_place(workers, *group_out, waits->deadline_ms);
+}
+
+/* The trainers come first: an engine, which needs fewer GPUs of one node, could take some of the
+ * only node that has enough for them. */
 tdm_status tdm__gpu_places_reserve(struct tdm__worker_group *workers, int64_t joining_ms)
 {
-    int64_t deadline_ms = tdm__deadline_after(joining_ms);
+    const struct tdm__job_spec *spec = workers->spec;
+    const struct place_waits waits = {joining_ms != 0, tdm__deadline_after(joining_ms)};
 
-    TDM_TRY(reserve_all(workers, joining_ms != 0));
-    TDM_TRY(await_place(workers, workers->group, deadline_ms));
-    for (uint32_t i = 0; tdm__engines_are_remote(workers) && i < workers->spec->num_engines; i++) {
-        TDM_TRY(await_place(workers, workers->engine_groups[i], deadline_ms));
+    if (!tdm__engines_are_remote(workers)) {
+        return reserve_and_await(workers, spec->num_gpus, TDM_PACK, &waits, &workers->group);
+    }
+    workers->engine_groups = calloc(spec->num_engines, sizeof(tdm_placement_group *));
+    if (workers->engine_groups == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "places of %u engines", spec->num_engines);
+    }
+    TDM_TRY(reserve_and_await(workers, spec->trainer_num_ranks, TDM_STRICT_PACK, &waits,
+                              &workers->group));
+    for (uint32_t i = 0; i < spec->num_engines; i++) {
+        TDM_TRY(reserve_and_await(workers, workers->ranks_per_engine, TDM_STRICT_PACK, &waits,
+                                  &workers->engine_groups[i]));
     }
     return TDM_OK;
 }

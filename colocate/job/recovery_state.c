@@ -2,9 +2,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/recovery_state.h"
 
-/* Milliseconds: the pause after something that failed or has to be awaited, that after an engine
- * did not reach the store, and the longest time until the actors of an engine are constructed. */
+/* Milliseconds: the pause after something that failed or has to be awaited, the first one
+ * after an engine did not reach the store or the trainers, and the longest time until the actors of
+ * an engine are constructed. */
 enum { PAUSE_MS = 1000, CUT_OFF_PAUSE_MS = 10000, CONSTRUCT_MS = 60000 };
+/* How often that pause is doubled. */
+enum { CUT_OFF_DOUBLINGS_MAX = 3 };
 
 bool tdm__recovery_status_proves_end(tdm_status status)
 {
@@ -38,8 +41,15 @@ void tdm__recovery_on_lost(struct tdm__recovery_state *state, tdm_status killed,
 void tdm__recovery_on_cut_off(struct tdm__recovery_state *state, int64_t now_ms)
 {
     state->attempts -= state->attempts > 0 ? 1 : 0;
-    state->next_ms = now_ms + CUT_OFF_PAUSE_MS;
+    state->next_ms = now_ms + ((int64_t)CUT_OFF_PAUSE_MS << state->cut_offs);
+    state->cut_offs += state->cut_offs < CUT_OFF_DOUBLINGS_MAX ? 1 : 0;
     state->stage = first_stage(state);
+}
+
+void tdm__recovery_on_rollout(struct tdm__recovery_state *state)
+{
+    state->attempts = 0;
+    state->cut_offs = 0;
 }
 
 enum tdm__recovery_stage tdm__recovery_next(const struct tdm__recovery_state *state, int64_t now_ms)

@@ -35,6 +35,9 @@ struct tdm__recovery_state {
     /* Number of restarts since the engine last completed a rollout. Restarts that failed because a
      * node did not reply, or had no room, do not count for an engine with GPUs of its own. */
     uint32_t attempts;
+    /* How often the engine was removed since then because it did not reach the store or the
+     * trainers. */
+    uint32_t cut_offs;
     /* Time before which nothing is tried, in milliseconds of CLOCK_MONOTONIC. */
     int64_t next_ms;
     /* Time until which the actors must be constructed, in milliseconds of CLOCK_MONOTONIC. */
@@ -48,9 +51,12 @@ bool tdm__recovery_status_proves_end(tdm_status status);
 /* Notes that the engine was removed. `killed` is the result of killing its ranks: TDM_OK if their
  * node has confirmed it. */
 void tdm__recovery_on_lost(struct tdm__recovery_state *state, tdm_status killed, int64_t now_ms);
-/* Notes that the engine was removed because its node did not reach the store, although it runs. It
- * is not tried again at once, and that was no attempt. */
+/* Notes that the engine was removed because its node did not reach the store or the trainers,
+ * although it runs. It is tried again after ten seconds, then twenty, up to eighty, and that was no
+ * attempt. */
 void tdm__recovery_on_cut_off(struct tdm__recovery_state *state, int64_t now_ms);
+/* Notes that the engine has completed a rollout. */
+void tdm__recovery_on_rollout(struct tdm__recovery_state *state);
 /* Returns what to do now; NONE also while a pause after a failure lasts. */
 enum tdm__recovery_stage tdm__recovery_next(const struct tdm__recovery_state *state,
                                             int64_t now_ms);

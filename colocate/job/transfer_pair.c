@@ -237,6 +237,7 @@ tdm_status tdm__transfer_pairs_open_all(struct tdm__worker_group *workers,
     if (status == TDM_OK) {
         status = tdm__worker_group_await(workers, refs, count,
                                          (int64_t)workers->spec->update_timeout_ms);
+        tdm__worker_group_note_cut_off_engines(workers, refs + workers->engines_count);
     }
     tdm__worker_group_release_refs(refs, count);
     free(refs);

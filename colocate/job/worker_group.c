@@ -297,39 +297,62 @@ void tdm__worker_group_release_refs(tdm_ref **refs, uint32_t count)
     }
 }
 
-/* Returns the status of the completed call to rank `index`, TDM_E_TIMEOUT if it has not completed,
- * and TDM_OK if the rank was not called. */
-static tdm_status status_of(tdm_ref *const *refs, uint32_t index)
-{
-    const tdm_value *value;
+/* Which of the engine ranks' replies say that a rank did not reach the store or another node; one
+ * bit for each engine. */
+struct engine_replies {
+    /* Engines that were called. */
+    uint64_t called;
+    /* Engines all of whose ranks have succeeded. */
+    uint64_t succeeded;
+    /* Engines with a rank that did not reach the store. */
+    uint64_t without_store;
+    /* Engines with a rank that did not reach another node. */
+    uint64_t without_node;
+};
 
-    return refs[index] == NULL ? TDM_OK : tdm_get_value(refs[index], 0, &value);
+/* Sorts the engines by what their ranks have replied. Replies may be pending. */
+static struct engine_replies sort_engine_replies(const struct tdm__worker_group *workers,
+                                                 tdm_ref *const *refs)
+{
+    struct engine_replies replies = {.called = 0};
+    uint64_t failed = 0;
+
+    for (uint32_t i = 0; i < workers->engines_count; i++) {
+        uint64_t engine = UINT64_C(1) << (i / workers->ranks_per_engine);
+        const tdm_value *value;
+        tdm_status status;
+
+        if (refs[i] == NULL) {
+            continue;
+        }
+        status = tdm_get_value(refs[i], 0, &value);
+        replies.called |= engine;
+        failed |= status == TDM_OK ? 0 : engine;
+        replies.without_store |= status == TDM_E_STORE ? engine : 0;
+        replies.without_node |=
+            status == TDM_E_NODE_LOST || status == TDM_E_ACTOR_UNAVAILABLE ? engine : 0;
+    }
+    replies.succeeded = replies.called & ~failed;
+    return replies;
 }
 
-/* Notes in `cut_off_engines` which engines could not reach the store in a call to all engines. If
- * all that were called could not, none is noted: the store is away. */
-static void note_cut_off_engines(struct tdm__worker_group *workers, tdm_ref *const *refs)
+/* If no engine has reached the store, the store is away; if no engine reaches a node, it is lost.
+ */
+void tdm__worker_group_note_cut_off_engines(struct tdm__worker_group *workers, tdm_ref *const *refs)
 {
-    bool any_reached = false;
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    struct engine_replies replies;
 
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    replies = sort_engine_replies(workers, refs);
     workers->cut_off_engines = 0;
-    for (uint32_t first = 0; first < workers->engines_count; first += workers->ranks_per_engine) {
-        bool was_called = refs[first] != NULL;
-        bool reached = was_called;
-
-        for (uint32_t i = first; i < first + workers->ranks_per_engine; i++) {
-            tdm_status status = status_of(refs, i);
-
-            reached = reached && status == TDM_OK;
-            if (was_called && status == TDM_E_STORE) {
-                workers->cut_off_engines |= UINT64_C(1) << (first / workers->ranks_per_engine);
-            }
-        }
-        any_reached = any_reached || reached;
+    if (replies.succeeded != 0) {
+        workers->cut_off_engines |= replies.without_store;
     }
-    if (!any_reached) {
-        workers->cut_off_engines = 0;
+    if (replies.called != replies.without_node) {
+        workers->cut_off_engines |= replies.without_node;
     }
+    (void)tdm__fail(TDM_OK, "%s", detail);
 }
 
 tdm_status tdm__worker_group_call(struct tdm__worker_group *workers, tdm_actor *const *actors,
@@ -348,11 +371,7 @@ tdm_status tdm__worker_group_call(struct tdm__worker_group *workers, tdm_actor *
         status = tdm__worker_group_await(workers, refs, count, timeout_ms);
     }
     if (refs != NULL && actors == workers->engines && count == workers->engines_count) {
-        char detail[TDM__ERROR_DETAIL_BYTES];
-
-        (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-        note_cut_off_engines(workers, refs);
-        status = status == TDM_OK ? TDM_OK : tdm__fail(status, "%s", detail);
+        tdm__worker_group_note_cut_off_engines(workers, refs);
     }
     if (refs != NULL) {
         tdm__worker_group_release_refs(refs, count);

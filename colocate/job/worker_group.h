@@ -80,8 +80,8 @@ struct tdm__worker_group {
     struct tdm__liveness_monitor *trainers_monitor;
     /* Why this node's daemon does not reach the cluster's store; "" if it does. */
     char store_error[160];
-    /* Bit n is set if engine n could not reach the store in the last call to all engines, and
-     * another engine could. */
+    /* Bit n is set if a rank of engine n could not reach the store or another node in the last call
+     * to all engines, and not all engines had that failure. */
     uint64_t cut_off_engines;
     /* Owned list of engine ranks that were lost since the last update began. The store has not
      * recorded them as dead yet. */
@@ -167,6 +167,11 @@ tdm_status tdm__worker_group_await(struct tdm__worker_group *workers, tdm_ref *c
  * returns TDM_E_ACTOR_DIED. TDM_E_NODE_LOST if the daemon of this node is silent,
  * TDM_E_CANCELED after a second interrupt. Never waits for a rank that is alive. */
 tdm_status tdm__worker_group_check_liveness(struct tdm__worker_group *workers);
+/* Notes in `cut_off_engines` what the replies of all engine ranks say, of which `refs` has one for
+ * each, NULL if it was not called. tdm__worker_group_call() does so by itself. Keeps the error
+ * detail. */
+void tdm__worker_group_note_cut_off_engines(struct tdm__worker_group *workers,
+                                            tdm_ref *const *refs);
 /* Releases all references that are not NULL and sets them to NULL. */
 void tdm__worker_group_release_refs(tdm_ref **refs, uint32_t count);
 

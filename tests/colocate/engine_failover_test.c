@@ -219,7 +219,7 @@ static void engine_that_does_not_reach_the_store_is_left_out(void **state)
     assert_int_equal(tdm__worker_group_live_engines(&workers), ENGINES);
     assert_int_equal(vote("e11"), TDM_E_STORE);
     TRY(tdm__failover_handle_failure(&workers, TDM_E_STORE));
-    assert_string_equal(told, "1: its node does not reach the cluster's store");
+    assert_string_equal(told, "1: its node does not reach the store or the trainers");
     assert_non_null(workers.engines[0]);
     assert_null(workers.engines[2]);
     assert_null(workers.engines[3]);

@@ -87,12 +87,45 @@ static void missing_gpus_are_awaited_until_a_node_joins(void **state)
     test_node_stop(&third);
 }
 
+/* Reserves three of the four GPUs, so that no node has two left. */
+static void take_three(tdm_placement_group *taken[2])
+{
+    const struct tdm_bundle bundle = {.num_gpus = 2};
+    const struct tdm_bundle half = {.num_gpus = 1};
+
+    TRY(tdm_placement_group_create(runtime, &bundle, 1, TDM_PACK, LONG_MS, &taken[0]));
+    TRY(tdm_placement_group_create(runtime, &half, 1, TDM_PACK, LONG_MS, &taken[1]));
+}
+
+/* An engine of one GPU must not take the one that the trainers need. */
+static void trainers_get_their_gpus_before_engines(void **state)
+{
+    const struct tdm__job_spec small = {.num_engines = 1, .trainer_num_ranks = TRAINERS};
+    struct tdm__worker_group workers = new_group();
+    tdm_placement_group *taken[2];
+    struct tdm_bundle_placement place;
+
+    (void)state;
+    workers.spec = &small;
+    workers.ranks_per_engine = 1;
+    take_three(taken);
+    assert_int_equal(tdm__gpu_places_reserve(&workers, SHORT_MS), TDM_E_TIMEOUT);
+    assert_int_equal(tdm_placement_group_locate_bundle(workers.group, 0, &place), TDM_E_AGAIN);
+    assert_null(workers.engine_groups[0]); /* Not even asked for. */
+    TRY(tdm_placement_group_remove(taken[1], LONG_MS));
+    TRY(tdm_placement_group_wait(workers.group, LONG_MS));
+    TRY(tdm_placement_group_remove(taken[0], LONG_MS));
+    TRY(tdm_placement_group_remove(workers.group, LONG_MS));
+    free(workers.engine_groups);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_gpus_are_an_error_at_once),
         cmocka_unit_test(wait_for_a_node_ends_at_an_interrupt),
         cmocka_unit_test(missing_gpus_are_awaited_until_a_node_joins),
+        cmocka_unit_test(trainers_get_their_gpus_before_engines),
     };
     int failed;
 

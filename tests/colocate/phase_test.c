@@ -98,6 +98,23 @@ static void aborted_update_is_tried_again_then_the_old_version_serves(void **sta
     assert_true(tdm__phase_allows_generate(&job));
 }
 
+/* Without its engine the update may succeed, also if it was aborted before for another reason. */
+static void update_is_tried_again_after_each_death_of_an_engine(void **state)
+{
+    struct tdm__phase_event death = {.kind = TDM__PHASE_PARTICIPANT_DIED,
+                                     .participant = TDM__PHASE_ENGINE};
+    enum tdm__phase_action action;
+
+    (void)state;
+    tdm__phase_init(&job, ENGINES_COUNT, 0, 1);
+    tells(TDM__PHASE_UPDATE_WANTED, TDM__PHASE_DO_RESUME_WEIGHTS);
+    tells(TDM__PHASE_WEIGHTS_RESUMED, TDM__PHASE_DO_UPDATE);
+    tells(TDM__PHASE_UPDATE_ABORTED, TDM__PHASE_DO_UPDATE);
+    assert_int_equal(tdm__phase_handle_event(&job, &death, &action), TDM_OK);
+    tells(TDM__PHASE_UPDATE_ABORTED, TDM__PHASE_DO_UPDATE);
+    tells(TDM__PHASE_UPDATE_ABORTED, TDM__PHASE_DO_FAIL);
+}
+
 static void the_first_update_cannot_be_done_without(void **state)
 {
     (void)state;
@@ -599,6 +616,7 @@ int main(void)
         cmocka_unit_test_setup(step_goes_once_around, open_job),
         cmocka_unit_test_setup(engines_are_paused_after_the_last_call, open_job),
         cmocka_unit_test_setup(aborted_update_is_tried_again_then_the_old_version_serves, open_job),
+        cmocka_unit_test_setup(update_is_tried_again_after_each_death_of_an_engine, open_job),
         cmocka_unit_test_setup(the_first_update_cannot_be_done_without, open_job),
         cmocka_unit_test_setup(versions_never_go_back, open_job),
         cmocka_unit_test_setup(failed_job_keeps_naming_process_and_phase, open_job),

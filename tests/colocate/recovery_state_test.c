@@ -177,11 +177,16 @@ static void engine_that_does_not_reach_the_store_is_tried_again_later_without_en
     for (int i = 0; i < 2 * TDM__RECOVERY_ATTEMPTS_MAX; i++) {
         tdm__recovery_on_lost(&engine, TDM_OK, NOW_MS);
         tdm__recovery_on_cut_off(&engine, NOW_MS);
+        assert_int_equal(engine.next_ms - NOW_MS, i < 3 ? 10000 << i : 80000);
         wait_for_pause(&engine);
         act(&engine, TDM__RECOVERY_KILL, TDM_OK);
         come_back(&engine);
     }
     assert_int_equal(engine.attempts, 1);
+    tdm__recovery_on_rollout(&engine);
+    tdm__recovery_on_lost(&engine, TDM_OK, NOW_MS);
+    tdm__recovery_on_cut_off(&engine, NOW_MS);
+    assert_int_equal(engine.next_ms - NOW_MS, 10000);
 }
 
 /* Trainers and engines that share GPUs share their nodes: any failure counts, and none waits. */
