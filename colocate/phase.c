@@ -306,7 +306,8 @@ static tdm_status phase_follow_rules(struct tdm__phase *state, const struct tdm_
             }
             if (state->updates_overwrite != 0) {
                 state->serving_version = 0;
-                return phase_fail_job(state, event, "the update was aborted: no version is left",
+                return phase_fail_job(state, event,
+                                      "the update was aborted, and its engines hold no version,",
                                       action_out);
             }
             if (state->serving_version == 0) {

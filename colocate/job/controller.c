@@ -387,14 +387,14 @@ tdm_status tdm__controller_resume_weights(struct tdm__controller *controller)
     return resume_engines(controller, "weights");
 }
 
-/* Returns the absolute path of the model in the last checkpoint. The caller frees it with
- * free(). */
+/* Returns the absolute path of the folder with the model of the last checkpoint, which is in one
+ * file or in several with an index. The caller frees it with free(). */
 static tdm_status saved_model(const struct tdm__controller *controller, char **file_out)
 {
     char path[TDM__PATH_BYTES];
 
-    if (snprintf(path, sizeof(path), "%s/checkpoint/hf/model.safetensors",
-                 controller->options->out) >= (int)sizeof(path)) {
+    if (snprintf(path, sizeof(path), "%s/checkpoint/hf", controller->options->out) >=
+        (int)sizeof(path)) {
         return tdm__fail(TDM_E_LIMIT, "the path %.60s… is too long", controller->options->out);
     }
     *file_out = realpath(path, NULL);

@@ -9,7 +9,8 @@
  * the parser would build a tree of many times the header's size out of a hostile one. Dtype,
  * shape and offsets of each tensor must agree, and the tensors must cover the data exactly.
  * Writing orders tensors by element size, so that each is aligned, and replaces the target file
- * in one step. */
+ * in one step. A model in several files (safetensors_model.c) is a tdm_safetensors that owns those
+ * of its files, and has copies of their entries. */
 
 #include "colocate/weights/safetensors.h"
 
@@ -57,6 +58,9 @@ struct tdm_safetensors {
     struct tensor_entry *entries; /* Tensors in the order of their bytes in the file; owned. */
     /* Pointers to the entries, sorted by tensor name; owned array. */
     struct tensor_entry **by_name;
+    /* Files of which this model consists; owned array of owned files. NULL for a single file. */
+    tdm_safetensors **parts;
+    uint32_t parts_count; /* Number of entries in `parts`. */
 };
 
 /* The data part of a file and its name, which all checks of its header use. Lives on the parser's
@@ -399,12 +403,8 @@ static tdm_status map_open_file(int fd, const char *path, void **map_out, size_t
     return TDM_OK;
 }
 
-tdm_status tdm_safetensors_open(const char *path, tdm_safetensors **file_out)
+tdm_status tdm__safetensors_open_one(const char *path, tdm_safetensors **file_out)
 {
-    TDM__REQUIRE(file_out);
-    *file_out = NULL;
-    TDM__REQUIRE(path);
-
     tdm_safetensors *file = NULL;
     size_t map_bytes = 0;
     void *map = NULL;
@@ -415,6 +415,7 @@ tdm_status tdm_safetensors_open(const char *path, tdm_safetensors **file_out)
     status = map_open_file(fd, path, &map, &map_bytes);
     (void)close(fd);
     TDM_TRY(status);
+    (void)madvise(map, map_bytes, MADV_WILLNEED); /* The kernel reads all files at once. */
     status = tdm__safetensors_parse(map, map_bytes, path, &file);
     if (status != TDM_OK) {
         (void)munmap(map, map_bytes);
@@ -435,9 +436,72 @@ void tdm_safetensors_close(tdm_safetensors *file)
     if (file->map != NULL) {
         (void)munmap(file->map, file->map_bytes);
     }
+    for (uint32_t i = 0; i < file->parts_count; i++) {
+        tdm_safetensors_close(file->parts[i]);
+    }
+    free(file->parts);
     free(file->by_name);
     free(file->entries);
     free(file);
+}
+
+/* Copies the tensors of all parts and sorts them by name. Fails if two parts have a tensor of the
+ * same name. */
+static tdm_status merge_entries(tdm_safetensors *model, const char *name)
+{
+    for (uint32_t i = 0; i < model->parts_count; i++) {
+        const tdm_safetensors *part = model->parts[i];
+
+        for (uint32_t k = 0; k < part->count; k++) {
+            struct tensor_entry *entry = &model->entries[model->count];
+
+            *entry = part->entries[k];
+            entry->view.info.name = entry->name;
+            model->by_name[model->count++] = entry;
+        }
+    }
+    qsort(model->by_name, model->count, sizeof(struct tensor_entry *), compare_names);
+    for (uint32_t i = 1; i < model->count; i++) {
+        if (strcmp(model->by_name[i - 1]->name, model->by_name[i]->name) == 0) {
+            return tdm__fail(TDM_E_PROTOCOL, "%s: two files have tensor \"%s\"", name,
+                             model->by_name[i]->name);
+        }
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__safetensors_merge(tdm_safetensors **parts, uint32_t parts_count, const char *name,
+                                  tdm_safetensors **model_out)
+{
+    tdm_safetensors *model = calloc(1, sizeof(*model));
+    uint64_t count = 0;
+    tdm_status status;
+
+    for (uint32_t i = 0; i < parts_count; i++) {
+        count += parts[i]->count;
+    }
+    if (model == NULL || count > TENSORS_MAX) {
+        free(model);
+        return tdm__fail(TDM_E_LIMIT, "%s: %llu tensors, the limit is %d", name,
+                         (unsigned long long)count, TENSORS_MAX);
+    }
+    model->entries = calloc(count + 1, sizeof(*model->entries));
+    model->by_name = calloc(count + 1, sizeof(struct tensor_entry *));
+    model->parts = calloc(parts_count + 1U, sizeof(tdm_safetensors *));
+    if (model->entries == NULL || model->by_name == NULL || model->parts == NULL) {
+        tdm_safetensors_close(model);
+        return tdm__fail(TDM_E_NOMEM, "%s: %llu tensors", name, (unsigned long long)count);
+    }
+    memcpy(model->parts, parts, parts_count * sizeof(tdm_safetensors *));
+    model->parts_count = parts_count;
+    status = merge_entries(model, name);
+    if (status != TDM_OK) {
+        model->parts_count = 0; /* The caller still owns the parts. */
+        tdm_safetensors_close(model);
+        return status;
+    }
+    *model_out = model;
+    return TDM_OK;
 }
 
 uint32_t tdm_safetensors_count(const tdm_safetensors *file)

@@ -130,12 +130,11 @@ tdm_status checkpoint_read(const char *directory, struct checkpoint_counters *co
     return status;
 }
 
-static tdm_status write_tensors(const char *directory, const struct model *model,
-                                const float *weights)
+static tdm_status write_tensors(const char *directory, const struct settings *settings,
+                                const struct model *model, const float *weights)
 {
     struct tdm_tensor_view *views = calloc(model->tensors_count, sizeof(*views));
-    char path[PATH_BYTES_MAX];
-    tdm_status status = make_path(path, directory, "model.safetensors");
+    tdm_status status;
 
     if (views == NULL) {
         return tdm_fail(TDM_E_NOMEM, "views of %" PRIu32 " tensors", model->tensors_count);
@@ -148,9 +147,8 @@ static tdm_status write_tensors(const char *directory, const struct model *model
         views[i].stride[1] = 1;
         views[i].data = weights + model->offsets[i];
     }
-    if (status == TDM_OK) {
-        status = tdm_safetensors_write(path, views, model->tensors_count);
-    }
+    status = tdm_safetensors_write_model(directory, views, model->tensors_count,
+                                         (uint64_t)settings->max_shard_kib << 10);
     free(views);
     return status;
 }
@@ -211,7 +209,7 @@ tdm_status checkpoint_write_model(const char *directory, const struct settings *
     if (mkdir(path, 0777) != 0 && errno != EEXIST) {
         return tdm_fail(TDM_E_IO, "mkdir %s: %s", path, strerror_r(errno, reason, sizeof(reason)));
     }
-    TDM_TRY(write_tensors(path, model, weights));
+    TDM_TRY(write_tensors(path, settings, model, weights));
     TDM_TRY(write_config(path, settings));
     TDM_TRY(write_generation_config(path, settings));
     return tokenizer_write(&settings->tokenizer, path);

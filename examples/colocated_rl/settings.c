@@ -24,6 +24,10 @@ struct number_setting {
 
 enum { KEY_BYTES_MAX = 96 };
 
+/* Largest size of a file of the saved model in KiB without another setting: 5 GB, as transformers
+ * has it. */
+enum { MAX_SHARD_KIB = 5 * 1000 * 1000 };
+
 /* Reads `count` integer settings below `prefix`. */
 static tdm_status read_counts(const tdm_config *config, const char *prefix,
                               const struct count_setting *settings, size_t count)
@@ -223,10 +227,12 @@ static tdm_status read_capacities(struct settings *settings, const tdm_config *c
     const struct count_setting trainer = {"max_tokens_per_gpu", &settings->max_tokens_per_gpu, 512};
     const struct count_setting running = {"max_running_requests", &settings->max_running_requests,
                                           512};
+    const struct count_setting shard = {"max_shard_kib", &settings->max_shard_kib, MAX_SHARD_KIB};
     struct count_setting total = {"max_total_tokens", &settings->max_total_tokens, 0};
     uint32_t longest = settings->prompt_max + settings->answer_max;
 
     TDM_TRY(read_counts(config, "trainer.", &trainer, 1));
+    TDM_TRY(read_counts(config, "trainer.", &shard, 1));
     TDM_TRY(read_counts(config, "engine.", &running, 1));
     total.otherwise = settings->max_running_requests * longest;
     TDM_TRY(read_counts(config, "engine.", &total, 1));

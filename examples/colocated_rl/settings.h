@@ -43,6 +43,8 @@ struct settings {
     struct optimizer_settings optimizer;
     struct grpo_settings grpo;
     uint32_t max_tokens_per_gpu; /* Rows of one forward and backward pass. */
+    /* Largest size of a file of the saved model in KiB, unless one tensor is larger. */
+    uint32_t max_shard_kib;
 
     uint32_t max_running_requests; /* Number of sequences that an engine decodes at once. */
     uint32_t max_total_tokens;     /* Slots of an engine's key-value cache. */

@@ -133,7 +133,7 @@ static tdm_status read_slice(const struct shard *shard, const tdm_safetensors *f
     tdm_status status;
 
     if (view == NULL) {
-        return tdm_fail(TDM_E_NOT_FOUND, "model.safetensors has no tensor %s", info->name);
+        return tdm_fail(TDM_E_NOT_FOUND, "the model has no tensor %s", info->name);
     }
     whole = malloc(tdm_tensor_bytes(info));
     if (whole == NULL) {
@@ -149,7 +149,7 @@ static tdm_status read_slice(const struct shard *shard, const tdm_safetensors *f
     return status;
 }
 
-/* Reads the slices of this share from one safetensors file. */
+/* Reads the slices of this share from the model in the folder `path`. */
 static tdm_status read_share(const struct shard *shard, const char *path, float *share)
 {
     tdm_status status = TDM_OK;
@@ -165,13 +165,11 @@ static tdm_status read_share(const struct shard *shard, const char *path, float 
 
 tdm_status shard_read(struct shard *shard, const char *directory)
 {
-    char path[1024];
     tdm_status status;
     float *share;
 
-    (void)snprintf(path, sizeof(path), "%s/model.safetensors", directory);
     TDM_TRY(make_share(shard, &share));
-    status = read_share(shard, path, share);
+    status = read_share(shard, directory, share);
     if (status == TDM_OK) {
         status = write_share(shard, share);
     }

@@ -66,7 +66,10 @@ struct tdm_slice {
 typedef struct tdm_safetensors tdm_safetensors;
 
 /* Maps the file at `path` read-only and checks its whole header: sizes, order, overlaps, and at
- * most 100 MB.  The caller closes it.  TDM_E_PROTOCOL names file, tensor and numbers;
+ * most 100 MB.  If `path` ends in ".index.json", it opens all files that this index names, in
+ * parallel, as one file with all of their tensors; each tensor must be in the file that the index
+ * says.  If `path` is a folder, it opens its model.safetensors.index.json, or else its
+ * model.safetensors.  The caller closes it.  TDM_E_PROTOCOL names file, tensor and numbers;
  * TDM_E_NOT_FOUND or TDM_E_IO says why the file cannot be read.  On failure `*file_out` is
  * NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_safetensors_open(const char *path,
@@ -88,6 +91,16 @@ TDM_API const struct tdm_tensor_view *tdm_safetensors_find(const tdm_safetensors
  * disk.  `tensors` may be NULL if `tensors_count` is 0. */
 TDM_API tdm_status tdm_safetensors_write(const char *path, const struct tdm_tensor_view *tensors,
                                          uint32_t tensors_count);
+/* Writes contiguous tensors into the folder `directory` as transformers does: several files
+ * model-00001-of-0000N.safetensors with at most `file_bytes_max` bytes of tensors each, then the
+ * index model.safetensors.index.json, or model.safetensors alone if all fit.  A larger tensor has a
+ * file of its own.  Up to eight threads write at the same time.  Each file is replaced in one step,
+ * but not all together, so the folder should be a new one; an index or a single model that is there
+ * and does not belong to the new files is removed.  Blocks for the disk.  `tensors` may be NULL if
+ * `tensors_count` is 0.  TDM_E_INVAL if `file_bytes_max` is 0; else as tdm_safetensors_write(). */
+TDM_API tdm_status tdm_safetensors_write_model(const char *directory,
+                                               const struct tdm_tensor_view *tensors,
+                                               uint32_t tensors_count, uint64_t file_bytes_max);
 
 #ifdef __cplusplus
 }

@@ -115,6 +115,24 @@ static void update_is_tried_again_after_each_death_of_an_engine(void **state)
     tells(TDM__PHASE_UPDATE_ABORTED, TDM__PHASE_DO_FAIL);
 }
 
+static void aborted_update_that_overwrites_leaves_no_version(void **state)
+{
+    (void)state;
+    tdm__phase_set_overwriting(&job);
+    reach_rollout();
+    tells(TDM__PHASE_ROLLOUT_DONE, TDM__PHASE_DO_PAUSE_ENGINES);
+    tells(TDM__PHASE_ENGINES_PAUSED, TDM__PHASE_DO_RESUME_TRAINER);
+    tells(TDM__PHASE_TRAINER_RESUMED, TDM__PHASE_DO_TRAIN);
+    tells(TDM__PHASE_STEP_DONE, TDM__PHASE_DO_PAUSE_TRAINER);
+    tells(TDM__PHASE_TRAINER_PAUSED, TDM__PHASE_DO_RESUME_WEIGHTS);
+    tells(TDM__PHASE_WEIGHTS_RESUMED, TDM__PHASE_DO_UPDATE);
+    tells(TDM__PHASE_UPDATE_ABORTED, TDM__PHASE_DO_UPDATE);
+    tells(TDM__PHASE_UPDATE_ABORTED, TDM__PHASE_DO_FAIL);
+    assert_string_equal(job.failure,
+                        "the update was aborted, and its engines hold no version, in UPDATE");
+    assert_int_equal(job.serving_version, 0);
+}
+
 static void the_first_update_cannot_be_done_without(void **state)
 {
     (void)state;
@@ -617,6 +635,7 @@ int main(void)
         cmocka_unit_test_setup(engines_are_paused_after_the_last_call, open_job),
         cmocka_unit_test_setup(aborted_update_is_tried_again_then_the_old_version_serves, open_job),
         cmocka_unit_test_setup(update_is_tried_again_after_each_death_of_an_engine, open_job),
+        cmocka_unit_test_setup(aborted_update_that_overwrites_leaves_no_version, open_job),
         cmocka_unit_test_setup(the_first_update_cannot_be_done_without, open_job),
         cmocka_unit_test_setup(versions_never_go_back, open_job),
         cmocka_unit_test_setup(failed_job_keeps_naming_process_and_phase, open_job),

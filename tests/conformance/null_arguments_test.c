@@ -443,6 +443,10 @@ static void call_tensor(void)
     CHECK_VALUE(tdm_safetensors_find(ANY, NULL) == NULL, "tdm_safetensors_find", "name");
     CHECK_STATUS(tdm_safetensors_write(NULL, ANY, 1), "tdm_safetensors_write", "path");
     CHECK_STATUS(tdm_safetensors_write(TEXT, NULL, 1), "tdm_safetensors_write", "tensors");
+    CHECK_STATUS(tdm_safetensors_write_model(NULL, ANY, 1, 1), "tdm_safetensors_write_model",
+                 "directory");
+    CHECK_STATUS(tdm_safetensors_write_model(TEXT, NULL, 1, 1), "tdm_safetensors_write_model",
+                 "tensors");
 }
 
 static void call_util_1(void)

@@ -58,6 +58,16 @@ def they_agree_also_by_way_of_the_disk(sandbox):
     require("stage file" in trace and "stage bucket" not in trace, "the weights did not come from the file")
 
 
+def model_is_written_and_read_in_several_files(sandbox):
+    engines_agree_with_the_trainer_at_every_step(sandbox, "update.source=disk", "trainer.max_shard_kib=64")
+    hf = sandbox.path / "out" / "hf"
+    index = json.loads((hf / "model.safetensors.index.json").read_text(encoding="utf-8"))
+    files = {path.name for path in hf.glob("*.safetensors")}
+    require(len(files) > 1 and files == set(index["weight_map"].values()), f"files {files}, in the index {index}")
+    code, _, err = sandbox.run("--json", "--out", "next", *SHORT, f"model.path={hf}")
+    require(code == 0, f"from these files: exit code {code}: {err}")
+
+
 def the_trace_has_every_phase_on_every_row(sandbox):
     code, _, err = sandbox.run("--out", "out", *SHORT)
     require(code == 0, f"exit code {code}: {err}")
@@ -247,7 +257,7 @@ def terminal_gets_a_live_bar(sandbox):
 
 if __name__ == "__main__":
     sys.exit(main([pipe_gets_one_plain_line_a_step, engines_agree_with_the_trainer_at_every_step,
-                   they_agree_also_by_way_of_the_disk,
+                   they_agree_also_by_way_of_the_disk, model_is_written_and_read_in_several_files,
                    the_trace_has_every_phase_on_every_row,
                    the_trace_balances_where_engines_are_written_to, the_trace_balances_where_engines_copy,
                    the_trace_balances_where_buckets_overwrite,
