@@ -44,7 +44,9 @@ static tdm_status plan_file(struct plan_command *work, const struct tdm__parsed_
 
     TDM_TRY(tdm__job_file_read(args->operands[0], args->operands + 1, args->operands_count - 1,
                                &work->spec));
-    status = tdm__python_library_is(work->spec.library) ? tdm__python_path_add() : TDM_OK;
+    status = tdm__python_library_is(work->spec.library)
+                 ? tdm__python_folders_find(work->spec.python_folders)
+                 : TDM_OK;
     if (status == TDM_OK) {
         status = tdm__job_library_open_for_job(&work->spec, &work->library);
     }

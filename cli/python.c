@@ -75,29 +75,27 @@ static tdm_status setting_write(struct setting *setting, const char *name, const
                : TDM_OK;
 }
 
+tdm_status tdm__python_folders_find(char folders[TDM__PYTHON_FOLDERS_BYTES])
+{
+    char package[TDM__PATH_BYTES];
+
+    TDM_TRY(package_directory_find(package, sizeof(package)));
+    (void)snprintf(folders, TDM__PYTHON_FOLDERS_BYTES, "%s/tandem/shim:%s", package, package);
+    return TDM_OK;
+}
+
 /* Writes the settings with which programs find the module and the command ray of Tandem: the
  * package's folders in front of what is set already. */
 static tdm_status settings_write(struct setting *modules, struct setting *commands)
 {
     char package[TDM__PATH_BYTES];
-    char folders[3 * TDM__PATH_BYTES];
+    char folders[TDM__PYTHON_FOLDERS_BYTES];
 
     TDM_TRY(package_directory_find(package, sizeof(package)));
-    (void)snprintf(folders, sizeof(folders), "%s/tandem/shim:%s", package, package);
+    TDM_TRY(tdm__python_folders_find(folders));
     TDM_TRY(setting_write(modules, MODULES_VARIABLE, folders, getenv(MODULES_VARIABLE)));
     (void)snprintf(folders, sizeof(folders), "%s/tandem/shim/bin", package);
     return setting_write(commands, COMMANDS_VARIABLE, folders, getenv(COMMANDS_VARIABLE));
-}
-
-tdm_status tdm__python_path_add(void)
-{
-    struct setting modules;
-    struct setting commands;
-
-    TDM_TRY(settings_write(&modules, &commands));
-    return setenv(MODULES_VARIABLE, modules.value, 1) == 0
-               ? TDM_OK
-               : tdm__fail_errno(errno, "setenv " MODULES_VARIABLE);
 }
 
 /* Runs `tandem python`: replaces this process by env(1), which sets the variables and executes the

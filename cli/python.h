@@ -3,11 +3,10 @@
 #ifndef TDM_CLI_PYTHON_H
 #define TDM_CLI_PYTHON_H
 
-#include <tandem/error.h>
+#include "colocate/job/job_file.h"
 
-/* Puts the folders of Tandem's Python package in front of the variable PYTHONPATH of this process,
- * so that the interpreters that it starts find it. TDM_E_NOT_FOUND if the package is not installed
- * beside this program. One thread calls it. */
-tdm_status tdm__python_path_add(void);
+/* Writes the folders with the modules of Tandem's Python package that belongs to this program, as
+ * PYTHONPATH has them. TDM_E_NOT_FOUND if the package is not installed beside this program. */
+tdm_status tdm__python_folders_find(char folders[TDM__PYTHON_FOLDERS_BYTES]);
 
 #endif

@@ -107,7 +107,7 @@ static tdm_status run_file(struct tdm__job_spec *spec, const struct tdm__parsed_
         tdm__job_file_read(args->operands[0], args->operands + 1, args->operands_count - 1, spec));
     status = choose_out(args, spec, out);
     if (status == TDM_OK && tdm__python_library_is(spec->library)) {
-        status = tdm__python_path_add();
+        status = tdm__python_folders_find(spec->python_folders);
     }
     if (status == TDM_OK) {
         status = catch_interrupts();

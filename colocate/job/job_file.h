@@ -10,6 +10,8 @@
 
 /* Size of a text setting with its NUL, and the longest model name in bytes. */
 enum { TDM__JOB_TEXT_BYTES = 64, TDM__JOB_MODEL_BYTES_MAX = 32 };
+/* Size of the list of folders of the Python package with its NUL. */
+enum { TDM__PYTHON_FOLDERS_BYTES = 3 * TDM__PATH_BYTES };
 
 /* Name of the model in a job that trains one model; its versions and actors are named after it. */
 #define TDM__JOB_MODEL "policy"
@@ -35,6 +37,9 @@ struct tdm__job_spec {
     char python[TDM__PATH_BYTES];
     /* Folder of the job file; "" for the current one. */
     char folder[TDM__PATH_BYTES];
+    /* Folders of Tandem's Python package, separated by colons; "" if PYTHONPATH has them. No
+     * setting: the program that runs the job fills it in. */
+    char python_folders[TDM__PYTHON_FOLDERS_BYTES];
     /* Output directory; empty if it is not set (job.out). */
     char out[TDM__PATH_BYTES];
     /* Number of steps between checkpoints; 0 to save only at the end (job.save_interval). */

@@ -8,8 +8,8 @@
  * list of ranks, and writes a reply to descriptor 4, a JSON object with the regions of each rank
  * or the text of an exception. Both are files in memory, so that neither process waits for the
  * other to read. Rewards are computed in an actor (rewards.h).
- * The package of Tandem and the module are found by PYTHONPATH, to which the command line program
- * adds the package and this file the folder of the job file. One thread uses these functions. */
+ * The package of Tandem and the module are found by PYTHONPATH, to which this file adds the folder
+ * of the job file and the folders of the package. One thread uses these functions. */
 #include "colocate/job/python_library.h"
 
 #include "colocate/job/named_layout.h"
@@ -51,7 +51,8 @@ static tdm_status write_python_path(const struct tdm__job_spec *spec,
     if (realpath(spec->folder[0] == '\0' ? "." : spec->folder, folder) == NULL) {
         return tdm__fail_errno(errno, "the folder of the job file, %s", spec->folder);
     }
-    length = snprintf(text, TDM__PYTHON_PATH_BYTES, "PYTHONPATH=%s%s%s", folder,
+    length = snprintf(text, TDM__PYTHON_PATH_BYTES, "PYTHONPATH=%s%s%s%s%s", folder,
+                      spec->python_folders[0] != '\0' ? ":" : "", spec->python_folders,
                       has_path ? ":" : "", has_path ? path : "");
     return length < 0 || length >= TDM__PYTHON_PATH_BYTES
                ? tdm__fail(TDM_E_LIMIT, "PYTHONPATH has %d bytes, the limit is %d", length,
@@ -188,8 +189,7 @@ static tdm_status read_reply(const struct tdm__job_spec *spec, FILE *file, tdm_c
     if (text == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a reply of %d bytes", (int)REPLY_BYTES_MAX);
     }
-    rewind(file);
-    length = fread(text, 1, REPLY_BYTES_MAX, file);
+    length = fseek(file, 0, SEEK_SET) == 0 ? fread(text, 1, REPLY_BYTES_MAX, file) : 0;
     status = tdm_config_parse(text, length, "the interpreter's reply", reply_out);
     free(text);
     TDM_TRY(status);
@@ -205,7 +205,9 @@ static tdm_status ask_with_files(const struct tdm__job_spec *spec, FILE *request
                                  tdm_config **reply_out)
 {
     TDM_TRY(write_request(spec, request));
-    rewind(request);
+    if (fseek(request, 0, SEEK_SET) != 0) {
+        return tdm__fail_errno(errno, "a request to the interpreter");
+    }
     TDM_TRY(run_interpreter(spec, request, reply));
     return read_reply(spec, reply, reply_out);
 }

@@ -4,8 +4,9 @@
 A function that is late cannot be stopped in Python. It runs in a thread that is then abandoned, and the next answers
 get a new thread; a coroutine is canceled.
 """
-import asyncio
 import array
+import asyncio
+import inspect
 import sys
 import threading
 import time
@@ -63,7 +64,7 @@ class Scorer:
         self._function = function
         self._is_batched = is_batched
         self._timeout = timeout
-        self._is_coroutine = asyncio.iscoroutinefunction(function) or asyncio.iscoroutinefunction(
+        self._is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None))
         self._abandoned_count = 0
 

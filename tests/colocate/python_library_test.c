@@ -185,6 +185,13 @@ static void actors_run_the_interpreter_with_the_folder_of_the_job(void **state)
     assert_null(options.program_arguments[3]);
     (void)snprintf(folder_first, sizeof(folder_first), "PYTHONPATH=%s", folder);
     assert_string_equal(options.environment[1], folder_first);
+    /* The package comes behind the folder of the job. */
+    (void)snprintf(spec.python_folders, sizeof(spec.python_folders), "/p/shim:/p");
+    options.environment[1] = NULL;
+    assert_int_equal(tdm__python_actor_init(&actor, &spec, &options), TDM_OK);
+    (void)snprintf(folder_first, sizeof(folder_first), "PYTHONPATH=%s:/p/shim:/p", folder);
+    assert_string_equal(options.environment[1], folder_first);
+    spec.python_folders[0] = '\0';
 }
 
 static void library_is_the_one_that_the_process_registers(void **state)

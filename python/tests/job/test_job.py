@@ -18,11 +18,6 @@ EXAMPLE = pathlib.Path(__file__).resolve().parents[3] / "examples" / "python_job
 INHERITED = ("TANDEM_ADDRESS", "TANDEM_GPUS", "TANDEM_DEVICE", "RAY_ADDRESS", "PYTHONPATH")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def node():
-    """Replace the private node of the other files: each job starts its own."""
-
-
 class Folder:
     """A copy of the example, whose module may be changed."""
 

@@ -9,11 +9,6 @@ from tandem import _job_rank, job
 from tandem._dtypes import dtype_name
 
 
-@pytest.fixture(scope="module", autouse=True)
-def node():
-    """Replace the private node of the other files: nothing here needs one."""
-
-
 def test_memory_is_shown_in_place():
     array = numpy.zeros(6, "float32")
     memory = job.Memory("rows", array.ctypes.data, array.nbytes)
