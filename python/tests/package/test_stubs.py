@@ -12,10 +12,10 @@ from tandem import ray
 
 ROOT = pathlib.Path(tandem.__file__).parent
 STUBS = sorted(ROOT.rglob("*.pyi"))
-DOCUMENTED = ("tandem.layout", "tandem.ray", "tandem.ray.actor", "tandem.ray.exceptions", "tandem.ray.internal",
-              "tandem.ray.object_ref", "tandem.ray.remote_function", "tandem.ray.runtime_context",
-              "tandem.ray.runtime_env", "tandem.ray.util", "tandem.ray.util.actor_pool",
-              "tandem.ray.util.placement_group", "tandem.ray.util.queue", "tandem.ray.util.scheduling_strategies")
+DOCUMENTED = ("tandem.ray", "tandem.ray.actor", "tandem.ray.exceptions", "tandem.ray.internal", "tandem.ray.object_ref",
+              "tandem.ray.remote_function", "tandem.ray.runtime_context", "tandem.ray.runtime_env", "tandem.ray.util",
+              "tandem.ray.util.actor_pool", "tandem.ray.util.placement_group", "tandem.ray.util.queue",
+              "tandem.ray.util.scheduling_strategies")
 
 
 def module_of(stub):
