@@ -76,6 +76,7 @@ static const struct setting settings[] = {
     {"job.out", PATH, FIELD(out), 0, 0, 0, ""},
     {"job.save_interval", COUNT, FIELD(save_interval), 0, 1e9, 50, NULL},
     {"job.max_restarts", COUNT, FIELD(max_restarts), 0, 1e9, 3, NULL},
+    {"job.start_timeout_ms", COUNT, FIELD(start_timeout_ms), 1, DAY_MS, 60000, NULL},
 
     {"cluster.num_gpus", COUNT, FIELD(num_gpus), 1, 64, 4, NULL},
     {"cluster.gpu_bytes", BYTES, FIELD(gpu_bytes), 2 * MIB, 4096 * GIB, 256 * MIB, NULL},

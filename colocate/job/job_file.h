@@ -46,6 +46,9 @@ struct tdm__job_spec {
     uint32_t save_interval;
     /* How often the job starts its ranks again after a failure (job.max_restarts). */
     uint32_t max_restarts;
+    /* Longest time in milliseconds from the creation of ranks until all of them are constructed
+     * (job.start_timeout_ms). */
+    uint32_t start_timeout_ms;
 
     /* Number of GPUs that the job uses (cluster.num_gpus). */
     uint32_t num_gpus;

@@ -25,8 +25,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Milliseconds: longest start of actors, length of one wait interval, longest wait for the cause
- * of a failure. */
+/* Milliseconds: longest wait for GPUs and for the end of an actor, length of one wait interval,
+ * longest wait for the cause of a failure. */
 enum { START_MS = 60000, SLICE_MS = 100, EXPLAIN_MS = 1500 };
 
 /* ---- waiting ---------------------------------------------------------------------------- */
@@ -495,11 +495,18 @@ static tdm_status create_engines(struct tdm__worker_group *workers, const char *
     return TDM_OK;
 }
 
-/* Waits until all of these actors are constructed. */
-static tdm_status await_all(tdm_actor *const *actors, uint32_t count)
+/* Waits until all of these actors are constructed, up to `deadline_ms` on the monotonic clock. A
+ * failure names the setting that is the time until then. */
+static tdm_status await_all(tdm_actor *const *actors, uint32_t count, int64_t deadline_ms)
 {
     for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(tdm_actor_wait_ready(actors[i], START_MS));
+        int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
+        tdm_status status = tdm_actor_wait_ready(actors[i], remaining_ms > 1 ? remaining_ms : 1);
+
+        if (status == TDM_E_TIMEOUT) {
+            return tdm__wrap(status, "the ranks did not start within job.start_timeout_ms");
+        }
+        TDM_TRY(status);
     }
     return TDM_OK;
 }
@@ -507,6 +514,7 @@ static tdm_status await_all(tdm_actor *const *actors, uint32_t count)
 /* Creates all actors and waits until they are constructed. */
 static tdm_status create_all(struct tdm__worker_group *workers)
 {
+    int64_t deadline_ms = tdm__deadline_after((int64_t)workers->spec->start_timeout_ms);
     char *config_json;
     tdm_status status;
 
@@ -517,8 +525,8 @@ static tdm_status create_all(struct tdm__worker_group *workers)
     }
     free(config_json);
     TDM_TRY(status);
-    TDM_TRY(await_all(workers->trainers, workers->trainers_count));
-    return await_all(workers->engines, workers->engines_count);
+    TDM_TRY(await_all(workers->trainers, workers->trainers_count, deadline_ms));
+    return await_all(workers->engines, workers->engines_count, deadline_ms);
 }
 
 /* Kills the actors that are not NULL. */
@@ -576,6 +584,7 @@ static tdm_status create_all_with_names(struct tdm__worker_group *workers, int64
  * constructed. */
 static tdm_status create_lost_engine(struct tdm__worker_group *workers, uint32_t first)
 {
+    int64_t deadline_ms = tdm__deadline_after((int64_t)workers->spec->start_timeout_ms);
     char *config_json;
     tdm_status status = TDM_OK;
 
@@ -585,7 +594,7 @@ static tdm_status create_lost_engine(struct tdm__worker_group *workers, uint32_t
     }
     free(config_json);
     TDM_TRY(status);
-    return await_all(&workers->engines[first], workers->ranks_per_engine);
+    return await_all(&workers->engines[first], workers->ranks_per_engine, deadline_ms);
 }
 
 tdm_status tdm__worker_group_create_engine(struct tdm__worker_group *workers, uint32_t engine)

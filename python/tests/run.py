@@ -3,7 +3,7 @@
 
 SUITE is `package`, `job`, or `ray` for the suite that also runs on Ray, of which NAME chooses the file test_NAME.py. Exits with
 77 if a package is missing. The interpreter is the one of TANDEM_TEST_PYTHON, or python3: its virtual environment must
-have the packages.
+have the packages. The suite `torch` has the tests that need PyTorch, or frameworks that use it.
 """
 import os
 import pathlib
@@ -15,6 +15,8 @@ PACKAGES = ("pytest", "numpy", "cloudpickle")
 HERE = pathlib.Path(__file__).resolve().parent
 # A test that takes longer prints where it hangs.
 HANG_SECONDS = 100
+# Exit status of pytest for files that were skipped as a whole.
+NOTHING_RAN = 5
 
 
 def main():
@@ -35,9 +37,10 @@ def main():
         environment["PYTHONPATH"] = package
     folder = HERE / suite
     tests = [folder / f"test_{name}.py" for name in names] or [folder]
-    return subprocess.run([*command, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "--confcutdir", folder,
-                           "-o", f"faulthandler_timeout={HANG_SECONDS}", *tests], env=environment, cwd=folder,
-                          check=False).returncode
+    status = subprocess.run([*command, "-m", "pytest", "-q", "-rs", "--tb=short", "-p", "no:cacheprovider",
+                             "--confcutdir", folder, "-o", f"faulthandler_timeout={HANG_SECONDS}", *tests],
+                            env=environment, cwd=folder, check=False).returncode
+    return 77 if status == NOTHING_RAN else status
 
 
 if __name__ == "__main__":

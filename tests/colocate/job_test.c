@@ -233,6 +233,15 @@ static void rank_that_cannot_open_is_named(void **state)
     assert_told("rank 1 does not want to open");
 }
 
+static void ranks_that_start_too_slowly_name_the_setting(void **state)
+{
+    const char *const settings[] = {"job.start_timeout_ms=1"};
+
+    (void)state;
+    assert_int_equal(run("slow", NULL, settings, 1), TDM_E_TIMEOUT);
+    assert_non_null(strstr(tdm_error_detail(), "within job.start_timeout_ms: actor trainer/0 "));
+}
+
 static void ranks_that_list_other_tensors_do_not_start(void **state)
 {
     const char *const renames[] = {"trainer.rename_on_rank=1"};
@@ -291,6 +300,7 @@ int main(void)
         cmocka_unit_test(trainer_that_wants_the_newest_weights_can_say_so),
         cmocka_unit_test(engine_that_dies_in_every_rollout_is_given_up),
         cmocka_unit_test(rank_that_cannot_open_is_named),
+        cmocka_unit_test(ranks_that_start_too_slowly_name_the_setting),
         cmocka_unit_test(ranks_that_list_other_tensors_do_not_start),
     };
 

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plain engine: transformers' model with whole weights in one buffer, which answers prompts."""
+import numpy
+import torch
+from transformers import DynamicCache
+
+import model as models
+import task
+import views
+
+
+class Generator:
+    """Answers prompts with the weights that lie in a buffer."""
+
+    def __init__(self, settings, buffer):
+        """Make the parameters views of the buffer; their contents are whatever it has."""
+        self.settings = settings
+        self.tokenizer = task.Tokenizer(settings["model"]["characters"])
+        self.model = models.create(settings["model"], seed=0).eval().requires_grad_(False)
+        allocator = views.BufferAllocator(buffer)
+        for parameter in self.model.parameters():  # Tied parameters are one.
+            parameter.data = allocator.empty(parameter.shape, parameter.dtype)
+
+    @staticmethod
+    def region_bytes(settings):
+        """Return the bytes of the buffer."""
+        return views.shard_bytes(models.create(settings["model"]), 1)
+
+    @torch.no_grad()
+    def generate(self, texts, seeds, temperature, tokens_max):
+        """Return a task.Completion for each prompt; each seed decides its answer alone. Temperature 0 takes the most
+        probable token."""
+        prompts = self.tokenizer.prompts(texts, self.settings["rollout"]["rollout_max_prompt_len"])
+        draws = torch.tensor(numpy.stack([numpy.random.Generator(numpy.random.Philox(seed)).random(tokens_max)
+                                          for seed in seeds])) if temperature > 0 else None
+        mask = (prompts != task.PAD).long()
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        cache, ids = DynamicCache(), prompts
+        tokens, logprobs = [], []
+        for index in range(tokens_max):
+            logits = self.model(input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache,
+                                use_cache=True, logits_to_keep=1).logits[:, -1]
+            found = torch.log_softmax(logits.float() / (temperature or 1.0), -1)
+            if temperature > 0:
+                # The first token at which the sum of the probabilities exceeds the draw.
+                sums = found.double().exp().cumsum(-1)
+                chosen = (sums > draws[:, index:index + 1] * sums[:, -1:]).int().argmax(-1)
+            else:
+                chosen = found.argmax(-1)
+            tokens.append(chosen)
+            logprobs.append(found.gather(-1, chosen[:, None]).squeeze(-1))
+            ids, positions = chosen[:, None], positions[:, -1:] + 1
+            mask = torch.cat([mask, torch.ones_like(ids)], 1)
+        return [self._completion(row, numbers) for row, numbers in
+                zip(torch.stack(tokens, 1).tolist(), torch.stack(logprobs, 1).tolist())]
+
+    def _completion(self, tokens, logprobs):
+        """Return the answer up to its end token."""
+        finished = task.END in tokens
+        count = tokens.index(task.END) + 1 if finished else len(tokens)
+        text = self.tokenizer.decode(tokens[:count - finished])
+        return task.Completion(tokens[:count], logprobs[:count], text, finished)
