@@ -43,7 +43,7 @@ static uint32_t others_count;
 
 static void serve(void *arg, struct tdm__incoming_call *incoming)
 {
-    tdm__services_serve(&((struct sim_daemon *)arg)->services, incoming);
+    tdm__node_serve(&((struct sim_daemon *)arg)->node, incoming);
 }
 
 static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
