@@ -57,7 +57,11 @@ enum tdm__store_write_kind {
     TDM__STORE_CHECK_VERSION, /* Change nothing and only check the version of the record. */
     /* Change nothing and only check that the member whose record is `key` is lost: the record is
      * absent (else TDM_E_CONFLICT), and members may be taken over now (else TDM_E_AGAIN). */
-    TDM__STORE_CHECK_LOST
+    TDM__STORE_CHECK_LOST,
+    /* Change nothing and only check that the generation of the store is `version`, and that it is
+     * still the server of that generation (else TDM_E_AGAIN). `key` is the record for which this
+     * matters, and may be absent. */
+    TDM__STORE_CHECK_GENERATION
 };
 
 /* Version in a write that accepts any version of the record, and an absent record. */
@@ -72,7 +76,7 @@ struct tdm__store_write {
     enum tdm__store_write_kind kind; /* What the write does to its record. */
     const char *key;                 /* Key of the record, which need not exist. */
     /* Version that the record must have now, TDM__VERSION_ANY or TDM__VERSION_NONE. */
-    uint64_t version;
+    uint64_t version;       /* TDM__STORE_CHECK_GENERATION: the number of the generation. */
     struct tdm_bytes bytes; /* New contents of the record; used by TDM__STORE_PUT only. */
     /* Milliseconds of a new lease, which makes the record that of a member, see struct
      * tdm__store_renewal; 0 for a record without a lease. Used by TDM__STORE_PUT only. */
@@ -137,7 +141,8 @@ struct tdm__store_ops {
                  int64_t deadline_ms, tdm__store_read_fn *fn, void *arg);
     /* Commits writes: carries out all of them (at most 10,000) or none. The callback gets TDM_OK,
      * TDM_E_CONFLICT if a version did not match and nothing was written, TDM_E_AGAIN if it relied
-     * on the loss of a member when no loss counts, or TDM_E_STORE if the outcome is unknown. */
+     * on the loss of a member when no loss counts, or on a generation that has ended, or
+     * TDM_E_STORE if the outcome is unknown. */
     void (*commit)(struct tdm__store *store, const struct tdm__store_write *writes,
                    uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn, void *arg);
     /* Calls fn once for each later change of a record whose key begins with `prefix`. After a

@@ -315,15 +315,20 @@ static const struct tdm__store_view *view_of(const struct tdm__actor_request *re
 }
 
 /* Fails with TDM_E_AGAIN while the name of the request may belong to an actor whose node has not
- * written its records again after the store lost changes. */
-static tdm_status check_name_may_move(const struct tdm__txn *txn,
+ * written its records again after the store lost changes. Makes the commit fail so if the store has
+ * lost changes that the requesting node does not know of yet. */
+static tdm_status check_name_may_move(struct tdm__txn *txn,
                                       const struct tdm__actor_request *request)
 {
     const struct tdm__store_record *record;
     struct tdm__actor_record holder;
     char name[TDM__NAME_OF_KEY_BYTES];
 
-    if (request->name_key[0] == '\0' || !view_of(request)->names_wait) {
+    if (request->name_key[0] == '\0') {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__txn_require_generation(txn, request->name_key, view_of(request)->generation));
+    if (!view_of(request)->names_wait) {
         return TDM_OK;
     }
     record = tdm__txn_find_record(txn, request->name_key);

@@ -154,19 +154,24 @@ static tdm_status write_pending(struct group_reservation *group_reservation, tdm
 }
 
 /* Fails with TDM_E_AGAIN while the group's name may belong to a group whose node has not written
- * its records again after the store lost changes. */
+ * its records again after the store lost changes. Makes the commit fail so if the store has lost
+ * changes that the creating node does not know of yet. */
 static tdm_status check_name_may_move(const struct group_reservation *group_reservation,
-                                      const struct tdm__txn *txn)
+                                      struct tdm__txn *txn)
 {
     const struct tdm__placement_group_record *group = &group_reservation->record;
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record;
 
-    if (group->name[0] == '\0' || group_reservation->view == NULL ||
-        !group_reservation->view->names_wait) {
+    if (group->name[0] == '\0' || group_reservation->view == NULL) {
         return TDM_OK;
     }
-    record = tdm__txn_find_record(txn, tdm__placement_group_name_key(group, key));
+    TDM_TRY(tdm__txn_require_generation(txn, tdm__placement_group_name_key(group, key),
+                                        group_reservation->view->generation));
+    if (!group_reservation->view->names_wait) {
+        return TDM_OK;
+    }
+    record = tdm__txn_find_record(txn, key);
     return record != NULL && tdm__record_is_confirmed(group_reservation->view, record->version)
                ? TDM_OK
                : tdm__fail(TDM_E_AGAIN,

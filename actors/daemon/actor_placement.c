@@ -118,14 +118,17 @@ static bool node_must_join_first(const struct tdm__node *node)
 }
 
 /* Sends one request to the store: to restore the lost record of a release, or to release the
- * resources of the record. */
+ * resources of the record. The name is not restored, because the actor has ended, and another one
+ * may have it. */
 static tdm_status placement_release_submit(struct placement_release *release)
 {
     const struct tdm__node *node = release->node;
     int64_t deadline_ms = tdm__deadline_after(STORE_DEADLINE_MS);
+    struct tdm__actor_record nameless = release->record;
 
+    nameless.name_key[0] = '\0';
     return release->record_is_lost
-               ? tdm__restore_actor(node->store, &release->record, &node->store_view, deadline_ms,
+               ? tdm__restore_actor(node->store, &nameless, &node->store_view, deadline_ms,
                                     on_release_record_written, release)
                : tdm__release_actor(node->store, &release->record, deadline_ms,
                                     on_placement_released, release);

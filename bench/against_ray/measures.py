@@ -83,6 +83,9 @@ ROUNDS = (
     Round("py_actor_up", (
         Row("Python: actor created, called", "ms", "ray", None, less_is_better=True, ours_at_most=10),),
           asked="actor_up", ours="python", seconds=2.0),
+    Round("py_step_calls", (
+        Row("Python: calls of a step, 16 ranks", "ms", "ray", None, less_is_better=True, ours_at_most=5),),
+          asked="step_calls", ours="python"),
     Round("py_launch", (
         Row("Python: 8 actors of a launch", "ms", "ray", None, less_is_better=True, ours_at_most=500),),
           asked="launch", ours="python", seconds=2.0, rounds=3),

@@ -16,6 +16,8 @@ import ray
 
 MIB = 1 << 20
 WINDOW = 1000
+STEP_RANKS = 16  # Ranks of the trainer.
+STEPS_MIN = 100
 
 
 @ray.remote(num_cpus=0)
@@ -216,6 +218,20 @@ class Side:
 
     def actor_life(self, seconds):
         return [self.repeat(seconds, lambda: ray.kill(self.called_actor()))]
+
+    # The calls of one step of training: a generate call to an engine, then a train call to each of 16 ranks. All methods
+    # return at once. Median of at least 100 steps in milliseconds.
+
+    def step_calls(self, seconds):
+        actors = self.once("ranks", lambda: [self.called_actor() for _ in range(1 + STEP_RANKS)])
+        took = []
+        while len(took) < STEPS_MIN or sum(took) < seconds:
+            begun = time.perf_counter()
+            expect(b"ok", ray.get(actors[0].small_value.remote()), "generate")
+            answers = ray.get([actor.small_value.remote() for actor in actors[1:]])
+            took.append(time.perf_counter() - begun)
+            expect([b"ok"] * STEP_RANKS, answers, "train")
+        return [statistics.median(took) * 1e3]
 
     # Milliseconds, each the median: an actor created and called, and eight at once with variables of their own.
 

@@ -139,6 +139,8 @@ static const char *kind_text(enum tdm__store_write_kind kind)
         return "check";
     case TDM__STORE_CHECK_LOST:
         return "lost";
+    case TDM__STORE_CHECK_GENERATION:
+        return "generation";
     }
     return "";
 }

@@ -256,8 +256,8 @@ tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_ou
     }
     if (starts_with(reply, held)) {
         return tdm__fail(TDM_E_AGAIN,
-                         "the store has changed, so %s does not count as lost yet: its node may "
-                         "join again",
+                         "the store was restarted or replaced, and what it says of %s may be old: "
+                         "its node may join again",
                          reply->str + sizeof(held) - 1);
     }
     return reply_unexpected("a commit", reply);

@@ -123,7 +123,9 @@ static tdm_status txn_add_write(struct tdm__txn *txn, const struct tdm__store_wr
     *copy = *write;
     copy->key = text;
     copy->bytes.data = text + key_bytes;
-    copy->version = record != NULL ? record->version : TDM__VERSION_NONE;
+    if (write->kind != TDM__STORE_CHECK_GENERATION) {
+        copy->version = record != NULL ? record->version : TDM__VERSION_NONE;
+    }
     return TDM_OK;
 }
 
@@ -169,6 +171,16 @@ tdm_status tdm__txn_require_lost(struct tdm__txn *txn, const char *key)
     }
     return txn_add_write(txn,
                          &(struct tdm__store_write){.kind = TDM__STORE_CHECK_LOST, .key = key});
+}
+
+tdm_status tdm__txn_require_generation(struct tdm__txn *txn, const char *key, uint64_t generation)
+{
+    if (generation == 0) {
+        return TDM_OK;
+    }
+    return txn_add_write(txn, &(struct tdm__store_write){.kind = TDM__STORE_CHECK_GENERATION,
+                                                         .key = key,
+                                                         .version = generation});
 }
 
 /* ---- one attempt after the other -------------------------------------------------------- */

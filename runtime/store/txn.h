@@ -41,6 +41,13 @@ tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key);
  * the store has a new generation. For every decision that rests on the loss of a member. */
 tdm_status tdm__txn_require_lost(struct tdm__txn *txn, const char *key);
 
+/* Makes the transaction's commit fail with TDM_E_AGAIN unless the store is in the generation with
+ * this number. For a decision that rests on the absence of the record `key`, which the transaction
+ * reads: a store that was just emptied or restored lacks records of what exists, and the daemon
+ * knows that only after the next renewal of its lease. Nothing is checked if `generation` is 0,
+ * because no renewal has told it yet. */
+tdm_status tdm__txn_require_generation(struct tdm__txn *txn, const char *key, uint64_t generation);
+
 /* Reads the patterns, runs the body and commits its writes.  Repeats all of this after a
  * conflict, until the deadline (TDM_E_TIMEOUT) or a failure of the body.  After TDM_E_STORE the
  * outcome is unknown and nothing is repeated.  `done` runs exactly once, later.  Returns a

@@ -210,6 +210,36 @@ static void actor_that_ends_meanwhile_releases_its_resources_once(void **state)
     }
 }
 
+/* The node was cut off, its actor was stopped, and another node gave the name to a new actor before
+ * this node could give its resources back. */
+static void name_of_an_actor_that_has_ended_stays_with_its_next_holder(void **state)
+{
+    struct scene *scene = *state;
+    struct actor_entry *entry = run_actor(scene);
+    struct tdm__actor_request next;
+    struct tdm__actor_request late;
+    char key[TDM__STORE_KEY_BYTES];
+
+    assert_true(tdm__node_releases_pause(&scene->node));
+    tdm__actor_entry_end(entry, true);
+    assert_non_null(scene->node.actors->pending_releases);
+    reserve_fixture_forget(&scene->world, tdm__store_key("actor", &entry->spec->id, key));
+    reserve_fixture_forget(&scene->world, "name/mine/only");
+    next = wish(scene, 0, "name/mine/only");
+    next.granted = 1; /* The actor that has ended got the name earlier. */
+    TRY(reserve_fixture_take(&scene->world, &next));
+    tdm__node_actors_records_lost(&scene->node);
+    tdm__node_releases_resume(&scene->node);
+    while (scene->node.actors->pending_releases != NULL) {
+        run_for(scene, 5);
+    }
+    late = wish(scene, 0, "name/mine/only");
+    assert_int_equal(reserve_fixture_take(&scene->world, &late), TDM_E_EXISTS);
+    assert_non_null(strstr(scene->world.detail, tdm__id_text(&next.actor, key)));
+    late = wish(scene, 2, "");
+    TRY(reserve_fixture_take(&scene->world, &late));
+}
+
 static void names_wait_until_the_other_node_has_settled(void **state)
 {
     struct scene *scene = *state;
@@ -290,6 +320,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
         CASE(records_and_resources_are_written_again),
         CASE(actor_that_ends_meanwhile_releases_its_resources_once),
+        CASE(name_of_an_actor_that_has_ended_stays_with_its_next_holder),
         CASE(names_wait_until_the_other_node_has_settled),
         CASE(names_wait_no_longer_than_missing_nodes_may_return),
         CASE(claim_that_was_made_later_is_seen_by_the_second_check),

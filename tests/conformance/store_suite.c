@@ -405,6 +405,31 @@ static void join_as(struct store_fixture *fixture, const char *key)
     }
 }
 
+static tdm_status commit_in_generation(struct store_fixture *fixture, uint64_t generation)
+{
+    const struct tdm__store_write writes[] = {
+        {.kind = TDM__STORE_CHECK_GENERATION, .key = "name/one", .version = generation},
+        {.kind = TDM__STORE_PUT, .key = "name/one", .version = TDM__VERSION_ANY}};
+
+    return store_commit(fixture, writes, 2);
+}
+
+static void commit_may_demand_a_generation(void **state)
+{
+    struct store_fixture *fixture = *state;
+    uint64_t generation;
+
+    join_as(fixture, "node/a");
+    generation = renew(fixture, "node/a", TDM__VERSION_NONE, 0).renewed.generation;
+    assert_int_equal(commit_in_generation(fixture, generation - 1), TDM_E_AGAIN);
+    assert_int_equal(commit_in_generation(fixture, generation + 1), TDM_E_AGAIN);
+    assert_int_equal(store_read(fixture, "name/one").count, 0);
+    assert_int_equal(commit_in_generation(fixture, generation), TDM_OK);
+    assert_int_equal(commit_in_generation(fixture, generation), TDM_OK);
+    assert_int_equal(store_delete(fixture, "name/one", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(store_delete(fixture, "node/a", TDM__VERSION_ANY), TDM_OK);
+}
+
 static void forget_members(struct store_fixture *fixture)
 {
     assert_int_equal(store_delete(fixture, "node/a", TDM__VERSION_ANY), TDM_OK);
@@ -701,6 +726,7 @@ int store_suite_run(int (*setup)(void **state), int (*teardown)(void **state))
         cmocka_unit_test(commit_says_the_version_of_what_it_put),
         cmocka_unit_test(member_that_does_not_renew_is_lost_after_lease_and_grace),
         cmocka_unit_test(renewal_tells_the_list_of_members_when_it_has_changed),
+        cmocka_unit_test(commit_may_demand_a_generation),
         cmocka_unit_test(no_loss_counts_after_the_store_has_lost_changes),
         cmocka_unit_test(store_that_lost_changes_begins_one_generation),
         cmocka_unit_test(watch_tells_each_change_under_its_prefix_once),

@@ -158,10 +158,9 @@ static void peer_that_stops_reading_ends_the_relay(void **state)
 {
     struct scene *scene = *state;
     struct pollfd sender = {.fd = scene->outer[0]};
-    int64_t begin_ms;
+    int64_t begin_ms = tdm__clock_ms(); /* The reader stops before the relay is full. */
 
     fill(scene);
-    begin_ms = tdm__clock_ms();
     while (poll(&sender, 1, 0) == 0) { /* Until POLLHUP. */
         assert_true(tdm__clock_ms() - begin_ms < WAIT_MS);
         turn(scene);

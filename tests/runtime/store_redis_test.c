@@ -446,6 +446,27 @@ static void takeover_waits_for_the_first_renewal_at_another_server(void **state)
     assert_int_equal(store_delete(base, "node/here", TDM__VERSION_ANY), TDM_OK);
 }
 
+/* A daemon that was connected to another server a moment ago takes no name here. */
+static void generation_counts_only_at_the_server_where_it_began(void **state)
+{
+    const struct tdm__store_renewal renewal = {
+        .key = "node/here", .lease_ms = 1000, .grace_ms = 100};
+    struct store_fixture *base = *state;
+    struct tdm__store_write writes[] = {
+        {.kind = TDM__STORE_CHECK_GENERATION, .key = "name/one", .version = 1},
+        {.kind = TDM__STORE_PUT, .key = "name/one", .version = TDM__VERSION_ANY}};
+
+    assert_int_equal(store_put(base, "node/here", "", TDM__VERSION_NONE, 1000), TDM_OK);
+    writes[0].version = store_renew(base, &renewal).renewed.generation;
+    assert_int_equal(store_commit(base, writes, 2), TDM_OK);
+    operator_says("HSET tdm:{test}:clock server another");
+    assert_int_equal(store_commit(base, writes, 2), TDM_E_AGAIN);
+    operator_says("DEL tdm:{test}:clock");
+    assert_int_equal(store_commit(base, writes, 2), TDM_E_AGAIN);
+    assert_int_equal(store_delete(base, "name/one", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(store_delete(base, "node/here", TDM__VERSION_ANY), TDM_OK);
+}
+
 static void leases_are_renewed_when_the_server_has_no_memory(void **state)
 {
     const struct tdm__store_renewal renewal = {
@@ -631,6 +652,7 @@ int main(void)
         cmocka_unit_test(lease_begins_after_the_clock_has_advanced),
         cmocka_unit_test(another_server_begins_a_generation),
         cmocka_unit_test(takeover_waits_for_the_first_renewal_at_another_server),
+        cmocka_unit_test(generation_counts_only_at_the_server_where_it_began),
         cmocka_unit_test(leases_are_renewed_when_the_server_has_no_memory),
         cmocka_unit_test(reads_go_on_while_the_server_takes_no_writes),
         cmocka_unit_test(refused_operations_fail_after_a_delay),

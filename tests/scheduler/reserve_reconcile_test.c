@@ -1,6 +1,7 @@
 /* reserve_reconcile_test.c - nodes write what they hold into a store that went back in time. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/reserve_reconcile.h"
+#include "tests/support/memory_store.h"
 #include "tests/support/reserve_fixture.h"
 
 #include <setjmp.h>
@@ -436,6 +437,28 @@ static void new_actor_gets_no_name_while_names_wait(void **state)
     TRY(reserve_fixture_take(&world, &request));
 }
 
+/* The next renewal of the daemon's lease, which tells it of the new generation, has not ended. */
+static void new_actor_gets_no_name_in_a_generation_that_is_not_known(void **state)
+{
+    struct tdm__actor_request request = wish(0, "name/lab/trainer");
+    struct tdm__actor_request nameless = wish(0, "");
+    struct tdm__store_view view = {0};
+
+    (void)state;
+    (void)join("one");
+    view.generation = reserve_fixture_new_generation(&world);
+    request.view = &view;
+    nameless.view = &view;
+    memory_store_replace(world.store);
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_AGAIN);
+    assert_non_null(strstr(world.detail, "name/lab/trainer"));
+    (void)reserve_fixture_new_generation(&world);
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_AGAIN);
+    TRY(reserve_fixture_take(&world, &nameless));
+    view.generation = reserve_fixture_new_generation(&world);
+    TRY(reserve_fixture_take(&world, &request));
+}
+
 /* The record of the first placement came back with the snapshot. */
 static void later_placement_does_not_take_the_record_of_an_earlier_one(void **state)
 {
@@ -512,6 +535,7 @@ int main(void)
         CASE(name_waits_until_the_node_of_its_old_holder_has_written_its_records),
         CASE(older_grant_of_a_name_stays),
         CASE(new_actor_gets_no_name_while_names_wait),
+        CASE(new_actor_gets_no_name_in_a_generation_that_is_not_known),
         CASE(later_placement_does_not_take_the_record_of_an_earlier_one),
         CASE(many_stale_records_are_deleted_in_several_commits),
         CASE(lost_node_joins_before_it_writes_its_records),

@@ -214,13 +214,18 @@ static tdm_status check_versions(const struct memory_store *memory,
         const struct entry *entry = find_entry(memory, writes[i].key);
         uint64_t version = entry != NULL ? entry->version : TDM__VERSION_NONE;
 
-        if (writes[i].version != TDM__VERSION_ANY && writes[i].version != version) {
+        if (writes[i].kind != TDM__STORE_CHECK_GENERATION &&
+            writes[i].version != TDM__VERSION_ANY && writes[i].version != version) {
             return tdm__fail(TDM_E_CONFLICT, "%s", writes[i].key);
         }
     }
     for (uint32_t i = 0; i < writes_count; i++) {
         if (writes[i].kind == TDM__STORE_CHECK_LOST && kept_clock_is_held(&memory->clock)) {
             return tdm__fail(TDM_E_AGAIN, "%s does not count as lost yet", writes[i].key);
+        }
+        if (writes[i].kind == TDM__STORE_CHECK_GENERATION &&
+            (writes[i].version != memory->generation || memory->clock.server != memory->server)) {
+            return tdm__fail(TDM_E_AGAIN, "what the store says of %s may be old", writes[i].key);
         }
     }
     return TDM_OK;
@@ -320,6 +325,7 @@ static void apply(struct memory_store *memory, const struct tdm__store_write *wr
         }
         break;
     case TDM__STORE_CHECK_LOST:
+    case TDM__STORE_CHECK_GENERATION:
     case TDM__STORE_CHECK_VERSION:
         break;
     }
@@ -513,6 +519,16 @@ static void memory_renew(struct tdm__store *store, const struct tdm__store_renew
 void memory_store_replace(struct tdm__store *store)
 {
     ((struct memory_store *)store)->server++;
+}
+
+uint64_t memory_store_new_generation(struct tdm__store *store)
+{
+    struct memory_store *memory = (struct memory_store *)store;
+
+    memory_store_replace(store);
+    (void)kept_clock_check_generation(&memory->clock, memory->server, 0, false);
+    memory->generation = ++memory->last_version;
+    return memory->generation;
 }
 
 tdm_status memory_store_read(const struct tdm__store *store, const char *const *patterns,

@@ -13,6 +13,9 @@ tdm_status tdm__store_memory_open(struct tdm__loop *loop, struct tdm__store **st
 /* Pretends that another server has taken over the store with all data, so that the next renewal
  * begins a new generation. */
 void memory_store_replace(struct tdm__store *store);
+/* The same, and a renewal that holds no takeover back has begun the generation already. Returns its
+ * number. */
+uint64_t memory_store_new_generation(struct tdm__store *store);
 
 /* Pretends that the server was restarted without its data. */
 void memory_store_clear(struct tdm__store *store);
