@@ -302,16 +302,6 @@ static void claim_that_was_made_later_is_seen_by_the_second_check(void **state)
         run_for(scene, 5);
         assert_true(tdm__deadline_remaining_ms(deadline_ms) > 0);
     }
-    /* What its process here had comes free, although the store has no record of it. */
-    for (int i = 0; i < 2; i++) {
-        struct tdm__actor_request request = wish(scene, 2, "");
-
-        while (reserve_fixture_take(&scene->world, &request) != TDM_OK) {
-            tdm__node_reconcile_continue(&scene->node);
-            run_for(scene, 5);
-            assert_true(tdm__deadline_remaining_ms(deadline_ms) > 0);
-        }
-    }
 }
 
 int main(void)

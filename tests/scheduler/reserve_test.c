@@ -105,65 +105,6 @@ static void repeated_release_takes_nothing_from_another_actor(void **state)
     assert_int_equal(reserve_fixture_take(&world, &first), TDM_E_AGAIN);
 }
 
-/* Takes what `request` wants for a new actor, which must be placed on `node`. */
-static void take_on(struct tdm__actor_request *request, const struct tdm__id *node)
-{
-    assert_int_equal(tdm__id_generate(&request->actor), TDM_OK);
-    assert_int_equal(reserve_fixture_take(&world, request), TDM_OK);
-    assert_true(tdm__id_equal(&world.reserved.node.id, node));
-}
-
-/* Two daemons may release the same placement: that of the actor's node, and that of its owner's
- * node, which then places the actor again, here on another node. */
-static void release_of_an_earlier_place_takes_nothing_from_another_actor(void **state)
-{
-    struct tdm__id one = reserve_fixture_join(&world, "one", 1);
-    struct tdm__id two = reserve_fixture_join(&world, "two", 1);
-    struct tdm__actor_request moving = wish(0.5, "");
-    struct tdm__actor_request staying = wish(0.5, "");
-    struct tdm__actor_record held;
-
-    (void)state;
-    moving.placement.owner_node = staying.placement.owner_node = one;
-    moving.placements = 1;
-    assert_int_equal(reserve_fixture_take(&world, &moving), TDM_OK);
-    assert_true(tdm__id_equal(&world.reserved.node.id, &one));
-    held = record_of(&moving);
-    held.placements = 1;
-    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
-    take_on(&staying, &one);
-    take_on(&staying, &one);
-    moving.placements = 2;
-    assert_int_equal(reserve_fixture_take(&world, &moving), TDM_OK);
-    assert_true(tdm__id_equal(&world.reserved.node.id, &two));
-    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_E_EXISTS);
-    take_on(&staying, &two);
-    assert_int_equal(tdm__id_generate(&staying.actor), TDM_OK);
-    assert_int_equal(reserve_fixture_take(&world, &staying), TDM_E_AGAIN); /* Both are full. */
-}
-
-/* The same, with the actor placed again on the same node. */
-static void release_of_an_earlier_place_keeps_the_later_one(void **state)
-{
-    struct tdm__actor_request moving = wish(1, "name/lab/trainer");
-    struct tdm__actor_request other = wish(1, "");
-    struct tdm__actor_record held;
-
-    (void)state;
-    (void)reserve_fixture_join(&world, "one", 1);
-    moving.placements = 1;
-    assert_int_equal(reserve_fixture_take(&world, &moving), TDM_OK);
-    held = record_of(&moving);
-    held.placements = 1;
-    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
-    moving.placements = 2;
-    assert_int_equal(reserve_fixture_take(&world, &moving), TDM_OK);
-    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_E_EXISTS);
-    assert_int_equal(reserve_fixture_take(&world, &other), TDM_E_AGAIN);
-    (void)snprintf(other.name_key, sizeof(other.name_key), "%s", moving.name_key);
-    assert_int_equal(reserve_fixture_take(&world, &other), TDM_E_EXISTS);
-}
-
 /* The same in the bundle of a placement group. */
 static void repeated_release_takes_nothing_from_another_actor_of_the_bundle(void **state)
 {
@@ -340,10 +281,6 @@ int main(void)
                                         close_world),
         cmocka_unit_test_setup_teardown(repeated_release_takes_nothing_from_another_actor,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(
-            release_of_an_earlier_place_takes_nothing_from_another_actor, open_world, close_world),
-        cmocka_unit_test_setup_teardown(release_of_an_earlier_place_keeps_the_later_one, open_world,
-                                        close_world),
         cmocka_unit_test_setup_teardown(
             repeated_release_takes_nothing_from_another_actor_of_the_bundle, open_world,
             close_world),
