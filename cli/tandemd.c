@@ -117,7 +117,7 @@ static void daemon_serve(void *arg, struct tdm__incoming_call *incoming)
 {
     struct daemon *daemon = arg;
 
-    tdm__services_serve(&daemon->services, incoming);
+    tdm__node_serve(&daemon->node, incoming);
 }
 
 /* A local driver whose process is watched, because a child that it forked may keep its connection

@@ -459,41 +459,49 @@ void tdm__node_releases_resume(struct tdm__node *node)
     }
 }
 
-/* Writes to `grants` the resources of pending releases whose records the store may have forgotten,
- * and returns the number of those releases. With `grants` NULL it only counts. */
-static uint32_t pending_releases_grants(const struct tdm__node *node, struct tdm__grant *grants)
+/* Appends to `grants` the resources of pending releases whose records the store may have forgotten.
+ * `pool` has what the actors of this node leave free. If a release does not fit in there, the store
+ * had carried it out, and others have its resources now: it must not be counted. */
+static void append_pending_releases(struct tdm__node *node, struct tdm__pool *pool,
+                                    struct tdm__grant *grants, uint32_t *count)
 {
-    uint32_t count = 0;
-
-    for (const struct placement_release *release = node->actors->pending_releases; release != NULL;
+    for (struct placement_release *release = node->actors->pending_releases; release != NULL;
          release = release->next) {
-        if (release->record_is_lost && tdm__id_is_none(&release->record.group)) {
-            if (grants != NULL) {
-                grants[count] = release->record.grant;
-            }
-            count++;
+        if (!release->record_is_lost || !tdm__id_is_none(&release->record.group)) {
+            continue;
+        }
+        if (tdm__pool_allocate_grant(pool, &release->record.grant) == TDM_OK) {
+            grants[(*count)++] = release->record.grant;
+        } else {
+            release->record_is_lost = false;
         }
     }
-    return count;
 }
 
 struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *count_out)
 {
+    struct tdm__pool pool = node->totals.pool;
     struct tdm__grant *grants;
-    uint32_t count = pending_releases_grants(node, NULL);
+    uint32_t count = 0;
 
-    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+    for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        count++;
+    }
+    for (const struct placement_release *release = node->actors->pending_releases; release != NULL;
+         release = release->next) {
         count++;
     }
     grants = calloc(count + 1, sizeof(*grants));
     TDM_ASSERT(grants != NULL);
-    *count_out = pending_releases_grants(node, grants);
-    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+    *count_out = 0;
+    for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
         if (tdm__actor_lifecycle_holds_resources(&entry->lifecycle) &&
             tdm__id_is_none(&entry->record.group)) {
             grants[(*count_out)++] = entry->record.grant;
+            (void)tdm__pool_allocate_held_grant(&pool, &entry->record.grant);
         }
     }
+    append_pending_releases(node, &pool, grants, count_out);
     return grants;
 }
 
@@ -507,7 +515,7 @@ void tdm__node_actors_rewrite(struct tdm__node *node)
     for (struct placement_release *release = node->actors->pending_releases; release != NULL;
          release = next) {
         next = release->next;
-        if (release->record_is_lost && !release->is_sent) {
+        if (!release->is_sent) {
             placement_release_send(release);
         }
     }

@@ -6,9 +6,6 @@
  * call start and ended. All of them call the queries (actor_queries.c). docs/protocols
  * describes the messages, runtime/messages their encoding.
  *
- * A daemon that has come back at its old address may be called before tdm__node_start() has created
- * the table of actors. It refuses such calls.
- *
  * Each function decodes its arguments, finds the entry and hands an event to the lifecycle.
  * Identities of creators are taken from the authenticated connection, never from the message.
  * Everything runs on the daemon's loop thread. */
@@ -376,10 +373,6 @@ static void actor_serve(void *self, struct tdm__incoming_call *incoming)
         {"actor.leave", serve_leave},
     };
 
-    if (((struct tdm__node *)self)->actors == NULL) {
-        tdm__incoming_fail(incoming, TDM_E_AGAIN, "the node is starting");
-        return;
-    }
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
         if (strcmp(tdm__incoming_method(incoming), methods[i].method) == 0) {
             methods[i].serve(self, incoming);

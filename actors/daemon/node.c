@@ -160,6 +160,18 @@ const struct tdm__node_events tdm__node_events = {.actor_event = tdm__actor_entr
                                                   .process_ended = node_on_process_ended,
                                                   .resources_freed = node_on_resources_freed};
 
+void tdm__node_serve(struct tdm__node *node, struct tdm__incoming_call *incoming)
+{
+    const char *method = tdm__incoming_method(incoming);
+
+    if (node->placement_groups != NULL || strncmp(method, "node.", strlen("node.")) == 0 ||
+        strncmp(method, "store.", strlen("store.")) == 0) {
+        tdm__services_serve(node->services, incoming);
+    } else {
+        tdm__incoming_fail(incoming, TDM_E_AGAIN, "the node is starting");
+    }
+}
+
 void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__peer_identity *peer)
 {
     bool has_started = node->placement_groups != NULL;

@@ -14,6 +14,10 @@ void tdm__node_end_actors(struct tdm__node *node, void (*fn)(void *arg), void *a
  * expire with its lease. */
 void tdm__node_stop(struct tdm__node *node);
 
+/* Passes a call to the service that handles its method. A daemon at the address of an earlier one
+ * may be called before tdm__node_start(): then it refuses all calls with TDM_E_AGAIN, except those
+ * of nodes that join: to the services "node" and "store". */
+void tdm__node_serve(struct tdm__node *node, struct tdm__incoming_call *incoming);
 /* Handles the closed connection of a driver or daemon: the actors and groups of a driver end. */
 void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__peer_identity *peer);
 

@@ -878,9 +878,7 @@ static void placement_group_serve(void *self, struct tdm__incoming_call *incomin
 {
     const char *method = tdm__incoming_method(incoming);
 
-    if (((const struct tdm__node *)self)->placement_groups == NULL) {
-        tdm__incoming_fail(incoming, TDM_E_AGAIN, "the node is starting");
-    } else if (strcmp(method, "placement_group.create") == 0) {
+    if (strcmp(method, "placement_group.create") == 0) {
         serve_create(self, incoming);
     } else if (strcmp(method, "placement_group.find") == 0) {
         serve_find(self, incoming);

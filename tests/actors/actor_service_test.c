@@ -44,17 +44,15 @@ static void call_before_the_start_of_the_node_is_refused(void **state)
 {
     static const struct tdm__peer_identity early = {.kind = TDM__PEER_DRIVER};
     struct node_fixture *scene = *state;
-    struct tdm__node *node = &scene->node;
-    struct tdm__node_actors *actors = node->actors;
-    struct tdm__node_placement_groups *groups = node->placement_groups;
+    struct tdm__node_placement_groups *groups = scene->node.placement_groups;
+    struct remote_reply answer;
+    struct tdm__incoming_call *incoming = node_fixture_incoming(scene, &answer);
 
-    node->actors = NULL;
-    node->placement_groups = NULL;
-    assert_int_equal(remote_peer_call(&scene->driver, "actor.find", "ss", "space", "name"),
-                     TDM_E_AGAIN);
-    tdm__node_peer_closed(node, &early);
-    node->actors = actors;
-    node->placement_groups = groups;
+    scene->node.placement_groups = NULL;
+    tdm__node_serve(&scene->node, incoming);
+    tdm__node_peer_closed(&scene->node, &early);
+    assert_int_equal(remote_peer_wait(&scene->driver, &answer), TDM_E_AGAIN);
+    scene->node.placement_groups = groups;
 }
 
 static void query_about_an_unknown_actor_is_answered(void **state)

@@ -5,7 +5,6 @@
 
 #include "actors/daemon/actor_service.h"
 #include "actors/daemon/job_service.h"
-#include "actors/daemon/join_check.h"
 #include "actors/daemon/node.h"
 #include "actors/daemon/node_lease.h"
 #include "actors/daemon/node_notices.h"
@@ -43,7 +42,7 @@ static uint32_t others_count;
 
 static void serve(void *arg, struct tdm__incoming_call *incoming)
 {
-    tdm__services_serve(&((struct sim_daemon *)arg)->services, incoming);
+    tdm__node_serve(&((struct sim_daemon *)arg)->node, incoming);
 }
 
 static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
@@ -143,7 +142,8 @@ static tdm_status start(struct machine *machine, struct sim_daemon *daemon)
     tdm__services_add(&daemon->services, &tdm__placement_group_service, node);
     node->rpc = daemon->rpc;
     node->store = daemon->store;
-    TDM_TRY(tdm__join_check(node, JOIN_CHECK_MS, JOIN_CHECK_MS));
+    /* Here tandemd looks at the other nodes (join_check.h), and may be called meanwhile. */
+    (void)tdm__loop_run(daemon->loop, NULL, NULL, tdm__deadline_after(sim_below(JOIN_CHECK_MS)));
     TDM_TRY(tdm__node_start(node, on_joined, daemon));
     TDM_TRY(tdm__loop_run(daemon->loop, join_is_settled, daemon, tdm__deadline_after(JOIN_MS)));
     return daemon->join_status;

@@ -3,7 +3,6 @@
 /* cluster_sim_test [-t SECONDS] [count [first]]: worlds of `count` seeds from `first` (1) on, at
  * most for SECONDS of real time. TANDEM_SEED=n runs only that one, with TANDEM_TRACE=1 its history
  * is printed. TANDEM_STRICT=1 makes known defects failures (docs/status.md). */
-#include "runtime/log.h"
 #include "tests/cluster_sim/world.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/sim.h"
@@ -65,8 +64,7 @@ int main(int argc, char **argv)
         perror(directory);
         return 1;
     }
-    (void)setenv("TANDEM_LOG", "error", 0); /* NOLINT(concurrency-mt-unsafe) one thread */
-    tdm__log_init("sim");
+    sim_log_begin();
     sim_trace_on(secure_getenv("TANDEM_TRACE") != NULL);
     if (given != NULL) {
         first = strtoull(given, NULL, 0);

@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <unistd.h>
 
 enum { LIMIT_MS = 120000, SIM_BEGAN_MS = 1000000 };
 
@@ -32,7 +32,7 @@ void world_fail(const char *format, ...)
     invariants_describe();
     (void)printf("repeat with TANDEM_SEED=%" PRIu64 " TANDEM_TRACE=1\n", world_seed);
     (void)fflush(stdout);
-    exit(1); /* NOLINT(concurrency-mt-unsafe) one thread */
+    _exit(1);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------- */

@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sim_test [count [first]]: worlds of `count` seeds from `first` (1) on.  TANDEM_SEED=n runs only
  * that one, with TANDEM_TRACE=1 its history is printed. */
-#include "runtime/log.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/model.h"
 #include "tests/sim/program.h"
@@ -53,8 +52,7 @@ int main(int argc, char **argv)
         perror(directory);
         return 1;
     }
-    (void)setenv("TANDEM_LOG", "error", 0); /* NOLINT(concurrency-mt-unsafe) one thread */
-    tdm__log_init("sim");
+    sim_log_begin();
     sim_trace_on(secure_getenv("TANDEM_TRACE") != NULL);
     if (given != NULL) {
         first = strtoull(given, NULL, 0);

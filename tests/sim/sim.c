@@ -7,6 +7,7 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/internal.h"
 #include "tests/support/test_random.h"
@@ -37,6 +38,12 @@ uint32_t sim_below(uint32_t bound)
 void sim_trace_on(bool on)
 {
     sim.tracing = on;
+}
+
+void sim_log_begin(void)
+{
+    (void)setenv("TANDEM_LOG", "error", 0); /* NOLINT(concurrency-mt-unsafe) one thread */
+    tdm__log_init("sim");
 }
 
 void sim_trace(const char *format, ...)

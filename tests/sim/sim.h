@@ -75,6 +75,8 @@ int64_t sim_now_ms(void);
 /* Returns a random number below `bound`. May be called anywhere. */
 uint32_t sim_below(uint32_t bound);
 
+/* Makes the product log errors only, unless TANDEM_LOG says otherwise. */
+void sim_log_begin(void);
 /* Prints one line of the history if sim_trace_on(true) was called. */
 void sim_trace_on(bool on);
 __attribute__((format(printf, 1, 2))) void sim_trace(const char *format, ...);
