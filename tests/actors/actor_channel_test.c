@@ -115,13 +115,15 @@ static void pending_calls_fail_when_the_actor_dies(void **state)
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
     tdm_ref *refs[20];
 
+    uint32_t pending_count = 1;
+
     (void)state;
-    for (int i = 0; i < 20; i++) {
-        assert_int_equal(i == 0 ? tdm_actor_call(actor, "exit", &refs[i], "i", (int64_t)0)
-                                : tdm_actor_call(actor, "pid", &refs[i], ""),
-                         TDM_OK);
+    assert_int_equal(tdm_actor_call(actor, "exit", &refs[0], "i", (int64_t)0), TDM_OK);
+    /* The actor may die before all calls are made; a later one is refused at once. */
+    while (pending_count < 20 && tdm_actor_call(actor, "pid", &refs[pending_count], "") == TDM_OK) {
+        pending_count++;
     }
-    for (int i = 0; i < 20; i++) {
+    for (uint32_t i = 0; i < pending_count; i++) {
         assert_int_equal(tdm_get(refs[i], TEST_TIMEOUT_MS, ""), TDM_E_ACTOR_DIED);
         assert_non_null(strstr(tdm_error_detail(), i == 0 ? "in method exit" : "in method pid"));
         /* The actor may be dead before the later calls are sent. */

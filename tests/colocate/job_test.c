@@ -63,6 +63,9 @@ static tdm_status run(const char *out, const char *resume, const char *const *ov
     options.overwrite = true; /* Several tests use the same directory. */
     answers->count = 0;
     status = tdm__job_run(&spec, &options, &finished);
+    if (status != TDM_OK) {
+        print_message("%s\n", tdm_error_detail());
+    }
     tdm__job_spec_fini(&spec);
     return status;
 }

@@ -15,7 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FAKE_LIBRARY TDM_TEST_BUILD_DIR "/tests/cuda_fake.so"
+#define FAKE_LIBRARY      TDM_TEST_BUILD_DIR "/tests/cuda_fake.so"
+#define FAKE_NCCL_LIBRARY TDM_TEST_BUILD_DIR "/tests/nccl_fake.so"
 
 struct cuda_gpu_controls cuda_gpu_fake;
 static char directory[64];
@@ -73,6 +74,8 @@ void cuda_gpu_choose(size_t fake_bytes)
     (void)setenv("FAKE_CUDA_DIRECTORY", directory, 1);
     (void)setenv("FAKE_CUDA_BYTES", bytes, 1);
     (void)setenv("TANDEM_CUDA_LIBRARY", FAKE_LIBRARY, 1);
+    /* A real NCCL, which may be installed here, cannot use the fake CUDA library. */
+    (void)setenv("TANDEM_NCCL_LIBRARY", FAKE_NCCL_LIBRARY, 0);
     choose_kernels();
     find_controls();
 }
