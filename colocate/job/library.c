@@ -283,6 +283,36 @@ struct rank_opener {
     bool has_pause;  /* True if the table has a function that frees it. */
 };
 
+/* Returns how to learn what a trainer rank of the library declares. */
+static struct rank_opener trainer_opener(const struct tdm__job_library *library)
+{
+    const struct tdm_trainer_ops *ops = library->jobs->trainer;
+
+    if (library->python != NULL) {
+        return (struct rank_opener){.python = library->python};
+    }
+    return (struct rank_opener){.open = ops->open,
+                                .regions = ops->regions,
+                                .close = ops->close,
+                                .has_resume = ops->resume != NULL,
+                                .has_pause = ops->pause != NULL};
+}
+
+/* Returns how to learn what an engine rank of the library declares. */
+static struct rank_opener engine_opener(const struct tdm__job_library *library)
+{
+    const struct tdm_engine_ops *ops = library->jobs->engine;
+
+    if (library->python != NULL) {
+        return (struct rank_opener){.python = library->python};
+    }
+    return (struct rank_opener){.open = ops->open,
+                                .regions = ops->regions,
+                                .close = ops->close,
+                                .has_resume = ops->resume != NULL,
+                                .has_pause = ops->pause != NULL};
+}
+
 /* Opens a rank, copies the regions that it declares, and closes it. `index` counts the ranks of the
  * job, those of the trainer first. */
 static tdm_status query_rank_regions(const struct rank_opener *opener,
@@ -408,6 +438,9 @@ tdm_status tdm__job_memory_budget_input(const struct tdm__job_spec *spec,
                                         const struct tdm__job_library *library,
                                         struct tdm__memory_budget_input *input_out)
 {
+    const struct rank_opener trainers = trainer_opener(library);
+    const struct rank_opener engines = engine_opener(library);
+
     memset(input_out, 0, sizeof(*input_out));
     input_out->gpus_count = spec->num_gpus;
     input_out->gpu_bytes = spec->gpu_bytes;
@@ -415,25 +448,6 @@ tdm_status tdm__job_memory_budget_input(const struct tdm__job_spec *spec,
     input_out->update_enabled = spec->update_enabled;
     input_out->updates_overwrite = tdm__job_updates_overwrite(spec);
     input_out->engines_are_remote = !spec->engine_colocate;
-    {
-        const struct tdm_trainer_ops *trainer = library->jobs->trainer;
-        const struct tdm_engine_ops *engine = library->jobs->engine;
-        struct rank_opener trainers = {.python = library->python};
-        struct rank_opener engines = {.python = library->python};
-
-        if (library->python == NULL) {
-            trainers = (struct rank_opener){.open = trainer->open,
-                                            .regions = trainer->regions,
-                                            .close = trainer->close,
-                                            .has_resume = trainer->resume != NULL,
-                                            .has_pause = trainer->pause != NULL};
-            engines = (struct rank_opener){.open = engine->open,
-                                           .regions = engine->regions,
-                                           .close = engine->close,
-                                           .has_resume = engine->resume != NULL,
-                                           .has_pause = engine->pause != NULL};
-        }
-        TDM_TRY(add_trainer_ranks(spec, &trainers, input_out));
-        return add_engine_ranks(spec, &engines, input_out);
-    }
+    TDM_TRY(add_trainer_ranks(spec, &trainers, input_out));
+    return add_engine_ranks(spec, &engines, input_out);
 }
