@@ -13,6 +13,7 @@ TANDEM_CRASHES sets how often each row happens (5), TANDEM_SEED sets another see
 how many happen at once (2), TANDEM_CRASH_REPORT names a folder for report.txt and report.json.
 """
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -289,7 +290,9 @@ class Crash:
                 self.lose_all_data()
             else:
                 self.kill_the_source(process)
-            os.kill(held, signal.SIGCONT)
+            # The death of the source may have ended it.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(held, signal.SIGCONT)
         return self.lose_an_engine(process) if self.row.how == JOINING else ""
 
     def wait_until_stopped(self, process):
