@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/announcement.h"
 
+#include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/failpoint.h"
@@ -15,6 +16,7 @@ enum { SOURCE_RANK = 0 };
 /* Returns this rank's number in its gather group. */
 static uint32_t rank_in_group(const struct trainer *trainer)
 {
+    TDM_ASSERT(trainer->rank.ranks_per_engine > 0);
     return trainer->rank.context.rank % trainer->rank.ranks_per_engine;
 }
 

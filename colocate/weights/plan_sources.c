@@ -15,6 +15,7 @@
 
 #include "colocate/weights/convert.h"
 #include "runtime/array_grow.h"
+#include "runtime/assert.h"
 #include "runtime/error.h"
 
 #include <inttypes.h>
@@ -33,6 +34,7 @@ static tdm_status add_run(struct tdm__element_runs *runs, struct tdm__element_ru
         return TDM_OK;
     }
     TDM_TRY(tdm__array_grow((void **)&runs->items, &runs->capacity, runs->count, sizeof(run)));
+    TDM_ASSERT(runs->items != NULL);
     runs->items[runs->count++] = run;
     return TDM_OK;
 }
