@@ -193,12 +193,13 @@ static void name_of_an_actor_that_has_ended_stays_with_its_next_holder(void **st
     struct actor_entry *entry = run_actor(scene);
     struct tdm__actor_request next;
     struct tdm__actor_request late;
+    struct tdm__id ended = entry->spec->id;
     char key[TDM__STORE_KEY_BYTES];
 
     assert_true(tdm__node_releases_pause(&scene->own.node));
     tdm__actor_entry_end(entry, true);
     assert_non_null(scene->own.node.actors->pending_releases);
-    reserve_fixture_forget(&scene->own.world, tdm__store_key("actor", &entry->spec->id, key));
+    reserve_fixture_forget(&scene->own.world, tdm__store_key("actor", &ended, key));
     reserve_fixture_forget(&scene->own.world, "name/mine/only");
     next = wish(scene, 0, "name/mine/only");
     next.granted = 1; /* The actor that has ended got the name earlier. */

@@ -127,20 +127,28 @@ static void wrong_token_is_refused_on_both_sides(void **state)
     tdm__rpc_destroy(rpc);
 }
 
+/* Notes the end of the connection, and in `arg` whether it was refused. */
+static void note_refusal(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
+{
+    *(bool *)arg = tdm__conn_was_refused(conn);
+    note_end(NULL, conn, reason, detail);
+}
+
 /* Another process listens at the address of one that has ended. */
 static void connection_opens_to_the_expected_process_only(void **state)
 {
     static const struct tdm__id gone = {.bytes = {1, 2, 3}};
     struct tdm__rpc_request request = pair_request("echo", "x");
     struct tdm__conn *conn;
+    bool was_refused = false;
 
     (void)state;
     assert_int_equal(tdm__rpc_connect(pair.rpcs[0], address, &conn), TDM_OK);
     tdm__conn_expect_peer(conn, &gone);
-    tdm__conn_on_closed(conn, note_end, NULL);
+    tdm__conn_on_closed(conn, note_refusal, &was_refused);
     assert_int_equal(tdm__conn_call_wait(conn, &request, NULL, NULL, NULL), TDM_E_CLOSED);
-    assert_true(tdm__conn_was_refused(conn));
     pair_run_until(&pair, &pair.closed, 1);
+    assert_true(was_refused);
     assert_int_equal(pair.reasons[0], TDM_E_NODE_LOST);
     assert_int_equal(pair.served, 0);
 }
