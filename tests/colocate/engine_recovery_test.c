@@ -146,10 +146,12 @@ static void engine_on_a_silent_node_is_left_out_and_placed_again(void **state)
     int64_t begin_ms = tdm__clock_ms();
     struct tdm__worker_group workers = open_group();
     uint32_t engine = create_engines(&workers);
-    const tdm_placement_group *old_group = groups[engine];
+    struct tdm_placement_group_info old_group;
+    struct tdm_placement_group_info new_group;
     pid_t old_pids[PER_ENGINE];
 
     (void)state;
+    tdm_placement_group_describe(groups[engine], &old_group);
     for (uint32_t i = 0; i < PER_ENGINE; i++) {
         struct tdm_actor_info info;
 
@@ -166,7 +168,8 @@ static void engine_on_a_silent_node_is_left_out_and_placed_again(void **state)
     for (uint32_t i = 0; i < PER_ENGINE; i++) {
         assert_int_equal(kill(old_pids[i], 0), -1);
     }
-    assert_ptr_not_equal(groups[engine], old_group);
+    tdm_placement_group_describe(groups[engine], &new_group);
+    assert_string_not_equal(new_group.id, old_group.id);
     close_group(&workers);
 }
 
