@@ -48,6 +48,17 @@ def python_packages_are_missing(_):
                           check=False).returncode != 0
 
 
+def torch_packages_are_missing(_):
+    python = os.environ.get("TANDEM_TEST_PYTHON", "python3")
+    return subprocess.run([python, "-c", "import torch, transformers, megatron"], capture_output=True,
+                          check=False).returncode != 0
+
+
+def vendors_headers_are_missing(_):
+    """The headers of CUDA and NCCL come with their toolkits, or with PyTorch's packages."""
+    return not any(pathlib.Path(path).exists() for path in ("/usr/local/cuda", "/usr/include/cuda.h"))
+
+
 def python_headers_are_missing(run):
     """The package is not built with sanitizers either."""
     include = subprocess.run(["python3", "-c", "import sysconfig; print(sysconfig.get_path('include'))"],
@@ -66,7 +77,9 @@ ACCEPTED_SKIPS = [
     (r"libcuda\.so\.1: |cuInit: ", gpu_is_missing),
     (r"no nvcc", nvcc_is_missing),
     (r"the Python package (pytest|numpy|cloudpickle) is missing", python_packages_are_missing),
+    (r"the Python package (torch|transformers|megatron) is missing", torch_packages_are_missing),
     (r"the Python package was not built", python_headers_are_missing),
+    (r"no cuda\.h and no nccl\.h", vendors_headers_are_missing),
     (r"network namespaces", network_namespaces_are_forbidden),
     (r"mount namespaces", mount_namespaces_are_forbidden),
     (r"the sanitizer's library wants to be the first", sanitizer_is_first),

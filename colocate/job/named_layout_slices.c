@@ -49,6 +49,7 @@ static tdm_status find_address(const struct tdm__named_layout *named_layout, con
 {
     const struct tdm__shard_tensor *shard_tensor =
         &named_layout->shards.shard_tensors[piece->shard_tensor];
+    uint64_t offset_bytes;
     char name[TDM_TENSOR_NAME_BYTES_MAX];
 
     if (piece->rectangle.rows > 1 && piece->pitch != piece->rectangle.columns) {
@@ -57,8 +58,10 @@ static tdm_status find_address(const struct tdm__named_layout *named_layout, con
                          tdm__model_tensor_name(named_layout->model, piece->tensor, name),
                          named_layout->names[piece->shard_tensor], piece->rectangle.columns);
     }
-    *address_out = (const char *)weights + named_layout->tensors[piece->shard_tensor].offset_bytes +
+    offset_bytes = named_layout->tensors[piece->shard_tensor].offset_bytes +
                    piece->offset * tdm_dtype_bytes((enum tdm_dtype)shard_tensor->dtype);
+    /* Where a plan is only computed there is no memory, and `weights` is NULL. */
+    *address_out = (const void *)((uintptr_t)weights + offset_bytes);
     return TDM_OK;
 }
 

@@ -12,6 +12,8 @@ import subprocess
 import sys
 
 PACKAGES = ("pytest", "numpy", "cloudpickle")
+# Packages that files of the suite `torch` need; a file without its packages is skipped as a whole.
+TORCH_PACKAGES = ("torch", "transformers", "megatron")
 HERE = pathlib.Path(__file__).resolve().parent
 # A test that takes longer prints where it hangs.
 HANG_SECONDS = 100
@@ -19,11 +21,15 @@ HANG_SECONDS = 100
 NOTHING_RAN = 5
 
 
+def can_import(python, package):
+    return subprocess.run([python, "-c", f"import {package}"], capture_output=True, check=False).returncode == 0
+
+
 def main():
     package, suite, *names = sys.argv[1:]
     python = shutil.which(os.environ.get("TANDEM_TEST_PYTHON", sys.executable)) or "python3"
     for needed in PACKAGES:
-        if subprocess.run([python, "-c", f"import {needed}"], capture_output=True, check=False).returncode != 0:
+        if not can_import(python, needed):
             print(f"skipped: the Python package {needed} is missing (apt: python3-{needed})")
             return 77
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -40,7 +46,11 @@ def main():
     status = subprocess.run([*command, "-m", "pytest", "-q", "-rs", "--tb=short", "-p", "no:cacheprovider",
                              "--confcutdir", folder, "-o", f"faulthandler_timeout={HANG_SECONDS}", *tests],
                             env=environment, cwd=folder, check=False).returncode
-    return 77 if status == NOTHING_RAN else status
+    if status != NOTHING_RAN:
+        return status
+    missing = [needed for needed in TORCH_PACKAGES if not can_import(python, needed)]
+    print(f"skipped: the Python package {missing[0] if missing else 'that the tests need'} is missing")
+    return 77
 
 
 if __name__ == "__main__":
