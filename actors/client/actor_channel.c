@@ -81,8 +81,8 @@ void tdm__actor_channels_node_unreachable(tdm_runtime *runtime, const char *node
     }
 }
 
-/* Fails the calls of a channel whose actor has had no connection for as long as it takes until a
- * node counts as unreachable, although nobody says that its node does not answer. */
+/* Fails the calls of a channel whose actor has had no connection for the time after which a silent
+ * node counts as unreachable. The daemon has not reported the actor's node as unreachable. */
 static void channel_check_silence(struct tdm__actor_channel *channel)
 {
     int64_t silent_ms = tdm__clock_ms() - channel->lost_since_ms;

@@ -141,8 +141,8 @@ struct tdm__node_actors {
     /* True while releases are not sent, because this node is making the store agree with its table
      * of actors. */
     bool releases_are_paused;
-    /* True if the store may count resources of this node as taken that none of its actors holds, so
-     * that this node must write anew what it holds. */
+    /* True if the store may count resources of this node as taken although none of its actors holds
+     * them. This node must then write again what it holds. */
     bool recount_is_due;
     /* Queries about actors that are not in the table yet, owned. */
     struct early_query *early_queries;

@@ -255,10 +255,10 @@ static void on_epoch_changed(void *arg, tdm_status status, const char *detail)
     }
 }
 
-/* Requests a new epoch for a node in the list of the store that this node has counted as lost in
- * the epoch which the node has there, if there is one; the next list shows further ones. That
- * happens after a partition with two Redis masters, or if the store has lost changes. This node and
- * its processes refuse those of the old epoch. */
+/* Looks in the store's list for a node whose listed epoch this node has counted as lost, and
+ * requests a new epoch for it. One node is handled for each list that the store returns. Such a
+ * node is found after a partition with two Redis masters, or if the store has lost changes. This
+ * node and its processes refuse those of the old epoch. */
 static void lease_request_epochs(struct tdm__node *node)
 {
     struct tdm__node_lease *lease = node->lease;

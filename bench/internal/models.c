@@ -179,7 +179,7 @@ static void build_slices(struct planned *planned)
     }
 }
 
-/* Compiles the plan between the two sides, anew if it exists. */
+/* Compiles the plan between the two sides. An earlier plan is freed first. */
 static void compile_again(struct planned *planned)
 {
     struct tdm__transfer_plan_options options = {.manifest = planned->manifest,

@@ -25,9 +25,9 @@ tdm_status tdm__failover_remove_cut_off_engines(struct tdm__worker_group *worker
 tdm_status tdm__failover_remove_engine(struct tdm__worker_group *workers, uint32_t engine,
                                        tdm_status status);
 
-/* Handles a call to engines that failed with `status`. Returns TDM_OK if the failure was the
- * loss of an engine, or an engine did not reach the store and is left out, and enough engines are
- * left, or if a node was unreachable and all engines reply again: the caller then repeats the call.
+/* Handles a call to engines that failed with `status`. Returns TDM_OK if the caller should repeat
+ * the call. That is so if an engine was lost, or did not reach the store and is left out, and
+ * enough engines are left. It is also so if a node was unreachable and all engines reply again.
  * Otherwise returns `status` with its error detail. */
 tdm_status tdm__failover_handle_failure(struct tdm__worker_group *workers, tdm_status status);
 
