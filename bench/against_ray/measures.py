@@ -78,7 +78,8 @@ ROUNDS = (
         Row("Python: put of 100 MiB", GIB, "ray", None),
         Row("  / the same in C", GIB, "tandem", 0.8)), asked="put_large", ours="python"),
     Round("py_get_large", (
-        Row("Python: get of 100 MiB", MICROSECONDS, "ray", None, less_is_better=True, ours_at_most=50),),
+        Row("Python: get of 100 MiB", MICROSECONDS, "ray", None, less_is_better=True, ours_at_most=50),
+        Row("  / json.loads of 2 bytes there", MICROSECONDS, "python, parse", None, less_is_better=True)),
           asked="get_large", ours="python"),
     Round("py_actor_up", (
         Row("Python: actor created, called", "ms", "ray", None, less_is_better=True, ours_at_most=10),),
