@@ -203,11 +203,14 @@ def wait_for(process, kind, number):
     read_until(process, kind, number)
 
 
-def wait_for_note(process, begin):
+def wait_for_note(process, pattern):
+    """Reads and returns lines of JSON up to the first note that begins with this pattern."""
+    lines = ""
     for line in process.stdout:
-        if json.loads(line).get("note", "").startswith(begin):
-            return
-    raise Failure(f"ended before the note {begin!r}: {process.stderr.read()}")
+        lines += line
+        if re.match(pattern, json.loads(line).get("note", "")):
+            return lines
+    raise Failure(f"ended before the note {pattern!r}: {process.stderr.read()}")
 
 
 def safetensors(tensors):
