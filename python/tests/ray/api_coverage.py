@@ -35,7 +35,8 @@ NAMES = {
     ],
     "concurrency": [
         "generator function", "generator method", "async generator method", "async actor", "threaded actor",
-        "concurrency groups", "ray.cancel", "cancel of an actor's call", "cancel of a generator",
+        "concurrency groups", "allow_out_of_order_execution", "ray.cancel", "cancel of an actor's call",
+        "cancel of a generator",
     ],
     "references": [
         "ray.get", "ray.put", "ray.wait", "ObjectRef", "ObjectRef.hex", "ObjectRef.future", "await ref",

@@ -530,6 +530,7 @@ class AsyncOrderly:
         return value
 
 
+@shows("allow_out_of_order_execution")
 @pytest.mark.parametrize("make", [AsyncOrderly.remote, Orderly.options(max_concurrency=2).remote,
                                   Orderly.options(allow_out_of_order_execution=True).remote],
                          ids=["async", "threaded", "allowed"])
@@ -541,6 +542,7 @@ def test_calls_overtake_one_that_waits_for_its_argument(make, gate):
     assert ray.get(first, timeout=20) == "open"
 
 
+@shows("allow_out_of_order_execution")
 def test_a_plain_actor_keeps_the_order_of_calls_with_arguments_that_wait(gate):
     actor = Orderly.remote()
     first = actor.back.remote(gate.wait.remote())
