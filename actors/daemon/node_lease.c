@@ -302,6 +302,9 @@ static void lease_update_living(struct tdm__node *node)
         tdm__node_store_shared(node);
     }
     lease_update_nodes(node, &lease->living);
+    if (!lease->is_held) {
+        tdm__node_peers_lose_unlisted(node, living.records, living.count, lease->members_epoch);
+    }
     lease_request_epochs(node);
     lease_sweep(node);
 }

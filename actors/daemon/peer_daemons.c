@@ -11,7 +11,9 @@
  *
  * The known nodes are those of the list of living nodes. tdm__node_peers_update() removes the ones
  * that are no longer in it, and has all their connections closed, in both directions, so that no
- * call outlives the lease of its peer. Everything runs on the daemon's loop thread. */
+ * call outlives the lease of its peer. A node that came and went between two lists is found by the
+ * epoch that its processes state (tdm__node_peers_lose_unlisted()). Everything runs on the daemon's
+ * loop thread. */
 
 #include "actors/daemon/peer_daemons.h"
 
@@ -440,6 +442,53 @@ bool tdm__node_peers_update(struct tdm__node *node, const struct tdm__node_recor
         }
     }
     return has_lost_one;
+}
+
+/* A connection with a process of a node that is missing in the list of living nodes. */
+struct unlisted_conn {
+    const struct tdm__node *node;          /* State of this node's daemon, borrowed. */
+    const struct tdm__node_record *listed; /* The list, borrowed. */
+    uint32_t listed_count;                 /* Number of nodes in `listed`. */
+    uint64_t listed_epoch;                 /* Epoch of the list. */
+    /* Identity of the peer of the first such connection; NULL while none is found. */
+    const struct tdm__peer_identity *found;
+};
+
+/* Stores the peer of the connection as the result of the search if its node is not in the list;
+ * the callback for tdm__rpc_each_conn(). */
+static void find_unlisted(void *arg, struct tdm__conn *conn)
+{
+    struct unlisted_conn *search = arg;
+    const struct tdm__peer_identity *peer = tdm__conn_peer(conn);
+
+    if (search->found == NULL && peer->kind != 0 && peer->node_epoch != 0 &&
+        peer->node_epoch <= search->listed_epoch &&
+        !tdm__id_equal(&peer->node, &search->node->record.id) &&
+        !tdm__node_records_contain(search->listed, search->listed_count, &peer->node) &&
+        !tdm__node_was_lost(search->node, &peer->node, peer->node_epoch)) {
+        search->found = peer;
+    }
+}
+
+void tdm__node_peers_lose_unlisted(struct tdm__node *node, const struct tdm__node_record *nodes,
+                                   uint32_t nodes_count, uint64_t list_epoch)
+{
+    struct unlisted_conn search = {
+        .node = node, .listed = nodes, .listed_count = nodes_count, .listed_epoch = list_epoch};
+
+    for (;;) {
+        struct tdm__node_record lost = {0};
+
+        search.found = NULL;
+        tdm__rpc_each_conn(node->rpc, find_unlisted, &search);
+        if (search.found == NULL) {
+            return;
+        }
+        lost.id = search.found->node;
+        lost.epoch = search.found->node_epoch;
+        (void)snprintf(lost.name, sizeof(lost.name), "%s", search.found->name);
+        tdm__node_lost(node, &lost);
+    }
 }
 
 tdm_status tdm__node_peers_create(struct tdm__node *node)

@@ -60,5 +60,11 @@ void tdm__node_peers_note(struct tdm__node *node, const struct tdm__node_record 
  * a lease. Returns true if a node was lost since the last update. */
 bool tdm__node_peers_update(struct tdm__node *node, const struct tdm__node_record *nodes,
                             uint32_t nodes_count);
+/* Handles the loss of nodes that were in no list of this daemon, because they joined and were lost
+ * between two lists, but whose processes have connections with it. `nodes` is the complete list of
+ * the living nodes, and `list_epoch` its epoch. A node whose processes state this epoch or a lower
+ * one, and which is not in the list, has left it; one with a higher epoch joined later. */
+void tdm__node_peers_lose_unlisted(struct tdm__node *node, const struct tdm__node_record *nodes,
+                                   uint32_t nodes_count, uint64_t list_epoch);
 
 #endif

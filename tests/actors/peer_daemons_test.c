@@ -1,6 +1,7 @@
 /* peer_daemons_test.c - each call to another node gets one reply, whatever happens to the
  * connection. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/daemon/node_notices.h"
 #include "actors/daemon/peer_daemons.h"
 #include "runtime/clock.h"
 #include "tests/support/node_fixture.h"
@@ -205,6 +206,27 @@ static bool is_cut(void *arg)
     return ((const struct remote_peer *)arg)->conn == NULL;
 }
 
+/* The node joined in epoch 5 and was lost before this daemon received a list. */
+static void node_that_came_and_went_between_two_lists_is_cut_off(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct tdm__node_record self = record_of(&scene->node.record.id);
+    struct remote_peer other;
+
+    node_fixture_other(scene, &other, "other");
+    other.self.node_epoch = 5;
+    tdm__rpc_set_node_epoch(other.rpc, 5);
+    remote_peer_connect(&other, scene->address);
+    assert_int_equal(remote_peer_call(&other, "node.describe", ""), TDM_OK);
+    tdm__node_peers_lose_unlisted(&scene->node, &self, 1, 4); /* It may have joined later. */
+    assert_int_equal(remote_peer_call(&other, "node.describe", ""), TDM_OK);
+    tdm__node_peers_lose_unlisted(&scene->node, &self, 1, 5);
+    node_fixture_run(scene, is_cut, &other);
+    assert_true(tdm__node_was_lost(&scene->node, &other.self.id, 5));
+    assert_false(tdm__node_was_lost(&scene->node, &other.self.id, 6));
+    remote_peer_close(&other);
+}
+
 static void lost_node_loses_the_actors_that_it_created(void **state)
 {
     struct node_fixture *scene = *state;
@@ -281,6 +303,7 @@ int main(void)
         NODE_FIXTURE_TEST(lost_node_is_reported_once),
         NODE_FIXTURE_TEST(node_that_was_never_listed_keeps_its_actors),
         NODE_FIXTURE_TEST(lost_node_loses_the_actors_that_it_created),
+        NODE_FIXTURE_TEST(node_that_came_and_went_between_two_lists_is_cut_off),
         NODE_FIXTURE_TEST(end_of_the_node_answers_open_calls),
         NODE_FIXTURE_TEST(call_made_from_the_callback_of_a_lost_node_fails_at_once),
     };
