@@ -188,6 +188,7 @@ static void lease_node_lost(struct tdm__node *node, const struct tdm__node_recor
     tdm__log(TDM__INFO, "node", "node %s of epoch %llu is lost", lost->name,
              (unsigned long long)lost->epoch);
     node->lease->sweep_is_due = true;
+    tdm__node_reconcile_orphans(node);
 }
 
 /* Closes connections to nodes that are not in `list`, and handles the loss of their actors. */

@@ -22,6 +22,7 @@
 
 #include "actors/daemon/actor_holdings.h"
 #include "actors/daemon/actor_placement.h"
+#include "actors/daemon/actor_table.h"
 #include "actors/daemon/placement_group_service.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -50,6 +51,10 @@ struct tdm__node_reconcile {
     bool has_names;           /* Whether the store shows that it has written its names, too. */
     /* True if another reconciliation is due after the step that is under way. */
     bool is_due_again;
+    /* True if the store may have lost records of this node, which are then all checked once more.
+     * Else only what the store has too much is removed. */
+    bool checks_all;
+    bool is_held; /* True while no missing node counts as lost. */
     /* True if all actors and groups must be checked when missing nodes count as lost. */
     bool check_is_due;
     bool is_reading; /* True while the records free/ID of all nodes are being read. */
@@ -65,9 +70,21 @@ static void reconcile_check_names(struct tdm__node *node);
 
 /* ---- the commit ------------------------------------------------------------------------- */
 
+/* Handles the removal of a placement whose actor did not run on this node when the commit began: if
+ * the actor was started since, its record is written again. */
+static void handle_removed(struct tdm__node *node, const struct tdm__removed_placement *removed)
+{
+    struct actor_entry *entry = tdm__actor_entry_find(node, &removed->actor);
+
+    tdm__node_placement_removed(node, removed);
+    if (entry != NULL && tdm__id_equal(&entry->record.node, &node->record.id)) {
+        tdm__actor_entry_record_lost(entry);
+    }
+}
+
 /* Handles the outcome of the commit that makes the store agree with the daemon's table. */
 static void on_reconciled(void *arg, tdm_status status, const char *detail,
-                          const struct tdm__id *groups, uint32_t groups_count)
+                          const struct tdm__reconciled *reconciled)
 {
     struct tdm__node *node = arg;
 
@@ -76,16 +93,22 @@ static void on_reconciled(void *arg, tdm_status status, const char *detail,
     }
     if (status == TDM_OK) {
         node->reconcile->step = RECONCILE_REWRITING;
-        tdm__placement_groups_records_lost(node);
-        tdm__node_actors_records_lost(node);
+        if (node->reconcile->checks_all) {
+            tdm__placement_groups_records_lost(node);
+            tdm__node_actors_records_lost(node);
+        }
+        node->reconcile->checks_all = node->reconcile->is_due_again && node->reconcile->checks_all;
     } else {
         node->reconcile->step = RECONCILE_DUE;
         tdm__log(TDM__INFO, "node", "writing this node's records again: %s: %s",
                  tdm_strerror(status), detail);
     }
+    for (uint32_t i = 0; i < reconciled->removed_count; i++) {
+        handle_removed(node, &reconciled->removed[i]);
+    }
     tdm__node_releases_resume(node);
-    for (uint32_t i = 0; i < groups_count; i++) {
-        tdm__placement_group_orphaned(node, &groups[i]);
+    for (uint32_t i = 0; i < reconciled->groups_count; i++) {
+        tdm__placement_group_orphaned(node, &reconciled->groups[i]);
     }
     if (status == TDM_OK) {
         tdm__placement_groups_rewrite(node);
@@ -97,7 +120,10 @@ static void on_reconciled(void *arg, tdm_status status, const char *detail,
 /* Starts the commit, unless this node has to join first or releases are under way. */
 static void reconcile_commit(struct tdm__node *node)
 {
-    struct tdm__node_holdings holdings = {.node = node->record.id, .totals = &node->totals};
+    struct tdm__node_holdings holdings = {.node = node->record.id,
+                                          .totals = &node->totals,
+                                          .removes_orphans = !node->reconcile->is_held};
+    static const struct tdm__reconciled nothing;
     struct tdm__actor_record *actors;
     struct tdm__id *groups;
     tdm_status status;
@@ -117,7 +143,7 @@ static void reconcile_commit(struct tdm__node *node)
     free(actors);
     free(groups);
     if (status != TDM_OK) {
-        on_reconciled(node, status, tdm_error_detail(), NULL, 0);
+        on_reconciled(node, status, tdm_error_detail(), &nothing);
     }
 }
 
@@ -272,6 +298,7 @@ void tdm__node_reconcile_renewed(struct tdm__node *node, uint64_t generation, bo
     struct tdm__node_reconcile *reconcile = node->reconcile;
     bool is_first = node->store_view.generation == 0;
 
+    reconcile->is_held = is_held;
     if (generation != node->store_view.generation) {
         reconcile_set_known(node, known, known_count);
         node->store_view.generation = generation;
@@ -296,6 +323,13 @@ void tdm__node_reconcile_renewed(struct tdm__node *node, uint64_t generation, bo
 }
 
 void tdm__node_reconcile_start(struct tdm__node *node)
+{
+    node->reconcile->is_due_again = true;
+    node->reconcile->checks_all = true;
+    reconcile_advance(node);
+}
+
+void tdm__node_reconcile_orphans(struct tdm__node *node)
 {
     node->reconcile->is_due_again = true;
     reconcile_advance(node);
