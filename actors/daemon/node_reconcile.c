@@ -32,8 +32,12 @@
 
 #include <stdlib.h>
 
-/* Milliseconds that one request to the store may take. */
-enum { STORE_DEADLINE_MS = 10000 };
+enum {
+    STORE_DEADLINE_MS = 10000, /* Milliseconds that one request to the store may take. */
+    /* Milliseconds after which a step that waits for something is tried again. Callers that want a
+     * name wait for several steps of several nodes, one after the other. */
+    LOOK_AGAIN_MS = 200
+};
 
 /* Steps of a reconciliation, which the note above describes. */
 enum reconcile_step {
@@ -58,6 +62,8 @@ struct tdm__node_reconcile {
     /* True if all actors and groups must be checked when missing nodes count as lost. */
     bool check_is_due;
     bool is_reading; /* True while the records free/ID of all nodes are being read. */
+    /* Timer that continues while a step or names wait; owned, NULL until it is needed. */
+    struct tdm__timer *timer;
     /* IDs of the other nodes that were known before the generation changed, owned. */
     struct tdm__id *known;
     uint32_t known_count; /* Number of entries in `known`. */
@@ -275,6 +281,36 @@ static void reconcile_check_names(struct tdm__node *node)
 
 /* ---- events ----------------------------------------------------------------------------- */
 
+/* Defined below; it continues what waits, and sets the timer again. */
+static void on_reconcile_timer(void *arg);
+
+/* Sets the timer if a step or names wait. Without a timer the lease's timer continues, once a
+ * second. */
+static void reconcile_continue_soon(struct tdm__node *node)
+{
+    struct tdm__node_reconcile *reconcile = node->reconcile;
+
+    if (node->stopping || (reconcile->step == RECONCILE_DONE && !reconcile->is_due_again &&
+                           !node->store_view.names_wait)) {
+        return;
+    }
+    if (reconcile->timer == NULL &&
+        tdm__timer_create(node->loop, on_reconcile_timer, node, &reconcile->timer) != TDM_OK) {
+        return;
+    }
+    (void)tdm__timer_set(reconcile->timer, tdm__deadline_after(LOOK_AGAIN_MS));
+}
+
+static void on_reconcile_timer(void *arg)
+{
+    struct tdm__node *node = arg;
+
+    if (!node->stopping) {
+        tdm__node_reconcile_continue(node);
+        reconcile_continue_soon(node);
+    }
+}
+
 /* Remembers the other nodes that were known before the generation changed. */
 static void reconcile_set_known(struct tdm__node *node, const struct tdm__node_record *known,
                                 uint32_t known_count)
@@ -311,6 +347,7 @@ void tdm__node_reconcile_renewed(struct tdm__node *node, uint64_t generation, bo
         }
         tdm__node_reconcile_start(node);
         reconcile_check_names(node);
+        reconcile_continue_soon(node);
     }
     if (!is_held) {
         reconcile_release_holders(node);
@@ -327,6 +364,7 @@ void tdm__node_reconcile_start(struct tdm__node *node)
     node->reconcile->is_due_again = true;
     node->reconcile->checks_all = true;
     reconcile_advance(node);
+    reconcile_continue_soon(node);
 }
 
 void tdm__node_reconcile_orphans(struct tdm__node *node)
@@ -354,6 +392,7 @@ tdm_status tdm__node_reconcile_create(struct tdm__node *node)
 void tdm__node_reconcile_destroy(struct tdm__node *node)
 {
     if (node->reconcile != NULL) {
+        tdm__timer_destroy(node->reconcile->timer);
         free(node->reconcile->known);
         free(node->reconcile);
         node->reconcile = NULL;

@@ -21,7 +21,8 @@ void tdm__node_reconcile_start(struct tdm__node *node);
 /* Gives back what actors hold in the store that were placed on this node and that nobody will start
  * any more, after the loss of another node. */
 void tdm__node_reconcile_orphans(struct tdm__node *node);
-/* Continues once a second what could not be done before. */
+/* Continues what could not be done before. Called once a second, and more often by itself while the
+ * store lacks records of a new generation. */
 void tdm__node_reconcile_continue(struct tdm__node *node);
 
 #endif

@@ -291,6 +291,26 @@ static void names_wait_until_the_other_node_has_settled(void **state)
     wait_for_names(scene);
 }
 
+static bool has_names(void *arg)
+{
+    return !((const struct scene *)arg)->own.node.store_view.names_wait;
+}
+
+/* A caller waits for several steps of each node, which do not each wait for a renewal. */
+static void names_are_free_soon_after_the_other_node_has_settled(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t generation;
+
+    (void)run_actor(scene);
+    scene->other.id = reserve_fixture_join(&scene->own.world, "other", 2);
+    tdm__node_reconcile_renewed(&scene->own.node, 1, false, NULL, 0);
+    generation = reserve_fixture_new_generation(&scene->own.world);
+    tdm__node_reconcile_renewed(&scene->own.node, generation, true, &scene->other, 1);
+    TRY(reserve_fixture_settle(&scene->own.world, &scene->other.id, generation, true));
+    TRY(tdm__loop_run(scene->own.world.loop, has_names, scene, tdm__deadline_after(WAIT_MS)));
+}
+
 static void names_wait_no_longer_than_missing_nodes_may_return(void **state)
 {
     struct scene *scene = *state;
@@ -349,6 +369,7 @@ int main(void)
         CASE(release_that_the_store_has_carried_out_takes_nothing_from_others),
         CASE(node_joins_again_without_what_its_ended_actors_held),
         CASE(names_wait_until_the_other_node_has_settled),
+        CASE(names_are_free_soon_after_the_other_node_has_settled),
         CASE(names_wait_no_longer_than_missing_nodes_may_return),
         CASE(claim_that_was_made_later_is_seen_by_the_second_check),
     };
