@@ -137,6 +137,9 @@ struct actor_reservation {
     /* Node of a bundle that the last run of the body did not find in the cluster; else all zeros.
      */
     struct tdm__id absent;
+    /* Record of an earlier placement of the actor, which the last run of the body replaced; its
+     * actor ID is all zeros if there was none. */
+    struct tdm__actor_record replaced;
     tdm__reserve_actor_fn *fn; /* Callback that gets the placement. */
     void *arg;                 /* First argument of the callback `fn`. */
 };
@@ -149,15 +152,34 @@ static bool node_is_present(const struct tdm__txn *txn, const struct tdm__id *no
     return tdm__txn_find_record(txn, tdm__store_key("node", node, key)) != NULL;
 }
 
+/* Gives back in the snapshot what the replaced placement of the actor holds. Returns the resources
+ * of that placement's node, or NULL if there is none. They are also written if that node does not
+ * count the placement, which it may do in a moment. */
+static struct tdm__node_resources *free_replaced(const struct actor_reservation *actor_reservation,
+                                                 struct tdm__nodes_snapshot *snapshot)
+{
+    const struct tdm__actor_record *replaced = &actor_reservation->replaced;
+    struct tdm__node_resources *node = tdm__id_is_none(&replaced->actor)
+                                           ? NULL
+                                           : tdm__nodes_snapshot_find(snapshot, &replaced->node);
+
+    if (node != NULL && tdm__pool_release_grant(&node->pool, &replaced->grant) == TDM_OK) {
+        node->actors_count -= node->actors_count > 0 ? 1 : 0;
+    }
+    return node;
+}
+
 /* Places the actor on a node, outside of any placement group, and adds the write of that node's
- * resources. */
+ * resources, and of those of the node on which the actor was placed before. */
 static tdm_status place_on_node(struct actor_reservation *actor_reservation, struct tdm__txn *txn)
 {
     struct tdm__nodes_snapshot snapshot;
     struct tdm__bundle_placement placement;
+    const struct tdm__node_resources *freed;
     tdm_status status;
 
     TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
+    freed = free_replaced(actor_reservation, &snapshot);
     status = tdm__placement_choose_one(snapshot.resources, snapshot.nodes_count,
                                        &actor_reservation->request.placement, &placement);
     if (status == TDM_OK) {
@@ -172,6 +194,9 @@ static tdm_status place_on_node(struct actor_reservation *actor_reservation, str
         }
         if (status == TDM_OK) {
             status = tdm__free_record_put(txn, node);
+        }
+        if (status == TDM_OK && freed != NULL && freed != node) {
+            status = tdm__free_record_put(txn, freed);
         }
     }
     tdm__nodes_snapshot_fini(&snapshot);
@@ -246,7 +271,11 @@ static tdm_status allocate_from_group(struct actor_reservation *actor_reservatio
                                       struct tdm__placement_group_record *group)
 {
     uint32_t index = actor_reservation->request.bundle;
+    const struct tdm__actor_record *replaced = &actor_reservation->replaced;
 
+    if (!tdm__id_is_none(&replaced->actor) && replaced->bundle < group->bundles_count) {
+        (void)tdm__pool_release_grant(&group->bundles[replaced->bundle].pool, &replaced->grant);
+    }
     if (index == TDM_BUNDLE_ANY) {
         return allocate_from_any(actor_reservation, txn, group);
     }
@@ -369,41 +398,33 @@ static tdm_status check_name_may_move(struct tdm__txn *txn,
                      tdm__name_of_key(request->name_key, name));
 }
 
-/* Returns whether a record of the requested actor is the placement that this request made, and not
- * a wrong one of a store that lost changes. */
-static bool is_own_placement(const struct tdm__actor_request *request,
-                             const struct tdm__store_record *record,
-                             const struct tdm__actor_record *own)
-{
-    return own->placements == request->placements ||
-           tdm__record_is_confirmed(view_of(request), record->version);
-}
-
 /* Finds the placement that an earlier commit of this request made, in case the commit's reply was
- * lost. A placement on a lost node does not count. */
+ * lost. The number of the placement tells it from earlier ones, which the present one replaces. A
+ * placement on a lost node does not count. */
 static tdm_status find_own_placement(struct actor_reservation *actor_reservation,
                                      struct tdm__txn *txn, bool *found_out)
 {
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
         tdm__txn_find_record(txn, tdm__store_key("actor", &actor_reservation->request.actor, key));
-    bool has_placement = record != NULL;
     struct tdm__actor_record own;
-    bool is_own = false;
 
-    if (has_placement) {
-        TDM_TRY(tdm__actor_record_read(record, &own));
-        is_own = is_own_placement(&actor_reservation->request, record, &own);
-        record = tdm__txn_find_record(txn, tdm__store_key("node", &own.node, key));
+    *found_out = false;
+    actor_reservation->replaced = (struct tdm__actor_record){.placements = 0};
+    if (record == NULL) {
+        return TDM_OK;
     }
-    *found_out = record != NULL && is_own;
-    if (has_placement && record == NULL) { /* The node of the placement is lost. */
+    TDM_TRY(tdm__actor_record_read(record, &own));
+    record = tdm__txn_find_record(txn, tdm__store_key("node", &own.node, key));
+    if (record == NULL) { /* The node of the placement is lost. */
         return tdm__txn_require_node_lost(txn, &actor_reservation->request.placement.owner_node,
                                           &own.node);
     }
-    if (!*found_out) {
-        return TDM_OK; /* The actor has no placement yet, or a wrong one. */
+    if (own.placements != actor_reservation->request.placements) {
+        actor_reservation->replaced = own;
+        return TDM_OK;
     }
+    *found_out = true;
     actor_reservation->reserved.grant = own.grant;
     actor_reservation->reserved.bundle = own.bundle;
     actor_reservation->reserved.granted = own.granted;
@@ -516,11 +537,13 @@ static tdm_status release_on_node(struct tdm__txn *txn, const struct tdm__id *no
     struct tdm__node_resources node;
 
     if (record == NULL) {
-        return TDM_OK; /* The node is lost with all its resources. */
+        /* The node is lost with all its resources. If it joins now, it counts the actor. */
+        return tdm__txn_require_unchanged(txn, key);
     }
     TDM_TRY(tdm__free_record_read(record, &node));
     if (tdm__pool_release_grant(&node.pool, grant) != TDM_OK) {
-        return TDM_OK; /* The node has joined again without this grant. */
+        /* The node has joined again without this grant, and may count it in a moment. */
+        return tdm__txn_require_unchanged(txn, key);
     }
     node.actors_count -= node.actors_count > 0 ? 1 : 0;
     return tdm__free_record_put(txn, &node);

@@ -38,7 +38,7 @@ struct tdm__actor_request {
     char name_key[TDM__STORE_KEY_BYTES];
     char class_name[64]; /* Name of the actor's class. */
     /* Number of times that the owner node has placed the actor, this placement included. A record
-     * with another number is that of an earlier placement, which does not count any more. */
+     * with another number is that of an earlier placement, which the new one replaces. */
     uint32_t placements;
     /* Generation of the store in which the actor got its name; 0 if it gets the name now. */
     uint64_t granted;
@@ -60,8 +60,9 @@ struct tdm__actor_placement {
  * (the node of the bundle). */
 typedef void tdm__reserve_actor_fn(void *arg, tdm_status status, const char *detail,
                                    const struct tdm__actor_placement *reserved);
-/* Places an actor and allocates its resources. An actor whose node was lost is placed again by the
- * same request, since its old resources were lost with the node. */
+/* Places an actor and allocates its resources. A record of an earlier placement of the actor, with
+ * another number, is replaced, and what it holds is given back; of a lost node it was lost with the
+ * node. */
 tdm_status tdm__reserve_actor(struct tdm__store *store, const struct tdm__actor_request *request,
                               int64_t deadline_ms, tdm__reserve_actor_fn *fn, void *arg);
 /* Part of the body of a transaction that gives an actor the name `name_key`, which may be "": fails
@@ -73,8 +74,7 @@ tdm_status tdm__check_actor_name(struct tdm__txn *txn, const char *name_key,
 /* Releases the resources and the name of an actor. Succeeds if they were released already. If the
  * record's node is all zero, the node and the resources are taken from the store. If the actor was
  * placed again later, nothing is released, and TDM_E_EXISTS is returned: the earlier placement was
- * released before that, or was lost with its node, or its node must compute anew what it holds
- * (tdm__reserve_reconcile()). */
+ * released when it was replaced, or was lost with its node. */
 tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
                               int64_t deadline_ms, tdm__reserve_done_fn *fn, void *arg);
 

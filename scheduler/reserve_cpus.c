@@ -26,7 +26,8 @@ static tdm_status take_on_node(struct tdm__txn *txn, const struct tdm__actor_rec
     struct tdm__node_resources node;
 
     if (record == NULL) {
-        return TDM_OK; /* The node is lost with all its resources. */
+        /* The node is lost with all its resources. If it joins now, it counts the actor. */
+        return tdm__txn_require_unchanged(txn, key);
     }
     TDM_TRY(tdm__free_record_read(record, &node));
     TDM_TRY(tdm__pool_take_cpus(&node.pool, cpu));

@@ -1,11 +1,16 @@
 /* reserve_reconcile.c - writes what a node holds into a store that has lost changes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reconciliation is one transaction, which reads all actors, names and groups of the cluster:
- * the store loses changes rarely. Its body first computes the node's pool from the actors that run,
- * then takes the bundles of groups from it, and then the actors that were placed here in this
- * generation and have not started yet. What does not fit is removed in this order. So the free
- * resources always equal the node's resources less everything that a remaining record holds, and a
- * later release gives back exactly what was counted.
+ * the store loses changes rarely. Its body first computes the node's pool from the running actors
+ * whose record names this node after the commit, then takes the bundles of groups from it, and then
+ * the actors that were placed here in this generation and have not started yet. What does not fit
+ * is removed in this order. So the free resources always equal the node's resources less everything
+ * that a remaining record holds, and a later release gives back exactly what was counted. An actor
+ * that runs here and was placed elsewhere later counts there, and ends.
+ *
+ * An actor that was placed here may also never start, because its creator's node was lost before it
+ * could ask this node to start it. The caller remembers the placements that are removed, and
+ * refuses to start them if the request arrives after all.
  *
  * All actors of a bundle run on one node, so that node also computes the pools of its bundles. An
  * actor whose group has no record is left to tdm__restore_actor(), which waits for the group.
@@ -36,12 +41,16 @@ struct reconciliation {
     uint32_t actors_count;              /* Number of entries in `actors`. */
     struct tdm__id *groups;             /* IDs of the groups in the daemon's table. */
     uint32_t groups_count;              /* Number of entries in `groups`. */
+    bool removes_orphans; /* Whether actors that do not run and whose owner is lost are removed. */
     /* IDs of the groups of this node that its daemon does not know, as the last run of the body
      * found them. */
     struct tdm__id *stale_groups;
     uint32_t stale_groups_count; /* Number of entries in `stale_groups`. */
-    /* Number of records that the last run of the body deleted, not counting their names. */
+    /* Placements whose records the last run of the body deleted. */
+    struct tdm__removed_placement *removed;
+    /* Number of records that the last run of the body deleted, not counting names beside them. */
     uint32_t deletions_count;
+    uint32_t removed_count;         /* Number of entries in `removed`. */
     tdm__reserve_reconciled_fn *fn; /* Callback that gets the outcome. */
     void *arg;                      /* First argument of the callback `fn`. */
 };
@@ -115,17 +124,46 @@ static struct tdm__bundle_record *find_bundle(const struct work *work,
 
 /* ---- resources -------------------------------------------------------------------------- */
 
+/* Finds out what the record of running actor number `index` holds of this node after the commit.
+ * Returns false if it holds nothing: the actor was placed elsewhere later, or has no record until
+ * tdm__restore_actor() writes one. */
+static bool find_counted(const struct work *work, uint32_t index, struct tdm__grant *grant_out)
+{
+    const struct reconciliation *reconciliation = work->reconciliation;
+    const struct tdm__actor_record *actor = &reconciliation->actors[index];
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__store_record *record =
+        tdm__txn_find_record(work->txn, tdm__store_key("actor", &actor->actor, key));
+    struct tdm__actor_record stored;
+    bool is_confirmed =
+        record != NULL && tdm__record_is_confirmed(reconciliation->view, record->version);
+
+    if (record != NULL && tdm__actor_record_read(record, &stored) != TDM_OK) {
+        return false;
+    }
+    switch (tdm__reconcile_actor(actor, record == NULL ? NULL : &stored, is_confirmed)) {
+    case TDM__ACTOR_WRITE_RECORD:
+        *grant_out = actor->grant;
+        return index < ACTORS_AT_ONCE;
+    case TDM__ACTOR_KEEP_RECORD:
+        *grant_out = stored.grant;
+        return true;
+    case TDM__ACTOR_GIVE_UP:
+        break;
+    }
+    return false;
+}
+
 /* Takes the resources of the running actors outside of groups from the node's pool. A daemon never
  * lets two of its actors have the same, so that always succeeds. */
 static void allocate_running(struct work *work)
 {
     const struct reconciliation *reconciliation = work->reconciliation;
+    struct tdm__grant grant;
 
     for (uint32_t i = 0; i < reconciliation->actors_count; i++) {
-        const struct tdm__actor_record *actor = &reconciliation->actors[i];
-
-        if (tdm__id_is_none(&actor->group)) {
-            (void)tdm__pool_allocate_held_grant(&work->node.pool, &actor->grant);
+        if (tdm__id_is_none(&reconciliation->actors[i].group) && find_counted(work, i, &grant)) {
+            (void)tdm__pool_allocate_held_grant(&work->node.pool, &grant);
             work->node.actors_count++;
         }
     }
@@ -136,13 +174,15 @@ static void fill_bundle(const struct work *work, const struct tdm__id *group, ui
                         struct tdm__bundle_record *bundle)
 {
     const struct reconciliation *reconciliation = work->reconciliation;
+    struct tdm__grant grant;
 
     tdm__pool_of_grant(&bundle->pool, &bundle->grant);
     for (uint32_t i = 0; i < reconciliation->actors_count; i++) {
         const struct tdm__actor_record *actor = &reconciliation->actors[i];
 
-        if (tdm__id_equal(&actor->group, group) && actor->bundle == index) {
-            (void)tdm__pool_allocate_held_grant(&bundle->pool, &actor->grant);
+        if (tdm__id_equal(&actor->group, group) && actor->bundle == index &&
+            find_counted(work, i, &grant)) {
+            (void)tdm__pool_allocate_held_grant(&bundle->pool, &grant);
         }
     }
 }
@@ -208,6 +248,32 @@ static tdm_status delete_name(struct work *work, const struct tdm__actor_record 
                : TDM_OK;
 }
 
+/* Returns whether the actor, which does not run here, has no node that could ask this one to start
+ * it. The commit must check that the owner's node is lost. */
+static bool is_orphan(const struct work *work, const struct tdm__actor_record *actor)
+{
+    char key[TDM__STORE_KEY_BYTES];
+
+    return work->reconciliation->removes_orphans && !tdm__id_is_none(&actor->owner_node) &&
+           tdm__txn_find_record(work->txn, tdm__store_key("node", &actor->owner_node, key)) == NULL;
+}
+
+/* Deletes the record actor/ID of an actor that does not run on this node, with its name. */
+static tdm_status delete_actor(struct work *work, const struct tdm__store_record *record,
+                               const struct tdm__actor_record *actor)
+{
+    struct reconciliation *reconciliation = work->reconciliation;
+
+    if (reconciliation->deletions_count == DELETIONS_AT_ONCE) {
+        return TDM_OK;
+    }
+    reconciliation->deletions_count++;
+    reconciliation->removed[reconciliation->removed_count++] =
+        (struct tdm__removed_placement){.actor = actor->actor, .placements = actor->placements};
+    TDM_TRY(tdm__txn_delete(work->txn, record->key));
+    return delete_name(work, actor);
+}
+
 /* Deletes a record actor/ID that names this node although the actor does not run here, unless the
  * actor is expected. */
 static tdm_status check_absent(struct work *work, const struct tdm__store_record *record)
@@ -220,16 +286,16 @@ static tdm_status check_absent(struct work *work, const struct tdm__store_record
         runs_here(work->reconciliation, &actor.actor)) {
         return TDM_OK;
     }
+    if (is_confirmed && is_orphan(work, &actor)) {
+        TDM_TRY(
+            tdm__txn_require_node_lost(work->txn, &work->reconciliation->node, &actor.owner_node));
+        return delete_actor(work, record, &actor);
+    }
     if (tdm__reconcile_absent(is_confirmed, is_confirmed && allocate_expected(work, &actor)) ==
         TDM__ABSENT_EXPECT) {
         return tdm__txn_require_unchanged(work->txn, record->key);
     }
-    if (work->reconciliation->deletions_count == DELETIONS_AT_ONCE) {
-        return TDM_OK;
-    }
-    work->reconciliation->deletions_count++;
-    TDM_TRY(tdm__txn_delete(work->txn, record->key));
-    return delete_name(work, &actor);
+    return delete_actor(work, record, &actor);
 }
 
 /* Deletes a name record that names this node, if the store has no other record of the actor and the
@@ -360,7 +426,7 @@ static tdm_status work_do(struct work *work, struct reconciliation *reconciliati
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    reconciliation->deletions_count = 0;
+    reconciliation->deletions_count = reconciliation->removed_count = 0;
     TDM_TRY(read_groups(work));
     TDM_TRY(reset_stale_groups(reconciliation, work->groups_count));
     allocate_running(work);
@@ -404,6 +470,7 @@ static void reconciliation_free(struct reconciliation *reconciliation)
         free(reconciliation->actors);
         free(reconciliation->groups);
         free(reconciliation->stale_groups);
+        free(reconciliation->removed);
         free(reconciliation);
     }
 }
@@ -412,13 +479,19 @@ static void reconciliation_free(struct reconciliation *reconciliation)
 static void reconciliation_done(void *arg, tdm_status status, const char *detail)
 {
     struct reconciliation *reconciliation = arg;
+    struct tdm__reconciled reconciled = {.groups = reconciliation->stale_groups,
+                                         .groups_count = reconciliation->stale_groups_count,
+                                         .removed = reconciliation->removed,
+                                         .removed_count = reconciliation->removed_count};
 
+    if (status != TDM_OK) {
+        reconciled.groups_count = reconciled.removed_count = 0;
+    }
     if (status == TDM_OK && reconciliation->deletions_count == DELETIONS_AT_ONCE) {
         status = TDM_E_AGAIN;
         detail = "there are more records of actors that do not run here";
     }
-    reconciliation->fn(reconciliation->arg, status, detail, reconciliation->stale_groups,
-                       status == TDM_OK ? reconciliation->stale_groups_count : 0);
+    reconciliation->fn(reconciliation->arg, status, detail, &reconciled);
     reconciliation_free(reconciliation);
 }
 
@@ -456,10 +529,13 @@ tdm_status tdm__reserve_reconcile(struct tdm__store *store,
         .actors_count = holdings->actors_count,
         .groups = copy_items(holdings->groups, holdings->groups_count, sizeof(*holdings->groups)),
         .groups_count = holdings->groups_count,
+        .removes_orphans = holdings->removes_orphans,
+        .removed = calloc(DELETIONS_AT_ONCE, sizeof(*reconciliation->removed)),
         .fn = fn,
         .arg = arg};
     qsort(reconciliation->actors, reconciliation->actors_count, sizeof(*reconciliation->actors),
           compare_actors);
+    TDM_ASSERT(reconciliation->removed != NULL);
     /* Without the read cache, which may lack records that name this node. */
     status = tdm__retrying_txn_run(store, patterns, 5, deadline_ms, reconciliation_body,
                                    reconciliation_done, reconciliation);

@@ -2,10 +2,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each restoration is a transaction that compares the record in the store, if there is one, with
  * what the daemon knows, decides by the functions of reconcile.h, and writes what is missing or
- * wrong. An actor outside of a group needs nothing else: its node counts its resources when it
- * joins or reconciles. An actor in a group takes its share of the bundle again, and a group takes
- * its bundles from their nodes. So a body that was committed before finds its own record and
- * changes nothing. Everything runs on the loop's thread. */
+ * wrong. With its record an actor takes its share of the node or bundle again, and what a replaced
+ * record held is given back: a node's free resources are always its total less what the records of
+ * actors and groups that name it hold. A group takes its bundles from their nodes. So a body that
+ * was committed before finds its own record and changes nothing. Everything runs on the loop's
+ * thread. */
 #include "scheduler/reserve_restore.h"
 
 #include "runtime/error.h"
@@ -27,10 +28,67 @@ struct restoration {
     void *arg;                /* First argument of the callback `fn`. */
 };
 
-/* Takes what the actor `arg` holds from the pool of its bundle. */
-static tdm_status take_held(void *arg, struct tdm__pool *pool)
+/* The record that an actor gets, and the one that it replaces. */
+struct replacement {
+    const struct tdm__actor_record *actor; /* New record of the actor (borrowed). */
+    /* Record of the actor that the store had until now (borrowed), or NULL. */
+    const struct tdm__actor_record *stored;
+};
+
+/* Takes what the new record of the replacement `arg` holds from the pool of its bundle, to which
+ * the old record gives back what it holds there. */
+static tdm_status replace_in_pool(void *arg, struct tdm__pool *pool)
 {
-    return tdm__pool_allocate_held_grant(pool, &((const struct tdm__actor_record *)arg)->grant);
+    const struct replacement *replacement = arg;
+    const struct tdm__actor_record *stored = replacement->stored;
+
+    if (stored != NULL && tdm__id_equal(&stored->group, &replacement->actor->group) &&
+        stored->bundle == replacement->actor->bundle) {
+        (void)tdm__pool_release_grant(pool, &stored->grant);
+    }
+    return tdm__pool_allocate_held_grant(pool, &replacement->actor->grant);
+}
+
+/* Changes the resources of a node as the record of an actor is replaced, and adds the write of
+ * them: `left` is the record that the node loses, and `came` the one that it gets; either may be
+ * NULL. Changes nothing if the node has not joined, because it counts its actors when it does. */
+static tdm_status replace_on_node(struct tdm__txn *txn, const struct tdm__id *node_id,
+                                  const struct tdm__actor_record *left,
+                                  const struct tdm__actor_record *came)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__store_record *record =
+        tdm__txn_find_record(txn, tdm__store_key("free", node_id, key));
+    struct tdm__node_resources node;
+
+    if (record == NULL) {
+        return tdm__txn_require_unchanged(txn, key);
+    }
+    TDM_TRY(tdm__free_record_read(record, &node));
+    if (left != NULL && tdm__pool_release_grant(&node.pool, &left->grant) == TDM_OK) {
+        node.actors_count -= node.actors_count > 0 ? 1 : 0;
+    }
+    if (came != NULL && tdm__pool_allocate_held_grant(&node.pool, &came->grant) == TDM_OK) {
+        node.actors_count++;
+    }
+    return tdm__free_record_put(txn, &node);
+}
+
+/* Changes the resources of the nodes or of the bundle that the two records of a replacement name.
+ */
+static tdm_status replace_resources(struct tdm__txn *txn, const struct replacement *replacement)
+{
+    const struct tdm__actor_record *actor = replacement->actor;
+    const struct tdm__actor_record *stored = replacement->stored;
+    bool has_moved = stored != NULL && !tdm__id_equal(&stored->node, &actor->node);
+
+    if (!tdm__id_is_none(&actor->group)) {
+        return tdm__txn_change_bundle(txn, actor, replace_in_pool, (void *)replacement);
+    }
+    if (has_moved) {
+        TDM_TRY(replace_on_node(txn, &stored->node, stored, NULL));
+    }
+    return replace_on_node(txn, &actor->node, has_moved ? NULL : stored, actor);
 }
 
 tdm_status tdm__restore_name(struct tdm__txn *txn, const struct tdm__actor_record *actor,
@@ -103,9 +161,8 @@ static tdm_status restore_body(void *arg, struct tdm__txn *txn)
         break;
     }
     TDM_TRY(tdm__restore_name(txn, actor, restoration->view, &restoration->name_waits));
-    if (!tdm__id_is_none(&actor->group)) {
-        TDM_TRY(tdm__txn_change_bundle(txn, actor, take_held, (void *)actor));
-    }
+    TDM_TRY(replace_resources(
+        txn, &(struct replacement){.actor = actor, .stored = record == NULL ? NULL : &stored}));
     return tdm__actor_record_put_unnamed(txn, actor);
 }
 
@@ -132,6 +189,7 @@ tdm_status tdm__restore_actor(struct tdm__store *store, const struct tdm__actor_
     char actor_key[TDM__STORE_KEY_BYTES];
     char group_key[TDM__STORE_KEY_BYTES];
     const char *patterns[4] = {"node/*", tdm__store_key("actor", &actor->actor, actor_key)};
+    bool in_group = !tdm__id_is_none(&actor->group);
     uint32_t count = 2;
     tdm_status status;
 
@@ -139,9 +197,7 @@ tdm_status tdm__restore_actor(struct tdm__store *store, const struct tdm__actor_
         return tdm__fail(TDM_E_NOMEM, "an actor's record");
     }
     *restoration = (struct restoration){.actor = *actor, .view = view, .fn = fn, .arg = arg};
-    if (!tdm__id_is_none(&actor->group)) {
-        patterns[count++] = tdm__store_key("group", &actor->group, group_key);
-    }
+    patterns[count++] = in_group ? tdm__store_key("group", &actor->group, group_key) : "free/*";
     if (actor->name_key[0] != '\0') {
         patterns[count++] = actor->name_key;
     }

@@ -7,11 +7,10 @@
 #include "scheduler/reserve.h"
 
 /* Writes again what the store has lost of an actor that runs on the requesting node: its record,
- * its name, and its share of its bundle. (tdm__reserve_node() and tdm__reserve_reconcile() have
- * counted its share of the node.) Succeeds if nothing is lost. Returns TDM_E_EXISTS if another
- * actor has the name or the actor was placed elsewhere later, TDM_E_NOT_FOUND if its group does not
- * exist, and TDM_E_AGAIN if everything but the name is written, because the name may still belong
- * to another actor. */
+ * its name, and its share of its node or bundle. Succeeds if nothing is lost. Returns TDM_E_EXISTS
+ * if another actor has the name or the actor was placed elsewhere later, TDM_E_NOT_FOUND if its
+ * group does not exist, and TDM_E_AGAIN if everything but the name is written, because the name may
+ * still belong to another actor. */
 tdm_status tdm__restore_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
                               const struct tdm__store_view *view, int64_t deadline_ms,
                               tdm__reserve_done_fn *fn, void *arg);

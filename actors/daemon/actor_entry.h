@@ -6,6 +6,7 @@
 
 #include "actors/daemon/actor_lifecycle.h"
 #include "actors/daemon/node_state.h"
+#include "scheduler/reserve_reconcile.h"
 
 struct end_report; /* A report of an actor's end to another daemon, see actor_remote.c. */
 struct ping;       /* A ping of a worker process, defined in actor_health.c. */
@@ -126,8 +127,10 @@ struct early_query {
     int64_t deadline_ms; /* Milliseconds on CLOCK_MONOTONIC after which the query fails. */
 };
 
-/* Number of ended actors whose ends a daemon remembers. */
-enum { ACTOR_TOMBSTONES_MAX = 512 };
+enum {
+    ACTOR_TOMBSTONES_MAX = 512,    /* Number of ended actors whose ends a daemon remembers. */
+    REMOVED_PLACEMENTS_MAX = 1500, /* Number of removed placements that a daemon remembers. */
+};
 
 /* The table of actors of a daemon. struct tdm__node owns it. */
 struct tdm__node_actors {
@@ -139,16 +142,20 @@ struct tdm__node_actors {
     /* Reports of ends that daemons of creators have not confirmed (actor_remote.c), owned. */
     struct end_report *end_reports;
     /* True while releases are not sent, because this node is making the store agree with its table
-     * of actors. */
+     * of actors: what it is about to write must not be given back at the same time. */
     bool releases_are_paused;
-    /* True if the store may count resources of this node as taken although none of its actors holds
-     * them. This node must then write again what it holds. */
+    /* True if the store may have a placement on this node that no daemon will start or give back.
+     * This node must then compare the store with its table of actors. */
     bool recount_is_due;
     /* Queries about actors that are not in the table yet, owned. */
     struct early_query *early_queries;
     /* Ring of the actors that ended last. */
     struct actor_tombstone tombstones[ACTOR_TOMBSTONES_MAX];
     uint32_t next_tombstone; /* Index of the tombstone to overwrite next. */
+    /* Ring of the placements on this node whose records this node has removed from the store
+     * because the actors did not run here. */
+    struct tdm__removed_placement removed_placements[REMOVED_PLACEMENTS_MAX];
+    uint32_t next_removed_placement; /* Index of the removed placement to overwrite next. */
     /* Timer for pinging workers, owned; NULL if health checks are off. */
     struct tdm__timer *health_timer;
 };

@@ -27,6 +27,31 @@ static bool entry_holds(const struct actor_entry *entry)
     return tdm__actor_lifecycle_holds_resources(&entry->lifecycle);
 }
 
+/* Returns whether this node has removed the placement of the record, or a later one of the actor.
+ */
+static bool placement_was_removed(const struct tdm__node *node,
+                                  const struct tdm__actor_record *record)
+{
+    for (uint32_t i = 0; i < REMOVED_PLACEMENTS_MAX; i++) {
+        const struct tdm__removed_placement *removed = &node->actors->removed_placements[i];
+
+        if (tdm__id_equal(&removed->actor, &record->actor) &&
+            record->placements <= removed->placements) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void tdm__node_placement_removed(struct tdm__node *node,
+                                 const struct tdm__removed_placement *removed)
+{
+    struct tdm__node_actors *actors = node->actors;
+
+    actors->removed_placements[actors->next_removed_placement] = *removed;
+    actors->next_removed_placement = (actors->next_removed_placement + 1) % REMOVED_PLACEMENTS_MAX;
+}
+
 tdm_status tdm__node_check_placement(const struct tdm__node *node,
                                      const struct tdm__actor_record *record, uint64_t generation)
 {
@@ -37,6 +62,12 @@ tdm_status tdm__node_check_placement(const struct tdm__node *node,
     if (generation < node->store_view.generation) {
         return tdm__fail(TDM_E_NO_RESOURCES,
                          "it was placed on node %s before the cluster's store lost changes",
+                         node->record.name);
+    }
+    if (placement_was_removed(node, record)) {
+        return tdm__fail(TDM_E_NO_RESOURCES,
+                         "node %s has given up the resources at which it was placed, because the "
+                         "request to start it had not arrived",
                          node->record.name);
     }
     for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {

@@ -5,9 +5,10 @@
 /* Reserving: tdm__actor_entry_reserve() asks the scheduler (scheduler/reserve.h) for a node,
  * resources and the name; the result becomes an event. Releasing: a release keeps a copy of the
  * record until the store has taken it back, also across failures of the store. Resources that are
- * not given back are lost to the whole cluster. Rewriting: after this node lost its lease, the
- * store may have forgotten records; they are written again (restored) before they are used or
- * released.
+ * not given back are lost to the whole cluster. Only what a record in the store says is given back:
+ * if the store has lost the record, nothing is counted for it once this node has made the store
+ * agree with its table of actors (node_reconcile.h). Rewriting: after this node lost its lease, the
+ * store may have forgotten records of actors that run; they are written again (restored).
  *
  * Invariants: a release exists for at most one pending request at a time (`is_sent`); it outlives
  * its actor entry; waiters for the end are told when the name is free. Everything runs on the
@@ -39,9 +40,6 @@ struct placement_release {
     struct tdm__node *node;         /* State of this node's daemon, borrowed. */
     /* The actor's record, with the resources and the name to give back. */
     struct tdm__actor_record record;
-    /* True if the store may have forgotten the record, which must then be restored before it is
-     * released. */
-    bool record_is_lost;
     bool is_sent; /* True while a request to the store is under way. */
     /* Calls to this daemon that killed the actor and wait until its name is free, owned. */
     struct actor_waiter *waiters;
@@ -49,8 +47,6 @@ struct placement_release {
 
 /* Defined below; it sends the next request of a release to the store. */
 static void placement_release_send(struct placement_release *release);
-/* Defined below; it handles the store's reply to restoring the record of a release. */
-static void on_release_record_written(void *arg, tdm_status status, const char *detail);
 
 /* Replies to the calls that wait for the end of the actor whose resources are released. */
 static void placement_release_notify(struct placement_release *release)
@@ -89,8 +85,8 @@ static void on_placement_released(void *arg, tdm_status status, const char *deta
     struct tdm__node *node = release->node;
 
     if (status == TDM_E_EXISTS) {
-        /* The actor ran here beside the process that was placed later. Only a record in the store
-         * can be given back exactly once, so this node computes its resources again. */
+        /* The actor ran here beside the process that was placed later. If it was placed on this
+         * node and its owner's node is lost, nobody starts it. */
         node->actors->recount_is_due =
             node->actors->recount_is_due || tdm__id_equal(&release->record.node, &node->record.id);
     } else if (status != TDM_OK) {
@@ -101,37 +97,11 @@ static void on_placement_released(void *arg, tdm_status status, const char *deta
      */
     placement_release_notify(release);
     release->is_sent = false;
-    /* A lost record was counted again when the node joined, so it must be released again. */
-    if (!node->stopping &&
-        (release->record_is_lost || status == TDM_E_STORE || status == TDM_E_TIMEOUT)) {
+    if (!node->stopping && (status == TDM_E_STORE || status == TDM_E_TIMEOUT)) {
         placement_release_send(release);
     } else {
         placement_release_finish(release);
     }
-}
-
-/* True while this node joins the cluster again, because records of actors cannot be restored
- * before. */
-static bool node_must_join_first(const struct tdm__node *node)
-{
-    return node->lease_status.is_joining && !node->stopping;
-}
-
-/* Sends one request to the store: to restore the lost record of a release, or to release the
- * resources of the record. The name is not restored, because the actor has ended, and another one
- * may have it. */
-static tdm_status placement_release_submit(struct placement_release *release)
-{
-    const struct tdm__node *node = release->node;
-    int64_t deadline_ms = tdm__deadline_after(STORE_DEADLINE_MS);
-    struct tdm__actor_record nameless = release->record;
-
-    nameless.name_key[0] = '\0';
-    return release->record_is_lost
-               ? tdm__restore_actor(node->store, &nameless, &node->store_view, deadline_ms,
-                                    on_release_record_written, release)
-               : tdm__release_actor(node->store, &release->record, deadline_ms,
-                                    on_placement_released, release);
 }
 
 /* Sends the release's next request to the store, or finishes the release if that is impossible. */
@@ -142,33 +112,16 @@ static void placement_release_send(struct placement_release *release)
             release); /* The node stops, and the end of its lease gives the resources back. */
         return;
     }
-    if (release->record_is_lost && node_must_join_first(release->node)) {
-        return; /* The function tdm__node_actors_rewrite() sends the request later. */
-    }
     if (release->node->actors->releases_are_paused && !release->node->stopping) {
         return; /* The function tdm__node_releases_resume() sends the request later. */
     }
     release->is_sent = true;
-    if (placement_release_submit(release) != TDM_OK) {
+    if (tdm__release_actor(release->node->store, &release->record,
+                           tdm__deadline_after(STORE_DEADLINE_MS), on_placement_released,
+                           release) != TDM_OK) {
         tdm__log(TDM__ERROR, "actors", "resources are not given back: %s", tdm_error_detail());
         placement_release_finish(release);
     }
-}
-
-/* Handles the store's reply to restoring the record of a release. Whatever the reply is, the
- * release follows, because a record that is not in the store cannot be given back. */
-static void on_release_record_written(void *arg, tdm_status status, const char *detail)
-{
-    struct placement_release *release = arg;
-
-    (void)detail;
-    if (status == TDM_E_STORE && release->node->stopping) {
-        placement_release_finish(release);
-        return;
-    }
-    release->is_sent = false;
-    release->record_is_lost = status == TDM_E_STORE || status == TDM_E_TIMEOUT;
-    placement_release_send(release);
 }
 
 /* Moves the calls that wait for the end of the actor from the entry to the release. */
@@ -258,12 +211,9 @@ void tdm__actor_entry_release_placement(struct actor_entry *entry,
     if (reservation == ACTOR_RESERVES_UNKNOWN) {
         actor_entry_set_unknown_record(entry);
     }
-    *release =
-        (struct placement_release){.next = entry->node->actors->pending_releases,
-                                   .node = entry->node,
-                                   .record = entry->record,
-                                   .record_is_lost = reservation == ACTOR_RESERVATION_LOST ||
-                                                     reservation == ACTOR_RESERVATION_REWRITTEN};
+    *release = (struct placement_release){.next = entry->node->actors->pending_releases,
+                                          .node = entry->node,
+                                          .record = entry->record};
     placement_release_take_waiters(entry, release);
     entry->node->actors->pending_releases = release;
     placement_release_send(release);
@@ -392,16 +342,17 @@ void tdm__actor_entry_rewrite(struct actor_entry *entry)
         entry, (struct actor_event){.kind = ACTOR_ON_REWRITTEN, .status = TDM_E_NOMEM});
 }
 
+void tdm__actor_entry_record_lost(struct actor_entry *entry)
+{
+    tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_RECORD_LOST});
+    entry->record_is_written = false;
+    entry->lost_since_ms = tdm__clock_ms();
+}
+
 void tdm__node_actors_records_lost(struct tdm__node *node)
 {
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_RECORD_LOST});
-        entry->record_is_written = false;
-        entry->lost_since_ms = tdm__clock_ms();
-    }
-    for (struct placement_release *release = node->actors->pending_releases; release != NULL;
-         release = release->next) {
-        release->record_is_lost = !tdm__id_is_none(&release->record.node);
+        tdm__actor_entry_record_lost(entry);
     }
 }
 
@@ -437,10 +388,6 @@ bool tdm__node_releases_pause(struct tdm__node *node)
             return false;
         }
     }
-    for (struct placement_release *release = node->actors->pending_releases; release != NULL;
-         release = release->next) {
-        release->record_is_lost = false;
-    }
     node->actors->releases_are_paused = true;
     return true;
 }
@@ -459,36 +406,12 @@ void tdm__node_releases_resume(struct tdm__node *node)
     }
 }
 
-/* Appends to `grants` the resources of pending releases whose records the store may have forgotten.
- * `pool` has what the actors of this node leave free. If a release does not fit in there, the store
- * had carried it out, and others have its resources now: it must not be counted. */
-static void append_pending_releases(struct tdm__node *node, struct tdm__pool *pool,
-                                    struct tdm__grant *grants, uint32_t *count)
+struct tdm__grant *tdm__node_actor_grants(const struct tdm__node *node, uint32_t *count_out)
 {
-    for (struct placement_release *release = node->actors->pending_releases; release != NULL;
-         release = release->next) {
-        if (!release->record_is_lost || !tdm__id_is_none(&release->record.group)) {
-            continue;
-        }
-        if (tdm__pool_allocate_grant(pool, &release->record.grant) == TDM_OK) {
-            grants[(*count)++] = release->record.grant;
-        } else {
-            release->record_is_lost = false;
-        }
-    }
-}
-
-struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *count_out)
-{
-    struct tdm__pool pool = node->totals.pool;
     struct tdm__grant *grants;
     uint32_t count = 0;
 
     for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        count++;
-    }
-    for (const struct placement_release *release = node->actors->pending_releases; release != NULL;
-         release = release->next) {
         count++;
     }
     grants = calloc(count + 1, sizeof(*grants));
@@ -498,26 +421,15 @@ struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *coun
         if (tdm__actor_lifecycle_holds_resources(&entry->lifecycle) &&
             tdm__id_is_none(&entry->record.group)) {
             grants[(*count_out)++] = entry->record.grant;
-            (void)tdm__pool_allocate_held_grant(&pool, &entry->record.grant);
         }
     }
-    append_pending_releases(node, &pool, grants, count_out);
     return grants;
 }
 
 void tdm__node_actors_rewrite(struct tdm__node *node)
 {
-    struct placement_release *next;
-
-    if (node_must_join_first(node)) {
-        return;
-    }
-    for (struct placement_release *release = node->actors->pending_releases; release != NULL;
-         release = next) {
-        next = release->next;
-        if (!release->is_sent) {
-            placement_release_send(release);
-        }
+    if (node->lease_status.is_joining && !node->stopping) {
+        return; /* Records of actors cannot be restored before. */
     }
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
         tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_REWRITE_DUE});

@@ -23,20 +23,21 @@ void tdm__actor_entry_rewrite(struct actor_entry *entry);
 
 /* Returns the resources that actors of this node hold now, for joining again after a lost lease.
  * The caller frees the array. */
-struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *count_out);
+struct tdm__grant *tdm__node_actor_grants(const struct tdm__node *node, uint32_t *count_out);
+/* Marks the record of an actor that runs on this node as lost; it is written again. */
+void tdm__actor_entry_record_lost(struct actor_entry *entry);
 /* Marks the records of actors as lost, because this node joins again and the store may have lost
  * its data. */
 void tdm__node_actors_records_lost(struct tdm__node *node);
-/* Writes lost records of actors into the store again, once the node has joined again. They include
- * the records of ended actors whose release waits. */
+/* Writes lost records of actors into the store again, once the node has joined again. */
 void tdm__node_actors_rewrite(struct tdm__node *node);
 /* Returns whether the store has all records of actors that tdm__node_actors_records_lost() has
  * marked, apart from names for which it must be waited. */
 bool tdm__node_actors_are_written(const struct tdm__node *node);
 /* Returns whether, in addition, the store has all names of such actors. */
 bool tdm__node_actors_have_names(const struct tdm__node *node);
-/* Sends no releases from now on, and forgets that records of ended actors were to be restored
- * first. Returns false and does nothing if a request of a release is under way. */
+/* Sends no releases from now on. Returns false and does nothing if a request of a release is under
+ * way. */
 bool tdm__node_releases_pause(struct tdm__node *node);
 /* Sends the releases that have waited since tdm__node_releases_pause(). */
 void tdm__node_releases_resume(struct tdm__node *node);

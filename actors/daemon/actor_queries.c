@@ -217,7 +217,11 @@ static void on_query_reply(void *arg, struct tdm__rpc_reply *reply)
     struct actor_entry *entry =
         node->actors == NULL ? NULL : tdm__actor_entry_find(node, &query->actor);
 
-    if (reply->status == TDM_OK) {
+    if (reply->status == TDM_OK && entry != NULL && query->kind == KILL && !query->may_restart) {
+        /* The other daemon may not have got the request to start the actor again, and has replied
+         * because an earlier process of the actor has ended there. */
+        actor_query_kill_local(entry, query);
+    } else if (reply->status == TDM_OK) {
         tdm__incoming_reply(query->incoming, reply->packed, NULL, 0);
         free(query);
     } else if (reply->status == TDM_E_NODE_LOST && entry != NULL &&

@@ -149,7 +149,7 @@ static void end_report_free(struct end_report *report)
 }
 
 /* Handles the reply to "actor.ended". The report is repeated while the daemon of the creator may
- * still be there. */
+ * still be there: its node may also not be in the list of living nodes yet. */
 static void on_end_reported(void *arg, struct tdm__rpc_reply *reply)
 {
     struct end_report *report = arg;
@@ -157,9 +157,23 @@ static void on_end_reported(void *arg, struct tdm__rpc_reply *reply)
                    reply->status == TDM_E_STORE;
 
     report->is_sent = false;
-    if (report->node->actors == NULL || report->node->stopping || !is_lost ||
-        tdm__node_peers_find(report->node, &report->owner) == NULL) {
+    if (report->node->actors == NULL || report->node->stopping || !is_lost) {
         end_report_free(report);
+    }
+}
+
+/* Drops the reports to nodes that are not among the `nodes_count` living ones. A report that is
+ * under way is dropped later. */
+static void drop_reports_to_lost_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
+                                       uint32_t nodes_count)
+{
+    struct end_report *next;
+
+    for (struct end_report *report = node->actors->end_reports; report != NULL; report = next) {
+        next = report->next;
+        if (!report->is_sent && !tdm__node_records_contain(nodes, nodes_count, &report->owner)) {
+            end_report_free(report);
+        }
     }
 }
 
@@ -263,6 +277,7 @@ void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__nod
 {
     struct actor_entry *next;
 
+    drop_reports_to_lost_nodes(node, nodes, nodes_count);
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
         next = entry->next;
         if (tdm__actor_state_is_remote(entry->lifecycle.state)) {

@@ -120,11 +120,12 @@ static const struct tdm__node_record *node_list_find(const struct node_list *lis
 
 /* ---- the sweep -------------------------------------------------------------------------- */
 
-/* Ends a sweep of lost nodes' records, which is repeated unless it succeeded and found nothing. */
+/* Ends a sweep of lost nodes' records, which is repeated unless it succeeded and found nothing, and
+ * no node was lost since it began. */
 static void lease_sweep_finish(struct tdm__node *node, tdm_status status, const char *detail)
 {
     node->lease->is_sweeping = false;
-    node->lease->sweep_is_due = status != TDM_OK;
+    node->lease->sweep_is_due = node->lease->sweep_is_due || status != TDM_OK;
     if (status != TDM_OK && status != TDM_E_AGAIN && !node->stopping) {
         tdm__log(TDM__WARN, "node", "removing what lost nodes left: %s: %s", tdm_strerror(status),
                  detail);
@@ -175,6 +176,7 @@ static void lease_sweep(struct tdm__node *node)
     lease->is_sweeping =
         tdm__reserve_sweep(node->store, &node->record.id, tdm__deadline_after(STORE_DEADLINE_MS),
                            on_lease_swept, node) == TDM_OK;
+    lease->sweep_is_due = !lease->is_sweeping;
 }
 
 /* ---- other nodes ------------------------------------------------------------------------- */
@@ -186,6 +188,7 @@ static void lease_node_lost(struct tdm__node *node, const struct tdm__node_recor
     tdm__log(TDM__INFO, "node", "node %s of epoch %llu is lost", lost->name,
              (unsigned long long)lost->epoch);
     node->lease->sweep_is_due = true;
+    tdm__node_reconcile_orphans(node);
 }
 
 /* Closes connections to nodes that are not in `list`, and handles the loss of their actors. */

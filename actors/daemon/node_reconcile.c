@@ -22,6 +22,7 @@
 
 #include "actors/daemon/actor_holdings.h"
 #include "actors/daemon/actor_placement.h"
+#include "actors/daemon/actor_table.h"
 #include "actors/daemon/placement_group_service.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -31,8 +32,12 @@
 
 #include <stdlib.h>
 
-/* Milliseconds that one request to the store may take. */
-enum { STORE_DEADLINE_MS = 10000 };
+enum {
+    STORE_DEADLINE_MS = 10000, /* Milliseconds that one request to the store may take. */
+    /* Milliseconds after which a step that waits for something is tried again. Callers that want a
+     * name wait for several steps of several nodes, one after the other. */
+    LOOK_AGAIN_MS = 200
+};
 
 /* Steps of a reconciliation, which the note above describes. */
 enum reconcile_step {
@@ -50,9 +55,15 @@ struct tdm__node_reconcile {
     bool has_names;           /* Whether the store shows that it has written its names, too. */
     /* True if another reconciliation is due after the step that is under way. */
     bool is_due_again;
+    /* True if the store may have lost records of this node, which are then all checked once more.
+     * Else only what the store has too much is removed. */
+    bool checks_all;
+    bool is_held; /* True while no missing node counts as lost. */
     /* True if all actors and groups must be checked when missing nodes count as lost. */
     bool check_is_due;
     bool is_reading; /* True while the records free/ID of all nodes are being read. */
+    /* Timer that continues while a step or names wait; owned, NULL until it is needed. */
+    struct tdm__timer *timer;
     /* IDs of the other nodes that were known before the generation changed, owned. */
     struct tdm__id *known;
     uint32_t known_count; /* Number of entries in `known`. */
@@ -65,9 +76,21 @@ static void reconcile_check_names(struct tdm__node *node);
 
 /* ---- the commit ------------------------------------------------------------------------- */
 
+/* Handles the removal of a placement whose actor did not run on this node when the commit began: if
+ * the actor was started since, its record is written again. */
+static void handle_removed(struct tdm__node *node, const struct tdm__removed_placement *removed)
+{
+    struct actor_entry *entry = tdm__actor_entry_find(node, &removed->actor);
+
+    tdm__node_placement_removed(node, removed);
+    if (entry != NULL && tdm__id_equal(&entry->record.node, &node->record.id)) {
+        tdm__actor_entry_record_lost(entry);
+    }
+}
+
 /* Handles the outcome of the commit that makes the store agree with the daemon's table. */
 static void on_reconciled(void *arg, tdm_status status, const char *detail,
-                          const struct tdm__id *groups, uint32_t groups_count)
+                          const struct tdm__reconciled *reconciled)
 {
     struct tdm__node *node = arg;
 
@@ -76,16 +99,22 @@ static void on_reconciled(void *arg, tdm_status status, const char *detail,
     }
     if (status == TDM_OK) {
         node->reconcile->step = RECONCILE_REWRITING;
-        tdm__placement_groups_records_lost(node);
-        tdm__node_actors_records_lost(node);
+        if (node->reconcile->checks_all) {
+            tdm__placement_groups_records_lost(node);
+            tdm__node_actors_records_lost(node);
+        }
+        node->reconcile->checks_all = node->reconcile->is_due_again && node->reconcile->checks_all;
     } else {
         node->reconcile->step = RECONCILE_DUE;
         tdm__log(TDM__INFO, "node", "writing this node's records again: %s: %s",
                  tdm_strerror(status), detail);
     }
+    for (uint32_t i = 0; i < reconciled->removed_count; i++) {
+        handle_removed(node, &reconciled->removed[i]);
+    }
     tdm__node_releases_resume(node);
-    for (uint32_t i = 0; i < groups_count; i++) {
-        tdm__placement_group_orphaned(node, &groups[i]);
+    for (uint32_t i = 0; i < reconciled->groups_count; i++) {
+        tdm__placement_group_orphaned(node, &reconciled->groups[i]);
     }
     if (status == TDM_OK) {
         tdm__placement_groups_rewrite(node);
@@ -97,7 +126,10 @@ static void on_reconciled(void *arg, tdm_status status, const char *detail,
 /* Starts the commit, unless this node has to join first or releases are under way. */
 static void reconcile_commit(struct tdm__node *node)
 {
-    struct tdm__node_holdings holdings = {.node = node->record.id, .totals = &node->totals};
+    struct tdm__node_holdings holdings = {.node = node->record.id,
+                                          .totals = &node->totals,
+                                          .removes_orphans = !node->reconcile->is_held};
+    static const struct tdm__reconciled nothing;
     struct tdm__actor_record *actors;
     struct tdm__id *groups;
     tdm_status status;
@@ -117,7 +149,7 @@ static void reconcile_commit(struct tdm__node *node)
     free(actors);
     free(groups);
     if (status != TDM_OK) {
-        on_reconciled(node, status, tdm_error_detail(), NULL, 0);
+        on_reconciled(node, status, tdm_error_detail(), &nothing);
     }
 }
 
@@ -249,6 +281,36 @@ static void reconcile_check_names(struct tdm__node *node)
 
 /* ---- events ----------------------------------------------------------------------------- */
 
+/* Defined below; it continues what waits, and sets the timer again. */
+static void on_reconcile_timer(void *arg);
+
+/* Sets the timer if a step or names wait. Without a timer the lease's timer continues, once a
+ * second. */
+static void reconcile_continue_soon(struct tdm__node *node)
+{
+    struct tdm__node_reconcile *reconcile = node->reconcile;
+
+    if (node->stopping || (reconcile->step == RECONCILE_DONE && !reconcile->is_due_again &&
+                           !node->store_view.names_wait)) {
+        return;
+    }
+    if (reconcile->timer == NULL &&
+        tdm__timer_create(node->loop, on_reconcile_timer, node, &reconcile->timer) != TDM_OK) {
+        return;
+    }
+    (void)tdm__timer_set(reconcile->timer, tdm__deadline_after(LOOK_AGAIN_MS));
+}
+
+static void on_reconcile_timer(void *arg)
+{
+    struct tdm__node *node = arg;
+
+    if (!node->stopping) {
+        tdm__node_reconcile_continue(node);
+        reconcile_continue_soon(node);
+    }
+}
+
 /* Remembers the other nodes that were known before the generation changed. */
 static void reconcile_set_known(struct tdm__node *node, const struct tdm__node_record *known,
                                 uint32_t known_count)
@@ -272,6 +334,7 @@ void tdm__node_reconcile_renewed(struct tdm__node *node, uint64_t generation, bo
     struct tdm__node_reconcile *reconcile = node->reconcile;
     bool is_first = node->store_view.generation == 0;
 
+    reconcile->is_held = is_held;
     if (generation != node->store_view.generation) {
         reconcile_set_known(node, known, known_count);
         node->store_view.generation = generation;
@@ -284,6 +347,7 @@ void tdm__node_reconcile_renewed(struct tdm__node *node, uint64_t generation, bo
         }
         tdm__node_reconcile_start(node);
         reconcile_check_names(node);
+        reconcile_continue_soon(node);
     }
     if (!is_held) {
         reconcile_release_holders(node);
@@ -296,6 +360,14 @@ void tdm__node_reconcile_renewed(struct tdm__node *node, uint64_t generation, bo
 }
 
 void tdm__node_reconcile_start(struct tdm__node *node)
+{
+    node->reconcile->is_due_again = true;
+    node->reconcile->checks_all = true;
+    reconcile_advance(node);
+    reconcile_continue_soon(node);
+}
+
+void tdm__node_reconcile_orphans(struct tdm__node *node)
 {
     node->reconcile->is_due_again = true;
     reconcile_advance(node);
@@ -320,6 +392,7 @@ tdm_status tdm__node_reconcile_create(struct tdm__node *node)
 void tdm__node_reconcile_destroy(struct tdm__node *node)
 {
     if (node->reconcile != NULL) {
+        tdm__timer_destroy(node->reconcile->timer);
         free(node->reconcile->known);
         free(node->reconcile);
         node->reconcile = NULL;

@@ -66,6 +66,21 @@ static struct actor_entry *run_actor(const struct tdm__actor_record *record)
     return entry;
 }
 
+static void placement_that_was_removed_is_refused_and_a_later_one_is_not(void **state)
+{
+    struct tdm__actor_record record = record_of(0, TDM__RESOURCE_ONE);
+    struct tdm__removed_placement removed = {.actor = record.actor, .placements = 3};
+
+    (void)state;
+    record.placements = 3;
+    TRY(tdm__node_check_placement(&node, &record, 0));
+    tdm__node_placement_removed(&node, &removed);
+    assert_int_equal(tdm__node_check_placement(&node, &record, 0), TDM_E_NO_RESOURCES);
+    assert_non_null(strstr(tdm_error_detail(), "node this has given up"));
+    record.placements = 4;
+    TRY(tdm__node_check_placement(&node, &record, 0));
+}
+
 static void gpu_of_another_actor_is_refused(void **state)
 {
     struct tdm__actor_record first = record_of(0, TDM__RESOURCE_ONE);
@@ -148,6 +163,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_node, close_node)
+        CASE(placement_that_was_removed_is_refused_and_a_later_one_is_not),
         CASE(gpu_of_another_actor_is_refused),
         CASE(halves_of_a_gpu_fit_twice),
         CASE(actor_in_a_group_holds_its_gpus),

@@ -337,6 +337,31 @@ static void kill_that_did_not_reach_the_node_is_kept(void **state)
     remote_peer_close(&other);
 }
 
+/* The other node has not got the request to start the actor again, and replies that an earlier
+ * process of the actor has ended there. */
+static void kill_of_an_actor_whose_start_was_lost_ends_the_actor(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct remote_reply reply;
+    struct actor_entry *entry;
+    struct tdm__id id;
+    struct remote_peer other;
+
+    node_fixture_other(scene, &other, "other");
+    entry = add_remote(scene, &other);
+    entry->lifecycle.state = ACTOR_REMOTE_UNSURE;
+    id = entry->spec->id;
+    ask(scene, &reply, "actor.kill", &id);
+    remote_peer_hold(&other, 1);
+    tdm__incoming_reply_pack(remote_peer_take(&other), "");
+    remote_peer_hold(&other, 1); /* Asked once more, as for an actor that must not come back. */
+    assert_int_equal(entry->lifecycle.demand, ACTOR_END_REQUESTED);
+    tdm__incoming_reply_pack(remote_peer_take(&other), "");
+    expect_nothing(scene, &reply);
+    assert_non_null(tdm__tombstone_find(&scene->node, &id));
+    remote_peer_close(&other);
+}
+
 /* ---- by the store ----------------------------------------------------------------------- */
 
 /* What the store has of an actor that this node does not know. */
@@ -374,6 +399,34 @@ static void owner_node_is_asked_once_after_the_actors_node_is_lost(void **state)
     remote_peer_close(&owner_node);
 }
 
+/* This node has stopped an actor with its lease. Others are sent to the owner's node, which places
+ * the actor again, and the owner's node gets a reply: it would ask here again. */
+static void owner_node_that_asks_for_a_stopped_actor_is_not_asked_back(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct actor_entry *entry = node_fixture_add(scene, ACTOR_WAITING);
+    struct tdm__actor_record record = {.actor = entry->spec->id,
+                                       .node = scene->node.record.id,
+                                       .recreate_on_node_loss = true,
+                                       .class_name = "tester"};
+    struct remote_peer owner_node;
+    struct remote_reply reply;
+
+    node_fixture_other(scene, &owner_node, "owner_node");
+    remote_peer_connect(&owner_node, scene->address);
+    record.owner_node = owner_node.self.id;
+    node_fixture_put(scene, &record);
+    tdm__actor_entry_remove(entry, TDM_E_ACTOR_RESTARTING, "stopped with the lease");
+    ask_by(&owner_node, &reply, "actor.why", &record.actor);
+    assert_int_equal(remote_peer_wait(&owner_node, &reply), TDM_E_ACTOR_RESTARTING);
+    assert_int_equal(owner_node.asked_count, 0);
+    ask(scene, &reply, "actor.why", &record.actor);
+    remote_peer_hold(&owner_node, 1);
+    tdm__incoming_fail(remote_peer_take(&owner_node), TDM_E_ACTOR_DIED, "its last words");
+    expect_failure(scene, &reply, TDM_E_ACTOR_DIED, "its last words");
+    remote_peer_close(&owner_node);
+}
+
 /* According to the store the actor is on this node, but its start has not arrived. */
 static void query_waits_for_an_actor_whose_start_has_not_arrived(void **state)
 {
@@ -403,6 +456,8 @@ int main(void)
         NODE_FIXTURE_TEST(query_fails_for_an_actor_lost_with_its_node),
         NODE_FIXTURE_TEST(kill_that_did_not_reach_the_node_is_kept),
         NODE_FIXTURE_TEST(owner_node_is_asked_once_after_the_actors_node_is_lost),
+        NODE_FIXTURE_TEST(kill_of_an_actor_whose_start_was_lost_ends_the_actor),
+        NODE_FIXTURE_TEST(owner_node_that_asks_for_a_stopped_actor_is_not_asked_back),
         NODE_FIXTURE_TEST(query_waits_for_an_actor_whose_start_has_not_arrived),
     };
 

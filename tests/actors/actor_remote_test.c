@@ -382,6 +382,34 @@ static void end_is_reported_until_the_creators_node_has_replied(void **state)
     remote_peer_close(&other);
 }
 
+/* This node has not read the list of nodes since the other one joined and placed the actor here. */
+static void end_is_reported_to_a_node_that_is_not_listed_yet(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct actor_entry *guest = node_fixture_add(scene, ACTOR_RESTARTING);
+    struct tdm__node_record own = {.id = scene->node.record.id};
+    struct remote_peer other;
+    char key[TDM__STORE_KEY_BYTES];
+
+    node_fixture_other(scene, &other, "other");
+    guest->owner_node = other.self.id;
+    scene->deaf.fail_pattern = tdm__store_key("node", &other.self.id, key);
+    scene->deaf.fail_reads_count = 1;
+    tdm__actor_entry_end(guest, true);
+    node_fixture_settle(scene);
+    assert_int_equal(scene->deaf.fail_reads_count, 0);
+    assert_int_equal(other.asked_count, 0);
+    tdm__node_actors_report_ends(&scene->node);
+    remote_peer_hold(&other, 1);
+    assert_string_equal(tdm__incoming_method(other.held[0]), "actor.ended");
+    tdm__incoming_fail(remote_peer_take(&other), TDM_E_STORE, "not now");
+    node_fixture_settle(scene);
+    assert_non_null(scene->node.actors->end_reports);
+    tdm__node_actors_update_nodes(&scene->node, &own, 1); /* The other node is lost. */
+    assert_null(scene->node.actors->end_reports);
+    remote_peer_close(&other);
+}
+
 /* ---- lost with its node ------------------------------------------------------------------ */
 
 static void actor_without_restarts_is_lost_with_its_node(void **state)
@@ -496,6 +524,7 @@ int main(void)
         NODE_FIXTURE_TEST(actor_that_its_node_stopped_without_a_lease_is_placed_again),
         NODE_FIXTURE_TEST(actor_without_restarts_ends_when_its_node_stopped_it),
         NODE_FIXTURE_TEST(end_is_reported_until_the_creators_node_has_replied),
+        NODE_FIXTURE_TEST(end_is_reported_to_a_node_that_is_not_listed_yet),
         NODE_FIXTURE_TEST(unheard_start_is_repeated_with_the_same_incarnation),
         NODE_FIXTURE_TEST(unsure_start_that_is_ended_is_not_repeated_and_releases_its_placement),
         NODE_FIXTURE_TEST(actor_unwanted_meanwhile_is_ended_after_its_start),

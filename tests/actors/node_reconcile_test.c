@@ -204,8 +204,7 @@ static void name_of_an_actor_that_has_ended_stays_with_its_next_holder(void **st
     next = wish(scene, 0, "name/mine/only");
     next.granted = 1; /* The actor that has ended got the name earlier. */
     TRY(reserve_fixture_take(&scene->own.world, &next));
-    tdm__node_actors_records_lost(&scene->own.node);
-    tdm__node_releases_resume(&scene->own.node);
+    tdm__node_reconcile_start(&scene->own.node);
     while (scene->own.node.actors->pending_releases != NULL) {
         run_for(scene, 5);
     }
@@ -214,6 +213,59 @@ static void name_of_an_actor_that_has_ended_stays_with_its_next_holder(void **st
     assert_non_null(strstr(scene->own.world.detail, tdm__id_text(&next.actor, key)));
     late = wish(scene, 2, "");
     TRY(reserve_fixture_take(&scene->own.world, &late));
+}
+
+/* An ended actor whose release the store may have carried out, or not. */
+static struct tdm__actor_record end_without_release(struct scene *scene)
+{
+    struct actor_entry *entry = run_actor(scene);
+    struct tdm__actor_record record = entry->record;
+
+    assert_true(tdm__node_releases_pause(&scene->own.node));
+    tdm__actor_entry_end(entry, true);
+    assert_non_null(scene->own.node.actors->pending_releases);
+    return record;
+}
+
+/* The store has carried out the release, its reply was lost, and another actor has the GPU. */
+static void release_that_the_store_has_carried_out_takes_nothing_from_others(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__actor_record record = end_without_release(scene);
+    struct tdm__actor_request request = wish(scene, 2, "");
+
+    TRY(reserve_fixture_give_back(&scene->own.world, &record));
+    TRY(reserve_fixture_take(&scene->own.world, &request));
+    tdm__node_reconcile_start(&scene->own.node);
+    while (scene->own.node.actors->pending_releases != NULL) {
+        run_for(scene, 5);
+    }
+    request = wish(scene, 1, "");
+    assert_int_equal(reserve_fixture_take(&scene->own.world, &request), TDM_E_AGAIN);
+}
+
+/* The node was lost in the meantime, and another of its actors has the GPU. */
+static void node_joins_again_without_what_its_ended_actors_held(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__actor_record record = end_without_release(scene);
+    const struct tdm__id *id = &scene->own.node.record.id;
+    struct tdm__grant *grants;
+    uint32_t grants_count;
+    struct tdm__actor_request request;
+
+    TRY(reserve_fixture_give_back(&scene->own.world, &record));
+    assert_int_equal(run_actor(scene)->record.grant.gpu_indices[0], record.grant.gpu_indices[0]);
+    tdm__node_actors_records_lost(&scene->own.node);
+    grants = tdm__node_actor_grants(&scene->own.node, &grants_count);
+    assert_int_equal(grants_count, 1);
+    reserve_fixture_lose(&scene->own.world, id);
+    reserve_fixture_join_again(&scene->own.world, id, "own", 2, grants, grants_count);
+    free(grants);
+    request = wish(scene, 1, "");
+    TRY(reserve_fixture_take(&scene->own.world, &request));
+    request = wish(scene, 1, "");
+    assert_int_equal(reserve_fixture_take(&scene->own.world, &request), TDM_E_AGAIN);
 }
 
 static void names_wait_until_the_other_node_has_settled(void **state)
@@ -237,6 +289,26 @@ static void names_wait_until_the_other_node_has_settled(void **state)
     assert_true(scene->own.node.store_view.names_wait);
     TRY(reserve_fixture_settle(&scene->own.world, &scene->other.id, generation, true));
     wait_for_names(scene);
+}
+
+static bool has_names(void *arg)
+{
+    return !((const struct scene *)arg)->own.node.store_view.names_wait;
+}
+
+/* A caller waits for several steps of each node, which do not each wait for a renewal. */
+static void names_are_free_soon_after_the_other_node_has_settled(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t generation;
+
+    (void)run_actor(scene);
+    scene->other.id = reserve_fixture_join(&scene->own.world, "other", 2);
+    tdm__node_reconcile_renewed(&scene->own.node, 1, false, NULL, 0);
+    generation = reserve_fixture_new_generation(&scene->own.world);
+    tdm__node_reconcile_renewed(&scene->own.node, generation, true, &scene->other, 1);
+    TRY(reserve_fixture_settle(&scene->own.world, &scene->other.id, generation, true));
+    TRY(tdm__loop_run(scene->own.world.loop, has_names, scene, tdm__deadline_after(WAIT_MS)));
 }
 
 static void names_wait_no_longer_than_missing_nodes_may_return(void **state)
@@ -278,15 +350,12 @@ static void claim_that_was_made_later_is_seen_by_the_second_check(void **state)
         run_for(scene, 5);
         assert_true(tdm__deadline_remaining_ms(deadline_ms) > 0);
     }
-    /* What its process here had comes free, although the store has no record of it. */
-    for (int i = 0; i < 2; i++) {
-        struct tdm__actor_request request = wish(scene, 2, "");
+    /* What its process here had comes free, and what it has there is taken. */
+    for (int i = 0; i < 4; i++) {
+        struct tdm__actor_request request = wish(scene, 1, "");
 
-        while (reserve_fixture_take(&scene->own.world, &request) != TDM_OK) {
-            tdm__node_reconcile_continue(&scene->own.node);
-            run_for(scene, 5);
-            assert_true(tdm__deadline_remaining_ms(deadline_ms) > 0);
-        }
+        assert_int_equal(reserve_fixture_take(&scene->own.world, &request),
+                         i < 3 ? TDM_OK : TDM_E_AGAIN);
     }
 }
 
@@ -297,7 +366,10 @@ int main(void)
         CASE(records_and_resources_are_written_again),
         CASE(actor_that_ends_meanwhile_releases_its_resources_once),
         CASE(name_of_an_actor_that_has_ended_stays_with_its_next_holder),
+        CASE(release_that_the_store_has_carried_out_takes_nothing_from_others),
+        CASE(node_joins_again_without_what_its_ended_actors_held),
         CASE(names_wait_until_the_other_node_has_settled),
+        CASE(names_are_free_soon_after_the_other_node_has_settled),
         CASE(names_wait_no_longer_than_missing_nodes_may_return),
         CASE(claim_that_was_made_later_is_seen_by_the_second_check),
     };

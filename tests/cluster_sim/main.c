@@ -1,8 +1,8 @@
 /* main.c - many simulated clusters, each with the faults of its seed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cluster_sim_test [-t SECONDS] [count [first]]: worlds of `count` seeds from `first` (1) on, at
- * most for SECONDS of real time. TANDEM_SEED=n runs only that one, with TANDEM_TRACE=1 its history
- * is printed. TANDEM_STRICT=1 makes known defects failures (docs/status.md). */
+ * most for SECONDS of real time. cluster_sim_test -s SEED...: those of the seeds. TANDEM_SEED=n
+ * runs only that one, with TANDEM_TRACE=1 its history is printed. */
 #include "tests/cluster_sim/world.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/sim.h"
@@ -48,8 +48,20 @@ static void remove_directory(const char *directory)
     (void)rmdir(directory);
 }
 
+/* Runs the world of a seed. */
+static void run(uint64_t seed, const char *directory)
+{
+    int before = free_descriptor();
+
+    world_run(seed, directory);
+    if (free_descriptor() != before) {
+        world_fail("a descriptor was left open");
+    }
+}
+
 int main(int argc, char **argv)
 {
+    bool has_seeds = argc > 1 && strcmp(argv[1], "-s") == 0;
     const char *given = secure_getenv("TANDEM_SEED");
     bool has_limit = argc > 2 && strcmp(argv[1], "-t") == 0;
     double limit = has_limit ? strtod(argv[2], NULL) : SECONDS;
@@ -66,26 +78,28 @@ int main(int argc, char **argv)
     }
     sim_log_begin();
     sim_trace_on(secure_getenv("TANDEM_TRACE") != NULL);
-    if (given != NULL) {
+    for (int i = 2; has_seeds && i < argc; i++, done++) {
+        run(strtoull(argv[i], NULL, 0), directory);
+    }
+    if (has_seeds) {
+        count = 0;
+    } else if (given != NULL) {
         first = strtoull(given, NULL, 0);
         count = 1;
     }
     for (uint64_t seed = first; seed < first + count && seconds() - began < limit; seed++, done++) {
-        int before = free_descriptor();
-
-        world_run(seed, directory);
-        if (free_descriptor() != before) {
-            world_fail("a descriptor was left open");
-        }
+        run(seed, directory);
     }
     fiber_trim();
     remove_directory(directory);
-    (void)printf("%" PRIu64 " clusters, seeds %" PRIu64 " to %" PRIu64 ": %" PRIu64
-                 " steps, %" PRIu64 " simulated seconds, %" PRIu64 " faults, %" PRIu64
-                 " workers, %" PRIu64 " calls (%" PRIu64 " refused), %.1f clusters a second\n",
-                 done, first, first + done - 1, world_totals.steps,
-                 world_totals.simulated_ms / 1000, world_totals.faults, world_totals.workers,
-                 world_totals.calls, world_totals.refused_calls,
+    if (count > 0) {
+        (void)printf("seeds %" PRIu64 " to %" PRIu64 ": ", first, first + done - 1);
+    }
+    (void)printf("%" PRIu64 " clusters, %" PRIu64 " steps, %" PRIu64 " simulated seconds, %" PRIu64
+                 " faults, %" PRIu64 " workers, %" PRIu64 " calls (%" PRIu64
+                 " refused), %.1f clusters a second\n",
+                 done, world_totals.steps, world_totals.simulated_ms / 1000, world_totals.faults,
+                 world_totals.workers, world_totals.calls, world_totals.refused_calls,
                  (double)done / (seconds() - began));
     return 0;
 }

@@ -55,6 +55,24 @@ static void lost_actor_is_restored_once(void **state)
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
 }
 
+/* The daemon of the creator's node has released the actor, which still runs. */
+static void restored_actor_takes_its_share_of_the_node_again(void **state)
+{
+    struct tdm__actor_request first = reserve_fixture_wish(2, "");
+    struct tdm__actor_request second = reserve_fixture_wish(1, "");
+    struct tdm__actor_record held;
+
+    (void)state;
+    (void)reserve_fixture_join(&world, "one", 2);
+    assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
+    held = reserve_fixture_record(&world, &first);
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
+    assert_int_equal(reserve_fixture_again(&world, &held), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
+    assert_int_equal(reserve_fixture_give_back(&world, &held), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &second), TDM_OK);
+}
+
 static void actor_with_a_record_elsewhere_ends(void **state)
 {
     struct tdm__actor_request request = reserve_fixture_wish(1, "");
@@ -75,6 +93,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(lost_actor_is_restored_once, open_world, close_world),
+        cmocka_unit_test_setup_teardown(restored_actor_takes_its_share_of_the_node_again,
+                                        open_world, close_world),
         cmocka_unit_test_setup_teardown(actor_with_a_record_elsewhere_ends, open_world,
                                         close_world),
     };

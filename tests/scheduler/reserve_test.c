@@ -52,6 +52,29 @@ static void placement_is_reserved_and_released_once(void **state)
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_NO_RESOURCES);
 }
 
+/* The creator's node has placed the actor again, although its first node has the record still, or
+ * again. */
+static void later_placement_replaces_an_earlier_one(void **state)
+{
+    struct tdm__actor_request request = reserve_fixture_wish(1, "name/lab/moved");
+    struct tdm__actor_request other = reserve_fixture_wish(2, "");
+    struct tdm__actor_record earlier;
+    struct tdm__actor_record later;
+
+    (void)state;
+    (void)reserve_fixture_join(&world, "one", 2);
+    request.placements = 1;
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
+    earlier = reserve_fixture_record(&world, &request);
+    request.placements = 2;
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
+    later = reserve_fixture_record(&world, &request);
+    assert_int_equal(reserve_fixture_give_back(&world, &earlier), TDM_E_EXISTS);
+    assert_int_equal(reserve_fixture_take(&world, &other), TDM_E_AGAIN); /* The later one has it. */
+    assert_int_equal(reserve_fixture_give_back(&world, &later), TDM_OK);
+    assert_int_equal(reserve_fixture_take(&world, &other), TDM_OK); /* Both GPUs are free. */
+}
+
 /* The reply to a release is lost, so the release is repeated, while another actor holds resources
  * of the same kind, or what was released. */
 static void repeated_release_takes_nothing_from_another_actor(void **state)
@@ -335,6 +358,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(actor_is_released_by_its_stored_record, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(later_placement_replaces_an_earlier_one, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(placement_is_reserved_and_released_once, open_world,
                                         close_world),

@@ -212,14 +212,16 @@ tdm_status reserve_fixture_again(struct reserve_fixture *world,
 }
 
 static void on_reconciled(void *arg, tdm_status status, const char *detail,
-                          const struct tdm__id *groups, uint32_t groups_count)
+                          const struct tdm__reconciled *reconciled)
 {
     struct reserve_fixture *world = arg;
 
-    world->stale_count = groups_count < PLACES_MAX ? groups_count : PLACES_MAX;
+    world->stale_count =
+        reconciled->groups_count < PLACES_MAX ? reconciled->groups_count : PLACES_MAX;
     for (uint32_t i = 0; i < world->stale_count; i++) {
-        world->stale[i] = groups[i];
+        world->stale[i] = reconciled->groups[i];
     }
+    world->removed_count = reconciled->removed_count;
     on_done(arg, status, detail);
 }
 

@@ -25,6 +25,7 @@ struct reserve_fixture {
     struct tdm__placement_group_record group; /* The complete record of the last group (owned). */
     struct tdm__id stale[PLACES_MAX];         /* Stale groups of the last reconciliation. */
     uint32_t stale_count;
+    uint32_t removed_count; /* Number of placements that the last reconciliation removed. */
 };
 
 /* Opens the fixture. Leases do not end by themselves, however slow the machine is;
