@@ -162,7 +162,8 @@ static tdm_status pack_bucket(tdm_weights_sender *sender, uint32_t bucket,
         .epoch = sender->epoch,
         .node = sender->node,
         .storage = {.size_bytes = about->size_bytes, .allocation_bytes = about->size_bytes},
-        .sums = sums};
+        .sums = sums,
+        .records = sender->records};
 
     contents.storage.gpu = contents.update;
     contents.storage.key = contents.update;

@@ -102,9 +102,11 @@ static tdm_status allocate_buffers(tdm_weights_sender *sender)
     uint64_t bytes = sender->model_buckets.plan->bucket_bytes_max;
 
     sender->group_members = calloc(TDM_WEIGHTS_RECEIVERS_MAX, sizeof(*sender->group_members));
+    sender->records =
+        calloc(tdm__bucket_tensors_max(sender->model_buckets.plan), sizeof(*sender->records));
     sender->description = malloc(tdm__bucket_description_bytes_max(sender->model_buckets.plan));
     if (posix_memalign(&sender->image, ALIGNMENT, bytes + ALIGNMENT) != 0 ||
-        sender->group_members == NULL || sender->description == NULL) {
+        sender->group_members == NULL || sender->description == NULL || sender->records == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a bucket of %llu bytes", (unsigned long long)bytes);
     }
     memset(sender->image, 0, bytes + ALIGNMENT); /* The bytes between tensors are sent, too. */
@@ -152,6 +154,7 @@ static void sender_destroy(tdm_weights_sender *sender)
     free(sender->addresses);
     free(sender->image);
     free(sender->description);
+    free(sender->records);
     free(sender->sums);
     free(sender->modules);
     free(sender->modules_refs);

@@ -534,34 +534,24 @@ size_t tdm__bucket_description_bytes_max(const struct tdm__bucket_plan *plan)
 }
 
 tdm_status tdm__bucket_describe(const struct tdm__bucket_plan *plan, uint32_t bucket,
-                                const struct tdm__bucket_contents *contents, void *buffer,
+                                struct tdm__bucket_contents *contents, void *buffer,
                                 struct tdm_bytes *bytes_out)
 {
     const struct tdm__bucket *about = &plan->buckets[bucket];
-    struct tdm__storage_record storage = contents->storage;
-    struct tdm__tensor_handles handles = {
-        .header = {.storages_count = 1,
-                   .tensors_count = about->tensors_count,
-                   .update = contents->update,
-                   .node = contents->node,
-                   .epoch = contents->epoch,
-                   .bucket = bucket,
-                   .buckets_count = plan->buckets_count},
-        .storages = &storage,
-        .tensors = calloc(about->tensors_count, sizeof(struct tdm__tensor_record))};
-    size_t size_bytes = tdm__tensor_handles_bytes(&handles);
-    tdm_status status;
+    const struct tdm__tensor_handles handles = {.header = {.storages_count = 1,
+                                                           .tensors_count = about->tensors_count,
+                                                           .update = contents->update,
+                                                           .node = contents->node,
+                                                           .epoch = contents->epoch,
+                                                           .bucket = bucket,
+                                                           .buckets_count = plan->buckets_count},
+                                                .storages = &contents->storage,
+                                                .tensors = contents->records};
 
-    if (handles.tensors == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the description of %" PRIu32 " tensors",
-                         about->tensors_count);
-    }
     for (uint32_t i = 0; i < about->tensors_count; i++) {
         describe_tensor(plan, contents, about->tensors_first + i, contents->sums[i],
-                        &handles.tensors[i]);
+                        &contents->records[i]);
     }
-    status = tdm__tensor_handles_encode(&handles, buffer, size_bytes);
-    free(handles.tensors);
-    *bytes_out = (struct tdm_bytes){buffer, size_bytes};
-    return status;
+    *bytes_out = (struct tdm_bytes){buffer, tdm__tensor_handles_bytes(&handles)};
+    return tdm__tensor_handles_encode(&handles, buffer, bytes_out->size_bytes);
 }

@@ -119,6 +119,8 @@ struct tdm__bucket_contents {
     /* The storage that contains the bucket, from its first byte on. */
     struct tdm__storage_record storage;
     const uint64_t *sums; /* Checksums of the bucket's tensors, in the order of the manifest. */
+    /* Room for the records of the bucket's tensors, which tdm__bucket_describe() fills. */
+    struct tdm__tensor_record *records;
 };
 
 /* Returns the size in bytes of the largest description of a bucket of the plan. */
@@ -126,7 +128,7 @@ size_t tdm__bucket_description_bytes_max(const struct tdm__bucket_plan *plan);
 /* Encodes tensor handles that describe all tensors of a bucket into `buffer`, which has room for
  * the largest description. `bytes_out` is the description; it borrows the buffer. */
 tdm_status tdm__bucket_describe(const struct tdm__bucket_plan *plan, uint32_t bucket,
-                                const struct tdm__bucket_contents *contents, void *buffer,
+                                struct tdm__bucket_contents *contents, void *buffer,
                                 struct tdm_bytes *bytes_out);
 
 #endif

@@ -12,9 +12,12 @@
 
 #include "colocate/weights/sender.h"
 
+#include "colocate/weights/tensor.h"
+#include "colocate/weights/tensor_handles.h"
 #include "runtime/error.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* State of a trainer rank's sender. The caller owns it and serializes all calls. */
 struct tdm__sender {
@@ -33,6 +36,8 @@ struct tdm__sender {
     char *segments;
     struct tdm__copy_op *copy_ops; /* Device operations that fill or checksum one bucket; owned. */
     uint64_t *sums;                /* Checksums that the operations `copy_ops` compute; owned. */
+    /* Descriptions of the tensors of one bucket, with room for the largest bucket; owned. */
+    struct tdm__tensor_record *records;
     void *description; /* Encoded tensor handles of the bucket that was described last; owned. */
     /* Number of buckets that this sender has described; each description contains it. */
     uint64_t exports_count;
@@ -77,19 +82,21 @@ static void free_segments(struct tdm__sender *sender)
     }
 }
 
-/* Allocates the sender's arrays for slices, device operations, checksums and
- * descriptions. */
+/* Allocates the sender's arrays for slices, device operations, checksums and records. */
 static tdm_status allocate_buffers(struct tdm__sender *sender)
 {
     const struct tdm__layout *own = &sender->options.layouts[sender->options.rank];
-    size_t moves_max = (size_t)sender->plan->runs_count + tdm__bucket_tensors_max(sender->plan);
+    uint32_t most = tdm__bucket_tensors_max(sender->plan);
+    struct tdm__tensor_handles largest = {.header = {.storages_count = 1, .tensors_count = most}};
+    size_t moves_max = (size_t)sender->plan->runs_count + most;
 
     sender->slices = calloc(own->slices_count + 1, sizeof(*sender->slices));
     sender->copy_ops = calloc(moves_max + 1, sizeof(*sender->copy_ops));
     sender->sums = calloc(moves_max + 1, sizeof(*sender->sums));
-    sender->description = malloc(tdm__bucket_description_bytes_max(sender->plan));
+    sender->records = calloc(most + 1, sizeof(*sender->records));
+    sender->description = malloc(tdm__tensor_handles_bytes(&largest));
     if (sender->slices == NULL || sender->copy_ops == NULL || sender->sums == NULL ||
-        sender->description == NULL) {
+        sender->records == NULL || sender->description == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an update's buffers: %zu moves", moves_max);
     }
     return TDM_OK;
@@ -139,6 +146,7 @@ void tdm__sender_destroy(struct tdm__sender *sender)
     free(sender->slices);
     free(sender->copy_ops);
     free(sender->sums);
+    free(sender->records);
     free(sender->description);
     free(sender);
 }
@@ -222,16 +230,17 @@ tdm_status tdm__sender_describe_bucket(struct tdm__sender *sender, const struct 
 {
     const struct tdm__bucket *about = &sender->plan->buckets[bucket];
     const struct tdm__block *block = tdm__region_block(sender->bucket);
-    const struct tdm__bucket_contents contents = {.manifest = sender->options.manifest,
-                                                  .update = *update,
-                                                  .epoch = epoch,
-                                                  .node = sender->options.location.node,
-                                                  .storage = {.gpu = sender->options.location.gpu,
-                                                              .key = block->key,
-                                                              .size_bytes = block->size_bytes,
-                                                              .allocation_bytes = block->size_bytes,
-                                                              .reference = ++sender->exports_count},
-                                                  .sums = sender->sums};
+    struct tdm__bucket_contents contents = {.manifest = sender->options.manifest,
+                                            .update = *update,
+                                            .epoch = epoch,
+                                            .node = sender->options.location.node,
+                                            .storage = {.gpu = sender->options.location.gpu,
+                                                        .key = block->key,
+                                                        .size_bytes = block->size_bytes,
+                                                        .allocation_bytes = block->size_bytes,
+                                                        .reference = ++sender->exports_count},
+                                            .sums = sender->sums,
+                                            .records = sender->records};
 
     TDM_TRY(sum_tensors(sender, about));
     return tdm__bucket_describe(sender->plan, bucket, &contents, sender->description, bytes_out);

@@ -74,6 +74,7 @@ static void describe(struct world *world)
 {
     const struct tdm__bucket *about = &world->model_buckets.plan->buckets[0];
     uint64_t sums[TENSORS];
+    struct tdm__tensor_record records[TENSORS];
     struct tdm__bucket_contents contents = {.manifest = world->model_buckets.manifest,
                                             .epoch = ++world->epoch,
                                             .node = {{1}},
@@ -81,7 +82,8 @@ static void describe(struct world *world)
                                                         .key = {{3}},
                                                         .size_bytes = about->size_bytes,
                                                         .allocation_bytes = about->size_bytes},
-                                            .sums = sums};
+                                            .sums = sums,
+                                            .records = records};
 
     world->update.bytes[0] = (unsigned char)(world->epoch + 1);
     contents.update = world->update;
