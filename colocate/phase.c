@@ -304,7 +304,7 @@ static tdm_status phase_follow_rules(struct tdm__phase *state, const struct tdm_
                 *action_out = TDM__PHASE_DO_UPDATE;
                 return TDM_OK;
             }
-            if (state->updates_overwrite != 0) {
+            if (state->updates_overwrite != 0 && event->holders == 0) {
                 state->serving_version = 0;
                 return phase_fail_job(state, event,
                                       "the update was aborted, and its engines hold no version,",

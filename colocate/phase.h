@@ -90,7 +90,7 @@ enum tdm__phase_event_kind {
     TDM__PHASE_UPDATE_COMMITTED, /* The update was committed as `version`. */
     /* The update was aborted. It is retried update_retries_max times, counted from the last death
      * of an engine; then the job goes on with the version served before, or fails if the update has
-     * overwritten that version. */
+     * overwritten that version in every engine. */
     TDM__PHASE_UPDATE_ABORTED,
     /* There was no update; the job goes on with the version served before. */
     TDM__PHASE_UPDATE_SKIPPED,
@@ -120,6 +120,9 @@ struct tdm__phase_event {
     enum tdm__phase_event_kind kind;
     /* UPDATE_COMMITTED, WEIGHTS_RECOVERED: version number of the weights. */
     uint64_t version;
+    /* UPDATE_ABORTED of a job whose updates overwrite: number of engines that still hold the
+     * version served before, so that the others can copy it. */
+    uint32_t holders;
     /* PARTICIPANT_DIED: whether the trainer or an engine died. */
     enum tdm__phase_participant participant;
     /* PARTICIPANT_DIED, ACTION_FAILED: name for messages, for example "engine 1 rank 0"; NULL if
@@ -153,8 +156,8 @@ struct tdm__phase {
     uint32_t engines_needed;
     /* How often one aborted weight update is retried. */
     uint32_t update_retries_max;
-    /* Not 0 if an update writes over the weights that the engines serve, so that they hold no
-     * version after an update that was aborted. */
+    /* Not 0 if an update writes over the weights that the engines serve, so that an engine may hold
+     * no version after an update that was aborted. */
     uint32_t updates_overwrite;
     uint32_t update_retries;  /* Number of retries of the current weight update so far. */
     uint32_t calls_in_flight; /* Number of generate calls that have not ended. */

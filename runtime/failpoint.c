@@ -17,19 +17,19 @@
 #include <unistd.h>
 
 /* Most rules in the environment variable TANDEM_FAILPOINT; further rules are ignored. */
-enum { RULES_MAX = 2 };
+enum { RULES_MAX = 4 };
 
-/* One rule of TANDEM_FAILPOINT: which process is killed or stopped, and at which failpoint. All
+/* One rule of TANDEM_FAILPOINT: which process does something, and at which failpoint. All
  * members but `hits_count` are constant after the first hit. */
 struct rule {
-    char process[64];   /* Name of the process that is killed or stopped. */
+    char process[64];   /* Name of the process that is killed or stopped, or does what follows. */
     char failpoint[64]; /* Name of the failpoint at which that happens. */
-    /* Number of the hit of the failpoint, from 1, at which the process is killed or stopped. */
+    /* Number of the hit of the failpoint, from 1, at which it happens. */
     unsigned long count;
     /* What the process does to itself, "kill" or "stop"; "skip" if it leaves out a step, "change"
-     * if it changes a byte. */
+     * if it changes a byte, "note" if it only creates the file. */
     char action[8];
-    /* File that the process creates exclusively before it is killed or stopped. */
+    /* File that the process creates exclusively before that; not for "skip". */
     char file[256];
     atomic_ulong hits_count; /* How often this process has hit the failpoint. */
 };
@@ -52,12 +52,12 @@ static bool failpoint_parse(const char *text, struct rule *rule)
     if (sscanf(text, "%63s %63s %7s %7s %255[^ ;]", rule->process, rule->failpoint, count,
                rule->action, rule->file) != 5 ||
         (strcmp(rule->action, "kill") != 0 && strcmp(rule->action, "stop") != 0 &&
-         strcmp(rule->action, "skip") != 0 && strcmp(rule->action, "change") != 0)) {
-        tdm__log(
-            TDM__WARN, "failpoint",
-            "TANDEM_FAILPOINT=\"%.200s\": wanted PROCESS FAILPOINT COUNT kill|stop|skip|change "
-            "FILE",
-            text);
+         strcmp(rule->action, "skip") != 0 && strcmp(rule->action, "change") != 0 &&
+         strcmp(rule->action, "note") != 0)) {
+        tdm__log(TDM__WARN, "failpoint",
+                 "TANDEM_FAILPOINT=\"%.200s\": wanted PROCESS FAILPOINT COUNT "
+                 "kill|stop|skip|change|note FILE",
+                 text);
         return false;
     }
     rule->count = strtoul(count, NULL, 10);
@@ -105,7 +105,7 @@ static unsigned long rule_count_hit(struct rule *rule, const char *name)
     return atomic_fetch_add(&rule->hits_count, 1) + 1;
 }
 
-/* True if the rule is of this action: "kill", "stop", "skip" or "change". */
+/* True if the rule is of this action: "kill", "stop", "skip", "change" or "note". */
 static bool rule_does(const struct rule *rule, const char *action)
 {
     return strcmp(rule->action, action) == 0;
@@ -116,10 +116,12 @@ void tdm__failpoint_hit(const char *name)
     (void)pthread_once(&once, failpoints_parse_all);
     for (int i = 0; i < rules_count; i++) {
         bool kills = rule_does(&rules[i], "kill");
+        bool stops = rule_does(&rules[i], "stop");
         unsigned long count =
-            kills || rule_does(&rules[i], "stop") ? rule_count_hit(&rules[i], name) : 0;
+            kills || stops || rule_does(&rules[i], "note") ? rule_count_hit(&rules[i], name) : 0;
 
-        if (count > 0 && count == rules[i].count && create_rule_file(&rules[i])) {
+        if (count > 0 && count == rules[i].count && create_rule_file(&rules[i]) &&
+            (kills || stops)) {
             (void)kill(getpid(), kills ? SIGKILL : SIGSTOP);
         }
     }

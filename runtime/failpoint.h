@@ -18,8 +18,9 @@
  * process goes on, so that only one process triggers.  With "skip" the process leaves out a step
  * instead, so that a test can show what the step is for: in every process of that name, from the
  * second hit on, without creating a file.  With "change" it changes one byte of what it is about to
- * send; it creates the file as for a kill.  Two such rules, separated by a semicolon,
- * select two failpoints.  Without the variable, a failpoint costs one comparison.  The failpoints
+ * send; it creates the file as for a kill.  With "note" it only creates the file, by which a test
+ * sees how far the process is.  Up to four such rules, separated by semicolons, select as many
+ * failpoints.  Without the variable, a failpoint costs one comparison.  The failpoints
  * of a weight update are listed in docs/protocols/commit.md. */
 
 /* Sets the name of this process for the rules of TANDEM_FAILPOINT: the name of an actor, or
@@ -27,8 +28,8 @@
  * Call it once, before other threads reach failpoints. */
 void tdm__failpoint_set_process(const char *process);
 
-/* Reports that the process has reached the failpoint `name`.  Kills or stops the process if a
- * rule of TANDEM_FAILPOINT says so.  Any thread may call it. */
+/* Reports that the process has reached the failpoint `name`.  Kills or stops the process, or notes
+ * that it was there, if a rule of TANDEM_FAILPOINT says so.  Any thread may call it. */
 void tdm__failpoint_hit(const char *name);
 
 /* Reports that the process has reached the step `name`, and returns true if a rule of

@@ -468,10 +468,13 @@ tdm_status tdm__controller_update(struct tdm__controller *controller)
 tdm_status tdm__controller_flush(struct tdm__controller *controller)
 {
     int64_t begin_ns = tdm__clock_ns();
+    uint32_t holders;
 
     TDM_TRY(tdm__weight_update_finish(&controller->workers, &controller->update));
     if (controller->update.committed) {
         tdm__recovery_mark_serving(&controller->workers);
+    } else if (tdm__job_updates_overwrite(controller->spec)) {
+        TDM_TRY(tdm__recovery_find_torn_engines(&controller->workers, true, &holders));
     }
     controller->step_progress.update_ms += ms_since(begin_ns);
     controller->step_progress.version = controller->phase.committed_version;
@@ -512,10 +515,14 @@ static tdm_status resend_trainer_weights(struct tdm__controller *controller)
     return tdm__controller_flush(controller);
 }
 
-/* Resumes all memory of the engines until at least one serves. The loop ends because each engine
- * is restarted only a limited number of times. */
+/* Resumes all memory of the engines until at least one serves. Engines that an aborted update has
+ * torn copy the weights of others first. The loop ends because each engine is restarted only a
+ * limited number of times. */
 static tdm_status resume_serving(struct tdm__controller *controller)
 {
+    if (any_engine_serves(controller)) {
+        tdm__recovery_join_waiting_engines(&controller->workers);
+    }
     do {
         if (!any_engine_serves(controller)) {
             tdm__recovery_restart_engines(&controller->workers);

@@ -629,6 +629,23 @@ static tdm_status engine_drop(tdm_call *call, void *self)
 
 /* ---- without an update ------------------------------------------------------------------ */
 
+/* Method "held_version": replies which version this rank holds; 0 if it has none, or if an update
+ * has overwritten it. */
+static tdm_status engine_held_version(tdm_call *call, void *self)
+{
+    const struct tdm__held_version_message message = {((struct engine *)self)->version};
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__held_version_encode(&message, writer);
+    if (status == TDM_OK) {
+        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
 /* Exports the weights so that another process can map them. Fails unless they are served and
  * resident. The caller must hold `weights_lock`. */
 static tdm_status export_served_weights(struct engine *engine,
@@ -784,6 +801,7 @@ static const struct tdm_actor_class engine_class = {
                 {"prepare_slices", engine_prepare_slices},
                 {"flip", engine_flip},
                 {"drop", engine_drop},
+                {"held_version", engine_held_version},
                 {"export_weights", engine_export_weights, "export_weights"},
                 {"join", engine_join},
                 {"generate", engine_generate},

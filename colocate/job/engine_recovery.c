@@ -1,15 +1,16 @@
-/* engine_recovery.c - restarts engines that were lost. */
+/* engine_recovery.c - restarts engines that were lost, and gives weights to those without. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lost engine comes back in steps, which recovery_state.h orders: kill its ranks if they may
  * still run, reserve GPUs on another node if those that it had are lost, create its actors and wait
  * until they are constructed, start them and connect them to the trainers, and give them the
  * committed weights. The weights come from a serving engine with the same layout (join), which does
  * not wait for an update; or else from the next update. Until then `awaits_weights` is set and the
- * engine serves nothing. Nothing waits long for a node that does not reply or for one with room:
- * each call of tdm__recovery_restart_engines() goes on where the last one has stopped. Handles of
- * actors that are still being constructed are in `other_ranks`; the engine takes part in updates as
- * soon as they are in workers->engines. All functions run on the controller's thread.
- * docs/protocols/commit.md specifies how a member joins. */
+ * engine serves nothing. The same is true of an engine that an aborted update has torn, which is
+ * still alive: it starts with the last step. Nothing waits long for a node that does not reply or
+ * for one with room: each call of tdm__recovery_restart_engines() goes on where the last one has
+ * stopped. Handles of actors that are still being constructed are in `other_ranks`; the engine
+ * takes part in updates as soon as they are in workers->engines. All functions run on the
+ * controller's thread. docs/protocols/commit.md specifies how a member joins. */
 #include "colocate/job/engine_recovery.h"
 
 #include "colocate/job/engine_failover.h"
@@ -172,6 +173,88 @@ static void join_any_peer(struct tdm__worker_group *workers, uint32_t engine)
                      engine, i, tdm_error_detail());
         }
     }
+}
+
+void tdm__recovery_join_waiting_engines(struct tdm__worker_group *workers)
+{
+    for (uint32_t i = 0; i < workers->spec->num_engines; i++) {
+        if (workers->engines[(size_t)i * workers->ranks_per_engine] != NULL &&
+            workers->engine_states[i].awaits_weights) {
+            join_any_peer(workers, i);
+        }
+    }
+}
+
+/* ---- engines that an aborted update has torn -------------------------------------------- */
+
+/* Returns whether all ranks of the engine have replied a version to "held_version". */
+static bool holds_version(tdm_ref *const *replies, uint32_t ranks_count)
+{
+    for (uint32_t i = 0; i < ranks_count; i++) {
+        struct tdm__held_version_message held;
+        const tdm_value *value;
+
+        if (replies[i] == NULL || tdm_get_value(replies[i], 0, &value) != TDM_OK ||
+            tdm__held_version_decode(value, &held) != TDM_OK || held.version == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Notes which engines hold a version, as their ranks have replied: counts them, and with `marks`
+ * makes the others wait for weights. */
+static void note_held_versions(struct tdm__worker_group *workers, tdm_ref *const *replies,
+                               bool marks, uint32_t *holders_out)
+{
+    *holders_out = 0;
+    for (uint32_t i = 0; i < workers->spec->num_engines; i++) {
+        size_t first = (size_t)i * workers->ranks_per_engine;
+        bool holds = holds_version(replies + first, workers->ranks_per_engine);
+
+        *holders_out += holds ? 1 : 0;
+        if (marks && !holds && workers->engines[first] != NULL) {
+            workers->engine_states[i].awaits_weights = true;
+        }
+    }
+}
+
+/* Asks the ranks of all live engines once which version they hold. */
+static tdm_status ask_held_versions(struct tdm__worker_group *workers, bool marks,
+                                    uint32_t *holders_out)
+{
+    tdm_ref **replies = calloc((size_t)workers->engines_count + 1, sizeof(*replies));
+    tdm_status status = replies == NULL ? tdm__fail(TDM_E_NOMEM, "calls to the engines") : TDM_OK;
+
+    for (uint32_t i = 0; i < workers->engines_count && status == TDM_OK; i++) {
+        if (workers->engines[i] != NULL) {
+            status = tdm_actor_call_packed(workers->engines[i], "held_version", no_arguments,
+                                           &replies[i]);
+        }
+    }
+    if (status == TDM_OK) {
+        status = tdm__worker_group_await(workers, replies, workers->engines_count,
+                                         (int64_t)workers->spec->update_timeout_ms);
+    }
+    if (status == TDM_OK) {
+        note_held_versions(workers, replies, marks, holders_out);
+    }
+    if (replies != NULL) {
+        tdm__worker_group_release_refs(replies, workers->engines_count);
+        free(replies);
+    }
+    return status;
+}
+
+tdm_status tdm__recovery_find_torn_engines(struct tdm__worker_group *workers, bool marks,
+                                           uint32_t *holders_out)
+{
+    tdm_status status;
+
+    while ((status = ask_held_versions(workers, marks, holders_out)) != TDM_OK) {
+        TDM_TRY(tdm__failover_handle_failure(workers, status));
+    }
+    return TDM_OK;
 }
 
 /* ---- the whole -------------------------------------------------------------------------- */

@@ -20,6 +20,19 @@ void tdm__recovery_restart_engines(struct tdm__worker_group *workers);
  * tdm__worker_group_check_liveness(). */
 tdm_status tdm__recovery_await_any_engine(struct tdm__worker_group *workers);
 
+/* Asks the ranks of all engines which version they hold, after an update that overwrites was
+ * aborted. An engine of which a rank holds none is torn. Stores in `holders_out` how many engines
+ * hold a version. With `marks`, engines that are torn wait for weights from then on. An engine that
+ * dies meanwhile is removed, and the others are asked again, each time for at most
+ * update.timeout_ms. Fails if too few engines are left. */
+tdm_status tdm__recovery_find_torn_engines(struct tdm__worker_group *workers, bool marks,
+                                           uint32_t *holders_out);
+
+/* Makes every live engine that waits for weights copy those of an engine that serves. The weights
+ * of all engines must be resident. An engine that cannot do so goes on waiting, for the next
+ * update. */
+void tdm__recovery_join_waiting_engines(struct tdm__worker_group *workers);
+
 /* Marks all live engines as serving. Called after an update was committed and all of them
  * switched to it. */
 void tdm__recovery_mark_serving(struct tdm__worker_group *workers);

@@ -14,6 +14,7 @@
 #include "actors/process/runtime.h"
 #include "colocate/job/banner.h"
 #include "colocate/job/controller.h"
+#include "colocate/job/engine_recovery.h"
 #include "colocate/job/memory_budget.h"
 #include "colocate/job/output_directory.h"
 #include "runtime/clock.h"
@@ -332,6 +333,15 @@ static bool handle_update_failure(struct tdm__controller *controller, tdm_status
     return true;
 }
 
+/* Sets how many engines hold the version served before an update that was aborted, if the job's
+ * updates overwrite it. */
+static tdm_status count_holders(struct tdm__controller *controller, struct tdm__phase_event *event)
+{
+    return event->kind == TDM__PHASE_UPDATE_ABORTED && tdm__job_updates_overwrite(controller->spec)
+               ? tdm__recovery_find_torn_engines(&controller->workers, false, &event->holders)
+               : TDM_OK;
+}
+
 /* Executes one action of the phase machine. `event` is the event to report to the machine
  * afterwards. */
 static tdm_status execute_phase_action(struct tdm__controller *controller,
@@ -365,7 +375,8 @@ static tdm_status execute_phase_action(struct tdm__controller *controller,
         status = tdm__controller_update(controller);
         event->kind = status == TDM_OK ? TDM__PHASE_UPDATE_COMMITTED : TDM__PHASE_UPDATE_ABORTED;
         event->version = controller->update.version;
-        return handle_update_failure(controller, status) ? TDM_OK : status;
+        return handle_update_failure(controller, status) ? count_holders(controller, event)
+                                                         : status;
     case TDM__PHASE_DO_FLUSH:
         event->kind = TDM__PHASE_CACHES_FLUSHED;
         return controller->spec->update_enabled || controller->update.committed

@@ -22,7 +22,7 @@ enum { TDM__WORKER_REMOTE_KILL_MS = 1000 };
 /* What the controller knows about one engine. Owned by the worker group. */
 struct tdm__worker_group_engine {
     /* True if the engine is alive but serves nothing, because it was restarted and has no
-     * weights yet. */
+     * weights yet, or because an update that was aborted has overwritten them. */
     bool awaits_weights;
     /* True if a silent rank of the engine could not be killed, because its node did not reply. */
     bool cannot_be_killed;

@@ -1,4 +1,4 @@
-/* model_buckets.c - divides a model's tensors into buckets, packs them and verifies checksums. */
+/* model_buckets.c - divides a model's tensors into buckets and packs them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/model_buckets.h"
 
@@ -62,20 +62,4 @@ void tdm__model_buckets_pack(const struct tdm__model_buckets *model_buckets, uin
         memcpy(to, addresses[tensor], bytes);
         sums[i] = tdm__checksum_tensor(to, bytes);
     }
-}
-
-tdm_status tdm__model_buckets_verify(const struct tdm__model_buckets *model_buckets,
-                                     uint32_t bucket, const void *image, const uint64_t *sums)
-{
-    const struct tdm__bucket *about = &model_buckets->plan->buckets[bucket];
-
-    for (uint32_t i = 0; i < about->tensors_count; i++) {
-        uint32_t tensor = about->tensors_first + i;
-        const struct tdm_tensor_info *info = &model_buckets->manifest->tensors[tensor];
-
-        TDM_TRY(tdm__checksum_verify(
-            info->name, (const char *)image + model_buckets->plan->tensor_offsets[tensor],
-            tdm_tensor_bytes(info), sums[i]));
-    }
-    return TDM_OK;
 }

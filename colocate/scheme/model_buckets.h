@@ -1,4 +1,4 @@
-/* model_buckets.h - divides a model's tensors into buckets, packs them and verifies checksums. */
+/* model_buckets.h - divides a model's tensors into buckets and packs them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_SCHEME_MODEL_BUCKETS_H
 #define TDM_COLOCATE_SCHEME_MODEL_BUCKETS_H
@@ -24,9 +24,5 @@ void tdm__model_buckets_fini(struct tdm__model_buckets *model_buckets);
  * checksums. sums[0] is the checksum of the bucket's first tensor. */
 void tdm__model_buckets_pack(const struct tdm__model_buckets *model_buckets, uint32_t bucket,
                              const void *const *addresses, void *image, uint64_t *sums);
-/* Verifies the tensors of a received bucket. Returns TDM_E_CHECKSUM with the name of the first
- * tensor that differs. */
-tdm_status tdm__model_buckets_verify(const struct tdm__model_buckets *model_buckets,
-                                     uint32_t bucket, const void *image, const uint64_t *sums);
 
 #endif

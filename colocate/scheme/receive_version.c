@@ -214,26 +214,10 @@ static tdm_status join_group(tdm_weights_receiver *receiver, const struct offer 
     return TDM_OK;
 }
 
-/* Receives one bucket and copies the sender's checksums to `sums`. */
-static tdm_status receive_one_bucket(const tdm_weights_receiver *receiver,
-                                     const struct tdm__transport_context *context, uint32_t index,
-                                     uint64_t *sums, struct tdm__received_bucket *received)
-{
-    const struct tdm__bucket *bucket = &receiver->model_buckets.plan->buckets[index];
-    const struct tdm__wanted_bucket wanted = {.bucket = index,
-                                              .size_bytes = (bucket->size_bytes + WORD_BYTES - 1) /
-                                                            WORD_BYTES * WORD_BYTES,
-                                              .sums_count = bucket->tensors_count};
-
-    TDM_TRY(receiver->transport->receive_bucket(context, &wanted, received));
-    memcpy(sums + bucket->tensors_first, received->sums, bucket->tensors_count * sizeof(*sums));
-    return TDM_OK;
-}
-
-/* Receives and verifies all buckets. A wrong checksum is reported only after the last bucket,
- * because other ranks of a group may depend on this one until then. */
+/* Receives and stages all buckets. A wrong checksum is reported only after the last bucket, because
+ * other ranks of a group may depend on this one until then. */
 static tdm_status receive_all_buckets(tdm_weights_receiver *receiver, const struct offer *offer,
-                                      uint64_t *sums, struct tdm__incoming_version *incoming)
+                                      struct tdm__incoming_version *incoming)
 {
     const struct tdm__transport_context context = {.runtime = receiver->session.runtime,
                                                    .mailbox = receiver->mailbox,
@@ -245,12 +229,15 @@ static tdm_status receive_all_buckets(tdm_weights_receiver *receiver, const stru
 
     for (uint32_t i = 0; i < receiver->model_buckets.plan->buckets_count; i++) {
         struct tdm__received_bucket *received = &incoming->buckets[i];
+        size_t bucket_bytes = receiver->model_buckets.plan->buckets[i].size_bytes;
+        const struct tdm__wanted_bucket wanted = {
+            .bucket = i, .size_bytes = (bucket_bytes + WORD_BYTES - 1) / WORD_BYTES * WORD_BYTES};
         tdm_status status;
 
-        TDM_TRY(receive_one_bucket(receiver, &context, i, sums, received));
+        TDM_TRY(receiver->transport->receive_bucket(&context, &wanted, received));
         tdm__failpoint_hit("weights.bucket_received");
-        status =
-            tdm__model_buckets_verify(&receiver->model_buckets, i, received->data, received->sums);
+        status = tdm__receiver_stage_bucket_from(receiver->staging, received->description,
+                                                 received->data, wanted.size_bytes);
         if (status != TDM_OK && wrong == TDM_OK) {
             wrong = status;
             (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
@@ -259,34 +246,35 @@ static tdm_status receive_all_buckets(tdm_weights_receiver *receiver, const stru
     return wrong == TDM_OK ? TDM_OK : tdm__fail(wrong, "%s", detail);
 }
 
-/* Receives a version into `incoming`. `hash_out` is the hash for which to vote. */
+/* Receives a version into `incoming`. `hash_out` is the hash for which to vote; where the scheme
+ * sends no bytes, it is that of the model's tensors. */
 static tdm_status stage_version(tdm_weights_receiver *receiver, const struct offer *offer,
                                 struct tdm__incoming_version *incoming, struct tdm__hash *hash_out)
 {
-    const struct tdm__model_buckets *model_buckets = &receiver->model_buckets;
-    uint32_t count = model_buckets->manifest->tensors_count;
-    uint64_t *sums;
-    tdm_status status;
+    uint32_t buckets_count = receiver->model_buckets.plan->buckets_count;
+    struct tdm__id update = tdm__update_session_update_id(&receiver->session, offer->epoch);
 
     *incoming = (struct tdm__incoming_version){
         .epoch = offer->epoch, .version = offer->version, .deadline_ms = offer->deadline_ms};
-    sums = calloc(count, sizeof(*sums));
-    incoming->buckets = calloc(model_buckets->plan->buckets_count, sizeof(*incoming->buckets));
-    if (sums == NULL || incoming->buckets == NULL) {
-        status = tdm__fail(TDM_E_NOMEM, "%u tensors to receive", count);
-    } else if (receiver->transport->receive_bucket == NULL) {
-        status = TDM_OK;
-    } else {
-        status = join_group(receiver, offer);
+    if (receiver->transport->receive_bucket == NULL) {
+        *hash_out = receiver->model_buckets.manifest->hash;
+        return TDM_OK;
     }
-    if (status == TDM_OK && receiver->transport->receive_bucket != NULL) {
-        status = receive_all_buckets(receiver, offer, sums, incoming);
+    incoming->buckets = calloc(buckets_count, sizeof(*incoming->buckets));
+    if (incoming->buckets == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u buckets to receive", buckets_count);
     }
-    if (status == TDM_OK) {
-        *hash_out = tdm__checksum_contents_hash(&model_buckets->manifest->hash, sums, count);
-    }
-    free(sums);
-    return status;
+    TDM_TRY(join_group(receiver, offer));
+    TDM_TRY(receive_all_buckets(receiver, offer, incoming));
+    return tdm__receiver_prepare(receiver->staging, &update, hash_out);
+}
+
+/* Discards the version that was being received, or that was voted for. */
+static void drop_incoming(tdm_weights_receiver *receiver)
+{
+    /* Without regions this frees no memory, so it cannot fail. */
+    (void)tdm__receiver_drop_shadow(receiver->staging, receiver->incoming.epoch);
+    tdm__incoming_version_fini(&receiver->incoming, &receiver->model_buckets);
 }
 
 /* ---- the gate ------------------------------------------------------------------------ */
@@ -327,20 +315,18 @@ static void open_gate(tdm_weights_receiver *receiver, uint64_t version, bool und
 /* ---- go live ------------------------------------------------------------------------- */
 
 /* Copies one tensor to its address. A tensor without an address is served from its bucket. */
-static void install_tensor(tdm_weights_receiver *receiver, uint32_t index,
-                           const struct tdm__incoming_version *incoming)
+static void install_tensor(tdm_weights_receiver *receiver, uint32_t index)
 {
     const struct tdm_weights_tensor *tensor = &receiver->tensors[index];
-    const struct tdm__bucket_location *place = &receiver->tensor_locations[index];
     uint32_t shards_count = tensor->shards_count > 1 ? tensor->shards_count : 1;
     size_t bytes = tdm_tensor_bytes(&tensor->info) / shards_count;
-    const char *from = incoming->buckets[place->bucket].data;
+    const char *from = receiver->staged_addresses[index];
 
     receiver->tensor_addresses[index] = tensor->address;
     if (from == NULL) {
         return; /* The scheme sends no bytes. */
     }
-    from += place->offset + (shards_count > 1 ? tensor->shard * bytes : 0);
+    from += shards_count > 1 ? tensor->shard * bytes : 0;
     if (tensor->address != NULL) {
         memcpy(tensor->address, from, bytes);
     } else {
@@ -365,7 +351,7 @@ static void version_go_live(tdm_weights_receiver *receiver)
     struct tdm__incoming_version *incoming = &receiver->incoming;
 
     for (uint32_t i = 0; i < receiver->tensors_count; i++) {
-        install_tensor(receiver, i, incoming);
+        install_tensor(receiver, i);
     }
     tdm__incoming_version_fini(&receiver->serving, &receiver->model_buckets);
     receiver->unreported_epoch = incoming->epoch;
@@ -484,6 +470,8 @@ static tdm_status learn_outcome(tdm_weights_receiver *receiver, bool *committed)
 /* Learns the outcome of the version that was voted for, and goes live with it or discards it. */
 static tdm_status apply_outcome(tdm_weights_receiver *receiver)
 {
+    struct tdm__id update =
+        tdm__update_session_update_id(&receiver->session, receiver->incoming.epoch);
     bool committed = false;
     tdm_status status = learn_outcome(receiver, &committed);
 
@@ -494,13 +482,16 @@ static tdm_status apply_outcome(tdm_weights_receiver *receiver)
     if (!committed) {
         uint64_t version = receiver->incoming.version;
 
-        tdm__incoming_version_fini(&receiver->incoming, &receiver->model_buckets);
+        drop_incoming(receiver);
         open_gate(receiver, receiver->version, false);
         return tdm__fail(TDM_E_ABORTED, "version %llu of %s was aborted; %llu is still served",
                          (unsigned long long)version, receiver->session.model,
                          (unsigned long long)receiver->version);
     }
     tdm__failpoint_hit("weights.flip");
+    if (receiver->transport->receive_bucket != NULL) {
+        TDM_TRY(tdm__receiver_flip_shadow(receiver->staging, &update));
+    }
     version_go_live(receiver);
     report_flip(receiver, tdm__deadline_after(DECIDE_MS));
     if (receiver->on_version != NULL) {
@@ -522,7 +513,7 @@ static tdm_status accept_offer(tdm_weights_receiver *receiver, const struct offe
     if (status == TDM_OK) {
         return TDM_OK;
     }
-    tdm__incoming_version_fini(&receiver->incoming, &receiver->model_buckets);
+    drop_incoming(receiver);
     if (status != TDM_E_CHECKSUM) {
         /* This rank's calls in the group may be out of step with those of the others. */
         tdm_collective_leave(receiver->group);

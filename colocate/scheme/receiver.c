@@ -98,6 +98,13 @@ static tdm_status copy_tensor(const struct tdm_weights_tensor *from, struct tdm_
     return to->info.name == NULL ? tdm__fail(TDM_E_NOMEM, "the name of a tensor") : TDM_OK;
 }
 
+/* Orders wanted tensors by name, for qsort(). */
+static int compare_names(const void *left, const void *right)
+{
+    return strcmp(((const struct tdm__wanted_tensor *)left)->name,
+                  ((const struct tdm__wanted_tensor *)right)->name);
+}
+
 /* Copies the wanted tensors and allocates the arrays. */
 static tdm_status receiver_init(tdm_weights_receiver *receiver,
                                 const struct tdm_weights_receiver_options *options)
@@ -109,16 +116,19 @@ static tdm_status receiver_init(tdm_weights_receiver *receiver,
                          TDM__MANIFEST_TENSORS_MAX);
     }
     receiver->tensors = calloc(count, sizeof(*receiver->tensors));
-    receiver->tensor_locations = calloc(count, sizeof(*receiver->tensor_locations));
+    receiver->wanted = calloc(count, sizeof(*receiver->wanted));
+    receiver->staged_addresses = calloc(count, sizeof(*receiver->staged_addresses));
     receiver->tensor_addresses = calloc(count, sizeof(*receiver->tensor_addresses));
-    if (receiver->tensors == NULL || receiver->tensor_locations == NULL ||
-        receiver->tensor_addresses == NULL) {
+    if (receiver->tensors == NULL || receiver->wanted == NULL ||
+        receiver->staged_addresses == NULL || receiver->tensor_addresses == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a receiver of %u tensors", count);
     }
     receiver->tensors_count = count;
     for (uint32_t i = 0; i < count; i++) {
         TDM_TRY(copy_tensor(&options->tensors[i], &receiver->tensors[i]));
+        receiver->wanted[i] = (struct tdm__wanted_tensor){receiver->tensors[i].info.name, i};
     }
+    qsort(receiver->wanted, count, sizeof(receiver->wanted[0]), compare_names);
     return TDM_OK;
 }
 
@@ -133,9 +143,11 @@ static void receiver_destroy(tdm_weights_receiver *receiver)
     tdm_ref_release(receiver->next);
     tdm_collective_leave(receiver->group);
     tdm_actor_destroy(receiver->mailbox);
+    tdm__receiver_destroy(receiver->staging);
     tdm__model_buckets_fini(&receiver->model_buckets);
     free(receiver->tensors);
-    free(receiver->tensor_locations);
+    free(receiver->wanted);
+    free(receiver->staged_addresses);
     free(receiver->tensor_addresses);
     (void)pthread_mutex_destroy(&receiver->mutex);
     (void)pthread_cond_destroy(&receiver->changed);
@@ -200,6 +212,67 @@ const struct tdm_weights_tensor *tdm__weights_receiver_tensors(const tdm_weights
     return receiver->tensors;
 }
 
+/* ---- load ---------------------------------------------------------------------------- */
+
+/* Returns the index in `wanted` of the first tensor whose name is not less than `name`. */
+static uint32_t find_wanted(const tdm_weights_receiver *receiver, const char *name)
+{
+    uint32_t first = 0;
+    uint32_t end = receiver->tensors_count;
+
+    while (first < end) {
+        uint32_t middle = first + (end - first) / 2;
+
+        if (strcmp(receiver->wanted[middle].name, name) < 0) {
+            first = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    return first;
+}
+
+/* Callback of the staging: notes where the wanted ones of the verified tensors lie. They stay there
+ * until the version goes live or is discarded. */
+static tdm_status load_tensors(void *state, void *weights, const struct tdm_tensor_view *tensors,
+                               uint32_t tensors_count)
+{
+    tdm_weights_receiver *receiver = state;
+
+    (void)weights;
+    for (uint32_t i = 0; i < tensors_count; i++) {
+        const char *name = tensors[i].info.name;
+
+        for (uint32_t k = find_wanted(receiver, name);
+             k < receiver->tensors_count && strcmp(receiver->wanted[k].name, name) == 0; k++) {
+            receiver->staged_addresses[receiver->wanted[k].index] = tensors[i].data;
+        }
+    }
+    return TDM_OK;
+}
+
+/* Callback of the staging, which itself knows that all tensors of the model have come. */
+static tdm_status complete_load(void *state)
+{
+    (void)state;
+    return TDM_OK;
+}
+
+/* Callback of the staging: forgets the tensors of the version before. */
+static void begin_load(void *state)
+{
+    tdm_weights_receiver *receiver = state;
+
+    memset(receiver->staged_addresses, 0,
+           receiver->tensors_count * sizeof(*receiver->staged_addresses));
+}
+
+/* What the staging calls. The tensors stay in their buckets, so nothing is copied here. */
+static const struct tdm_engine_ops staging_ops = {.size_bytes = sizeof(struct tdm_engine_ops),
+                                                  .load = load_tensors,
+                                                  .complete = complete_load,
+                                                  .begin = begin_load};
+
 /* ---- join ---------------------------------------------------------------------------- */
 
 /* Returns true if both tensors have the same dtype and shape. */
@@ -223,14 +296,12 @@ static const char *shape_text(const struct tdm_tensor_info *info, char *text, si
     return text;
 }
 
-/* Finds a wanted tensor in the sender's buckets. Returns TDM_E_INVAL if the sender does not have it
- * or has it with another dtype or shape. */
-static tdm_status locate_tensor(const tdm_weights_receiver *receiver,
-                                const struct tdm_tensor_info *info,
-                                struct tdm__bucket_location *place)
+/* Returns TDM_E_INVAL if the sender does not have a wanted tensor, or has it with another dtype or
+ * shape. */
+static tdm_status check_tensor(const tdm_weights_receiver *receiver,
+                               const struct tdm_tensor_info *info)
 {
     const struct tdm__manifest *manifest = receiver->model_buckets.manifest;
-    const struct tdm__bucket_plan *plan = receiver->model_buckets.plan;
     char own[192];
     char theirs[192];
     uint32_t i = 0;
@@ -242,24 +313,18 @@ static tdm_status locate_tensor(const tdm_weights_receiver *receiver,
         return tdm__fail(TDM_E_INVAL, "tensor %s: the sender of %s does not have it", info->name,
                          receiver->session.model);
     }
-    if (!same_shape(info, &manifest->tensors[i])) {
-        return tdm__fail(TDM_E_INVAL, "tensor %s: %s here, %s at the sender", info->name,
-                         shape_text(info, own, sizeof(own)),
-                         shape_text(&manifest->tensors[i], theirs, sizeof(theirs)));
-    }
-    place->bucket = 0;
-    while (plan->buckets[place->bucket].tensors_first +
-               plan->buckets[place->bucket].tensors_count <=
-           i) {
-        place->bucket++;
-    }
-    place->offset = plan->tensor_offsets[i];
-    return TDM_OK;
+    return same_shape(info, &manifest->tensors[i])
+               ? TDM_OK
+               : tdm__fail(TDM_E_INVAL, "tensor %s: %s here, %s at the sender", info->name,
+                           shape_text(info, own, sizeof(own)),
+                           shape_text(&manifest->tensors[i], theirs, sizeof(theirs)));
 }
 
-/* Reads the message of the model and finds the wanted tensors in it. */
+/* Reads the message of the model, checks the wanted tensors, and creates what stages versions. */
 static tdm_status read_model(tdm_weights_receiver *receiver, const tdm_value *value)
 {
+    struct tdm__receiver_options options = {
+        .ops = &staging_ops, .state = receiver, .verify = TDM__VERIFY_FULL};
     const struct tdm__weight_transport *transport;
     struct tdm__scheme_model_message message;
     struct tdm__manifest *manifest;
@@ -273,9 +338,10 @@ static tdm_status read_model(tdm_weights_receiver *receiver, const tdm_value *va
     TDM_TRY(tdm__manifest_from_message(&message.manifest, &manifest));
     TDM_TRY(tdm__model_buckets_create(manifest, message.bucket_bytes, &receiver->model_buckets));
     for (uint32_t i = 0; i < receiver->tensors_count; i++) {
-        TDM_TRY(
-            locate_tensor(receiver, &receiver->tensors[i].info, &receiver->tensor_locations[i]));
+        TDM_TRY(check_tensor(receiver, &receiver->tensors[i].info));
     }
+    options.manifest = receiver->model_buckets.manifest;
+    TDM_TRY(tdm__receiver_create(&options, &receiver->staging));
     receiver->transport = transport;
     return TDM_OK;
 }
@@ -310,7 +376,9 @@ static tdm_status receiver_join(tdm_weights_receiver *receiver, int64_t deadline
         tdm__update_session_set_record(&receiver->session, receiver->mailbox);
     }
     if (receiver->transport == NULL) {
-        /* These buckets belong to an earlier, failed attempt. */
+        /* The staging and the buckets belong to an earlier, failed attempt. */
+        tdm__receiver_destroy(receiver->staging);
+        receiver->staging = NULL;
         tdm__model_buckets_fini(&receiver->model_buckets);
         TDM_TRY(tdm__mailbox_read_message(receiver->mailbox, "model", deadline_ms, &ref, &message));
         status = read_model(receiver, message);

@@ -6,6 +6,7 @@
 #include "colocate/scheme/model_buckets.h"
 #include "colocate/scheme/transport.h"
 #include "colocate/scheme/update_session.h"
+#include "colocate/weights/receiver.h"
 
 #include <pthread.h>
 
@@ -18,10 +19,10 @@ struct tdm__incoming_version {
     int64_t deadline_ms; /* When the update expires, in milliseconds of tdm__clock_ms(). */
 };
 
-/* Where a tensor lies in the received buckets. */
-struct tdm__bucket_location {
-    uint32_t bucket; /* Index of the bucket. */
-    uint64_t offset; /* Offset in the bucket, in bytes. */
+/* A wanted tensor in the list that is searched by name. */
+struct tdm__wanted_tensor {
+    const char *name; /* Name of the tensor; borrowed from the receiver's list of tensors. */
+    uint32_t index;   /* Index of the tensor in the receiver's list. */
 };
 
 /* A receiver of weights. The receiving thread (the caller's, or `thread`) writes all members. The
@@ -43,8 +44,13 @@ struct tdm_weights_receiver {
     /* Transport of the sender's scheme; NULL before connect. */
     const struct tdm__weight_transport *transport;
     struct tdm__model_buckets model_buckets; /* Manifest and buckets of the sender; owned. */
-    /* For each tensor its place in the buckets. Owned. */
-    struct tdm__bucket_location *tensor_locations;
+    /* Verifies what has been received and decides what is accepted, as in an engine of a job; NULL
+     * before connect. Owned. */
+    struct tdm__receiver *staging;
+    struct tdm__wanted_tensor *wanted; /* The tensors, ordered by their names. Owned. */
+    /* For each tensor where its bytes lie in the buckets of `incoming`; NULL before they come, and
+     * if the scheme sends no bytes. Owned array. */
+    const void **staged_addresses;
     bool background; /* True if a background thread is to receive. */
     bool announced;  /* True once the mailbox may know this receiver. */
     bool joined;     /* True once the mailbox has confirmed the join message. */

@@ -148,10 +148,37 @@ static tdm_status join_group(tdm_weights_sender *sender, int64_t deadline_ms)
     return TDM_OK;
 }
 
-/* Packs and sends all buckets, with checksums of their tensors. */
-static tdm_status send_buckets(tdm_weights_sender *sender, int64_t deadline_ms)
+/* Packs a bucket and describes it. Receivers get its bytes and open no storage, so the update's ID
+ * stands for the storage's GPU and key. */
+static tdm_status pack_bucket(tdm_weights_sender *sender, uint32_t bucket,
+                              struct tdm__outgoing_bucket *outgoing_bucket_out)
 {
     const struct tdm__model_buckets *model_buckets = &sender->model_buckets;
+    const struct tdm__bucket *about = &model_buckets->plan->buckets[bucket];
+    uint64_t *sums = sender->sums + about->tensors_first;
+    struct tdm__bucket_contents contents = {
+        .manifest = model_buckets->manifest,
+        .update = tdm__update_session_update_id(&sender->session, sender->epoch),
+        .epoch = sender->epoch,
+        .node = sender->node,
+        .storage = {.size_bytes = about->size_bytes, .allocation_bytes = about->size_bytes},
+        .sums = sums,
+        .records = sender->records};
+
+    contents.storage.gpu = contents.update;
+    contents.storage.key = contents.update;
+    tdm__model_buckets_pack(model_buckets, bucket, sender->addresses, sender->image, sums);
+    *outgoing_bucket_out = (struct tdm__outgoing_bucket){
+        .bucket = bucket,
+        .image = sender->image,
+        .size_bytes = (about->size_bytes + WORD_BYTES - 1) / WORD_BYTES * WORD_BYTES};
+    return tdm__bucket_describe(model_buckets->plan, bucket, &contents, sender->description,
+                                &outgoing_bucket_out->description);
+}
+
+/* Packs, describes and sends all buckets. */
+static tdm_status send_buckets(tdm_weights_sender *sender, int64_t deadline_ms)
+{
     struct tdm__transport_context context = {.runtime = sender->session.runtime,
                                              .mailbox = sender->mailbox,
                                              .epoch = sender->epoch,
@@ -162,17 +189,10 @@ static tdm_status send_buckets(tdm_weights_sender *sender, int64_t deadline_ms)
     }
     TDM_TRY(join_group(sender, deadline_ms));
     context.group = sender->group;
-    for (uint32_t i = 0; i < model_buckets->plan->buckets_count; i++) {
-        const struct tdm__bucket *bucket = &model_buckets->plan->buckets[i];
-        uint64_t *sums = sender->sums + bucket->tensors_first;
-        struct tdm__outgoing_bucket outgoing_bucket = {
-            .bucket = i,
-            .image = sender->image,
-            .size_bytes = (bucket->size_bytes + WORD_BYTES - 1) / WORD_BYTES * WORD_BYTES,
-            .sums = sums,
-            .sums_count = bucket->tensors_count};
+    for (uint32_t i = 0; i < sender->model_buckets.plan->buckets_count; i++) {
+        struct tdm__outgoing_bucket outgoing_bucket;
 
-        tdm__model_buckets_pack(model_buckets, i, sender->addresses, sender->image, sums);
+        TDM_TRY(pack_bucket(sender, i, &outgoing_bucket));
         TDM_TRY(sender->transport->send_bucket(&context, &outgoing_bucket));
         tdm__failpoint_hit("weights.bucket_sent");
     }

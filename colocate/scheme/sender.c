@@ -11,6 +11,7 @@
 
 #include "colocate/scheme/sender.h"
 
+#include "actors/process/runtime.h"
 #include "colocate/scheme/mailbox.h"
 #include "colocate/scheme/membership.h"
 #include "colocate/scheme/receiver.h"
@@ -95,14 +96,17 @@ static tdm_status copy_modules(tdm_weights_sender *sender, tdm_actor *const *mod
     return TDM_OK;
 }
 
-/* Allocates the bucket's memory and the list of group members. */
+/* Allocates the memory of the bucket and of its description, and the list of group members. */
 static tdm_status allocate_buffers(tdm_weights_sender *sender)
 {
     uint64_t bytes = sender->model_buckets.plan->bucket_bytes_max;
 
     sender->group_members = calloc(TDM_WEIGHTS_RECEIVERS_MAX, sizeof(*sender->group_members));
+    sender->records =
+        calloc(tdm__bucket_tensors_max(sender->model_buckets.plan), sizeof(*sender->records));
+    sender->description = malloc(tdm__bucket_description_bytes_max(sender->model_buckets.plan));
     if (posix_memalign(&sender->image, ALIGNMENT, bytes + ALIGNMENT) != 0 ||
-        sender->group_members == NULL) {
+        sender->group_members == NULL || sender->description == NULL || sender->records == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a bucket of %llu bytes", (unsigned long long)bytes);
     }
     memset(sender->image, 0, bytes + ALIGNMENT); /* The bytes between tensors are sent, too. */
@@ -149,6 +153,8 @@ static void sender_destroy(tdm_weights_sender *sender)
     tdm__model_buckets_fini(&sender->model_buckets);
     free(sender->addresses);
     free(sender->image);
+    free(sender->description);
+    free(sender->records);
     free(sender->sums);
     free(sender->modules);
     free(sender->modules_refs);
@@ -191,6 +197,9 @@ tdm_status tdm_weights_sender_create(tdm_runtime *runtime,
     sender->receivers_count = options->receivers_count == 0 ? 1 : options->receivers_count;
     sender->timeout_ms = options->timeout_ms == 0 ? TIMEOUT_MS : options->timeout_ms;
     status = tdm__update_session_init(&sender->session, runtime, options->model);
+    if (status == TDM_OK) {
+        status = tdm__id_parse(runtime->node_id, &sender->node);
+    }
     if (status == TDM_OK) {
         status = sender_init(sender, options);
     }

@@ -31,8 +31,11 @@ struct tdm_weights_sender {
     struct tdm__model_buckets model_buckets; /* Manifest and buckets of the model; owned. */
     /* Address of each tensor; for a relay they are set at each send. Owned array. */
     const void **addresses;
-    void *image;    /* Contents of the bucket that is being sent; owned. */
-    uint64_t *sums; /* Checksum of each tensor of the manifest; owned. */
+    void *image;                        /* Contents of the bucket that is being sent; owned. */
+    void *description;                  /* Encoded tensor handles of that bucket; owned. */
+    struct tdm__tensor_record *records; /* Room for the records of its tensors; owned. */
+    uint64_t *sums;                     /* Checksum of each tensor of the manifest; owned. */
+    struct tdm__id node;                /* ID of this process's node. */
     /* Receiver whose version a relay sends on; NULL if the sender is not a relay. Borrowed. */
     tdm_weights_receiver *relay_of;
     /* Handles of the module actors; the array is owned, the handles are borrowed. */

@@ -2,8 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A sender puts one message for each bucket into its mailbox, under
- * "update/EPOCH/bucket/INDEX/". The message always has the checksums of the bucket's tensors.
- * Its table is scheme_bucket (runtime/messages/scheme.def). The bytes take one of three ways:
+ * "update/EPOCH/bucket/INDEX/". The message always has the bucket's tensor handles, which
+ * say where each tensor lies in it, with checksums. Its table is scheme_bucket
+ * (runtime/messages/scheme.def). The bytes take one of three ways:
  * - By reference: the message has a reference to an object in shared memory, or on another node.
  * - In the call: the message has the bytes themselves.
  * - By broadcast: sender and receivers are ranks of a collective group; the sender has rank 0.
@@ -70,8 +71,8 @@ void tdm__received_bucket_fini(struct tdm__received_bucket *received)
     *received = (struct tdm__received_bucket){.message = NULL};
 }
 
-/* Waits for the bucket's message and sets `message` and `sums` of `received`. `contents_out` is the
- * field with the contents, borrowed from the message. */
+/* Waits for the bucket's message and sets `message` and `description` of `received`. `contents_out`
+ * is the field with the contents, borrowed from the message. */
 static tdm_status receive_bucket_message(const struct tdm__transport_context *context,
                                          const struct tdm__wanted_bucket *wanted,
                                          struct tdm__received_bucket *received,
@@ -85,23 +86,9 @@ static tdm_status receive_bucket_message(const struct tdm__transport_context *co
     TDM_TRY(tdm__mailbox_read_message(context->mailbox, key, context->deadline_ms,
                                       &received->message, &value));
     TDM_TRY(tdm__scheme_bucket_decode(value, &message));
-    if (message.sums->dtype != TDM_U64 ||
-        tdm_ndarray_bytes(message.sums) != wanted->sums_count * sizeof(*received->sums)) {
-        return tdm__fail(TDM_E_PROTOCOL, "bucket %u: not the sums of %u tensors", wanted->bucket,
-                         wanted->sums_count);
-    }
-    received->sums = message.sums->data;
+    received->description = message.description;
     *contents_out = message.contents.value;
     return TDM_OK;
-}
-
-/* Returns the bucket's checksums as an array. */
-static struct tdm_ndarray checksums_array(const struct tdm__outgoing_bucket *outgoing_bucket)
-{
-    return (struct tdm_ndarray){.dtype = TDM_U64,
-                                .dims_count = 1,
-                                .shape = {outgoing_bucket->sums_count},
-                                .data = outgoing_bucket->sums};
 }
 
 /* ---- by reference -------------------------------------------------------------------- */
@@ -114,12 +101,11 @@ static tdm_status pack_reference(tdm_runtime *runtime, tdm_ref *ref, tdm_writer 
     return tdm__reference_write(writer, ref);
 }
 
-/* Puts a message with the bucket's checksums and a reference to the object with its contents. */
+/* Puts a message with the bucket's description and a reference to the object with its contents. */
 static tdm_status put_reference(const struct tdm__transport_context *context,
                                 const struct tdm__outgoing_bucket *outgoing_bucket, tdm_ref *object)
 {
-    const struct tdm_ndarray sums = checksums_array(outgoing_bucket);
-    struct tdm__scheme_bucket_message message = {.sums = &sums};
+    struct tdm__scheme_bucket_message message = {.description = outgoing_bucket->description};
     char key[KEY_BYTES];
     tdm_writer *writer;
     tdm_status status;
@@ -187,19 +173,20 @@ static tdm_status receive_reference(const struct tdm__transport_context *context
 
 /* ---- inside calls -------------------------------------------------------------------- */
 
-/* Puts the bucket's bytes into the message. The formats "sv" of mailbox_put and "aa" of
+/* Puts the bucket's bytes into the message. The formats "sv" of mailbox_put and "ba" of
  * scheme_bucket are written out here for speed. A call by format copies the bytes once, into the
  * shared memory of the call; a call with an encoded message copies them three times. */
 static tdm_status send_bytes(const struct tdm__transport_context *context,
                              const struct tdm__outgoing_bucket *outgoing_bucket)
 {
     const struct tdm_ndarray words = image_words(outgoing_bucket);
-    const struct tdm_ndarray sums = checksums_array(outgoing_bucket);
     char key[KEY_BYTES];
     tdm_ref *done;
 
     bucket_message_key(context, outgoing_bucket->bucket, key);
-    TDM_TRY(tdm_actor_call(context->mailbox, "put", &done, "s(aa)", key, &sums, &words));
+    TDM_TRY(tdm_actor_call(context->mailbox, "put", &done, "s(ba)", key,
+                           outgoing_bucket->description.data,
+                           outgoing_bucket->description.size_bytes, &words));
     return tdm__mailbox_await_done(done, context->deadline_ms);
 }
 
@@ -231,12 +218,11 @@ static tdm_status receive_bytes(const struct tdm__transport_context *context,
 /* Rank of the sender in the collective group; receivers have the ranks from 1. */
 enum { SENDER_RANK = 0 };
 
-/* Puts the checksums into the message and broadcasts the bytes. */
+/* Puts the description into the message and broadcasts the bytes. */
 static tdm_status send_broadcast(const struct tdm__transport_context *context,
                                  const struct tdm__outgoing_bucket *outgoing_bucket)
 {
-    const struct tdm_ndarray sums = checksums_array(outgoing_bucket);
-    const struct tdm__scheme_bucket_message message = {.sums = &sums};
+    const struct tdm__scheme_bucket_message message = {.description = outgoing_bucket->description};
     char key[KEY_BYTES];
 
     bucket_message_key(context, outgoing_bucket->bucket, key);

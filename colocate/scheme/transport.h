@@ -20,36 +20,35 @@ struct tdm__transport_context {
 
 /* A bucket that is sent. All pointers are borrowed. */
 struct tdm__outgoing_bucket {
-    uint32_t bucket;      /* Index of the bucket in the plan. */
-    void *image;          /* Contents of the bucket, which transports do not change. */
-    size_t size_bytes;    /* Size of the contents in bytes, a multiple of 8. */
-    const uint64_t *sums; /* Checksum of each tensor in the bucket. */
-    uint32_t sums_count;  /* Number of checksums. */
+    uint32_t bucket;   /* Index of the bucket in the plan. */
+    void *image;       /* Contents of the bucket, which transports do not change. */
+    size_t size_bytes; /* Size of the contents in bytes, a multiple of 8. */
+    /* Encoded tensor handles of the bucket, with a checksum of each tensor. */
+    struct tdm_bytes description;
 };
 
 /* A bucket that a receiver waits for. */
 struct tdm__wanted_bucket {
-    uint32_t bucket;     /* Index of the bucket in the plan. */
-    size_t size_bytes;   /* Size of the contents in bytes, a multiple of 8. */
-    uint32_t sums_count; /* Number of checksums, one for each tensor in the bucket. */
+    uint32_t bucket;   /* Index of the bucket in the plan. */
+    size_t size_bytes; /* Size of the contents in bytes, a multiple of 8. */
 };
 
 /* A bucket that was received. Its memory stays until tdm__received_bucket_fini(). */
 struct tdm__received_bucket {
-    /* Message of the bucket. It contains `sums`, and `data` if the next two members are NULL.
-     * Owned. */
+    /* Message of the bucket. It contains `description`, and `data` if the next two members are
+     * NULL. Owned. */
     tdm_ref *message;
     /* Object that contains `data`; NULL unless the scheme sends by reference. Owned. */
     tdm_ref *value;
     void *copy;       /* Memory that contains `data`; NULL unless the scheme broadcasts. Owned. */
     const void *data; /* Contents of the bucket, aligned to 8 bytes. */
-    const uint64_t *sums; /* Checksum of each tensor in the bucket, as the sender computed it. */
+    struct tdm_bytes description; /* Encoded tensor handles of the bucket, from the sender. */
 };
 /* Releases what the bucket owns. */
 void tdm__received_bucket_fini(struct tdm__received_bucket *received);
 
 /* The functions with which one scheme carries buckets. Both block until the deadline at most. They
- * carry the checksums but do not verify them. */
+ * carry the description but do not look into it. */
 struct tdm__weight_transport {
     const char *name;      /* Name of the scheme in messages. */
     bool uses_group;       /* True if sender and receivers join a collective group first. */
@@ -57,8 +56,8 @@ struct tdm__weight_transport {
     /* Sends one bucket to all receivers; NULL if the scheme sends no bytes. */
     tdm_status (*send_bucket)(const struct tdm__transport_context *context,
                               const struct tdm__outgoing_bucket *outgoing_bucket);
-    /* Receives one bucket; NULL if the scheme sends no bytes. `wanted` has the expected index, size
-     * and number of checksums. Returns TDM_E_PROTOCOL for a bucket of another size. */
+    /* Receives one bucket; NULL if the scheme sends no bytes. `wanted` has the expected index and
+     * size. Returns TDM_E_PROTOCOL for a bucket of another size. */
     tdm_status (*receive_bucket)(const struct tdm__transport_context *context,
                                  const struct tdm__wanted_bucket *wanted,
                                  struct tdm__received_bucket *received_out);

@@ -5,12 +5,14 @@
  * order. Then it checks that the runs of all ranks cover every byte exactly once. A slice
  * that is a box becomes runs of its contiguous inner dimensions; neighbouring runs are merged. The
  * result depends only on the manifest and the layouts, so every rank compiles the same plan.
- * Replaying (pack and unpack) only lists copy operations; the caller runs them on its device. There
- * are no locks: a plan is read-only after its creation. */
+ * Replaying (pack and unpack) only lists copy operations; the caller runs them on its device.
+ * tdm__bucket_describe() tells readers where each tensor of a filled bucket lies. There are no
+ * locks: a plan is read-only after its creation. */
 
 #include "colocate/weights/bucket.h"
 
 #include "colocate/weights/replicas.h"
+#include "colocate/weights/tensor.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 
@@ -446,6 +448,16 @@ void tdm__bucket_plan_destroy(struct tdm__bucket_plan *plan)
     free(plan);
 }
 
+uint32_t tdm__bucket_tensors_max(const struct tdm__bucket_plan *plan)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < plan->buckets_count; i++) {
+        most = plan->buckets[i].tensors_count > most ? plan->buckets[i].tensors_count : most;
+    }
+    return most;
+}
+
 const struct tdm__bucket_segment *tdm__bucket_find_segment(const struct tdm__bucket_plan *plan,
                                                            uint32_t bucket, uint32_t rank)
 {
@@ -491,4 +503,55 @@ uint32_t tdm__bucket_unpack(const struct tdm__bucket_plan *plan, uint32_t bucket
                                   (uint8_t *)image + run->bucket_offset, run->size_bytes);
     }
     return description->runs_count;
+}
+
+/* ---- describe ------------------------------------------------------------------------ */
+
+/* Fills the record that describes one tensor of a bucket, with its checksum `sum`. */
+static void describe_tensor(const struct tdm__bucket_plan *plan,
+                            const struct tdm__bucket_contents *contents, uint32_t tensor,
+                            uint64_t sum, struct tdm__tensor_record *record)
+{
+    const struct tdm_tensor_info *info = &contents->manifest->tensors[tensor];
+
+    *record = (struct tdm__tensor_record){
+        .tensor = tensor,
+        .dtype = (uint16_t)info->dtype,
+        .dims_count = (uint8_t)info->dims_count,
+        .offset = plan->tensor_offsets[tensor] / tdm_dtype_bytes(info->dtype),
+        .checksum = sum,
+    };
+    memcpy(record->shape, info->shape, info->dims_count * sizeof(info->shape[0]));
+    tdm__tensor_row_major_strides(info, record->stride);
+}
+
+size_t tdm__bucket_description_bytes_max(const struct tdm__bucket_plan *plan)
+{
+    const struct tdm__tensor_handles largest = {
+        .header = {.storages_count = 1, .tensors_count = tdm__bucket_tensors_max(plan)}};
+
+    return tdm__tensor_handles_bytes(&largest);
+}
+
+tdm_status tdm__bucket_describe(const struct tdm__bucket_plan *plan, uint32_t bucket,
+                                struct tdm__bucket_contents *contents, void *buffer,
+                                struct tdm_bytes *bytes_out)
+{
+    const struct tdm__bucket *about = &plan->buckets[bucket];
+    const struct tdm__tensor_handles handles = {.header = {.storages_count = 1,
+                                                           .tensors_count = about->tensors_count,
+                                                           .update = contents->update,
+                                                           .node = contents->node,
+                                                           .epoch = contents->epoch,
+                                                           .bucket = bucket,
+                                                           .buckets_count = plan->buckets_count},
+                                                .storages = &contents->storage,
+                                                .tensors = contents->records};
+
+    for (uint32_t i = 0; i < about->tensors_count; i++) {
+        describe_tensor(plan, contents, about->tensors_first + i, contents->sums[i],
+                        &contents->records[i]);
+    }
+    *bytes_out = (struct tdm_bytes){buffer, tdm__tensor_handles_bytes(&handles)};
+    return tdm__tensor_handles_encode(&handles, buffer, bytes_out->size_bytes);
 }

@@ -5,6 +5,7 @@
 
 #include "colocate/transfer/copy_op.h"
 #include "colocate/weights/layout.h"
+#include "colocate/weights/tensor_handles.h"
 
 #include <stdint.h>
 
@@ -88,6 +89,9 @@ tdm_status tdm__bucket_plan_create(const struct tdm__manifest *manifest,
 /* Frees a bucket plan; NULL is allowed. */
 void tdm__bucket_plan_destroy(struct tdm__bucket_plan *plan);
 
+/* Returns the largest number of tensors that a bucket of the plan has. */
+uint32_t tdm__bucket_tensors_max(const struct tdm__bucket_plan *plan);
+
 /* Returns what one rank contributes to one bucket; the plan owns the segment. */
 const struct tdm__bucket_segment *tdm__bucket_find_segment(const struct tdm__bucket_plan *plan,
                                                            uint32_t bucket, uint32_t rank);
@@ -104,5 +108,27 @@ uint32_t tdm__bucket_pack(const struct tdm__bucket_plan *plan, uint32_t bucket, 
  * operations. */
 uint32_t tdm__bucket_unpack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
                             const void *segment, void *image, struct tdm__copy_op *copy_ops);
+
+/* What the description of a bucket says beside where each tensor lies in it. All pointers are
+ * borrowed. */
+struct tdm__bucket_contents {
+    const struct tdm__manifest *manifest; /* Tensors of the model, from which the plan was made. */
+    struct tdm__id update;                /* ID of the update to which the bucket belongs. */
+    uint64_t epoch;                       /* Epoch of the update. */
+    struct tdm__id node;                  /* ID of the node on which the bucket lies. */
+    /* The storage that contains the bucket, from its first byte on. */
+    struct tdm__storage_record storage;
+    const uint64_t *sums; /* Checksums of the bucket's tensors, in the order of the manifest. */
+    /* Room for the records of the bucket's tensors, which tdm__bucket_describe() fills. */
+    struct tdm__tensor_record *records;
+};
+
+/* Returns the size in bytes of the largest description of a bucket of the plan. */
+size_t tdm__bucket_description_bytes_max(const struct tdm__bucket_plan *plan);
+/* Encodes tensor handles that describe all tensors of a bucket into `buffer`, which has room for
+ * the largest description. `bytes_out` is the description; it borrows the buffer. */
+tdm_status tdm__bucket_describe(const struct tdm__bucket_plan *plan, uint32_t bucket,
+                                struct tdm__bucket_contents *contents, void *buffer,
+                                struct tdm_bytes *bytes_out);
 
 #endif

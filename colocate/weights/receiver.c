@@ -11,6 +11,9 @@
  * by the trainers (tensor_slices.c).
  * - A safetensors file with the whole model.
  *
+ * A receiver without regions loads whole tensors that have arrived in host memory by other ways,
+ * for the schemes of colocate/scheme. Its library keeps them in place until the flip.
+ *
  * A receiver that overwrites has no shadow. Its buckets are loaded into the weights region itself
  * (stage_region()); a flip then moves no memory.
  *
@@ -82,15 +85,23 @@ struct tdm__receiver {
 
 /* ---- life ---------------------------------------------------------------------------- */
 
-/* Allocates a receiver's arrays and creates its shadow region without memory. */
-static tdm_status receiver_init(struct tdm__receiver *receiver)
+/* Creates the shadow region without memory, unless the receiver overwrites or has no regions. */
+static tdm_status create_shadow(struct tdm__receiver *receiver)
 {
     const struct tdm__receiver_options *options = &receiver->options;
-    struct tdm_region_options shadow = {.tag = "shadow",
-                                        .size_bytes = tdm_region_size(options->weights),
-                                        .policy = TDM_REGION_DROP,
-                                        .paused = 1};
-    uint32_t count = options->manifest->tensors_count;
+    struct tdm_region_options shadow = {.tag = "shadow", .policy = TDM_REGION_DROP, .paused = 1};
+
+    if (options->regions == NULL || options->overwrites) {
+        return TDM_OK;
+    }
+    shadow.size_bytes = tdm_region_size(options->weights);
+    return tdm__region_create(options->regions, &shadow, &receiver->shadow);
+}
+
+/* Allocates a receiver's arrays and creates its shadow. */
+static tdm_status receiver_init(struct tdm__receiver *receiver)
+{
+    uint32_t count = receiver->options.manifest->tensors_count;
 
     receiver->sums = calloc(count, sizeof(*receiver->sums));
     receiver->staged = calloc(count, sizeof(*receiver->staged));
@@ -101,8 +112,7 @@ static tdm_status receiver_init(struct tdm__receiver *receiver)
         receiver->sum_ops == NULL || receiver->computed_sums == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a receiver of %u tensors", count);
     }
-    return options->overwrites ? TDM_OK
-                               : tdm__region_create(options->regions, &shadow, &receiver->shadow);
+    return create_shadow(receiver);
 }
 
 tdm_status tdm__receiver_create(const struct tdm__receiver_options *options,
@@ -124,11 +134,16 @@ tdm_status tdm__receiver_create(const struct tdm__receiver_options *options,
     return TDM_OK;
 }
 
-/* Unmaps and releases the senders' memory blocks, so that the memory can be freed. */
+/* Unmaps and releases the senders' memory blocks, so that the memory can be freed. A receiver
+ * without regions has none. */
 static void release_imports(struct tdm__receiver *receiver)
 {
-    struct tdm__device *device = tdm__regions_device(receiver->options.regions);
+    struct tdm__device *device;
 
+    if (receiver->imports_count == 0) {
+        return;
+    }
+    device = tdm__regions_device(receiver->options.regions);
     for (uint32_t i = 0; i < receiver->imports_count; i++) {
         struct imported_block *import = &receiver->imports[i];
 
@@ -258,16 +273,23 @@ static tdm_status map_storage(struct tdm__receiver *receiver,
     return TDM_OK;
 }
 
-/* Fills the receiver's views of all tensors in the bucket. The tensors must be contiguous. */
+/* Fills the receiver's views of all tensors in the bucket, whose bytes are at `source`; NULL if
+ * they are in the storages that the handles describe. The tensors must be contiguous. */
 static tdm_status fill_views(struct tdm__receiver *receiver,
-                             const struct tdm__tensor_handles *handles)
+                             const struct tdm__tensor_handles *handles, const char *source)
 {
     for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
         const struct tdm__tensor_record *record = &handles->tensors[i];
         const struct tdm__storage_record *storage = &handles->storages[record->storage];
-        const char *address;
+        const char *address = source;
 
-        TDM_TRY(map_storage(receiver, storage, &address));
+        if ((record->flags & TDM__TENSOR_SLICE) != 0) {
+            return tdm__fail(TDM_E_PROTOCOL, "a slice of tensor %s in a bucket of whole tensors",
+                             receiver->options.manifest->tensors[record->tensor].name);
+        }
+        if (source == NULL) {
+            TDM_TRY(map_storage(receiver, storage, &address));
+        }
         receiver->views[i] =
             tdm__tensor_handles_view(handles, i, receiver->options.manifest, address);
         if (!tdm__tensor_is_contiguous(&receiver->views[i])) {
@@ -278,12 +300,26 @@ static tdm_status fill_views(struct tdm__receiver *receiver,
     return TDM_OK;
 }
 
-/* Computes the checksums of the bucket's tensors on the device and compares them with the
- * sender's. */
+/* Runs the first `count` of the receiver's checksum operations: on its device, or on the host if
+ * the receiver has no regions. */
+static tdm_status run_sum_ops(const struct tdm__receiver *receiver, uint32_t count)
+{
+    struct tdm__device *device;
+
+    if (receiver->options.regions != NULL) {
+        device = tdm__regions_device(receiver->options.regions);
+        return device->ops->move(device, receiver->sum_ops, count, receiver->computed_sums);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        TDM_TRY(tdm__copy_op_execute(&receiver->sum_ops[i], &receiver->computed_sums[i]));
+    }
+    return TDM_OK;
+}
+
+/* Computes the checksums of the bucket's tensors and compares them with the sender's. */
 static tdm_status verify_tensors(const struct tdm__receiver *receiver,
                                  const struct tdm__tensor_handles *handles)
 {
-    struct tdm__device *device = tdm__regions_device(receiver->options.regions);
     uint32_t count = handles->header.tensors_count;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -291,7 +327,7 @@ static tdm_status verify_tensors(const struct tdm__receiver *receiver,
 
         receiver->sum_ops[i] = tdm__checksum_copy_op(view->data, tdm_tensor_bytes(&view->info));
     }
-    TDM_TRY(device->ops->move(device, receiver->sum_ops, count, receiver->computed_sums));
+    TDM_TRY(run_sum_ops(receiver, count));
     for (uint32_t i = 0; i < count; i++) {
         const struct tdm_tensor_info *info = &receiver->views[i].info;
 
@@ -301,10 +337,10 @@ static tdm_status verify_tensors(const struct tdm__receiver *receiver,
     return TDM_OK;
 }
 
-/* Returns TDM_E_STATE if the shadow region has no memory. */
+/* Returns TDM_E_STATE if the shadow region has no memory. A receiver without regions needs none. */
 static tdm_status check_shadow_resident(const struct tdm__receiver *receiver)
 {
-    if (tdm_region_is_resident(stage_region(receiver))) {
+    if (receiver->options.regions == NULL || tdm_region_is_resident(stage_region(receiver))) {
         return TDM_OK;
     }
     return tdm__fail(TDM_E_STATE,
@@ -316,9 +352,10 @@ static tdm_status check_shadow_resident(const struct tdm__receiver *receiver)
 /* Calls the engine library to load the tensors of the first `views_count` views into the shadow. */
 static tdm_status load_tensors(struct tdm__receiver *receiver, uint32_t views_count)
 {
-    return receiver->options.ops->load(receiver->options.state,
-                                       tdm_region_address(stage_region(receiver)), receiver->views,
-                                       views_count);
+    const struct tdm__receiver_options *options = &receiver->options;
+    void *weights = options->regions == NULL ? NULL : tdm_region_address(stage_region(receiver));
+
+    return options->ops->load(options->state, weights, receiver->views, views_count);
 }
 
 /* Loads the tensors of a bucket. A bucket that is loaded a second time and fails midway spoils its
@@ -338,6 +375,22 @@ static tdm_status load_records(struct tdm__receiver *receiver,
         receiver->sums[records[i].tensor] = records[i].checksum;
     }
     return TDM_OK;
+}
+
+/* Verifies and loads a bucket of whole tensors, whose bytes are at `source`; NULL if they are in
+ * the storages that the handles describe. */
+static tdm_status stage_whole_tensors(struct tdm__receiver *receiver,
+                                      const struct tdm__tensor_handles *handles, const char *source)
+{
+    if (handles->header.tensors_count > receiver->options.manifest->tensors_count) {
+        return tdm__fail(TDM_E_PROTOCOL, "a bucket of %u tensors, the model has %u",
+                         handles->header.tensors_count, receiver->options.manifest->tensors_count);
+    }
+    TDM_TRY(fill_views(receiver, handles, source));
+    if (receiver->options.verify != TDM__VERIFY_NONE) {
+        TDM_TRY(verify_tensors(receiver, handles));
+    }
+    return load_records(receiver, handles);
 }
 
 /* ---- slices -------------------------------------------------------------------------- */
@@ -459,18 +512,9 @@ static tdm_status stage_decoded(struct tdm__receiver *receiver,
     TDM_TRY(tdm__tensor_handles_check_manifest(handles, receiver->options.manifest));
     TDM_TRY(check_shadow_resident(receiver));
     TDM_TRY(accept_update(receiver, &handles->header.update, handles->header.epoch));
-    if ((handles->tensors[0].flags & TDM__TENSOR_SLICE) != 0) {
-        return stage_slices(receiver, handles, NULL);
-    }
-    if (handles->header.tensors_count > receiver->options.manifest->tensors_count) {
-        return tdm__fail(TDM_E_PROTOCOL, "a bucket of %u tensors, the model has %u",
-                         handles->header.tensors_count, receiver->options.manifest->tensors_count);
-    }
-    TDM_TRY(fill_views(receiver, handles));
-    if (receiver->options.verify != TDM__VERIFY_NONE) {
-        TDM_TRY(verify_tensors(receiver, handles));
-    }
-    return load_records(receiver, handles);
+    return (handles->tensors[0].flags & TDM__TENSOR_SLICE) != 0
+               ? stage_slices(receiver, handles, NULL)
+               : stage_whole_tensors(receiver, handles, NULL);
 }
 
 /* Returns the size in bytes of all tensors and slices in the bucket. */
@@ -507,42 +551,44 @@ tdm_status tdm__receiver_stage_bucket(struct tdm__receiver *receiver, struct tdm
     return status;
 }
 
-/* Returns the offset in bytes after the last byte that the slices use of their storage. */
-static uint64_t slices_end(const struct tdm__tensor_handles *handles)
+/* Returns the offset in bytes after the last byte that the records use of their storage. */
+static uint64_t records_end(const struct tdm__tensor_handles *handles)
 {
     uint64_t end = 0;
 
     for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
         const struct tdm__tensor_record *record = &handles->tensors[i];
-        uint64_t elements = (record->shape[0] - 1) * record->stride[0] + record->shape[1];
-        uint64_t record_end =
-            (record->offset + elements) * tdm_dtype_bytes((enum tdm_dtype)record->dtype);
+        uint64_t elements = record->offset + 1;
 
-        end = record_end > end ? record_end : end;
+        for (uint32_t dim = 0; dim < record->dims_count; dim++) {
+            elements += (record->shape[dim] - 1) * record->stride[dim];
+        }
+        elements *= tdm_dtype_bytes((enum tdm_dtype)record->dtype);
+        end = elements > end ? elements : end;
     }
     return end;
 }
 
-/* Checks that the slices of a bucket lie within the `source_bytes` bytes at `source` and loads
- * them. */
+/* Checks that the tensors or slices of a bucket lie within the `source_bytes` bytes at `source` and
+ * loads them. */
 static tdm_status stage_decoded_from(struct tdm__receiver *receiver,
                                      const struct tdm__tensor_handles *handles, const char *source,
                                      size_t source_bytes)
 {
-    if (handles->header.storages_count != 1 || handles->header.tensors_count == 0 ||
-        (handles->tensors[0].flags & TDM__TENSOR_SLICE) == 0) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "%u tensors in %u storages, expected slices in one storage",
-                         handles->header.tensors_count, handles->header.storages_count);
+    if (handles->header.storages_count != 1) {
+        return tdm__fail(TDM_E_PROTOCOL, "a bucket that has arrived whole, in %u storages",
+                         handles->header.storages_count);
     }
     TDM_TRY(tdm__tensor_handles_check_manifest(handles, receiver->options.manifest));
-    if (slices_end(handles) > source_bytes) {
-        return tdm__fail(TDM_E_PROTOCOL, "slices up to byte %llu of a bucket of %zu bytes",
-                         (unsigned long long)slices_end(handles), source_bytes);
+    if (records_end(handles) > source_bytes) {
+        return tdm__fail(TDM_E_PROTOCOL, "tensors up to byte %llu of a bucket of %zu bytes",
+                         (unsigned long long)records_end(handles), source_bytes);
     }
     TDM_TRY(check_shadow_resident(receiver));
     TDM_TRY(accept_update(receiver, &handles->header.update, handles->header.epoch));
-    return stage_slices(receiver, handles, source);
+    return (handles->tensors[0].flags & TDM__TENSOR_SLICE) != 0
+               ? stage_slices(receiver, handles, source)
+               : stage_whole_tensors(receiver, handles, source);
 }
 
 tdm_status tdm__receiver_stage_bucket_from(struct tdm__receiver *receiver, struct tdm_bytes bytes,
@@ -771,7 +817,7 @@ tdm_status tdm__receiver_flip_shadow(struct tdm__receiver *receiver, const struc
     bool swap;
 
     TDM_TRY(tdm__replay_guard_flip(&flipped, update, &swap));
-    if (swap && !receiver->options.overwrites) {
+    if (swap && receiver->shadow != NULL) {
         TDM_TRY(tdm__region_swap(receiver->options.weights, receiver->shadow));
     }
     receiver->guard = flipped;

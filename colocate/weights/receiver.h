@@ -35,10 +35,12 @@ struct tdm__receiver_options {
     /* Callbacks of the engine's library, which loads whole tensors into the weights. */
     const struct tdm_engine_ops *ops;
     void *state; /* First argument of the callbacks in `ops`. */
-    /* Regions of this process; the receiver creates the shadow among them. */
+    /* Regions of this process; the receiver creates the shadow among them. NULL if load() keeps the
+     * new tensors where they have arrived, in host memory, until the flip. Only
+     * tdm__receiver_stage_bucket_from() then loads, and nothing has to be resumed. */
     struct tdm__regions *regions;
-    tdm_region *weights;           /* Region with the weights that this rank serves. */
-    struct tdm__location location; /* Node and GPU of this engine rank. */
+    tdm_region *weights; /* Region with the weights that this rank serves; NULL without regions. */
+    struct tdm__location location; /* Node and GPU of this engine rank; unused without regions. */
     enum tdm__verify verify;       /* Which received bytes are compared with checksums. */
     bool overwrites;               /* True if new weights are loaded over those that are served. */
 };
@@ -87,8 +89,10 @@ bool tdm__receiver_is_torn(const struct tdm__receiver *receiver);
  * checksum. A bucket of slices is refused with TDM_E_STATE if it or a later one has been staged. */
 tdm_status tdm__receiver_stage_bucket(struct tdm__receiver *receiver, struct tdm_bytes bytes);
 
-/* Loads one bucket of slices whose bytes are at `source` in this rank's memory, on its device. The
- * storage in the description is the one in which the sender filled the bucket. */
+/* Loads one bucket whose `source_bytes` bytes are at `source` in this rank's memory, on its device.
+ * The storage in the description is the one in which the sender filled the bucket; it is not
+ * opened. Refuses what tdm__receiver_stage_bucket() refuses, except for storages on another node or
+ * GPU. */
 tdm_status tdm__receiver_stage_bucket_from(struct tdm__receiver *receiver, struct tdm_bytes bytes,
                                            const char *source, size_t source_bytes);
 

@@ -45,17 +45,6 @@ struct tdm__sender {
 
 /* ---- life ---------------------------------------------------------------------------- */
 
-/* Returns the largest number of tensors that a bucket of the plan has. */
-static uint32_t tensors_max(const struct tdm__bucket_plan *plan)
-{
-    uint32_t most = 0;
-
-    for (uint32_t i = 0; i < plan->buckets_count; i++) {
-        most = plan->buckets[i].tensors_count > most ? plan->buckets[i].tensors_count : most;
-    }
-    return most;
-}
-
 /* Returns the size in bytes of the memory for the segments of all ranks. */
 static size_t segments_bytes(const struct tdm__sender *sender)
 {
@@ -97,7 +86,7 @@ static void free_segments(struct tdm__sender *sender)
 static tdm_status allocate_buffers(struct tdm__sender *sender)
 {
     const struct tdm__layout *own = &sender->options.layouts[sender->options.rank];
-    uint32_t most = tensors_max(sender->plan);
+    uint32_t most = tdm__bucket_tensors_max(sender->plan);
     struct tdm__tensor_handles largest = {.header = {.storages_count = 1, .tensors_count = most}};
     size_t moves_max = (size_t)sender->plan->runs_count + most;
 
@@ -236,50 +225,23 @@ static tdm_status sum_tensors(struct tdm__sender *sender, const struct tdm__buck
     return device->ops->move(device, sender->copy_ops, about->tensors_count, sender->sums);
 }
 
-/* Fills the record that describes one tensor of the staging bucket, with its checksum `sum`. */
-static void describe_tensor(const struct tdm__sender *sender, uint32_t tensor, uint64_t sum,
-                            struct tdm__tensor_record *record)
-{
-    const struct tdm_tensor_info *info = &sender->options.manifest->tensors[tensor];
-    uint64_t offset = sender->plan->tensor_offsets[tensor];
-
-    *record = (struct tdm__tensor_record){
-        .tensor = tensor,
-        .dtype = (uint16_t)info->dtype,
-        .dims_count = (uint8_t)info->dims_count,
-        .offset = offset / tdm_dtype_bytes(info->dtype),
-        .checksum = sum,
-    };
-    memcpy(record->shape, info->shape, info->dims_count * sizeof(info->shape[0]));
-    tdm__tensor_row_major_strides(info, record->stride);
-}
-
 tdm_status tdm__sender_describe_bucket(struct tdm__sender *sender, const struct tdm__id *update,
                                        uint64_t epoch, uint32_t bucket, struct tdm_bytes *bytes_out)
 {
     const struct tdm__bucket *about = &sender->plan->buckets[bucket];
     const struct tdm__block *block = tdm__region_block(sender->bucket);
-    struct tdm__storage_record storage = {.gpu = sender->options.location.gpu,
-                                          .key = block->key,
-                                          .size_bytes = block->size_bytes,
-                                          .allocation_bytes = block->size_bytes,
-                                          .reference = ++sender->exports_count};
-    struct tdm__tensor_handles handles = {.header = {.storages_count = 1,
-                                                     .tensors_count = about->tensors_count,
-                                                     .update = *update,
-                                                     .node = sender->options.location.node,
-                                                     .epoch = epoch,
-                                                     .bucket = bucket,
-                                                     .buckets_count = sender->plan->buckets_count},
-                                          .storages = &storage,
-                                          .tensors = sender->records};
-    size_t bytes = tdm__tensor_handles_bytes(&handles);
+    struct tdm__bucket_contents contents = {.manifest = sender->options.manifest,
+                                            .update = *update,
+                                            .epoch = epoch,
+                                            .node = sender->options.location.node,
+                                            .storage = {.gpu = sender->options.location.gpu,
+                                                        .key = block->key,
+                                                        .size_bytes = block->size_bytes,
+                                                        .allocation_bytes = block->size_bytes,
+                                                        .reference = ++sender->exports_count},
+                                            .sums = sender->sums,
+                                            .records = sender->records};
 
     TDM_TRY(sum_tensors(sender, about));
-    for (uint32_t i = 0; i < about->tensors_count; i++) {
-        describe_tensor(sender, about->tensors_first + i, sender->sums[i], &sender->records[i]);
-    }
-    TDM_TRY(tdm__tensor_handles_encode(&handles, sender->description, bytes));
-    *bytes_out = (struct tdm_bytes){sender->description, bytes};
-    return TDM_OK;
+    return tdm__bucket_describe(sender->plan, bucket, &contents, sender->description, bytes_out);
 }

@@ -210,6 +210,60 @@ static void weights_refused_by_one_rank_are_served_by_no_engine(void **state)
     assert_int_equal(highest_step_answered(), 3);
 }
 
+/* Returns how often a rank of the library's log of served versions has completed prompts with the
+ * weights of a step. */
+static uint32_t count_served(const char *log, const char *rank, int64_t step)
+{
+    FILE *file = fopen(log, "r");
+    char wanted[64];
+    char line[128];
+    uint32_t count = 0;
+
+    assert_non_null(file);
+    (void)snprintf(wanted, sizeof(wanted), " %s %lld\n", rank, (long long)step);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        count += strstr(line, wanted) != NULL ? 1 : 0;
+    }
+    (void)fclose(file);
+    return count;
+}
+
+/* Engine 1 refuses the first bucket of the third update, and that of its repetition, because a byte
+ * of its description has changed. Engine 0 then has that bucket, and no version, and copies the
+ * version of engine 1. */
+static void torn_engine_joins_a_whole_one_after_an_aborted_update(void **state)
+{
+    enum { BUCKETS = 7 }; /* Buckets of an update of this job. */
+    char log[128];
+    char served[160];
+    char failpoint[320];
+    const char *const settings[] = {"engine.num_engines=2", "engine.rollout_num_gpus_per_engine=1",
+                                    "update.mode=bucket", "trainer.allow_stale=1", served};
+    char line[128];
+
+    (void)state;
+    (void)snprintf(log, sizeof(log), "%s/served", directory);
+    (void)snprintf(served, sizeof(served), "engine.served_log=%s", log);
+    (void)snprintf(failpoint, sizeof(failpoint),
+                   "trainer/1 trainer.described %d change %s/changed-1;"
+                   "trainer/1 trainer.described %d change %s/changed-2",
+                   2 * BUCKETS + 1, directory, 2 * BUCKETS + 2, directory);
+    assert_int_equal(setenv("TANDEM_FAILPOINT", failpoint, 1), 0);
+    assert_int_equal(run("torn", NULL, settings, 5), TDM_OK);
+    assert_int_equal(unsetenv("TANDEM_FAILPOINT"), 0);
+    read_line("changed-1", line);
+    read_line("changed-2", line);
+    read_line("torn/checkpoint/rank-0", line);
+    assert_string_equal(line, "3: 1 2 2");
+    for (int64_t step = 0; step <= 3; step++) {
+        uint32_t count = count_served(log, "engine/0/0", step);
+
+        assert_true(step == 2 ? count == 0 : count > 0);
+        assert_int_equal(count, count_served(log, "engine/1/0", step));
+    }
+    assert_true(count_served(log, "engine/0/0", 1) > count_served(log, "engine/0/0", 3));
+}
+
 static void trainer_that_wants_the_newest_weights_can_say_so(void **state)
 {
     const char *const refuses[] = {"engine.refuse_step=2", "update.mode=names"};
@@ -303,6 +357,7 @@ int main(void)
         cmocka_unit_test(answers_do_not_depend_on_the_engines),
         cmocka_unit_test(failing_step_ends_the_job_with_its_text),
         cmocka_unit_test(weights_refused_by_one_rank_are_served_by_no_engine),
+        cmocka_unit_test(torn_engine_joins_a_whole_one_after_an_aborted_update),
         cmocka_unit_test(trainer_that_wants_the_newest_weights_can_say_so),
         cmocka_unit_test(engine_that_dies_in_every_rollout_is_given_up),
         cmocka_unit_test(rank_that_cannot_open_is_named),

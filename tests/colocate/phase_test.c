@@ -133,6 +133,31 @@ static void aborted_update_that_overwrites_leaves_no_version(void **state)
     assert_int_equal(job.serving_version, 0);
 }
 
+/* Torn engines copy the version of one that still holds it. */
+static void aborted_update_that_overwrites_leaves_the_version_of_a_holder(void **state)
+{
+    struct tdm__phase_event aborted = {.kind = TDM__PHASE_UPDATE_ABORTED, .holders = 1};
+    uint64_t version;
+    enum tdm__phase_action action;
+
+    (void)state;
+    tdm__phase_set_overwriting(&job);
+    reach_rollout();
+    version = job.serving_version;
+    tells(TDM__PHASE_ROLLOUT_DONE, TDM__PHASE_DO_PAUSE_ENGINES);
+    tells(TDM__PHASE_ENGINES_PAUSED, TDM__PHASE_DO_RESUME_TRAINER);
+    tells(TDM__PHASE_TRAINER_RESUMED, TDM__PHASE_DO_TRAIN);
+    tells(TDM__PHASE_STEP_DONE, TDM__PHASE_DO_PAUSE_TRAINER);
+    tells(TDM__PHASE_TRAINER_PAUSED, TDM__PHASE_DO_RESUME_WEIGHTS);
+    tells(TDM__PHASE_WEIGHTS_RESUMED, TDM__PHASE_DO_UPDATE);
+    assert_int_equal(tdm__phase_handle_event(&job, &aborted, &action), TDM_OK);
+    assert_int_equal(action, TDM__PHASE_DO_UPDATE);
+    assert_int_equal(tdm__phase_handle_event(&job, &aborted, &action), TDM_OK);
+    assert_int_equal(action, TDM__PHASE_DO_FLUSH);
+    tells(TDM__PHASE_CACHES_FLUSHED, TDM__PHASE_DO_RESUME_KV);
+    assert_int_equal(job.serving_version, version);
+}
+
 static void the_first_update_cannot_be_done_without(void **state)
 {
     (void)state;
@@ -636,6 +661,8 @@ int main(void)
         cmocka_unit_test_setup(aborted_update_is_tried_again_then_the_old_version_serves, open_job),
         cmocka_unit_test_setup(update_is_tried_again_after_each_death_of_an_engine, open_job),
         cmocka_unit_test_setup(aborted_update_that_overwrites_leaves_no_version, open_job),
+        cmocka_unit_test_setup(aborted_update_that_overwrites_leaves_the_version_of_a_holder,
+                               open_job),
         cmocka_unit_test_setup(the_first_update_cannot_be_done_without, open_job),
         cmocka_unit_test_setup(versions_never_go_back, open_job),
         cmocka_unit_test_setup(failed_job_keeps_naming_process_and_phase, open_job),

@@ -107,7 +107,7 @@ static void every_rank_of_the_trainers_shows_the_same_bucket(void **state)
     assert_true(weight_fixture_serves_truth(fixture));
 }
 
-static void whole_tensors_are_not_read_from_memory_that_was_sent(void **state)
+static void whole_tensors_outside_the_memory_that_was_sent_are_refused(void **state)
 {
     struct weight_fixture *fixture = *state;
     static const char sent[64];
@@ -651,7 +651,7 @@ static int run_here(const char *device)
     const struct CMUnitTest tests[] = {
         EACH(every_tensor_arrives_byte_for_byte),
         EACH(every_rank_of_the_trainers_shows_the_same_bucket),
-        EACH(whole_tensors_are_not_read_from_memory_that_was_sent),
+        EACH(whole_tensors_outside_the_memory_that_was_sent_are_refused),
         EACH(paused_weights_are_read_from_their_host_copies),
         EACH(update_follows_update_at_the_same_address),
         EACH(the_vote_is_the_bytes_alone),

@@ -1,4 +1,4 @@
-/* scheme_model_buckets_test.c - packs tensors into buckets and finds flipped bits. */
+/* scheme_model_buckets_test.c - packs tensors into buckets. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/model_buckets.h"
 
@@ -51,9 +51,10 @@ static void packed_bucket_shows_every_tensor_and_its_sum(void **state)
             uint64_t sums[TENSORS];
 
             tdm__model_buckets_pack(&model_buckets, bucket, addresses, image, sums);
-            assert_int_equal(tdm__model_buckets_verify(&model_buckets, bucket, image, sums),
-                             TDM_OK);
             for (uint32_t i = 0; i < about->tensors_count; i++, tensors++) {
+                assert_true(sums[i] == tdm__checksum_tensor(
+                                           sources[about->tensors_first + i],
+                                           tdm_tensor_bytes(&infos[about->tensors_first + i])));
                 assert_memory_equal(
                     image + model_buckets.plan->tensor_offsets[about->tensors_first + i],
                     sources[about->tensors_first + i],
@@ -66,38 +67,10 @@ static void packed_bucket_shows_every_tensor_and_its_sum(void **state)
     }
 }
 
-static void every_turned_bit_names_its_tensor(void **state)
-{
-    static _Alignas(8) unsigned char source[128];
-    const void *const addresses[TENSORS] = {source, source, source};
-    struct tdm__model_buckets model_buckets = make(ROOM);
-    static unsigned char image[ROOM];
-    uint64_t sums[TENSORS];
-
-    (void)state;
-    tdm__model_buckets_pack(&model_buckets, 0, addresses, image, sums);
-    for (uint32_t i = 0; i < TENSORS; i++) {
-        for (size_t k = 0; k < tdm_tensor_bytes(&infos[i]) * 8; k++) {
-            unsigned char *byte = &image[model_buckets.plan->tensor_offsets[i] + k / 8];
-            char text[32];
-
-            (void)snprintf(text, sizeof(text), "tensor %s", infos[i].name);
-            *byte ^= (unsigned char)(1 << k % 8);
-            assert_int_equal(tdm__model_buckets_verify(&model_buckets, 0, image, sums),
-                             TDM_E_CHECKSUM);
-            assert_non_null(strstr(tdm_error_detail(), text));
-            *byte ^= (unsigned char)(1 << k % 8);
-        }
-    }
-    assert_int_equal(tdm__model_buckets_verify(&model_buckets, 0, image, sums), TDM_OK);
-    tdm__model_buckets_fini(&model_buckets);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_bucket_shows_every_tensor_and_its_sum),
-        cmocka_unit_test(every_turned_bit_names_its_tensor),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

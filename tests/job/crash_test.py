@@ -35,6 +35,7 @@ MODES = ["donate", "copy", "names", "bucket"]
 WITH_LAYOUTS = ["donate", "copy", "bucket"]  # In mode "names" layouts are not known, so that no engine can join.
 STEPS = 6  # Reinforcement-learning steps, each followed by an update.
 REFUSED = 2  # the last rank of each engine refuses the weights of this step, where drops are wanted
+STAGED_S = 10  # Seconds within which all ranks of the engines stage a bucket.
 RANKS = [f"engine/{engine}/{rank}" for engine in range(2) for rank in range(2)]
 JOB = """
 job: {name: tiny, seed: 5, save_interval: 3}
@@ -154,7 +155,13 @@ class Row:
         """The value of TANDEM_FAILPOINT for this row."""
         action = "stop" if self.how == STOPPED or self.stops_the_passer() else "kill"
         first = f"engine/1/1 {self.first[1]} {self.first[0]} kill {folder / 'first'};" if self.how == AGAIN else ""
+        if self.how in TORN:
+            first = "".join(f"{rank} {self.step} {self.count} note {path};" for rank, path in self.notes(folder).items())
         return f"{first}{self.passer} {self.step} {self.count} {action} {broken}"
+
+    def notes(self, folder):
+        """Returns {engine rank: file that it creates when it has staged the bucket}, without the rank that stops."""
+        return {rank: folder / f"staged-{rank.replace('/', '-')}" for rank in RANKS if rank != self.passer}
 
     def __str__(self):
         return f"{self.name}, {self.mode}, pass {self.count}"
@@ -246,6 +253,7 @@ class Crash:
     def __init__(self, row, build, slow):
         self.row = row
         self.sandbox = Sandbox(build, slow)
+        self.slow = slow
         (self.sandbox.path / "job.yaml").write_text(JOB, encoding="utf-8")
         (self.sandbox.path / "data").write_text(DATA, encoding="utf-8")
         self.broken = self.sandbox.path / "broken"
@@ -314,7 +322,12 @@ class Crash:
 
     def kill_the_source(self, process):
         """Kills the row's process when the engine ranks that are not stopped have staged the bucket, too."""
-        time.sleep(0.2)
+        deadline = time.monotonic() + STAGED_S * self.slow
+        notes = self.row.notes(self.sandbox.path) if self.row.how in TORN else {}
+        while not all(path.exists() for path in notes.values()):
+            missing = [rank for rank, path in notes.items() if not path.exists()]
+            require(time.monotonic() < deadline, f"{missing} have not staged the bucket")
+            time.sleep(0.002)
         if self.row.kind == "driver":
             process.kill()
         else:

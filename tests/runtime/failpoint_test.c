@@ -127,6 +127,39 @@ static void two_failpoints_break_two_processes(void **state)
     assert_int_equal(unlink(second), 0);
 }
 
+static void noted_hit_only_creates_the_file(void **state)
+{
+    int64_t begin_ns = tdm__clock_ns();
+
+    (void)state;
+    expect_not_broken(hit_failpoints_in_child("me", rule_text("me", "this.failpoint", 4, "note")));
+    assert_int_not_equal(access(file, F_OK), 0);
+    expect_not_broken(hit_failpoints_in_child("me", rule_text("me", "this.failpoint", 3, "note")));
+    expect_report("me", begin_ns);
+}
+
+/* Four rules are read; the last one stops the process. */
+static void four_failpoints_may_be_chosen(void **state)
+{
+    char rules[1024];
+    int length = 0;
+
+    (void)state;
+    (void)rule_text("me", "", 1, "note");
+    for (int i = 1; i <= 4; i++) {
+        length += snprintf(rules + length, sizeof(rules) - (size_t)length,
+                           "me this.failpoint %d %s %s.%d%s", i < 4 ? i : 3,
+                           i < 4 ? "note" : "stop", file, i, i < 4 ? ";" : "");
+    }
+    assert_true(WIFSTOPPED(hit_failpoints_in_child("me", rules)));
+    for (int i = 1; i <= 4; i++) {
+        char path[80];
+
+        (void)snprintf(path, sizeof(path), "%s.%d", file, i);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
 static void step_is_skipped_from_the_chosen_hit_on(void **state)
 {
     pid_t pid;
@@ -208,6 +241,8 @@ int main(void)
         cmocka_unit_test(other_processes_do_not_break),
         cmocka_unit_test(no_process_breaks_twice),
         cmocka_unit_test(two_failpoints_break_two_processes),
+        cmocka_unit_test(noted_hit_only_creates_the_file),
+        cmocka_unit_test(four_failpoints_may_be_chosen),
         cmocka_unit_test(step_is_skipped_from_the_chosen_hit_on),
         cmocka_unit_test(byte_is_changed_at_the_chosen_hit),
         cmocka_unit_test(malformed_failpoint_is_ignored),

@@ -306,6 +306,29 @@ def check_ray():
                 yield f"{path}: {page} has no row for {test}"
 
 
+def names_a_test(path, test):
+    """Tells whether a file of tests in C or Python has a test of this name."""
+    if not (ROOT / path).exists():
+        return False
+    text = "\n".join(lines(path))
+    pattern = rf"^def {test}\(" if str(path).endswith(".py") else \
+        rf"^static void {test}\(|\bcmocka_unit_test\w*\({test}\b"
+    return re.search(pattern, text, re.M) is not None
+
+
+def check_frameworks():
+    """docs/weights-from-frameworks.md names an existing test for what it says is there, and none for the rest."""
+    page = pathlib.Path("docs/weights-from-frameworks.md")
+    for number, verdict, shown in ray_rows(lines(page)):
+        if verdict not in ("there", "in part", "not there"):
+            yield f"{page}:{number}: \"{verdict}\" is neither there, in part nor not there"
+        elif (verdict == "not there") == bool(shown):
+            yield f"{page}:{number}: what is there is shown by a test, what is not there by none"
+        for file, test in shown:
+            if not names_a_test(pathlib.Path(file), test):
+                yield f"{page}:{number}: {file} has no test {test}"
+
+
 def public_functions():
     """The functions that the public headers mark TDM_API."""
     names = set()
