@@ -457,22 +457,24 @@ static bool has_joined(void *arg)
     return daemon->joined;
 }
 
-/* Joins the cluster and blocks until the outcome is known. */
+/* Joins the cluster and blocks until the outcome is known. On failure the node may have joined. */
 static tdm_status daemon_join(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
+    uint64_t newest_epoch;
 
     node->rpc = daemon->rpc;
     node->store = daemon->store;
     node->owns_store = daemon->redis != NULL;
     node->totals.id = node->record.id;
-    TDM_TRY(tdm__join_check(node, STORE_TIMEOUT_MS, JOIN_CHECK_MS));
+    TDM_TRY(tdm__join_check(node, STORE_TIMEOUT_MS, JOIN_CHECK_MS, &newest_epoch));
+    tdm__failpoint_hit("node.checked");
     TDM_TRY(tdm__node_start(node, on_joined, daemon));
     TDM_TRY(tdm__loop_run(daemon->loop, has_joined, daemon, tdm__deadline_after(STORE_TIMEOUT_MS)));
     if (daemon->join_status != TDM_OK) {
         return tdm__fail(daemon->join_status, "joining the cluster: %s", daemon->join_detail);
     }
-    return TDM_OK;
+    return tdm__join_check_again(node, STORE_TIMEOUT_MS, JOIN_CHECK_MS, newest_epoch);
 }
 
 /* Handles SIGTERM and SIGINT. */
@@ -670,6 +672,9 @@ static int daemon_run(struct daemon *daemon)
 
     if (status != TDM_OK) {
         daemon_report_failure(daemon, status);
+        if (daemon->joined && daemon->join_status == TDM_OK) {
+            daemon_stop_gracefully(daemon);
+        }
         daemon_free(daemon);
         return 1;
     }

@@ -4,7 +4,9 @@
 /* Nodes that share a Redis server may still have different tokens, or no address for each other. If
  * such a node joined, actors would be placed on it, and their calls would fail or never be
  * answered. So a node first connects to the others: the handshake compares the tokens and the
- * versions of the protocol, and their records say whether they listen. Everything runs on the
+ * versions of the protocol, and their records say whether they listen. Nodes that start at the same
+ * moment do not see each other then, so a node that has joined looks once more, at those that have
+ * joined in between: of two nodes, the one that has joined later refuses. Everything runs on the
  * daemon's loop thread. */
 
 #include "actors/daemon/join_check.h"
@@ -41,25 +43,58 @@ struct join_check {
     bool is_read;           /* True once the store has replied with the list of nodes. */
     tdm_status read_status; /* What the store has replied; valid once `is_read` is true. */
     char read_detail[256];  /* Text of the store's failure; "" if there is none. */
-    uint32_t count;         /* Number of entries in `nodes`. */
+    /* Of the nodes, those with an epoch above this one are checked; 0 for all. */
+    uint64_t checked_epoch;
+    bool before_own;       /* Whether only nodes are checked that have joined before this node. */
+    uint64_t newest_epoch; /* Highest epoch of a node that the store has listed. */
+    uint32_t count;        /* Number of entries in `nodes`. */
     /* The nodes to which this node connects. */
     struct checked_node nodes[TDM__JOIN_CHECK_NODES_MAX];
 };
+
+/* Returns the epoch of this node in the records of all nodes; 0 if it has not joined. */
+static uint64_t find_own_epoch(const struct join_check *check,
+                               const struct tdm__store_record *records, uint32_t records_count)
+{
+    for (uint32_t i = 0; i < records_count; i++) {
+        struct tdm__node_record record;
+
+        if (tdm__node_record_read(&records[i], &record) == TDM_OK &&
+            tdm__id_equal(&record.id, &check->node->record.id)) {
+            return record.epoch;
+        }
+    }
+    return 0;
+}
+
+/* Returns whether the node with this record is to be checked. `own_epoch` is that of this node. */
+static bool is_checked(const struct join_check *check, const struct tdm__node_record *record,
+                       uint64_t own_epoch)
+{
+    return !tdm__id_equal(&record->id, &check->node->record.id) &&
+           record->epoch > check->checked_epoch &&
+           (!check->before_own || record->epoch < own_epoch);
+}
 
 /* Handles the store's reply with the records of all nodes. */
 static void on_nodes_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                           uint32_t records_count)
 {
     struct join_check *check = arg;
+    uint64_t own_epoch = status == TDM_OK ? find_own_epoch(check, records, records_count) : 0;
 
     for (uint32_t i = 0; status == TDM_OK && i < records_count; i++) {
-        struct checked_node *checked = &check->nodes[check->count];
+        struct tdm__node_record record;
 
-        status = tdm__node_record_read(&records[i], &checked->record);
-        checked->check = check;
-        if (!tdm__id_equal(&checked->record.id, &check->node->record.id) &&
-            ++check->count == TDM__JOIN_CHECK_NODES_MAX) {
+        status = tdm__node_record_read(&records[i], &record);
+        if (status != TDM_OK) {
             break;
+        }
+        if (record.epoch > check->newest_epoch) {
+            check->newest_epoch = record.epoch;
+        }
+        if (is_checked(check, &record, own_epoch) && check->count < TDM__JOIN_CHECK_NODES_MAX) {
+            check->nodes[check->count++] = (struct checked_node){.check = check, .record = record};
         }
     }
     check->is_read = true;
@@ -237,19 +272,38 @@ static tdm_status check_close(struct join_check *check)
     return tdm__loop_run(check->node->loop, connections_have_ended, check, TDM__NEVER);
 }
 
+/* Reads the list of nodes, connects to those that are to be checked, and returns the first verdict
+ * that is a failure. */
+static tdm_status check_run(struct join_check *check, int64_t store_timeout_ms,
+                            int64_t nodes_timeout_ms)
+{
+    TDM_TRY(check_read_nodes(check, store_timeout_ms));
+    for (uint32_t i = 0; i < check->count; i++) {
+        checked_node_ask(&check->nodes[i]);
+    }
+    (void)tdm__loop_run(check->node->loop, nodes_are_done, check,
+                        tdm__deadline_after(nodes_timeout_ms));
+    TDM_TRY(check_close(check));
+    for (uint32_t i = 0; i < check->count; i++) {
+        TDM_TRY(checked_node_verdict(&check->nodes[i]));
+    }
+    return TDM_OK;
+}
+
 tdm_status tdm__join_check(struct tdm__node *node, int64_t store_timeout_ms,
-                           int64_t nodes_timeout_ms)
+                           int64_t nodes_timeout_ms, uint64_t *newest_epoch_out)
 {
     struct join_check check = {.node = node};
 
-    TDM_TRY(check_read_nodes(&check, store_timeout_ms));
-    for (uint32_t i = 0; i < check.count; i++) {
-        checked_node_ask(&check.nodes[i]);
-    }
-    (void)tdm__loop_run(node->loop, nodes_are_done, &check, tdm__deadline_after(nodes_timeout_ms));
-    TDM_TRY(check_close(&check));
-    for (uint32_t i = 0; i < check.count; i++) {
-        TDM_TRY(checked_node_verdict(&check.nodes[i]));
-    }
+    TDM_TRY(check_run(&check, store_timeout_ms, nodes_timeout_ms));
+    *newest_epoch_out = check.newest_epoch;
     return TDM_OK;
+}
+
+tdm_status tdm__join_check_again(struct tdm__node *node, int64_t store_timeout_ms,
+                                 int64_t nodes_timeout_ms, uint64_t newest_epoch)
+{
+    struct join_check check = {.node = node, .checked_epoch = newest_epoch, .before_own = true};
+
+    return check_run(&check, store_timeout_ms, nodes_timeout_ms);
 }

@@ -12,9 +12,15 @@
  * another token, TDM_E_PROTOCOL if it speaks another version, and TDM_E_STATE if it or this node
  * does not listen for other nodes: their actors could not be called. The error says which node and
  * what to do. A node that does not reply is passed over, because it may be dead. Needs node->rpc,
- * node->store, node->loop and the addresses of node->record. */
+ * node->store, node->loop and the addresses of node->record. Stores the highest epoch of a node in
+ * the list. */
 tdm_status tdm__join_check(struct tdm__node *node, int64_t store_timeout_ms,
-                           int64_t nodes_timeout_ms);
+                           int64_t nodes_timeout_ms, uint64_t *newest_epoch_out);
+
+/* Does the same for a node that has joined, with the nodes that have joined before it but after
+ * tdm__join_check() has stored `newest_epoch`. On failure the caller leaves the cluster. */
+tdm_status tdm__join_check_again(struct tdm__node *node, int64_t store_timeout_ms,
+                                 int64_t nodes_timeout_ms, uint64_t newest_epoch);
 
 /* Most nodes to which a node connects before it joins their cluster. */
 enum { TDM__JOIN_CHECK_NODES_MAX = 16 };

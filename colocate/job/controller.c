@@ -183,23 +183,33 @@ tdm_status tdm__controller_resume_trainer(struct tdm__controller *controller)
 
 /* ---- training --------------------------------------------------------------------------- */
 
-/* Sends trainer rank `rank` its share of the batch. Samples of one prompt form a group and stay
- * together: of G groups, rank r of R gets those from r·G/R to (r+1)·G/R. */
-static tdm_status send_batch(struct tdm__controller *controller, const struct tdm_batch *batch,
-                             uint32_t groups_count, uint32_t rank, tdm_ref **ref_out)
+/* Returns the share of the batch of trainer rank `rank`, with borrowed samples. Samples of one
+ * prompt form a group and stay together: of G groups, rank r of R gets those from r·G/R to
+ * (r+1)·G/R. */
+static struct tdm_batch share_of_rank(const struct tdm__controller *controller,
+                                      const struct tdm_batch *batch, uint32_t groups_count,
+                                      uint32_t rank)
 {
     uint32_t ranks = controller->workers.trainers_count;
     uint32_t per_group = batch->samples_count / (groups_count > 0 ? groups_count : 1);
     uint32_t first = (uint32_t)((uint64_t)groups_count * rank / ranks) * per_group;
     uint32_t next = (uint32_t)((uint64_t)groups_count * (rank + 1) / ranks) * per_group;
     struct tdm_batch share = *batch;
-    tdm_writer *writer;
-    tdm_status status;
 
     share.samples = batch->samples + first;
     share.samples_count = next - first;
+    return share;
+}
+
+/* Sends a trainer rank its share of the batch. */
+static tdm_status send_batch(struct tdm__controller *controller, const struct tdm_batch *share,
+                             uint32_t rank, tdm_ref **ref_out)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__batch_write(writer, &share);
+    status = tdm__batch_write(writer, share);
     if (status == TDM_OK) {
         status = tdm_actor_call_packed(controller->workers.trainers[rank], "step",
                                        tdm_writer_bytes(writer), ref_out);
@@ -208,29 +218,50 @@ static tdm_status send_batch(struct tdm__controller *controller, const struct td
     return status;
 }
 
+/* Reads the metrics that a trainer rank has replied. If one is not finite, the error names the
+ * rank and the prompts that it has learned from. */
+static tdm_status read_metrics(tdm_ref *ref, const struct tdm_batch *share, uint32_t rank,
+                               struct tdm_metrics *metrics_out)
+{
+    const tdm_value *answer;
+    tdm_status status;
+
+    TDM_TRY(tdm_get_value(ref, 0, &answer));
+    status = tdm__train_metrics_read(answer, metrics_out);
+    if (status == TDM_OK || share->samples_count == 0) {
+        return tdm__wrap(status, "trainer rank %u", rank);
+    }
+    return tdm__wrap(status,
+                     "trainer rank %u, which learned from %u samples of the prompts "
+                     "\"%.100s\" to \"%.100s\"",
+                     rank, share->samples_count, share->samples[0].prompt,
+                     share->samples[share->samples_count - 1].prompt);
+}
+
 /* Trains all ranks on a batch and waits. Stores the metrics of rank 0 and the time in the
- * controller. */
+ * controller. The step fails if a metric of any rank is not finite. */
 static tdm_status train_step(struct tdm__controller *controller, const struct tdm_batch *batch,
                              uint32_t groups_count)
 {
     struct tdm__worker_group *workers = &controller->workers;
     int64_t begin_ns = tdm__clock_ns();
     tdm_ref **refs = calloc(workers->trainers_count + 1, sizeof(*refs));
-    const tdm_value *answer;
     tdm_status status = refs == NULL ? tdm__fail(TDM_E_NOMEM, "calls to trainers") : TDM_OK;
 
     for (uint32_t i = 0; i < workers->trainers_count && status == TDM_OK; i++) {
-        status = send_batch(controller, batch, groups_count, i, &refs[i]);
+        const struct tdm_batch share = share_of_rank(controller, batch, groups_count, i);
+
+        status = send_batch(controller, &share, i, &refs[i]);
     }
     if (status == TDM_OK) {
         status = tdm__worker_group_await(workers, refs, workers->trainers_count,
                                          (int64_t)controller->spec->step_timeout_ms);
     }
-    if (status == TDM_OK) {
-        status = tdm_get_value(refs[0], 0, &answer);
-    }
-    if (status == TDM_OK) {
-        status = tdm__train_metrics_read(answer, &controller->metrics);
+    for (uint32_t i = 0; i < workers->trainers_count && status == TDM_OK; i++) {
+        const struct tdm_batch share = share_of_rank(controller, batch, groups_count, i);
+        struct tdm_metrics metrics;
+
+        status = read_metrics(refs[i], &share, i, i == 0 ? &controller->metrics : &metrics);
     }
     if (refs != NULL) {
         tdm__worker_group_release_refs(refs, workers->trainers_count);

@@ -146,22 +146,47 @@ static tdm_status compute_logprobs(const struct batch_loss *batch_loss,
                               pack->targets_count * sizeof(*pack->numbers));
 }
 
+/* Returns the number of a sample among those of its prompt, which follow one another, from 0. */
+static uint32_t number_in_group(const struct tdm_batch *batch, uint32_t sample)
+{
+    uint32_t first = sample;
+
+    while (first > 0 && batch->samples[first - 1].group == batch->samples[sample].group) {
+        first--;
+    }
+    return sample - first;
+}
+
 /* Fails because a number of a target is not finite, and names its prompt and sample. */
 static tdm_status fail_not_finite(const struct tdm_batch *batch, const struct target *target,
                                   const char *what, double number)
 {
-    const struct tdm_sample *sample = &batch->samples[target->sample];
-    uint32_t first = target->sample; /* The samples of a prompt follow one another. */
-
-    while (first > 0 && batch->samples[first - 1].group == sample->group) {
-        first--;
-    }
     return tdm_fail(TDM_E_METHOD, "the %s of token %u in sample %u of the prompt \"%s\" is %g",
-                    what, target->at, target->sample - first, sample->prompt, number);
+                    what, target->at, number_in_group(batch, target->sample),
+                    batch->samples[target->sample].prompt, number);
+}
+
+/* Fails if a statistic of the batch is not finite; `target` is the token that was added last. */
+static tdm_status check_sums(const struct batch_loss *batch_loss, const struct target *target)
+{
+    static const char *const names[BATCH_LOSS_SUMS] = {
+        [SUM_LOSS] = "loss",
+        [SUM_LOGPROB_DIFFERENCE] = "difference of the log-probability",
+        [SUM_KL] = "KL divergence from the engine",
+        [SUM_KL_START] = "KL divergence from the reference",
+    };
+
+    for (uint32_t i = 0; i < BATCH_LOSS_SUMS; i++) {
+        if (names[i] != NULL && !isfinite(batch_loss->sums[i])) {
+            return fail_not_finite(batch_loss->batch, target, names[i], batch_loss->sums[i]);
+        }
+    }
+    return TDM_OK;
 }
 
 /* Calls `visit` for every target and replaces its log-probability by the gradient of the loss,
- * divided by the number of tokens of the batch. Fails if one of them is not finite. */
+ * divided by the number of tokens of the batch. Fails if one of them, or a statistic, is not
+ * finite. */
 static tdm_status visit_targets(struct batch_loss *batch_loss, const struct pack *pack,
                                 lesson_token *visit)
 {
@@ -171,13 +196,14 @@ static tdm_status visit_targets(struct batch_loss *batch_loss, const struct pack
         const struct target *target = &pack->targets[i];
         float logprob = pack->numbers[i];
 
-        pack->numbers[i] = (float)(share * visit(batch_loss, target, logprob));
         if (!isfinite(logprob)) {
             return fail_not_finite(batch_loss->batch, target, "log-probability", (double)logprob);
         }
+        pack->numbers[i] = (float)(share * visit(batch_loss, target, logprob));
         if (!isfinite(pack->numbers[i])) {
             return fail_not_finite(batch_loss->batch, target, "gradient", (double)pack->numbers[i]);
         }
+        TDM_TRY(check_sums(batch_loss, target));
     }
     return TDM_OK;
 }
@@ -234,6 +260,50 @@ tdm_status batch_loss_backward(struct batch_loss *batch_loss, struct batch_loss_
         batch_loss->sums[SUM_REWARD] += (double)batch->samples[i].reward;
     }
     batch_loss->sums[SUM_SAMPLES] = batch->samples_count;
+    return TDM_OK;
+}
+
+/* Computes the gradients of the weights from one sample of the batch. The sums of `batch_loss`
+ * stay as they are. */
+static tdm_status backward_of_sample(const struct batch_loss *batch_loss, uint32_t sample,
+                                     struct batch_loss_memory *memory, float *gradients)
+{
+    size_t place = (size_t)sample * batch_loss->settings->answer_max;
+    struct tdm_batch single = *batch_loss->batch;
+    struct batch_loss alone = *batch_loss;
+    struct machine *machine = memory->network.machine;
+
+    single.samples += sample;
+    single.samples_count = 1;
+    alone.batch = &single;
+    if (!single.supervised) {
+        alone.advantages += place;
+        alone.reference += place;
+    }
+    machine->ops->zero(machine,
+                       &(const struct filling){gradients, memory->network.model->elements});
+    return batch_loss_backward(&alone, memory, gradients);
+}
+
+tdm_status batch_loss_find_overflow(const struct batch_loss *batch_loss,
+                                    struct batch_loss_memory *memory, float *gradients)
+{
+    const struct tdm_batch *batch = batch_loss->batch;
+    struct machine *machine = memory->network.machine;
+
+    for (uint32_t i = 0; i < batch->samples_count; i++) {
+        double squares = 0.0;
+
+        TDM_TRY(backward_of_sample(batch_loss, i, memory, gradients));
+        TDM_TRY(
+            machine->ops->squares(machine, gradients, memory->network.model->elements, &squares));
+        if (!isfinite(squares)) {
+            return tdm_fail(TDM_E_METHOD,
+                            "the gradient of the weights from sample %u of the prompt \"%s\" is "
+                            "not finite",
+                            number_in_group(batch, i), batch->samples[i].prompt);
+        }
+    }
     return TDM_OK;
 }
 

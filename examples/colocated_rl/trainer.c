@@ -12,6 +12,7 @@
 #include "examples/colocated_rl/ops.h"
 #include "examples/colocated_rl/shard.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -270,6 +271,25 @@ static void report_metrics(const struct batch_loss *batch_loss, const struct sha
     }
 }
 
+/* Takes the step of the optimizer. If the norm of the gradient is not finite, the error names the
+ * sample that makes it so, where this rank has it. */
+static tdm_status trainer_optimize(struct trainer *trainer, const struct batch_loss *batch_loss,
+                                   struct shard_step *step)
+{
+    tdm_status status = shard_optimizer_step(&trainer->shard, &trainer->settings.optimizer,
+                                             trainer->all_gradients, step);
+
+    if (status == TDM_OK || isfinite(step->grad_norm)) {
+        return status;
+    }
+    TDM_TRY(batch_loss_find_overflow(batch_loss, &trainer->memory, trainer->all_gradients));
+    /* Of the errors of all ranks, the job shows this one last. */
+    return tdm_fail(TDM_E_ABORTED,
+                    "the gradient is not finite (%g), but that of each of the %u samples of rank "
+                    "%u is",
+                    step->grad_norm, batch_loss->batch->samples_count, trainer->context->rank);
+}
+
 /* Runs one training step on a batch whose loss is prepared. */
 static tdm_status trainer_learn(struct trainer *trainer, struct batch_loss *batch_loss,
                                 struct tdm_metrics *metrics)
@@ -292,8 +312,7 @@ static tdm_status trainer_learn(struct trainer *trainer, struct batch_loss *batc
         trainer->machine, &(const struct filling){trainer->all_gradients, all_floats(trainer)});
     TDM_TRY(batch_loss_backward(batch_loss, &trainer->memory, trainer->all_gradients));
     TDM_TRY(batch_loss_reduce(batch_loss, shard->group));
-    TDM_TRY(
-        shard_optimizer_step(shard, &trainer->settings.optimizer, trainer->all_gradients, &step));
+    TDM_TRY(trainer_optimize(trainer, batch_loss, &step));
     trainer->adam_steps++;
     report_metrics(batch_loss, &step, metrics);
     return trainer->machine->ops->finish(trainer->machine);

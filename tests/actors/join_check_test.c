@@ -18,6 +18,8 @@
 
 enum { CHECK_MS = 5000 };
 
+static uint64_t newest; /* Highest epoch that the last check has seen. */
+
 static void reply(void *arg, struct tdm__incoming_call *incoming)
 {
     (void)arg;
@@ -52,7 +54,7 @@ static void node_alone_joins(void **state)
 {
     struct node_fixture *scene = *state;
 
-    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS));
+    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS, &newest));
 }
 
 static void node_that_listens_joins_others_that_do(void **state)
@@ -62,7 +64,7 @@ static void node_that_listens_joins_others_that_do(void **state)
 
     (void)snprintf(scene->node.record.tcp_address, sizeof(scene->node.record.tcp_address),
                    "tcp:127.0.0.1:1");
-    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS));
+    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS, &newest));
     tdm__rpc_destroy(other);
 }
 
@@ -74,7 +76,7 @@ static void node_with_another_token_does_not_join(void **state)
 
     (void)snprintf(scene->node.record.tcp_address, sizeof(scene->node.record.tcp_address),
                    "tcp:127.0.0.1:1");
-    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS), TDM_E_AUTH);
+    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS, &newest), TDM_E_AUTH);
     assert_string_equal(tdm_error_detail(),
                         "node other of the cluster has another token than this node this: set "
                         "TANDEM_TOKEN_FILE to the same file on every node");
@@ -86,7 +88,7 @@ static void node_without_listen_does_not_join_nodes_that_listen(void **state)
     struct node_fixture *scene = *state;
     struct tdm__rpc *other = add_node(scene, pair_token, "tcp:127.0.0.1:0");
 
-    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS), TDM_E_STATE);
+    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS, &newest), TDM_E_STATE);
     assert_string_equal(tdm_error_detail(),
                         "node this does not listen for other nodes, but the cluster has nodes this "
                         "and other: start each of them with --listen HOST");
@@ -102,9 +104,55 @@ static void node_does_not_join_one_that_does_not_listen(void **state)
     tdm__rpc_set_call_handler(other.rpc, reply, NULL);
     (void)snprintf(scene->node.record.tcp_address, sizeof(scene->node.record.tcp_address),
                    "tcp:127.0.0.1:1");
-    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS), TDM_E_STATE);
+    assert_int_equal(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS, &newest), TDM_E_STATE);
     assert_non_null(strstr(tdm_error_detail(), "node other does not listen"));
     remote_peer_close(&other);
+}
+
+/* Makes the node `this` of the fixture join the cluster again: its epoch is then the highest. */
+static void join_last(struct node_fixture *scene)
+{
+    struct tdm__node_resources totals = {.name = "this"};
+
+    TRY(tdm__id_generate(&scene->node.record.id));
+    totals.id = scene->node.record.id;
+    reserve_fixture_join_as(&scene->world, &scene->node.record, &totals);
+}
+
+/* Two nodes have looked before either of them joined. The later one looks once more. */
+static void node_that_joined_meanwhile_is_checked(void **state)
+{
+    static const uint8_t wrong_token[TDM__TOKEN_BYTES] = "another token altogether";
+    struct node_fixture *scene = *state;
+    struct tdm__rpc *other;
+
+    (void)snprintf(scene->node.record.tcp_address, sizeof(scene->node.record.tcp_address),
+                   "tcp:127.0.0.1:1");
+    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS, &newest));
+    other = add_node(scene, wrong_token, "tcp:127.0.0.1:0");
+    join_last(scene);
+    assert_int_equal(tdm__join_check_again(&scene->node, CHECK_MS, CHECK_MS, newest), TDM_E_AUTH);
+    assert_non_null(strstr(tdm_error_detail(), "node other of the cluster has another token"));
+    tdm__rpc_destroy(other);
+}
+
+/* The earlier of the two stays in the cluster; nodes of the first check are not asked again. */
+static void node_that_joined_later_or_long_before_is_not_checked_again(void **state)
+{
+    static const uint8_t wrong_token[TDM__TOKEN_BYTES] = "another token altogether";
+    struct node_fixture *scene = *state;
+    struct tdm__rpc *before = add_node(scene, pair_token, "tcp:127.0.0.1:0");
+    struct tdm__rpc *after;
+
+    (void)snprintf(scene->node.record.tcp_address, sizeof(scene->node.record.tcp_address),
+                   "tcp:127.0.0.1:1");
+    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS, &newest));
+    scene->node.record.tcp_address[0] = '\0'; /* Now the node before would be a reason to refuse. */
+    join_last(scene);
+    after = add_node(scene, wrong_token, "tcp:127.0.0.1:0");
+    TRY(tdm__join_check_again(&scene->node, CHECK_MS, CHECK_MS, newest));
+    tdm__rpc_destroy(after);
+    tdm__rpc_destroy(before);
 }
 
 /* The record of a dead node stays until its lease has ended. */
@@ -113,7 +161,7 @@ static void dead_node_is_passed_over(void **state)
     struct node_fixture *scene = *state;
 
     tdm__rpc_destroy(add_node(scene, pair_token, "tcp:127.0.0.1:0"));
-    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS));
+    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS, &newest));
 }
 
 /* The node of an earlier daemon in the same directory, which was killed. */
@@ -126,7 +174,7 @@ static void node_is_not_taken_for_its_predecessor(void **state)
     TRY(tdm__id_generate(&record.id));
     totals.id = record.id;
     reserve_fixture_join_as(&scene->world, &record, &totals);
-    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS));
+    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS, &newest));
 }
 
 /* A daemon that is stopped accepts connections, but says nothing. */
@@ -136,7 +184,7 @@ static void silent_node_is_passed_over_at_the_deadline(void **state)
     struct remote_peer other;
 
     node_fixture_other(scene, &other, "other");
-    TRY(tdm__join_check(&scene->node, CHECK_MS, 50));
+    TRY(tdm__join_check(&scene->node, CHECK_MS, 50, &newest));
     assert_int_equal(other.held_count, 1);
     tdm__incoming_reply_pack(remote_peer_take(&other), "");
     remote_peer_close(&other);
@@ -154,7 +202,7 @@ static void lost_request_to_the_store_is_repeated(void **state)
     struct node_fixture *scene = *state;
 
     lose_reads(scene, 2);
-    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS));
+    TRY(tdm__join_check(&scene->node, CHECK_MS, CHECK_MS, &newest));
     assert_int_equal(scene->deaf.fail_reads_count, 0);
 }
 
@@ -163,7 +211,7 @@ static void store_that_never_replies_is_named(void **state)
     struct node_fixture *scene = *state;
 
     lose_reads(scene, UINT32_MAX);
-    assert_int_equal(tdm__join_check(&scene->node, 200, CHECK_MS), TDM_E_STORE);
+    assert_int_equal(tdm__join_check(&scene->node, 200, CHECK_MS, &newest), TDM_E_STORE);
     assert_non_null(strstr(tdm_error_detail(), "times in 200 ms: "));
     assert_non_null(strstr(tdm_error_detail(), "Check that Redis answers"));
 }
@@ -174,6 +222,8 @@ int main(void)
         NODE_FIXTURE_TEST(node_alone_joins),
         NODE_FIXTURE_TEST(node_that_listens_joins_others_that_do),
         NODE_FIXTURE_TEST(node_with_another_token_does_not_join),
+        NODE_FIXTURE_TEST(node_that_joined_meanwhile_is_checked),
+        NODE_FIXTURE_TEST(node_that_joined_later_or_long_before_is_not_checked_again),
         NODE_FIXTURE_TEST(node_without_listen_does_not_join_nodes_that_listen),
         NODE_FIXTURE_TEST(node_does_not_join_one_that_does_not_listen),
         NODE_FIXTURE_TEST(dead_node_is_passed_over),

@@ -77,6 +77,8 @@ static void complaint_names_what_was_said(void **state)
                                             "TANDEM_HEALTH_TIMEOUT_MS",
                                             "TANDEM_STORE_FAULTS",
                                             "TANDEM_UNREACHABLE_MS",
+                                            "TANDEM_LEASE_MS",
+                                            "TANDEM_REDIS_WAIT_REPLICAS",
                                             "TANDEM_RESOURCES"};
 
     (void)state;
@@ -132,6 +134,50 @@ static void time_until_a_silent_node_is_unreachable_can_be_chosen(void **state)
     assert_non_null(strstr(COMPLAINT("--unreachable-ms", "499"), "499 is less than 500"));
 }
 
+/* From five seconds to an hour. */
+static void lease_can_be_chosen_within_its_limits(void **state)
+{
+    static const char *const wrong[] = {"0", "4999", "3600001"};
+    struct cli_daemon_options options;
+
+    (void)state;
+    assert_int_equal(unsetenv("TANDEM_LEASE_MS"), 0);
+    assert_true(READ(&options, "--cpus", "1"));
+    assert_int_equal(options.lease_ms, 30000);
+    assert_true(READ(&options, "--lease-ms", "5000"));
+    assert_int_equal(options.lease_ms, 5000);
+    assert_true(READ(&options, "--lease-ms", "3600000"));
+    assert_int_equal(options.lease_ms, 3600000);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        assert_non_null(strstr(COMPLAINT("--lease-ms", wrong[i]), "tandemd: --lease-ms wants"));
+        assert_int_equal(setenv("TANDEM_LEASE_MS", wrong[i], 1), 0);
+        assert_non_null(strstr(COMPLAINT("--cpus", "1"), "tandemd: TANDEM_LEASE_MS wants"));
+        assert_int_equal(unsetenv("TANDEM_LEASE_MS"), 0);
+    }
+    assert_int_equal(setenv("TANDEM_LEASE_MS", "7000", 1), 0);
+    assert_true(READ(&options, "--cpus", "1"));
+    assert_int_equal(options.lease_ms, 7000);
+    assert_true(READ(&options, "--lease-ms", "8000"));
+    assert_int_equal(options.lease_ms, 8000);
+    assert_int_equal(unsetenv("TANDEM_LEASE_MS"), 0);
+}
+
+static void replicas_that_confirm_can_be_chosen(void **state)
+{
+    struct cli_daemon_options options;
+
+    (void)state;
+    assert_true(READ(&options, "--cpus", "1"));
+    assert_int_equal(options.wait_replicas, 0);
+    assert_true(READ(&options, "--redis-wait-replicas", "2"));
+    assert_int_equal(options.wait_replicas, 2);
+    assert_int_equal(setenv("TANDEM_REDIS_WAIT_REPLICAS", "1", 1), 0);
+    assert_true(READ(&options, "--cpus", "1"));
+    assert_int_equal(options.wait_replicas, 1);
+    assert_int_equal(unsetenv("TANDEM_REDIS_WAIT_REPLICAS"), 0);
+    assert_non_null(strstr(COMPLAINT("--redis-wait-replicas", "-1"), "--redis-wait-replicas"));
+}
+
 static void wrong_arguments_are_refused(void **state)
 {
     struct cli_daemon_options options;
@@ -158,6 +204,8 @@ int main(void)
         cmocka_unit_test(complaint_names_what_was_said),
         cmocka_unit_test(the_environment_stands_in),
         cmocka_unit_test(time_until_a_silent_node_is_unreachable_can_be_chosen),
+        cmocka_unit_test(lease_can_be_chosen_within_its_limits),
+        cmocka_unit_test(replicas_that_confirm_can_be_chosen),
         cmocka_unit_test(wrong_arguments_are_refused),
     };
 

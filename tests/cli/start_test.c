@@ -302,6 +302,93 @@ static void wait_until_gone(const char *machine)
     fail_msg("processes of machine %s are left", machine);
 }
 
+/* ---- daemons that could not work together ---- */
+
+/* Starts a Redis server that daemons on this machine reach at unix:///PARENT/store, and writes two
+ * tokens. */
+static void start_store(void)
+{
+    must_succeed(on("a",
+                    "cd %s; for i in 1 2; do head -c 32 /dev/urandom >token$i; chmod 600 token$i; "
+                    "done; rm -f store; printf 'port 0\nunixsocket %s/store\nsave \"\"\n"
+                    "daemonize yes\npidfile %s/store.pid\n' >store.conf; "
+                    "redis-server store.conf; until test -S store; do sleep 0.02; done",
+                    parent, parent, parent));
+}
+
+/* The words that start a daemon on that store in a shell. */
+#define DAEMON "tandemd --redis unix://%s/store --cpus 1 --name "
+
+/* Starts the daemon `one` on machine "a", and waits until it is ready. */
+static void start_one(void)
+{
+    must_succeed(on("a",
+                    "cd %s; TANDEM_TOKEN_FILE=token1 " DAEMON
+                    "one --listen 127.0.0.1 >one.out 2>&1 & cd %s; echo $! >one.pid; "
+                    "for i in $(seq 1000); do grep -q ready one.out && exit; sleep 0.02; done; "
+                    "cat one.out; exit 1",
+                    parent, parent, parent));
+}
+
+/* Ends the daemon `one` and the store. */
+static void stop_one(void)
+{
+    must_succeed(on("a", "cd %s; kill $(cat one.pid)", parent));
+    wait_until_gone("a");
+    must_succeed(on("a", "cd %s; kill $(cat store.pid)", parent));
+}
+
+static void daemon_refuses_to_join_nodes_it_could_not_work_with(void **state)
+{
+    static const struct {
+        const char *token;   /* Token file of the second daemon. */
+        const char *options; /* Further options of it. */
+        const char *reason;  /* Part of its error. */
+    } cases[] = {
+        {"token2", "--listen 127.0.0.1",
+         "node one of the cluster has another token than this node two"},
+        {"token1", "", "node two does not listen for other nodes"},
+    };
+
+    (void)state;
+    start_store();
+    start_one();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(on("b", "cd %s; TANDEM_TOKEN_FILE=%s timeout 20 " DAEMON "two %s", parent,
+                            cases[i].token, parent, cases[i].options),
+                         1);
+        assert_said(cases[i].reason);
+        assert_null(strstr(said, "ready"));
+    }
+    stop_one();
+}
+
+/* Both daemons look for others before either has joined, since the first one is held after that.
+ * The one that joins last refuses, and has left the cluster when it has ended. */
+static void of_two_daemons_that_start_at_once_one_refuses(void **state)
+{
+    (void)state;
+    start_store();
+    must_succeed(on("b",
+                    "cd %s; rm -f held late.code; (export TANDEM_TOKEN_FILE=token2 "
+                    "TANDEM_FAILPOINT='daemon node.checked 1 stop %s/held'; " DAEMON
+                    "late --listen 127.0.0.1 >late 2>&1; echo $? >late.code) & cd %s; "
+                    "for i in $(seq 1000); do test -s held && exit; sleep 0.02; done; "
+                    "cat late; exit 1",
+                    parent, parent, parent, parent));
+    start_one();
+    must_succeed(on("b",
+                    "cd %s; kill -CONT $(cut -d ' ' -f 2 held); "
+                    "for i in $(seq 400); do test -s late.code && break; sleep 0.05; done; "
+                    "cat late late.code",
+                    parent));
+    assert_said("node one of the cluster has another token than this node late");
+    assert_said("\n1\n");
+    must_succeed(on("a", "cd %s; redis-cli -s store --raw keys '*node/*'", parent));
+    assert_ptr_equal(strchr(said, '\n'), strrchr(said, '\n')); /* One record. */
+    stop_one();
+}
+
 static void killed_daemon_takes_all_of_its_node_along(void **state)
 {
     (void)state;
@@ -334,6 +421,33 @@ static void node_stops_whatever_part_was_killed_or_stopped(void **state)
         wait_until_gone("a");
     }
     start_head();
+}
+
+/* The daemon watches its supervisor, without which nothing enforces the fence. */
+static void stopped_supervisor_is_named_and_continued(void **state)
+{
+    (void)state;
+    start_head();
+    must_succeed(on("a",
+                    "cd $TMPDIR/tandem-started-*; pid=$(cat supervisor); kill -STOP $pid; "
+                    "for i in $(seq 200); do "
+                    "if grep \"supervisor of this node (pid $pid) is stopped\" tandemd.log; "
+                    "then read -r _ _ letter _ </proc/$pid/stat; "
+                    "test $letter != T && exit; fi; sleep 0.05; done; cat tandemd.log; exit 1"));
+}
+
+/* A store that does not answer is killed and started again, and the log names its process. */
+static void stopped_store_is_named_and_replaced(void **state)
+{
+    (void)state;
+    start_head();
+    must_succeed(
+        on("a", "cd $TMPDIR/tandem-started-*; "
+                "pid=$(pgrep -P $(pgrep -P $(cat supervisor)) tandem-store); "
+                "kill -STOP $pid; for i in $(seq 400); do "
+                "grep \"(pid $pid) has not replied for 5\" tandemd.log && tandem status && exit; "
+                "sleep 0.05; done; cat tandemd.log; exit 1"));
+    assert_said("nodes   1");
 }
 
 static void long_lived_processes_have_names_of_tandem(void **state)
@@ -381,8 +495,12 @@ int main(void)
         NODE_TEST(wrong_options_are_refused),
         NODE_TEST(passwords_do_not_show_on_command_lines),
         NODE_TEST(url_of_redis_comes_from_a_file_or_the_environment),
+        NODE_TEST(daemon_refuses_to_join_nodes_it_could_not_work_with),
+        NODE_TEST(of_two_daemons_that_start_at_once_one_refuses),
         NODE_TEST(killed_daemon_takes_all_of_its_node_along),
         NODE_TEST(node_stops_whatever_part_was_killed_or_stopped),
+        NODE_TEST(stopped_supervisor_is_named_and_continued),
+        NODE_TEST(stopped_store_is_named_and_replaced),
         NODE_TEST(long_lived_processes_have_names_of_tandem),
         NODE_TEST(block_waits_for_the_end),
     };

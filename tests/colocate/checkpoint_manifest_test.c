@@ -3,6 +3,7 @@
 #include "colocate/job/checkpoint_manifest.h"
 
 #include "runtime/error.h"
+#include "tests/support/disk_log.h"
 #include "tests/support/redis_fixture.h"
 
 #include <setjmp.h>
@@ -204,12 +205,33 @@ static void missing_directory_is_refused(void **state)
     assert_int_equal(tdm__checkpoint_manifest_verify("/no/such/directory"), TDM_E_NOT_FOUND);
 }
 
+/* All that the manifest lists is on disk before the manifest has its name, files that ranks have
+ * written and the directories with their names alike. */
+static void all_is_on_disk_before_the_manifest_has_its_name(void **state)
+{
+    static const char *const written[] = {
+        "/rank-0", "/rank-1", "/hf/model", "/hf/a name with spaces", "/hf", ""};
+    char synced[128];
+    char renamed[128];
+
+    (void)state;
+    disk_log_clear();
+    TRY(tdm__checkpoint_manifest_write(directory));
+    (void)snprintf(renamed, sizeof(renamed), "rename %s/", directory);
+    for (size_t i = 0; i < sizeof(written) / sizeof(written[0]); i++) {
+        (void)snprintf(synced, sizeof(synced), "fsync %s%s\n", directory, written[i]);
+        disk_log_expect(synced, renamed);
+    }
+    disk_log_expect(renamed, synced); /* The name of the manifest, which is in the directory. */
+}
+
 #define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         EACH(unchanged_checkpoint_is_accepted),
+        EACH(all_is_on_disk_before_the_manifest_has_its_name),
         EACH(each_flipped_bit_is_noticed),
         EACH(other_length_is_noticed),
         EACH(missing_file_is_named),

@@ -4,6 +4,7 @@
 
 #include "colocate/job/checkpoint_manifest.h"
 #include "runtime/failpoint.h"
+#include "tests/support/disk_log.h"
 #include "tests/support/redis_fixture.h"
 
 #include <math.h>
@@ -105,6 +106,26 @@ static void later_one_takes_the_place_of_the_one_before(void **state)
     assert_false(is_there("checkpoint.old"));
     assert_true(readlink(path("hf"), target, sizeof(target) - 1) > 0);
     assert_string_equal(target, "checkpoint/hf");
+}
+
+/* The new checkpoint is on disk before it takes its name, and so is the name. */
+static void saved_checkpoint_outlives_a_power_failure(void **state)
+{
+    const struct tdm__checkpoint_state saved = {1, 2, 0.5, "a"};
+    char written[128];
+    char renamed[128];
+    char synced[128];
+
+    (void)state;
+    (void)snprintf(written, sizeof(written), "fsync %s/checkpoint.new\n", out);
+    (void)snprintf(renamed, sizeof(renamed), "rename %s/checkpoint\n", out);
+    (void)snprintf(synced, sizeof(synced), "fsync %s\n", out);
+    for (int i = 0; i < 2; i++) { /* The second one is exchanged with the first one. */
+        disk_log_clear();
+        TRY(tdm__checkpoint_save(&nobody, out, &saved));
+        disk_log_expect(written, renamed);
+        disk_log_expect(renamed, synced);
+    }
 }
 
 /* A job that was killed half way leaves these. */
@@ -332,6 +353,7 @@ int main(void)
         EACH(file_system_that_cannot_exchange_names_has_checkpoints),
         EACH(state_comes_back_as_it_was_saved),
         EACH(later_one_takes_the_place_of_the_one_before),
+        EACH(saved_checkpoint_outlives_a_power_failure),
         EACH(leftovers_of_an_interrupted_save_do_no_harm),
         EACH(the_highest_number_given_comes_back),
         EACH(there_is_no_saving_where_there_is_no_directory),

@@ -192,6 +192,32 @@ static void failing_step_ends_the_job_with_its_text(void **state)
     assert_int_equal(highest_step_answered(), 1);
 }
 
+/* Step 3 gives a metric that is not a number. The job ends, and the checkpoint of step 2 remains
+ * as it was saved: the next job starts from it. */
+static void metric_that_is_not_finite_leaves_the_last_checkpoint(void **state)
+{
+    const char *const spoiled[] = {"trainer.nan_at_step=3"};
+    struct tdm__checkpoint_choice choice;
+    struct tdm__checkpoint_state saved;
+    char line[128];
+    char out[128];
+
+    (void)state;
+    (void)snprintf(out, sizeof(out), "%s/spoiled", directory);
+    assert_int_equal(run("spoiled", NULL, spoiled, 1), TDM_E_TYPE);
+    assert_told("TRAIN, step 3");
+    assert_told("the metric kl is ");
+    assert_told("trainer rank 1, which learned from 4 samples of the prompts \"p");
+    read_line("spoiled/checkpoint/rank-0", line);
+    assert_string_equal(line, "2: 1 2");
+    assert_int_equal(tdm__checkpoint_find(out, &choice), TDM_OK);
+    assert_string_equal(choice.refused, "");
+    (void)snprintf(out, sizeof(out), "%s/spoiled/checkpoint", directory);
+    assert_string_equal(choice.directory, out);
+    assert_int_equal(tdm__checkpoint_read_state(out, &saved), TDM_OK);
+    assert_int_equal(saved.step, 2);
+}
+
 /* Tried twice, given up, and the version before it is served on by both ranks; the step after
  * is as good as any. */
 static void weights_refused_by_one_rank_are_served_by_no_engine(void **state)
@@ -356,6 +382,7 @@ int main(void)
         cmocka_unit_test(resumed_job_goes_on_with_higher_versions),
         cmocka_unit_test(answers_do_not_depend_on_the_engines),
         cmocka_unit_test(failing_step_ends_the_job_with_its_text),
+        cmocka_unit_test(metric_that_is_not_finite_leaves_the_last_checkpoint),
         cmocka_unit_test(weights_refused_by_one_rank_are_served_by_no_engine),
         cmocka_unit_test(torn_engine_joins_a_whole_one_after_an_aborted_update),
         cmocka_unit_test(trainer_that_wants_the_newest_weights_can_say_so),

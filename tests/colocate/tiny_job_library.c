@@ -4,6 +4,7 @@
 #include "tests/colocate/tiny_job.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,6 +212,7 @@ static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
                                struct tdm_metrics *metrics)
 {
     struct trainer *trainer = state;
+    int64_t nan_at_step; /* Step whose metric is not a number on rank 1. */
 
     if (batch->supervised) { /* Warm-up changes nothing: the first weights are those of step 0. */
         return TDM_OK;
@@ -231,8 +233,12 @@ static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
         trainer->versions[batch->step % VERSIONS_MAX] = sample->weight_version;
     }
     learn(trainer, batch->step);
+    TDM_TRY(read_setting(trainer->context, "trainer.nan_at_step", &nan_at_step));
     metrics->count = 1;
     metrics->entries[0] = (struct tdm_metric){"kl", 0.5};
+    if (batch->step == nan_at_step && trainer->context->rank == 1) {
+        metrics->entries[0].value = (double)NAN;
+    }
     return tdm_collective_barrier(trainer->context->group);
 }
 

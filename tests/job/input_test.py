@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """input_test.py - wrong input is refused with exit code 1 or 2 and a message that names it; no process is left."""
+import json
 import re
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 
 from support import JOB, ROOT, SHORT, Failure, finish, main, require, safetensors, wait_for
@@ -182,6 +184,10 @@ def output_of_another_job_is_kept(sandbox):
     process.send_signal(signal.SIGTERM)
     code, _, err = finish(process)
     require(code == 143, f"after SIGTERM: exit code {code}: {err}")
+    saved = json.loads((sandbox.path / "out/checkpoint/state.json").read_text(encoding="utf-8"))
+    require(saved["step"] >= 1, f"after SIGTERM: {saved}")
+    code, _, err = finish(sandbox.tandem(*words, "--resume", "out", f"rollout.num_rollout={saved['step'] + 1}"))
+    require(code == 0, f"what SIGTERM has saved: exit code {code}: {err}")
 
 
 def damaged_checkpoint_is_not_resumed(sandbox):
@@ -201,8 +207,20 @@ def damaged_checkpoint_is_not_resumed(sandbox):
 
     together([lambda: case(state, good_state, b"{"), lambda: case(state, good_state, b'{"step": -4, "version": 1}'),
               lambda: case(rank, good_rank, good_rank[:-100]), lambda: case(rank, good_rank, b"")])
+    old = sandbox.path / "out/checkpoint.old"
+    shutil.copytree(sandbox.path / "out/checkpoint", old)
+    rank.write_bytes(good_rank[:-100])
     code, out, err = finish(sandbox.tandem(*words))
     require(code == 0, f"the good one: exit code {code}: {err}{out}")
+    why = f"resuming out/checkpoint.old, because out/checkpoint/{rank.name} is damaged: {len(good_rank) - 100} bytes"
+    require(why in out + err, f"{why!r} is missing in: {out}{err}")
+
+
+def unknown_test_is_an_error(sandbox):
+    for program, wanted in (("input_test.py", "no test is named nothing"), ("crash_test.py", "no row's name contains")):
+        words = [sys.executable, str(ROOT / "tests/job" / program), str(sandbox.build), "1", "nothing"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        require(done.returncode == 1 and wanted in done.stderr, f"{program}: {done.returncode}: {done.stderr!r}")
 
 
 if __name__ == "__main__":
@@ -210,4 +228,5 @@ if __name__ == "__main__":
     sys.exit(main([broken_job_file_is_refused_with_line_and_field, invalid_job_file_is_refused,
                    wrong_arguments_are_refused, job_that_cannot_fit_is_refused_with_phase_and_bytes,
                    missing_files_are_named, hostile_checkpoint_is_refused_by_name,
-                   output_of_another_job_is_kept, damaged_checkpoint_is_not_resumed]))
+                   output_of_another_job_is_kept, damaged_checkpoint_is_not_resumed,
+                   unknown_test_is_an_error]))

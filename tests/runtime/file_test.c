@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/file.h"
 
+#include "tests/support/disk_log.h"
+
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -118,6 +120,26 @@ static void only_a_directory_is_synced(void **state)
     assert_non_null(strstr(tdm_error_detail(), path));
 }
 
+/* After a power failure the path has the old or the new contents, whole. */
+static void file_is_on_disk_before_it_gets_its_name(void **state)
+{
+    struct tdm__atomic_file file;
+    char temporary[80];
+    char renamed[80];
+    char synced[80];
+
+    (void)state;
+    (void)snprintf(temporary, sizeof(temporary), "fsync %s.", path);
+    (void)snprintf(renamed, sizeof(renamed), "rename %s\n", path);
+    (void)snprintf(synced, sizeof(synced), "fsync %s\n", directory);
+    assert_int_equal(tdm__atomic_file_open(&file, path), TDM_OK);
+    assert_int_equal(tdm__atomic_file_write(&file, "new", 3), TDM_OK);
+    disk_log_clear();
+    assert_int_equal(tdm__atomic_file_commit(&file), TDM_OK);
+    disk_log_expect(temporary, renamed);
+    disk_log_expect(renamed, synced);
+}
+
 static int make_directory(void **state)
 {
     (void)state;
@@ -143,6 +165,7 @@ int main(void)
         cmocka_unit_test(failed_commit_removes_the_temporary_file),
         cmocka_unit_test(paths_are_joined_or_refused),
         cmocka_unit_test(only_a_directory_is_synced),
+        cmocka_unit_test(file_is_on_disk_before_it_gets_its_name),
         cmocka_unit_test(too_large_missing_and_odd_files_are_refused),
     };
 

@@ -324,6 +324,129 @@ static void another_number_of_ranks_cannot_go_on(void **state)
     tdm_config_destroy(config);
 }
 
+/* ---- numbers that are not finite ---- */
+
+/* Three prompts with two samples of three tokens each: SPOILED is the one sample with a character
+ * of its own, '3', and the second of its prompt. */
+enum { PROMPTS = 3, COPIES = 2, ANSWERS = PROMPTS * COPIES, LENGTH = 3, SPOILED = 3 };
+
+/* The numbers of a batch for one rank. A test changes those of the sample that it spoils. */
+struct batch_numbers {
+    int32_t tokens[ANSWERS][LENGTH];
+    float logprobs[ANSWERS][LENGTH]; /* Those of the engine. */
+    float rewards[ANSWERS][LENGTH];
+    struct tdm_sample samples[ANSWERS];
+};
+
+/* Fills the numbers: answers of '0', '1' and '2' with equal log-probabilities. The first sample of
+ * each prompt has the reward 0 and the second one `second`. */
+static void fill_numbers(struct batch_numbers *numbers, float second)
+{
+    static const char *const prompts[PROMPTS] = {"10<", "20<", "21<"};
+
+    for (uint32_t i = 0; i < ANSWERS; i++) {
+        for (uint32_t k = 0; k < LENGTH; k++) {
+            numbers->tokens[i][k] = TOKENS_SPECIAL + (int32_t)k;
+            numbers->logprobs[i][k] = -2.0F;
+            numbers->rewards[i][k] = i % COPIES == 0 ? 0.0F : second;
+        }
+        numbers->samples[i] = (struct tdm_sample){.group = i / COPIES,
+                                                  .prompt = prompts[i / COPIES],
+                                                  .answer = "012",
+                                                  .tokens = numbers->tokens[i],
+                                                  .logprobs = numbers->logprobs[i],
+                                                  .token_rewards = numbers->rewards[i],
+                                                  .reward = numbers->rewards[i][0],
+                                                  .tokens_count = LENGTH};
+    }
+}
+
+/* Runs a step on the only trainer rank of a world, and expects an error with the text, which names
+ * the spoiled sample, and that the weights stay as they are. */
+static void expect_refused(struct world *world, const struct batch_numbers *numbers,
+                           const char *text)
+{
+    const struct tdm_batch batch = {0, 1, STEPS, numbers->samples, ANSWERS};
+    struct world_rank *rank = &world->trainers[0];
+    const float *weights = rank->addresses[0];
+    struct tdm_metrics metrics;
+    float before[2];
+    float after[2];
+
+    memory_read(rank->machine, before, weights, sizeof(before));
+    assert_int_equal(trainer_ops.step(rank->state, &batch, &metrics), TDM_E_METHOD);
+    if (strstr(tdm_error_detail(), text) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), text);
+    }
+    assert_non_null(strstr(tdm_error_detail(), "sample 1 of the prompt \"20<\""));
+    memory_read(rank->machine, after, weights, sizeof(after));
+    assert_memory_equal(before, after, sizeof(before));
+}
+
+/* Opens a world of one trainer rank whose passes hold several samples. */
+static struct world *open_lone_trainer(tdm_config **config_out)
+{
+    const char *const overrides[] = {"trainer.num_ranks=1", "model.tie_word_embeddings=false",
+                                     "trainer.kl_loss_coef=0.0", NULL};
+
+    *config_out = tiny_config(overrides);
+    return world_open(*config_out, 3);
+}
+
+static void log_probability_that_is_not_finite_names_prompt_and_sample(void **state)
+{
+    static const float values[] = {NAN, INFINITY};
+    struct batch_numbers numbers;
+
+    (void)state;
+    fill_numbers(&numbers, 1.0F);
+    numbers.tokens[SPOILED][1] = TOKENS_SPECIAL + 3;
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        tdm_config *config;
+        struct world *world = open_lone_trainer(&config);
+        /* The embedding of '3'; the next token is predicted from it. */
+        float *place = (float *)world->trainers[0].addresses[0] + (TOKENS_SPECIAL + 3) * 16;
+
+        memory_write(world->trainers[0].machine, place, &values[i], sizeof(values[i]));
+        expect_refused(world, &numbers, "the log-probability of token 2 in sample");
+        world_close(world);
+        tdm_config_destroy(config);
+    }
+}
+
+static void gradient_that_is_not_finite_names_prompt_and_sample(void **state)
+{
+    struct batch_numbers numbers;
+    tdm_config *config;
+    struct world *world = open_lone_trainer(&config);
+
+    (void)state;
+    /* The probability ratio of a token that the engine never chooses is infinite; the advantage of
+     * the second samples is negative, so that it is not clipped. */
+    fill_numbers(&numbers, -1.0F);
+    numbers.logprobs[SPOILED][1] = -1e30F;
+    expect_refused(world, &numbers, "the gradient of token 1 in sample");
+    /* The gradient of the token is a float, but not what it gives to the weights. */
+    numbers.logprobs[SPOILED][1] = -92.0F;
+    expect_refused(world, &numbers, "the gradient of the weights from sample");
+    world_close(world);
+    tdm_config_destroy(config);
+}
+
+static void statistic_that_is_not_finite_names_prompt_and_sample(void **state)
+{
+    struct batch_numbers numbers;
+    tdm_config *config;
+    struct world *world = open_lone_trainer(&config);
+
+    (void)state;
+    fill_numbers(&numbers, 1.0F); /* A ratio that is infinite is clipped: the loss is finite. */
+    numbers.logprobs[SPOILED][1] = -1e30F;
+    expect_refused(world, &numbers, "the KL divergence from the engine of token 1 in sample");
+    world_close(world);
+    tdm_config_destroy(config);
+}
+
 /* `tandem plan` asks before there is a group or memory. */
 static void regions_are_known_without_a_group(void **state)
 {
@@ -361,6 +484,9 @@ int main(void)
         cmocka_unit_test(a_saved_job_goes_on_bit_for_bit),
         cmocka_unit_test(a_saved_model_is_a_start),
         cmocka_unit_test(another_number_of_ranks_cannot_go_on),
+        cmocka_unit_test(log_probability_that_is_not_finite_names_prompt_and_sample),
+        cmocka_unit_test(gradient_that_is_not_finite_names_prompt_and_sample),
+        cmocka_unit_test(statistic_that_is_not_finite_names_prompt_and_sample),
         cmocka_unit_test(regions_are_known_without_a_group),
     };
 
