@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -281,6 +282,7 @@ static pid_t start_flood(void)
     pid_t flood = fork();
 
     if (flood == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* A failed test does not end it. */
         for (int i = 0; i < FLOOD; i++) {
             (void)connect_raw();
         }
