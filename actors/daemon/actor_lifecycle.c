@@ -693,8 +693,9 @@ static void on_started_elsewhere(struct actor_lifecycle *lifecycle, const struct
 }
 
 /* Handles ACTOR_ON_REFUSED_ELSEWHERE. The other daemon has given the reservation back, if it could;
- * this daemon releases it, too, to be certain. TDM_E_AGAIN: the other node cannot hold the actor,
- * and another place is needed. */
+ * this daemon releases it, too, to be certain. TDM_E_NO_RESOURCES: the other node cannot hold the
+ * actor, and another place is needed. TDM_E_AGAIN: the other node cannot start it yet, and is asked
+ * again. */
 static void on_refused_elsewhere(struct actor_lifecycle *lifecycle, const struct actor_event *event,
                                  struct actor_actions *actions)
 {

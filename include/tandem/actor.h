@@ -350,15 +350,22 @@ TDM_API struct tdm_bytes tdm_actor_metadata(tdm_actor *actor);
 /* A reference to the result of a call or of tdm_put(), present or to come. */
 typedef struct tdm_ref tdm_ref;
 
-/* Calls the method `method` of the actor; never blocks.  Calls from one process to one actor run in
- * the order in which they were made.  A process may make any number of calls: it sends at most
- * 100,000 to an actor before their replies arrive, and keeps the others in its own memory until
- * then.  The caller releases `*ref_out`.  `ref_out` may be NULL if the
- * result does not matter; failures are lost then.  The arguments are given by the letters of
- * value.h and
+/* Calls the method `method` of the actor.  Waits neither for the actor or another process, nor for
+ * a value among the arguments.  It returns when it has copied the arguments, which takes time in
+ * proportion to their bytes (the letter r below says what is not copied), and at most 5 s more if
+ * the node's memory for large values is full.  Calls from one process to one actor run in the order
+ * in which they were made.  A process may make any number of calls: it sends at most 100,000 to an
+ * actor before their replies arrive, and keeps the others in its own memory until then.  The caller
+ * releases `*ref_out`.  `ref_out` may be NULL if the result does not matter; failures are lost
+ * then.  The arguments are given by the letters of value.h and
  *
  * - r (tdm_ref *): the referenced value is the argument.  The call is sent when the value is
- * there, and later calls to the same actor stay behind it.
+ * there, and later calls to the same actor stay behind it.  A large value (over 100 KiB) that this
+ * process has put is not copied for an actor on the same node.  One that another process has made
+ * is copied once, into memory of this process, by the first call that passes it on.  Copied by each
+ * call are values with references or handles inside, large values after the eighth of a call, and
+ * all values for an actor on another node.  If the value is not there yet, the runtime's thread
+ * makes the copy later.
  * - R (tdm_ref *): the reference itself is the argument, also inside ( ) and { }.
  * - h (tdm_actor *): the handle is the argument, also inside ( ) and { }.
  *

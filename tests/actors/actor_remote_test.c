@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -354,6 +356,7 @@ static void end_is_reported_until_the_creators_node_has_replied(void **state)
     struct actor_entry *guest = node_fixture_add(scene, ACTOR_RESTARTING);
     struct tdm__node_record record = {.name = "other"};
     struct remote_peer other;
+    pid_t worker;
 
     node_fixture_other(scene, &other, "other");
     record.id = guest->owner_node = other.self.id;
@@ -365,7 +368,16 @@ static void end_is_reported_until_the_creators_node_has_replied(void **state)
     tdm__node_actors_fence(&scene->node); /* Without restarts or a name it may go on. */
     assert_int_equal(guest->lifecycle.state, ACTOR_ALIVE);
     guest->spec->max_restarts = -1;
+    /* The kernel reports the end of a traced process to nobody before its tracer, this process, has
+     * seen it. */
+    worker = (pid_t)guest->worker->pid;
+    assert_int_equal(ptrace(PTRACE_SEIZE, worker, NULL, NULL), 0);
     tdm__node_actors_fence(&scene->node);
+    node_fixture_settle(scene);
+    tdm__node_actors_report_ends(&scene->node); /* As the timer does. */
+    node_fixture_settle(scene);
+    assert_int_equal(other.asked_count, 0);
+    assert_int_equal(waitpid(worker, NULL, __WALL), worker);
     node_fixture_run_out(scene); /* The worker is gone before the report. */
     remote_peer_hold(&other, 1);
     assert_string_equal(tdm__incoming_method(other.held[0]), "actor.ended");

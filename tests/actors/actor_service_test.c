@@ -1,7 +1,9 @@
 /* actor_service_test.c - invalid and repeated calls of the service "actor". */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_placement.h"
 #include "actors/daemon/node.h"
+#include "runtime/clock.h"
 #include "tests/support/node_fixture.h"
 
 #include <setjmp.h>
@@ -130,10 +132,10 @@ static void construction_report_for_an_actor_without_a_process_is_refused(void *
 
 /* ---- start ------------------------------------------------------------------------------ */
 
-static void ask_to_start(struct remote_peer *owner_node, struct remote_reply *reply,
-                         const struct tdm__actor_spec *spec)
+/* Asks the node to start the actor with what it was granted of the node's resources. */
+static void ask_to_start_with(struct remote_peer *owner_node, struct remote_reply *reply,
+                              const struct tdm__actor_spec *spec, const struct tdm__grant *grant)
 {
-    const struct tdm__grant grant = {.cpu = 0};
     struct tdm_bytes packed[2];
     tdm_writer *writers[2];
 
@@ -141,7 +143,7 @@ static void ask_to_start(struct remote_peer *owner_node, struct remote_reply *re
         assert_int_equal(tdm_writer_create(&writers[i]), TDM_OK);
     }
     tdm__actor_spec_write(writers[0], spec);
-    tdm__grant_write(writers[1], &grant);
+    tdm__grant_write(writers[1], grant);
     for (int i = 0; i < 2; i++) {
         packed[i] = tdm_writer_bytes(writers[i]);
     }
@@ -150,6 +152,14 @@ static void ask_to_start(struct remote_peer *owner_node, struct remote_reply *re
     for (int i = 0; i < 2; i++) {
         tdm_writer_destroy(writers[i]);
     }
+}
+
+static void ask_to_start(struct remote_peer *owner_node, struct remote_reply *reply,
+                         const struct tdm__actor_spec *spec)
+{
+    const struct tdm__grant nothing = {.cpu = 0};
+
+    ask_to_start_with(owner_node, reply, spec, &nothing);
 }
 
 /* The answers may get lost: its owner_node asks again. */
@@ -204,6 +214,115 @@ static void stopping_node_starts_no_actor(void **state)
     assert_null(scene->node.actors->all);
     tdm__actor_spec_destroy(spec);
     remote_peer_close(&owner_node);
+}
+
+/* ---- a placement that the node cannot hold ------------------------------------------------- */
+
+/* The node of the test has two GPUs. */
+static void set_totals(struct node_fixture *scene)
+{
+    struct tdm__resources totals = {.cpu = 0};
+
+    assert_int_equal(tdm__resources_add(&totals, "GPU", 2), TDM_OK);
+    assert_int_equal(tdm__resources_add(&totals, "CPU", 8), TDM_OK);
+    assert_int_equal(tdm__pool_init(&scene->node.totals.pool, &totals), TDM_OK);
+}
+
+/* Another node asks for a GPU that an actor of this node holds, and then for one that was granted
+ * before the store lost changes. Its request is refused with TDM_E_NO_RESOURCES, so that it places
+ * the actor again. */
+static void placement_that_this_node_cannot_hold_is_refused(void **state)
+{
+    static const struct tdm__grant second_gpu = {
+        .gpus_count = 1, .gpu_indices = {1}, .gpu_amount = 10000};
+    static const char *const reasons[] = {"hold the resources", "before the cluster's store lost"};
+    struct node_fixture *scene = *state;
+    struct tdm__actor_spec *specs[2] = {node_fixture_spec(scene, "tester"),
+                                        node_fixture_spec(scene, "tester")};
+    struct remote_reply first;
+    struct remote_peer owner_node;
+
+    set_totals(scene);
+    node_fixture_other(scene, &owner_node, "owner_node");
+    remote_peer_connect(&owner_node, scene->address);
+    ask_to_start_with(&owner_node, &first, specs[0], &second_gpu);
+    node_fixture_settle(scene);
+    assert_int_equal(first.count, 0);
+    for (int i = 0; i < 2; i++) {
+        struct remote_reply reply;
+
+        scene->node.store_view.generation = (uint64_t)i;
+        ask_to_start_with(&owner_node, &reply, specs[1], &second_gpu);
+        assert_int_equal(remote_peer_wait(&owner_node, &reply), TDM_E_NO_RESOURCES);
+        assert_non_null(strstr(reply.detail, reasons[i]));
+        assert_null(tdm__actor_entry_find(&scene->node, &specs[1]->id));
+    }
+    tdm__actor_entry_end(scene->node.actors->all, true);
+    assert_int_equal(remote_peer_wait(&owner_node, &first), TDM_E_ACTOR_DIED);
+    remote_peer_hold(&owner_node, 1);
+    node_fixture_run_out(scene);
+    for (int i = 0; i < 2; i++) {
+        tdm__actor_spec_destroy(specs[i]);
+    }
+    remote_peer_close(&owner_node);
+}
+
+/* Callback of the reply to "actor.create", which counts it. */
+static void on_created(void *arg, struct tdm__rpc_reply *reply)
+{
+    (void)reply;
+    ++*(uint32_t *)arg;
+}
+
+static bool is_waiting(void *arg)
+{
+    return ((const struct actor_entry *)arg)->lifecycle.state == ACTOR_WAITING;
+}
+
+static bool is_starting(void *arg)
+{
+    return ((const struct actor_entry *)arg)->lifecycle.state == ACTOR_STARTING;
+}
+
+/* A driver creates an actor. The store has lost the record of another actor, and grants the new one
+ * the GPUs that it holds. The new actor waits, and gets the GPUs when they are free. */
+static void actor_waits_for_resources_that_the_store_grants_twice(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct tdm__actor_spec *spec = node_fixture_spec(scene, "tester");
+    struct actor_entry *holder = node_fixture_add(scene, ACTOR_ALIVE);
+    struct tdm__rpc_request request = {.method = "actor.create", .deadline_ms = TDM__NEVER};
+    struct actor_entry *entry;
+    uint32_t replies = 0;
+    tdm_writer *writer;
+
+    set_totals(scene);
+    holder->record.grant =
+        (struct tdm__grant){.gpus_count = 1, .gpu_indices = {1}, .gpu_amount = 10000};
+    assert_int_equal(tdm__resources_add(&spec->placement.wanted, "GPU", 2), TDM_OK);
+    assert_int_equal(tdm_writer_create(&writer), TDM_OK);
+    tdm__actor_spec_write(writer, spec);
+    request.packed = tdm_writer_bytes(writer);
+    assert_int_equal(tdm__conn_call(scene->driver.conn, &request, on_created, &replies, NULL),
+                     TDM_OK);
+    node_fixture_settle(scene);
+    entry = tdm__actor_entry_find(&scene->node, &spec->id);
+    assert_non_null(entry);
+    node_fixture_run(scene, is_waiting, entry);
+    assert_null(entry->worker);
+    holder->lifecycle.state = ACTOR_REMOTE; /* It has moved. */
+    for (int i = 0; i < 2; i++) {           /* The first time the reservation is given back. */
+        node_fixture_settle(scene);
+        tdm__node_actors_retry(&scene->node);
+    }
+    node_fixture_run(scene, is_starting, entry);
+    assert_int_equal(entry->record.grant.gpus_count, 2);
+    assert_int_equal(replies, 0);
+    tdm__actor_entry_end(entry, true);
+    tdm__actor_entry_remove(holder, TDM_E_ACTOR_DIED, "over");
+    node_fixture_run_out(scene);
+    tdm_writer_destroy(writer);
+    tdm__actor_spec_destroy(spec);
 }
 
 /* ---- arguments -------------------------------------------------------------------------- */
@@ -266,6 +385,8 @@ int main(void)
         NODE_FIXTURE_TEST(construction_report_for_an_actor_without_a_process_is_refused),
         NODE_FIXTURE_TEST(repeated_start_request_starts_one_actor),
         NODE_FIXTURE_TEST(stopping_node_starts_no_actor),
+        NODE_FIXTURE_TEST(placement_that_this_node_cannot_hold_is_refused),
+        NODE_FIXTURE_TEST(actor_waits_for_resources_that_the_store_grants_twice),
         NODE_FIXTURE_TEST(arguments_are_accepted_only_for_an_actor_that_waits_for_them),
         NODE_FIXTURE_TEST(leaving_driver_waits_for_the_end_of_its_actors),
     };

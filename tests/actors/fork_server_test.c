@@ -243,6 +243,55 @@ static void killed_fork_server_takes_its_workers_and_is_replaced(void **state)
     tdm_actor_destroy(third);
 }
 
+/* Lets a worker hang in a call, kills it, and expects the report of its death. */
+static void kill_and_expect_report(tdm_actor *actor)
+{
+    struct tdm_actor_info info;
+    tdm_ref *ref;
+
+    tdm_actor_describe(actor, &info);
+    assert_int_equal(tdm_actor_call(actor, "hang", &ref, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, 1, ""), TDM_E_TIMEOUT);
+    assert_int_equal(kill((pid_t)info.pid, SIGKILL), 0);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, ""), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "signal 9 (killed)"));
+    tdm_ref_release(ref);
+}
+
+/* The worker that the fork server was asked for is executed, and another fork server forks the next
+ * ones. The death of a worker that it has forked is reported meanwhile. */
+static void stopped_fork_server_delays_one_worker_and_no_report(void **state)
+{
+    struct tdm_actor_options options = {.environment = {"KIND=frozen"}};
+    tdm_actor *actors[5];
+    int64_t stopped;
+    int64_t daemon;
+
+    (void)state;
+    if (!fork_servers_can_fork()) {
+        return;
+    }
+    for (int i = 0; i < 3; i++) {
+        actors[i] = actor_fixture_create(runtime, &options);
+    }
+    daemon = fork_server_of(actors[0]);
+    stopped = fork_server_of(actors[1]);
+    assert_int_equal(fork_server_of(actors[2]), stopped);
+    assert_int_equal(kill((pid_t)stopped, SIGSTOP), 0);
+    assert_int_equal(tdm_actor_create(runtime, "tester", &options, &actors[3], ""), TDM_OK);
+    kill_and_expect_report(actors[1]);
+    assert_int_equal(tdm_actor_wait_ready(actors[3], 0), TDM_E_TIMEOUT); /* It is not forked yet. */
+    assert_int_equal(fork_server_of(actors[3]), daemon);
+    assert_int_equal(fork_server_of(actors[2]), stopped); /* Its workers live. */
+    actors[4] = actor_fixture_create(runtime, &options);
+    assert_int_not_equal(fork_server_of(actors[4]), stopped);
+    assert_int_equal(kill((pid_t)stopped, SIGCONT), 0);
+    assert_true(actor_fixture_call_int(actors[2], "pid") > 1);
+    for (int i = 0; i < 5; i++) {
+        tdm_actor_destroy(actors[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +301,7 @@ int main(void)
         cmocka_unit_test(forked_worker_is_described_and_its_death_reported),
         cmocka_unit_test(many_workers_are_forked_at_once),
         cmocka_unit_test(killed_fork_server_takes_its_workers_and_is_replaced),
+        cmocka_unit_test(stopped_fork_server_delays_one_worker_and_no_report),
         cmocka_unit_test(least_recently_used_fork_server_ends),
     };
     int failed;

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -504,10 +505,13 @@ static void value_passed_to_several_is_not_copied(void **state)
     tdm_ref_release(put);
     assert_all_returned(reader);
 
-    /* A result of another process is copied once, into a segment of this process. */
+    /* A result of another process is copied once, in the first call, into a segment of this
+     * process. */
     assert_ok(tdm_actor_call(reader, "echo", &put, "b", (const void *)data, data_bytes));
     assert_ok(tdm_wait(&put, 1, 1, TEST_TIMEOUT_MS, &done));
+    before = use_here();
     assert_ok(tdm_actor_call(others[0], "sum", &sums[0], "r", put));
+    assert_true(use_here().used_bytes >= before.used_bytes + data_bytes);
     before = use_here();
     assert_ok(tdm_actor_call(others[1], "sum", &sums[1], "r", put));
     assert_true(use_here().used_bytes == before.used_bytes);
@@ -518,6 +522,37 @@ static void value_passed_to_several_is_not_copied(void **state)
     assert_all_returned(reader);
     tdm_actor_destroy(others[0]);
     tdm_actor_destroy(others[1]);
+}
+
+/* An actor stands still, and the value of one of its results does not come. Calls of it, and calls
+ * of another actor with that result, are made nevertheless. */
+static void call_waits_for_no_process_and_no_value(void **state)
+{
+    tdm_actor *still = hoarder_create();
+    struct tdm_actor_info info;
+    tdm_ref *absent;
+    tdm_ref *sums[3];
+    uint8_t done[3];
+    tdm_ref *put;
+
+    (void)state;
+    tdm_actor_describe(still, &info);
+    assert_ok(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
+    assert_int_equal(kill((pid_t)info.pid, SIGSTOP), 0);
+    assert_ok(tdm_actor_call(still, "echo", &absent, "b", (const void *)data, data_bytes));
+    assert_ok(tdm_actor_call(still, "sum", &sums[0], "r", put));
+    assert_ok(tdm_actor_call(still, "sum", &sums[1], "r", absent));
+    assert_ok(tdm_actor_call(reader, "sum", &sums[2], "r", absent));
+    assert_int_equal(tdm_wait(sums, 3, 1, 0, done), TDM_E_TIMEOUT);
+    assert_int_equal(kill((pid_t)info.pid, SIGCONT), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(number_of(sums[i]), sum_of(data, data_bytes));
+    }
+    tdm_ref_release(absent);
+    tdm_ref_release(put);
+    assert_all_returned(still);
+    tdm_actor_destroy(still);
+    assert_all_returned(reader);
 }
 
 /* Method mixed: small and large values of references between other arguments. */
@@ -664,6 +699,7 @@ int main(void)
         cmocka_unit_test(large_items_travel_by_descriptor),
         cmocka_unit_test(large_value_is_an_argument),
         cmocka_unit_test(value_passed_to_several_is_not_copied),
+        cmocka_unit_test(call_waits_for_no_process_and_no_value),
         cmocka_unit_test(shared_values_keep_their_places_among_the_arguments),
         cmocka_unit_test(reader_that_dies_returns_what_it_read),
         cmocka_unit_test(imported_value_outlives_its_creator),

@@ -119,12 +119,15 @@ static unsigned explore(const struct lease_case *lease_case, enum lease_mutation
         lease_world_visit(&exploration, &world);
     }
     if (mutation == LEASE_NO_MUTATION) {
-        (void)printf("%u nodes, %u faults: %u states, %llu transitions, %llu takeovers\n",
+        (void)printf("%u nodes, %u faults: %u states, %llu transitions, %llu takeovers, "
+                     "%llu restarts\n",
                      lease_case->nodes_count, lease_case->faults_count, exploration.walk.seen,
                      (unsigned long long)exploration.walk.transitions,
-                     (unsigned long long)exploration.takeovers_count);
+                     (unsigned long long)exploration.takeovers_count,
+                     (unsigned long long)exploration.restarts_count);
         assert_true(exploration.violations != 0 || lease_case->faults_count == 0 ||
                     exploration.takeovers_count > 0);
+        assert_true(lease_case->only_cuts || exploration.restarts_count > 0);
     }
     state_explorer_fini(&exploration.walk);
     return exploration.violations;

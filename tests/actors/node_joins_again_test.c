@@ -5,6 +5,7 @@
 #include "actors/daemon/node_reconcile.h"
 #include "actors/daemon/peer_daemons.h"
 #include "runtime/clock.h"
+#include "runtime/log.h"
 #include "scheduler/reserve_epoch.h"
 #include "tests/support/memory_store.h"
 #include "tests/support/node_fixture.h"
@@ -15,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -240,6 +242,51 @@ static void store_whose_clock_went_back_has_lost_changes(void **state)
     assert_true(node->store_view.generation > generation);
 }
 
+static void *renewed_arg;
+
+/* Keeps the renewal, for the test to reply to. */
+static void hold_renewal(struct tdm__store *store, const struct tdm__store_renewal *renewal,
+                         int64_t deadline_ms, tdm__store_renewed_fn *fn, void *arg)
+{
+    (void)store;
+    (void)renewal;
+    (void)deadline_ms;
+    renewed_fn = fn;
+    renewed_arg = arg;
+}
+
+/* A renewal is under way meanwhile. It finds no record of the node any more, or the connection to
+ * the store ends. */
+static void node_that_leaves_warns_of_nothing(void **state)
+{
+    static const tdm_status outcomes[] = {TDM_E_CONFLICT, TDM_E_STORE};
+    struct scene *scene = *state;
+    struct tdm__node *node = &scene->fixture->node;
+    bool is_done = false;
+    char said[1024] = "";
+    int log = memfd_create("log", MFD_CLOEXEC);
+
+    memory_ops = scene->store->ops;
+    earlier_ops = *memory_ops;
+    earlier_ops.renew = hold_renewal;
+    scene->store->ops = &earlier_ops;
+    node_fixture_settle(scene->fixture);
+    tdm__node_lease_check(node);
+    assert_non_null(renewed_arg);
+    tdm__log_add_output(log);
+    node->stopping = true;
+    TRY(tdm__node_leave(node, on_done, &is_done));
+    node_fixture_run(scene->fixture, is_true, &is_done);
+    for (size_t i = 0; i < sizeof(outcomes) / sizeof(outcomes[0]); i++) {
+        renewed_fn(renewed_arg, outcomes[i], NULL, NULL, 0);
+        node_fixture_settle(scene->fixture);
+    }
+    if (pread(log, said, sizeof(said) - 1, 0) != 0) {
+        fail_msg("%s", said);
+    }
+    scene->store->ops = memory_ops;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +296,7 @@ int main(void)
         CASE(node_learns_its_new_epoch),
         CASE(node_that_joins_again_begins_no_generation),
         CASE(store_whose_clock_went_back_has_lost_changes),
+        CASE(node_that_leaves_warns_of_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,25 @@ static void wait_until(int64_t time_ms)
 {
     while (tdm__clock_ms() < time_ms) {
         (void)poll(NULL, 0, 20);
+    }
+}
+
+/* Runs `tandem status` on the first node, which must fail, and expects that its message names Redis
+ * and the time that is left. */
+static void expect_status_to_name_redis(void)
+{
+    char command[512];
+    char said[1024] = "";
+    FILE *output;
+
+    (void)snprintf(command, sizeof(command), "exec %s/tandem status --address '%s' 2>&1",
+                   TDM_TEST_BUILD_DIR, cluster.first.address);
+    output = popen(command, "re");
+    assert_non_null(output);
+    said[fread(said, 1, sizeof(said) - 1, output)] = '\0';
+    assert_int_equal(pclose(output), 1 << 8);
+    if (strstr(said, "Redis is unavailable; if it stays so for 2") == NULL) {
+        fail_msg("%s", said);
     }
 }
 
@@ -58,6 +78,7 @@ static void actors_outlive_an_outage_that_is_shorter_than_the_lease(void **state
     }
     assert_int_not_equal(tdm_list_nodes(runtime, TEST_TIMEOUT_MS, &nodes, &nodes_count), TDM_OK);
     assert_non_null(strstr(tdm_error_detail(), "Redis is unavailable; if it stays so for 2"));
+    expect_status_to_name_redis();
     wait_until(begun_ms + OUTAGE_MS);
     assert_int_equal(kill(redis, SIGCONT), 0);
     assert_int_equal(tdm_actor_find(runtime, "there", TEST_TIMEOUT_MS, &found), TDM_OK);

@@ -1,5 +1,6 @@
 /* runtime_test.c - a process has a runtime, starts another one, forks, and outlives its node. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/process/runtime.h"
 #include "tests/support/actor_fixture.h"
 #include "tests/support/driver_run.h"
 
@@ -46,6 +47,28 @@ static void runtime_returns_its_node_and_address(void **state)
     assert_int_equal(info.gpus_count, 0);
     tdm_runtime_stop(runtime);
     assert_null(tdm_runtime_current());
+}
+
+/* A value takes 24 bytes and more in the daemon, also one that takes one byte in a message. */
+static void daemon_reads_no_call_with_too_many_values(void **state)
+{
+    enum { NILS = 600000, HEAD_BYTES = 5 };
+    static const uint8_t head[HEAD_BYTES] = {0xdd, 0, NILS >> 16, (NILS >> 8) & 255, NILS & 255};
+    tdm_runtime *runtime = start(NULL);
+    uint8_t *nils = malloc(HEAD_BYTES + NILS);
+    tdm_document *reply = NULL;
+
+    (void)state;
+    assert_non_null(nils);
+    memcpy(nils, head, HEAD_BYTES);
+    memset(nils + HEAD_BYTES, 0xc0, NILS);
+    assert_int_equal(tdm__runtime_call_daemon(runtime, "actor.create",
+                                              (struct tdm_bytes){nils, HEAD_BYTES + NILS},
+                                              TEST_TIMEOUT_MS, &reply),
+                     TDM_E_LIMIT);
+    assert_non_null(strstr(tdm_error_detail(), "more than 524288 values"));
+    free(nils);
+    tdm_runtime_stop(runtime);
 }
 
 static void one_runtime_follows_another(void **state)
@@ -211,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runtime_returns_its_node_and_address),
+        cmocka_unit_test(daemon_reads_no_call_with_too_many_values),
         cmocka_unit_test(one_runtime_follows_another),
         cmocka_unit_test(calls_after_the_stop_of_the_runtime_are_refused),
         cmocka_unit_test(test_handles_can_be_destroyed_after_the_runtime_has_stopped),

@@ -19,7 +19,10 @@
 
 #include <cmocka.h>
 
-enum { UNREACHABLE_MS = 1000 };
+enum {
+    UNREACHABLE_MS = 1000,
+    POKE_MS = 500 /* How long a poker waits for the reply of its target. */
+};
 
 static struct two_nodes cluster;
 static tdm_runtime *runtime;
@@ -129,6 +132,96 @@ static void wait_until_listed_as_lost(const char *id)
     }
 }
 
+/* ---- a class that acts on another actor when it is allowed to ---------------------------- */
+
+struct poker {
+    tdm_actor *target; /* owned */
+};
+
+static tdm_status poke(const struct poker *poker, int64_t by, int64_t timeout_ms)
+{
+    tdm_ref *ref = NULL;
+    tdm_status status = tdm_actor_call(poker->target, "add", &ref, "i", by);
+    int64_t total;
+
+    if (status == TDM_OK) {
+        status = tdm_get(ref, timeout_ms, "i", &total);
+    }
+    tdm_ref_release(ref);
+    return status;
+}
+
+/* Method hold (name): finds the actor of that name, and calls it once. */
+static tdm_status poker_hold(tdm_call *call, void *self)
+{
+    struct poker *poker = self;
+    const char *name;
+
+    TDM_TRY(tdm_call_unpack(call, "s", &name));
+    TDM_TRY(tdm_actor_find(tdm_runtime_current(), name, TEST_TIMEOUT_MS, &poker->target));
+    return poke(poker, 0, TEST_TIMEOUT_MS);
+}
+
+/* Method poke (gate, done): waits for the file `gate`, adds 1 to the total of the actor that is
+ * held, over the connection that is open, and then makes the file `done`. */
+static tdm_status poker_poke(tdm_call *call, void *self)
+{
+    const char *gate;
+    const char *done;
+    FILE *file;
+
+    TDM_TRY(tdm_call_unpack(call, "ss", &gate, &done));
+    while (access(gate, F_OK) != 0) {
+        (void)poll(NULL, 0, 5);
+    }
+    (void)poke(self, 1, POKE_MS);
+    file = fopen(done, "we");
+    return file != NULL && fclose(file) == 0 ? TDM_OK : tdm_fail(TDM_E_IO, "%s", done);
+}
+
+static void poker_destruct(void *self)
+{
+    tdm_actor_destroy(((struct poker *)self)->target);
+}
+
+TDM_ACTOR_CLASS(poker, .state_bytes = sizeof(struct poker), .destruct = poker_destruct,
+                .methods = {{"hold", poker_hold}, {"poke", poker_poke}});
+
+/* Creates a poker on the second node, which holds the actor "target" and waits for the file `gate`.
+ */
+static tdm_actor *make_poker(const char *gate, const char *done)
+{
+    const struct tdm_actor_options options = {.labels = {"side=second"}};
+    tdm_actor *actor;
+    tdm_ref *ref;
+
+    assert_int_equal(tdm_actor_create(runtime, "poker", &options, &actor, ""), TDM_OK);
+    assert_int_equal(tdm_actor_call(actor, "hold", &ref, "s", "target"), TDM_OK);
+    assert_int_equal(tdm_get(ref, TEST_TIMEOUT_MS, ""), TDM_OK);
+    tdm_ref_release(ref);
+    assert_int_equal(tdm_actor_call(actor, "poke", &ref, "ss", gate, done), TDM_OK);
+    assert_int_equal(tdm_get(ref, 50, ""), TDM_E_TIMEOUT);
+    tdm_ref_release(ref);
+    return actor;
+}
+
+/* Makes the file `gate`, continues the poker's process, and waits for the file `done`. */
+static void let_poke(tdm_actor *poker, const char *gate, const char *done)
+{
+    int64_t deadline_ms = now_ms() + TEST_TIMEOUT_MS;
+    FILE *file = fopen(gate, "we");
+    struct tdm_actor_info info;
+
+    assert_non_null(file);
+    (void)fclose(file);
+    tdm_actor_describe(poker, &info);
+    assert_int_equal(kill((pid_t)info.pid, SIGCONT), 0);
+    while (access(done, F_OK) != 0) {
+        assert_true(now_ms() < deadline_ms);
+        (void)poll(NULL, 0, 5);
+    }
+}
+
 static int64_t total_of(tdm_actor *actor)
 {
     tdm_ref *ref;
@@ -141,7 +234,8 @@ static int64_t total_of(tdm_actor *actor)
 }
 
 /* Two leases; a request lies in a worker's socket meanwhile. What the worker does with it when it
- * goes on must have no effect on another node. */
+ * goes on must have no effect on another node. Nor must a call of another worker over a connection
+ * that it had before, while its own daemon and supervisor still stand still. */
 static void lost_node_has_no_effect_on_others_when_it_goes_on(void **state)
 {
     tdm_actor *target = actor_fixture_create(
@@ -153,8 +247,14 @@ static void lost_node_has_no_effect_on_others_when_it_goes_on(void **state)
     tdm_actor *soft;
     tdm_ref *relayed;
     int64_t soft_pid;
+    tdm_actor *poker;
+    char gate[128];
+    char done[128];
 
     (void)state;
+    (void)snprintf(gate, sizeof(gate), "%s/gate", cluster.redis.directory);
+    (void)snprintf(done, sizeof(done), "%s/done", cluster.redis.directory);
+    poker = make_poker(gate, done);
     tdm_actor_describe(scout, &there);
     mortal = make_there(&(struct tdm_actor_options){0}, NULL);
     tdm_actor_describe(mortal, &mortal_info);
@@ -169,6 +269,9 @@ static void lost_node_has_no_effect_on_others_when_it_goes_on(void **state)
     assert_int_equal(actor_fixture_call(mortal, "pid", NULL), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "is lost with its node second"));
     assert_true(is_listed_as_lost(mortal_info.id));
+    let_poke(poker, gate, done);
+    assert_int_equal(total_of(target), 0);
+    tdm_actor_destroy(poker);
     (void)poll(NULL, 0, TDM__NODE_LEASE_MS_MIN);
     node_processes_signal(cluster.second.supervisor, SIGCONT);
     assert_true(wait_process_exit(mortal_info.pid, TEST_TIMEOUT_MS));

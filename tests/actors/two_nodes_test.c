@@ -5,6 +5,7 @@
 #include "tests/support/two_nodes.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -14,11 +15,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+/* Soft limit of descriptors with which the nodes and this driver start. */
+enum { SOFT_DESCRIPTORS = 512 };
 
 static struct two_nodes cluster;
 static tdm_runtime *runtime; /* Runtime of a driver on the first node. */
@@ -47,6 +52,40 @@ static uint32_t far_bundle(const tdm_placement_group *group)
     tdm_runtime_describe(runtime, &node);
     assert_int_equal(tdm_placement_group_locate_bundle(group, 0, &place), TDM_OK);
     return strcmp(place.node_id, node.node_id) == 0 ? 1 : 0;
+}
+
+/* Returns the soft limit of descriptors of a process, and stores the hard one. */
+static uint64_t descriptors_limit_of(int64_t pid, uint64_t *hard_out)
+{
+    uint64_t soft = 0;
+    char line[256];
+    FILE *file;
+
+    (void)snprintf(line, sizeof(line), "/proc/%lld/limits", (long long)pid);
+    file = fopen(line, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        (void)sscanf(line, "Max open files %" SCNu64 " %" SCNu64, &soft, hard_out);
+    }
+    (void)fclose(file);
+    return soft;
+}
+
+/* They were started with a soft limit of SOFT_DESCRIPTORS, see main(). */
+static void each_process_may_have_as_many_descriptors_as_the_hard_limit_allows(void **state)
+{
+    tdm_actor *actor = actor_fixture_create(runtime, NULL);
+    const int64_t pids[] = {getpid(), cluster.first.daemon, cluster.second.daemon,
+                            actor_fixture_call_int(actor, "pid")};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(pids) / sizeof(pids[0]); i++) {
+        uint64_t hard = 0;
+
+        assert_true(descriptors_limit_of(pids[i], &hard) == hard);
+        assert_true(hard > SOFT_DESCRIPTORS);
+    }
+    tdm_actor_destroy(actor);
 }
 
 static void lists_are_of_both_nodes(void **state)
@@ -314,6 +353,7 @@ static void killed_daemon_is_noticed_and_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_process_may_have_as_many_descriptors_as_the_hard_limit_allows),
         cmocka_unit_test(lists_are_of_both_nodes),
         cmocka_unit_test(wrong_token_is_refused),
         cmocka_unit_test(actors_lie_on_both_and_call_across),
@@ -323,8 +363,13 @@ int main(void)
         cmocka_unit_test(far_actor_can_be_killed_while_it_starts),
         cmocka_unit_test(killed_daemon_is_noticed_and_named),
     };
+    struct rlimit limit;
     int failed = 1;
 
+    if (getenv("TANDEM_WORKER") == NULL && getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = SOFT_DESCRIPTORS;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
     runtime = two_nodes_join(&cluster);
     if (runtime != NULL) {
         failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,8 +6,36 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
+
+static time_t suspended_s; /* Seconds for which the machine seems to have been suspended. */
+
+/* Takes the place of the C library's function. Only CLOCK_BOOTTIME goes on during a suspend. */
+__attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *time_out)
+{
+    int status = (int)syscall(SYS_clock_gettime, clock, time_out);
+
+    if (status == 0 && clock == CLOCK_BOOTTIME) {
+        time_out->tv_sec += suspended_s;
+    }
+    return status;
+}
+
+static void lease_goes_on_while_the_machine_is_suspended(void **state)
+{
+    int64_t before_boot_ms = tdm__clock_boot_ms();
+    int64_t before_ms = tdm__clock_ms();
+
+    (void)state;
+    suspended_s = 3600;
+    assert_true(tdm__clock_boot_ms() >= before_boot_ms + 3600 * 1000);
+    assert_true(tdm__clock_ms() < before_ms + 3600 * 1000);
+    suspended_s = 0;
+}
 
 static void deadline_is_so_far_away(void **state)
 {
@@ -37,6 +65,7 @@ static void deadline_that_never_passes_stays_never(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lease_goes_on_while_the_machine_is_suspended),
         cmocka_unit_test(deadline_is_so_far_away),
         cmocka_unit_test(deadline_that_never_passes_stays_never),
     };

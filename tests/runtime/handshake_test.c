@@ -1,6 +1,7 @@
 /* handshake_test.c - a peer that does not know the token is refused, whatever it sends. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
+#include "runtime/descriptors.h"
 #include "runtime/log.h"
 #include "runtime/rpc/address.h"
 #include "runtime/rpc/handshake.h"
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -280,6 +282,7 @@ static pid_t start_flood(void)
     pid_t flood = fork();
 
     if (flood == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* A failed test does not end it. */
         for (int i = 0; i < FLOOD; i++) {
             (void)connect_raw();
         }
@@ -299,8 +302,9 @@ static uint32_t open_descriptors(void)
     return count;
 }
 
-/* Before clients without a proof were counted, they took all descriptors of a process. */
-static void silent_clients_take_each_others_place(void **state)
+/* Floods the listener, in a process that may have `descriptors_max` descriptors. At most
+ * `taken_max` of them are taken, and clients that know the token are served meanwhile. */
+static void flood_listener(uint32_t descriptors_max, uint32_t taken_max)
 {
     struct tdm__rpc_request request = pair_request("echo", "x");
     uint32_t before = open_descriptors();
@@ -308,10 +312,9 @@ static void silent_clients_take_each_others_place(void **state)
     struct rlimit tight;
     pid_t flood;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     tight = limit;
-    tight.rlim_cur = FLOOD_DESCRIPTORS;
+    tight.rlim_cur = descriptors_max;
     flood = start_flood();
     assert_true(flood > 0);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
@@ -319,13 +322,29 @@ static void silent_clients_take_each_others_place(void **state)
         struct tdm__conn *conn;
 
         pair_run_for(&pair, 20);
-        assert_in_range(open_descriptors(), before, before + 64 + 2 * (uint32_t)i);
+        assert_in_range(open_descriptors(), before, before + taken_max + 2 * (uint32_t)i);
         assert_int_equal(tdm__rpc_connect(pair.rpcs[0], address, &conn), TDM_OK);
         assert_int_equal(tdm__conn_call_wait(conn, &request, NULL, NULL, NULL), TDM_OK);
     }
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     assert_int_equal(kill(flood, SIGKILL), 0);
     assert_int_equal(waitpid(flood, NULL, 0), flood);
+}
+
+/* Before clients without a proof were counted, they took all descriptors of a process. */
+static void silent_clients_take_each_others_place(void **state)
+{
+    (void)state;
+    flood_listener(FLOOD_DESCRIPTORS, 64);
+}
+
+/* There are fewer descriptors than clients without a proof may have. */
+static void silent_clients_leave_descriptors_for_the_process(void **state)
+{
+    enum { LEFT = TDM__DESCRIPTORS_RESERVED + 24 };
+
+    (void)state;
+    flood_listener(open_descriptors() + LEFT, LEFT - TDM__DESCRIPTORS_RESERVED + 1);
 }
 
 static void begin_hello(uint8_t *hello, uint32_t version, uint8_t role)
@@ -518,6 +537,7 @@ int main(void)
         HANDSHAKE_TEST(connection_opens_to_the_expected_process_only),
         HANDSHAKE_TEST(garbage_of_an_unauthenticated_client_is_dropped),
         HANDSHAKE_TEST(silent_clients_take_each_others_place),
+        HANDSHAKE_TEST(silent_clients_leave_descriptors_for_the_process),
         HANDSHAKE_TEST(client_that_speaks_http_is_told_what_the_port_is),
         HANDSHAKE_TEST(unauthenticated_clients_cannot_fill_the_log),
         HANDSHAKE_TEST(client_with_a_good_hello_and_no_token_is_dropped_at_the_proof),

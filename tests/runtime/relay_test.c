@@ -3,9 +3,11 @@
 #include "runtime/relay.h"
 
 #include "runtime/clock.h"
+#include "tests/support/tcp_sockets.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -195,6 +197,33 @@ static void idle_relay_stays(void **state)
     assert_int_equal(receive(scene, 0, bytes, sizeof(bytes)), 1);
 }
 
+/* Connects two TCP sockets of this process. */
+static void connect_tcp(int fds[2])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fds[0], (struct sockaddr *)&address, sizeof(address)), 0);
+    fds[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(fds[1] >= 0);
+    (void)close(listener);
+}
+
+static void kernel_ends_relays_to_a_machine_that_is_gone(void **state)
+{
+    struct scene *scene = *state;
+    int fds[2];
+
+    connect_tcp(fds);
+    assert_int_equal(tdm__relays_add(scene->relays, fds[0], fds[1]), TDM_OK);
+    assert_int_equal(tcp_sockets_check(), 2);
+}
+
 static void destroying_the_set_closes_the_sockets(void **state)
 {
     struct scene *scene = *state;
@@ -227,6 +256,7 @@ int main(void)
         SCENE_TEST(peer_that_stops_reading_ends_the_relay),
         SCENE_TEST(slow_reader_does_not_end_the_relay),
         SCENE_TEST(idle_relay_stays),
+        SCENE_TEST(kernel_ends_relays_to_a_machine_that_is_gone),
         SCENE_TEST(destroying_the_set_closes_the_sockets),
         SCENE_TEST(socket_that_cannot_be_watched_is_refused),
     };

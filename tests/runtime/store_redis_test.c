@@ -6,6 +6,7 @@
 #include "runtime/redis/store.h"
 #include "runtime/store/check.h"
 #include "tests/support/redis_fixture.h"
+#include "tests/support/tcp_sockets.h"
 
 #include <arpa/inet.h>
 #include <hiredis/hiredis.h>
@@ -123,6 +124,28 @@ static void killed_connection_is_made_again(void **state)
         operator_says("CLIENT KILL TYPE normal SKIPME yes");
         assert_int_equal(store_put(base, "kill", "x", TDM__VERSION_ANY, 0), TDM_OK);
     }
+}
+
+/* Callback of each new connection, which counts them. */
+static void count_connection(void *arg)
+{
+    ++*(uint32_t *)arg;
+}
+
+/* The server may be another one then, so a node renews its lease. */
+static void each_new_connection_is_reported(void **state)
+{
+    struct store_fixture *base = *state;
+    uint32_t connections = 0;
+
+    tdm__store_redis_on_connected(base->store, count_connection, &connections);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(connections, i);
+        operator_says("CLIENT KILL TYPE normal SKIPME yes");
+        assert_int_equal(store_put(base, "seen", "x", TDM__VERSION_ANY, 0), TDM_OK);
+    }
+    assert_int_equal(connections, 3);
+    tdm__store_redis_on_connected(base->store, NULL, NULL);
 }
 
 struct killer {
@@ -390,6 +413,20 @@ static void outage_advances_the_kept_clock_by_one_step_in_all(void **state)
     assert_int_equal(operator_counts("ZCARD tdm:{test}:leases"), 0);
 }
 
+/* A time to live would go on while the server stands still. */
+static void record_with_a_lease_has_no_time_to_live(void **state)
+{
+    static const struct tdm__store_renewal renewal = {
+        .key = "node/kept", .lease_ms = 60000, .grace_ms = 2000};
+    struct store_fixture *base = *state;
+
+    assert_int_equal(store_put(base, "node/kept", "", TDM__VERSION_NONE, 60000), TDM_OK);
+    assert_int_equal(operator_counts("PTTL tdm:{test}:r:node/kept"), -1);
+    assert_int_equal(store_renew(base, &renewal).status, TDM_OK);
+    assert_int_equal(operator_counts("PTTL tdm:{test}:r:node/kept"), -1);
+    assert_int_equal(store_delete(base, "node/kept", TDM__VERSION_ANY), TDM_OK);
+}
+
 /* A lease is not charged with the time from before it began. */
 static void lease_begins_after_the_clock_has_advanced(void **state)
 {
@@ -582,6 +619,7 @@ static void password_opens_and_a_wrong_one_does_not(void **state)
     operator_says("ACL SETUSER node on >p@ss ~tdm:{other}:* &tdm:{other}:* +@all");
     (void)snprintf(text, sizeof(text), "redis://node:p%%40ss@127.0.0.1:%u", port);
     assert_int_equal(tdm__store_redis_open(base->loop, text, "other", 5000, &store), TDM_OK);
+    assert_true(tcp_sockets_check() > 0);
     store->ops->close(store);
     (void)snprintf(text, sizeof(text), "redis://node:wrong@127.0.0.1:%u", port);
     assert_int_equal(tdm__store_redis_open(base->loop, text, "other", 200, &store), TDM_E_STORE);
@@ -638,6 +676,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_connection_is_made_again),
+        cmocka_unit_test(each_new_connection_is_reported),
         cmocka_unit_test(no_outcome_is_lost_while_connections_are_killed),
         cmocka_unit_test(repeated_commit_happens_once_and_is_replied_to_alike),
         cmocka_unit_test(commit_repeated_after_two_minutes_happens_once),
@@ -649,6 +688,7 @@ int main(void)
         cmocka_unit_test(library_that_was_flushed_is_loaded_again),
         cmocka_unit_test(foreign_record_fails_with_the_servers_message),
         cmocka_unit_test(outage_advances_the_kept_clock_by_one_step_in_all),
+        cmocka_unit_test(record_with_a_lease_has_no_time_to_live),
         cmocka_unit_test(lease_begins_after_the_clock_has_advanced),
         cmocka_unit_test(another_server_begins_a_generation),
         cmocka_unit_test(takeover_waits_for_the_first_renewal_at_another_server),

@@ -248,6 +248,34 @@ static void name_is_held_by_one_actor_of_a_living_node(void **state)
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_EXISTS);
 }
 
+/* A node joins again between the read and the commit of another node that takes a name of the first
+ * one's actor: the node of the actor, and for an actor that is placed again also its creator's. */
+static void name_stays_with_a_node_that_joins_again_during_the_takeover(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        struct tdm__id holding = reserve_fixture_join(&world, "holding", 0);
+        struct tdm__id creating = reserve_fixture_join(&world, "creating", 0);
+        struct tdm__id taking = reserve_fixture_join(&world, "taking", 0);
+        struct tdm__actor_request first = reserve_fixture_wish(0, "name/lab/trainer");
+        struct tdm__actor_request second = reserve_fixture_wish(0, "name/lab/trainer");
+
+        first.placement.node = holding;
+        first.placement.scheduling = TDM_SCHEDULE_NODE;
+        first.placement.owner_node = creating;
+        first.recreate_on_node_loss = i == 1;
+        second.placement.owner_node = taking;
+        assert_int_equal(reserve_fixture_take(&world, &first), TDM_OK);
+        if (i == 1) { /* The actor's node does not come back, but its creator's. */
+            reserve_fixture_lose(&world, &holding);
+        }
+        reserve_fixture_lose_until_commit(&world, i == 1 ? &creating : &holding);
+        assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_EXISTS);
+        assert_non_null(strstr(world.detail, "the name \"trainer\" is taken by actor "));
+        (void)close_world(state);
+        (void)open_world(state);
+    }
+}
+
 static void node_that_joins_again_counts_what_is_held(void **state)
 {
     struct tdm__id node = reserve_fixture_join(&world, "one", 2);
@@ -299,6 +327,28 @@ static void name_is_not_taken_over_in_a_new_store(void **state)
     reserve_fixture_lose(&world, &one);
     reserve_fixture_replace_store(&world, &two);
     assert_int_equal(reserve_fixture_take(&world, &second), TDM_E_AGAIN);
+    assert_non_null(strstr(world.detail, "lost"));
+}
+
+/* The same for the creator's node, which places its actor again. */
+static void actor_is_not_placed_again_in_a_new_store(void **state)
+{
+    struct tdm__id one = reserve_fixture_join(&world, "one", 0);
+    struct tdm__id two = reserve_fixture_join(&world, "two", 0);
+    struct tdm__actor_request request = reserve_fixture_wish(0, "");
+
+    (void)state;
+    request.placement.owner_node = one;
+    request.placement.node = two;
+    request.placement.scheduling = TDM_SCHEDULE_NODE;
+    request.recreate_on_node_loss = true;
+    request.placements = 1;
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
+    reserve_fixture_lose(&world, &two);
+    reserve_fixture_replace_store(&world, &one);
+    request.placement.scheduling = TDM_SCHEDULE_DEFAULT;
+    request.placements = 2;
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_E_AGAIN);
     assert_non_null(strstr(world.detail, "lost"));
 }
 
@@ -375,6 +425,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_error_names_an_actor_whose_name_has_slashes,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(name_is_held_by_one_actor_of_a_living_node, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(name_stays_with_a_node_that_joins_again_during_the_takeover,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(actor_is_not_placed_again_in_a_new_store, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(node_that_joins_again_counts_what_is_held, open_world,
                                         close_world),

@@ -285,10 +285,11 @@ static bool may_claim(struct lease_exploration *exploration, const struct lease_
         lease_has_ended(&world->nodes[self]) || world->nodes[self].is_lost) {
         return false;
     }
-    if (exploration->mutation == NAME_CLAIM_SKIPS_THE_RULE) {
+    if (exploration->mutation == NAME_CLAIM_SKIPS_THE_RULE && holder != SIM_NOBODY) {
         return world->store.lease_end[holder] <= 0;
     }
-    return world->store.is_member[self] && !world->store.is_member[holder] &&
+    return world->store.is_member[self] &&
+           (holder == SIM_NOBODY || !world->store.is_member[holder]) &&
            !kept_clock_is_held(&clock) && world->clock_server == world->server;
 }
 
@@ -424,17 +425,13 @@ static void try_daemon(struct lease_exploration *exploration, const struct lease
     }
 }
 
-/* A node joins; the daemon of a node that was alone lets it reach the store. */
-static void try_birth(struct lease_exploration *exploration, const struct lease_world *from,
-                      uint32_t self)
+/* A daemon starts and asks to join; the daemon of a node that was alone lets it reach the store. */
+static void start_daemon(struct lease_exploration *exploration, const struct lease_world *from,
+                         uint32_t self)
 {
     struct lease_world world = *from;
     struct lease_machine machine;
 
-    if (from->nodes[self].phase != SIM_UNBORN || from->nodes[self - 1].phase == SIM_UNBORN ||
-        (from->nodes[0].is_alone && from->nodes[0].phase != SIM_UP)) {
-        return;
-    }
     report(exploration, &world.nodes[0], LEASE_ON_SHARED);
     tdm__lease_machine_init(&machine, SIM_LEASE, false, PRESENT);
     set_machine(&world.nodes[self], &machine);
@@ -442,6 +439,39 @@ static void try_birth(struct lease_exploration *exploration, const struct lease_
     world.nodes[self].message = SIM_REQUEST;
     world.nodes[self].server = world.server;
     add(exploration, &world);
+}
+
+/* A node joins for the first time. */
+static void try_birth(struct lease_exploration *exploration, const struct lease_world *from,
+                      uint32_t self)
+{
+    if (from->nodes[self].phase != SIM_UNBORN || from->nodes[self - 1].phase == SIM_UNBORN ||
+        (from->nodes[0].is_alone && from->nodes[0].phase != SIM_UP)) {
+        return;
+    }
+    start_daemon(exploration, from, self);
+}
+
+/* The daemon of a dead node is started again. It is another node to the others, because each start
+ * has an ID of its own; here it takes the place of the dead one, so it waits until no record of
+ * that one is left, and the name's record names nobody then. */
+static void try_restart(struct lease_exploration *exploration, const struct lease_world *from,
+                        uint32_t self)
+{
+    struct lease_world world = *from;
+
+    if (from->nodes[self].phase != SIM_DEAD || from->store.is_member[self] ||
+        (from->has_snapshot && from->snapshot.is_member[self])) {
+        return;
+    }
+    exploration->restarts_count++;
+    if (world.store.holder == self) {
+        world.store.holder = SIM_NOBODY;
+    }
+    if (world.has_snapshot && world.snapshot.holder == self) {
+        world.snapshot.holder = SIM_NOBODY;
+    }
+    start_daemon(exploration, &world, self);
 }
 
 static void try_faults_of_node(struct lease_exploration *exploration,
@@ -580,6 +610,7 @@ void lease_world_visit(struct lease_exploration *exploration, const struct lease
         try_delayed_messages(exploration, world, i);
         try_daemon(exploration, world, i);
         try_faults_of_node(exploration, world, i);
+        try_restart(exploration, world, i);
     }
     try_faults_of_store(exploration, world);
     try_tick(exploration, world);

@@ -17,7 +17,9 @@ enum {
     SIM_NODES_MAX = 4,
     SIM_LEASE = 3, /* How long a renewal counts. */
     SIM_GRACE = 1, /* How much later a node is taken over; a killed process is gone by then. */
-    SIM_STEP = 1   /* How far one renewal advances the kept clock at most. */
+    SIM_STEP = 1,  /* How far one renewal advances the kept clock at most. */
+    /* Holder of the name in the store when that node is gone, and its daemon was started again. */
+    SIM_NOBODY = SIM_NODES_MAX
 };
 
 /* What a daemon does. */
@@ -25,7 +27,7 @@ enum sim_phase {
     SIM_UNBORN,  /* It was not started yet. */
     SIM_UP,      /* It runs. */
     SIM_STOPPED, /* It is stopped, but its supervisor runs. */
-    SIM_DEAD     /* The node has lost its power for good. */
+    SIM_DEAD     /* The node has lost its power, or its daemon has ended with all processes. */
 };
 
 /* Where the daemon's request to the store is. */
@@ -61,8 +63,9 @@ struct sim_node {
 struct sim_store {
     uint8_t is_member[SIM_NODES_MAX]; /* Whether the store has a record of each node. */
     int8_t lease_end[SIM_NODES_MAX];  /* End of each lease, relative to the kept clock. */
-    uint8_t holder;                   /* Node that has the name, by the name's record. */
-    uint8_t held_left;                /* How much longer no member is taken over. */
+    /* Node that has the name, by the name's record; SIM_NOBODY for one that is gone. */
+    uint8_t holder;
+    uint8_t held_left; /* How much longer no member is taken over. */
 };
 
 /* A cluster, with the faults that may still happen. */
@@ -112,6 +115,8 @@ struct lease_exploration {
     struct state_explorer walk;
     unsigned violations;
     uint64_t takeovers_count; /* Number of transitions in which a name went to another node. */
+    uint64_t
+        restarts_count; /* Number of transitions in which a dead node's daemon started again. */
 };
 
 /* Sets `world` to its first state. With `is_alone` no other node can reach the store of node 0

@@ -4,6 +4,7 @@
 
 #include "runtime/clock.h"
 #include "runtime/store/read_cache.h"
+#include "runtime/store/records.h"
 #include "runtime/store/txn.h"
 #include "tests/support/memory_store.h"
 
@@ -12,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -21,6 +23,34 @@ enum { PATIENCE = 30000, WRITES_MAX = 10000 };
 static const struct tdm__store_ops *memory_ops;
 static struct tdm__store_ops lasting_ops; /* the same, but nothing vanishes by itself */
 
+/* Records of a node that joins again before the next commit (owned); NULL if none does. */
+static struct tdm__store_records *returning;
+
+/* Callback of the commit with which a node joins again. */
+static void on_returned(void *arg, tdm_status status, uint64_t version)
+{
+    (void)arg;
+    (void)version;
+    assert_int_equal(status, TDM_OK);
+}
+
+/* Puts the records in `returning` into the store. */
+static void return_node(struct tdm__store *store)
+{
+    struct tdm__store_records *records = returning;
+
+    returning = NULL;
+    for (uint32_t i = 0; records != NULL && i < records->count; i++) {
+        const struct tdm__store_write write = {.kind = TDM__STORE_PUT,
+                                               .key = records->items[i].key,
+                                               .version = TDM__VERSION_NONE,
+                                               .bytes = records->items[i].bytes};
+
+        memory_ops->commit(store, &write, 1, tdm__deadline_after(PATIENCE), on_returned, NULL);
+    }
+    free(records);
+}
+
 static void commit_lasting(struct tdm__store *store, const struct tdm__store_write *writes,
                            uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                            void *arg)
@@ -28,6 +58,7 @@ static void commit_lasting(struct tdm__store *store, const struct tdm__store_wri
     static struct tdm__store_write lasting[WRITES_MAX];
 
     assert_true(writes_count <= WRITES_MAX);
+    return_node(store);
     for (uint32_t i = 0; i < writes_count; i++) {
         lasting[i] = writes[i];
         lasting[i].lease_ms = 0;
@@ -140,6 +171,19 @@ void reserve_fixture_lose(struct reserve_fixture *world, const struct tdm__id *i
     world->store->ops->commit(world->store, writes, 2, tdm__deadline_after(PATIENCE), on_commit,
                               world);
     assert_int_equal(wait_for(world, TDM_OK), TDM_OK);
+}
+
+void reserve_fixture_lose_until_commit(struct reserve_fixture *world, const struct tdm__id *id)
+{
+    char node[TDM__STORE_KEY_BYTES];
+    char resources[TDM__STORE_KEY_BYTES];
+    const char *keys[] = {tdm__store_key("node", id, node), tdm__store_key("free", id, resources)};
+    struct tdm__store_records *records;
+
+    assert_int_equal(memory_store_read(world->store, keys, 2, &records), TDM_OK);
+    assert_int_equal(records->count, 2);
+    reserve_fixture_lose(world, id);
+    returning = records;
 }
 
 void reserve_fixture_forget(struct reserve_fixture *world, const char *key)

@@ -41,6 +41,8 @@ void reserve_fixture_join_as(struct reserve_fixture *world, const struct tdm__no
                              const struct tdm__node_resources *totals);
 /* Removes the node's records, as when its lease ends. */
 void reserve_fixture_lose(struct reserve_fixture *world, const struct tdm__id *id);
+/* The same, but the node joins again between the next read and the commit that follows from it. */
+void reserve_fixture_lose_until_commit(struct reserve_fixture *world, const struct tdm__id *id);
 /* Lets another server take over the store with all data, so that no absent record counts as the
  * loss of a node. The node `id` renews its lease. */
 void reserve_fixture_replace_store(struct reserve_fixture *world, const struct tdm__id *id);
