@@ -38,6 +38,8 @@ struct tdm__sender {
     uint64_t *sums;                /* Checksums that the operations `copy_ops` compute; owned. */
     /* Descriptions of the tensors of one bucket, with room for the largest bucket; owned. */
     struct tdm__tensor_record *records;
+    /* Views of the tensors of one bucket, with room for the largest bucket; owned. */
+    struct tdm_tensor_view *views;
     void *description; /* Encoded tensor handles of the bucket that was described last; owned. */
     /* Number of buckets that this sender has described; each description contains it. */
     uint64_t exports_count;
@@ -105,9 +107,10 @@ static tdm_status allocate_buffers(struct tdm__sender *sender)
     sender->copy_ops = calloc(moves_max + 1, sizeof(*sender->copy_ops));
     sender->sums = calloc(moves_max + 1, sizeof(*sender->sums));
     sender->records = calloc(most + 1, sizeof(*sender->records));
+    sender->views = calloc(most + 1, sizeof(*sender->views));
     sender->description = malloc(tdm__tensor_handles_bytes(&largest));
     if (sender->slices == NULL || sender->copy_ops == NULL || sender->sums == NULL ||
-        sender->records == NULL || sender->description == NULL) {
+        sender->records == NULL || sender->views == NULL || sender->description == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an update's buffers: %zu moves", moves_max);
     }
     return TDM_OK;
@@ -158,6 +161,7 @@ void tdm__sender_destroy(struct tdm__sender *sender)
     free(sender->copy_ops);
     free(sender->sums);
     free(sender->records);
+    free(sender->views);
     free(sender->description);
     free(sender);
 }
@@ -282,4 +286,22 @@ tdm_status tdm__sender_describe_bucket(struct tdm__sender *sender, const struct 
     TDM_TRY(tdm__tensor_handles_encode(&handles, sender->description, bytes));
     *bytes_out = (struct tdm_bytes){sender->description, bytes};
     return TDM_OK;
+}
+
+const struct tdm_tensor_view *tdm__sender_bucket_views(struct tdm__sender *sender, uint32_t bucket,
+                                                       uint32_t *count_out)
+{
+    const struct tdm__bucket *about = &sender->plan->buckets[bucket];
+    const char *image = tdm_region_address(sender->bucket);
+
+    for (uint32_t i = 0; i < about->tensors_count; i++) {
+        uint32_t tensor = about->tensors_first + i;
+        struct tdm_tensor_view *view = &sender->views[i];
+
+        view->info = sender->options.manifest->tensors[tensor];
+        tdm__tensor_row_major_strides(&view->info, view->stride);
+        view->data = image + sender->plan->tensor_offsets[tensor];
+    }
+    *count_out = about->tensors_count;
+    return sender->views;
 }

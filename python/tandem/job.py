@@ -25,7 +25,7 @@ from tandem import _tandem
 from tandem._dtypes import address_of, dtype_name, dtype_size, is_torch, local_tensor, numpy_dtype, product
 
 __all__ = ["Batch", "Completion", "Context", "Engine", "Memory", "Prompt", "Region", "RewardRequest", "Sample",
-           "Sampling", "Slice", "Tensor", "TensorView", "Trainer"]
+           "Sampling", "Slice", "Tensor", "TensorView", "Trainer", "UpdateBucket"]
 
 
 class Region:
@@ -125,6 +125,19 @@ class TensorView(Tensor):
         else:
             flat = torch.from_dlpack(self._memory()).view(dtype)
         return flat.as_strided(self.shape, self.stride)
+
+
+class UpdateBucket:
+    """A bucket of a weight update, to which a trainer rank may attach bytes.
+
+    index and buckets_count: its number in the update, from 0, and how many there are; tensors: TensorViews of the whole
+    tensors that lie in the bucket, which stay until the engine has answered; None if the engine has a layout.
+    """
+
+    def __init__(self, index, buckets_count, tensors=None):
+        self.index = index
+        self.buckets_count = buckets_count
+        self.tensors = tensors
 
 
 class Slice:
@@ -245,7 +258,13 @@ class RewardRequest:
 
 
 class Trainer:
-    """What a module's class Trainer has; it need not be a subclass."""
+    """What a module's class Trainer has; it need not be a subclass.
+
+    A class may also have attach(bucket), which gets an UpdateBucket whenever this rank has written one, and returns
+    bytes for the engine rank of its number, or None: its own form of the bucket, such as PyTorch's handles of the
+    tensors. Tandem carries at most 4 MiB of them beside its own record, never reads them, and gives them to
+    the method attached() of the class Engine.
+    """
 
     @classmethod
     def regions(cls, context):
@@ -289,6 +308,10 @@ class Engine:
 
     A class may also have layout(tensors), which gets the model's tensors and returns the list of Slice that this rank
     keeps in its region "weights": trainers then write them there, and load() is called for files only.
+
+    A class may have attached(index, buckets_count, data), which gets the bytes that the trainer rank of this rank's
+    number has attached to the bucket, before the bucket is loaded. What they refer to stays until all ranks of the
+    engine have loaded the bucket. An exception aborts the update.
     """
 
     @classmethod
