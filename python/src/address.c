@@ -42,6 +42,21 @@ static PyObject *dlpack_of(PyObject *module, PyObject *args)
     return binding_dlpack_export(owner, &memory, more, keywords);
 }
 
+/* check_ipc(address, size_bytes): refuses GPU memory that PyTorch cannot export. */
+static PyObject *check_ipc(PyObject *module, PyObject *args)
+{
+    unsigned long long address;
+    Py_ssize_t size_bytes;
+    tdm_status status;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "Kn", &address, &size_bytes)) {
+        return NULL;
+    }
+    status = tdm_gpu_memory_check_ipc((const void *)(uintptr_t)address, (size_t)size_bytes);
+    return status == TDM_OK ? Py_NewRef(Py_None) : binding_raise(status);
+}
+
 static PyMethodDef functions[] = {
     {"view", view, METH_VARARGS,
      "view(address, size_bytes)\n--\n\nReturn a memoryview of memory of this process, which must "
@@ -49,6 +64,9 @@ static PyMethodDef functions[] = {
     {"dlpack_of", dlpack_of, METH_VARARGS,
      "dlpack_of(owner, address, size_bytes, device_number, args, keywords)\n--\n\n"
      "Return a DLPack capsule of bytes at an address; a negative number stands for the host."},
+    {"check_ipc", check_ipc, METH_VARARGS,
+     "check_ipc(address, size_bytes)\n--\n\n"
+     "Raise an exception that names the kind of GPU memory if cudaIpc cannot export it."},
     {NULL, NULL, 0, NULL}};
 
 bool binding_address_init(PyObject *module)
