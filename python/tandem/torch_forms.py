@@ -14,11 +14,14 @@ torch.empty(), and its handles are the 15 fields of PyTorch's own reduce_tensor(
 of its number, which differs between processes. CUDA exports memory of cudaMalloc only: expandable segments, Tandem's
 regions and the memory of torch_memory_saver are refused by name.
 
-pack_vllm() makes the fields of vLLM's packed transfer; sglang_payloads() and sglang_flattened_payload() those of
-SGLang's /update_weights_from_tensor. All are read by the classes of these projects, which need not be installed here.
+pack_vllm() makes the fields of vLLM's packed transfer. For SGLang's /update_weights_from_tensor there are three ways:
+sglang_custom_payload(), which sglang_load() of this module reads in the server (--custom-weight-loader), and
+sglang_flattened_payload() and sglang_payloads(), which SGLang's own classes read. None of these projects need be
+installed here.
 """
 import base64
 import io
+import json
 import os
 import pickle
 
@@ -28,8 +31,8 @@ from torch.multiprocessing import reductions
 
 from tandem import _tandem
 
-__all__ = ["CUDA_FIELDS", "Bucket", "check_export", "handle_of", "pack_vllm", "sglang_flattened_payload",
-           "sglang_payloads", "sglang_serialize", "tensor_of"]
+__all__ = ["ALIGNMENT", "CUDA_FIELDS", "Bucket", "check_export", "handle_of", "pack_vllm", "sglang_custom_payload",
+           "sglang_flattened_payload", "sglang_load", "sglang_payloads", "sglang_serialize", "tensor_of"]
 
 # The arguments of PyTorch's rebuild_cuda_tensor(), which are the fields that reduce_tensor() gives.
 CUDA_FIELDS = ("tensor_cls", "tensor_size", "tensor_stride", "tensor_offset", "storage_cls", "dtype", "storage_device",
@@ -37,7 +40,7 @@ CUDA_FIELDS = ("tensor_cls", "tensor_size", "tensor_stride", "tensor_offset", "s
                "ref_counter_offset", "event_handle", "event_sync_required")
 _DEVICE = CUDA_FIELDS.index("storage_device")
 # Tensors begin at multiples of this in a bucket, as PyTorch's own allocator does it.
-_ALIGNMENT = 512
+ALIGNMENT = 512
 
 
 class Bucket:
@@ -69,7 +72,7 @@ class Bucket:
         """
         packed, end = [], 0
         for name, tensor in named_tensors:
-            begin = -(-end // _ALIGNMENT) * _ALIGNMENT if aligned else end
+            begin = -(-end // ALIGNMENT) * ALIGNMENT if aligned else end
             end = begin + tensor.numel() * tensor.element_size()
             if end > self.size_bytes:
                 raise ValueError(f"the tensor {name} ends at byte {end} of a bucket of {self.size_bytes} bytes: "
@@ -224,6 +227,44 @@ def pack_vllm(bucket, named_tensors):
 
 
 # ---- SGLang -----------------------------------------------------------------------------------------------------------
+
+_HANDLES = "tandem.handles"  # Name of the one tensor of a custom payload: the handles, as JSON in uint8.
+
+
+def sglang_custom_payload(bucket, named_tensors):
+    """Pack (name, tensor) pairs and return one rank's entry for load_format "tandem.torch_forms.sglang_load".
+
+    The entry has the handle of the bucket and the place of each tensor, as JSON in a tensor, which is the only kind of
+    value that SGLang gives to a custom loader.
+    """
+    packed = bucket.pack(named_tensors)
+    places = [[name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape),
+               tensor.storage_offset() * tensor.element_size() - bucket.flat.storage_offset()]
+              for name, tensor in packed]
+    text = json.dumps({"bucket": handle_of(bucket.flat), "tensors": places}).encode()
+    return pickle.dumps([(_HANDLES, torch.frombuffer(bytearray(text), dtype=torch.uint8))])
+
+
+def sglang_load(model, named_tensors):
+    """Load the tensors of custom payloads into an SGLang model: the server's --custom-weight-loader.
+
+    Runs in the scheduler of an SGLang server, which calls it with its model.
+    """
+    for name, tensor in named_tensors:
+        if name != _HANDLES:
+            raise ValueError(f"the tensor {name} is no handle of a bucket: send it without this load_format")
+        payload = json.loads(bytes(tensor.cpu().numpy()))
+        flat = tensor_of(payload["bucket"])
+        tensors = []
+        for place_name, dtype_name, shape, begin in payload["tensors"]:
+            dtype = _dtype(dtype_name)
+            size = torch.Size(shape)
+            place = flat[begin:begin + size.numel() * dtype.itemsize]
+            tensors.append((place_name, place.view(dtype).reshape(size)))
+        model.load_weights(tensors)
+        if flat.is_cuda:
+            torch.cuda.current_stream(flat.device).synchronize()  # The sender's bucket is written again after this.
+
 
 class _Global:
     """A class of a project that need not be installed here; calling it in a pickle makes an object."""

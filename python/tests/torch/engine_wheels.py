@@ -5,8 +5,11 @@ The wheels lie in the folder TANDEM_TEST_WHEELS (`pip download --no-deps sglang=
 package does as well. Single modules, classes and functions are compiled from their own text, into modules of their
 own names.
 """
+import __future__
+
 import ast
 import dataclasses
+import functools
 import importlib.machinery
 import os
 import pathlib
@@ -17,6 +20,7 @@ import zipfile
 import pytest
 
 
+@functools.lru_cache(maxsize=None)
 def source_of(path):
     """Return the text of a file of a package, such as "sglang/srt/utils/common.py"; skip the test without it."""
     package = path.split("/")[0]
@@ -58,5 +62,6 @@ def load_names(path, names, monkeypatch, **globals_):
     module = module_of(path.removesuffix(".py").replace("/", "."), monkeypatch)
     vars(module).update({"dataclass": dataclasses.dataclass, "field": dataclasses.field, **globals_})
     for node in wanted:
-        exec(compile(ast.Module([node], []), path, "exec"), vars(module))
+        # Annotations stay texts, as in files that import them from __future__.
+        exec(compile(ast.Module([node], []), path, "exec", __future__.annotations.compiler_flag), vars(module))
     return module
