@@ -28,6 +28,8 @@ struct tdm__sender {
     tdm_region *bucket; /* Staging region with the whole tensors of the current bucket; owned. */
     /* Tensor slices of this rank with the addresses at which their bytes can be read; owned. */
     struct tdm_slice *slices;
+    /* Views of the tensors of one bucket, with room for those of the whole model; owned. */
+    struct tdm_tensor_view *views;
     /* Device-accessible host memory for what this rank contributes to a bucket; owned. NULL before
      * the first use. */
     char *segment;
@@ -38,8 +40,6 @@ struct tdm__sender {
     uint64_t *sums;                /* Checksums that the operations `copy_ops` compute; owned. */
     /* Descriptions of the tensors of one bucket, with room for the largest bucket; owned. */
     struct tdm__tensor_record *records;
-    /* Views of the tensors of one bucket, with room for the largest bucket; owned. */
-    struct tdm_tensor_view *views;
     void *description; /* Encoded tensor handles of the bucket that was described last; owned. */
     /* Number of buckets that this sender has described; each description contains it. */
     uint64_t exports_count;
@@ -107,10 +107,9 @@ static tdm_status allocate_buffers(struct tdm__sender *sender)
     sender->copy_ops = calloc(moves_max + 1, sizeof(*sender->copy_ops));
     sender->sums = calloc(moves_max + 1, sizeof(*sender->sums));
     sender->records = calloc(most + 1, sizeof(*sender->records));
-    sender->views = calloc(most + 1, sizeof(*sender->views));
     sender->description = malloc(tdm__tensor_handles_bytes(&largest));
     if (sender->slices == NULL || sender->copy_ops == NULL || sender->sums == NULL ||
-        sender->records == NULL || sender->views == NULL || sender->description == NULL) {
+        sender->records == NULL || sender->description == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an update's buffers: %zu moves", moves_max);
     }
     return TDM_OK;
@@ -120,11 +119,16 @@ static tdm_status allocate_buffers(struct tdm__sender *sender)
 static tdm_status sender_init(struct tdm__sender *sender)
 {
     const struct tdm__sender_options *options = &sender->options;
+    uint32_t tensors_count = options->manifest->tensors_count;
     struct tdm__bucket_options cut = {options->bucket_bytes, UINT64_MAX};
     struct tdm_region_options region = {.tag = "bucket", .policy = TDM_REGION_DROP, .paused = 1};
 
     TDM_TRY(tdm__bucket_plan_create(options->manifest, &cut, options->layouts, options->ranks_count,
                                     &sender->plan));
+    sender->views = calloc((size_t)tensors_count + 1, sizeof(*sender->views));
+    if (sender->views == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "views of %u tensors", tensors_count);
+    }
     region.size_bytes = sender->plan->bucket_bytes_max;
     TDM_TRY(tdm__region_create_shared(options->regions, &region, &sender->bucket));
     return allocate_buffers(sender);
@@ -157,11 +161,11 @@ void tdm__sender_destroy(struct tdm__sender *sender)
     free_segments(sender);
     tdm_region_destroy(sender->bucket);
     tdm__bucket_plan_destroy(sender->plan);
+    free(sender->views);
     free(sender->slices);
     free(sender->copy_ops);
     free(sender->sums);
     free(sender->records);
-    free(sender->views);
     free(sender->description);
     free(sender);
 }

@@ -27,7 +27,6 @@ struct rank {
     struct tdm_tensor_info *tensors;
     struct tdm_slice *slices;
     PyObject *layout;   /* Result of layout(), to which the names refer; owned, NULL before. */
-    bool attaches;      /* True if the trainer's class has a method attach(). */
     PyObject *attached; /* Bytes that attach() has given last; owned, NULL before. */
     /* Exception text of a function that cannot fail, reported by the next one; "" for none. */
     char late_failure[512];
@@ -343,20 +342,7 @@ static bool read_tensors(struct rank *rank, PyObject *list)
 /* Implements open() of the trainer's table. */
 static tdm_status trainer_open(const struct tdm_rank_context *context, void **state_out)
 {
-    tdm_status status = rank_open("trainer", context, state_out);
-    PyGILState_STATE gil;
-    struct rank *rank;
-    PyObject *has_attach;
-
-    if (status != TDM_OK) {
-        return status;
-    }
-    gil = gil_take();
-    rank = *state_out;
-    has_attach = PyObject_GetAttrString(rank->object, "has_attach");
-    rank->attaches = has_attach != NULL && PyObject_IsTrue(has_attach) == 1;
-    Py_XDECREF(has_attach);
-    return gil_give(gil, has_attach != NULL);
+    return rank_open("trainer", context, state_out);
 }
 
 /* Implements layout() of the trainer's table. */
@@ -495,14 +481,17 @@ static tdm_status trainer_attach(void *state, const struct tdm_update_bucket *bu
                                  struct tdm_bytes *bytes_out)
 {
     struct rank *rank = state;
-    PyGILState_STATE gil;
+    PyGILState_STATE gil = gil_take();
+    PyObject *has_attach = PyObject_GetAttrString(rank->object, "has_attach");
     PyObject *views;
     bool done;
 
-    if (!rank->attaches) {
-        return TDM_OK;
+    if (has_attach == NULL || PyObject_IsTrue(has_attach) != 1) {
+        done = has_attach != NULL;
+        Py_XDECREF(has_attach);
+        return gil_give(gil, done);
     }
-    gil = gil_take();
+    Py_DECREF(has_attach);
     views = bucket->tensors == NULL ? Py_NewRef(Py_None)
                                     : views_object(bucket->tensors, bucket->tensors_count);
     Py_XDECREF(rank->attached);

@@ -142,16 +142,6 @@ class _Rank:
 class _Trainer(_Rank):
     """A trainer rank."""
 
-    def __init__(self, cls, context):
-        super().__init__(cls, context)
-        self.has_attach = callable(getattr(self._object, "attach", None))
-
-    @_reports
-    def attach(self, index, buckets_count, tensors):
-        bucket = UpdateBucket(index, buckets_count, None if tensors is None else self._views(tensors))
-        attached = self._object.attach(bucket)
-        return b"" if attached is None else bytes(memoryview(attached))
-
     @_reports
     def layout(self):
         layout = self._object.layout()
@@ -167,6 +157,17 @@ class _Trainer(_Rank):
                        for group, prompt, answer, tokens, logprobs, token_rewards, reward, version in samples])
         metrics = self._object.step(batch)
         return [(name, float(value)) for name, value in (metrics or {}).items()]
+
+    @property
+    def has_attach(self):
+        """Whether the class has a method attach()."""
+        return callable(getattr(self._object, "attach", None))
+
+    @_reports
+    def attach(self, index, buckets_count, tensors):
+        bucket = UpdateBucket(index, buckets_count, None if tensors is None else self._views(tensors))
+        attached = self._object.attach(bucket)
+        return b"" if attached is None else bytes(memoryview(attached))
 
     @_reports
     def save(self, directory):

@@ -130,6 +130,12 @@ class TensorView(Tensor):
 class UpdateBucket:
     """A bucket of a weight update, to which a trainer rank may attach bytes.
 
+    The class Trainer may have attach(bucket), which is called whenever this rank has written a bucket, and returns
+    bytes for the engine rank of its number, or None: its own form of the bucket, such as handles of tandem.torch_forms.
+    Tandem carries at most 4 MiB beside its own record and never reads them. The class Engine then has
+    attached(index, buckets_count, data), which gets them on that engine rank before the bucket is loaded. What they
+    refer to stays until all ranks of the engine have loaded the bucket. An exception of either aborts the update.
+
     index and buckets_count: its number in the update, from 0, and how many there are; tensors: TensorViews of the whole
     tensors that lie in the bucket, which stay until the engine has answered; None if the engine has a layout.
     """
@@ -258,13 +264,7 @@ class RewardRequest:
 
 
 class Trainer:
-    """What a module's class Trainer has; it need not be a subclass.
-
-    A class may also have attach(bucket), which gets an UpdateBucket whenever this rank has written one, and returns
-    bytes for the engine rank of its number, or None: its own form of the bucket, such as PyTorch's handles of the
-    tensors. Tandem carries at most 4 MiB of them beside its own record, never reads them, and gives them to
-    the method attached() of the class Engine.
-    """
+    """What a module's class Trainer has; it need not be a subclass."""
 
     @classmethod
     def regions(cls, context):
@@ -308,10 +308,6 @@ class Engine:
 
     A class may also have layout(tensors), which gets the model's tensors and returns the list of Slice that this rank
     keeps in its region "weights": trainers then write them there, and load() is called for files only.
-
-    A class may have attached(index, buckets_count, data), which gets the bytes that the trainer rank of this rank's
-    number has attached to the bucket, before the bucket is loaded. What they refer to stays until all ranks of the
-    engine have loaded the bucket. An exception aborts the update.
     """
 
     @classmethod

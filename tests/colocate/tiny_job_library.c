@@ -331,13 +331,13 @@ static const struct tdm_trainer_ops trainer_ops = {.size_bytes = sizeof(struct t
                                                    .regions = trainer_regions,
                                                    .start = trainer_start,
                                                    .layout = trainer_layout,
+                                                   .attach = trainer_attach,
                                                    .step = trainer_step,
                                                    .save = trainer_save,
                                                    .load = trainer_load,
                                                    .close = trainer_close,
                                                    .resume = trainer_resume,
-                                                   .pause = trainer_pause,
-                                                   .attach = trainer_attach};
+                                                   .pause = trainer_pause};
 
 /* ---- the engine: every rank holds the whole model --------------------------------------- */
 
@@ -351,13 +351,13 @@ struct engine {
     int64_t halve;
     /* Path of the log of served versions (engine.served_log); "" for none. */
     const char *served_log;
-    /* Path of the log of attached bytes (engine.attached_log); "" for none. */
-    const char *attached_log;
     const unsigned char *weights; /* The region with the served weights. */
     /* Bit mask of the tensors that were loaded since begin(). */
     uint32_t loaded;
     /* Step of the weights that the engine's cache belongs to; -1 while the cache is empty. */
     int64_t cached_step;
+    /* Path of the log of attached bytes (engine.attached_log); "" for none. */
+    const char *attached_log;
     struct tdm_slice slices[TENSORS];
 };
 
@@ -623,11 +623,11 @@ static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm
                                                  .load = engine_load,
                                                  .complete = engine_complete,
                                                  .begin = engine_begin,
+                                                 .attached = engine_attached,
                                                  .flush_cache = engine_flush_cache,
                                                  .generate = engine_generate,
                                                  .close = free,
-                                                 .layout = engine_layout,
-                                                 .attached = engine_attached};
+                                                 .layout = engine_layout};
 
 /* ---- the reward: 1 for the step that the data names ------------------------------------- */
 
