@@ -15,6 +15,7 @@
 #include "colocate/job/completions.h"
 #include "colocate/job/named_layout_slices.h"
 #include "colocate/job/rank.h"
+#include "colocate/job/rank_announcement.h"
 #include "colocate/job/transfer_pair.h"
 #include "colocate/job/transfer_target.h"
 #include "colocate/weights/receiver.h"
@@ -322,8 +323,44 @@ static tdm_status stage_handle_list(struct engine *engine, struct tdm_bytes list
     return status;
 }
 
-/* Stages a handle list on this rank. An empty list means that the bucket has nothing for this
- * rank. The trainer rank of this rank's number made the list, and an error names it. */
+/* Gives the library the bytes that the trainer rank has attached to the bucket, if there are
+ * any. */
+static tdm_status give_attached(const struct engine *engine,
+                                const struct tdm__rank_announcement *announcement)
+{
+    size_t size_bytes = announcement->attached.size_bytes;
+
+    if (size_bytes == 0) {
+        return TDM_OK;
+    }
+    if (engine->ops->attached == NULL) {
+        return tdm__fail(TDM_E_UNSUPPORTED,
+                         "%zu bytes are attached to the bucket, but the engine's table has no "
+                         "function attached(), which reads them",
+                         size_bytes);
+    }
+    return engine->ops->attached(engine->rank.state, announcement->bucket,
+                                 announcement->buckets_count, announcement->attached);
+}
+
+/* Stages what a trainer rank has announced, after the library has got the attached bytes. */
+static tdm_status stage_announcement(struct engine *engine, struct tdm_bytes bytes)
+{
+    struct tdm__rank_announcement announcement;
+    tdm_document *document;
+    tdm_status status;
+
+    TDM_TRY(tdm__rank_announcement_parse(bytes, &announcement, &document));
+    status = give_attached(engine, &announcement);
+    if (status == TDM_OK) {
+        status = stage_handle_list(engine, announcement.tensor_handles);
+    }
+    tdm_document_destroy(document);
+    return status;
+}
+
+/* Stages an announcement on this rank. Empty bytes mean that the bucket has nothing for this
+ * rank. The trainer rank of this rank's number made the announcement, and an error names it. */
 static tdm_status stage_on_this_rank(struct engine *engine, struct tdm_bytes bytes)
 {
     const struct tdm_rank_context *context = &engine->rank.context;
@@ -334,7 +371,7 @@ static tdm_status stage_on_this_rank(struct engine *engine, struct tdm_bytes byt
         return TDM_OK;
     }
     tdm__failpoint_hit("engine.stage");
-    TDM_TRY(tdm__wrap(stage_handle_list(engine, bytes), "what trainer rank %u described",
+    TDM_TRY(tdm__wrap(stage_announcement(engine, bytes), "what trainer rank %u described",
                       context->engine * context->ranks_count + context->rank));
     tdm__failpoint_hit("engine.staged");
     tdm__spans_add(&engine->rank.spans, "stage bucket", begin_ns,
@@ -343,13 +380,13 @@ static tdm_status stage_on_this_rank(struct engine *engine, struct tdm_bytes byt
     return TDM_OK;
 }
 
-/* Method "stage_slices": stages one handle list on this rank. Called by rank 0 of the engine. */
+/* Method "stage_slices": stages one announcement on this rank. Called by rank 0 of the engine. */
 static tdm_status engine_stage_list(tdm_call *call, void *self)
 {
     struct tdm__stage_slices_message message;
 
     TDM_TRY(tdm__stage_slices_decode(tdm_call_arguments(call), &message));
-    return stage_on_this_rank(self, message.tensor_handles);
+    return stage_on_this_rank(self, message.announcement);
 }
 
 /* Gets the handles of the engine's other ranks, unless rank 0 has them already. */
@@ -374,24 +411,25 @@ static tdm_status find_peers(struct engine *engine)
     return TDM_OK;
 }
 
-/* Returns the handle list of an engine rank from the arguments of "stage". */
-static struct tdm_bytes read_handle_list(const struct tdm__message_list *lists, uint32_t rank)
+/* Returns the announcement for an engine rank from the arguments of "stage". */
+static struct tdm_bytes read_announcement(const struct tdm__message_list *announcements,
+                                          uint32_t rank)
 {
-    struct tdm_bytes list;
+    struct tdm_bytes announcement;
 
-    tdm__message_list_read(lists, rank, &list, sizeof(list));
-    return list;
+    tdm__message_list_read(announcements, rank, &announcement, sizeof(announcement));
+    return announcement;
 }
 
-/* Sends each of the other ranks its handle list; `refs` gets the references to the replies. A rank
- * whose list is empty has no part in the bucket and is not called. */
-static tdm_status forward_to_peers(struct engine *engine, const struct tdm__message_list *lists,
-                                   tdm_ref **refs)
+/* Sends each of the other ranks its announcement; `refs` gets the references to the replies. A rank
+ * whose announcement is empty has no part in the bucket and is not called. */
+static tdm_status forward_to_peers(struct engine *engine,
+                                   const struct tdm__message_list *announcements, tdm_ref **refs)
 {
     for (uint32_t i = 1; i < engine->rank.context.ranks_count; i++) {
-        const struct tdm__stage_slices_message message = {read_handle_list(lists, i)};
+        const struct tdm__stage_slices_message message = {read_announcement(announcements, i)};
 
-        if (message.tensor_handles.size_bytes == 0) {
+        if (message.announcement.size_bytes == 0) {
             continue;
         }
         TDM_TRY(tdm__rank_call(engine->peers[i], "stage_slices", tdm__stage_slices_table(),
@@ -415,37 +453,37 @@ static tdm_status await_peers(struct engine *engine, tdm_ref **refs, tdm_status 
     return status;
 }
 
-/* Method "stage" of rank 0: gets one handle list for each rank of the engine, forwards them, and
+/* Method "stage" of rank 0: gets one announcement for each rank of the engine, forwards them, and
  * blocks until all ranks have staged theirs. */
 static tdm_status engine_stage(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     struct tdm__stage_bucket_message message;
     int64_t begin_ns = tdm__clock_ns();
-    uint64_t lists_bytes = 0;
+    uint64_t gathered_bytes = 0;
     tdm_ref **refs;
     tdm_status status;
 
     TDM_TRY(tdm__stage_bucket_decode(tdm_call_arguments(call), &message));
-    if (message.tensor_handles.count != engine->rank.context.ranks_count) {
-        return tdm__fail(TDM_E_PROTOCOL, "%u lists for an engine of %u ranks",
-                         message.tensor_handles.count, engine->rank.context.ranks_count);
+    if (message.announcements.count != engine->rank.context.ranks_count) {
+        return tdm__fail(TDM_E_PROTOCOL, "%u announcements for an engine of %u ranks",
+                         message.announcements.count, engine->rank.context.ranks_count);
     }
     TDM_TRY(find_peers(engine));
     refs = calloc(engine->rank.context.ranks_count, sizeof(*refs));
     if (refs == NULL) {
         return tdm__fail(TDM_E_NOMEM, "calls to the other ranks");
     }
-    status = forward_to_peers(engine, &message.tensor_handles, refs);
+    status = forward_to_peers(engine, &message.announcements, refs);
     if (status == TDM_OK) {
-        status = stage_on_this_rank(engine, read_handle_list(&message.tensor_handles, 0));
+        status = stage_on_this_rank(engine, read_announcement(&message.announcements, 0));
     }
     status = await_peers(engine, refs, status);
     free(refs);
-    for (uint32_t i = 0; i < message.tensor_handles.count; i++) {
-        lists_bytes += read_handle_list(&message.tensor_handles, i).size_bytes;
+    for (uint32_t i = 0; i < message.announcements.count; i++) {
+        gathered_bytes += read_announcement(&message.announcements, i).size_bytes;
     }
-    tdm__spans_add(&engine->rank.spans, "stage gathered", begin_ns, lists_bytes, 0);
+    tdm__spans_add(&engine->rank.spans, "stage gathered", begin_ns, gathered_bytes, 0);
     return status;
 }
 

@@ -198,6 +198,24 @@ static tdm_status abort_update(struct trainer *trainer, tdm_status status)
     return status;
 }
 
+/* Announces the filled bucket, and waits until the engine has staged it. */
+static tdm_status announce_bucket(struct trainer *trainer, uint32_t bucket,
+                                  struct tdm_bytes description)
+{
+    struct tdm_update_bucket about = {.index = bucket,
+                                      .buckets_count = tdm__sender_buckets_count(trainer->sender)};
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    tdm_ref *announced = NULL;
+    tdm_status sent;
+    tdm_status staged;
+
+    about.tensors = tdm__sender_bucket_views(trainer->sender, bucket, &about.tensors_count);
+    sent = tdm__announcement_send(trainer, &about, description, &announced);
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    staged = tdm__announcement_await(trainer, announced);
+    return sent == TDM_OK ? staged : tdm__fail(sent, "%s", detail);
+}
+
 /* Fills one bucket with whole tensors, makes the engine stage it, and agrees with the other
  * ranks. */
 static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *update, uint64_t epoch,
@@ -205,7 +223,6 @@ static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *upd
 {
     int64_t begin_ns = tdm__clock_ns();
     struct tdm_bytes description = {.size_bytes = 0};
-    tdm_ref *announced = NULL;
     char name[TDM__SPAN_NAME_BYTES];
     tdm_status status;
 
@@ -218,10 +235,7 @@ static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *upd
     if (status != TDM_OK) {
         return abort_update(trainer, status);
     }
-    status = tdm__announcement_send(trainer, bucket, description, &announced);
-    if (status == TDM_OK) {
-        status = tdm__announcement_await(trainer, announced);
-    }
+    status = announce_bucket(trainer, bucket, description);
     (void)snprintf(name, sizeof(name), "send bucket %u", bucket);
     tdm__spans_add(&trainer->rank.spans, name, begin_ns,
                    tdm__sender_bucket_bytes(trainer->sender, bucket),
@@ -321,6 +335,8 @@ static tdm_status deliver_to_remote(struct trainer *trainer, uint32_t chunk)
 static tdm_status announce_chunk(struct chunk_transfer *transfer, uint32_t chunk)
 {
     struct trainer *trainer = transfer->trainer;
+    const struct tdm_update_bucket about = {.index = chunk,
+                                            .buckets_count = trainer->transfer_plan->chunks_count};
     struct tdm_bytes description = {.size_bytes = 0};
     char detail[TDM__ERROR_DETAIL_BYTES];
     tdm_status described = TDM_OK;
@@ -333,7 +349,7 @@ static tdm_status announce_chunk(struct chunk_transfer *transfer, uint32_t chunk
                                                       trainer->rank.context.rank, &description);
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    status = tdm__announcement_send(trainer, chunk, description, &transfer->announced);
+    status = tdm__announcement_send(trainer, &about, description, &transfer->announced);
     if (status == TDM_OK && trainer->pair.group != NULL && description.size_bytes > 0) {
         status = deliver_to_remote(trainer, chunk);
     }

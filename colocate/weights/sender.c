@@ -28,6 +28,8 @@ struct tdm__sender {
     tdm_region *bucket; /* Staging region with the whole tensors of the current bucket; owned. */
     /* Tensor slices of this rank with the addresses at which their bytes can be read; owned. */
     struct tdm_slice *slices;
+    /* Views of the tensors of one bucket, with room for those of the whole model; owned. */
+    struct tdm_tensor_view *views;
     /* Device-accessible host memory for what this rank contributes to a bucket; owned. NULL before
      * the first use. */
     char *segment;
@@ -106,11 +108,16 @@ static tdm_status allocate_buffers(struct tdm__sender *sender)
 static tdm_status sender_init(struct tdm__sender *sender)
 {
     const struct tdm__sender_options *options = &sender->options;
+    uint32_t tensors_count = options->manifest->tensors_count;
     struct tdm__bucket_options cut = {options->bucket_bytes, UINT64_MAX};
     struct tdm_region_options region = {.tag = "bucket", .policy = TDM_REGION_DROP, .paused = 1};
 
     TDM_TRY(tdm__bucket_plan_create(options->manifest, &cut, options->layouts, options->ranks_count,
                                     &sender->plan));
+    sender->views = calloc((size_t)tensors_count + 1, sizeof(*sender->views));
+    if (sender->views == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "views of %u tensors", tensors_count);
+    }
     region.size_bytes = sender->plan->bucket_bytes_max;
     TDM_TRY(tdm__region_create_shared(options->regions, &region, &sender->bucket));
     return allocate_buffers(sender);
@@ -143,6 +150,7 @@ void tdm__sender_destroy(struct tdm__sender *sender)
     free_segments(sender);
     tdm_region_destroy(sender->bucket);
     tdm__bucket_plan_destroy(sender->plan);
+    free(sender->views);
     free(sender->slices);
     free(sender->copy_ops);
     free(sender->sums);
@@ -244,4 +252,22 @@ tdm_status tdm__sender_describe_bucket(struct tdm__sender *sender, const struct 
 
     TDM_TRY(sum_tensors(sender, about));
     return tdm__bucket_describe(sender->plan, bucket, &contents, sender->description, bytes_out);
+}
+
+const struct tdm_tensor_view *tdm__sender_bucket_views(struct tdm__sender *sender, uint32_t bucket,
+                                                       uint32_t *count_out)
+{
+    const struct tdm__bucket *about = &sender->plan->buckets[bucket];
+    const char *image = tdm_region_address(sender->bucket);
+
+    for (uint32_t i = 0; i < about->tensors_count; i++) {
+        uint32_t tensor = about->tensors_first + i;
+        struct tdm_tensor_view *view = &sender->views[i];
+
+        view->info = sender->options.manifest->tensors[tensor];
+        tdm__tensor_row_major_strides(&view->info, view->stride);
+        view->data = image + sender->plan->tensor_offsets[tensor];
+    }
+    *count_out = about->tensors_count;
+    return sender->views;
 }

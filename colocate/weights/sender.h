@@ -64,4 +64,9 @@ tdm_status tdm__sender_describe_bucket(struct tdm__sender *sender, const struct 
                                        uint64_t epoch, uint32_t bucket,
                                        struct tdm_bytes *bytes_out);
 
+/* Returns views of the whole tensors of bucket number `bucket`, which was filled last, and their
+ * number. They lie in the staging bucket, and are borrowed until the next call. */
+const struct tdm_tensor_view *tdm__sender_bucket_views(struct tdm__sender *sender, uint32_t bucket,
+                                                       uint32_t *count_out);
+
 #endif

@@ -9,6 +9,7 @@
 #include <tandem/config.h>
 #include <tandem/region.h>
 #include <tandem/tensor.h>
+#include <tandem/value.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -75,6 +76,20 @@ struct tdm_region_spec {
 };
 
 enum { TDM_RANK_REGIONS_MAX = 8 };
+
+/* The largest number of bytes that a trainer rank may attach to a bucket. */
+enum { TDM_ATTACHED_BYTES_MAX = 4 << 20 };
+
+/* A bucket of a weight update, to which a trainer rank may attach bytes. */
+struct tdm_update_bucket {
+    uint32_t index;         /* Index of the bucket in the update, from 0. */
+    uint32_t buckets_count; /* Number of buckets of the whole update. */
+    /* Views of the whole tensors in the bucket, as this rank has written them; on a GPU they lie on
+     * the GPU.  NULL if engines have a layout, so that the bucket has slices.  The views are
+     * borrowed for the call, and their memory stays until the engine has answered. */
+    const struct tdm_tensor_view *tensors;
+    uint32_t tensors_count; /* Number of entries in `tensors`. */
+};
 
 /* ---- what flows ------------------------------------------------------------------------- */
 
@@ -166,6 +181,16 @@ struct tdm_trainer_ops {
     tdm_status (*layout)(void *state, const struct tdm_tensor_info **tensors_out,
                          uint32_t *tensors_count_out, const struct tdm_slice **slices_out,
                          uint32_t *slices_count_out);
+    /* May be NULL.  Gives bytes of the library's own form for the engine rank of this rank's
+     * number, such as PyTorch's handles of the tensors in the bucket: they travel with Tandem's
+     * record of the bucket through the gather group and the call to the engine, and only
+     * tdm_engine_ops.attached() reads them.  Called on every rank for each bucket that has a part
+     * for that engine rank and is sent (an update that goes on after an interruption sends the
+     * missing ones only), after the bucket is written; of the regions none need be resident.
+     * `*bytes_out` is empty before the call and may stay so; its memory is borrowed until the
+     * next call. More than TDM_ATTACHED_BYTES_MAX bytes, or a failure, abort the update. */
+    tdm_status (*attach)(void *state, const struct tdm_update_bucket *bucket,
+                         struct tdm_bytes *bytes_out);
     /* Learns from a batch and writes metrics.  All regions are resident.  Every rank is called
      * with the same step. */
     tdm_status (*step)(void *state, const struct tdm_batch *batch, struct tdm_metrics *metrics);
@@ -210,6 +235,14 @@ struct tdm_engine_ops {
     tdm_status (*complete)(void *state);
     /* An update begins: forget which tensors load() has got. */
     void (*begin)(void *state);
+    /* May be NULL if no trainer attaches bytes.  Gets the bytes, 1 to TDM_ATTACHED_BYTES_MAX, that
+     * tdm_trainer_ops.attach() of the trainer rank of this engine rank's number has given for the
+     * bucket `bucket` of `buckets_count`; they are borrowed for the call.  Called before the bucket
+     * is loaded, or its slices are checked; only "weights" is resident.  The trainer rank keeps the
+     * bucket's memory until all ranks of the engine have loaded the bucket.  A failure aborts the
+     * update. */
+    tdm_status (*attached)(void *state, uint32_t bucket, uint32_t buckets_count,
+                           struct tdm_bytes bytes);
     /* A new version is live: drop what was computed from the old weights.  Called before the
      * next generate(); of the regions only "weights" must be resident. */
     tdm_status (*flush_cache)(void *state);

@@ -94,6 +94,15 @@ TDM_API tdm_status tdm_region_pause(tdm_region *region);
  * may be repeated. */
 TDM_API tdm_status tdm_region_resume(tdm_region *region, int64_t timeout_ms);
 
+/* Checks that cudaIpcGetMemHandle can export `size_bytes` bytes at `address`, which another library
+ * has allocated on a CUDA GPU: PyTorch exports tensors in this way, and its own error does not name
+ * the cause.  To be called before the export.  Only memory of cudaMalloc qualifies, and the bytes
+ * must lie in one allocation.  A region does not qualify.  Needs no runtime and never blocks; any
+ * thread may call it on which a context of the GPU is current, as PyTorch makes it.  TDM_E_INVAL:
+ * `address` is NULL or not on a GPU, or `size_bytes` is 0.  TDM_E_UNSUPPORTED: the kind of the
+ * memory, which the error names, has no such handle; or there is no CUDA driver. */
+TDM_API tdm_status tdm_gpu_memory_check_ipc(const void *address, size_t size_bytes);
+
 #ifdef __cplusplus
 }
 #endif

@@ -218,6 +218,7 @@ PyObject *binding_collective_create(tdm_collective_group *group, bool is_borrowe
  * returns false with an exception. */
 bool binding_collective_init(PyObject *module);
 bool binding_job_init(PyObject *module);
+bool binding_address_init(PyObject *module);
 bool binding_weights_init(PyObject *module);
 
 /* ---- references (ref.c), actors (actor.c), placement groups (group.c), calls (call.c) ---- */

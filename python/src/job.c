@@ -26,7 +26,8 @@ struct rank {
     /* The tensors and slices that layout() has given, owned; NULL before. */
     struct tdm_tensor_info *tensors;
     struct tdm_slice *slices;
-    PyObject *layout; /* Result of layout(), to which the names refer; owned, NULL before. */
+    PyObject *layout;   /* Result of layout(), to which the names refer; owned, NULL before. */
+    PyObject *attached; /* Bytes that attach() has given last; owned, NULL before. */
     /* Exception text of a function that cannot fail, reported by the next one; "" for none. */
     char late_failure[512];
 };
@@ -117,6 +118,7 @@ static void rank_free(struct rank *rank)
     Py_XDECREF(rank->collective);
     Py_XDECREF(rank->object);
     Py_XDECREF(rank->layout);
+    Py_XDECREF(rank->attached);
     free(rank->tensors);
     free(rank->slices);
     free(rank);
@@ -457,6 +459,59 @@ static tdm_status trainer_load(void *state, const char *directory)
     return trainer_call_with_directory(state, "load", directory);
 }
 
+/* Returns a list of (name, dtype, shape, stride, address). */
+static PyObject *views_object(const struct tdm_tensor_view *views, uint32_t count)
+{
+    PyObject *list = PyList_New(count);
+
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        const struct tdm_tensor_info *info = &views[i].info;
+
+        (void)PyList_SetItem(list, i,
+                             Py_BuildValue("NiNNN", text_object(info->name), (int)info->dtype,
+                                           numbers_object(info->shape, info->dims_count),
+                                           numbers_object(views[i].stride, info->dims_count),
+                                           PyLong_FromVoidPtr((void *)(uintptr_t)views[i].data)));
+    }
+    return list;
+}
+
+/* Implements attach() of the trainer's table. */
+static tdm_status trainer_attach(void *state, const struct tdm_update_bucket *bucket,
+                                 struct tdm_bytes *bytes_out)
+{
+    struct rank *rank = state;
+    PyGILState_STATE gil = gil_take();
+    PyObject *has_attach = PyObject_GetAttrString(rank->object, "has_attach");
+    PyObject *views;
+    bool done;
+
+    if (has_attach == NULL || PyObject_IsTrue(has_attach) != 1) {
+        done = has_attach != NULL;
+        Py_XDECREF(has_attach);
+        return gil_give(gil, done);
+    }
+    Py_DECREF(has_attach);
+    views = bucket->tensors == NULL ? Py_NewRef(Py_None)
+                                    : views_object(bucket->tensors, bucket->tensors_count);
+    Py_XDECREF(rank->attached);
+    rank->attached = views == NULL
+                         ? NULL
+                         : PyObject_CallMethod(rank->object, "attach", "IIN", bucket->index,
+                                               bucket->buckets_count, views);
+    done = rank->attached != NULL;
+    if (done) {
+        char *data;
+        Py_ssize_t size_bytes;
+
+        done = PyBytes_AsStringAndSize(rank->attached, &data, &size_bytes) == 0;
+        if (done) {
+            *bytes_out = (struct tdm_bytes){data, (size_t)size_bytes};
+        }
+    }
+    return gil_give(gil, done);
+}
+
 /* ---- the engine -------------------------------------------------------------------------- */
 
 static tdm_status engine_layout(void *state, const struct tdm_tensor_info *tensors,
@@ -485,21 +540,16 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
     return gil_give(gil, has_layout != NULL);
 }
 
-/* Returns a list of (name, dtype, shape, stride, address). */
-static PyObject *views_object(const struct tdm_tensor_view *views, uint32_t count)
+/* Implements attached() of the engine's table. */
+static tdm_status engine_attached(void *state, uint32_t bucket, uint32_t buckets_count,
+                                  struct tdm_bytes bytes)
 {
-    PyObject *list = PyList_New(count);
+    struct rank *rank = state;
+    PyGILState_STATE gil = gil_take();
 
-    for (uint32_t i = 0; list != NULL && i < count; i++) {
-        const struct tdm_tensor_info *info = &views[i].info;
-
-        (void)PyList_SetItem(list, i,
-                             Py_BuildValue("NiNNN", text_object(info->name), (int)info->dtype,
-                                           numbers_object(info->shape, info->dims_count),
-                                           numbers_object(views[i].stride, info->dims_count),
-                                           PyLong_FromVoidPtr((void *)(uintptr_t)views[i].data)));
-    }
-    return list;
+    return gil_give(
+        gil, is_done(PyObject_CallMethod(rank->object, "attached", "IIy#", bucket, buckets_count,
+                                         (const char *)bytes.data, (Py_ssize_t)bytes.size_bytes)));
 }
 
 /* Implements load() of the engine's table. */
@@ -746,12 +796,14 @@ static const struct tdm_trainer_ops trainer_ops = {.size_bytes = sizeof(trainer_
                                                    .step = trainer_step,
                                                    .save = trainer_save,
                                                    .load = trainer_load,
+                                                   .attach = trainer_attach,
                                                    .close = rank_close};
 static struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(engine_ops),
                                            .open = engine_open,
                                            .regions = rank_regions,
                                            .start = rank_start,
                                            .load = engine_load,
+                                           .attached = engine_attached,
                                            .complete = engine_complete,
                                            .begin = engine_begin,
                                            .flush_cache = engine_flush_cache,
@@ -769,57 +821,9 @@ static const struct tdm_job_library python_library = {.size_bytes = sizeof(pytho
                                                       .devices = "host cuda",
                                                       .rewards = &reward_ops};
 
-/* view(address, size_bytes): a memoryview of memory of this process. */
-static PyObject *view(PyObject *module, PyObject *args)
-{
-    unsigned long long address;
-    Py_ssize_t size_bytes;
-
-    (void)module;
-    if (!PyArg_ParseTuple(args, "Kn", &address, &size_bytes)) {
-        return NULL;
-    }
-    return PyMemoryView_FromMemory((char *)(uintptr_t)address, size_bytes, PyBUF_WRITE);
-}
-
-/* dlpack_of(owner, address, size_bytes, device_number, args, keywords): __dlpack__ of memory of a
- * GPU, or of the host if the number is negative. */
-static PyObject *dlpack_of(PyObject *module, PyObject *args)
-{
-    struct binding_memory memory = {.data = NULL};
-    unsigned long long address;
-    Py_ssize_t size_bytes;
-    PyObject *keywords;
-    PyObject *owner;
-    PyObject *more;
-    int device_number;
-
-    (void)module;
-    if (!PyArg_ParseTuple(args, "OKniO!O!", &owner, &address, &size_bytes, &device_number,
-                          &PyTuple_Type, &more, &PyDict_Type, &keywords)) {
-        return NULL;
-    }
-    memory.data = (void *)(uintptr_t)address;
-    memory.size_bytes = (size_t)size_bytes;
-    memory.device = device_number < 0 ? BINDING_CPU : BINDING_CUDA;
-    memory.device_number = device_number < 0 ? 0 : device_number;
-    return binding_dlpack_export(owner, &memory, more, keywords);
-}
-
-static PyMethodDef functions[] = {
-    {"view", view, METH_VARARGS,
-     "view(address, size_bytes)\n--\n\nReturn a memoryview of memory of this process, which must "
-     "not be used after the memory is gone."},
-    {"dlpack_of", dlpack_of, METH_VARARGS,
-     "dlpack_of(owner, address, size_bytes, device_number, args, keywords)\n--\n\n"
-     "Return a DLPack capsule of bytes at an address; a negative number stands for the host."},
-    {NULL, NULL, 0, NULL}};
-
 bool binding_job_init(PyObject *module)
 {
-    if (PyModule_AddFunctions(module, functions) < 0) {
-        return false;
-    }
+    (void)module;
     if (tdm_job_library_register(&python_library) != TDM_OK) {
         (void)binding_raise(TDM_E_EXISTS);
         return false;

@@ -14,7 +14,7 @@ from tandem import _job_module
 from tandem import _tandem
 from tandem._dtypes import dtype_number, dtype_of_number
 from tandem.job import (Batch, Completion, Context, Memory, Prompt, RewardRequest, Sample, Sampling, Tensor,
-                        TensorView)
+                        TensorView, UpdateBucket)
 
 # Bytes of a failure's text; libtandem cuts longer ones at their end.
 _FAILURE_BYTES = 2500
@@ -105,6 +105,11 @@ class _Rank:
     def close(self):
         self._call_optional("close")
 
+    def _views(self, tensors):
+        """Return TensorViews of tuples (name, dtype, shape, stride, address)."""
+        return [TensorView(name, dtype_of_number(dtype), shape, stride, address, self._device_number)
+                for name, dtype, shape, stride, address in tensors]
+
     def _call_optional(self, method):
         function = getattr(self._object, method, None)
         return None if function is None else function()
@@ -153,6 +158,17 @@ class _Trainer(_Rank):
         metrics = self._object.step(batch)
         return [(name, float(value)) for name, value in (metrics or {}).items()]
 
+    @property
+    def has_attach(self):
+        """Whether the class has a method attach()."""
+        return callable(getattr(self._object, "attach", None))
+
+    @_reports
+    def attach(self, index, buckets_count, tensors):
+        bucket = UpdateBucket(index, buckets_count, None if tensors is None else self._views(tensors))
+        attached = self._object.attach(bucket)
+        return b"" if attached is None else bytes(memoryview(attached))
+
     @_reports
     def save(self, directory):
         self._object.save(directory)
@@ -181,9 +197,14 @@ class _Engine(_Rank):
 
     @_reports
     def load(self, weights, tensors):
-        views = [TensorView(name, dtype_of_number(dtype), shape, stride, address, self._device_number)
-                 for name, dtype, shape, stride, address in tensors]
-        self._object.load(Memory("weights", weights, self._weights_bytes, self._device_number), views)
+        self._object.load(Memory("weights", weights, self._weights_bytes, self._device_number), self._views(tensors))
+
+    @_reports
+    def attached(self, index, buckets_count, data):
+        if not callable(getattr(self._object, "attached", None)):
+            raise TypeError(f"the trainer attaches {len(data)} bytes to a bucket, but the class Engine has no method "
+                            "attached(), which reads them")
+        self._object.attached(index, buckets_count, data)
 
     @_reports
     def complete(self):

@@ -25,7 +25,7 @@ from tandem import _tandem
 from tandem._dtypes import address_of, dtype_name, dtype_size, is_torch, local_tensor, numpy_dtype, product
 
 __all__ = ["Batch", "Completion", "Context", "Engine", "Memory", "Prompt", "Region", "RewardRequest", "Sample",
-           "Sampling", "Slice", "Tensor", "TensorView", "Trainer"]
+           "Sampling", "Slice", "Tensor", "TensorView", "Trainer", "UpdateBucket"]
 
 
 class Region:
@@ -125,6 +125,25 @@ class TensorView(Tensor):
         else:
             flat = torch.from_dlpack(self._memory()).view(dtype)
         return flat.as_strided(self.shape, self.stride)
+
+
+class UpdateBucket:
+    """A bucket of a weight update, to which a trainer rank may attach bytes.
+
+    The class Trainer may have attach(bucket), which is called whenever this rank has written a bucket, and returns
+    bytes for the engine rank of its number, or None: its own form of the bucket, such as handles of tandem.torch_forms.
+    Tandem carries at most 4 MiB beside its own record and never reads them. The class Engine then has
+    attached(index, buckets_count, data), which gets them on that engine rank before the bucket is loaded. What they
+    refer to stays until all ranks of the engine have loaded the bucket. An exception of either aborts the update.
+
+    index and buckets_count: its number in the update, from 0, and how many there are; tensors: TensorViews of the whole
+    tensors that lie in the bucket, which stay until the engine has answered; None if the engine has a layout.
+    """
+
+    def __init__(self, index, buckets_count, tensors=None):
+        self.index = index
+        self.buckets_count = buckets_count
+        self.tensors = tensors
 
 
 class Slice:

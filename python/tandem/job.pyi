@@ -36,6 +36,12 @@ class TensorView(Tensor):
     def numpy(self) -> Any: ...
     def torch(self) -> Any: ...
 
+class UpdateBucket:
+    index: int
+    buckets_count: int
+    tensors: list[TensorView] | None
+    def __init__(self, index: int, buckets_count: int, tensors: list[TensorView] | None = None) -> None: ...
+
 class Slice:
     tensor: Tensor | str | int
     address: int

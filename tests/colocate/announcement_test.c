@@ -58,6 +58,7 @@ enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
 static char folder[] = "/tmp/announced-XXXXXX";
 static char model_path[64];
 static char broken_path[64];
+static char attached_path[64];
 
 static struct tdm__job_spec spec;
 static struct tdm__controller controller;
@@ -79,12 +80,12 @@ static void call_to_the_engine_has_what_was_gathered_and_nothing_else(void **sta
     TRY(tdm_document_parse(tdm_writer_bytes(writer), &document));
     TRY(tdm__stage_bucket_decode(tdm_document_root(document), &message));
     assert_int_equal(tdm_value_count(tdm_document_root(document)), 1);
-    assert_int_equal(message.tensor_handles.count, 3);
+    assert_int_equal(message.announcements.count, 3);
     for (uint32_t i = 0; i < 3; i++) {
         struct tdm_bytes part = tdm__gathered_part(&gathered, i);
         struct tdm_bytes sent;
 
-        tdm__message_list_read(&message.tensor_handles, i, &sent, sizeof(sent));
+        tdm__message_list_read(&message.announcements, i, &sent, sizeof(sent));
         assert_int_equal(sent.size_bytes, sizes[i]);
         assert_int_equal(part.size_bytes, sizes[i]);
         assert_true(part.size_bytes == 0 || memcmp(sent.data, part.data, part.size_bytes) == 0);
@@ -279,6 +280,100 @@ static void update_fails_without_the_gather(void **state)
     }
 }
 
+/* ---- attached bytes ---------------------------------------------------------------------- */
+
+/* Opens a job of the tiny library whose trainer ranks, except for number `none_on`, attach `bytes`
+ * bytes to each bucket of an update of the given mode. */
+static void open_attaching_job(const char *mode, int bytes, int none_on)
+{
+    static const char file[] =
+        "job: {name: attached, library: " TDM_TEST_BUILD_DIR "/tests/tiny_job_library.so}\n"
+        "cluster: {num_gpus: 4, gpu_bytes: 32 MiB, cpus: 8}\n"
+        "trainer: {num_ranks: 4, step_timeout_ms: 60000, attach_bytes: %d,"
+        " attach_none_on_rank: %d}\n"
+        "engine: {num_engines: 2, rollout_num_gpus_per_engine: 2, attached_log: %s}\n"
+        "update: {update_weight_buffer_size: 8 KiB, mode: %s, timeout_ms: 60000}\n"
+        "data: {train: none, unseen: none}\n";
+    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+    char text[TEXT_BYTES];
+    tdm_runtime *runtime;
+    tdm_config *config;
+
+    (void)unlink(attached_path);
+    (void)snprintf(text, sizeof(text), file, bytes, none_on, attached_path, mode);
+    TRY(tdm_config_parse(text, strlen(text), "job.yaml", &config));
+    if (tdm__job_spec_from_config(config, "", &spec) != TDM_OK) {
+        fail_msg("%s", tdm_error_detail());
+    }
+    options.cpus = 16;
+    options.gpus = spec.num_gpus;
+    options.gpu_bytes = spec.gpu_bytes;
+    TRY(tdm_runtime_start(&options, &runtime));
+    start_job(runtime);
+}
+
+/* Reads the log of the engines: counts the buckets whose bytes each rank has got. Fails if a rank
+ * got another number of bytes. */
+static void read_attached(size_t bytes, uint32_t counts[RANKS], uint32_t *buckets_count_out)
+{
+    FILE *file = fopen(attached_path, "r");
+    unsigned rank;
+    unsigned bucket;
+    size_t size_bytes;
+
+    memset(counts, 0, RANKS * sizeof(counts[0]));
+    assert_non_null(file);
+    while (fscanf(file, "%u %u %u %zu", &rank, &bucket, buckets_count_out, &size_bytes) == 4) {
+        assert_true(rank < RANKS && bucket < *buckets_count_out);
+        assert_int_equal(size_bytes, bytes);
+        counts[rank]++;
+    }
+    (void)fclose(file);
+}
+
+static void attached_bytes_reach_the_engine_rank_of_the_same_number(void **state)
+{
+    static const char *const modes[] = {"donate", "copy", "bucket", "names"};
+
+    (void)state;
+    for (uint32_t m = 0; m < sizeof(modes) / sizeof(modes[0]); m++) {
+        uint32_t counts[RANKS];
+        uint32_t buckets_count = 0;
+
+        print_message("%s\n", modes[m]);
+        open_attaching_job(modes[m], 1000, 2); /* Rank 2 attaches nothing. */
+        update_commits();
+        read_attached(1000, counts, &buckets_count);
+        for (uint32_t i = 0; i < RANKS; i++) {
+            assert_int_equal(counts[i], i == 2 ? 0 : buckets_count);
+        }
+        close_job();
+    }
+}
+
+static void too_many_attached_bytes_are_refused_with_both_numbers(void **state)
+{
+    static const char wanted[] = "attaches 4194305 bytes to a bucket, at most 4194304";
+    uint32_t counts[RANKS];
+    uint32_t buckets_count = 0;
+
+    (void)state;
+    open_attaching_job("copy", TDM_ATTACHED_BYTES_MAX + 1, -1);
+    assert_int_equal(tdm__controller_update(&controller), TDM_E_LIMIT);
+    if (strstr(tdm_error_detail(), wanted) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), wanted);
+    }
+    assert_false(controller.update.committed);
+    close_job();
+    open_attaching_job("names", TDM_ATTACHED_BYTES_MAX, -1);
+    update_commits();
+    read_attached(TDM_ATTACHED_BYTES_MAX, counts, &buckets_count);
+    assert_int_equal(counts[3], buckets_count);
+    close_job();
+}
+
+/* ---- two jobs ---------------------------------------------------------------------------- */
+
 /* Joins a group of two as another job would. Returns the status as an integer in a pointer. */
 static void *join_as_another_job(void *runtime)
 {
@@ -320,6 +415,8 @@ int main(void)
         cmocka_unit_test(every_chunk_is_gathered_once_for_each_engine),
         cmocka_unit_test(changed_description_is_refused_with_its_rank),
         cmocka_unit_test(update_fails_without_the_gather),
+        cmocka_unit_test(attached_bytes_reach_the_engine_rank_of_the_same_number),
+        cmocka_unit_test(too_many_attached_bytes_are_refused_with_both_numbers),
         cmocka_unit_test(another_job_does_not_join_the_gather_group),
     };
     FILE *file;
@@ -331,6 +428,7 @@ int main(void)
     }
     (void)snprintf(model_path, sizeof(model_path), "%s/config.json", folder);
     (void)snprintf(broken_path, sizeof(broken_path), "%s/broken", folder);
+    (void)snprintf(attached_path, sizeof(attached_path), "%s/attached", folder);
     file = fopen(model_path, "w");
     if (file == NULL || fputs(model, file) < 0 || fclose(file) != 0) {
         return 1;
@@ -340,6 +438,7 @@ int main(void)
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     (void)unlink(model_path);
     (void)unlink(broken_path);
+    (void)unlink(attached_path);
     (void)rmdir(folder);
     return failed;
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <tandem/region.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -267,6 +268,61 @@ static void memory_of_two_allocations_is_refused_with_the_remedy(void **state)
     cuda_gpu_close(gpu);
 }
 
+/* Expects that PyTorch's export of these bytes is refused with words in the error. */
+static void assert_no_handle(const void *address, tdm_status status, const char *words)
+{
+    assert_int_equal(tdm_gpu_memory_check_ipc(address, UNIT), status);
+    if (strstr(tdm_error_detail(), words) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), words);
+    }
+}
+
+/* PyTorch exports by cudaIpc, which takes memory of cudaMalloc only. */
+static void only_memory_of_cuda_malloc_has_a_handle_for_pytorch(void **state)
+{
+    struct cuda_gpu *gpu = cuda_gpu_open(64 * UNIT, false);
+    struct tdm__device *device = gpu->devices[0];
+    struct cu_allocation allocation = {.type = CU_ALLOCATION_PINNED,
+                                       .location = {CU_LOCATION_DEVICE, 0}};
+    const struct cu_access access = {{CU_LOCATION_DEVICE, 0}, CU_ACCESS_READ_WRITE};
+    const size_t size_bytes = UNIT;
+    const struct tdm__cuda_driver *driver;
+    struct tdm__block *block;
+    char *address;
+    uint64_t plain;
+    uint64_t saved;
+    char host[8];
+    TDM__CUDA_SCOPE(scope);
+
+    (void)state;
+    TRY(tdm__cuda_enter((struct tdm__cuda_device *)device, &scope));
+    TRY(tdm__cuda_driver(&driver));
+    assert_int_equal(driver->cuMemAlloc_v2(&plain, 2 * UNIT), CU_SUCCESS);
+    TRY(tdm_gpu_memory_check_ipc((char *)(uintptr_t)plain + 4096, UNIT));
+    assert_no_handle((char *)(uintptr_t)plain + UNIT + 4096, TDM_E_UNSUPPORTED,
+                     "ends after 2093056 of them");
+    assert_int_equal(driver->cuMemFree_v2(plain), CU_SUCCESS);
+    TRY(device->ops->reserve(device, 2 * UNIT, (void **)&address));
+    TRY(device->ops->create(device, "weights", &size_bytes, 1, &block));
+    TRY(device->ops->map(device, address, block, TDM__READ_WRITE));
+    assert_no_handle(address, TDM_E_UNSUPPORTED, "like Tandem's regions: cudaIpc cannot export");
+    assert_int_equal(driver->cuMemCreate(&saved, UNIT, &allocation, 0), CU_SUCCESS);
+    assert_int_equal(driver->cuMemMap((uint64_t)(uintptr_t)address + UNIT, UNIT, 0, saved, 0),
+                     CU_SUCCESS);
+    assert_int_equal(driver->cuMemSetAccess((uint64_t)(uintptr_t)address + UNIT, UNIT, &access, 1),
+                     CU_SUCCESS);
+    assert_no_handle(address + UNIT, TDM_E_UNSUPPORTED, "torch_memory_saver's");
+    assert_no_handle(host, TDM_E_INVAL, "not memory of a GPU");
+    assert_no_handle(NULL, TDM_E_INVAL, "address");
+    assert_int_equal(driver->cuMemUnmap((uint64_t)(uintptr_t)address + UNIT, UNIT), CU_SUCCESS);
+    assert_int_equal(driver->cuMemRelease(saved), CU_SUCCESS);
+    TRY(device->ops->unmap(device, address, UNIT));
+    device->ops->release(device, &block, 1);
+    device->ops->unreserve(device, address, 2 * UNIT);
+    tdm__cuda_scope_leave(&scope);
+    cuda_gpu_close(gpu);
+}
+
 static void memory_of_another_gpu_is_refused(void **state)
 {
     struct cuda_gpu *gpu = cuda_gpu_open(64 * UNIT, false);
@@ -287,6 +343,7 @@ int main(void)
         cmocka_unit_test(exportable_memory_travels_by_descriptor),
         cmocka_unit_test(memory_that_cannot_be_exported_is_refused_with_the_remedy),
         cmocka_unit_test(memory_of_two_allocations_is_refused_with_the_remedy),
+        cmocka_unit_test(only_memory_of_cuda_malloc_has_a_handle_for_pytorch),
         cmocka_unit_test(memory_of_another_gpu_is_refused),
     };
     int failed;

@@ -72,8 +72,11 @@ struct trainer {
     struct tdm_slice slices[TENSORS];
     uint32_t slices_count;
     uint64_t versions[VERSIONS_MAX]; /* Weight version of the completions of each step. */
-    unsigned char *outside;          /* Outside memory (trainer.outside_mib); NULL if paused. */
-    size_t outside_bytes;            /* Bytes at `outside`. */
+    int64_t attach_bytes;   /* Bytes attached to each bucket (trainer.attach_bytes); -1: none. */
+    int64_t attach_none_on; /* Rank that attaches nothing (trainer.attach_none_on_rank). */
+    char *attached;         /* The bytes that attach() gave last; NULL before. */
+    unsigned char *outside; /* Outside memory (trainer.outside_mib); NULL if paused. */
+    size_t outside_bytes;   /* Bytes at `outside`. */
 };
 
 static tdm_status trainer_open(const struct tdm_rank_context *context, void **state_out)
@@ -92,6 +95,12 @@ static tdm_status trainer_open(const struct tdm_rank_context *context, void **st
     }
     if (status == TDM_OK) {
         status = read_setting(context, "trainer.allow_stale", &trainer->allow_stale);
+    }
+    if (status == TDM_OK) {
+        status = read_setting(context, "trainer.attach_bytes", &trainer->attach_bytes);
+    }
+    if (status == TDM_OK) {
+        status = read_setting(context, "trainer.attach_none_on_rank", &trainer->attach_none_on);
     }
     if (status == TDM_OK && context->group != NULL && fail_on_rank == context->rank) {
         status = tdm_fail(TDM_E_INVAL, "rank %u does not want to open", context->rank);
@@ -281,15 +290,58 @@ static tdm_status trainer_load(void *state, const char *directory)
     return TDM_OK;
 }
 
+/* Writes `size_bytes` bytes that only this rank attaches to this bucket. */
+static void make_attached(uint32_t rank, uint32_t bucket, size_t size_bytes, char *bytes)
+{
+    for (size_t i = 0; i < size_bytes; i++) {
+        bytes[i] = (char)(rank * 31 + bucket * 7 + i);
+    }
+}
+
+static tdm_status trainer_attach(void *state, const struct tdm_update_bucket *bucket,
+                                 struct tdm_bytes *bytes_out)
+{
+    struct trainer *trainer = state;
+    uint32_t rank = trainer->context->rank;
+    size_t size_bytes = (size_t)trainer->attach_bytes;
+
+    if (trainer->attach_bytes < 0 || rank == trainer->attach_none_on) {
+        return TDM_OK;
+    }
+    for (uint32_t i = 0; i < bucket->tensors_count; i++) {
+        if (strcmp(bucket->tensors[i].info.name, tensors[POSITION].name) == 0 &&
+            *(const int64_t *)bucket->tensors[i].data != trainer->step) {
+            return tdm_fail(TDM_E_STATE, "the bucket has the weights of another step");
+        }
+    }
+    free(trainer->attached);
+    trainer->attached = malloc(size_bytes);
+    if (trainer->attached == NULL) {
+        return tdm_fail(TDM_E_NOMEM, "%zu bytes", size_bytes);
+    }
+    make_attached(rank, bucket->index, size_bytes, trainer->attached);
+    *bytes_out = (struct tdm_bytes){trainer->attached, size_bytes};
+    return TDM_OK;
+}
+
+static void trainer_close(void *state)
+{
+    struct trainer *trainer = state;
+
+    free(trainer->attached);
+    free(trainer);
+}
+
 static const struct tdm_trainer_ops trainer_ops = {.size_bytes = sizeof(struct tdm_trainer_ops),
                                                    .open = trainer_open,
                                                    .regions = trainer_regions,
                                                    .start = trainer_start,
                                                    .layout = trainer_layout,
+                                                   .attach = trainer_attach,
                                                    .step = trainer_step,
                                                    .save = trainer_save,
                                                    .load = trainer_load,
-                                                   .close = free,
+                                                   .close = trainer_close,
                                                    .resume = trainer_resume,
                                                    .pause = trainer_pause};
 
@@ -310,6 +362,8 @@ struct engine {
     uint32_t loaded;
     /* Step of the weights that the engine's cache belongs to; -1 while the cache is empty. */
     int64_t cached_step;
+    /* Path of the log of attached bytes (engine.attached_log); "" for none. */
+    const char *attached_log;
     struct tdm_slice slices[TENSORS];
 };
 
@@ -332,6 +386,10 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
     }
     if (status == TDM_OK) {
         status = tdm_config_string(context->config, "engine.served_log", "", &engine->served_log);
+    }
+    if (status == TDM_OK) {
+        status =
+            tdm_config_string(context->config, "engine.attached_log", "", &engine->attached_log);
     }
     if (status != TDM_OK) {
         free(engine);
@@ -534,6 +592,36 @@ static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
     return TDM_OK;
 }
 
+/* Fails unless the bytes are those of the trainer rank of this rank's number, and adds a line to
+ * the log: the rank, the bucket, the number of buckets and of bytes. */
+static tdm_status engine_attached(void *state, uint32_t bucket, uint32_t buckets_count,
+                                  struct tdm_bytes bytes)
+{
+    const struct engine *engine = state;
+    uint32_t rank = engine->context->engine * engine->context->ranks_count + engine->context->rank;
+    char *wanted = malloc(bytes.size_bytes);
+    char line[64];
+    int length;
+    int fd;
+    int same;
+
+    make_attached(rank, bucket, bytes.size_bytes, wanted);
+    same = memcmp(wanted, bytes.data, bytes.size_bytes) == 0;
+    free(wanted);
+    if (!same) {
+        return tdm_fail(TDM_E_STATE, "bytes of another rank or bucket");
+    }
+    length = snprintf(line, sizeof(line), "%u %u %u %zu\n", rank, bucket, buckets_count,
+                      bytes.size_bytes);
+    fd = open(engine->attached_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        /* One write for each line, so that lines of several ranks do not mix. */
+        (void)!write(fd, line, (size_t)length);
+        (void)close(fd);
+    }
+    return TDM_OK;
+}
+
 static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm_engine_ops),
                                                  .open = engine_open,
                                                  .regions = engine_regions,
@@ -541,6 +629,7 @@ static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm
                                                  .load = engine_load,
                                                  .complete = engine_complete,
                                                  .begin = engine_begin,
+                                                 .attached = engine_attached,
                                                  .flush_cache = engine_flush_cache,
                                                  .generate = engine_generate,
                                                  .close = free,

@@ -364,6 +364,7 @@ static void call_region(void)
     CHECK_VALUE(tdm_region_contents(NULL) == NULL, "tdm_region_contents", "region");
     CHECK_STATUS(tdm_region_pause(NULL), "tdm_region_pause", "region");
     CHECK_STATUS(tdm_region_resume(NULL, 1), "tdm_region_resume", "region");
+    CHECK_STATUS(tdm_gpu_memory_check_ipc(NULL, 1), "tdm_gpu_memory_check_ipc", "address");
 }
 
 static void call_outside_memory(void)

@@ -16,6 +16,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <tandem/region.h>
 
 /* ---- export ------------------------------------------------------------------------------- */
 
@@ -111,6 +112,61 @@ tdm_status tdm__cuda_ipc_export(struct tdm__device *device, const void *address,
     }
     *shared_out = shared;
     return TDM_OK;
+}
+
+/* Returns what memory that has no legacy handle is called, by the handles that the driver allows
+ * for it. */
+static const char *kind_without_handle(uint64_t handle_types)
+{
+    return (handle_types & CU_HANDLE_POSIX_FD) != 0
+               ? "memory of cuMemCreate that has a descriptor, like Tandem's regions"
+               : "memory of cuMemCreate without a descriptor, like PyTorch's expandable segments "
+                 "and "
+                 "torch_memory_saver's, or memory of a pool or managed memory";
+}
+
+tdm_status tdm__cuda_ipc_check_handle(const struct tdm__cuda_driver *driver, const void *address,
+                                      size_t size_bytes)
+{
+    struct tdm__cuda_ipc_memory memory = {.fd = -1};
+    uint64_t at = (uint64_t)(uintptr_t)address;
+    uint64_t handle_types = 0;
+    unsigned memory_type = 0;
+    unsigned legacy = 0;
+    uint64_t base;
+
+    if (driver->cuPointerGetAttribute(&memory_type, CU_POINTER_MEMORY_TYPE, at) != CU_SUCCESS ||
+        memory_type != CU_MEMORY_IS_DEVICE) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%zu bytes at %p are not memory of a GPU, and cudaIpc exports no other: "
+                         "share memory of the CPU by its descriptor",
+                         size_bytes, address);
+    }
+    TDM_TRY(
+        tdm__cuda_check(driver->cuPointerGetAttribute(&legacy, CU_POINTER_LEGACY_IPC_CAPABLE, at),
+                        "cuPointerGetAttribute %d of %p", CU_POINTER_LEGACY_IPC_CAPABLE, address));
+    if (!legacy) {
+        (void)driver->cuPointerGetAttribute(&handle_types, CU_POINTER_ALLOWED_HANDLE_TYPES, at);
+        return tdm__fail(TDM_E_UNSUPPORTED,
+                         "%zu bytes at %p are %s: cudaIpc cannot export them. Copy the tensors "
+                         "into memory of cudaMalloc, which torch.empty() gives with "
+                         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False",
+                         size_bytes, address, kind_without_handle(handle_types));
+    }
+    TDM_TRY(tdm__cuda_check(driver->cuMemGetAddressRange_v2(&base, &memory.allocation_bytes, at),
+                            "cuMemGetAddressRange of %p", address));
+    memory.offset_bytes = (size_t)(at - base);
+    return check_one_allocation(&memory, address, size_bytes);
+}
+
+tdm_status tdm_gpu_memory_check_ipc(const void *address, size_t size_bytes)
+{
+    TDM__REQUIRE(address);
+
+    const struct tdm__cuda_driver *driver;
+
+    TDM_TRY(tdm__cuda_driver(&driver));
+    return tdm__cuda_ipc_check_handle(driver, address, size_bytes);
 }
 
 /* ---- open and close ----------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 #ifndef TDM_COLOCATE_DEVICE_CUDA_CUDA_IPC_H
 #define TDM_COLOCATE_DEVICE_CUDA_CUDA_IPC_H
 
-#include "colocate/device/cuda/driver_api.h"
+#include "colocate/device/cuda/driver.h"
 #include "colocate/device/device.h"
 
 /* How memory is shared. Memory of cuMemAlloc has a legacy IPC handle. Memory of cuMemCreate has a
@@ -33,6 +33,14 @@ struct tdm__cuda_ipc_memory {
  * the bytes lie in more than one allocation, as tensors in PyTorch's expandable segments may. */
 tdm_status tdm__cuda_ipc_export(struct tdm__device *device, const void *address, size_t size_bytes,
                                 struct tdm__cuda_ipc_memory *shared_out);
+
+/* Checks that cudaIpcGetMemHandle can export `size_bytes` bytes at `address` as one, as PyTorch
+ * does when it shares a tensor; to be called before such an export. A context of the GPU must be
+ * current on the calling thread. TDM_E_INVAL: the memory is not on a GPU. TDM_E_UNSUPPORTED, with
+ * the kind of the memory and what to use instead: it is not memory of cudaMalloc, or lies in
+ * several allocations. */
+tdm_status tdm__cuda_ipc_check_handle(const struct tdm__cuda_driver *driver, const void *address,
+                                      size_t size_bytes);
 
 /* Memory of another process that is mapped in this one. The caller of tdm__cuda_ipc_open() owns
  * it. */

@@ -124,6 +124,54 @@ def test_an_engine_without_a_layout_gets_whole_tensors(folder):
     assert status == 0 and steps_of(output)[-1]["reward"] > 0.5, output
 
 
+ATTACHES = """
+        import json
+
+        class Trainer(Trainer):
+            def __init__(self, context):
+                super().__init__(context)
+                self.rank = context.rank
+
+            def attach(self, bucket):
+                if self.rank == 1:
+                    return None
+                tensors = [[view.name, list(view.shape), view.stride, float(view.numpy()[0, 0])]
+                           for view in bucket.tensors or []]
+                return json.dumps([self.rank, bucket.index, bucket.buckets_count, tensors]).encode()
+"""
+
+
+@pytest.mark.parametrize("mode", ["names", "donate"])
+def test_attached_bytes_reach_the_engine(folder, mode):
+    status, output = folder.run("update.mode=" + mode, *folder.change(ATTACHES + """
+        class Engine(Engine):
+            def __init__(self, context):
+                super().__init__(context)
+                self.number = context.engine
+
+            def attached(self, index, buckets_count, data):
+                with open(f"attached-{self.number}", "a") as file:
+                    file.write(f"{index} {buckets_count} {data.decode()}\\n")
+    """))
+    assert status == 0, output
+    lines = (folder.path / "attached-0").read_text().splitlines()
+    assert len(lines) >= 2 and not (folder.path / "attached-1").exists(), output
+    tensors = [["table", [8, 8], [8, 1], 0.0]] if mode == "names" else []
+    assert lines[0] == f"0 1 {json.dumps([0, 0, 1, tensors])}"
+
+
+def test_attached_bytes_without_a_reader_or_too_many_are_refused(folder):
+    status, output = folder.run(*folder.change(ATTACHES))
+    assert status == 1 and "bytes to a bucket, but the class Engine has no method attached()" in output, output
+    assert "what trainer rank 0 described" in output, output
+    status, output = folder.run(*folder.change("""
+        class Trainer(Trainer):
+            def attach(self, bucket):
+                return bytes((4 << 20) + 1)
+    """))
+    assert status == 1 and "attaches 4194305 bytes to a bucket, at most 4194304" in output, output
+
+
 @pytest.mark.parametrize("function", [
     "async def reward(prompt, answer, completion):\n    await asyncio.sleep(0)\n    return right(answer, completion)",
     "def rewards(requests):\n    return [right(request.answer, request.completion) for request in requests]",

@@ -16,7 +16,7 @@ DOCUMENTED = ("tandem.group", "tandem.job", "tandem.layout", "tandem.memory", "t
               "tandem.ray.exceptions", "tandem.ray.internal", "tandem.ray.object_ref", "tandem.ray.remote_function",
               "tandem.ray.runtime_context", "tandem.ray.runtime_env", "tandem.ray.util", "tandem.ray.util.actor_pool",
               "tandem.ray.util.placement_group", "tandem.ray.util.queue", "tandem.ray.util.scheduling_strategies",
-              "tandem.weights")
+              "tandem.sglang", "tandem.weights")
 
 
 def module_of(stub):
