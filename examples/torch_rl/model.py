@@ -14,8 +14,7 @@ def config_of(settings):
         vocab_size=task.Tokenizer(settings["characters"]).size, hidden_size=settings["hidden_size"],
         intermediate_size=settings["intermediate_size"], num_hidden_layers=settings["num_hidden_layers"],
         num_attention_heads=settings["num_attention_heads"], num_key_value_heads=settings["num_key_value_heads"],
-        head_dim=settings["head_dim"], initializer_range=settings.get("initializer_range", 0.02),
-        tie_word_embeddings=settings["tie_word_embeddings"],
+        head_dim=settings["head_dim"], tie_word_embeddings=settings["tie_word_embeddings"],
         max_position_embeddings=settings["max_position_embeddings"], pad_token_id=task.PAD, eos_token_id=task.END,
         bos_token_id=None)
 
