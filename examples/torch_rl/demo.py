@@ -18,7 +18,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 DATA = HERE / "../colocated_rl/data"
-SHORT = ["rollout.num_rollout=200"]
+SHORT = ["rollout.num_rollout=250"]
 CONTROLS = {"updates off": "update.enabled=false", "shuffled rewards": "data.shuffle_rewards=true"}
 BEFORE_MAX = 0.1  # Highest reward at which reinforcement may begin.
 REWARD_MIN = 0.9  # Lowest reward of a run at its end.
