@@ -43,11 +43,40 @@ def logprobs(model, prompts, answers, temperature=1.0):
     """Return the log-probability of each token of the answers.
 
     prompts are padded in front and answers behind, both tensors of one row for each sample; what padding gets has no
-    meaning.
+    meaning. The model reads a prompt once for all its answers that are in neighbouring rows.
     """
-    ids = torch.cat([prompts, answers], 1)
-    mask = torch.cat([(prompts != task.PAD).long(), torch.ones_like(answers)], 1)
-    positions = (mask.cumsum(1) - 1).clamp(min=0)
-    logits = model(input_ids=ids, attention_mask=mask, position_ids=positions,
-                   logits_to_keep=answers.shape[1] + 1).logits[:, :-1]
+    packed = _Packed(prompts, answers)
+    logits = model(input_ids=packed.ids, attention_mask=packed.mask[:, None], position_ids=packed.positions).logits
+    logits = logits[packed.predictions]
     return torch.log_softmax(logits.float() / temperature, -1).gather(-1, answers[:, :, None]).squeeze(-1)
+
+
+class _Packed:
+    """Prompts, each with all its answers in one row behind it.
+
+    Every answer stands at the positions that follow the prompt, and its tokens see the prompt and their own answer only.
+    """
+
+    def __init__(self, prompts, answers):
+        distinct, place, counts = torch.unique_consecutive(prompts, dim=0, return_inverse=True, return_counts=True)
+        read = answers[:, :-1]  # No token follows the last one.
+        groups, width, length = len(distinct), prompts.shape[1], read.shape[1]
+        # Number of each answer among those of its prompt.
+        number = torch.arange(len(prompts)) - (counts.cumsum(0) - counts)[place]
+        most = int(counts.max())
+        behind = torch.full((groups, most, length), task.PAD)
+        behind[place, number] = read
+        self.ids = torch.cat([distinct, behind.flatten(1)], 1)
+        is_token = distinct != task.PAD
+        order = torch.arange(length).repeat(most)
+        self.positions = torch.cat([(is_token.long().cumsum(1) - 1).clamp(min=0),
+                                    is_token.sum(1, keepdim=True) + order], 1)
+        # mask[row, i, j] says whether token i sees token j. Padding sees itself, since softmax needs something to see.
+        owner = torch.cat([torch.full((width,), -1), torch.arange(most).repeat_interleave(length)])
+        size = len(owner)
+        sees = torch.ones(size, size).tril().bool() & ((owner == -1) | (owner == owner[:, None]))
+        exists = torch.cat([is_token, torch.ones(groups, most * length, dtype=torch.bool)], 1)
+        self.mask = (sees & exists[:, None]) | torch.eye(size, dtype=torch.bool)
+        # Where the logits of each token of the answers are: at the token before it.
+        before = width + number[:, None] * length + torch.arange(length)
+        self.predictions = place[:, None], torch.cat([torch.full((len(prompts), 1), width - 1), before], 1)

@@ -1,36 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plain engine: transformers' model with whole weights in one buffer, which answers prompts."""
+"""An engine of one or more ranks: transformers' model with its weights in one buffer, which answers prompts."""
 import numpy
 import torch
 from transformers import DynamicCache
 
 import model as models
+import parallel
 import task
 import views
 
 
 class Generator:
-    """Answers prompts with the weights that lie in a buffer."""
+    """Answers prompts with the weights that lie in a buffer. All ranks of an engine make the same calls."""
 
-    def __init__(self, settings, buffer):
-        """Make the parameters views of the buffer; their contents are whatever it has."""
+    def __init__(self, settings, buffer, ranks=1, sum_over_ranks=None):
+        """Make the parameters views of the buffer; their contents are whatever it has.
+
+        More ranks than one need sum_over_ranks(tensor), which returns the sum of the tensors of all ranks.
+        """
         self.settings = settings
         self.tokenizer = task.Tokenizer(settings["model"]["characters"])
-        self.model = models.create(settings["model"], seed=0).eval().requires_grad_(False)
+        self.model = models.create(parallel.settings_of_rank(settings["model"], ranks), seed=0)
+        self.model.eval().requires_grad_(False)
+        if ranks > 1:
+            parallel.connect(self.model, sum_over_ranks)
         allocator = views.BufferAllocator(buffer)
         for parameter in self.model.parameters():  # Tied parameters are one.
             parameter.data = allocator.empty(parameter.shape, parameter.dtype)
 
     @staticmethod
-    def region_bytes(settings):
-        """Return the bytes of the buffer."""
-        return views.shard_bytes(models.create(settings["model"]), 1)
+    def region_bytes(settings, ranks=1):
+        """Return the bytes of the buffer of each rank."""
+        return views.shard_bytes(models.create(parallel.settings_of_rank(settings["model"], ranks)), 1)
 
     @torch.no_grad()
     def generate(self, texts, seeds, temperature, tokens_max):
         """Return a task.Completion for each prompt; each seed decides its answer alone. Temperature 0 takes the most
-        probable token."""
-        prompts = self.tokenizer.prompts(texts, self.settings["rollout"]["rollout_max_prompt_len"])
+        probable token. A prompt that is there several times is read once."""
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        rows = torch.tensor([places[text] for text in texts])  # Row of each prompt among the different ones.
+        prompts = self.tokenizer.prompts(places, self.settings["rollout"]["rollout_max_prompt_len"])
         draws = torch.tensor(numpy.stack([numpy.random.Generator(numpy.random.Philox(seed)).random(tokens_max)
                                           for seed in seeds])) if temperature > 0 else None
         mask = (prompts != task.PAD).long()
@@ -40,6 +49,9 @@ class Generator:
         for index in range(tokens_max):
             logits = self.model(input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache,
                                 use_cache=True, logits_to_keep=1).logits[:, -1]
+            if index == 0:  # From here on each answer has a row.
+                cache.batch_select_indices(rows)
+                logits, mask, positions = logits[rows], mask[rows], positions[rows]
             found = torch.log_softmax(logits.float() / (temperature or 1.0), -1)
             if temperature > 0:
                 # The first token at which the sum of the probabilities exceeds the draw.

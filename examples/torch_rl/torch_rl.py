@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import learner as learners  # noqa: E402
+import parallel  # noqa: E402
 import rollout  # noqa: E402
 import tandem.torch  # noqa: E402
 import task  # noqa: E402
@@ -72,16 +73,14 @@ class Trainer:
 
 
 class Engine:
-    """An engine of one rank: whole parameters in the region "weights"."""
+    """A rank of an engine: its part of the parameters in the region "weights"."""
 
     @classmethod
     def regions(cls, context):
         """Declare the weights."""
-        return [Region("weights", rollout.Generator.region_bytes(context.config))]
+        return [Region("weights", rollout.Generator.region_bytes(context.config, context.ranks_count))]
 
     def __init__(self, context):
-        if context.ranks_count != 1:
-            raise ValueError(f"engine.rollout_num_gpus_per_engine is {context.ranks_count}: this engine has one rank")
         torch.set_num_threads(1)
         self.context = context
         self.loaded = set()
@@ -89,31 +88,35 @@ class Engine:
     def start(self, memory):
         """Make the parameters views of the region, which each update flips under them."""
         self.memory = memory["weights"]
-        self.generator = rollout.Generator(self.context.config, self.memory.buffer)
+        self.generator = rollout.Generator(self.context.config, self.memory.buffer, self.context.ranks_count,
+                                           self.context.group.all_reduce)
         self.parameters = dict(self.generator.model.named_parameters())
 
     def layout(self, tensors):
-        """Let the trainers write whole parameters."""
-        return [Slice(tensor.name, self._parameter(tensor)) for tensor in tensors]
+        """Let the trainers write this rank's parts of their tensors."""
+        return [Slice(tensor.name, *self._part(tensor)) for tensor in tensors]
 
-    def _parameter(self, tensor):
-        """Return the parameter of a tensor of the trainers; ValueError if there is none of this shape."""
+    def _part(self, tensor):
+        """Return the parameter that is this rank's part of a tensor of the trainers, and the part's offset and extent;
+        ValueError if there is no such parameter of this shape."""
         parameter = self.parameters.get(tensor.name)
-        if parameter is None or tuple(parameter.shape) != tuple(tensor.shape):
+        offset, extent = parallel.box_of(tensor.name, tensor.shape, self.context.rank, self.context.ranks_count)
+        if parameter is None or tuple(parameter.shape) != extent:
             raise ValueError(f"the tensor {tensor.name} of shape {tuple(tensor.shape)} is not in the engine's model")
-        return parameter.detach()
+        return parameter.detach(), offset, extent
 
     def begin(self):
         """Forget what load() has got."""
         self.loaded.clear()
 
     def load(self, weights, tensors):
-        """Copy whole tensors; used by `update.mode: names` and for files."""
+        """Copy this rank's parts of whole tensors; used by `update.mode: names` and for files."""
         for tensor in tensors:
-            parameter = self._parameter(tensor)
-            offset = parameter.data_ptr() - self.memory.address
-            place = torch.frombuffer(weights.buffer, dtype=parameter.dtype, count=parameter.numel(), offset=offset)
-            place.view(parameter.shape).copy_(tensor.torch())
+            parameter, offset, extent = self._part(tensor)
+            place = torch.frombuffer(weights.buffer, dtype=parameter.dtype, count=parameter.numel(),
+                                     offset=parameter.data_ptr() - self.memory.address)
+            part = tensor.torch()[tuple(slice(first, first + count) for first, count in zip(offset, extent))]
+            place.view(parameter.shape).copy_(part)
             self.loaded.add(tensor.name)
 
     def complete(self):
@@ -122,7 +125,7 @@ class Engine:
         return f"{len(missing)} tensors are missing, the first is {missing[0]}" if missing else None
 
     def generate(self, prompts, sampling):
-        """Answer prompts."""
+        """Answer prompts; the answers of all ranks are the same."""
         return self.generator.generate([prompt.text for prompt in prompts], [prompt.seed for prompt in prompts],
                                        sampling.temperature, sampling.tokens_max)
 

@@ -277,7 +277,8 @@ def guard(module=None, optimizer=None, tags=()):
     """
     handles = []
     if module is not None:
-        handles.append(module.register_forward_pre_hook(lambda *_: check(*tags)))
+        # In front of the hooks that are there already: those of FSDP read the parameters.
+        handles.append(module.register_forward_pre_hook(lambda *_: check(*tags), prepend=True))
     if optimizer is not None:
         handles.append(optimizer.register_step_pre_hook(lambda *_: check(*tags)))
     return Guard(handles)

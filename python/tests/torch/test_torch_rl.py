@@ -17,6 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "examples/t
 import grpo  # noqa: E402
 import learner as learners  # noqa: E402
 import model as models  # noqa: E402
+import parallel  # noqa: E402
 import rollout  # noqa: E402
 import tandem.torch  # noqa: E402
 import task  # noqa: E402
@@ -211,6 +212,51 @@ def test_answers_have_the_trainers_logprobs_and_depend_on_their_seed_alone():
     assert ((wanted - sampled) * mask).abs().max() < 1e-5
     greedy = generator.generate(texts, [0] * 4, 0.0, 5)
     assert greedy[1].tokens == greedy[3].tokens
+
+
+def test_a_prompt_that_is_read_once_gives_all_its_answers_their_logprobs():
+    model = models.create(SETTINGS["model"], seed=3)
+    tokenizer = task.Tokenizer(SETTINGS["model"]["characters"])
+    draw = random.Random(3)
+    texts = ["7425>"] * 3 + ["12<"] + ["907<"] * 2 + ["7425>"]
+    answers = [[draw.randrange(1, 15) for _ in range(draw.randint(1, 5))] for _ in texts]
+    found = models.logprobs(model, tokenizer.prompts(texts, 8), task.answers(answers, 5)[0], 0.7)
+    for row, (text, answer) in enumerate(zip(texts, answers)):
+        ids = tokenizer.encode(text, task.ANSWER)
+        logits = model(torch.tensor([ids + answer[:-1]])).logits[0, len(ids) - 1:]
+        wanted = torch.log_softmax(logits / 0.7, -1).gather(-1, torch.tensor(answer)[:, None]).squeeze(-1)
+        assert torch.allclose(found[row, :len(answer)], wanted, atol=1e-5), row
+
+
+TEXTS, SEEDS = ["7425>", "12<", "907<", "12<"], [11, 12, 13, 14]
+
+
+def answers_of_a_rank(rank, ranks):
+    def sum_over_ranks(tensor):
+        torch.distributed.all_reduce(tensor)
+        return tensor
+
+    buffer = mmap.mmap(-1, rollout.Generator.region_bytes(SETTINGS, ranks))
+    generator = rollout.Generator(SETTINGS, buffer, ranks, sum_over_ranks)
+    whole = models.create(SETTINGS["model"], seed=3).state_dict()
+    for name, parameter in generator.model.named_parameters():
+        offset, extent = parallel.box_of(name, whole[name].shape, rank, ranks)
+        parameter.copy_(whole[name][tuple(slice(first, first + count) for first, count in zip(offset, extent))])
+    found = generator.generate(TEXTS, SEEDS, 1.0, 5)
+    return [one.tokens for one in found], [one.logprobs for one in found]
+
+
+def test_ranks_of_an_engine_answer_like_one():
+    wanted = generator_of(SETTINGS).generate(TEXTS, SEEDS, 1.0, 5)
+    for tokens, logprobs in run(answers_of_a_rank, 2):
+        assert tokens == [one.tokens for one in wanted]
+        for found, one in zip(logprobs, wanted):
+            assert found == pytest.approx(one.logprobs, abs=1e-5)
+
+
+def test_ranks_of_an_engine_that_cannot_share_the_heads_are_refused():
+    with pytest.raises(ValueError, match="num_attention_heads is 8, which 3 ranks of an engine cannot share equally"):
+        parallel.settings_of_rank(SETTINGS["model"], 3)
 
 
 def test_weights_written_to_the_buffer_are_served():

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of scripts/demo-torch, and its division of the training data; the job itself is not run."""
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "examples/torch_rl"))
+import demo  # noqa: E402
+
+
+def run_of(name, before, reward, difference=1e-6):
+    """Return a Run that has read these numbers as `tandem run --json` prints them."""
+    run = demo.Run(name, 1)
+    run.read({"note": f"before     {before:.3f} on 1086 unseen prompts"})
+    for step, found in ((1, difference), (2, 1e-7)):
+        run.read({"kind": "step", "step": step, "metrics": {"logprob_diff_max": found}})
+    run.read({"note": f"reward {before:.3f} → {reward:.3f} on 1086 unseen prompts      checkpoint out/hf"})
+    return run
+
+
+@pytest.mark.parametrize("run, least, wanted", [
+    (run_of("full", 0.1, 0.9), 0.9, []),
+    (run_of("full", 0.101, 0.95), 0.9, ["began at 0.101, above 0.1"]),
+    (run_of("full", 0.02, 0.899), 0.9, ["ended at 0.899, under 0.9"]),
+    (run_of("short", 0.02, 0.61), 0.6, []),
+    (run_of("full", 0.02, 0.95, 1e-4), 0.9, ["log-probabilities differ by 1.0e-04, not under 0.0001"]),
+    (run_of("full", 0.02, 0.95, None), 0.9, ["log-probabilities differ by inf, not under 0.0001"]),
+    (run_of("updates off", 0.02, 0.02, 3.0), 0.9, []),
+    (run_of("shuffled rewards", 0.02, 0.2), 0.9, ["ended at 0.200, not under 0.2"]),
+    (demo.Run("full", 1), 0.9, ["began at nan, above 0.1", "ended at nan, under 0.9"])])
+def test_bounds(run, least, wanted):
+    assert run.failures(least) == wanted
+
+
+def test_table_has_a_row_for_each_run():
+    lines = demo.table([run_of("full", 0.02, 0.95), run_of("updates off", 0.02, 0.5)], 0.9)
+    assert lines[2] == "| full | 1 | 2 | 0.020 | 0.950 | 0.0 | 0.0 | 1.0e-06 | as wanted |"
+    assert lines[3].endswith("| ended at 0.500, not under 0.2 |") and len(lines) == 4
+
+
+def test_prompts_that_are_held_out_have_digits_that_training_lacks(tmp_path):
+    def digits_of(path):
+        lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
+        return len(lines), {"".join(sorted(json.loads(line)["answer"])) for line in lines}
+
+    settings = dict(setting.split("=", 1) for setting in demo.hold_out(tmp_path))
+    train, train_digits = digits_of(settings["data.train"])
+    held, held_digits = digits_of(settings["data.unseen"])
+    all_lines, all_digits = digits_of(demo.DATA / "number_sorting.train.jsonl")
+    assert train + held == all_lines and train_digits | held_digits == all_digits
+    assert not train_digits & held_digits and 600 <= held < 650
+
+
+# Stands for the program `tandem`: prints what a job prints, and fails for the seed 9.
+TANDEM = """#!/usr/bin/env python3
+import json
+import sys
+
+settings = dict(word.split("=", 1) for word in sys.argv if "=" in word)
+if settings["job.seed"] == "9":
+    sys.exit("no such seed")
+reward = 0.95 if settings.get("data.shuffle_rewards") is None else 0.03
+print(json.dumps({"note": "before     0.020 on 1086 unseen prompts"}))
+for step in range(1, 21):
+    print(json.dumps({"kind": "step", "step": step, "steps": 20, "reward": None, "metrics": {"logprob_diff_max": 1e-6}}))
+print(json.dumps({"note": f"reward 0.020 → {reward:.3f} on 1086 unseen prompts      checkpoint out/hf"}))
+"""
+
+
+def demo_output(folder, *words):
+    """Run the demonstration with the program above; return its exit status, stdout and stderr."""
+    program = folder / "tandem"
+    program.write_text(TANDEM, encoding="utf-8")
+    program.chmod(0o755)
+    done = subprocess.run([sys.executable, demo.__file__, "--tandem", program, "--out", folder / "out", *words],
+                          capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_seeds_and_controls_are_run_one_after_the_other(tmp_path):
+    status, out, _ = demo_output(tmp_path, "--short", "--seeds", "1", "2", "--controls", "--", "trainer.lr=1e-3")
+    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in out.splitlines() if line.startswith("| ")]
+    assert rows == [["run", "seed", "steps"], ["short", "1", "20"], ["short", "2", "20"], ["updates off", "1", "20"],
+                    ["shuffled rewards", "1", "20"]]
+    # Here the control without updates learns.
+    assert status == 1 and "ended at 0.950, not under 0.2" in out and "step 20/20" in out
+
+
+def test_a_run_that_fails_ends_the_demonstration_with_its_errors(tmp_path):
+    status, out, errors = demo_output(tmp_path, "--seeds", "1", "9")
+    assert status == 1 and "no such seed" in errors and "the run full, seed 9, failed with status 1" in errors
+    assert "| full" not in out
