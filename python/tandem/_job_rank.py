@@ -15,6 +15,7 @@ from tandem import _tandem
 from tandem._dtypes import bytes_of, dtype_number, dtype_of_number
 from tandem.job import (Batch, Completion, Context, Memory, Prompt, RewardRequest, Sample, Sampling, Slice, Tensor,
                         TensorView)
+from tandem.memory import _show as show
 
 # Bytes of a failure's text; libtandem cuts longer ones at their end.
 _FAILURE_BYTES = 2500
@@ -98,9 +99,11 @@ class _Rank:
 
     @_reports
     def start(self, addresses):
-        self._object.start({tag: Memory(tag, address, size_bytes, self._device_number)
-                            for (tag, size_bytes, _, outside), address in zip(self._regions, addresses)
-                            if not outside})
+        self._memory = {tag: Memory(tag, address, size_bytes, self._device_number)
+                        for (tag, size_bytes, _, outside), address in zip(self._regions, addresses) if not outside}
+        for memory in self._memory.values():
+            show(memory)
+        self._object.start(dict(self._memory))
 
     @_reports
     def resume(self, tag):

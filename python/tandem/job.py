@@ -48,7 +48,7 @@ class Memory:
 
     buffer is a writable memoryview (host only): numpy.frombuffer(memory.buffer, "float32") and
     torch.frombuffer(memory.buffer, dtype=torch.float32) are views of it. torch.from_dlpack(memory) is a view of all
-    bytes, also on a GPU. Neither keeps the memory alive.
+    bytes, also on a GPU. Neither keeps the memory alive. tandem.memory.check() and guard() see the regions of a rank.
     """
 
     def __init__(self, tag, address, size_bytes, device_number=-1):
@@ -63,6 +63,17 @@ class Memory:
         if self._device_number >= 0:
             raise TypeError(f"the region {self.tag} is on a GPU: use torch.from_dlpack(memory)")
         return _tandem.view(self.address, self.size_bytes)
+
+    @property
+    def is_resident(self):
+        """Whether the region has its memory now."""
+        return _tandem.region_is_resident(self.address)
+
+    def check(self):
+        """Raise tandem.memory.MemoryPausedError if the region is paused."""
+        if not self.is_resident:
+            from tandem.memory import MemoryPausedError
+            raise MemoryPausedError(self.tag)
 
     def __dlpack__(self, **keywords):
         """Return a capsule of the bytes, for from_dlpack()."""

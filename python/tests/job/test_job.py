@@ -265,6 +265,24 @@ OUTSIDE = """
     import mmap
     from tandem.job import Region
 
+    class Engine(Engine):
+        kept = None
+
+        @classmethod
+        def regions(cls, context):
+            return [*super().regions(context), Region("graphs", 4 << 20, outside=True)]
+
+        def resume(self, tag):
+            self.kept = bytearray(4 << 20)
+
+        def pause(self, tag):
+            assert tag == "graphs" and self.kept is not None
+            self.kept = None
+
+        def generate(self, prompts, sampling):
+            assert self.kept is not None
+            return super().generate(prompts, sampling)
+
     class Trainer(Trainer):
         @classmethod
         def regions(cls, context):
@@ -298,15 +316,33 @@ OUTSIDE = """
 """
 
 
+def test_a_class_can_ask_which_of_its_regions_are_paused(folder):
+    status, output = folder.run(*folder.change("""
+        from tandem import memory
+        from tandem.job import Region
+
+        class Engine(Engine):
+            @classmethod
+            def regions(cls, context):
+                return [*super().regions(context), Region("kv_cache", 1, keep=False)]
+
+            def flush_cache(self):
+                memory.check("weights")
+                assert not memory.is_resident("kv_cache") and not memory.is_resident() and memory.regions() == []
+                memory.check("kv_cache")
+    """))
+    assert status == 1 and "MemoryPausedError: the memory 'kv_cache' is paused" in output, output
+
+
 def test_memory_that_a_class_allocates_itself_takes_part_in_the_phases(folder):
     change = (*folder.change(OUTSIDE), "cluster.gpu_bytes=256 MiB")
     status, output = folder.tandem("plan", *change)
-    assert status == 0 and "66.0             2.0           190.0" in output, output  # 64 MiB of them are outside.
+    assert status == 0 and "66.0             6.0           190.0" in output, output
     status, output = folder.run(*change, steps=2)
     assert status == 0, output
     events = json.loads((folder.path / "out" / "trace.json").read_text())
-    spans = [event["name"] for event in events if event["name"] in ("resume torch", "pause torch")]
-    assert spans.count("resume torch") >= 6 and spans.count("pause torch") >= 4, spans
+    names = [event["name"] for event in events]
+    assert all(names.count(name) >= 4 for name in ("resume torch", "pause torch", "resume graphs", "pause graphs"))
 
 
 @pytest.mark.parametrize(("change", "words"), [
