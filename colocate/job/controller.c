@@ -346,6 +346,23 @@ static tdm_status compare_logprobs(struct tdm__controller *controller, bool *rep
     return TDM_OK;
 }
 
+/* Adds the largest difference of an engine in the last comparison to the metrics of the step, if
+ * there was a comparison and the trainer has left an entry free. */
+static void add_logprob_metric(struct tdm__controller *controller)
+{
+    struct tdm_metrics *metrics = &controller->metrics;
+    struct tdm_metric metric = {.name = "engine_logprob_diff"};
+
+    if (controller->spec->logprob_tolerance <= 0 || !controller->spec->update_enabled ||
+        metrics->count == TDM_METRICS_MAX) {
+        return;
+    }
+    for (uint32_t i = 0; i < controller->spec->num_engines; i++) {
+        metric.value = fmax(metric.value, controller->logprob_check.largest[i]);
+    }
+    metrics->entries[metrics->count++] = metric;
+}
+
 tdm_status tdm__controller_train(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
@@ -367,6 +384,7 @@ tdm_status tdm__controller_train(struct tdm__controller *controller)
         return TDM_OK;
     }
     TDM_TRY(train_step(controller, &batch, spec->rollout_batch_size));
+    add_logprob_metric(controller);
     tdm__rollout_fini(&controller->rollout);
     controller->step++;
     tdm__restart_policy_on_step(&controller->restarts);

@@ -5,6 +5,7 @@
 
 #include "actors/worker.h"
 #include "colocate/job/job.h"
+#include "tests/support/cuda_gpu.h"
 #include "tests/support/redis_fixture.h"
 
 #include <setjmp.h>
@@ -100,6 +101,20 @@ static void right_engines_are_never_removed(void **state)
     }
 }
 
+/* The library's models are the processor's, which the fake library lets touch what is on a GPU; the
+ * checksums are computed by the device. */
+static void weights_on_gpus_are_compared_as_on_the_host(void **state)
+{
+    const char *const right[] = {"cluster.device=cuda", "rollout.num_engines_min=2"};
+    const char *const corrupt[] = {"cluster.device=cuda", "rollout.num_engines_min=2",
+                                   "engine.corrupt_step=1"};
+
+    (void)state;
+    assert_int_equal(run(right, 2), TDM_OK);
+    assert_int_equal(run(corrupt, 3), TDM_E_ACTOR_DIED);
+    assert_told("the first tensor that differs is bytes: its part of the region \"weights\"");
+}
+
 /* Engine 1 changes a byte of its weights of step 1. Its samples are dropped, and step 2 learns from
  * samples of the same weights under the next version. */
 static void engine_with_a_corrupted_tensor_is_removed_and_the_step_repeated(void **state)
@@ -182,6 +197,9 @@ static int set_up(void **state)
         (void)fprintf(file, "{\"prompt\": \"p%d\", \"answer\": \"3\"}\n", i);
     }
     (void)fclose(file);
+    (void)setenv("FAKE_CUDA_DEVICES", "2", 1);
+    (void)setenv("FAKE_CUDA_TOUCH", "1", 1);
+    cuda_gpu_choose((size_t)64 << 20);
     (void)setenv("TANDEM_DAEMON", TDM_TEST_BUILD_DIR "/tandemd", 1);
     (void)unsetenv("TANDEM_ADDRESS");
     return 0;
@@ -191,6 +209,7 @@ static int tear_down(void **state)
 {
     (void)state;
     remove_tree(directory);
+    cuda_gpu_forget();
     return 0;
 }
 
@@ -198,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(right_engines_are_never_removed),
+        cmocka_unit_test(weights_on_gpus_are_compared_as_on_the_host),
         cmocka_unit_test(engine_with_a_corrupted_tensor_is_removed_and_the_step_repeated),
         cmocka_unit_test(engines_with_gpus_of_their_own_are_compared_too),
         cmocka_unit_test(corrupted_tensor_is_named_with_both_numbers_and_the_version),

@@ -53,8 +53,12 @@ def engines_agree_with_the_trainer_at_every_step(sandbox, *settings):
 
 
 def right_engines_are_within_a_tolerance(sandbox):
-    code, out, err = sandbox.run("--out", "out", *SHORT, f"update.logprob_tolerance={DIFFERENCE_MAX}")
+    code, out, err = sandbox.run("--json", "--out", "out", *SHORT, f"update.logprob_tolerance={DIFFERENCE_MAX}")
     require(code == 0 and "lost" not in out and "repeated" not in out, f"exit code {code}: {out}{err}")
+    for step in steps_of(out):
+        # One sample of each prompt is compared, so that the trainer finds at least as large a difference.
+        metrics = step["metrics"]
+        require(0 < metrics["engine_logprob_diff"] <= 1.01 * metrics["logprob_diff_max"], f"{metrics}")
     trace = (sandbox.path / "out" / "trace.json").read_text(encoding="utf-8")
     require("compare logprobs" in trace, "nothing was compared")
     # No engine is so close, so that the step is repeated until no engine is restarted.
