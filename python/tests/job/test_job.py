@@ -357,3 +357,8 @@ def test_outside_memory_needs_both_methods(folder, change, words):
 def test_a_class_that_cannot_resume_its_memory_ends_the_job(folder):
     status, output = folder.run(*folder.change(OUTSIDE), "cluster.gpu_bytes=256 MiB", "trainer.used_mib=0")
     assert status == 1 and 'resume("torch")' in output and "MemoryError: nothing is left" in output, output
+
+
+def test_more_outside_memory_than_declared_is_reported_with_both_numbers(folder):
+    status, output = folder.run(*folder.change(OUTSIDE), "cluster.gpu_bytes=256 MiB", "trainer.used_mib=128", steps=1)
+    assert status == 0 and "trainer/0 declares 64.0 MiB of torch, and the device reports 128.0 MiB" in output, output
