@@ -134,11 +134,10 @@ tdm_status tdm__served_weights_record(struct tdm__served_weights *served,
 
 /* ---- compare ------------------------------------------------------------------------- */
 
-/* Notes that a tensor differs, unless an earlier one is known to. `what` says where its bytes are,
- * for example "the region \"weights\"". */
-static void note_difference(struct tdm__served_difference *difference,
-                            const struct tdm__manifest *manifest, uint32_t tensor, const char *what,
-                            const uint64_t sums[2])
+/* Notes that a tensor differs, unless an earlier one is known to. `name` is what the engine calls
+ * it, and `what` says where its bytes are, for example "its part of the region \"weights\"". */
+static void note_difference(struct tdm__served_difference *difference, uint32_t tensor,
+                            const char *name, const char *what, const uint64_t sums[2])
 {
     if (tensor >= difference->tensor) {
         return;
@@ -147,7 +146,7 @@ static void note_difference(struct tdm__served_difference *difference,
     (void)snprintf(difference->text, sizeof(difference->text),
                    "the first tensor that differs is %s: %s has the checksum %016" PRIx64
                    ", the update wrote %016" PRIx64,
-                   manifest->tensors[tensor].name, what, sums[0], sums[1]);
+                   name, what, sums[0], sums[1]);
 }
 
 /* Compares the region with the recorded checksums. Sets `is_changed_out` if a region without a
@@ -164,14 +163,15 @@ static tdm_status compare_region(const struct tdm__served_weights *served,
     *is_changed_out = false;
     for (uint32_t i = 0; i < served->ranges_count && status == TDM_OK; i++) {
         const uint64_t both[] = {sums[i], served->recorded_sums[i]};
+        uint32_t tensor;
 
         if (both[0] == both[1]) {
             continue;
         }
         *is_changed_out = true;
         if (has_layout(served)) {
-            note_difference(difference, served->options.manifest,
-                            served->options.layout.slices[served->ranges[i].slice].tensor,
+            tensor = served->options.layout.slices[served->ranges[i].slice].tensor;
+            note_difference(difference, tensor, served->options.manifest->tensors[tensor].name,
                             !served->ranges[i].is_scales ? "its part of the region \"weights\""
                                                          : "its scales",
                             both);
@@ -179,6 +179,20 @@ static tdm_status compare_region(const struct tdm__served_weights *served,
     }
     free(sums);
     return status;
+}
+
+/* Notes that a copy of a tensor differs, which the engine calls `name`. */
+static void note_copy(struct tdm__served_difference *difference, uint32_t tensor, const char *name,
+                      const struct tdm_tensor_info *info, const uint64_t sums[2])
+{
+    char what[160];
+
+    if (strcmp(name, info->name) == 0) {
+        note_difference(difference, tensor, name, "the copy from which the engine computes", sums);
+        return;
+    }
+    (void)snprintf(what, sizeof(what), "the copy of %s from which the engine computes", info->name);
+    note_difference(difference, tensor, name, what, sums);
 }
 
 /* Asks the library what it really serves of a tensor, and compares that with the checksum
@@ -193,18 +207,19 @@ static tdm_status compare_copy(const struct tdm__served_weights *served, uint32_
         (size_t)(slice == NULL ? tdm_tensor_bytes(info) : tdm__slice_bytes(manifest, slice));
     void *data = calloc(1, size_bytes + 1);
     uint64_t both[] = {0, expected};
+    const char *name = info->name;
     tdm_status status;
 
     if (data == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%zu bytes of the tensor %s", size_bytes, info->name);
     }
-    status = served->options.ops->served(served->options.state, info, slice, data, size_bytes);
+    status =
+        served->options.ops->served(served->options.state, info, slice, data, size_bytes, &name);
     if (status == TDM_OK) {
         both[0] = tdm__checksum_tensor(data, size_bytes);
         (*compared)++;
         if (both[0] != both[1]) {
-            note_difference(difference, manifest, tensor, "the copy from which the engine computes",
-                            both);
+            note_copy(difference, tensor, name, info, both);
         }
     }
     free(data);

@@ -244,11 +244,14 @@ struct tdm_engine_ops {
      * that an update of "weights" alone does not reach what it serves.  Copies what generate()
      * really reads of a slice that layout() gave to `data` in host memory, in the slice's order and
      * dtype, `size_bytes` bytes.  For an engine without a layout `slice` is NULL, and the whole
-     * tensor is wanted.  TDM_E_NOT_FOUND: there is no such copy.  Called if
+     * tensor is wanted.  `*name_out` is the tensor's name before the call.  It may be set to the
+     * name that the copy has in the engine, such as "lm_head.weight" if that is tied to the tensor;
+     * borrowed until the next call.  TDM_E_NOT_FOUND: there is no such copy.  Called if
      * update.logprob_tolerance is exceeded, to name the tensor that differs; all regions are
      * resident. */
     tdm_status (*served)(void *state, const struct tdm_tensor_info *tensor,
-                         const struct tdm_slice *slice, void *data, size_t size_bytes);
+                         const struct tdm_slice *slice, void *data, size_t size_bytes,
+                         const char **name_out);
 };
 
 /* Rewards one answer: writes token_rewards[0 ... tokens_count-1] and returns the reward of the

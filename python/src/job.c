@@ -27,6 +27,8 @@ struct rank {
     struct tdm_tensor_info *tensors;
     struct tdm_slice *slices;
     PyObject *layout; /* Result of layout(), to which the names refer; owned, NULL before. */
+    /* Name that the engine's class gave a copy last; the rest is 0. */
+    char served_name[TDM_TENSOR_NAME_BYTES_MAX];
     /* Exception text of a function that cannot fail, reported by the next one; "" for none. */
     char late_failure[512];
 };
@@ -491,7 +493,8 @@ static tdm_status engine_layout(void *state, const struct tdm_tensor_info *tenso
                                 uint32_t *slices_count_out);
 
 static tdm_status engine_served(void *state, const struct tdm_tensor_info *tensor,
-                                const struct tdm_slice *slice, void *data, size_t size_bytes);
+                                const struct tdm_slice *slice, void *data, size_t size_bytes,
+                                const char **name_out);
 
 /* The table of the engine. Its layout() and served() are NULL if the class of this process has
  * none, which is known once the rank is open; a process has one rank. */
@@ -652,25 +655,44 @@ static PyObject *slice_object(const struct tdm_tensor_info *tensor, const struct
                          PyLong_FromVoidPtr((void *)(uintptr_t)slice->address), (int)slice->dtype);
 }
 
+/* Copies (name or None, bytes) of what an engine serves. Returns false with an exception. */
+static bool read_served(struct rank *rank, PyObject *tuple, const char *tensor, void *data,
+                        size_t size_bytes, const char **name_out)
+{
+    Py_ssize_t given_bytes;
+    const char *name;
+    const char *given;
+
+    if (!PyArg_ParseTuple(tuple, "zy#", &name, &given, &given_bytes)) {
+        return false;
+    }
+    if (given_bytes != (Py_ssize_t)size_bytes) {
+        PyErr_Format(PyExc_ValueError, "served(\"%s\") returned %zd bytes, the part has %zu",
+                     tensor, given_bytes, size_bytes);
+        return false;
+    }
+    memcpy(data, given, size_bytes);
+    if (name != NULL) {
+        (void)strncpy(rank->served_name, name, sizeof(rank->served_name) - 1);
+        *name_out = rank->served_name;
+    }
+    return true;
+}
+
 /* Implements served() of the engine's table. */
 static tdm_status engine_served(void *state, const struct tdm_tensor_info *tensor,
-                                const struct tdm_slice *slice, void *data, size_t size_bytes)
+                                const struct tdm_slice *slice, void *data, size_t size_bytes,
+                                const char **name_out)
 {
     struct rank *rank = state;
     PyGILState_STATE gil = gil_take();
-    PyObject *bytes = PyObject_CallMethod(rank->object, "served", "NN", tensor_object(tensor),
-                                          slice_object(tensor, slice));
-    bool has_copy = bytes != NULL && bytes != Py_None;
-    bool done = bytes == Py_None;
+    PyObject *copy = PyObject_CallMethod(rank->object, "served", "NN", tensor_object(tensor),
+                                         slice_object(tensor, slice));
+    bool has_copy = copy != NULL && copy != Py_None;
+    bool done = copy != NULL &&
+                (!has_copy || read_served(rank, copy, tensor->name, data, size_bytes, name_out));
 
-    if (has_copy && PyBytes_Size(bytes) != (Py_ssize_t)size_bytes) {
-        PyErr_Format(PyExc_ValueError, "served(\"%s\") returned %zd bytes, the part has %zu",
-                     tensor->name, PyBytes_Size(bytes), size_bytes);
-    } else if (has_copy) {
-        memcpy(data, PyBytes_AsString(bytes), size_bytes);
-        done = true;
-    }
-    Py_XDECREF(bytes);
+    Py_XDECREF(copy);
     TDM_TRY(gil_give(gil, done));
     return has_copy ? TDM_OK : TDM_E_NOT_FOUND;
 }

@@ -224,7 +224,8 @@ class _Engine(_Rank):
             offset, extent, flat, address, dtype = part
             part = Slice(tensor, address, offset, extent, bool(flat), dtype_of_number(dtype) if dtype else None)
         copy = self._object.served(tensor, part)
-        return None if copy is None else bytes_of(copy)
+        name, copy = copy if isinstance(copy, tuple) else (None, copy)
+        return None if copy is None else (name, bytes_of(copy))
 
     @_reports
     def generate(self, prompts, temperature, tokens_max):

@@ -319,8 +319,9 @@ class Engine(_Rank):
 
     An engine that computes from copies of tensors, such as a packed matrix, may have served(tensor, part). It returns
     what generate() really reads of a Slice of layout() (without a layout part is None, for the whole tensor): an array
-    or a tensor in the slice's order and dtype, or None if there is no such copy. With `update.logprob_tolerance` Tandem
-    finds a copy that was not renewed by it.
+    or a tensor in the slice's order and dtype, or None if there is no such copy; or (name, array) if the engine has
+    another name for the copy, such as "lm_head.weight" of tied embeddings. With `update.logprob_tolerance` Tandem finds a
+    copy that was not renewed by it.
     """
 
     def begin(self):

@@ -512,10 +512,12 @@ static tdm_status engine_flush_cache(void *state)
 }
 
 static tdm_status engine_served(void *state, const struct tdm_tensor_info *tensor,
-                                const struct tdm_slice *slice, void *data, size_t size_bytes)
+                                const struct tdm_slice *slice, void *data, size_t size_bytes,
+                                const char **name_out)
 {
     const struct engine *engine = state;
 
+    (void)name_out;
     if (!engine->has_copy || strcmp(tensor->name, "bytes") != 0) {
         return TDM_E_NOT_FOUND;
     }
