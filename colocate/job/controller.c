@@ -353,6 +353,47 @@ static tdm_status save_checkpoint_if_due(struct tdm__controller *controller)
     return TDM_OK;
 }
 
+/* Compares the log-probabilities of the engines with the trainer's. Sets `repeats_out` if an engine
+ * is over the tolerance. */
+static tdm_status compare_logprobs(struct tdm__controller *controller, bool *repeats_out)
+{
+    const struct tdm__job_spec *spec = controller->spec;
+
+    *repeats_out = false;
+    if (spec->logprob_tolerance <= 0 || !spec->update_enabled) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__logprob_check_compare(&controller->logprob_check, &controller->workers,
+                                       &controller->rollout, controller->step + 1));
+    if (controller->logprob_check.suspects != 0) {
+        tdm__progress_note(&controller->progress,
+                           "step %u is repeated: %d of %u engines are over "
+                           "update.logprob_tolerance",
+                           controller->step + 1,
+                           __builtin_popcountll(controller->logprob_check.suspects),
+                           tdm__worker_group_live_engines(&controller->workers));
+        *repeats_out = true;
+    }
+    return TDM_OK;
+}
+
+/* Adds the largest difference of an engine in the last comparison to the metrics of the step, if
+ * there was a comparison and the trainer has left an entry free. */
+static void add_logprob_metric(struct tdm__controller *controller)
+{
+    struct tdm_metrics *metrics = &controller->metrics;
+    struct tdm_metric metric = {.name = "engine_logprob_diff"};
+
+    if (controller->spec->logprob_tolerance <= 0 || !controller->spec->update_enabled ||
+        metrics->count == TDM_METRICS_MAX) {
+        return;
+    }
+    for (uint32_t i = 0; i < controller->spec->num_engines; i++) {
+        metric.value = fmax(metric.value, controller->logprob_check.largest[i]);
+    }
+    metrics->entries[metrics->count++] = metric;
+}
+
 tdm_status tdm__controller_train(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
@@ -360,6 +401,7 @@ tdm_status tdm__controller_train(struct tdm__controller *controller)
                               .steps_count = spec->num_rollout,
                               .samples = controller->rollout.samples,
                               .samples_count = controller->rollout.samples_count};
+    bool repeats;
 
     if (controller->rollout.samples == NULL) { /* Before the first rollout there are no samples. */
         TDM_TRY(controller->resumed.directory[0] != '\0'
@@ -367,7 +409,13 @@ tdm_status tdm__controller_train(struct tdm__controller *controller)
                     : warm_up(controller));
         return updates_from_disk(controller) ? save_checkpoint_if_due(controller) : TDM_OK;
     }
+    TDM_TRY(compare_logprobs(controller, &repeats));
+    if (repeats) {
+        tdm__rollout_fini(&controller->rollout);
+        return TDM_OK;
+    }
     TDM_TRY(train_step(controller, &batch, spec->rollout_batch_size));
+    add_logprob_metric(controller);
     tdm__rollout_fini(&controller->rollout);
     controller->step++;
     tdm__restart_policy_on_step(&controller->restarts);
@@ -415,7 +463,11 @@ tdm_status tdm__controller_resume_weights(struct tdm__controller *controller)
     if (tdm__worker_group_live_engines(&controller->workers) == 0) {
         TDM_TRY(tdm__recovery_await_any_engine(&controller->workers));
     }
-    return resume_engines(controller, "weights");
+    TDM_TRY(resume_engines(controller, "weights"));
+    return controller->logprob_check.suspects == 0
+               ? TDM_OK
+               : tdm__logprob_check_remove_suspects(&controller->logprob_check,
+                                                    &controller->workers);
 }
 
 /* Returns the absolute path of the folder with the model of the last checkpoint, which is in one

@@ -7,6 +7,7 @@
 #include "colocate/job/checkpoint.h"
 #include "colocate/job/dataset.h"
 #include "colocate/job/library.h"
+#include "colocate/job/logprob_check.h"
 #include "colocate/job/restart_policy.h"
 #include "colocate/job/rollout.h"
 #include "colocate/job/run_options.h"
@@ -74,6 +75,8 @@ struct tdm__controller {
     double score_after;
     /* Samples of the current step; its arrays are NULL between training and the next rollout. */
     struct tdm__rollout rollout;
+    /* What the comparisons of log-probabilities say about the engines. */
+    struct tdm__logprob_check logprob_check;
     /* The latest weight update. */
     struct tdm__weight_update update;
     /* Status of the latest weight update that was aborted; TDM_OK if there was none. */
@@ -94,12 +97,16 @@ struct tdm__controller {
  * This one gives the trainers their GPU memory. The first call also starts all ranks and connects
  * engines and trainers. */
 tdm_status tdm__controller_resume_trainer(struct tdm__controller *controller);
-/* Trains one step on the samples of the rollout. Before the first rollout it loads the
- * checkpoint to resume from, or runs the supervised warm-up. Saves a checkpoint if one is due. */
+/* Trains one step on the samples of the rollout. If an engine's log-probabilities are not the
+ * trainer's, the samples are dropped instead and the step remains to be done: nothing is learned
+ * from them, and the engine is removed by the next resume of the engines' weights. Before the first
+ * rollout it loads the checkpoint to resume from, or runs the supervised warm-up. Saves a
+ * checkpoint if one is due. */
 tdm_status tdm__controller_train(struct tdm__controller *controller);
 /* Takes the GPU memory from the trainers. Does nothing if the engines have other GPUs. */
 tdm_status tdm__controller_pause_trainer(struct tdm__controller *controller);
-/* Gives the engines GPU memory for their weights. Restarts engines first if none is alive. */
+/* Gives the engines GPU memory for their weights. Restarts engines first if none is alive, and
+ * removes engines whose log-probabilities are not the trainer's. */
 tdm_status tdm__controller_resume_weights(struct tdm__controller *controller);
 /* Sends a new version of the weights to all engines and decides its outcome. Returns the reason
  * if the update was aborted. */

@@ -19,6 +19,7 @@
 #include "colocate/job/transfer_pair.h"
 #include "colocate/job/transfer_target.h"
 #include "colocate/weights/receiver.h"
+#include "colocate/weights/served_weights.h"
 #include "colocate/weights/version_service.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -44,6 +45,9 @@ struct engine {
     struct tdm__manifest *manifest;
     /* Owned receiver of updates with its shadow copy; NULL before the method "connect". */
     struct tdm__receiver *receiver;
+    /* Owned checksums of the weights that are served; NULL unless the job compares
+     * log-probabilities. */
+    struct tdm__served_weights *served;
     /* Connection to the trainer rank of the same number if engines have GPUs of their own; else
      * without a group. */
     struct tdm__transfer_pair pair;
@@ -88,6 +92,7 @@ static void engine_destruct(void *self)
     struct engine *engine = self;
 
     tdm__transfer_pair_close(&engine->pair);
+    tdm__served_weights_destroy(engine->served);
     tdm__receiver_destroy(engine->receiver);
     tdm__manifest_destroy(engine->manifest);
     for (uint32_t i = 1; engine->peers != NULL && i < engine->rank.context.ranks_count; i++) {
@@ -157,12 +162,13 @@ static tdm_status reply_layout(tdm_call *call, const struct tdm__layout *layout,
 }
 
 /* Gets the layout of this rank from the job file or the library and replies with it. Without a
- * layout the reply is nil, and the rank gets whole tensors by name. */
+ * layout the reply is nil, `layout_out` is empty, and the rank gets whole tensors by name. */
 static tdm_status engine_read_layout(tdm_call *call, struct engine *engine,
-                                     const tdm_region *weights)
+                                     const tdm_region *weights, struct tdm__layout *layout_out)
 {
     struct tdm__layout layout = {.slices = NULL};
 
+    *layout_out = layout;
     if (engine->rank.named_layout != NULL) {
         TDM_TRY(tdm__named_layout_build_engine(
             engine->rank.named_layout, tdm_region_address(weights), engine->manifest, &layout));
@@ -174,7 +180,25 @@ static tdm_status engine_read_layout(tdm_call *call, struct engine *engine,
                                     &layout.slices_count));
     }
     TDM_TRY(tdm__receiver_set_layout(engine->receiver, &layout));
+    *layout_out = layout;
     return reply_layout(call, &layout, weights);
+}
+
+/* Creates the record of the weights that are served, if the job compares log-probabilities. */
+static tdm_status create_served_weights(struct engine *engine, tdm_region *weights,
+                                        const struct tdm__layout *layout)
+{
+    const struct tdm__served_weights_options options = {
+        .manifest = engine->manifest,
+        .layout = *layout,
+        .weights = weights,
+        .device = tdm__regions_device(engine->rank.regions),
+        .ops = engine->ops,
+        .state = engine->rank.state};
+    double tolerance;
+
+    TDM_TRY(tdm_config_double(engine->rank.config, "update.logprob_tolerance", 0, &tolerance));
+    return tolerance > 0 ? tdm__served_weights_create(&options, &engine->served) : TDM_OK;
 }
 
 /* Method "connect": gets the list of the trainers' tensors, creates the receiver, and replies
@@ -189,13 +213,15 @@ static tdm_status engine_connect(tdm_call *call, void *self)
                                             .verify = engine->rank.verify,
                                             .overwrites = engine->rank.overwrites};
     struct tdm__model_manifest_message message;
+    struct tdm__layout layout;
 
     TDM_TRY(tdm__model_manifest_decode(tdm_call_arguments(call), &message));
     TDM_TRY(tdm__manifest_from_message(&message, &engine->manifest));
     options.manifest = engine->manifest;
     TDM_TRY(tdm__rank_find_region(&engine->rank, "weights", &options.weights));
     TDM_TRY(tdm__receiver_create(&options, &engine->receiver));
-    return engine_read_layout(call, engine, options.weights);
+    TDM_TRY(engine_read_layout(call, engine, options.weights, &layout));
+    return create_served_weights(engine, options.weights, &layout);
 }
 
 /* Method "resume": resumes the regions with the given tag, or all regions if the tag is nil. */
@@ -586,6 +612,16 @@ static tdm_status engine_prepare_slices(tdm_call *call, void *self)
     return record_vote(engine, &request);
 }
 
+/* Drops what the library computed from the old weights, and records the checksums of the new ones
+ * if the job compares log-probabilities. `tensor_sums` has the checksums of whole tensors, NULL if
+ * they are not known. */
+static tdm_status begin_serving(struct engine *engine, const uint64_t *tensor_sums)
+{
+    TDM_TRY(engine->ops->flush_cache(engine->rank.state));
+    return engine->served == NULL ? TDM_OK
+                                  : tdm__served_weights_record(engine->served, tensor_sums);
+}
+
 /* Reports to the version service that this rank serves the update's version. */
 static tdm_status report_flip(struct engine *engine, const struct tdm__id *update)
 {
@@ -619,7 +655,7 @@ static tdm_status flip_to_update(struct engine *engine, const struct tdm__id *up
     engine->version = 0;
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
-    TDM_TRY(engine->ops->flush_cache(engine->rank.state));
+    TDM_TRY(begin_serving(engine, tdm__receiver_tensor_sums(engine->receiver)));
     TDM_TRY(report_flip(engine, update));
     engine->version = version;
     engine->hash = engine->vote;
@@ -781,7 +817,7 @@ static tdm_status engine_join(tdm_call *call, void *self)
     tdm__failpoint_hit("engine.pull");
     TDM_TRY(tdm__receiver_pull_weights(engine->receiver, &blocks));
     tdm__failpoint_hit("engine.pulled");
-    TDM_TRY(engine->ops->flush_cache(engine->rank.state));
+    TDM_TRY(begin_serving(engine, NULL));
     TDM_TRY(tdm__version_service_call(engine->rank.runtime, engine->rank.model, &request, VOTE_MS,
                                       &answer));
     tdm__failpoint_hit("engine.joined");
@@ -820,6 +856,47 @@ static tdm_status engine_generate(tdm_call *call, void *self)
     return tdm__rank_check_device(&engine->rank, status);
 }
 
+/* ---- compare ---------------------------------------------------------------------------- */
+
+/* Replies what a comparison has found. */
+static tdm_status reply_difference(tdm_call *call, const struct tdm__served_difference *difference)
+{
+    const struct tdm__served_difference_message message = {.tensor = difference->tensor,
+                                                           .text = difference->text};
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__served_difference_encode(&message, writer);
+    if (status == TDM_OK) {
+        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* Method "compare_served": finds the first tensor that is not as the update wrote it. Resumes all
+ * regions first. Called when the engine's log-probabilities differ from the trainer's. */
+static tdm_status engine_compare_served(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+    struct tdm__served_difference difference;
+    tdm_status status;
+
+    TDM_TRY(engine_check_connected(engine));
+    if (engine->served == NULL) {
+        return tdm__fail(TDM_E_STATE, "update.logprob_tolerance is 0 in this job");
+    }
+    (void)pthread_mutex_lock(&engine->weights_lock);
+    status = tdm__rank_resume_regions(&engine->rank, NULL);
+    if (status == TDM_OK) {
+        status = tdm__served_weights_compare(engine->served, &difference);
+    }
+    (void)pthread_mutex_unlock(&engine->weights_lock);
+    TDM_TRY(status);
+    return reply_difference(call, &difference);
+}
+
 static const struct tdm_actor_class engine_class = {
     .name = "tandem.engine",
     .state_bytes = sizeof(struct engine),
@@ -843,6 +920,7 @@ static const struct tdm_actor_class engine_class = {
                 {"export_weights", engine_export_weights, "export_weights"},
                 {"join", engine_join},
                 {"generate", engine_generate},
+                {"compare_served", engine_compare_served},
                 {"trace", engine_trace}},
 };
 

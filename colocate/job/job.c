@@ -487,10 +487,15 @@ static tdm_status evaluate_if_due(struct tdm__controller *controller)
 static tdm_status run_step(struct tdm__controller *controller)
 {
     uint32_t interval = controller->spec->eval_interval;
+    uint32_t step_before = controller->step;
 
     init_step_progress(controller);
     TDM_TRY(run_rollout_phase(controller, tdm__controller_rollout));
     TDM_TRY(phase_machine_advance(controller, TDM__PHASE_ROLLOUT_DONE));
+    if (controller->step == step_before) {
+        /* The samples of a wrong engine were dropped, and the step is repeated without it. */
+        return tdm__wrap(tdm__controller_trace(controller), "trace, step %u", controller->step);
+    }
     tdm__progress_show(&controller->progress, &controller->step_progress);
     TDM_TRY(tdm__wrap(tdm__controller_trace(controller), "trace, step %u", controller->step));
     if (interval > 0 && controller->step % interval == 0 &&
@@ -612,6 +617,7 @@ static void end_ranks(struct tdm__controller *controller)
     controller->earlier_version = 0;
     controller->update = (struct tdm__weight_update){.version = 0};
     controller->abort_status = TDM_OK;
+    controller->logprob_check.suspects = 0;
     memset(controller->resident_bytes, 0, sizeof(controller->resident_bytes));
 }
 

@@ -119,6 +119,7 @@ static const struct setting settings[] = {
     {"update.enabled", FLAG, FIELD(update_enabled), 0, 0, 1, NULL},
     {"update.mode", TEXT, FIELD(update_mode), 0, 0, 0, "donate"},
     {"update.verify", TEXT, FIELD(verify), 0, 0, 0, "full"},
+    {"update.logprob_tolerance", NUMBER, FIELD(logprob_tolerance), 0, 1e3, 0, NULL},
     {"update.timeout_ms", COUNT, FIELD(update_timeout_ms), 1, DAY_MS, 30000, NULL},
     {"update.stall_timeout_ms", COUNT, FIELD(update_stall_timeout_ms), 100, DAY_MS, 4000, NULL},
 

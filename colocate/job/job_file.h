@@ -131,6 +131,9 @@ struct tdm__job_spec {
     char update_mode[TDM__JOB_TEXT_BYTES];
     /* Which checksums an engine verifies: "full", "sample" or "none" (update.verify). */
     char verify[TDM__JOB_TEXT_BYTES];
+    /* Largest difference between an engine's and the trainer's log-probability of a sampled token;
+     * 0 if they are not compared (update.logprob_tolerance). */
+    double logprob_tolerance;
     /* Longest time in milliseconds for each call of an update (update.timeout_ms). */
     uint32_t update_timeout_ms;
     /* Milliseconds after which an engine rank that does not reply is killed

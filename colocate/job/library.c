@@ -289,7 +289,9 @@ static struct rank_opener trainer_opener(const struct tdm__job_library *library)
     const struct tdm_trainer_ops *ops = library->jobs->trainer;
 
     if (library->python != NULL) {
-        return (struct rank_opener){.python = library->python};
+        /* The package has checked that the class has what it needs. */
+        return (struct rank_opener){
+            .python = library->python, .has_resume = true, .has_pause = true};
     }
     return (struct rank_opener){.open = ops->open,
                                 .regions = ops->regions,
@@ -304,7 +306,9 @@ static struct rank_opener engine_opener(const struct tdm__job_library *library)
     const struct tdm_engine_ops *ops = library->jobs->engine;
 
     if (library->python != NULL) {
-        return (struct rank_opener){.python = library->python};
+        /* The package has checked that the class has what it needs. */
+        return (struct rank_opener){
+            .python = library->python, .has_resume = true, .has_pause = true};
     }
     return (struct rank_opener){.open = ops->open,
                                 .regions = ops->regions,

@@ -261,6 +261,15 @@ void tdm__python_library_destroy(struct tdm__python_library *library)
     }
 }
 
+/* Returns the policy of a region that a module declares. */
+static enum tdm_region_policy region_policy(bool keep, bool outside)
+{
+    if (outside) {
+        return keep ? TDM_REGION_OUTSIDE_KEEP : TDM_REGION_OUTSIDE_DROP;
+    }
+    return keep ? TDM_REGION_KEEP : TDM_REGION_DROP;
+}
+
 tdm_status tdm__python_library_regions(const struct tdm__python_library *library, uint32_t index,
                                        struct tdm__memory_budget_rank *rank)
 {
@@ -277,6 +286,7 @@ tdm_status tdm__python_library_regions(const struct tdm__python_library *library
         const char *tag = NULL;
         int64_t size_bytes = 0;
         int keep = 0;
+        int outside = 0;
 
         (void)snprintf(path, sizeof(path), "ranks.%u.%u.tag", index, i);
         TDM_TRY(tdm_config_string(library->reply, path, "", &tag));
@@ -284,9 +294,11 @@ tdm_status tdm__python_library_regions(const struct tdm__python_library *library
         TDM_TRY(tdm_config_int(library->reply, path, 0, &size_bytes));
         (void)snprintf(path, sizeof(path), "ranks.%u.%u.keep", index, i);
         TDM_TRY(tdm_config_bool(library->reply, path, 0, &keep));
+        (void)snprintf(path, sizeof(path), "ranks.%u.%u.outside", index, i);
+        TDM_TRY(tdm_config_bool(library->reply, path, 0, &outside));
         (void)snprintf(rank->tags[i], sizeof(rank->tags[i]), "%s", tag);
         rank->regions[i] = (struct tdm_region_spec){rank->tags[i], (size_t)size_bytes,
-                                                    keep != 0 ? TDM_REGION_KEEP : TDM_REGION_DROP};
+                                                    region_policy(keep != 0, outside != 0)};
     }
     rank->regions_count = count;
     return TDM_OK;

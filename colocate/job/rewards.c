@@ -19,9 +19,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Longest time in milliseconds until the actor is constructed, because its library may be slow to
- * load; most answers of one request; most tokens of an answer. */
-enum { START_MS = 60000, ITEMS_MAX = 1 << 20, TOKENS_MAX = 1 << 20 };
+/* Most answers of one request; most tokens of an answer. */
+enum { ITEMS_MAX = 1 << 20, TOKENS_MAX = 1 << 20 };
 
 /* State of the actor. */
 struct reward_actor {
@@ -263,6 +262,17 @@ static tdm_status create_actor(struct tdm__rewards *rewards, tdm_runtime *runtim
     return status;
 }
 
+/* Waits until the actor is constructed. */
+static tdm_status await_start(const struct tdm__rewards *rewards, const struct tdm__job_spec *spec)
+{
+    tdm_status status = tdm_actor_wait_ready(rewards->actor, (int64_t)spec->start_timeout_ms);
+
+    return status == TDM_E_TIMEOUT
+               ? tdm__wrap(status, "the actor did not start within %u ms (job.start_timeout_ms)",
+                           spec->start_timeout_ms)
+               : status;
+}
+
 /* Creates the actor and waits until it is constructed. If the actor of an earlier job still has the
  * name, tries again for a while: that job may have ended just now. */
 static tdm_status create_with_name(struct tdm__rewards *rewards, tdm_runtime *runtime,
@@ -276,7 +286,7 @@ static tdm_status create_with_name(struct tdm__rewards *rewards, tdm_runtime *ru
     for (;;) {
         status = create_actor(rewards, runtime, spec, config_json);
         if (status == TDM_OK) {
-            status = tdm_actor_wait_ready(rewards->actor, START_MS);
+            status = await_start(rewards, spec);
         }
         if (status != TDM_E_EXISTS || tdm__deadline_remaining_ms(deadline_ms) == 0) {
             return status;

@@ -28,9 +28,9 @@ struct tdm__rewards_batch {
     uint32_t count;
 };
 
-/* Creates the actor and blocks until it is constructed, at most a minute. If the actor of an
- * earlier job still has the name, waits at most `names_ms` milliseconds for its end; TDM_E_EXISTS
- * afterwards. On failure there is no actor. */
+/* Creates the actor and blocks until it is constructed, at most job.start_timeout_ms. If the actor
+ * of an earlier job still has the name, waits at most `names_ms` milliseconds for its end;
+ * TDM_E_EXISTS afterwards. On failure there is no actor. */
 tdm_status tdm__rewards_start(struct tdm__rewards *rewards, tdm_runtime *runtime,
                               const struct tdm__job_spec *spec, int64_t names_ms);
 /* Kills the actor, so that its name is free, and releases the handle. Without an actor it does

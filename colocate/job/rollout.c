@@ -196,6 +196,7 @@ static tdm_status read_engine_completions(const struct rollout_requests *request
                          reply->completions.count, share.count * per_row);
     }
     for (uint32_t i = 0; i < share.count * per_row; i++) {
+        rollout->engines[share.first * per_row + i] = engine;
         TDM_TRY(tdm__wrap(read_sample(requests, rollout, reply, i, share.first * per_row + i),
                           "engine %u", engine));
     }
@@ -264,11 +265,12 @@ static tdm_status allocate_samples(const struct tdm__rollout_options *options,
     *rollout = (struct tdm__rollout){.samples_count = (uint32_t)count,
                                      .tokens_max = options->sampling.tokens_max,
                                      .samples = calloc(count + 1, sizeof(*rollout->samples)),
+                                     .engines = calloc(count + 1, sizeof(*rollout->engines)),
                                      .tokens = calloc(offset, sizeof(*rollout->tokens)),
                                      .logprobs = calloc(offset, sizeof(*rollout->logprobs)),
                                      .token_rewards = calloc(offset, sizeof(float))};
-    if (rollout->samples == NULL || rollout->tokens == NULL || rollout->logprobs == NULL ||
-        rollout->token_rewards == NULL) {
+    if (rollout->samples == NULL || rollout->engines == NULL || rollout->tokens == NULL ||
+        rollout->logprobs == NULL || rollout->token_rewards == NULL) {
         tdm__rollout_fini(rollout);
         return tdm__fail(TDM_E_NOMEM, "a rollout of %zu samples", count);
     }
@@ -344,6 +346,7 @@ tdm_status tdm__rollout_run(struct tdm__worker_group *workers,
 void tdm__rollout_fini(struct tdm__rollout *rollout)
 {
     free(rollout->samples);
+    free(rollout->engines);
     free(rollout->tokens);
     free(rollout->logprobs);
     free(rollout->token_rewards);

@@ -19,6 +19,8 @@ struct tdm__rollout {
     /* Owned array of samples; texts are borrowed from the data set, arrays from the fields
      * below. NULL if there is no rollout. */
     struct tdm_sample *samples;
+    /* Owned array with the number of the engine that made each sample. */
+    uint32_t *engines;
     /* Owned token numbers of all samples, `tokens_max` for each. */
     int32_t *tokens;
     /* Owned log-probabilities of these tokens. */

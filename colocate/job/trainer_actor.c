@@ -14,11 +14,26 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- life ------------------------------------------------------------------------------- */
+
+/* Refuses a library whose log-probabilities the job file wants to compare and which has none. */
+static tdm_status check_logprobs(const struct trainer *trainer)
+{
+    double tolerance;
+
+    TDM_TRY(tdm_config_double(trainer->rank.config, "update.logprob_tolerance", 0, &tolerance));
+    return tolerance <= 0 || trainer->ops->logprobs != NULL
+               ? TDM_OK
+               : tdm__fail(TDM_E_UNSUPPORTED,
+                           "update.logprob_tolerance is %.3g, but the trainer of the job library "
+                           "has no function logprobs(); write one, or leave the setting out",
+                           tolerance);
+}
 
 /* Opens the library's trainer and reserves the regions that it declares. */
 static tdm_status open_library(struct trainer *trainer)
@@ -28,6 +43,7 @@ static tdm_status open_library(struct trainer *trainer)
 
     trainer->ops = trainer->rank.library.jobs->trainer;
     TDM_TRY(trainer->ops->open(&trainer->rank.context, &trainer->rank.state));
+    TDM_TRY(check_logprobs(trainer));
     TDM_TRY(trainer->ops->regions(trainer->rank.state, specs, &count));
     trainer->rank.resume_outside = trainer->ops->resume;
     trainer->rank.pause_outside = trainer->ops->pause;
@@ -355,6 +371,104 @@ static tdm_status trainer_step(tdm_call *call, void *self)
     return status;
 }
 
+/* Returns the largest difference between the engine's log-probabilities of a sample and those that
+ * the trainer has computed; infinity if one of the trainer's is not a number. */
+static float largest_difference(const struct tdm_sample *sample, const float *logprobs)
+{
+    float largest = 0.0F;
+
+    for (uint32_t i = 0; i < sample->tokens_count; i++) {
+        float difference = fabsf(sample->logprobs[i] - logprobs[i]);
+
+        if (!isfinite(difference)) {
+            return INFINITY;
+        }
+        largest = fmaxf(largest, difference);
+    }
+    return largest;
+}
+
+/* Lets the library compute the log-probabilities of a batch and writes the largest difference of
+ * each sample to `largest`. */
+static tdm_status compare_batch(const struct trainer *trainer, const struct tdm_batch *batch,
+                                float *largest)
+{
+    size_t tokens = 0;
+    float **rows = calloc((size_t)batch->samples_count + 1, sizeof(*rows));
+    float *logprobs;
+    tdm_status status;
+
+    for (uint32_t i = 0; i < batch->samples_count; i++) {
+        if (batch->samples[i].logprobs == NULL) {
+            free(rows);
+            return tdm__fail(TDM_E_PROTOCOL, "sample %u has no log-probabilities", i);
+        }
+        tokens += batch->samples[i].tokens_count;
+    }
+    logprobs = calloc(tokens + 1, sizeof(*logprobs));
+    if (rows == NULL || logprobs == NULL) {
+        free(rows);
+        free(logprobs);
+        return tdm__fail(TDM_E_NOMEM, "log-probabilities of %zu tokens", tokens);
+    }
+    tokens = 0;
+    for (uint32_t i = 0; i < batch->samples_count; i++) {
+        rows[i] = logprobs + tokens;
+        tokens += batch->samples[i].tokens_count;
+    }
+    status = trainer->ops->logprobs(trainer->rank.state, batch, rows);
+    status = status == TDM_OK ? await_device(trainer) : status;
+    for (uint32_t i = 0; i < batch->samples_count && status == TDM_OK; i++) {
+        largest[i] = largest_difference(&batch->samples[i], rows[i]);
+    }
+    free(rows);
+    free(logprobs);
+    return status;
+}
+
+/* Replies the largest difference of each sample. */
+static tdm_status reply_differences(tdm_call *call, const float *largest, uint32_t count)
+{
+    const struct tdm__logprob_differences_message message = {
+        .largest = {largest, count * sizeof(*largest)}};
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__logprob_differences_encode(&message, writer);
+    if (status == TDM_OK) {
+        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* Method "compare_logprobs": replies how far the trainer's log-probabilities of the samples in the
+ * arguments are from the engines'. Learns nothing. */
+static tdm_status trainer_compare_logprobs(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    int64_t begin_ns = tdm__clock_ns();
+    struct tdm_batch batch;
+    float *largest;
+    tdm_status status;
+
+    if (trainer->ops->logprobs == NULL) {
+        return tdm__fail(TDM_E_UNSUPPORTED, "the trainer has no function logprobs()");
+    }
+    TDM_TRY(tdm__batch_read(tdm_call_arguments(call), &batch));
+    largest = calloc((size_t)batch.samples_count + 1, sizeof(*largest));
+    status = largest == NULL ? tdm__fail(TDM_E_NOMEM, "a batch of %u samples", batch.samples_count)
+                             : compare_batch(trainer, &batch, largest);
+    if (status == TDM_OK) {
+        status = reply_differences(call, largest, batch.samples_count);
+    }
+    free(largest);
+    tdm__batch_fini(&batch);
+    tdm__spans_add(&trainer->rank.spans, "compare logprobs", begin_ns, 0, 0);
+    return status;
+}
+
 /* Method "save": saves this rank's part of a checkpoint to the given directory. */
 static tdm_status trainer_save(tdm_call *call, void *self)
 {
@@ -386,6 +500,7 @@ static const struct tdm_actor_class trainer_class = {
                 {"resume", trainer_resume},
                 {"pause", trainer_pause},
                 {"step", trainer_step},
+                {"compare_logprobs", trainer_compare_logprobs},
                 {"save", trainer_save},
                 {"load", trainer_load},
                 {"connect", tdm__trainer_connect},

@@ -275,6 +275,20 @@ tdm_status tdm_region_create(tdm_runtime *runtime, const struct tdm_region_optio
     return tdm__region_create(regions, options, region_out);
 }
 
+tdm_region *tdm_region_find(const void *address)
+{
+    TDM__REQUIRE_OR(address, NULL);
+
+    tdm_region *found = NULL;
+
+    for (uint32_t i = 0; i < TDM__RUNTIME_GPUS_MAX && found == NULL; i++) {
+        if (memory.gpus[i].regions != NULL) {
+            found = tdm__regions_find_by_address(memory.gpus[i].regions, address);
+        }
+    }
+    return found;
+}
+
 tdm_status tdm_outside_memory_create(tdm_runtime *runtime,
                                      const struct tdm_outside_memory_options *options,
                                      tdm_outside_memory **memory_out)

@@ -830,6 +830,11 @@ tdm_status tdm__receiver_drop_shadow(struct tdm__receiver *receiver, uint64_t ep
     return tdm__replay_guard_abort(&receiver->guard, epoch) ? end_update(receiver) : TDM_OK;
 }
 
+const uint64_t *tdm__receiver_tensor_sums(const struct tdm__receiver *receiver)
+{
+    return receiver->has_slices ? NULL : receiver->sums;
+}
+
 bool tdm__receiver_has_voted(const struct tdm__receiver *receiver)
 {
     return receiver->guard.phase == TDM__REPLAY_GUARD_VOTED;

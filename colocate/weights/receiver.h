@@ -155,6 +155,9 @@ tdm_status tdm__receiver_flip_shadow(struct tdm__receiver *receiver, const struc
  * the shadow's memory and the mappings of the senders' buckets, unless a later update has begun.
  * A rank that is torn stays so. May be repeated. */
 tdm_status tdm__receiver_drop_shadow(struct tdm__receiver *receiver, uint64_t epoch);
+/* Returns the checksum of each tensor of the manifest, as the latest update of whole tensors has
+ * sent it, or NULL if the latest update was one of slices. Borrowed until the next update. */
+const uint64_t *tdm__receiver_tensor_sums(const struct tdm__receiver *receiver);
 /* Returns true if this rank has voted for an update that it has neither flipped nor dropped
  * since. */
 bool tdm__receiver_has_voted(const struct tdm__receiver *receiver);

@@ -334,6 +334,30 @@ static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
     return status;
 }
 
+/* Computes the log-probabilities of a rollout's samples with the present weights. */
+static tdm_status trainer_logprobs(void *state, const struct tdm_batch *batch,
+                                   float *const *logprobs)
+{
+    struct trainer *trainer = state;
+    uint32_t stride = trainer->settings.answer_max;
+    struct batch_loss batch_loss;
+    tdm_status status =
+        batch_loss_init(&batch_loss, &trainer->settings, batch, trainer->shard.group);
+
+    if (status == TDM_OK) {
+        status = shard_gather(&trainer->shard, trainer->shard.parameters, trainer->all_weights);
+    }
+    if (status == TDM_OK) {
+        status = batch_loss_record_reference(&batch_loss, &trainer->memory);
+    }
+    for (uint32_t i = 0; i < batch->samples_count && status == TDM_OK; i++) {
+        memcpy(logprobs[i], batch_loss.reference + (size_t)i * stride,
+               batch->samples[i].tokens_count * sizeof(float));
+    }
+    batch_loss_fini(&batch_loss);
+    return status == TDM_OK ? trainer->machine->ops->finish(trainer->machine) : status;
+}
+
 /* Capacity of the array lists below. */
 enum { SAVED_ARRAYS_MAX = 4 };
 
@@ -464,4 +488,5 @@ const struct tdm_trainer_ops trainer_ops = {
     .save = trainer_save,
     .load = trainer_load,
     .close = trainer_close,
+    .logprobs = trainer_logprobs,
 };

@@ -208,6 +208,12 @@ struct tdm_trainer_ops {
      * tag at a time, so that each is compared with its declaration. */
     tdm_status (*resume)(void *state, const char *tag);
     tdm_status (*pause)(void *state, const char *tag);
+    /* NULL, unless the job file sets update.logprob_tolerance: writes the log-probability of each
+     * token of sample i to logprobs[i][0 ... tokens_count-1], at the sampling temperature, as this
+     * trainer's present weights give it.  Learns nothing.  The samples are those of a rollout that
+     * step() gets later, the first one of each prompt; every rank is called with as many.  All
+     * regions are resident. */
+    tdm_status (*logprobs)(void *state, const struct tdm_batch *batch, float *const *logprobs);
 };
 
 /* ---- the engine ------------------------------------------------------------------------- */
@@ -267,6 +273,18 @@ struct tdm_engine_ops {
      * tag at a time, so that each is compared with its declaration. */
     tdm_status (*resume)(void *state, const char *tag);
     tdm_status (*pause)(void *state, const char *tag);
+    /* May be NULL.  For an engine that computes from copies of tensors, such as a packed matrix, so
+     * that an update of "weights" alone does not reach what it serves.  Copies what generate()
+     * really reads of a slice that layout() gave to `data` in host memory, in the slice's order and
+     * dtype, `size_bytes` bytes.  For an engine without a layout `slice` is NULL, and the whole
+     * tensor is wanted.  `*name_out` is the tensor's name before the call.  It may be set to the
+     * name that the copy has in the engine, such as "lm_head.weight" if that is tied to the tensor;
+     * borrowed until the next call.  TDM_E_NOT_FOUND: there is no such copy.  Called if
+     * update.logprob_tolerance is exceeded, to name the tensor that differs; all regions are
+     * resident. */
+    tdm_status (*served)(void *state, const struct tdm_tensor_info *tensor,
+                         const struct tdm_slice *slice, void *data, size_t size_bytes,
+                         const char **name_out);
 };
 
 /* Rewards one answer: writes token_rewards[0 ... tokens_count-1] and returns the reward of the

@@ -70,6 +70,11 @@ TDM_API int tdm_region_device_number(const tdm_region *region);
 /* Returns 1 while the region is resident, 0 while it is paused. */
 TDM_API int tdm_region_is_resident(const tdm_region *region);
 
+/* Returns the region of this process that contains the address, resident or paused, also one that
+ * libtandem has created for a rank of a job; NULL if there is none.  It is borrowed until it is
+ * destroyed.  Never blocks; for the thread that creates, pauses and resumes the regions. */
+TDM_API tdm_region *tdm_region_find(const void *address);
+
 /* Returns where the region's contents can be read now: the address while the region is resident,
  * the copy in host memory while a KEEP region is paused, NULL while a DROP region is paused.  Valid
  * until the next pause, resume or destroy. */

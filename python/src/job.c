@@ -10,7 +10,7 @@
  *
  * Memory of libtandem is shown to Python as a memoryview of its address. Python must not use such a
  * view after its memory is gone; the regions of a rank live until the rank closes. */
-#include "binding.h"
+#include "job_values.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +28,8 @@ struct rank {
     struct tdm_slice *slices;
     PyObject *layout;   /* Result of layout(), to which the names refer; owned, NULL before. */
     PyObject *attached; /* Bytes that attach() has given last; owned, NULL before. */
+    /* Name that the engine's class gave a copy last; the rest is 0. */
+    char served_name[TDM_TENSOR_NAME_BYTES_MAX];
     /* Exception text of a function that cannot fail, reported by the next one; "" for none. */
     char late_failure[512];
 };
@@ -63,12 +65,6 @@ static bool is_done(PyObject *result)
 {
     Py_XDECREF(result);
     return result != NULL;
-}
-
-/* Returns a text of libtandem, whose bytes may be cut anywhere. */
-static PyObject *text_object(const char *text)
-{
-    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
 /* Returns a tuple of `count` numbers. */
@@ -210,7 +206,16 @@ static void rank_close(void *state)
     (void)gil_give(gil, true);
 }
 
-/* Reads the list of (tag, size, keep). Returns false with an exception. */
+/* Returns the policy of a region from two flags of Python. */
+static enum tdm_region_policy region_policy(int keep, int outside)
+{
+    if (outside) {
+        return keep ? TDM_REGION_OUTSIDE_KEEP : TDM_REGION_OUTSIDE_DROP;
+    }
+    return keep ? TDM_REGION_KEEP : TDM_REGION_DROP;
+}
+
+/* Reads the list of (tag, size, keep, outside). Returns false with an exception. */
 static bool read_regions(struct rank *rank, PyObject *list,
                          struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX])
 {
@@ -224,14 +229,16 @@ static bool read_regions(struct rank *rank, PyObject *list,
         unsigned long long size_bytes;
         const char *tag;
         int keep;
+        int outside;
 
-        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "sKp", &tag, &size_bytes, &keep)) {
+        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "sKpp", &tag, &size_bytes, &keep,
+                              &outside)) {
             return false;
         }
         (void)strncpy(rank->tags[i], tag, sizeof(rank->tags[i]) - 1);
         rank->sizes[i] = (size_t)size_bytes;
-        specs[i] = (struct tdm_region_spec){rank->tags[i], rank->sizes[i],
-                                            keep ? TDM_REGION_KEEP : TDM_REGION_DROP};
+        specs[i] =
+            (struct tdm_region_spec){rank->tags[i], rank->sizes[i], region_policy(keep, outside)};
     }
     rank->regions_count = (uint32_t)count;
     return true;
@@ -263,6 +270,38 @@ static tdm_status rank_start(void *state, void *const *addresses)
     }
     return gil_give(gil, list != NULL &&
                              is_done(PyObject_CallMethod(rank->object, "start", "(N)", list)));
+}
+
+/* Calls a method of a rank with the tag of outside memory. */
+static tdm_status rank_call_with_tag(void *state, const char *method, const char *tag)
+{
+    struct rank *rank = state;
+    PyGILState_STATE gil = gil_take();
+
+    return gil_give(gil, is_done(PyObject_CallMethod(rank->object, method, "s", tag)));
+}
+
+/* Implements resume() of both tables. */
+static tdm_status rank_resume(void *state, const char *tag)
+{
+    return rank_call_with_tag(state, "resume", tag);
+}
+
+/* Implements pause() of both tables. */
+static tdm_status rank_pause(void *state, const char *tag)
+{
+    return rank_call_with_tag(state, "pause", tag);
+}
+
+/* Returns 1 if the object of a rank says that the user's class has an optional method, by an
+ * attribute such as "has_layout"; else 0, or -1 with an exception. */
+static int rank_has(const struct rank *rank, const char *attribute)
+{
+    PyObject *flag = PyObject_GetAttrString(rank->object, attribute);
+    int has = flag == NULL ? -1 : PyObject_IsTrue(flag);
+
+    Py_XDECREF(flag);
+    return has;
 }
 
 /* Reads one (tensor, flat, offset, extent, address, dtype, scales) of a list. Returns false with an
@@ -339,10 +378,24 @@ static bool read_tensors(struct rank *rank, PyObject *list)
 
 /* ---- the trainer ------------------------------------------------------------------------- */
 
+static tdm_status trainer_logprobs(void *state, const struct tdm_batch *batch,
+                                   float *const *logprobs);
+
+/* The table of the trainer. Its logprobs() is NULL if the class of this process has none, which is
+ * known once the rank is open; a process has one rank. */
+static struct tdm_trainer_ops trainer_ops;
+
 /* Implements open() of the trainer's table. */
 static tdm_status trainer_open(const struct tdm_rank_context *context, void **state_out)
 {
-    return rank_open("trainer", context, state_out);
+    PyGILState_STATE gil;
+    int has_logprobs;
+
+    TDM_TRY(rank_open("trainer", context, state_out));
+    gil = gil_take();
+    has_logprobs = rank_has(*state_out, "has_logprobs");
+    trainer_ops.logprobs = has_logprobs == 1 ? trainer_logprobs : NULL;
+    return gil_give(gil, has_logprobs >= 0);
 }
 
 /* Implements layout() of the trainer's table. */
@@ -370,68 +423,44 @@ static tdm_status trainer_layout(void *state, const struct tdm_tensor_info **ten
     return gil_give(gil, done);
 }
 
-/* Returns the bytes of `count` numbers of 4 bytes, or None. */
-static PyObject *bytes_object(const void *numbers, uint32_t count)
-{
-    return numbers == NULL ? Py_NewRef(Py_None)
-                           : PyBytes_FromStringAndSize(numbers, (Py_ssize_t)count * 4);
-}
-
-/* Returns the samples of a batch as a list of tuples. */
-static PyObject *samples_object(const struct tdm_batch *batch)
-{
-    PyObject *list = PyList_New(batch->samples_count);
-
-    for (uint32_t i = 0; list != NULL && i < batch->samples_count; i++) {
-        const struct tdm_sample *sample = &batch->samples[i];
-
-        (void)PyList_SetItem(
-            list, i,
-            Py_BuildValue("INNNNNdK", sample->group, text_object(sample->prompt),
-                          text_object(sample->answer),
-                          bytes_object(sample->tokens, sample->tokens_count),
-                          bytes_object(sample->logprobs, sample->tokens_count),
-                          bytes_object(sample->token_rewards, sample->tokens_count),
-                          (double)sample->reward, (unsigned long long)sample->weight_version));
-    }
-    return list;
-}
-
-/* Reads the list of (name, value) that a step returns. Returns false with an exception. */
-static bool read_metrics(PyObject *list, struct tdm_metrics *metrics)
-{
-    Py_ssize_t count = PyList_Size(list);
-
-    if (count < 0 || count > TDM_METRICS_MAX) {
-        PyErr_Format(PyExc_ValueError, "%zd metrics, at most %d", count, (int)TDM_METRICS_MAX);
-        return false;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        struct tdm_metric *metric = &metrics->entries[i];
-        const char *name;
-
-        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "sd", &name, &metric->value)) {
-            return false;
-        }
-        (void)strncpy(metric->name, name, sizeof(metric->name) - 1);
-    }
-    metrics->count = (uint32_t)count;
-    return true;
-}
-
 /* Implements step() of the trainer's table. */
 static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
                                struct tdm_metrics *metrics)
 {
     struct rank *rank = state;
     PyGILState_STATE gil = gil_take();
-    PyObject *samples = samples_object(batch);
+    PyObject *samples = binding_samples_object(batch);
     PyObject *list = samples == NULL
                          ? NULL
                          : PyObject_CallMethod(rank->object, "step", "iIIN", batch->supervised,
                                                batch->step, batch->steps_count, samples);
-    bool done = list != NULL && read_metrics(list, metrics);
+    bool done = list != NULL && binding_read_metrics(list, metrics);
 
+    Py_XDECREF(list);
+    return gil_give(gil, done);
+}
+
+/* Implements logprobs() of the trainer's table. */
+static tdm_status trainer_logprobs(void *state, const struct tdm_batch *batch,
+                                   float *const *logprobs)
+{
+    struct rank *rank = state;
+    PyGILState_STATE gil = gil_take();
+    PyObject *samples = binding_samples_object(batch);
+    PyObject *list = samples == NULL
+                         ? NULL
+                         : PyObject_CallMethod(rank->object, "logprobs", "IIN", batch->step,
+                                               batch->steps_count, samples);
+    bool done = list != NULL;
+
+    if (done && PyList_Size(list) != (Py_ssize_t)batch->samples_count) {
+        PyErr_Format(PyExc_ValueError, "logprobs() returned %zd arrays for %u samples",
+                     PyList_Size(list), batch->samples_count);
+        done = false;
+    }
+    for (uint32_t i = 0; done && i < batch->samples_count; i++) {
+        done = binding_read_logprobs(PyList_GetItem(list, i), &batch->samples[i], i, logprobs[i]);
+    }
     Py_XDECREF(list);
     return gil_give(gil, done);
 }
@@ -518,26 +547,28 @@ static tdm_status engine_layout(void *state, const struct tdm_tensor_info *tenso
                                 uint32_t tensors_count, const struct tdm_slice **slices_out,
                                 uint32_t *slices_count_out);
 
-/* The table of the engine. Its layout() is NULL if the class of this process has none, which is
- * known once the rank is open; a process has one rank. */
+static tdm_status engine_served(void *state, const struct tdm_tensor_info *tensor,
+                                const struct tdm_slice *slice, void *data, size_t size_bytes,
+                                const char **name_out);
+
+/* The table of the engine. Its layout() and served() are NULL if the class of this process has
+ * none, which is known once the rank is open; a process has one rank. */
 static struct tdm_engine_ops engine_ops;
 
 /* Implements open() of the engine's table. */
 static tdm_status engine_open(const struct tdm_rank_context *context, void **state_out)
 {
-    tdm_status status = rank_open("engine", context, state_out);
     PyGILState_STATE gil;
-    PyObject *has_layout;
+    int has_layout;
+    int has_served;
 
-    if (status != TDM_OK) {
-        return status;
-    }
+    TDM_TRY(rank_open("engine", context, state_out));
     gil = gil_take();
-    has_layout = PyObject_GetAttrString(((struct rank *)*state_out)->object, "has_layout");
-    engine_ops.layout =
-        has_layout != NULL && PyObject_IsTrue(has_layout) == 1 ? engine_layout : NULL;
-    Py_XDECREF(has_layout);
-    return gil_give(gil, has_layout != NULL);
+    has_layout = rank_has(*state_out, "has_layout");
+    has_served = has_layout < 0 ? -1 : rank_has(*state_out, "has_served");
+    engine_ops.layout = has_layout == 1 ? engine_layout : NULL;
+    engine_ops.served = has_served == 1 ? engine_served : NULL;
+    return gil_give(gil, has_served >= 0);
 }
 
 /* Implements attached() of the engine's table. */
@@ -609,56 +640,6 @@ static tdm_status engine_flush_cache(void *state)
     return gil_give(gil, is_done(PyObject_CallMethod(rank->object, "flush_cache", NULL)));
 }
 
-/* Copies one (tokens, logprobs, text, finished). Returns false with an exception. */
-static bool read_completion(PyObject *tuple, uint32_t tokens_max, struct tdm_completion *completion)
-{
-    Py_ssize_t logprobs_bytes;
-    Py_ssize_t tokens_bytes;
-    Py_ssize_t text_bytes;
-    const char *logprobs;
-    const char *tokens;
-    const char *text;
-
-    if (!PyArg_ParseTuple(tuple, "y#y#s#p", &tokens, &tokens_bytes, &logprobs, &logprobs_bytes,
-                          &text, &text_bytes, &completion->finished)) {
-        return false;
-    }
-    if (tokens_bytes != logprobs_bytes || tokens_bytes > (Py_ssize_t)tokens_max * 4 ||
-        (size_t)text_bytes >= completion->text_bytes_max) {
-        PyErr_Format(PyExc_ValueError,
-                     "an answer of %zd tokens (at most %u), %zd log-probabilities and %zd bytes of "
-                     "text (at most %zd)",
-                     tokens_bytes / 4, tokens_max, logprobs_bytes / 4, text_bytes,
-                     (Py_ssize_t)completion->text_bytes_max - 1);
-        return false;
-    }
-    memcpy(completion->tokens, tokens, (size_t)tokens_bytes);
-    memcpy(completion->logprobs, logprobs, (size_t)logprobs_bytes);
-    memcpy(completion->text, text, (size_t)text_bytes);
-    completion->text[text_bytes] = '\0';
-    completion->tokens_count = (uint32_t)(tokens_bytes / 4);
-    return true;
-}
-
-/* Copies the list of answers, or nothing for None. Returns false with an exception. */
-static bool read_completions(PyObject *list, uint32_t count, uint32_t tokens_max,
-                             struct tdm_completion *completions)
-{
-    if (list == Py_None) {
-        return true;
-    }
-    if (PyList_Size(list) != (Py_ssize_t)count) {
-        PyErr_Format(PyExc_ValueError, "%zd answers to %u prompts", PyList_Size(list), count);
-        return false;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        if (!read_completion(PyList_GetItem(list, i), tokens_max, &completions[i])) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* Implements generate() of the engine's table. */
 static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
                                   uint32_t prompts_count, const struct tdm_sampling *sampling,
@@ -680,7 +661,7 @@ static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
                                      sampling->tokens_max);
     }
     done = result != NULL &&
-           read_completions(result, prompts_count, sampling->tokens_max, completions);
+           binding_read_completions(result, prompts_count, sampling->tokens_max, completions);
     Py_XDECREF(result);
     return gil_give(gil, done);
 }
@@ -711,6 +692,61 @@ static tdm_status engine_layout(void *state, const struct tdm_tensor_info *tenso
     return gil_give(gil, done);
 }
 
+/* Returns (offset, extent, flat, address, dtype) of a slice, or None for NULL. */
+static PyObject *slice_object(const struct tdm_tensor_info *tensor, const struct tdm_slice *slice)
+{
+    uint32_t dims_count = slice != NULL && slice->flat != 0 ? 1 : tensor->dims_count;
+
+    if (slice == NULL) {
+        return Py_NewRef(Py_None);
+    }
+    return Py_BuildValue("NNiNi", numbers_object(slice->offset, dims_count),
+                         numbers_object(slice->extent, dims_count), slice->flat != 0,
+                         PyLong_FromVoidPtr((void *)(uintptr_t)slice->address), (int)slice->dtype);
+}
+
+/* Copies (name or None, bytes) of what an engine serves. Returns false with an exception. */
+static bool read_served(struct rank *rank, PyObject *tuple, const char *tensor, void *data,
+                        size_t size_bytes, const char **name_out)
+{
+    Py_ssize_t given_bytes;
+    const char *name;
+    const char *given;
+
+    if (!PyArg_ParseTuple(tuple, "zy#", &name, &given, &given_bytes)) {
+        return false;
+    }
+    if (given_bytes != (Py_ssize_t)size_bytes) {
+        PyErr_Format(PyExc_ValueError, "served(\"%s\") returned %zd bytes, the part has %zu",
+                     tensor, given_bytes, size_bytes);
+        return false;
+    }
+    memcpy(data, given, size_bytes);
+    if (name != NULL) {
+        (void)strncpy(rank->served_name, name, sizeof(rank->served_name) - 1);
+        *name_out = rank->served_name;
+    }
+    return true;
+}
+
+/* Implements served() of the engine's table. */
+static tdm_status engine_served(void *state, const struct tdm_tensor_info *tensor,
+                                const struct tdm_slice *slice, void *data, size_t size_bytes,
+                                const char **name_out)
+{
+    struct rank *rank = state;
+    PyGILState_STATE gil = gil_take();
+    PyObject *copy = PyObject_CallMethod(rank->object, "served", "NN", tensor_object(tensor),
+                                         slice_object(tensor, slice));
+    bool has_copy = copy != NULL && copy != Py_None;
+    bool done = copy != NULL &&
+                (!has_copy || read_served(rank, copy, tensor->name, data, size_bytes, name_out));
+
+    Py_XDECREF(copy);
+    TDM_TRY(gil_give(gil, done));
+    return has_copy ? TDM_OK : TDM_E_NOT_FOUND;
+}
+
 /* ---- rewards ----------------------------------------------------------------------------- */
 
 /* Implements open() of the table of rewards. */
@@ -719,65 +755,19 @@ static tdm_status rewards_open(const struct tdm_rank_context *context, void **st
     return rank_open("rewards", context, state_out);
 }
 
-/* Returns the requests as a list of (prompt, answer, tokens, logprobs, text, finished). */
-static PyObject *requests_object(const struct tdm_reward_request *requests, uint32_t count)
-{
-    PyObject *list = PyList_New(count);
-
-    for (uint32_t i = 0; list != NULL && i < count; i++) {
-        const struct tdm_completion *completion = requests[i].completion;
-
-        (void)PyList_SetItem(
-            list, i,
-            Py_BuildValue("NNNNNi", text_object(requests[i].prompt),
-                          text_object(requests[i].answer),
-                          bytes_object(completion->tokens, completion->tokens_count),
-                          bytes_object(completion->logprobs, completion->tokens_count),
-                          text_object(completion->text), completion->finished));
-    }
-    return list;
-}
-
-/* Copies one (reward, token rewards or None, failure or None). Returns false with an exception. */
-static bool read_reward(PyObject *tuple, struct tdm_reward_request *request)
-{
-    Py_ssize_t wanted_bytes = (Py_ssize_t)request->completion->tokens_count * 4;
-    Py_ssize_t tokens_bytes;
-    const char *failure;
-    const char *tokens;
-    double reward;
-
-    if (!PyArg_ParseTuple(tuple, "dz#z", &reward, &tokens, &tokens_bytes, &failure)) {
-        return false;
-    }
-    if (tokens != NULL && tokens_bytes != wanted_bytes) {
-        PyErr_Format(PyExc_ValueError, "%zd rewards for %zd tokens", tokens_bytes / 4,
-                     wanted_bytes / 4);
-        return false;
-    }
-    request->reward = (float)reward;
-    if (tokens != NULL) {
-        memcpy(request->token_rewards, tokens, (size_t)tokens_bytes);
-    }
-    if (failure != NULL) {
-        (void)strncpy(request->failure, failure, sizeof(request->failure) - 1);
-    }
-    return true;
-}
-
 /* Implements score() of the table of rewards. */
 static tdm_status rewards_score(void *state, struct tdm_reward_request *requests,
                                 uint32_t requests_count)
 {
     struct rank *rank = state;
     PyGILState_STATE gil = gil_take();
-    PyObject *list = requests_object(requests, requests_count);
+    PyObject *list = binding_requests_object(requests, requests_count);
     PyObject *results =
         list == NULL ? NULL : PyObject_CallMethod(rank->object, "score", "(N)", list);
     bool done = results != NULL && PyList_Size(results) == (Py_ssize_t)requests_count;
 
     for (uint32_t i = 0; done && i < requests_count; i++) {
-        done = read_reward(PyList_GetItem(results, i), &requests[i]);
+        done = binding_read_reward(PyList_GetItem(results, i), &requests[i]);
     }
     if (!done && PyErr_Occurred() == NULL) {
         PyErr_SetString(PyExc_ValueError, "score() returned another number of rewards");
@@ -788,16 +778,19 @@ static tdm_status rewards_score(void *state, struct tdm_reward_request *requests
 
 /* ---- the tables -------------------------------------------------------------------------- */
 
-static const struct tdm_trainer_ops trainer_ops = {.size_bytes = sizeof(trainer_ops),
-                                                   .open = trainer_open,
-                                                   .regions = rank_regions,
-                                                   .start = rank_start,
-                                                   .layout = trainer_layout,
-                                                   .step = trainer_step,
-                                                   .save = trainer_save,
-                                                   .load = trainer_load,
-                                                   .attach = trainer_attach,
-                                                   .close = rank_close};
+static struct tdm_trainer_ops trainer_ops = {.size_bytes = sizeof(trainer_ops),
+                                             .open = trainer_open,
+                                             .regions = rank_regions,
+                                             .start = rank_start,
+                                             .layout = trainer_layout,
+                                             .step = trainer_step,
+                                             .save = trainer_save,
+                                             .load = trainer_load,
+                                             .attach = trainer_attach,
+                                             .close = rank_close,
+                                             .resume = rank_resume,
+                                             .pause = rank_pause,
+                                             .logprobs = trainer_logprobs};
 static struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(engine_ops),
                                            .open = engine_open,
                                            .regions = rank_regions,
@@ -809,7 +802,10 @@ static struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(engine_ops),
                                            .flush_cache = engine_flush_cache,
                                            .generate = engine_generate,
                                            .close = rank_close,
-                                           .layout = engine_layout};
+                                           .layout = engine_layout,
+                                           .resume = rank_resume,
+                                           .pause = rank_pause,
+                                           .served = engine_served};
 static const struct tdm_reward_ops reward_ops = {.size_bytes = sizeof(reward_ops),
                                                  .open = rewards_open,
                                                  .score = rewards_score,

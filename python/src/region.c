@@ -288,9 +288,36 @@ static PyType_Slot region_slots[] = {
 static PyType_Spec region_spec = {"tandem._tandem.Region", sizeof(struct binding_object), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, region_slots};
 
+/* region_is_resident(address): whether the region at an address is resident, also one that Tandem
+ * has created for a rank of a job. */
+static PyObject *address_is_resident(PyObject *module, PyObject *args)
+{
+    unsigned long long address;
+    const tdm_region *region;
+    bool is_resident;
+
+    (void)module;
+    if (!PyArg_ParseTuple(args, "K", &address)) {
+        return NULL;
+    }
+    BINDING_WITH_REGIONS(region = tdm_region_find((const void *)(uintptr_t)address);
+                         is_resident = tdm_region_is_resident(region) != 0);
+    if (region == NULL) {
+        PyErr_Format(PyExc_KeyError, "no region has the address 0x%llx", address);
+        return NULL;
+    }
+    return PyBool_FromLong(is_resident);
+}
+
+static PyMethodDef functions[] = {{"region_is_resident", address_is_resident, METH_VARARGS,
+                                   "region_is_resident(address)\n--\n\nReturn whether the region "
+                                   "of this process with the address "
+                                   "is resident; KeyError if there is none."},
+                                  {NULL, NULL, 0, NULL}};
+
 bool binding_region_init(PyObject *module)
 {
     region_type = (PyTypeObject *)PyType_FromSpec(&region_spec);
-    return region_type != NULL &&
+    return region_type != NULL && PyModule_AddFunctions(module, functions) == 0 &&
            PyModule_AddObjectRef(module, "Region", (PyObject *)region_type) == 0;
 }

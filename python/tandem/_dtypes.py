@@ -65,6 +65,16 @@ def is_torch(tensor):
     return hasattr(tensor, "data_ptr") and hasattr(tensor, "untyped_storage")
 
 
+def bytes_of(data):
+    """Return the elements of a tensor, an array, or a buffer in row-major order as bytes."""
+    data = local_tensor(data)
+    if is_torch(data):
+        import torch
+        flat = data.detach().cpu().contiguous().reshape(-1)
+        data = flat.view(torch.uint8).numpy() if flat.numel() else b""
+    return data.tobytes() if hasattr(data, "tobytes") else bytes(data)
+
+
 def address_of(data):
     """Return the address of the first element of a tensor, an array, or a writable buffer; of a number, the number."""
     if isinstance(data, int):

@@ -34,9 +34,13 @@ def reward_function(module):
 
 
 def regions_of(cls, context):
-    """Return the regions of a class as a list of (tag, size_bytes, keep)."""
-    regions = [(region.tag, int(region.size_bytes), bool(region.keep)) for region in cls.regions(context)]
-    for tag, size_bytes, _ in regions:
+    """Return the regions of a class as a list of (tag, size_bytes, keep, outside)."""
+    regions = [(region.tag, int(region.size_bytes), bool(region.keep), bool(getattr(region, "outside", False)))
+               for region in cls.regions(context)]
+    for tag, size_bytes, _, outside in regions:
+        for method in ("resume", "pause"):
+            if outside and not callable(getattr(cls, method, None)):
+                raise TypeError(f"{cls.__name__} declares the outside memory {tag!r}, and has no method {method}()")
         if not 0 < len(tag.encode()) < 32 or size_bytes <= 0:
             raise ValueError(f"{cls.__name__} declares the region {tag!r} of {size_bytes} bytes: a tag has 1 to 31 "
                              "bytes, and a region at least one")

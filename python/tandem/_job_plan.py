@@ -19,8 +19,8 @@ def describe(request):
     for rank in request["ranks"]:
         context = Context(request["config"], rank["rank"], rank["ranks_count"], rank["engine"], request["seed"],
                           tensors_bytes=rank["tensors_bytes"])
-        ranks.append([{"tag": tag, "size_bytes": size_bytes, "keep": keep}
-                      for tag, size_bytes, keep in _job_module.regions_of(classes[rank["kind"]], context)])
+        ranks.append([{"tag": tag, "size_bytes": size_bytes, "keep": keep, "outside": outside}
+                      for tag, size_bytes, keep, outside in _job_module.regions_of(classes[rank["kind"]], context)])
     return {"name": module.__name__, "devices": getattr(module, "devices", "host"), "ranks": ranks}
 
 

@@ -12,9 +12,10 @@ import traceback
 
 from tandem import _job_module
 from tandem import _tandem
-from tandem._dtypes import dtype_number, dtype_of_number
-from tandem.job import (Batch, Completion, Context, Memory, Prompt, RewardRequest, Sample, Sampling, Tensor,
+from tandem._dtypes import bytes_of, dtype_number, dtype_of_number
+from tandem.job import (Batch, Completion, Context, Memory, Prompt, RewardRequest, Sample, Sampling, Slice, Tensor,
                         TensorView, UpdateBucket)
+from tandem.memory import _show as show
 
 # Bytes of a failure's text; libtandem cuts longer ones at their end.
 _FAILURE_BYTES = 2500
@@ -98,8 +99,19 @@ class _Rank:
 
     @_reports
     def start(self, addresses):
-        self._object.start({tag: Memory(tag, address, size_bytes, self._device_number)
-                            for (tag, size_bytes, _), address in zip(self._regions, addresses)})
+        self._memory = {tag: Memory(tag, address, size_bytes, self._device_number)
+                        for (tag, size_bytes, _, outside), address in zip(self._regions, addresses) if not outside}
+        for memory in self._memory.values():
+            show(memory)
+        self._object.start(dict(self._memory))
+
+    @_reports
+    def resume(self, tag):
+        self._object.resume(tag)
+
+    @_reports
+    def pause(self, tag):
+        self._object.pause(tag)
 
     @_reports
     def close(self):
@@ -142,6 +154,10 @@ class _Rank:
 class _Trainer(_Rank):
     """A trainer rank."""
 
+    def __init__(self, cls, context):
+        super().__init__(cls, context)
+        self.has_logprobs = callable(getattr(self._object, "logprobs", None))
+
     @_reports
     def layout(self):
         layout = self._object.layout()
@@ -149,13 +165,16 @@ class _Trainer(_Rank):
         plain = [(tensor.name, dtype_number(tensor.dtype), tuple(tensor.shape)) for tensor in tensors]
         return plain, self._plain_slices(slices, list(tensors))
 
+    @staticmethod
+    def _batch(supervised, step, steps_count, samples):
+        return Batch(bool(supervised), step, steps_count,
+                     [Sample(group, prompt, answer, _array("i", tokens), _array("f", logprobs),
+                             _array("f", token_rewards), reward, version)
+                      for group, prompt, answer, tokens, logprobs, token_rewards, reward, version in samples])
+
     @_reports
     def step(self, supervised, step, steps_count, samples):
-        batch = Batch(bool(supervised), step, steps_count,
-                      [Sample(group, prompt, answer, _array("i", tokens), _array("f", logprobs),
-                              _array("f", token_rewards), reward, version)
-                       for group, prompt, answer, tokens, logprobs, token_rewards, reward, version in samples])
-        metrics = self._object.step(batch)
+        metrics = self._object.step(self._batch(supervised, step, steps_count, samples))
         return [(name, float(value)) for name, value in (metrics or {}).items()]
 
     @property
@@ -168,6 +187,10 @@ class _Trainer(_Rank):
         bucket = UpdateBucket(index, buckets_count, None if tensors is None else self._views(tensors))
         attached = self._object.attach(bucket)
         return b"" if attached is None else bytes(memoryview(attached))
+
+    @_reports
+    def logprobs(self, step, steps_count, samples):
+        return [_bytes("f", numbers) for numbers in self._object.logprobs(self._batch(0, step, steps_count, samples))]
 
     @_reports
     def save(self, directory):
@@ -184,7 +207,8 @@ class _Engine(_Rank):
     def __init__(self, cls, context):
         super().__init__(cls, context)
         self.has_layout = callable(getattr(self._object, "layout", None))
-        self._weights_bytes = next((size_bytes for tag, size_bytes, _ in self._regions if tag == "weights"), 0)
+        self.has_served = callable(getattr(self._object, "served", None))
+        self._weights_bytes = next((region[1] for region in self._regions if region[0] == "weights"), 0)
 
     @_reports
     def layout(self, tensors):
@@ -213,6 +237,16 @@ class _Engine(_Rank):
     @_reports
     def flush_cache(self):
         self._call_optional("flush_cache")
+
+    @_reports
+    def served(self, info, part):
+        tensor = _tensor(info)
+        if part is not None:
+            offset, extent, flat, address, dtype = part
+            part = Slice(tensor, address, offset, extent, bool(flat), dtype_of_number(dtype) if dtype else None)
+        copy = self._object.served(tensor, part)
+        name, copy = copy if isinstance(copy, tuple) else (None, copy)
+        return None if copy is None else (name, bytes_of(copy))
 
     @_reports
     def generate(self, prompts, temperature, tokens_max):

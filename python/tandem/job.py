@@ -32,13 +32,15 @@ class Region:
     """A region of device memory that a rank declares.
 
     tag says what the memory is for; the weights of an engine are "weights". With keep=False the contents are lost when
-    the region is paused.
+    the region is paused. With outside=True it is no region: the class allocates up to size_bytes of device memory itself
+    in its method resume(), and frees it in pause(); keep then only says that the class keeps the contents.
     """
 
-    def __init__(self, tag, size_bytes, keep=True):
+    def __init__(self, tag, size_bytes, keep=True, outside=False):
         self.tag = tag
         self.size_bytes = size_bytes
         self.keep = keep
+        self.outside = outside
 
 
 class Memory:
@@ -46,7 +48,7 @@ class Memory:
 
     buffer is a writable memoryview (host only): numpy.frombuffer(memory.buffer, "float32") and
     torch.frombuffer(memory.buffer, dtype=torch.float32) are views of it. torch.from_dlpack(memory) is a view of all
-    bytes, also on a GPU. Neither keeps the memory alive.
+    bytes, also on a GPU. Neither keeps the memory alive. tandem.memory.check() and guard() see the regions of a rank.
     """
 
     def __init__(self, tag, address, size_bytes, device_number=-1):
@@ -61,6 +63,17 @@ class Memory:
         if self._device_number >= 0:
             raise TypeError(f"the region {self.tag} is on a GPU: use torch.from_dlpack(memory)")
         return _tandem.view(self.address, self.size_bytes)
+
+    @property
+    def is_resident(self):
+        """Whether the region has its memory now."""
+        return _tandem.region_is_resident(self.address)
+
+    def check(self):
+        """Raise tandem.memory.MemoryPausedError if the region is paused."""
+        if not self.is_resident:
+            from tandem.memory import MemoryPausedError
+            raise MemoryPausedError(self.tag)
 
     def __dlpack__(self, **keywords):
         """Return a capsule of the bytes, for from_dlpack()."""
@@ -263,8 +276,13 @@ class RewardRequest:
         self.completion = completion
 
 
-class Trainer:
-    """What a module's class Trainer has; it need not be a subclass."""
+class _Rank:
+    """What Trainer and Engine have in common.
+
+    A class that declares regions with outside=True also has resume(tag), which allocates that memory once Tandem has
+    granted it (the first time before start()), and pause(tag), which frees it. pause() returns when the device has the
+    memory back, also that of other processes. Tandem compares what the device reports with size_bytes.
+    """
 
     @classmethod
     def regions(cls, context):
@@ -276,8 +294,20 @@ class Trainer:
         self.context = context
 
     def start(self, memory):
-        """Make the first weights. memory is a dict from tag to Memory; the contents are undefined."""
+        """Keep what is needed of memory, a dict from tag to Memory; the contents are undefined."""
         raise NotImplementedError
+
+    def close(self):
+        """End the rank; may be missing."""
+
+
+class Trainer(_Rank):
+    """What a module's class Trainer has; it need not be a subclass. start() makes the first weights.
+
+    A class may also have logprobs(batch), which returns for each sample of a Batch the log-probabilities of its tokens
+    with the present weights, at the sampling temperature, and learns nothing; `update.logprob_tolerance` needs it. The
+    batch has the first sample of each prompt of this rank.
+    """
 
     def layout(self):
         """Return (tensors, slices): the model's tensors, the same on every rank, and the Slices of this rank.
@@ -299,29 +329,19 @@ class Trainer:
         """Restore what save() has written."""
         raise NotImplementedError
 
-    def close(self):
-        """End the rank; may be missing."""
 
-
-class Engine:
-    """What a module's class Engine has; it need not be a subclass.
+class Engine(_Rank):
+    """What a module's class Engine has; it need not be a subclass. One of its regions has the tag "weights".
 
     A class may also have layout(tensors), which gets the model's tensors and returns the list of Slice that this rank
     keeps in its region "weights": trainers then write them there, and load() is called for files only.
+
+    An engine that computes from copies of tensors, such as a packed matrix, may have served(tensor, part). It returns
+    what generate() really reads of a Slice of layout() (without a layout part is None, for the whole tensor): an array
+    or a tensor in the slice's order and dtype, or None if there is no such copy; or (name, array) if the engine has
+    another name for the copy, such as "lm_head.weight" of tied embeddings. With `update.logprob_tolerance` Tandem finds a
+    copy that was not renewed by it.
     """
-
-    @classmethod
-    def regions(cls, context):
-        """Return the list of Region that a rank needs; one has the tag "weights"."""
-        raise NotImplementedError
-
-    def __init__(self, context):
-        """Create the rank. There is no device memory yet."""
-        self.context = context
-
-    def start(self, memory):
-        """Keep what is needed of memory, a dict from tag to Memory; the contents are undefined."""
-        raise NotImplementedError
 
     def begin(self):
         """Begin an update: forget which tensors load() has got. May be missing."""
@@ -343,6 +363,3 @@ class Engine:
     def generate(self, prompts, sampling):
         """Return a Completion for each Prompt. Ranks other than 0 may return None."""
         raise NotImplementedError
-
-    def close(self):
-        """End the rank; may be missing."""

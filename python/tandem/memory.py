@@ -24,6 +24,7 @@ __all__ = ["Budget", "Guard", "MemoryPausedError", "OutsideMemory", "Region", "T
 ALIGNMENT = 256  # Bytes to whose multiples TensorAllocator aligns its tensors.
 
 _regions = []  # Weak references to the living memory of this process, in order of creation.
+_shown = []  # Weak references to memory that others pause and resume, such as the regions of a job's rank.
 
 
 class MemoryPausedError(RuntimeError):
@@ -235,7 +236,12 @@ def outside(tag, size_bytes, *, pause, resume, keep=False, gpu=0):
 
 def regions(*tags):
     """Return the living memory of this process with one of the tags (all without tags), in order of creation."""
-    found = [region for region in (entry() for entry in _regions) if region is not None]
+    return _with_tags(_regions, tags)
+
+
+def _with_tags(entries, tags):
+    """Return the living memory of a list of weak references with one of the tags; KeyError for a tag without memory."""
+    found = [region for region in (entry() for entry in entries) if region is not None]
     unknown = set(tags) - {region.tag for region in found}
     if unknown:
         raise KeyError(f"no memory has the tag {sorted(unknown)[0]!r}; there are: {sorted({r.tag for r in found})}")
@@ -260,13 +266,13 @@ def resume(*tags, timeout=None):
 
 
 def is_resident(*tags):
-    """Return whether all memory with one of the tags (all without tags) is resident."""
-    return all(region.is_resident for region in regions(*tags))
+    """Return whether all memory with one of the tags (all without tags) is resident, a job's regions included."""
+    return all(region.is_resident for region in _with_tags(_regions + _shown, tags))
 
 
 def check(*tags):
-    """Raise MemoryPausedError if memory with one of the tags (all without tags) is paused."""
-    for region in regions(*tags):
+    """Raise MemoryPausedError if memory with one of the tags (all without tags) is paused, a job's regions included."""
+    for region in _with_tags(_regions + _shown, tags):
         region.check()
 
 
@@ -301,6 +307,12 @@ def _register(region):
     """Add memory to the list of this process, and forget what has ended."""
     _regions[:] = [entry for entry in _regions if entry() is not None]
     _regions.append(weakref.ref(region))
+
+
+def _show(memory):
+    """Let check(), is_resident() and guard() see memory that others pause and resume."""
+    _shown[:] = [entry for entry in _shown if entry() is not None]
+    _shown.append(weakref.ref(memory))
 
 
 def _change(chosen, is_resident_now, change, undo):

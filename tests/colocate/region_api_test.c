@@ -44,6 +44,11 @@ static tdm_status tenant_region(tdm_call *call, void *self)
         tdm_region_device_number(tenant->regions[tenant->count]) != 0) {
         return tdm_fail(TDM_E_DEVICE, "a region of a virtual GPU is not on the host");
     }
+    if (tdm_region_find((char *)tdm_region_address(tenant->regions[tenant->count]) + bytes - 1) !=
+            tenant->regions[tenant->count] ||
+        tdm_region_find(tenant) != NULL) {
+        return tdm_fail(TDM_E_NOT_FOUND, "a region is not found by its address, or where none is");
+    }
     return tdm_call_reply(call, "u", tenant->count++);
 }
 

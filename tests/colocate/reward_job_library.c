@@ -25,7 +25,10 @@ __attribute__((constructor)) static void copy_tables(void)
 static tdm_status rewards_open(const struct tdm_rank_context *context, void **state_out)
 {
     uint64_t *seed = malloc(sizeof(*seed));
+    int64_t slow_ms;
 
+    TDM_TRY(tdm_config_int(context->config, "model.slow_ms", 0, &slow_ms));
+    (void)usleep((useconds_t)slow_ms * 1000);
     if (seed == NULL || context->group != NULL || context->ranks_count != 1) {
         free(seed);
         return tdm_fail(TDM_E_INVAL, "a wrong context");

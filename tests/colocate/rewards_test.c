@@ -136,6 +136,28 @@ static void second_actor_of_the_name_is_refused(void **state)
     assert_null(second.actor);
 }
 
+/* A library that imports large packages needs more time than another one. */
+static void start_that_is_too_slow_names_the_setting(void **state)
+{
+    static struct tdm__job_spec slow;
+    struct tdm__rewards second = {.actor = NULL};
+    tdm_config *config;
+
+    (void)state;
+    assert_int_equal(tdm_config_parse(job_file, strlen(job_file), "job.yaml", &config), TDM_OK);
+    assert_int_equal(tdm_config_override(config, "update.model=slow"), TDM_OK);
+    assert_int_equal(tdm_config_override(config, "model.slow_ms=1500"), TDM_OK);
+    assert_int_equal(tdm_config_override(config, "job.start_timeout_ms=300"), TDM_OK);
+    assert_int_equal(tdm__job_spec_from_config(config, "", &slow), TDM_OK);
+    assert_int_equal(tdm__rewards_start(&second, runtime, &slow, 0), TDM_E_TIMEOUT);
+    assert_null(second.actor);
+    assert_told("rewards: the actor did not start within 300 ms (job.start_timeout_ms)");
+    slow.start_timeout_ms = 60000;
+    assert_int_equal(tdm__rewards_start(&second, runtime, &slow, 20000), TDM_OK);
+    tdm__rewards_stop(&second);
+    tdm__job_spec_fini(&slow);
+}
+
 /* These come last: the actor does not survive them. */
 static void rewards_that_are_late_end_the_wait(void **state)
 {
@@ -163,6 +185,7 @@ int main(void)
         cmocka_unit_test(failures_are_counted_against_the_bound),
         cmocka_unit_test(failure_of_the_function_is_the_error),
         cmocka_unit_test(second_actor_of_the_name_is_refused),
+        cmocka_unit_test(start_that_is_too_slow_names_the_setting),
         cmocka_unit_test(rewards_that_are_late_end_the_wait),
         cmocka_unit_test(death_of_the_actor_is_the_error),
     };

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,6 +218,38 @@ static tdm_status trainer_layout(void *state, const struct tdm_tensor_info **ten
     return TDM_OK;
 }
 
+/* The log-probability of every token of a model: it follows from the numbers, as the engine has
+ * them, and from the bytes. */
+static float logprob_of(const float *numbers, const unsigned char *bytes)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < ROWS * COLUMNS; i++) {
+        sum += (double)numbers[i] / (1e3 * ROWS * COLUMNS);
+    }
+    for (uint32_t i = 0; i < BYTES_COUNT; i++) {
+        sum += bytes[i] / 1e6;
+    }
+    return (float)-sum;
+}
+
+static tdm_status trainer_logprobs(void *state, const struct tdm_batch *batch,
+                                   float *const *logprobs)
+{
+    const struct trainer *trainer = state;
+    unsigned char model[MODEL_BYTES];
+    float numbers[ROWS * COLUMNS];
+
+    make_model(trainer->step, model);
+    memcpy(numbers, model + tensor_offsets[NUMBERS], sizeof(numbers));
+    for (uint32_t i = 0; i < batch->samples_count; i++) {
+        for (uint32_t k = 0; k < batch->samples[i].tokens_count; k++) {
+            logprobs[i][k] = logprob_of(numbers, model + tensor_offsets[BYTES]);
+        }
+    }
+    return tdm_collective_barrier(trainer->context->group);
+}
+
 static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
                                struct tdm_metrics *metrics)
 {
@@ -343,7 +376,8 @@ static const struct tdm_trainer_ops trainer_ops = {.size_bytes = sizeof(struct t
                                                    .load = trainer_load,
                                                    .close = trainer_close,
                                                    .resume = trainer_resume,
-                                                   .pause = trainer_pause};
+                                                   .pause = trainer_pause,
+                                                   .logprobs = trainer_logprobs};
 
 /* ---- the engine: every rank holds the whole model --------------------------------------- */
 
@@ -357,7 +391,14 @@ struct engine {
     int64_t halve;
     /* Path of the log of served versions (engine.served_log); "" for none. */
     const char *served_log;
-    const unsigned char *weights; /* The region with the served weights. */
+    /* Step at which engine 1 changes a byte of its weights (engine.corrupt_step); -1 for none. */
+    int64_t corrupt_step;
+    /* 1 if engine 1 computes from a copy that it never renews (engine.stale_copy). */
+    int64_t stale_copy;
+    /* That copy of the tensor "bytes". */
+    unsigned char copy[BYTES_COUNT];
+    bool has_copy;          /* True once the copy is made. */
+    unsigned char *weights; /* The region with the served weights. */
     /* Bit mask of the tensors that were loaded since begin(). */
     uint32_t loaded;
     /* Step of the weights that the engine's cache belongs to; -1 while the cache is empty. */
@@ -383,6 +424,12 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
     }
     if (status == TDM_OK) {
         status = read_setting(context, "engine.halve", &engine->halve);
+    }
+    if (status == TDM_OK) {
+        status = read_setting(context, "engine.corrupt_step", &engine->corrupt_step);
+    }
+    if (status == TDM_OK) {
+        status = read_setting(context, "engine.stale_copy", &engine->stale_copy);
     }
     if (status == TDM_OK) {
         status = tdm_config_string(context->config, "engine.served_log", "", &engine->served_log);
@@ -521,7 +568,48 @@ static tdm_status engine_flush_cache(void *state)
     struct engine *engine = state;
 
     engine->cached_step = -1;
+    if (engine->stale_copy == 1 && engine->context->engine == 1 && !engine->has_copy) {
+        memcpy(engine->copy, engine->weights + tensor_offsets[BYTES], BYTES_COUNT);
+        engine->has_copy = true;
+    }
     return TDM_OK;
+}
+
+static tdm_status engine_served(void *state, const struct tdm_tensor_info *tensor,
+                                const struct tdm_slice *slice, void *data, size_t size_bytes,
+                                const char **name_out)
+{
+    const struct engine *engine = state;
+
+    (void)name_out;
+    if (!engine->has_copy || strcmp(tensor->name, "bytes") != 0) {
+        return TDM_E_NOT_FOUND;
+    }
+    if (size_bytes != BYTES_COUNT || (slice != NULL && slice->extent[0] != BYTES_COUNT)) {
+        return tdm_fail(TDM_E_INVAL, "%zu bytes of \"bytes\"", size_bytes);
+    }
+    memcpy(data, engine->copy, BYTES_COUNT);
+    return TDM_OK;
+}
+
+/* The log-probability of every token, as the numbers and bytes that are served give it. */
+static float served_logprob(const struct engine *engine)
+{
+    const unsigned char *kept = engine->weights + tensor_offsets[NUMBERS];
+    float numbers[ROWS * COLUMNS];
+
+    for (uint32_t i = 0; i < ROWS * COLUMNS; i++) {
+        uint32_t bits = 0;
+
+        if (engine->halve == 1) { /* bfloat16 is the upper half of a float32. */
+            memcpy((char *)&bits + 2, kept + (size_t)2 * i, 2);
+        } else {
+            memcpy(&bits, kept + (size_t)4 * i, 4);
+        }
+        memcpy(&numbers[i], &bits, sizeof(bits));
+    }
+    return logprob_of(numbers,
+                      engine->has_copy ? engine->copy : engine->weights + tensor_offsets[BYTES]);
 }
 
 /* Fails if the cache is of other weights: nobody has called flush_cache() after an update. */
@@ -573,6 +661,10 @@ static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
     if (memcmp(model, engine->weights, tensor_offsets[BYTES] + BYTES_COUNT) != 0) {
         return tdm_fail(TDM_E_STATE, "these weights are not all of step %lld", (long long)step);
     }
+    if (step == engine->corrupt_step && engine->context->engine == 1) {
+        engine->weights[tensor_offsets[BYTES] + 5] ^= 0x40;
+        engine->corrupt_step = -1;
+    }
     TDM_TRY(use_cache(engine, step));
     if (step == engine->die_step) {
         (void)raise(SIGKILL);
@@ -583,8 +675,10 @@ static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
 
         completion->tokens_count = sampling->tokens_max < 2 ? sampling->tokens_max : 2;
         completion->tokens[0] = (int32_t)step;
+        completion->logprobs[0] = served_logprob(engine);
         if (completion->tokens_count == 2) {
             completion->tokens[1] = (int32_t)(prompts[i].seed & INT32_MAX);
+            completion->logprobs[1] = completion->logprobs[0];
         }
         completion->finished = 1;
         (void)snprintf(completion->text, completion->text_bytes_max, "%lld", (long long)step);
@@ -633,7 +727,8 @@ static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm
                                                  .flush_cache = engine_flush_cache,
                                                  .generate = engine_generate,
                                                  .close = free,
-                                                 .layout = engine_layout};
+                                                 .layout = engine_layout,
+                                                 .served = engine_served};
 
 /* ---- the reward: 1 for the step that the data names ------------------------------------- */
 

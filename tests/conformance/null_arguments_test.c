@@ -361,6 +361,7 @@ static void call_region(void)
     CHECK_VALUE(strcmp(tdm_region_device(NULL), "") == 0, "tdm_region_device", "region");
     CHECK_VALUE(tdm_region_device_number(NULL) == -1, "tdm_region_device_number", "region");
     CHECK_VALUE(tdm_region_is_resident(NULL) == 0, "tdm_region_is_resident", "region");
+    CHECK_VALUE(tdm_region_find(NULL) == NULL, "tdm_region_find", "address");
     CHECK_VALUE(tdm_region_contents(NULL) == NULL, "tdm_region_contents", "region");
     CHECK_STATUS(tdm_region_pause(NULL), "tdm_region_pause", "region");
     CHECK_STATUS(tdm_region_resume(NULL, 1), "tdm_region_resume", "region");

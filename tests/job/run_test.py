@@ -52,6 +52,21 @@ def engines_agree_with_the_trainer_at_every_step(sandbox, *settings):
     require(versions == sorted(set(versions)), f"versions {versions} do not grow")
 
 
+def right_engines_are_within_a_tolerance(sandbox):
+    code, out, err = sandbox.run("--json", "--out", "out", *SHORT, f"update.logprob_tolerance={DIFFERENCE_MAX}")
+    require(code == 0 and "lost" not in out and "repeated" not in out, f"exit code {code}: {out}{err}")
+    for step in steps_of(out):
+        # One sample of each prompt is compared, so that the trainer finds at least as large a difference.
+        metrics = step["metrics"]
+        require(0 < metrics["engine_logprob_diff"] <= 1.01 * metrics["logprob_diff_max"], f"{metrics}")
+    trace = (sandbox.path / "out" / "trace.json").read_text(encoding="utf-8")
+    require("compare logprobs" in trace, "nothing was compared")
+    # No engine is so close, so that the step is repeated until no engine is restarted.
+    code, out, err = sandbox.run("--out", "out", *SHORT, "update.logprob_tolerance=1e-12", "update.mode=copy")
+    require(code == 1 and "no engine computes as the trainer does" in err, f"exit code {code}: {out}{err}")
+    require("step 1 is repeated: 2 of 2 engines are over" in out, f"no repeated step: {out}")
+
+
 def they_agree_also_by_way_of_the_disk(sandbox):
     engines_agree_with_the_trainer_at_every_step(sandbox, "update.source=disk")
     trace = (sandbox.path / "out" / "trace.json").read_text(encoding="utf-8")
@@ -257,6 +272,7 @@ def terminal_gets_a_live_bar(sandbox):
 
 if __name__ == "__main__":
     sys.exit(main([pipe_gets_one_plain_line_a_step, engines_agree_with_the_trainer_at_every_step,
+                   right_engines_are_within_a_tolerance,
                    they_agree_also_by_way_of_the_disk, model_is_written_and_read_in_several_files,
                    the_trace_has_every_phase_on_every_row,
                    the_trace_balances_where_engines_are_written_to, the_trace_balances_where_engines_copy,

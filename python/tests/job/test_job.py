@@ -253,3 +253,162 @@ def test_a_loop_of_ones_own_learns():
     assert done.returncode == 0 and len(lines) == 16, done.stdout
     assert int(lines[0][2]) < 20 and int(lines[-1][2]) > 80, done.stdout
     assert [int(line[-1]) for line in lines] == list(range(2, 18)), done.stdout
+
+
+# Classes that can compute log-probabilities; engine 1 computes from a copy of the table that it makes once.
+STALE = """
+    import numpy
+    from tandem.job import Slice
+
+    class Trainer(Trainer):
+        def logprobs(self, batch):
+            assert not batch.supervised and len(batch.samples) == 8
+            return [numpy.log(softmax(self.table[numbers(sample.prompt)]))[range(3), sample.tokens]
+                    for sample in batch.samples]
+
+    class Engine(Engine):
+        packed = None
+
+        def __init__(self, context):
+            super().__init__(context)
+            self.is_stale = context.engine == 1 and context.setting("engine.stale", False)
+
+        def flush_cache(self):
+            if self.is_stale and self.packed is None:
+                self.packed = self.table.copy()
+
+        def served(self, tensor, part):
+            assert tensor.name == "table" and (part is None or part.offset == (0, 0))
+            return self.packed if part is None or self.packed is None else ("packed", self.packed)
+
+        def generate(self, prompts, sampling):
+            kept = self.table
+            self.table = kept if self.packed is None else self.packed
+            try:
+                return super().generate(prompts, sampling)
+            finally:
+                self.table = kept
+"""
+
+
+@pytest.mark.parametrize("mode", ["donate", "names"])
+def test_an_engine_that_computes_from_a_stale_copy_is_taken_out(folder, mode):
+    layout = "Engine.layout = None\n" if mode == "names" else ""
+    change = (*folder.change(textwrap.dedent(STALE) + layout), "update.mode=" + mode, "update.logprob_tolerance=1e-5")
+    status, right = folder.run(*change, steps=3)
+    assert status == 0 and "lost" not in right, right
+    status, output = folder.run(*change, "engine.stale=true", steps=3)
+    assert status == 0 and "step 2 is repeated: 1 of 2 engines are over update.logprob_tolerance" in output, output
+    assert "engine 1 lost: its log-probabilities of version 2 differ from the trainer's by up to" in output, output
+    words = "table: the copy" if mode == "names" else "packed: the copy of table"
+    assert f"the first tensor that differs is {words} from which the engine computes" in output, output
+    # Nothing was learned from its answers.
+    assert [step["reward"] for step in steps_of(output)] == [step["reward"] for step in steps_of(right)]
+
+
+def test_a_tolerance_needs_log_probabilities_of_the_trainer(folder):
+    status, output = folder.run("update.logprob_tolerance=1e-5")
+    assert status == 1 and "has no function logprobs()" in output, output
+
+
+OUTSIDE = """
+    import mmap
+    from tandem.job import Region
+
+    class Engine(Engine):
+        kept = None
+
+        @classmethod
+        def regions(cls, context):
+            return [*super().regions(context), Region("graphs", 4 << 20, outside=True)]
+
+        def resume(self, tag):
+            self.kept = bytearray(4 << 20)
+
+        def pause(self, tag):
+            assert tag == "graphs" and self.kept is not None
+            self.kept = None
+
+        def generate(self, prompts, sampling):
+            assert self.kept is not None
+            return super().generate(prompts, sampling)
+
+    class Trainer(Trainer):
+        @classmethod
+        def regions(cls, context):
+            return [*super().regions(context), Region("torch", 64 << 20, keep=False, outside=True)]
+
+        def __init__(self, context):
+            super().__init__(context)
+            self.memory = None
+            self.used = context.setting("trainer.used_mib", 64) << 20
+
+        def start(self, memory):
+            assert "torch" not in memory and self.memory is not None
+            super().start(memory)
+
+        def resume(self, tag):
+            assert tag == "torch" and self.memory is None
+            if not self.used:
+                raise MemoryError("nothing is left")
+            self.memory = mmap.mmap(-1, self.used, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            for page in range(0, self.used, 4096):
+                self.memory[page] = 1
+
+        def pause(self, tag):
+            assert tag == "torch"
+            self.memory.close()
+            self.memory = None
+
+        def step(self, batch):
+            assert self.memory is not None
+            return super().step(batch)
+"""
+
+
+def test_a_class_can_ask_which_of_its_regions_are_paused(folder):
+    status, output = folder.run(*folder.change("""
+        from tandem import memory
+        from tandem.job import Region
+
+        class Engine(Engine):
+            @classmethod
+            def regions(cls, context):
+                return [*super().regions(context), Region("kv_cache", 1, keep=False)]
+
+            def flush_cache(self):
+                memory.check("weights")
+                assert not memory.is_resident("kv_cache") and not memory.is_resident() and memory.regions() == []
+                memory.check("kv_cache")
+    """))
+    assert status == 1 and "MemoryPausedError: the memory 'kv_cache' is paused" in output, output
+
+
+def test_memory_that_a_class_allocates_itself_takes_part_in_the_phases(folder):
+    change = (*folder.change(OUTSIDE), "cluster.gpu_bytes=256 MiB")
+    status, output = folder.tandem("plan", *change)
+    assert status == 0 and "66.0             6.0           190.0" in output, output
+    status, output = folder.run(*change, steps=2)
+    assert status == 0, output
+    events = json.loads((folder.path / "out" / "trace.json").read_text())
+    names = [event["name"] for event in events]
+    assert all(names.count(name) >= 4 for name in ("resume torch", "pause torch", "resume graphs", "pause graphs"))
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ("Trainer.pause = None", "Trainer declares the outside memory 'torch', and has no method pause()"),
+    ("Trainer.resume = None", "Trainer declares the outside memory 'torch', and has no method resume()"),
+])
+def test_outside_memory_needs_both_methods(folder, change, words):
+    status, output = folder.run(*folder.change(textwrap.dedent(OUTSIDE) + change), "cluster.gpu_bytes=256 MiB")
+    assert status == 1 and words in output, output
+
+
+def test_a_class_that_cannot_resume_its_memory_ends_the_job(folder):
+    status, output = folder.run(*folder.change(OUTSIDE), "cluster.gpu_bytes=256 MiB", "trainer.used_mib=0")
+    assert status == 1 and 'resume("torch")' in output and "MemoryError: nothing is left" in output, output
+
+
+def test_more_outside_memory_than_declared_is_reported_with_both_numbers(folder):
+    status, output = folder.run(*folder.change(OUTSIDE), "cluster.gpu_bytes=256 MiB", "trainer.used_mib=128", steps=1)
+    assert status == 0 and "trainer/0 declares 64.0 MiB of torch, and the device reports 128.0 MiB" in output, output

@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from tandem import _job_rank, job
-from tandem._dtypes import dtype_name
+from tandem._dtypes import bytes_of, dtype_name
 
 
 def test_memory_is_shown_in_place():
@@ -33,6 +33,20 @@ def test_a_view_of_torch():
     assert torch.equal(view.torch(), tensor.T)
     with pytest.raises(ValueError, match="not contiguous"):
         job.Slice("t", tensor.T)
+
+
+def test_elements_are_bytes_in_row_major_order():
+    array = numpy.arange(6, dtype="int16").reshape(2, 3)
+    assert bytes_of(array.T) == numpy.array([0, 3, 1, 4, 2, 5], "int16").tobytes()
+    assert bytes_of(memoryview(array.tobytes())) == bytes_of(array.tobytes()) == bytes_of(array)
+
+
+def test_elements_of_torch_are_bytes_in_row_major_order():
+    torch = pytest.importorskip("torch")
+    tensor = torch.tensor([[1, 2], [3, 4]], dtype=torch.bfloat16, requires_grad=True)
+    wanted = numpy.array([0x3f80, 0x4040, 0x4000, 0x4080], "uint16").tobytes()
+    assert bytes_of(tensor.T) == wanted and bytes_of(torch.nn.Parameter(tensor.detach().T.contiguous())) == wanted
+    assert bytes_of(torch.empty(0, 3)) == b""
 
 
 def test_types_have_the_names_of_all_libraries():

@@ -1,0 +1,43 @@
+/* logprob_check.h - compares the engines' log-probabilities with the trainer's, and removes the
+ * engines that are over the tolerance. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_JOB_LOGPROB_CHECK_H
+#define TDM_COLOCATE_JOB_LOGPROB_CHECK_H
+
+#include "colocate/job/rollout.h"
+#include "colocate/job/worker_group.h"
+
+/* Largest number of engines of a job. */
+enum { TDM__LOGPROB_ENGINES_MAX = 64 };
+
+/* What is known about the engines of a job. The controller owns it and uses it on one thread; zeros
+ * are a job whose engines have not been compared. */
+struct tdm__logprob_check {
+    /* Bit n is set if engine n was over the tolerance in the last comparison and is still there. */
+    uint64_t suspects;
+    /* Version of the weights that the last comparison was about. */
+    uint64_t version;
+    /* Largest difference of each engine in the last comparison; infinity if a number of the trainer
+     * was not finite. */
+    double largest[TDM__LOGPROB_ENGINES_MAX];
+    /* How often each engine was removed. */
+    uint32_t removals[TDM__LOGPROB_ENGINES_MAX];
+};
+
+/* Lets the trainers compute the log-probabilities of the first sample of each prompt of a rollout,
+ * and notes which engines are over update.logprob_tolerance. All regions of the trainers must be
+ * resident. Blocks at most trainer.step_timeout_ms; failures are those of
+ * tdm__worker_group_await(). */
+tdm_status tdm__logprob_check_compare(struct tdm__logprob_check *check,
+                                      struct tdm__worker_group *workers,
+                                      const struct tdm__rollout *rollout, uint32_t step);
+
+/* Removes the suspects. The reason names both numbers, the version and the first tensor that
+ * differs from what the update wrote. The trainers' memory must be paused if engines share their
+ * GPUs. An engine that was removed four times is not restarted. TDM_E_ACTOR_DIED: fewer than
+ * rollout.num_engines_min engines are left. TDM_E_CHECKSUM: no engine is left, and none is
+ * restarted. */
+tdm_status tdm__logprob_check_remove_suspects(struct tdm__logprob_check *check,
+                                              struct tdm__worker_group *workers);
+
+#endif
