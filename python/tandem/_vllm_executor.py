@@ -16,9 +16,9 @@ import tandem.vllm
 from tandem import ray
 
 _START_SECONDS = 600  # From the creation of the workers until all have loaded the model.
-_PEER_SECONDS = 5  # After a worker has failed, how long the others may take to say what they know.
+_PEER_SECONDS = 30  # After a worker has failed, how long the others may take to say what they know.
 _ENVIRONMENT = ("VLLM_", "OMP_", "GLOO_", "HF_", "TORCH", "TANDEM_PYTHON")  # Variables that workers get.
-_SETTINGS = ("num_cpus", "num_gpus", "resources", "scheduling_strategy", "names")
+_SETTINGS = ("num_cpus", "num_gpus", "resources", "names")
 
 
 class Worker:
@@ -85,8 +85,8 @@ class Executor(_Base):
         self._workers = []
         if not ray.is_initialized():
             raise RuntimeError(
-                "tandem.vllm.Executor needs a runtime in the process of vLLM's engine: call tandem.ray.init() first, and "
-                "set VLLM_ENABLE_V1_MULTIPROCESSING=0, so that vLLM starts no process of its own for the engine")
+                "tandem.vllm.Executor needs a runtime in the process of vLLM's engine: call tandem.ray.init() first, "
+                "and set VLLM_ENABLE_V1_MULTIPROCESSING=0, so that vLLM starts no process of its own for the engine")
         count = self.parallel_config.world_size
         settings = dict(self.vllm_config.additional_config.get("tandem", {}))
         unknown = sorted(set(settings) - set(_SETTINGS))

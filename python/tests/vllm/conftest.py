@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One private node for all tests of a file, and what vLLM needs of the environment."""
+import os
+
+import pytest
+
+# vLLM reads these when it is imported.
+os.environ.update({"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1",
+                   "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def node():
+    from tandem import ray
+    ray.init(num_cpus=4, log_to_driver=False)
+    yield
+    ray.shutdown()
