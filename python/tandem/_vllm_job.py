@@ -19,8 +19,8 @@ class Engine:
     Settings of the section `engine` of the job file: folder, a folder with config.json and the files of the tokenizer;
     dtype (that of the configuration); kv_cache_bytes of each rank (67108864); check, whether vLLM's weights are
     compared with the region after each update (true); vllm, more arguments of vllm.LLM(). Each rank needs some 30 s to
-    start: job.start_timeout_ms must allow for that. A subclass may have model_config(), encode(), decode() and
-    end_tokens() of its own; then no folder is needed.
+    start: job.start_timeout_ms must allow for that. A subclass may have model_config(), encode(), decode(),
+    end_tokens() and arguments() of its own; then no folder is needed.
     """
 
     @classmethod
@@ -41,6 +41,10 @@ class Engine:
         """Return the tokens with which an answer ends."""
         end = self.config.eos_token_id
         return [] if end is None else list(end) if isinstance(end, (list, tuple)) else [end]
+
+    def arguments(self):
+        """Return more arguments of vllm.LLM(), a dict."""
+        return self.context.setting("engine.vllm", {})
 
     @classmethod
     def regions(cls, context):
@@ -176,7 +180,7 @@ class Engine:
                        skip_tokenizer_init=True, seed=context.seed & 0xFFFFFFFF, enforce_eager=True,
                        logprobs_mode="processed_logprobs",
                        kv_cache_memory_bytes=int(context.setting("engine.kv_cache_bytes", 64 << 20)),
-                       **{**arguments, **context.setting("engine.vllm", {})})
+                       **{**arguments, **self.arguments()})
 
     def _compare(self, names):
         """Raise ValueError unless the names are those of the model, with or without the copy of a tied tensor."""

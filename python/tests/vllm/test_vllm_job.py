@@ -43,3 +43,22 @@ def test_the_engine_has_the_trainers_weights(mode, tmp_path):
     assert output.returncode == 0, output.stdout + output.stderr
     differences = [float(number) for number in re.findall(r"logprob_diff_max ([0-9.e+-]+)", output.stdout)]
     assert len(differences) == 2 and 0 < max(differences) < 1e-4, output.stdout
+
+
+def test_the_example_runs_with_vllm(tmp_path):
+    example = HERE.parents[2] / "examples/torch_rl"
+    lines = (example / "../colocated_rl/data/number_sorting.unseen.jsonl").read_text(encoding="utf-8").splitlines()
+    unseen = tmp_path / "unseen.jsonl"
+    unseen.write_text("\n".join(lines[:8]) + "\n", encoding="utf-8")
+    settings = ["job.library=python:torch_rl_vllm", f"job.python={sys.executable}", "job.start_timeout_ms=500000",
+                "cluster.num_gpus=2", "cluster.gpu_bytes=16 MiB", "trainer.num_ranks=2", "trainer.step_timeout_ms=300000",
+                "engine.num_engines=1", "engine.rollout_num_gpus_per_engine=2", "engine.generate_timeout_ms=300000",
+                "update.timeout_ms=200000", "rollout.num_rollout=2", "rollout.rollout_batch_size=6",
+                "rollout.n_samples_per_prompt=4", "rollout.warmup_steps=1", "rollout.warmup_batch_size=6",
+                f"data.unseen={unseen}"]
+    output = subprocess.run([TANDEM, "run", example / "job.yaml", *settings, "--out", tmp_path / "out"],
+                            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, cwd=tmp_path, capture_output=True,
+                            text=True, timeout=580, check=False)
+    assert output.returncode == 0, output.stdout + output.stderr
+    differences = [float(number) for number in re.findall(r"logprob_diff_max ([0-9.e+-]+)", output.stdout)]
+    assert len(differences) == 2 and max(differences) < 1e-4, output.stdout
