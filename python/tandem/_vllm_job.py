@@ -49,8 +49,8 @@ class Engine:
     @classmethod
     def regions(cls, context):
         """Declare room for whole tensors of the model."""
-        places, size_bytes = _places(cls.model_config(context), _dtype_of(cls, context))
-        return [Region("weights", size_bytes)] if places else []
+        _, size_bytes = _places(cls.model_config(context), _dtype_of(cls, context))
+        return [Region("weights", size_bytes)]
 
     def __init__(self, context):
         """Start vLLM with weights that mean nothing."""

@@ -40,7 +40,7 @@ import os
 
 from tandem._vllm_job import Engine
 
-__all__ = ["Engine", "Executor", "WorkerDiedError", "arguments", "check", "connect", "memory", "register", "update"]
+__all__ = ["Engine", "WorkerDiedError", "arguments", "check", "connect", "memory", "register", "update"]
 
 VERSION = "0.32"
 _LOAD_SECONDS = 300  # Longest time in which workers put tensors that are there into their parameters.

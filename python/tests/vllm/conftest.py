@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One private node for all tests of a file, and what vLLM needs of the environment."""
+"""One private node with a virtual GPU for all tests of a file, and what vLLM needs of the environment."""
 import os
 
 import pytest
@@ -12,6 +12,6 @@ os.environ.update({"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": 
 @pytest.fixture(scope="module", autouse=True)
 def node():
     from tandem import ray
-    ray.init(num_cpus=4, log_to_driver=False)
+    ray.init(num_cpus=4, num_gpus=1, log_to_driver=False)
     yield
     ray.shutdown()

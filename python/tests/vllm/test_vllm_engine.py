@@ -13,7 +13,7 @@ pytest.importorskip("vllm", reason="skipped: the Python package vllm is missing"
 import tiny  # noqa: E402
 
 import tandem.vllm  # noqa: E402
-from tandem import _vllm_weights, ray, weights  # noqa: E402
+from tandem import _vllm_weights, memory, ray, weights  # noqa: E402
 
 TOLERANCE = 1e-4
 
@@ -87,7 +87,7 @@ def test_the_death_of_a_worker_ends_the_engine_with_its_name(engine):
         llm.collective_rpc("check_health")
 
 
-@ray.remote(num_cpus=1)
+@ray.remote(num_cpus=1, num_gpus=1)
 class InOneProcess:
     """Updates a model in vLLM's process, so that a test may take the renewal of packed copies away."""
 
@@ -117,6 +117,15 @@ class InOneProcess:
             text = str(error)
         return text, tiny.largest_difference(self.trainer, tiny.generate(self.llm))
 
+    def sleeps(self):
+        """Pause and resume vLLM's memory by its tag; return the bytes of the cache before, meanwhile and after."""
+        self.memory = tandem.vllm.memory(self.llm, "engine", 8 << 20)
+        sizes = [self.llm.collective_rpc("kv_cache_bytes")[0]]
+        for change in (memory.pause, memory.resume):
+            change("engine")
+            sizes.append(self.llm.collective_rpc("kv_cache_bytes")[0])
+        return sizes, tiny.largest_difference(self.trainer, tiny.generate(self.llm))
+
     def update_without(self, name):
         """Leave a tensor out of an update, and return the text of the exception."""
         sent = tiny.tensors(self.trainer)
@@ -137,6 +146,8 @@ def test_check_names_a_packed_copy_that_is_stale(is_tied, tmp_path):
         assert text == "" and difference < TOLERANCE
     text, difference = ray.get(actor.update.remote(renews=True), timeout=60)
     assert text == "" and difference < TOLERANCE
+    sizes, difference = ray.get(actor.sleeps.remote(), timeout=60)
+    assert sizes[0] > 0 and sizes == [sizes[0], 0, sizes[0]] and difference < TOLERANCE
     name = "model.layers.1.mlp.down_proj.weight"
     assert name in ray.get(actor.update_without.remote(name), timeout=60)
     ray.kill(actor)

@@ -30,6 +30,11 @@ data: {{train: data.jsonl, unseen: data.jsonl}}
 """
 
 
+def _differences(output):
+    """Return the metric logprob_diff_max of the steps of reinforcement."""
+    return [float(number) for number in re.findall(r"step .* logprob_diff_max ([0-9.e+-]+)", output.stdout)]
+
+
 @pytest.mark.parametrize("mode", ["donate", "names"])
 def test_the_engine_has_the_trainers_weights(mode, tmp_path):
     (tmp_path / "data.jsonl").write_text("".join(f'{{"prompt": "{number}", "answer": "{number}"}}\n'
@@ -41,7 +46,7 @@ def test_the_engine_has_the_trainers_weights(mode, tmp_path):
     output = subprocess.run([TANDEM, "run", job, "--out", tmp_path / "out"], env=environment, cwd=tmp_path,
                             capture_output=True, text=True, timeout=580, check=False)
     assert output.returncode == 0, output.stdout + output.stderr
-    differences = [float(number) for number in re.findall(r"logprob_diff_max ([0-9.e+-]+)", output.stdout)]
+    differences = _differences(output)
     assert len(differences) == 2 and 0 < max(differences) < 1e-4, output.stdout
 
 
@@ -60,5 +65,5 @@ def test_the_example_runs_with_vllm(tmp_path):
                             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, cwd=tmp_path, capture_output=True,
                             text=True, timeout=580, check=False)
     assert output.returncode == 0, output.stdout + output.stderr
-    differences = [float(number) for number in re.findall(r"logprob_diff_max ([0-9.e+-]+)", output.stdout)]
-    assert len(differences) == 2 and max(differences) < 1e-4, output.stdout
+    differences = _differences(output)
+    assert len(differences) == 2 and 0 < max(differences) < 1e-4, output.stdout
