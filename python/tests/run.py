@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs tests of the Python package for ctest: run.py PACKAGE_DIR SUITE [NAME].
 
-SUITE is `package`, `job`, `torch` for the tests that need PyTorch or frameworks that use it, or `ray` for the suite that
-also runs on Ray. NAME chooses the file test_NAME.py. Exits with 77 if a package is missing. The interpreter is the one of
+SUITE is `package`, `job`, `torch` for the tests that need PyTorch or frameworks that use it, `vllm` for those that need
+vLLM, or `ray` for the suite that also runs on Ray. NAME chooses the file test_NAME.py. Exits with 77 if a package is missing. The interpreter is the one of
 TANDEM_TEST_PYTHON, or python3: its virtual environment must have the packages.
 """
 import os
@@ -12,8 +12,8 @@ import subprocess
 import sys
 
 PACKAGES = ("pytest", "numpy", "cloudpickle")
-# Packages that files of the suite `torch` need; a file without its packages is skipped as a whole.
-TORCH_PACKAGES = ("torch", "transformers", "megatron")
+# Packages that files of a suite need; a file without its packages is skipped as a whole.
+SUITE_PACKAGES = {"torch": ("torch", "transformers", "megatron"), "vllm": ("torch", "transformers", "vllm")}
 HERE = pathlib.Path(__file__).resolve().parent
 # A test that takes longer prints where it hangs.
 HANG_SECONDS = 100
@@ -48,7 +48,7 @@ def main():
                             env=environment, cwd=folder, check=False).returncode
     if status != NOTHING_RAN:
         return status
-    missing = [needed for needed in TORCH_PACKAGES if not can_import(python, needed)]
+    missing = [needed for needed in SUITE_PACKAGES.get(suite, ()) if not can_import(python, needed)]
     print(f"skipped: the Python package {missing[0] if missing else 'that the tests need'} is missing")
     return 77
 
