@@ -41,7 +41,9 @@ struct reconciliation {
     uint32_t actors_count;              /* Number of entries in `actors`. */
     struct tdm__id *groups;             /* IDs of the groups in the daemon's table. */
     uint32_t groups_count;              /* Number of entries in `groups`. */
-    bool removes_orphans; /* Whether actors that do not run and whose owner is lost are removed. */
+    bool removes_orphans;  /* Whether actors that nobody will start or release are removed. */
+    struct tdm__id *known; /* IDs of the actors that the daemon knows, if it removes orphans. */
+    uint32_t known_count;  /* Number of entries in `known`. */
     /* IDs of the groups of this node that its daemon does not know, as the last run of the body
      * found them. */
     struct tdm__id *stale_groups;
@@ -274,6 +276,29 @@ static tdm_status delete_actor(struct work *work, const struct tdm__store_record
     return delete_name(work, actor);
 }
 
+/* Deletes the record of an actor that this node has placed on a node that is lost now, and that its
+ * daemon does not know any more: that node reported the end, and was lost before it could release
+ * the actor. The sweep leaves it to this node, which could place it again. */
+static tdm_status check_placed_elsewhere(struct work *work, const struct tdm__store_record *record,
+                                         const struct tdm__actor_record *actor)
+{
+    const struct reconciliation *reconciliation = work->reconciliation;
+    char key[TDM__STORE_KEY_BYTES];
+
+    if (!reconciliation->removes_orphans || !actor->recreate_on_node_loss ||
+        !tdm__id_equal(&actor->owner_node, &reconciliation->node) ||
+        tdm__txn_find_record(work->txn, tdm__store_key("node", &actor->node, key)) != NULL) {
+        return TDM_OK;
+    }
+    for (uint32_t i = 0; i < reconciliation->known_count; i++) {
+        if (tdm__id_equal(&reconciliation->known[i], &actor->actor)) {
+            return TDM_OK;
+        }
+    }
+    TDM_TRY(tdm__txn_require_node_lost(work->txn, &reconciliation->node, &actor->node));
+    return delete_actor(work, record, actor);
+}
+
 /* Deletes a record actor/ID that names this node although the actor does not run here, unless the
  * actor is expected. */
 static tdm_status check_absent(struct work *work, const struct tdm__store_record *record)
@@ -282,8 +307,10 @@ static tdm_status check_absent(struct work *work, const struct tdm__store_record
     bool is_confirmed = tdm__record_is_confirmed(work->reconciliation->view, record->version);
 
     TDM_TRY(tdm__actor_record_read(record, &actor));
-    if (!tdm__id_equal(&actor.node, &work->reconciliation->node) ||
-        runs_here(work->reconciliation, &actor.actor)) {
+    if (!tdm__id_equal(&actor.node, &work->reconciliation->node)) {
+        return check_placed_elsewhere(work, record, &actor);
+    }
+    if (runs_here(work->reconciliation, &actor.actor)) {
         return TDM_OK;
     }
     if (is_confirmed && is_orphan(work, &actor)) {
@@ -471,6 +498,7 @@ static void reconciliation_free(struct reconciliation *reconciliation)
         free(reconciliation->groups);
         free(reconciliation->stale_groups);
         free(reconciliation->removed);
+        free(reconciliation->known);
         free(reconciliation);
     }
 }
@@ -530,6 +558,8 @@ tdm_status tdm__reserve_reconcile(struct tdm__store *store,
         .groups = copy_items(holdings->groups, holdings->groups_count, sizeof(*holdings->groups)),
         .groups_count = holdings->groups_count,
         .removes_orphans = holdings->removes_orphans,
+        .known = copy_items(holdings->known, holdings->known_count, sizeof(*holdings->known)),
+        .known_count = holdings->known_count,
         .removed = calloc(DELETIONS_AT_ONCE, sizeof(*reconciliation->removed)),
         .fn = fn,
         .arg = arg};

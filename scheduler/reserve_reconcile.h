@@ -15,9 +15,14 @@ struct tdm__node_holdings {
     /* IDs of the placement groups that the node's daemon has in its table. */
     const struct tdm__id *groups;
     uint32_t groups_count; /* Number of entries in `groups`. */
-    /* Whether records of actors that do not run on the node are also removed if they were placed
-     * here in this generation and the node that placed them is lost. Not while no node counts as
-     * lost: the operation would fail with TDM_E_AGAIN. */
+    /* IDs of all actors in the table of the node's daemon, and of those that it releases; only with
+     * `removes_orphans`. */
+    const struct tdm__id *known;
+    uint32_t known_count; /* Number of entries in `known`. */
+    /* Whether records of actors are also removed that were placed here in this generation, but do
+     * not run here, if the node that placed them is lost; and those that this node placed on a lost
+     * node and does not know any more. Not while no node counts as lost: the operation would fail
+     * with TDM_E_AGAIN. */
     bool removes_orphans;
 };
 

@@ -426,6 +426,31 @@ struct tdm__grant *tdm__node_actor_grants(const struct tdm__node *node, uint32_t
     return grants;
 }
 
+struct tdm__id *tdm__node_known_actors(const struct tdm__node *node, uint32_t *count_out)
+{
+    struct tdm__id *known;
+    uint32_t count = 0;
+
+    for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        count++;
+    }
+    for (const struct placement_release *release = node->actors->pending_releases; release != NULL;
+         release = release->next) {
+        count++;
+    }
+    known = calloc(count + 1u, sizeof(*known));
+    TDM_ASSERT(known != NULL);
+    *count_out = 0;
+    for (const struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        known[(*count_out)++] = entry->spec->id;
+    }
+    for (const struct placement_release *release = node->actors->pending_releases; release != NULL;
+         release = release->next) {
+        known[(*count_out)++] = release->record.actor;
+    }
+    return known;
+}
+
 void tdm__node_actors_rewrite(struct tdm__node *node)
 {
     if (node->lease_status.is_joining && !node->stopping) {

@@ -24,6 +24,9 @@ void tdm__actor_entry_rewrite(struct actor_entry *entry);
 /* Returns the resources that actors of this node hold now, for joining again after a lost lease.
  * The caller frees the array. */
 struct tdm__grant *tdm__node_actor_grants(const struct tdm__node *node, uint32_t *count_out);
+/* Returns the IDs of all actors of the table, and of those whose release the store has not carried
+ * out yet. The caller frees the array. */
+struct tdm__id *tdm__node_known_actors(const struct tdm__node *node, uint32_t *count_out);
 /* Marks the record of an actor that runs on this node as lost; it is written again. */
 void tdm__actor_entry_record_lost(struct actor_entry *entry);
 /* Marks the records of actors as lost, because this node joins again and the store may have lost

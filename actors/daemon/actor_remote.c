@@ -127,6 +127,7 @@ struct end_report {
     struct tdm__node *node;  /* State of this node's daemon, borrowed. */
     struct tdm__id owner;    /* Node of the creator. */
     struct tdm__id actor;    /* Id of the actor that has ended. */
+    uint32_t placements;     /* Number of the placement that has ended. */
     tdm_status status;       /* Status with which calls of the actor fail. */
     bool lease_has_ended; /* True if the actor was stopped because this node's lease has ended. */
     bool is_sent;         /* True while the report has no reply. */
@@ -183,7 +184,8 @@ static void end_report_send(struct end_report *report)
     const struct tdm__actor_ended_message message = {.actor = report->actor,
                                                      .status = report->status,
                                                      .text = report->text,
-                                                     .lease_has_ended = report->lease_has_ended};
+                                                     .lease_has_ended = report->lease_has_ended,
+                                                     .placements = report->placements};
     tdm_writer *writer;
 
     if (tdm_writer_create(&writer) != TDM_OK) {
@@ -218,6 +220,7 @@ void tdm__actor_entry_notify_owner(const struct actor_entry *entry, tdm_status s
     report->node = entry->node;
     report->owner = entry->owner_node;
     report->actor = entry->spec->id;
+    report->placements = entry->record.placements;
     report->status = status;
     report->lease_has_ended = entry->lifecycle.kill == ACTOR_KILLED_WITHOUT_LEASE;
     report->next = entry->node->actors->end_reports;
@@ -249,7 +252,9 @@ void tdm__node_remote_actor_ended(struct tdm__node *node, const struct tdm__id *
 {
     struct actor_entry *entry = tdm__actor_entry_find(node, &message->actor);
 
-    if (entry != NULL && tdm__id_equal(&entry->record.node, other)) {
+    /* A late report may be about an earlier placement on the same node. */
+    if (entry != NULL && tdm__id_equal(&entry->record.node, other) &&
+        message->placements >= entry->record.placements) {
         tdm__actor_entry_report(entry, (struct actor_event){.kind = message->lease_has_ended
                                                                         ? ACTOR_ON_FENCED_ELSEWHERE
                                                                         : ACTOR_ON_ENDED_ELSEWHERE,

@@ -172,15 +172,29 @@ static void record_fill(struct tdm__actor_record *record, const struct tdm__acto
 
 /* If this incarnation of the actor is or was on this node already, replies to "actor.start" and
  * returns true: the owner's node repeats the call when it got no reply. The call also fails if an
- * earlier incarnation, which the owner's node has given up, has not ended. */
+ * earlier incarnation, which the owner's node has given up, has not ended. The owner's node may
+ * have placed this incarnation again, as `record` says, because this node was lost meanwhile: the
+ * actor keeps what it has if that is what it got now, and ends otherwise. */
 static bool reply_if_already_here(struct tdm__node *node, const struct tdm__id *actor,
-                                  uint32_t incarnation, struct tdm__incoming_call *incoming)
+                                  uint32_t incarnation, const struct tdm__actor_record *record,
+                                  struct tdm__incoming_call *incoming)
 {
     struct actor_entry *entry = tdm__actor_entry_find(node, actor);
     const struct actor_tombstone *actor_tombstone = tdm__tombstone_find(node, actor);
 
     if (actor_tombstone != NULL && actor_tombstone->start_incarnation < incarnation) {
         actor_tombstone = NULL; /* The actor has been placed on this node again. */
+    }
+    if (entry != NULL && entry->record.placements < record->placements &&
+        tdm__grants_equal(&entry->record.grant, &record->grant)) {
+        entry->record.placements = record->placements;
+    } else if (entry != NULL && entry->record.placements < record->placements) {
+        tdm__actor_entry_report(
+            entry, (struct actor_event){.kind = ACTOR_ON_DISOWNED,
+                                        .detail = "its node was lost for a while, and its "
+                                                  "creator's node has placed it again"});
+        tdm__incoming_fail(incoming, TDM_E_AGAIN, "an earlier process of the actor has not ended");
+        return true;
     }
     if (entry != NULL && entry->start_incarnation < incarnation) {
         tdm__incoming_fail(incoming, TDM_E_AGAIN, "an earlier process of the actor has not ended");
@@ -218,7 +232,8 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incom
     struct start_request request;
     tdm_status status = start_message_read(incoming, &spec, &record, &request);
 
-    if (status == TDM_OK && reply_if_already_here(node, &spec->id, request.incarnation, incoming)) {
+    if (status == TDM_OK &&
+        reply_if_already_here(node, &spec->id, request.incarnation, &record, incoming)) {
         tdm__actor_spec_destroy(spec);
         return;
     }
@@ -287,7 +302,7 @@ static void serve_ended(struct tdm__node *node, struct tdm__incoming_call *incom
         tdm__incoming_decode(incoming, tdm__actor_ended_table(), &message) != TDM_OK ||
         message.status >= TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL,
-                           "actor.ended: (id, status, text, lease_has_ended)");
+                           "actor.ended: (id, status, text, lease_has_ended, placements)");
         return;
     }
     tdm__node_remote_actor_ended(node, &peer->id, &message);

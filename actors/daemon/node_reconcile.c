@@ -132,6 +132,7 @@ static void reconcile_commit(struct tdm__node *node)
     static const struct tdm__reconciled nothing;
     struct tdm__actor_record *actors;
     struct tdm__id *groups;
+    struct tdm__id *known;
     tdm_status status;
 
     if (node->lease_status.is_joining || !tdm__node_releases_pause(node)) {
@@ -139,8 +140,10 @@ static void reconcile_commit(struct tdm__node *node)
     }
     actors = tdm__node_held_records(node, &holdings.actors_count);
     groups = tdm__placement_groups_ids(node, &holdings.groups_count);
+    known = tdm__node_known_actors(node, &holdings.known_count);
     holdings.actors = actors;
     holdings.groups = groups;
+    holdings.known = known;
     node->reconcile->step = RECONCILE_RECONCILING;
     node->reconcile->is_due_again = false;
     node->reconcile->has_records = node->reconcile->has_names = false;
@@ -148,6 +151,7 @@ static void reconcile_commit(struct tdm__node *node)
                                     tdm__deadline_after(STORE_DEADLINE_MS), on_reconciled, node);
     free(actors);
     free(groups);
+    free(known);
     if (status != TDM_OK) {
         on_reconciled(node, status, tdm_error_detail(), &nothing);
     }

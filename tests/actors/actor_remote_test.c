@@ -284,22 +284,41 @@ static void only_the_actors_node_reports_its_end(void **state)
     start_there(&pair);
     tdm__node_remote_actor_ended(
         &scene->node, &scene->driver.self.id,
-        &(struct tdm__actor_ended_message){pair.actor, TDM_E_ACTOR_DIED, "a rumour", false});
+        &(struct tdm__actor_ended_message){pair.actor, TDM_E_ACTOR_DIED, "a rumour", false, 0});
     assert_false(is_gone(&pair));
     remote_peer_connect(&pair.other, scene->address);
-    assert_int_equal(remote_peer_call(&scene->driver, "actor.ended", "bis?",
+    assert_int_equal(remote_peer_call(&scene->driver, "actor.ended", "bis?i",
                                       (const void *)pair.actor.bytes, sizeof(pair.actor.bytes),
-                                      (int64_t)TDM_E_ACTOR_DIED, "by a driver", 0),
+                                      (int64_t)TDM_E_ACTOR_DIED, "by a driver", 0, (int64_t)0),
                      TDM_E_PROTOCOL);
-    assert_int_equal(remote_peer_call(&pair.other, "actor.ended", "bis?",
+    assert_int_equal(remote_peer_call(&pair.other, "actor.ended", "bis?i",
                                       (const void *)pair.actor.bytes, sizeof(pair.actor.bytes),
-                                      (int64_t)TDM_OK, "is no end", 0),
+                                      (int64_t)TDM_OK, "is no end", 0, (int64_t)0),
                      TDM_E_PROTOCOL);
     assert_false(is_gone(&pair));
-    assert_int_equal(remote_peer_call(&pair.other, "actor.ended", "bis?",
+    assert_int_equal(remote_peer_call(&pair.other, "actor.ended", "bis?i",
                                       (const void *)pair.actor.bytes, sizeof(pair.actor.bytes),
-                                      (int64_t)TDM_E_ACTOR_DIED, "its last words", 0),
+                                      (int64_t)TDM_E_ACTOR_DIED, "its last words", 0, (int64_t)0),
                      TDM_OK);
+    expect_end(&pair, TDM_E_ACTOR_DIED, "its last words");
+    remote_peer_close(&pair.other);
+}
+
+/* The other node has repeated a report about an earlier placement there. */
+static void late_report_of_an_earlier_placement_is_ignored(void **state)
+{
+    struct pair pair = open_pair(*state);
+
+    join_other(&pair);
+    start_there(&pair);
+    pair.entry->record.placements = 2;
+    for (uint32_t placements = 1; placements <= 2; placements++) {
+        assert_false(is_gone(&pair));
+        tdm__node_remote_actor_ended(
+            &pair.scene->node, &pair.other.self.id,
+            &(struct tdm__actor_ended_message){pair.actor, TDM_E_ACTOR_DIED, "its last words",
+                                               false, placements});
+    }
     expect_end(&pair, TDM_E_ACTOR_DIED, "its last words");
     remote_peer_close(&pair.other);
 }
@@ -316,9 +335,9 @@ static bool is_placed_here(void *arg)
 /* Tells this node that the other one has stopped the actor, because its lease has ended. */
 static void report_fence(struct pair *pair)
 {
-    tdm__node_remote_actor_ended(
-        &pair->scene->node, &pair->other.self.id,
-        &(struct tdm__actor_ended_message){pair->actor, TDM_E_ACTOR_DIED, "its lease ended", true});
+    tdm__node_remote_actor_ended(&pair->scene->node, &pair->other.self.id,
+                                 &(struct tdm__actor_ended_message){pair->actor, TDM_E_ACTOR_DIED,
+                                                                    "its lease ended", true, 0});
 }
 
 /* The other node is still in the store, which it cannot reach, and has the actor's resources. */
@@ -547,6 +566,7 @@ int main(void)
         NODE_FIXTURE_TEST(end_is_complete_if_the_other_node_does_not_know_the_actor),
         NODE_FIXTURE_TEST(end_is_complete_if_the_other_node_is_lost),
         NODE_FIXTURE_TEST(only_the_actors_node_reports_its_end),
+        NODE_FIXTURE_TEST(late_report_of_an_earlier_placement_is_ignored),
         NODE_FIXTURE_TEST(actor_without_restarts_is_lost_with_its_node),
         NODE_FIXTURE_TEST(unsure_start_is_repeated_without_counting_a_restart),
         NODE_FIXTURE_TEST(remote_actor_ends_with_its_owner_node_unless_detached),

@@ -254,6 +254,33 @@ static void actor_that_nobody_will_start_is_removed(void **state)
     expect_free_gpus(2);
 }
 
+/* Its node has reported the end, and was lost before it could give anything back. */
+static void actor_that_its_owner_does_not_know_any_more_is_removed(void **state)
+{
+    struct tdm__id node = join("one");
+    struct tdm__id owner = reserve_fixture_join(&world, "owner", 0);
+    struct tdm__actor_request request = wish(2, "name/lab/ended");
+    struct tdm__store_view view = {0};
+    struct tdm__node_holdings holdings = holdings_of(&owner, NULL, 0);
+
+    (void)state;
+    request.placement.owner_node = owner;
+    request.recreate_on_node_loss = true;
+    (void)place(&request);
+    holdings.removes_orphans = true;
+    holdings.known = &request.actor;
+    TRY(reserve_fixture_reconcile(&world, &holdings, &view));
+    assert_int_equal(world.removed_count, 0); /* Its node is there. */
+    reserve_fixture_lose(&world, &node);
+    holdings.known_count = 1;
+    TRY(reserve_fixture_reconcile(&world, &holdings, &view));
+    assert_int_equal(world.removed_count, 0); /* The owner's node places it again. */
+    holdings.known_count = 0;
+    TRY(reserve_fixture_reconcile(&world, &holdings, &view));
+    assert_int_equal(world.removed_count, 1);
+    expect_name("name/lab/ended", TDM_OK);
+}
+
 /* The group was removed after the snapshot, and an actor has got one of its GPUs. */
 static void stale_group_loses_the_bundle_whose_gpu_is_taken(void **state)
 {
@@ -550,6 +577,7 @@ int main(void)
         CASE(later_placement_stays_and_the_earlier_one_ends),
         CASE(actor_placed_since_is_expected_if_it_fits),
         CASE(actor_that_nobody_will_start_is_removed),
+        CASE(actor_that_its_owner_does_not_know_any_more_is_removed),
         CASE(stale_group_loses_the_bundle_whose_gpu_is_taken),
         CASE(groups_that_their_node_does_not_know_are_reported),
         CASE(bundle_has_the_resources_that_its_actors_leave),
