@@ -1,10 +1,13 @@
 /* two_nodes_test.c - two daemons on one machine, one Redis, TCP between them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
+#include "runtime/redis/embedded.h"
 #include "runtime/token.h"
 #include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"
 
 #include <fcntl.h>
+#include <hiredis/hiredis.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -86,6 +89,47 @@ static void each_process_may_have_as_many_descriptors_as_the_hard_limit_allows(v
         assert_true(hard > SOFT_DESCRIPTORS);
     }
     tdm_actor_destroy(actor);
+}
+
+/* Runs one Redis command, which may have an argument for "%s", and returns its number; for a text,
+ * the number that it contains. */
+static long long redis_number(const char *command, const char *argument)
+{
+    redisContext *context =
+        redisConnectUnix(tdm__redis_embedded_url(cluster.redis.server) + strlen("unix://"));
+    redisReply *reply;
+    long long number;
+
+    assert_non_null(context);
+    reply = redisCommand(context, command, argument);
+    assert_non_null(reply);
+    assert_int_not_equal(reply->type, REDIS_REPLY_ERROR);
+    number = reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) : reply->integer;
+    freeReplyObject(reply);
+    redisFree(context);
+    return number;
+}
+
+/* The Redis server behind a new connection may have lost changes, so a daemon renews its lease
+ * then, which compares the generation, and not only once a second. */
+static void each_new_connection_to_redis_renews_the_lease(void **state)
+{
+    static const char count[] = "HGET tdm:{tandem}:r:node/%s n";
+    enum { CONNECTIONS = 10, WITHOUT_MS = 7000 };
+    struct tdm_runtime_info node;
+    int64_t begun_ms = tdm__clock_ms();
+
+    (void)state;
+    tdm_runtime_describe(runtime, &node);
+    for (int i = 0; i < CONNECTIONS; i++) {
+        long long before = redis_number(count, node.node_id);
+
+        (void)redis_number("CLIENT KILL TYPE normal SKIPME yes", "");
+        while (redis_number(count, node.node_id) == before) {
+            assert_true(tdm__clock_ms() < begun_ms + WITHOUT_MS);
+            (void)poll(NULL, 0, 2);
+        }
+    }
 }
 
 static void lists_are_of_both_nodes(void **state)
@@ -354,6 +398,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_process_may_have_as_many_descriptors_as_the_hard_limit_allows),
+        cmocka_unit_test(each_new_connection_to_redis_renews_the_lease),
         cmocka_unit_test(lists_are_of_both_nodes),
         cmocka_unit_test(wrong_token_is_refused),
         cmocka_unit_test(actors_lie_on_both_and_call_across),
