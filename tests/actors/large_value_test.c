@@ -533,17 +533,20 @@ static void call_waits_for_no_process_and_no_value(void **state)
     tdm_ref *absent;
     tdm_ref *sums[3];
     uint8_t done[3];
+    int64_t begun_ms;
     tdm_ref *put;
 
     (void)state;
     tdm_actor_describe(still, &info);
     assert_ok(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
     assert_int_equal(kill((pid_t)info.pid, SIGSTOP), 0);
+    begun_ms = tdm__clock_ms();
     assert_ok(tdm_actor_call(still, "echo", &absent, "b", (const void *)data, data_bytes));
     assert_ok(tdm_actor_call(still, "sum", &sums[0], "r", put));
     assert_ok(tdm_actor_call(still, "sum", &sums[1], "r", absent));
     assert_ok(tdm_actor_call(reader, "sum", &sums[2], "r", absent));
     assert_int_equal(tdm_wait(sums, 3, 1, 0, done), TDM_E_TIMEOUT);
+    assert_true(tdm__clock_ms() < begun_ms + TEST_TIMEOUT_MS);
     assert_int_equal(kill((pid_t)info.pid, SIGCONT), 0);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(number_of(sums[i]), sum_of(data, data_bytes));

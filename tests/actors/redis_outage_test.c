@@ -1,6 +1,7 @@
 /* redis_outage_test.c - a Redis that does not answer for less than the lease ends no actor. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
+#include "runtime/process/spawn.h"
 #include "runtime/redis/embedded.h"
 #include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -35,16 +37,23 @@ static void wait_until(int64_t time_ms)
  * and the time that is left. */
 static void expect_status_to_name_redis(void)
 {
-    char command[512];
+    char *argv[] = {(char *)(uintptr_t) "tandem", (char *)(uintptr_t) "status",
+                    (char *)(uintptr_t) "--address", cluster.first.address, NULL};
+    FILE *output = tmpfile();
+    struct tdm__spawn_options spawn = {.program = TDM_TEST_BUILD_DIR "/tandem", .argv = argv};
+    struct tdm__process process;
     char said[1024] = "";
-    FILE *output;
+    int wait_status;
 
-    (void)snprintf(command, sizeof(command), "exec %s/tandem status --address '%s' 2>&1",
-                   TDM_TEST_BUILD_DIR, cluster.first.address);
-    output = popen(command, "re");
     assert_non_null(output);
+    spawn.output_fd = fileno(output);
+    assert_int_equal(tdm__spawn(&spawn, &process), TDM_OK);
+    assert_int_equal(waitpid(process.pid, &wait_status, 0), process.pid);
+    tdm__process_forget(&process);
+    assert_int_equal(WEXITSTATUS(wait_status), 1);
+    rewind(output);
     said[fread(said, 1, sizeof(said) - 1, output)] = '\0';
-    assert_int_equal(pclose(output), 1 << 8);
+    (void)fclose(output);
     if (strstr(said, "Redis is unavailable; if it stays so for 2") == NULL) {
         fail_msg("%s", said);
     }

@@ -1,5 +1,7 @@
 /* two_nodes_test.c - two daemons on one machine, one Redis, TCP between them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
+#include "runtime/redis/embedded.h"
 #include "runtime/token.h"
 #include "tests/support/actor_fixture.h"
 #include "tests/support/two_nodes.h"
@@ -16,7 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -86,6 +90,49 @@ static void each_process_may_have_as_many_descriptors_as_the_hard_limit_allows(v
         assert_true(hard > SOFT_DESCRIPTORS);
     }
     tdm_actor_destroy(actor);
+}
+
+/* Sends one Redis command, a line, and returns the number in the reply, which may be a text. */
+static long long redis_number(const char *command)
+{
+    struct sockaddr_un server = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char reply[64] = "";
+    const char *number;
+
+    (void)snprintf(server.sun_path, sizeof(server.sun_path), "%s",
+                   tdm__redis_embedded_url(cluster.redis.server) + strlen("unix://"));
+    assert_int_equal(connect(fd, (struct sockaddr *)&server, sizeof(server)), 0);
+    assert_int_equal(dprintf(fd, "%s\r\n", command), strlen(command) + 2);
+    assert_true(read(fd, reply, sizeof(reply) - 1) > 0);
+    assert_true(reply[0] == ':' || reply[0] == '$');
+    number = reply[0] == '$' ? strchr(reply, '\n') : reply;
+    assert_non_null(number);
+    (void)close(fd);
+    return strtoll(number + 1, NULL, 10);
+}
+
+/* The Redis server behind a new connection may have lost changes, so a daemon renews its lease
+ * then, which compares the generation, and not only once a second. */
+static void each_new_connection_to_redis_renews_the_lease(void **state)
+{
+    enum { CONNECTIONS = 10, WITHOUT_MS = 7000 };
+    struct tdm_runtime_info node;
+    int64_t begun_ms = tdm__clock_ms();
+    char count[96];
+
+    (void)state;
+    tdm_runtime_describe(runtime, &node);
+    (void)snprintf(count, sizeof(count), "HGET tdm:{tandem}:r:node/%s n", node.node_id);
+    for (int i = 0; i < CONNECTIONS; i++) {
+        long long before = redis_number(count);
+
+        (void)redis_number("CLIENT KILL TYPE normal SKIPME yes");
+        while (redis_number(count) == before) {
+            assert_true(tdm__clock_ms() < begun_ms + WITHOUT_MS);
+            (void)poll(NULL, 0, 2);
+        }
+    }
 }
 
 static void lists_are_of_both_nodes(void **state)
@@ -354,6 +401,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_process_may_have_as_many_descriptors_as_the_hard_limit_allows),
+        cmocka_unit_test(each_new_connection_to_redis_renews_the_lease),
         cmocka_unit_test(lists_are_of_both_nodes),
         cmocka_unit_test(wrong_token_is_refused),
         cmocka_unit_test(actors_lie_on_both_and_call_across),

@@ -468,6 +468,7 @@ static void try_restart(struct lease_exploration *exploration, const struct leas
     if (world.store.holder == self) {
         world.store.holder = SIM_NOBODY;
     }
+    world.nodes[self].has_process = exploration->mutation == RESTARTED_DAEMON_STARTS_ITS_ACTORS;
     if (world.has_snapshot && world.snapshot.holder == self) {
         world.snapshot.holder = SIM_NOBODY;
     }

@@ -94,6 +94,7 @@ enum lease_mutation {
     LONE_NODE_HAS_NO_LIMIT,
     SUPERVISOR_DOES_NOT_FENCE,
     JOIN_DOES_NOT_ADVANCE_THE_CLOCK,
+    RESTARTED_DAEMON_STARTS_ITS_ACTORS, /* Without a commit, as if the name were still its own. */
     LEASE_MUTATIONS_COUNT
 };
 
