@@ -265,6 +265,15 @@ def second_job_in_the_same_cluster_learns_the_same(sandbox):
     sandbox.require_clean()
 
 
+def job_is_resumed_in_the_same_cluster(sandbox):
+    with Cluster(sandbox) as cluster:
+        code, out, err = finish(cluster.job("rollout.num_rollout=3"))
+        require(code == 0, f"exit code {code}: {err}")
+        notes = require_same(sandbox, cluster.job("--resume", "out"), out)
+        require("resuming out/checkpoint after step 3 of 5" in notes, f"not resumed: {notes}")
+    sandbox.require_clean()
+
+
 def require_restarted(sandbox, process, before):
     """Runs the job to its end. It must have restarted once, and each step must have the usual numbers."""
     code, out, err = finish(process)
@@ -329,7 +338,7 @@ if __name__ == "__main__":
                    engine_frozen_in_an_update_is_killed_and_left_out,
                    gpus_of_two_nodes_exchange_weights, gpus_of_two_nodes_want_nccl,
                    engine_that_ends_while_its_transfer_pair_connects_is_not_awaited,
-                   second_job_in_the_same_cluster_learns_the_same,
+                   second_job_in_the_same_cluster_learns_the_same, job_is_resumed_in_the_same_cluster,
                    killed_trainer_restarts_the_job_in_the_same_cluster,
                    node_of_all_engines_is_lost_and_they_come_back_at_another,
                    node_of_the_trainers_is_lost_and_the_job_restarts_at_another,
