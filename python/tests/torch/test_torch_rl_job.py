@@ -18,10 +18,9 @@ EXAMPLE = pathlib.Path(__file__).resolve().parents[3] / "examples/torch_rl"
 TANDEM = pathlib.Path(tandem.__file__).parents[2] / "tandem"
 # A machine that runs other tests takes long to import PyTorch in six processes.
 SETTINGS = ["job.start_timeout_ms=400000", "trainer.step_timeout_ms=300000", "engine.generate_timeout_ms=300000",
-            "update.timeout_ms=200000", "rollout.num_rollout=2", "rollout.rollout_batch_size=6",
-            "rollout.n_samples_per_prompt=4", "rollout.warmup_steps=1", "rollout.warmup_batch_size=6"]
-
-
+            "update.timeout_ms=200000", "trainer.stall_timeout_ms=120000", "update.stall_timeout_ms=60000",
+            "rollout.num_rollout=2", "rollout.rollout_batch_size=6", "rollout.n_samples_per_prompt=4",
+            "rollout.warmup_steps=1", "rollout.warmup_batch_size=6"]
 
 
 def run_job(out, *settings, ranks, engine_ranks=1, more=None):
@@ -34,7 +33,7 @@ def run_job(out, *settings, ranks, engine_ranks=1, more=None):
          f"trainer.num_ranks={ranks}", f"engine.num_engines={ranks // engine_ranks}",
          f"engine.rollout_num_gpus_per_engine={engine_ranks}", f"data.unseen={unseen}", *settings, "--out", out],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **(more or {})},
-        capture_output=True, text=True, timeout=550, check=False)
+        capture_output=True, text=True, timeout=700, check=False)
     assert output.returncode == 0, output.stdout + output.stderr
     return output.stdout
 
@@ -102,4 +101,4 @@ def test_a_killed_engine_is_left_out_and_a_killed_trainer_restarts_the_job(tmp_p
     assert steps[0] == steps[1] and len(steps[0]) == 2, output
     # Answers may be computed in batches of another size, so that the last bits of their log-probabilities differ.
     norms = [re.findall(r"grad_norm ([0-9.e+-]+)", text)[-1] for text in found.values()]
-    assert float(norms[0]) == pytest.approx(float(norms[1]), rel=1e-3), output
+    assert float(norms[0]) == pytest.approx(float(norms[1]), rel=1e-2), output
