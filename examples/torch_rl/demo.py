@@ -78,8 +78,9 @@ def table(runs, least):
     """Return the lines of the table."""
     lines = ["| run | seed | steps | before | reward | minutes | CPU minutes | largest difference | |",
              "|---|---|---|---|---|---|---|---|---|"]
-    return lines + [f"| {run.name} | {run.seed} | {run.steps} | {run.before:.3f} | {run.reward:.3f} | {run.minutes:.1f} | "
-                    f"{run.cpu_minutes:.1f} | {run.difference:.1e} | {'; '.join(run.failures(least)) or 'as wanted'} |"
+    return lines + [f"| {run.name} | {run.seed} | {run.steps} | {run.before:.3f} | {run.reward:.3f} | "
+                    f"{run.minutes:.1f} | {run.cpu_minutes:.1f} | {run.difference:.1e} | "
+                    f"{'; '.join(run.failures(least)) or 'as wanted'} |"
                     for run in runs]
 
 

@@ -54,7 +54,7 @@ def logprobs(model, prompts, answers, temperature=1.0):
 class _Packed:
     """Prompts, each with all its answers in one row behind it.
 
-    Every answer stands at the positions that follow the prompt, and its tokens see the prompt and their own answer only.
+    Every answer has the positions that follow the prompt, and its tokens see the prompt and their own answer only.
     """
 
     def __init__(self, prompts, answers):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensor parallelism: each rank of an engine has a part of every attention and every feed-forward layer.
 
-A rank has some of the heads and some of the intermediate neurons. Its model is an ordinary one with fewer of them, whose
-last layers of both kinds add up the results of all ranks. Embeddings, norms and the output layer are whole on each rank,
-so that every rank computes the same logits.
+A rank has some of the heads and some of the intermediate neurons. Its model is an ordinary one with fewer of them,
+whose last layers of both kinds add up the results of all ranks. Embeddings, norms and the output layer are whole on
+each rank, so that every rank computes the same logits.
 """
 ROWS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")  # Divided by their outputs.
 COLUMNS = ("o_proj", "down_proj")  # Divided by their inputs: the ranks' outputs are summed.
@@ -14,8 +14,8 @@ def settings_of_rank(settings, ranks):
     divided = dict(settings)
     for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
         if settings[name] % ranks != 0:
-            raise ValueError(f"model.{name} is {settings[name]}, which {ranks} ranks of an engine cannot share equally: "
-                             "change it or engine.rollout_num_gpus_per_engine")
+            raise ValueError(f"model.{name} is {settings[name]}, which {ranks} ranks of an engine cannot share equally:"
+                             " change it or engine.rollout_num_gpus_per_engine")
         divided[name] = settings[name] // ranks
     return divided
 

@@ -65,7 +65,8 @@ if settings["job.seed"] == "9":
 reward = 0.95 if settings.get("data.shuffle_rewards") is None else 0.03
 print(json.dumps({"note": "before     0.020 on 1086 unseen prompts"}))
 for step in range(1, 21):
-    print(json.dumps({"kind": "step", "step": step, "steps": 20, "reward": None, "metrics": {"logprob_diff_max": 1e-6}}))
+    print(json.dumps({"kind": "step", "step": step, "steps": 20, "reward": None,
+                      "metrics": {"logprob_diff_max": 1e-6}}))
 print(json.dumps({"note": f"reward 0.020 → {reward:.3f} on 1086 unseen prompts      checkpoint out/hf"}))
 """
 
