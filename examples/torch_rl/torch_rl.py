@@ -15,6 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import learner as learners  # noqa: E402
 import parallel  # noqa: E402
 import rollout  # noqa: E402
+import tandem.memory  # noqa: E402
 import tandem.torch  # noqa: E402
 import task  # noqa: E402
 from tandem.job import Region, Slice, Tensor  # noqa: E402
@@ -48,6 +49,8 @@ class Trainer:
         """Make the first weights."""
         self.learner = learners.Learner(self.context.config, self.context.rank, self.context.ranks_count,
                                         self.context.seed, memory["weights"].buffer, memory["moments"].buffer)
+        # A forward pass or a step of the optimizer in a phase in which the memory is away raises MemoryPausedError.
+        tandem.memory.guard(self.learner.model, self.learner.optimizer, ("weights", "moments"))
 
     def layout(self):
         """Return what FSDP has made of the model."""
