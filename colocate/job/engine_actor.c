@@ -134,33 +134,6 @@ static tdm_status engine_start(tdm_call *call, void *self)
     return tdm__rank_pause_regions(&engine->rank);
 }
 
-/* Replies with the size of the weights and the encoded layout. */
-static tdm_status reply_layout(tdm_call *call, const struct tdm__layout *layout,
-                               const tdm_region *weights)
-{
-    tdm_writer *writer;
-    tdm_writer *packed;
-    tdm_status status;
-
-    TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_writer_create(&packed);
-    if (status == TDM_OK) {
-        status = tdm__layout_encode(layout, tdm_region_address(weights), packed);
-        if (status == TDM_OK) {
-            const struct tdm__engine_layout_message message = {tdm_region_size(weights),
-                                                               tdm_writer_bytes(packed)};
-
-            status = tdm__engine_layout_encode(&message, writer);
-        }
-        tdm_writer_destroy(packed);
-    }
-    if (status == TDM_OK) {
-        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
-    }
-    tdm_writer_destroy(writer);
-    return status;
-}
-
 /* Gets the layout of this rank from the job file or the library and replies with it. Without a
  * layout the reply is nil, `layout_out` is empty, and the rank gets whole tensors by name. */
 static tdm_status engine_read_layout(tdm_call *call, struct engine *engine,
@@ -181,7 +154,7 @@ static tdm_status engine_read_layout(tdm_call *call, struct engine *engine,
     }
     TDM_TRY(tdm__receiver_set_layout(engine->receiver, &layout));
     *layout_out = layout;
-    return reply_layout(call, &layout, weights);
+    return tdm__rank_reply_layout(call, &layout, weights);
 }
 
 /* Creates the record of the weights that are served, if the job compares log-probabilities. */

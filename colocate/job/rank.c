@@ -368,3 +368,29 @@ tdm_status tdm__rank_method_trace(struct tdm__rank *rank, tdm_call *call)
     tdm_writer_destroy(writer);
     return status;
 }
+
+tdm_status tdm__rank_reply_layout(tdm_call *call, const struct tdm__layout *layout,
+                                  const tdm_region *weights)
+{
+    tdm_writer *writer;
+    tdm_writer *packed;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_writer_create(&packed);
+    if (status == TDM_OK) {
+        status = tdm__layout_encode(layout, tdm_region_address(weights), packed);
+        if (status == TDM_OK) {
+            const struct tdm__engine_layout_message message = {tdm_region_size(weights),
+                                                               tdm_writer_bytes(packed)};
+
+            status = tdm__engine_layout_encode(&message, writer);
+        }
+        tdm_writer_destroy(packed);
+    }
+    if (status == TDM_OK) {
+        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}

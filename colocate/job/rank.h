@@ -114,4 +114,9 @@ tdm_status tdm__rank_call(tdm_actor *actor, const char *method, const struct tdm
 /* Method "trace" of both classes: replies with the rank's spans and forgets them. */
 tdm_status tdm__rank_method_trace(struct tdm__rank *rank, tdm_call *call);
 
+/* Replies to a call with the size of the region `weights` and with the layout that an engine has in
+ * it. */
+tdm_status tdm__rank_reply_layout(tdm_call *call, const struct tdm__layout *layout,
+                                  const tdm_region *weights);
+
 #endif
