@@ -330,12 +330,16 @@ static void start_one(void)
                     parent, parent, parent));
 }
 
-/* Ends the daemon `one` and the store. */
+/* Ends the daemon `one` and the store. A store that ends removes its socket, also one that the next
+ * store has made, so this function waits for its end. */
 static void stop_one(void)
 {
     must_succeed(on("a", "cd %s; kill $(cat one.pid)", parent));
     wait_until_gone("a");
-    must_succeed(on("a", "cd %s; kill $(cat store.pid)", parent));
+    must_succeed(on("a",
+                    "cd %s; pid=$(cat store.pid); kill $pid; for i in $(seq 500); do "
+                    "kill -0 $pid 2>/dev/null || exit 0; sleep 0.02; done; exit 1",
+                    parent));
 }
 
 static void daemon_refuses_to_join_nodes_it_could_not_work_with(void **state)
