@@ -655,12 +655,13 @@ static tdm_status run_rollout(struct tdm__controller *controller,
 
     options->on_requests_sent = restart_engines_meanwhile;
     options->on_requests_sent_arg = controller;
-    while ((status = tdm__rollout_run(&controller->workers, options, rollout_out)) != TDM_OK) {
-        TDM_TRY(tdm__failover_handle_failure(&controller->workers, status));
-        if (!any_engine_serves(controller)) {
+    do {
+        if (!any_engine_serves(controller)) { /* The last one may be lost since the last rollout. */
             TDM_TRY(resume_serving(controller));
         }
-    }
+        status = tdm__rollout_run(&controller->workers, options, rollout_out);
+        TDM_TRY(tdm__failover_handle_failure(&controller->workers, status));
+    } while (status != TDM_OK);
     tdm__recovery_reset_attempts(&controller->workers);
     return TDM_OK;
 }

@@ -227,6 +227,7 @@ static tdm_status engine_pause(tdm_call *call, void *self)
 /* Method "trace": replies the spans for the trace. */
 static tdm_status engine_trace(tdm_call *call, void *self)
 {
+    tdm__failpoint_hit("engine.trace");
     return tdm__rank_method_trace(self, call);
 }
 

@@ -200,12 +200,12 @@ def all_engines_are_killed_and_come_back_with_the_trainers_weights(sandbox):
 
 
 def the_only_engine_is_killed_and_comes_back_with_the_trainers_weights(sandbox):
-    """Kills at failpoints of an update and at a random time: the steps have the same results."""
+    """Kills at failpoints of an update, between two rollouts, and at a random time: the steps have the same results."""
     words = [*six(sandbox), "engine.num_engines=1", "engine.rollout_num_gpus_per_engine=4"]
     code, out, err = sandbox.run("--json", "--out", "whole", *words)
     require(code == 0, f"exit code {code}: {err}")
     wanted = {step["step"]: numbers_of(step) for step in steps_of(out)}
-    for step in ["engine.vote", "engine.flip", "engine.acquire_shadow"][:KILLS]:
+    for step in ["engine.trace", "engine.vote", "engine.flip", "engine.acquire_shadow"][:KILLS + 1]:
         broken = sandbox.path / step
         breaks = sandbox.environment(TANDEM_FAILPOINT=f"engine/0/2 {step} 3 kill {broken}")
         code, out, err = sandbox.run("--json", "--out", "out", *words, environment=breaks)
