@@ -72,16 +72,24 @@ static void must_succeed(int code)
         }                                                                                          \
     } while (0)
 
-/* Returns a port at 127.0.0.1 that nobody uses now. */
+/* Returns a port at 127.0.0.1 that nobody uses now. It is below those that the kernel gives to
+ * sockets of other tests, which could take it before the test does. */
 static unsigned free_port(void)
 {
+    static unsigned next;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t address_bytes = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is_free = false;
 
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &address_bytes), 0);
-    (void)close(fd);
+    if (next == 0) {
+        next = (unsigned)getpid();
+    }
+    while (!is_free) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        address.sin_port = htons((uint16_t)(20000 + next++ % 12000));
+        is_free = bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+        (void)close(fd);
+    }
     return ntohs(address.sin_port);
 }
 
@@ -476,13 +484,14 @@ static void block_waits_for_the_end(void **state)
     must_succeed(on("a",
                     "tandem start --head --node-ip-address 127.0.0.1 --port %u --block "
                     ">%s/blocked & blocked=$!; until tandem status >/dev/null 2>&1; do "
-                    "sleep 0.05; done; tandem stop && wait $blocked",
+                    "kill -0 $blocked || exit 9; sleep 0.05; done; tandem stop && wait $blocked",
                     port, parent));
-    must_succeed(on("a",
-                    "tandem start --head --node-ip-address 127.0.0.1 --port %u --block "
-                    ">%s/blocked & blocked=$!; until tandem status >/dev/null 2>&1; do "
-                    "sleep 0.05; done; kill -TERM $blocked && wait $blocked",
-                    port, parent));
+    must_succeed(
+        on("a",
+           "tandem start --head --node-ip-address 127.0.0.1 --port %u --block "
+           ">%s/blocked & blocked=$!; until tandem status >/dev/null 2>&1; do "
+           "kill -0 $blocked || exit 9; sleep 0.05; done; kill -TERM $blocked && wait $blocked",
+           port, parent));
     assert_int_equal(on("a", "tandem status"), 1);
 }
 

@@ -321,10 +321,10 @@ static void rank_that_cannot_open_is_named(void **state)
 
 static void ranks_that_start_too_slowly_name_the_setting(void **state)
 {
-    const char *const settings[] = {"job.start_timeout_ms=1"};
+    const char *const settings[] = {"job.start_timeout_ms=1", "trainer.open_seconds=10"};
 
     (void)state;
-    assert_int_equal(run("slow", NULL, settings, 1), TDM_E_TIMEOUT);
+    assert_int_equal(run("slow", NULL, settings, 2), TDM_E_TIMEOUT);
     assert_non_null(strstr(tdm_error_detail(), "within job.start_timeout_ms: actor trainer/0 "));
 }
 

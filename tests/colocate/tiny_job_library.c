@@ -84,6 +84,7 @@ static tdm_status trainer_open(const struct tdm_rank_context *context, void **st
 {
     struct trainer *trainer = calloc(1, sizeof(*trainer));
     int64_t fail_on_rank;
+    int64_t open_seconds; /* Seconds that a rank takes to open (trainer.open_seconds). */
     tdm_status status;
 
     if (trainer == NULL) {
@@ -91,6 +92,9 @@ static tdm_status trainer_open(const struct tdm_rank_context *context, void **st
     }
     trainer->context = context;
     status = read_setting(context, "trainer.fail_at_step", &trainer->fail_at_step);
+    if (status == TDM_OK) {
+        status = read_setting(context, "trainer.open_seconds", &open_seconds);
+    }
     if (status == TDM_OK) {
         status = read_setting(context, "trainer.fail_on_rank", &fail_on_rank);
     }
@@ -109,6 +113,9 @@ static tdm_status trainer_open(const struct tdm_rank_context *context, void **st
     if (status != TDM_OK) {
         free(trainer);
         return status;
+    }
+    if (context->group != NULL && open_seconds > 0) {
+        (void)sleep((unsigned int)open_seconds);
     }
     *state_out = trainer;
     return TDM_OK;
