@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-# vLLM reads these when it is imported. Without torch.compile, which vLLM uses for small functions of its sampler, each
-# worker needs a fifth less time.
+# vLLM reads these when it is imported. torch.compile, which vLLM uses for small functions of its sampler, would begin
+# with probes of the processor in processes of its own.
 os.environ.update({"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1",
                    "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCHDYNAMO_DISABLE": "1"})
 
