@@ -6,9 +6,9 @@
 #include "actors/daemon/actor_entry.h"
 
 /* Returns TDM_E_NO_RESOURCES with the reason if this node cannot hold an actor that the store has
- * placed here: the store lost changes since it placed the actor in its generation `generation`,
- * this node has removed the placement, or another actor of this node holds the resources of
- * `record`. The actor has to be placed again.
+ * placed here. There are three reasons: the store lost changes since it placed the actor in its
+ * generation `generation`; this node has removed the placement; or another actor of this node holds
+ * the resources of `record`. The actor has to be placed again.
  * CPUs and named resources are only checked while nodes write their records into a store that has
  * lost changes, because at other times actors may take back CPUs that they had lent. */
 tdm_status tdm__node_check_placement(const struct tdm__node *node,

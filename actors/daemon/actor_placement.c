@@ -85,8 +85,9 @@ static void on_placement_released(void *arg, tdm_status status, const char *deta
     struct tdm__node *node = release->node;
 
     if (status == TDM_E_EXISTS) {
-        /* The actor ran here beside the process that was placed later. If it was placed on this
-         * node and its owner's node is lost, nobody starts it. */
+        /* The store has a later placement of the actor. If that one is on this node, too, and the
+         * node of the actor's creator is lost, nobody starts it: this node looks for such records.
+         */
         node->actors->recount_is_due =
             node->actors->recount_is_due || tdm__id_equal(&release->record.node, &node->record.id);
     } else if (status != TDM_OK) {

@@ -18,8 +18,8 @@ void tdm__node_reconcile_renewed(struct tdm__node *node, uint64_t generation, bo
                                  const struct tdm__node_record *known, uint32_t known_count);
 /* Writes this node's records again, after it has joined again. */
 void tdm__node_reconcile_start(struct tdm__node *node);
-/* Gives back what actors hold in the store that were placed on this node and that nobody will start
- * any more, after the loss of another node. */
+/* Removes the placements on this node that nobody will start any more, because the node of the
+ * actor's creator was lost, and gives their resources back. Called after the loss of a node. */
 void tdm__node_reconcile_orphans(struct tdm__node *node);
 /* Continues what could not be done before. Called once a second, and more often by itself while the
  * store lacks records of a new generation. */

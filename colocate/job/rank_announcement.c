@@ -20,7 +20,7 @@ static tdm_status check_attached_size(size_t size_bytes)
                            size_bytes, TDM_ATTACHED_BYTES_MAX);
 }
 
-/* Returns the checksum of the attached bytes; 0 if there are none. */
+/* Returns the checksum of the bytes that a job library has attached; 0 if it has attached none. */
 static uint64_t sum_attached(struct tdm_bytes attached)
 {
     return attached.size_bytes == 0 ? 0 : tdm__checksum_tensor(attached.data, attached.size_bytes);

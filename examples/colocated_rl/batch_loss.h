@@ -69,10 +69,10 @@ tdm_status batch_loss_record_reference(struct batch_loss *batch_loss,
 /* Adds the gradients of the loss to gradients[model->elements] and fills the sums. */
 tdm_status batch_loss_backward(struct batch_loss *batch_loss, struct batch_loss_memory *memory,
                                float *gradients);
-/* For a batch whose gradients of the weights are not finite in sum: computes those of one sample
- * after the other in gradients[model->elements], and fails with TDM_E_METHOD and the names of the
- * prompt and the sample at the first that is not finite. TDM_OK if there is none in the part of the
- * batch that this rank has. */
+/* Finds the sample whose gradients are not finite, after the gradients of the whole batch were not.
+ * Computes the gradients of one sample after the other in gradients[model->elements]. Fails with
+ * TDM_E_METHOD at the first that are not finite, and names its prompt and sample. Returns TDM_OK if
+ * this rank's part of the batch has no such sample. */
 tdm_status batch_loss_find_overflow(const struct batch_loss *batch_loss,
                                     struct batch_loss_memory *memory, float *gradients);
 /* Sums the statistics over the ranks and waits for all of them. A NULL group leaves them as they
