@@ -8,7 +8,9 @@
  * flow with PyTorch (torch_flow.h). If the engine is on another node, the peer is two processes
  * that send the bytes over a socket.
  * TANDEM_BENCH_MODEL=full measures all of Qwen3-0.6B (1.19 GB, about 14 GB of memory), otherwise
- * four of its layers. */
+ * four of its layers.
+ * "weights --updates MODE VERIFY" measures nothing by itself: the script bench/weights tells it
+ * when to run an update (serve_updates), and so compares two builds in turn. */
 #include "actors/worker.h"
 #include "bench/internal/weights_job.h"
 #include "cluster.h"
@@ -309,6 +311,7 @@ static struct benchmark_mode modes[] = {
      .verify = "full",
      .bucket_mib = 1,
      .update = UPDATE("update_copy_1mib", COPIERS, 0)},
+    {.mode = "bucket", .verify = "full", .update = UPDATE("update_bucket", COPIERS, 0.35)},
     {.mode = "names", .verify = "full", .update = UPDATE("update_names", COPIERS, 0)},
 };
 
@@ -347,6 +350,42 @@ static void measure_local(const struct bench_model *model)
     bench_copy_workers_stop(&peers.copiers);
 }
 
+/* Opens a job of the mode and does what the lines of the standard input say, one after the other:
+ * "update" runs an update, "copy" copies the bytes of the model with memcpy in two processes,
+ * "check" checks the engine's weights. Each prints a line with its seconds. Ends with the input. */
+static int serve_updates(const struct bench_model *model, const char *mode, const char *verify)
+{
+    const struct benchmark_mode benchmark_mode = {.mode = mode, .verify = verify};
+    struct bench_copy_workers copiers;
+    bool has_copiers = false;
+    char line[16];
+
+    open_job(model, ENGINES, &benchmark_mode);
+    while (fgets(line, sizeof(line), stdin) != NULL) {
+        double seconds = 0;
+        double finish;
+
+        if (strcmp(line, "update\n") == 0) {
+            seconds = update_once(&finish);
+        } else if (strcmp(line, "copy\n") == 0) {
+            if (!has_copiers) {
+                bench_copy_workers_start(&copiers, "copier", 2, bench_model_bytes(model) / 2);
+                has_copiers = true;
+            }
+            seconds = bench_copy_workers_run(&copiers);
+        } else {
+            check_weights();
+        }
+        (void)printf("%.9f\n", seconds);
+        (void)fflush(stdout);
+    }
+    if (has_copiers) {
+        bench_copy_workers_stop(&copiers);
+    }
+    bench_job_close(&job);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static const struct bench_role roles[] = {BENCH_COPIER_ROLE,
@@ -357,6 +396,9 @@ int main(int argc, char **argv)
 
     tdm__worker_run_if_one(); /* In the process of an actor this call does not return. */
     bench_peer_run(argc, argv, roles, sizeof(roles) / sizeof(roles[0]));
+    if (argc == 4 && strcmp(argv[1], "--updates") == 0) {
+        return serve_updates(&model, argv[2], argv[3]);
+    }
     bench_parse_arguments(argc, argv);
     if (bench_is_wanted("near")) {
         measure_nothing();

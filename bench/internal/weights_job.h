@@ -27,7 +27,7 @@ struct bench_job_options {
     struct bench_model model;
     /* Number of engines of two ranks each; there are as many trainer ranks as engine ranks. */
     uint32_t engines;
-    /* Value of update.mode: "donate", "copy" or "names". */
+    /* Value of update.mode: "donate", "copy", "bucket" or "names". */
     const char *mode;
     /* Value of update.verify: "full", "sample" or "none". */
     const char *verify;

@@ -129,6 +129,27 @@ static void trace_update_cost(struct tdm__controller *controller,
     tdm__progress_note(&controller->progress, "%s", text);
 }
 
+/* Prints the tolerance of the engines that keep tensors in another dtype than the trainers, if
+ * there are such engines and log-probabilities are compared. */
+static void note_converting_engines(struct tdm__controller *controller)
+{
+    uint64_t engines = controller->workers.converting_engines;
+    const char *setting;
+    double tolerance;
+
+    if (engines == 0 || controller->progress.stream == NULL || controller->has_started ||
+        !tdm__logprob_check_is_wanted(controller->spec)) {
+        return;
+    }
+    tolerance = tdm__logprob_check_tolerance(&controller->workers,
+                                             (uint32_t)__builtin_ctzll(engines), &setting);
+    tdm__progress_note(&controller->progress,
+                       "%d of %u engines keep tensors in another dtype than the trainers: their "
+                       "log-probabilities may differ by %.3g (%s)",
+                       __builtin_popcountll(engines), controller->spec->num_engines, tolerance,
+                       setting);
+}
+
 /* Calls "start" on all trainers. Rank 0 replies the list of tensors, which is then sent to the
  * engines to connect both sides. */
 static tdm_status start_trainers(struct tdm__controller *controller)
@@ -154,6 +175,7 @@ static tdm_status start_trainers(struct tdm__controller *controller)
         status = tdm__weight_update_connect(workers, answer, &cost);
         if (status == TDM_OK) {
             trace_update_cost(controller, &cost);
+            note_converting_engines(controller);
         }
     }
     if (refs != NULL) {
@@ -357,10 +379,8 @@ static tdm_status save_checkpoint_if_due(struct tdm__controller *controller)
  * is over the tolerance. */
 static tdm_status compare_logprobs(struct tdm__controller *controller, bool *repeats_out)
 {
-    const struct tdm__job_spec *spec = controller->spec;
-
     *repeats_out = false;
-    if (spec->logprob_tolerance <= 0 || !spec->update_enabled) {
+    if (!tdm__logprob_check_is_wanted(controller->spec)) {
         return TDM_OK;
     }
     TDM_TRY(tdm__logprob_check_compare(&controller->logprob_check, &controller->workers,
@@ -384,8 +404,7 @@ static void add_logprob_metric(struct tdm__controller *controller)
     struct tdm_metrics *metrics = &controller->metrics;
     struct tdm_metric metric = {.name = "engine_logprob_diff"};
 
-    if (controller->spec->logprob_tolerance <= 0 || !controller->spec->update_enabled ||
-        metrics->count == TDM_METRICS_MAX) {
+    if (!tdm__logprob_check_is_wanted(controller->spec) || metrics->count == TDM_METRICS_MAX) {
         return;
     }
     for (uint32_t i = 0; i < controller->spec->num_engines; i++) {

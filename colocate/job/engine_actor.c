@@ -154,7 +154,8 @@ static tdm_status engine_read_layout(tdm_call *call, struct engine *engine,
     }
     TDM_TRY(tdm__receiver_set_layout(engine->receiver, &layout));
     *layout_out = layout;
-    return tdm__rank_reply_layout(call, &layout, weights);
+    return tdm__rank_reply_layout(call, &layout, weights,
+                                  tdm__served_weights_converted(engine->manifest, &layout) > 0);
 }
 
 /* Creates the record of the weights that are served, if the job compares log-probabilities. */
@@ -168,10 +169,10 @@ static tdm_status create_served_weights(struct engine *engine, tdm_region *weigh
         .device = tdm__regions_device(engine->rank.regions),
         .ops = engine->ops,
         .state = engine->rank.state};
-    double tolerance;
+    bool compares;
 
-    TDM_TRY(tdm_config_double(engine->rank.config, "update.logprob_tolerance", 0, &tolerance));
-    return tolerance > 0 ? tdm__served_weights_create(&options, &engine->served) : TDM_OK;
+    TDM_TRY(tdm__rank_compares_logprobs(&engine->rank, &compares));
+    return compares ? tdm__served_weights_create(&options, &engine->served) : TDM_OK;
 }
 
 /* Method "connect": gets the list of the trainers' tensors, creates the receiver, and replies

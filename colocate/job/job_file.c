@@ -120,6 +120,8 @@ static const struct setting settings[] = {
     {"update.mode", TEXT, FIELD(update_mode), 0, 0, 0, "donate"},
     {"update.verify", TEXT, FIELD(verify), 0, 0, 0, "full"},
     {"update.logprob_tolerance", NUMBER, FIELD(logprob_tolerance), 0, 1e3, 0, NULL},
+    {"update.logprob_tolerance_converted", NUMBER, FIELD(logprob_tolerance_converted), 0, 1e3, 0,
+     NULL},
     {"update.timeout_ms", COUNT, FIELD(update_timeout_ms), 1, DAY_MS, 30000, NULL},
     {"update.stall_timeout_ms", COUNT, FIELD(update_stall_timeout_ms), 100, DAY_MS, 4000, NULL},
 

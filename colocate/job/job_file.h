@@ -134,6 +134,9 @@ struct tdm__job_spec {
     /* Largest difference between an engine's and the trainer's log-probability of a sampled token;
      * 0 if they are not compared (update.logprob_tolerance). */
     double logprob_tolerance;
+    /* The same for an engine that keeps a tensor in another dtype than the trainer; 0 if
+     * `logprob_tolerance` is valid for it, too (update.logprob_tolerance_converted). */
+    double logprob_tolerance_converted;
     /* Longest time in milliseconds for each call of an update (update.timeout_ms). */
     uint32_t update_timeout_ms;
     /* Milliseconds after which an engine rank that does not reply is killed

@@ -23,6 +23,26 @@
 
 static const struct tdm_bytes no_arguments = {"\x90", 1};
 
+double tdm__logprob_check_tolerance(const struct tdm__worker_group *workers, uint32_t engine,
+                                    const char **name_out)
+{
+    const struct tdm__job_spec *spec = workers->spec;
+    bool is_converted =
+        spec->logprob_tolerance_converted > 0 && (workers->converting_engines >> engine & 1) != 0;
+
+    if (name_out != NULL) {
+        *name_out =
+            is_converted ? "update.logprob_tolerance_converted" : "update.logprob_tolerance";
+    }
+    return is_converted ? spec->logprob_tolerance_converted : spec->logprob_tolerance;
+}
+
+bool tdm__logprob_check_is_wanted(const struct tdm__job_spec *spec)
+{
+    return spec->update_enabled &&
+           (spec->logprob_tolerance > 0 || spec->logprob_tolerance_converted > 0);
+}
+
 /* ---- compare ---------------------------------------------------------------------------- */
 
 /* One comparison. It lives on the stack of tdm__logprob_check_compare(). */
@@ -143,7 +163,9 @@ tdm_status tdm__logprob_check_compare(struct tdm__logprob_check *check,
     free(comparison.samples);
     TDM_TRY(tdm__wrap(status, "comparison of log-probabilities"));
     for (uint32_t i = 0; i < workers->spec->num_engines; i++) {
-        if (check->largest[i] > workers->spec->logprob_tolerance) {
+        double tolerance = tdm__logprob_check_tolerance(workers, i, NULL);
+
+        if (tolerance > 0 && check->largest[i] > tolerance) {
             check->suspects |= UINT64_C(1) << i;
         }
     }
@@ -203,6 +225,8 @@ static tdm_status ask_suspect(struct tdm__worker_group *workers, uint32_t engine
 static tdm_status remove_suspect(struct tdm__logprob_check *check,
                                  struct tdm__worker_group *workers, uint32_t engine)
 {
+    const char *setting;
+    double tolerance = tdm__logprob_check_tolerance(workers, engine, &setting);
     char text[TDM__ERROR_DETAIL_BYTES];
     tdm_status status = ask_suspect(workers, engine, text);
 
@@ -218,9 +242,9 @@ static tdm_status remove_suspect(struct tdm__logprob_check *check,
     }
     status = tdm__fail(TDM_E_CHECKSUM,
                        "its log-probabilities of version %llu differ from the trainer's by up to "
-                       "%.3g, update.logprob_tolerance is %.3g; %s",
-                       (unsigned long long)check->version, check->largest[engine],
-                       workers->spec->logprob_tolerance, text);
+                       "%.3g, %s is %.3g; %s",
+                       (unsigned long long)check->version, check->largest[engine], setting,
+                       tolerance, text);
     status = tdm__failover_remove_engine(workers, engine, status);
     return status == TDM_E_CHECKSUM ? TDM_OK : status;
 }

@@ -24,8 +24,18 @@ struct tdm__logprob_check {
     uint32_t removals[TDM__LOGPROB_ENGINES_MAX];
 };
 
+/* Returns whether the job compares log-probabilities: one of its two tolerances is set, and updates
+ * are not turned off. */
+bool tdm__logprob_check_is_wanted(const struct tdm__job_spec *spec);
+
+/* Returns the tolerance of an engine: update.logprob_tolerance_converted if it is set and the
+ * engine keeps a tensor in another dtype than the trainers, else update.logprob_tolerance; 0 if it
+ * has none. Writes the name of the setting, a constant, unless `name_out` is NULL. */
+double tdm__logprob_check_tolerance(const struct tdm__worker_group *workers, uint32_t engine,
+                                    const char **name_out);
+
 /* Lets the trainers compute the log-probabilities of the first sample of each prompt of a rollout,
- * and notes which engines are over update.logprob_tolerance. All regions of the trainers must be
+ * and notes which engines are over their tolerance. All regions of the trainers must be
  * resident. Blocks at most trainer.step_timeout_ms; failures are those of
  * tdm__worker_group_await(). */
 tdm_status tdm__logprob_check_compare(struct tdm__logprob_check *check,

@@ -27,9 +27,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Longest time in milliseconds until the interpreter has imported the module and replied; most
- * bytes of a reply, which is the limit of tdm_config_parse(). */
-enum { ASK_MS = 120000, REPLY_BYTES_MAX = 1 << 20 };
+/* Most bytes of a reply, which is the limit of tdm_config_parse(). */
+enum { REPLY_BYTES_MAX = 1 << 20 };
 
 /* Program that looks interpreters up in PATH and sets variables. */
 #define ENV_PROGRAM "/usr/bin/env"
@@ -125,11 +124,12 @@ static tdm_status create_file(const char *name, FILE **stream_out)
 
 /* ---- the interpreter --------------------------------------------------------------------- */
 
-/* Waits until the interpreter has ended and returns its wait status. One that takes too long is
- * killed. */
-static tdm_status await_interpreter(struct tdm__process *process, int *wait_status_out)
+/* Waits until the interpreter has ended and returns its wait status. One that has not ended after
+ * job.start_timeout_ms, the time that it has to import the module and to reply, is killed. */
+static tdm_status await_interpreter(const struct tdm__job_spec *spec, struct tdm__process *process,
+                                    int *wait_status_out)
 {
-    int64_t deadline_ms = tdm__deadline_after(ASK_MS);
+    int64_t deadline_ms = tdm__deadline_after((int64_t)spec->start_timeout_ms);
     bool is_late = false;
     struct pollfd ended = {.fd = process->pidfd, .events = POLLIN};
 
@@ -141,8 +141,10 @@ static tdm_status await_interpreter(struct tdm__process *process, int *wait_stat
         (void)poll(&ended, 1, is_late ? 100 : (int)tdm__deadline_remaining_ms(deadline_ms));
     }
     tdm__process_forget(process);
-    return is_late ? tdm__fail(TDM_E_TIMEOUT, "the interpreter has not replied within %d ms",
-                               (int)ASK_MS)
+    return is_late ? tdm__fail(TDM_E_TIMEOUT,
+                               "`%s -m tandem._job_plan` has not imported the module and replied "
+                               "within %u ms: raise job.start_timeout_ms",
+                               spec->python, spec->start_timeout_ms)
                    : TDM_OK;
 }
 
@@ -168,7 +170,7 @@ static tdm_status run_interpreter(const struct tdm__job_spec *spec, FILE *reques
 
     TDM_TRY(write_python_path(spec, path));
     TDM_TRY(tdm__spawn(&options, &process));
-    TDM_TRY(await_interpreter(&process, &wait_status));
+    TDM_TRY(await_interpreter(spec, &process, &wait_status));
     return wait_status == 0
                ? TDM_OK
                : tdm__fail(TDM_E_NOT_FOUND,

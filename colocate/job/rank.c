@@ -354,6 +354,17 @@ tdm_status tdm__rank_call(tdm_actor *actor, const char *method, const struct tdm
     return status;
 }
 
+tdm_status tdm__rank_compares_logprobs(const struct tdm__rank *rank, bool *compares_out)
+{
+    double converted;
+    double plain;
+
+    TDM_TRY(tdm_config_double(rank->config, "update.logprob_tolerance", 0, &plain));
+    TDM_TRY(tdm_config_double(rank->config, "update.logprob_tolerance_converted", 0, &converted));
+    *compares_out = plain > 0 || converted > 0;
+    return TDM_OK;
+}
+
 tdm_status tdm__rank_method_trace(struct tdm__rank *rank, tdm_call *call)
 {
     tdm_writer *writer;
@@ -370,7 +381,7 @@ tdm_status tdm__rank_method_trace(struct tdm__rank *rank, tdm_call *call)
 }
 
 tdm_status tdm__rank_reply_layout(tdm_call *call, const struct tdm__layout *layout,
-                                  const tdm_region *weights)
+                                  const tdm_region *weights, bool converts)
 {
     tdm_writer *writer;
     tdm_writer *packed;
@@ -382,7 +393,7 @@ tdm_status tdm__rank_reply_layout(tdm_call *call, const struct tdm__layout *layo
         status = tdm__layout_encode(layout, tdm_region_address(weights), packed);
         if (status == TDM_OK) {
             const struct tdm__engine_layout_message message = {tdm_region_size(weights),
-                                                               tdm_writer_bytes(packed)};
+                                                               tdm_writer_bytes(packed), converts};
 
             status = tdm__engine_layout_encode(&message, writer);
         }

@@ -111,12 +111,17 @@ tdm_status tdm__rank_pause_regions(struct tdm__rank *rank);
 tdm_status tdm__rank_call(tdm_actor *actor, const char *method, const struct tdm__message *table,
                           const void *arguments, tdm_ref **ref_out);
 
+/* Writes whether the job file gives a tolerance for log-probabilities, so that they are compared.
+ */
+tdm_status tdm__rank_compares_logprobs(const struct tdm__rank *rank, bool *compares_out);
+
 /* Method "trace" of both classes: replies with the rank's spans and forgets them. */
 tdm_status tdm__rank_method_trace(struct tdm__rank *rank, tdm_call *call);
 
 /* Replies to a call with the size of the region `weights` and with the layout that an engine has in
- * it. */
+ * it. `converts` says whether the engine keeps a tensor there in another dtype than the trainers.
+ */
 tdm_status tdm__rank_reply_layout(tdm_call *call, const struct tdm__layout *layout,
-                                  const tdm_region *weights);
+                                  const tdm_region *weights, bool converts);
 
 #endif

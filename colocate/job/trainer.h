@@ -6,8 +6,8 @@
 #include "colocate/comm/gather.h"
 #include "colocate/job/rank.h"
 #include "colocate/job/transfer_pair.h"
-#include "colocate/weights/sender.h"
 #include "colocate/weights/weight_writer.h"
+#include "colocate/weights/whole_tensors.h"
 
 /* A trainer rank. The actor "tandem.trainer" owns it; all methods run on the actor's one method
  * thread. */
@@ -24,14 +24,17 @@ struct trainer {
     /* Owned array with the node and GPU of each trainer rank, on which the target of the engine
      * rank of the same number lies, too. */
     struct tdm__location *locations;
-    /* Owned sender of whole tensors in buckets; NULL before the method "start". */
-    struct tdm__sender *sender;
     /* Owned array with the slices that each engine rank needs, one element for each engine rank;
-     * there are as many as trainer ranks. NULL if whole tensors are sent by name. */
+     * there are as many as trainer ranks. NULL if whole tensors are sent by name, and before the
+     * method "connect". */
     struct tdm__layout *engine_layouts;
-    /* Owned plan of all copies from trainer ranks to engine ranks; NULL like `engine_layouts`. */
+    /* Owned description of the whole tensors that are sent by name; NULL if the engine ranks have
+     * layouts, and before the method "connect". */
+    struct tdm__whole_tensors *whole_tensors;
+    /* Owned plan of all copies from trainer ranks to engine ranks; NULL before the method
+     * "connect". */
     struct tdm__transfer_plan *transfer_plan;
-    /* Owned writer that executes the plan for this rank; NULL like `engine_layouts`. */
+    /* Owned writer that executes the plan for this rank; NULL before the method "connect". */
     struct tdm__weight_writer *weight_writer;
     /* Owned collective group of the trainer ranks that serve one engine, through which their
      * descriptions of each bucket travel (announcement.h). */

@@ -24,15 +24,14 @@
 /* Refuses a library whose log-probabilities the job file wants to compare and which has none. */
 static tdm_status check_logprobs(const struct trainer *trainer)
 {
-    double tolerance;
+    bool compares;
 
-    TDM_TRY(tdm_config_double(trainer->rank.config, "update.logprob_tolerance", 0, &tolerance));
-    return tolerance <= 0 || trainer->ops->logprobs != NULL
+    TDM_TRY(tdm__rank_compares_logprobs(&trainer->rank, &compares));
+    return !compares || trainer->ops->logprobs != NULL
                ? TDM_OK
                : tdm__fail(TDM_E_UNSUPPORTED,
-                           "update.logprob_tolerance is %.3g, but the trainer of the job library "
-                           "has no function logprobs(); write one, or leave the setting out",
-                           tolerance);
+                           "update.logprob_tolerance is set, but the trainer of the job library "
+                           "has no function logprobs(); write one, or leave the setting out");
 }
 
 /* Opens the library's trainer and reserves the regions that it declares. */
@@ -85,7 +84,6 @@ static void trainer_destruct(void *self)
     struct trainer *trainer = self;
 
     tdm__trainer_disconnect(trainer);
-    tdm__sender_destroy(trainer->sender);
     for (uint32_t i = 0; trainer->layouts != NULL && i < trainer->rank.context.ranks_count; i++) {
         if (i != trainer->rank.context.rank) {
             tdm__layout_fini(&trainer->layouts[i]);
@@ -264,21 +262,6 @@ static tdm_status build_layouts(struct trainer *trainer)
     return exchange_layouts(trainer);
 }
 
-/* Creates the sender of whole tensors. */
-static tdm_status create_sender(struct trainer *trainer)
-{
-    struct tdm__sender_options options = {.manifest = trainer->manifest,
-                                          .layouts = trainer->layouts,
-                                          .rank = trainer->rank.context.rank,
-                                          .ranks_count = trainer->rank.context.ranks_count,
-                                          .regions = trainer->rank.regions,
-                                          .group = trainer->rank.group,
-                                          .location = trainer->rank.location,
-                                          .bucket_bytes = trainer->rank.bucket_bytes};
-
-    return tdm__sender_create(&options, &trainer->sender);
-}
-
 /* Waits until the GPU has done what the library queued in streams of its own, so that updates read
  * the weights that it has computed. */
 static tdm_status await_device(const struct trainer *trainer)
@@ -305,7 +288,6 @@ static tdm_status trainer_start(tdm_call *call, void *self)
     TDM_TRY(trainer->ops->start(trainer->rank.state, addresses));
     TDM_TRY(await_device(trainer));
     TDM_TRY(build_layouts(trainer));
-    TDM_TRY(create_sender(trainer));
     TDM_TRY(tdm_writer_create(&writer));
     message = tdm__manifest_to_message(trainer->manifest);
     status = tdm__model_manifest_encode(&message, writer);
@@ -509,7 +491,6 @@ static const struct tdm_actor_class trainer_class = {
                 {"detach_engine", tdm__trainer_detach_engine},
                 {"open_pair", tdm__trainer_open_pair},
                 {"update", tdm__trainer_update},
-                {"update_slices", tdm__trainer_update_slices},
                 {"trace", trainer_trace}},
 };
 

@@ -1,17 +1,19 @@
 /* trainer_update.c - the methods of a trainer rank in a weight update. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An update by slices goes chunk by chunk. Each trainer rank executes its part of the transfer
- * plan with the weight writer. In donate mode it writes into the engines' shadow copies. In copy
- * mode it writes into its own bucket, which has two halves: while engines copy chunk n from one
+/* An update goes chunk by chunk. Each trainer rank executes its part of the transfer plan with the
+ * weight writer. In donate mode it writes into the engines' shadow copies. Otherwise it writes into
+ * the buckets of the trainer ranks, which have two halves: while engines copy chunk n from one
  * half, trainers write chunk n+1 into the other.
  * After each chunk all trainer ranks agree on their status with an all-reduce, so that either all
  * continue or all stop. The all-reduce also means that engines have read the chunk before, so that
  * its half may be overwritten. A failure that the other ranks cannot learn in this way aborts the
  * collective groups (abort_update).
- * An update by names sends whole tensors bucket by bucket (send_bucket). In every mode the ranks
- * that serve one engine describe what they wrote, and their gather group's first rank calls the
- * engine (announcement.h). All methods run on the actor's method thread. The transfer protocol is
- * in docs/transfer-plans.md, the commit protocol in docs/protocols/commit.md. */
+ * An update by names is one whose engines have each tensor whole (whole_tensors.h). Its buckets
+ * have no halves, so that a chunk is written after all engines have read the chunk before.
+ * In every mode the ranks that serve one engine describe what they wrote, and their gather group's
+ * first rank calls the engine (announcement.h). All methods run on the actor's method thread. The
+ * transfer protocol is in docs/transfer-plans.md, the commit protocol in
+ * docs/protocols/commit.md. */
 #include "colocate/job/trainer_update.h"
 
 #include "colocate/comm/collective.h"
@@ -33,6 +35,7 @@ void tdm__trainer_disconnect(struct trainer *trainer)
 {
     tdm__weight_writer_destroy(trainer->weight_writer);
     tdm__transfer_plan_destroy(trainer->transfer_plan);
+    tdm__whole_tensors_destroy(trainer->whole_tensors);
     for (uint32_t i = 0; trainer->engine_layouts != NULL && i < trainer->rank.context.ranks_count;
          i++) {
         tdm__layout_fini(&trainer->engine_layouts[i]);
@@ -40,6 +43,7 @@ void tdm__trainer_disconnect(struct trainer *trainer)
     free(trainer->engine_layouts);
     trainer->weight_writer = NULL;
     trainer->transfer_plan = NULL;
+    trainer->whole_tensors = NULL;
     trainer->engine_layouts = NULL;
 }
 
@@ -48,13 +52,22 @@ void tdm__trainer_disconnect(struct trainer *trainer)
 /* Fails with TDM_E_STATE if the method "start" has not been called. */
 static tdm_status trainer_check_started(const struct trainer *trainer)
 {
-    return trainer->sender != NULL ? TDM_OK
-                                   : tdm__fail(TDM_E_STATE, "this rank has not been started");
+    return trainer->manifest != NULL ? TDM_OK
+                                     : tdm__fail(TDM_E_STATE, "this rank has not been started");
 }
 
-/* Computes the transfer plan from the layouts of both sides and creates the writer for this
- * rank. `image_bytes` is the size of an engine rank's weights. */
-static tdm_status create_weight_writer(struct trainer *trainer, uint64_t image_bytes, bool in_place)
+/* Fails with TDM_E_STATE if the method "connect" has not been called. */
+static tdm_status trainer_check_connected(const struct trainer *trainer)
+{
+    TDM_TRY(trainer_check_started(trainer));
+    return trainer->weight_writer != NULL
+               ? TDM_OK
+               : tdm__fail(TDM_E_STATE, "this rank does not know yet what the engines need");
+}
+
+/* Computes the transfer plan from the layouts of both sides. `image_bytes` is the size of an engine
+ * rank's weights. */
+static tdm_status compile_slices_plan(struct trainer *trainer, uint64_t image_bytes, bool in_place)
 {
     const struct tdm__transfer_plan_options transfer_plan = {
         .manifest = trainer->manifest,
@@ -66,31 +79,47 @@ static tdm_status create_weight_writer(struct trainer *trainer, uint64_t image_b
         .to_locations = trainer->locations,
         .image_bytes = image_bytes,
         .chunk_bytes = in_place ? 0 : trainer->rank.bucket_bytes / TDM__BUCKET_HALVES};
-    struct tdm__weight_writer_options weight_writer = {.rank = trainer->rank.context.rank,
-                                                       .regions = trainer->rank.regions,
-                                                       .group = trainer->rank.group,
-                                                       .node = trainer->rank.location.node,
-                                                       .in_place = in_place};
 
-    TDM_TRY(tdm__transfer_plan_create(&transfer_plan, &trainer->transfer_plan));
-    weight_writer.transfer_plan = trainer->transfer_plan;
+    return tdm__transfer_plan_create(&transfer_plan, &trainer->transfer_plan);
+}
+
+/* Computes the transfer plan to engines that get whole tensors. */
+static tdm_status compile_whole_plan(struct trainer *trainer)
+{
+    uint32_t ranks_count = trainer->rank.context.ranks_count;
+
+    TDM_TRY(tdm__whole_tensors_create(trainer->manifest, trainer->rank.bucket_bytes, ranks_count,
+                                      &trainer->whole_tensors));
+    return tdm__whole_tensors_compile_plan(trainer->whole_tensors, trainer->layouts, ranks_count,
+                                           trainer->locations, trainer->locations,
+                                           &trainer->transfer_plan);
+}
+
+/* Creates the writer that executes the transfer plan for this rank. */
+static tdm_status create_weight_writer(struct trainer *trainer, bool in_place)
+{
+    const struct tdm__weight_writer_options weight_writer = {
+        .transfer_plan = trainer->transfer_plan,
+        .rank = trainer->rank.context.rank,
+        .regions = trainer->rank.regions,
+        .group = trainer->rank.group,
+        .node = trainer->rank.location.node,
+        .in_place = in_place,
+        .has_one_half = trainer->whole_tensors != NULL};
+
     return tdm__weight_writer_create(&weight_writer, &trainer->weight_writer);
 }
 
-/* Method "connect": gets the engines' layouts, computes the transfer plan and replies its cost. */
-tdm_status tdm__trainer_connect(tdm_call *call, void *self)
+/* Decodes the layouts of the engine ranks. */
+static tdm_status read_engine_layouts(struct trainer *trainer,
+                                      const struct tdm__message_list *layouts)
 {
-    struct trainer *trainer = self;
-    struct tdm__trainer_connect_message message;
     uint32_t count = trainer->rank.context.ranks_count;
 
-    TDM_TRY(trainer_check_started(trainer));
-    TDM_TRY(tdm__trainer_connect_decode(tdm_call_arguments(call), &message));
-    if (message.layouts.count != count) {
+    if (layouts->count != count) {
         return tdm__fail(TDM_E_PROTOCOL, "layouts of %u engine ranks for %u trainer ranks",
-                         message.layouts.count, count);
+                         layouts->count, count);
     }
-    tdm__trainer_disconnect(trainer);
     trainer->engine_layouts = calloc(count, sizeof(*trainer->engine_layouts));
     if (trainer->engine_layouts == NULL) {
         return tdm__fail(TDM_E_NOMEM, "layouts of %u ranks", count);
@@ -98,58 +127,63 @@ tdm_status tdm__trainer_connect(tdm_call *call, void *self)
     for (uint32_t i = 0; i < count; i++) {
         struct tdm_bytes layout;
 
-        tdm__message_list_read(&message.layouts, i, &layout, sizeof(layout));
+        tdm__message_list_read(layouts, i, &layout, sizeof(layout));
         TDM_TRY(tdm__layout_decode(layout, &trainer->engine_layouts[i]));
     }
-    TDM_TRY(create_weight_writer(trainer, message.weights_bytes, message.in_place));
+    return TDM_OK;
+}
+
+/* Method "connect": gets the engines' layouts, computes the transfer plan and replies its cost.
+ * Without layouts the engines get whole tensors. */
+tdm_status tdm__trainer_connect(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    struct tdm__trainer_connect_message message;
+
+    TDM_TRY(trainer_check_started(trainer));
+    TDM_TRY(tdm__trainer_connect_decode(tdm_call_arguments(call), &message));
+    tdm__trainer_disconnect(trainer);
+    if (message.layouts.count == 0) {
+        TDM_TRY(compile_whole_plan(trainer));
+    } else {
+        TDM_TRY(read_engine_layouts(trainer, &message.layouts));
+        TDM_TRY(compile_slices_plan(trainer, message.weights_bytes, message.in_place));
+    }
+    TDM_TRY(create_weight_writer(trainer, message.layouts.count > 0 && message.in_place));
     return tdm__transfer_cost_reply(call, trainer->transfer_plan);
 }
 
-/* Method "acquire_bucket": gives the staging bucket its memory. With a transfer plan it replies
- * where the bucket is. */
+/* Method "acquire_bucket": gives the staging bucket its memory and replies where it is. */
 tdm_status tdm__trainer_acquire_bucket(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
     int64_t begin_ns = tdm__clock_ns();
+    const tdm_region *bucket;
 
     tdm__failpoint_hit("trainer.acquire_bucket");
-    TDM_TRY(trainer_check_started(trainer));
-    if (trainer->weight_writer != NULL) {
-        const tdm_region *bucket = tdm__weight_writer_bucket(trainer->weight_writer);
-
-        TDM_TRY(tdm__weight_writer_resume_bucket(trainer->weight_writer, BUCKET_MS));
-        tdm__spans_add(&trainer->rank.spans, "resume bucket", begin_ns,
-                       bucket == NULL ? 0 : tdm_region_size(bucket), 0);
-        return bucket == NULL
-                   ? TDM_OK
-                   : tdm__transfer_target_reply(call, &trainer->rank.location, bucket, NULL);
-    }
-    TDM_TRY(tdm__sender_resume_bucket(trainer->sender, BUCKET_MS));
+    TDM_TRY(trainer_check_connected(trainer));
+    bucket = tdm__weight_writer_bucket(trainer->weight_writer);
+    TDM_TRY(tdm__weight_writer_resume_bucket(trainer->weight_writer, BUCKET_MS));
     tdm__spans_add(&trainer->rank.spans, "resume bucket", begin_ns,
-                   tdm__sender_memory_bytes(trainer->sender), 0);
-    return TDM_OK;
+                   bucket == NULL ? 0 : tdm_region_size(bucket), 0);
+    return bucket == NULL ? TDM_OK
+                          : tdm__transfer_target_reply(call, &trainer->rank.location, bucket, NULL);
 }
 
-/* Method "release_bucket": frees the memory of the staging bucket. */
+/* Method "release_bucket": frees the memory of the staging bucket, if there is one. */
 tdm_status tdm__trainer_release_bucket(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
     int64_t begin_ns = tdm__clock_ns();
+    const tdm_region *bucket;
 
     (void)call;
     tdm__failpoint_hit("trainer.release_bucket");
-    TDM_TRY(trainer_check_started(trainer));
-    if (trainer->weight_writer != NULL) {
-        const tdm_region *bucket = tdm__weight_writer_bucket(trainer->weight_writer);
-
-        TDM_TRY(tdm__weight_writer_pause_bucket(trainer->weight_writer));
-        tdm__spans_add(&trainer->rank.spans, "pause bucket", begin_ns,
-                       bucket == NULL ? 0 : tdm_region_size(bucket), 0);
-        return TDM_OK;
-    }
-    TDM_TRY(tdm__sender_pause_bucket(trainer->sender));
+    TDM_TRY(trainer_check_connected(trainer));
+    bucket = tdm__weight_writer_bucket(trainer->weight_writer);
+    TDM_TRY(tdm__weight_writer_pause_bucket(trainer->weight_writer));
     tdm__spans_add(&trainer->rank.spans, "pause bucket", begin_ns,
-                   tdm__sender_memory_bytes(trainer->sender), 0);
+                   bucket == NULL ? 0 : tdm_region_size(bucket), 0);
     return TDM_OK;
 }
 
@@ -198,52 +232,7 @@ static tdm_status abort_update(struct trainer *trainer, tdm_status status)
     return status;
 }
 
-/* Announces the filled bucket, and waits until the engine has staged it. */
-static tdm_status announce_bucket(struct trainer *trainer, uint32_t bucket,
-                                  struct tdm_bytes description)
-{
-    struct tdm_update_bucket about = {.index = bucket,
-                                      .buckets_count = tdm__sender_buckets_count(trainer->sender)};
-    char detail[TDM__ERROR_DETAIL_BYTES];
-    tdm_ref *announced = NULL;
-    tdm_status sent;
-    tdm_status staged;
-
-    about.tensors = tdm__sender_bucket_views(trainer->sender, bucket, &about.tensors_count);
-    sent = tdm__announcement_send(trainer, &about, description, &announced);
-    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    staged = tdm__announcement_await(trainer, announced);
-    return sent == TDM_OK ? staged : tdm__fail(sent, "%s", detail);
-}
-
-/* Fills one bucket with whole tensors, makes the engine stage it, and agrees with the other
- * ranks. */
-static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *update, uint64_t epoch,
-                              uint32_t bucket)
-{
-    int64_t begin_ns = tdm__clock_ns();
-    struct tdm_bytes description = {.size_bytes = 0};
-    char name[TDM__SPAN_NAME_BYTES];
-    tdm_status status;
-
-    tdm__failpoint_hit("trainer.write");
-    status = tdm__sender_fill_bucket(trainer->sender, bucket);
-    tdm__failpoint_hit("trainer.written");
-    if (status == TDM_OK) {
-        status = tdm__sender_describe_bucket(trainer->sender, update, epoch, bucket, &description);
-    }
-    if (status != TDM_OK) {
-        return abort_update(trainer, status);
-    }
-    status = announce_bucket(trainer, bucket, description);
-    (void)snprintf(name, sizeof(name), "send bucket %u", bucket);
-    tdm__spans_add(&trainer->rank.spans, name, begin_ns,
-                   tdm__sender_bucket_bytes(trainer->sender, bucket),
-                   tdm__checksum_tensor(description.data, description.size_bytes));
-    return agree_on_status(trainer, status);
-}
-
-/* ---- methods: an update by routes ------------------------------------------------------- */
+/* ---- an update --------------------------------------------------------------------------- */
 
 /* Decodes where to write for each engine rank and maps that memory. `resumes_out` is set to true
  * if an engine rank already has part of the update. */
@@ -288,7 +277,7 @@ tdm_status tdm__trainer_open_pair(tdm_call *call, void *self)
     return tdm__transfer_pair_open(&((struct trainer *)self)->pair, tdm_runtime_current(), 0, call);
 }
 
-/* One update by slices that is in progress. One chunk may be announced to the engine and not be
+/* One update that is in progress. One chunk may be announced to the engine and not be
  * read yet, while the next one is written. */
 struct chunk_transfer {
     /* Borrowed trainer rank. */
@@ -329,14 +318,39 @@ static tdm_status deliver_to_remote(struct trainer *trainer, uint32_t chunk)
     return tdm__transfer_pair_deliver(&trainer->pair, &load, &trainer->rank);
 }
 
+/* Describes the written chunk for the engine rank of this rank's number: the slices in its memory,
+ * or the whole tensors in this rank's bucket, of which `about` gets views. */
+static tdm_status describe_chunk(const struct chunk_transfer *transfer, uint32_t chunk,
+                                 struct tdm_update_bucket *about, struct tdm_bytes *bytes_out)
+{
+    struct trainer *trainer = transfer->trainer;
+    const tdm_region *bucket = tdm__weight_writer_bucket(trainer->weight_writer);
+    const struct tdm__written_bucket written = {.device =
+                                                    tdm__regions_device(trainer->rank.regions),
+                                                .region = bucket,
+                                                .location = &trainer->rank.location,
+                                                .update = transfer->update,
+                                                .epoch = transfer->epoch,
+                                                .index = chunk};
+
+    if (trainer->whole_tensors == NULL) {
+        return tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
+                                                 transfer->epoch, chunk, trainer->rank.context.rank,
+                                                 bytes_out);
+    }
+    about->tensors =
+        tdm__whole_tensors_views(trainer->whole_tensors, bucket, chunk, &about->tensors_count);
+    return tdm__whole_tensors_describe(trainer->whole_tensors, &written, bytes_out);
+}
+
 /* Describes the written chunk for the engine rank of this rank's number and announces it with the
  * gather group. An engine with GPUs of its own then gets the bytes. A rank that cannot describe its
  * part gives an empty description, so that its group goes on until all ranks agree. */
 static tdm_status announce_chunk(struct chunk_transfer *transfer, uint32_t chunk)
 {
     struct trainer *trainer = transfer->trainer;
-    const struct tdm_update_bucket about = {.index = chunk,
-                                            .buckets_count = trainer->transfer_plan->chunks_count};
+    struct tdm_update_bucket about = {.index = chunk,
+                                      .buckets_count = trainer->transfer_plan->chunks_count};
     struct tdm_bytes description = {.size_bytes = 0};
     char detail[TDM__ERROR_DETAIL_BYTES];
     tdm_status described = TDM_OK;
@@ -344,9 +358,7 @@ static tdm_status announce_chunk(struct chunk_transfer *transfer, uint32_t chunk
 
     transfer->announced_chunk = chunk;
     if (!trainer->engine_absent) {
-        described = tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
-                                                      transfer->epoch, chunk,
-                                                      trainer->rank.context.rank, &description);
+        described = describe_chunk(transfer, chunk, &about, &description);
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
     status = tdm__announcement_send(trainer, &about, description, &transfer->announced);
@@ -423,21 +435,41 @@ static tdm_status skip_chunk(struct chunk_transfer *transfer, uint32_t chunk)
     return wrap_chunk_error(transfer, tdm__weight_writer_share_sums(weight_writer, chunk), chunk);
 }
 
+/* Waits until all engines have read the chunk before, if the next chunk is written over it. */
+static tdm_status await_room(struct chunk_transfer *transfer, uint32_t chunk)
+{
+    return transfer->trainer->whole_tensors == NULL || chunk == 0
+               ? TDM_OK
+               : agree_on_status(transfer->trainer,
+                                 await_announced(transfer, transfer->announce_status));
+}
+
+/* Exchanges the checksums of a chunk's slices, which ranks describe for each other. Each rank
+ * computes those of whole tensors itself, from the bytes in its bucket. */
+static tdm_status share_sums(const struct trainer *trainer, uint32_t chunk)
+{
+    return trainer->whole_tensors != NULL
+               ? TDM_OK
+               : tdm__weight_writer_share_sums(trainer->weight_writer, chunk);
+}
+
 /* Writes one chunk and announces it. Meanwhile engines may read the chunk before from the other
  * half of the buckets. When all ranks have agreed, they have finished, and that half may be
  * overwritten. */
 static tdm_status transfer_chunk(struct chunk_transfer *transfer, uint32_t chunk)
 {
     struct trainer *trainer = transfer->trainer;
-    tdm_status status = transfer->announce_status;
+    tdm_status status;
 
     if (tdm__weight_writer_chunk_is_held(trainer->weight_writer, chunk)) {
         return skip_chunk(transfer, chunk);
     }
+    TDM_TRY(await_room(transfer, chunk));
     tdm__failpoint_hit("trainer.write");
+    status = transfer->announce_status;
     status = status == TDM_OK ? write_chunk(transfer, chunk) : status;
     TDM_TRY(agree_on_status(trainer, await_announced(transfer, status)));
-    status = tdm__weight_writer_share_sums(trainer->weight_writer, chunk);
+    status = share_sums(trainer, chunk);
     tdm__failpoint_hit("trainer.written");
     if (status != TDM_OK) {
         return abort_update(trainer, wrap_chunk_error(transfer, status, chunk));
@@ -481,7 +513,7 @@ static tdm_status share_scales(struct trainer *trainer)
  * and no target is mapped. */
 static tdm_status transfer_all_chunks(struct trainer *trainer, const struct tdm__id *update,
                                       uint64_t epoch,
-                                      const struct tdm__update_slices_message *message)
+                                      const struct tdm__trainer_update_message *message)
 {
     struct chunk_transfer transfer = {.trainer = trainer, .update = update, .epoch = epoch};
     tdm_status status = open_targets(trainer, &message->targets, &message->resume_logs);
@@ -497,49 +529,18 @@ static tdm_status transfer_all_chunks(struct trainer *trainer, const struct tdm_
     return status;
 }
 
-/* Method "update_slices": sends one update by slices. Rank 0 replies the hash of the contents
- * and the resume logs. */
-tdm_status tdm__trainer_update_slices(tdm_call *call, void *self)
+/* Method "update": sends one update. Rank 0 replies the hash of the contents and the resume logs,
+ * which say nothing of whole tensors. */
+tdm_status tdm__trainer_update(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
-    struct tdm__update_slices_message message;
+    struct tdm__trainer_update_message message;
 
-    TDM_TRY(trainer_check_started(trainer));
-    TDM_TRY(tdm__update_slices_decode(tdm_call_arguments(call), &message));
-    if (trainer->weight_writer == NULL) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "update by slices failed: this trainer rank has no transfer plan");
-    }
+    TDM_TRY(trainer_check_connected(trainer));
+    TDM_TRY(tdm__trainer_update_decode(tdm_call_arguments(call), &message));
     TDM_TRY(transfer_all_chunks(trainer, &message.update, message.epoch, &message));
     return trainer->rank.context.rank == 0
                ? tdm__transfer_result_reply(call, trainer->weight_writer,
                                             trainer->rank.context.ranks_count)
                : TDM_OK;
-}
-
-/* ---- methods: an update by names -------------------------------------------------------- */
-
-/* Method "update": sends one update as whole tensors. */
-tdm_status tdm__trainer_update(tdm_call *call, void *self)
-{
-    struct trainer *trainer = self;
-    struct tdm__update_names_message message;
-    uint32_t engine = trainer->rank.context.rank / trainer->rank.ranks_per_engine;
-    bool present;
-    uint32_t count;
-
-    TDM_TRY(trainer_check_started(trainer));
-    count = tdm__sender_buckets_count(trainer->sender);
-    TDM_TRY(tdm__update_names_decode(tdm_call_arguments(call), &message));
-    if (engine >= message.present.count) {
-        return tdm__fail(TDM_E_PROTOCOL, "an update of %u engines for engine %u",
-                         message.present.count, engine);
-    }
-    tdm__message_list_read(&message.present, engine, &present, sizeof(present));
-    trainer->engine_absent = !present;
-    for (uint32_t bucket = 0; bucket < count; bucket++) {
-        TDM_TRY(tdm__wrap(send_bucket(trainer, &message.update, message.epoch, bucket),
-                          "bucket %u of %u", bucket, count));
-    }
-    return TDM_OK;
 }

@@ -10,9 +10,9 @@
  * Invariants: no rank serves or drops staged weights before the outcome is recorded. An engine rank
  * is recorded as dead only after its process was killed. If the store loses its record,
  * restore_record() writes it again from `source_state`.
- * Weights travel in one of two ways: as slices in the engines' layout (stage_slices) or as whole
- * tensors by name (stage_buckets); or engines read a checkpoint (stage_file). All functions run on
- * the controller's thread and block. */
+ * Trainers send the weights by their transfer plan (stage_transfer): as slices in the engines'
+ * layout, or as whole tensors by name. Or engines read a checkpoint (stage_file). All functions run
+ * on the controller's thread and block. */
 #include "colocate/job/weight_update.h"
 
 #include "actors/process/runtime.h"
@@ -312,7 +312,7 @@ static void get_layout(const void *arg, uint32_t index, void *item_out)
 }
 
 /* Sends the engines' layouts to the trainers, which compute the transfer plan, and returns its
- * cost. */
+ * cost. Sends no layouts if engines get whole tensors. */
 static tdm_status connect_trainers(struct tdm__worker_group *workers,
                                    const struct pending_replies *layouts,
                                    struct tdm__weight_cost *cost_out)
@@ -321,7 +321,8 @@ static tdm_status connect_trainers(struct tdm__worker_group *workers,
     struct tdm__engine_layout_message first = {.weights_bytes = 0};
     struct tdm__trainer_connect_message message = {
         .in_place = workers->in_place,
-        .layouts = {.count = layouts->count, .get = get_layout, .arg = layouts}};
+        .layouts = {
+            .count = workers->by_slices ? layouts->count : 0, .get = get_layout, .arg = layouts}};
     struct tdm__update_cost_message cost;
     tdm_writer *writer;
     tdm_status status;
@@ -373,6 +374,22 @@ static uint64_t layout_sum(const struct pending_replies *layouts, uint32_t index
                : tdm__checksum_tensor(message.layout.data, message.layout.size_bytes);
 }
 
+/* Notes the checksums of the layouts that all engine ranks replied, and which engines keep tensors
+ * in another dtype than the trainers. */
+static void keep_layout_facts(struct tdm__worker_group *workers,
+                              const struct pending_replies *layouts)
+{
+    workers->converting_engines = 0;
+    for (uint32_t i = 0; i < workers->engines_count; i++) {
+        struct tdm__engine_layout_message message;
+
+        workers->layouts[i] = layout_sum(layouts, i);
+        if (read_layout(layouts, i, &message) && message.converts) {
+            workers->converting_engines |= UINT64_C(1) << (i / workers->ranks_per_engine);
+        }
+    }
+}
+
 /* Keeps the encoded list of tensors in the worker group, for engines that are restarted later. */
 static tdm_status keep_manifest(struct tdm__worker_group *workers, const tdm_value *manifest)
 {
@@ -410,17 +427,16 @@ tdm_status tdm__weight_update_connect(struct tdm__worker_group *workers, const t
         workers->by_slices = strcmp(workers->spec->update_mode, "names") != 0 &&
                              workers->engines_count == workers->trainers_count &&
                              all_have_layouts(&layouts);
-        workers->in_place =
-            strcmp(workers->spec->update_mode, "donate") == 0 && !tdm__engines_are_remote(workers);
-        for (uint32_t i = 0; i < workers->engines_count; i++) {
-            workers->layouts[i] = layout_sum(&layouts, i);
-        }
+        workers->in_place = workers->by_slices &&
+                            strcmp(workers->spec->update_mode, "donate") == 0 &&
+                            !tdm__engines_are_remote(workers);
+        keep_layout_facts(workers, &layouts);
     }
     if (status == TDM_OK && !workers->by_slices && tdm__engines_are_remote(workers)) {
         status = tdm__fail(TDM_E_UNSUPPORTED, "engines on GPUs of their own get parts of tensors: "
                                               "they need a layout");
     }
-    if (status == TDM_OK && workers->by_slices) {
+    if (status == TDM_OK) {
         status = connect_trainers(workers, &layouts, cost_out);
     }
     pending_replies_fini(&layouts);
@@ -448,11 +464,11 @@ tdm_status tdm__weight_update_connect_engine(struct tdm__worker_group *workers, 
     return status;
 }
 
-/* ---- an update by slices ---------------------------------------------------------------- */
+/* ---- an update from the trainers -------------------------------------------------------- */
 
-/* What the message of an update by slices is built from: the replies of the ranks. All pointers
+/* What the message of an update is built from: the replies of the ranks. All pointers
  * are borrowed. */
-struct slice_lists {
+struct transfer_lists {
     /* The worker group, which says which engine ranks are alive. */
     const struct tdm__worker_group *workers;
     /* Replies that say where trainers write: shadow copies of the engines or buckets of the
@@ -465,10 +481,11 @@ struct slice_lists {
 /* Getter of a message list: returns the target of engine rank `index`, nil if the rank is lost. */
 static void get_target(const void *arg, uint32_t index, void *item_out)
 {
-    const struct slice_lists *slice_lists = arg;
+    const struct transfer_lists *transfer_lists = arg;
 
-    if (slice_lists->workers->engines[index] != NULL) {
-        ((struct tdm__message_value *)item_out)->value = reply_value(slice_lists->targets, index);
+    if (transfer_lists->workers->engines[index] != NULL) {
+        ((struct tdm__message_value *)item_out)->value =
+            reply_value(transfer_lists->targets, index);
     }
 }
 
@@ -476,38 +493,38 @@ static void get_target(const void *arg, uint32_t index, void *item_out)
  * rank is lost or has no data yet. */
 static void get_resume_log(const void *arg, uint32_t index, void *item_out)
 {
-    const struct slice_lists *slice_lists = arg;
+    const struct transfer_lists *transfer_lists = arg;
     struct tdm__update_target_message shadow;
 
-    if (slice_lists->workers->engines[index] != NULL &&
-        tdm__update_target_decode(reply_value(slice_lists->shadows, index), &shadow) == TDM_OK &&
+    if (transfer_lists->workers->engines[index] != NULL &&
+        tdm__update_target_decode(reply_value(transfer_lists->shadows, index), &shadow) == TDM_OK &&
         shadow.has_resume_log) {
         *(struct tdm__resume_log_message *)item_out = shadow.resume_log;
     }
 }
 
-/* Calls "update_slices" on the trainers: they write each engine rank's slices to its target and
- * skip what its shadow copy already has. */
-static tdm_status send_slices(struct tdm__worker_group *workers,
-                              const struct tdm__weight_update *update,
-                              const struct pending_replies *targets,
-                              const struct pending_replies *shadows,
-                              struct pending_replies *contents)
+/* Calls "update" on the trainers: they write what each engine rank needs to its target and skip
+ * what its shadow copy already has. */
+static tdm_status send_weights(struct tdm__worker_group *workers,
+                               const struct tdm__weight_update *update,
+                               const struct pending_replies *targets,
+                               const struct pending_replies *shadows,
+                               struct pending_replies *contents)
 {
-    const struct slice_lists slice_lists = {workers, targets, shadows};
-    const struct tdm__update_slices_message message = {
+    const struct transfer_lists transfer_lists = {workers, targets, shadows};
+    const struct tdm__trainer_update_message message = {
         .update = update->id,
         .epoch = update->epoch,
-        .targets = {.count = targets->count, .get = get_target, .arg = &slice_lists},
-        .resume_logs = {.count = shadows->count, .get = get_resume_log, .arg = &slice_lists}};
+        .targets = {.count = targets->count, .get = get_target, .arg = &transfer_lists},
+        .resume_logs = {.count = shadows->count, .get = get_resume_log, .arg = &transfer_lists}};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__update_slices_encode(&message, writer);
+    status = tdm__trainer_update_encode(&message, writer);
     if (status == TDM_OK) {
-        status = call_all_layouts(workers, workers->trainers, workers->trainers_count,
-                                  "update_slices", tdm_writer_bytes(writer), contents);
+        status = call_all_layouts(workers, workers->trainers, workers->trainers_count, "update",
+                                  tdm_writer_bytes(writer), contents);
     }
     tdm_writer_destroy(writer);
     return status;
@@ -558,10 +575,11 @@ static tdm_status acquire_shadows(struct tdm__worker_group *workers,
     return status;
 }
 
-/* Stages the update as slices. Trainers write directly into the engines' shadow copies, or into
- * buckets of their own from which the engines copy. */
-static tdm_status stage_slices(struct tdm__worker_group *workers,
-                               const struct tdm__weight_update *update)
+/* Stages what the trainers send, by their transfer plan, and lets the engines vote. Trainers write
+ * directly into the engines' shadow copies, or into buckets of their own from which the engines
+ * copy. */
+static tdm_status stage_transfer(struct tdm__worker_group *workers,
+                                 const struct tdm__weight_update *update)
 {
     struct pending_replies shadows = {.refs = NULL};
     struct pending_replies buckets = {.refs = NULL};
@@ -578,11 +596,12 @@ static tdm_status stage_slices(struct tdm__worker_group *workers,
                                   "acquire_bucket", no_arguments, &buckets);
     }
     if (status == TDM_OK) {
-        status = send_slices(workers, update, workers->in_place ? &shadows : &buckets, &shadows,
-                             &contents);
+        status = send_weights(workers, update, workers->in_place ? &shadows : &buckets, &shadows,
+                              &contents);
     }
     if (status == TDM_OK) {
-        status = prepare_slices(workers, update, reply_value(&contents, 0));
+        status = workers->by_slices ? prepare_slices(workers, update, reply_value(&contents, 0))
+                                    : call_engines(workers, "prepare", update, 0);
     }
     pending_replies_fini(&shadows);
     pending_replies_fini(&buckets);
@@ -590,59 +609,16 @@ static tdm_status stage_slices(struct tdm__worker_group *workers,
     return status;
 }
 
-/* ---- by name ---------------------------------------------------------------------------- */
-
-/* Getter of a message list: returns whether engine `index` is alive. */
-static void get_present(const void *arg, uint32_t index, void *item_out)
-{
-    const struct tdm__worker_group *workers = arg;
-
-    *(bool *)item_out = workers->engines[(size_t)index * workers->ranks_per_engine] != NULL;
-}
-
-/* Encodes the arguments of the method "update" of trainers. */
-static tdm_status write_update(tdm_writer *writer, const struct tdm__worker_group *workers,
-                               const struct tdm__weight_update *update)
-{
-    const struct tdm__update_names_message message = {
-        .update = update->id,
-        .epoch = update->epoch,
-        .present = {.count = workers->engines_count / workers->ranks_per_engine,
-                    .get = get_present,
-                    .arg = workers}};
-
-    return tdm__update_names_encode(&message, writer);
-}
-
-/* Stages the update as whole tensors by name, bucket by bucket. */
-static tdm_status stage_buckets(struct tdm__worker_group *workers,
-                                const struct tdm__weight_update *update)
-{
-    tdm_writer *writer;
-    tdm_status status;
-
-    TDM_TRY(tdm__worker_group_call(workers, workers->trainers, workers->trainers_count,
-                                   "acquire_bucket", no_arguments, timeout_of(workers)));
-    TDM_TRY(tdm_writer_create(&writer));
-    status = write_update(writer, workers, update);
-    if (status == TDM_OK) {
-        status = tdm__worker_group_call(workers, workers->trainers, workers->trainers_count,
-                                        "update", tdm_writer_bytes(writer), timeout_of(workers));
-    }
-    tdm_writer_destroy(writer);
-    return status;
-}
-
 /* Steps 2 and 3: stages the weights in the way that the job uses, and lets the engines vote. */
 static tdm_status stage_update(struct tdm__worker_group *workers, const char *file,
                                const struct tdm__weight_update *update)
 {
-    if (file == NULL && workers->by_slices) {
-        return stage_slices(workers, update);
+    if (file == NULL) {
+        return stage_transfer(workers, update);
     }
     TDM_TRY(tdm__worker_group_call(workers, workers->engines, workers->engines_count,
                                    "acquire_shadow", no_arguments, timeout_of(workers)));
-    TDM_TRY(file != NULL ? stage_file(workers, update, file) : stage_buckets(workers, update));
+    TDM_TRY(stage_file(workers, update, file));
     return call_engines(workers, "prepare", update, 0);
 }
 
@@ -780,7 +756,7 @@ tdm_status tdm__weight_update_finish(struct tdm__worker_group *workers,
 {
     TDM_TRY(send_outcome_to_survivors(workers, update));
     tdm__failpoint_hit("source.finished");
-    if (workers->by_slices && workers->in_place) {
+    if (workers->in_place) {
         return TDM_OK; /* Trainers wrote directly into the engines' memory. */
     }
     return tdm__worker_group_call(workers, workers->trainers, workers->trainers_count,

@@ -26,8 +26,7 @@ struct tdm__weight_update {
     uint64_t bytes;
 };
 
-/* What every update costs, computed before the first one. All zero if whole tensors are sent by
- * name. */
+/* What every update costs, computed before the first one. */
 struct tdm__weight_cost {
     /* Bytes that are copied between ranks on the same GPU. */
     uint64_t same_gpu_bytes;

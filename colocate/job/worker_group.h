@@ -107,6 +107,8 @@ struct tdm__worker_group {
     size_t manifest_bytes;
     /* Owned checksums of the layouts of the engine ranks; 0 for a rank without a layout. */
     uint64_t *layouts;
+    /* Bit n is set if a rank of engine n keeps a tensor in another dtype than the trainers. */
+    uint64_t converting_engines;
 
     /* Size in bytes of the largest bucket, for the transfer pairs of remote engines. */
     uint64_t chunk_bytes;

@@ -146,6 +146,12 @@ static void log_difference(const tdm_outside_memory *memory, uint64_t declared_b
     }
 }
 
+/* Returns true if the program keeps the contents of a pause in the memory that is the device's. */
+static bool keeps_in_host_memory(const tdm_outside_memory *memory)
+{
+    return memory->callbacks.is_host_memory && memory->policy == TDM_REGION_KEEP;
+}
+
 /* Computes from a report of the device how many bytes a resume has taken. What the pause before has
  * left counts as used again, up to the declared bytes: it did not have to be taken. */
 static uint64_t bytes_taken(const tdm_outside_memory *memory, uint64_t used_bytes)
@@ -154,8 +160,8 @@ static uint64_t bytes_taken(const tdm_outside_memory *memory, uint64_t used_byte
     uint64_t taken = used_bytes > before ? used_bytes - before : 0;
     uint64_t with_left = taken + memory->left_bytes;
 
-    if (with_left > memory->size_bytes) {
-        with_left = memory->size_bytes;
+    if (with_left > memory->size_bytes || keeps_in_host_memory(memory)) {
+        with_left = memory->size_bytes; /* Copies of the program may have become this memory. */
     }
     return taken > with_left ? taken : with_left;
 }
@@ -198,7 +204,7 @@ static uint64_t bytes_left(const tdm_outside_memory *memory, uint64_t used_bytes
     uint64_t before = memory->used_before_bytes;
     uint64_t freed = before > used_bytes ? before - used_bytes : 0;
 
-    if (memory->callbacks.is_host_memory && memory->policy == TDM_REGION_KEEP) {
+    if (keeps_in_host_memory(memory)) {
         return 0; /* The copies of the program take as much as they have freed. */
     }
     if (memory->state == OUTSIDE_RESUMING) {

@@ -9,9 +9,8 @@
  * changes after its creation. */
 struct tdm__model_buckets {
     struct tdm__manifest *manifest; /* Manifest of the model; owned. */
-    /* Plan of the buckets, for one rank that holds everything. Owned. */
-    struct tdm__bucket_plan *plan;
-    uint64_t bucket_bytes; /* Size in bytes at which buckets are cut. */
+    struct tdm__bucket_plan *plan;  /* How the model is divided into buckets; owned. */
+    uint64_t bucket_bytes;          /* Size in bytes at which a bucket is full. */
 };
 
 /* Compiles the buckets. Takes ownership of the manifest, also on failure. */

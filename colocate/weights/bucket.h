@@ -1,113 +1,56 @@
-/* bucket.h - cuts a model into buckets of whole tensors, which all ranks fill together. */
+/* bucket.h - divides a model into buckets of whole tensors. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_BUCKET_H
 #define TDM_COLOCATE_WEIGHTS_BUCKET_H
 
-#include "colocate/transfer/copy_op.h"
-#include "colocate/weights/layout.h"
 #include "colocate/weights/tensor_handles.h"
 
 #include <stdint.h>
+#include <tandem/tensor.h>
 
-/* A bucket is an image of whole tensors in the manifest's order, each at a multiple of 256
- * bytes. Every rank has its own copy of the image and holds slices of the tensors. A bucket is
- * filled by one exchange: each rank packs its runs without gaps into a segment, the segments are
- * all-gathered, and every rank unpacks all segments into its image.
- *
- * A plan is compiled once from the manifest and the layouts of all ranks. It is the same on
- * every rank, and each update replays it. Compilation is pure and touches no device. */
+/* A bucket has consecutive tensors of the manifest, each at a multiple of 256 bytes. No tensor is
+ * divided. The buckets one after the other are the image of the model. A plan depends only on the
+ * manifest and the wanted size of buckets, and never changes after its creation. */
 
-/* Alignment of tensors in a bucket, in bytes. */
+/* Alignment of tensors in a bucket, and of buckets in the image, in bytes. */
 enum { TDM__BUCKET_ALIGNMENT = 256 };
-
-/* A range of bytes that is contiguous in the rank's slice, in its segment and in the image. */
-struct tdm__bucket_run {
-    uint32_t slice;        /* Index of the tensor slice in the layout of the rank that holds it. */
-    uint32_t tensor;       /* Index in the manifest of the tensor that the slice is a part of. */
-    uint64_t slice_offset; /* Offset of the run in the slice, in bytes. */
-    uint64_t segment_offset; /* Offset of the run in the rank's segment, in bytes. */
-    uint64_t bucket_offset;  /* Offset of the run in the bucket's image, in bytes. */
-    uint64_t size_bytes;     /* Size of the run in bytes. */
-};
-
-/* What one rank contributes to one bucket: consecutive runs of the plan. */
-struct tdm__bucket_segment {
-    /* Index in the plan's array `runs` of the rank's first run in this bucket. */
-    uint32_t runs_first;
-    uint32_t runs_count; /* Number of consecutive runs that the rank contributes to this bucket. */
-    uint64_t size_bytes; /* Sum of the sizes of these runs, in bytes. */
-};
 
 /* One bucket of a plan: consecutive tensors of the manifest. */
 struct tdm__bucket {
     uint32_t tensors_first; /* Index in the manifest of the bucket's first tensor. */
     uint32_t tensors_count; /* Number of tensors in the bucket. */
+    /* Offset of the bucket's first byte in the image, in bytes; a multiple of
+     * TDM__BUCKET_ALIGNMENT. */
+    uint64_t image_offset;
     /* Size of the whole bucket in bytes, with the gaps between aligned tensors. */
     uint64_t size_bytes;
-    /* Size in bytes of the largest segment that a rank contributes to this bucket. The all-gather
-     * moves that many bytes for each rank. */
-    uint64_t segment_bytes_max;
 };
 
-/* The buckets of a model and the runs with which the ranks fill them. It never changes after its
- * creation. */
+/* The buckets of a model. */
 struct tdm__bucket_plan {
-    uint32_t buckets_count; /* Number of buckets into which the model is cut. */
-    uint32_t ranks_count;   /* Number of ranks that fill the buckets. */
-    uint32_t tensors_count; /* Number of tensors of the model. */
-    uint32_t runs_count;    /* Number of runs of all ranks and buckets. */
-    /* Size of the largest bucket in bytes; every rank needs that much staging memory. */
-    uint64_t bucket_bytes_max;
-    /* Size in bytes of the largest segment that any rank contributes to any bucket. */
-    uint64_t segment_bytes_max;
+    uint32_t buckets_count;    /* Number of buckets into which the model is divided. */
+    uint32_t tensors_count;    /* Number of tensors of the model. */
+    uint64_t bucket_bytes_max; /* Size of the largest bucket in bytes. */
+    uint64_t image_bytes;      /* Size of the image in bytes. */
     /* Buckets in the order of the manifest's tensors; owned array of buckets_count. */
     struct tdm__bucket *buckets;
     /* Offset in bytes of each tensor in its bucket; owned array of tensors_count. */
     uint64_t *tensor_offsets;
-    /* What each rank contributes to each bucket, at index bucket x ranks_count + rank. Owned. */
-    struct tdm__bucket_segment *segments;
-    /* Runs of all segments, ordered by rank and then by bucket; owned array of runs_count. */
-    struct tdm__bucket_run *runs;
 };
 
-/* Limits for the size of buckets. */
-struct tdm__bucket_options {
-    /* Size in bytes at which a bucket is full. A larger tensor gets a bucket of its own. */
-    uint64_t bucket_bytes;
-    /* Size in bytes of a rank's staging memory, which no bucket may exceed. */
-    uint64_t capacity_bytes;
-};
-
-/* Compiles the bucket plan of a model whose slices the ranks hold as `layouts` say. Returns
- * TDM_E_BUDGET if a tensor exceeds the capacity. Returns TDM_E_INVAL with a message that names the
- * tensor, the elements and the ranks if the slices do not cover every element, or if two of them
- * have only a part of their elements in common. Of equal slices one is contributed. */
-tdm_status tdm__bucket_plan_create(const struct tdm__manifest *manifest,
-                                   const struct tdm__bucket_options *options,
-                                   const struct tdm__layout *layouts, uint32_t ranks_count,
+/* Divides a model into buckets of at most `bucket_bytes` bytes; a larger tensor gets a bucket of
+ * its own. TDM_E_INVAL if `bucket_bytes` is 0. The plan does not refer to the manifest. */
+tdm_status tdm__bucket_plan_create(const struct tdm__manifest *manifest, uint64_t bucket_bytes,
                                    struct tdm__bucket_plan **plan_out);
 /* Frees a bucket plan; NULL is allowed. */
 void tdm__bucket_plan_destroy(struct tdm__bucket_plan *plan);
 
 /* Returns the largest number of tensors that a bucket of the plan has. */
 uint32_t tdm__bucket_tensors_max(const struct tdm__bucket_plan *plan);
-
-/* Returns what one rank contributes to one bucket; the plan owns the segment. */
-const struct tdm__bucket_segment *tdm__bucket_find_segment(const struct tdm__bucket_plan *plan,
-                                                           uint32_t bucket, uint32_t rank);
-
-/* Lists in `copy_ops` the device operations that copy a rank's part of a bucket into `segment`,
- * which has room for the bucket's segment_bytes_max. `slices` are the rank's slices with valid
- * addresses. Returns the number of operations. */
-uint32_t tdm__bucket_pack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
-                          const struct tdm_slice *slices, void *segment,
-                          struct tdm__copy_op *copy_ops);
-/* Lists in `copy_ops` the device operations that copy the segment of one rank to its places in
- * `image`, this rank's copy of the bucket. Once the segments of all ranks are unpacked, every
- * tensor of the bucket is complete; bytes between tensors are not touched. Returns the number of
- * operations. */
-uint32_t tdm__bucket_unpack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
-                            const void *segment, void *image, struct tdm__copy_op *copy_ops);
+/* Describes each tensor of the manifest as a slice that is the whole tensor. Its address is the
+ * offset of the tensor in the image. `slices_out` has room for tensors_count slices. */
+void tdm__bucket_plan_slices(const struct tdm__bucket_plan *plan,
+                             const struct tdm__manifest *manifest, struct tdm_slice *slices_out);
 
 /* What the description of a bucket says beside where each tensor lies in it. All pointers are
  * borrowed. */

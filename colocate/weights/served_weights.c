@@ -251,14 +251,14 @@ static tdm_status compare_copies(const struct tdm__served_weights *served,
     return TDM_OK;
 }
 
-/* Returns the number of slices that the rank keeps in another dtype than the trainer. */
-static uint32_t count_converted(const struct tdm__served_weights *served)
+uint32_t tdm__served_weights_converted(const struct tdm__manifest *manifest,
+                                       const struct tdm__layout *layout)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < served->options.layout.slices_count; i++) {
-        const struct tdm_slice *slice = &served->options.layout.slices[i];
-        const struct tdm_tensor_info *tensor = &served->options.manifest->tensors[slice->tensor];
+    for (uint32_t i = 0; i < layout->slices_count; i++) {
+        const struct tdm_slice *slice = &layout->slices[i];
+        const struct tdm_tensor_info *tensor = &manifest->tensors[slice->tensor];
 
         count += tdm__slice_dtype(tensor, slice) == tensor->dtype ? 0 : 1;
     }
@@ -270,12 +270,13 @@ static uint32_t count_converted(const struct tdm__served_weights *served)
 static void describe_cause(const struct tdm__served_weights *served, uint32_t compared,
                            char text[200])
 {
-    uint32_t converted = count_converted(served);
+    uint32_t converted =
+        tdm__served_weights_converted(served->options.manifest, &served->options.layout);
 
     if (converted > 0) {
         (void)snprintf(text, 200,
                        "it keeps %u of them in another dtype than the trainer, which needs a "
-                       "larger tolerance",
+                       "larger tolerance (update.logprob_tolerance_converted)",
                        converted);
     } else if (compared > 0) {
         (void)snprintf(text, 200, "so are the %u copies that it computes from", compared);

@@ -33,6 +33,10 @@ struct tdm__served_difference {
     char text[400]; /* What differs, with both checksums, or what was compared; NUL-terminated. */
 };
 
+/* Returns how many slices of a rank's layout are kept in another dtype than the tensor has. */
+uint32_t tdm__served_weights_converted(const struct tdm__manifest *manifest,
+                                       const struct tdm__layout *layout);
+
 /* Creates the record without checksums. */
 tdm_status tdm__served_weights_create(const struct tdm__served_weights_options *options,
                                       struct tdm__served_weights **served_out);

@@ -527,7 +527,7 @@ static tdm_status split_item(struct plan_compiler *compiler, struct tdm__transfe
 }
 
 /* Puts an item into the image's last chunk if it fits, else into a new chunk. An item larger than a
- * chunk gets several chunks. */
+ * chunk gets several chunks, unless the plan keeps slices whole. */
 static tdm_status put_item_in_chunk(struct plan_compiler *compiler, uint32_t to_rank,
                                     const struct plan_item *item)
 {
@@ -535,7 +535,7 @@ static tdm_status put_item_in_chunk(struct plan_compiler *compiler, uint32_t to_
     struct tdm__transfer_plan_image *image = &compiler->transfer_plan->images[to_rank];
     uint32_t copies_first = image->copies_count;
 
-    if (!item_fits_chunk(options, item->begin, item->end)) {
+    if (!options->keeps_slices_whole && !item_fits_chunk(options, item->begin, item->end)) {
         TDM_TRY(plan_item_copies(compiler, to_rank, item));
         return split_item(compiler, image, item, copies_first);
     }

@@ -110,6 +110,9 @@ struct tdm__transfer_plan_options {
      * 128 rows of a matrix that becomes FP8, or one row of their scales, do not fit, or if the
      * limit is below TDM__TRANSFER_PLAN_ALIGNMENT. */
     uint64_t chunk_bytes;
+    /* True if no slice of an engine rank is divided. A slice larger than `chunk_bytes` is then a
+     * chunk of its own. */
+    bool keeps_slices_whole;
 };
 
 /* Compiles the plan of all copies from trainer ranks to engine ranks. Returns TDM_E_INVAL with a

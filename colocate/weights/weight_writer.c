@@ -52,7 +52,9 @@ struct tdm__weight_writer {
     /* Staging region of this rank; NULL if the trainer ranks write directly into the engines'
      * shadows. Owned. */
     tdm_region *bucket;
-    uint64_t half_bytes; /* Size in bytes of one half of a bucket; a half has room for one chunk. */
+    /* Size in bytes of one half of a bucket, or of a bucket without halves. It has room for one
+     * chunk. */
+    uint64_t half_bytes;
     /* Memory of each engine rank into which this rank writes. Owned. */
     struct mapped_target *targets;
     /* Tensor slices of this rank with the addresses at which their bytes can be read. Owned. */
@@ -207,6 +209,12 @@ static uint64_t align_chunk(uint64_t bytes)
            TDM__TRANSFER_PLAN_ALIGNMENT;
 }
 
+/* Returns how many chunks a bucket has room for. */
+static uint32_t halves_count(const struct tdm__weight_writer_options *options)
+{
+    return options->has_one_half ? 1 : TDM__BUCKET_HALVES;
+}
+
 /* Allocates a writer's arrays. Creates the region of its bucket without memory, unless the ranks
  * write directly into the engines' shadows. */
 static tdm_status weight_writer_init(struct tdm__weight_writer *weight_writer)
@@ -215,7 +223,7 @@ static tdm_status weight_writer_init(struct tdm__weight_writer *weight_writer)
     struct tdm_region_options bucket = {.tag = "bucket", .policy = TDM_REGION_DROP, .paused = 1};
 
     weight_writer->half_bytes = align_chunk(options->transfer_plan->chunk_bytes_max);
-    bucket.size_bytes = TDM__BUCKET_HALVES * weight_writer->half_bytes;
+    bucket.size_bytes = halves_count(options) * weight_writer->half_bytes;
     TDM_TRY(allocate_buffers(weight_writer));
     TDM_TRY(allocate_scales(weight_writer));
     return options->in_place
@@ -295,8 +303,9 @@ const tdm_region *tdm__weight_writer_bucket(const struct tdm__weight_writer *wei
 uint64_t tdm__weight_writer_chunk_offset(const struct tdm__weight_writer *weight_writer,
                                          uint32_t chunk)
 {
-    return weight_writer->bucket == NULL ? 0
-                                         : chunk % TDM__BUCKET_HALVES * weight_writer->half_bytes;
+    return weight_writer->bucket == NULL
+               ? 0
+               : chunk % halves_count(&weight_writer->options) * weight_writer->half_bytes;
 }
 
 /* ---- targets ------------------------------------------------------------------------- */

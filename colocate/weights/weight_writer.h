@@ -15,11 +15,12 @@
  * from the trainers' own bytes, and are shared by all ranks.
  *
  * A bucket has two halves that chunks use alternately. While engines read chunk k, trainers
- * write chunk k + 1. Chunk k + 2 may be written when all engines have read chunk k. One thread
- * at a time may use a weight writer. */
+ * write chunk k + 1. Chunk k + 2 may be written when all engines have read chunk k. A bucket of
+ * whole tensors has no halves: chunk k + 1 may be written when all engines have read chunk k. One
+ * thread at a time may use a weight writer. */
 struct tdm__weight_writer;
 
-/* Number of halves of a bucket. */
+/* Number of halves of a bucket, unless a chunk fills the whole bucket. */
 enum { TDM__BUCKET_HALVES = 2 };
 
 /* Arguments of tdm__weight_writer_create(). All pointers are borrowed for the life of the
@@ -36,6 +37,9 @@ struct tdm__weight_writer_options {
     /* True if trainer ranks write directly into the engines' shadows (the copies of the weights
      * that an engine does not serve yet), so that this rank has no bucket. */
     bool in_place;
+    /* True if a bucket has no halves, so that a chunk may be as large as the bucket. Each chunk
+     * then begins where the bucket does. */
+    bool has_one_half;
 };
 
 /* Creates the weight writer of a trainer rank. Reserves addresses for its bucket, but no memory. */

@@ -48,9 +48,8 @@ struct way {
 };
 
 static const struct way ways[] = {
-    {"donate", "16 KiB", false, false},
-    {"copy", "8 KiB", false, false},
-    {"names", "4 KiB", false, true},
+    {"donate", "16 KiB", false, false}, {"copy", "8 KiB", false, false},
+    {"names", "4 KiB", false, true},    {"bucket", "8 KiB", false, false},
     {"copy", "8 KiB", true, false},
 };
 enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
@@ -189,8 +188,7 @@ static struct counts counts_of(tdm_actor *actor)
         unsigned chunk;
         bool is_call = strcmp(span.name, "stage gathered") == 0;
 
-        if (sscanf(span.name, "write bucket %u", &chunk) == 1 ||
-            (sscanf(span.name, "send bucket %u", &chunk) == 1 && span.to[0] == '\0')) {
+        if (sscanf(span.name, "write bucket %u", &chunk) == 1) {
             counts.chunks = chunk + 1 > counts.chunks ? chunk + 1 : counts.chunks;
         }
         counts.gathers += is_gather ? 1 : 0;

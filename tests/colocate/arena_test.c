@@ -37,6 +37,19 @@ static int tear_down(void **state)
     return 0;
 }
 
+static void impossible_sizes_are_refused(void **state)
+{
+    static const size_t sizes[] = {0, SIZE_MAX, SIZE_MAX - 5};
+    const struct fixture *f = *state;
+    void *address = NULL;
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        assert_int_equal(tdm__arena_alloc(f->arena, sizes[i], &address), TDM_E_INVAL);
+        assert_non_null(strstr(tdm_error_detail(), "bytes"));
+        assert_null(address);
+    }
+}
+
 static void freed_memory_is_joined_and_reused(void **state)
 {
     struct fixture *f = *state;
@@ -78,6 +91,7 @@ static void the_budget_is_named_when_it_is_spent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(impossible_sizes_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(freed_memory_is_joined_and_reused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_budget_is_named_when_it_is_spent, set_up, tear_down),
     };

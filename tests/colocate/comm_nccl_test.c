@@ -110,6 +110,47 @@ static void missing_library_is_named(void **state)
     nccl_suite_run_ranks(&maker, 1, find_no_library);
 }
 
+/* ---- calls of the driver that fail ------------------------------------------------------ */
+
+/* Opens a group of one rank again and again; each time a later call of the driver fails, until none
+ * does. */
+static int open_with_failures(int fd, uint32_t rank, uint32_t ranks_count)
+{
+    struct tdm__comm *comm;
+    tdm_status status = TDM_E_DEVICE;
+    uint32_t all;
+    uint64_t nth;
+
+    (void)fd;
+    (void)ranks_count;
+    for (nth = 1; status != TDM_OK; nth++) {
+        int segment = make_segment(1, SLOT_BYTES);
+
+        EXPECT(nth < 200);
+        cuda_gpu_fake.break_call("*", nth, CU_INVALID_VALUE);
+        status = open_nccl(segment, rank, TIMEOUT_MS, &comm);
+        cuda_gpu_fake.break_call("", 0, CU_SUCCESS);
+        (void)close(segment);
+        /* NCCL makes calls of the driver, too. */
+        EXPECT(status == TDM_OK || strstr(tdm_error_detail(), "(1: ") != NULL ||
+               strstr(tdm_error_detail(), "ncclCommInitRankConfig") != NULL);
+    }
+    EXPECT(nth > 10);
+    EXPECT(comm->ops->all_gather(comm, &rank, sizeof(rank), &all) == TDM_OK);
+    EXPECT(all == rank);
+    comm->ops->destroy(comm);
+    return 0;
+}
+
+static void call_that_fails_while_a_group_is_opened_is_named(void **state)
+{
+    (void)state;
+    if (cuda_gpu_is_real()) {
+        skip();
+    }
+    nccl_suite_run_ranks(&maker, 1, open_with_failures);
+}
+
 /* ---- on a real machine ------------------------------------------------------------------ */
 
 static int find_each_other(int fd, uint32_t rank, uint32_t ranks_count)
@@ -163,6 +204,7 @@ int main(void)
         cmocka_unit_test(suspended_group_goes_on),
         cmocka_unit_test(nccl_that_cannot_suspend_is_rebuilt),
         cmocka_unit_test(missing_library_is_named),
+        cmocka_unit_test(call_that_fails_while_a_group_is_opened_is_named),
     };
     int failed;
 

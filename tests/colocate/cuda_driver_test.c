@@ -69,6 +69,35 @@ static void test_errors_that_stick_are_faults_of_the_process(void **state)
     assert_int_equal(faults_count, 0);
 }
 
+/* A call that fails while GPUs are listed is named, and nothing is returned. */
+static void test_calls_that_fail_are_named(void **state)
+{
+    static const char *const calls[] = {"cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetUuid_v2",
+                                        "cuDeviceGetName", "cuDeviceTotalMem_v2"};
+    struct tdm__cuda_gpu gpu = {.device = 77};
+
+    (void)state;
+    if (cuda_gpu_is_real()) {
+        skip();
+    }
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        char name[32];
+
+        (void)snprintf(name, sizeof(name), "%s", calls[i]);
+        name[strcspn(name, "_")] = '\0';
+        cuda_gpu_fake.break_call(calls[i], 1, CU_INVALID_DEVICE);
+        assert_int_equal(tdm__cuda_gpu_find("GPU-none", &gpu), TDM_E_DEVICE);
+        assert_non_null(strstr(tdm_error_detail(), name));
+        assert_non_null(strstr(tdm_error_detail(), "(101: "));
+        assert_int_equal(gpu.device, 77);
+    }
+    cuda_gpu_fake.break_call("", 0, CU_SUCCESS);
+    assert_int_equal(tdm__cuda_gpu_find("GPU-none", &gpu), TDM_E_NOT_FOUND);
+    assert_non_null(strstr(tdm_error_detail(), "no GPU GPU-none is visible to this process: GPU-"));
+    assert_int_equal(tdm__cuda_gpu_at(0, &gpu), TDM_OK);
+    assert_int_not_equal(gpu.device, 77);
+}
+
 /* The fake library, like the driver, answers every call with such an error from then on. */
 static int break_this_process(void)
 {
@@ -104,6 +133,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_results_become_statuses, set_up),
         cmocka_unit_test_setup(test_errors_that_stick_are_faults_of_the_process, set_up),
+        cmocka_unit_test_setup(test_calls_that_fail_are_named, set_up),
         cmocka_unit_test_setup(test_fake_library_keeps_such_errors, set_up),
     };
     int failed;

@@ -169,11 +169,24 @@ static void bfloat16_needs_its_own_tolerance(void **state)
 {
     const char *const wide[] = {"engine.halve=1", "update.logprob_tolerance=0.01",
                                 "rollout.num_engines_min=2"};
+    const char *const own[] = {"engine.halve=1", "update.logprob_tolerance_converted=0.01",
+                               "rollout.num_engines_min=2"};
+    const char *const own_is_narrow[] = {"engine.halve=1", "update.logprob_tolerance=0.01",
+                                         "update.logprob_tolerance_converted=1e-5",
+                                         "rollout.num_engines_min=2"};
+    const char *const not_converted[] = {"engine.corrupt_step=1", "rollout.num_engines_min=2",
+                                         "update.logprob_tolerance_converted=0.01"};
     const char *const narrow[] = {"engine.halve=1", "rollout.num_rollout=2"};
 
     (void)state;
     assert_int_equal(run(wide, 3), TDM_OK);
     assert_versions("3: 1 2 3");
+    assert_int_equal(run(own, 3), TDM_OK);
+    assert_versions("3: 1 2 3");
+    assert_int_equal(run(own_is_narrow, 4), TDM_E_ACTOR_DIED);
+    assert_told("update.logprob_tolerance_converted is 1e-05");
+    assert_int_equal(run(not_converted, 3), TDM_E_ACTOR_DIED);
+    assert_told("update.logprob_tolerance is 1e-05");
     assert_int_equal(run(narrow, 2), TDM_E_CHECKSUM);
     assert_told("no engine computes as the trainer does");
     assert_told("no tensor differs: all 3 slices in the region \"weights\" are as the update wrote "

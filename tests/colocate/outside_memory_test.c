@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,6 +22,8 @@ static struct world {
     uint64_t used_bytes;  /* What the device reports. */
     uint64_t freed_later; /* Bytes that leave used_bytes after the next report. */
     tdm_status refusal;   /* Result of a request. */
+    bool has_no_report;   /* Whether the device reports nothing. */
+    bool is_not_told;     /* Whether the arbiter cannot be told of the use. */
     char told[256];       /* Calls since the last told_is(). */
     tdm_outside_memory *memory;
 } world;
@@ -56,12 +59,15 @@ static tdm_status tell_usage(void *arg, const char *tag, uint64_t declared, uint
     (void)tag;
     add("%llu declared %llu reported; ", (unsigned long long)(declared / MIB),
         (unsigned long long)(reported / MIB));
-    return TDM_OK;
+    return world.is_not_told ? tdm__fail(TDM_E_CLOSED, "no arbiter") : TDM_OK;
 }
 
 static tdm_status read_used(void *arg, uint64_t *used_bytes_out)
 {
     (void)arg;
+    if (world.has_no_report) {
+        return tdm__fail(TDM_E_DEVICE, "no report");
+    }
     *used_bytes_out = world.used_bytes;
     world.used_bytes -= world.freed_later;
     world.freed_later = 0;
@@ -169,6 +175,9 @@ static void kept_contents_are_compared_on_gpus_only(void **state)
     declare(TDM_REGION_KEEP, true);
     (void)resume(64 * MIB);
     assert_true(pause_and_free(0, 0) == 0);
+    assert_true(resume(0) == 64 * MIB); /* The copies are the memory again. */
+    assert_true(pause_and_free(0, 0) == 0);
+    assert_true(resume(100 * MIB) == 100 * MIB);
     tdm_outside_memory_destroy(world.memory);
     declare(TDM_REGION_KEEP, false);
     (void)resume(64 * MIB);
@@ -195,6 +204,46 @@ static void failures_of_the_program_are_undone(void **state)
     tdm_outside_memory_destroy(world.memory);
 }
 
+/* Each step fails if the device or the arbiter does, and may be repeated. */
+static void failures_of_device_and_arbiter_change_nothing(void **state)
+{
+    (void)state;
+    declare(TDM_REGION_DROP, true);
+    world.has_no_report = true;
+    assert_int_equal(tdm_outside_memory_begin_resume(world.memory, 5), TDM_E_DEVICE);
+    world.has_no_report = false;
+    world.is_not_told = true;
+    assert_int_equal(tdm_outside_memory_begin_resume(world.memory, 5), TDM_E_CLOSED);
+    world.is_not_told = false;
+    TRY(tdm_outside_memory_begin_resume(world.memory, 5));
+    world.used_bytes += 64 * MIB;
+    world.has_no_report = true;
+    assert_int_equal(tdm_outside_memory_end_resume(world.memory, NULL), TDM_E_DEVICE);
+    world.has_no_report = false;
+    world.is_not_told = true;
+    assert_int_equal(tdm_outside_memory_end_resume(world.memory, NULL), TDM_E_CLOSED);
+    assert_false(tdm_outside_memory_is_resident(world.memory));
+    world.is_not_told = false;
+    TRY(tdm_outside_memory_end_resume(world.memory, NULL));
+    world.has_no_report = true;
+    assert_int_equal(tdm_outside_memory_begin_pause(world.memory), TDM_E_DEVICE);
+    assert_true(tdm_outside_memory_is_resident(world.memory));
+    world.has_no_report = false;
+    TRY(tdm_outside_memory_begin_pause(world.memory));
+    world.used_bytes -= 64 * MIB;
+    world.has_no_report = true;
+    assert_int_equal(tdm_outside_memory_end_pause(world.memory, 0, NULL), TDM_E_DEVICE);
+    world.has_no_report = false;
+    world.is_not_told = true;
+    assert_int_equal(tdm_outside_memory_end_pause(world.memory, 0, NULL), TDM_E_CLOSED);
+    world.is_not_told = false;
+    TRY(tdm_outside_memory_end_pause(world.memory, 0, NULL));
+    (void)resume(64 * MIB);
+    world.is_not_told = true; /* The end is not told, and nothing else happens. */
+    tdm_outside_memory_destroy(world.memory);
+    tdm_outside_memory_destroy(NULL);
+}
+
 static void wrong_calls_are_refused(void **state)
 {
     const struct tdm__outside_callbacks callbacks = {.request = request};
@@ -205,8 +254,13 @@ static void wrong_calls_are_refused(void **state)
     assert_int_equal(tdm__outside_memory_create(&callbacks, &options, &memory), TDM_E_INVAL);
     options.tag = "a tag that has more than 31 bytes.";
     assert_int_equal(tdm__outside_memory_create(&callbacks, &options, &memory), TDM_E_INVAL);
+    options = (struct tdm_outside_memory_options){.size_bytes = 1};
+    assert_int_equal(tdm__outside_memory_create(&callbacks, &options, &memory), TDM_E_INVAL);
     options = (struct tdm_outside_memory_options){.tag = "torch"};
     assert_int_equal(tdm__outside_memory_create(&callbacks, &options, &memory), TDM_E_INVAL);
+    options.size_bytes = ((size_t)1 << 47) + 1;
+    assert_int_equal(tdm__outside_memory_create(&callbacks, &options, &memory), TDM_E_INVAL);
+    assert_non_null(strstr(tdm_error_detail(), "outside memory torch of"));
     declare(TDM_REGION_DROP, true);
     assert_int_equal(tdm_outside_memory_end_resume(world.memory, NULL), TDM_E_STATE);
     assert_string_equal(tdm_error_detail(), "end_resume: the outside memory torch is paused");
@@ -229,6 +283,7 @@ int main(void)
         cmocka_unit_test(a_pause_waits_for_the_device),
         cmocka_unit_test(kept_contents_are_compared_on_gpus_only),
         cmocka_unit_test(failures_of_the_program_are_undone),
+        cmocka_unit_test(failures_of_device_and_arbiter_change_nothing),
         cmocka_unit_test(wrong_calls_are_refused),
     };
 

@@ -80,7 +80,7 @@ static void abort_leaves_no_version(void **state)
     assert_true(tdm__receiver_is_torn(fixture->receiver));
     /* What came before the abort does not count for the next update. */
     weight_fixture_begin(fixture);
-    for (uint32_t i = 1; i < tdm__sender_buckets_count(fixture->senders[0]); i++) {
+    for (uint32_t i = 1; i < weight_fixture_buckets_count(fixture); i++) {
         TRY(weight_fixture_send(fixture, i));
     }
     assert_int_equal(tdm__receiver_prepare(fixture->receiver, &fixture->update, &hash),

@@ -84,12 +84,12 @@ static void every_tensor_arrives_byte_for_byte(void **state)
 {
     struct weight_fixture *fixture = *state;
 
-    assert_true(tdm__sender_buckets_count(fixture->senders[0]) > 1);
+    assert_true(weight_fixture_buckets_count(fixture) > 1);
     weight_fixture_commit(fixture);
     assert_true(weight_fixture_serves_truth(fixture));
     assert_int_equal(fixture->engine.begins, 1);
     assert_int_equal(fixture->engine.completes, 1);
-    assert_int_equal(fixture->engine.loads, tdm__sender_buckets_count(fixture->senders[0]));
+    assert_int_equal(fixture->engine.loads, weight_fixture_buckets_count(fixture));
 }
 
 static void every_rank_of_the_trainers_shows_the_same_bucket(void **state)
@@ -98,7 +98,7 @@ static void every_rank_of_the_trainers_shows_the_same_bucket(void **state)
     struct tdm__hash hash;
 
     weight_fixture_begin(fixture);
-    for (uint32_t i = 0; i < tdm__sender_buckets_count(fixture->senders[0]); i++) {
+    for (uint32_t i = 0; i < weight_fixture_buckets_count(fixture); i++) {
         TRY(weight_fixture_fill(fixture, i));
         TRY(tdm__receiver_stage_bucket(fixture->receiver, weight_fixture_describe(fixture, 1, i)));
     }
@@ -353,7 +353,7 @@ static void bucket_before_the_shadow_has_memory_is_refused(void **state)
 static void no_vote_without_every_tensor(void **state)
 {
     struct weight_fixture *fixture = *state;
-    uint32_t last = tdm__sender_buckets_count(fixture->senders[0]) - 1;
+    uint32_t last = weight_fixture_buckets_count(fixture) - 1;
     struct description description;
     struct tdm__hash hash;
     char told[256];

@@ -3,6 +3,7 @@
 #include "colocate/weights/transfer_plan.h"
 
 #include "colocate/layout/model.h"
+#include "colocate/weights/bucket.h"
 #include "colocate/weights/convert.h"
 #include "runtime/splitmix.h"
 #include "tests/support/test_random.h"
@@ -305,6 +306,46 @@ static void no_chunk_is_larger_than_wanted(void **state)
     }
 }
 
+/* Engines that get whole tensors have all of them, bucket after bucket. */
+static void whole_tensors_arrive_from_any_layout(void **state)
+{
+    uint64_t first = test_random_first_seed("route");
+    (void)state;
+    for (uint64_t seed = first; seed < first + ROUNDS; seed++) {
+        struct fixture *fixture = actor_fixture_open(seed);
+        uint64_t bucket_bytes = 1 + test_random_below(&fixture->chance, 9000);
+        struct tdm__transfer_plan *transfer_plan;
+        struct tdm__transfer_plan_options options;
+        struct tdm__bucket_plan *buckets;
+
+        invent_sides(fixture);
+        TRY(tdm__bucket_plan_create(fixture->manifest, bucket_bytes, &buckets));
+        for (uint32_t rank = 0; rank < fixture->to.ranks; rank++) {
+            tdm__bucket_plan_slices(buckets, fixture->manifest, fixture->to.slices[rank]);
+            fixture->to.layouts[rank] = (struct tdm__layout){fixture->to.slices[rank], TENSORS};
+        }
+        options = options_of(fixture, bucket_bytes);
+        options.image_bytes = buckets->image_bytes;
+        options.keeps_slices_whole = true;
+        each_slice(fixture, &fixture->from, fixture->held, write_element);
+        TRY(tdm__transfer_plan_create(&options, &transfer_plan));
+        run(fixture, transfer_plan);
+        each_slice(fixture, &fixture->to, fixture->images, check_element);
+        assert_int_equal(transfer_plan->chunks_count, buckets->buckets_count);
+        for (uint32_t i = 0; i < buckets->buckets_count; i++) {
+            const struct tdm__transfer_plan_chunk *chunk = &transfer_plan->images[0].chunks[i];
+
+            assert_int_equal(chunk->begin, buckets->buckets[i].image_offset);
+            assert_int_equal(chunk->end - chunk->begin, buckets->buckets[i].size_bytes);
+        }
+        assert_int_equal(transfer_plan->cost.written_bytes,
+                         fixture->to.ranks * fixture->manifest->size_bytes);
+        tdm__transfer_plan_destroy(transfer_plan);
+        tdm__bucket_plan_destroy(buckets);
+        actor_fixture_close(fixture);
+    }
+}
+
 /* Checks that the copies of a chunk lie within it and have whole rows of blocks. */
 static void assert_chunks_hold_their_copies(const struct tdm__transfer_plan *transfer_plan)
 {
@@ -559,6 +600,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_arrives_between_any_two_layouts),
         cmocka_unit_test(no_chunk_is_larger_than_wanted),
+        cmocka_unit_test(whole_tensors_arrive_from_any_layout),
         cmocka_unit_test(fp8_tensor_is_split_between_block_rows),
         cmocka_unit_test(columns_are_one_copy_and_not_one_a_row),
         cmocka_unit_test(nearest_replica_is_taken),

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ FAR = ["engine.colocate=false", "cluster.num_gpus=8"]
 GPUS = 4  # GPUs of each node: enough for the trainers or for the engines.
 UPDATE_S = 100  # Longest seconds of a call of an update.
 PIDFD_GETFD = 438
+HALF_OPEN = 1100  # Connections that once ended a job.
 DIFFERENCE_MAX = 5e-5  # Largest difference of a token's log-probability between trainer and engines.
 
 
@@ -258,6 +260,38 @@ def cut_connection_of_a_transfer_pair_costs_one_update_and_is_opened_again(sandb
     sandbox.require_clean()
 
 
+def listening_port(pid):
+    """Returns the TCP port at which a process listens."""
+    sockets = set()
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(entry))
+    for line in pathlib.Path("/proc/net/tcp").read_text(encoding="utf-8").splitlines()[1:]:
+        words = line.split()
+        if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+            return int(words[1].split(":")[1], 16)
+    raise Failure(f"process {pid} does not listen")
+
+
+def flooded_ports_of_workers_do_not_disturb_the_job(sandbox):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    with Cluster(sandbox) as cluster, contextlib.ExitStack() as flood:
+        process = cluster.job()
+        before = read_until(process, "step", 1)
+        process.send_signal(signal.SIGSTOP)  # The job does not end meanwhile.
+        places = cluster.places()
+        for name in ("trainer/1", "engine/0/1"):
+            port = listening_port(places[name][1])
+            for _ in range(HALF_OPEN):  # Clients that never prove that they know the token.
+                flood.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+        process.send_signal(signal.SIGCONT)
+        notes = require_same(sandbox, process, before)
+        require(not [note for note in notes if "restart" in note or "left out" in note], f"notes: {notes}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    sandbox.require_clean()
+
+
 def second_job_in_the_same_cluster_learns_the_same(sandbox):
     with Cluster(sandbox) as cluster:
         for _ in range(2):
@@ -338,6 +372,7 @@ if __name__ == "__main__":
                    engine_frozen_in_an_update_is_killed_and_left_out,
                    gpus_of_two_nodes_exchange_weights, gpus_of_two_nodes_want_nccl,
                    engine_that_ends_while_its_transfer_pair_connects_is_not_awaited,
+                   flooded_ports_of_workers_do_not_disturb_the_job,
                    second_job_in_the_same_cluster_learns_the_same, job_is_resumed_in_the_same_cluster,
                    killed_trainer_restarts_the_job_in_the_same_cluster,
                    node_of_all_engines_is_lost_and_they_come_back_at_another,

@@ -8,7 +8,6 @@
 #include "colocate/comm/host/segment.h"
 #include "tests/support/cuda_gpu.h"
 
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -173,26 +172,30 @@ void weight_fixture_learn(struct weight_fixture *world)
 
 /* ---- both sides ------------------------------------------------------------------------- */
 
-static void open_senders(struct weight_fixture *world)
+static void open_writers(struct weight_fixture *world)
 {
     const struct tdm__comm_segment_options segment = {WORLD_RANKS, 4096};
     int fd;
 
     TRY(tdm__comm_segment_create(&segment, &fd));
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
-        struct tdm__sender_options options = {.manifest = world->manifest,
-                                              .layouts = world->layouts,
-                                              .rank = rank,
-                                              .ranks_count = WORLD_RANKS,
-                                              .regions = world->regions[0],
-                                              .location = world->location,
-                                              .bucket_bytes = BUCKET_BYTES};
+        TRY(tdm__whole_tensors_create(world->manifest, BUCKET_BYTES, WORLD_RANKS,
+                                      &world->whole_tensors[rank]));
+    }
+    TRY(tdm__whole_tensors_compile_plan(world->whole_tensors[0], world->layouts, WORLD_RANKS, NULL,
+                                        NULL, &world->plan));
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        struct tdm__weight_writer_options options = {.transfer_plan = world->plan,
+                                                     .rank = rank,
+                                                     .regions = world->regions[0],
+                                                     .node = world->location.node,
+                                                     .has_one_half = true};
         struct tdm__comm *comm;
 
         TRY(tdm__comm_host_open(fd, rank, TIMEOUT_MS, &comm));
         TRY(tdm__collective_wrap(comm, &world->groups[rank]));
         options.group = world->groups[rank];
-        TRY(tdm__sender_create(&options, &world->senders[rank]));
+        TRY(tdm__weight_writer_create(&options, &world->writers[rank]));
     }
     (void)close(fd);
 }
@@ -276,7 +279,7 @@ struct weight_fixture *weight_fixture_open(const char *test, enum tdm__verify ve
     invent_model(world);
     cut_slices(world);
     weight_fixture_learn(world);
-    open_senders(world);
+    open_writers(world);
     open_receiver(world, verify);
     return world;
 }
@@ -285,8 +288,12 @@ void weight_fixture_close(struct weight_fixture *world)
 {
     tdm__receiver_destroy(world->receiver);
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
-        tdm__sender_destroy(world->senders[rank]);
+        tdm__weight_writer_destroy(world->writers[rank]);
         tdm_collective_leave(world->groups[rank]);
+    }
+    tdm__transfer_plan_destroy(world->plan);
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        tdm__whole_tensors_destroy(world->whole_tensors[rank]);
     }
     for (int i = 0; i < 2; i++) {
         tdm__regions_destroy(world->regions[i]);
@@ -300,38 +307,50 @@ void weight_fixture_close(struct weight_fixture *world)
 
 /* ---- an update -------------------------------------------------------------------------- */
 
-struct filling {
-    struct tdm__sender *sender;
-    uint32_t bucket;
-    tdm_status status;
-    char detail[256];
-};
-
-static void *fill(void *arg)
+uint32_t weight_fixture_buckets_count(const struct weight_fixture *world)
 {
-    struct filling *filling = arg;
+    return tdm__whole_tensors_buckets(world->whole_tensors[0])->buckets_count;
+}
 
-    filling->status = tdm__sender_fill_bucket(filling->sender, filling->bucket);
-    if (filling->status != TDM_OK) {
-        strncpy(filling->detail, tdm_error_detail(), sizeof(filling->detail) - 1);
+/* Says where the buckets of both ranks are. */
+static void find_targets(const struct weight_fixture *world,
+                         struct tdm__transfer_target targets[WORLD_RANKS])
+{
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        struct tdm__transfer_target *target = &targets[rank];
+        struct tdm__block *const *blocks = tdm__region_blocks(
+            tdm__weight_writer_bucket(world->writers[rank]), &target->blocks_count);
+
+        target->gpu = world->location.gpu;
+        for (uint32_t i = 0; i < target->blocks_count; i++) {
+            target->keys[i] = blocks[i]->key;
+        }
     }
-    return NULL;
+}
+
+/* Writes what one rank holds of a bucket into the buckets of both. */
+static tdm_status write_bucket(struct tdm__weight_writer *writer, uint32_t bucket,
+                               const struct tdm__transfer_target targets[WORLD_RANKS])
+{
+    tdm_status status = tdm__weight_writer_map_targets(writer, targets);
+
+    if (status == TDM_OK) {
+        status = tdm__weight_writer_write_chunk(writer, bucket);
+    }
+    tdm__weight_writer_unmap_targets(writer);
+    return status;
 }
 
 tdm_status weight_fixture_fill(struct weight_fixture *world, uint32_t bucket)
 {
-    struct filling fillings[WORLD_RANKS];
-    pthread_t threads[WORLD_RANKS];
+    struct tdm__transfer_target targets[WORLD_RANKS] = {{.absent = false}};
+    tdm_status status = TDM_OK;
 
-    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
-        fillings[rank] = (struct filling){.sender = world->senders[rank], .bucket = bucket};
-        assert_int_equal(pthread_create(&threads[rank], NULL, fill, &fillings[rank]), 0);
+    find_targets(world, targets);
+    for (uint32_t rank = 0; rank < WORLD_RANKS && status == TDM_OK; rank++) {
+        status = write_bucket(world->writers[rank], bucket, targets);
     }
-    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
-        assert_int_equal(pthread_join(threads[rank], NULL), 0);
-    }
-    return fillings[0].status == TDM_OK ? TDM_OK
-                                        : tdm_fail(fillings[0].status, "%s", fillings[0].detail);
+    return status;
 }
 
 void weight_fixture_begin(struct weight_fixture *world)
@@ -339,9 +358,23 @@ void weight_fixture_begin(struct weight_fixture *world)
     TRY(tdm__id_generate(&world->update));
     world->epoch++;
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
-        TRY(tdm__sender_resume_bucket(world->senders[rank], 0));
+        TRY(tdm__weight_writer_resume_bucket(world->writers[rank], 0));
     }
     TRY(tdm__receiver_resume_shadow(world->receiver, 0));
+}
+
+tdm_status weight_fixture_try_describe(struct weight_fixture *world, uint32_t rank, uint32_t bucket,
+                                       struct tdm_bytes *bytes_out)
+{
+    const struct tdm__written_bucket written = {.device = tdm__regions_device(world->regions[0]),
+                                                .region =
+                                                    tdm__weight_writer_bucket(world->writers[rank]),
+                                                .location = &world->location,
+                                                .update = &world->update,
+                                                .epoch = world->epoch,
+                                                .index = bucket};
+
+    return tdm__whole_tensors_describe(world->whole_tensors[rank], &written, bytes_out);
 }
 
 struct tdm_bytes weight_fixture_describe(struct weight_fixture *world, uint32_t rank,
@@ -349,8 +382,7 @@ struct tdm_bytes weight_fixture_describe(struct weight_fixture *world, uint32_t 
 {
     struct tdm_bytes bytes;
 
-    TRY(tdm__sender_describe_bucket(world->senders[rank], &world->update, world->epoch, bucket,
-                                    &bytes));
+    TRY(weight_fixture_try_describe(world, rank, bucket, &bytes));
     return bytes;
 }
 
@@ -362,7 +394,7 @@ tdm_status weight_fixture_send(struct weight_fixture *world, uint32_t bucket)
 
 void weight_fixture_send_all(struct weight_fixture *world)
 {
-    for (uint32_t i = 0; i < tdm__sender_buckets_count(world->senders[0]); i++) {
+    for (uint32_t i = 0; i < weight_fixture_buckets_count(world); i++) {
         TRY(weight_fixture_send(world, i));
     }
 }
@@ -381,7 +413,7 @@ void weight_fixture_commit(struct weight_fixture *world)
 void weight_fixture_pause_buckets(struct weight_fixture *world)
 {
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
-        TRY(tdm__sender_pause_bucket(world->senders[rank]));
+        TRY(tdm__weight_writer_pause_bucket(world->writers[rank]));
     }
 }
 

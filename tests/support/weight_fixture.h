@@ -6,7 +6,8 @@
 
 #include "colocate/weights/layout.h"
 #include "colocate/weights/receiver.h"
-#include "colocate/weights/sender.h"
+#include "colocate/weights/weight_writer.h"
+#include "colocate/weights/whole_tensors.h"
 #include "tests/support/host_gpu.h"
 #include "tests/support/test_random.h"
 
@@ -21,7 +22,7 @@ struct world_engine {
     tdm_status load_fails; /* Status with which load() fails; TDM_OK: it succeeds. */
 };
 
-/* The fixture, in one process. Only filling a bucket uses one thread per rank. */
+/* The fixture, in one process. */
 struct weight_fixture {
     struct test_random chance;
     struct host_gpu *gpu;
@@ -38,7 +39,10 @@ struct weight_fixture {
     struct tdm_slice slices[WORLD_RANKS][WORLD_TENSORS];
     struct tdm__layout layouts[WORLD_RANKS];
     tdm_collective_group *groups[WORLD_RANKS];
-    struct tdm__sender *senders[WORLD_RANKS];
+    /* What each trainer rank sends to engines that get whole tensors; all from one plan. */
+    struct tdm__whole_tensors *whole_tensors[WORLD_RANKS];
+    struct tdm__transfer_plan *plan;
+    struct tdm__weight_writer *writers[WORLD_RANKS];
     tdm_region *weights;
     struct world_engine engine;
     struct tdm__receiver *receiver;
@@ -70,8 +74,13 @@ void weight_fixture_learn(struct weight_fixture *world);
 /* Begins an update with a new ID and a higher epoch, and acquires memory for all buckets and the
  * shadow. */
 void weight_fixture_begin(struct weight_fixture *world);
-/* Fills a bucket with both ranks at once. */
+/* Returns the number of buckets of an update. */
+uint32_t weight_fixture_buckets_count(const struct weight_fixture *world);
+/* Fills a bucket on both ranks. */
 tdm_status weight_fixture_fill(struct weight_fixture *world, uint32_t bucket);
+/* Describes a filled bucket, which may have no memory. */
+tdm_status weight_fixture_try_describe(struct weight_fixture *world, uint32_t rank, uint32_t bucket,
+                                       struct tdm_bytes *bytes_out);
 struct tdm_bytes weight_fixture_describe(struct weight_fixture *world, uint32_t rank,
                                          uint32_t bucket);
 /* Fills a bucket, describes it on rank 0, and stages it. */

@@ -1,6 +1,7 @@
-/* sender_test.c - a trainer rank fills its bucket with whole tensors and describes them. */
+/* whole_tensors_test.c - trainer ranks fill buckets with whole tensors by a plan, and describe
+ * them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/weights/sender.h"
+#include "colocate/weights/whole_tensors.h"
 
 #include "colocate/weights/tensor_handles.h"
 #include "tests/support/weight_fixture.h"
@@ -18,7 +19,7 @@
 
 static int set_up(void **state)
 {
-    *state = weight_fixture_open("sender", TDM__VERIFY_FULL);
+    *state = weight_fixture_open("whole_tensors", TDM__VERIFY_FULL);
     return 0;
 }
 
@@ -54,7 +55,8 @@ static void assert_sums_are_of_the_truth(struct weight_fixture *fixture,
 static void the_buckets_describe_every_tensor_once_and_in_order(void **state)
 {
     struct weight_fixture *fixture = *state;
-    uint32_t count = tdm__sender_buckets_count(fixture->senders[0]);
+    const struct tdm__bucket_plan *plan = tdm__whole_tensors_buckets(fixture->whole_tensors[0]);
+    uint32_t count = weight_fixture_buckets_count(fixture);
     uint32_t next = 0;
 
     weight_fixture_begin(fixture);
@@ -78,7 +80,7 @@ static void the_buckets_describe_every_tensor_once_and_in_order(void **state)
             assert_int_equal(handles.tensors[i].tensor, next++);
             end = handles.tensors[i].offset * tdm_dtype_bytes(info->dtype) + tdm_tensor_bytes(info);
         }
-        assert_int_equal(tdm__sender_bucket_bytes(fixture->senders[0], bucket), end);
+        assert_int_equal(plan->buckets[bucket].size_bytes, end);
         tdm__tensor_handles_fini(&handles);
     }
     assert_int_equal(next, WORLD_TENSORS);
@@ -135,12 +137,14 @@ static void fill_shows_the_weights_as_they_are_then(void **state)
     tdm__tensor_handles_fini(&handles);
 }
 
-static void bucket_without_memory_is_not_filled(void **state)
+static void bucket_without_memory_is_not_described(void **state)
 {
     struct weight_fixture *fixture = *state;
+    struct tdm_bytes bytes;
 
-    assert_int_equal(weight_fixture_fill(fixture, 0), TDM_E_STATE);
-    weight_fixture_begin(fixture); /* No rank waits for a rank that has refused. */
+    assert_int_equal(weight_fixture_try_describe(fixture, 0, 0, &bytes), TDM_E_STATE);
+    assert_non_null(strstr(tdm_error_detail(), "bucket 0 is described before it has memory"));
+    weight_fixture_begin(fixture);
     TRY(weight_fixture_fill(fixture, 0));
 }
 
@@ -150,34 +154,82 @@ static void only_a_resumed_bucket_costs_memory(void **state)
     size_t idle = host_gpu_used_bytes(fixture->gpu);
 
     for (int i = 0; i < 2; i++) {
-        TRY(tdm__sender_resume_bucket(fixture->senders[0], 0));
-        TRY(tdm__sender_resume_bucket(fixture->senders[0], 0));
+        TRY(tdm__weight_writer_resume_bucket(fixture->writers[0], 0));
+        TRY(tdm__weight_writer_resume_bucket(fixture->writers[0], 0));
         assert_int_equal(host_gpu_used_bytes(fixture->gpu), idle + 2 * MIB);
-        TRY(tdm__sender_pause_bucket(fixture->senders[0]));
-        TRY(tdm__sender_pause_bucket(fixture->senders[0]));
+        TRY(tdm__weight_writer_pause_bucket(fixture->writers[0]));
+        TRY(tdm__weight_writer_pause_bucket(fixture->writers[0]));
         assert_int_equal(host_gpu_used_bytes(fixture->gpu), idle);
     }
 }
 
-/* Ranks whose slices leave a gap would send undefined bytes. */
-static void slices_with_a_gap_make_no_sender(void **state)
+/* One tensor is larger than a bucket. */
+static void each_chunk_of_the_plan_is_a_bucket_of_whole_tensors(void **state)
 {
     struct weight_fixture *fixture = *state;
-    struct tdm__sender_options options = {.manifest = fixture->manifest,
-                                          .layouts = fixture->layouts,
-                                          .ranks_count = WORLD_RANKS,
-                                          .regions = fixture->regions[0],
-                                          .group = fixture->groups[0],
-                                          .location = fixture->location,
-                                          .bucket_bytes = 4096};
-    struct tdm__sender *sender;
+    const struct tdm__bucket_plan *buckets = tdm__whole_tensors_buckets(fixture->whole_tensors[0]);
+
+    assert_int_equal(fixture->plan->chunks_count, buckets->buckets_count);
+    assert_int_equal(fixture->plan->chunk_bytes_max, buckets->bucket_bytes_max);
+    assert_int_equal(fixture->plan->to_count, WORLD_RANKS);
+    assert_int_equal(fixture->plan->cost.written_bytes,
+                     WORLD_RANKS * fixture->manifest->size_bytes);
+    assert_true(tdm_region_size(tdm__weight_writer_bucket(fixture->writers[0])) >=
+                buckets->bucket_bytes_max);
+    for (uint32_t bucket = 0; bucket < buckets->buckets_count; bucket++) {
+        assert_int_equal(tdm__weight_writer_chunk_offset(fixture->writers[0], bucket), 0);
+    }
+}
+
+static void views_are_of_the_tensors_in_the_bucket(void **state)
+{
+    struct weight_fixture *fixture = *state;
+    const tdm_region *region = tdm__weight_writer_bucket(fixture->writers[1]);
+    uint32_t tensor = 0;
+
+    weight_fixture_begin(fixture);
+    for (uint32_t bucket = 0; bucket < weight_fixture_buckets_count(fixture); bucket++) {
+        const struct tdm_tensor_view *views;
+        uint32_t count;
+
+        TRY(weight_fixture_fill(fixture, bucket));
+        views = tdm__whole_tensors_views(fixture->whole_tensors[1], region, bucket, &count);
+        for (uint32_t i = 0; i < count; i++, tensor++) {
+            static unsigned char bytes[WORLD_MODEL_BYTES_MAX];
+            size_t size_bytes = tdm_tensor_bytes(&fixture->infos[tensor]);
+
+            assert_string_equal(views[i].info.name, fixture->infos[tensor].name);
+            weight_fixture_get(fixture, 0, bytes, views[i].data, size_bytes);
+            assert_memory_equal(bytes, fixture->truth + fixture->offsets[tensor], size_bytes);
+        }
+    }
+    assert_int_equal(tensor, WORLD_TENSORS);
+}
+
+/* Ranks whose slices leave a gap would send undefined bytes. */
+static void slices_with_a_gap_make_no_plan(void **state)
+{
+    struct weight_fixture *fixture = *state;
+    struct tdm__transfer_plan *plan;
 
     fixture->slices[1][0].extent[0]--;
-    assert_int_equal(tdm__sender_create(&options, &sender), TDM_E_INVAL);
+    assert_int_equal(tdm__whole_tensors_compile_plan(fixture->whole_tensors[0], fixture->layouts,
+                                                     WORLD_RANKS, NULL, NULL, &plan),
+                     TDM_E_INVAL);
     assert_non_null(strstr(tdm_error_detail(), "embed"));
     fixture->slices[1][0].extent[0]++;
-    TRY(tdm__sender_create(&options, &sender));
-    tdm__sender_destroy(sender);
+    TRY(tdm__whole_tensors_compile_plan(fixture->whole_tensors[0], fixture->layouts, WORLD_RANKS,
+                                        NULL, NULL, &plan));
+    tdm__transfer_plan_destroy(plan);
+}
+
+static void buckets_have_a_size(void **state)
+{
+    struct weight_fixture *fixture = *state;
+    struct tdm__whole_tensors *whole_tensors;
+
+    assert_int_equal(tdm__whole_tensors_create(fixture->manifest, 0, WORLD_RANKS, &whole_tensors),
+                     TDM_E_INVAL);
 }
 
 #define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -189,9 +241,12 @@ static int run_here(const char *device)
         EACH(ranks_describe_blocks_of_their_own_with_the_same_sums),
         EACH(each_export_has_a_number_of_its_own),
         EACH(fill_shows_the_weights_as_they_are_then),
-        EACH(bucket_without_memory_is_not_filled),
+        EACH(bucket_without_memory_is_not_described),
         EACH(only_a_resumed_bucket_costs_memory),
-        EACH(slices_with_a_gap_make_no_sender),
+        EACH(each_chunk_of_the_plan_is_a_bucket_of_whole_tensors),
+        EACH(views_are_of_the_tensors_in_the_bucket),
+        EACH(slices_with_a_gap_make_no_plan),
+        EACH(buckets_have_a_size),
     };
 
     return cmocka_run_group_tests_name(device, tests, NULL, NULL);
