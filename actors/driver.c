@@ -39,11 +39,12 @@ enum {
     STOP_TIMEOUT_MS = 10000
 };
 
-/* Asks the daemon for the node's id, name, directory and listening host ("node.describe") and
- * stores them in the runtime. */
+/* Asks the daemon for the node's id, name, directory, listening host and use of TCP
+ * ("node.describe") and stores them in the runtime. */
 static tdm_status driver_describe_node(tdm_runtime *runtime, int64_t timeout_ms)
 {
     struct tdm__node_description_message node;
+    struct tdm__tcp_settings tcp;
     tdm_document *document;
     tdm_status status;
 
@@ -54,12 +55,16 @@ static tdm_status driver_describe_node(tdm_runtime *runtime, int64_t timeout_ms)
         status = tdm__id_parse(node.id, &runtime->self.node);
     }
     if (status == TDM_OK) {
+        status = tdm__tcp_settings_of_message(&node.tcp, &tcp);
+    }
+    if (status == TDM_OK) {
         (void)snprintf(runtime->node_id, sizeof(runtime->node_id), "%s", node.id);
         (void)snprintf(runtime->node_name, sizeof(runtime->node_name), "%s", node.name);
         (void)snprintf(runtime->directory, sizeof(runtime->directory), "%s", node.directory);
         (void)snprintf(runtime->listen_host, sizeof(runtime->listen_host), "%s", node.listen_host);
         runtime->unreachable_ms = node.unreachable_ms;
         tdm__rpc_set_identity(runtime->rpc, &runtime->self);
+        tdm__rpc_set_tcp_settings(runtime->rpc, &tcp);
     }
     tdm_document_destroy(document);
     return status;

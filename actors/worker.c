@@ -319,6 +319,7 @@ static void worker_fill_runtime(tdm_runtime *runtime, const struct tdm__bootstra
     (void)snprintf(runtime->actor_name, sizeof(runtime->actor_name), "%s", spec->name);
     (void)snprintf(runtime->class_name, sizeof(runtime->class_name), "%s", spec->class_name);
     (void)tdm__id_text(&spec->job, runtime->job_id);
+    tdm__rpc_set_tcp_settings(runtime->rpc, &bootstrap->tcp);
     runtime->unreachable_ms = bootstrap->unreachable_ms;
     runtime->restarts_count = bootstrap->incarnation;
     runtime->group = spec->group;

@@ -33,11 +33,18 @@ static const char help[] =
     "  --redis URL        the cluster's Redis (unix:///path, redis://host:port);\n"
     "                     default: TANDEM_REDIS, else one of its own\n"
     "  --redis-file FILE  a file with that URL, which may contain a password\n"
+    "  --insecure-redis   that Redis may be on another machine, although connections\n"
+    "                     with it are not encrypted (or TANDEM_INSECURE_REDIS=1)\n"
     "  --redis-wait-replicas N  of Redis confirm each renewal, takeover and name (0)\n"
     "  --join HOST:PORT   use the Redis of the daemon that listens there\n"
     "  --cluster NAME     prefix of every key in Redis (tandem)\n"
     "  --listen HOST      also talk TCP, at this address\n"
     "  --port N           at this port (any)\n"
+    "  --ports A-B        processes of the node listen at these ports (any)\n"
+    "  --advertise HOST   other nodes reach this one by that name or address, not by\n"
+    "                     the one of --listen\n"
+    "  --tls auto|on|off  encrypt the connections with other machines; all TCP\n"
+    "                     connections; none (auto; default: TANDEM_TLS)\n"
     "  --metrics-address HOST:PORT | unix:/path   serves /metrics there\n"
     "  --job-address HOST:PORT   accepts `tandem job` there, too\n"
     "  --job-optional            starts also if that port is taken\n"
@@ -225,7 +232,44 @@ static bool read_lease(const char *source, const char *text, uint32_t *lease_ms_
     return true;
 }
 
-/* Reads the environment variables for time limits, the replicas and the store's faults. */
+/* Reads the ports at which the processes of the node listen. */
+static bool read_ports(const char *source, const char *text, struct tdm__tcp_settings *tcp)
+{
+    if (tdm__tcp_settings_parse_ports(text, tcp)) {
+        return true;
+    }
+    (void)fprintf(stderr, "tandemd: %s wants FIRST-LAST, such as 7000-7099, not \"%s\"\n", source,
+                  text);
+    return false;
+}
+
+/* Reads the host by which other nodes reach this one. */
+static bool read_advertised_host(const char *source, const char *text,
+                                 struct tdm__tcp_settings *tcp)
+{
+    size_t length = strlen(text);
+
+    if (length > 0 && length < sizeof(tcp->advertised_host) && text[0] != '[') {
+        memcpy(tcp->advertised_host, text, length + 1);
+        return true;
+    }
+    (void)fprintf(stderr,
+                  "tandemd: %s wants a host name or IP address without a port, not \"%s\"\n",
+                  source, text);
+    return false;
+}
+
+/* Reads on which TCP connections the node uses TLS. */
+static bool read_tls_mode(const char *source, const char *text, enum tdm__tls_mode *mode_out)
+{
+    if (tdm__tls_mode_parse(source, text, mode_out) == TDM_OK) {
+        return true;
+    }
+    (void)fprintf(stderr, "tandemd: %s\n", tdm_error_detail());
+    return false;
+}
+
+/* Reads the environment variables for TLS, time limits, the replicas and the store's faults. */
 static bool read_health(struct cli_daemon_options *options)
 {
     const char *health = getenv("TANDEM_HEALTH_TIMEOUT_MS");
@@ -233,8 +277,11 @@ static bool read_health(struct cli_daemon_options *options)
     const char *unreachable = getenv("TANDEM_UNREACHABLE_MS");
     const char *replicas = getenv("TANDEM_REDIS_WAIT_REPLICAS");
     const char *lease = getenv("TANDEM_LEASE_MS");
+    const char *tls = getenv("TANDEM_TLS");
 
-    return (lease == NULL || read_lease("TANDEM_LEASE_MS", lease, &options->lease_ms)) &&
+    return (tls == NULL || tls[0] == '\0' ||
+            read_tls_mode("TANDEM_TLS", tls, &options->tcp.tls_mode)) &&
+           (lease == NULL || read_lease("TANDEM_LEASE_MS", lease, &options->lease_ms)) &&
            (unreachable == NULL ||
             read_unreachable("TANDEM_UNREACHABLE_MS", unreachable, options)) &&
            (replicas == NULL || read_count("TANDEM_REDIS_WAIT_REPLICAS", replicas, REPLICAS_MAX,
@@ -280,11 +327,15 @@ enum option_index {
     OPTION_DIRECTORY,          /* Index of the option --directory. */
     OPTION_REDIS,              /* Index of the option --redis. */
     OPTION_REDIS_FILE,         /* Index of the option --redis-file. */
+    OPTION_INSECURE_REDIS,     /* Index of the option --insecure-redis. */
     OPTION_WAIT_REPLICAS,      /* Index of the option --redis-wait-replicas. */
     OPTION_JOIN,               /* Index of the option --join. */
     OPTION_CLUSTER,            /* Index of the option --cluster. */
     OPTION_LISTEN,             /* Index of the option --listen. */
     OPTION_PORT,               /* Index of the option --port. */
+    OPTION_PORTS,              /* Index of the option --ports. */
+    OPTION_ADVERTISE,          /* Index of the option --advertise. */
+    OPTION_TLS,                /* Index of the option --tls. */
     OPTION_METRICS_ADDRESS,    /* Index of the option --metrics-address. */
     OPTION_JOB_ADDRESS,        /* Index of the option --job-address. */
     OPTION_JOB_OPTIONAL,       /* Index of the option --job-optional. */
@@ -313,11 +364,15 @@ static struct tdm__option args[] = {
     [OPTION_DIRECTORY] = {"--directory", true, NULL},
     [OPTION_REDIS] = {"--redis", true, NULL},
     [OPTION_REDIS_FILE] = {"--redis-file", true, NULL},
+    [OPTION_INSECURE_REDIS] = {"--insecure-redis", false, NULL},
     [OPTION_WAIT_REPLICAS] = {"--redis-wait-replicas", true, NULL},
     [OPTION_JOIN] = {"--join", true, NULL},
     [OPTION_CLUSTER] = {"--cluster", true, NULL},
     [OPTION_LISTEN] = {"--listen", true, NULL},
     [OPTION_PORT] = {"--port", true, NULL},
+    [OPTION_PORTS] = {"--ports", true, NULL},
+    [OPTION_ADVERTISE] = {"--advertise", true, NULL},
+    [OPTION_TLS] = {"--tls", true, NULL},
     [OPTION_METRICS_ADDRESS] = {"--metrics-address", true, NULL},
     [OPTION_JOB_ADDRESS] = {"--job-address", true, NULL},
     [OPTION_JOB_OPTIONAL] = {"--job-optional", false, NULL},
@@ -365,6 +420,7 @@ static bool store_flag(struct cli_daemon_options *options, uint32_t index)
 {
     bool *const flags[OPTIONS_COUNT] = {[OPTION_PRIVATE] = &options->is_private,
                                         [OPTION_STARTED] = &options->is_started,
+                                        [OPTION_INSECURE_REDIS] = &options->insecure_redis,
                                         [OPTION_PRINT_LOGS] = &options->print_logs,
                                         [OPTION_JOB_OPTIONAL] = &options->job_optional};
 
@@ -373,6 +429,36 @@ static bool store_flag(struct cli_daemon_options *options, uint32_t index)
     }
     *flags[index] = true;
     return true;
+}
+
+/* Reads the value of one of the options that say how the node's processes use TCP. */
+static bool read_tcp_option(uint32_t index, const char *name, const char *value,
+                            struct tdm__tcp_settings *tcp)
+{
+    if (index == OPTION_PORTS) {
+        return read_ports(name, value, tcp);
+    }
+    return index == OPTION_ADVERTISE ? read_advertised_host(name, value, tcp)
+                                     : read_tls_mode(name, value, &tcp->tls_mode);
+}
+
+/* Reads the URL of the cluster's Redis server, which is the value or in the file of that name. */
+static bool read_redis_option(uint32_t index, const char *name, const char *value,
+                              const char **url_out)
+{
+    if (index == OPTION_REDIS_FILE) {
+        return cli_redis_url_read(value, url_out);
+    }
+    *url_out = value;
+    return cli_redis_url_check(name, value);
+}
+
+/* Reads the number of CPUs or GPUs that the node offers. */
+static bool read_processors(uint32_t index, const char *name, const char *value,
+                            struct cli_daemon_options *options)
+{
+    return index == OPTION_CPUS ? read_count(name, value, 100000, &options->cpus)
+                                : read_count(name, value, TDM__NODE_GPUS_MAX, &options->gpus);
 }
 
 /* Callback for each option of the command line: stores its value in the options. Returns false if
@@ -387,20 +473,21 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
     }
     switch ((enum option_index)index) {
     case OPTION_REDIS:
-        options->redis_url = value;
-        return cli_redis_url_check(name, value);
     case OPTION_REDIS_FILE:
-        return cli_redis_url_read(value, &options->redis_url);
+        return read_redis_option(index, name, value, &options->redis_url);
     case OPTION_WAIT_REPLICAS:
         return read_count(name, value, REPLICAS_MAX, &options->wait_replicas);
     case OPTION_NAME:
         return read_name(value, options->name);
     case OPTION_PORT:
         return read_count(name, value, 65535, &options->port);
+    case OPTION_PORTS:
+    case OPTION_ADVERTISE:
+    case OPTION_TLS:
+        return read_tcp_option(index, name, value, &options->tcp);
     case OPTION_CPUS:
-        return read_count(name, value, 100000, &options->cpus);
     case OPTION_GPUS:
-        return read_count(name, value, TDM__NODE_GPUS_MAX, &options->gpus);
+        return read_processors(index, name, value, options);
     case OPTION_GPU_BYTES:
         return read_number(name, value, UINT64_MAX, &options->gpu_bytes);
     case OPTION_GPU_RESERVE_BYTES:
@@ -424,6 +511,7 @@ static bool apply_option(void *arg, uint32_t index, const char *value)
     case OPTION_PRIVATE:
     case OPTION_STARTED:
     case OPTION_PRINT_LOGS:
+    case OPTION_INSECURE_REDIS:
     case OPTION_JOB_OPTIONAL:
     case OPTION_DIRECTORY:
     case OPTION_JOIN:
@@ -451,16 +539,25 @@ static const struct tdm__command daemon_command_line = {.program = "tandemd",
 static bool check_store(struct cli_daemon_options *options)
 {
     const char *url = getenv("TANDEM_REDIS");
+    const char *insecure = getenv("TANDEM_INSECURE_REDIS");
 
     if (options->join_address != NULL &&
         (options->redis_url != NULL || options->listen_host == NULL)) {
         (void)fprintf(stderr, "tandemd: --join goes with --listen, and without --redis\n");
         return false;
     }
-    if (url != NULL && url[0] != '\0' && options->redis_url == NULL &&
-        options->join_address == NULL && !options->is_private) {
-        options->redis_url = strdup(url);
+    if (insecure != NULL && strcmp(insecure, "1") == 0) {
+        options->insecure_redis = true;
     }
+    if (options->redis_url != NULL || url == NULL || url[0] == '\0' ||
+        options->join_address != NULL || options->is_private) {
+        return options->redis_url == NULL || options->insecure_redis ||
+               cli_redis_url_check_plain(options->redis_url);
+    }
+    if (!options->insecure_redis && !cli_redis_url_check_plain(url)) {
+        return false;
+    }
+    options->redis_url = strdup(url);
     return true;
 }
 
@@ -476,6 +573,11 @@ static bool check_options(const struct cli_daemon_options *options)
     }
     if (options->port != 0 && options->listen_host == NULL) {
         (void)fprintf(stderr, "tandemd: --port %u goes with --listen HOST\n", options->port);
+        return false;
+    }
+    if ((options->tcp.first_port != 0 || options->tcp.advertised_host[0] != '\0') &&
+        options->listen_host == NULL) {
+        (void)fprintf(stderr, "tandemd: --ports and --advertise go with --listen HOST\n");
         return false;
     }
     return true;

@@ -3,6 +3,7 @@
 #ifndef TDM_CLI_DAEMON_OPTIONS_H
 #define TDM_CLI_DAEMON_OPTIONS_H
 
+#include "runtime/rpc/tcp_settings.h"
 #include "scheduler/resources.h"
 
 #include <stdbool.h>
@@ -28,6 +29,8 @@ struct cli_daemon_options {
     /* URL of the Redis server that keeps the cluster's records; NULL if there is no such option.
      * May contain a password. */
     const char *redis_url;
+    /* Whether that server may be on another machine although its connections are not encrypted. */
+    bool insecure_redis;
     /* Address of the head node's daemon, "host:port", whose Redis server keeps the cluster's
      * records; NULL if there is no such option. Without a URL and an address the daemon starts an
      * embedded server. */
@@ -36,6 +39,7 @@ struct cli_daemon_options {
     const char *cluster;
     /* Host name or IP address on which the daemon listens for TCP; NULL for a Unix socket only. */
     const char *listen_host;
+    struct tdm__tcp_settings tcp; /* How the node's processes use TCP. */
     uint32_t port; /* TCP port on which the daemon listens; 0 lets the kernel choose one. */
     /* Address on which an HTTP server offers metrics; NULL starts no server. */
     const char *metrics_address;

@@ -89,11 +89,16 @@ tdm_status cli_job_port_listen(struct tdm__rpc *rpc, const char *host_port, cons
 {
     char wanted[ADDRESS_BYTES];
     char address[ADDRESS_BYTES];
+    const struct tdm__tcp_settings settings = *tdm__rpc_tcp_settings(rpc);
+    struct tdm__tcp_settings own = settings;
     tdm_status status;
 
     TDM_TRY(tcp_address_write(host_port, host_port, wanted, sizeof(wanted)));
+    own.advertised_host[0] = '\0'; /* Commands of this machine use the address itself. */
+    tdm__rpc_set_tcp_settings(rpc, &own);
     errno = 0; /* The failed bind(2) of a taken port leaves EADDRINUSE. */
     status = tdm__rpc_listen(rpc, wanted, address, sizeof(address));
+    tdm__rpc_set_tcp_settings(rpc, &settings);
     if (status != TDM_OK && errno == EADDRINUSE) {
         return tdm__fail(status,
                          "the port of %s for jobs is taken by another process: stop that process "

@@ -4,6 +4,7 @@
 
 #include "runtime/error.h"
 #include "runtime/file.h"
+#include "runtime/redis/address.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -32,6 +33,24 @@ bool cli_redis_url_check(const char *name, const char *url)
                   "command lines. Write the URL to a file and give --redis-file FILE, or set "
                   "TANDEM_REDIS\n",
                   program_invocation_short_name, name);
+    return false;
+}
+
+bool cli_redis_url_check_plain(const char *url)
+{
+    struct tdm__redis_address address;
+
+    /* A wrong URL is reported where it is used. */
+    if (tdm__redis_address_parse(url, &address) != TDM_OK ||
+        tdm__redis_address_is_local(&address)) {
+        return true;
+    }
+    (void)fprintf(stderr,
+                  "%s: the Redis server %s may be on another machine, and connections with it are "
+                  "not encrypted: whoever is between can read and change the cluster's records. "
+                  "Leave the records to the head node (no --redis), or run stunnel here and give "
+                  "its unix:// socket, or accept it by --insecure-redis\n",
+                  program_invocation_short_name, address.text);
     return false;
 }
 

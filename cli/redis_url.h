@@ -13,4 +13,8 @@ bool cli_redis_url_check(const char *name, const char *url);
  * if other users may read it although the URL contains a password. */
 bool cli_redis_url_read(const char *path, const char **url_out);
 
+/* Checks that connections with the Redis server of this URL leave no machine, because they are not
+ * encrypted. Prints why not, with the remedies, and returns false. Returns true for a wrong URL. */
+bool cli_redis_url_check_plain(const char *url);
+
 #endif

@@ -65,6 +65,10 @@ static struct tdm__option options[] = {{"--head", false, NULL},
                                        {"--redis", true, NULL},
                                        {"--redis-file", true, NULL},
                                        {"--redis-wait-replicas", true, NULL},
+                                       {"--ports", true, NULL},
+                                       {"--advertise", true, NULL},
+                                       {"--tls", true, NULL},
+                                       {"--insecure-redis", false, NULL},
                                        {"--wait", true, NULL},
                                        {"--block", false, NULL},
                                        {"--dashboard-host", true, NULL},
@@ -237,7 +241,10 @@ static int words_fill(const struct tdm__parsed_arguments *args, const char *dire
                                           {"--address", "--join"},
                                           {"--redis", "--redis"},
                                           {"--redis-file", "--redis-file"},
-                                          {"--redis-wait-replicas", "--redis-wait-replicas"}};
+                                          {"--redis-wait-replicas", "--redis-wait-replicas"},
+                                          {"--ports", "--ports"},
+                                          {"--advertise", "--advertise"},
+                                          {"--tls", "--tls"}};
     const char *host = tdm__option_value(args, "--node-ip-address");
     const char *port = tdm__option_value(args, "--port");
 
@@ -255,6 +262,9 @@ static int words_fill(const struct tdm__parsed_arguments *args, const char *dire
     }
     for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++) {
         words_add_option(words, same[i][1], tdm__option_value(args, same[i][0]));
+    }
+    if (tdm__option_value(args, "--insecure-redis") != NULL) {
+        words_add(words, "--insecure-redis");
     }
     words_add_gpus(words, tdm__option_value(args, "--num-gpus"));
     return words_add_resources(words, tdm__option_value(args, "--resources"));
@@ -343,19 +353,36 @@ static tdm_status log_open(const char *directory, int *fd_out)
 
 /* ---- the head node ---------------------------------------------------------------------- */
 
-/* Returns whether a process listens at a TCP address. Blocks for at most CONNECT_S. */
-static bool is_listening(const struct tdm__address *address)
+/* Connects to a TCP address. Returns 0 if a process listens there, else the error number of
+ * connect(2); ETIMEDOUT if no answer came within CONNECT_S. */
+static int try_head(const struct tdm__address *address)
 {
     const struct timeval limit = {.tv_sec = CONNECT_S};
     int fd = socket(address->socket.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool is_connected = fd >= 0 &&
-                        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) == 0 &&
-                        connect(fd, &address->socket.any, address->socket_bytes) == 0;
+    int error = 0;
 
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) != 0 ||
+        connect(fd, &address->socket.any, address->socket_bytes) != 0) {
+        error = errno == EINPROGRESS || errno == EAGAIN ? ETIMEDOUT : errno;
+    }
     if (fd >= 0) {
         (void)close(fd);
     }
-    return is_connected;
+    return error;
+}
+
+/* Prints why the head node cannot be reached yet, and what the user can check. */
+static void print_why_no_head(const char *head, int error, long wait_s)
+{
+    static const char refused[] = "the machine answers, but no process listens at this port: is "
+                                  "the head node started, and is the port that of its --port?";
+    static const char silent[] = "no answer: is the address that of the head node's machine, is "
+                                 "the machine on, and does a firewall let the port through?";
+    char text[128];
+
+    (void)fprintf(stderr, "tandem: waiting for the head node at %s, up to %ld s: %s (%s)\n", head,
+                  wait_s, strerror_r(error, text, sizeof(text)),
+                  error == ECONNREFUSED ? refused : silent);
 }
 
 /* Waits until a process listens at the address of the head node, at most for the seconds of --wait,
@@ -369,18 +396,19 @@ static tdm_status wait_for_head(const struct tdm__parsed_arguments *args)
     int64_t deadline_ms = tdm__deadline_after((wait_s > HEAD_S_MAX ? HEAD_S_MAX : wait_s) * 1000);
     struct tdm__address address;
     char text[TDM__ADDRESS_BYTES];
-    bool is_announced = false;
+    int announced = 0; /* Error that was printed. */
+    int error;
 
     if (head == NULL) {
         return TDM_OK;
     }
     (void)snprintf(text, sizeof(text), "tcp:%s", head);
     TDM_TRY(tdm__address_parse(text, &address));
-    while (!is_listening(&address) && tdm__clock_ms() < deadline_ms) {
-        if (!is_announced) {
-            (void)fprintf(stderr, "tandem: waiting for the head node at %s\n", head);
+    while ((error = try_head(&address)) != 0 && tdm__clock_ms() < deadline_ms) {
+        if (error != announced) {
+            print_why_no_head(head, error, wait_s);
         }
-        is_announced = true;
+        announced = error;
         (void)poll(NULL, 0, HEAD_POLL_MS);
     }
     return TDM_OK;
@@ -559,9 +587,16 @@ const struct tdm__command tdm__command_start = {
             "  --memory N         bytes that actors may count on\n"
             "  --object-store-memory N  bytes of large values in memory\n"
             "  --labels A=B,...   of the node, for actors to choose it by\n"
+            "  --ports A-B        processes of the node listen at these ports (any)\n"
+            "  --advertise HOST   other nodes reach this one by that name or address, not by\n"
+            "                     --node-ip-address, at which it listens\n"
+            "  --tls auto|on|off  encrypt the connections with other machines; all TCP\n"
+            "                     connections; none (auto)\n"
             "  --redis URL        keep the records in this Redis server instead; default:\n"
             "                     TANDEM_REDIS\n"
             "  --redis-file FILE  a file with that URL, which may contain a password\n"
+            "  --insecure-redis   that server may be on another machine, although connections\n"
+            "                     with it are not encrypted\n"
             "  --redis-wait-replicas N  of Redis confirm each renewal, takeover and name (0)\n"
             "  --wait N           seconds until the head node listens (20)\n"
             "  --block            wait until the node ends; Ctrl-C ends it\n",

@@ -69,7 +69,7 @@ enum {
     /* Longest wait for the end of all jobs and actors when the daemon stops, in milliseconds. */
     END_MS = 10000,
     /* Longest wait for the other nodes of the cluster before this node joins, in milliseconds. */
-    JOIN_CHECK_MS = 2000,
+    JOIN_CHECK_MS = 4000,
     /* Most values in a call to the daemon. A nil takes a byte of the call and 24 bytes when it is
      * parsed, so that a call of 16 MB could otherwise take 390 MB. */
     CALL_VALUES_MAX = 1 << 19
@@ -341,6 +341,7 @@ static tdm_status daemon_create_endpoint(struct daemon *daemon)
     self.node = node->record.id;
     (void)snprintf(self.name, sizeof(self.name), "tandemd on %.50s", node->record.name);
     TDM_TRY(tdm__rpc_create(daemon->loop, &self, node->token, &daemon->rpc));
+    tdm__rpc_set_tcp_settings(daemon->rpc, &daemon->options.tcp);
     tdm__rpc_set_call_handler(daemon->rpc, daemon_serve, daemon);
     tdm__rpc_set_values_max(daemon->rpc, CALL_VALUES_MAX);
     tdm__rpc_on_accepted(daemon->rpc, on_accepted, daemon);

@@ -11,6 +11,7 @@
 
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,6 +38,7 @@ struct relay_end {
     struct relay *relay;         /* Relay that this end belongs to. */
     struct relay_end *other;     /* The other end of the same relay. */
     int fd;                      /* Socket of this end (owned). */
+    struct tdm__tls *tls;        /* TLS on the socket (owned); NULL if its bytes are plain. */
     struct tdm__fd_watch *watch; /* The loop's watch of `fd` (owned); NULL before it exists. */
     unsigned watched_events;     /* Events that `watch` reports now. */
     bool is_at_end;              /* Whether nothing more can be read from `fd`. */
@@ -66,6 +68,7 @@ static void relay_destroy(struct relay *relay)
     LIST_REMOVE(relay, link);
     for (int i = 0; i < 2; i++) {
         tdm__fd_watch_destroy(relay->ends[i].watch);
+        tdm__tls_destroy(relay->ends[i].tls);
         if (relay->ends[i].fd >= 0) {
             (void)close(relay->ends[i].fd);
         }
@@ -89,12 +92,18 @@ static bool end_has_bytes(const struct relay_end *end)
 /* Reads from the socket of `end` if its buffer is empty. Returns false if the socket has failed. */
 static bool end_read(struct relay_end *end)
 {
+    const struct iovec place = {.iov_base = end->bytes, .iov_len = sizeof(end->bytes)};
     ssize_t got;
 
     if (end->is_at_end || end_has_bytes(end)) {
         return true;
     }
-    got = recv(end->fd, end->bytes, sizeof(end->bytes), 0);
+    got = end->tls != NULL ? tdm__tls_read(end->tls, &place, 1)
+                           : recv(end->fd, end->bytes, sizeof(end->bytes), 0);
+    if (got < 0 && errno == EPROTO) {
+        tdm__log(TDM__WARN, "relay",
+                 "a forwarded connection ends: its bytes were changed or added on the way");
+    }
     if (got < 0) {
         return errno == EAGAIN || errno == EINTR;
     }
@@ -104,16 +113,33 @@ static bool end_read(struct relay_end *end)
     return true;
 }
 
+/* Returns whether bytes wait to be written to the socket of this end: those that were read from the
+ * other end, or what TLS has encrypted of them. */
+static bool end_has_output(const struct relay_end *end)
+{
+    return end_has_bytes(end->other) || (end->tls != NULL && tdm__tls_has_output(end->tls));
+}
+
+/* Returns whether TLS may have bytes of this end although its socket is not readable. */
+static bool end_has_decrypted(const struct relay_end *end)
+{
+    return end->tls != NULL && tdm__tls_has_input(end->tls);
+}
+
 /* Writes the bytes of `end` to the socket of the other end, as far as that socket accepts them.
  * Sets `*progress` if it accepted any. Returns false if the other socket has failed. */
 static bool end_write(struct relay_end *end, bool *progress)
 {
+    const struct iovec rest = {.iov_base = end->bytes + end->begin,
+                               .iov_len = end->end - end->begin};
+    struct tdm__tls *tls = end->other->tls;
     ssize_t sent;
 
-    if (!end_has_bytes(end)) {
+    if (!end_has_output(end->other)) {
         return true;
     }
-    sent = send(end->other->fd, end->bytes + end->begin, end->end - end->begin, MSG_NOSIGNAL);
+    sent = tls != NULL ? tdm__tls_write(tls, &rest, rest.iov_len > 0 ? 1 : 0)
+                       : send(end->other->fd, rest.iov_base, rest.iov_len, MSG_NOSIGNAL);
     if (sent < 0) {
         return errno == EAGAIN || errno == EINTR;
     }
@@ -127,8 +153,11 @@ static bool end_write(struct relay_end *end, bool *progress)
 static bool end_watch_events(struct relay_end *end)
 {
     unsigned events = (end->is_at_end || end_has_bytes(end) ? 0U : (unsigned)TDM__READABLE) |
-                      (end_has_bytes(end->other) ? (unsigned)TDM__WRITABLE : 0U);
+                      (end_has_output(end) ? (unsigned)TDM__WRITABLE : 0U);
 
+    if (!end_has_bytes(end) && !end->is_at_end && end_has_decrypted(end)) {
+        tdm__fd_watch_call_again(end->watch);
+    }
     if (events == end->watched_events) {
         return true;
     }
@@ -139,7 +168,7 @@ static bool end_watch_events(struct relay_end *end)
 /* Sets the timer while bytes wait, and again after each progress. Returns false after a failure. */
 static bool relay_time(struct relay *relay, bool progress)
 {
-    bool has_bytes = end_has_bytes(&relay->ends[0]) || end_has_bytes(&relay->ends[1]);
+    bool has_bytes = end_has_output(&relay->ends[0]) || end_has_output(&relay->ends[1]);
 
     if (!has_bytes) {
         tdm__timer_clear(relay->timer);
@@ -162,12 +191,12 @@ static void end_on_ready(void *arg, int fd, unsigned ready)
     bool goes_on = true;
 
     (void)fd;
-    if ((ready & TDM__READABLE) != 0) {
+    if ((ready & TDM__READABLE) != 0 || end_has_decrypted(end)) {
         goes_on = end_read(end);
     }
     goes_on = goes_on && end_write(end, &progress) && end_write(end->other, &progress);
     for (int i = 0; i < 2; i++) {
-        goes_on = goes_on && !(relay->ends[i].is_at_end && !end_has_bytes(&relay->ends[i]));
+        goes_on = goes_on && !(relay->ends[i].is_at_end && !end_has_output(relay->ends[i].other));
     }
     if (!goes_on || !relay_time(relay, progress) || !end_watch_events(&relay->ends[0]) ||
         !end_watch_events(&relay->ends[1])) {
@@ -231,7 +260,7 @@ void tdm__relays_destroy(struct tdm__relays *relays)
     free(relays);
 }
 
-tdm_status tdm__relays_add(struct tdm__relays *relays, int first, int second)
+tdm_status tdm__relays_add(struct tdm__relays *relays, int first, struct tdm__tls *tls, int second)
 {
     struct relay *relay = calloc(1, sizeof(*relay));
     const int fds[2] = {first, second};
@@ -256,6 +285,10 @@ tdm_status tdm__relays_add(struct tdm__relays *relays, int first, int second)
         return status;
     }
     relay->ends[0].fd = first;
+    relay->ends[0].tls = tls;
     relay->ends[1].fd = second;
+    if (tls != NULL) {
+        tdm__fd_watch_call_again(relay->ends[0].watch); /* TLS may have read bytes already. */
+    }
     return TDM_OK;
 }

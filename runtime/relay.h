@@ -4,6 +4,7 @@
 #define TDM_RUNTIME_RELAY_H
 
 #include "runtime/loop/loop.h"
+#include "runtime/tls.h"
 
 /* A set of relays that one owner created. A relay copies what arrives at each of two sockets to the
  * other one. It ends, and closes both sockets, when
@@ -23,8 +24,9 @@ tdm_status tdm__relays_create(struct tdm__loop *loop, int64_t stall_ms,
                               struct tdm__relays **relays_out);
 /* Ends all relays of the set, closes their sockets and frees the set. NULL is allowed. */
 void tdm__relays_destroy(struct tdm__relays *relays);
-/* Adds a relay between the connected sockets `first` and `second`, which become non-blocking. After
- * TDM_OK the set owns both; after a failure the caller still owns them. */
-tdm_status tdm__relays_add(struct tdm__relays *relays, int first, int second);
+/* Adds a relay between the connected sockets `first` and `second`, which become non-blocking. `tls`
+ * is the TLS state through which the bytes of `first` go; NULL if they are plain. After TDM_OK the
+ * set owns all three; after a failure the caller still owns them. */
+tdm_status tdm__relays_add(struct tdm__relays *relays, int first, struct tdm__tls *tls, int second);
 
 #endif

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,51 @@ tdm_status tdm__socket_remove_stale(const char *path)
         return tdm__fail_errno(rc, "connect to %s, to check whether a process listens there", path);
     }
     return unlink(path) == 0 ? TDM_OK : tdm__fail_errno(errno, "unlink %s", path);
+}
+
+/* Returns the bytes of an IP address, without the prefix of an IPv4 address that stands in IPv6,
+ * and stores their number; 0 for other families. */
+static const uint8_t *address_bytes(const struct sockaddr_storage *address, size_t *count_out)
+{
+    const struct sockaddr_in *four = (const struct sockaddr_in *)address;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
+
+    *count_out = 0;
+    if (address->ss_family == AF_INET) {
+        *count_out = sizeof(four->sin_addr);
+        return (const uint8_t *)&four->sin_addr;
+    }
+    if (address->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)) {
+        *count_out = sizeof(four->sin_addr);
+        return six->sin6_addr.s6_addr + sizeof(six->sin6_addr) - sizeof(four->sin_addr);
+    }
+    if (address->ss_family == AF_INET6) {
+        *count_out = sizeof(six->sin6_addr);
+    }
+    return six->sin6_addr.s6_addr;
+}
+
+bool tdm__socket_is_on_this_machine(int fd)
+{
+    /* The address of this end and that of the other one. */
+    struct sockaddr_storage addresses[2] = {{.ss_family = 0}, {.ss_family = 0}};
+    socklen_t sizes[2] = {sizeof(addresses[0]), sizeof(addresses[1])};
+    const uint8_t *own;
+    const uint8_t *other;
+    size_t own_count;
+    size_t other_count;
+
+    if (getsockname(fd, (struct sockaddr *)&addresses[0], &sizes[0]) != 0 ||
+        getpeername(fd, (struct sockaddr *)&addresses[1], &sizes[1]) != 0) {
+        return false;
+    }
+    own = address_bytes(&addresses[0], &own_count);
+    other = address_bytes(&addresses[1], &other_count);
+    if (other_count == sizeof(struct in_addr) && other[0] == IN_LOOPBACKNET) {
+        return true;
+    }
+    /* The address ::1 is also the one of this end. */
+    return own_count > 0 && own_count == other_count && memcmp(own, other, own_count) == 0;
 }
 
 /* TCP_USER_TIMEOUT also ends a connection whose peer acknowledges everything but has no space for

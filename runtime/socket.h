@@ -16,6 +16,10 @@ bool tdm__port_is_valid(const char *port);
  * if a process listens there or the file is not a socket. */
 tdm_status tdm__socket_remove_stale(const char *path);
 
+/* Returns true if the other end of the connected TCP socket `fd` is on this machine: its address is
+ * a loopback address or that of this end. The bytes of such a connection leave no machine. */
+bool tdm__socket_is_on_this_machine(int fd);
+
 /* Milliseconds after which the kernel ends a TCP connection whose other machine does not answer. */
 enum { TDM__SOCKET_UNANSWERED_MS = 10000 };
 

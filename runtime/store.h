@@ -38,6 +38,12 @@ struct tdm__store_record {
     struct tdm_bytes bytes; /* Contents of the record. */
 };
 
+/* Bytes of the record PREFIX* in the reply to a read of PREFIX*>VERSION: only changes follow. */
+#define TDM__STORE_CHANGES "changes"
+/* The same: all records of the prefix follow, because VERSION is 0, records were removed since, the
+ * store has a new generation, or it does not keep the changes of this prefix. */
+#define TDM__STORE_ALL "all"
+
 /* Callback that receives the outcome of a read. The records are sorted by key and borrowed until
  * the callback returns. `records_count` is 0 if `status` is not TDM_OK. */
 typedef void tdm__store_read_fn(void *arg, tdm_status status,
@@ -136,7 +142,11 @@ struct tdm__store_ops {
      * close() returns; they must not start further operations. */
     void (*close)(struct tdm__store *store);
     /* Reads a consistent snapshot of the records that match any of the patterns.  A pattern is an
-     * exact key, or a prefix followed by '*'. */
+     * exact key, a prefix followed by '*', or PREFIX*>VERSION, VERSION being decimal: what has
+     * changed since that version.  The last one begins with a record whose key is PREFIX*, whose
+     * version is that of the store now (to be passed with the next read), and whose bytes say
+     * TDM__STORE_CHANGES if the records that follow are those put since VERSION and none was
+     * removed, and else TDM__STORE_ALL if they are all records of the prefix. */
     void (*read)(struct tdm__store *store, const char *const *patterns, uint32_t patterns_count,
                  int64_t deadline_ms, tdm__store_read_fn *fn, void *arg);
     /* Commits writes: carries out all of them (at most 10,000) or none. The callback gets TDM_OK,

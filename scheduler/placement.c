@@ -14,6 +14,7 @@
 
 #include "runtime/assert.h"
 #include "runtime/error.h"
+#include "runtime/splitmix.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 enum {
     /* Number of nodes that the search examines after its first path failed, about 30 ms. */
     SEARCH_VISITS_MAX = 1000000,
+    WIDTH_LOG_MAX = 10,      /* Binary logarithm of the largest width of a chance. */
     NODES_DESCRIBED_MAX = 8, /* Largest number of nodes whose resources an error message lists. */
     TEXT_BYTES = 480         /* Size in bytes of each list in an error message. */
 };
@@ -37,6 +39,7 @@ enum search_outcome {
  * tried first. Node and GPU make the order strict. */
 struct rank {
     int64_t score[3]; /* Criteria of the strategy, the most important first; smaller is better. */
+    uint32_t order;   /* Position of the candidate's node in the order of equal nodes. */
     uint32_t node;    /* Index of the candidate's node. */
     /* Free amount of the candidate's GPU; 0 unless the request is a fraction of a GPU. */
     int64_t gpu_free;
@@ -68,7 +71,21 @@ struct search {
     /* Index of the only node that may be used; nodes_count if all may be used. */
     uint32_t only_node;
     uint64_t visits_left; /* Number of nodes that the search may still examine. */
+    uint32_t first;       /* Index of the first of equal nodes. */
+    /* Number of nodes that fit all bundles which the search for one node leaves out. */
+    uint32_t skip;
 };
+
+struct tdm__placement_chance tdm__placement_chance_of(const struct tdm__id *id, uint32_t attempt,
+                                                      uint32_t contention)
+{
+    uint64_t number;
+
+    memcpy(&number, id->bytes, sizeof(number));
+    return (struct tdm__placement_chance){
+        .width = 1u << (contention < WIDTH_LOG_MAX ? contention : WIDTH_LOG_MAX),
+        .seed = tdm__splitmix64(number, attempt / 2)};
+}
 
 /* ---- candidates ------------------------------------------------------------------------- */
 
@@ -87,7 +104,7 @@ static int compare_ranks(const struct rank *a, const struct rank *b)
     for (int i = 0; i < 3 && order == 0; i++) {
         order = compare_int64(a->score[i], b->score[i]);
     }
-    order = order != 0 ? order : compare_int64(a->node, b->node);
+    order = order != 0 ? order : compare_int64(a->order, b->order);
     order = order != 0 ? order : compare_int64(a->gpu_free, b->gpu_free);
     return order != 0 ? order : compare_int64(a->gpu, b->gpu);
 }
@@ -106,7 +123,8 @@ static int64_t gpus_free(const struct tdm__pool *pool)
 /* Computes the rank of a node as a candidate, by the strategy of the search. */
 static struct rank rank_of_node(const struct search *search, uint32_t node)
 {
-    struct rank rank = {.node = node};
+    struct rank rank = {
+        .node = node, .order = (node + search->nodes_count - search->first) % search->nodes_count};
 
     if (search->strategy == TDM_SPREAD) {
         rank.score[0] = search->loads[node];
@@ -265,22 +283,39 @@ static enum search_outcome search_descend(struct search *search)
     return SEARCH_FOUND;
 }
 
-/* Searches for one node that has room for all bundles. */
-static enum search_outcome search_descend_one_node(struct search *search)
+/* Searches for one node that has room for all bundles, behind `skip` others that have. Returns
+ * their number in `fitting_out` if there are not so many. */
+static enum search_outcome search_descend_behind(struct search *search, uint32_t skip,
+                                                 uint32_t *fitting_out)
 {
     enum search_outcome search_outcome = SEARCH_IMPOSSIBLE;
 
+    *fitting_out = 0;
     for (uint32_t node = 0; node < search->nodes_count; node++) {
         enum search_outcome node_outcome;
 
         search->only_node = node;
         node_outcome = search_descend(search);
-        if (node_outcome == SEARCH_FOUND) {
+        if (node_outcome == SEARCH_FOUND && (*fitting_out)++ == skip) {
             return SEARCH_FOUND;
+        }
+        for (uint32_t depth = search->bundles_count; node_outcome == SEARCH_FOUND && depth > 0;) {
+            unplace_bundle(search, --depth);
         }
         search_outcome = node_outcome == SEARCH_GAVE_UP ? SEARCH_GAVE_UP : search_outcome;
     }
     return search_outcome;
+}
+
+/* Searches for one node that has room for all bundles. */
+static enum search_outcome search_descend_one_node(struct search *search)
+{
+    uint32_t fitting;
+    enum search_outcome search_outcome = search_descend_behind(search, search->skip, &fitting);
+
+    return search_outcome == SEARCH_FOUND || fitting == 0
+               ? search_outcome
+               : search_descend_behind(search, search->skip % fitting, &fitting);
 }
 
 /* Runs the search that the placement strategy demands. */
@@ -431,7 +466,8 @@ static tdm_status search_fail(const struct search *search, const struct tdm__nod
 /* ---- the entries ------------------------------------------------------------------------ */
 
 /* Allocates and fills the state of a search. On failure the caller calls search_fini(). */
-static bool search_init(struct search *search, const struct tdm__node_resources *nodes)
+static bool search_init(struct search *search, const struct tdm__node_resources *nodes,
+                        const struct tdm__placement_chance *chance)
 {
     search->pools = calloc(search->nodes_count + 1, sizeof(search->pools[0]));
     search->loads = calloc(search->nodes_count + 1, sizeof(search->loads[0]));
@@ -443,6 +479,10 @@ static bool search_init(struct search *search, const struct tdm__node_resources 
     }
     for (uint32_t i = 0; i < search->nodes_count; i++) {
         search->pools[i] = nodes[i].pool;
+    }
+    if (chance != NULL && chance->width > 1 && search->nodes_count > 0) {
+        search->skip = (uint32_t)(chance->seed % chance->width);
+        search->first = (uint32_t)(chance->seed % search->nodes_count);
     }
     for (uint32_t i = 0; i < search->bundles_count; i++) {
         search->order[i] = i;
@@ -464,9 +504,10 @@ static void search_fini(struct search *search)
 /* Searches a placement of all bundles. After a failure it searches again with all resources free,
  * to find the right error. */
 static tdm_status search_placements(struct search *search, const struct tdm__node_resources *nodes,
+                                    const struct tdm__placement_chance *chance,
                                     struct tdm__bundle_placement *placements_out)
 {
-    if (!search_init(search, nodes)) {
+    if (!search_init(search, nodes, chance)) {
         return tdm__fail(TDM_E_NOMEM, "a placement of %u bundles on %u nodes",
                          search->bundles_count, search->nodes_count);
     }
@@ -483,6 +524,7 @@ static tdm_status search_placements(struct search *search, const struct tdm__nod
 tdm_status tdm__placement_choose_all(const struct tdm__node_resources *nodes, uint32_t nodes_count,
                                      const struct tdm__resources *bundles, uint32_t bundles_count,
                                      enum tdm_placement_strategy strategy,
+                                     const struct tdm__placement_chance *chance,
                                      struct tdm__bundle_placement *placements_out)
 {
     struct search search = {.bundles = bundles,
@@ -502,7 +544,7 @@ tdm_status tdm__placement_choose_all(const struct tdm__node_resources *nodes, ui
         return tdm__fail(TDM_E_LIMIT, "%u nodes, at most %d are planned over", nodes_count,
                          TDM__PLACEMENT_NODES_MAX);
     }
-    status = search_placements(&search, nodes, placements_out);
+    status = search_placements(&search, nodes, chance, placements_out);
     search_fini(&search);
     return status;
 }
@@ -548,6 +590,56 @@ static uint32_t choose_node(const struct tdm__node_resources *nodes, uint32_t no
     return best;
 }
 
+/* A node on which an actor fits. */
+struct candidate {
+    int64_t cost;   /* How bad the strategy considers the node. */
+    uint32_t index; /* Index of the node. */
+};
+
+/* Orders candidates by cost and index, for qsort(). */
+static int compare_candidates(const void *a, const void *b)
+{
+    const struct candidate *first = a;
+    const struct candidate *second = b;
+    int order = compare_int64(first->cost, second->cost);
+
+    return order != 0 ? order : compare_int64(first->index, second->index);
+}
+
+/* Returns the index of one of the best nodes, or `best`, the best one, without memory. */
+static uint32_t choose_by_chance(const struct tdm__node_resources *nodes, uint32_t nodes_count,
+                                 const struct tdm__placement_request *request,
+                                 const struct tdm__placement_chance *chance, uint32_t best)
+{
+    bool is_spread = request->scheduling == TDM_SCHEDULE_SPREAD;
+    struct candidate *candidates = calloc(nodes_count, sizeof(*candidates));
+    uint32_t count = 0;
+
+    if (candidates == NULL) {
+        return best;
+    }
+    for (uint32_t i = 0; i < nodes_count; i++) {
+        if (is_allowed(&nodes[i], request) && tdm__pool_fits(&nodes[i].pool, &request->wanted)) {
+            if (tdm__id_equal(&nodes[i].id, &chance->again) &&
+                (!is_spread || node_cost(&nodes[i], request) == node_cost(&nodes[best], request))) {
+                free(candidates);
+                return i;
+            }
+            candidates[count++] = (struct candidate){node_cost(&nodes[i], request), i};
+        }
+    }
+    qsort(candidates, count, sizeof(candidates[0]), compare_candidates);
+    count = chance->width < count ? chance->width : count;
+    while (is_spread && count > 1 && candidates[count - 1].cost > candidates[0].cost) {
+        count--;
+    }
+    if (count > 0) {
+        best = candidates[chance->seed % count].index;
+    }
+    free(candidates);
+    return best;
+}
+
 /* Fails because the actor's strategy and constraints allow no node. */
 static tdm_status fail_no_allowed_node(const struct tdm__placement_request *request)
 {
@@ -586,13 +678,14 @@ static tdm_status fail_actor(const struct tdm__node_resources *nodes, uint32_t n
     status = allowed_count == 0
                  ? fail_no_allowed_node(request)
                  : tdm__placement_choose_all(allowed, allowed_count, &request->wanted, 1, TDM_PACK,
-                                             &placement);
+                                             NULL, &placement);
     free(allowed);
     return status;
 }
 
 tdm_status tdm__placement_choose_one(const struct tdm__node_resources *nodes, uint32_t nodes_count,
                                      const struct tdm__placement_request *request,
+                                     const struct tdm__placement_chance *chance,
                                      struct tdm__bundle_placement *placement_out)
 {
     uint32_t node = choose_node(nodes, nodes_count, request);
@@ -601,6 +694,9 @@ tdm_status tdm__placement_choose_one(const struct tdm__node_resources *nodes, ui
 
     if (node == nodes_count) {
         return fail_actor(nodes, nodes_count, request);
+    }
+    if (chance != NULL && chance->width > 1 && node_cost(&nodes[node], request) >= 0) {
+        node = choose_by_chance(nodes, nodes_count, request, chance, node);
     }
     pool = nodes[node].pool;
     taken = tdm__pool_allocate(&pool, &request->wanted, &placement_out->grant);

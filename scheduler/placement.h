@@ -6,8 +6,9 @@
 #include "scheduler/resources.h"
 
 /* The same input gives the same placement on every node: the functions use no clock, no random
- * numbers and no addresses. The caller sorts the nodes by ID, chooses, and commits the result on
- * condition that the records it read are unchanged. After a conflict it chooses again.
+ * numbers but those of their argument, and no addresses. The caller sorts the nodes by ID, chooses,
+ * and commits the result on condition that the records it read are unchanged. After a conflict it
+ * chooses again.
  *
  * Failures: TDM_E_AGAIN if the request fits the nodes' totals but not what is free now, so that
  * waiting may help. TDM_E_NO_RESOURCES if it could not fit even if all nodes were idle. Both
@@ -22,6 +23,22 @@ struct tdm__bundle_placement {
     struct tdm__grant grant; /* Resources to allocate on the chosen node. */
 };
 
+/* How a choice differs from those that other nodes make at the same time from the same records. All
+ * zero, and a width of 1, give the best choice. */
+struct tdm__placement_chance {
+    uint32_t width; /* Number of best candidates among which to choose. */
+    uint64_t seed;  /* Decides which of them is chosen. */
+    /* ID of the node that an actor takes if it fits and the width is above 1: the one of the last
+     * attempt, whose record was read again since; all zero for none. */
+    struct tdm__id again;
+};
+/* Returns the chance for attempt number `attempt` to place the actor or group `id`, where others
+ * have lately won races to the extent `contention` (tdm__txn_contention()). The width is 1 without
+ * contention, and doubles with each step of it. Every second attempt has the same seed as the one
+ * before it, because the records of that choice were read again. */
+struct tdm__placement_chance tdm__placement_chance_of(const struct tdm__id *id, uint32_t attempt,
+                                                      uint32_t contention);
+
 /* Chooses a node for every bundle of a group, or fails. `placements_out` has `bundles_count`
  * entries. The nodes' pools are not changed.
  *
@@ -34,12 +51,17 @@ struct tdm__bundle_placement {
  * node and then by GPU indices. So equal bundles are numbered node by node, and GPU by GPU within a
  * node.
  *
+ * With a chance, PACK and STRICT_PACK take one of the first `width` nodes that fit all bundles, and
+ * equal nodes are tried in an order that begins at a node which `seed` chooses. NULL for `chance`:
+ * as specified above.
+ *
  * A greedy search comes first. If it fails, a bounded backtracking search follows, which finds
  * placements that exist in only one arrangement. Beyond its bound the result is TDM_E_AGAIN;
  * TDM_E_NO_RESOURCES is returned only if it was proved. */
 tdm_status tdm__placement_choose_all(const struct tdm__node_resources *nodes, uint32_t nodes_count,
                                      const struct tdm__resources *bundles, uint32_t bundles_count,
                                      enum tdm_placement_strategy strategy,
+                                     const struct tdm__placement_chance *chance,
                                      struct tdm__bundle_placement *placements_out);
 
 /* What an actor outside of a placement group requests. */
@@ -59,9 +81,12 @@ struct tdm__placement_request {
  *   NODE       only the node `node`
  *   NODE_SOFT  `node` if it fits, else as DEFAULT
  *
- * Among equal nodes it chooses the first. */
+ * Among equal nodes it chooses the first. With a chance it chooses one of the `width` best nodes,
+ * or `again`, unless the best one is `owner_node` or `node`, which others prefer less. SPREAD chooses
+ * only among nodes with the fewest actors. NULL for `chance`: as specified above. */
 tdm_status tdm__placement_choose_one(const struct tdm__node_resources *nodes, uint32_t nodes_count,
                                      const struct tdm__placement_request *request,
+                                     const struct tdm__placement_chance *chance,
                                      struct tdm__bundle_placement *placement_out);
 
 #endif

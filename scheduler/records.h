@@ -187,20 +187,4 @@ tdm_status tdm__placement_group_name_claim(struct tdm__txn *txn,
 tdm_status tdm__placement_group_name_release(struct tdm__txn *txn,
                                              const struct tdm__placement_group_record *group);
 
-/* All nodes of the cluster with their free resources, sorted by ID. */
-struct tdm__nodes_snapshot {
-    uint32_t nodes_count;           /* Number of entries in `nodes` and in `resources`. */
-    struct tdm__node_record *nodes; /* Records of the nodes (owned). */
-    /* Total and free resources of the nodes in the same order (owned). */
-    struct tdm__node_resources *resources;
-};
-/* Creates a snapshot from a transaction that read all keys of node/ and free/. */
-tdm_status tdm__nodes_snapshot_read(const struct tdm__txn *txn,
-                                    struct tdm__nodes_snapshot *snapshot_out);
-/* Returns the resources of a node in the snapshot, or NULL if the node is lost. */
-struct tdm__node_resources *tdm__nodes_snapshot_find(struct tdm__nodes_snapshot *snapshot,
-                                                     const struct tdm__id *node);
-/* Frees the arrays of a snapshot. A zeroed snapshot is allowed. */
-void tdm__nodes_snapshot_fini(struct tdm__nodes_snapshot *snapshot);
-
 #endif

@@ -14,6 +14,7 @@
 
 #include "runtime/error.h"
 #include "runtime/store/txn.h"
+#include "scheduler/nodes_snapshot.h"
 #include "scheduler/records.h"
 #include "scheduler/retrying_txn.h"
 
@@ -140,6 +141,7 @@ struct actor_reservation {
     /* Record of an earlier placement of the actor, which the last run of the body replaced; its
      * actor ID is all zeros if there was none. */
     struct tdm__actor_record replaced;
+    uint32_t attempts_count;   /* Number of runs of the body that have chosen a node. */
     tdm__reserve_actor_fn *fn; /* Callback that gets the placement. */
     void *arg;                 /* First argument of the callback `fn`. */
 };
@@ -176,14 +178,20 @@ static tdm_status place_on_node(struct actor_reservation *actor_reservation, str
     struct tdm__nodes_snapshot snapshot;
     struct tdm__bundle_placement placement;
     const struct tdm__node_resources *freed;
+    struct tdm__placement_chance chance;
     tdm_status status;
 
     TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
     freed = free_replaced(actor_reservation, &snapshot);
+    chance = tdm__placement_chance_of(&actor_reservation->request.actor,
+                                      actor_reservation->attempts_count, tdm__txn_contention(txn));
+    if (actor_reservation->attempts_count++ % 2 == 1) {
+        chance.again = actor_reservation->reserved.node.id;
+    }
     status = tdm__placement_choose_one(snapshot.resources, snapshot.nodes_count,
-                                       &actor_reservation->request.placement, &placement);
+                                       &actor_reservation->request.placement, &chance, &placement);
     if (status == TDM_OK) {
-        struct tdm__node_resources *node = &snapshot.resources[placement.node];
+        struct tdm__node_resources *node = tdm__nodes_snapshot_change(&snapshot, placement.node);
 
         actor_reservation->reserved.node = snapshot.nodes[placement.node];
         actor_reservation->reserved.grant = placement.grant;
@@ -422,7 +430,7 @@ static tdm_status find_own_placement(struct actor_reservation *actor_reservation
     }
     if (own.placements != actor_reservation->request.placements) {
         actor_reservation->replaced = own;
-        return TDM_OK;
+        return tdm__txn_require_unchanged(txn, key); /* Of a lost node nothing is given back. */
     }
     *found_out = true;
     actor_reservation->reserved.grant = own.grant;

@@ -151,10 +151,11 @@ tdm_status tdm__placement_group_find(struct tdm__store *store,
                                      void *arg);
 
 /* Callback at the end of tdm__placement_group_close(). `group` is NULL if no group has that ID.
- * `group` and `nodes`, the nodes of the cluster, are borrowed. */
+ * `group` and `nodes`, the `nodes_count` nodes of the cluster, are borrowed. */
 typedef void tdm__placement_group_close_fn(void *arg, tdm_status status, const char *detail,
                                            const struct tdm__placement_group_record *group,
-                                           const struct tdm__nodes_snapshot *nodes);
+                                           const struct tdm__node_record *nodes,
+                                           uint32_t nodes_count);
 /* Closes a placement group, so that it accepts no more actors. Of `group` only the ID is read, and
  * `owner_node`, which will remove it: if that node is lost, another node must find the group as an
  * orphan. */

@@ -14,6 +14,7 @@
 #include "runtime/error.h"
 #include "runtime/store/check.h"
 #include "runtime/store/txn.h"
+#include "scheduler/nodes_snapshot.h"
 #include "scheduler/reserve.h"
 #include "scheduler/retrying_txn.h"
 
@@ -53,6 +54,7 @@ struct group_reservation {
      * pending; TDM_OK if that run did not. */
     tdm_status pending_status;
     char pending_detail[512]; /* Text of that failure. */
+    uint32_t attempts_count;  /* Number of runs of the body that have chosen nodes. */
     /* Whether the store has a record of the group after the last run of the body. */
     bool is_in_store;
     /* Record of the placement group, with the placement that the last run of the transaction's body
@@ -82,8 +84,8 @@ static tdm_status apply_placements(struct group_reservation *group_reservation,
         bundle->wanted = group_reservation->wanted[i];
         bundle->grant = placements[i].grant;
         tdm__pool_of_grant(&bundle->pool, &placements[i].grant);
-        TDM_TRY(tdm__pool_allocate_grant(&snapshot->resources[placements[i].node].pool,
-                                         &placements[i].grant));
+        TDM_TRY(tdm__pool_allocate_grant(
+            &tdm__nodes_snapshot_change(snapshot, placements[i].node)->pool, &placements[i].grant));
     }
     return TDM_OK;
 }
@@ -111,6 +113,9 @@ static tdm_status place_group(struct group_reservation *group_reservation, struc
     struct tdm__nodes_snapshot snapshot;
     struct tdm__bundle_placement *placements =
         calloc(group_reservation->bundles_count, sizeof(*placements));
+    const struct tdm__placement_chance chance =
+        tdm__placement_chance_of(&group_reservation->record.id, group_reservation->attempts_count++,
+                                 tdm__txn_contention(txn));
     tdm_status status;
 
     if (placements == NULL) {
@@ -121,11 +126,12 @@ static tdm_status place_group(struct group_reservation *group_reservation, struc
         free(placements);
         return status;
     }
-    status = snapshot.nodes_count == 0
-                 ? tdm__fail(TDM_E_AGAIN, "no node has joined again yet")
-                 : tdm__placement_choose_all(
-                       snapshot.resources, snapshot.nodes_count, group_reservation->wanted,
-                       group_reservation->bundles_count, group_reservation->strategy, placements);
+    status =
+        snapshot.nodes_count == 0
+            ? tdm__fail(TDM_E_AGAIN, "no node has joined again yet")
+            : tdm__placement_choose_all(snapshot.resources, snapshot.nodes_count,
+                                        group_reservation->wanted, group_reservation->bundles_count,
+                                        group_reservation->strategy, &chance, placements);
     if (status == TDM_OK) {
         status = apply_placements(group_reservation, &snapshot, placements);
     }
@@ -210,8 +216,8 @@ static tdm_status group_reservation_body(void *arg, struct tdm__txn *txn)
     }
     status = place_group(group_reservation, txn);
     if ((status != TDM_E_AGAIN && status != TDM_E_NO_RESOURCES) || own != NULL ||
-        !group_reservation->keeps_pending) {
-        return status;
+        !group_reservation->keeps_pending || tdm__txn_is_guess(txn)) {
+        return status; /* After a guess the body runs again on what the store says. */
     }
     return write_pending(group_reservation, status, txn);
 }
@@ -379,7 +385,8 @@ struct group_closing {
     bool exists;            /* Whether the store contains the placement group. */
     /* Record of the closed placement group (owned); valid if `exists` is true. */
     struct tdm__placement_group_record record;
-    struct tdm__nodes_snapshot nodes; /* Records of all nodes of the cluster (owned). */
+    struct tdm__node_record *nodes; /* Records of all nodes of the cluster (owned). */
+    uint32_t nodes_count;           /* Number of entries in `nodes`. */
     /* Callback that gets the closed placement group and the nodes. */
     tdm__placement_group_close_fn *fn;
     void *arg; /* First argument of the callback `fn`. */
@@ -389,9 +396,28 @@ struct group_closing {
 static void group_closing_reset(struct group_closing *group_closing)
 {
     tdm__placement_group_record_fini(&group_closing->record);
-    tdm__nodes_snapshot_fini(&group_closing->nodes);
-    group_closing->nodes = (struct tdm__nodes_snapshot){0};
+    free(group_closing->nodes);
+    group_closing->nodes = NULL;
+    group_closing->nodes_count = 0;
     group_closing->exists = false;
+}
+
+/* Keeps the records of all nodes that the transaction has read. */
+static tdm_status group_closing_keep_nodes(struct group_closing *group_closing,
+                                           const struct tdm__txn *txn)
+{
+    struct tdm__nodes_snapshot snapshot;
+
+    TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
+    group_closing->nodes = calloc(snapshot.nodes_count + 1, sizeof(*group_closing->nodes));
+    if (group_closing->nodes != NULL) {
+        group_closing->nodes_count = snapshot.nodes_count;
+        for (uint32_t i = 0; i < snapshot.nodes_count; i++) {
+            group_closing->nodes[i] = snapshot.nodes[i];
+        }
+    }
+    tdm__nodes_snapshot_fini(&snapshot);
+    return group_closing->nodes != NULL ? TDM_OK : tdm__fail(TDM_E_NOMEM, "closing a group");
 }
 
 /* Body of the transaction that closes a placement group: reads the group and the nodes, marks the
@@ -405,7 +431,7 @@ static tdm_status group_closing_body(void *arg, struct tdm__txn *txn)
         tdm__txn_find_record(txn, tdm__store_key("group", &group_closing->id, key));
 
     group_closing_reset(group_closing);
-    TDM_TRY(tdm__nodes_snapshot_read(txn, &group_closing->nodes));
+    TDM_TRY(group_closing_keep_nodes(group_closing, txn));
     if (record == NULL) {
         return TDM_OK;
     }
@@ -431,7 +457,8 @@ static void group_closing_done(void *arg, tdm_status status, const char *detail)
     struct group_closing *group_closing = arg;
 
     group_closing->fn(group_closing->arg, status, detail,
-                      group_closing->exists ? &group_closing->record : NULL, &group_closing->nodes);
+                      group_closing->exists ? &group_closing->record : NULL, group_closing->nodes,
+                      group_closing->nodes_count);
     group_closing_reset(group_closing);
     free(group_closing);
 }

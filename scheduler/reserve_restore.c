@@ -11,6 +11,7 @@
 
 #include "runtime/error.h"
 #include "runtime/store/txn.h"
+#include "scheduler/nodes_snapshot.h"
 #include "scheduler/retrying_txn.h"
 
 #include <stdlib.h>

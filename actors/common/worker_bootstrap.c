@@ -16,7 +16,7 @@
 /* Packs the bootstrap of a worker. */
 static tdm_status bootstrap_pack(tdm_writer *writer, const struct tdm__bootstrap *bootstrap)
 {
-    const struct tdm__bootstrap_message message = {
+    struct tdm__bootstrap_message message = {
         .token = {bootstrap->token, sizeof(bootstrap->token)},
         .node = bootstrap->node,
         .node_name = bootstrap->node_name,
@@ -28,6 +28,7 @@ static tdm_status bootstrap_pack(tdm_writer *writer, const struct tdm__bootstrap
         .incarnation = bootstrap->incarnation,
         .unreachable_ms = bootstrap->unreachable_ms};
 
+    tdm__tcp_settings_to_message(&bootstrap->tcp, &message.tcp);
     return tdm__bootstrap_encode(&message, writer);
 }
 
@@ -109,6 +110,7 @@ static tdm_status bootstrap_parse(const tdm_value *value, struct tdm__bootstrap 
     bootstrap_copy_text(message.directory, bootstrap->directory, sizeof(bootstrap->directory));
     bootstrap_copy_text(message.listen_host, bootstrap->listen_host,
                         sizeof(bootstrap->listen_host));
+    TDM_TRY(tdm__tcp_settings_of_message(&message.tcp, &bootstrap->tcp));
     bootstrap->gpus_count = message.gpu_indices.count;
     for (uint32_t i = 0; i < bootstrap->gpus_count; i++) {
         tdm__message_list_read(&message.gpu_indices, i, &bootstrap->gpu_indices[i],

@@ -27,7 +27,8 @@ struct tdm__bootstrap {
     char directory[TDM__ADDRESS_BYTES]; /* Directory of the node, with its sockets and files. */
     /* Host at which the worker listens for other nodes; "" to serve only this node. */
     char listen_host[TDM__ADDRESS_BYTES];
-    uint32_t gpus_count; /* Number of entries in `gpu_indices`. */
+    struct tdm__tcp_settings tcp; /* How the processes of the node use TCP. */
+    uint32_t gpus_count;          /* Number of entries in `gpu_indices`. */
     /* Indices of the node's GPUs that the actor may use. */
     uint32_t gpu_indices[TDM__NODE_GPUS_MAX];
     uint32_t incarnation; /* Number of the actor's workers before this one. */

@@ -52,6 +52,9 @@ struct actor_entry {
     struct tdm__actor_record record;
     /* Generation of the store in which the actor was placed last. */
     uint64_t placed_generation;
+    /* Epoch of the actor's node in which the actor was placed there last; 0 if another node placed
+     * the actor on this node. */
+    uint64_t placed_epoch;
     /* Name of the node on which the actor is placed, for messages. */
     char placement_node_name[TDM__NODE_NAME_BYTES];
     /* Worker process of the actor on this node, borrowed; NULL if absent. */

@@ -85,6 +85,22 @@ tdm_status tdm__node_check_placement(const struct tdm__node *node,
     return TDM_OK;
 }
 
+/* A node may also have got a new epoch without being lost. The actor is placed again then, too. */
+tdm_status tdm__node_check_placed_epoch(const struct tdm__node *node, uint64_t epoch)
+{
+    if (node->lease_status.awaits_epoch) {
+        return tdm__fail(TDM_E_AGAIN, "node %s joins the cluster again", node->record.name);
+    }
+    if (epoch < node->record.epoch) {
+        return tdm__fail(TDM_E_NO_RESOURCES,
+                         "it was placed on node %s in epoch %llu, but the node has joined again in "
+                         "epoch %llu",
+                         node->record.name, (unsigned long long)epoch,
+                         (unsigned long long)node->record.epoch);
+    }
+    return TDM_OK;
+}
+
 struct tdm__actor_record *tdm__node_held_records(const struct tdm__node *node, uint32_t *count_out)
 {
     struct tdm__actor_record *records;

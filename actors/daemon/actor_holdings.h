@@ -14,6 +14,12 @@
 tdm_status tdm__node_check_placement(const struct tdm__node *node,
                                      const struct tdm__actor_record *record, uint64_t generation);
 
+/* Fails if an actor that the store has placed on this node in the epoch `epoch` of this node must
+ * not be started, because this node was lost since: the others have removed the placement, or will
+ * do so. TDM_E_NO_RESOURCES: the actor has to be placed again. TDM_E_AGAIN: this node has joined
+ * again and does not know its epoch yet. */
+tdm_status tdm__node_check_placed_epoch(const struct tdm__node *node, uint64_t epoch);
+
 /* Returns the records of the actors that hold resources of this node. The caller frees the array.
  */
 struct tdm__actor_record *tdm__node_held_records(const struct tdm__node *node, uint32_t *count_out);

@@ -266,10 +266,12 @@ static void on_placement_reserved(void *arg, tdm_status status, const char *deta
     actor_request_fill(entry, &request);
     actor_entry_set_record(entry, &request, reserved);
     entry->placed_generation = reserved->generation;
+    entry->placed_epoch = reserved->node.epoch;
     if (tdm__id_equal(&reserved->node.id, &entry->node->record.id)) {
         event.kind = ACTOR_ON_RESERVED_HERE;
-        if (tdm__node_check_placement(entry->node, &entry->record, entry->placed_generation) !=
-            TDM_OK) {
+        if (tdm__node_check_placed_epoch(entry->node, entry->placed_epoch) != TDM_OK ||
+            tdm__node_check_placement(entry->node, &entry->record, entry->placed_generation) !=
+                TDM_OK) {
             /* The placement is forgotten when this node writes its records into the store. */
             on_placement_failed(entry, TDM_E_STORE, tdm_error_detail());
             return;

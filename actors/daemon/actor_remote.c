@@ -88,7 +88,8 @@ void tdm__actor_entry_start_remote(struct actor_entry *entry)
                                            .incarnation = entry->lifecycle.incarnation,
                                            .placements = entry->record.placements,
                                            .granted = (int64_t)entry->record.granted,
-                                           .generation = (int64_t)entry->placed_generation},
+                                           .generation = (int64_t)entry->placed_generation,
+                                           .epoch = (int64_t)entry->placed_epoch},
         writer);
     tdm__node_forward(entry->node, &entry->record.node, "actor.start", tdm_writer_bytes(writer),
                       TDM__NEVER, on_start_reply, entry);
@@ -265,6 +266,18 @@ void tdm__node_remote_actor_ended(struct tdm__node *node, const struct tdm__id *
 
 /* ---- loss of a node ----------------------------------------------------------------------- */
 
+/* Returns the record of the node with this ID among the `nodes_count` nodes, or NULL. */
+static const struct tdm__node_record *find_record(const struct tdm__node_record *nodes,
+                                                  uint32_t nodes_count, const struct tdm__id *id)
+{
+    for (uint32_t i = 0; i < nodes_count; i++) {
+        if (tdm__id_equal(&nodes[i].id, id)) {
+            return &nodes[i];
+        }
+    }
+    return NULL;
+}
+
 /* Reports to the actor's state machine that the actor's node is lost. */
 static void actor_entry_report_node_lost(struct actor_entry *entry)
 {
@@ -277,6 +290,39 @@ static void actor_entry_report_node_lost(struct actor_entry *entry)
                             (struct actor_event){.kind = ACTOR_ON_NODE_LOST, .detail = text});
 }
 
+/* Returns whether the node of the actor was lost since the actor was placed on it. `now` is the
+ * record of that node in the list of living nodes; NULL if the list lacks it. A list that was read
+ * before the node joined and the actor was placed tells nothing. */
+static bool placement_was_lost(const struct actor_entry *entry, const struct tdm__node_record *now)
+{
+    return now == NULL || (now->epoch > entry->placed_epoch &&
+                           (now->lives_since == 0 || now->lives_since > entry->placed_epoch));
+}
+
+void tdm__node_remote_actors_update_nodes(struct tdm__node *node,
+                                          const struct tdm__node_record *nodes,
+                                          uint32_t nodes_count, bool is_held)
+{
+    struct actor_entry *next;
+
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
+        const struct tdm__node_record *now = find_record(nodes, nodes_count, &entry->record.node);
+
+        next = entry->next;
+        if (!tdm__actor_state_is_remote(entry->lifecycle.state)) {
+            continue;
+        }
+        if (is_held && now != NULL && now->epoch > entry->placed_epoch) {
+            entry->placed_epoch = now->epoch; /* Only the node's record was lost. */
+        }
+        if (placement_was_lost(entry, now)) {
+            actor_entry_report_node_lost(entry);
+        } else {
+            tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_NODE_SEEN});
+        }
+    }
+}
+
 void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
                                    uint32_t nodes_count)
 {
@@ -285,14 +331,9 @@ void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__nod
     drop_reports_to_lost_nodes(node, nodes, nodes_count);
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
         next = entry->next;
-        if (tdm__actor_state_is_remote(entry->lifecycle.state)) {
-            if (tdm__node_records_contain(nodes, nodes_count, &entry->record.node)) {
-                tdm__actor_entry_report(entry, (struct actor_event){.kind = ACTOR_ON_NODE_SEEN});
-            } else {
-                actor_entry_report_node_lost(entry);
-            }
-        } else if (!tdm__id_is_none(&entry->owner_node) &&
-                   !tdm__node_records_contain(nodes, nodes_count, &entry->owner_node)) {
+        if (!tdm__actor_state_is_remote(entry->lifecycle.state) &&
+            !tdm__id_is_none(&entry->owner_node) &&
+            !tdm__node_records_contain(nodes, nodes_count, &entry->owner_node)) {
             tdm__actor_entry_report(entry,
                                     (struct actor_event){.kind = ACTOR_ON_CREATOR_NODE_LOST});
         }

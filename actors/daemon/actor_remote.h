@@ -34,8 +34,15 @@ bool tdm__actor_entry_survives_node_loss(const struct actor_entry *entry);
  * `incoming`. */
 void tdm__node_serve_actor_known(struct tdm__node *node, struct tdm__incoming_call *incoming);
 
-/* Compares the actors with the list of living nodes. Actors of a lost node are created again or
- * lost. Actors that a lost node owns are ended. */
+/* Compares the actors of this node's processes that run on other nodes with the list of living
+ * nodes: those whose node was lost since they were placed on it, even if it has joined again, are
+ * created again or lost. `is_held`: no node was lost, but the store may have lost the records of
+ * nodes, which have joined again. */
+void tdm__node_remote_actors_update_nodes(struct tdm__node *node,
+                                          const struct tdm__node_record *nodes,
+                                          uint32_t nodes_count, bool is_held);
+/* Compares the actors on this node with a list of nodes: those that a node
+ * owns which is not in it end. Drops reports to such nodes. */
 void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
                                    uint32_t nodes_count);
 /* Stops the actors that other nodes may take over when this node's lease expires: those with names,

@@ -137,6 +137,7 @@ static void serve_arguments(struct tdm__node *node, struct tdm__incoming_call *i
 struct start_request {
     uint32_t incarnation; /* Number of workers that other nodes have started for the actor. */
     uint64_t generation;  /* Generation of the store in which the actor was placed. */
+    uint64_t epoch;       /* Epoch of this node in which the actor was placed on it. */
 };
 
 /* Decodes the arguments of the call "actor.start". */
@@ -153,7 +154,8 @@ static tdm_status start_message_read(struct tdm__incoming_call *incoming,
     record->placements = message.placements;
     record->granted = (uint64_t)message.granted;
     *request_out = (struct start_request){.incarnation = message.incarnation,
-                                          .generation = (uint64_t)message.generation};
+                                          .generation = (uint64_t)message.generation,
+                                          .epoch = (uint64_t)message.epoch};
     return tdm__actor_spec_of_message(&message.spec, spec);
 }
 
@@ -208,7 +210,9 @@ static bool reply_if_already_here(struct tdm__node *node, const struct tdm__id *
     return entry != NULL || actor_tombstone != NULL;
 }
 
-/* Fails if this node can start no actor of another node now: it is stopping, or has no lease. */
+/* Fails if this node can start no actor of another node now: it is stopping, has no lease, or is
+ * making the store agree with its table of actors. What the table lacked when that began is removed
+ * from the store, the actor's name included. */
 static tdm_status node_check_can_start(const struct tdm__node *node)
 {
     if (node->stopping) {
@@ -217,6 +221,9 @@ static tdm_status node_check_can_start(const struct tdm__node *node)
     if (tdm__lease_status_has_ended(&node->lease_status)) {
         return tdm__fail(TDM_E_AGAIN, "node %s has no lease: %s", node->record.name,
                          node->lease_status.store_error);
+    }
+    if (node->actors->releases_are_paused) {
+        return tdm__fail(TDM_E_AGAIN, "node %s is writing its records", node->record.name);
     }
     return TDM_OK;
 }
@@ -240,6 +247,9 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incom
     if (status == TDM_OK) {
         record_fill(&record, spec, &owner_node);
         status = node_check_can_start(node);
+        if (status == TDM_OK) {
+            status = tdm__node_check_placed_epoch(node, request.epoch);
+        }
         if (status == TDM_OK) {
             status = tdm__node_check_placement(node, &record, request.generation);
         }

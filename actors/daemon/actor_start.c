@@ -120,6 +120,7 @@ static tdm_status actor_entry_start_worker(struct actor_entry *entry)
     struct tdm__bootstrap bootstrap = {.node = node->record.id,
                                        .gpus_count = entry->record.grant.gpus_count,
                                        .incarnation = entry->lifecycle.incarnation,
+                                       .tcp = *tdm__rpc_tcp_settings(node->rpc),
                                        .unreachable_ms = node->unreachable_ms,
                                        .spec = entry->spec};
     struct tdm__worker_start_options start_options;

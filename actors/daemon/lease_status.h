@@ -19,6 +19,8 @@ struct tdm__lease_status {
     /* True while this node joins the cluster again, because the store has lost the node's record,
      * or may have lost it. */
     bool is_joining;
+    /* True from the time when this node begins to join again until it knows its new epoch. */
+    bool awaits_epoch;
     /* Time at which the store last did not have this node's record, in milliseconds on
      * CLOCK_MONOTONIC; 0 if never. */
     int64_t lost_ms;

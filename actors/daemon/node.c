@@ -187,14 +187,14 @@ void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__peer_identi
 static void serve_describe(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     char id[TDM__ID_TEXT_BYTES];
-    const struct tdm__node_description_message message = {.id = tdm__id_text(&node->record.id, id),
-                                                          .name = node->record.name,
-                                                          .directory = node->directory,
-                                                          .listen_host = node->listen_host,
-                                                          .store_error =
-                                                              node->lease_status.store_error,
-                                                          .unreachable_ms = node->unreachable_ms};
+    struct tdm__node_description_message message = {.id = tdm__id_text(&node->record.id, id),
+                                                    .name = node->record.name,
+                                                    .directory = node->directory,
+                                                    .listen_host = node->listen_host,
+                                                    .store_error = node->lease_status.store_error,
+                                                    .unreachable_ms = node->unreachable_ms};
 
+    tdm__tcp_settings_to_message(tdm__rpc_tcp_settings(node->rpc), &message.tcp);
     tdm__incoming_reply_message(incoming, tdm__node_description_table(), &message);
 }
 

@@ -6,7 +6,7 @@
 #include "actors/daemon/node_state.h"
 
 /* Creates the parts of the daemon and joins the cluster. fn(arg, ...) is called once the node's
- * record and resources are in the store. */
+ * record and resources are in the store and the node knows its epoch. */
 tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done_fn *fn, void *arg);
 /* Ends every actor of the node gracefully; fn(arg) is called when no actor is left. */
 void tdm__node_end_actors(struct tdm__node *node, void (*fn)(void *arg), void *arg);

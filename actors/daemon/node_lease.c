@@ -75,8 +75,9 @@ struct tdm__node_lease {
     struct node_list listed; /* Nodes in the list that the store returned last. */
     struct node_list living; /* The same, and missing nodes that do not count as lost yet. */
 
-    tdm__reserve_done_fn *joined; /* Callback of the first join; NULL once it was called. */
-    void *joined_arg;             /* First argument of `joined`. */
+    /* Callback of the first join, which runs once this node knows its epoch; NULL afterwards. */
+    tdm__reserve_done_fn *joined;
+    void *joined_arg; /* First argument of `joined`. */
 };
 
 /* Defined below; it reports an event to the state machine of the lease. */
@@ -191,7 +192,7 @@ static void lease_node_lost(struct tdm__node *node, const struct tdm__node_recor
     tdm__node_reconcile_orphans(node);
 }
 
-/* Closes connections to nodes that are not in `list`, and handles the loss of their actors. */
+/* Closes connections to nodes that are not in `list`, and ends the actors that they own. */
 static void lease_update_nodes(struct tdm__node *node, const struct node_list *list)
 {
     if (tdm__node_peers_update(node, list->records, list->count)) {
@@ -305,6 +306,7 @@ static void lease_update_living(struct tdm__node *node)
         tdm__node_store_shared(node);
     }
     lease_update_nodes(node, &lease->living);
+    tdm__node_remote_actors_update_nodes(node, living.records, living.count, lease->is_held);
     if (!lease->is_held) {
         tdm__node_peers_lose_unlisted(node, living.records, living.count, lease->members_epoch);
     }
@@ -369,20 +371,33 @@ static void lease_note_failure(struct tdm__node *node, tdm_status status, const 
     }
 }
 
-/* Handles the store's reply to this node's request to join the cluster. */
+/* Calls the callback of the first join, unless it was called. */
+static void lease_settle_join(struct tdm__node_lease *lease, tdm_status status, const char *detail)
+{
+    tdm__reserve_done_fn *joined = lease->joined;
+
+    lease->joined = NULL;
+    if (joined != NULL) {
+        joined(lease->joined_arg, status, detail);
+    }
+}
+
+/* Handles the store's reply to this node's request to join the cluster. A renewal follows at once,
+ * because its reply tells this node its epoch. Without it the processes of this node would connect
+ * to others that could not tell later whether the node was lost since. */
 static void on_lease_joined(void *arg, tdm_status status, const char *detail)
 {
     struct tdm__node *node = arg;
     struct tdm__node_lease *lease = node->lease;
-    tdm__reserve_done_fn *joined = lease->joined;
 
-    lease->joined = NULL;
-    if (status != TDM_OK && joined == NULL) {
+    if (status != TDM_OK && lease->joined == NULL) {
         lease_note_failure(node, status, detail);
     }
     lease_report(node, status == TDM_OK ? LEASE_ON_JOINED : LEASE_ON_FAILED);
-    if (joined != NULL) {
-        joined(lease->joined_arg, status, detail);
+    if (status != TDM_OK) {
+        lease_settle_join(lease, status, detail);
+    } else if (!lease->is_leaving && !node->stopping) {
+        lease_report(node, LEASE_ON_TIMER);
     }
 }
 
@@ -404,6 +419,7 @@ static tdm_status lease_join(struct tdm__node *node)
 static void lease_rejoin(struct tdm__node *node)
 {
     node->lease_status.is_joining = true;
+    node->lease_status.awaits_epoch = true;
     tdm__placement_groups_records_lost(node);
     tdm__node_actors_records_lost(node);
     tdm__node_remote_actors_doubt(node);
@@ -433,6 +449,7 @@ static void lease_set_epoch(struct tdm__node *node, uint64_t epoch)
     if (node->record.epoch != 0 && node->record.epoch != epoch) {
         node->lease_status.lost_ms = tdm__clock_ms();
     }
+    node->lease_status.awaits_epoch = false;
     tdm__node_set_epoch(node, epoch);
 }
 
@@ -452,6 +469,7 @@ static void on_lease_renewed(void *arg, tdm_status status, const struct tdm__sto
         if (!node->stopping) {
             lease_update_living(node);
         }
+        lease_settle_join(lease, TDM_OK, "");
     } else if (status == TDM_E_CONFLICT && !lease->is_leaving) {
         tdm__log(TDM__WARN, "node", "Redis has no record of node %s any more: joining again",
                  node->record.name);

@@ -6,7 +6,8 @@
 #include "actors/daemon/node_state.h"
 
 /* Creates this node's lease, joins the cluster, and reports the outcome to `fn`, with `arg` as its
- * first argument. From then on renews the lease and watches the list of nodes. */
+ * first argument: success once the node is in the store and knows its epoch. From then on renews
+ * the lease and watches the list of nodes. */
 tdm_status tdm__node_lease_start(struct tdm__node *node, tdm__reserve_done_fn *fn, void *arg);
 /* Renews the lease now, because the store may be another one. Before tdm__node_lease_start()
  * nothing happens. */

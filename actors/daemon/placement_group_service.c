@@ -240,15 +240,16 @@ static bool match_actor_in_group(const struct tdm__actor_spec *spec, const void 
 }
 
 /* Ends the actors in the group on all nodes, because any node may have created some. */
-static void group_end_actors(struct group *group, const struct tdm__nodes_snapshot *nodes)
+static void group_end_actors(struct group *group, const struct tdm__node_record *nodes,
+                             uint32_t nodes_count)
 {
     struct tdm__node *node = group->node;
 
     group->nodes_pending = 2; /* One for this node, and one until all nodes have been asked. */
-    for (uint32_t i = 0; i < nodes->nodes_count; i++) {
-        if (!tdm__id_equal(&nodes->nodes[i].id, &node->record.id)) {
+    for (uint32_t i = 0; i < nodes_count; i++) {
+        if (!tdm__id_equal(&nodes[i].id, &node->record.id)) {
             group->nodes_pending++;
-            tdm__node_send_id(node, &nodes->nodes[i].id, "placement_group.end", &group->request.id,
+            tdm__node_send_id(node, &nodes[i].id, "placement_group.end", &group->request.id,
                               tdm__deadline_after(END_THERE_MS), on_end_reply, group);
         }
     }
@@ -261,7 +262,7 @@ static void group_end_actors(struct group *group, const struct tdm__nodes_snapsh
  */
 static void on_group_closed(void *arg, tdm_status status, const char *detail,
                             const struct tdm__placement_group_record *record,
-                            const struct tdm__nodes_snapshot *nodes)
+                            const struct tdm__node_record *nodes, uint32_t nodes_count)
 {
     struct group *group = arg;
 
@@ -281,7 +282,7 @@ static void on_group_closed(void *arg, tdm_status status, const char *detail,
         memcpy(group->record.name, record->name, sizeof(record->name));
         memcpy(group->record.name_space, record->name_space, sizeof(record->name_space));
     }
-    group_end_actors(group, nodes);
+    group_end_actors(group, nodes, nodes_count);
 }
 
 /* Closes the placement group in the store, so that no more actors are placed in it. */

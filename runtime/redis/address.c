@@ -8,7 +8,8 @@
 
 #include "runtime/error.h"
 
-#include <stdbool.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,4 +185,18 @@ tdm_status tdm__redis_address_parse(const char *url, struct tdm__redis_address *
     }
     *address_out = address;
     return TDM_OK;
+}
+
+bool tdm__redis_address_is_local(const struct tdm__redis_address *address)
+{
+    struct in_addr four;
+    struct in6_addr six;
+
+    if (address->path[0] != '\0' || strcmp(address->host, "localhost") == 0) {
+        return true;
+    }
+    if (inet_pton(AF_INET, address->host, &four) == 1) {
+        return ntohl(four.s_addr) >> IN_CLASSA_NSHIFT == IN_LOOPBACKNET;
+    }
+    return inet_pton(AF_INET6, address->host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
 }

@@ -3,6 +3,7 @@
 #ifndef TDM_REDIS_ADDRESS_H
 #define TDM_REDIS_ADDRESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <tandem/error.h>
 
@@ -26,5 +27,8 @@ struct tdm__redis_address {
  * IPv6 host stands in brackets. Returns TDM_E_INVAL with the problem, or TDM_E_UNSUPPORTED for
  * other schemes of Redis. */
 tdm_status tdm__redis_address_parse(const char *url, struct tdm__redis_address *address_out);
+/* Returns true if the server listens at a Unix socket or a loopback address, so that what it is
+ * sent leaves no machine. A host name other than "localhost" does not count as one. */
+bool tdm__redis_address_is_local(const struct tdm__redis_address *address);
 
 #endif

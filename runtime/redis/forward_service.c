@@ -51,12 +51,14 @@ static tdm_status server_connect(const struct tdm__redis_embedded *server, int *
 static tdm_status service_relay(struct forward_service *service, struct tdm__conn *conn,
                                 int server_fd)
 {
+    struct tdm__tls *tls;
     int peer_fd;
     tdm_status status;
 
-    TDM_TRY(tdm__conn_detach(conn, &peer_fd));
-    status = tdm__relays_add(service->relays, peer_fd, server_fd);
+    TDM_TRY(tdm__conn_detach(conn, &peer_fd, &tls));
+    status = tdm__relays_add(service->relays, peer_fd, tls, server_fd);
     if (status != TDM_OK) {
+        tdm__tls_destroy(tls);
         (void)close(peer_fd);
     }
     return status;

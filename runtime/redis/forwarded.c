@@ -76,21 +76,23 @@ static void log_failure(struct tdm__redis_forwarded *forwarded)
 static void on_connected(void *arg, struct tdm__rpc_reply *reply)
 {
     struct pending *pending = arg;
+    struct tdm__tls *tls = NULL;
     int daemon_fd = -1;
     tdm_status status = reply->status;
 
     if (status == TDM_OK) {
-        status = tdm__conn_detach(pending->conn, &daemon_fd);
+        status = tdm__conn_detach(pending->conn, &daemon_fd, &tls);
     } else {
         (void)tdm__fail(status, "%s", reply->detail);
         tdm__conn_close(pending->conn);
     }
     if (status == TDM_OK) {
-        status = tdm__relays_add(pending->forwarded->relays, pending->fd, daemon_fd);
+        status = tdm__relays_add(pending->forwarded->relays, daemon_fd, tls, pending->fd);
     }
     if (status != TDM_OK) {
         log_failure(pending->forwarded);
         (void)close(pending->fd);
+        tdm__tls_destroy(tls);
         if (daemon_fd >= 0) {
             (void)close(daemon_fd);
         }

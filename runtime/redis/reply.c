@@ -170,7 +170,8 @@ static tdm_status read_records(const char *command, const redisReply *reply, siz
         const redisReply *data = reply->element[i + 2];
         uint64_t version;
 
-        if (!tdm__store_is_key(key->str, key->len) ||
+        if (!(tdm__store_is_key(key->str, key->len) ||
+              tdm__store_is_changes_key(key->str, key->len)) ||
             !parse_version(number->str, number->len, &version)) {
             free(records);
             return reply_unexpected(command, key);

@@ -102,6 +102,25 @@ tdm_status tdm__address_parse(const char *text, struct tdm__address *address_out
     return TDM_OK;
 }
 
+bool tdm__address_has_port_zero(const struct tdm__address *address)
+{
+    const struct sockaddr *any = &address->socket.any;
+
+    return (any->sa_family == AF_INET && ((const struct sockaddr_in *)any)->sin_port == 0) ||
+           (any->sa_family == AF_INET6 && ((const struct sockaddr_in6 *)any)->sin6_port == 0);
+}
+
+void tdm__address_set_port(struct tdm__address *address, uint16_t port)
+{
+    struct sockaddr *any = &address->socket.any;
+
+    if (any->sa_family == AF_INET) {
+        ((struct sockaddr_in *)any)->sin_port = htons(port);
+    } else if (any->sa_family == AF_INET6) {
+        ((struct sockaddr_in6 *)any)->sin6_port = htons(port);
+    }
+}
+
 /* ---- connecting ------------------------------------------------------------------------- */
 
 /* Starts to connect a new non-blocking socket to one address. */

@@ -37,6 +37,10 @@ struct tdm__addresses {
 /* Parses the address of an endpoint: "unix:/path", "tcp:host:port" or "tcp:[::1]:port". Looking up
  * a host name blocks. Of a name with several addresses it gives the first. */
 tdm_status tdm__address_parse(const char *text, struct tdm__address *address_out);
+/* Returns whether it is a TCP address with port 0, for which the kernel chooses a port. */
+bool tdm__address_has_port_zero(const struct tdm__address *address);
+/* Replaces the port of a TCP address. */
+void tdm__address_set_port(struct tdm__address *address, uint16_t port);
 /* Does the same as tdm__address_parse(), and gives all addresses of a host name. */
 tdm_status tdm__addresses_parse(const char *text, struct tdm__addresses *addresses_out);
 /* Starts to connect a new non-blocking socket to the first address that has not been tried and that

@@ -73,7 +73,7 @@ void tdm__conn_close(struct tdm__conn *conn)
     tdm__fd_watch_call_again(conn->watch);
 }
 
-tdm_status tdm__conn_detach(struct tdm__conn *conn, int *fd_out)
+tdm_status tdm__conn_detach(struct tdm__conn *conn, int *fd_out, struct tdm__tls **tls_out)
 {
     tdm_status status = TDM_OK;
     int fd = -1;
@@ -89,6 +89,12 @@ tdm_status tdm__conn_detach(struct tdm__conn *conn, int *fd_out)
     }
     if (status == TDM_OK && fd < 0) {
         status = tdm__fail_errno(errno, "dup of the socket of %s", conn->label);
+    }
+    *tls_out = NULL;
+    if (status == TDM_OK && conn->tls != NULL) {
+        tdm__tls_set_fd(conn->tls, fd);
+        *tls_out = conn->tls;
+        conn->tls = NULL;
     }
     /* Closing the connection closes only its own descriptor of the socket. */
     tdm__conn_close(conn);

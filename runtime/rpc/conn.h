@@ -8,6 +8,7 @@
 #include <sys/queue.h>
 
 struct tdm__loop;
+struct tdm__tls;
 
 /* Sets the function that reports the end of this connection. */
 void tdm__conn_on_closed(struct tdm__conn *conn, tdm__closed_fn *fn, void *arg);
@@ -29,9 +30,11 @@ void tdm__conn_unwatch_close(struct tdm__close_watcher *watcher);
 void tdm__conn_close(struct tdm__conn *conn);
 /* Takes the socket out of an open connection, for bytes that are no frames, and closes the
  * connection. The peer must do the same and must not have sent anything since the last frame that
- * arrived. Stores a descriptor in `fd_out` that the caller closes. Returns TDM_E_STATE, and only
- * closes the connection, if it is not open or if bytes of frames still wait in this process. */
-tdm_status tdm__conn_detach(struct tdm__conn *conn, int *fd_out);
+ * arrived. Stores a descriptor in `fd_out` that the caller closes, and in `tls_out` the TLS state
+ * through which its bytes go, which the caller destroys; NULL if they are plain. Returns
+ * TDM_E_STATE, and only closes the connection, if it is not open or if bytes of frames still wait
+ * in this process. */
+tdm_status tdm__conn_detach(struct tdm__conn *conn, int *fd_out, struct tdm__tls **tls_out);
 /* Returns whether the peer is authenticated and the connection is not closing. */
 bool tdm__conn_is_open(const struct tdm__conn *conn);
 /* Makes the handshake fail with TDM_E_NODE_LOST unless the peer states the ID `id`: another process

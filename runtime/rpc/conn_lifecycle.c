@@ -40,6 +40,8 @@ static void conn_unlink(struct tdm__conn *conn)
     tdm__timer_destroy(conn->timer);
     conn->watch = NULL;
     conn->timer = NULL;
+    tdm__tls_destroy(conn->tls);
+    conn->tls = NULL;
     if (conn->fd >= 0) {
         (void)close(conn->fd);
         conn->fd = -1;
@@ -180,6 +182,12 @@ static tdm_status conn_handle_frame(struct tdm__conn *conn, struct tdm__incoming
     return TDM_OK;
 }
 
+/* Returns whether TLS may have bytes for the connection although its socket is not readable. */
+static bool conn_has_decrypted(const struct tdm__conn *conn)
+{
+    return conn->tls != NULL && tdm__tls_has_input(conn->tls);
+}
+
 /* Handles all frames that one read of an open connection brought. A callback that runs the loop
  * handles the remaining frames there. */
 static tdm_status conn_step_open(struct tdm__conn *conn, unsigned ready)
@@ -189,10 +197,11 @@ static tdm_status conn_step_open(struct tdm__conn *conn, unsigned ready)
     if ((ready & TDM__WRITABLE) != 0) {
         tdm__conn_unblock(conn);
     }
-    TDM_TRY(tdm__conn_receive(conn, (ready & TDM__READABLE) != 0, &incoming));
+    TDM_TRY(tdm__conn_receive(conn, (ready & TDM__READABLE) != 0 || conn_has_decrypted(conn),
+                              &incoming));
     while (incoming != NULL) {
         conn->peer_cpu = incoming->frame.cpu;
-        if (conn->input_begin < conn->input_end) {
+        if (conn->input_begin < conn->input_end || conn_has_decrypted(conn)) {
             tdm__fd_watch_call_again(conn->watch);
         }
         TDM_TRY(conn_handle_frame(conn, incoming));
@@ -235,6 +244,8 @@ static void conn_on_ready(void *arg, int fd, unsigned ready)
     status = conn_step(conn, ready);
     if (status != TDM_OK) {
         tdm__conn_finish(conn, status);
+    } else if (conn->state < CONN_CLOSING && conn_has_decrypted(conn)) {
+        tdm__fd_watch_call_again(conn->watch);
     }
     tdm__conn_release(conn);
 }

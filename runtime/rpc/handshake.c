@@ -10,6 +10,11 @@
  * valid for no other connection, no other direction and no changed identity. Every message has a
  * fixed size, and nothing beyond it is read until the MAC is checked.
  *
+ * A client whose endpoint wants TLS (runtime/tls.h) first completes the handshake of TLS, and all
+ * of this goes through it. A server sees by the first byte whether the client speaks TLS. Inside of
+ * TLS the MACs also cover the binding of that TLS connection, so that they are worthless in another
+ * one.
+ *
  * The version is checked as soon as the first 16 bytes have arrived, so that builds of different
  * versions can name both versions. All functions run on the loop's thread and never block. */
 #include "runtime/rpc/handshake.h"
@@ -18,6 +23,7 @@
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
 #include "runtime/rpc/protocol.h"
+#include "runtime/socket.h"
 #include "runtime/utf8.h"
 
 #include <openssl/crypto.h>
@@ -148,7 +154,8 @@ static tdm_status hello_read(struct tdm__conn *conn, struct tdm__peer_identity *
 static tdm_status mac_compute(const struct tdm__conn *conn, uint8_t role, uint8_t mac[MAC_BYTES])
 {
     const struct handshake *handshake = conn->handshake;
-    uint8_t text[1 + 2 * HELLO_BYTES];
+    uint8_t text[1 + 2 * HELLO_BYTES + TDM__TLS_BINDING_BYTES];
+    size_t text_bytes = 1 + 2 * HELLO_BYTES;
     const struct hello *client = conn->server ? &handshake->peer_hello : &handshake->own_hello;
     const struct hello *server = conn->server ? &handshake->own_hello : &handshake->peer_hello;
     unsigned mac_bytes = 0;
@@ -156,8 +163,12 @@ static tdm_status mac_compute(const struct tdm__conn *conn, uint8_t role, uint8_
     text[0] = role;
     memcpy(text + 1, client->bytes, HELLO_BYTES);
     memcpy(text + 1 + HELLO_BYTES, server->bytes, HELLO_BYTES);
-    if (HMAC(EVP_sha256(), conn->rpc->token, TDM__TOKEN_BYTES, text, sizeof(text), mac,
-             &mac_bytes) == NULL ||
+    if (conn->tls != NULL) {
+        TDM_TRY(tdm__tls_binding(conn->tls, text + text_bytes));
+        text_bytes += TDM__TLS_BINDING_BYTES;
+    }
+    if (HMAC(EVP_sha256(), conn->rpc->token, TDM__TOKEN_BYTES, text, text_bytes, mac, &mac_bytes) ==
+            NULL ||
         mac_bytes != MAC_BYTES) {
         return tdm__fail(TDM_E_IO, "HMAC: OpenSSL cannot compute SHA-256");
     }
@@ -186,10 +197,12 @@ static tdm_status mac_check(const struct tdm__conn *conn, const uint8_t *peer_he
  * holds more than a whole handshake. */
 static tdm_status handshake_send(const struct tdm__conn *conn, const void *data, size_t size_bytes)
 {
+    struct iovec piece = {.iov_base = (void *)(uintptr_t)data, .iov_len = size_bytes};
     ssize_t sent;
 
     do {
-        sent = send(conn->fd, data, size_bytes, MSG_NOSIGNAL);
+        sent = conn->tls != NULL ? tdm__tls_write(conn->tls, &piece, 1)
+                                 : send(conn->fd, data, size_bytes, MSG_NOSIGNAL);
     } while (sent < 0 && errno == EINTR);
     if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) {
         return tdm__fail(TDM_E_CLOSED, "%s closed the connection during the handshake",
@@ -311,6 +324,75 @@ static tdm_status handshake_check_version(const struct tdm__conn *conn)
     return hello_check_version(conn);
 }
 
+/* ---- TLS -------------------------------------------------------------------------------- */
+
+/* Returns whether the endpoint wants the connection to be encrypted: never on Unix sockets, and in
+ * the usual mode only if its bytes leave this machine. */
+static bool conn_wants_tls(const struct tdm__conn *conn)
+{
+    enum tdm__tls_mode mode = conn->rpc->tcp.tls_mode;
+
+    return !conn->local && (mode == TDM__TLS_ON ||
+                            (mode == TDM__TLS_AUTO && !tdm__socket_is_on_this_machine(conn->fd)));
+}
+
+/* Puts TLS on the connection's socket. Its handshake continues in handshake_step_tls(). */
+static tdm_status conn_add_tls(struct tdm__conn *conn)
+{
+    struct tdm__rpc *rpc = conn->rpc;
+
+    if (rpc->tls_context == NULL) {
+        TDM_TRY(tdm__tls_context_create(rpc->token, &rpc->tls_context));
+    }
+    TDM_TRY(tdm__tls_create(rpc->tls_context, conn->fd, conn->server, &conn->tls));
+    conn->tls_is_starting = true;
+    return TDM_OK;
+}
+
+/* Server: finds out by the first byte, which is not taken, whether the client speaks TLS. */
+static tdm_status handshake_detect_tls(struct tdm__conn *conn)
+{
+    uint8_t first = 0;
+
+    if (recv(conn->fd, &first, 1, MSG_PEEK) == 1 && first == TDM__TLS_FIRST_BYTE) {
+        return conn_add_tls(conn);
+    }
+    return TDM_OK;
+}
+
+/* Server: fails if the client sends plain text where the endpoint wants TLS. */
+static tdm_status handshake_check_plain(const struct tdm__conn *conn)
+{
+    if (!conn->server || conn->tls != NULL || !conn_wants_tls(conn)) {
+        return TDM_OK;
+    }
+    return tdm__fail(TDM_E_AUTH,
+                     "%s sends plain text, and this process wants TLS: start both sides with the "
+                     "same --tls, or set TANDEM_TLS for both",
+                     conn->label);
+}
+
+/* Client: sends the hello. */
+static tdm_status handshake_send_hello(const struct tdm__conn *conn)
+{
+    return handshake_send(conn, conn->handshake->own_hello.bytes, HELLO_BYTES);
+}
+
+/* Continues the handshake of TLS. After its success a client sends its hello. */
+static tdm_status handshake_step_tls(struct tdm__conn *conn)
+{
+    bool is_done = false;
+
+    TDM_TRY(tdm__tls_handshake(conn->tls, conn->label, &is_done));
+    if (!is_done) {
+        return TDM_OK;
+    }
+    conn->tls_is_starting = false;
+    return conn->server ? TDM_OK : handshake_send_hello(conn);
+}
+
+/* ---- steps ------------------------------------------------------------------------------ */
+
 tdm_status tdm__handshake_start(struct tdm__conn *conn)
 {
     conn->state = CONN_HANDSHAKE;
@@ -321,15 +403,46 @@ tdm_status tdm__handshake_start(struct tdm__conn *conn)
         return TDM_OK;
     }
     conn->handshake->wanted_bytes = HELLO_BYTES + MAC_BYTES;
-    return handshake_send(conn, conn->handshake->own_hello.bytes, HELLO_BYTES);
+    if (conn_wants_tls(conn)) {
+        TDM_TRY(conn_add_tls(conn));
+        return handshake_step_tls(conn);
+    }
+    return handshake_send_hello(conn);
+}
+
+/* Reads at most `wanted` bytes of the handshake, as recv(2) does. */
+static ssize_t handshake_recv(const struct tdm__conn *conn, uint8_t *bytes, size_t wanted)
+{
+    const struct iovec place = {.iov_base = bytes, .iov_len = wanted};
+
+    return conn->tls != NULL ? tdm__tls_read(conn->tls, &place, 1)
+                             : recv(conn->fd, bytes, wanted, 0);
+}
+
+/* Returns the failure of a handshake whose peer has closed the connection. A server that wants TLS
+ * does so without a word, so a client without it is told. */
+static tdm_status handshake_closed(const struct tdm__conn *conn)
+{
+    return tdm__fail(TDM_E_CLOSED, "%s closed the connection during the handshake%s", conn->label,
+                     conn->server || conn->local || conn->tls != NULL
+                         ? ""
+                         : " (this process sends plain text; that one may want TLS: --tls, "
+                           "TANDEM_TLS)");
 }
 
 tdm_status tdm__handshake_step(struct tdm__conn *conn)
 {
     struct handshake *handshake = conn->handshake;
-    ssize_t received = recv(conn->fd, handshake->input + handshake->input_bytes,
-                            handshake->wanted_bytes - handshake->input_bytes, 0);
+    ssize_t received;
 
+    if (conn->server && !conn->local && conn->tls == NULL && handshake->input_bytes == 0) {
+        TDM_TRY(handshake_detect_tls(conn));
+    }
+    if (conn->tls_is_starting) {
+        return handshake_step_tls(conn);
+    }
+    received = handshake_recv(conn, handshake->input + handshake->input_bytes,
+                              handshake->wanted_bytes - handshake->input_bytes);
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) {
         return TDM_OK;
     }
@@ -337,12 +450,12 @@ tdm_status tdm__handshake_step(struct tdm__conn *conn)
         return tdm__fail_errno(errno, "recv from %s", conn->label);
     }
     if (received <= 0) {
-        return tdm__fail(TDM_E_CLOSED, "%s closed the connection during the handshake",
-                         conn->label);
+        return handshake_closed(conn);
     }
     handshake->input_bytes += (uint32_t)received;
     if (handshake->input_bytes >= VERSION_END) {
         TDM_TRY(handshake_check_version(conn));
+        TDM_TRY(handshake_check_plain(conn));
     }
     if (handshake->input_bytes < handshake->wanted_bytes) {
         return TDM_OK;

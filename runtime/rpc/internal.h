@@ -20,7 +20,9 @@
 #include "runtime/rpc/call_table.h"
 #include "runtime/rpc/lost_nodes.h"
 #include "runtime/rpc/output.h"
+#include "runtime/rpc/tcp_settings.h"
 #include "runtime/rpc/types.h"
+#include "runtime/tls.h"
 #include "runtime/token.h"
 #include "runtime/wire/frame.h"
 
@@ -59,6 +61,9 @@ struct tdm__rpc {
     struct tdm__peer_identity self; /* Identity of this process, which it states in handshakes. */
     /* Secret that all processes of the cluster share; cleared before the memory is freed. */
     uint8_t token[TDM__TOKEN_BYTES];
+    struct tdm__tcp_settings tcp; /* How the endpoint uses TCP. */
+    /* What the TLS connections of the endpoint share (owned); NULL before the first one. */
+    struct tdm__tls_context *tls_context;
     /* Nodes that this process was told are lost, whose processes are refused. */
     struct tdm__lost_nodes lost_nodes;
     /* True if a peer may leave bytes unread for as long as it wants (tdm__rpc_create_like()). */
@@ -192,6 +197,10 @@ struct tdm__conn {
     uint32_t peer_cpu;
     /* Socket of the connection (owned); -1 once the connection has ended. */
     int fd;
+    /* TLS on the socket (owned); NULL if its bytes are not encrypted. */
+    struct tdm__tls *tls;
+    /* Whether the handshake of TLS is under way. */
+    bool tls_is_starting;
     /* Reports that the socket is readable or writable (owned). */
     struct tdm__fd_watch *watch;
     /* Fires at the deadline of the handshake or of a call (owned). */

@@ -226,9 +226,14 @@ static tdm_status conn_read_socket(struct tdm__conn *conn)
     TDM_ASSERT(conn->input_end < INPUT_BYTES);
     places[2].iov_base = conn->input + conn->input_end;
     places[2].iov_len = INPUT_BYTES - conn->input_end;
-    received = recvmsg(conn->fd, &message, MSG_CMSG_CLOEXEC);
+    received = conn->tls == NULL ? recvmsg(conn->fd, &message, MSG_CMSG_CLOEXEC)
+                                 : tdm__tls_read(conn->tls, places, message.msg_iovlen);
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) {
         return TDM_OK;
+    }
+    if (received < 0 && errno == EPROTO && conn->tls != NULL) {
+        return tdm__fail(TDM_E_PROTOCOL, "bytes of %s were changed or added on the way (TLS: %s)",
+                         conn->label, tdm__tls_problem(conn->tls));
     }
     if (received < 0 && errno != ECONNRESET) {
         return tdm__fail_errno(errno, "recvmsg from %s", conn->label);
@@ -237,7 +242,9 @@ static tdm_status conn_read_socket(struct tdm__conn *conn)
         return tdm__fail(TDM_E_CLOSED, "%s closed the connection%s", conn->label,
                          partial != NULL || conn->input_end > 0 ? " in the middle of a frame" : "");
     }
-    TDM_TRY(conn_collect_fds(conn, &message));
+    if (conn->tls == NULL) {
+        TDM_TRY(conn_collect_fds(conn, &message));
+    }
     /* One clock reading serves all frames that arrived together. */
     conn->input_ms = tdm__clock_coarse_ms();
     direct = (size_t)received < wanted ? (size_t)received : wanted;

@@ -79,7 +79,10 @@ tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__peer_identi
     /* A program may exit() while another thread uses libcrypto, so libcrypto must not clean up at
      * exit. */
     (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
-    status = tdm_writer_create(&rpc->writer);
+    status = tdm__tls_mode_of_environment(&rpc->tcp.tls_mode);
+    if (status == TDM_OK) {
+        status = tdm_writer_create(&rpc->writer);
+    }
     if (status != TDM_OK) {
         free(rpc);
         return status;
@@ -105,6 +108,7 @@ tdm_status tdm__rpc_create_like(const struct tdm__rpc *like, struct tdm__loop *l
 
     TDM_TRY(tdm__rpc_create(loop, &like->self, like->token, rpc_out));
     (*rpc_out)->peers_may_stall = true;
+    (*rpc_out)->tcp = like->tcp;
     for (uint32_t i = 0; i < like->lost_nodes.count && status == TDM_OK; i++) {
         status = tdm__lost_nodes_add(&(*rpc_out)->lost_nodes, &like->lost_nodes.entries[i].node,
                                      like->lost_nodes.entries[i].epoch);
@@ -151,6 +155,7 @@ void tdm__rpc_destroy(struct tdm__rpc *rpc)
     tdm__loop_remove_poll_hook(rpc->loop, &rpc->flush_hook);
     tdm_writer_destroy(rpc->writer);
     tdm__lost_nodes_fini(&rpc->lost_nodes);
+    tdm__tls_context_destroy(rpc->tls_context);
     OPENSSL_cleanse(rpc->token, sizeof(rpc->token));
     free(rpc);
 }
@@ -158,6 +163,16 @@ void tdm__rpc_destroy(struct tdm__rpc *rpc)
 struct tdm__loop *tdm__rpc_loop(struct tdm__rpc *rpc)
 {
     return rpc->loop;
+}
+
+void tdm__rpc_set_tcp_settings(struct tdm__rpc *rpc, const struct tdm__tcp_settings *settings)
+{
+    rpc->tcp = *settings;
+}
+
+const struct tdm__tcp_settings *tdm__rpc_tcp_settings(const struct tdm__rpc *rpc)
+{
+    return &rpc->tcp;
 }
 
 void tdm__rpc_set_identity(struct tdm__rpc *rpc, const struct tdm__peer_identity *self)
@@ -360,16 +375,74 @@ static tdm_status bind_and_listen(int fd, const struct tdm__address *address, co
     return listen(fd, SOMAXCONN) == 0 ? TDM_OK : tdm__fail_errno(errno, "listen %s", text);
 }
 
+/* Opens the listening socket at an address. */
+static tdm_status listener_open(struct listener *listener, const struct tdm__address *address,
+                                const char *text)
+{
+    tdm_status status;
+
+    listener->fd =
+        socket(address->socket.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (listener->fd < 0) {
+        return tdm__fail_errno(errno, "socket");
+    }
+    status = bind_and_listen(listener->fd, address, text);
+    if (status != TDM_OK) {
+        (void)close(listener->fd);
+        listener->fd = -1;
+    }
+    return status;
+}
+
+/* Opens the listening socket at the first free port of those that the settings allow, from a port
+ * on that depends on the process. */
+static tdm_status listener_open_in_range(struct listener *listener, struct tdm__address *address,
+                                         const char *text)
+{
+    const struct tdm__tcp_settings *tcp = &listener->rpc->tcp;
+    uint32_t count = (uint32_t)tcp->last_port - tcp->first_port + 1;
+    tdm_status status = TDM_E_IO;
+
+    for (uint32_t i = 0; i < count && status != TDM_OK; i++) {
+        uint32_t port = tcp->first_port + ((uint32_t)getpid() + i) % count;
+
+        tdm__address_set_port(address, (uint16_t)port);
+        status = listener_open(listener, address, text);
+    }
+    return tdm__wrap(status, "none of the ports %u to %u (--ports) is free", tcp->first_port,
+                     tcp->last_port);
+}
+
+/* Writes the address of a TCP socket as the settings advertise it. */
+static tdm_status listener_write_advertised(const struct listener *listener, char *bound_out,
+                                            size_t bound_bytes)
+{
+    const char *host = listener->rpc->tcp.advertised_host;
+    bool is_six = strchr(host, ':') != NULL;
+    char bound[128];
+
+    TDM_TRY(tdm__address_of_socket(listener->fd, bound, sizeof(bound)));
+    if (snprintf(bound_out, bound_bytes, "tcp:%s%s%s%s", is_six ? "[" : "", host, is_six ? "]" : "",
+                 strrchr(bound, ':')) >= (int)bound_bytes) {
+        return tdm__fail(TDM_E_LIMIT, "address %s does not fit %zu bytes", host, bound_bytes);
+    }
+    return TDM_OK;
+}
+
 /* Writes the address of a listening socket that peers can use, with the port that the kernel chose.
  */
-static tdm_status listener_write_address(int fd, const struct tdm__address *address,
-                                         const char *text, char *bound_out, size_t bound_bytes)
+static tdm_status listener_write_address(const struct listener *listener,
+                                         const struct tdm__address *address, const char *text,
+                                         char *bound_out, size_t bound_bytes)
 {
     if (bound_out == NULL) {
         return TDM_OK;
     }
+    if (address->socket.any.sa_family != AF_UNIX && listener->rpc->tcp.advertised_host[0] != '\0') {
+        return listener_write_advertised(listener, bound_out, bound_bytes);
+    }
     if (address->socket.any.sa_family != AF_UNIX) {
-        return tdm__address_of_socket(fd, bound_out, bound_bytes);
+        return tdm__address_of_socket(listener->fd, bound_out, bound_bytes);
     }
     if (snprintf(bound_out, bound_bytes, "%s", text) >= (int)bound_bytes) {
         return tdm__fail(TDM_E_LIMIT, "address %s does not fit %zu bytes", text, bound_bytes);
@@ -385,16 +458,15 @@ static tdm_status listener_init(struct listener *listener, const char *text, cha
     struct tdm__address address;
 
     TDM_TRY(tdm__address_parse(text, &address));
-    listener->fd =
-        socket(address.socket.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (listener->fd < 0) {
-        return tdm__fail_errno(errno, "socket");
+    if (tdm__address_has_port_zero(&address) && listener->rpc->tcp.first_port != 0) {
+        TDM_TRY(listener_open_in_range(listener, &address, text));
+    } else {
+        TDM_TRY(listener_open(listener, &address, text));
     }
-    TDM_TRY(bind_and_listen(listener->fd, &address, text));
     if (address.socket.any.sa_family == AF_UNIX) {
         memcpy(listener->path, address.socket.local.sun_path, sizeof(listener->path));
     }
-    TDM_TRY(listener_write_address(listener->fd, &address, text, bound_out, bound_bytes));
+    TDM_TRY(listener_write_address(listener, &address, text, bound_out, bound_bytes));
     TDM_TRY(tdm__timer_create(loop, listener_on_pause_end, listener, &listener->pause_timer));
     return tdm__fd_watch_create(loop, listener->fd, TDM__READABLE, listener_on_client, listener,
                                 &listener->watch);

@@ -7,6 +7,7 @@
 #include "runtime/rpc/calls.h"
 #include "runtime/rpc/conn.h"
 #include "runtime/rpc/incoming.h"
+#include "runtime/rpc/tcp_settings.h"
 #include "runtime/rpc/types.h"
 #include "runtime/token.h"
 
@@ -15,6 +16,10 @@
  * actor or a service of the process) and a method. It carries one packed value and up to 8 file
  * descriptors (Unix sockets only). Each call completes exactly once: with the callee's reply, or
  * with the reason why no reply can arrive (deadline, closed connection).
+ *
+ * A TCP connection with another machine is encrypted by TLS 1.3 with a key that is derived from the
+ * token (runtime/tls.h). The client decides about TLS, and a server refuses plain text where its
+ * own mode forbids it, so nobody on the way can make the two speak plain text.
  *
  * Before anything else is read, both sides prove that they know the cluster's token, by HMAC-SHA256
  * over both nonces and both identities. A peer that does not do so within 5 s is dropped. At most
@@ -27,18 +32,23 @@
  * calls that this process sends (calls.h), and calls that arrive (incoming.h). */
 
 /* Creates an RPC endpoint without listeners and connections. The identity `self` and the token are
- * copied; `loop` is borrowed and must outlive the endpoint. */
+ * copied; `loop` is borrowed and must outlive the endpoint. Returns TDM_E_INVAL if TANDEM_TLS has a
+ * wrong value. */
 tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__peer_identity *self,
                            const uint8_t token[TDM__TOKEN_BYTES], struct tdm__rpc **rpc_out);
-/* Creates another RPC endpoint with the identity and token of `like`, on the event loop `loop`. Its
- * peers may leave bytes unread for as long as they want, because they read only in operations of
- * their group: the kernel does not end its TCP connections for that. It refuses the lost nodes that
- * `like` refuses at the time of the call. */
+/* Creates another RPC endpoint with the identity, token and use of TCP of `like`, on the event
+ * loop `loop`. Its peers may leave bytes unread for as long as they want, because they read only in
+ * operations of their group: the kernel does not end its TCP connections for that. It refuses the
+ * lost nodes that `like` refuses at the time of the call. */
 tdm_status tdm__rpc_create_like(const struct tdm__rpc *like, struct tdm__loop *loop,
                                 struct tdm__rpc **rpc_out);
 /* Closes every listener and connection and frees the endpoint. Calls in flight complete first with
  * TDM_E_CLOSED. NULL is allowed. */
 void tdm__rpc_destroy(struct tdm__rpc *rpc);
+/* Sets how the endpoint uses TCP from now on. Before, TLS is used as TANDEM_TLS says. */
+void tdm__rpc_set_tcp_settings(struct tdm__rpc *rpc, const struct tdm__tcp_settings *settings);
+/* Returns how the endpoint uses TCP (borrowed). */
+const struct tdm__tcp_settings *tdm__rpc_tcp_settings(const struct tdm__rpc *rpc);
 /* Returns the event loop on which the endpoint runs (borrowed). */
 struct tdm__loop *tdm__rpc_loop(struct tdm__rpc *rpc);
 /* Replaces the identity of this process that later handshakes state. A driver learns its node only
@@ -48,8 +58,9 @@ void tdm__rpc_set_identity(struct tdm__rpc *rpc, const struct tdm__peer_identity
 void tdm__rpc_set_node_epoch(struct tdm__rpc *rpc, uint64_t epoch);
 
 /* Makes the endpoint listen at `address`: "unix:/path" (created with mode 0600; a stale socket file
- * is replaced) or "tcp:127.0.0.1:0". Writes the address that peers can use, with the port filled
- * in, to `bound_out` if that is not NULL. */
+ * is replaced) or "tcp:127.0.0.1:0". Port 0 is any free port, or one of those that the settings
+ * allow. Writes the address that peers can use, with the port filled in and the host that the
+ * settings advertise, to `bound_out` if that is not NULL. */
 tdm_status tdm__rpc_listen(struct tdm__rpc *rpc, const char *address, char *bound_out,
                            size_t bound_bytes);
 

@@ -58,6 +58,16 @@ static ssize_t socket_send_pieces(int fd, struct iovec *pieces, size_t pieces_co
     return sent < 0 && errno == EAGAIN ? 0 : sent;
 }
 
+/* Writes pieces of memory to the connection's socket, through TLS if the connection has it. TLS is
+ * never on a Unix socket, so no descriptors go through it. Returns what socket_send_pieces() does.
+ */
+static ssize_t conn_write_pieces(const struct tdm__conn *conn, struct iovec *pieces,
+                                 size_t pieces_count, const int *fds, uint32_t fds_count)
+{
+    return conn->tls == NULL ? socket_send_pieces(conn->fd, pieces, pieces_count, fds, fds_count)
+                             : tdm__tls_write(conn->tls, pieces, pieces_count);
+}
+
 /* Discards all output of a connection whose socket cannot be written. Replies that have already
  * arrived are still read; reading finds the end of the connection behind them. */
 static void conn_stop_writing(struct tdm__conn *conn)
@@ -74,6 +84,15 @@ static void conn_wait_writable(struct tdm__conn *conn)
     conn->output_blocked = true;
     if (tdm__fd_watch_set_events(conn->watch, TDM__READABLE | TDM__WRITABLE) != TDM_OK) {
         conn_stop_writing(conn);
+    }
+}
+
+/* Makes the connection's watch report when the socket is writable if bytes that TLS has encrypted
+ * wait for it. */
+static void conn_wait_encrypted(struct tdm__conn *conn)
+{
+    if (conn->tls != NULL && !conn->write_failed && tdm__tls_has_output(conn->tls)) {
+        conn_wait_writable(conn);
     }
 }
 
@@ -98,7 +117,7 @@ void tdm__conn_flush(struct tdm__conn *conn)
         const int *fds = NULL;
         uint32_t fds_count = 0;
         size_t pieces_count = tdm__output_gather(&conn->output, pieces, &fds, &fds_count);
-        ssize_t sent = socket_send_pieces(conn->fd, pieces, pieces_count, fds, fds_count);
+        ssize_t sent = conn_write_pieces(conn, pieces, pieces_count, fds, fds_count);
 
         if (sent < 0) {
             conn_stop_writing(conn);
@@ -108,11 +127,15 @@ void tdm__conn_flush(struct tdm__conn *conn)
             tdm__output_consume(&conn->output, (size_t)sent);
         }
     }
+    conn_wait_encrypted(conn);
 }
 
 void tdm__conn_unblock(struct tdm__conn *conn)
 {
     conn->output_blocked = false;
+    if (conn->tls != NULL && !conn->write_failed && tdm__tls_write(conn->tls, NULL, 0) < 0) {
+        conn_stop_writing(conn);
+    }
     tdm__conn_flush(conn);
     if (!conn->output_blocked) {
         (void)tdm__fd_watch_set_events(conn->watch, TDM__READABLE);
@@ -185,10 +208,11 @@ static tdm_status conn_send_now(struct tdm__conn *conn, const struct iovec piece
     ssize_t sent;
 
     memcpy(copy, pieces, sizeof(copy));
-    sent = socket_send_pieces(conn->fd, copy, FRAME_PIECES, fds, fds_count);
+    sent = conn_write_pieces(conn, copy, FRAME_PIECES, fds, fds_count);
 
     if (sent >= 0) {
         *sent_out = (size_t)sent;
+        conn_wait_encrypted(conn);
         return TDM_OK;
     }
     if (errno_means_lost(errno)) {

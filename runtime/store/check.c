@@ -4,7 +4,11 @@
 
 #include "runtime/error.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* Most digits of a version in a pattern: versions stay under 2^53, and tests use small ones. */
+enum { VERSION_DIGITS_MAX = 19 };
 
 /* Returns whether `text` is printable ASCII without '*' and not longer than a record's key may be.
  */
@@ -38,6 +42,37 @@ tdm_status tdm__store_check_prefix(const char *prefix)
     return is_plain_text(prefix, strlen(prefix)) ? TDM_OK : bad_key("prefix", prefix);
 }
 
+bool tdm__store_is_changes_key(const char *key, size_t key_bytes)
+{
+    return key_bytes > 1 && key[key_bytes - 1] == '*' && is_plain_text(key, key_bytes - 1);
+}
+
+bool tdm__store_is_changes(const char *pattern, size_t *prefix_bytes_out, uint64_t *since_out)
+{
+    const char *star = strchr(pattern, '*');
+    size_t digits = star == NULL || star[1] != '>' ? 0 : strspn(star + 2, "0123456789");
+
+    if (digits == 0 || digits > VERSION_DIGITS_MAX || star[2 + digits] != '\0') {
+        return false;
+    }
+    *prefix_bytes_out = (size_t)(star - pattern);
+    *since_out = strtoull(star + 2, NULL, 10);
+    return true;
+}
+
+/* Returns whether `pattern` is well-formed. */
+static bool is_pattern(const char *pattern)
+{
+    size_t bytes = strlen(pattern);
+    uint64_t since;
+
+    if (tdm__store_is_changes(pattern, &bytes, &since)) {
+        return bytes > 0 && is_plain_text(pattern, bytes);
+    }
+    return bytes > 0 && pattern[bytes - 1] == '*' ? is_plain_text(pattern, bytes - 1)
+                                                  : tdm__store_is_key(pattern, bytes);
+}
+
 tdm_status tdm__store_check_patterns(const char *const *patterns, uint32_t patterns_count)
 {
     if (patterns_count > TDM__STORE_PATTERNS_MAX) {
@@ -45,11 +80,7 @@ tdm_status tdm__store_check_patterns(const char *const *patterns, uint32_t patte
                          TDM__STORE_PATTERNS_MAX);
     }
     for (uint32_t i = 0; i < patterns_count; i++) {
-        size_t bytes = strlen(patterns[i]);
-        bool is_prefix = bytes > 0 && patterns[i][bytes - 1] == '*';
-
-        if (is_prefix ? !is_plain_text(patterns[i], bytes - 1)
-                      : !tdm__store_is_key(patterns[i], bytes)) {
+        if (!is_pattern(patterns[i])) {
             return bad_key("pattern", patterns[i]);
         }
     }
@@ -77,7 +108,11 @@ tdm_status tdm__store_check_writes(const struct tdm__store_write *writes, uint32
 bool tdm__store_matches(const char *pattern, const char *key)
 {
     size_t bytes = strlen(pattern);
+    uint64_t since;
 
+    if (tdm__store_is_changes(pattern, &bytes, &since)) {
+        return strncmp(pattern, key, bytes) == 0;
+    }
     if (bytes > 0 && pattern[bytes - 1] == '*') {
         return strncmp(pattern, key, bytes - 1) == 0;
     }

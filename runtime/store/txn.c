@@ -2,8 +2,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A transaction reads the records of its patterns, runs its body on them, and commits the body's
  * writes on condition that the read versions are still current. After a conflict it reads again,
- * until its deadline. With a read cache the first attempt starts from the cached records instead of
- * a read.
+ * until its deadline.
+ *
+ * With a read cache the first attempt starts from the cached records instead of a read. After a
+ * conflict only the records of the lost commit are read, and the body runs on the cache with these.
+ * What such attempts decide counts only if it is committed. If they have nothing to commit, or have
+ * lost GUESSES_MAX times, everything that has changed is read. If races were often lost lately, the
+ * records of the first attempt are read before it is committed, too.
  *
  * A transaction always has exactly one operation pending in the store, so closing the store ends
  * it. Only conflicts are retried: after TDM_E_STORE the outcome of the commit is unknown, and
@@ -21,6 +26,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    /* Number of conflicts in a row after which a transaction with a cache reads all changes. */
+    GUESSES_MAX = 8,
+    /* Contention from which on the records of a guess are read before they are committed, because a
+     * read costs less than a commit that is lost. */
+    CONTENTION_TO_VERIFY = 4
+};
+
 /* A running transaction. It frees itself after `done` has run. */
 struct tdm__txn {
     struct tdm__store *store; /* Store that the transaction uses (borrowed). */
@@ -33,11 +46,18 @@ struct tdm__txn {
     tdm__txn_done_fn *done;  /* Callback that runs once, when the transaction has ended. */
     void *arg;               /* First argument of `body` and `done`. */
     uint32_t conflicts;      /* Number of the transaction's commits that failed with a conflict. */
+    /* Patterns of the read that is under way, in one allocation (owned); NULL if it is that of
+     * `patterns`. */
+    char **read_patterns;
+    uint32_t read_patterns_count; /* Number of entries in `read_patterns`. */
 
     /* Records that `body` sees (borrowed from the store or the cache); NULL while `body` does not
      * run. */
     const struct tdm__store_record *records;
     uint32_t records_count; /* Number of entries in `records`. */
+    /* Whether the records of the last guess were read, before its commit or because it was lost. */
+    bool is_verified;
+    bool is_guess; /* Whether `records` are cached ones that no read has confirmed. */
     /* Writes that `body` added, with copies of keys and bytes (owned). */
     struct tdm__store_write *writes;
     uint32_t writes_count;    /* Number of entries in `writes`. */
@@ -46,6 +66,8 @@ struct tdm__txn {
 
 /* Reads the transaction's records from the store; declared here for txn_on_committed(). */
 static void txn_read_again(struct tdm__txn *txn);
+/* Reads the records of the lost commit; declared here for txn_on_committed(). */
+static void txn_read_losers(struct tdm__txn *txn);
 
 /* ---- what the body sees and adds -------------------------------------------------------- */
 
@@ -63,6 +85,23 @@ const struct tdm__store_record *tdm__txn_record_at(const struct tdm__txn *txn, u
 {
     TDM_ASSERT(index < txn->records_count);
     return &txn->records[index];
+}
+
+struct tdm__read_cache *tdm__txn_read_cache(const struct tdm__txn *txn)
+{
+    return txn->read_cache;
+}
+
+bool tdm__txn_is_guess(const struct tdm__txn *txn)
+{
+    return txn->is_guess;
+}
+
+uint32_t tdm__txn_contention(const struct tdm__txn *txn)
+{
+    uint32_t lately = txn->read_cache == NULL ? 0 : tdm__read_cache_contention(txn->read_cache);
+
+    return txn->conflicts > lately ? txn->conflicts : lately;
 }
 
 /* Returns whether the transaction's patterns match the key `key`. */
@@ -205,6 +244,7 @@ static void txn_finish(struct tdm__txn *txn, tdm_status status)
     txn->done(txn->arg, status, detail);
     txn_clear_writes(txn);
     free(txn->writes);
+    free(txn->read_patterns);
     free(txn->patterns);
     free(txn);
 }
@@ -230,7 +270,11 @@ static void txn_on_committed(void *arg, tdm_status status, uint64_t version)
                              txn->conflicts, tdm_error_detail()));
         return;
     }
-    txn_read_again(txn);
+    if (txn->read_cache != NULL && txn->conflicts % GUESSES_MAX != 0) {
+        txn_read_losers(txn);
+    } else {
+        txn_read_again(txn);
+    }
 }
 
 /* Adds a version check for every pattern of the transaction that is a key. Without a read no
@@ -258,6 +302,7 @@ static tdm_status txn_run_body(struct tdm__txn *txn, const struct tdm__store_rec
     txn_clear_writes(txn);
     txn->records = records;
     txn->records_count = records_count;
+    txn->is_guess = is_guess;
     status = txn->body(txn->arg, txn);
     if (status == TDM_OK && is_guess) {
         status = txn_require_keys_unchanged(txn);
@@ -274,6 +319,48 @@ static void commit(struct tdm__txn *txn)
                             txn_on_committed, txn);
 }
 
+/* Starts an attempt from cached records. If the body fails or writes nothing on them, the store is
+ * read. */
+static void txn_guess(struct tdm__txn *txn, const struct tdm__store_record *records,
+                      uint32_t records_count)
+{
+    if (txn_run_body(txn, records, records_count, true) != TDM_OK || txn->writes_count == 0) {
+        txn_read_again(txn);
+    } else if (!txn->is_verified &&
+               tdm__read_cache_contention(txn->read_cache) >= CONTENTION_TO_VERIFY) {
+        txn_read_losers(txn);
+    } else {
+        commit(txn);
+    }
+}
+
+/* Runs the body on records that were read, and commits. */
+static void txn_decide(struct tdm__txn *txn, const struct tdm__store_record *records,
+                       uint32_t records_count)
+{
+    tdm_status status = txn_run_body(txn, records, records_count, false);
+
+    if (status != TDM_OK || txn->writes_count == 0) {
+        txn_finish(txn, status);
+        return;
+    }
+    commit(txn);
+}
+
+/* Updates the cache with records that were read. If it has no room for them, the transaction goes
+ * on without it, and false is returned. */
+static bool txn_fill_cache(struct tdm__txn *txn, const struct tdm__store_record *records,
+                           uint32_t records_count, bool is_refresh)
+{
+    if (tdm__read_cache_fill(txn->read_cache, (const char *const *)txn->read_patterns,
+                             txn->read_patterns_count, records, records_count, is_refresh)) {
+        return true;
+    }
+    txn->read_cache = NULL;
+    txn_read_again(txn);
+    return false;
+}
+
 /* Handles the store's reply with the transaction's records: runs the body on them, and commits. */
 static void txn_on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                         uint32_t records_count)
@@ -285,41 +372,35 @@ static void txn_on_read(void *arg, tdm_status status, const struct tdm__store_re
         return;
     }
     if (txn->read_cache != NULL) {
-        tdm__read_cache_fill(txn->read_cache, (const char *const *)txn->patterns,
-                             txn->patterns_count, records, records_count);
+        if (!txn_fill_cache(txn, records, records_count, true)) {
+            return;
+        }
+        records = tdm__read_cache_collect(txn->read_cache, (const char *const *)txn->patterns,
+                                          txn->patterns_count, &records_count);
     }
-    status = txn_run_body(txn, records, records_count, false);
-    if (status != TDM_OK || txn->writes_count == 0) {
+    txn_decide(txn, records, records_count);
+}
+
+/* Handles the store's reply with the records of a lost commit: tries again with them. */
+static void txn_on_losers_read(void *arg, tdm_status status,
+                               const struct tdm__store_record *records, uint32_t records_count)
+{
+    struct tdm__txn *txn = arg;
+
+    if (status != TDM_OK) {
         txn_finish(txn, status);
         return;
     }
-    commit(txn);
-}
-
-/* Reads the transaction's records from the store and continues with txn_on_read(). */
-static void txn_read_again(struct tdm__txn *txn)
-{
-    txn->store->ops->read(txn->store, (const char *const *)txn->patterns, txn->patterns_count,
-                          txn->deadline_ms, txn_on_read, txn);
-}
-
-/* Starts the transaction's first attempt, from the cache if possible. If the body fails or writes
- * nothing on cached records, the store is read. */
-static void txn_start(struct tdm__txn *txn)
-{
-    uint32_t records_count = 0;
-    const struct tdm__store_record *records =
-        txn->read_cache == NULL
-            ? NULL
-            : tdm__read_cache_lookup(txn->read_cache, (const char *const *)txn->patterns,
-                                     txn->patterns_count, &records_count);
-
-    if (records != NULL && txn_run_body(txn, records, records_count, true) == TDM_OK &&
-        txn->writes_count > 0) {
-        commit(txn);
+    if (!txn_fill_cache(txn, records, records_count, false)) {
         return;
     }
-    txn_read_again(txn);
+    if (tdm__read_cache_must_refresh(txn->read_cache)) {
+        txn_read_again(txn);
+    } else {
+        records = tdm__read_cache_collect(txn->read_cache, (const char *const *)txn->patterns,
+                                          txn->patterns_count, &records_count);
+        txn_guess(txn, records, records_count);
+    }
 }
 
 /* Copies the texts and an array of pointers to them into one allocation. Returns NULL without
@@ -343,6 +424,96 @@ static char **copy_texts(const char *const *texts, uint32_t count)
         place = stpcpy(place, texts[i]) + 1;
     }
     return copy;
+}
+
+/* Sets the patterns of the next read to those of all that the transaction reads and that has
+ * changed since the cache was read. Returns false without memory. */
+static bool txn_set_changes(struct tdm__txn *txn)
+{
+    char(*texts)[TDM__READ_CACHE_PATTERN_BYTES] =
+        malloc((txn->patterns_count + 1) * sizeof(*texts));
+    const char **patterns = calloc(txn->patterns_count + 1, sizeof(*patterns));
+
+    free(txn->read_patterns);
+    txn->read_patterns = NULL;
+    if (texts != NULL && patterns != NULL) {
+        for (uint32_t i = 0; i < txn->patterns_count; i++) {
+            patterns[i] = tdm__read_cache_pattern(txn->read_cache, txn->patterns[i], texts[i]);
+        }
+        txn->read_patterns = copy_texts(patterns, txn->patterns_count);
+        txn->read_patterns_count = txn->patterns_count;
+    }
+    free(texts);
+    free(patterns);
+    return txn->read_patterns != NULL;
+}
+
+/* Reads the transaction's patterns from the store and continues with txn_on_read(). */
+static void txn_read_again(struct tdm__txn *txn)
+{
+    char **patterns = txn->patterns;
+
+    if (txn->read_cache != NULL && txn_set_changes(txn)) {
+        patterns = txn->read_patterns;
+    } else {
+        txn->read_cache = NULL;
+    }
+    txn->store->ops->read(txn->store, (const char *const *)patterns, txn->patterns_count,
+                          txn->deadline_ms, txn_on_read, txn);
+}
+
+/* Sets the patterns of the next read to the keys that the lost commit has checked, which contain
+ * those that the transaction reads by name. Returns false without memory, or if there are too many.
+ */
+static bool txn_set_losers(struct tdm__txn *txn)
+{
+    const char **patterns = calloc(txn->writes_count + txn->patterns_count, sizeof(*patterns));
+    uint32_t count = 0;
+
+    free(txn->read_patterns);
+    txn->read_patterns = NULL;
+    txn->is_verified = true;
+    for (uint32_t i = 0; patterns != NULL && i < txn->writes_count; i++) {
+        patterns[count++] = txn->writes[i].key;
+    }
+    for (uint32_t i = 0; patterns != NULL && i < txn->patterns_count; i++) {
+        if (strchr(txn->patterns[i], '*') == NULL && !txn_has_write(txn, txn->patterns[i])) {
+            patterns[count++] = txn->patterns[i];
+        }
+    }
+    if (patterns != NULL && count <= TDM__STORE_PATTERNS_MAX) {
+        txn->read_patterns = copy_texts(patterns, count);
+        txn->read_patterns_count = count;
+    }
+    free(patterns);
+    return txn->read_patterns != NULL;
+}
+
+static void txn_read_losers(struct tdm__txn *txn)
+{
+    if (!txn_set_losers(txn)) {
+        txn_read_again(txn);
+        return;
+    }
+    txn->store->ops->read(txn->store, (const char *const *)txn->read_patterns,
+                          txn->read_patterns_count, txn->deadline_ms, txn_on_losers_read, txn);
+}
+
+/* Starts the transaction's first attempt, from the cache if possible. */
+static void txn_start(struct tdm__txn *txn)
+{
+    uint32_t records_count = 0;
+    const struct tdm__store_record *records =
+        txn->read_cache == NULL
+            ? NULL
+            : tdm__read_cache_lookup(txn->read_cache, (const char *const *)txn->patterns,
+                                     txn->patterns_count, &records_count);
+
+    if (records != NULL) {
+        txn_guess(txn, records, records_count);
+    } else {
+        txn_read_again(txn);
+    }
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the parameters are the contract's */

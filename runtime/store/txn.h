@@ -48,6 +48,18 @@ tdm_status tdm__txn_require_lost(struct tdm__txn *txn, const char *key);
  * because no renewal has told it yet. */
 tdm_status tdm__txn_require_generation(struct tdm__txn *txn, const char *key, uint64_t generation);
 
+/* Returns the transaction's read cache, whose companion the body may use; NULL if it has none. */
+struct tdm__read_cache *tdm__txn_read_cache(const struct tdm__txn *txn);
+/* Returns whether the body runs on cached records that no read has confirmed. A body that commits
+ * something even if it does not find what it looks for must fail instead: it runs again after a
+ * read.
+ */
+bool tdm__txn_is_guess(const struct tdm__txn *txn);
+/* Returns how much other processes have written lately what this one writes: 0 if no commit has
+ * lost a race, more with each that has. A body that chooses among several records takes another one
+ * than the others do if it is above 0. */
+uint32_t tdm__txn_contention(const struct tdm__txn *txn);
+
 /* Reads the patterns, runs the body and commits its writes.  Repeats all of this after a
  * conflict, until the deadline (TDM_E_TIMEOUT) or a failure of the body.  After TDM_E_STORE the
  * outcome is unknown and nothing is repeated.  `done` runs exactly once, later.  Returns a
@@ -56,8 +68,9 @@ tdm_status tdm__txn_require_generation(struct tdm__txn *txn, const char *key, ui
  * `read_cache` is borrowed until `done` runs, or NULL.  If it holds enough records, the body
  * first runs with these, before this function returns, and its writes are committed.  That commit
  * also checks the records of all patterns that are keys, even where the body does not rely on
- * them.  If the body fails, or adds no writes, or the commit conflicts, the cached records count
- * for nothing: the patterns are read and the body runs again. */
+ * them.  If the commit conflicts, its records are read and the body runs on the cache with these.
+ * If the body fails, or adds no writes, the cached records count for nothing: what has changed in
+ * the patterns is read and the body runs again. */
 tdm_status tdm__txn_run(struct tdm__store *store, struct tdm__read_cache *read_cache,
                         const char *const *patterns, uint32_t patterns_count, int64_t deadline_ms,
                         tdm__txn_body_fn *body, tdm__txn_done_fn *done, void *arg);

@@ -132,6 +132,18 @@ static void cpus_count_while_nodes_write_their_records(void **state)
     assert_int_equal(tdm__node_check_placement(&node, &second, 0), TDM_E_NO_RESOURCES);
 }
 
+static void placement_of_an_older_epoch_is_refused(void **state)
+{
+    (void)state;
+    node.record.epoch = 7;
+    assert_int_equal(tdm__node_check_placed_epoch(&node, 6), TDM_E_NO_RESOURCES);
+    assert_non_null(strstr(tdm_error_detail(), "node this in epoch 6"));
+    TRY(tdm__node_check_placed_epoch(&node, 7));
+    TRY(tdm__node_check_placed_epoch(&node, 8)); /* This node learns of it later. */
+    node.lease_status.awaits_epoch = true;
+    assert_int_equal(tdm__node_check_placed_epoch(&node, 7), TDM_E_AGAIN);
+}
+
 static void placement_of_an_older_generation_is_refused(void **state)
 {
     struct tdm__actor_record record = record_of(0, TDM__RESOURCE_ONE);
@@ -168,6 +180,7 @@ int main(void)
         CASE(halves_of_a_gpu_fit_twice),
         CASE(actor_in_a_group_holds_its_gpus),
         CASE(cpus_count_while_nodes_write_their_records),
+        CASE(placement_of_an_older_epoch_is_refused),
         CASE(placement_of_an_older_generation_is_refused),
         CASE(only_actors_with_resources_of_this_node_are_listed),
     };

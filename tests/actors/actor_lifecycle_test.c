@@ -601,9 +601,33 @@ static void test_exploration_finds_each_mutation(void **state)
     }
 }
 
+/* Two actors have got the same name in a store that lost changes. The younger one is killed, and
+ * whoever waits for it is told why. */
+static void test_younger_holder_of_a_name_ends_with_the_reason(void **state)
+{
+    static const char reason[] = "the name \"only\" is taken by actor 12";
+    static const enum actor_state running[] = {ACTOR_STARTING, ACTOR_ALIVE, ACTOR_ENDING};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(running) / sizeof(running[0]); i++) {
+        struct actor_lifecycle lifecycle = {.state = running[i],
+                                            .reservation = ACTOR_RESERVATION_REWRITTEN};
+        const struct actor_event event = {
+            .kind = ACTOR_ON_REWRITTEN, .status = TDM_E_EXISTS, .detail = reason};
+        struct actor_actions actions;
+
+        tdm__actor_lifecycle_step(&lifecycle, &event, &actions);
+        assert_int_equal(actions.count, 1);
+        assert_int_equal(actions.entries[0].kind, ACTOR_DO_KILL_WORKER);
+        assert_string_equal(actions.entries[0].text, reason);
+        assert_int_equal(lifecycle.state, ACTOR_ENDING);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_younger_holder_of_a_name_ends_with_the_reason),
         cmocka_unit_test(test_restart_delay_doubles_until_a_worker_lives_long),
         cmocka_unit_test(test_impossible_reservation_is_refused_unless_nodes_may_be_missing),
         cmocka_unit_test(test_holder_that_cannot_be_asked_is_looked_for_again),

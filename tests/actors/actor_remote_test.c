@@ -79,6 +79,7 @@ static void start_there(struct pair *pair)
 static void look(struct pair *pair, bool is_there)
 {
     tdm__node_actors_update_nodes(&pair->scene->node, pair->nodes, is_there ? 2 : 1);
+    tdm__node_remote_actors_update_nodes(&pair->scene->node, pair->nodes, is_there ? 2 : 1, false);
 }
 
 static bool is_gone(void *arg)
@@ -474,6 +475,28 @@ static void unsure_start_is_repeated_without_counting_a_restart(void **state)
     remote_peer_close(&pair.other);
 }
 
+/* The list is that of a store that has lost the node's record: nothing happened to the actor. */
+static void actor_stays_on_a_node_whose_record_was_lost(void **state)
+{
+    struct pair pair = open_pair(*state);
+
+    join_other(&pair);
+    start_there(&pair);
+    pair.entry->placed_epoch = 3;
+    pair.nodes[1].epoch = 5;
+    tdm__node_remote_actors_update_nodes(&pair.scene->node, pair.nodes, 2, true);
+    look(&pair, true);
+    assert_int_equal(pair.entry->lifecycle.state, ACTOR_REMOTE);
+    pair.nodes[1].epoch = 7;
+    pair.nodes[1].lives_since = 5;
+    look(&pair, true); /* The node has got a new epoch without being lost. */
+    assert_int_equal(pair.entry->lifecycle.state, ACTOR_REMOTE);
+    pair.nodes[1].lives_since = 6;
+    look(&pair, true);
+    expect_end(&pair, TDM_E_NODE_LOST, "is lost with its node other");
+    remote_peer_close(&pair.other);
+}
+
 /* ---- guests ------------------------------------------------------------------------------ */
 
 static void remote_actor_ends_with_its_owner_node_unless_detached(void **state)
@@ -569,6 +592,7 @@ int main(void)
         NODE_FIXTURE_TEST(late_report_of_an_earlier_placement_is_ignored),
         NODE_FIXTURE_TEST(actor_without_restarts_is_lost_with_its_node),
         NODE_FIXTURE_TEST(unsure_start_is_repeated_without_counting_a_restart),
+        NODE_FIXTURE_TEST(actor_stays_on_a_node_whose_record_was_lost),
         NODE_FIXTURE_TEST(remote_actor_ends_with_its_owner_node_unless_detached),
         NODE_FIXTURE_TEST(owner_node_knows_where_its_actors_are),
         NODE_FIXTURE_TEST(graceful_end_on_another_node_can_be_hurried),

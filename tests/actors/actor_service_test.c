@@ -132,6 +132,9 @@ static void construction_report_for_an_actor_without_a_process_is_refused(void *
 
 /* ---- start ------------------------------------------------------------------------------ */
 
+/* Epoch of the node in which other nodes have placed their actors on it. */
+enum { PLACED_EPOCH = 5 };
+
 /* Asks the node to start the actor with what it was granted of the node's resources. */
 static void ask_to_start_with(struct remote_peer *owner_node, struct remote_reply *reply,
                               const struct tdm__actor_spec *spec, const struct tdm__grant *grant)
@@ -147,8 +150,8 @@ static void ask_to_start_with(struct remote_peer *owner_node, struct remote_repl
     for (int i = 0; i < 2; i++) {
         packed[i] = tdm_writer_bytes(writers[i]);
     }
-    remote_peer_ask(owner_node, reply, "actor.start", "ppsuuii", &packed[0], &packed[1], "",
-                    (uint64_t)2, (uint64_t)1, (int64_t)0, (int64_t)0);
+    remote_peer_ask(owner_node, reply, "actor.start", "ppsuuiii", &packed[0], &packed[1], "",
+                    (uint64_t)2, (uint64_t)1, (int64_t)0, (int64_t)0, (int64_t)PLACED_EPOCH);
     for (int i = 0; i < 2; i++) {
         tdm_writer_destroy(writers[i]);
     }
@@ -212,6 +215,57 @@ static void stopping_node_starts_no_actor(void **state)
     assert_int_equal(remote_peer_wait(&owner_node, &reply),
                      TDM_E_NODE_LOST); /* The caller creates the actor again on another node. */
     assert_null(scene->node.actors->all);
+    tdm__actor_spec_destroy(spec);
+    remote_peer_close(&owner_node);
+}
+
+/* The request was under way while this node was lost and joined again: nothing of the placement may
+ * be left in the store, and another actor may have the name. */
+static void start_that_was_requested_before_the_node_joined_again_is_refused(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct tdm__actor_spec *spec = node_fixture_spec(scene, "tester");
+    struct remote_reply replies[3];
+    struct remote_peer owner_node;
+
+    node_fixture_other(scene, &owner_node, "owner_node");
+    remote_peer_connect(&owner_node, scene->address);
+    scene->node.record.epoch = PLACED_EPOCH;
+    scene->node.lease_status.awaits_epoch = true;
+    ask_to_start(&owner_node, &replies[0], spec);
+    assert_int_equal(remote_peer_wait(&owner_node, &replies[0]), TDM_E_AGAIN);
+    scene->node.lease_status.awaits_epoch = false;
+    scene->node.record.epoch = PLACED_EPOCH + 1;
+    ask_to_start(&owner_node, &replies[1], spec);
+    assert_int_equal(remote_peer_wait(&owner_node, &replies[1]), TDM_E_NO_RESOURCES);
+    assert_null(scene->node.actors->all);
+    scene->node.record.epoch = PLACED_EPOCH;
+    ask_to_start(&owner_node, &replies[2], spec);
+    node_fixture_settle(scene);
+    assert_non_null(scene->node.actors->all);
+    tdm__actor_entry_end(scene->node.actors->all, true);
+    remote_peer_hold(&owner_node, 1);
+    node_fixture_run_out(scene);
+    assert_int_equal(remote_peer_wait(&owner_node, &replies[2]), TDM_E_ACTOR_DIED);
+    tdm__actor_spec_destroy(spec);
+    remote_peer_close(&owner_node);
+}
+
+/* Without its record in the node's table the actor's name would be removed from the store. */
+static void node_that_writes_its_records_starts_no_actor(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct tdm__actor_spec *spec = node_fixture_spec(scene, "tester");
+    struct remote_reply reply;
+    struct remote_peer owner_node;
+
+    node_fixture_other(scene, &owner_node, "owner_node");
+    remote_peer_connect(&owner_node, scene->address);
+    assert_true(tdm__node_releases_pause(&scene->node));
+    ask_to_start(&owner_node, &reply, spec);
+    assert_int_equal(remote_peer_wait(&owner_node, &reply), TDM_E_AGAIN);
+    assert_null(scene->node.actors->all);
+    tdm__node_releases_resume(&scene->node);
     tdm__actor_spec_destroy(spec);
     remote_peer_close(&owner_node);
 }
@@ -385,6 +439,8 @@ int main(void)
         NODE_FIXTURE_TEST(construction_report_for_an_actor_without_a_process_is_refused),
         NODE_FIXTURE_TEST(repeated_start_request_starts_one_actor),
         NODE_FIXTURE_TEST(stopping_node_starts_no_actor),
+        NODE_FIXTURE_TEST(node_that_writes_its_records_starts_no_actor),
+        NODE_FIXTURE_TEST(start_that_was_requested_before_the_node_joined_again_is_refused),
         NODE_FIXTURE_TEST(placement_that_this_node_cannot_hold_is_refused),
         NODE_FIXTURE_TEST(actor_waits_for_resources_that_the_store_grants_twice),
         NODE_FIXTURE_TEST(arguments_are_accepted_only_for_an_actor_that_waits_for_them),

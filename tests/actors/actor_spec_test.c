@@ -174,6 +174,46 @@ static void hostile_bytes_are_refused(void **state)
     tdm__actor_spec_destroy(spec);
 }
 
+/* A message of another process may have any text. */
+static void texts_that_are_too_long_are_refused_by_name(void **state)
+{
+    static char long_text[1 << 14];
+    static const struct {
+        size_t field; /* Offset of the text in the message. */
+        const char *said;
+    } texts[] = {
+#define TEXT(name, said) {offsetof(struct tdm__actor_spec_message, name), said}
+        TEXT(name, "actor name"), TEXT(name_space, "name space"), TEXT(class_name, "class name"),
+        TEXT(program, "program"), TEXT(library, "library"),       TEXT(directory, "directory"),
+#undef TEXT
+    };
+    struct tdm__actor_spec *spec = spec_create(&(struct tdm_actor_options){.num_cpus = 1});
+    struct tdm__actor_spec *back = NULL;
+    struct tdm__actor_spec_message message;
+
+    (void)state;
+    memset(long_text, 'x', sizeof(long_text) - 1);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        const char *text = long_text;
+
+        message = tdm__actor_spec_to_message(spec);
+        memcpy((char *)&message + texts[i].field, &text, sizeof(text));
+        assert_int_not_equal(tdm__actor_spec_of_message(&message, &back), TDM_OK);
+        assert_non_null(strstr(tdm_error_detail(), texts[i].said));
+        assert_null(back);
+    }
+    message = tdm__actor_spec_to_message(spec);
+    message.scheduling = 77;
+    assert_int_equal(tdm__actor_spec_of_message(&message, &back), TDM_E_PROTOCOL);
+    assert_non_null(strstr(tdm_error_detail(), "no scheduling has the number 77"));
+    message = tdm__actor_spec_to_message(spec);
+    message.metadata = (struct tdm_bytes){long_text, (size_t)1 << 40};
+    assert_int_equal(tdm__actor_spec_of_message(&message, &back), TDM_E_LIMIT);
+    assert_non_null(strstr(tdm_error_detail(), "metadata of"));
+    assert_null(back);
+    tdm__actor_spec_destroy(spec);
+}
+
 static void label_is_the_name_or_the_class_and_id(void **state)
 {
     struct tdm__id id = {{0xab, 0xcd, 0xef, 0x01}};
@@ -192,6 +232,7 @@ int main(void)
         cmocka_unit_test(description_comes_back_as_it_was_written),
         cmocka_unit_test(wrong_options_are_refused_by_name),
         cmocka_unit_test(hostile_bytes_are_refused),
+        cmocka_unit_test(texts_that_are_too_long_are_refused_by_name),
         cmocka_unit_test(label_is_the_name_or_the_class_and_id),
     };
 

@@ -4,6 +4,7 @@
 
 #include "actors/common/worker_bootstrap.h"
 #include "runtime/clock.h"
+#include "runtime/log.h"
 #include "runtime/process/process_tree.h"
 #include "runtime/process/reaper.h"
 
@@ -144,10 +145,14 @@ static void stopped_fork_server_is_replaced_and_its_workers_live(void **state)
 {
     struct tdm__fork_server *first = find("key");
     struct tdm__fork_server *second;
+    char said[1024] = "";
+    char wanted[64];
+    int log = memfd_create("log", MFD_CLOEXEC);
     pid_t fork_server;
     pid_t worker;
 
     (void)state;
+    tdm__log_add_output(log);
     request_worker(first);
     worker = await_worker(first);
     (void)close(pending_report);
@@ -158,6 +163,10 @@ static void stopped_fork_server_is_replaced_and_its_workers_live(void **state)
     TRY(tdm__loop_run(loop, is_silent, NULL, tdm__deadline_after(LONG_MS)));
     assert_ptr_equal(silent, first);
     assert_int_equal(kill(worker, 0), 0);
+    assert_true(pread(log, said, sizeof(said) - 1, 0) > 0);
+    (void)snprintf(wanted, sizeof(wanted), "key (pid %d) has not forked a worker for",
+                   (int)fork_server);
+    assert_non_null(strstr(said, wanted));
 
     second = find("key");
     assert_ptr_not_equal(second, first);

@@ -23,6 +23,10 @@ static void record_survives_its_file(void **state)
                                        .daemon_address = "unix:/x/tandemd.sock",
                                        .directory = "/x",
                                        .listen_host = "127.0.0.1",
+                                       .tcp = {.tls_mode = TDM__TLS_OFF,
+                                               .first_port = 7000,
+                                               .last_port = 7010,
+                                               .advertised_host = "node"},
                                        .unreachable_ms = 700,
                                        .gpus_count = 2,
                                        .gpu_indices = {1, 3}};
@@ -42,6 +46,9 @@ static void record_survives_its_file(void **state)
     assert_string_equal(back.daemon_address, "unix:/x/tandemd.sock");
     assert_string_equal(back.directory, "/x");
     assert_string_equal(back.listen_host, "127.0.0.1");
+    assert_int_equal(back.tcp.tls_mode, TDM__TLS_OFF);
+    assert_int_equal(back.tcp.last_port, 7010);
+    assert_string_equal(back.tcp.advertised_host, "node");
     assert_int_equal(back.unreachable_ms, 700);
     assert_int_equal(back.gpus_count, 2);
     assert_int_equal(back.gpu_indices[1], 3);

@@ -45,6 +45,60 @@ static void arguments_become_options(void **state)
     assert_int_equal(options.resources.custom[0].amount, 15000);
 }
 
+static void tls_is_left_out_only_if_that_is_asked_for(void **state)
+{
+    struct cli_daemon_options options;
+
+    (void)state;
+    assert_true(READ(&options, "--private"));
+    assert_int_equal(options.tcp.tls_mode, TDM__TLS_AUTO);
+    assert_true(READ(&options, "--tls", "off"));
+    assert_int_equal(options.tcp.tls_mode, TDM__TLS_OFF);
+    assert_int_equal(setenv("TANDEM_TLS", "on", 1), 0);
+    assert_true(READ(&options, "--private"));
+    assert_int_equal(options.tcp.tls_mode, TDM__TLS_ON);
+    assert_int_equal(unsetenv("TANDEM_TLS"), 0);
+    assert_false(READ(&options, "--tls", "no"));
+}
+
+static void redis_on_another_machine_is_refused_unless_that_is_asked_for(void **state)
+{
+    struct cli_daemon_options options;
+
+    (void)state;
+    assert_true(READ(&options, "--redis", "redis://127.0.0.1:1"));
+    assert_true(READ(&options, "--redis", "redis://localhost"));
+    assert_true(READ(&options, "--redis", "redis://[::1]:1"));
+    assert_true(READ(&options, "--redis", "unix:///x"));
+    assert_true(READ(&options, "--redis", "redis://10.0.0.9:1", "--insecure-redis"));
+    assert_false(READ(&options, "--redis", "redis://10.0.0.9:1"));
+    assert_false(READ(&options, "--redis", "redis://[2001:db8::1]:1"));
+    assert_int_equal(setenv("TANDEM_REDIS", "redis://me:secret@store.example", 1), 0);
+    assert_false(READ(&options, "--cpus", "1"));
+    assert_true(READ(&options, "--private")); /* A private node does not use it. */
+    assert_int_equal(setenv("TANDEM_INSECURE_REDIS", "1", 1), 0);
+    assert_true(READ(&options, "--cpus", "1"));
+    free((char *)(uintptr_t)options.redis_url);
+    assert_int_equal(unsetenv("TANDEM_INSECURE_REDIS"), 0);
+    assert_int_equal(unsetenv("TANDEM_REDIS"), 0);
+}
+
+static void ports_and_advertised_host_are_read(void **state)
+{
+    struct cli_daemon_options options;
+
+    (void)state;
+    assert_true(READ(&options, "--listen", "0.0.0.0", "--ports", "7000-7099", "--advertise", "n1"));
+    assert_int_equal(options.tcp.first_port, 7000);
+    assert_int_equal(options.tcp.last_port, 7099);
+    assert_string_equal(options.tcp.advertised_host, "n1");
+    assert_false(READ(&options, "--ports", "7000-7099")); /* Nothing listens. */
+    assert_false(READ(&options, "--listen", "x", "--ports", "7099-7000"));
+    assert_false(READ(&options, "--listen", "x", "--ports", "0-9"));
+    assert_false(READ(&options, "--listen", "x", "--ports", "1-65536"));
+    assert_false(READ(&options, "--listen", "x", "--advertise", "[::1]:1"));
+}
+
 /* Returns what parsing these arguments prints to stderr. */
 static const char *complaint_of(const char *const *args)
 {
@@ -197,10 +251,167 @@ static void wrong_arguments_are_refused(void **state)
     assert_false(READ(&options, "--resource", "disk=1", "--resource", "disk=1"));
 }
 
+/* Each option and variable that takes a number, with the largest one and one that is too large. */
+static void numbers_have_limits(void **state)
+{
+    static const struct {
+        const char *option;
+        const char *largest;
+        const char *wrong;
+    } numbers[] = {
+        {"--cpus", "100000", "100001"},
+        {"--gpus", "0", "99999"},
+        {"--gpu-bytes", "18446744073707454464", "18446744073709551616"},
+        {"--gpu-reserve-bytes", "18446744073709551614", "18446744073709551615"},
+        {"--memory-bytes", "17592186044415", "17592186044416"},
+        {"--object-store-bytes", "9223372036854775807", "9223372036854775808"},
+        {"--health-timeout-ms", "2147483647", "2147483648"},
+        {"--unreachable-ms", "2147483647", "2147483648"},
+        {"--redis-wait-replicas", "1", "99999999999"},
+    };
+    static const char *const no_numbers[] = {"-1", "1x", " ", "0x10"};
+    struct cli_daemon_options options;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        const char *option = numbers[i].option;
+
+        assert_true(READ(&options, option, numbers[i].largest));
+        assert_non_null(strstr(COMPLAINT(option, numbers[i].wrong), option));
+        assert_non_null(strstr(COMPLAINT(option, numbers[i].wrong), numbers[i].wrong));
+        for (size_t k = 0; k < sizeof(no_numbers) / sizeof(no_numbers[0]); k++) {
+            if (strstr(COMPLAINT(option, no_numbers[k]), "wants a number from 0 to") == NULL) {
+                fail_msg("%s \"%s\": %s", option, no_numbers[k], COMPLAINT(option, no_numbers[k]));
+            }
+        }
+    }
+}
+
+static void variables_are_read(void **state)
+{
+    static const struct {
+        const char *variable;
+        const char *value;
+    } variables[] = {
+        {"TANDEM_GPU_BYTES", "4194304"},        {"TANDEM_GPU_RESERVE_BYTES", "77"},
+        {"TANDEM_OBJECT_STORE_BYTES", "88"},    {"TANDEM_HEALTH_TIMEOUT_MS", "99"},
+        {"TANDEM_UNREACHABLE_MS", "1234"},      {"TANDEM_STORE_FAULTS", "5,60"},
+        {"TANDEM_METRICS_ADDRESS", "tcp:a:1"},  {"TANDEM_DEVICE", "cuda"},
+        {"TANDEM_LABELS", "zone=a,disk=ssd"},   {"TANDEM_RESOURCES", ""},
+        {"TANDEM_REDIS", "unix:///run/server"},
+    };
+    struct cli_daemon_options options;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+        assert_int_equal(setenv(variables[i].variable, variables[i].value, 1), 0);
+    }
+    assert_true(READ(&options, "--cpus", "1"));
+    assert_int_equal(options.gpu_bytes, 4194304);
+    assert_int_equal(options.gpu_reserve_bytes, 77);
+    assert_int_equal(options.object_store_bytes, 88);
+    assert_int_equal(options.health_timeout_ms, 99);
+    assert_int_equal(options.unreachable_ms, 1234);
+    assert_int_equal(options.fault_seed, 5);
+    assert_int_equal(options.fault_one_in, 60);
+    assert_string_equal(options.metrics_address, "tcp:a:1");
+    assert_string_equal(options.device, "cuda");
+    assert_string_equal(options.redis_url, "unix:///run/server");
+    free((char *)(uintptr_t)options.redis_url);
+    /* The node of one driver has a store of its own. */
+    assert_true(READ(&options, "--private"));
+    assert_null(options.redis_url);
+    assert_true(READ(&options, "--redis", "unix:///run/other"));
+    assert_string_equal(options.redis_url, "unix:///run/other");
+    assert_int_equal(setenv("TANDEM_DEVICE", "", 1), 0);
+    assert_int_equal(setenv("TANDEM_REDIS", "", 1), 0);
+    assert_true(READ(&options, "--cpus", "1"));
+    assert_string_equal(options.device, "host");
+    assert_null(options.redis_url);
+    assert_int_equal(setenv("TANDEM_GPU_RESERVE_BYTES", "some", 1), 0);
+    assert_non_null(strstr(COMPLAINT("--cpus", "1"), "TANDEM_GPU_RESERVE_BYTES wants a number"));
+    assert_int_equal(setenv("TANDEM_GPU_RESERVE_BYTES", "1", 1), 0);
+    assert_int_equal(setenv("TANDEM_LABELS", "zone", 1), 0);
+    assert_non_null(strstr(COMPLAINT("--cpus", "1"), "--labels: "));
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+        assert_int_equal(unsetenv(variables[i].variable), 0);
+    }
+}
+
+/* What is wrong, and a part of what is said about it. */
+static void each_complaint_says_what_is_wanted(void **state)
+{
+    static const struct {
+        const char *words[4];
+        const char *said;
+    } complaints[] = {
+        {{"--resource", "disk"}, "--resource wants NAME=N, not \"disk\""},
+        {{"--resource", "disk="}, "--resource disk: \"\" is no amount of it"},
+        {{"--resource", "disk=1x"}, "--resource disk: \"1x\" is no amount of it"},
+        {{"--resource", "CPU=1"}, "--resource CPU: \"1\" is no amount of it"},
+        {{"--resource", "GPU=1"}, "--resource GPU: \"1\" is no amount of it"},
+        {{"--resource", "disk=-1"}, "--resource disk: "},
+        {{"--labels", "zone"}, "--labels: "},
+        {{"--labels", "=a"}, "--labels: "},
+        {{"--store-faults", "5"}, "--store-faults wants SEED,N, not \"5\""},
+        {{"--store-faults", "x,2"}, "--store-faults wants a number"},
+        {{"--store-faults", "5,x"}, "--store-faults wants a number from 0 to 1000000"},
+        {{"--store-faults",
+          "0000000000000000000000000000000000000000000000000000000000000000000000,1"},
+         "--store-faults wants SEED,N"},
+        {{"--join", "tcp:head:1"}, "--join goes with --listen, and without --redis"},
+        {{"--gpu-bytes", "1000"}, "--gpu-bytes 1000 is not a multiple of 2097152 (2 MiB)"},
+        {{"--port", "1"}, "--port 1 goes with --listen HOST"},
+        {{"--redis", "redis://:secret@server"}, "--redis with a password is refused"},
+        {{"--redis-file", "/nowhere/redis"}, "/nowhere/redis"},
+        {{"--name", "\x7f"}, "wanted 1 to 63 bytes of printable ASCII"},
+        {{"--name", ""}, "a value is missing after \"--name\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(complaints) / sizeof(complaints[0]); i++) {
+        const char *said = complaint_of(complaints[i].words);
+
+        if (strstr(said, complaints[i].said) == NULL) {
+            fail_msg("%s %s: %s", complaints[i].words[0], complaints[i].words[1], said);
+        }
+    }
+    assert_non_null(
+        strstr(COMPLAINT("--join", "tcp:head:1", "--listen", "host", "--redis", "redis://a:1"),
+               "without --redis"));
+}
+
+static void flags_and_texts_are_stored(void **state)
+{
+    struct cli_daemon_options options;
+
+    (void)state;
+    assert_true(READ(&options, "--started", "--print-logs", "--job-optional", "--listen", "host",
+                     "--port", "7000", "--join", "tcp:head:1", "--cluster", "mine", "--labels",
+                     "zone=a"));
+    assert_true(options.print_logs);
+    assert_string_equal(options.listen_host, "host");
+    assert_int_equal(options.port, 7000);
+    assert_string_equal(options.join_address, "tcp:head:1");
+    assert_string_equal(options.cluster, "mine");
+    assert_true(READ(&options, "--device", "cuda", "--job-address", "tcp:h:8265",
+                     "--metrics-address", "tcp:h:9"));
+    assert_string_equal(options.device, "cuda");
+    assert_string_equal(options.job_address, "tcp:h:8265");
+    assert_string_equal(options.metrics_address, "tcp:h:9");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_have_limits),
+        cmocka_unit_test(variables_are_read),
+        cmocka_unit_test(each_complaint_says_what_is_wanted),
+        cmocka_unit_test(flags_and_texts_are_stored),
         cmocka_unit_test(arguments_become_options),
+        cmocka_unit_test(ports_and_advertised_host_are_read),
+        cmocka_unit_test(tls_is_left_out_only_if_that_is_asked_for),
+        cmocka_unit_test(redis_on_another_machine_is_refused_unless_that_is_asked_for),
         cmocka_unit_test(complaint_names_what_was_said),
         cmocka_unit_test(the_environment_stands_in),
         cmocka_unit_test(time_until_a_silent_node_is_unreachable_can_be_chosen),

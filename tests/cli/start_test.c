@@ -396,7 +396,7 @@ static void of_two_daemons_that_start_at_once_one_refuses(void **state)
                     parent));
     assert_said("node one of the cluster has another token than this node late");
     assert_said("\n1\n");
-    must_succeed(on("a", "cd %s; redis-cli -s store --raw keys '*node/*'", parent));
+    must_succeed(on("a", "cd %s; redis-cli -s store --raw keys '*:r:node/*'", parent));
     assert_ptr_equal(strchr(said, '\n'), strrchr(said, '\n')); /* One record. */
     stop_one();
 }

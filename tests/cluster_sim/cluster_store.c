@@ -17,6 +17,7 @@
 #include "runtime/store/completion.h"
 #include "runtime/store/watchers.h"
 #include "tests/cluster_sim/network.h"
+#include "tests/cluster_sim/store_rules.h"
 #include "tests/sim/sim.h"
 #include "tests/support/memory_store.h"
 
@@ -96,7 +97,8 @@ static struct {
     LIST_HEAD(, client) clients;
     enum cluster_store_fault fault;
     uint32_t loss_one_in;
-    bool lost_data;
+    int64_t names_late_ms; /* By how much later commits arrive that change a name. */
+    int64_t lost_data_ms;  /* When it last lost its data; 0 if never. */
     bool was_restarted;
     bool is_ending;
 } cluster_store;
@@ -170,13 +172,25 @@ static void messages_free(struct messages *messages)
     }
 }
 
+/* Returns by how many milliseconds the operation is late if it is a commit that changes a name. */
+static int64_t name_late_ms(const struct operation *operation)
+{
+    for (uint32_t i = 0; i < operation->writes_count; i++) {
+        if (operation->writes[i].kind <= TDM__STORE_DELETE &&
+            strncmp(operation->writes[i].key, "name/", 5) == 0) {
+            return cluster_store.names_late_ms;
+        }
+    }
+    return 0;
+}
+
 /* Appends a message that arrives after a delay, and not before the one in front of it. */
 static void messages_add(struct messages *messages, struct message *message, int64_t earliest_ms,
                          struct tdm__timer *timer)
 {
     const struct message *last = TAILQ_LAST(messages, messages);
 
-    message->at_ms = sim_now_ms() + delay_ms();
+    message->at_ms = sim_now_ms() + delay_ms() + name_late_ms(message->operation);
     message->at_ms = message->at_ms < earliest_ms ? earliest_ms : message->at_ms;
     if (last == NULL) {
         (void)tdm__timer_set(timer, message->at_ms);
@@ -257,22 +271,37 @@ static void on_reply(void *arg)
 
 /* ---- connections -------------------------------------------------------------------------- */
 
+static tdm_status message_commit(struct message *message)
+{
+    const struct operation *operation = message->operation;
+    tdm_status status;
+
+    store_rules_before_commit(cluster_store.memory, operation->writes, operation->writes_count);
+    status = memory_store_deliver(cluster_store.memory, operation->writer, &message->stamp,
+                                  operation->writes, operation->writes_count, &message->version);
+    store_rules_after_commit(cluster_store.memory, operation->machine, operation->writes,
+                             operation->writes_count, status);
+    return status;
+}
+
 static tdm_status message_execute(struct message *message)
 {
     struct operation *operation = message->operation;
+    tdm_status status;
 
     switch (operation->kind) {
     case READS:
         return memory_store_read(cluster_store.memory, (const char *const *)operation->patterns,
                                  operation->patterns_count, &message->records);
     case COMMITS:
-        return memory_store_deliver(cluster_store.memory, operation->writer, &message->stamp,
-                                    operation->writes, operation->writes_count, &message->version);
+        return message_commit(message);
     case RENEWS:
         break;
     }
-    return memory_store_renew(cluster_store.memory, &operation->renewal, &message->renewed,
-                              &message->records);
+    status = memory_store_renew(cluster_store.memory, &operation->renewal, &message->renewed,
+                                &message->records);
+    store_rules_after_renewal(operation->machine, operation->writer, status);
+    return status;
 }
 
 static void connection_free(struct connection *connection)
@@ -584,13 +613,18 @@ void cluster_store_set_losses(uint32_t one_in)
     cluster_store.loss_one_in = one_in;
 }
 
+void cluster_store_delay_names(int64_t milliseconds)
+{
+    cluster_store.names_late_ms = milliseconds;
+}
+
 void cluster_store_restart(bool keeps_data)
 {
     if (keeps_data) {
         memory_store_replace(cluster_store.memory);
     } else {
         memory_store_clear(cluster_store.memory);
-        cluster_store.lost_data = true;
+        cluster_store.lost_data_ms = sim_now_ms();
     }
     cluster_store.was_restarted = true;
     drop_connections();
@@ -601,24 +635,14 @@ bool cluster_store_was_restarted(void)
     return cluster_store.was_restarted;
 }
 
-bool cluster_store_lost_data(void)
+int64_t cluster_store_lost_data_ms(void)
 {
-    return cluster_store.lost_data;
+    return cluster_store.lost_data_ms;
 }
 
-void cluster_store_each(const char *prefix,
-                        void (*fn)(void *arg, const struct tdm__store_record *record), void *arg)
+const struct tdm__store *cluster_store_memory(void)
 {
-    struct tdm__store_records *records = NULL;
-    char pattern[64];
-    const char *patterns[] = {pattern};
-
-    (void)snprintf(pattern, sizeof(pattern), "%s*", prefix);
-    TDM_ASSERT(memory_store_read(cluster_store.memory, patterns, 1, &records) == TDM_OK);
-    for (uint32_t i = 0; i < records->count; i++) {
-        fn(arg, &records->items[i]);
-    }
-    free(records);
+    return cluster_store.memory;
 }
 
 static bool is_ending(void *arg)
@@ -660,6 +684,7 @@ static bool has_ended(void *arg)
 void cluster_store_begin(void)
 {
     memset(&cluster_store, 0, sizeof(cluster_store));
+    store_rules_begin();
     LIST_INIT(&cluster_store.connections);
     LIST_INIT(&cluster_store.clients);
     cluster_store.process = sim_process_create("store", store_main, on_store_killed, NULL);

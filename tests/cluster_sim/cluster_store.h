@@ -28,20 +28,22 @@ enum cluster_store_fault {
 void cluster_store_set_fault(enum cluster_store_fault fault);
 /* Makes connections drop at about one of `one_in` operations; 0 for none. */
 void cluster_store_set_losses(uint32_t one_in);
+/* Makes commits that write or delete a name arrive later by so many milliseconds, and what their
+ * daemons send after them; 0 for not at all. */
+void cluster_store_delay_names(int64_t milliseconds);
 /* Restarts the store with or without its data. */
 void cluster_store_restart(bool keeps_data);
 /* Whether the store was ever restarted, so that names and actors may be held twice for a while. */
 bool cluster_store_was_restarted(void);
-/* Whether the store has ever lost data. */
-bool cluster_store_lost_data(void);
+/* When the store last lost data; 0 if never. */
+int64_t cluster_store_lost_data_ms(void);
 
 /* Creates a client on the loop of the running process. `writer` is the ID of the node. fn(arg) is
  * called at each new connection. */
 struct tdm__store *cluster_store_connect(struct tdm__loop *loop, const struct tdm__id *writer,
                                          void (*fn)(void *arg), void *arg);
 
-/* Calls fn(arg, record) for each record whose key begins with `prefix`. */
-void cluster_store_each(const char *prefix,
-                        void (*fn)(void *arg, const struct tdm__store_record *record), void *arg);
+/* The memory store, to be read. */
+const struct tdm__store *cluster_store_memory(void);
 
 #endif

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ACTORS_MAX = 12, NAMES = 3, CLEANING_ROUNDS = 3 };
+enum { ACTORS_MAX = 12, CLEANING_ROUNDS = 3 };
 
 struct driver {
     TAILQ_ENTRY(driver) link;
@@ -27,6 +27,8 @@ struct driver {
     uint32_t actors_count;
     uint32_t pending_count; /* Calls without a reply. */
     bool cleans;            /* Whether the driver only ends actors with names. */
+    bool claims;            /* Whether the driver is asked to create an actor with a name. */
+    uint32_t claimed;       /* The number of that name. */
     bool has_ended;
     struct tdm__id found; /* Actor that was found last; none if absent. */
 };
@@ -113,34 +115,55 @@ static void driver_find(struct driver *driver, uint32_t name)
 
 /* ---- what a driver does ------------------------------------------------------------------- */
 
-static void driver_create(struct driver *driver)
+static void driver_create_with(struct driver *driver, const struct tdm_actor_options *options,
+                               bool detached)
 {
-    char name[16];
-    struct tdm_actor_options options = {.name_space = "space", .environment = {"LD_BIND_NOW="}};
     struct tdm__actor_spec *spec;
     tdm_writer *writer;
 
     if (driver->actors_count == ACTORS_MAX) {
         return;
     }
-    (void)snprintf(name, sizeof(name), "name%u", sim_below(NAMES));
-    options.name = sim_below(2) == 0 ? name : NULL;
-    options.num_cpus = 1;
-    options.num_gpus = sim_below(2);
-    options.max_restarts = (int32_t)sim_below(3) - 1;
-    options.scheduling = sim_below(2) == 0 ? TDM_SCHEDULE_DEFAULT : TDM_SCHEDULE_SPREAD;
-    TDM_ASSERT(tdm__actor_spec_create("simulated", &options, (struct tdm_bytes){"\x90", 1},
-                                      &spec) == TDM_OK);
-    spec->detached = options.name != NULL && sim_below(3) == 0;
+    TDM_ASSERT(tdm__actor_spec_create("simulated", options, (struct tdm_bytes){"\x90", 1}, &spec) ==
+               TDM_OK);
+    spec->detached = detached;
     TDM_ASSERT(tdm_writer_create(&writer) == TDM_OK);
     tdm__actor_spec_write(writer, spec);
     sim_trace("creates %02x%02x, name \"%s\", %g GPUs, %d restarts%s", spec->id.bytes[0],
-              spec->id.bytes[1], spec->name, options.num_gpus, options.max_restarts,
+              spec->id.bytes[1], spec->name, options->num_gpus, options->max_restarts,
               spec->detached ? ", detached" : "");
     driver->actors[driver->actors_count++] = spec->id;
     driver_send(driver, "actor.create", &spec->id, tdm_writer_bytes(writer));
     tdm_writer_destroy(writer);
     tdm__actor_spec_destroy(spec);
+}
+
+static void driver_create(struct driver *driver)
+{
+    char name[16];
+    struct tdm_actor_options options = {.name_space = "space", .environment = {"LD_BIND_NOW="}};
+
+    (void)snprintf(name, sizeof(name), "name%u", sim_below(DRIVER_NAMES));
+    options.name = sim_below(2) == 0 ? name : NULL;
+    options.num_cpus = 1;
+    options.num_gpus = sim_below(2);
+    options.max_restarts = (int32_t)sim_below(3) - 1;
+    options.scheduling = sim_below(2) == 0 ? TDM_SCHEDULE_DEFAULT : TDM_SCHEDULE_SPREAD;
+    driver_create_with(driver, &options, options.name != NULL && sim_below(3) == 0);
+}
+
+/* Creates the actor that the driver was asked for. It needs no resources. */
+static void driver_create_claimed(struct driver *driver)
+{
+    char name[16];
+    const struct tdm_actor_options options = {.name_space = "space",
+                                              .environment = {"LD_BIND_NOW="},
+                                              .name = name,
+                                              .max_restarts = (int32_t)sim_below(2) - 1};
+
+    (void)snprintf(name, sizeof(name), "name%u", driver->claimed);
+    driver->claims = false;
+    driver_create_with(driver, &options, false);
 }
 
 /* One of the actors of any driver; NULL if there is none. */
@@ -173,7 +196,7 @@ static void driver_act(struct driver *driver)
     if (what < 7 || actor == NULL) {
         driver_create(driver);
     } else if (what < 9) {
-        driver_find(driver, sim_below(NAMES));
+        driver_find(driver, sim_below(DRIVER_NAMES));
     } else if (what < 11) {
         driver_query(driver, "actor.await", actor, false);
     } else if (what < 12) {
@@ -204,6 +227,11 @@ static bool must_finish(void *arg)
     return drivers.finish || is_closed(arg);
 }
 
+static bool must_act(void *arg)
+{
+    return ((const struct driver *)arg)->claims || must_finish(arg);
+}
+
 static void driver_finish(struct driver *driver)
 {
     for (uint32_t i = 0; i < driver->actors_count; i++) {
@@ -227,7 +255,7 @@ static void driver_finish(struct driver *driver)
 static void driver_clean(struct driver *driver)
 {
     for (uint32_t round = 0; round < CLEANING_ROUNDS; round++) {
-        for (uint32_t name = 0; name < NAMES; name++) {
+        for (uint32_t name = 0; name < DRIVER_NAMES; name++) {
             driver->found = (struct tdm__id){.bytes = {0}};
             driver_find(driver, name);
             (void)tdm__loop_run(driver->loop, is_answered, driver, TDM__NEVER);
@@ -242,8 +270,12 @@ static void driver_clean(struct driver *driver)
 static void driver_live(struct driver *driver)
 {
     while (!must_finish(driver) && !sim_is_dying()) {
-        driver_act(driver);
-        (void)tdm__loop_run(driver->loop, must_finish, driver,
+        if (driver->claims) {
+            driver_create_claimed(driver);
+        } else {
+            driver_act(driver);
+        }
+        (void)tdm__loop_run(driver->loop, must_act, driver,
                             sim_now_ms() + (sim_below(3) == 0 ? sim_below(20) : sim_below(5000)));
     }
     driver_finish(driver);
@@ -318,6 +350,20 @@ void driver_start(struct machine *machine)
 void driver_start_cleaner(struct machine *machine)
 {
     start(machine, true);
+}
+
+void driver_claim(const struct machine *machine, uint32_t name)
+{
+    struct driver *driver;
+
+    TAILQ_FOREACH(driver, &drivers.all, link)
+    {
+        if (driver->machine == machine && !driver->has_ended && !driver->cleans) {
+            driver->claims = true;
+            driver->claimed = name;
+            return;
+        }
+    }
 }
 
 void drivers_finish(void)

@@ -7,6 +7,9 @@
 
 #include <sys/queue.h>
 
+/* How many names drivers give to actors: "name0" and so on, in the name space "space". */
+enum { DRIVER_NAMES = 3 };
+
 /* A call of a driver to its daemon. Calls have no deadline. */
 struct driver_call {
     TAILQ_ENTRY(driver_call) link;
@@ -26,6 +29,9 @@ void drivers_end(void);
 void driver_start(struct machine *machine);
 /* Starts a driver that ends the actors with names, which may be detached. */
 void driver_start_cleaner(struct machine *machine);
+/* Makes a driver on the machine create an actor with this name, a number below DRIVER_NAMES, soon,
+ * if there is a driver. */
+void driver_claim(const struct machine *machine, uint32_t name);
 /* From now on drivers create nothing and end as soon as their calls are answered; first each kills
  * or releases its actors. */
 void drivers_finish(void);

@@ -4,16 +4,23 @@
 #include "tests/cluster_sim/cluster_store.h"
 #include "tests/cluster_sim/driver.h"
 #include "tests/cluster_sim/machine.h"
+#include "tests/cluster_sim/store_records.h"
 #include "tests/cluster_sim/world.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* A little more than what a daemon waits for the answer to a request to join. */
+enum { JOIN_DEADLINE_MS = 10500 };
 
 enum fault_kind {
     CUT_MACHINES,
     CUT_MACHINES_ONE_WAY,
+    CLAIM_WHILE_HOLDER_RETURNS,
     CUT_FROM_STORE,
     CUT_FROM_STORE_ONE_WAY,
     LATE_ANSWERS_THEN_CUT,
+    JOIN_WITHOUT_ANSWER,
     ISOLATE_MACHINE,
     STOP_DAEMON,
     POWER_OFF_FOR_A_WHILE,
@@ -115,6 +122,99 @@ static void late_answers_then_cut(const struct fault *fault)
     cut_link(fault->machine->number, STORE_MACHINE, true, false);
 }
 
+/* Writes the key of the machine's node to `key`. Returns false if no daemon of it has joined. */
+static bool node_key(const struct machine *machine, char key[TDM__STORE_KEY_BYTES])
+{
+    bool has_joined = machine->daemon != NULL && machine->daemon->has_joined;
+
+    if (has_joined) {
+        (void)tdm__store_key("node", &machine->daemon->node.record.id, key);
+    }
+    return has_joined;
+}
+
+/* Waits until the store has the record of a node, or has it no more, at most so long that another
+ * node has taken it over and it has joined again. Returns whether that happened. */
+static bool await_node(const char *key, bool is_there)
+{
+    int64_t limit_ms = sim_now_ms() + machines_lease_ms + TDM__NODE_GRACE_MS + 6000;
+
+    while (store_records_have(key) != is_there && sim_now_ms() < limit_ms) {
+        sim_sleep(1);
+    }
+    return store_records_have(key) == is_there;
+}
+
+/* A node is taken over and joins again, and the answers to its request to join are lost. */
+static void join_without_answer(const struct fault *fault)
+{
+    uint32_t machine = fault->machine->number;
+    char key[TDM__STORE_KEY_BYTES];
+
+    if (!node_key(fault->machine, key)) {
+        return;
+    }
+    cut_link(machine, STORE_MACHINE, true, true);
+    if (await_node(key, false)) {
+        cut_link(machine, STORE_MACHINE, true, false);
+        if (await_node(key, true)) {
+            network_set_cut(STORE_MACHINE, machine, true);
+            sim_sleep(JOIN_DEADLINE_MS);
+        }
+    }
+    cut_link(machine, STORE_MACHINE, true, false);
+}
+
+/* A name that an actor of a node has. */
+struct held_name {
+    const struct tdm__id *node; /* The node, which has also created the actor. */
+    uint32_t number;            /* The name is "name" with this number; DRIVER_NAMES for none. */
+};
+
+static void find_held_name(void *arg, const struct tdm__store_record *record)
+{
+    struct held_name *held = arg;
+    struct tdm__actor_record holder;
+
+    TDM_ASSERT(tdm__actor_record_read(record, &holder) == TDM_OK);
+    if (tdm__id_equal(&holder.node, held->node) && tdm__id_equal(&holder.owner_node, held->node)) {
+        held->number = (uint32_t)(record->key[strlen(record->key) - 1] - '0');
+    }
+}
+
+/* A node is taken over, and just then another one claims the name of one of its actors. All that
+ * changes names is late: the node joins again before the claim arrives, and has not yet given up
+ * the name or placed the actor again then. */
+static void claim_while_holder_returns(const struct fault *fault)
+{
+    uint32_t machine = fault->machine->number;
+    char key[TDM__STORE_KEY_BYTES];
+    struct held_name held = {.number = DRIVER_NAMES};
+
+    if (!node_key(fault->machine, key)) {
+        return;
+    }
+    driver_claim(fault->machine, sim_below(DRIVER_NAMES));
+    sim_sleep(500);
+    if (!node_key(fault->machine, key)) {
+        return;
+    }
+    held.node = &fault->machine->daemon->node.record.id;
+    store_records_each("name/", find_held_name, &held);
+    if (held.number >= DRIVER_NAMES) {
+        return;
+    }
+    cut_link(machine, STORE_MACHINE, true, true);
+    if (await_node(key, false)) {
+        sim_trace("the holder of name%u is lost", held.number);
+        cluster_store_delay_names(1500 + sim_below(1500));
+        driver_claim(fault->other, held.number);
+    }
+    cut_link(machine, STORE_MACHINE, true, false);
+    sim_sleep(3000);
+    cluster_store_delay_names(0);
+}
+
 static void store_fault(const struct fault *fault)
 {
     if (fault->kind == STOP_STORE) {
@@ -124,6 +224,9 @@ static void store_fault(const struct fault *fault)
         cluster_store_set_fault(STORE_IS_BROKEN);
         sim_sleep(sim_below(2000));
         cluster_store_restart(fault->kind == RESTART_STORE);
+        /* A name that the store has lost is claimed before its holder's node has written it again.
+         */
+        driver_claim(fault->machine, sim_below(DRIVER_NAMES));
     }
     cluster_store_set_fault(STORE_ANSWERS);
 }
@@ -143,6 +246,12 @@ static void machine_fault(struct fault *fault)
         break;
     case LATE_ANSWERS_THEN_CUT:
         late_answers_then_cut(fault);
+        break;
+    case JOIN_WITHOUT_ANSWER:
+        join_without_answer(fault);
+        break;
+    case CLAIM_WHILE_HOLDER_RETURNS:
+        claim_while_holder_returns(fault);
         break;
     case ISOLATE_MACHINE:
         isolate(fault);
@@ -184,6 +293,7 @@ static void fault_main(void *arg)
         machine_fault(fault);
     }
     sim_trace("fault %d of machine %u is over", (int)fault->kind, fault->machine->number);
+    fault->machine->fault_ms = fault->other->fault_ms = sim_now_ms();
     fault->machine->has_fault = false;
     fault->other->has_fault = false;
     faults.active_count--;
@@ -213,7 +323,7 @@ static void make_fault(void)
     fault->other = choose_machine();
     fault->duration_ms = sim_below(3) == 0 ? sim_below(1000) : sim_below(14000);
     if (fault->machine == NULL || fault->other == NULL ||
-        (fault->machine == fault->other && fault->kind <= CUT_MACHINES_ONE_WAY) ||
+        (fault->machine == fault->other && fault->kind <= CLAIM_WHILE_HOLDER_RETURNS) ||
         (fault->kind == POWER_OFF_FOR_GOOD && (machines_count < 3 || faults.one_is_off_for_good))) {
         free(fault);
         return;

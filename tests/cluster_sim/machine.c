@@ -254,6 +254,7 @@ void machine_start_daemon(struct machine *machine)
     TDM_ASSERT(machine->daemon == NULL);
     machine->daemon = calloc(1, sizeof(*machine->daemon));
     TDM_ASSERT(machine->daemon != NULL);
+    machine->started_ms = sim_now_ms();
     machine->daemon->process =
         sim_process_create(machine->directory + strlen(machine->directory) - 2, daemon_main,
                            on_daemon_killed, machine);

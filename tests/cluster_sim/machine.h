@@ -41,6 +41,8 @@ struct machine {
     bool is_off; /* True while no process of the machine runs. */
     bool is_off_for_good;
     bool has_fault;      /* True while a fault is about the machine. */
+    int64_t fault_ms;    /* When the last fault about it ended. */
+    int64_t started_ms;  /* When its daemon was started. */
     int64_t on_since_ms; /* Since when it has run without a break. */
     uint32_t starts_count;
 };

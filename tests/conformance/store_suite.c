@@ -707,6 +707,53 @@ uint32_t store_suite_counts_exactly(struct store_fixture *fixture, const char *c
     return unknown_count;
 }
 
+/* Reads PREFIX*>VERSION and returns the version now. Checks how complete the records are. */
+static uint64_t read_since(struct store_fixture *fixture, uint64_t since, const char *complete,
+                           uint32_t count)
+{
+    char pattern[64];
+    struct store_reply reply;
+
+    (void)snprintf(pattern, sizeof(pattern), "free/*>%llu", (unsigned long long)since);
+    reply = store_read(fixture, pattern);
+    assert_int_equal(reply.status, TDM_OK);
+    assert_int_equal(reply.count, count + 1);
+    assert_string_equal(reply.records[0].key, "free/*");
+    assert_int_equal(reply.records[0].size_bytes, strlen(complete));
+    assert_memory_equal(reply.records[0].bytes, complete, strlen(complete));
+    assert_true(reply.records[0].version >= since);
+    return reply.records[0].version;
+}
+
+static void what_has_changed_is_read_alone(void **state)
+{
+    struct store_fixture *fixture = *state;
+    uint64_t version;
+
+    (void)store_put(fixture, "free/1", "a", TDM__VERSION_ANY, 0);
+    (void)store_put(fixture, "free/2", "b", TDM__VERSION_ANY, 0);
+    version = read_since(fixture, 0, TDM__STORE_ALL, 2);
+    assert_int_equal(read_since(fixture, version, TDM__STORE_CHANGES, 0), version);
+    (void)store_put(fixture, "other/1", "c", TDM__VERSION_ANY, 0);
+    (void)store_put(fixture, "free/2", "d", TDM__VERSION_ANY, 0);
+    (void)store_put(fixture, "free/3", "e", TDM__VERSION_ANY, 0);
+    (void)read_since(fixture, version, TDM__STORE_CHANGES, 2);
+    version = read_since(fixture, version, TDM__STORE_CHANGES, 2);
+    assert_int_equal(store_delete(fixture, "free/2", TDM__VERSION_ANY), TDM_OK);
+    (void)read_since(fixture, version, TDM__STORE_ALL, 2);
+    assert_int_equal(store_delete(fixture, "free/1", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(store_delete(fixture, "free/3", TDM__VERSION_ANY), TDM_OK);
+    /* Of other prefixes, and of versions that the store does not have yet, all is read. */
+    (void)store_put(fixture, "free/4", "f", TDM__VERSION_ANY, 0);
+    (void)store_read(fixture, "free/*>9000000000000000");
+    assert_int_equal(store_read(fixture, "free/*>9000000000000000").count, 2);
+    assert_int_equal(store_read(fixture, "other/*>1").count, 2);
+    assert_int_equal(store_delete(fixture, "free/4", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(store_delete(fixture, "other/1", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(store_read(fixture, "free/*>").status, TDM_E_INVAL);
+    assert_int_equal(store_read(fixture, "free/*>x").status, TDM_E_INVAL);
+}
+
 static void transactions_count_exactly(void **state)
 {
     assert_int_equal(store_suite_counts_exactly(*state, "counter"), 0);
@@ -730,6 +777,7 @@ int store_suite_run(int (*setup)(void **state), int (*teardown)(void **state))
         cmocka_unit_test(no_loss_counts_after_the_store_has_lost_changes),
         cmocka_unit_test(store_that_lost_changes_begins_one_generation),
         cmocka_unit_test(watch_tells_each_change_under_its_prefix_once),
+        cmocka_unit_test(what_has_changed_is_read_alone),
         cmocka_unit_test(transactions_count_exactly),
     };
 

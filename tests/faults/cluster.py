@@ -171,7 +171,7 @@ class Cluster:
     def start_daemon(self, node):
         self.starts += 1
         machine = self.network.machines[node]
-        words = [self.tandemd.program, "--name", node, "--redis", f"redis://{network.SHARED_ADDRESS}:{STORE_PORT}",
+        words = [self.tandemd.program, "--name", node, "--insecure-redis", "--redis", f"redis://{network.SHARED_ADDRESS}:{STORE_PORT}",
                  "--listen", machine.address, "--directory", self.directory / f"{node}-{self.starts}", "--cpus", 8,
                  "--gpus", self.gpus[node], "--gpu-bytes", self.gpu_bytes, "--memory-bytes", 4 << 30,
                  "--resource", "slot=1", *self.lease_words]

@@ -33,6 +33,9 @@ static struct {
     uint32_t shared;   /* Calls of the service's callback. */
 } scene;
 
+/* Mode of TLS of all endpoints of the present test. */
+static enum tdm__tls_mode tls_mode;
+
 static void on_shared(void *arg)
 {
     (void)arg;
@@ -52,6 +55,7 @@ static struct tdm__rpc *make_endpoint(const uint8_t token[TDM__TOKEN_BYTES])
 
     self.kind = TDM__PEER_DAEMON;
     assert_int_equal(tdm__rpc_create(scene.redis.base.loop, &self, token, &rpc), TDM_OK);
+    tdm__rpc_set_tcp_settings(rpc, &(struct tdm__tcp_settings){.tls_mode = tls_mode});
     return rpc;
 }
 
@@ -91,6 +95,12 @@ static int open_scene(void **state)
     return 0;
 }
 
+static int open_scene_with_tls(void **state)
+{
+    tls_mode = TDM__TLS_ON;
+    return open_scene(state);
+}
+
 static int close_scene(void **state)
 {
     (void)state;
@@ -99,6 +109,7 @@ static int close_scene(void **state)
         stop_head();
     }
     redis_fixture_close(&scene.redis);
+    tls_mode = TDM__TLS_AUTO;
     return 0;
 }
 
@@ -293,6 +304,11 @@ static void closing_ends_clients_that_wait_for_the_head(void **state)
 
 #define SCENE_TEST(test) cmocka_unit_test_setup_teardown(test, open_scene, close_scene)
 
+#define TLS_SCENE_TEST(test)                                                                       \
+    {                                                                                              \
+        "tls_" #test, test, open_scene_with_tls, close_scene, NULL                                 \
+    }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +316,9 @@ int main(void)
         SCENE_TEST(store_works_again_after_the_head_was_started_again),
         SCENE_TEST(store_works_again_after_the_server_was_killed),
         SCENE_TEST(wrong_token_and_wrong_address_are_named),
+        TLS_SCENE_TEST(records_of_both_sides_are_the_same),
+        TLS_SCENE_TEST(store_works_again_after_the_head_was_started_again),
+        TLS_SCENE_TEST(wrong_token_and_wrong_address_are_named),
         SCENE_TEST(daemon_without_a_server_is_refused),
         SCENE_TEST(closing_ends_clients_that_wait_for_the_head),
     };

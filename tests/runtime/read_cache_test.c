@@ -23,13 +23,27 @@ static struct tdm__store_ops counting_ops;
 static const struct tdm__store_ops *real_ops;
 static uint32_t reads_count;
 static uint32_t commits_count;
+/* Number of records that the reads of the last transaction returned, without those that only tell
+ * how complete the others are. */
+static uint32_t records_count_read;
+static tdm__store_read_fn *read_fn; /* Callback of the read that is under way. */
+
+static void on_counted_read(void *arg, tdm_status status, const struct tdm__store_record *records,
+                            uint32_t records_count)
+{
+    for (uint32_t i = 0; i < records_count; i++) {
+        records_count_read += strchr(records[i].key, '*') == NULL ? 1 : 0;
+    }
+    read_fn(arg, status, records, records_count);
+}
 
 static void count_read(struct tdm__store *store, const char *const *patterns,
                        uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
                        void *arg)
 {
     reads_count++;
-    real_ops->read(store, patterns, patterns_count, deadline_ms, fn, arg);
+    read_fn = fn;
+    real_ops->read(store, patterns, patterns_count, deadline_ms, on_counted_read, arg);
 }
 
 static void count_commit(struct tdm__store *store, const struct tdm__store_write *writes,
@@ -84,7 +98,8 @@ static tdm_status act_body(void *arg, struct tdm__txn *txn)
 {
     struct act *act = arg;
     const struct tdm__store_record *record = tdm__txn_find_record(txn, act->count);
-    char value = record == NULL ? 0 : *(const char *)record->bytes.data;
+    char value =
+        record == NULL || record->bytes.size_bytes == 0 ? 0 : *(const char *)record->bytes.data;
 
     act->bodies++;
     act->seen = tdm__txn_records_count(txn);
@@ -117,6 +132,7 @@ static bool has_ended(void *arg)
 static void run_over(struct act *act, const char *const *patterns, uint32_t patterns_count)
 {
     reads_count = 0;
+    records_count_read = 0;
     commits_count = 0;
     assert_int_equal(tdm__txn_run(world.store, read_cache, patterns, patterns_count,
                                   tdm__clock_ms() + 10000, act_body, on_done, act),
@@ -143,6 +159,8 @@ static void learn(void)
     assert_int_equal(reads_count, 1);
     assert_int_equal(act.seen, 1);
 }
+
+/* ---- guesses ---------------------------------------------------------------------------- */
 
 static void record_that_this_process_wrote_last_is_not_read_again(void **state)
 {
@@ -268,8 +286,9 @@ static void old_records_are_not_used(void **state)
     assert_int_equal(act.bodies, 1);
 }
 
-static void wrong_guesses_in_a_row_become_rare(void **state)
+static void wrong_guesses_of_keys_in_a_row_become_rare(void **state)
 {
+    static const char *const keys[] = {"total"};
     uint32_t lost = 0;
 
     (void)state;
@@ -278,15 +297,126 @@ static void wrong_guesses_in_a_row_become_rare(void **state)
         struct act act = {.count = "total"};
 
         assert_int_equal(store_put(&world, "total", "\x01", TDM__VERSION_ANY, 0), TDM_OK);
-        run(&act);
+        run_over(&act, keys, 1);
         assert_int_equal(act.value, 2);
         lost += commits_count - 1;
     }
     assert_in_range(lost, 2, 10);
     for (int i = 0; i < 100 && reads_count > 0; i++) {
-        run(&(struct act){.count = "total"});
+        run_over(&(struct act){.count = "total"}, keys, 1);
     }
     assert_int_equal(reads_count, 0); /* There are no other writers any more. */
+}
+
+/* ---- changes ---------------------------------------------------------------------------- */
+
+/* Puts the records "node/0" to "node/9" into the store, and runs a transaction over them. */
+static void learn_nodes(void)
+{
+    char key[] = "node/0";
+
+    for (; key[5] <= '9'; key[5]++) {
+        assert_int_equal(store_put(&world, key, "", TDM__VERSION_ANY, 0), TDM_OK);
+    }
+    run_over(&(struct act){.count = "node/0"}, (const char *const[]){"node/*"}, 1);
+    assert_int_equal(records_count_read, 10);
+}
+
+/* Runs a transaction over all nodes that is refused, as a request that must wait for resources. */
+static uint32_t look_at_nodes(void)
+{
+    struct act act = {.count = "node/0", .wanted = TDM_E_AGAIN};
+
+    run_over(&act, (const char *const[]){"node/*"}, 1);
+    assert_int_equal(reads_count, 1);
+    return act.seen;
+}
+
+static void nothing_is_read_again_that_has_not_changed(void **state)
+{
+    (void)state;
+    learn_nodes();
+    for (int i = 0; i < 5; i++) { /* The first reads what this process has written itself. */
+        assert_int_equal(look_at_nodes(), 10);
+        assert_int_equal(records_count_read, i == 0 ? 1 : 0);
+    }
+    assert_int_equal(store_put(&world, "node/4", "x", TDM__VERSION_ANY, 0), TDM_OK);
+    assert_int_equal(store_put(&world, "node/a", "x", TDM__VERSION_ANY, 0), TDM_OK);
+    assert_int_equal(look_at_nodes(), 11);
+    assert_int_equal(records_count_read, 2);
+}
+
+static void removed_record_is_missed_by_a_refresh(void **state)
+{
+    (void)state;
+    learn_nodes();
+    assert_int_equal(store_delete(&world, "node/3", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(look_at_nodes(), 9);
+    assert_int_equal(store_put(&world, "node/5", "x", TDM__VERSION_ANY, 0), TDM_OK);
+    (void)look_at_nodes();
+    assert_int_equal(look_at_nodes(), 9);
+    assert_int_equal(records_count_read, 0);
+}
+
+static void what_others_wrote_before_an_own_commit_is_read(void **state)
+{
+    struct act own = {.count = "node/1"};
+
+    (void)state;
+    learn_nodes();
+    assert_int_equal(store_put(&world, "node/b", "x", TDM__VERSION_ANY, 0), TDM_OK);
+    run_over(&own, (const char *const[]){"node/*"}, 1);
+    assert_int_equal(reads_count, 0);
+    assert_int_equal(look_at_nodes(), 11);
+}
+
+static void lost_race_reads_the_records_of_the_commit_only(void **state)
+{
+    struct act act = {.count = "node/1"};
+
+    (void)state;
+    learn_nodes();
+    assert_int_equal(store_put(&world, "node/1", "\x28", TDM__VERSION_ANY, 0), TDM_OK);
+    assert_int_equal(store_put(&world, "node/2", "\x28", TDM__VERSION_ANY, 0), TDM_OK);
+    run_over(&act, (const char *const[]){"node/*"}, 1);
+    assert_int_equal(act.value, 41);
+    assert_int_equal(act.bodies, 2);
+    assert_int_equal(reads_count, 1);
+    assert_int_equal(records_count_read, 1);
+}
+
+static void new_generation_reads_all(void **state)
+{
+    (void)state;
+    learn_nodes();
+    (void)memory_store_new_generation(world.store);
+    assert_int_equal(look_at_nodes(), 10);
+    assert_int_equal(records_count_read, 10);
+    memory_store_clear(world.store);
+    assert_int_equal(look_at_nodes(), 0);
+}
+
+static void contention_is_noted(void **state)
+{
+    static const char *const nodes[] = {"node/*"};
+    uint32_t commits = 0;
+
+    (void)state;
+    learn_nodes();
+    assert_int_equal(tdm__read_cache_contention(read_cache), 0);
+    for (int i = 0; i < TDM__READ_CACHE_CONTENTION_MAX; i++) {
+        assert_int_equal(store_put(&world, "node/1", "\x28", TDM__VERSION_ANY, 0), TDM_OK);
+        run_over(&(struct act){.count = "node/1"}, nodes, 1);
+        commits += commits_count;
+    }
+    assert_in_range(tdm__read_cache_contention(read_cache), 3, 5);
+    /* After some lost races the record is read before the commit, so that fewer are lost. */
+    assert_in_range(commits, TDM__READ_CACHE_CONTENTION_MAX + 3,
+                    2 * TDM__READ_CACHE_CONTENTION_MAX - 3);
+    for (int i = 0; i < TDM__READ_CACHE_CONTENTION_MAX; i++) {
+        run_over(&(struct act){.count = "node/1"}, nodes, 1);
+    }
+    assert_int_equal(tdm__read_cache_contention(read_cache), 0);
 }
 
 #define READ_CACHE_TEST(name) cmocka_unit_test_setup_teardown(name, open_store, close_store)
@@ -303,7 +433,13 @@ int main(void)
         READ_CACHE_TEST(prefix_that_was_not_read_is_not_guessed),
         READ_CACHE_TEST(the_cache_refuses_nothing),
         READ_CACHE_TEST(old_records_are_not_used),
-        READ_CACHE_TEST(wrong_guesses_in_a_row_become_rare),
+        READ_CACHE_TEST(wrong_guesses_of_keys_in_a_row_become_rare),
+        READ_CACHE_TEST(nothing_is_read_again_that_has_not_changed),
+        READ_CACHE_TEST(removed_record_is_missed_by_a_refresh),
+        READ_CACHE_TEST(what_others_wrote_before_an_own_commit_is_read),
+        READ_CACHE_TEST(lost_race_reads_the_records_of_the_commit_only),
+        READ_CACHE_TEST(new_generation_reads_all),
+        READ_CACHE_TEST(contention_is_noted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

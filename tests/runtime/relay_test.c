@@ -44,7 +44,7 @@ static int open_scene(void **state)
         scene->outer[i] = pair[1];
         assert_int_equal(fcntl(pair[1], F_SETFL, O_NONBLOCK), 0);
     }
-    assert_int_equal(tdm__relays_add(scene->relays, inner[0], inner[1]), TDM_OK);
+    assert_int_equal(tdm__relays_add(scene->relays, inner[0], NULL, inner[1]), TDM_OK);
     *state = scene;
     return 0;
 }
@@ -220,7 +220,7 @@ static void kernel_ends_relays_to_a_machine_that_is_gone(void **state)
     int fds[2];
 
     connect_tcp(fds);
-    assert_int_equal(tdm__relays_add(scene->relays, fds[0], fds[1]), TDM_OK);
+    assert_int_equal(tdm__relays_add(scene->relays, fds[0], NULL, fds[1]), TDM_OK);
     assert_int_equal(tcp_sockets_check(), 2);
 }
 
@@ -241,7 +241,7 @@ static void socket_that_cannot_be_watched_is_refused(void **state)
     int pair[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    assert_int_not_equal(tdm__relays_add(scene->relays, pair[0], -1), TDM_OK);
+    assert_int_not_equal(tdm__relays_add(scene->relays, pair[0], NULL, -1), TDM_OK);
     assert_int_equal(close(pair[0]), 0); /* The caller still owns it. */
     assert_int_equal(close(pair[1]), 0);
 }

@@ -96,13 +96,14 @@ static void detached_sockets_carry_other_bytes_after_the_connection_has_ended(vo
     struct pair_reply reply = {.count = 0};
     struct tdm__rpc_request request = pair_request("echo", "x");
     char byte = 0;
+    struct tdm__tls *tls = NULL;
     int fds[2] = {-1, -1};
 
     (void)state;
     assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_on_reply, &reply, NULL), TDM_OK);
     pair_run_until(&pair, &reply.count, 1);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(tdm__conn_detach(pair.conns[i], &fds[i]), TDM_OK);
+        assert_int_equal(tdm__conn_detach(pair.conns[i], &fds[i], &tls), TDM_OK);
     }
     assert_int_equal(write(fds[0], "y", 1), 1);
     pair_run_until(&pair, &pair.closed, 2);
@@ -114,11 +115,12 @@ static void detached_sockets_carry_other_bytes_after_the_connection_has_ended(vo
 
 static void closed_connection_cannot_be_detached(void **state)
 {
+    struct tdm__tls *tls = NULL;
     int fd = 0;
 
     (void)state;
     tdm__conn_close(pair.conns[0]);
-    assert_int_equal(tdm__conn_detach(pair.conns[0], &fd), TDM_E_STATE);
+    assert_int_equal(tdm__conn_detach(pair.conns[0], &fd, &tls), TDM_E_STATE);
     assert_int_equal(fd, -1);
     pair_run_until(&pair, &pair.closed, 2);
 }

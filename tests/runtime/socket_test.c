@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/socket.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -116,6 +117,62 @@ static void kernel_ends_a_connection_to_a_machine_that_is_gone(void **state)
     (void)close(fd);
 }
 
+/* Returns an IPv4 address of this machine's network, or 0 if it has none. */
+static uint32_t find_network_address(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(9)};
+    socklen_t bytes = sizeof(address);
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool found = false;
+
+    (void)inet_pton(AF_INET, "192.0.2.1", &address.sin_addr);
+    found = connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0 &&
+            getsockname(fd, (struct sockaddr *)&address, &bytes) == 0;
+    (void)close(fd);
+    return found ? address.sin_addr.s_addr : 0;
+}
+
+/* Connects two sockets with these addresses and returns what the accepted one sees. */
+static bool is_on_this_machine(uint32_t client_address, uint32_t server_address)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = server_address};
+    const struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = client_address};
+    socklen_t bytes = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int server;
+    bool is_here;
+
+    assert_int_equal(bind(listener, (const struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+    assert_int_equal(bind(client, (const struct sockaddr *)&own, sizeof(own)), 0);
+    assert_int_equal(connect(client, (const struct sockaddr *)&address, sizeof(address)), 0);
+    server = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    is_here = tdm__socket_is_on_this_machine(server);
+    (void)close(server);
+    (void)close(client);
+    (void)close(listener);
+    return is_here;
+}
+
+static void loopback_and_the_own_address_are_on_this_machine(void **state)
+{
+    uint32_t network = find_network_address();
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    (void)state;
+    assert_false(tdm__socket_is_on_this_machine(fd)); /* It is not connected. */
+    (void)close(fd);
+    assert_true(is_on_this_machine(htonl(INADDR_LOOPBACK), htonl(INADDR_LOOPBACK)));
+    assert_true(is_on_this_machine(htonl(INADDR_LOOPBACK + 1), htonl(INADDR_LOOPBACK)));
+    if (network != 0) {
+        assert_true(is_on_this_machine(network, network));
+        /* The address of a network that is not the one of this end may be another machine. */
+        assert_false(is_on_this_machine(network, htonl(INADDR_LOOPBACK)));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -124,6 +181,7 @@ int main(void)
         cmocka_unit_test(file_that_is_no_socket_stays),
         cmocka_unit_test(listening_socket_stays),
         cmocka_unit_test(stale_socket_is_removed),
+        cmocka_unit_test(loopback_and_the_own_address_are_on_this_machine),
         cmocka_unit_test(kernel_ends_a_connection_to_a_machine_that_is_gone),
     };
     int failed;

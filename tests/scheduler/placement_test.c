@@ -22,6 +22,7 @@ struct scene {
     struct tdm__resources bundles[BUNDLES_MAX];
     uint32_t bundles_count;
     struct tdm__bundle_placement places[BUNDLES_MAX];
+    struct tdm__placement_chance chance;
 };
 
 static void add_node(struct scene *scene, int64_t cpus, int64_t gpus)
@@ -48,7 +49,7 @@ static void add_bundles(struct scene *scene, uint32_t count, int64_t cpu, int64_
 static tdm_status plan(struct scene *scene, enum tdm_placement_strategy strategy)
 {
     return tdm__placement_choose_all(scene->nodes, scene->nodes_count, scene->bundles,
-                                     scene->bundles_count, strategy, scene->places);
+                                     scene->bundles_count, strategy, &scene->chance, scene->places);
 }
 
 static void lies_on(const struct scene *scene, uint32_t bundle, uint32_t node, uint32_t gpu)
@@ -151,7 +152,7 @@ static void wrong_numbers_are_refused(void **state)
     add_bundles(&scene, 1, 1, 0);
     assert_int_equal(plan(&scene, (enum tdm_placement_strategy)4), TDM_E_INVAL);
     assert_int_equal(tdm__placement_choose_all(scene.nodes, TDM__PLACEMENT_NODES_MAX + 1,
-                                               scene.bundles, 1, TDM_PACK, scene.places),
+                                               scene.bundles, 1, TDM_PACK, NULL, scene.places),
                      TDM_E_LIMIT);
 }
 
@@ -181,18 +182,19 @@ static void actor_is_placed_on_its_owner_node_or_where_it_fits(void **state)
     add_node(&scene, 4, 1);
     add_node(&scene, 4, 1);
     wish.owner_node = scene.nodes[0].id;
-    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, NULL, &place), TDM_OK);
     assert_int_equal(place.node, 0);
     assert_int_equal(place.grant.gpu_amount, 5000);
     scene.nodes[0].pool.gpus[0].free = 4000;
-    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, NULL, &place), TDM_OK);
     assert_int_equal(place.node, 1);
     wish.wanted.cpu = 50000;
-    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_E_NO_RESOURCES);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, NULL, &place),
+                     TDM_E_NO_RESOURCES);
     wish.wanted.cpu = 40000;
     scene.nodes[1].pool.cpu.free = 0;
     scene.nodes[2].pool.cpu.free = 0;
-    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_E_AGAIN);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, NULL, &place), TDM_E_AGAIN);
 }
 
 static void scheduling_chooses_the_node(void **state)
@@ -205,28 +207,29 @@ static void scheduling_chooses_the_node(void **state)
     add_node(&scene, 4, 0);
     add_node(&scene, 2, 0);
     add_node(&scene, 3, 0);
-    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, NULL, &place), TDM_OK);
     assert_int_equal(place.node, 1); /* The node with the least free CPU. */
     wish.owner_node = scene.nodes[2].id;
-    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, NULL, &place), TDM_OK);
     assert_int_equal(place.node, 2);
     wish.scheduling = TDM_SCHEDULE_SPREAD;
     scene.nodes[0].actors_count = 2;
     scene.nodes[1].actors_count = 1;
     scene.nodes[2].actors_count = 1;
-    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, NULL, &place), TDM_OK);
     assert_int_equal(place.node, 1);
     wish.scheduling = TDM_SCHEDULE_NODE_SOFT;
     wish.node = scene.nodes[0].id;
-    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, NULL, &place), TDM_OK);
     assert_int_equal(place.node, 0);
     scene.nodes[0].pool.cpu.free = 0;
-    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, NULL, &place), TDM_OK);
     assert_int_equal(place.node, 2);
     wish.scheduling = TDM_SCHEDULE_NODE;
-    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_E_AGAIN);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, NULL, &place), TDM_E_AGAIN);
     wish.node.bytes[0] ^= 0xff;
-    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, &place), TDM_E_NO_RESOURCES);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 3, &wish, NULL, &place),
+                     TDM_E_NO_RESOURCES);
     assert_non_null(strstr(tdm_error_detail(), "is not in the cluster"));
 }
 
@@ -241,13 +244,100 @@ static void labels_rule_nodes_out(void **state)
     add_node(&scene, 2, 0);
     assert_int_equal(tdm__labels_add(&scene.nodes[1].labels, "zone=b"), TDM_OK);
     assert_int_equal(tdm__labels_add_constraint(&wish.labels, "zone=b"), TDM_OK);
-    assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, &place), TDM_OK);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, NULL, &place), TDM_OK);
     assert_int_equal(place.node, 1);
     wish.wanted.cpu = 30000;
-    assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, &place), TDM_E_NO_RESOURCES);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, NULL, &place),
+                     TDM_E_NO_RESOURCES);
     assert_int_equal(tdm__labels_add_constraint(&wish.labels, "zone!=b"), TDM_OK);
-    assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, &place), TDM_E_NO_RESOURCES);
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, NULL, &place),
+                     TDM_E_NO_RESOURCES);
     assert_non_null(strstr(tdm_error_detail(), "no node has the required labels"));
+}
+
+/* ---- chance ----------------------------------------------------------------------------- */
+
+static void actor_is_placed_on_one_of_the_best_nodes(void **state)
+{
+    struct scene scene = {0};
+    struct tdm__placement_request wish = {.wanted = {.cpu = 10000},
+                                          .scheduling = TDM_SCHEDULE_SPREAD};
+    struct tdm__bundle_placement place;
+    uint32_t counts[4] = {0};
+
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        add_node(&scene, 4, 0);
+    }
+    scene.nodes[1].actors_count = 1; /* The others are equal. */
+    scene.chance.width = 8;
+    for (scene.chance.seed = 0; scene.chance.seed < 300; scene.chance.seed++) {
+        assert_int_equal(tdm__placement_choose_one(scene.nodes, 4, &wish, &scene.chance, &place),
+                         TDM_OK);
+        counts[place.node]++;
+    }
+    assert_int_equal(counts[1], 0);
+    assert_int_equal(counts[0], 100);
+    assert_int_equal(counts[2], 100);
+    assert_int_equal(counts[3], 100);
+    /* The node of the last attempt is taken again, with SPREAD only if it is still among the best.
+     */
+    scene.chance.again = scene.nodes[1].id;
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 4, &wish, &scene.chance, &place),
+                     TDM_OK);
+    assert_int_not_equal(place.node, 1);
+    scene.chance.again = scene.nodes[3].id;
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 4, &wish, &scene.chance, &place),
+                     TDM_OK);
+    assert_int_equal(place.node, 3);
+    wish.scheduling = TDM_SCHEDULE_DEFAULT;
+    scene.chance.again = scene.nodes[1].id;
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 4, &wish, &scene.chance, &place),
+                     TDM_OK);
+    assert_int_equal(place.node, 1);
+    /* The owner's node stays the best if it fits. */
+    scene.chance.again = scene.nodes[2].id;
+    wish =
+        (struct tdm__placement_request){.wanted = {.cpu = 10000}, .owner_node = scene.nodes[1].id};
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 4, &wish, &scene.chance, &place),
+                     TDM_OK);
+    assert_int_equal(place.node, 1);
+}
+
+static void group_is_placed_on_one_of_the_first_nodes_that_fit(void **state)
+{
+    uint32_t counts[4] = {0};
+
+    (void)state;
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        struct scene scene = {.chance = {.width = 16, .seed = seed}};
+
+        for (uint32_t i = 0; i < 4; i++) {
+            add_node(&scene, 4, i == 2 ? 1 : 2);
+        }
+        add_bundles(&scene, 2, 10000, 10000);
+        assert_int_equal(plan(&scene, TDM_PACK), TDM_OK);
+        assert_int_equal(scene.places[0].node, scene.places[1].node);
+        counts[scene.places[0].node]++;
+    }
+    assert_int_equal(counts[2], 0);
+    assert_in_range(counts[0], 50, 150);
+    assert_in_range(counts[1], 50, 150);
+    assert_in_range(counts[3], 50, 150);
+}
+
+static void chance_widens_with_contention(void **state)
+{
+    const struct tdm__id id = {.bytes = {1}};
+
+    (void)state;
+    assert_int_equal(tdm__placement_chance_of(&id, 0, 0).width, 1);
+    assert_int_equal(tdm__placement_chance_of(&id, 0, 3).width, 8);
+    assert_int_equal(tdm__placement_chance_of(&id, 0, 1000).width, 1024);
+    assert_true(tdm__placement_chance_of(&id, 0, 3).seed !=
+                tdm__placement_chance_of(&id, 2, 3).seed);
+    assert_true(tdm__placement_chance_of(&id, 0, 3).seed ==
+                tdm__placement_chance_of(&id, 1, 3).seed);
 }
 
 /* ---- properties of random layouts ------------------------------------------------------- */
@@ -256,9 +346,12 @@ static void random_scene(struct test_random *chance, struct scene *scene)
 {
     static const int64_t gpus[] = {0, 0, 2000, 4000, 5000, 10000, 10000, 20000};
     uint32_t kinds = 1 + test_random_below(chance, 3);
+    uint32_t width = 1u << test_random_below(chance, 4);
     uint32_t nodes_count = 1 + test_random_below(chance, NODES_MAX);
 
     memset(scene, 0, sizeof(*scene));
+    scene->chance =
+        (struct tdm__placement_chance){.width = width, .seed = test_random_below(chance, 1000)};
     for (uint32_t i = 0; i < nodes_count; i++) {
         struct tdm__pool *pool = &scene->nodes[i].pool;
 
@@ -423,6 +516,9 @@ int main(void)
         cmocka_unit_test(wrong_numbers_are_refused),
         cmocka_unit_test(arrangement_that_greed_misses_is_found),
         cmocka_unit_test(actor_is_placed_on_its_owner_node_or_where_it_fits),
+        cmocka_unit_test(actor_is_placed_on_one_of_the_best_nodes),
+        cmocka_unit_test(group_is_placed_on_one_of_the_first_nodes_that_fit),
+        cmocka_unit_test(chance_widens_with_contention),
         cmocka_unit_test(random_placements_keep_every_invariant),
         cmocka_unit_test(placements_fail_only_if_none_exists),
     };

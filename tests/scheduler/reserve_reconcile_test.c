@@ -470,6 +470,7 @@ static void older_grant_of_a_name_stays(void **state)
     reconcile(&node, (struct tdm__actor_record[]){older, younger}, 2, &view);
     TRY(reserve_fixture_again_in(&world, &older, &view));
     assert_int_equal(reserve_fixture_again_in(&world, &younger, &view), TDM_E_EXISTS);
+    assert_non_null(strstr(world.detail, "the name \"trainer\" is taken by actor "));
 }
 
 static void new_actor_gets_no_name_while_names_wait(void **state)

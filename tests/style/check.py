@@ -311,7 +311,7 @@ def names_a_test(path, test):
     if not (ROOT / path).exists():
         return False
     text = "\n".join(lines(path))
-    pattern = rf"^def {test}\(" if str(path).endswith(".py") else \
+    pattern = rf"^ *def {test}\(" if str(path).endswith(".py") else \
         rf"^static void {test}\(|\bcmocka_unit_test\w*\({test}\b"
     return re.search(pattern, text, re.M) is not None
 
@@ -324,6 +324,21 @@ def check_frameworks():
             yield f"{page}:{number}: \"{verdict}\" is neither there, in part nor not there"
         elif (verdict == "not there") == bool(shown):
             yield f"{page}:{number}: what is there is shown by a test, what is not there by none"
+        for file, test in shown:
+            if not names_a_test(pathlib.Path(file), test):
+                yield f"{page}:{number}: {file} has no test {test}"
+
+
+def check_security():
+    """docs/security.md names existing tests, at least one for each promise."""
+    page = pathlib.Path("docs/security.md")
+    for number, line in enumerate(lines(page), 1):
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if len(cells) != 3 or cells[0] == "promise" or set(cells[0]) == {"-"}:
+            continue
+        shown = re.findall(r"`(tests/[\w/]+\.(?:c|py)):(\w+)`", cells[2])
+        if not shown:
+            yield f"{page}:{number}: no test shows this promise"
         for file, test in shown:
             if not names_a_test(pathlib.Path(file), test):
                 yield f"{page}:{number}: {file} has no test {test}"

@@ -7,7 +7,7 @@ import sys
 
 from sources import ROOT, files, lines
 
-GUARDED = ("event2/", "event.h", "hiredis/", "cuda", "nccl", "cmocka", "cblas")
+GUARDED = ("openssl/ssl.h", "event2/", "event.h", "hiredis/", "cuda", "nccl", "cmocka", "cblas")
 INCLUDE = re.compile(r'\s*#\s*include\s*(["<])([^">]+)')
 
 

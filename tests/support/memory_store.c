@@ -54,11 +54,17 @@ struct memory_store {
     uint32_t capacity;
     uint64_t last_version;
     LIST_HEAD(, writer) writers;
+    /* For each of `families` a version from which on no record of it was removed. */
+    uint64_t removed[2];
     uint64_t members_epoch;
     uint64_t generation;
     uint32_t server; /* Number of the pretended server, which memory_store_replace() changes. */
     struct kept_clock clock;
 };
+
+/* Prefixes whose changes can be read alone, as with Redis. */
+static const char *const families[] = {"node/", "free/"};
+enum { FAMILIES_COUNT = sizeof(families) / sizeof(families[0]), FAMILY_BYTES = 5 };
 
 /* ---- writers ---------------------------------------------------------------------------- */
 
@@ -140,6 +146,11 @@ static void remove_entry(struct memory_store *memory, struct entry *entry)
     uint32_t at = (uint32_t)(entry - memory->entries);
 
     forget_writer_of(memory, entry->key);
+    for (uint32_t i = 0; i < FAMILIES_COUNT; i++) {
+        if (strncmp(entry->key, families[i], FAMILY_BYTES) == 0) {
+            memory->removed[i] = memory->last_version + 1;
+        }
+    }
     if (entry->has_lease) {
         memory->members_epoch = ++memory->last_version;
     }
@@ -163,6 +174,51 @@ static struct entry *insert_entry(struct memory_store *memory, char *key)
 
 /* ---- read ------------------------------------------------------------------------------- */
 
+/* Whether a read of PREFIX*>VERSION returns only the records put since. */
+static bool knows_changes(const struct memory_store *memory, const char *pattern,
+                          size_t prefix_bytes, uint64_t since)
+{
+    for (uint32_t i = 0; i < FAMILIES_COUNT; i++) {
+        if (prefix_bytes == FAMILY_BYTES && strncmp(pattern, families[i], FAMILY_BYTES) == 0) {
+            return since > 0 && since <= memory->last_version && memory->removed[i] <= since &&
+                   memory->generation <= since;
+        }
+    }
+    return false;
+}
+
+/* Whether a read of the pattern returns the entry. */
+static bool pattern_returns(const struct memory_store *memory, const char *pattern,
+                            const struct entry *entry)
+{
+    size_t bytes;
+    uint64_t since;
+
+    if (!tdm__store_matches(pattern, entry->key)) {
+        return false;
+    }
+    return !tdm__store_is_changes(pattern, &bytes, &since) || entry->version > since ||
+           !knows_changes(memory, pattern, bytes, since);
+}
+
+/* Appends the record PREFIX* if the pattern is PREFIX*>VERSION. */
+static void append_state(const struct memory_store *memory, const char *pattern,
+                         struct tdm__store_records *records)
+{
+    char key[TDM__STORE_KEY_BYTES_MAX + 2];
+    size_t bytes;
+    uint64_t since;
+    const char *text;
+
+    if (tdm__store_is_changes(pattern, &bytes, &since)) {
+        (void)snprintf(key, sizeof(key), "%.*s*", (int)bytes, pattern);
+        text = knows_changes(memory, pattern, bytes, since) ? TDM__STORE_CHANGES : TDM__STORE_ALL;
+        tdm__store_records_append(records, key, strlen(key),
+                                  memory->last_version > 0 ? memory->last_version : 1,
+                                  (struct tdm_bytes){text, strlen(text)});
+    }
+}
+
 static tdm_status snapshot(const struct memory_store *memory, const char *const *patterns,
                            uint32_t patterns_count, struct tdm__store_records **records_out)
 {
@@ -172,12 +228,18 @@ static tdm_status snapshot(const struct memory_store *memory, const char *const 
     for (uint32_t i = 0; i < memory->count; i++) {
         payload_bytes += strlen(memory->entries[i].key) + memory->entries[i].size_bytes;
     }
-    TDM_TRY(tdm__store_records_create(memory->count, payload_bytes, &records));
+    for (uint32_t k = 0; k < patterns_count; k++) {
+        payload_bytes += strlen(patterns[k]) + sizeof(TDM__STORE_CHANGES);
+    }
+    TDM_TRY(tdm__store_records_create(memory->count + patterns_count, payload_bytes, &records));
+    for (uint32_t k = 0; k < patterns_count; k++) {
+        append_state(memory, patterns[k], records);
+    }
     for (uint32_t i = 0; i < memory->count; i++) {
         const struct entry *entry = &memory->entries[i];
         uint32_t k = 0;
 
-        while (k < patterns_count && !tdm__store_matches(patterns[k], entry->key)) {
+        while (k < patterns_count && !pattern_returns(memory, patterns[k], entry)) {
             k++;
         }
         if (k < patterns_count) {
@@ -185,6 +247,7 @@ static tdm_status snapshot(const struct memory_store *memory, const char *const 
                                       (struct tdm_bytes){entry->data, entry->size_bytes});
         }
     }
+    tdm__store_records_sort(records);
     *records_out = records;
     return TDM_OK;
 }

@@ -418,9 +418,10 @@ tdm_status reserve_fixture_find_group(struct reserve_fixture *world, const char 
 
 static void on_group_closed(void *arg, tdm_status status, const char *detail,
                             const struct tdm__placement_group_record *group,
-                            const struct tdm__nodes_snapshot *nodes)
+                            const struct tdm__node_record *nodes, uint32_t nodes_count)
 {
     (void)nodes;
+    (void)nodes_count;
     on_done(arg, status == TDM_OK && group == NULL ? TDM_E_NOT_FOUND : status, detail);
 }
 
