@@ -18,7 +18,15 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 DATA = HERE / "../colocated_rl/data"
-SHORT = ["rollout.num_rollout=250"]
+SHORT = ["rollout.num_rollout=320"]
+# Settings for each kind of engine. vLLM needs a minute to start in four processes on two cores, more on a busy machine.
+# Its KV cache and its own weights need memory of the virtual GPUs, too.
+ENGINES = {"vllm": ["job.library=python:torch_rl_vllm", "job.start_timeout_ms=900000", "cluster.gpu_bytes=38 MiB"],
+           "transformers": []}
+# What the processes of the job find in their environment, unless the user has set it. vLLM reads all but the first two;
+# without TORCHDYNAMO_DISABLE it would compile small functions of its sampler.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR",
+               "VLLM_NO_USAGE_STATS": "1", "TORCHDYNAMO_DISABLE": "1"}
 CONTROLS = {"updates off": "update.enabled=false", "shuffled rewards": "data.shuffle_rewards=true"}
 BEFORE_MAX = 0.1  # Highest reward at which reinforcement may begin.
 REWARD_MIN = 0.9  # Lowest reward of a run at its end.
@@ -116,7 +124,7 @@ def job_run(run, options, settings):
     errors = options.out / f"{out.name}.errors"
     with open(errors, "w", encoding="utf-8") as error_file, \
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=error_file, text=True, encoding="utf-8",
-                             env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
+                             env={**ENVIRONMENT, **os.environ}) as process:
         timer = threading.Timer(options.limit_minutes * 60, process.terminate)
         timer.start()
         for line in process.stdout:
@@ -146,10 +154,12 @@ def _children_seconds():
 def main():
     """Run what the command line asks for; the exit status is 1 unless all is as wanted."""
     parser = argparse.ArgumentParser(description="Runs examples/torch_rl and prints a table of its results.",
+                                     allow_abbrev=False,
                                      epilog="Settings of the job follow --, such as: -- rollout.num_rollout=300")
     parser.add_argument("--tandem", required=True, type=pathlib.Path, help="the program tandem")
     parser.add_argument("--python", default=sys.executable, help="an interpreter with the packages of requirements.txt")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/demo-torch"), help="folder for results")
+    parser.add_argument("--engine", choices=ENGINES, default="vllm", help="what answers the prompts (vllm)")
     parser.add_argument("--short", action="store_true", help=f"fewer steps; wanted is a reward of {SHORT_MIN}")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], metavar="SEED")
     parser.add_argument("--controls", action="store_true",
@@ -161,15 +171,15 @@ def main():
     options = parser.parse_args()
     options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
-    settings = [*(SHORT if options.short else []), *(hold_out(options.out) if options.held_out else []),
-                *options.settings]
+    settings = [*ENGINES[options.engine], *(SHORT if options.short else []),
+                *(hold_out(options.out) if options.held_out else []), *options.settings]
     least = SHORT_MIN if options.short else REWARD_MIN
     name = "short" if options.short else "full"
     planned = [(Run(name, seed), []) for seed in options.seeds]
     if options.controls:
         planned += [(Run(control, options.seeds[0]), [setting]) for control, setting in CONTROLS.items()]
     for run, more in planned:
-        print(f"{run.name}, seed {run.seed}", flush=True)
+        print(f"{run.name}, seed {run.seed}, engines of {options.engine}", flush=True)
         job_run(run, options, [*settings, *more])
     runs = [run for run, _ in planned]
     print("\n".join(table(runs, least)))

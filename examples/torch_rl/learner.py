@@ -123,6 +123,20 @@ class Learner:
             metrics["logprob_diff_max"] = difference.item()
         return metrics
 
+    @torch.no_grad()
+    def logprobs(self, batch):
+        """Return the log-probabilities of each sample's tokens with the present weights; learns nothing.
+
+        All ranks must take part, each with a sample at least.
+        """
+        rollout, samples = self.settings["rollout"], batch.samples
+        prompts = self.tokenizer.prompts([sample.prompt for sample in samples], rollout["rollout_max_prompt_len"])
+        answers, _ = task.answers([sample.tokens for sample in samples], rollout["rollout_max_response_len"])
+        found = models.logprobs(self.model, prompts, answers, rollout["temperature"])
+        # Without a backward pass FSDP2 would keep the whole parameters that are not in a layer, until the next one.
+        self.model.reshard()
+        return [row[:len(sample.tokens)] for row, sample in zip(found, samples)]
+
     def whole_weights(self):
         """Return all parameters whole, on every rank."""
         return {name: value.full_tensor() for name, value in self.model.state_dict().items()}

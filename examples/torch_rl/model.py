@@ -19,15 +19,22 @@ def config_of(settings):
         bos_token_id=None)
 
 
-def create(settings, seed=None):
+def create(settings, seed=None, dtype=torch.float32):
     """Return a model with random weights of this seed; without a seed one without memory for its weights."""
     config = config_of(settings)
     if seed is None:
         with torch.device("meta"):
-            return Qwen3ForCausalLM(config)
+            return _converted(Qwen3ForCausalLM(config), dtype)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return Qwen3ForCausalLM(config)
+        return _converted(Qwen3ForCausalLM(config), dtype)
+
+
+def _converted(model, dtype):
+    """Give the parameters another type. The frequencies of the positions, which are a buffer, stay as they are."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return model
 
 
 def divide(model, ranks):

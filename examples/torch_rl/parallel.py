@@ -39,8 +39,11 @@ def box_of(name, shape, rank, ranks):
 def connect(model, sum_over_ranks):
     """Let the layers that are divided by their inputs add up the outputs of all ranks.
 
-    sum_over_ranks(tensor) returns the sum of the tensors of all ranks, with the same bits on each of them.
+    sum_over_ranks(tensor) returns the sum of the float32 tensors of all ranks, with the same bits on each of them.
     """
+    def sum_outputs(module, inputs, output):
+        return sum_over_ranks(output.float()).to(output.dtype)
+
     for name, module in model.named_modules():
         if name.split(".")[-1] in COLUMNS:
-            module.register_forward_hook(lambda module, inputs, output: sum_over_ranks(output))
+            module.register_forward_hook(sum_outputs)

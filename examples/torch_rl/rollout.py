@@ -10,6 +10,11 @@ import task
 import views
 
 
+def dtype_of(settings):
+    """Return the type of an engine's weights: that of the setting engine.dtype, or float32."""
+    return getattr(torch, settings.get("engine", {}).get("dtype", "float32"))
+
+
 class Generator:
     """Answers prompts with the weights that lie in a buffer. All ranks of an engine make the same calls."""
 
@@ -20,7 +25,7 @@ class Generator:
         """
         self.settings = settings
         self.tokenizer = task.Tokenizer(settings["model"]["characters"])
-        self.model = models.create(parallel.settings_of_rank(settings["model"], ranks), seed=0)
+        self.model = models.create(parallel.settings_of_rank(settings["model"], ranks), 0, dtype_of(settings))
         self.model.eval().requires_grad_(False)
         if ranks > 1:
             parallel.connect(self.model, sum_over_ranks)
@@ -31,7 +36,8 @@ class Generator:
     @staticmethod
     def region_bytes(settings, ranks=1):
         """Return the bytes of the buffer of each rank."""
-        return views.shard_bytes(models.create(parallel.settings_of_rank(settings["model"], ranks)), 1)
+        model = models.create(parallel.settings_of_rank(settings["model"], ranks), dtype=dtype_of(settings))
+        return views.shard_bytes(model, 1)
 
     @torch.no_grad()
     def generate(self, texts, seeds, temperature, tokens_max):

@@ -58,6 +58,10 @@ class Trainer:
         return ([Tensor(tensor.name, tensor.dtype, tensor.shape) for tensor in found.tensors],
                 [Slice(part.name, part.memory, part.offset, part.extent) for part in found.sent()])
 
+    def logprobs(self, batch):
+        """Compute what the engines should have: the log-probabilities of their tokens."""
+        return self.learner.logprobs(batch)
+
     def step(self, batch):
         """Learn from a batch."""
         return self.learner.step(batch)
@@ -96,8 +100,9 @@ class Engine:
         self.parameters = dict(self.generator.model.named_parameters())
 
     def layout(self, tensors):
-        """Let the trainers write this rank's parts of their tensors."""
-        return [Slice(tensor.name, *self._part(tensor)) for tensor in tensors]
+        """Let the trainers write this rank's parts of their tensors, in the type of this engine."""
+        dtype = rollout.dtype_of(self.context.config)
+        return [Slice(tensor.name, *self._part(tensor), dtype=dtype) for tensor in tensors]
 
     def _part(self, tensor):
         """Return the parameter that is this rank's part of a tensor of the trainers, and the part's offset and extent;
@@ -126,6 +131,13 @@ class Engine:
         """Say what is missing after an update by load()."""
         missing = sorted(set(self.parameters) - self.loaded)
         return f"{len(missing)} tensors are missing, the first is {missing[0]}" if missing else None
+
+    def served(self, tensor, part):
+        """Return the parameter with which the model computes, or the one that is tied to it if they differ."""
+        now = dict(self.generator.model.named_parameters(remove_duplicate=False))
+        parameter, head = now[tensor.name], now["lm_head.weight"]
+        is_tied = self.context.config["model"]["tie_word_embeddings"] and tensor.name == "model.embed_tokens.weight"
+        return ("lm_head.weight", head) if is_tied and not torch.equal(parameter, head) else parameter
 
     def generate(self, prompts, sampling):
         """Answer prompts; the answers of all ranks are the same."""

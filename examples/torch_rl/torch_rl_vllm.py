@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The job of torch_rl.py with engines of vLLM 0.32, of any number of tensor-parallel ranks.
 
-    tandem run examples/torch_rl/job.yaml job.library=python:torch_rl_vllm job.start_timeout_ms=300000
+    tandem run examples/torch_rl/job.yaml job.library=python:torch_rl_vllm job.start_timeout_ms=300000 \\
+        cluster.gpu_bytes="38 MiB"
 """
 from torch_rl import Trainer, reward  # noqa: F401  (the other two that a job wants)
 

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine of a job that is vLLM: tandem.vllm.Engine."""
+import math
 import os
 import tempfile
 
 from tandem.job import Completion, Region, Slice
 
+OWN_WEIGHTS, KV_CACHE = "vllm_weights", "kv_cache"  # Tags of what vLLM allocates itself.
+_SLEEP_TAGS = {OWN_WEIGHTS: "weights", KV_CACHE: "kv_cache"}  # What vLLM calls them.
+_VOCABULARY_PADDING = 64  # Rows to whose multiples each vLLM worker pads its part of the vocabulary.
 _ALIGNMENT = 256  # Bytes to whose multiples tensors are placed in the region.
 _SEED_MASK = (1 << 63) - 1  # torch's generators take signed seeds.
 
@@ -14,13 +18,18 @@ class Engine:
 
     Updates write whole tensors into the region "weights", and the next generate() puts them into vLLM's parameters, of
     which vLLM has this rank's part. So a rank has the whole model, and its part again. An exception says which tensor
-    vLLM does not serve after that.
+    vLLM does not serve after that, unless the job compares log-probabilities (update.logprob_tolerance): then served()
+    names that tensor, and the engine is taken out.
+
+    What vLLM allocates itself is declared as outside memory, "kv_cache" and "vllm_weights" (its own part of the
+    weights), and takes turns with the trainers': pause() and resume() are vLLM's sleep and wake, tag by tag. vLLM has
+    this memory for a moment when it starts, before it is granted. On the CPU the own weights stay in host memory.
 
     Settings of the section `engine` of the job file: folder, a folder with config.json and the files of the tokenizer;
     dtype (that of the configuration); kv_cache_bytes of each rank (67108864); check, whether vLLM's weights are
-    compared with the region after each update (true); vllm, more arguments of vllm.LLM(). Each rank needs some 30 s to
-    start: job.start_timeout_ms must allow for that. A subclass may have model_config(), encode(), decode(),
-    end_tokens() and arguments() of its own; then no folder is needed.
+    compared with the region after each update (true without update.logprob_tolerance); vllm, more arguments of
+    vllm.LLM(). Each rank needs some 30 s to start: job.start_timeout_ms must allow for that. A subclass may have
+    model_config(), encode(), decode(), end_tokens() and arguments() of its own; then no folder is needed.
     """
 
     @classmethod
@@ -48,9 +57,12 @@ class Engine:
 
     @classmethod
     def regions(cls, context):
-        """Declare room for whole tensors of the model."""
-        _, size_bytes = _places(cls.model_config(context), _dtype_of(cls, context))
-        return [Region("weights", size_bytes)]
+        """Declare room for whole tensors of the model, and what vLLM allocates."""
+        config, dtype = cls.model_config(context), _dtype_of(cls, context)
+        _, size_bytes = _places(config, dtype)
+        return [Region("weights", size_bytes),
+                Region(OWN_WEIGHTS, _own_bytes(config, dtype, context.ranks_count), outside=True),
+                Region(KV_CACHE, _kv_cache_bytes(context), keep=False, outside=True)]
 
     def __init__(self, context):
         """Start vLLM with weights that mean nothing."""
@@ -63,6 +75,8 @@ class Engine:
         self._is_stale = True
         self._tokens = None
         self._llm = self._start_llm()
+        for tag in (KV_CACHE, OWN_WEIGHTS):
+            self.pause(tag)  # Until Tandem has granted it.
 
     def start(self, memory):
         """Keep the region."""
@@ -114,33 +128,43 @@ class Engine:
         if not self._is_stale:
             return
         tandem.vllm.update(self._llm, tensors=self._tensors())
-        if self.context.setting("engine.check", True):
+        if self.context.setting("engine.check", not _compares_logprobs(self.context)):
             tandem.vllm.check(self._llm)
         self._is_stale = False
 
     def served(self, tensor, part=None):
         """Return a tensor of the model as this rank serves it: the parts that vLLM has, and the region's elsewhere.
 
-        None: vLLM has no part of it. A tied lm_head counts as a part of the embedding. part is the tensor's Slice of
-        layout(), which is the whole tensor.
+        None: vLLM has no part of it. A tied lm_head counts as a part of the embedding; if it alone differs, the result
+        has its name. part is the tensor's Slice of layout(), which is the whole tensor.
         """
         from tandem._vllm_served import parts_of
         self.refresh()
-        sent, whole = self._tensors(), None
-        for _, source, box, found in parts_of(self._llm.collective_rpc("get_model")[0], sent):
+        sent, whole, different = self._tensors(), None, []
+        for name, source, box, found in parts_of(self._llm.collective_rpc("get_model")[0], sent):
             if source == tensor.name:
                 whole = sent[source].clone() if whole is None else whole
+                is_different = found != sent[source][box]
+                if is_different.any():
+                    different.append(name)
                 # A second part for the same place, a tied lm_head, must not hide the first.
-                whole[box] = found.where(found != sent[source][box], whole[box])
-        return whole
+                whole[box] = found.where(is_different, whole[box])
+        return (different[0], whole) if different else whole
 
     def pause(self, tag):
-        """Put vLLM to sleep: its memory is free."""
-        self._llm.sleep(1)
+        """Free vLLM's memory with this tag: first the KV cache, which is forgotten, then its weights."""
+        if tag == KV_CACHE:
+            # Only an engine that has no requests, and takes none, may forget the cache; a step lets go of those that
+            # have ended.
+            self._llm.llm_engine.step()
+            self._llm.sleep(level=0)
+            self._llm.release_kv_cache_memory()
+        else:
+            self._llm.sleep(level=1)
 
     def resume(self, tag):
-        """Wake vLLM up."""
-        self._llm.wake_up()
+        """Let vLLM allocate the memory with this tag. It takes requests when it has both."""
+        self._llm.wake_up([_SLEEP_TAGS[tag]])
 
     def close(self):
         """End vLLM's engine."""
@@ -174,13 +198,14 @@ class Engine:
         config = self.config
         if not getattr(config, "architectures", None):
             config.architectures = [type(_meta_model(config)).__name__]
+        if "worker_cls" not in arguments:  # On the CPU Tandem's worker class has a sleep mode.
+            arguments["enable_sleep_mode"] = True
         with tempfile.TemporaryDirectory() as folder:
             config.save_pretrained(folder)
             return LLM(folder, load_format="dummy", dtype=self._dtype_name, tensor_parallel_size=context.ranks_count,
                        skip_tokenizer_init=True, seed=context.seed & 0xFFFFFFFF, enforce_eager=True,
                        logprobs_mode="processed_logprobs",
-                       kv_cache_memory_bytes=int(context.setting("engine.kv_cache_bytes", 64 << 20)),
-                       **{**arguments, **self.arguments()})
+                       kv_cache_memory_bytes=_kv_cache_bytes(context), **{**arguments, **self.arguments()})
 
     def _compare(self, names):
         """Raise ValueError unless the names are those of the model, with or without the copy of a tied tensor."""
@@ -216,6 +241,33 @@ def _dtype_of(cls, context):
     return getattr(torch, name) if name else cls.model_config(context).dtype or torch.float32
 
 
+def _kv_cache_bytes(context):
+    """Return the bytes of the KV cache of each rank."""
+    return int(context.setting("engine.kv_cache_bytes", 64 << 20))
+
+
+def _compares_logprobs(context):
+    """Return whether the job compares the log-probabilities of engines with the trainer's."""
+    return any(context.setting(f"update.{name}", 0) > 0
+               for name in ("logprob_tolerance", "logprob_tolerance_converted"))
+
+
+def _own_bytes(config, dtype, ranks):
+    """Return the most bytes that vLLM's own weights need on each of the ranks.
+
+    Matrices are divided among the ranks, the vocabulary in parts that are padded. A tied lm_head has a copy on the CPU.
+    """
+    elements = 0
+    for name, tensor in _meta_model(config).named_parameters(remove_duplicate=False):
+        shape = list(tensor.shape)
+        if name.endswith(("embed_tokens.weight", "lm_head.weight")):
+            shape[0] = -(-shape[0] // _VOCABULARY_PADDING) * _VOCABULARY_PADDING
+        if len(shape) > 1:
+            shape[0] = -(-shape[0] // ranks)
+        elements += math.prod(shape)
+    return elements * dtype.itemsize
+
+
 def _meta_model(config):
     """Return the model of a configuration, without memory."""
     import torch
@@ -236,8 +288,6 @@ def _places(config, dtype):
 
 def _view(buffer, offset, shape, dtype):
     """Return a tensor that lies in a buffer."""
-    import math
-
     import torch
     return torch.frombuffer(buffer, dtype=dtype, count=math.prod(shape), offset=offset).view(shape)
 

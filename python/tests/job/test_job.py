@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -243,6 +244,29 @@ def test_a_job_survives_the_deaths_of_its_processes(folder):
     assert steps_of(output)[-1]["reward"] == steps_of(undisturbed)[-1]["reward"], output
 
 
+def test_a_stopped_rewards_actor_is_named_and_restarted(folder):
+    undisturbed = folder.run(steps=2)[1]
+    change = folder.change("""
+        import os
+        import signal
+
+        wanted = reward
+
+        def rewards(requests):
+            if len(requests) > 64 and not os.path.exists("stopped"):
+                open("stopped", "x").close()
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return [wanted(request.prompt, request.answer, request.completion) for request in requests]
+
+        del reward
+    """)
+    status, output = folder.run(*change, "job.max_restarts=1", "job.save_interval=1", "rollout.rewards_timeout_ms=4000",
+                                steps=2)
+    assert status == 0 and (folder.path / "stopped").exists(), output
+    assert "restart 1 of 1" in output and "method score of actor rewards" in output, output
+    assert steps_of(output)[-1]["reward"] == steps_of(undisturbed)[-1]["reward"], output
+
+
 def test_a_loop_of_ones_own_learns():
     environment = {name: value for name, value in os.environ.items() if name not in INHERITED}
     # `tandem python` runs the python3 of the path.
@@ -412,3 +436,11 @@ def test_a_class_that_cannot_resume_its_memory_ends_the_job(folder):
 def test_more_outside_memory_than_declared_is_reported_with_both_numbers(folder):
     status, output = folder.run(*folder.change(OUTSIDE), "cluster.gpu_bytes=256 MiB", "trainer.used_mib=128", steps=1)
     assert status == 0 and "trainer/0 declares 64.0 MiB of torch, and the device reports 128.0 MiB" in output, output
+
+
+def test_a_module_that_imports_for_too_long_is_reported_with_the_setting(folder):
+    settings = folder.change("import time\ntime.sleep(30)\n")
+    begin = time.monotonic()
+    status, output = folder.tandem("plan", *settings, "job.start_timeout_ms=500")
+    assert status == 1 and "within 500 ms: raise job.start_timeout_ms" in output, output
+    assert time.monotonic() - begin < 20

@@ -62,6 +62,7 @@ import sys
 settings = dict(word.split("=", 1) for word in sys.argv if "=" in word)
 if settings["job.seed"] == "9":
     sys.exit("no such seed")
+print(json.dumps({"note": "library " + settings.get("job.library", "of the job file")}))
 reward = 0.95 if settings.get("data.shuffle_rewards") is None else 0.03
 print(json.dumps({"note": "before     0.020 on 1086 unseen prompts"}))
 for step in range(1, 21):
@@ -94,3 +95,20 @@ def test_a_run_that_fails_ends_the_demonstration_with_its_errors(tmp_path):
     status, out, errors = demo_output(tmp_path, "--seeds", "1", "9")
     assert status == 1 and "no such seed" in errors and "the run full, seed 9, failed with status 1" in errors
     assert "| full" not in out
+
+
+@pytest.mark.parametrize("words, library", [((), "python:torch_rl_vllm"), (("--engine", "vllm"), "python:torch_rl_vllm"),
+                                            (("--engine=transformers",), "of the job file")])
+def test_the_engines_are_those_that_were_asked_for(words, library, tmp_path):
+    status, out, errors = demo_output(tmp_path, *words)
+    assert status == 0 and f"library {library}\n" in out, out + errors
+
+
+def test_every_package_is_pinned_once():
+    folder = pathlib.Path(demo.__file__).parent
+    names = [line.split("==")[0] for file in ("requirements", "constraints", "requirements-vllm")
+             for line in (folder / f"{file}.txt").read_text(encoding="utf-8").splitlines()
+             if line and not line.startswith(("#", "-c"))]
+    assert len(names) == len(set(names)) > 100
+    assert all("==" in line for line in (folder / "requirements-vllm.txt").read_text(encoding="utf-8").splitlines()
+               if not line.startswith("#"))

@@ -76,6 +76,19 @@ def test_sleep_frees_the_cache_and_wake_up_brings_it_back(engine):
     assert tiny.generate(llm)[0] == tiny.answers(trainer)
 
 
+def _named_shared_memory(worker):
+    """Return the lines of this process's map of memory in files of /dev/shm: (all, those that have a name still)."""
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        found = [line.strip() for line in file if "cpushm" in line or "/dev/shm/psm_" in line]
+    return found, [line for line in found if not line.endswith("(deleted)")]
+
+
+def test_shared_memory_of_the_workers_has_no_name(engine):
+    llm, _, _, ranks = engine
+    for found, named in llm.collective_rpc(_named_shared_memory):
+        assert named == [] and (ranks == 1 or len(found) >= 2)
+
+
 def test_the_death_of_a_worker_ends_the_engine_with_its_name(engine):
     llm, _, _, ranks = engine
     name = f"engine{ranks}/{ranks - 1}"

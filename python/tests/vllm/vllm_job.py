@@ -19,6 +19,11 @@ def encode(text):
     return [FIRST + int(digit) for digit in text] + [ANSWER]
 
 
+def is_tied(context):
+    """Return whether the job's model has tied embeddings."""
+    return context.setting("model.is_tied", False)
+
+
 class Trainer:
     """A rank that has every second tensor of the model in its region, and computes with a whole model."""
 
@@ -30,7 +35,7 @@ class Trainer:
     def __init__(self, context):
         torch.set_num_threads(1)
         self.context = context
-        self.model = tiny.model(seed=1)
+        self.model = tiny.model(seed=1, is_tied=is_tied(context))
         self.steps = 0
 
     def start(self, memory):
@@ -51,6 +56,10 @@ class Trainer:
         """Return all tensors, and those of this rank."""
         return ([Tensor(name, "float32", tensor.shape) for name, tensor in tiny.tensors(self.model).items()],
                 [Slice(name, part) for name, part in self.parts.items()])
+
+    def logprobs(self, batch):
+        """Return the log-probabilities of the samples' tokens."""
+        return [tiny.logprobs(self.model, encode(sample.prompt), list(sample.tokens)) for sample in batch.samples]
 
     def step(self, batch):
         """Compare the log-probabilities, then change the weights."""
@@ -73,12 +82,25 @@ class Trainer:
 
 
 class Engine(tandem.vllm.Engine):
-    """vLLM with the tokens of this job."""
+    """vLLM with the tokens of this job. With engine.is_stale it does not renew packed copies, as vLLM by itself."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        if context.setting("engine.is_stale", False):
+            from tandem import _vllm_weights
+            _vllm_weights.renew_copies = lambda model: None
+
+    @classmethod
+    def regions(cls, context):
+        """Declare what the base class does; engine.declared_kv_cache_bytes makes it wrong about the KV cache."""
+        wrong = context.setting("engine.declared_kv_cache_bytes")
+        return [Region(region.tag, wrong, keep=False, outside=True) if wrong and region.tag == "kv_cache" else region
+                for region in super().regions(context)]
 
     @classmethod
     def model_config(cls, context):
         """Return the configuration of the small model."""
-        return tiny.config()
+        return tiny.config(is_tied(context))
 
     def encode(self, text):
         """Return the tokens of a prompt."""
