@@ -118,10 +118,12 @@ static tdm_status checkpoint_publish(const char *out, const char *new_path)
 tdm_status tdm__checkpoint_save(struct tdm__worker_group *workers, const char *out,
                                 const struct tdm__checkpoint_state *state)
 {
+    struct tdm__checkpoint_origin origin = {.step = state->step};
     char new_path[TDM__PATH_BYTES];
     char *absolute;
     tdm_status status;
 
+    memcpy(origin.run, state->run, sizeof(origin.run));
     TDM_TRY(tdm__path_join(out, "checkpoint.new", new_path));
     tdm__directory_remove(new_path);
     if (mkdir(new_path, 0777) < 0) {
@@ -135,7 +137,7 @@ tdm_status tdm__checkpoint_save(struct tdm__worker_group *workers, const char *o
     free(absolute);
     TDM_TRY(status);
     TDM_TRY(write_state(new_path, state));
-    TDM_TRY(tdm__checkpoint_manifest_write(new_path));
+    TDM_TRY(tdm__checkpoint_manifest_write(new_path, &origin));
     return checkpoint_publish(out, new_path);
 }
 
@@ -186,14 +188,23 @@ tdm_status tdm__checkpoint_read_state(const char *directory,
 
 /* ---- which checkpoint to resume --------------------------------------------------------- */
 
-/* Checks one directory. Returns TDM_E_NOT_FOUND if it does not exist. */
+/* Checks one directory: its files are whole and all of the save that its state names. Returns
+ * TDM_E_NOT_FOUND if it does not exist. */
 static tdm_status check_directory(const char *directory, struct tdm__checkpoint_state *state)
 {
+    struct tdm__checkpoint_origin origin;
+
     if (access(directory, F_OK) != 0) {
         return tdm__fail(TDM_E_NOT_FOUND, "%s does not exist", directory);
     }
-    TDM_TRY(tdm__checkpoint_manifest_verify(directory));
-    return tdm__checkpoint_read_state(directory, state);
+    TDM_TRY(tdm__checkpoint_manifest_verify(directory, &origin));
+    TDM_TRY(tdm__checkpoint_read_state(directory, state));
+    if (origin.step != state->step || strcmp(origin.run, state->run) != 0) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "%s/manifest is of step %u of run %s, but state.json of step %u of run %s",
+                         directory, origin.step, origin.run, state->step, state->run);
+    }
+    return TDM_OK;
 }
 
 tdm_status tdm__checkpoint_find(const char *out, struct tdm__checkpoint_choice *choice_out)

@@ -2,7 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing and checking share one function, which lists what is on disk. A check compares that list
  * with the one in the manifest; both are sorted by path. The hash finds accidents, such as a
- * flipped bit or a file of another checkpoint. It does not protect from an attacker. */
+ * flipped bit or a file of another checkpoint, and each line says which save the file is of.
+ * Neither protects from an attacker. */
 #include "colocate/job/checkpoint_manifest.h"
 
 #include "runtime/error.h"
@@ -23,18 +24,23 @@
 enum {
     HASH_TEXT_BYTES = 33,    /* Capacity of a hash as hexadecimal digits, with the NUL. */
     READ_BYTES = 256 * 1024, /* Size of one read(2) of a file. */
-    MANIFEST_BYTES_MAX = 64 * 1024 * 1024 /* Largest size of a manifest. */
+    MANIFEST_BYTES_MAX = 64 * 1024 * 1024, /* Largest size of a manifest. */
+    LINE_BYTES = TDM__PATH_BYTES + 128     /* Capacity of a line of a manifest, with the NUL. */
 };
 
+/* Stands for an unknown run in a manifest. */
+static const char unknown_run[] = "-";
 /* Name of the manifest in a checkpoint, and its first line. */
 static const char manifest_name[] = "manifest";
-static const char manifest_head[] = "tandem checkpoint manifest 1";
+static const char manifest_head[] = "tandem checkpoint manifest 2";
 
 /* One file of a checkpoint. */
 struct listed_file {
     char *path;                 /* Path relative to the checkpoint; owned. */
     uint64_t size_bytes;        /* Size of the file. */
     char hash[HASH_TEXT_BYTES]; /* Hash of the contents, as hexadecimal digits. */
+    /* The save that has written the file; zeros in a list of what is on disk. */
+    struct tdm__checkpoint_origin origin;
 };
 
 /* The files of a checkpoint, sorted by path. */
@@ -184,9 +190,11 @@ static tdm_status list_files(const char *directory, bool sync, struct file_list 
 /* ---- writing ---------------------------------------------------------------------------- */
 
 /* Writes the lines of the manifest. */
-static tdm_status write_lines(struct tdm__atomic_file *file, const struct file_list *list)
+static tdm_status write_lines(struct tdm__atomic_file *file, const struct file_list *list,
+                              const struct tdm__checkpoint_origin *origin)
 {
-    char line[TDM__PATH_BYTES + 80];
+    const char *run = origin->run[0] == '\0' ? unknown_run : origin->run;
+    char line[LINE_BYTES];
 
     (void)snprintf(line, sizeof(line), "%s\n", manifest_head);
     TDM_TRY(tdm__atomic_file_write(file, line, strlen(line)));
@@ -196,14 +204,15 @@ static tdm_status write_lines(struct tdm__atomic_file *file, const struct file_l
         if (strchr(listed->path, '\n') != NULL) {
             return tdm__fail(TDM_E_STATE, "the name of the file %s has a line break", listed->path);
         }
-        (void)snprintf(line, sizeof(line), "%s %" PRIu64 " %s\n", listed->hash, listed->size_bytes,
-                       listed->path);
+        (void)snprintf(line, sizeof(line), "%s %" PRIu64 " %" PRIu32 " %s %s\n", listed->hash,
+                       listed->size_bytes, origin->step, run, listed->path);
         TDM_TRY(tdm__atomic_file_write(file, line, strlen(line)));
     }
     return TDM_OK;
 }
 
-tdm_status tdm__checkpoint_manifest_write(const char *directory)
+tdm_status tdm__checkpoint_manifest_write(const char *directory,
+                                          const struct tdm__checkpoint_origin *origin)
 {
     struct file_list list = {NULL, 0};
     struct tdm__atomic_file file;
@@ -217,7 +226,7 @@ tdm_status tdm__checkpoint_manifest_write(const char *directory)
         status = tdm__atomic_file_open(&file, path);
     }
     if (status == TDM_OK) {
-        status = write_lines(&file, &list);
+        status = write_lines(&file, &list, origin);
         if (status == TDM_OK) {
             status = tdm__atomic_file_commit(&file);
         } else {
@@ -230,21 +239,50 @@ tdm_status tdm__checkpoint_manifest_write(const char *directory)
 
 /* ---- checking --------------------------------------------------------------------------- */
 
-/* Parses one line of a manifest, which is cut into its three fields. */
-static bool parse_line(char *line, struct listed_file *file)
+/* Parses a decimal number up to `max` and the space after it. Returns what follows, or NULL. */
+static char *parse_number(char *text, uint64_t max, uint64_t *number_out)
 {
-    char *size = strchr(line, ' ');
     char *end;
 
-    if (size == NULL || size - line != HASH_TEXT_BYTES - 1) {
+    if (text == NULL || text[0] < '0' || text[0] > '9') {
+        return NULL;
+    }
+    errno = 0;
+    *number_out = strtoull(text, &end, 10);
+    return errno == 0 && *number_out <= max && *end == ' ' ? end + 1 : NULL;
+}
+
+/* Parses the ID of a run and the space after it. Returns what follows, or NULL. */
+static char *parse_run(char *text, char run[TDM__ID_TEXT_BYTES])
+{
+    size_t size = text == NULL ? 0 : strcspn(text, " ");
+
+    if (size == 0 || size >= TDM__ID_TEXT_BYTES || text[size] != ' ') {
+        return NULL;
+    }
+    memcpy(run, text, size);
+    run[size] = '\0';
+    if (strcmp(run, unknown_run) == 0) {
+        run[0] = '\0';
+    }
+    return text + size + 1;
+}
+
+/* Parses one line of a manifest; the path stays in the line. */
+static bool parse_line(char *line, struct listed_file *file)
+{
+    uint64_t step = 0;
+
+    *file = (struct listed_file){.size_bytes = 0};
+    if (strcspn(line, " ") != HASH_TEXT_BYTES - 1 || line[HASH_TEXT_BYTES - 1] != ' ') {
         return false;
     }
     memcpy(file->hash, line, HASH_TEXT_BYTES - 1);
-    file->hash[HASH_TEXT_BYTES - 1] = '\0';
-    errno = 0;
-    file->size_bytes = strtoull(size + 1, &end, 10);
-    file->path = end + 1;
-    return errno == 0 && *end == ' ' && size[1] >= '0' && size[1] <= '9' && end[1] != '\0';
+    file->path = parse_number(line + HASH_TEXT_BYTES, UINT64_MAX, &file->size_bytes);
+    file->path = parse_number(file->path, UINT32_MAX, &step);
+    file->path = parse_run(file->path, file->origin.run);
+    file->origin.step = (uint32_t)step;
+    return file->path != NULL && file->path[0] != '\0';
 }
 
 /* Parses the text of a manifest, which is cut into lines. The caller ends the list also on
@@ -263,7 +301,8 @@ static tdm_status parse_manifest(const char *path, char *text, struct file_list 
 
         number++;
         if (!parse_line(line, &file)) {
-            return tdm__fail(TDM_E_PROTOCOL, "%s:%u: expected a hash, a size and a path", path,
+            return tdm__fail(TDM_E_PROTOCOL,
+                             "%s:%u: expected a hash, a size, a step, a run and a path", path,
                              number);
         }
         TDM_TRY(file_list_add(list, &file));
@@ -304,7 +343,30 @@ static tdm_status compare_lists(const char *directory, const struct file_list *l
     return TDM_OK;
 }
 
-tdm_status tdm__checkpoint_manifest_verify(const char *directory)
+/* Checks that all files are of one save, and stores it. */
+static tdm_status find_origin(const char *directory, const struct file_list *listed,
+                              struct tdm__checkpoint_origin *origin_out)
+{
+    const struct tdm__checkpoint_origin *first = &listed->files[0].origin;
+
+    *origin_out = (struct tdm__checkpoint_origin){.step = 0};
+    for (uint32_t i = 0; i < listed->count; i++) {
+        const struct tdm__checkpoint_origin *origin = &listed->files[i].origin;
+
+        if (origin->step != first->step || strcmp(origin->run, first->run) != 0) {
+            return tdm__fail(TDM_E_PROTOCOL,
+                             "%s/%s is of step %" PRIu32 " of run %s, but %s of step %" PRIu32
+                             " of run %s",
+                             directory, listed->files[i].path, origin->step, origin->run,
+                             listed->files[0].path, first->step, first->run);
+        }
+        *origin_out = *first;
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__checkpoint_manifest_verify(const char *directory,
+                                           struct tdm__checkpoint_origin *origin_out)
 {
     struct file_list listed = {NULL, 0};
     struct file_list found = {NULL, 0};
@@ -324,6 +386,9 @@ tdm_status tdm__checkpoint_manifest_verify(const char *directory)
     }
     if (status == TDM_OK) {
         status = compare_lists(directory, &listed, &found);
+    }
+    if (status == TDM_OK) {
+        status = find_origin(directory, &listed, origin_out);
     }
     file_list_fini(&listed);
     file_list_fini(&found);

@@ -21,6 +21,20 @@
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
 static char directory[64]; /* The checkpoint. */
+static const struct tdm__checkpoint_origin origin = {12, "5f3a"};
+
+/* Checks the checkpoint. If it is accepted, the save that has written it is returned, too. */
+static tdm_status verify_manifest(void)
+{
+    struct tdm__checkpoint_origin found = {.step = 77};
+    tdm_status status = tdm__checkpoint_manifest_verify(directory, &found);
+
+    if (status == TDM_OK) {
+        assert_int_equal(found.step, origin.step);
+        assert_string_equal(found.run, origin.run);
+    }
+    return status;
+}
 
 /* Returns the path of a file of the checkpoint. */
 static const char *path(const char *name)
@@ -58,7 +72,7 @@ static int set_up(void **state)
     write_file("rank-1", "", 0);
     write_file("hf/model", large, sizeof(large));
     write_file("hf/a name with spaces", "x", 1);
-    return tdm__checkpoint_manifest_write(directory) == TDM_OK ? 0 : -1;
+    return tdm__checkpoint_manifest_write(directory, &origin) == TDM_OK ? 0 : -1;
 }
 
 static int tear_down(void **state)
@@ -71,7 +85,7 @@ static int tear_down(void **state)
 /* Checks that the checkpoint is refused with an error that has these words. */
 static void assert_refused(tdm_status status, const char *words)
 {
-    assert_int_equal(tdm__checkpoint_manifest_verify(directory), status);
+    assert_int_equal(verify_manifest(), status);
     if (strstr(tdm_error_detail(), words) == NULL) {
         fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), words);
     }
@@ -80,11 +94,11 @@ static void assert_refused(tdm_status status, const char *words)
 static void unchanged_checkpoint_is_accepted(void **state)
 {
     (void)state;
-    TRY(tdm__checkpoint_manifest_verify(directory));
+    TRY(verify_manifest());
     write_file(".hidden", "x", 1); /* Such as those of a network file system. */
-    TRY(tdm__checkpoint_manifest_verify(directory));
-    TRY(tdm__checkpoint_manifest_write(directory));
-    TRY(tdm__checkpoint_manifest_verify(directory));
+    TRY(verify_manifest());
+    TRY(tdm__checkpoint_manifest_write(directory, &origin));
+    TRY(verify_manifest());
 }
 
 static void each_flipped_bit_is_noticed(void **state)
@@ -99,7 +113,7 @@ static void each_flipped_bit_is_noticed(void **state)
         assert_refused(TDM_E_PROTOCOL, "/rank-0 is damaged: 14 bytes with hash");
     }
     write_file("rank-0", small, sizeof(small));
-    TRY(tdm__checkpoint_manifest_verify(directory));
+    TRY(verify_manifest());
     large[sizeof(large) - 1] ^= 1;
     write_file("hf/model", large, sizeof(large));
     assert_refused(TDM_E_PROTOCOL, "/hf/model is damaged: 600000 bytes");
@@ -146,7 +160,7 @@ static void link_is_no_file(void **state)
     assert_int_equal(unlink(path("rank-1")), 0);
     assert_int_equal(symlink("rank-0", path("rank-1")), 0);
     assert_refused(TDM_E_STATE, "rank-1 is neither a file nor a directory");
-    assert_int_equal(tdm__checkpoint_manifest_write(directory), TDM_E_STATE);
+    assert_int_equal(tdm__checkpoint_manifest_write(directory, &origin), TDM_E_STATE);
 }
 
 static void missing_manifest_is_named(void **state)
@@ -156,25 +170,55 @@ static void missing_manifest_is_named(void **state)
     assert_refused(TDM_E_NOT_FOUND, "/manifest");
 }
 
+/* A line of a manifest of another save, for example with a file that was copied from there. */
+static void file_of_another_save_is_named(void **state)
+{
+    static const char *const lines[] = {" 14 12 5f3b rank-0", " 14 13 5f3a rank-0"};
+    static char text[1024];
+    FILE *file = fopen(path("manifest"), "r");
+    size_t size_bytes;
+
+    (void)state;
+    assert_non_null(file);
+    size_bytes = fread(text, 1, sizeof(text) - 1, file);
+    (void)fclose(file);
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        char *line = strstr(text, i == 0 ? " 14 12 5f3a rank-0" : lines[0]);
+
+        assert_non_null(line);
+        memcpy(line, lines[i], strlen(lines[i]));
+        write_file("manifest", text, size_bytes);
+        assert_refused(TDM_E_PROTOCOL, i == 0 ? "/rank-0 is of step 12 of run 5f3b"
+                                              : "/rank-0 is of step 13 of run 5f3a");
+    }
+}
+
+#define HASH "00000000000000000000000000000000"
+
 static void manifest_of_another_form_is_refused(void **state)
 {
     static const char *const lines[] = {
         "",
-        "tandem checkpoint manifest 2\n",
-        "tandem checkpoint manifest 1\nshort 1 rank-0\n",
-        "tandem checkpoint manifest 1\n00000000000000000000000000000000 one rank-0\n",
-        "tandem checkpoint manifest 1\n00000000000000000000000000000000 1\n",
-        "tandem checkpoint manifest 1\n00000000000000000000000000000000 1 \n",
-        "tandem checkpoint manifest 1\n00000000000000000000000000000000 -1 rank-0\n"};
+        "tandem checkpoint manifest 1\n",
+        "tandem checkpoint manifest 2\nshort 1 12 5f3a rank-0\n",
+        "tandem checkpoint manifest 2\n" HASH " one 12 5f3a rank-0\n",
+        "tandem checkpoint manifest 2\n" HASH " 1\n",
+        "tandem checkpoint manifest 2\n" HASH " 1 12\n",
+        "tandem checkpoint manifest 2\n" HASH " 1 12 5f3a\n",
+        "tandem checkpoint manifest 2\n" HASH " 1 12 5f3a \n",
+        "tandem checkpoint manifest 2\n" HASH " 1 4294967296 5f3a rank-0\n",
+        "tandem checkpoint manifest 2\n" HASH " 1 12  rank-0\n",
+        "tandem checkpoint manifest 2\n" HASH " 1 12 " HASH HASH " rank-0\n",
+        "tandem checkpoint manifest 2\n" HASH " -1 12 5f3a rank-0\n"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
         write_file("manifest", lines[i], strlen(lines[i]));
         assert_refused(TDM_E_PROTOCOL, "/manifest:");
     }
-    write_file("manifest", "tandem checkpoint manifest 1\n\0", 30);
+    write_file("manifest", "tandem checkpoint manifest 2\n\0", 30);
     assert_refused(TDM_E_PROTOCOL, "a byte 0 at position 29");
-    write_file("manifest", "tandem checkpoint manifest 1\n", 29);
+    write_file("manifest", "tandem checkpoint manifest 2\n", 29);
     assert_refused(TDM_E_PROTOCOL, "is not in the manifest");
 }
 
@@ -193,16 +237,19 @@ static void each_changed_byte_of_the_manifest_is_noticed(void **state)
     for (size_t i = 0; i + 1 < size_bytes; i++) {
         text[i] ^= 4;
         write_file("manifest", text, size_bytes);
-        assert_int_not_equal(tdm__checkpoint_manifest_verify(directory), TDM_OK);
+        assert_int_not_equal(verify_manifest(), TDM_OK);
         text[i] ^= 4;
     }
 }
 
 static void missing_directory_is_refused(void **state)
 {
+    struct tdm__checkpoint_origin found;
+
     (void)state;
-    assert_int_not_equal(tdm__checkpoint_manifest_write("/no/such/directory"), TDM_OK);
-    assert_int_equal(tdm__checkpoint_manifest_verify("/no/such/directory"), TDM_E_NOT_FOUND);
+    assert_int_not_equal(tdm__checkpoint_manifest_write("/no/such/directory", &origin), TDM_OK);
+    assert_int_equal(tdm__checkpoint_manifest_verify("/no/such/directory", &found),
+                     TDM_E_NOT_FOUND);
 }
 
 /* All that the manifest lists is on disk before the manifest has its name, files that ranks have
@@ -216,7 +263,7 @@ static void all_is_on_disk_before_the_manifest_has_its_name(void **state)
 
     (void)state;
     disk_log_clear();
-    TRY(tdm__checkpoint_manifest_write(directory));
+    TRY(tdm__checkpoint_manifest_write(directory, &origin));
     (void)snprintf(renamed, sizeof(renamed), "rename %s/", directory);
     for (size_t i = 0; i < sizeof(written) / sizeof(written[0]); i++) {
         (void)snprintf(synced, sizeof(synced), "fsync %s%s\n", directory, written[i]);
@@ -239,6 +286,7 @@ int main(void)
         EACH(exchanged_files_are_noticed),
         EACH(link_is_no_file),
         EACH(missing_manifest_is_named),
+        EACH(file_of_another_save_is_named),
         EACH(manifest_of_another_form_is_refused),
         EACH(each_changed_byte_of_the_manifest_is_noticed),
         EACH(missing_directory_is_refused),

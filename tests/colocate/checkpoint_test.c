@@ -69,10 +69,13 @@ static bool is_there(const char *name)
 static void assert_round_trip(struct tdm__checkpoint_state sent)
 {
     struct tdm__checkpoint_state got;
+    struct tdm__checkpoint_origin origin;
 
     TRY(tdm__checkpoint_save(&nobody, out, &sent));
     TRY(tdm__checkpoint_read_state(path("checkpoint"), &got));
-    TRY(tdm__checkpoint_manifest_verify(path("checkpoint")));
+    TRY(tdm__checkpoint_manifest_verify(path("checkpoint"), &origin));
+    assert_int_equal(origin.step, sent.step);
+    assert_string_equal(origin.run, sent.run);
     assert_int_equal(got.step, sent.step);
     assert_true(got.version == sent.version);
     assert_string_equal(got.run, sent.run);
@@ -280,6 +283,21 @@ static void checkpoint_of_another_run_is_not_taken_for_a_newer_one(void **state)
     assert_found("checkpoint", 2, "checkpoint.new was saved by run b, and ");
 }
 
+/* As if the manifest of another save had been copied together with all files but one. */
+static void manifest_of_another_save_is_refused(void **state)
+{
+    const struct tdm__checkpoint_origin others[] = {{7, "a"}, {2, "b"}};
+    struct tdm__checkpoint_choice choice;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        save_as("checkpoint", 2);
+        TRY(tdm__checkpoint_manifest_write(path("checkpoint"), &others[i]));
+        assert_int_equal(tdm__checkpoint_find(out, &choice), TDM_E_PROTOCOL);
+        assert_non_null(strstr(tdm_error_detail(), "but state.json of step 2 of run a"));
+    }
+}
+
 /* Without RENAME_EXCHANGE, a save that is interrupted leaves the old directory and the new one. */
 static void old_checkpoint_is_found_where_the_new_one_is_damaged(void **state)
 {
@@ -360,6 +378,7 @@ int main(void)
         EACH(missing_checkpoint_is_named),
         EACH(newest_complete_checkpoint_is_found),
         EACH(checkpoint_of_another_run_is_not_taken_for_a_newer_one),
+        EACH(manifest_of_another_save_is_refused),
         EACH(old_checkpoint_is_found_where_the_new_one_is_damaged),
         EACH(without_a_complete_checkpoint_the_cause_is_named),
         EACH(corrupt_state_is_refused_by_the_name_of_its_file),
