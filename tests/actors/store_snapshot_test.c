@@ -5,6 +5,7 @@
 #include "tests/support/two_nodes.h"
 
 #include "runtime/clock.h"
+#include "runtime/redis/store.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -270,6 +271,87 @@ static void restarted_server_gets_the_records_again(void **state)
     }
 }
 
+/* Deletes the records of an actor and of its name, so that the name can be given once more. */
+static void forget_actor(const char *id, const char *name)
+{
+    struct store_fixture own = {.loop = cluster.redis.base.loop};
+    struct store_reply names;
+    char key[64];
+    uint32_t deleted_count = 0;
+
+    assert_int_equal(tdm__store_redis_open(own.loop, tdm__redis_embedded_url(cluster.redis.server),
+                                           "tandem", TEST_TIMEOUT_MS, &own.store),
+                     TDM_OK);
+    names = store_read(&own, "name/*");
+    for (uint32_t i = 0; i < names.count; i++) {
+        const char *last = strrchr(names.records[i].key, '/');
+
+        if (last != NULL && strcmp(last + 1, name) == 0) {
+            assert_int_equal(store_delete(&own, names.records[i].key, TDM__VERSION_ANY), TDM_OK);
+            deleted_count++;
+        }
+    }
+    assert_int_equal(deleted_count, 1);
+    (void)snprintf(key, sizeof(key), "actor/%s", id);
+    assert_int_equal(store_delete(&own, key, TDM__VERSION_ANY), TDM_OK);
+    own.store->ops->close(own.store);
+}
+
+/* Creates an actor with the name that the actor `holder` of the second node has. That node may
+ * write its records once more just after they were deleted. */
+static tdm_actor *give_name_again(const char *holder, const char *name)
+{
+    for (int i = 0; i < 3; i++) {
+        tdm_actor *actor;
+
+        forget_actor(holder, name);
+        actor = on_first_node(name, 0);
+        if (tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS) == TDM_OK) {
+            return actor;
+        }
+        assert_non_null(strstr(tdm_error_detail(), "is taken by actor"));
+        tdm_actor_destroy(actor);
+    }
+    fail_msg("the name \"%s\" is not given again", name);
+    return NULL;
+}
+
+/* Two nodes have given the name away, as with two Redis masters: the older grant stays. */
+static void younger_holder_of_a_name_ends_with_the_reason(void **state)
+{
+    tdm_actor *older = actor_fixture_create(
+        runtime, &(struct tdm_actor_options){.name = "twice", .labels = {"side=second"}});
+    int64_t pid = actor_fixture_call_int(older, "pid");
+    int64_t deadline_ms = tdm__deadline_after(TEST_TIMEOUT_MS);
+    struct tdm_actor_info info;
+    char taken[128];
+    tdm_actor *other;
+    tdm_actor *younger;
+
+    (void)state;
+    tdm_actor_describe(older, &info);
+    restart_server(NULL);
+    other = on_first_node("other", 0);
+    expect_ready(other); /* All names are written in the new generation. */
+    younger = give_name_again(info.id, "twice");
+    restart_server(NULL);
+    while (actor_fixture_call(younger, "pid", NULL) == TDM_OK) {
+        assert_true(tdm__deadline_remaining_ms(deadline_ms) > 0);
+        (void)poll(NULL, 0, 50);
+    }
+    (void)snprintf(taken, sizeof(taken), "the name \"twice\" is taken by actor %s", info.id);
+    if (strstr(tdm_error_detail(), taken) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), taken);
+    }
+    assert_int_equal(actor_fixture_call_int(older, "pid"), pid);
+    tdm_actor_destroy(younger);
+    assert_int_equal(tdm_actor_find(runtime, "twice", TEST_TIMEOUT_MS, &younger), TDM_OK);
+    assert_int_equal(actor_fixture_call_int(younger, "pid"), pid);
+    tdm_actor_destroy(younger);
+    end(older);
+    end(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +360,7 @@ int main(void)
         cmocka_unit_test(actor_that_got_a_name_since_keeps_it),
         cmocka_unit_test(actor_that_has_moved_since_stays_where_it_runs),
         cmocka_unit_test(restarted_server_gets_the_records_again),
+        cmocka_unit_test(younger_holder_of_a_name_ends_with_the_reason),
     };
     int failed = 1;
 
