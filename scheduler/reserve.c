@@ -439,6 +439,16 @@ static tdm_status find_own_placement(struct actor_reservation *actor_reservation
     return tdm__node_record_read(record, &actor_reservation->reserved.node);
 }
 
+/* Returns the epoch of the node when the transaction read the records, or 0 if it had none. */
+static uint64_t epoch_of(const struct tdm__txn *txn, const struct tdm__id *node)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__store_record *record =
+        tdm__txn_find_record(txn, tdm__store_key("node", node, key));
+
+    return record == NULL ? 0 : record->version;
+}
+
 /* Body of the transaction that places an actor: chooses a place and adds the writes of its records,
  * unless an earlier commit did so. */
 static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
@@ -459,6 +469,7 @@ static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
     actor_reservation->absent = (struct tdm__id){{0}};
     actor_reservation->reserved.generation = view_of(request)->generation;
     actor_reservation->reserved.granted = actor.granted;
+    actor_reservation->reserved.owner_epoch = epoch_of(txn, owner);
     TDM_TRY(find_own_placement(actor_reservation, txn, &is_placed));
     if (is_placed) {
         return TDM_OK;

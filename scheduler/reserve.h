@@ -53,6 +53,8 @@ struct tdm__actor_placement {
     uint32_t bundle; /* Index of the actor's bundle; only if the actor is in a placement group. */
     uint64_t generation; /* Generation of the store in which the actor was placed. */
     uint64_t granted;    /* Generation of the store in which the actor got its name. */
+    /* Epoch of the node that placed the actor; 0 if the request names none. */
+    uint64_t owner_epoch;
 };
 /* Callback that gets the placement of an actor. `reserved` is borrowed and not NULL on TDM_OK.
  * Failures: TDM_E_AGAIN (not free now, or the name may be taken), TDM_E_NO_RESOURCES (never

@@ -55,6 +55,8 @@ struct actor_entry {
     /* Epoch of the actor's node in which the actor was placed there last; 0 if another node placed
      * the actor on this node. */
     uint64_t placed_epoch;
+    /* Epoch of the creator's node in which that node placed the actor last. */
+    uint64_t owner_epoch;
     /* Name of the node on which the actor is placed, for messages. */
     char placement_node_name[TDM__NODE_NAME_BYTES];
     /* Worker process of the actor on this node, borrowed; NULL if absent. */
@@ -103,6 +105,8 @@ struct actor_tombstone {
     struct tdm__id id; /* Id of the ended actor. */
     /* Incarnation with which the actor was started on this node. */
     uint32_t start_incarnation;
+    /* Number of the last placement that the actor had on this node. */
+    uint32_t placements;
     /* Status with which calls of the ended actor fail; TDM_E_ACTOR_RESTARTING if its creator's node
      * places it again. */
     tdm_status status;

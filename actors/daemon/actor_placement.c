@@ -267,6 +267,7 @@ static void on_placement_reserved(void *arg, tdm_status status, const char *deta
     actor_entry_set_record(entry, &request, reserved);
     entry->placed_generation = reserved->generation;
     entry->placed_epoch = reserved->node.epoch;
+    entry->owner_epoch = reserved->owner_epoch;
     if (tdm__id_equal(&reserved->node.id, &entry->node->record.id)) {
         event.kind = ACTOR_ON_RESERVED_HERE;
         if (tdm__node_check_placed_epoch(entry->node, entry->placed_epoch) != TDM_OK ||

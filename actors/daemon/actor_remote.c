@@ -72,6 +72,15 @@ static void on_start_reply(void *arg, struct tdm__rpc_reply *reply)
                                                       .reply = reply});
 }
 
+/* Returns the epoch of this node in which it wants the actor, which it has placed: the present one,
+ * as far as this node knows it. */
+static uint64_t owner_epoch_now(const struct actor_entry *entry)
+{
+    uint64_t epoch = entry->node->record.epoch;
+
+    return epoch > entry->owner_epoch ? epoch : entry->owner_epoch;
+}
+
 void tdm__actor_entry_start_remote(struct actor_entry *entry)
 {
     tdm_writer *writer;
@@ -89,7 +98,8 @@ void tdm__actor_entry_start_remote(struct actor_entry *entry)
                                            .placements = entry->record.placements,
                                            .granted = (int64_t)entry->record.granted,
                                            .generation = (int64_t)entry->placed_generation,
-                                           .epoch = (int64_t)entry->placed_epoch},
+                                           .epoch = (int64_t)entry->placed_epoch,
+                                           .owner_epoch = (int64_t)owner_epoch_now(entry)},
         writer);
     tdm__node_forward(entry->node, &entry->record.node, "actor.start", tdm_writer_bytes(writer),
                       TDM__NEVER, on_start_reply, entry);
@@ -127,6 +137,7 @@ struct end_report {
     struct end_report *next; /* Next report of the table. */
     struct tdm__node *node;  /* State of this node's daemon, borrowed. */
     struct tdm__id owner;    /* Node of the creator. */
+    uint64_t owner_epoch;    /* Epoch of that node in which it placed the actor. */
     struct tdm__id actor;    /* Id of the actor that has ended. */
     uint32_t placements;     /* Number of the placement that has ended. */
     tdm_status status;       /* Status with which calls of the actor fail. */
@@ -164,16 +175,34 @@ static void on_end_reported(void *arg, struct tdm__rpc_reply *reply)
     }
 }
 
-/* Drops the reports to nodes that are not among the `nodes_count` living ones. A report that is
- * under way is dropped later. */
-static void drop_reports_to_lost_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
-                                       uint32_t nodes_count)
+/* Drops the reports to a node about actors that it placed in this epoch or earlier. A report that
+ * is under way is dropped later. */
+static void drop_reports_to_lost_node(struct tdm__node *node, const struct tdm__id *lost,
+                                      uint64_t epoch)
 {
     struct end_report *next;
 
     for (struct end_report *report = node->actors->end_reports; report != NULL; report = next) {
         next = report->next;
-        if (!report->is_sent && !tdm__node_records_contain(nodes, nodes_count, &report->owner)) {
+        if (!report->is_sent && tdm__id_equal(&report->owner, lost) &&
+            report->owner_epoch <= epoch) {
+            end_report_free(report);
+        }
+    }
+}
+
+/* Drops the reports to nodes that are not among the `nodes_count` nodes of the list, as described
+ * for tdm__node_actors_update_nodes(). */
+static void drop_reports_to_absent_nodes(struct tdm__node *node,
+                                         const struct tdm__node_record *nodes, uint32_t nodes_count,
+                                         uint64_t list_epoch)
+{
+    struct end_report *next;
+
+    for (struct end_report *report = node->actors->end_reports; report != NULL; report = next) {
+        next = report->next;
+        if (!report->is_sent && report->owner_epoch <= list_epoch &&
+            !tdm__node_records_contain(nodes, nodes_count, &report->owner)) {
             end_report_free(report);
         }
     }
@@ -220,6 +249,7 @@ void tdm__actor_entry_notify_owner(const struct actor_entry *entry, tdm_status s
     }
     report->node = entry->node;
     report->owner = entry->owner_node;
+    report->owner_epoch = entry->owner_epoch;
     report->actor = entry->spec->id;
     report->placements = entry->record.placements;
     report->status = status;
@@ -323,16 +353,36 @@ void tdm__node_remote_actors_update_nodes(struct tdm__node *node,
     }
 }
 
-void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
-                                   uint32_t nodes_count)
+/* Returns whether the actor was placed on this node by the node `owner`. */
+static bool is_guest_of(const struct actor_entry *entry, const struct tdm__id *owner)
+{
+    return !tdm__actor_state_is_remote(entry->lifecycle.state) &&
+           !tdm__id_is_none(&entry->owner_node) && tdm__id_equal(&entry->owner_node, owner);
+}
+
+void tdm__node_actors_lose_owner(struct tdm__node *node, const struct tdm__id *lost, uint64_t epoch)
 {
     struct actor_entry *next;
 
-    drop_reports_to_lost_nodes(node, nodes, nodes_count);
+    drop_reports_to_lost_node(node, lost, epoch);
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
         next = entry->next;
-        if (!tdm__actor_state_is_remote(entry->lifecycle.state) &&
-            !tdm__id_is_none(&entry->owner_node) &&
+        if (is_guest_of(entry, lost) && entry->owner_epoch <= epoch) {
+            tdm__actor_entry_report(entry,
+                                    (struct actor_event){.kind = ACTOR_ON_CREATOR_NODE_LOST});
+        }
+    }
+}
+
+void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
+                                   uint32_t nodes_count, uint64_t list_epoch)
+{
+    struct actor_entry *next;
+
+    drop_reports_to_absent_nodes(node, nodes, nodes_count, list_epoch);
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
+        next = entry->next;
+        if (is_guest_of(entry, &entry->owner_node) && entry->owner_epoch <= list_epoch &&
             !tdm__node_records_contain(nodes, nodes_count, &entry->owner_node)) {
             tdm__actor_entry_report(entry,
                                     (struct actor_event){.kind = ACTOR_ON_CREATOR_NODE_LOST});

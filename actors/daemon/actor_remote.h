@@ -41,10 +41,16 @@ void tdm__node_serve_actor_known(struct tdm__node *node, struct tdm__incoming_ca
 void tdm__node_remote_actors_update_nodes(struct tdm__node *node,
                                           const struct tdm__node_record *nodes,
                                           uint32_t nodes_count, bool is_held);
-/* Compares the actors on this node with a list of nodes: those that a node
- * owns which is not in it end. Drops reports to such nodes. */
+/* A node was lost that had this epoch: the actors on this node end that it placed in this epoch or
+ * earlier. Those that it has placed since it joined again stay. Drops reports of ends in the same
+ * way. */
+void tdm__node_actors_lose_owner(struct tdm__node *node, const struct tdm__id *lost,
+                                 uint64_t epoch);
+/* Compares the actors on this node with a list of nodes: those end whose owner's node is not in it.
+ * `list_epoch` is the epoch of the list: it tells nothing of nodes that joined later, whose actors
+ * stay. Drops reports to absent nodes in the same way. */
 void tdm__node_actors_update_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
-                                   uint32_t nodes_count);
+                                   uint32_t nodes_count, uint64_t list_epoch);
 /* Stops the actors that other nodes may take over when this node's lease expires: those with names,
  * with GPUs, or with restarts. */
 void tdm__node_actors_fence(struct tdm__node *node);

@@ -138,6 +138,7 @@ struct start_request {
     uint32_t incarnation; /* Number of workers that other nodes have started for the actor. */
     uint64_t generation;  /* Generation of the store in which the actor was placed. */
     uint64_t epoch;       /* Epoch of this node in which the actor was placed on it. */
+    uint64_t owner_epoch; /* Epoch of the creator's node in which it placed the actor. */
 };
 
 /* Decodes the arguments of the call "actor.start". */
@@ -155,7 +156,8 @@ static tdm_status start_message_read(struct tdm__incoming_call *incoming,
     record->granted = (uint64_t)message.granted;
     *request_out = (struct start_request){.incarnation = message.incarnation,
                                           .generation = (uint64_t)message.generation,
-                                          .epoch = (uint64_t)message.epoch};
+                                          .epoch = (uint64_t)message.epoch,
+                                          .owner_epoch = (uint64_t)message.owner_epoch};
     return tdm__actor_spec_of_message(&message.spec, spec);
 }
 
@@ -176,20 +178,25 @@ static void record_fill(struct tdm__actor_record *record, const struct tdm__acto
  * returns true: the owner's node repeats the call when it got no reply. The call also fails if an
  * earlier incarnation, which the owner's node has given up, has not ended. The owner's node may
  * have placed this incarnation again, as `record` says, because this node was lost meanwhile: the
- * actor keeps what it has if that is what it got now, and ends otherwise. */
+ * process keeps what it has if that is what it got now, and otherwise ends before another starts.
+ * A tombstone tells the end of its own placement only. */
 static bool reply_if_already_here(struct tdm__node *node, const struct tdm__id *actor,
-                                  uint32_t incarnation, const struct tdm__actor_record *record,
+                                  const struct start_request *request,
+                                  const struct tdm__actor_record *record,
                                   struct tdm__incoming_call *incoming)
 {
+    uint32_t incarnation = request->incarnation;
     struct actor_entry *entry = tdm__actor_entry_find(node, actor);
     const struct actor_tombstone *actor_tombstone = tdm__tombstone_find(node, actor);
 
-    if (actor_tombstone != NULL && actor_tombstone->start_incarnation < incarnation) {
+    if (actor_tombstone != NULL && (actor_tombstone->start_incarnation < incarnation ||
+                                    actor_tombstone->placements < record->placements)) {
         actor_tombstone = NULL; /* The actor has been placed on this node again. */
     }
     if (entry != NULL && entry->record.placements < record->placements &&
         tdm__grants_equal(&entry->record.grant, &record->grant)) {
         entry->record.placements = record->placements;
+        entry->owner_epoch = request->owner_epoch;
     } else if (entry != NULL && entry->record.placements < record->placements) {
         tdm__actor_entry_report(
             entry, (struct actor_event){.kind = ACTOR_ON_DISOWNED,
@@ -239,8 +246,7 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incom
     struct start_request request;
     tdm_status status = start_message_read(incoming, &spec, &record, &request);
 
-    if (status == TDM_OK &&
-        reply_if_already_here(node, &spec->id, request.incarnation, &record, incoming)) {
+    if (status == TDM_OK && reply_if_already_here(node, &spec->id, &request, &record, incoming)) {
         tdm__actor_spec_destroy(spec);
         return;
     }
@@ -269,6 +275,7 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming_call *incom
         return;
     }
     entry->owner_node = owner_node;
+    entry->owner_epoch = request.owner_epoch;
     entry->start_incarnation = request.incarnation;
     entry->record = record;
     tdm__actor_entry_add_waiter(entry, WAITER_FOR_START, incoming);

@@ -32,8 +32,10 @@ struct actor_entry *tdm__actor_entry_find(struct tdm__node *node, const struct t
 
 const struct actor_tombstone *tdm__tombstone_find(struct tdm__node *node, const struct tdm__id *id)
 {
-    for (uint32_t i = 0; i < ACTOR_TOMBSTONES_MAX; i++) {
-        const struct actor_tombstone *tombstone = &node->actors->tombstones[i];
+    for (uint32_t i = 1; i <= ACTOR_TOMBSTONES_MAX; i++) { /* The newest one first. */
+        const struct actor_tombstone *tombstone =
+            &node->actors->tombstones[(node->actors->next_tombstone + ACTOR_TOMBSTONES_MAX - i) %
+                                      ACTOR_TOMBSTONES_MAX];
 
         if (tombstone->text != NULL && tdm__id_equal(&tombstone->id, id)) {
             return tombstone;
@@ -154,6 +156,7 @@ void tdm__actor_entry_remove(struct actor_entry *entry, tdm_status status, const
     *link = entry->next;
     tombstone->id = entry->spec->id;
     tombstone->start_incarnation = entry->start_incarnation;
+    tombstone->placements = entry->record.placements;
     tombstone->status = status;
     free(tombstone->text);
     tombstone->text = strdup(text);

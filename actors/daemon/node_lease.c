@@ -189,16 +189,16 @@ static void lease_node_lost(struct tdm__node *node, const struct tdm__node_recor
     tdm__log(TDM__INFO, "node", "node %s of epoch %llu is lost", lost->name,
              (unsigned long long)lost->epoch);
     node->lease->sweep_is_due = true;
+    tdm__node_actors_lose_owner(node, &lost->id, lost->epoch);
     tdm__node_reconcile_orphans(node);
 }
 
-/* Closes connections to nodes that are not in `list`, and ends the actors that they own. */
-static void lease_update_nodes(struct tdm__node *node, const struct node_list *list)
+/* Closes connections to nodes that are not in `list`. */
+static void lease_update_peers(struct tdm__node *node, const struct node_list *list)
 {
     if (tdm__node_peers_update(node, list->records, list->count)) {
         node->lease->sweep_is_due = true;
     }
-    tdm__node_actors_update_nodes(node, list->records, list->count);
 }
 
 /* Returns whether a node was lost between two lists, in which it has the records `before` and
@@ -239,7 +239,7 @@ static void lease_find_lost_nodes(struct tdm__node *node, const struct node_list
         }
     }
     if (without_returned.count < living->count) {
-        lease_update_nodes(node, &without_returned);
+        lease_update_peers(node, &without_returned);
     }
     node_list_fini(&without_returned);
 }
@@ -305,7 +305,9 @@ static void lease_update_living(struct tdm__node *node)
     if (living.count > 1) {
         tdm__node_store_shared(node);
     }
-    lease_update_nodes(node, &lease->living);
+    lease_update_peers(node, &lease->living);
+    tdm__node_actors_update_nodes(node, lease->living.records, lease->living.count,
+                                  lease->members_epoch);
     tdm__node_remote_actors_update_nodes(node, living.records, living.count, lease->is_held);
     if (!lease->is_held) {
         tdm__node_peers_lose_unlisted(node, living.records, living.count, lease->members_epoch);

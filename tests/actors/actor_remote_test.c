@@ -18,6 +18,11 @@
 
 #include <cmocka.h>
 
+enum {
+    LIST_EPOCH = 90, /* Epoch of the list of nodes that a test gives to its node. */
+    GUEST_EPOCH = 7  /* Epoch of the other node in which it has placed an actor here. */
+};
+
 /* ---- an actor, and the other node -------------------------------------------------------- */
 
 struct pair {
@@ -78,7 +83,7 @@ static void start_there(struct pair *pair)
 
 static void look(struct pair *pair, bool is_there)
 {
-    tdm__node_actors_update_nodes(&pair->scene->node, pair->nodes, is_there ? 2 : 1);
+    tdm__node_actors_update_nodes(&pair->scene->node, pair->nodes, is_there ? 2 : 1, LIST_EPOCH);
     tdm__node_remote_actors_update_nodes(&pair->scene->node, pair->nodes, is_there ? 2 : 1, false);
 }
 
@@ -425,6 +430,7 @@ static void end_is_reported_to_a_node_that_is_not_listed_yet(void **state)
 
     node_fixture_other(scene, &other, "other");
     guest->owner_node = other.self.id;
+    guest->owner_epoch = GUEST_EPOCH;
     scene->deaf.fail_pattern = tdm__store_key("node", &other.self.id, key);
     scene->deaf.fail_reads_count = 1;
     tdm__actor_entry_end(guest, true);
@@ -437,8 +443,34 @@ static void end_is_reported_to_a_node_that_is_not_listed_yet(void **state)
     tdm__incoming_fail(remote_peer_take(&other), TDM_E_STORE, "not now");
     node_fixture_settle(scene);
     assert_non_null(scene->node.actors->end_reports);
-    tdm__node_actors_update_nodes(&scene->node, &own, 1); /* The other node is lost. */
+    tdm__node_actors_update_nodes(&scene->node, &own, 1, GUEST_EPOCH - 1); /* An old list. */
+    tdm__node_actors_lose_owner(&scene->node, &other.self.id, GUEST_EPOCH - 1);
+    assert_non_null(scene->node.actors->end_reports);
+    tdm__node_actors_update_nodes(&scene->node, &own, 1, GUEST_EPOCH); /* The node is lost. */
+
     assert_null(scene->node.actors->end_reports);
+    remote_peer_close(&other);
+}
+
+/* The creator's node was lost and has joined again before it placed the actor. This node learns of
+ * the loss afterwards, or from a list that was read before the other one joined. */
+static void guest_that_was_placed_after_the_loss_of_its_creators_node_stays(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct actor_entry *guest = node_fixture_add(scene, ACTOR_RESTARTING);
+    struct tdm__node_record own = {.id = scene->node.record.id};
+    struct tdm__id actor = guest->spec->id;
+    struct remote_peer other;
+
+    node_fixture_other(scene, &other, "other");
+    guest->owner_node = other.self.id;
+    guest->owner_epoch = GUEST_EPOCH;
+    tdm__node_actors_lose_owner(&scene->node, &other.self.id, GUEST_EPOCH - 1);
+    tdm__node_actors_update_nodes(&scene->node, &own, 1, GUEST_EPOCH - 1);
+    assert_ptr_equal(tdm__actor_entry_find(&scene->node, &actor), guest);
+    tdm__node_actors_lose_owner(&scene->node, &other.self.id, GUEST_EPOCH);
+    assert_null(tdm__actor_entry_find(&scene->node, &actor));
+    node_fixture_settle(scene);
     remote_peer_close(&other);
 }
 
@@ -579,6 +611,7 @@ int main(void)
         NODE_FIXTURE_TEST(actor_without_restarts_ends_when_its_node_stopped_it),
         NODE_FIXTURE_TEST(end_is_reported_until_the_creators_node_has_replied),
         NODE_FIXTURE_TEST(end_is_reported_to_a_node_that_is_not_listed_yet),
+        NODE_FIXTURE_TEST(guest_that_was_placed_after_the_loss_of_its_creators_node_stays),
         NODE_FIXTURE_TEST(unheard_start_is_repeated_with_the_same_incarnation),
         NODE_FIXTURE_TEST(unsure_start_that_is_ended_is_not_repeated_and_releases_its_placement),
         NODE_FIXTURE_TEST(actor_unwanted_meanwhile_is_ended_after_its_start),

@@ -135,9 +135,14 @@ static void construction_report_for_an_actor_without_a_process_is_refused(void *
 /* Epoch of the node in which other nodes have placed their actors on it. */
 enum { PLACED_EPOCH = 5 };
 
-/* Asks the node to start the actor with what it was granted of the node's resources. */
-static void ask_to_start_with(struct remote_peer *owner_node, struct remote_reply *reply,
-                              const struct tdm__actor_spec *spec, const struct tdm__grant *grant)
+/* Epoch of the other node in which it has placed its actors. */
+enum { OWNER_EPOCH = 3 };
+
+/* Asks the node to start the actor with what it was granted of the node's resources, at its
+ * placement of this number. */
+static void ask_to_start_at(struct remote_peer *owner_node, struct remote_reply *reply,
+                            const struct tdm__actor_spec *spec, const struct tdm__grant *grant,
+                            uint64_t placements)
 {
     struct tdm_bytes packed[2];
     tdm_writer *writers[2];
@@ -150,11 +155,18 @@ static void ask_to_start_with(struct remote_peer *owner_node, struct remote_repl
     for (int i = 0; i < 2; i++) {
         packed[i] = tdm_writer_bytes(writers[i]);
     }
-    remote_peer_ask(owner_node, reply, "actor.start", "ppsuuiii", &packed[0], &packed[1], "",
-                    (uint64_t)2, (uint64_t)1, (int64_t)0, (int64_t)0, (int64_t)PLACED_EPOCH);
+    remote_peer_ask(owner_node, reply, "actor.start", "ppsuuiiii", &packed[0], &packed[1], "",
+                    (uint64_t)2, placements, (int64_t)0, (int64_t)0, (int64_t)PLACED_EPOCH,
+                    (int64_t)OWNER_EPOCH);
     for (int i = 0; i < 2; i++) {
         tdm_writer_destroy(writers[i]);
     }
+}
+
+static void ask_to_start_with(struct remote_peer *owner_node, struct remote_reply *reply,
+                              const struct tdm__actor_spec *spec, const struct tdm__grant *grant)
+{
+    ask_to_start_at(owner_node, reply, spec, grant, 1);
 }
 
 static void ask_to_start(struct remote_peer *owner_node, struct remote_reply *reply,
@@ -321,6 +333,44 @@ static void placement_that_this_node_cannot_hold_is_refused(void **state)
     remote_peer_close(&owner_node);
 }
 
+/* This node was lost, and the other one has placed the actor on it again, with other resources. The
+ * first process ends, and its end is not that of the actor. */
+static void actor_that_was_placed_again_with_other_resources_starts_again(void **state)
+{
+    static const struct tdm__grant grants[] = {
+        {.gpus_count = 1, .gpu_indices = {0}, .gpu_amount = 10000},
+        {.gpus_count = 1, .gpu_indices = {1}, .gpu_amount = 10000}};
+    struct node_fixture *scene = *state;
+    struct tdm__actor_spec *spec = node_fixture_spec(scene, "tester");
+    struct remote_reply replies[3];
+    struct remote_peer owner_node;
+    struct actor_entry *entry;
+
+    set_totals(scene);
+    node_fixture_other(scene, &owner_node, "owner_node");
+    remote_peer_connect(&owner_node, scene->address);
+    ask_to_start_at(&owner_node, &replies[0], spec, &grants[0], 1);
+    node_fixture_settle(scene);
+    ask_to_start_at(&owner_node, &replies[1], spec, &grants[1], 2);
+    assert_int_equal(remote_peer_wait(&owner_node, &replies[1]), TDM_E_AGAIN);
+    assert_int_equal(remote_peer_wait(&owner_node, &replies[0]), TDM_E_ACTOR_DIED);
+    assert_null(scene->node.actors->all);
+    ask_to_start_at(&owner_node, &replies[2], spec, &grants[1], 2);
+    node_fixture_settle(scene);
+    entry = tdm__actor_entry_find(&scene->node, &spec->id);
+    assert_non_null(entry);
+    assert_int_equal(entry->record.placements, 2);
+    assert_int_equal(entry->record.grant.gpu_indices[0], 1);
+    node_fixture_construct(entry);
+    assert_int_equal(remote_peer_wait(&owner_node, &replies[2]), TDM_OK);
+    remote_reply_free(&replies[2]);
+    tdm__actor_entry_end(entry, true);
+    remote_peer_hold(&owner_node, 2); /* Reports of both ends. */
+    node_fixture_run_out(scene);
+    tdm__actor_spec_destroy(spec);
+    remote_peer_close(&owner_node);
+}
+
 /* Callback of the reply to "actor.create", which counts it. */
 static void on_created(void *arg, struct tdm__rpc_reply *reply)
 {
@@ -442,6 +492,7 @@ int main(void)
         NODE_FIXTURE_TEST(node_that_writes_its_records_starts_no_actor),
         NODE_FIXTURE_TEST(start_that_was_requested_before_the_node_joined_again_is_refused),
         NODE_FIXTURE_TEST(placement_that_this_node_cannot_hold_is_refused),
+        NODE_FIXTURE_TEST(actor_that_was_placed_again_with_other_resources_starts_again),
         NODE_FIXTURE_TEST(actor_waits_for_resources_that_the_store_grants_twice),
         NODE_FIXTURE_TEST(arguments_are_accepted_only_for_an_actor_that_waits_for_them),
         NODE_FIXTURE_TEST(leaving_driver_waits_for_the_end_of_its_actors),
