@@ -409,6 +409,10 @@ void tdm__node_serve_actor_known(struct tdm__node *node, struct tdm__incoming_ca
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
         return;
     }
+    if (node->stopping) { /* Its actors leave the table, and detached ones go on elsewhere. */
+        tdm__incoming_fail(incoming, TDM_E_NODE_LOST, "the node is stopping");
+        return;
+    }
     entry = tdm__actor_entry_find(node, &query.actor);
     reply.is_known = entry != NULL && tdm__actor_state_is_remote(entry->lifecycle.state) &&
                      tdm__id_equal(&entry->record.node, &tdm__incoming_peer(incoming)->id);
@@ -459,7 +463,7 @@ void tdm__node_actors_query_owners(struct tdm__node *node)
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
         struct owner_query *owner_query;
 
-        if (tdm__id_is_none(&entry->owner_node) || entry->spec->detached || entry->worker == NULL) {
+        if (tdm__id_is_none(&entry->owner_node) || entry->worker == NULL) {
             continue;
         }
         owner_query = malloc(sizeof(*owner_query));

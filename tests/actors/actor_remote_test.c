@@ -582,6 +582,50 @@ static void owner_node_knows_where_its_actors_are(void **state)
     remote_peer_close(&pair.other);
 }
 
+/* The creator's node has placed the actor again meanwhile, or it has ended there. */
+static void detached_guest_ends_when_its_creators_node_has_given_it_up(void **state)
+{
+    struct node_fixture *scene = *state;
+    struct actor_entry *guest = node_fixture_add(scene, ACTOR_STARTING);
+    struct remote_peer other;
+
+    node_fixture_other(scene, &other, "other");
+    guest->owner_node = other.self.id;
+    guest->spec->detached = true;
+    node_fixture_start(guest);
+    node_fixture_construct(guest);
+    tdm__node_actors_query_owners(&scene->node);
+    remote_peer_hold(&other, 1);
+    assert_string_equal(tdm__incoming_method(other.held[0]), "actor.known");
+    tdm__incoming_fail(remote_peer_take(&other), TDM_E_NODE_LOST, "it is stopping");
+    node_fixture_settle(scene);
+    assert_int_equal(guest->lifecycle.state, ACTOR_ALIVE);
+    tdm__node_actors_query_owners(&scene->node);
+    remote_peer_hold(&other, 1);
+    tdm__incoming_reply_pack(remote_peer_take(&other), "?", 0);
+    remote_peer_hold(&other, 1);
+    assert_string_equal(tdm__incoming_method(other.held[0]), "actor.ended");
+    node_fixture_run_out(scene);
+    remote_peer_close(&other);
+}
+
+/* The node that asks must not end an actor that goes on without its creator's node. */
+static void stopping_node_gives_no_actor_up(void **state)
+{
+    struct pair pair = open_pair(*state);
+    struct remote_reply reply;
+
+    join_other(&pair);
+    start_there(&pair);
+    remote_peer_connect(&pair.other, pair.scene->address);
+    pair.scene->node.stopping = true;
+    remote_peer_ask(&pair.other, &reply, "actor.known", "b?b", (const void *)pair.actor.bytes,
+                    sizeof(pair.actor.bytes), 0, (const void *)pair.actor.bytes,
+                    sizeof(pair.actor.bytes));
+    assert_int_equal(remote_peer_wait(&pair.other, &reply), TDM_E_NODE_LOST);
+    remote_peer_close(&pair.other);
+}
+
 /* A driver that stops ends its actors gracefully; one that has gone does not. */
 static void graceful_end_on_another_node_can_be_hurried(void **state)
 {
@@ -627,6 +671,8 @@ int main(void)
         NODE_FIXTURE_TEST(unsure_start_is_repeated_without_counting_a_restart),
         NODE_FIXTURE_TEST(actor_stays_on_a_node_whose_record_was_lost),
         NODE_FIXTURE_TEST(remote_actor_ends_with_its_owner_node_unless_detached),
+        NODE_FIXTURE_TEST(detached_guest_ends_when_its_creators_node_has_given_it_up),
+        NODE_FIXTURE_TEST(stopping_node_gives_no_actor_up),
         NODE_FIXTURE_TEST(owner_node_knows_where_its_actors_are),
         NODE_FIXTURE_TEST(graceful_end_on_another_node_can_be_hurried),
     };
