@@ -417,9 +417,22 @@ static tdm_status lease_join(struct tdm__node *node)
     return status;
 }
 
+/* Notes in this node's record whether the node was lost before it joins again. No other node can
+ * have taken it over before the end of its lease, so that the store has lost the record. Other
+ * nodes may not learn of the record before missing nodes count as lost. */
+static void lease_note_continuity(struct tdm__node *node)
+{
+    if (tdm__lease_status_has_ended(&node->lease_status)) {
+        node->record.lives_since = 0;
+    } else if (node->record.lives_since == 0) {
+        node->record.lives_since = node->record.epoch;
+    }
+}
+
 /* Joins the cluster again, after the store has lost this node's record. */
 static void lease_rejoin(struct tdm__node *node)
 {
+    lease_note_continuity(node);
     node->lease_status.is_joining = true;
     node->lease_status.awaits_epoch = true;
     tdm__placement_groups_records_lost(node);

@@ -217,6 +217,38 @@ static void node_that_joins_again_begins_no_generation(void **state)
     assert_int_equal(node->store_view.generation, generation);
 }
 
+/* Removes the node's record, and lets the node join again. */
+static void lose_record(struct scene *scene)
+{
+    struct tdm__node *node = &scene->fixture->node;
+    bool is_done = false;
+
+    scene->epoch = node->record.epoch;
+    TRY(tdm__reserve_leave(node->store, &node->record.id, tdm__deadline_after(WAIT_MS), on_done,
+                           &is_done));
+    node_fixture_run(scene->fixture, is_true, &is_done);
+    tdm__node_lease_check(node); /* It is refused, and joins. */
+    node_fixture_settle(scene->fixture);
+    node_fixture_run(scene->fixture, is_renewed, scene);
+}
+
+/* No other node has taken it over before the end of its lease: the store has lost the record. A
+ * node that learns of the new record later, when missing nodes count as lost, sees that, too. */
+static void node_that_joins_within_its_lease_was_not_lost(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__node *node = &scene->fixture->node;
+    uint64_t first_epoch = node->record.epoch;
+
+    lose_record(scene);
+    assert_int_equal(node->record.lives_since, first_epoch);
+    lose_record(scene);
+    assert_int_equal(node->record.lives_since, first_epoch);
+    node->lease_status.fence_ms = 1; /* The lease has ended long ago. */
+    lose_record(scene);
+    assert_int_equal(node->record.lives_since, 0);
+}
+
 /* ---- actors on the other node ----------------------------------------------------------- */
 
 static const struct tdm__store_ops *memory_ops;
@@ -415,6 +447,7 @@ int main(void)
         CASE(node_with_a_new_epoch_was_not_lost),
         CASE(node_learns_its_new_epoch),
         CASE(node_that_joins_again_begins_no_generation),
+        CASE(node_that_joins_within_its_lease_was_not_lost),
         CASE(loss_before_the_placement_does_not_concern_the_actor),
         CASE(loss_that_is_known_before_the_placement_ends_the_actor),
         CASE(store_whose_clock_went_back_has_lost_changes),
