@@ -618,6 +618,16 @@ void cluster_store_delay_names(int64_t milliseconds)
     cluster_store.names_late_ms = milliseconds;
 }
 
+void cluster_store_restart_without_actors(void)
+{
+    memory_store_forget(cluster_store.memory, "name/");
+    memory_store_forget(cluster_store.memory, "actor/");
+    memory_store_replace(cluster_store.memory);
+    cluster_store.lost_data_ms = sim_now_ms();
+    cluster_store.was_restarted = true;
+    drop_connections();
+}
+
 void cluster_store_restart(bool keeps_data)
 {
     if (keeps_data) {

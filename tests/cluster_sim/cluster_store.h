@@ -33,6 +33,8 @@ void cluster_store_set_losses(uint32_t one_in);
 void cluster_store_delay_names(int64_t milliseconds);
 /* Restarts the store with or without its data. */
 void cluster_store_restart(bool keeps_data);
+/* The server is replaced by one with an older state, which has no actors and names yet. */
+void cluster_store_restart_without_actors(void);
 /* Whether the store was ever restarted, so that names and actors may be held twice for a while. */
 bool cluster_store_was_restarted(void);
 /* When the store last lost data; 0 if never. */

@@ -30,6 +30,7 @@ enum fault_kind {
     RESTART_STORE,
     POWER_OFF_FOR_GOOD,
     RESTART_STORE_WITHOUT_DATA,
+    RESTART_STORE_WITHOUT_ACTORS,
     FAULT_KINDS
 };
 
@@ -220,6 +221,12 @@ static void store_fault(const struct fault *fault)
     if (fault->kind == STOP_STORE) {
         cluster_store_set_fault(STORE_STOPPED);
         sim_sleep(fault->duration_ms);
+    } else if (fault->kind == RESTART_STORE_WITHOUT_ACTORS) {
+        /* The claim arrives before the node has learned of the new generation. */
+        cluster_store_set_fault(STORE_IS_BROKEN);
+        driver_claim(fault->machine, sim_below(DRIVER_NAMES));
+        sim_sleep(100 + sim_below(1000));
+        cluster_store_restart_without_actors();
     } else {
         cluster_store_set_fault(STORE_IS_BROKEN);
         sim_sleep(sim_below(2000));
@@ -275,6 +282,7 @@ static void machine_fault(struct fault *fault)
     case STOP_STORE:
     case RESTART_STORE:
     case RESTART_STORE_WITHOUT_DATA:
+    case RESTART_STORE_WITHOUT_ACTORS:
     case FAULT_KINDS:
         break;
     }
@@ -287,7 +295,7 @@ static void fault_main(void *arg)
     sim_trace("fault %d of machine %u, other %u, %lld ms", (int)fault->kind, fault->machine->number,
               fault->other->number, (long long)fault->duration_ms);
     if (fault->kind == STOP_STORE || fault->kind == RESTART_STORE ||
-        fault->kind == RESTART_STORE_WITHOUT_DATA) {
+        fault->kind == RESTART_STORE_WITHOUT_DATA || fault->kind == RESTART_STORE_WITHOUT_ACTORS) {
         store_fault(fault);
     } else {
         machine_fault(fault);

@@ -619,6 +619,17 @@ static void remove_all(struct memory_store *memory)
     }
 }
 
+void memory_store_forget(struct tdm__store *store, const char *prefix)
+{
+    struct memory_store *memory = (struct memory_store *)store;
+
+    for (uint32_t i = memory->count; i > 0; i--) {
+        if (strncmp(memory->entries[i - 1].key, prefix, strlen(prefix)) == 0) {
+            remove_entry(memory, &memory->entries[i - 1]);
+        }
+    }
+}
+
 void memory_store_clear(struct tdm__store *store)
 {
     struct memory_store *memory = (struct memory_store *)store;

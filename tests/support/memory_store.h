@@ -19,6 +19,9 @@ uint64_t memory_store_new_generation(struct tdm__store *store);
 
 /* Pretends that the server was restarted without its data. */
 void memory_store_clear(struct tdm__store *store);
+/* Removes the records whose keys begin with `prefix`, as if an older snapshot had been restored
+ * that does not have them yet. */
+void memory_store_forget(struct tdm__store *store, const char *prefix);
 
 /* The operations of the interface, carried out at once, for a test that delivers requests and
  * replies itself. The caller frees the records with free(). */
