@@ -108,6 +108,8 @@ struct tdm__placement_group_request {
     const struct tdm__resources *bundles;
     uint32_t bundles_count;               /* Number of requested bundles. */
     enum tdm_placement_strategy strategy; /* How the bundles are distributed over the nodes. */
+    /* Number of consecutive bundles that must be on one node; 0 means 1. */
+    uint32_t bundles_together;
     char name_space[TDM__PLACEMENT_GROUP_NAME_BYTES]; /* Name space to which `name` belongs. */
     /* Name of the new placement group; "" for none. If the name is taken, the request fails with
      * TDM_E_EXISTS. */

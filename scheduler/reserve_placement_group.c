@@ -15,6 +15,7 @@
 #include "runtime/store/check.h"
 #include "runtime/store/txn.h"
 #include "scheduler/nodes_snapshot.h"
+#include "scheduler/placement_together.h"
 #include "scheduler/reserve.h"
 #include "scheduler/retrying_txn.h"
 
@@ -47,7 +48,8 @@ struct group_reservation {
     struct tdm__resources *wanted;        /* Resources of each requested bundle (owned). */
     uint32_t bundles_count;               /* Number of requested bundles. */
     enum tdm_placement_strategy strategy; /* How the bundles are distributed over the nodes. */
-    bool keeps_pending; /* Whether a group that cannot be placed is written as pending. */
+    uint32_t bundles_together; /* Number of consecutive bundles on one node; 0 means 1. */
+    bool keeps_pending;        /* Whether a group that cannot be placed is written as pending. */
     /* What the requesting node knows of the store's generation (borrowed); NULL if nothing. */
     const struct tdm__store_view *view;
     /* Failure to place the group in the last run of the transaction's body, which wrote it as
@@ -126,12 +128,12 @@ static tdm_status place_group(struct group_reservation *group_reservation, struc
         free(placements);
         return status;
     }
-    status =
-        snapshot.nodes_count == 0
-            ? tdm__fail(TDM_E_AGAIN, "no node has joined again yet")
-            : tdm__placement_choose_all(snapshot.resources, snapshot.nodes_count,
-                                        group_reservation->wanted, group_reservation->bundles_count,
-                                        group_reservation->strategy, &chance, placements);
+    status = snapshot.nodes_count == 0
+                 ? tdm__fail(TDM_E_AGAIN, "no node has joined again yet")
+                 : tdm__placement_choose_together(
+                       snapshot.resources, snapshot.nodes_count, group_reservation->wanted,
+                       group_reservation->bundles_count, group_reservation->bundles_together,
+                       group_reservation->strategy, &chance, placements);
     if (status == TDM_OK) {
         status = apply_placements(group_reservation, &snapshot, placements);
     }
@@ -253,6 +255,7 @@ static tdm_status group_reservation_create(const struct tdm__placement_group_req
         .wanted = calloc(count, sizeof(*group_reservation->wanted)),
         .bundles_count = count,
         .strategy = request->strategy,
+        .bundles_together = request->bundles_together,
         .keeps_pending = request->keeps_pending,
         .view = request->view,
         .record = {.id = request->id,

@@ -76,6 +76,7 @@ static tdm_status placement_group_write_request(tdm_writer *writer, const tdm_ru
                                                 .name = options->name,
                                                 .detached = options->detached != 0,
                                                 .asynchronous = options->asynchronous != 0,
+                                                .bundles_together = options->bundles_together,
                                                 .of_job = options->of_job != 0};
 
     if (bundles_count == 0 || bundles_count > TDM_BUNDLES_MAX) {

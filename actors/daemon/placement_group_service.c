@@ -653,6 +653,7 @@ static tdm_status group_read_request(struct tdm__incoming_call *incoming, struct
                          (long long)message.strategy);
     }
     request->strategy = (enum tdm_placement_strategy)message.strategy;
+    request->bundles_together = message.bundles_together;
     request->detached = message.detached;
     request->keeps_pending = message.asynchronous;
     group->creator = tdm__incoming_peer(incoming)->id;

@@ -107,6 +107,7 @@ static void trace_update_cost(struct tdm__controller *controller,
     const struct tdm__trace_argument arguments[] = {
         {.name = "same_gpu_bytes", .number = (double)cost->same_gpu_bytes},
         {.name = "other_gpu_bytes", .number = (double)cost->other_gpu_bytes},
+        {.name = "other_node_bytes", .number = (double)cost->other_node_bytes},
         {.name = "buckets", .number = (double)cost->buckets_count},
         {.name = "measured_bytes", .number = (double)cost->measured_bytes},
     };
@@ -115,7 +116,7 @@ static void trace_update_cost(struct tdm__controller *controller,
                                            .begin_ns = tdm__clock_ns(),
                                            .end_ns = tdm__clock_ns(),
                                            .arguments = arguments,
-                                           .arguments_count = 4};
+                                           .arguments_count = 5};
     char text[TDM__BANNER_BYTES];
 
     if (controller->trace != NULL) { /* Benchmarks write no trace. */

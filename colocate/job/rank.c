@@ -49,7 +49,8 @@ static tdm_status join_collective_group(struct tdm__rank *rank,
     struct tdm_collective_options options = {.name = arguments->group,
                                              .rank = arguments->rank,
                                              .ranks_count = arguments->ranks_count,
-                                             .timeout_ms = rank->timeout_ms};
+                                             .timeout_ms = rank->timeout_ms,
+                                             .node_id = arguments->meeting_node};
 
     return tdm_collective_join(rank->runtime, &options, &rank->group);
 }

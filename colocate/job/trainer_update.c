@@ -95,6 +95,50 @@ static tdm_status compile_whole_plan(struct trainer *trainer)
                                            &trainer->transfer_plan);
 }
 
+/* Returns the first copy of a transfer plan between two nodes, and its image; NULL if there is
+ * none. */
+static const struct tdm__rect_copy *
+find_copy_between_nodes(const struct tdm__transfer_plan *transfer_plan, uint32_t *image_out)
+{
+    for (uint32_t i = 0; i < transfer_plan->to_count; i++) {
+        const struct tdm__transfer_plan_image *image = &transfer_plan->images[i];
+
+        for (uint32_t k = 0; k < image->copies_count; k++) {
+            if (image->copies[k].locality == TDM__LOCALITY_OTHER_NODE) {
+                *image_out = i;
+                return &image->copies[k];
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Refuses a transfer plan that copies between nodes: trainer ranks write into memory of their own
+ * node only. */
+static tdm_status check_nodes(const struct trainer *trainer)
+{
+    const struct tdm__transfer_plan *transfer_plan = trainer->transfer_plan;
+    const uint64_t *bytes = transfer_plan->cost.bytes_by_locality;
+    uint32_t image = 0;
+    const struct tdm__rect_copy *copy = find_copy_between_nodes(transfer_plan, &image);
+
+    if (copy == NULL) {
+        return TDM_OK;
+    }
+    return tdm__fail(TDM_E_UNSUPPORTED,
+                     "update of engine/%u/%u failed: no trainer rank on its node has all of the "
+                     "tensor %s, and %llu of %llu bytes of an update would come from other nodes. "
+                     "Let the trainer ranks of each node hold the whole model, or give the job a "
+                     "node with %u GPUs",
+                     image / trainer->rank.ranks_per_engine, image % trainer->rank.ranks_per_engine,
+                     tdm__transfer_plan_tensor(transfer_plan, image, copy)->name,
+                     (unsigned long long)bytes[TDM__LOCALITY_OTHER_NODE],
+                     (unsigned long long)(bytes[TDM__LOCALITY_SAME_GPU] +
+                                          bytes[TDM__LOCALITY_SAME_NODE] +
+                                          bytes[TDM__LOCALITY_OTHER_NODE]),
+                     trainer->rank.context.ranks_count);
+}
+
 /* Creates the writer that executes the transfer plan for this rank. */
 static tdm_status create_weight_writer(struct trainer *trainer, bool in_place)
 {
@@ -149,6 +193,7 @@ tdm_status tdm__trainer_connect(tdm_call *call, void *self)
         TDM_TRY(read_engine_layouts(trainer, &message.layouts));
         TDM_TRY(compile_slices_plan(trainer, message.weights_bytes, message.in_place));
     }
+    TDM_TRY(check_nodes(trainer));
     TDM_TRY(create_weight_writer(trainer, message.layouts.count > 0 && message.in_place));
     return tdm__transfer_cost_reply(call, trainer->transfer_plan);
 }

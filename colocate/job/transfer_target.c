@@ -60,6 +60,7 @@ tdm_status tdm__transfer_cost_reply(tdm_call *call, const struct tdm__transfer_p
     const struct tdm__update_cost_message message = {
         .same_gpu_bytes = cost->bytes_by_locality[TDM__LOCALITY_SAME_GPU],
         .other_gpu_bytes = cost->bytes_by_locality[TDM__LOCALITY_SAME_NODE],
+        .other_node_bytes = cost->bytes_by_locality[TDM__LOCALITY_OTHER_NODE],
         .copies_max = cost->copies_max,
         .buckets_count = transfer_plan->chunks_count,
         .bucket_bytes = transfer_plan->chunk_bytes_max,

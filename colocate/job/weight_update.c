@@ -340,6 +340,7 @@ static tdm_status connect_trainers(struct tdm__worker_group *workers,
     if (status == TDM_OK) {
         *cost_out = (struct tdm__weight_cost){.same_gpu_bytes = cost.same_gpu_bytes,
                                               .other_gpu_bytes = cost.other_gpu_bytes,
+                                              .other_node_bytes = cost.other_node_bytes,
                                               .copies_max = cost.copies_max,
                                               .buckets_count = cost.buckets_count,
                                               .bucket_bytes = cost.bucket_bytes,

@@ -32,6 +32,8 @@ struct tdm__weight_cost {
     uint64_t same_gpu_bytes;
     /* Bytes that are copied to engine ranks on other GPUs. */
     uint64_t other_gpu_bytes;
+    /* Bytes that are copied to engine ranks on other nodes. */
+    uint64_t other_node_bytes;
     /* Most copies that one engine rank needs. */
     uint64_t copies_max;
     /* Number of buckets that each trainer rank fills. */

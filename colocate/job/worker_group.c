@@ -413,6 +413,8 @@ struct rank_creation {
     char name[TDM__RANK_NAME_BYTES];
     /* Name of its collective group. */
     char group[TDM__RANK_NAME_BYTES];
+    /* Borrowed ID of the node at which that group meets; NULL if its ranks are on one node. */
+    const char *meeting_node;
     /* Rank in that group. */
     uint32_t rank;
     /* Number of ranks of that group. */
@@ -449,6 +451,7 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
         .model_config = spec->model_config,
         .model = spec->update_model,
         .group = creation->group,
+        .meeting_node = creation->meeting_node,
         .rank = creation->rank,
         .ranks_count = creation->ranks_count,
         .engine = creation->engine,
@@ -486,8 +489,14 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
 /* Creates the actors of all trainer ranks. */
 static tdm_status create_trainers(struct tdm__worker_group *workers, const char *config_json)
 {
+    char meeting_node[TDM__ID_TEXT_BYTES];
+
+    bool is_one_node;
+
+    TDM_TRY(tdm__gpu_places_meeting_node(workers, meeting_node, &is_one_node));
     for (uint32_t i = 0; i < workers->spec->trainer_num_ranks; i++) {
         struct rank_creation creation = {.class_name = "tandem.trainer",
+                                         .meeting_node = is_one_node ? NULL : meeting_node,
                                          .rank = i,
                                          .ranks_count = workers->spec->trainer_num_ranks,
                                          .placement_group = workers->group,

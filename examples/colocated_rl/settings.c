@@ -224,15 +224,16 @@ static tdm_status read_learning(struct settings *settings, const tdm_config *con
 /* Reads the capacities of trainer and engine. */
 static tdm_status read_capacities(struct settings *settings, const tdm_config *config)
 {
-    const struct count_setting trainer = {"max_tokens_per_gpu", &settings->max_tokens_per_gpu, 512};
+    const struct count_setting trainer[] = {
+        {"max_tokens_per_gpu", &settings->max_tokens_per_gpu, 512},
+        {"max_shard_kib", &settings->max_shard_kib, MAX_SHARD_KIB},
+        {"replicas", &settings->replicas, 1}};
     const struct count_setting running = {"max_running_requests", &settings->max_running_requests,
                                           512};
-    const struct count_setting shard = {"max_shard_kib", &settings->max_shard_kib, MAX_SHARD_KIB};
     struct count_setting total = {"max_total_tokens", &settings->max_total_tokens, 0};
     uint32_t longest = settings->prompt_max + settings->answer_max;
 
-    TDM_TRY(read_counts(config, "trainer.", &trainer, 1));
-    TDM_TRY(read_counts(config, "trainer.", &shard, 1));
+    TDM_TRY(read_counts(config, "trainer.", trainer, sizeof(trainer) / sizeof(trainer[0])));
     TDM_TRY(read_counts(config, "engine.", &running, 1));
     total.otherwise = settings->max_running_requests * longest;
     TDM_TRY(read_counts(config, "engine.", &total, 1));

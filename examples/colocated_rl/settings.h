@@ -42,6 +42,7 @@ struct settings {
     struct schedule warmup_schedule; /* Learning rate of the supervised steps. */
     struct optimizer_settings optimizer;
     struct grpo_settings grpo;
+    uint32_t replicas;           /* Number of whole copies of the model among the trainer ranks. */
     uint32_t max_tokens_per_gpu; /* Rows of one forward and backward pass. */
     /* Largest size of a file of the saved model in KiB, unless one tensor is larger. */
     uint32_t max_shard_kib;

@@ -201,9 +201,16 @@ tdm_status shard_gather(const struct shard *shard, const float *share, float *al
     return shard->machine->ops->all_gather(shard->machine, shard->group, share, shard->count, all);
 }
 
-/* Sums the gradients over the ranks. Each rank gets the sum of its share. */
-static tdm_status shard_reduce_gradients(struct shard *shard, const float *gradients)
+/* Sums the gradients over the ranks. Each rank gets the sum of its share. With several replicas the
+ * sums of all shares are computed in place, in the order of all ranks. */
+static tdm_status shard_reduce_gradients(struct shard *shard, float *gradients)
 {
+    if (shard->all_replicas != NULL) {
+        TDM_TRY(shard->machine->ops->all_reduce(shard->machine, shard->all_replicas, gradients,
+                                                shard->count * shard->ranks_count));
+        shard_copy(shard, shard->gradients, gradients + shard->first);
+        return TDM_OK;
+    }
     if (shard->group == NULL) {
         shard_copy(shard, shard->gradients, gradients);
         return TDM_OK;
@@ -212,7 +219,8 @@ static tdm_status shard_reduce_gradients(struct shard *shard, const float *gradi
                                                shard->count, shard->gradients);
 }
 
-/* Computes the norm of the complete gradient over all ranks. TDM_E_METHOD if it is not finite. */
+/* Computes the norm of the complete gradient over the ranks of a replica. TDM_E_METHOD if it is not
+ * finite. */
 static tdm_status gradient_norm(const struct shard *shard, double *norm_out)
 {
     double squares = 0.0;
@@ -264,7 +272,7 @@ static void shard_run_adam(struct shard *shard, const struct optimizer_settings 
 }
 
 tdm_status shard_optimizer_step(struct shard *shard, const struct optimizer_settings *settings,
-                                const float *gradients, struct shard_step *step)
+                                float *gradients, struct shard_step *step)
 {
     double scale = 1.0;
 

@@ -10,14 +10,17 @@
 #include <tandem/collective.h>
 #include <tandem/tensor.h>
 
-/* All parameters form one array of floats, which is cut into one equal share per rank. The last
- * share is padded with zeros. A rank keeps its share, and holds the complete array only during a
+/* All parameters form one array of floats, which is cut into one equal share per rank of a replica.
+ * The last share is padded with zeros. Ranks of the same number of other replicas have the same
+ * share. A rank keeps its share, and holds the complete array only during a
  * step. */
 struct shard {
     const struct model *model; /* The whole model (borrowed). */
-    /* The group of the trainer's ranks (borrowed); NULL if there is one rank only. */
+    /* The group of the replica's ranks (borrowed); NULL if there is one rank only. */
     tdm_collective_group *group;
-    uint32_t ranks_count;
+    /* The group of the ranks of all replicas (borrowed); NULL if there is one replica only. */
+    tdm_collective_group *all_replicas;
+    uint32_t ranks_count;     /* Number of ranks of the replica. */
     size_t first;             /* Index of the share's first parameter in the complete array. */
     size_t count;             /* Floats of every share, padding included. */
     struct tdm_slice *slices; /* The parts of tensors that lie in this share (owned). */
@@ -57,9 +60,9 @@ struct shard_step {
     double grad_norm; /* Result: the norm of the complete gradient before clipping. */
 };
 
-/* Sums gradients[ranks_count × count] over the ranks and updates this share by one step of AdamW.
- * Waits for all ranks. */
+/* Sums gradients[ranks_count × count] over the ranks of all replicas and updates this share by one
+ * step of AdamW. With several replicas `gradients` gets the sums. Waits for all ranks. */
 tdm_status shard_optimizer_step(struct shard *shard, const struct optimizer_settings *settings,
-                                const float *gradients, struct shard_step *step);
+                                float *gradients, struct shard_step *step);
 
 #endif

@@ -3,16 +3,19 @@
 /* A trainer rank computes the gradients of its part of each batch with the whole model, and keeps a
  * share of the parameters and of the optimizer's moments. Tandem calls the functions of
  * `trainer_ops` from one thread of the trainer actor. A step gathers all parameters into the
- * workspace, computes gradients, sums them over the ranks, and updates the share. While the engines
- * use the GPU, only the share and the moments are kept in host memory. The contents of the other
- * regions are recomputed in each step. */
+ * workspace, computes gradients, sums them over the ranks, and updates the share. With several
+ * replicas, each has all shares, gathers them among its own ranks, and sums with all ranks. While
+ * the engines use the GPU, only the share and the moments are kept in host memory. The contents of
+ * the other regions are recomputed in each step. */
 #include "examples/colocated_rl/batch_loss.h"
 #include "examples/colocated_rl/checkpoint.h"
 #include "examples/colocated_rl/library.h"
 #include "examples/colocated_rl/ops.h"
+#include "examples/colocated_rl/replica.h"
 #include "examples/colocated_rl/shard.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +30,7 @@ struct trainer {
     struct machine *machine; /* The machine that computes (owned); NULL before start(). */
     struct settings settings;
     struct model model;              /* The whole model. */
+    struct replica replica;          /* The ranks among which the model is divided. */
     struct shard shard;              /* This rank's share of the parameters and moments. */
     struct batch_loss_memory memory; /* Memory of the passes, in the workspace. */
 
@@ -68,8 +72,30 @@ static void trainer_close(void *state)
     network_fini(&trainer->memory.network);
     shard_fini(&trainer->shard);
     model_fini(&trainer->model);
+    replica_leave(&trainer->replica);
     machine_close(trainer->machine);
     free(trainer);
+}
+
+/* Returns the group of all trainer ranks; NULL if there is one rank only. */
+static tdm_collective_group *all_ranks(const struct trainer *trainer)
+{
+    return trainer->context->ranks_count > 1 ? trainer->context->group : NULL;
+}
+
+/* Joins the rank's replica and determines its share. */
+static tdm_status init_shard(struct trainer *trainer)
+{
+    struct replica *replica = &trainer->replica;
+    bool is_divided = trainer->settings.replicas > 1;
+
+    TDM_TRY(replica_init(replica, trainer->context, trainer->settings.replicas));
+    TDM_TRY(replica_join(replica, trainer->context));
+    TDM_TRY(shard_init(&trainer->shard, &trainer->model,
+                       is_divided ? replica->group : all_ranks(trainer), replica->rank,
+                       replica->ranks_count));
+    trainer->shard.all_replicas = is_divided ? all_ranks(trainer) : NULL;
+    return TDM_OK;
 }
 
 /* Reads the settings and allocates everything but the regions. */
@@ -79,9 +105,7 @@ static tdm_status trainer_init(struct trainer *trainer)
 
     TDM_TRY(settings_read(&trainer->settings, context->config));
     TDM_TRY(model_init(&trainer->model, &trainer->settings.shape, 1));
-    TDM_TRY(shard_init(&trainer->shard, &trainer->model,
-                       context->ranks_count > 1 ? context->group : NULL, context->rank,
-                       context->ranks_count));
+    TDM_TRY(init_shard(trainer));
     trainer->memory.network = (struct network){
         .model = &trainer->model,
         .rows_max = trainer->settings.max_tokens_per_gpu,
@@ -311,7 +335,7 @@ static tdm_status trainer_learn(struct trainer *trainer, struct batch_loss *batc
     trainer->machine->ops->zero(
         trainer->machine, &(const struct filling){trainer->all_gradients, all_floats(trainer)});
     TDM_TRY(batch_loss_backward(batch_loss, &trainer->memory, trainer->all_gradients));
-    TDM_TRY(batch_loss_reduce(batch_loss, shard->group));
+    TDM_TRY(batch_loss_reduce(batch_loss, all_ranks(trainer)));
     TDM_TRY(trainer_optimize(trainer, batch_loss, &step));
     trainer->adam_steps++;
     report_metrics(batch_loss, &step, metrics);
@@ -326,7 +350,7 @@ static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
     tdm_status status;
 
     trainer_switch_phase(trainer, batch->supervised);
-    status = batch_loss_init(&batch_loss, &trainer->settings, batch, trainer->shard.group);
+    status = batch_loss_init(&batch_loss, &trainer->settings, batch, all_ranks(trainer));
     if (status == TDM_OK) {
         status = trainer_learn(trainer, &batch_loss, metrics);
     }
@@ -341,8 +365,7 @@ static tdm_status trainer_logprobs(void *state, const struct tdm_batch *batch,
     struct trainer *trainer = state;
     uint32_t stride = trainer->settings.answer_max;
     struct batch_loss batch_loss;
-    tdm_status status =
-        batch_loss_init(&batch_loss, &trainer->settings, batch, trainer->shard.group);
+    tdm_status status = batch_loss_init(&batch_loss, &trainer->settings, batch, all_ranks(trainer));
 
     if (status == TDM_OK) {
         status = shard_gather(&trainer->shard, trainer->shard.parameters, trainer->all_weights);

@@ -67,6 +67,10 @@ struct tdm_placement_group_options {
     /* 1: a group that an actor creates does not end with the actor but with the driver of its job,
      * if that driver is on the actor's node.  Not for groups of detached actors. */
     int of_job;
+    /* Number of consecutive bundles that are placed on one node: bundles 0 to n - 1, the next n
+     * bundles, and so on. They must be equal and have whole GPUs.  The strategy then distributes
+     * these sets, and TDM_E_NO_RESOURCES says that no nodes can hold them.  Default: 1. */
+    uint32_t bundles_together;
 };
 /* Creates a placement group as tdm_placement_group_create() does, with options such as a name.
  * TDM_E_EXISTS: another group has the name. */

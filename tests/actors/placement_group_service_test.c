@@ -244,7 +244,7 @@ static void ask_for_group(struct tdm__conn *conn, double gpus, bool is_asynchron
     *made = (struct made){.is_answered = false};
     TRY(tdm__resources_add(&bundle, "GPU", gpus));
     TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 7);
+    tdm_write_array(writer, 8);
     tdm_write_int(writer, TDM_SPREAD);
     tdm_write_array(writer, 2);
     tdm__resources_write(writer, &bundle);
@@ -253,6 +253,7 @@ static void ask_for_group(struct tdm__conn *conn, double gpus, bool is_asynchron
     tdm_write_string(writer, "unheard");
     tdm_write_bool(writer, false);
     tdm_write_bool(writer, is_asynchronous);
+    tdm_write_int(writer, 0);
     tdm_write_bool(writer, false);
     request.packed = tdm_writer_bytes(writer);
     TRY(tdm__conn_call(conn, &request, on_made, made, NULL));

@@ -164,6 +164,23 @@ static void wrong_requests_are_refused(void **state)
                      TDM_E_INVAL);
 }
 
+static void bundles_together_must_divide_the_bundles(void **state)
+{
+    static const struct tdm_bundle bundles[] = {{.num_cpus = 1}, {.num_cpus = 1}, {.num_cpus = 1}};
+    const struct tdm_placement_group_options options = {.bundles_together = 2};
+    tdm_placement_group *group;
+
+    (void)state;
+    assert_int_equal(
+        tdm_placement_group_create_with(runtime, bundles, 3, &options, TEST_TIMEOUT_MS, &group),
+        TDM_E_INVAL);
+    assert_non_null(strstr(tdm_error_detail(), "3 bundles do not divide into sets of 2"));
+    assert_int_equal(
+        tdm_placement_group_create_with(runtime, bundles, 2, &options, TEST_TIMEOUT_MS, &group),
+        TDM_OK);
+    assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
+}
+
 static tdm_placement_group *create_stage(void)
 {
     static const struct tdm_bundle bundle = {.num_cpus = 1};
@@ -225,6 +242,7 @@ static void every_remover_waits_until_the_group_is_removed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bundles_together_must_divide_the_bundles),
         cmocka_unit_test(every_strategy_places_what_fits_one_node),
         cmocka_unit_test(node_each_needs_as_many_nodes),
         cmocka_unit_test(timeout_names_wanted_and_free_resources),

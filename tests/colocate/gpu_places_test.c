@@ -119,6 +119,93 @@ static void trainers_get_their_gpus_before_engines(void **state)
     free(workers.engine_groups);
 }
 
+/* ---- engines that share the trainers' GPUs ---------------------------------------------- */
+
+/* Returns a group for `engines` colocated engines of `each` GPUs. */
+static struct tdm__worker_group new_shared_group(struct tdm__job_spec *shared, uint32_t engines,
+                                                 uint32_t each)
+{
+    struct tdm__worker_group workers = new_group();
+
+    *shared = (struct tdm__job_spec){.num_engines = engines,
+                                     .engine_colocate = true,
+                                     .num_gpus = engines * each,
+                                     .trainer_num_ranks = engines * each};
+    workers.spec = shared;
+    workers.ranks_per_engine = each;
+    return workers;
+}
+
+static void gpus_of_a_shared_engine_are_on_one_node(void **state)
+{
+    struct tdm__job_spec shared;
+    struct tdm__worker_group workers = new_shared_group(&shared, 2, 2);
+    struct tdm_bundle_placement places[4];
+    char meeting_node[TDM__ID_TEXT_BYTES];
+    bool is_one_node;
+
+    (void)state;
+    TRY(tdm__gpu_places_reserve(&workers, 0));
+    for (uint32_t i = 0; i < 4; i++) {
+        TRY(tdm_placement_group_locate_bundle(workers.group, i, &places[i]));
+        assert_int_equal(places[i].gpus_count, 1);
+        assert_int_equal(places[i].gpu_indices[0], i % 2);
+    }
+    assert_string_equal(places[0].node_id, places[1].node_id);
+    assert_string_equal(places[2].node_id, places[3].node_id);
+    assert_string_not_equal(places[0].node_id, places[2].node_id);
+    TRY(tdm__gpu_places_meeting_node(&workers, meeting_node, &is_one_node));
+    assert_string_equal(meeting_node, places[0].node_id);
+    assert_false(is_one_node);
+    TRY(tdm_placement_group_remove(workers.group, LONG_MS));
+}
+
+static void trainers_on_one_node_need_no_other_meeting_node(void **state)
+{
+    struct tdm__job_spec shared;
+    struct tdm__worker_group workers = new_shared_group(&shared, 2, 1);
+    char meeting_node[TDM__ID_TEXT_BYTES];
+    bool is_one_node;
+
+    (void)state;
+    TRY(tdm__gpu_places_reserve(&workers, 0));
+    TRY(tdm__gpu_places_meeting_node(&workers, meeting_node, &is_one_node));
+    assert_true(is_one_node);
+    TRY(tdm_placement_group_remove(workers.group, LONG_MS));
+}
+
+/* With a GPU of each node in use, the other two are not on one node. */
+static void gpus_of_a_shared_engine_are_not_taken_from_two_nodes(void **state)
+{
+    const struct tdm_bundle bundles[] = {{.num_gpus = 1}, {.num_gpus = 1}};
+    struct tdm__job_spec shared;
+    struct tdm__worker_group workers = new_shared_group(&shared, 1, 2);
+    tdm_placement_group *taken;
+
+    (void)state;
+    TRY(tdm_placement_group_create(runtime, bundles, 2, TDM_STRICT_SPREAD, LONG_MS, &taken));
+    assert_int_equal(tdm__gpu_places_reserve(&workers, SHORT_MS), TDM_E_TIMEOUT);
+    TRY(tdm_placement_group_remove(taken, LONG_MS));
+    TRY(tdm_placement_group_wait(workers.group, LONG_MS));
+    TRY(tdm_placement_group_remove(workers.group, LONG_MS));
+}
+
+static void engine_without_room_is_named_at_once(void **state)
+{
+    struct tdm__job_spec shared;
+    struct tdm__worker_group workers = new_shared_group(&shared, 3, 2);
+
+    (void)state;
+    assert_int_equal(tdm__gpu_places_reserve(&workers, 0), TDM_E_NO_RESOURCES);
+    assert_non_null(strstr(tdm_error_detail(), "engine 2 needs 2 GPUs of one node"));
+    assert_non_null(strstr(tdm_error_detail(), "GPUs for 2 of 3 engines. Add a node with 2 GPUs"));
+    assert_null(workers.group);
+    workers = new_shared_group(&shared, 1, 3);
+    assert_int_equal(tdm__gpu_places_reserve(&workers, 0), TDM_E_NO_RESOURCES);
+    assert_non_null(strstr(tdm_error_detail(), "engine 0 needs 3 GPUs of one node"));
+    assert_non_null(strstr(tdm_error_detail(), "GPUs for 0 of 1 engines"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -126,6 +213,10 @@ int main(void)
         cmocka_unit_test(wait_for_a_node_ends_at_an_interrupt),
         cmocka_unit_test(missing_gpus_are_awaited_until_a_node_joins),
         cmocka_unit_test(trainers_get_their_gpus_before_engines),
+        cmocka_unit_test(gpus_of_a_shared_engine_are_on_one_node),
+        cmocka_unit_test(trainers_on_one_node_need_no_other_meeting_node),
+        cmocka_unit_test(gpus_of_a_shared_engine_are_not_taken_from_two_nodes),
+        cmocka_unit_test(engine_without_room_is_named_at_once),
     };
     int failed;
 

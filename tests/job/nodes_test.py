@@ -35,9 +35,10 @@ class Cluster:
     """Daemons, by default two, and a Redis server in a sandbox, with virtual GPUs or, on fake libraries, CUDA GPUs."""
 
     def __init__(self, sandbox, device="host", names=("first", "second"), without_gpus=None,
-                 **environment):
+                 gpus=GPUS, **environment):
         self.sandbox = sandbox
         self.names = names
+        self.gpus = gpus  # GPUs of each other node.
         self.without_gpus = without_gpus  # Name of the node without GPUs, if there is one.
         self.device = device
         self.token = sandbox.tmp / "token"
@@ -55,7 +56,7 @@ class Cluster:
                        "eady to accept")
             for name in self.names:
                 said = self.start([self.sandbox.build / "tandemd", "--redis", f"unix://{store}", "--listen", "127.0.0.1",
-                                   "--name", name, "--gpus", 0 if name == self.without_gpus else GPUS,
+                                   "--name", name, "--gpus", 0 if name == self.without_gpus else self.gpus,
                                    "--gpu-bytes", 64 << 20, "--cpus", 8, "--device", self.device], "ready ",
                                   on_cuda(self.sandbox, name) if self.device == "cuda" else {})
                 self.daemons[name] = int(said.split()[1])

@@ -113,6 +113,33 @@ static void engines_of_one_rank_and_two_agree_with_the_trainer(void **state)
     expect_agreement(cooler);
 }
 
+/* Ranks that each hold the whole model compute the same as ranks that divide it. Only the order of
+ * the sum for the norm of the gradient differs. */
+static void replicas_learn_like_shares(void **state)
+{
+    const char *const divided[] = {"trainer.num_ranks=2", NULL};
+    const char *const whole[] = {"trainer.num_ranks=2", "trainer.replicas=2", NULL};
+    tdm_config *configs[2] = {tiny_config(divided), tiny_config(whole)};
+    struct tdm_metrics metrics[2];
+
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct world *world = world_open(configs[i], 3);
+
+        for (uint32_t step = 1; step <= 3; step++) {
+            metrics[i] = imitate(world, step);
+        }
+        world_close(world);
+        tdm_config_destroy(configs[i]);
+    }
+    assert_true(world_metric(&metrics[0], "loss") > 0.0);
+    for (uint32_t i = 0; i < metrics[0].count; i++) {
+        double value = metrics[0].entries[i].value;
+
+        assert_true(fabs(metrics[1].entries[i].value - value) <= 1e-6 * fabs(value));
+    }
+}
+
 /* What the engine has differs from what the trainer has by one small step of one number. */
 static void a_stale_weight_shows(void **state)
 {
@@ -476,6 +503,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(engines_of_one_rank_and_two_agree_with_the_trainer),
+        cmocka_unit_test(replicas_learn_like_shares),
         cmocka_unit_test(a_stale_weight_shows),
         cmocka_unit_test(imitation_brings_the_loss_down),
         cmocka_unit_test(ranks_share_a_batch_without_changing_it),

@@ -70,6 +70,20 @@ static void *scratch(size_t size_bytes)
     return memory;
 }
 
+/* Ranks of one process cannot join further groups: only replicas of one rank can be tested. */
+tdm_status tdm_collective_join(tdm_runtime *runtime, const struct tdm_collective_options *options,
+                               tdm_collective_group **group_out)
+{
+    (void)runtime;
+    *group_out = NULL;
+    return tdm_fail(TDM_E_UNSUPPORTED, "group %s of threads", options->name);
+}
+
+void tdm_collective_leave(tdm_collective_group *group)
+{
+    (void)group;
+}
+
 uint32_t tdm_collective_rank(const tdm_collective_group *group)
 {
     return group->rank;

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""span_test.py - a colocated job whose trainers and engines are on several nodes has the same results as on one
+node, also when an engine, a trainer or a node is lost, and no weights cross between the nodes.
+"""
+import functools
+import json
+import os
+import re
+import signal
+import sys
+
+from nodes_test import STEPS, WORDS, Cluster, by_step
+from support import Failure, Sandbox, finish, main, notes_of, numbers_of, on_cuda, read_until, require, steps_of
+
+GPUS = 2  # GPUs of each node: those of one of the job's two engines.
+REPLICAS = "trainer.replicas=2"  # Each node has a whole copy of the trainers' weights.
+
+
+class Span(Cluster):
+    """Nodes of which two together have the GPUs of the job."""
+
+    def __init__(self, sandbox, **options):
+        super().__init__(sandbox, **{"gpus": GPUS, **options})
+
+    def job(self, *words):
+        environment = dict(self.environment, TANDEM_ADDRESS=self.address)
+        return self.sandbox.start("--json", "--out", "out", *WORDS, REPLICAS, *words, environment=environment)
+
+
+@functools.cache
+def alone(build):
+    """Returns the results of each step of the same job on one node."""
+    sandbox = Sandbox(build)
+    code, out, err = sandbox.run("--json", "--out", "out", *WORDS, REPLICAS)
+    sandbox.destroy()
+    require(code == 0, f"exit code {code}: {err}")
+    return by_step(out)
+
+
+def require_same(sandbox, process, before=""):
+    """Runs the job to its end, compares its numbers with those on one node, and returns the notes."""
+    code, out, err = finish(process)
+    out = before + out
+    require(code == 0, f"exit code {code}: {err}")
+    require(by_step(out) == alone(sandbox.build), f"other steps: {by_step(out)}, not {alone(sandbox.build)}")
+    return notes_of(out)
+
+
+def require_no_bytes_between_nodes(sandbox):
+    """Checks in the trace that every trainer rank has written weights, and none to another node."""
+    events = json.loads((sandbox.path / "out" / "trace.json").read_text(encoding="utf-8"))
+    plans = [event["args"] for event in events if event["name"] == "update plan"]
+    require(plans and all(plan["other_node_bytes"] == 0 and plan["same_gpu_bytes"] > 0 for plan in plans),
+            f"plans: {plans}")
+    written = [event for event in events if event["ph"] == "X" and event["name"].startswith("write bucket")]
+    require({event["tid"] for event in written} == {0, 1, 2, 3}, f"not every trainer rank has written: {written[:4]}")
+    require(not any(event["args"]["to"] == "other nodes" for event in written), "weights went to another node")
+
+
+def require_paired(places):
+    """Checks that each engine is on a node of its own with the trainers of the same GPUs."""
+    nodes = [{places[name][0] for name in (f"engine/{i}/0", f"engine/{i}/1", f"trainer/{2 * i}",
+                                           f"trainer/{2 * i + 1}")} for i in range(2)]
+    require(all(len(node) == 1 for node in nodes) and nodes[0] != nodes[1], f"places: {places}")
+
+
+def learn_on_two_nodes(sandbox, mode, **environment):
+    """Runs the job on two nodes with this update.mode. The results must be those on one node."""
+    with Span(sandbox, **environment) as cluster:
+        process = cluster.job(f"update.mode={mode}")
+        before = read_until(process, "step", 1)
+        require_paired(cluster.places())
+        notes = require_same(sandbox, process, before)
+    require(not [note for note in notes if "lost" in note or "restart" in note], f"notes: {notes}")
+    require_no_bytes_between_nodes(sandbox)
+    sandbox.require_clean()
+
+
+def job_on_two_nodes_learns_the_same_and_no_weights_cross(sandbox):
+    learn_on_two_nodes(sandbox, "donate")
+
+
+def job_with_encrypted_connections_learns_the_same(sandbox):
+    learn_on_two_nodes(sandbox, "copy", TANDEM_TLS="on")
+
+
+def other_update_modes_learn_the_same(sandbox):
+    for mode in ("bucket", "names"):
+        learn_on_two_nodes(sandbox, mode)
+
+
+def engine_on_the_other_node_is_killed_in_an_update_and_comes_back(sandbox):
+    marker = sandbox.path / "broken"
+    with Span(sandbox, TANDEM_FAILPOINT=f"engine/1/1 engine.stage 3 kill {marker}") as cluster:
+        notes = require_same(sandbox, cluster.job("update.stall_timeout_ms=1500"))
+    require(marker.is_file(), "engine/1/1 did not pass engine.stage")
+    require(any(re.search(r"^engine 1 lost: actor engine/1/1 ", note) for note in notes), f"no loss: {notes}")
+    require(any(note.startswith("engine 1 back at version ") for note in notes), f"not back: {notes}")
+    require_no_bytes_between_nodes(sandbox)
+    sandbox.require_clean()
+
+
+def require_restarted(sandbox, process, before):
+    """Runs the job to its end. It must have restarted once, and each step must have the usual numbers."""
+    code, out, err = finish(process)
+    out = before + out
+    require(code == 0, f"exit code {code}: {err}")
+    for step in steps_of(out):
+        require(numbers_of(step) == alone(sandbox.build)[step["step"]], f"other numbers: {step}")
+    require(steps_of(out)[-1]["step"] == STEPS, f"the last step: {out}")
+    restarts = [note for note in notes_of(out) if note.startswith("restart ")]
+    require(len(restarts) == 1, f"restarts: {notes_of(out)}")
+
+
+def killed_trainer_on_the_other_node_restarts_the_job(sandbox):
+    with Span(sandbox) as cluster:
+        process = cluster.job("job.save_interval=2")
+        before = read_until(process, "step", 3)
+        os.kill(cluster.places()["trainer/3"][1], signal.SIGKILL)
+        require_restarted(sandbox, process, before)
+    sandbox.require_clean()
+
+
+def lost_node_is_replaced_and_the_job_resumes(sandbox):
+    with Span(sandbox, names=("first", "second", "third")) as cluster:
+        process = cluster.job("job.save_interval=2")
+        before = read_until(process, "step", 3)
+        process.send_signal(signal.SIGSTOP)  # The job does not end meanwhile.
+        names = cluster.node_names()
+        used = {names[node] for name, (node, _) in cluster.places().items() if name.startswith("trainer")}
+        require(len(used) == 2, f"trainers are on {used}")
+        cluster.lose_power((used - {"first"}).pop())  # The job itself runs on the first node.
+        process.send_signal(signal.SIGCONT)
+        require_restarted(sandbox, process, before)
+
+
+def trainer_divided_among_nodes_is_refused_with_the_tensor(sandbox):
+    with Span(sandbox) as cluster:
+        code, _, err = finish(cluster.job("trainer.replicas=1"))
+    require(code == 1, f"exit code {code}: {err}")
+    for part in ("update of engine/", "no trainer rank on its node has all of the tensor model.",
+                 "bytes of an update would come from other nodes", "Let the trainer ranks of each node hold"):
+        require(part in err, f"not {part!r} in {err}")
+    sandbox.require_clean()
+
+
+def engine_larger_than_every_node_is_refused_at_once(sandbox):
+    with Span(sandbox) as cluster:
+        code, _, err = finish(cluster.job("engine.num_engines=1", "engine.rollout_num_gpus_per_engine=4"))
+    require(code == 1 and "engine 0 needs 4 GPUs of one node for its ranks and their trainers, but the nodes have such "
+            "GPUs for 0 of 1 engines" in err, f"exit code {code}: {err}")
+    sandbox.require_clean()
+
+
+def gpus_of_two_nodes_are_shared_by_trainers_and_engines(sandbox):
+    """The second node's GPUs are on another machine, which the fake library is told by the folder's name."""
+    words = ("cluster.device=cuda", "rollout.num_rollout=2", "rollout.rollout_batch_size=16")
+    with Span(sandbox, device="cuda") as cluster:
+        code, out, err = finish(cluster.job(*words))
+    require(code == 0, f"exit code {code}: {err}")
+    other = Sandbox(sandbox.build)
+    code, same, err = other.run("--json", "--out", "out", *WORDS, REPLICAS, *words,
+                                environment=other.environment(**on_cuda(other)))
+    other.destroy()
+    require(code == 0, f"exit code {code}: {err}")
+    if by_step(out) != by_step(same):
+        raise Failure(f"other steps: {by_step(out)}, not {by_step(same)}")
+    require_no_bytes_between_nodes(sandbox)
+    sandbox.require_clean()
+
+
+if __name__ == "__main__":
+    sys.exit(main([job_on_two_nodes_learns_the_same_and_no_weights_cross,
+                   job_with_encrypted_connections_learns_the_same, other_update_modes_learn_the_same,
+                   engine_on_the_other_node_is_killed_in_an_update_and_comes_back,
+                   killed_trainer_on_the_other_node_restarts_the_job, lost_node_is_replaced_and_the_job_resumes,
+                   trainer_divided_among_nodes_is_refused_with_the_tensor,
+                   engine_larger_than_every_node_is_refused_at_once,
+                   gpus_of_two_nodes_are_shared_by_trainers_and_engines]))
