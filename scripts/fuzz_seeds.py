@@ -124,7 +124,7 @@ def seeds():
     yield "message", "stored_version_record", pack([1, 2, 57, 57, 7, 8, False, update, [[ID, 1, 1, 3]]])
     yield "message", "model_manifest", pack([[["w", 1, [2, 3]]]])
     yield "message", "rank_layout", pack([[[0, False] + [0] * 4 + [1] * 4 + [0, 0, 64]]])
-    yield "message", "scheme_offer", pack([3, 2, 3, 1000, [[ID, 1], [ID, 2]]])
+    yield "message", "scheme_offer", pack([3, 2, 3, 1000, [[ID, 1], [ID, 2]], 7, b"step 5"])
     yield "message", "scheme_report", pack([[ID, 1], -3, "why"])
     yield "message", "actor_query", pack([ID, True, ID])
     yield "message", "value_export", pack([1, ID, 1 << 20, 1000])

@@ -106,7 +106,8 @@ static uint32_t find_own_index(const tdm_weights_receiver *receiver,
     return i;
 }
 
-/* Reads the newest offer of the message list and remembers its key. */
+/* Reads the newest offer of the message list and remembers its key. A copy of the attached bytes is
+ * kept until the next offer is read. */
 static tdm_status read_offer(tdm_weights_receiver *receiver,
                              const struct tdm__message_list *messages, struct offer *offer)
 {
@@ -127,7 +128,8 @@ static tdm_status read_offer(tdm_weights_receiver *receiver,
     offer->deadline_ms = tdm__deadline_after(message.timeout_ms);
     offer->members_count = message.members.count;
     offer->self = find_own_index(receiver, &message.members);
-    return TDM_OK;
+    return tdm__attachment_receive(&receiver->incoming.attached, message.attached,
+                                   message.attached_sum);
 }
 
 /* Checks whether an offer is still open. An offer that came while this receiver was not receiving
@@ -188,6 +190,7 @@ void tdm__incoming_version_fini(struct tdm__incoming_version *incoming,
         tdm__received_bucket_fini(&incoming->buckets[i]);
     }
     free(incoming->buckets);
+    tdm__attachment_fini(&incoming->attached);
     *incoming = (struct tdm__incoming_version){.buckets = NULL};
 }
 
@@ -246,19 +249,20 @@ static tdm_status receive_all_buckets(tdm_weights_receiver *receiver, const stru
     return wrong == TDM_OK ? TDM_OK : tdm__fail(wrong, "%s", detail);
 }
 
-/* Receives a version into `incoming`. `hash_out` is the hash for which to vote; where the scheme
- * sends no bytes, it is that of the model's tensors. */
+/* Receives a version into `incoming`, which has the attached bytes of its offer. `hash_out` is the
+ * hash for which to vote; where the scheme sends no bytes, it is that of the model's tensors. */
 static tdm_status stage_version(tdm_weights_receiver *receiver, const struct offer *offer,
                                 struct tdm__incoming_version *incoming, struct tdm__hash *hash_out)
 {
     uint32_t buckets_count = receiver->model_buckets.plan->buckets_count;
     struct tdm__id update = tdm__update_session_update_id(&receiver->session, offer->epoch);
 
-    *incoming = (struct tdm__incoming_version){
-        .epoch = offer->epoch, .version = offer->version, .deadline_ms = offer->deadline_ms};
+    incoming->epoch = offer->epoch;
+    incoming->version = offer->version;
+    incoming->deadline_ms = offer->deadline_ms;
     if (receiver->transport->receive_bucket == NULL) {
         *hash_out = receiver->model_buckets.manifest->hash;
-        return TDM_OK;
+        return tdm__attachment_verify(&incoming->attached);
     }
     incoming->buckets = calloc(buckets_count, sizeof(*incoming->buckets));
     if (incoming->buckets == NULL) {
@@ -266,6 +270,7 @@ static tdm_status stage_version(tdm_weights_receiver *receiver, const struct off
     }
     TDM_TRY(join_group(receiver, offer));
     TDM_TRY(receive_all_buckets(receiver, offer, incoming));
+    TDM_TRY(tdm__attachment_verify(&incoming->attached));
     return tdm__receiver_prepare(receiver->staging, &update, hash_out);
 }
 
@@ -354,6 +359,7 @@ static void version_go_live(tdm_weights_receiver *receiver)
         install_tensor(receiver, i);
     }
     tdm__incoming_version_fini(&receiver->serving, &receiver->model_buckets);
+    tdm__attachment_move(&receiver->attached, &incoming->attached);
     receiver->unreported_epoch = incoming->epoch;
     open_gate(receiver, incoming->version, false);
     if (receiver_keeps_buckets(receiver)) {

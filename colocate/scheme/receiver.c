@@ -140,6 +140,7 @@ static void receiver_destroy(tdm_weights_receiver *receiver)
     }
     tdm__incoming_version_fini(&receiver->incoming, &receiver->model_buckets);
     tdm__incoming_version_fini(&receiver->serving, &receiver->model_buckets);
+    tdm__attachment_fini(&receiver->attached);
     tdm_ref_release(receiver->next);
     tdm_collective_leave(receiver->group);
     tdm_actor_destroy(receiver->mailbox);
@@ -580,6 +581,13 @@ const void *tdm_weights_data(const tdm_weights_receiver *receiver, uint32_t inde
     TDM__REQUIRE_OR(receiver, NULL);
 
     return index < receiver->tensors_count ? receiver->tensor_addresses[index] : NULL;
+}
+
+struct tdm_bytes tdm_weights_attached(const tdm_weights_receiver *receiver)
+{
+    TDM__REQUIRE_OR(receiver, (struct tdm_bytes){.data = NULL});
+
+    return (struct tdm_bytes){receiver->attached.data, receiver->attached.size_bytes};
 }
 
 /* ---- the end ------------------------------------------------------------------------- */

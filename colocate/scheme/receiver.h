@@ -3,6 +3,7 @@
 #ifndef TDM_COLOCATE_SCHEME_RECEIVER_H
 #define TDM_COLOCATE_SCHEME_RECEIVER_H
 
+#include "colocate/scheme/attachment.h"
 #include "colocate/scheme/model_buckets.h"
 #include "colocate/scheme/transport.h"
 #include "colocate/scheme/update_session.h"
@@ -14,8 +15,9 @@
 struct tdm__incoming_version {
     /* Buckets of the model's plan, in its order; NULL if absent. Owned. */
     struct tdm__received_bucket *buckets;
-    uint64_t epoch;      /* Epoch of the update. */
-    uint64_t version;    /* Version number. */
+    struct tdm__attachment attached; /* Bytes of the offer of this version; owned. */
+    uint64_t epoch;                  /* Epoch of the update. */
+    uint64_t version;                /* Version number. */
     int64_t deadline_ms; /* When the update expires, in milliseconds of tdm__clock_ms(). */
 };
 
@@ -27,8 +29,8 @@ struct tdm__wanted_tensor {
 
 /* A receiver of weights. The receiving thread (the caller's, or `thread`) writes all members. The
  * members from `readers_count` to `stopping`, `undecided`, `failed` and `detail` are protected by
- * the mutex. `serving` and the tensors' contents change only while the gate is shut, when no reader
- * exists. */
+ * the mutex. `serving`, `attached` and the tensors' contents change only while the gate is shut,
+ * when no reader exists. */
 struct tdm_weights_receiver {
     struct tdm__update_session session; /* Model and version record. */
     struct tdm__member self;            /* This process as a member of updates. */
@@ -66,6 +68,7 @@ struct tdm_weights_receiver {
     uint64_t unreported_epoch;
     /* Buckets in which the served tensors without an address of their own lie. */
     struct tdm__incoming_version serving;
+    struct tdm__attachment attached; /* Bytes attached to the served version; owned. */
     /* For each tensor the address of its served bytes. Owned array. */
     const void **tensor_addresses;
 

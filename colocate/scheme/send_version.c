@@ -33,16 +33,24 @@ enum {
 
 /* ---- what is relayed ----------------------------------------------------------------- */
 
-/* Begins a read of the version that a relay sends on, and stores the addresses of its tensors. They
- * do not change until end_relay_read(). Sets `version_out` to 0 for a sender that is not a relay.
+/* Begins a read of the version that a relay sends on, copies what is attached to it, and stores the
+ * addresses of its tensors. They do not change until end_relay_read(). Sets `version_out` to 0 for
+ * a sender that is not a relay.
  */
 static tdm_status begin_relay_read(tdm_weights_sender *sender, uint64_t *version_out)
 {
+    tdm_status status;
+
     if (sender->relay_of == NULL) {
         *version_out = 0;
         return TDM_OK;
     }
     TDM_TRY(tdm_weights_read_begin(sender->relay_of, version_out));
+    status = tdm__attachment_set(&sender->attached, tdm_weights_attached(sender->relay_of));
+    if (status != TDM_OK) {
+        tdm_weights_read_end(sender->relay_of);
+        return status;
+    }
     sender->relay_open = true;
     for (uint32_t i = 0; i < sender->model_buckets.manifest->tensors_count; i++) {
         sender->addresses[i] = tdm_weights_data(sender->relay_of, i);
@@ -113,14 +121,16 @@ static tdm_status publish_offer(tdm_weights_sender *sender, uint64_t version, in
         sender->group_epoch = sender->epoch;
     }
     (void)snprintf(key, sizeof(key), "offer/%020llu", (unsigned long long)sender->epoch);
-    message =
-        (struct tdm__scheme_offer_message){.epoch = sender->epoch,
-                                           .version = version,
-                                           .group_epoch = sender->group_epoch,
-                                           .timeout_ms = tdm__deadline_remaining_ms(deadline_ms),
-                                           .members = {.count = membership->members_count,
-                                                       .get = tdm__member_get_message,
-                                                       .arg = membership->members}};
+    message = (struct tdm__scheme_offer_message){
+        .epoch = sender->epoch,
+        .version = version,
+        .group_epoch = sender->group_epoch,
+        .timeout_ms = tdm__deadline_remaining_ms(deadline_ms),
+        .members = {.count = membership->members_count,
+                    .get = tdm__member_get_message,
+                    .arg = membership->members},
+        .attached_sum = sender->attached.sum,
+        .attached = {sender->attached.data, sender->attached.size_bytes}};
     return tdm__mailbox_put_and_wait(sender->mailbox, key, tdm__scheme_offer_table(), &message,
                                      deadline_ms);
 }

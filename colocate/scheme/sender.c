@@ -156,6 +156,7 @@ static void sender_destroy(tdm_weights_sender *sender)
     free(sender->description);
     free(sender->records);
     free(sender->sums);
+    tdm__attachment_fini(&sender->attached);
     free(sender->modules);
     free(sender->modules_refs);
     free(sender->group_members);
@@ -270,6 +271,19 @@ tdm_status tdm_weights_sender_connect(tdm_weights_sender *sender)
 }
 
 /* ---- send ---------------------------------------------------------------------------- */
+
+tdm_status tdm_weights_attach(tdm_weights_sender *sender, struct tdm_bytes bytes)
+{
+    TDM__REQUIRE(sender);
+
+    TDM_TRY(check_not_sending(sender));
+    if (sender->relay_of != NULL) {
+        return tdm__fail(TDM_E_INVAL,
+                         "the relay %s sends on what is attached to the versions of %s",
+                         sender->session.model, sender->relay_of->session.model);
+    }
+    return tdm__attachment_set(&sender->attached, bytes);
+}
 
 tdm_status tdm_weights_send(tdm_weights_sender *sender, uint64_t *version_out)
 {

@@ -3,6 +3,7 @@
 #ifndef TDM_COLOCATE_SCHEME_SENDER_H
 #define TDM_COLOCATE_SCHEME_SENDER_H
 
+#include "colocate/scheme/attachment.h"
 #include "colocate/scheme/model_buckets.h"
 #include "colocate/scheme/transport.h"
 #include "colocate/scheme/update_session.h"
@@ -35,6 +36,7 @@ struct tdm_weights_sender {
     void *description;                  /* Encoded tensor handles of that bucket; owned. */
     struct tdm__tensor_record *records; /* Room for the records of its tensors; owned. */
     uint64_t *sums;                     /* Checksum of each tensor of the manifest; owned. */
+    struct tdm__attachment attached;    /* Bytes that each version carries; owned. */
     struct tdm__id node;                /* ID of this process's node. */
     /* Receiver whose version a relay sends on; NULL if the sender is not a relay. Borrowed. */
     tdm_weights_receiver *relay_of;

@@ -19,10 +19,11 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 DATA = HERE / "../colocated_rl/data"
 SHORT = ["rollout.num_rollout=320"]
-# Settings for each kind of engine. vLLM needs a minute to start in four processes on two cores, more on a busy machine.
-# Its KV cache and its own weights need memory of the virtual GPUs, too.
-ENGINES = {"vllm": ["job.library=python:torch_rl_vllm", "job.start_timeout_ms=900000", "cluster.gpu_bytes=38 MiB"],
-           "transformers": []}
+# Eight processes that import PyTorch, and vLLM in four of them, start in a minute or two on two quiet cores. On a busy
+# machine they have needed more than the five minutes of job.yaml.
+START = ["job.start_timeout_ms=900000"]
+# Settings for each kind of engine. vLLM's KV cache and its own weights need memory of the virtual GPUs, too.
+ENGINES = {"vllm": [*START, "job.library=python:torch_rl_vllm", "cluster.gpu_bytes=38 MiB"], "transformers": START}
 # What the processes of the job find in their environment, unless the user has set it. vLLM reads all but the first two;
 # without TORCHDYNAMO_DISABLE it would compile small functions of its sampler.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR",

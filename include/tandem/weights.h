@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <tandem/actor.h>
 #include <tandem/tensor.h>
+#include <tandem/value.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -55,7 +56,9 @@ TDM_API const char *tdm_weights_scheme_name(enum tdm_weights_scheme scheme);
 enum {
     /* Size in bytes of a model's ID, including the terminating NUL. */
     TDM_WEIGHTS_MODEL_BYTES_MAX = 48,
-    TDM_WEIGHTS_RECEIVERS_MAX = 256 /* Largest number of receivers of a model. */
+    TDM_WEIGHTS_RECEIVERS_MAX = 256, /* Largest number of receivers of a model. */
+    /* Largest number of bytes that a sender may attach to a version. */
+    TDM_WEIGHTS_ATTACHED_BYTES_MAX = 4 << 20
 };
 
 /* One tensor of a model that this process sends or receives, in host memory. */
@@ -107,6 +110,14 @@ tdm_weights_sender_create(tdm_runtime *runtime, const struct tdm_weights_sender_
  * of them, and sends the first weights.  Blocks at most timeout_ms.  TDM_E_EXISTS: the model
  * has a sender.  TDM_E_TIMEOUT says how many receivers have come; the call may be repeated. */
 TDM_API tdm_status tdm_weights_sender_connect(tdm_weights_sender *sender);
+
+/* Attaches a copy of `bytes` to every version that is sent from now on, until the next call.  They
+ * may say what the weights are: a step, a learning rate, PyTorch's handles.  Tandem never reads
+ * them, but compares their checksum at every receiver, which reads them by tdm_weights_attached().
+ * No bytes: versions have none.  TDM_E_LIMIT: more than TDM_WEIGHTS_ATTACHED_BYTES_MAX bytes.
+ * TDM_E_STATE: an asynchronous send is in progress.  TDM_E_INVAL: a sender with `relay_of` sends on
+ * the bytes of its receiver's version.  A failure changes nothing. */
+TDM_API tdm_status tdm_weights_attach(tdm_weights_sender *sender, struct tdm_bytes bytes);
 
 /* Sends the tensors to all receivers that are connected, and blocks until all serve them, at
  * most timeout_ms.  On TDM_OK `*version_out`, which may be NULL, is the version's number.  On
@@ -190,6 +201,10 @@ TDM_API void tdm_weights_read_end(tdm_weights_receiver *receiver);
  * tdm_weights_read_begin() and tdm_weights_read_end(): at its own address, or in read-only shared
  * memory of Tandem, aligned to 8 bytes.  NULL past the end. */
 TDM_API const void *tdm_weights_data(const tdm_weights_receiver *receiver, uint32_t index);
+
+/* Returns the bytes that the sender has attached to the served version, between
+ * tdm_weights_read_begin() and tdm_weights_read_end(); without data if there are none. */
+TDM_API struct tdm_bytes tdm_weights_attached(const tdm_weights_receiver *receiver);
 
 /* Ends the background thread and frees the receiver with the memory that Tandem keeps for it. The
  * next send goes without this receiver.  NULL is allowed. */

@@ -150,6 +150,19 @@ static PyObject *sender_connect(PyObject *self, PyObject *ignored)
     return none_or_raise(status);
 }
 
+/* Sender.attach(data): a copy of these bytes travels with each version from now on. */
+static PyObject *sender_attach(PyObject *self, PyObject *argument)
+{
+    tdm_weights_sender *sender = binding_object_handle(self);
+    Py_ssize_t size_bytes;
+    char *data;
+
+    if (sender == NULL || PyBytes_AsStringAndSize(argument, &data, &size_bytes) < 0) {
+        return NULL;
+    }
+    return none_or_raise(tdm_weights_attach(sender, (struct tdm_bytes){data, (size_t)size_bytes}));
+}
+
 /* Sender.send() */
 static PyObject *sender_send(PyObject *self, PyObject *ignored)
 {
@@ -329,6 +342,20 @@ static PyObject *receiver_address(PyObject *self, PyObject *argument)
     return PyLong_FromVoidPtr((void *)(uintptr_t)data);
 }
 
+/* Receiver.attached(): the bytes of the version, between read_begin() and read_end(). */
+static PyObject *receiver_attached(PyObject *self, PyObject *ignored)
+{
+    tdm_weights_receiver *receiver = binding_object_handle(self);
+    struct tdm_bytes attached;
+
+    (void)ignored;
+    if (receiver == NULL) {
+        return NULL;
+    }
+    attached = tdm_weights_attached(receiver);
+    return PyBytes_FromStringAndSize(attached.data, (Py_ssize_t)attached.size_bytes);
+}
+
 /* Receiver.shutdown() */
 static PyObject *receiver_shutdown(PyObject *self, PyObject *ignored)
 {
@@ -342,6 +369,8 @@ static PyObject *receiver_shutdown(PyObject *self, PyObject *ignored)
 static PyMethodDef sender_methods[] = {
     {"connect", sender_connect, METH_NOARGS,
      "connect()\n--\n\nWait for the receivers and send the first weights."},
+    {"attach", sender_attach, METH_O,
+     "attach(data)\n--\n\nAttach bytes to each version that is sent from now on."},
     {"send", sender_send, METH_NOARGS, "send()\n--\n\nSend the tensors and return the version."},
     {"send_async", sender_send_async, METH_NOARGS,
      "send_async()\n--\n\nBegin to send the tensors, which must not change before wait() ends."},
@@ -371,6 +400,8 @@ static PyMethodDef receiver_methods[] = {
     {"read_end", receiver_read_end, METH_NOARGS, "read_end()\n--\n\nEnd a read_begin()."},
     {"address", receiver_address, METH_O,
      "address(index)\n--\n\nReturn the address of a tensor, which is valid until read_end()."},
+    {"attached", receiver_attached, METH_NOARGS,
+     "attached()\n--\n\nReturn the bytes that are attached to the version that is read."},
     {"shutdown", receiver_shutdown, METH_NOARGS, "shutdown()\n--\n\nEnd the receiver."},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot receiver_slots[] = {{Py_tp_dealloc, binding_object_dealloc},

@@ -93,6 +93,15 @@ class Sender:
             if sender is not None:
                 sender.connect()
 
+    def attach(self, data):
+        """Attach bytes, at most 4 MiB, to each version that is sent from now on; b"" ends that.
+
+        A receiver finds them in Reading.attached. A sender with relay_of sends on those of its receiver's version.
+        """
+        with self._alone() as sender:
+            if sender is not None:
+                sender.attach(bytes(data))
+
     def send(self):
         """Send the tensors to all receivers, wait until all serve them, and return the version's number."""
         self._collect()
@@ -222,7 +231,7 @@ class Reading:
     """The tensors of one version, between the begin and the end of Receiver.read().
 
     reading[name] is a tandem.job.TensorView: reading[name].numpy() and .torch() are views, which must not be used after
-    the end. version is the number of the version.
+    the end. version is the number of the version, attached the bytes that the sender has attached to it (b"" if none).
     """
 
     def __init__(self, receiver, specs, version):
@@ -230,6 +239,7 @@ class Reading:
         self._specs = specs
         self._indices = {name: index for index, name in enumerate(specs)}
         self.version = version
+        self.attached = receiver.attached()
 
     def __getitem__(self, name):
         shape = self._specs[name].part_shape()

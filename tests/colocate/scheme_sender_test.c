@@ -227,6 +227,25 @@ static void update_that_was_never_begun_is_passed_over(void **state)
     tdm_weights_sender_shutdown(sender);
 }
 
+static void attached_bytes_that_cannot_be_sent_are_refused(void **state)
+{
+    const struct tdm_weights_sender_options options = options_of("attaching");
+    tdm_weights_sender *sender;
+
+    (void)state;
+    TRY(tdm_weights_sender_create(runtime, &options, &sender));
+    TRY(tdm_weights_attach(sender, (struct tdm_bytes){"step 5", 6}));
+    assert_int_equal(
+        tdm_weights_attach(sender, (struct tdm_bytes){"", TDM_WEIGHTS_ATTACHED_BYTES_MAX + 1}),
+        TDM_E_LIMIT);
+    assert_non_null(strstr(tdm_error_detail(), "4194305 bytes are attached"));
+    assert_int_equal(sender->attached.size_bytes, 6);
+    TRY(tdm_weights_send_async(sender)); /* Fails, because nothing is connected. */
+    assert_int_equal(tdm_weights_attach(sender, (struct tdm_bytes){"step 6", 6}), TDM_E_STATE);
+    assert_int_equal(tdm_weights_wait(sender, SOON_MS, NULL), TDM_E_STATE);
+    tdm_weights_sender_shutdown(sender);
+}
+
 /* ---- cascade ------------------------------------------------------------------------- */
 
 static void relay_sends_on_what_it_got_under_the_same_number(void **state)
@@ -248,6 +267,7 @@ static void relay_sends_on_what_it_got_under_the_same_number(void **state)
         refs[i] = scheme_receive(relays[i], "top", SOON_MS);
     }
     scheme_model_fill(&model, 2);
+    TRY(tdm_weights_attach(sender, (struct tdm_bytes){"two", 3}));
     TRY(tdm_weights_send(sender, &version));
     TRY(scheme_end(refs[0], NULL));
     TRY(scheme_end(refs[1], NULL));
@@ -256,19 +276,23 @@ static void relay_sends_on_what_it_got_under_the_same_number(void **state)
     TRY(scheme_end(ref, NULL));
     /* The leaf has the first version that arrived and number 2. */
     TRY(scheme_check(leaf, "below", 2, 2));
+    TRY(scheme_check_attached(leaf, "below", (struct tdm_bytes){"two", 3}));
     for (int i = 0; i < 2; i++) {
         refs[i] = scheme_receive(relays[i], "top", SOON_MS);
     }
     scheme_model_fill(&model, 3);
+    TRY(tdm_weights_attach(sender, (struct tdm_bytes){"three", 5}));
     TRY(tdm_weights_send(sender, &version));
     TRY(scheme_end(refs[0], NULL));
     TRY(scheme_end(refs[1], NULL));
     TRY(scheme_check(leaf, "below", 2, 2));
+    TRY(scheme_check_attached(leaf, "below", (struct tdm_bytes){"two", 3}));
     ref = scheme_receive(leaf, "below", SOON_MS);
     TRY(scheme_end(scheme_call(relays[0], "send", "top"), &version));
     assert_true(version == 3);
     TRY(scheme_end(ref, NULL));
     TRY(scheme_check(leaf, "below", 3, 3));
+    TRY(scheme_check_attached(leaf, "below", (struct tdm_bytes){"three", 5}));
     tdm_weights_sender_shutdown(sender);
     tdm_actor_destroy(leaf);
     tdm_actor_destroy(relays[0]);
@@ -315,6 +339,7 @@ int main(void)
         cmocka_unit_test(silent_receiver_is_named_and_the_others_keep_what_they_have),
         cmocka_unit_test(silent_receiver_that_comes_late_gets_the_next_version),
         cmocka_unit_test(update_that_was_never_begun_is_passed_over),
+        cmocka_unit_test(attached_bytes_that_cannot_be_sent_are_refused),
         cmocka_unit_test(relay_sends_on_what_it_got_under_the_same_number),
         cmocka_unit_test(slow_receiver_behind_a_relay_does_not_block_the_sender),
     };

@@ -323,6 +323,63 @@ static void damaged_bytes_name_their_tensor(enum tdm_weights_scheme scheme)
     fixture_close(&f);
 }
 
+/* ---- bytes that are attached to a version -------------------------------------------- */
+
+/* Sends a version with these attached bytes, and checks that each receiver reads them. */
+static void assert_attached_arrive(struct fixture *f, struct tdm_bytes bytes)
+{
+    tdm_ref *refs[PUPILS];
+    uint64_t version;
+
+    TRY(tdm_weights_attach(f->sender, bytes));
+    begin_all(f, refs);
+    TRY(tdm_weights_send(f->sender, &version));
+    end_all(f, refs, version);
+    for (uint32_t i = 0; i < PUPILS; i++) {
+        TRY(scheme_check_attached(f->pupils[i], f->name, bytes));
+    }
+}
+
+/* Sends a version whose attached bytes do not have the sender's checksum. */
+static void assert_damaged_attachment_is_refused(struct fixture *f, struct tdm_bytes served)
+{
+    tdm_ref *refs[PUPILS];
+    uint64_t version;
+
+    TRY(tdm_weights_attach(f->sender, (struct tdm_bytes){"damaged", 7}));
+    f->sender->attached.sum ^= 1;
+    begin_all(f, refs);
+    assert_int_equal(tdm_weights_send(f->sender, &version), TDM_E_CHECKSUM);
+    assert_non_null(strstr(tdm_error_detail(), "checksum of the 7 attached bytes"));
+    assert_all_refuse(f, refs);
+    for (uint32_t i = 0; i < PUPILS; i++) {
+        TRY(scheme_check_attached(f->pupils[i], f->name, served));
+    }
+}
+
+static void attached_bytes_arrive_with_their_version(enum tdm_weights_scheme scheme)
+{
+    /* Bytes of any values, such as one that ends texts and one that begins a pickle. */
+    static const char opaque[] = {'\x80', '\x05', '\0', '\xff', 'x'};
+    const struct tdm_bytes none = {.size_bytes = 0};
+    const struct tdm_bytes small = {opaque, sizeof(opaque)};
+    struct tdm_bytes largest = {.size_bytes = TDM_WEIGHTS_ATTACHED_BYTES_MAX};
+    struct fixture f;
+    void *memory = malloc(largest.size_bytes);
+
+    assert_non_null(memory);
+    memset(memory, 7, largest.size_bytes);
+    largest.data = memory;
+    fixture_open(&f, scheme);
+    TRY(scheme_check_attached(f.pupils[0], f.name, none));
+    assert_attached_arrive(&f, largest);
+    assert_attached_arrive(&f, small);
+    assert_damaged_attachment_is_refused(&f, small);
+    assert_attached_arrive(&f, none);
+    fixture_close(&f);
+    free(memory);
+}
+
 /* ---- all entries of the table -------------------------------------------------------- */
 
 #define FOR_EVERY_SCHEME(promise)                                                                  \
@@ -340,6 +397,7 @@ FOR_EVERY_SCHEME(receiver_that_is_known_to_be_dead_is_left_out)
 FOR_EVERY_SCHEME(receiver_that_dies_in_an_update_is_named_and_left_out)
 FOR_EVERY_SCHEME(send_may_be_waited_for_later)
 FOR_EVERY_SCHEME(damaged_bytes_name_their_tensor)
+FOR_EVERY_SCHEME(attached_bytes_arrive_with_their_version)
 
 static void every_scheme_has_a_name_and_no_other_has_one(void **state)
 {
@@ -361,6 +419,7 @@ int main(void)
         cmocka_unit_test(every_scheme_receiver_that_dies_in_an_update_is_named_and_left_out),
         cmocka_unit_test(every_scheme_send_may_be_waited_for_later),
         cmocka_unit_test(every_scheme_damaged_bytes_name_their_tensor),
+        cmocka_unit_test(every_scheme_attached_bytes_arrive_with_their_version),
     };
     int failed;
 

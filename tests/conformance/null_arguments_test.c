@@ -548,6 +548,7 @@ static void call_weights(void)
     CHECK_STATUS(tdm_weights_sender_create(ANY, ANY, NULL), "tdm_weights_sender_create",
                  "sender_out");
     CHECK_STATUS(tdm_weights_sender_connect(NULL), "tdm_weights_sender_connect", "sender");
+    CHECK_STATUS(tdm_weights_attach(NULL, no_bytes), "tdm_weights_attach", "sender");
     CHECK_STATUS(tdm_weights_send(NULL, ANY), "tdm_weights_send", "sender");
     CHECK_STATUS(tdm_weights_send_async(NULL), "tdm_weights_send_async", "sender");
     CHECK_STATUS(tdm_weights_wait(NULL, 1, ANY), "tdm_weights_wait", "sender");
@@ -563,6 +564,7 @@ static void call_weights(void)
     CHECK_STATUS(tdm_weights_read_begin(NULL, ANY), "tdm_weights_read_begin", "receiver");
     CHECK_VOID(tdm_weights_read_end(NULL), "tdm_weights_read_end", "receiver");
     CHECK_VALUE(tdm_weights_data(NULL, 1) == NULL, "tdm_weights_data", "receiver");
+    CHECK_VALUE(tdm_weights_attached(NULL).size_bytes == 0, "tdm_weights_attached", "receiver");
     CHECK_STATUS(tdm_weights_serve(NULL, ANY), "tdm_weights_serve", "call");
 }
 

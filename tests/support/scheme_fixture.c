@@ -205,6 +205,20 @@ static tdm_status pupil_check(tdm_call *call, void *self)
     return tdm_call_reply(call, "u", version);
 }
 
+static tdm_status pupil_attached(tdm_call *call, void *self)
+{
+    struct lesson *lesson;
+    struct tdm_bytes attached;
+    tdm_status status;
+
+    TDM_TRY(find(call, self, &lesson));
+    TDM_TRY(tdm_weights_read_begin(lesson->receiver, NULL));
+    attached = tdm_weights_attached(lesson->receiver);
+    status = tdm_call_reply(call, "b", attached.data, attached.size_bytes);
+    tdm_weights_read_end(lesson->receiver);
+    return status;
+}
+
 static tdm_status pupil_told(tdm_call *call, void *self)
 {
     struct lesson *lesson;
@@ -276,6 +290,7 @@ TDM_ACTOR_CLASS(pupil, .state_bytes = sizeof(struct pupil), .destruct = pupil_en
                             {"connect", pupil_connect},
                             {"receive", pupil_receive},
                             {"check", pupil_check},
+                            {"attached", pupil_attached},
                             {"told", pupil_told},
                             {"close", pupil_close},
                             {"relay", pupil_relay},
@@ -334,6 +349,22 @@ tdm_status scheme_check(tdm_actor *pupil, const char *model, uint64_t seed, uint
     return found == version ? TDM_OK
                             : tdm_fail(TDM_E_METHOD, "version %llu is served, not %llu",
                                        (unsigned long long)found, (unsigned long long)version);
+}
+
+tdm_status scheme_check_attached(tdm_actor *pupil, const char *model, struct tdm_bytes expected)
+{
+    tdm_ref *ref = scheme_call(pupil, "attached", model);
+    const void *found;
+    size_t size_bytes;
+    tdm_status status = tdm_get(ref, SCHEME_TIMEOUT_MS, "b", &found, &size_bytes);
+
+    if (status == TDM_OK && (size_bytes != expected.size_bytes ||
+                             (size_bytes > 0 && memcmp(found, expected.data, size_bytes) != 0))) {
+        status = tdm_fail(TDM_E_METHOD, "%zu other bytes are attached, not the %zu expected ones",
+                          size_bytes, expected.size_bytes);
+    }
+    tdm_ref_release(ref);
+    return status;
 }
 
 tdm_weights_sender *scheme_sender(tdm_runtime *runtime, const char *name,

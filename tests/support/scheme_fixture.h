@@ -22,6 +22,7 @@ void scheme_model_fill(struct scheme_model *model, uint64_t seed);
  *   connect (s)    of that model
  *   receive (s i)  replies the version
  *   check (s u)    replies the version that it reads, if every byte is that of the seed
+ *   attached (s)   replies the bytes attached to the version that it reads
  *   told (s)       replies how often on_version was called, and with what last
  *   close (s)
  *   relay (s s u)  opens a sender of the second model that relays the first, to so many
@@ -35,6 +36,8 @@ tdm_ref *scheme_receive(tdm_actor *pupil, const char *model, int64_t timeout_ms)
 tdm_status scheme_end(tdm_ref *ref, uint64_t *version_out);
 /* Returns the status of a check of version and bytes. */
 tdm_status scheme_check(tdm_actor *pupil, const char *model, uint64_t seed, uint64_t version);
+/* Returns TDM_OK if these bytes are attached to the version that the pupil reads. */
+tdm_status scheme_check_attached(tdm_actor *pupil, const char *model, struct tdm_bytes expected);
 
 tdm_weights_sender *scheme_sender(tdm_runtime *runtime, const char *name,
                                   enum tdm_weights_scheme scheme, const struct scheme_model *model,

@@ -34,6 +34,10 @@ class Engine:
             assert not kept.flags.writeable
             return reading.version, self.matrix.tolist(), kept.tolist(), reading["part"].numpy().tolist()
 
+    def attached(self):
+        with self.receiver.read() as reading:
+            return reading.attached
+
     def error(self, timeout):
         try:
             self.receiver.receive(timeout)
@@ -78,6 +82,24 @@ def test_all_receivers_serve_each_version(model, scheme):
         sender.send_async()
         assert sender.wait(20) == 3 and ray.get(received) == [3, 3]
     assert ray.get(engines[0].error.remote(20)) == "EOFError"
+
+
+def test_attached_bytes_reach_all_receivers_with_their_version(model):
+    engines = [Engine.remote(model) for _ in range(2)]
+    with weights.Sender(model, tensors(0), receivers=2, timeout=20) as sender:
+        sender.attach(b"step 0")
+        first = [engine.connect.remote() for engine in engines]
+        sender.connect()
+        ray.get(first)
+        assert ray.get([engine.attached.remote() for engine in engines]) == [b"step 0"] * 2
+        for data in (bytearray(b"\x80\x00\xff"), b"", bytes(4 << 20)):
+            sender.attach(data)
+            received = [engine.receive.remote() for engine in engines]
+            sender.send()
+            ray.get(received)
+            assert ray.get([engine.attached.remote() for engine in engines]) == [data] * 2
+        with pytest.raises(ray.exceptions.RayError, match="4194305 bytes are attached to a version, at most 4194304"):
+            sender.attach(bytes((4 << 20) + 1))
 
 
 def test_a_thread_receives_in_the_background(model):

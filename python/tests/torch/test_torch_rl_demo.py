@@ -41,6 +41,10 @@ def test_table_has_a_row_for_each_run():
     assert lines[3].endswith("| ended at 0.500, not under 0.2 |") and len(lines) == 4
 
 
+def test_engines_of_both_kinds_may_start_on_a_busy_machine():
+    assert all("job.start_timeout_ms=900000" in settings for settings in demo.ENGINES.values())
+
+
 def test_prompts_that_are_held_out_have_digits_that_training_lacks(tmp_path):
     def digits_of(path):
         lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()

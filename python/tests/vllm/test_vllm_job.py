@@ -1,56 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job with an engine of vLLM of two tensor-parallel ranks: after each update it has the trainers' weights."""
-import os
-import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
+from job_runner import HERE, START_SECONDS, metric, path_with, run_job, run_tandem
 
-pytest.importorskip("torch", reason="skipped: the Python package torch is missing")
-pytest.importorskip("transformers", reason="skipped: the Python package transformers is missing")
-pytest.importorskip("vllm", reason="skipped: the Python package vllm is missing")
-
-import tandem  # noqa: E402
-
-HERE = pathlib.Path(__file__).resolve().parent
-TANDEM = pathlib.Path(tandem.__file__).parents[2] / "tandem"
-# A machine that runs other tests takes long to import vLLM in two processes.
-JOB = """
-job: {{name: vllm, seed: 0, library: "python:vllm_job", python: "{python}", max_restarts: 0, start_timeout_ms: 900000}}
-cluster: {{num_gpus: 2, gpu_bytes: 32 MiB}}
-trainer: {{num_ranks: 2, step_timeout_ms: 300000}}
-engine: {{num_engines: 1, rollout_num_gpus_per_engine: 2, generate_timeout_ms: 300000, kv_cache_bytes: 8388608,
-          vllm: {{max_model_len: 64, max_num_seqs: 16}}}}
-rollout: {{num_rollout: 2, rollout_batch_size: 4, n_samples_per_prompt: 4, rollout_max_prompt_len: 8,
-           rollout_max_response_len: 5, warmup_steps: 1, warmup_batch_size: 4}}
-update: {{mode: {mode}, update_weight_buffer_size: 64 KiB, timeout_ms: 100000}}
-data: {{train: data.jsonl, unseen: data.jsonl}}
-"""
-
-
-def _differences(output):
-    """Return the metric logprob_diff_max of the steps of reinforcement."""
-    return [float(number) for number in re.findall(r"step .* logprob_diff_max ([0-9.e+-]+)", output.stdout)]
+EXAMPLE = HERE.parents[2] / "examples/torch_rl"
 
 
 @pytest.mark.parametrize("mode", ["donate", "names"])
 def test_the_engine_has_the_trainers_weights(mode, tmp_path):
-    (tmp_path / "data.jsonl").write_text("".join(f'{{"prompt": "{number}", "answer": "{number}"}}\n'
-                                                 for number in (12, 345, 6, 7890)), encoding="utf-8")
-    job = tmp_path / "job.yaml"
-    job.write_text(JOB.format(python=sys.executable, mode=mode), encoding="utf-8")
-    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    output = subprocess.run([TANDEM, "run", job, "--out", tmp_path / "out"], env=environment, cwd=tmp_path,
-                            capture_output=True, text=True, timeout=1500, check=False)
-    assert output.returncode == 0, output.stdout + output.stderr
-    differences = _differences(output)
-    assert len(differences) == 2 and 0 < max(differences) < 1e-4, output.stdout
-
-
-EXAMPLE = HERE.parents[2] / "examples/torch_rl"
+    status, output = run_job(tmp_path, f"update.mode={mode}", ranks=2)
+    assert status == 0, output
+    differences = metric(output, "logprob_diff_max")
+    assert len(differences) == 2 and 0 < max(differences) < 1e-4, output
 
 
 def _run_example(out, *settings, more=None):
@@ -58,24 +22,23 @@ def _run_example(out, *settings, more=None):
     lines = (EXAMPLE / "../colocated_rl/data/number_sorting.unseen.jsonl").read_text(encoding="utf-8").splitlines()
     unseen = out.parent / "unseen.jsonl"
     unseen.write_text("\n".join(lines[:8]) + "\n", encoding="utf-8")
-    timeouts = ["job.start_timeout_ms=900000", "trainer.step_timeout_ms=300000", "engine.generate_timeout_ms=300000",
-                "update.timeout_ms=200000", "trainer.stall_timeout_ms=120000", "update.stall_timeout_ms=60000"]
+    timeouts = [f"job.start_timeout_ms={START_SECONDS * 1000}", "trainer.step_timeout_ms=300000",
+                "engine.generate_timeout_ms=300000", "update.timeout_ms=200000", "trainer.stall_timeout_ms=120000",
+                "update.stall_timeout_ms=60000"]
     short = ["rollout.rollout_batch_size=8", "rollout.n_samples_per_prompt=4", "rollout.warmup_steps=1",
              "rollout.warmup_batch_size=8"]
-    output = subprocess.run([TANDEM, "run", EXAMPLE / "job.yaml", "job.library=python:torch_rl_vllm",
-                             f"job.python={sys.executable}", f"data.unseen={unseen}", "cluster.gpu_bytes=38 MiB",
-                             *timeouts, *short, *settings, "--out", out],
-                            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(more or {})},
-                            cwd=out.parent, capture_output=True, text=True, timeout=1500, check=False)
-    assert output.returncode == 0, output.stdout + output.stderr
+    status, output = run_tandem(EXAMPLE / "job.yaml", "job.library=python:torch_rl_vllm",
+                                f"job.python={sys.executable}", f"data.unseen={unseen}", "cluster.gpu_bytes=38 MiB",
+                                *timeouts, *short, *settings, out=out, more=more)
+    assert status == 0, output
     return output
 
 
 def test_the_example_runs_with_vllm(tmp_path):
     output = _run_example(tmp_path / "out", "cluster.num_gpus=2", "trainer.num_ranks=2", "engine.num_engines=1",
                           "rollout.num_rollout=2")
-    differences = _differences(output)
-    assert len(differences) == 2 and 0 < max(differences) < 1e-4, output.stdout
+    differences = metric(output, "logprob_diff_max")
+    assert len(differences) == 2 and 0 < max(differences) < 1e-4, output
 
 
 # In the first rollout a tensor-parallel worker dies. The third step waits until its successor is there, so that the
@@ -126,22 +89,22 @@ class Trainer(torch_rl_vllm.Trainer):
 
 def _steps(output):
     """Return {number of a step: (its reward, its grad_norm)} of all steps; repeated ones count once."""
-    found = re.findall(r"^step +(\d+)/6  reward ([0-9.]+).* grad_norm ([0-9.e+-]+)", output.stdout, re.MULTILINE)
+    found = re.findall(r"^step +(\d+)/6  reward ([0-9.]+).* grad_norm ([0-9.e+-]+)", output, re.MULTILINE)
     return {int(step): (reward, float(norm)) for step, reward, norm in found}
 
 
 def test_killed_ranks_are_replaced_and_the_steps_stay_the_same(tmp_path):
     (tmp_path / "killed.py").write_text(KILLED, encoding="utf-8")
-    path = os.pathsep.join([str(tmp_path), str(EXAMPLE), *filter(None, [os.environ.get("PYTHONPATH")])])
     found = {}
     for name, marks in (("undisturbed", ("engine", "successor", "trainer")), ("disturbed", ())):
         folder = tmp_path / f"{name}-marks"
         folder.mkdir()
         for mark in marks:
             (folder / mark).touch()  # As if they had died already.
+        more = {"KILLED_FOLDER": str(folder), "PYTHONPATH": path_with(tmp_path, EXAMPLE)}
         found[name] = _run_example(tmp_path / name, "job.library=python:killed", "rollout.num_rollout=6",
-                                   "job.save_interval=2", more={"KILLED_FOLDER": str(folder), "PYTHONPATH": path})
-    out = found["disturbed"].stdout
+                                   "job.save_interval=2", more=more)
+    out = found["disturbed"]
     assert re.search(r"engine 1 lost: actor engine/1/1 died: .*signal 9 \(killed\).*; 1 of 2 goes on", out), out
     assert re.search(r"engine 1 back at version \d+", out), out
     assert re.search(r"restart 1 of 3 after step 4, because .*trainer/2 died: .*signal 9 \(killed\)", out), out
@@ -151,4 +114,4 @@ def test_killed_ranks_are_replaced_and_the_steps_stay_the_same(tmp_path):
     for number, (reward, norm) in expected.items():
         # Answers may be computed in batches of another size, so that the last bits of their log-probabilities differ.
         assert steps[number][0] == reward and steps[number][1] == pytest.approx(norm, rel=1e-2), out
-    assert max(_differences(found["disturbed"])) < 1e-4, out
+    assert max(metric(out, "logprob_diff_max")) < 1e-4, out
