@@ -62,6 +62,7 @@ extern const struct tdm__command tdm__command_env;
 extern const struct tdm__command tdm__command_info;
 extern const struct tdm__command tdm__command_job;
 extern const struct tdm__command tdm__command_kill;
+extern const struct tdm__command tdm__command_launch;
 extern const struct tdm__command tdm__command_list;
 extern const struct tdm__command tdm__command_logs;
 extern const struct tdm__command tdm__command_python;
