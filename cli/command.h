@@ -67,6 +67,7 @@ extern const struct tdm__command tdm__command_list;
 extern const struct tdm__command tdm__command_logs;
 extern const struct tdm__command tdm__command_python;
 extern const struct tdm__command tdm__command_ray;
+extern const struct tdm__command tdm__command_redis_functions;
 extern const struct tdm__command tdm__command_start;
 extern const struct tdm__command tdm__command_status;
 extern const struct tdm__command tdm__command_stop;
