@@ -8,7 +8,7 @@
  *
  * The nodes are started and ended by `tandem start` and `tandem stop`, run as child processes. The
  * user's command gets TANDEM_ADDRESS, and TMPDIR with the temporary directory. SIGINT and SIGTERM
- * end the command first and then the node. There is one thread until the nodes have joined. */
+ * end the command first and then the node. The environment is set while there is one thread. */
 #include "actors/process/started_node.h"
 #include "cli/command.h"
 #include "cli/rendezvous.h"
@@ -403,6 +403,13 @@ static tdm_status check_token(const struct launch *launch)
     return TDM_OK;
 }
 
+/* Sets an environment variable, which the node and the command inherit. */
+static void set_variable(const char *name, const char *text)
+{
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe) no other thread runs when it is called */
+    (void)setenv(name, text, 1);
+}
+
 /* Reads the rendezvous and creates the temporary directory, which becomes TMPDIR. */
 static tdm_status launch_prepare(struct launch *launch)
 {
@@ -421,7 +428,7 @@ static tdm_status launch_prepare(struct launch *launch)
     if (mkdtemp(launch->directory) == NULL) {
         return tdm__fail_errno(errno, "mkdtemp %s", launch->directory);
     }
-    (void)setenv("TMPDIR", launch->directory, 1);
+    set_variable("TMPDIR", launch->directory);
     return signals_open(launch);
 }
 
@@ -440,7 +447,7 @@ static int launch_run(struct launch *launch, int start_count, int words_count, c
     if (wait_for_nodes(launch) != TDM_OK) {
         return TDM__EXIT_FAILED;
     }
-    (void)setenv("TANDEM_ADDRESS", launch->node.address, 1);
+    set_variable("TANDEM_ADDRESS", launch->node.address);
     return command_run(launch, words_count - first, words + first);
 }
 
