@@ -180,7 +180,7 @@ static void print_help(const struct tdm__command *const *commands, uint32_t comm
                 "usage: tandem COMMAND [arguments]\n\n",
                 stdout);
     for (uint32_t i = 0; i < commands_count; i++) {
-        (void)printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+        (void)printf("  %-15s %s\n", commands[i]->name, commands[i]->summary);
     }
     (void)fputs("\n`tandem COMMAND --help` tells more.  Exit codes: 0 done, 1 the work failed,\n"
                 "2 the command line was wrong.\n",

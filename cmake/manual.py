@@ -21,7 +21,7 @@ def help_of(program, *words):
 
 def commands_of(text):
     """(name, summary) of each line of the list of commands."""
-    return re.findall(r"^  (\w+) +(\S.*)$", text, re.M)
+    return re.findall(r"^  ([\w-]+) +(\S.*)$", text, re.M)
 
 
 def roff(text):

@@ -42,6 +42,11 @@ def mount_namespaces_are_forbidden(_):
                           check=False).returncode != 0
 
 
+def slurm_is_missing(_):
+    """Slurm's daemons start as root only."""
+    return os.geteuid() != 0 or not all(map(shutil.which, ("slurmctld", "slurmd", "srun", "munged")))
+
+
 def python_packages_are_missing(_):
     python = os.environ.get("TANDEM_TEST_PYTHON", "python3")
     return subprocess.run([python, "-c", "import pytest, numpy, cloudpickle"], capture_output=True,
@@ -82,6 +87,7 @@ ACCEPTED_SKIPS = [
     (r"no cuda\.h and no nccl\.h", vendors_headers_are_missing),
     (r"network namespaces", network_namespaces_are_forbidden),
     (r"mount namespaces", mount_namespaces_are_forbidden),
+    (r"Slurm's test needs", slurm_is_missing),
     (r"the sanitizer's library wants to be the first", sanitizer_is_first),
 ]
 

@@ -323,5 +323,12 @@ tdm_status tdm__redis_reply_loaded(const redisReply *reply)
                                       "must be Redis 7 or later, or Valkey; TANDEM_REDIS_SERVER "
                                       "names the program that a node starts");
     }
+    if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOPERM", 6) == 0) {
+        return tdm__fail(TDM_E_STORE,
+                         "the user of Redis may not load the functions of Tandem (%s), and the "
+                         "server does not have them: an administrator loads them by `tandem "
+                         "redis-functions | redis-cli -x FUNCTION LOAD`",
+                         reply->str);
+    }
     return reply_unexpected("FUNCTION LOAD", reply);
 }

@@ -252,6 +252,28 @@ static void operation_fail_refused(struct operation *operation)
     operation_free(operation);
 }
 
+/* Returns whether an error reply says that the user of Redis lacks a right: for a command, or (the
+ * third text, of Redis 7.0) for a command inside of a function. */
+static bool is_missing_right(const char *refusal)
+{
+    return strstr(refusal, "NOPERM") != NULL || strstr(refusal, "ACL failure in script") != NULL ||
+           strstr(refusal, "user executing the script can't run") != NULL;
+}
+
+/* Logs the first reply that says that the user of Redis lacks a right, since only an administrator
+ * of the server can help. Redis 7.0 does not name a command inside of a function in its reply. */
+static void redis_log_missing_right(struct redis_store *redis, const char *refusal)
+{
+    if (!redis->right_was_logged && is_missing_right(refusal)) {
+        redis->right_was_logged = true;
+        tdm__log(TDM__ERROR, "redis",
+                 "%s: the user of Redis lacks a right that a node needs: %s. An administrator sees "
+                 "the command by ACL LOG and gives the right by ACL SETUSER; docs/cluster.md lists "
+                 "all that are needed",
+                 redis->address.text, refusal);
+    }
+}
+
 /* Delays the server's error reply to an operation by REFUSED_MS, even beyond the deadline. A server
  * that refuses writes or loads its data replies immediately, and the caller would retry in a busy
  * loop. */
@@ -263,6 +285,7 @@ static void operation_hold_refused(struct operation *operation, const redisReply
 
     operation->refusal = strdup(tdm__redis_reply_text(reply, text, sizeof(text)));
     TDM_ASSERT(operation->refusal != NULL);
+    redis_log_missing_right(redis, operation->refusal);
     operation->deadline_ms = report_ms;
     TAILQ_INSERT_TAIL(&redis->refused, operation, entry);
     redis_arm_timer(redis, report_ms);

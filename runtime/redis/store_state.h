@@ -55,6 +55,8 @@ struct redis_store {
     struct tdm__store store;
     struct tdm__loop *loop;            /* Event loop on which the store runs (borrowed). */
     struct tdm__redis_address address; /* Address of the Redis server. */
+    /* Whether a right that the user of Redis lacks has been logged. */
+    bool right_was_logged;
     char key_prefix[TDM__REDIS_KEY_PREFIX_BYTES]; /* Prefix of all keys of the cluster. */
     struct tdm__redis_connection *connection; /* Connection to the server for commands (owned). */
     /* Subscription to the keys of changed records (owned); NULL before the first watcher. */

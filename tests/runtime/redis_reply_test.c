@@ -178,6 +178,18 @@ static void server_without_functions_gets_the_remedy(void **state)
     freeReplyObject(load);
 }
 
+static void user_who_may_not_load_functions_gets_the_remedy(void **state)
+{
+    redisReply *load = reply_of("-NOPERM this user has no permissions to run the 'function|load' "
+                                "command\r\n");
+
+    (void)state;
+    assert_int_equal(tdm__redis_reply_loaded(load), TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "function|load"));
+    assert_non_null(strstr(tdm_error_detail(), "tandem redis-functions"));
+    freeReplyObject(load);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +201,7 @@ int main(void)
         cmocka_unit_test(session_has_sixteen_digits),
         cmocka_unit_test(only_a_missing_function_is_a_missing_function),
         cmocka_unit_test(server_without_functions_gets_the_remedy),
+        cmocka_unit_test(user_who_may_not_load_functions_gets_the_remedy),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

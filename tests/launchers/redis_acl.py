@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""redis_acl.py BUILD - a node uses Redis as the user of docs/cluster.md, whose rights are exactly those that it needs."""
+import pathlib
+import re
+import shlex
+import sys
+import tempfile
+import unittest
+
+import redis_servers
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Commands that the programs send themselves; those inside of the library are read from its source.
+OWN_COMMANDS = {"ping", "fcall", "fcall_ro", "wait"}
+
+
+def documented_rights():
+    """Returns the words behind `ACL SETUSER tandem` in docs/cluster.md."""
+    text = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    return shlex.split(re.search(r"redis-cli ACL SETUSER tandem (.*)", text)[1])
+
+
+class RedisUser(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="tdr-")
+        self.addCleanup(self.folder.cleanup)
+        self.server = redis_servers.Server(self.folder.name)
+        self.addCleanup(self.server.end)
+        self.assertEqual(self.set_user(*documented_rights()), "OK")
+        self.node = redis_servers.Node(BUILD, f"{self.folder.name}/a",
+                                       f"redis://tandem:PASSWORD@127.0.0.1:{self.server.port}")
+        self.addCleanup(self.node.stop)
+
+    def set_user(self, *rights):
+        return self.server.ask("ACL", "SETUSER", "tandem", *rights)
+
+    def load_functions(self):
+        library = self.node.run("redis-functions").stdout
+        self.assertTrue(library.startswith("#!lua"))
+        self.assertRegex(self.server.ask("-x", "FUNCTION", "LOAD", text=library), r"^tandem_\d+$")
+
+    def test_documented_rights_are_those_that_the_source_needs(self):
+        source = (ROOT / "runtime" / "redis" / "functions.c").read_text(encoding="utf-8")
+        needed = OWN_COMMANDS | {name.lower() for name in re.findall(r"redis\.call\('(\w+)'", source)}
+        self.assertEqual({word[1:] for word in documented_rights() if word.startswith("+")}, needed)
+
+    def test_node_of_a_user_with_these_rights_starts_and_runs_an_actor(self):
+        self.load_functions()
+        done = self.node.start()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.node.run(1, program="tests/spread_program", address=True)
+        self.assertEqual((done.returncode, done.stdout), (0, "rank on \n"), done.stderr)
+        self.assertEqual(self.node.stop().returncode, 0)
+        self.assertNotIn("NOPERM", self.node.log())
+        self.assertEqual(self.server.ask("ACL", "LOG"), "")
+        self.assertNotIn("PASSWORD", self.node.log())
+
+    def test_missing_functions_name_the_remedy(self):
+        done = self.node.start()
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("tandem redis-functions | redis-cli -x FUNCTION LOAD", done.stderr)
+
+    def test_missing_right_is_named(self):
+        self.load_functions()
+        for command in ("ping", "fcall", "fcall_ro", "hset", "info"):
+            with self.subTest(command):
+                self.set_user(f"-{command}")
+                done = self.node.start()
+                self.set_user(f"+{command}")
+                self.assertNotEqual(done.returncode, 0)
+                if command in OWN_COMMANDS:
+                    self.assertRegex(done.stderr, rf"permissions.*'{command}'")
+                else:  # Redis 7.0 does not name it in the reply to a function, but in its log, to which the node leads.
+                    self.assertRegex(done.stderr, "lacks a right.*tandem_.*ACL LOG")
+                    self.assertIn(f'\n{command}\n', self.server.ask("ACL", "LOG", 1))
+                self.assertLessEqual(done.stderr.count("lacks a right"), 1)
+                self.assertNotIn("PASSWORD", done.stderr)
+
+    def test_other_keys_and_wrong_passwords_are_refused(self):
+        self.load_functions()
+        self.set_user("resetkeys", "~tdm:{other}:*")
+        done = self.node.start()
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("NOPERM", done.stderr)
+        self.set_user("resetkeys", "~tdm:{tandem}:*", "resetpass", ">another")
+        done = self.node.start()
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("WRONGPASS", done.stderr)
+        self.assertNotIn("PASSWORD", done.stderr)
+
+
+if __name__ == "__main__":
+    BUILD = pathlib.Path(sys.argv[1]).resolve()
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:], verbosity=2)
