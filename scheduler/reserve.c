@@ -327,6 +327,10 @@ static tdm_status place_in_group(struct actor_reservation *actor_reservation, st
         status = allocate_from_group(actor_reservation, txn, &group);
     }
     if (status == TDM_OK) {
+        status = tdm__placement_group_add_requester(
+            &group, &actor_reservation->request.placement.owner_node);
+    }
+    if (status == TDM_OK) {
         status = tdm__placement_group_record_put(txn, key, &group);
     }
     tdm__placement_group_record_fini(&group);

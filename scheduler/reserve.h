@@ -151,7 +151,8 @@ tdm_status tdm__placement_group_find(struct tdm__store *store,
                                      void *arg);
 
 /* Callback at the end of tdm__placement_group_close(). `group` is NULL if no group has that ID.
- * `group` and `nodes`, the `nodes_count` nodes of the cluster, are borrowed. */
+ * `nodes` are the `nodes_count` nodes of the cluster that have a bundle of the group or have placed
+ * an actor in it; all nodes if the store has no record of the group. Both are borrowed. */
 typedef void tdm__placement_group_close_fn(void *arg, tdm_status status, const char *detail,
                                            const struct tdm__placement_group_record *group,
                                            const struct tdm__node_record *nodes,

@@ -385,7 +385,7 @@ struct group_closing {
     bool exists;            /* Whether the store contains the placement group. */
     /* Record of the closed placement group (owned); valid if `exists` is true. */
     struct tdm__placement_group_record record;
-    struct tdm__node_record *nodes; /* Records of all nodes of the cluster (owned). */
+    struct tdm__node_record *nodes; /* Records of the nodes with members of the group (owned). */
     uint32_t nodes_count;           /* Number of entries in `nodes`. */
     /* Callback that gets the closed placement group and the nodes. */
     tdm__placement_group_close_fn *fn;
@@ -402,7 +402,8 @@ static void group_closing_reset(struct group_closing *group_closing)
     group_closing->exists = false;
 }
 
-/* Keeps the records of all nodes that the transaction has read. */
+/* Keeps the records of the nodes with members of the group. If the store has lost the group's
+ * record, any node may have members. */
 static tdm_status group_closing_keep_nodes(struct group_closing *group_closing,
                                            const struct tdm__txn *txn)
 {
@@ -411,9 +412,11 @@ static tdm_status group_closing_keep_nodes(struct group_closing *group_closing,
     TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
     group_closing->nodes = calloc(snapshot.nodes_count + 1, sizeof(*group_closing->nodes));
     if (group_closing->nodes != NULL) {
-        group_closing->nodes_count = snapshot.nodes_count;
         for (uint32_t i = 0; i < snapshot.nodes_count; i++) {
-            group_closing->nodes[i] = snapshot.nodes[i];
+            if (!group_closing->exists ||
+                tdm__placement_group_has_member_on(&group_closing->record, &snapshot.nodes[i].id)) {
+                group_closing->nodes[group_closing->nodes_count++] = snapshot.nodes[i];
+            }
         }
     }
     tdm__nodes_snapshot_fini(&snapshot);
@@ -431,17 +434,19 @@ static tdm_status group_closing_body(void *arg, struct tdm__txn *txn)
         tdm__txn_find_record(txn, tdm__store_key("group", &group_closing->id, key));
 
     group_closing_reset(group_closing);
-    TDM_TRY(group_closing_keep_nodes(group_closing, txn));
-    if (record == NULL) {
-        return TDM_OK;
+    if (record != NULL) {
+        TDM_TRY(tdm__placement_group_record_read(record, &group_closing->record));
+        group_closing->exists = true;
     }
-    TDM_TRY(tdm__placement_group_record_read(record, &group_closing->record));
-    group_closing->exists = true;
-    if (group_closing->record.closed) {
+    TDM_TRY(group_closing_keep_nodes(group_closing, txn));
+    if (record == NULL || group_closing->record.closed) {
         return TDM_OK;
     }
     group_closing->record.closed = true;
     group_closing->record.owner_node = group_closing->remover;
+    for (uint32_t i = 0; i < group_closing->record.requesters_count; i++) {
+        TDM_TRY(tdm__txn_require_node_unchanged(txn, &group_closing->record.requesters[i]));
+    }
     for (uint32_t i = 0; group_closing->record.placed && i < group_closing->record.bundles_count;
          i++) {
         /* The nodes of the group's bundles must be told to end the group's actors. */

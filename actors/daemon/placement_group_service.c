@@ -11,8 +11,10 @@
  * without nodes (pending). Such a group waits for ever, also for nodes that join later; whoever
  * wants to know when it is held asks by "placement_group.wait" (placement_group_waits.c).
  *
- * Removal: the group is closed in the store, so that no actor is placed in it any more; every node
- * ends its actors in it ("placement_group.end"); then the resources are released. Each step is
+ * Removal: the group is closed in the store, so that no actor is placed in it any more; the nodes
+ * with its bundles, and those that have placed actors in it, end its actors
+ * ("placement_group.end"); then the resources are released. An actor of another node that still
+ * waits in the group fails at its next attempt, because the group is closed. Each step is
  * repeated while the store or a node fails, because resources that are not given back are lost to
  * the cluster. After a lost lease the records of held groups are written again.
  *
@@ -67,10 +69,10 @@ struct group {
     /* Timer that ends the wait for resources, owned; NULL if another node created the group. */
     struct tdm__timer *timer;
     uint32_t nodes_pending; /* Nodes that have not yet ended their actors in the group. */
-    /* True if a node did not confirm the end of its actors in the group, so that all nodes are
-     * asked again. */
+    /* True if a node did not confirm the end of its actors in the group, so that all nodes with
+     * members are asked again. */
     bool has_unheard_node;
-    /* True once all nodes have been asked a second time to end their actors in the group. */
+    /* True once the nodes have been asked a second time to end their actors in the group. */
     bool was_asked_again;
     /* Why the group cannot be reserved now; "" if unknown. The message of a time-out contains this
      * text. */
@@ -198,7 +200,7 @@ static void group_release_bundles(struct group *group)
 }
 
 /* Counts one node that has ended its actors in the group `arg`. After the last node it releases the
- * group, or asks all nodes again. */
+ * group, or asks the nodes again. */
 static void group_on_node_ended(void *arg)
 {
     struct group *group = arg;
@@ -210,14 +212,14 @@ static void group_on_node_ended(void *arg)
     if (group->has_unheard_node) {
         group->has_unheard_node = false;
         group->was_asked_again = true;
-        group_close(group); /* Closing the group again returns the present list of nodes. */
+        group_close(group); /* Closing the group again returns the nodes that are left. */
     } else {
         group_release_bundles(group);
     }
 }
 
 /* Handles another node's reply to "placement_group.end". The actors of a lost node are lost with
- * the node. But the first time only the connection may have been cut, so all nodes are asked again.
+ * the node. But the first time only the connection may have been cut, so the nodes are asked again.
  */
 static void on_end_reply(void *arg, struct tdm__rpc_reply *reply)
 {
@@ -239,7 +241,7 @@ static bool match_actor_in_group(const struct tdm__actor_spec *spec, const void 
     return tdm__id_equal(&spec->group, key);
 }
 
-/* Ends the actors in the group on all nodes, because any node may have created some. */
+/* Ends the actors in the group on this node and on `nodes`. */
 static void group_end_actors(struct group *group, const struct tdm__node_record *nodes,
                              uint32_t nodes_count)
 {
@@ -258,7 +260,7 @@ static void group_end_actors(struct group *group, const struct tdm__node_record 
     group_on_node_ended(group);
 }
 
-/* Handles the store's reply to closing the group: ends the group's actors on all nodes in `nodes`.
+/* Handles the store's reply to closing the group: ends the group's actors on the nodes in `nodes`.
  */
 static void on_group_closed(void *arg, tdm_status status, const char *detail,
                             const struct tdm__placement_group_record *record,

@@ -145,12 +145,34 @@ static void remove_group(struct scene *scene)
 
 /* ---- the tests -------------------------------------------------------------------------- */
 
-static void all_nodes_end_their_actors_of_a_removed_group(void **state)
+static void nodes_of_the_bundles_end_their_actors_of_a_removed_group(void **state)
 {
     struct scene *scene = *state;
 
     remove_group(scene);
     assert_int_equal(scene->other.asked, 1);
+}
+
+/* Each of the two groups has its bundle on one of the nodes. */
+static void node_without_members_is_not_asked(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__id groups[2];
+    bool is_on_other[2];
+
+    remove_group(scene);
+    for (int i = 0; i < 2; i++) {
+        TRY(tdm__id_generate(&groups[i]));
+        TRY(reserve_fixture_group(&scene->world, &groups[i], 1, 1, TDM_PACK));
+        is_on_other[i] = tdm__id_equal(&scene->world.places[0], &scene->other.id);
+    }
+    assert_true(is_on_other[0] != is_on_other[1]);
+    for (int i = 0; i < 2; i++) {
+        scene->other.asked = 0;
+        scene->group = groups[i];
+        remove_group(scene);
+        assert_int_equal(scene->other.asked, is_on_other[i] ? 1 : 0);
+    }
 }
 
 static void group_is_removed_although_closing_it_failed_at_first(void **state)
@@ -307,8 +329,9 @@ static void asynchronous_group_has_its_name_when_its_creator_hears_of_it(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(all_nodes_end_their_actors_of_a_removed_group, open_scene,
-                                        close_scene),
+        cmocka_unit_test_setup_teardown(nodes_of_the_bundles_end_their_actors_of_a_removed_group,
+                                        open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(node_without_members_is_not_asked, open_scene, close_scene),
         cmocka_unit_test_setup_teardown(group_is_removed_although_closing_it_failed_at_first,
                                         open_scene, close_scene),
         cmocka_unit_test_setup_teardown(node_that_could_not_be_looked_up_is_asked_again, open_scene,
