@@ -12,6 +12,7 @@
 
 #include "runtime/error.h"
 #include "runtime/store/read_cache.h"
+#include "scheduler/ticket.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -191,6 +192,26 @@ struct tdm__node_resources *tdm__nodes_snapshot_find(struct tdm__nodes_snapshot 
         }
     }
     return NULL; /* The node is lost with all its resources. */
+}
+
+/* Returns whether the node is in the cluster. */
+static bool snapshot_has_node(const struct tdm__nodes_snapshot *snapshot,
+                              const struct tdm__id *node)
+{
+    return tdm__node_records_contain(snapshot->nodes, snapshot->nodes_count, node);
+}
+
+void tdm__nodes_snapshot_apply_tickets(struct tdm__nodes_snapshot *snapshot,
+                                       const struct tdm__ticket *own, bool has_turn)
+{
+    for (uint32_t i = 0; i < snapshot->nodes_count; i++) {
+        /* Not a change of what the record says, so the record need not be decoded again. */
+        struct tdm__node_resources *node = &snapshot->decoded->resources[i];
+
+        node->is_kept = !tdm__id_is_none(&node->ticket.group) &&
+                        snapshot_has_node(snapshot, &node->ticket.owner_node) &&
+                        tdm__ticket_keeps_from(&node->ticket, own, has_turn);
+    }
 }
 
 void tdm__nodes_snapshot_fini(struct tdm__nodes_snapshot *snapshot)

@@ -33,6 +33,11 @@ struct tdm__node_resources *tdm__nodes_snapshot_change(struct tdm__nodes_snapsho
  */
 struct tdm__node_resources *tdm__nodes_snapshot_find(struct tdm__nodes_snapshot *snapshot,
                                                      const struct tdm__id *node);
+/* Decides for each node whether its ticket keeps it from a request, and sets `is_kept`. `own` is
+ * the ticket of the request, without a group if it has none (scheduler/ticket.h). The ticket of a
+ * group whose owner is not in the cluster counts for nothing. */
+void tdm__nodes_snapshot_apply_tickets(struct tdm__nodes_snapshot *snapshot,
+                                       const struct tdm__ticket *own, bool has_turn);
 /* Ends a snapshot. A zeroed snapshot is allowed. */
 void tdm__nodes_snapshot_fini(struct tdm__nodes_snapshot *snapshot);
 

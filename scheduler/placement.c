@@ -410,6 +410,15 @@ static void describe_bundles(const struct search *search, struct tdm__text *text
     }
 }
 
+/* Appends to an error message that a node is kept for a group that waits. */
+static void describe_ticket(const struct tdm__ticket *ticket, struct tdm__text *text)
+{
+    char group[TDM__ID_TEXT_BYTES];
+
+    tdm__text_add(text, " (kept for placement group %s, which waits with ticket %llu)",
+                  tdm__id_text(&ticket->group, group), (unsigned long long)ticket->number);
+}
+
 /* Appends the free resources of the nodes to an error message. */
 static void describe_nodes(const struct tdm__node_resources *nodes, uint32_t nodes_count,
                            struct tdm__text *text)
@@ -417,6 +426,9 @@ static void describe_nodes(const struct tdm__node_resources *nodes, uint32_t nod
     for (uint32_t i = 0; i < nodes_count && i < NODES_DESCRIBED_MAX; i++) {
         tdm__text_add(text, "%s%s has ", i == 0 ? "" : "; ", nodes[i].name);
         tdm__pool_describe(&nodes[i].pool, text);
+        if (nodes[i].is_kept) {
+            describe_ticket(&nodes[i].ticket, text);
+        }
     }
     if (nodes_count > NODES_DESCRIBED_MAX) {
         tdm__text_add(text, "; and %u more nodes", nodes_count - NODES_DESCRIBED_MAX);
@@ -478,7 +490,9 @@ static bool search_init(struct search *search, const struct tdm__node_resources 
         return false;
     }
     for (uint32_t i = 0; i < search->nodes_count; i++) {
-        search->pools[i] = nodes[i].pool;
+        if (!nodes[i].is_kept) { /* The pool of a kept node stays empty, so that nothing fits. */
+            search->pools[i] = nodes[i].pool;
+        }
     }
     if (chance != NULL && chance->width > 1 && search->nodes_count > 0) {
         search->skip = (uint32_t)(chance->seed % chance->width);
@@ -516,6 +530,7 @@ static tdm_status search_placements(struct search *search, const struct tdm__nod
         return TDM_OK;
     }
     for (uint32_t i = 0; i < search->nodes_count; i++) {
+        search->pools[i] = nodes[i].pool;
         tdm__pool_release_all(&search->pools[i]);
     }
     return search_fail(search, nodes, search_run(search) == SEARCH_IMPOSSIBLE);
@@ -574,6 +589,17 @@ static int64_t node_cost(const struct tdm__node_resources *node,
     return tdm__id_equal(&node->id, &request->owner_node) ? -1 : node->pool.cpu.free;
 }
 
+/* Returns whether the node may take the actor now. */
+static bool is_candidate(const struct tdm__node_resources *node,
+                         const struct tdm__placement_request *request)
+{
+    static const struct tdm__resources nothing;
+
+    return is_allowed(node, request) &&
+           (!node->is_kept || tdm__resources_equal(&request->wanted, &nothing)) &&
+           tdm__pool_fits(&node->pool, &request->wanted);
+}
+
 /* Returns the index of the best node, or nodes_count if the actor fits on no allowed node now. */
 static uint32_t choose_node(const struct tdm__node_resources *nodes, uint32_t nodes_count,
                             const struct tdm__placement_request *request)
@@ -581,7 +607,7 @@ static uint32_t choose_node(const struct tdm__node_resources *nodes, uint32_t no
     uint32_t best = nodes_count;
 
     for (uint32_t i = 0; i < nodes_count; i++) {
-        if (is_allowed(&nodes[i], request) && tdm__pool_fits(&nodes[i].pool, &request->wanted) &&
+        if (is_candidate(&nodes[i], request) &&
             (best == nodes_count ||
              node_cost(&nodes[i], request) < node_cost(&nodes[best], request))) {
             best = i;
@@ -619,7 +645,7 @@ static uint32_t choose_by_chance(const struct tdm__node_resources *nodes, uint32
         return best;
     }
     for (uint32_t i = 0; i < nodes_count; i++) {
-        if (is_allowed(&nodes[i], request) && tdm__pool_fits(&nodes[i].pool, &request->wanted)) {
+        if (is_candidate(&nodes[i], request)) {
             if (tdm__id_equal(&nodes[i].id, &chance->again) &&
                 (!is_spread || node_cost(&nodes[i], request) == node_cost(&nodes[best], request))) {
                 free(candidates);

@@ -12,7 +12,8 @@
  *
  * Failures: TDM_E_AGAIN if the request fits the nodes' totals but not what is free now, so that
  * waiting may help. TDM_E_NO_RESOURCES if it could not fit even if all nodes were idle. Both
- * messages tell what was requested and what the nodes have. */
+ * messages tell what was requested and what the nodes have. A node that is kept for another request
+ * (`is_kept`) takes nothing now, and what it has in all counts for the choice of the failure. */
 
 /* Largest number of nodes among which a placement can choose. */
 enum { TDM__PLACEMENT_NODES_MAX = 1024 };
@@ -82,8 +83,8 @@ struct tdm__placement_request {
  *   NODE_SOFT  `node` if it fits, else as DEFAULT
  *
  * Among equal nodes it chooses the first. With a chance it chooses one of the `width` best nodes,
- * or `again`, unless the best one is `owner_node` or `node`, which others prefer less. SPREAD chooses
- * only among nodes with the fewest actors. NULL for `chance`: as specified above. */
+ * or `again`, unless the best one is `owner_node` or `node`, which others prefer less. SPREAD
+ * chooses only among nodes with the fewest actors. NULL for `chance`: as specified above. */
 tdm_status tdm__placement_choose_one(const struct tdm__node_resources *nodes, uint32_t nodes_count,
                                      const struct tdm__placement_request *request,
                                      const struct tdm__placement_chance *chance,

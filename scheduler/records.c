@@ -284,7 +284,8 @@ static void write_group(tdm_writer *writer, const void *source)
         .placed = group->placed,
         .strategy = (int64_t)group->strategy,
         .owner_node = group->owner_node,
-        .bundles = {.count = group->bundles_count, .get = get_bundle, .arg = group->bundles}};
+        .bundles = {.count = group->bundles_count, .get = get_bundle, .arg = group->bundles},
+        .requesters = {.count = group->requesters_count, .items = group->requesters}};
 
     (void)tdm__group_record_encode(&message, writer);
 }
@@ -305,7 +306,24 @@ static tdm_status read_bundles(const struct tdm__message_list *list,
     return TDM_OK;
 }
 
-/* Decodes the record of a placement group without its ID, and allocates its bundles. */
+/* Decodes the bundles and the requesters of a placement group, for which it allocates memory. */
+static tdm_status read_group_lists(const struct tdm__group_record_message *message,
+                                   struct tdm__placement_group_record *group)
+{
+    group->bundles = calloc(group->bundles_count, sizeof(*group->bundles));
+    group->requesters = calloc(message->requesters.count + 1, sizeof(*group->requesters));
+    if (group->bundles == NULL || group->requesters == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group->bundles_count);
+    }
+    group->requesters_count = message->requesters.count;
+    for (uint32_t i = 0; i < group->requesters_count; i++) {
+        tdm__message_list_read(&message->requesters, i, &group->requesters[i],
+                               sizeof(group->requesters[i]));
+    }
+    return read_bundles(&message->bundles, group->bundles);
+}
+
+/* Decodes the record of a placement group without its ID, and allocates its lists. */
 static tdm_status read_group(const tdm_value *value, void *target)
 {
     struct tdm__group_record_message message;
@@ -327,11 +345,7 @@ static tdm_status read_group(const tdm_value *value, void *target)
     group.placed = message.placed;
     group.strategy = (enum tdm_placement_strategy)message.strategy;
     group.owner_node = message.owner_node;
-    group.bundles = calloc(group.bundles_count, sizeof(*group.bundles));
-    if (group.bundles == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group.bundles_count);
-    }
-    status = read_bundles(&message.bundles, group.bundles);
+    status = read_group_lists(&message, &group);
     if (status != TDM_OK) {
         tdm__placement_group_record_fini(&group);
         return status;
@@ -356,13 +370,20 @@ tdm_status tdm__placement_group_record_copy(const struct tdm__placement_group_re
                                             struct tdm__placement_group_record *copy_out)
 {
     struct tdm__bundle_record *bundles = calloc(group->bundles_count, sizeof(*bundles));
+    struct tdm__id *requesters = calloc(group->requesters_count + 1, sizeof(*requesters));
 
-    if (bundles == NULL) {
+    if (bundles == NULL || requesters == NULL) {
+        free(bundles);
+        free(requesters);
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group->bundles_count);
     }
     memcpy(bundles, group->bundles, group->bundles_count * sizeof(*bundles));
+    for (uint32_t i = 0; i < group->requesters_count; i++) {
+        requesters[i] = group->requesters[i];
+    }
     *copy_out = *group;
     copy_out->bundles = bundles;
+    copy_out->requesters = requesters;
     return TDM_OK;
 }
 
@@ -370,6 +391,9 @@ void tdm__placement_group_record_fini(struct tdm__placement_group_record *group)
 {
     free(group->bundles);
     group->bundles = NULL;
+    free(group->requesters);
+    group->requesters = NULL;
+    group->requesters_count = 0;
 }
 
 bool tdm__placement_group_has_bundle_on(const struct tdm__placement_group_record *group,
@@ -381,6 +405,34 @@ bool tdm__placement_group_has_bundle_on(const struct tdm__placement_group_record
         }
     }
     return false;
+}
+
+bool tdm__placement_group_has_member_on(const struct tdm__placement_group_record *group,
+                                        const struct tdm__id *node)
+{
+    for (uint32_t i = 0; i < group->requesters_count; i++) {
+        if (tdm__id_equal(&group->requesters[i], node)) {
+            return true;
+        }
+    }
+    return tdm__placement_group_has_bundle_on(group, node);
+}
+
+tdm_status tdm__placement_group_add_requester(struct tdm__placement_group_record *group,
+                                              const struct tdm__id *node)
+{
+    struct tdm__id *requesters;
+
+    if (tdm__id_is_none(node) || tdm__placement_group_has_member_on(group, node)) {
+        return TDM_OK;
+    }
+    requesters = realloc(group->requesters, (group->requesters_count + 1) * sizeof(*requesters));
+    if (requesters == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a group with %u requesters", group->requesters_count + 1);
+    }
+    group->requesters = requesters;
+    group->requesters[group->requesters_count++] = *node;
+    return TDM_OK;
 }
 
 tdm_status tdm__placement_group_record_put(struct tdm__txn *txn, const char *key,
@@ -406,6 +458,9 @@ tdm_status tdm__txn_change_bundle(struct tdm__txn *txn, const struct tdm__actor_
                  ? fn(arg, &group.bundles[actor->bundle].pool)
                  : tdm__fail(TDM_E_PROTOCOL, "bundle %u of a group of %u", actor->bundle,
                              group.bundles_count);
+    if (status == TDM_OK) {
+        status = tdm__placement_group_add_requester(&group, &actor->owner_node);
+    }
     if (status == TDM_OK) {
         status = tdm__placement_group_record_put(txn, key, &group);
     }

@@ -148,6 +148,10 @@ struct tdm__placement_group_record {
     /* ID of the node that created the placement group; once the group is closed, of the node that
      * removes it. */
     struct tdm__id owner_node;
+    uint32_t requesters_count; /* Number of entries in `requesters`. */
+    /* IDs of the nodes that have placed actors in the group and have none of its bundles (owned).
+     * They take part in the end of these actors when the group is removed. */
+    struct tdm__id *requesters;
 };
 /* Decodes a record group/ID, which describes a placement group. The caller frees the result with
  * tdm__placement_group_record_fini(). */
@@ -157,19 +161,26 @@ tdm_status tdm__placement_group_record_read(const struct tdm__store_record *reco
  * tdm__placement_group_record_fini(). */
 tdm_status tdm__placement_group_record_copy(const struct tdm__placement_group_record *group,
                                             struct tdm__placement_group_record *copy_out);
-/* Frees the bundles of a placement group's record. A zeroed record is allowed. */
+/* Frees the lists of a placement group's record. A zeroed record is allowed. */
 void tdm__placement_group_record_fini(struct tdm__placement_group_record *group);
 /* Returns whether a bundle of the placement group is on the node. */
 bool tdm__placement_group_has_bundle_on(const struct tdm__placement_group_record *group,
+                                        const struct tdm__id *node);
+/* Notes in the record that the node, which may be none, has placed an actor in the group. */
+tdm_status tdm__placement_group_add_requester(struct tdm__placement_group_record *group,
+                                              const struct tdm__id *node);
+/* Returns whether the node has a bundle of the group, or has placed an actor in it. */
+bool tdm__placement_group_has_member_on(const struct tdm__placement_group_record *group,
                                         const struct tdm__id *node);
 /* Adds a write of the placement group's record to the transaction, under `key`. */
 tdm_status tdm__placement_group_record_put(struct tdm__txn *txn, const char *key,
                                            const struct tdm__placement_group_record *group);
 /* Function that changes the pool of a bundle. If it fails, the change is not written. */
 typedef tdm_status tdm__change_bundle_fn(void *arg, struct tdm__pool *pool);
-/* Changes the pool of the actor's bundle by `fn`, and adds the write of its group's record to the
- * transaction. Returns TDM_E_NOT_FOUND if the group has no record, TDM_E_PROTOCOL if it has no such
- * bundle, and otherwise what `fn` returns. The transaction must have read the group's key. */
+/* Changes the pool of the actor's bundle by `fn`, notes that the actor's owner has placed it there,
+ * and adds the write of its group's record to the transaction. Returns TDM_E_NOT_FOUND if the group
+ * has no record, TDM_E_PROTOCOL if it has no such bundle, and otherwise what `fn` returns. The
+ * transaction must have read the group's key. */
 tdm_status tdm__txn_change_bundle(struct tdm__txn *txn, const struct tdm__actor_record *actor,
                                   tdm__change_bundle_fn *fn, void *arg);
 

@@ -181,7 +181,10 @@ static tdm_status place_on_node(struct actor_reservation *actor_reservation, str
     struct tdm__placement_chance chance;
     tdm_status status;
 
+    static const struct tdm__ticket no_ticket;
+
     TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
+    tdm__nodes_snapshot_apply_tickets(&snapshot, &no_ticket, false);
     freed = free_replaced(actor_reservation, &snapshot);
     chance = tdm__placement_chance_of(&actor_reservation->request.actor,
                                       actor_reservation->attempts_count, tdm__txn_contention(txn));
@@ -197,6 +200,9 @@ static tdm_status place_on_node(struct actor_reservation *actor_reservation, str
         actor_reservation->reserved.grant = placement.grant;
         status = tdm__pool_allocate_grant(&node->pool, &placement.grant);
         node->actors_count++;
+        if (!node->is_kept) {
+            node->ticket = no_ticket;
+        }
         if (status == TDM_OK) {
             status = tdm__txn_require_node_unchanged(txn, &node->id);
         }
@@ -325,6 +331,10 @@ static tdm_status place_in_group(struct actor_reservation *actor_reservation, st
         status = tdm__fail(TDM_E_AGAIN, "its placement group waits for resources");
     } else {
         status = allocate_from_group(actor_reservation, txn, &group);
+    }
+    if (status == TDM_OK) {
+        status = tdm__placement_group_add_requester(
+            &group, &actor_reservation->request.placement.owner_node);
     }
     if (status == TDM_OK) {
         status = tdm__placement_group_record_put(txn, key, &group);

@@ -124,6 +124,13 @@ struct tdm__placement_group_request {
      * found by its ID and name and actors may wait in it. The requesting node makes the request
      * again when resources may have come free. */
     bool keeps_pending;
+    /* Number of the turn that the group has because of its age (tdm__ticket_turn()); 0 for none. In
+     * its turn a group that cannot be placed gives its ticket to nodes, and otherwise takes it
+     * back. */
+    uint32_t turn;
+    /* Number of the group's ticket (borrowed until the operation has ended); NULL if the group
+     * never has a turn. The operation sets it if it is 0 and the group cannot be placed. */
+    uint64_t *ticket_number;
 };
 /* Callback that gets the record of a placement group. `group` is borrowed. It is not NULL on
  * TDM_OK, and if the store has a record of the group, which is pending, although the group could
@@ -155,7 +162,8 @@ tdm_status tdm__placement_group_find(struct tdm__store *store,
                                      void *arg);
 
 /* Callback at the end of tdm__placement_group_close(). `group` is NULL if no group has that ID.
- * `group` and `nodes`, the `nodes_count` nodes of the cluster, are borrowed. */
+ * `nodes` are the `nodes_count` nodes of the cluster that have a bundle of the group or have placed
+ * an actor in it; all nodes if the store has no record of the group. Both are borrowed. */
 typedef void tdm__placement_group_close_fn(void *arg, tdm_status status, const char *detail,
                                            const struct tdm__placement_group_record *group,
                                            const struct tdm__node_record *nodes,

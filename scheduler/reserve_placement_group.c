@@ -17,6 +17,7 @@
 #include "scheduler/nodes_snapshot.h"
 #include "scheduler/placement_together.h"
 #include "scheduler/reserve.h"
+#include "scheduler/reserve_ticket.h"
 #include "scheduler/retrying_txn.h"
 
 #include <stdio.h>
@@ -53,9 +54,16 @@ struct group_reservation {
     /* What the requesting node knows of the store's generation (borrowed); NULL if nothing. */
     const struct tdm__store_view *view;
     /* Failure to place the group in the last run of the transaction's body, which wrote it as
-     * pending; TDM_OK if that run did not. */
+     * pending or changed its tickets; TDM_OK if that run did not. */
     tdm_status pending_status;
-    char pending_detail[512]; /* Text of that failure. */
+    char pending_detail[512];  /* Text of that failure. */
+    struct tdm__ticket ticket; /* Ticket of the group; its number is 0 until the group waits. */
+    uint32_t turn;             /* Number of the group's turn; 0 for none. */
+    uint64_t *ticket_number;   /* Where the number of the ticket is kept (borrowed), or NULL. */
+    /* What the last run of the body has done with the tickets of the group that waits. */
+    enum tdm__ticket_progress progress;
+    struct tdm__store *store; /* Store in which the group is reserved (borrowed). */
+    int64_t deadline_ms;      /* Deadline of the operation, in milliseconds on CLOCK_MONOTONIC. */
     uint32_t attempts_count;  /* Number of runs of the body that have chosen nodes. */
     /* Whether the store has a record of the group after the last run of the body. */
     bool is_in_store;
@@ -88,25 +96,68 @@ static tdm_status apply_placements(struct group_reservation *group_reservation,
         tdm__pool_of_grant(&bundle->pool, &placements[i].grant);
         TDM_TRY(tdm__pool_allocate_grant(
             &tdm__nodes_snapshot_change(snapshot, placements[i].node)->pool, &placements[i].grant));
+        tdm__nodes_snapshot_change(snapshot, placements[i].node)->ticket =
+            (struct tdm__ticket){.number = 0};
     }
     return TDM_OK;
 }
 
 /* Adds to the transaction the checks and writes that a placed group needs. */
 static tdm_status write_placements(struct group_reservation *group_reservation,
-                                   struct tdm__txn *txn, const struct tdm__nodes_snapshot *snapshot)
+                                   struct tdm__txn *txn, struct tdm__nodes_snapshot *snapshot)
 {
     char key[TDM__STORE_KEY_BYTES];
 
     for (uint32_t i = 0; i < group_reservation->bundles_count; i++) {
         TDM_TRY(tdm__txn_require_node_unchanged(txn, &group_reservation->record.bundles[i].node));
     }
+    TDM_TRY(tdm__tickets_take_back(txn, snapshot, &group_reservation->ticket.group,
+                                   &group_reservation->record, &group_reservation->progress));
     TDM_TRY(put_group_nodes(txn, snapshot, &group_reservation->record));
     TDM_TRY(tdm__placement_group_name_claim(txn, &group_reservation->record));
     group_reservation->record.placed = true;
     return tdm__placement_group_record_put(
         txn, tdm__store_key("group", &group_reservation->record.id, key),
         &group_reservation->record);
+}
+
+/* Gives the group's ticket to nodes if the group has a turn, and else takes it back. The group
+ * could not be placed, for the reason `status` and this thread's error detail, which are kept. */
+static tdm_status change_tickets(struct group_reservation *group_reservation, tdm_status status,
+                                 struct tdm__txn *txn, struct tdm__nodes_snapshot *snapshot)
+{
+    const struct tdm__ticket_request request = {.ticket = group_reservation->ticket,
+                                                .turn = group_reservation->turn,
+                                                .bundles = group_reservation->wanted,
+                                                .bundles_count = group_reservation->bundles_count,
+                                                .bundles_together =
+                                                    group_reservation->bundles_together,
+                                                .strategy = group_reservation->strategy};
+    static const struct tdm__placement_group_record nowhere;
+
+    (void)snprintf(group_reservation->pending_detail, sizeof(group_reservation->pending_detail),
+                   "%s", tdm_error_detail());
+    if (status == TDM_E_AGAIN && group_reservation->turn > 0) {
+        TDM_TRY(tdm__tickets_give(txn, snapshot, &request, &group_reservation->progress));
+    } else {
+        TDM_TRY(tdm__tickets_take_back(txn, snapshot, &group_reservation->ticket.group, &nowhere,
+                                       &group_reservation->progress));
+    }
+    return tdm__fail(status, "%s", group_reservation->pending_detail);
+}
+
+/* Gives the group that waits a number, by which it comes before groups that wait later: the highest
+ * version that the transaction has read. */
+static void take_number(struct group_reservation *group_reservation, const struct tdm__txn *txn)
+{
+    for (uint32_t i = 0; i < tdm__txn_records_count(txn); i++) {
+        uint64_t version = tdm__txn_record_at(txn, i)->version;
+
+        if (*group_reservation->ticket_number == 0 && version > group_reservation->ticket.number) {
+            group_reservation->ticket.number = version;
+        }
+    }
+    *group_reservation->ticket_number = group_reservation->ticket.number;
 }
 
 /* Chooses nodes for all bundles of the group and adds the checks and writes to the transaction. */
@@ -128,6 +179,8 @@ static tdm_status place_group(struct group_reservation *group_reservation, struc
         free(placements);
         return status;
     }
+    tdm__nodes_snapshot_apply_tickets(&snapshot, &group_reservation->ticket,
+                                      group_reservation->turn > 0);
     status = snapshot.nodes_count == 0
                  ? tdm__fail(TDM_E_AGAIN, "no node has joined again yet")
                  : tdm__placement_choose_together(
@@ -139,23 +192,31 @@ static tdm_status place_group(struct group_reservation *group_reservation, struc
     }
     if (status == TDM_OK) {
         status = write_placements(group_reservation, txn, &snapshot);
+    } else if ((status == TDM_E_AGAIN || status == TDM_E_NO_RESOURCES) &&
+               group_reservation->ticket_number != NULL && !tdm__txn_is_guess(txn)) {
+        take_number(group_reservation, txn);
+        status = change_tickets(group_reservation, status, txn, &snapshot);
     }
     tdm__nodes_snapshot_fini(&snapshot);
     free(placements);
     return status;
 }
 
-/* Writes the record of a group that could not be placed, for the reason `status` and this thread's
- * error detail. */
-static tdm_status write_pending(struct group_reservation *group_reservation, tdm_status status,
-                                struct tdm__txn *txn)
+/* Keeps the reason why a group could not be placed, `status` and this thread's error detail, for
+ * the end of a transaction that commits something else. */
+static void keep_failure(struct group_reservation *group_reservation, tdm_status status)
+{
+    group_reservation->pending_status = status;
+    (void)snprintf(group_reservation->pending_detail, sizeof(group_reservation->pending_detail),
+                   "%s", tdm_error_detail());
+}
+
+/* Writes the record of a group that could not be placed. */
+static tdm_status write_pending(struct group_reservation *group_reservation, struct tdm__txn *txn)
 {
     struct tdm__placement_group_record *record = &group_reservation->record;
     char key[TDM__STORE_KEY_BYTES];
 
-    group_reservation->pending_status = status;
-    (void)snprintf(group_reservation->pending_detail, sizeof(group_reservation->pending_detail),
-                   "%s", tdm_error_detail());
     for (uint32_t i = 0; i < record->bundles_count; i++) {
         record->bundles[i] = (struct tdm__bundle_record){.wanted = group_reservation->wanted[i]};
     }
@@ -202,6 +263,7 @@ static tdm_status group_reservation_body(void *arg, struct tdm__txn *txn)
     tdm_status status;
 
     group_reservation->pending_status = TDM_OK;
+    group_reservation->progress = TDM__TICKETS_UNCHANGED;
     group_reservation->record.placed = false;
     group_reservation->is_in_store = own != NULL;
     if (own == NULL) {
@@ -217,12 +279,22 @@ static tdm_status group_reservation_body(void *arg, struct tdm__txn *txn)
         return tdm__fail(TDM_E_NOT_FOUND, "the placement group is being removed");
     }
     status = place_group(group_reservation, txn);
-    if ((status != TDM_E_AGAIN && status != TDM_E_NO_RESOURCES) || own != NULL ||
-        !group_reservation->keeps_pending || tdm__txn_is_guess(txn)) {
+    if ((status != TDM_E_AGAIN && status != TDM_E_NO_RESOURCES) || tdm__txn_is_guess(txn)) {
         return status; /* After a guess the body runs again on what the store says. */
     }
-    return write_pending(group_reservation, status, txn);
+    if (own == NULL && group_reservation->keeps_pending) {
+        keep_failure(group_reservation, status);
+        return write_pending(group_reservation, txn);
+    }
+    if (group_reservation->progress != TDM__TICKETS_UNCHANGED) {
+        keep_failure(group_reservation, status);
+        return TDM_OK;
+    }
+    return status;
 }
+
+/* Starts the transaction of the reservation. */
+static tdm_status group_reservation_start(struct group_reservation *group_reservation);
 
 /* Reports the placement group to the caller and frees the operation's state. */
 static void group_reservation_done(void *arg, tdm_status status, const char *detail)
@@ -230,6 +302,10 @@ static void group_reservation_done(void *arg, tdm_status status, const char *det
     struct group_reservation *group_reservation = arg;
     bool is_pending;
 
+    if (status == TDM_OK && group_reservation->progress == TDM__TICKETS_UNFINISHED &&
+        group_reservation_start(group_reservation) == TDM_OK) {
+        return; /* The next run gives the ticket to more nodes. */
+    }
     if (status == TDM_OK && group_reservation->pending_status != TDM_OK) {
         status = group_reservation->pending_status;
         detail = group_reservation->pending_detail;
@@ -258,6 +334,11 @@ static tdm_status group_reservation_create(const struct tdm__placement_group_req
         .bundles_together = request->bundles_together,
         .keeps_pending = request->keeps_pending,
         .view = request->view,
+        .ticket = {.group = request->id,
+                   .owner_node = request->owner_node,
+                   .number = request->ticket_number == NULL ? 0 : *request->ticket_number},
+        .turn = request->ticket_number == NULL ? 0 : request->turn,
+        .ticket_number = request->ticket_number,
         .record = {.id = request->id,
                    .bundles_count = count,
                    .bundles = calloc(count, sizeof(struct tdm__bundle_record)),
@@ -275,27 +356,34 @@ static tdm_status group_reservation_create(const struct tdm__placement_group_req
     return TDM_OK;
 }
 
+static tdm_status group_reservation_start(struct group_reservation *group_reservation)
+{
+    const struct tdm__placement_group_record *record = &group_reservation->record;
+    char key[TDM__STORE_KEY_BYTES];
+    char name_key[TDM__STORE_KEY_BYTES];
+    const char *patterns[4] = {"node/*", "free/*", tdm__store_key("group", &record->id, key),
+                               tdm__placement_group_name_key(record, name_key)};
+
+    return tdm__retrying_txn_run_queued(group_reservation->store, patterns,
+                                        name_key[0] == '\0' ? 3 : 4, group_reservation->deadline_ms,
+                                        group_reservation_body, group_reservation_done,
+                                        group_reservation);
+}
+
 tdm_status tdm__placement_group_reserve(struct tdm__store *store,
                                         const struct tdm__placement_group_request *request,
                                         int64_t deadline_ms, tdm__placement_group_reserve_fn *fn,
                                         void *arg)
 {
-    char key[TDM__STORE_KEY_BYTES];
-    char name_key[TDM__STORE_KEY_BYTES];
-    const char *patterns[4] = {"node/*", "free/*", tdm__store_key("group", &request->id, key)};
-    uint32_t count = 3;
     struct group_reservation *group_reservation;
     tdm_status status;
 
     TDM_TRY(group_reservation_create(request, &group_reservation));
     group_reservation->fn = fn;
     group_reservation->arg = arg;
-    if (request->name[0] != '\0') {
-        patterns[count++] = tdm__placement_group_name_key(&group_reservation->record, name_key);
-    }
-    status =
-        tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, group_reservation_body,
-                                     group_reservation_done, group_reservation);
+    group_reservation->store = store;
+    group_reservation->deadline_ms = deadline_ms;
+    status = group_reservation_start(group_reservation);
     if (status != TDM_OK) {
         group_reservation_free(group_reservation);
     }
@@ -388,7 +476,7 @@ struct group_closing {
     bool exists;            /* Whether the store contains the placement group. */
     /* Record of the closed placement group (owned); valid if `exists` is true. */
     struct tdm__placement_group_record record;
-    struct tdm__node_record *nodes; /* Records of all nodes of the cluster (owned). */
+    struct tdm__node_record *nodes; /* Records of the nodes with members of the group (owned). */
     uint32_t nodes_count;           /* Number of entries in `nodes`. */
     /* Callback that gets the closed placement group and the nodes. */
     tdm__placement_group_close_fn *fn;
@@ -405,7 +493,8 @@ static void group_closing_reset(struct group_closing *group_closing)
     group_closing->exists = false;
 }
 
-/* Keeps the records of all nodes that the transaction has read. */
+/* Keeps the records of the nodes with members of the group. If the store has lost the group's
+ * record, any node may have members. */
 static tdm_status group_closing_keep_nodes(struct group_closing *group_closing,
                                            const struct tdm__txn *txn)
 {
@@ -414,9 +503,11 @@ static tdm_status group_closing_keep_nodes(struct group_closing *group_closing,
     TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
     group_closing->nodes = calloc(snapshot.nodes_count + 1, sizeof(*group_closing->nodes));
     if (group_closing->nodes != NULL) {
-        group_closing->nodes_count = snapshot.nodes_count;
         for (uint32_t i = 0; i < snapshot.nodes_count; i++) {
-            group_closing->nodes[i] = snapshot.nodes[i];
+            if (!group_closing->exists ||
+                tdm__placement_group_has_member_on(&group_closing->record, &snapshot.nodes[i].id)) {
+                group_closing->nodes[group_closing->nodes_count++] = snapshot.nodes[i];
+            }
         }
     }
     tdm__nodes_snapshot_fini(&snapshot);
@@ -434,17 +525,19 @@ static tdm_status group_closing_body(void *arg, struct tdm__txn *txn)
         tdm__txn_find_record(txn, tdm__store_key("group", &group_closing->id, key));
 
     group_closing_reset(group_closing);
-    TDM_TRY(group_closing_keep_nodes(group_closing, txn));
-    if (record == NULL) {
-        return TDM_OK;
+    if (record != NULL) {
+        TDM_TRY(tdm__placement_group_record_read(record, &group_closing->record));
+        group_closing->exists = true;
     }
-    TDM_TRY(tdm__placement_group_record_read(record, &group_closing->record));
-    group_closing->exists = true;
-    if (group_closing->record.closed) {
+    TDM_TRY(group_closing_keep_nodes(group_closing, txn));
+    if (record == NULL || group_closing->record.closed) {
         return TDM_OK;
     }
     group_closing->record.closed = true;
     group_closing->record.owner_node = group_closing->remover;
+    for (uint32_t i = 0; i < group_closing->record.requesters_count; i++) {
+        TDM_TRY(tdm__txn_require_node_unchanged(txn, &group_closing->record.requesters[i]));
+    }
     for (uint32_t i = 0; group_closing->record.placed && i < group_closing->record.bundles_count;
          i++) {
         /* The nodes of the group's bundles must be told to end the group's actors. */
@@ -524,23 +617,26 @@ static tdm_status group_removal_body(void *arg, struct tdm__txn *txn)
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
         tdm__txn_find_record(txn, tdm__store_key("group", &group_removal->named.id, key));
-    struct tdm__nodes_snapshot snapshot;
-    struct tdm__placement_group_record group;
+    struct tdm__nodes_snapshot snapshot = {0};
+    struct tdm__placement_group_record group = {.bundles = NULL};
+    enum tdm__ticket_progress progress = TDM__TICKETS_UNCHANGED;
     tdm_status status;
 
     TDM_TRY(tdm__placement_group_name_release(txn, &group_removal->named));
-    if (record == NULL) {
-        return TDM_OK;
+    if (record != NULL) {
+        TDM_TRY(tdm__placement_group_record_read(record, &group));
     }
-    TDM_TRY(tdm__placement_group_record_read(record, &group));
     status = tdm__nodes_snapshot_read(txn, &snapshot);
     if (status == TDM_OK) {
-        status = release_bundles(&group, txn, &snapshot);
-        tdm__nodes_snapshot_fini(&snapshot);
+        status =
+            tdm__tickets_take_back(txn, &snapshot, &group_removal->named.id, &group, &progress);
     }
+    if (status == TDM_OK) {
+        status = release_bundles(&group, txn, &snapshot);
+    }
+    tdm__nodes_snapshot_fini(&snapshot);
     tdm__placement_group_record_fini(&group);
-    TDM_TRY(status);
-    return tdm__txn_delete(txn, key);
+    return status == TDM_OK && record != NULL ? tdm__txn_delete(txn, key) : status;
 }
 
 /* Reports the outcome of a placement group's removal and frees the operation's state. */

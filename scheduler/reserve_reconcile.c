@@ -397,12 +397,30 @@ static tdm_status read_groups(struct work *work)
     return TDM_OK;
 }
 
+/* Notes in the group's record the nodes that have placed its actors on this node, because the
+ * record may have been written again since. */
+static tdm_status add_requesters(const struct reconciliation *reconciliation,
+                                 struct group_state *group)
+{
+    uint32_t count_before = group->record.requesters_count;
+
+    for (uint32_t i = 0; i < reconciliation->actors_count && group->is_here; i++) {
+        const struct tdm__actor_record *actor = &reconciliation->actors[i];
+
+        if (tdm__id_equal(&actor->group, &group->record.id)) {
+            TDM_TRY(tdm__placement_group_add_requester(&group->record, &actor->owner_node));
+        }
+    }
+    group->has_changed = group->has_changed || group->record.requesters_count > count_before;
+    return TDM_OK;
+}
+
 /* Adds the writes of the groups with bundles on this node, and collects the groups of this node
  * that its daemon does not know. */
 static tdm_status write_groups(struct work *work, struct reconciliation *reconciliation)
 {
     for (uint32_t i = 0; i < work->groups_count; i++) {
-        const struct group_state *group = &work->groups[i];
+        struct group_state *group = &work->groups[i];
         char key[TDM__STORE_KEY_BYTES];
         bool is_known = false;
 
@@ -413,6 +431,7 @@ static tdm_status write_groups(struct work *work, struct reconciliation *reconci
         if (!is_known && tdm__id_equal(&group->record.owner_node, &reconciliation->node)) {
             reconciliation->stale_groups[reconciliation->stale_groups_count++] = group->record.id;
         }
+        TDM_TRY(add_requesters(reconciliation, group));
         if (group->has_changed) {
             TDM_TRY(tdm__placement_group_record_put(work->txn, key, &group->record));
         } else if (group->is_here) {

@@ -336,7 +336,7 @@ static tdm_status write_restored(const struct group_restoration *group_restorati
  * record exists and is right. */
 static tdm_status group_restoration_body(void *arg, struct tdm__txn *txn)
 {
-    const struct group_restoration *group_restoration = arg;
+    struct group_restoration *group_restoration = arg;
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__store_record *record =
         tdm__txn_find_record(txn, tdm__store_key("group", &group_restoration->record.id, key));
@@ -346,7 +346,12 @@ static tdm_status group_restoration_body(void *arg, struct tdm__txn *txn)
     if (record != NULL) {
         TDM_TRY(tdm__placement_group_record_read(record, &stored));
     }
-    if (record == NULL || !record_is_right(&stored, &group_restoration->record)) {
+    for (uint32_t i = 0; i < stored.requesters_count && status == TDM_OK; i++) {
+        status =
+            tdm__placement_group_add_requester(&group_restoration->record, &stored.requesters[i]);
+    }
+    if (status == TDM_OK &&
+        (record == NULL || !record_is_right(&stored, &group_restoration->record))) {
         status = write_restored(group_restoration, &stored, txn);
     }
     tdm__placement_group_record_fini(&stored);

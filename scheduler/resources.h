@@ -81,6 +81,14 @@ struct tdm__pool {
     struct tdm__custom_pool custom[TDM__CUSTOM_RESOURCES_MAX];
 };
 
+/* Ticket of a placement group that waits for resources (scheduler/ticket.h). A node that has the
+ * ticket keeps its resources for the group. */
+struct tdm__ticket {
+    struct tdm__id group;      /* ID of the placement group; all zero for no ticket. */
+    struct tdm__id owner_node; /* ID of the node that requests the group. */
+    uint64_t number;           /* Order of the tickets: lower numbers come first. */
+};
+
 /* The resources of a node, as stored in free/ID. */
 struct tdm__node_resources {
     struct tdm__id id;               /* ID of the node. */
@@ -93,6 +101,10 @@ struct tdm__node_resources {
     uint64_t generation;
     /* The same for the names of its actors. */
     uint64_t names_generation;
+    struct tdm__ticket ticket; /* Ticket for which the node keeps its resources. */
+    /* Whether the ticket keeps the node's resources from the request that is being placed. Only
+     * placement uses it; the record does not contain it. */
+    bool is_kept;
 };
 
 /* ---- requests --------------------------------------------------------------------------- */

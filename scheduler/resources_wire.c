@@ -99,14 +99,18 @@ void tdm__grant_write(tdm_writer *writer, const struct tdm__grant *grant)
 
 void tdm__node_resources_write(tdm_writer *writer, const struct tdm__node_resources *node)
 {
-    const struct tdm__node_resources_message message = {.id = node->id,
-                                                        .name = node->name,
-                                                        .pool = tdm__pool_to_message(&node->pool),
-                                                        .actors_count = node->actors_count,
-                                                        .labels = tdm__labels_list(&node->labels),
-                                                        .generation = (int64_t)node->generation,
-                                                        .names_generation =
-                                                            (int64_t)node->names_generation};
+    const struct tdm__node_resources_message message = {
+        .id = node->id,
+        .name = node->name,
+        .pool = tdm__pool_to_message(&node->pool),
+        .actors_count = node->actors_count,
+        .labels = tdm__labels_list(&node->labels),
+        .generation = (int64_t)node->generation,
+        .names_generation = (int64_t)node->names_generation,
+        .has_ticket = !tdm__id_is_none(&node->ticket.group),
+        .ticket = {.group = node->ticket.group,
+                   .owner_node = node->ticket.owner_node,
+                   .number = (int64_t)node->ticket.number}};
 
     (void)tdm__node_resources_encode(&message, writer);
 }
@@ -304,6 +308,10 @@ tdm_status tdm__node_resources_read(const tdm_value *value, struct tdm__node_res
     node.actors_count = message.actors_count;
     node.generation = (uint64_t)message.generation;
     node.names_generation = (uint64_t)message.names_generation;
+    if (message.has_ticket) {
+        node.ticket = (struct tdm__ticket){message.ticket.group, message.ticket.owner_node,
+                                           (uint64_t)message.ticket.number};
+    }
     TDM_TRY(tdm__pool_of_message(&message.pool, &node.pool));
     TDM_TRY(tdm__labels_of_list(&message.labels, &node.labels));
     *node_out = node;

@@ -11,8 +11,13 @@
  * without nodes (pending). Such a group waits for ever, also for nodes that join later; whoever
  * wants to know when it is held asks by "placement_group.wait" (placement_group_waits.c).
  *
- * Removal: the group is closed in the store, so that no actor is placed in it any more; every node
- * ends its actors in it ("placement_group.end"); then the resources are released. Each step is
+ * A group that waits for long has turns (scheduler/ticket.h), in which nodes keep their resources
+ * for it.
+ *
+ * Removal: the group is closed in the store, so that no actor is placed in it any more; the nodes
+ * with its bundles, and those that have placed actors in it, end its actors
+ * ("placement_group.end"); then the resources are released. An actor of another node that still
+ * waits in the group fails at its next attempt, because the group is closed. Each step is
  * repeated while the store or a node fails, because resources that are not given back are lost to
  * the cluster. After a lost lease the records of held groups are written again.
  *
@@ -31,6 +36,7 @@
 #include "runtime/log.h"
 #include "runtime/messages/messages.h"
 #include "scheduler/reserve_restore.h"
+#include "scheduler/ticket.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,16 +73,22 @@ struct group {
     /* Timer that ends the wait for resources, owned; NULL if another node created the group. */
     struct tdm__timer *timer;
     uint32_t nodes_pending; /* Nodes that have not yet ended their actors in the group. */
-    /* True if a node did not confirm the end of its actors in the group, so that all nodes are
-     * asked again. */
+    /* True if a node did not confirm the end of its actors in the group, so that all nodes with
+     * members are asked again. */
     bool has_unheard_node;
-    /* True once all nodes have been asked a second time to end their actors in the group. */
+    /* True once the nodes have been asked a second time to end their actors in the group. */
     bool was_asked_again;
     /* Why the group cannot be reserved now; "" if unknown. The message of a time-out contains this
      * text. */
     char wait_reason[512];
     /* Copy of the group's record in the store, owned; empty until the group is held. */
     struct tdm__placement_group_record record;
+    /* Time since when the group waits for resources, in milliseconds on CLOCK_MONOTONIC; 0 if it
+     * has not waited. */
+    int64_t waiting_since_ms;
+    uint64_t ticket_number; /* Number of the group's ticket (scheduler/ticket.h); 0 for none. */
+    /* True if nodes may have the group's ticket, which the removal takes back. */
+    bool may_have_ticket;
     /* True if the store may have lost the group's record, because this node joined again. */
     bool record_is_lost;
     bool is_rewriting; /* True while the group's record is being written into the store again. */
@@ -133,13 +145,31 @@ static bool group_is_in_store(const struct group *group)
     return group->is_held || group->is_pending;
 }
 
+/* Returns the group with the id `id` in the daemon's table, or NULL. */
+static struct group *group_find(const struct tdm__node *node, const struct tdm__id *id)
+{
+    struct group *group = node->placement_groups == NULL ? NULL : node->placement_groups->all;
+
+    while (group != NULL && !tdm__id_equal(&group->request.id, id)) {
+        group = group->next;
+    }
+    return group;
+}
+
+/* Fails the creator's call, if it still waits. */
+static void group_fail_creator(struct group *group, tdm_status status, const char *detail)
+{
+    if (group->incoming != NULL) {
+        tdm__incoming_fail(group->incoming, status, detail);
+        group->incoming = NULL;
+    }
+}
+
 /* Fails the creator's call, confirms the removal to the calls that wait for it, and frees the
  * group. */
 static void group_fail(struct group *group, tdm_status status, const char *detail)
 {
-    if (group->incoming != NULL) {
-        tdm__incoming_fail(group->incoming, status, detail);
-    }
+    group_fail_creator(group, status, detail);
     group_notify_removers(group, TDM_OK, "");
     group_free(group);
 }
@@ -198,7 +228,7 @@ static void group_release_bundles(struct group *group)
 }
 
 /* Counts one node that has ended its actors in the group `arg`. After the last node it releases the
- * group, or asks all nodes again. */
+ * group, or asks the nodes again. */
 static void group_on_node_ended(void *arg)
 {
     struct group *group = arg;
@@ -210,14 +240,14 @@ static void group_on_node_ended(void *arg)
     if (group->has_unheard_node) {
         group->has_unheard_node = false;
         group->was_asked_again = true;
-        group_close(group); /* Closing the group again returns the present list of nodes. */
+        group_close(group); /* Closing the group again returns the nodes that are left. */
     } else {
         group_release_bundles(group);
     }
 }
 
 /* Handles another node's reply to "placement_group.end". The actors of a lost node are lost with
- * the node. But the first time only the connection may have been cut, so all nodes are asked again.
+ * the node. But the first time only the connection may have been cut, so the nodes are asked again.
  */
 static void on_end_reply(void *arg, struct tdm__rpc_reply *reply)
 {
@@ -239,7 +269,7 @@ static bool match_actor_in_group(const struct tdm__actor_spec *spec, const void 
     return tdm__id_equal(&spec->group, key);
 }
 
-/* Ends the actors in the group on all nodes, because any node may have created some. */
+/* Ends the actors in the group on this node and on `nodes`. */
 static void group_end_actors(struct group *group, const struct tdm__node_record *nodes,
                              uint32_t nodes_count)
 {
@@ -258,7 +288,7 @@ static void group_end_actors(struct group *group, const struct tdm__node_record 
     group_on_node_ended(group);
 }
 
-/* Handles the store's reply to closing the group: ends the group's actors on all nodes in `nodes`.
+/* Handles the store's reply to closing the group: ends the group's actors on the nodes in `nodes`.
  */
 static void on_group_closed(void *arg, tdm_status status, const char *detail,
                             const struct tdm__placement_group_record *record,
@@ -315,6 +345,9 @@ static void group_remove(struct group *group)
     }
     if (group_is_in_store(group)) {
         group_close(group);
+    } else if (group->may_have_ticket) { /* The group has no members. */
+        group_fail_creator(group, TDM_E_CANCELED, "the group was removed before it was held");
+        group_release_bundles(group);
     } else {
         group_fail(group, TDM_E_CANCELED, "the group was removed before it was held");
     }
@@ -361,10 +394,7 @@ static void group_keep_record(struct group *group, const struct tdm__placement_g
 static void group_remove_unconfirmed(struct group *group, tdm_status status, const char *detail)
 {
     tdm__timer_clear(group->timer);
-    if (group->incoming != NULL) {
-        tdm__incoming_fail(group->incoming, status, detail);
-        group->incoming = NULL;
-    }
+    group_fail_creator(group, status, detail);
     group->is_held = true;
     group->is_unwanted = false;
     group_remove(group);
@@ -400,17 +430,11 @@ static void group_on_held(struct group *group, const struct tdm__placement_group
 static void group_wait_for_resources(struct group *group, tdm_status status, const char *detail)
 {
     (void)snprintf(group->wait_reason, sizeof(group->wait_reason), "%s", detail);
+    group->waiting_since_ms += group->waiting_since_ms == 0 ? tdm__clock_ms() : 0;
     if (group->is_pending && group->incoming != NULL) {
-        struct tdm__placement_group_record record = group->record;
         const struct placement_group_pending pending = {status == TDM_E_NO_RESOURCES, detail};
 
-        record.id = group->request.id;
-        record.bundles_count = group->request.bundles_count;
-        record.strategy = group->request.strategy;
-        record.detached = group->request.detached;
-        memcpy(record.name, group->request.name, sizeof(record.name));
-        memcpy(record.name_space, group->request.name_space, sizeof(record.name_space));
-        tdm__placement_group_reply(group->incoming, &record, &pending);
+        tdm__placement_group_reply_pending(group->incoming, &group->request, &pending);
         group->incoming = NULL;
         tdm__timer_clear(group->timer);
     }
@@ -439,7 +463,8 @@ static void on_group_reserved(void *arg, tdm_status status, const char *detail,
         group_wait_for_resources(group, status, detail);
     } else if (group->is_pending && is_store_failure(group->node, status) && !group->is_unwanted) {
         return; /* The reservation is tried again after a second. */
-    } else if (group->is_pending || is_store_failure(group->node, status)) {
+    } else if (group->is_pending || group->may_have_ticket ||
+               is_store_failure(group->node, status)) {
         group_remove_unconfirmed(group, status, detail);
     } else {
         group_fail(group, status, detail);
@@ -449,8 +474,13 @@ static void on_group_reserved(void *arg, tdm_status status, const char *detail,
 /* Asks the scheduler to reserve the group. */
 static void group_reserve(struct group *group)
 {
+    int64_t since_ms = group->waiting_since_ms;
+
     group->is_reserving = true;
     group->request.view = &group->node->store_view;
+    group->request.turn = since_ms == 0 ? 0 : tdm__ticket_turn(tdm__clock_ms() - since_ms);
+    group->request.ticket_number = &group->ticket_number;
+    group->may_have_ticket = group->may_have_ticket || group->request.turn > 0;
     if (tdm__placement_group_reserve(group->node->store, &group->request,
                                      tdm__deadline_after(STORE_DEADLINE_MS), on_group_reserved,
                                      group) != TDM_OK) {
@@ -488,13 +518,9 @@ struct group_rewrite {
 static void on_group_rewritten(void *arg, tdm_status status, const char *detail)
 {
     struct group_rewrite rewrite = *(struct group_rewrite *)arg;
-    struct group *group =
-        rewrite.node->placement_groups == NULL ? NULL : rewrite.node->placement_groups->all;
+    struct group *group = group_find(rewrite.node, &rewrite.id);
 
     free(arg);
-    while (group != NULL && !tdm__id_equal(&group->request.id, &rewrite.id)) {
-        group = group->next;
-    }
     if (group == NULL) {
         return;
     }
@@ -584,10 +610,7 @@ static void on_group_timer(void *arg)
 {
     struct group *group = arg;
 
-    if (group->incoming != NULL) {
-        tdm__incoming_fail(group->incoming, TDM_E_TIMEOUT, group->wait_reason);
-        group->incoming = NULL;
-    }
+    group_fail_creator(group, TDM_E_TIMEOUT, group->wait_reason);
     group_remove(group);
 }
 
@@ -749,17 +772,6 @@ static void serve_find(struct tdm__node *node, struct tdm__incoming_call *incomi
     if (status != TDM_OK) {
         tdm__incoming_fail(incoming, status, tdm_error_detail());
     }
-}
-
-/* Returns the group with the id `id` in the daemon's table, or NULL. */
-static struct group *group_find(const struct tdm__node *node, const struct tdm__id *id)
-{
-    struct group *group = node->placement_groups == NULL ? NULL : node->placement_groups->all;
-
-    while (group != NULL && !tdm__id_equal(&group->request.id, id)) {
-        group = group->next;
-    }
-    return group;
 }
 
 /* Reads the id that is the only argument of a call. */

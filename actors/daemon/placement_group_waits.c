@@ -13,6 +13,7 @@
 #include "runtime/error.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Milliseconds that a request to the store may take. */
 enum { STORE_DEADLINE_MS = 10000 };
@@ -73,6 +74,20 @@ void tdm__placement_group_reply(struct tdm__incoming_call *incoming,
             .count = record->bundles_count, .get = bundle_places_get, .arg = &bundle_places}};
 
     tdm__incoming_reply_message(incoming, tdm__group_placement_table(), &message);
+}
+
+void tdm__placement_group_reply_pending(struct tdm__incoming_call *incoming,
+                                        const struct tdm__placement_group_request *request,
+                                        const struct placement_group_pending *pending)
+{
+    struct tdm__placement_group_record record = {.id = request->id,
+                                                 .bundles_count = request->bundles_count,
+                                                 .strategy = request->strategy,
+                                                 .detached = request->detached};
+
+    memcpy(record.name, request->name, sizeof(record.name));
+    memcpy(record.name_space, request->name_space, sizeof(record.name_space));
+    tdm__placement_group_reply(incoming, &record, pending);
 }
 
 /* ---- waiting calls ---------------------------------------------------------------------- */

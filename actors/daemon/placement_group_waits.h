@@ -4,6 +4,7 @@
 #define TDM_ACTORS_DAEMON_PLACEMENT_GROUP_WAITS_H
 
 #include "actors/daemon/node_state.h"
+#include "scheduler/reserve.h"
 
 /* Why a placement group is not placed yet. */
 struct placement_group_pending {
@@ -15,6 +16,11 @@ struct placement_group_pending {
 void tdm__placement_group_reply(struct tdm__incoming_call *incoming,
                                 const struct tdm__placement_group_record *record,
                                 const struct placement_group_pending *pending);
+/* Replies to the call that has requested a placement group with the description of the group, which
+ * waits for resources. */
+void tdm__placement_group_reply_pending(struct tdm__incoming_call *incoming,
+                                        const struct tdm__placement_group_request *request,
+                                        const struct placement_group_pending *pending);
 
 /* Creates the empty list of waiting calls, which is stored in node->placement_group_waits. */
 tdm_status tdm__placement_group_waits_create(struct tdm__node *node);

@@ -145,12 +145,34 @@ static void remove_group(struct scene *scene)
 
 /* ---- the tests -------------------------------------------------------------------------- */
 
-static void all_nodes_end_their_actors_of_a_removed_group(void **state)
+static void nodes_of_the_bundles_end_their_actors_of_a_removed_group(void **state)
 {
     struct scene *scene = *state;
 
     remove_group(scene);
     assert_int_equal(scene->other.asked, 1);
+}
+
+/* Each of the two groups has its bundle on one of the nodes. */
+static void node_without_members_is_not_asked(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__id groups[2];
+    bool is_on_other[2];
+
+    remove_group(scene);
+    for (int i = 0; i < 2; i++) {
+        TRY(tdm__id_generate(&groups[i]));
+        TRY(reserve_fixture_group(&scene->world, &groups[i], 1, 1, TDM_PACK));
+        is_on_other[i] = tdm__id_equal(&scene->world.places[0], &scene->other.id);
+    }
+    assert_true(is_on_other[0] != is_on_other[1]);
+    for (int i = 0; i < 2; i++) {
+        scene->other.asked = 0;
+        scene->group = groups[i];
+        remove_group(scene);
+        assert_int_equal(scene->other.asked, is_on_other[i] ? 1 : 0);
+    }
 }
 
 static void group_is_removed_although_closing_it_failed_at_first(void **state)
@@ -282,6 +304,71 @@ static void group_is_not_held_when_its_reply_was_lost(void **state)
     TRY(reserve_fixture_group(&scene->world, &scene->group, 1, 2, TDM_SPREAD));
 }
 
+/* Two actors of other nodes hold the GPUs of both nodes. Whenever one ends, the next one takes its
+ * place, so that both GPUs are never free. */
+static void group_is_placed_against_endless_actors(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__actor_record held[2];
+    bool is_held[2] = {false, false};
+    struct made made = {.is_answered = false};
+    int64_t deadline_ms = tdm__deadline_after(WAIT_MS);
+
+    remove_group(scene);
+    for (uint32_t i = 0; i < 2 || (!made.is_answered && tdm__clock_ms() < deadline_ms); i++) {
+        struct tdm__actor_request request = reserve_fixture_wish(1, "");
+
+        if (is_held[i % 2]) {
+            TRY(reserve_fixture_give_back(&scene->world, &held[i % 2]));
+        }
+        is_held[i % 2] = reserve_fixture_take(&scene->world, &request) == TDM_OK;
+        held[i % 2] = reserve_fixture_record(&scene->world, &request);
+        if (i == 1) {
+            ask_for_group(connect_maker(scene), 1, false, &made);
+        }
+        (void)tdm__loop_run(scene->world.loop, is_answered, &made, tdm__deadline_after(5));
+        tdm__placement_groups_retry(&scene->node);
+    }
+    assert_true(made.is_answered);
+    assert_int_equal(made.status, TDM_OK);
+}
+
+/* The creator gives up while nodes have the group's ticket. */
+static void ticket_goes_with_the_creator_of_its_group(void **state)
+{
+    struct scene *scene = *state;
+    struct tdm__actor_request request = reserve_fixture_wish(1, "");
+    struct tdm__actor_record held;
+    struct made made;
+    int64_t deadline_ms = tdm__deadline_after(WAIT_MS);
+    tdm_status status = TDM_OK;
+
+    remove_group(scene);
+    TRY(reserve_fixture_take(&scene->world, &request));
+    held = reserve_fixture_record(&scene->world, &request);
+    ask_for_group(connect_maker(scene), 1, false, &made);
+    while (status == TDM_OK && tdm__clock_ms() < deadline_ms) { /* Until the ticket is there. */
+        (void)tdm__loop_run(scene->world.loop, is_answered, &made, tdm__deadline_after(20));
+        tdm__placement_groups_retry(&scene->node);
+        request = reserve_fixture_wish(1, "");
+        status = reserve_fixture_take(&scene->world, &request);
+        if (status == TDM_OK) {
+            struct tdm__actor_record other = reserve_fixture_record(&scene->world, &request);
+
+            TRY(reserve_fixture_give_back(&scene->world, &other));
+        }
+    }
+    assert_int_equal(status, TDM_E_AGAIN);
+    tdm__placement_groups_creator_gone(&scene->node, &scene->other.id);
+    assert_int_equal(wait_for_group(scene, &made), TDM_E_CANCELED);
+    TRY(reserve_fixture_give_back(&scene->world, &held));
+    while (status == TDM_E_AGAIN && tdm__clock_ms() < deadline_ms) {
+        request = reserve_fixture_wish(1, "");
+        status = reserve_fixture_take(&scene->world, &request);
+    }
+    assert_int_equal(status, TDM_OK);
+}
+
 /* The store has lost changes, so the name may belong to another group. The creator of a group that
  * need not be placed is told of it when it has its name, and no sooner. */
 static void asynchronous_group_has_its_name_when_its_creator_hears_of_it(void **state)
@@ -308,8 +395,9 @@ static void asynchronous_group_has_its_name_when_its_creator_hears_of_it(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(all_nodes_end_their_actors_of_a_removed_group, open_scene,
-                                        close_scene),
+        cmocka_unit_test_setup_teardown(nodes_of_the_bundles_end_their_actors_of_a_removed_group,
+                                        open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(node_without_members_is_not_asked, open_scene, close_scene),
         cmocka_unit_test_setup_teardown(group_is_removed_although_closing_it_failed_at_first,
                                         open_scene, close_scene),
         cmocka_unit_test_setup_teardown(node_that_could_not_be_looked_up_is_asked_again, open_scene,
@@ -318,6 +406,10 @@ int main(void)
                                         close_scene),
         cmocka_unit_test_setup_teardown(lost_node_is_not_waited_for, open_scene, close_scene),
         cmocka_unit_test_setup_teardown(group_is_not_held_when_its_reply_was_lost, open_scene,
+                                        close_scene),
+        cmocka_unit_test_setup_teardown(group_is_placed_against_endless_actors, open_scene,
+                                        close_scene),
+        cmocka_unit_test_setup_teardown(ticket_goes_with_the_creator_of_its_group, open_scene,
                                         close_scene),
         cmocka_unit_test_setup_teardown(
             asynchronous_group_has_its_name_when_its_creator_hears_of_it, open_scene, close_scene),

@@ -143,6 +143,36 @@ static void busy_resources_differ_from_impossible_requests(void **state)
     assert_non_null(strstr(tdm_error_detail(), "there are no nodes"));
 }
 
+/* A request that needs nothing takes nothing away from the group for which a node is kept. */
+static void kept_node_takes_only_requests_for_nothing(void **state)
+{
+    struct scene scene = {0};
+    struct tdm__placement_request wish = {.wanted = {.gpu = 10000}};
+    struct tdm__bundle_placement place;
+
+    (void)state;
+    add_node(&scene, 4, 2);
+    add_node(&scene, 4, 1);
+    add_bundles(&scene, 2, 0, 10000);
+    scene.nodes[0].ticket.group.bytes[0] = 7;
+    scene.nodes[0].is_kept = true;
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, NULL, &place), TDM_OK);
+    assert_int_equal(place.node, 1);
+    assert_int_equal(plan(&scene, TDM_PACK), TDM_E_AGAIN);
+    assert_non_null(strstr(tdm_error_detail(), "kept for placement group 07"));
+    wish.wanted.gpu = 20000; /* Only the kept node can ever hold this. */
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, NULL, &place), TDM_E_AGAIN);
+    wish.wanted.gpu = 30000;
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, NULL, &place),
+                     TDM_E_NO_RESOURCES);
+    wish.wanted.gpu = 0;
+    wish.owner_node = scene.nodes[0].id;
+    assert_int_equal(tdm__placement_choose_one(scene.nodes, 2, &wish, NULL, &place), TDM_OK);
+    assert_int_equal(place.node, 0);
+    scene.nodes[0].is_kept = false;
+    assert_int_equal(plan(&scene, TDM_PACK), TDM_OK);
+}
+
 static void wrong_numbers_are_refused(void **state)
 {
     struct scene scene = {0};
@@ -513,6 +543,7 @@ int main(void)
         cmocka_unit_test(spread_takes_as_many_nodes_as_it_can),
         cmocka_unit_test(fractional_bundles_share_a_gpu_and_others_do_not),
         cmocka_unit_test(busy_resources_differ_from_impossible_requests),
+        cmocka_unit_test(kept_node_takes_only_requests_for_nothing),
         cmocka_unit_test(wrong_numbers_are_refused),
         cmocka_unit_test(arrangement_that_greed_misses_is_found),
         cmocka_unit_test(actor_is_placed_on_its_owner_node_or_where_it_fits),

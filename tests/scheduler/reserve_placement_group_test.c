@@ -244,6 +244,80 @@ static void closed_group_takes_no_actor_and_is_not_found(void **state)
     assert_int_equal(take_named("mine", "stage"), TDM_OK);
 }
 
+static bool was_named_by_closing(const struct tdm__id *node)
+{
+    for (uint32_t i = 0; i < world.closed_on_count; i++) {
+        if (tdm__id_equal(&world.closed_on[i], node)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Places an actor of the node `owner` in the group. */
+static struct tdm__actor_record place_in_group(const struct tdm__id *owner)
+{
+    struct tdm__actor_request request = reserve_fixture_wish(0.25, "");
+
+    request.group = group;
+    request.placement.owner_node = *owner;
+    assert_int_equal(reserve_fixture_take(&world, &request), TDM_OK);
+    return reserve_fixture_record(&world, &request);
+}
+
+static void closing_names_the_nodes_with_members_only(void **state)
+{
+    struct tdm__id holder = reserve_fixture_join(&world, "holder", 1);
+    struct tdm__id requester = reserve_fixture_join(&world, "requester", 0);
+    struct tdm__id other = reserve_fixture_join(&world, "other", 0);
+
+    (void)state;
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 1, TDM_PACK), TDM_OK);
+    for (int i = 0; i < 2; i++) {
+        struct tdm__actor_record actor = place_in_group(&requester);
+
+        (void)place_in_group(&holder);
+        /* The node stays named although its actor has ended: only the group's end removes it. */
+        assert_int_equal(reserve_fixture_give_back(&world, &actor), TDM_OK);
+    }
+    assert_int_equal(reserve_fixture_close_group(&world, &group, &other), TDM_OK);
+    assert_int_equal(world.closed_on_count, 2);
+    assert_true(was_named_by_closing(&holder));
+    assert_true(was_named_by_closing(&requester));
+}
+
+static void closing_names_all_nodes_if_the_record_is_lost(void **state)
+{
+    struct tdm__id node = reserve_fixture_join(&world, "one", 1);
+
+    (void)state;
+    (void)reserve_fixture_join(&world, "two", 0);
+    assert_int_equal(reserve_fixture_close_group(&world, &group, &node), TDM_E_NOT_FOUND);
+    assert_int_equal(world.closed_on_count, 2);
+}
+
+/* The group's record is written again without its actors, whose nodes write theirs afterwards. */
+static void restored_actor_names_its_requester_again(void **state)
+{
+    struct tdm__id holder = reserve_fixture_join(&world, "holder", 1);
+    struct tdm__id requester = reserve_fixture_join(&world, "requester", 0);
+    struct tdm__actor_record actor;
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 1, TDM_PACK), TDM_OK);
+    actor = place_in_group(&requester);
+    reserve_fixture_forget(&world, tdm__store_key("group", &group, key));
+    reserve_fixture_forget(&world, tdm__store_key("actor", &actor.actor, key));
+    reserve_fixture_lose(&world, &holder);
+    reserve_fixture_join_again(&world, &holder, "holder", 1, NULL, 0);
+    assert_int_equal(reserve_fixture_group_again(&world, false), TDM_OK);
+    assert_int_equal(reserve_fixture_again(&world, &actor), TDM_OK);
+    assert_int_equal(reserve_fixture_close_group(&world, &group, &holder), TDM_OK);
+    assert_int_equal(world.closed_on_count, 2);
+    assert_true(was_named_by_closing(&requester));
+}
+
 static void lose_store(const struct tdm__id *node, const struct tdm__id *of_group)
 {
     char key[TDM__STORE_KEY_BYTES];
@@ -368,6 +442,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(name_belongs_to_one_group_until_its_release, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(closed_group_takes_no_actor_and_is_not_found, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(closing_names_the_nodes_with_members_only, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(closing_names_all_nodes_if_the_record_is_lost, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(restored_actor_names_its_requester_again, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(lost_name_is_restored_unless_another_group_has_it,
                                         open_world, close_world),

@@ -50,7 +50,10 @@ static const tdm_value *parse(struct packed *packed)
 
 static struct tdm__node_resources sample_node(struct tdm__grant *grant_out)
 {
-    struct tdm__node_resources node = {.id.bytes = {1, 2, 3}, .name = "gpu-03"};
+    struct tdm__node_resources node = {
+        .id.bytes = {1, 2, 3},
+        .name = "gpu-03",
+        .ticket = {.group.bytes = {4}, .owner_node.bytes = {5}, .number = 6}};
     struct tdm__resources totals = {.cpu = 80000, .gpu = 40000};
     struct tdm__resources wanted = {.cpu = 5000, .gpu = 20000};
 

@@ -420,8 +420,12 @@ static void on_group_closed(void *arg, tdm_status status, const char *detail,
                             const struct tdm__placement_group_record *group,
                             const struct tdm__node_record *nodes, uint32_t nodes_count)
 {
-    (void)nodes;
-    (void)nodes_count;
+    struct reserve_fixture *world = arg;
+
+    world->closed_on_count = nodes_count;
+    for (uint32_t i = 0; i < nodes_count && i < PLACES_MAX; i++) {
+        world->closed_on[i] = nodes[i].id;
+    }
     on_done(arg, status == TDM_OK && group == NULL ? TDM_E_NOT_FOUND : status, detail);
 }
 

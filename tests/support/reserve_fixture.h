@@ -25,6 +25,9 @@ struct reserve_fixture {
     struct tdm__placement_group_record group; /* The complete record of the last group (owned). */
     struct tdm__id stale[PLACES_MAX];         /* Stale groups of the last reconciliation. */
     uint32_t stale_count;
+    /* Nodes that the last reserve_fixture_close_group() has named, at most PLACES_MAX. */
+    struct tdm__id closed_on[PLACES_MAX];
+    uint32_t closed_on_count;
     uint32_t removed_count; /* Number of placements that the last reconciliation removed. */
 };
 
