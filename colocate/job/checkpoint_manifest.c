@@ -347,10 +347,9 @@ static tdm_status compare_lists(const char *directory, const struct file_list *l
 static tdm_status find_origin(const char *directory, const struct file_list *listed,
                               struct tdm__checkpoint_origin *origin_out)
 {
-    const struct tdm__checkpoint_origin *first = &listed->files[0].origin;
-
     *origin_out = (struct tdm__checkpoint_origin){.step = 0};
     for (uint32_t i = 0; i < listed->count; i++) {
+        const struct tdm__checkpoint_origin *first = &listed->files[0].origin;
         const struct tdm__checkpoint_origin *origin = &listed->files[i].origin;
 
         if (origin->step != first->step || strcmp(origin->run, first->run) != 0) {
