@@ -63,12 +63,15 @@ void tdm__stream_run_callback(tdm_stream *stream, tdm_stream *argument)
 {
     struct tdm__loop *loop =
         stream->runtime == tdm_runtime_current() ? stream->runtime->loop : NULL;
-    uint32_t depth = loop == NULL ? 0 : tdm__loop_leave_all(loop);
     tdm_item_fn *fn = stream->on_item;
+    void *arg = stream->on_item_arg;
+    uint32_t depth;
 
+    /* Without the lock other threads may set and call the next callback. */
     stream->on_item = NULL;
     stream->on_item_is_due = false;
-    fn(stream->on_item_arg, argument);
+    depth = loop == NULL ? 0 : tdm__loop_leave_all(loop);
+    fn(arg, argument);
     if (loop != NULL) {
         tdm__loop_reenter(loop, depth);
     }
