@@ -42,8 +42,11 @@ enum {
     HEAD_CONNECT_S = 2,     /* Longest attempt to reach the head node, in seconds. */
     HEAD_SILENT_MS = 60000, /* Time without an answer after which the head node is lost. */
     COMMAND_END_MS = 10000, /* Time that a command gets to end after SIGTERM. */
-    WORDS_MAX = 64          /* Most words of a command line of `tandem start`. */
+    WORDS_MAX = 128,        /* Room for the words of `tandem start` and the NULL at the end. */
+    WORDS_ADDED_MAX = 16    /* Most words that this program adds to those of the user. */
 };
+
+_Static_assert(WORDS_MAX - WORDS_ADDED_MAX == 112, "launch_main() names this limit");
 
 /* What `tandem launch` has started on this machine. */
 struct launch {
@@ -154,13 +157,12 @@ static void start_words_add(struct start_words *start, const char *name, const c
             return;
         }
     }
-    if (start->count + 3 < WORDS_MAX) {
-        start->words[start->count++] = word(name);
-        start->words[start->count++] = word(value);
-    }
+    start->words[start->count++] = word(name);
+    start->words[start->count++] = word(value);
 }
 
-/* Makes the words of `tandem start` for this node from those of the user. */
+/* Makes the words of `tandem start` for this node from at most WORDS_MAX - WORDS_ADDED_MAX of the
+ * user. */
 static void start_words_fill(struct start_words *start, const struct launch *launch,
                              const struct tdm__address *head, int words_count, char **words)
 {
@@ -168,7 +170,7 @@ static void start_words_fill(struct start_words *start, const struct launch *lau
 
     start->words[start->count++] = word("tandem");
     start->words[start->count++] = word("start");
-    for (int i = 0; i < words_count && start->count + 16 < WORDS_MAX; i++) {
+    for (int i = 0; i < words_count; i++) {
         start->words[start->count++] = words[i];
     }
     (void)snprintf(start->port, sizeof(start->port), "%u", rendezvous->head_port);
@@ -465,6 +467,10 @@ static int launch_main(int words_count, char **words)
     if (launch == NULL || start_count + 1 >= words_count) {
         free(launch);
         return tdm__refuse_arguments("launch", "a command must follow \"--\"");
+    }
+    if (start_count > WORDS_MAX - WORDS_ADDED_MAX) {
+        free(launch);
+        return tdm__refuse_arguments("launch", "at most 112 words may stand before \"--\"");
     }
     status = launch_prepare(launch);
     code = status != TDM_OK ? tdm__command_failed(status)

@@ -20,7 +20,7 @@ uint32_t tdm__ticket_turn(int64_t age_ms)
         begin_ms *= 4;
         turn++;
     }
-    if (begin_ms == TDM__TICKET_TURN_MS_MAX) { /* From here on turns and pauses are equally long. */
+    if (begin_ms == TDM__TICKET_TURN_MS_MAX) { /* From here on all turns have one length. */
         int64_t period_ms = 3 * (int64_t)TDM__TICKET_TURN_MS_MAX;
 
         turn += (uint32_t)((age_ms - begin_ms) / period_ms);

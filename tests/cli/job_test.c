@@ -5,6 +5,7 @@
 #include "runtime/clock.h"
 #include "runtime/file.h"
 #include "runtime/process/spawn.h"
+#include "tests/support/shell_run.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -22,36 +23,18 @@
 
 #include <cmocka.h>
 
-enum { WAIT_MS = 30000, OUTPUT_BYTES = 4 << 20 };
+enum { WAIT_MS = 30000 };
 
 /* The node of the tests: its supervisor, its $TMPDIR, and the address of its job port. */
 static pid_t node;
 static char temporary[] = "/tmp/job_test.XXXXXX";
 static char url[128];
-/* Output of the last command, stdout and stderr. */
-static char said[OUTPUT_BYTES];
 
 /* Runs a shell command in the $TMPDIR of the node. Returns the exit code, and stores the output in
  * `said`. */
 static int shell(const char *command)
 {
-    char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", (char *)(uintptr_t)command,
-                    NULL};
-    FILE *output = tmpfile();
-    struct tdm__spawn_options options = {
-        .program = "/bin/sh", .argv = argv, .working_directory = temporary};
-    struct tdm__process process;
-    int status;
-
-    assert_non_null(output);
-    options.output_fd = fileno(output);
-    assert_int_equal(tdm__spawn(&options, &process), TDM_OK);
-    assert_int_equal(waitpid(process.pid, &status, 0), process.pid);
-    tdm__process_forget(&process);
-    rewind(output);
-    said[fread(said, 1, sizeof(said) - 1, output)] = '\0';
-    (void)fclose(output);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return shell_run(temporary, command);
 }
 
 #define TANDEM TDM_TEST_BUILD_DIR "/tandem "

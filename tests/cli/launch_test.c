@@ -1,10 +1,10 @@
 /* launch_test.c - `tandem launch` starts nodes for one command, and leaves nothing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/directory.h"
-#include "runtime/process/spawn.h"
+#include "tests/support/shell_run.h"
+#include "tests/support/tcp_sockets.h"
 
 #include <dirent.h>
-#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,62 +12,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 static char directory[] = "/tmp/tdl-XXXXXX"; /* TMPDIR of all nodes of the test. */
-static char said[1 << 16];                   /* Output of the last command. */
-
-/* Returns a port at 127.0.0.1 that is free, below those that the kernel gives to sockets. */
-static unsigned free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    unsigned port = 20000 + (unsigned)getpid() % 12000;
-    bool is_free = false;
-
-    while (!is_free) {
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-        address.sin_port = htons((uint16_t)++port);
-        is_free = bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
-        (void)close(fd);
-    }
-    return port;
-}
 
 /* Runs a shell command with `launch` as the program under test. Returns its exit code. */
 static int run_shell(const char *command)
 {
     char line[2048];
-    char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", line, NULL};
-    struct tdm__spawn_options options = {.program = "/bin/sh", .argv = argv};
-    struct tdm__process process;
-    FILE *output = tmpfile();
-    int status;
 
     (void)snprintf(line, sizeof(line),
                    "export TMPDIR=%s TANDEM_TOKEN_FILE=%s/token TANDEM_LAUNCH_HEAD=127.0.0.1:%u "
                    "PATH=%s:$PATH; %s",
-                   directory, directory, free_port(), TDM_TEST_BUILD_DIR, command);
-    assert_non_null(output);
-    options.output_fd = fileno(output);
-    assert_int_equal(tdm__spawn(&options, &process), TDM_OK);
-    assert_int_equal(waitpid(process.pid, &status, 0), process.pid);
-    tdm__process_forget(&process);
-    rewind(output);
-    said[fread(said, 1, sizeof(said) - 1, output)] = '\0';
-    (void)fclose(output);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-static void expect_said(const char *text)
-{
-    if (strstr(said, text) == NULL) {
-        fail_msg("\"%s\" is missing in: %s", text, said);
-    }
+                   directory, directory, tcp_sockets_free_port(), TDM_TEST_BUILD_DIR, command);
+    return shell_run(NULL, line);
 }
 
 /* Fails if the directory of the test has anything but the token. */
@@ -143,6 +103,8 @@ static void wrong_command_line_is_refused(void **state)
                                "--no-such-option -- true"),
                      1);
     expect_said("--no-such-option");
+    assert_int_equal(run_shell("tandem launch $(yes x | head -n 113) -- true"), 2);
+    expect_said("at most 112 words");
     expect_nothing_left();
 }
 

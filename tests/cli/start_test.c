@@ -1,9 +1,9 @@
 /* start_test.c - `tandem start`, `status` and `stop`, on one node and on two. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/directory.h"
-#include "runtime/process/spawn.h"
+#include "tests/support/shell_run.h"
+#include "tests/support/tcp_sockets.h"
 
-#include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -13,9 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -25,8 +23,7 @@ enum { GONE_MS = 20000 };
 /* Directory of the test. Its subdirectories "a" and "b" stand for two machines: each is the TMPDIR
  * of one. */
 static char parent[] = "/tmp/tdc-XXXXXX";
-static char said[1 << 16]; /* Output of the last command, stdout and stderr. */
-static unsigned port;      /* A free port for the head node. */
+static unsigned port; /* A free port for the head node. */
 
 /* Runs a shell command on machine `machine`. Returns its exit code and stores its output in
  * `said`. */
@@ -34,27 +31,14 @@ __attribute__((format(printf, 2, 3))) static int on(const char *machine, const c
 {
     char command[2048];
     char line[3072];
-    char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", line, NULL};
-    struct tdm__spawn_options options = {.program = "/bin/sh", .argv = argv};
-    struct tdm__process process;
-    FILE *output = tmpfile();
     va_list args;
-    int status;
 
     va_start(args, format);
     (void)vsnprintf(command, sizeof(command), format, args);
     va_end(args);
     (void)snprintf(line, sizeof(line), "export TMPDIR=%s/%s PATH=%s:$PATH; %s", parent, machine,
                    TDM_TEST_BUILD_DIR, command);
-    assert_non_null(output);
-    options.output_fd = fileno(output);
-    assert_int_equal(tdm__spawn(&options, &process), TDM_OK);
-    assert_int_equal(waitpid(process.pid, &status, 0), process.pid);
-    tdm__process_forget(&process);
-    rewind(output);
-    said[fread(said, 1, sizeof(said) - 1, output)] = '\0';
-    (void)fclose(output);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return shell_run(NULL, line);
 }
 
 /* Fails with the output of the last command if its exit code is not 0. */
@@ -63,34 +47,6 @@ static void must_succeed(int code)
     if (code != 0) {
         fail_msg("exit code %d: %s", code, said);
     }
-}
-
-#define assert_said(text)                                                                          \
-    do {                                                                                           \
-        if (strstr(said, text) == NULL) {                                                          \
-            fail_msg("\"%s\" is missing in: %s", text, said);                                      \
-        }                                                                                          \
-    } while (0)
-
-/* Returns a port at 127.0.0.1 that nobody uses now. It is below those that the kernel gives to
- * sockets of other tests, which could take it before the test does. */
-static unsigned free_port(void)
-{
-    static unsigned next;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    bool is_free = false;
-
-    if (next == 0) {
-        next = (unsigned)getpid();
-    }
-    while (!is_free) {
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-        address.sin_port = htons((uint16_t)(20000 + next++ % 12000));
-        is_free = bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
-        (void)close(fd);
-    }
-    return ntohs(address.sin_port);
 }
 
 static int set_up(void **state)
@@ -107,7 +63,7 @@ static int set_up(void **state)
         (void)snprintf(path, sizeof(path), "%s/b", parent);
         assert_int_equal(mkdir(path, 0700), 0);
     }
-    port = free_port();
+    port = tcp_sockets_free_port();
     return 0;
 }
 
@@ -148,19 +104,19 @@ static void node_is_started_shown_and_stopped(void **state)
     (void)state;
     start_head();
     (void)snprintf(text, sizeof(text), "tandem start --address=127.0.0.1:%u", port);
-    assert_said(text);
-    assert_said("TANDEM_TOKEN_FILE=");
+    expect_said(text);
+    expect_said("TANDEM_TOKEN_FILE=");
     must_succeed(on("a", "tandem status"));
-    assert_said("nodes   1");
+    expect_said("nodes   1");
     must_succeed(on("a", "tandem status --address 127.0.0.1:%u", port));
     assert_int_equal(on("a", "tandem start --head"), 1);
-    assert_said("runs on this machine already");
-    assert_said("tandem stop");
+    expect_said("runs on this machine already");
+    expect_said("tandem stop");
     assert_null(strstr(said, "another process")); /* The node itself has the port for jobs. */
     must_succeed(on("a", "tandem stop"));
-    assert_said("has ended");
+    expect_said("has ended");
     must_succeed(on("a", "tandem stop"));
-    assert_said("No node of yours runs");
+    expect_said("No node of yours runs");
     assert_int_equal(on("a", "tandem status"), 1);
     must_succeed(on("b", "tandem stop --force")); /* Nothing was ever started there. */
 }
@@ -171,10 +127,10 @@ static void second_node_joins_through_the_first(void **state)
     start_head();
     must_succeed(start_member());
     must_succeed(on("a", "tandem status"));
-    assert_said("nodes   2");
-    assert_said("CPU       0        5");
+    expect_said("nodes   2");
+    expect_said("CPU       0        5");
     must_succeed(on("b", "tandem list nodes --json"));
-    assert_said("tcp:127.0.0.2:");
+    expect_said("tcp:127.0.0.2:");
     must_succeed(on("b", "tandem stop"));
     must_succeed(on("a", "tandem stop"));
 }
@@ -184,20 +140,20 @@ static void wrong_token_and_wrong_address_are_refused(void **state)
     (void)state;
     start_head();
     assert_int_equal(on("b", "tandem start --address 127.0.0.1:%u", port), 1);
-    assert_said("TANDEM_TOKEN_FILE");
+    expect_said("TANDEM_TOKEN_FILE");
     assert_int_equal(on("b",
                         "head -c 32 /dev/urandom >%s/token; chmod 600 %s/token; "
                         "TANDEM_TOKEN_FILE=%s/token tandem start --address 127.0.0.1:%u",
                         parent, parent, parent, port),
                      1);
-    assert_said("does not know the cluster's token");
+    expect_said("does not know the cluster's token");
     assert_int_equal(
         on("b", "TANDEM_TOKEN_FILE=%s/token tandem start --wait 0 --address 127.0.0.1:1", parent),
         1);
-    assert_said("Connection refused");
+    expect_said("Connection refused");
     assert_int_equal(on("b", "tandem status"), 1);
     must_succeed(on("a", "tandem status"));
-    assert_said("nodes   1");
+    expect_said("nodes   1");
 }
 
 static void member_waits_for_the_head(void **state)
@@ -210,9 +166,9 @@ static void member_waits_for_the_head(void **state)
                     "tandem start --address 127.0.0.1:%u --node-ip-address 127.0.0.2; "
                     "code=$?; wait; exit $code",
                     parent, parent, port, port));
-    assert_said("waiting for the head node");
+    expect_said("waiting for the head node");
     must_succeed(on("b", "tandem status"));
-    assert_said("nodes   2");
+    expect_said("nodes   2");
 }
 
 static void port_in_use_is_named(void **state)
@@ -220,9 +176,9 @@ static void port_in_use_is_named(void **state)
     (void)state;
     start_head();
     assert_int_equal(on("b", "tandem start --head --node-ip-address 127.0.0.1 --port %u", port), 1);
-    assert_said("Address already in use");
+    expect_said("Address already in use");
     must_succeed(on("b", "tandem stop"));
-    assert_said("No node of yours runs");
+    expect_said("No node of yours runs");
 }
 
 static void wrong_options_are_refused(void **state)
@@ -241,7 +197,7 @@ static void wrong_options_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
         assert_int_equal(on("a", "tandem start %s", lines[i][0]), 2);
-        assert_said(lines[i][1]);
+        expect_said(lines[i][1]);
     }
     assert_int_equal(on("a", "tandem stop --grace-period -1"), 2);
 }
@@ -250,7 +206,7 @@ static void passwords_do_not_show_on_command_lines(void **state)
 {
     (void)state;
     assert_int_equal(on("a", "tandem start --redis redis://me:secret@127.0.0.1:1"), 2);
-    assert_said("--redis-file");
+    expect_said("--redis-file");
     assert_null(strstr(said, "secret"));
     assert_int_equal(on("a", "tandemd --redis redis://me:secret@127.0.0.1:1"), 2);
     assert_null(strstr(said, "secret"));
@@ -259,15 +215,15 @@ static void passwords_do_not_show_on_command_lines(void **state)
                         "tandem start --redis-file %s/url",
                         parent, parent, parent),
                      1);
-    assert_said("tandemd ended while starting");
-    assert_said("chmod 600");
+    expect_said("tandemd ended while starting");
+    expect_said("chmod 600");
     assert_null(strstr(said, "secret"));
 }
 
 /* A Redis server with a password, whose URL is in a file or in the environment. */
 static void url_of_redis_comes_from_a_file_or_the_environment(void **state)
 {
-    unsigned redis_port = free_port();
+    unsigned redis_port = tcp_sockets_free_port();
 
     (void)state;
     must_succeed(on("a",
@@ -282,14 +238,14 @@ static void url_of_redis_comes_from_a_file_or_the_environment(void **state)
                     "TANDEM_TOKEN_FILE=%s/token tandem start --head --redis-file %s/url "
                     "--node-ip-address 127.0.0.1 --port %u",
                     parent, parent, port));
-    assert_said("--redis-file=FILE");
+    expect_said("--redis-file=FILE");
     assert_null(strstr(said, "secret"));
     must_succeed(on("b",
                     "TANDEM_TOKEN_FILE=%s/token TANDEM_REDIS=$(cat %s/url) tandem start "
                     "--node-ip-address 127.0.0.1",
                     parent, parent));
     must_succeed(on("b", "tandem status"));
-    assert_said("nodes   2");
+    expect_said("nodes   2");
     assert_int_equal(on("b", "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | "
                              "grep -a -c ':secret[@]'"),
                      1);
@@ -369,7 +325,7 @@ static void daemon_refuses_to_join_nodes_it_could_not_work_with(void **state)
         assert_int_equal(on("b", "cd %s; TANDEM_TOKEN_FILE=%s timeout 20 " DAEMON "two %s", parent,
                             cases[i].token, parent, cases[i].options),
                          1);
-        assert_said(cases[i].reason);
+        expect_said(cases[i].reason);
         assert_null(strstr(said, "ready"));
     }
     stop_one();
@@ -394,8 +350,8 @@ static void of_two_daemons_that_start_at_once_one_refuses(void **state)
                     "for i in $(seq 400); do test -s late.code && break; sleep 0.05; done; "
                     "cat late late.code",
                     parent));
-    assert_said("node one of the cluster has another token than this node late");
-    assert_said("\n1\n");
+    expect_said("node one of the cluster has another token than this node late");
+    expect_said("\n1\n");
     must_succeed(on("a", "cd %s; redis-cli -s store --raw keys '*:r:node/*'", parent));
     assert_ptr_equal(strchr(said, '\n'), strrchr(said, '\n')); /* One record. */
     stop_one();
@@ -459,7 +415,7 @@ static void stopped_store_is_named_and_replaced(void **state)
                 "kill -STOP $pid; for i in $(seq 400); do "
                 "grep \"(pid $pid) has not replied for 5\" tandemd.log && tandem status && exit; "
                 "sleep 0.05; done; cat tandemd.log; exit 1"));
-    assert_said("nodes   1");
+    expect_said("nodes   1");
 }
 
 static void long_lived_processes_have_names_of_tandem(void **state)
@@ -470,7 +426,7 @@ static void long_lived_processes_have_names_of_tandem(void **state)
                     "for p in $(pgrep -f '%s/a/[t]andem') $(pgrep -f '[t]andem-store'); "
                     "do cat /proc/$p/comm; done | sort -u",
                     parent));
-    assert_said("tandem-store\ntandem-super\ntandemd\n");
+    expect_said("tandem-store\ntandem-super\ntandemd\n");
     assert_int_equal(on("a",
                         "tandem status >/dev/null; echo '%s' | grep -E "
                         "'ray|python|sglang|slime|redis'",

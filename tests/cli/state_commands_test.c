@@ -1,8 +1,8 @@
 /* state_commands_test.c - tests the commands `tandem status`, `list` and `logs` on a running node.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/process/spawn.h"
 #include "tests/support/actor_fixture.h"
+#include "tests/support/shell_run.h"
 
 #include <jansson.h>
 #include <poll.h>
@@ -13,14 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 static tdm_runtime *runtime;
-/* Output of the last command, stdout and stderr. */
-static char said[1 << 16];
 
 static tdm_status speaker_say(tdm_call *call, void *self)
 {
@@ -49,25 +46,12 @@ TDM_ACTOR_CLASS(speaker, .state_bytes = 1,
 static int tandem(const char *args)
 {
     char line[1024];
-    char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", line, NULL};
-    FILE *output = tmpfile();
-    struct tdm__spawn_options options = {.program = "/bin/sh", .argv = argv};
     struct tdm_runtime_info node;
-    struct tdm__process process;
-    int status;
 
-    assert_non_null(output);
     tdm_runtime_describe(runtime, &node);
     (void)snprintf(line, sizeof(line), "TANDEM_ADDRESS=%s %s/tandem %s", node.address,
                    TDM_TEST_BUILD_DIR, args);
-    options.output_fd = fileno(output);
-    assert_int_equal(tdm__spawn(&options, &process), TDM_OK);
-    assert_int_equal(waitpid(process.pid, &status, 0), process.pid);
-    tdm__process_forget(&process);
-    rewind(output);
-    said[fread(said, 1, sizeof(said) - 1, output)] = '\0';
-    (void)fclose(output);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return shell_run(NULL, line);
 }
 
 static tdm_actor *make_speaker(const char *name)

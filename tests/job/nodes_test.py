@@ -144,12 +144,12 @@ def shared(build):
     return by_step(out)
 
 
-def require_same(sandbox, process, before=""):
-    """Runs the job to its end, compares its numbers with a job that shares GPUs, and returns the notes."""
+def require_same(sandbox, process, before="", usual=shared):
+    """Runs the job to its end, compares its numbers with those of `usual`, and returns the notes."""
     code, out, err = finish(process)
     out = before + out
     require(code == 0, f"exit code {code}: {err}")
-    require(by_step(out) == shared(sandbox.build), f"other steps: {by_step(out)}, not {shared(sandbox.build)}")
+    require(by_step(out) == usual(sandbox.build), f"other steps: {by_step(out)}, not {usual(sandbox.build)}")
     return notes_of(out)
 
 
@@ -309,13 +309,13 @@ def job_is_resumed_in_the_same_cluster(sandbox):
     sandbox.require_clean()
 
 
-def require_restarted(sandbox, process, before):
-    """Runs the job to its end. It must have restarted once, and each step must have the usual numbers."""
+def require_restarted(sandbox, process, before, usual=shared):
+    """Runs the job to its end. It must have restarted once, and each step must have the numbers of `usual`."""
     code, out, err = finish(process)
     out = before + out
     require(code == 0, f"exit code {code}: {err}")
     for step in steps_of(out):
-        require(numbers_of(step) == shared(sandbox.build)[step["step"]], f"other numbers: {step}")
+        require(numbers_of(step) == usual(sandbox.build)[step["step"]], f"other numbers: {step}")
     require(steps_of(out)[-1]["step"] == STEPS, f"the last step: {out}")
     restarts = [note for note in notes_of(out) if note.startswith("restart ")]
     require(len(restarts) == 1, f"restarts: {notes_of(out)}")

@@ -10,8 +10,8 @@ import re
 import signal
 import sys
 
-from nodes_test import STEPS, WORDS, Cluster, by_step
-from support import Failure, Sandbox, finish, main, notes_of, numbers_of, on_cuda, read_until, require, steps_of
+from nodes_test import WORDS, Cluster, by_step, require_restarted, require_same
+from support import Failure, Sandbox, finish, main, on_cuda, read_until, require
 
 GPUS = 2  # GPUs of each node: those of one of the job's two engines.
 REPLICAS = "trainer.replicas=2"  # Each node has a whole copy of the trainers' weights.
@@ -38,15 +38,6 @@ def alone(build):
     return by_step(out)
 
 
-def require_same(sandbox, process, before=""):
-    """Runs the job to its end, compares its numbers with those on one node, and returns the notes."""
-    code, out, err = finish(process)
-    out = before + out
-    require(code == 0, f"exit code {code}: {err}")
-    require(by_step(out) == alone(sandbox.build), f"other steps: {by_step(out)}, not {alone(sandbox.build)}")
-    return notes_of(out)
-
-
 def require_no_bytes_between_nodes(sandbox):
     """Checks in the trace that every trainer rank has written weights, and none to another node."""
     events = json.loads((sandbox.path / "out" / "trace.json").read_text(encoding="utf-8"))
@@ -71,7 +62,7 @@ def learn_on_two_nodes(sandbox, mode, **environment):
         process = cluster.job(f"update.mode={mode}")
         before = read_until(process, "step", 1)
         require_paired(cluster.places())
-        notes = require_same(sandbox, process, before)
+        notes = require_same(sandbox, process, before, alone)
     require(not [note for note in notes if "lost" in note or "restart" in note], f"notes: {notes}")
     require_no_bytes_between_nodes(sandbox)
     sandbox.require_clean()
@@ -93,7 +84,7 @@ def other_update_modes_learn_the_same(sandbox):
 def engine_on_the_other_node_is_killed_in_an_update_and_comes_back(sandbox):
     marker = sandbox.path / "broken"
     with Span(sandbox, TANDEM_FAILPOINT=f"engine/1/1 engine.stage 3 kill {marker}") as cluster:
-        notes = require_same(sandbox, cluster.job("update.stall_timeout_ms=1500"))
+        notes = require_same(sandbox, cluster.job("update.stall_timeout_ms=1500"), usual=alone)
     require(marker.is_file(), "engine/1/1 did not pass engine.stage")
     require(any(re.search(r"^engine 1 lost: actor engine/1/1 ", note) for note in notes), f"no loss: {notes}")
     require(any(note.startswith("engine 1 back at version ") for note in notes), f"not back: {notes}")
@@ -101,24 +92,12 @@ def engine_on_the_other_node_is_killed_in_an_update_and_comes_back(sandbox):
     sandbox.require_clean()
 
 
-def require_restarted(sandbox, process, before):
-    """Runs the job to its end. It must have restarted once, and each step must have the usual numbers."""
-    code, out, err = finish(process)
-    out = before + out
-    require(code == 0, f"exit code {code}: {err}")
-    for step in steps_of(out):
-        require(numbers_of(step) == alone(sandbox.build)[step["step"]], f"other numbers: {step}")
-    require(steps_of(out)[-1]["step"] == STEPS, f"the last step: {out}")
-    restarts = [note for note in notes_of(out) if note.startswith("restart ")]
-    require(len(restarts) == 1, f"restarts: {notes_of(out)}")
-
-
 def killed_trainer_on_the_other_node_restarts_the_job(sandbox):
     with Span(sandbox) as cluster:
         process = cluster.job("job.save_interval=2")
         before = read_until(process, "step", 3)
         os.kill(cluster.places()["trainer/3"][1], signal.SIGKILL)
-        require_restarted(sandbox, process, before)
+        require_restarted(sandbox, process, before, alone)
     sandbox.require_clean()
 
 
@@ -132,7 +111,7 @@ def lost_node_is_replaced_and_the_job_resumes(sandbox):
         require(len(used) == 2, f"trainers are on {used}")
         cluster.lose_power((used - {"first"}).pop())  # The job itself runs on the first node.
         process.send_signal(signal.SIGCONT)
-        require_restarted(sandbox, process, before)
+        require_restarted(sandbox, process, before, alone)
 
 
 def trainer_divided_among_nodes_is_refused_with_the_tensor(sandbox):

@@ -5,6 +5,7 @@
 #include "runtime/clock.h"
 #include "runtime/redis/store.h"
 #include "tests/support/redis_fixture.h"
+#include "tests/support/tcp_sockets.h"
 
 #include <arpa/inet.h>
 #include <hiredis/hiredis.h>
@@ -42,18 +43,6 @@ static bool operator_says(const struct redis_fixture *server, const char *comman
     return has_expected;
 }
 
-static uint16_t free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
-    (void)close(fd);
-    return ntohs(address.sin_port);
-}
-
 static int open_servers(void **state)
 {
     struct tdm__store *inner;
@@ -81,7 +70,7 @@ static int close_servers(void **state)
 static void attach_replica(void)
 {
     char text[128];
-    uint16_t port = free_port();
+    uint16_t port = tcp_sockets_free_port();
 
     (void)snprintf(text, sizeof(text),
                    "CONFIG SET bind 127.0.0.1 port %u repl-diskless-sync-delay 0", port);

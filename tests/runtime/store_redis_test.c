@@ -595,23 +595,11 @@ static void watch_reports_its_prefix_after_a_lost_subscription(void **state)
 
 /* ---- opening ---------------------------------------------------------------------------- */
 
-static uint16_t free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
-    (void)close(fd);
-    return ntohs(address.sin_port);
-}
-
 static void password_opens_and_a_wrong_one_does_not(void **state)
 {
     struct store_fixture *base = *state;
     struct tdm__store *store;
-    uint16_t port = free_port();
+    uint16_t port = tcp_sockets_free_port();
     char text[128];
 
     (void)snprintf(text, sizeof(text), "CONFIG SET bind 127.0.0.1 port %u", port);

@@ -1,4 +1,4 @@
-/* tcp_sockets.c - the options of the TCP connections that a test's process has. */
+/* tcp_sockets.c - TCP ports for tests, and the options of the TCP connections of a process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/tcp_sockets.h"
 
@@ -6,8 +6,10 @@
 #include <netinet/tcp.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -49,4 +51,23 @@ uint32_t tcp_sockets_check(void)
         assert_in_range(unacknowledged_ms, GONE_MS_MIN, GONE_MS_MAX);
     }
     return count;
+}
+
+uint16_t tcp_sockets_free_port(void)
+{
+    static unsigned next;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    bool is_free = false;
+
+    if (next == 0) {
+        next = (unsigned)getpid();
+    }
+    while (!is_free) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        address.sin_port = htons((uint16_t)(20000 + next++ % 12000));
+        is_free = bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+        (void)close(fd);
+    }
+    return ntohs(address.sin_port);
 }

@@ -1,4 +1,4 @@
-/* tcp_sockets.h - the options of the TCP connections that a test's process has. */
+/* tcp_sockets.h - TCP ports for tests, and the options of the TCP connections of a process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_TESTS_SUPPORT_TCP_SOCKETS_H
 #define TDM_TESTS_SUPPORT_TCP_SOCKETS_H
@@ -9,5 +9,8 @@
  * not end one of them about ten seconds after its other machine is gone, with bytes under way and
  * without. */
 uint32_t tcp_sockets_check(void);
+/* Returns a port at 127.0.0.1 that nobody uses now. It is below those that the kernel gives to
+ * sockets of other tests, which could take it before the test does. */
+uint16_t tcp_sockets_free_port(void);
 
 #endif
