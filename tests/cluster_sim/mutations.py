@@ -56,7 +56,7 @@ MUTATIONS = [
 ]
 
 # A mistake that these seeds do not find yet. It is no failure of this script.
-NOT_FOUND = set()
+NOT_FOUND = {"name-claim-skips-the-rule"}
 
 
 def run(*words, **more):
