@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from support import (Failure, Sandbox, finish, main, notes_of, numbers_of, on_cuda, read_until, require, steps_of,
+from support import (Failure, Process, Sandbox, finish, main, notes_of, numbers_of, on_cuda, read_until, require, steps_of,
                      wait_for_note)
 
 STEPS = 5
@@ -67,8 +67,8 @@ class Cluster:
         return self
 
     def start(self, words, until, more=None):
-        process = subprocess.Popen([str(word) for word in words], env={**(more or {}), **self.environment}, text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.sandbox.path)
+        process = Process([str(word) for word in words], env={**(more or {}), **self.environment}, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.sandbox.path)
         self.running.append(process)
         for line in process.stdout:
             if until in line:

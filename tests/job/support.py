@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 JOB = ROOT / "examples" / "colocated_rl" / "job.yaml"
 SHORT = ["rollout.num_rollout=4", "rollout.warmup_steps=3"]
 ENDLESS = ["rollout.num_rollout=1000000", "rollout.warmup_steps=2"]
-LOST_MS = 120000  # A job that takes longer counts as hanging.
+LOST_S = 120  # A job that takes longer counts as hanging, in a build that is not slow.
 
 
 class Failure(Exception):
@@ -27,6 +27,11 @@ class Failure(Exception):
 def require(condition, text):
     if not condition:
         raise Failure(text)
+
+
+class Process(subprocess.Popen):
+    """A process that knows how long it may run."""
+    limit_s = LOST_S
 
 
 class Sandbox:
@@ -61,8 +66,10 @@ class Sandbox:
             words = (*words, "--overwrite")
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
-        return subprocess.Popen([str(self.build / "tandem"), *map(str, words)], cwd=self.path,
-                                env=environment or self.environment(), text=True, **options)
+        process = Process([str(self.build / "tandem"), *map(str, words)], cwd=self.path,
+                          env=environment or self.environment(), text=True, **options)
+        process.limit_s = self.slow * LOST_S
+        return process
 
     def run(self, *words, **options):
         """Runs the job to its end and returns (exit code, stdout, stderr)."""
@@ -165,10 +172,10 @@ UNSEEN_THREAD = re.compile(r"^(\([^)]*\) )?==\d+==Unable to get registers from t
 
 def finish(process):
     try:
-        out, err = process.communicate(timeout=LOST_MS / 1000)
+        out, err = process.communicate(timeout=process.limit_s)
     except subprocess.TimeoutExpired as error:
         process.kill()
-        raise Failure(f"no end after {LOST_MS} ms") from error
+        raise Failure(f"no end after {process.limit_s:.0f} s") from error
     return process.returncode, out, UNSEEN_THREAD.sub("", err or "")
 
 

@@ -231,8 +231,13 @@ void exec_close(void)
 void exec_await(atomic_int *value, int goal)
 {
     int64_t deadline_ms = tdm__deadline_after(PAIR_WAIT_MS);
+    int last = atomic_load(value);
 
     while (atomic_load(value) < goal) {
+        if (atomic_load(value) != last) {
+            last = atomic_load(value);
+            deadline_ms = tdm__deadline_after(PAIR_WAIT_MS);
+        }
         assert_true(tdm__clock_ms() < deadline_ms);
         (void)tdm__loop_run(executor_fixture.loop, NULL, NULL, tdm__deadline_after(1));
     }

@@ -55,6 +55,7 @@ void exec_open(const struct tdm_actor_class *actor_class, uint32_t max_concurren
 void exec_close(void);
 /* Waits for the end of the actor, however it was requested. */
 void exec_await_end(void);
+/* Drives the loop until *value >= goal; fails the test when it has not grown for PAIR_WAIT_MS. */
 void exec_await(atomic_int *value, int goal);
 
 /* Returns a packed number below 128. */
