@@ -41,7 +41,7 @@ struct tdm_bytes tdm_actor_metadata(tdm_actor *actor)
 
     TDM__REQUIRE_OR(actor, none);
 
-    if (actor->channel == NULL) {
+    if (actor->runtime == NULL) {
         return none; /* The runtime has stopped. */
     }
     TDM__LOCK(actor->runtime);

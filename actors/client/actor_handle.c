@@ -69,7 +69,7 @@ void tdm_actor_destroy(tdm_actor *actor)
     if (actor == NULL) {
         return;
     }
-    if (actor->channel == NULL) { /* The runtime has stopped; only the handle is left. */
+    if (actor->runtime == NULL) { /* The runtime has stopped; only the handle is left. */
         free(actor);
         return;
     }
@@ -286,7 +286,7 @@ tdm_status tdm_actor_export(tdm_actor *actor, struct tdm_portable *portable_out)
     tdm_writer *writer;
     tdm_status status;
 
-    if (actor->channel == NULL) {
+    if (actor->runtime == NULL) {
         return tdm__fail(TDM_E_STATE, "the runtime of the handle has stopped");
     }
     TDM__LOCK(actor->runtime);

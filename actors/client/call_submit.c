@@ -110,7 +110,7 @@ static tdm_status call_submit_va(const struct call_request *call, tdm_ref **refs
 {
     struct tdm__call_arguments *arguments;
 
-    if (call->actor->channel == NULL) { /* Only the handle is left. */
+    if (call->actor->runtime == NULL) { /* Only the handle is left. */
         return tdm__fail(TDM_E_STATE, "the actor's runtime has stopped");
     }
     /* The lock also protects the references among the arguments. */
@@ -248,7 +248,7 @@ tdm_status tdm_actor_stream(tdm_actor *actor, const char *method,
     tdm_status status;
     va_list args;
 
-    if (actor->channel == NULL) { /* Only the handle is left. */
+    if (actor->runtime == NULL) { /* Only the handle is left. */
         return tdm__fail(TDM_E_STATE, "the actor's runtime has stopped");
     }
     TDM__LOCK(actor->runtime);
