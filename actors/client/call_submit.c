@@ -61,6 +61,13 @@ static tdm_status call_clear_refs_on_failure(tdm_status status,
     return status;
 }
 
+/* Fails if the runtime of the handle has stopped: then only the handle is left. */
+static tdm_status handle_check(const tdm_actor *actor)
+{
+    return actor->runtime == NULL ? tdm__fail(TDM_E_STATE, "the actor's runtime has stopped")
+                                  : TDM_OK;
+}
+
 /* Creates and submits a call and returns its result references, if `refs_out` is not NULL. Takes
  * ownership of `arguments`, also on failure. The caller holds the lock. */
 static tdm_status call_submit(const struct call_request *call,
@@ -110,9 +117,7 @@ static tdm_status call_submit_va(const struct call_request *call, tdm_ref **refs
 {
     struct tdm__call_arguments *arguments;
 
-    if (call->actor->runtime == NULL) { /* Only the handle is left. */
-        return tdm__fail(TDM_E_STATE, "the actor's runtime has stopped");
-    }
+    TDM_TRY(handle_check(call->actor));
     /* The lock also protects the references among the arguments. */
     TDM__LOCK(call->actor->runtime);
 
@@ -164,7 +169,11 @@ tdm_status tdm_actor_call_packed_with(tdm_actor *actor, const char *method,
 
     struct call_request call = {actor, method, options};
     struct tdm__call_arguments *arguments;
-    tdm_status status;
+    tdm_status status = handle_check(actor);
+
+    if (status != TDM_OK) {
+        return call_clear_refs_on_failure(status, options, refs_out);
+    }
     TDM__LOCK(actor->runtime);
 
     status = tdm__call_arguments_copy(actor->runtime, packed, &arguments);
@@ -248,9 +257,7 @@ tdm_status tdm_actor_stream(tdm_actor *actor, const char *method,
     tdm_status status;
     va_list args;
 
-    if (actor->runtime == NULL) { /* Only the handle is left. */
-        return tdm__fail(TDM_E_STATE, "the actor's runtime has stopped");
-    }
+    TDM_TRY(handle_check(actor));
     TDM__LOCK(actor->runtime);
 
     va_start(args, format);

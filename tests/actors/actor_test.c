@@ -3,6 +3,7 @@
 #include "tests/support/actor_fixture.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -100,6 +101,40 @@ static void waiting_handle_may_get_the_existing_actor(void **state)
         tdm_actor_destroy(first);
         tdm_actor_destroy(second);
     }
+}
+
+static void *await_ready(void *actor)
+{
+    return tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS) == TDM_OK ? actor : NULL;
+}
+
+/* The thread that waits also moves the handle. The thread sanitizer found that calls read what it
+ * writes then. */
+static void calls_are_made_while_a_handle_moves_to_the_existing_actor(void **state)
+{
+    enum { ROUNDS = 10, MOVED_CALLS = 200 };
+    const struct tdm_actor_options options = {.name = "moves", .get_if_exists = 1};
+    tdm_actor *existing;
+
+    (void)state;
+    assert_int_equal(tdm_actor_create(runtime, "tester", &options, &existing, ""), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(existing, TEST_TIMEOUT_MS), TDM_OK);
+    for (int i = 0; i < ROUNDS; i++) {
+        tdm_actor *actor;
+        pthread_t thread;
+        void *ready;
+
+        assert_int_equal(tdm_actor_create(runtime, "tester", &options, &actor, ""), TDM_OK);
+        assert_int_equal(pthread_create(&thread, NULL, await_ready, actor), 0);
+        for (int j = 0; j < MOVED_CALLS; j++) {
+            assert_int_equal(tdm_actor_call(actor, "add", NULL, "i", (int64_t)1), TDM_OK);
+        }
+        assert_int_equal(pthread_join(thread, &ready), 0);
+        assert_ptr_equal(ready, actor);
+        tdm_actor_destroy(actor);
+    }
+    assert_true(actor_fixture_call_int(existing, "pid") > 0);
+    tdm_actor_destroy(existing);
 }
 
 /* A sanitizer needs several times the memory of a call. */
@@ -416,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_method_without_reply_is_read_as_nil),
         cmocka_unit_test(description_contains_the_process),
         cmocka_unit_test(waiting_handle_may_get_the_existing_actor),
+        cmocka_unit_test(calls_are_made_while_a_handle_moves_to_the_existing_actor),
         cmocka_unit_test(calls_of_one_thread_need_no_pauses),
         cmocka_unit_test(name_finds_its_actor),
         cmocka_unit_test(name_finds_an_actor_that_is_being_created),

@@ -93,6 +93,7 @@ static void calls_after_the_stop_of_the_runtime_are_refused(void **state)
 {
     tdm_runtime *runtime = start(NULL);
     tdm_actor *actor = actor_fixture_create(runtime, NULL);
+    const struct tdm_bytes no_arguments = {(const uint8_t *)"\x90", 1};
     tdm_actor *another = actor;
     tdm_stream *stream;
     tdm_ref *ref;
@@ -100,6 +101,8 @@ static void calls_after_the_stop_of_the_runtime_are_refused(void **state)
     (void)state;
     tdm_runtime_stop(runtime);
     assert_int_equal(tdm_actor_call(actor, "pid", &ref, ""), TDM_E_STATE);
+    assert_null(ref);
+    assert_int_equal(tdm_actor_call_packed(actor, "pid", no_arguments, &ref), TDM_E_STATE);
     assert_null(ref);
     assert_int_equal(tdm_actor_stream(actor, "pid", NULL, &stream, ""), TDM_E_STATE);
     assert_int_equal(tdm_put(runtime, &ref, "i", (int64_t)1), TDM_E_STATE);
