@@ -289,6 +289,8 @@ static bool parse_line(char *line, struct listed_file *file)
  * failure. */
 static tdm_status parse_manifest(const char *path, char *text, struct file_list *list)
 {
+    const size_t bytes = strlen(text);
+    const bool ends_with_a_line = bytes > 0 && text[bytes - 1] == '\n';
     char *rest = NULL;
     char *line = strtok_r(text, "\n", &rest);
     uint32_t number = 1;
@@ -306,6 +308,9 @@ static tdm_status parse_manifest(const char *path, char *text, struct file_list 
                              number);
         }
         TDM_TRY(file_list_add(list, &file));
+    }
+    if (!ends_with_a_line) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s:%u: the last line has no line break", path, number);
     }
     return TDM_OK;
 }

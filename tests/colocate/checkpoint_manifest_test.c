@@ -209,7 +209,9 @@ static void manifest_of_another_form_is_refused(void **state)
         "tandem checkpoint manifest 2\n" HASH " 1 4294967296 5f3a rank-0\n",
         "tandem checkpoint manifest 2\n" HASH " 1 12  rank-0\n",
         "tandem checkpoint manifest 2\n" HASH " 1 12 " HASH HASH " rank-0\n",
-        "tandem checkpoint manifest 2\n" HASH " -1 12 5f3a rank-0\n"};
+        "tandem checkpoint manifest 2\n" HASH " -1 12 5f3a rank-0\n",
+        "tandem checkpoint manifest 2",
+        "tandem checkpoint manifest 2\n" HASH " 1 12 5f3a rank-0"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {

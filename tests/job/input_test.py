@@ -190,30 +190,88 @@ def output_of_another_job_is_kept(sandbox):
     require(code == 0, f"what SIGTERM has saved: exit code {code}: {err}")
 
 
+def flipped(data, at):
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1:]
+
+
+def with_nan(data):
+    """Returns a file of tensors whose last number is not a number."""
+    return data[:-4] + struct.pack("<f", float("nan"))
+
+
+def files_of(checkpoint):
+    return {path.name: path.read_bytes() for path in checkpoint.iterdir() if path.is_file()}
+
+
+def damages(good, other):
+    """Returns the damaged forms of each file of a checkpoint: (what was done, file, new bytes or None to remove it).
+    `other` has the files of another job with the same settings but its seed."""
+    for name, data in good.items():
+        yield "emptied", name, b""
+        yield "removed", name, None
+        yield "cut", name, data[:-1]
+        yield "cut in the middle", name, data[:len(data) // 2]
+        yield "made longer", name, data + b"\0"
+        yield "first bit", name, flipped(data, 0)
+        yield "a bit in the middle", name, flipped(data, len(data) // 2)
+        yield "last bit", name, flipped(data, len(data) - 1)
+        yield "of another job", name, other[name]
+    state, rank, manifest = "state.json", "rank-2.safetensors", "manifest"
+    yield "no JSON", state, b"{"
+    yield "a negative step", state, b'{"step": -4, "version": 1}'
+    yield "of rank 1", rank, good["rank-1.safetensors"]
+    yield "not a number", rank, with_nan(good[rank])
+    yield "zeros", rank, bytes(len(good[rank]))
+    yield "no line", manifest, b"\n"
+    yield "binary", manifest, bytes(range(256))
+    yield "no last line", manifest, b"".join(good[manifest].splitlines(keepends=True)[:-1])
+    yield "a line twice", manifest, good[manifest] + good[manifest].splitlines(keepends=True)[-1]
+
+
 def damaged_checkpoint_is_not_resumed(sandbox):
+    """Of 26 kinds of damage, 10 were accepted before checkpoints had manifests."""
+    checkpoint = sandbox.path / "out/checkpoint"
+    code, _, err = finish(sandbox.tandem(*run_words(sandbox, "job.seed=1")))
+    require(code == 0, f"exit code {code}: {err}")
+    other = files_of(checkpoint)
     code, _, err = finish(sandbox.tandem(*run_words(sandbox)))
     require(code == 0, f"exit code {code}: {err}")
+    good = files_of(checkpoint)
     words = run_words(sandbox, "--resume", "out", "rollout.num_rollout=6")
-    state = sandbox.path / "out/checkpoint/state.json"
-    rank = sandbox.path / "out/checkpoint/rank-2.safetensors"
-    good_state, good_rank = state.read_bytes(), rank.read_bytes()
 
-    def case(path, good, data):
-        path.write_bytes(data)
+    def case(what, name, data):
+        path = checkpoint / name
+        require(data != good[name], f"{name}, {what}: is as before")
+        path.unlink()
+        if data is not None:
+            path.write_bytes(data)
+        # A file that the manifest does not list as it is could be the damaged one, or the manifest.
         try:
-            refused(sandbox, words, 1, re.escape(path.name))
+            refused(sandbox, words, 1, re.escape(name) if name != "manifest" else r"out/checkpoint\b")
+        except Failure as failure:
+            raise Failure(f"{name}, {what}: {failure}") from failure
         finally:
-            path.write_bytes(good)
+            path.write_bytes(good[name])
 
-    together([lambda: case(state, good_state, b"{"), lambda: case(state, good_state, b'{"step": -4, "version": 1}'),
-              lambda: case(rank, good_rank, good_rank[:-100]), lambda: case(rank, good_rank, b"")])
-    old = sandbox.path / "out/checkpoint.old"
-    shutil.copytree(sandbox.path / "out/checkpoint", old)
-    rank.write_bytes(good_rank[:-100])
-    code, out, err = finish(sandbox.tandem(*words))
-    require(code == 0, f"the good one: exit code {code}: {err}{out}")
-    why = f"resuming out/checkpoint.old, because out/checkpoint/{rank.name} is damaged: {len(good_rank) - 100} bytes"
-    require(why in out + err, f"{why!r} is missing in: {out}{err}")
+    cases = list(damages(good, other))
+    require(len(cases) >= 26 and len(good) >= 6, f"{len(cases)} cases for {sorted(good)}")
+    together([lambda words=words: case(*words) for words in cases])
+    shutil.copytree(checkpoint, sandbox.path / "good")
+    together([lambda kind=kind: choice_is_told(sandbox, words, kind) for kind in (".old", ".new")])
+
+
+def choice_is_told(sandbox, words, kind):
+    """The checkpoint is damaged, and one beside it, with this ending, is not."""
+    out = sandbox.path / "out"
+    shutil.rmtree(out)
+    shutil.copytree(sandbox.path / "good", out / "checkpoint")
+    shutil.copytree(sandbox.path / "good", out / f"checkpoint{kind}")
+    rank = out / "checkpoint/rank-2.safetensors"
+    rank.write_bytes(flipped(rank.read_bytes(), 1000))
+    code, told, err = finish(sandbox.tandem(*words))
+    require(code == 0, f"{kind}: exit code {code}: {err}{told}")
+    why = f"resuming out/checkpoint{kind}, because out/checkpoint/{rank.name} is damaged: "
+    require(why in told + err, f"{why!r} is missing in: {told}{err}")
 
 
 def unknown_test_is_an_error(sandbox):
