@@ -176,8 +176,9 @@ static tdm_status give(tdm_call *call, void *self)
     return status;
 }
 
-/* Of another actor, as the model numbers it. */
-static tdm_status call_note(tdm_actor *actor, uint32_t index, bool counted)
+/* Calls another actor, number `index` of the model, by the handle that is an argument of the call
+ * `from`. */
+static tdm_status call_note(tdm_actor *actor, uint32_t index, bool counted, uint32_t from)
 {
     uint32_t number = model_call_add(index, "note");
     struct model_call *made = &model.calls[number];
@@ -187,6 +188,7 @@ static tdm_status call_note(tdm_actor *actor, uint32_t index, bool counted)
 
     made->expected = model_reply(number, 3);
     made->has_uncounted_handle = !counted;
+    made->handle_from = (int32_t)from;
     if (status == TDM_OK) {
         status = tdm_get(ref, TDM_FOREVER, "i", &answer);
         tdm_ref_release(ref);
@@ -207,10 +209,9 @@ static tdm_status relay(tdm_call *call, void *self)
 
     TDM_TRY(tdm_call_unpack(call, "ihii", &number, &actor, &index, &counted));
     begins(self, number);
-    /* Its caller lets go of the handle when the call's deadline has passed. */
-    counted = counted != 0 && !model.calls[number].has_deadline;
-    status = sim_is_dying() || model_is_full() ? TDM_OK
-                                               : call_note(actor, (uint32_t)index, counted != 0);
+    status = sim_is_dying() || model_is_full()
+                 ? TDM_OK
+                 : call_note(actor, (uint32_t)index, counted != 0, (uint32_t)number);
     tdm_actor_destroy(actor);
     TDM_TRY(status);
     return tdm_call_reply(call, "i", model_reply((uint32_t)number, 0));

@@ -63,6 +63,7 @@ uint32_t model_call_add(uint32_t actor, const char *method)
                                               .order = ++order,
                                               .method = method,
                                               .expected = model_reply(number, 0),
+                                              .handle_from = -1,
                                               .source = -1};
     return number;
 }
@@ -149,6 +150,20 @@ static bool may_keep_a_released_reference(uint32_t actor)
     return false;
 }
 
+/* Returns true if the call's handle does not keep its actor alive. A method whose handle is an
+ * argument relies on its caller, which drops its arguments when the call's deadline has passed, and
+ * when the connection of a canceled call has closed: no CANCEL reaches the method then. */
+static bool has_handle_without_hold(const struct model_call *call)
+{
+    const struct model_call *from;
+
+    if (call->has_uncounted_handle || call->handle_from < 0) {
+        return call->has_uncounted_handle;
+    }
+    from = &model.calls[call->handle_from];
+    return from->has_deadline || (from->canceled && model.cuts_count > 0);
+}
+
 static bool may_end_so(const struct model_call *call, tdm_status status)
 {
     const struct model_actor *actor = &model.actors[call->actor];
@@ -171,7 +186,7 @@ static bool may_end_so(const struct model_call *call, tdm_status status)
     case TDM_E_ACTOR_RESTARTING:
         return actor->ends_wanted > 0 && actor->may_restart && call->max_retries >= 0;
     case TDM_E_ACTOR_DIED:
-        return actor->ends_wanted > 0 || (call->has_uncounted_handle && actor->dropped) ||
+        return actor->ends_wanted > 0 || (has_handle_without_hold(call) && actor->dropped) ||
                model.owner_cuts_count > 0;
     case TDM_E_OWNER_DIED:
     case TDM_E_VALUE_LOST:

@@ -32,6 +32,7 @@ struct model_call {
     int32_t max_retries; /* Retries of the call, or the default of the actor. */
     bool has_deadline;
     bool has_uncounted_handle;
+    int32_t handle_from; /* The call whose argument is the handle; -1: none. */
     bool canceled;
     bool fails;         /* True: the method fails on purpose. */
     bool reads_another; /* True: the method waits for another result, with a deadline of its own. */
