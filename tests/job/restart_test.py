@@ -38,9 +38,10 @@ def restarts_of(notes):
     return [note for note in notes if note.startswith("restart ")]
 
 
-def run_with(sandbox, words, strike, after=3, begun=0):
+def run_with(sandbox, words, strike, after=3, begun=0, warned=lambda: ""):
     """Runs a job whose first `begun` steps are done, calls strike() after the step `after`, and returns its notes.
-    Each step, also a repeated one, must have the numbers of an undisturbed job."""
+    Each step, also a repeated one, must have the numbers of an undisturbed job, and stderr the text that warned()
+    returns."""
     wanted = undisturbed(sandbox.build)
     process = sandbox.start("--json", "--out", "out", *words)
     before = read_until(process, "step", after)
@@ -48,6 +49,7 @@ def run_with(sandbox, words, strike, after=3, begun=0):
     code, out, err = finish(process)
     out = before + out
     require(code == 0, f"exit code {code}: {err}\n{out}")
+    require(warned() in err, f"{warned()!r} is missing in: {err}")
     for step in steps_of(out):
         require(numbers_of(step) == wanted[step["step"]], f"other numbers: {step}, not {wanted[step['step']]}")
     # A step that ends with a checkpoint but without its update is not shown.
@@ -108,13 +110,16 @@ def too_few_engines(sandbox):
 
 
 def stopped_store(sandbox):
-    """The daemon kills and restarts a store that does not reply; the job only waits for it."""
+    """The daemon kills and restarts a store that does not reply, and says so; the job only waits for it."""
     store = []
 
     def strike():
         store.append(find(sandbox, "tandem-store"))
         os.kill(store[0], signal.SIGSTOP)
-    notes = run_with(sandbox, SIX, strike)
+
+    def warned():
+        return f"tandem-store (pid {store[0]}) has not replied for 5000 ms: it is killed and started again"
+    notes = run_with(sandbox, SIX, strike, warned=warned)
     require(not restarts_of(notes), f"restarted: {notes}")
 
 

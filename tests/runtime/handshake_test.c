@@ -338,6 +338,40 @@ static void silent_clients_take_each_others_place(void **state)
     flood_listener(FLOOD_DESCRIPTORS, 64);
 }
 
+/* Returns true if the other side of a connection has closed it. */
+static bool is_closed(int fd)
+{
+    char byte;
+
+    return recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
+}
+
+static bool oldest_is_closed(void *arg)
+{
+    const int *fds = arg;
+
+    return is_closed(fds[0]);
+}
+
+static void oldest_silent_client_is_dropped_for_a_new_one(void **state)
+{
+    enum { CLIENTS = 65 };
+    int fds[CLIENTS];
+
+    (void)state;
+    for (int i = 0; i < CLIENTS; i++) {
+        fds[i] = connect_raw();
+    }
+    assert_int_equal(tdm__loop_run(pair.loop, oldest_is_closed, fds, tdm__clock_ms() + 10000),
+                     TDM_OK);
+    for (int i = 1; i < CLIENTS; i++) {
+        assert_false(is_closed(fds[i]));
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        (void)close(fds[i]);
+    }
+}
+
 /* There are fewer descriptors than clients without a proof may have. The process itself may need a
  * few of its reserve meanwhile. */
 static void silent_clients_leave_descriptors_for_the_process(void **state)
@@ -538,6 +572,7 @@ int main(void)
         HANDSHAKE_TEST(connection_opens_to_the_expected_process_only),
         HANDSHAKE_TEST(garbage_of_an_unauthenticated_client_is_dropped),
         HANDSHAKE_TEST(silent_clients_take_each_others_place),
+        HANDSHAKE_TEST(oldest_silent_client_is_dropped_for_a_new_one),
         HANDSHAKE_TEST(silent_clients_leave_descriptors_for_the_process),
         HANDSHAKE_TEST(client_that_speaks_http_is_told_what_the_port_is),
         HANDSHAKE_TEST(unauthenticated_clients_cannot_fill_the_log),
