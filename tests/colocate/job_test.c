@@ -192,22 +192,15 @@ static void failing_step_ends_the_job_with_its_text(void **state)
     assert_int_equal(highest_step_answered(), 1);
 }
 
-/* Step 3 gives a metric that is not a number. The job ends, and the checkpoint of step 2 remains
- * as it was saved: the next job starts from it. */
-static void metric_that_is_not_finite_leaves_the_last_checkpoint(void **state)
+/* Checks that the checkpoint of step 2 is as it was saved, and that the next job starts from it. */
+static void assert_saved_after_step_2(void)
 {
-    const char *const spoiled[] = {"trainer.nan_at_step=3"};
     struct tdm__checkpoint_choice choice;
     struct tdm__checkpoint_state saved;
     char line[128];
     char out[128];
 
-    (void)state;
     (void)snprintf(out, sizeof(out), "%s/spoiled", directory);
-    assert_int_equal(run("spoiled", NULL, spoiled, 1), TDM_E_TYPE);
-    assert_told("TRAIN, step 3");
-    assert_told("the metric kl is ");
-    assert_told("trainer rank 1, which learned from 4 samples of the prompts \"p");
     read_line("spoiled/checkpoint/rank-0", line);
     assert_string_equal(line, "2: 1 2");
     assert_int_equal(tdm__checkpoint_find(out, &choice), TDM_OK);
@@ -216,6 +209,35 @@ static void metric_that_is_not_finite_leaves_the_last_checkpoint(void **state)
     assert_string_equal(choice.directory, out);
     assert_int_equal(tdm__checkpoint_read_state(out, &saved), TDM_OK);
     assert_int_equal(saved.step, 2);
+}
+
+/* Step 3 gives a metric that is not a number. */
+static void metric_that_is_not_finite_leaves_the_last_checkpoint(void **state)
+{
+    const char *const spoiled[] = {"trainer.nan_at_step=3"};
+
+    (void)state;
+    assert_int_equal(run("spoiled", NULL, spoiled, 1), TDM_E_TYPE);
+    assert_told("TRAIN, step 3");
+    assert_told("the metric kl is ");
+    assert_told("trainer rank 1, which learned from 4 samples of the prompts \"p");
+    assert_saved_after_step_2();
+}
+
+/* The answers of step 3, which the weights of step 2 give, have rewards that are not numbers. */
+static void reward_that_is_not_finite_leaves_the_last_checkpoint(void **state)
+{
+    tdm_status status;
+
+    (void)state;
+    answers->nan_of_step = 2;
+    status = run("spoiled", NULL, NULL, 0);
+    answers->nan_of_step = 0;
+    assert_int_equal(status, TDM_E_TYPE);
+    assert_told("step 3");
+    assert_told("the reward of sample ");
+    assert_told(" of the prompt \"p");
+    assert_saved_after_step_2();
 }
 
 /* Tried twice, given up, and the version before it is served on by both ranks; the step after
@@ -383,6 +405,7 @@ int main(void)
         cmocka_unit_test(answers_do_not_depend_on_the_engines),
         cmocka_unit_test(failing_step_ends_the_job_with_its_text),
         cmocka_unit_test(metric_that_is_not_finite_leaves_the_last_checkpoint),
+        cmocka_unit_test(reward_that_is_not_finite_leaves_the_last_checkpoint),
         cmocka_unit_test(weights_refused_by_one_rank_are_served_by_no_engine),
         cmocka_unit_test(torn_engine_joins_a_whole_one_after_an_aborted_update),
         cmocka_unit_test(trainer_that_wants_the_newest_weights_can_say_so),

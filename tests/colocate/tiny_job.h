@@ -16,6 +16,8 @@ enum { TINY_ANSWERS_MAX = 1024 };
 
 /* Exported by the library as "tiny_answers". */
 struct tiny_answers {
+    /* The reward of an answer by the weights of this step is not a number; 0: every one is. */
+    int32_t nan_of_step;
     uint32_t count;
     struct tiny_answer all[TINY_ANSWERS_MAX];
 };

@@ -755,6 +755,9 @@ static float reward(const char *prompt, const char *answer, const struct tdm_com
         (void)snprintf(kept->prompt, sizeof(kept->prompt), "%s", prompt);
         kept->step = completion->tokens[0];
         kept->seed = completion->tokens[1];
+        if (kept->step != 0 && kept->step == tiny_answers.nan_of_step) {
+            return NAN;
+        }
     }
     return whole;
 }
