@@ -72,6 +72,7 @@ PER_BUCKET = {"trainer.write", "trainer.written", "trainer.gather", "trainer.ann
               "engine.stage", "engine.staged"}
 ONLY_BUCKETS = {"trainer.acquire_bucket", "trainer.release_bucket"}  # Donate mode has no buckets.
 REQUESTS = 10  # Requests that the daemon forwards in an update: begin, four votes, decide, four reports.
+REQUESTS_BEFORE = 1  # The job asks once for the committed version when it starts.
 
 KILLED = "killed"
 STOPPED = "stopped"
@@ -117,6 +118,7 @@ class Row:
         per_update = REQUESTS if self.passer == "daemon" else per_update
         self.update = 4 + chance.randrange(3)  # No checkpoint to resume from exists before.
         self.count = (self.update - 1) * per_update + 1 + chance.randrange(per_update)
+        self.count += REQUESTS_BEFORE if self.passer == "daemon" else 0
         if self.how in TORN:
             self.count = (self.update - 1) * per_update + TORN[self.how]
         if self.step == "engine.drop" or self.how in (JOINING, AGAIN):
