@@ -1,6 +1,7 @@
-/* many_actors_test.c - more actors than a node has descriptors for are refused with their number.
+/* many_actors_test.c - actors for which a node has no descriptors are refused with the possible
+ * number.
  *
- * TANDEM_ACTORS is the number of actors; the node may then have as many descriptors as the test. */
+ * TANDEM_ACTORS sets the number of actors, which must be more than `ulimit -Hn` allows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "tests/support/actor_fixture.h"
@@ -15,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include <cmocka.h>
 

@@ -245,7 +245,7 @@ def damaged_checkpoint_is_not_resumed(sandbox):
         path.unlink()
         if data is not None:
             path.write_bytes(data)
-        # A file that the manifest does not list as it is could be the damaged one, or the manifest.
+        # If the manifest is damaged, the error may name a file that differs from what the manifest lists.
         try:
             refused(sandbox, words, 1, re.escape(name) if name != "manifest" else r"out/checkpoint\b")
         except Failure as failure:

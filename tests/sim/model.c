@@ -150,9 +150,9 @@ static bool may_keep_a_released_reference(uint32_t actor)
     return false;
 }
 
-/* Returns true if the call's handle does not keep its actor alive. A method whose handle is an
- * argument relies on its caller, which drops its arguments when the call's deadline has passed, and
- * when the connection of a canceled call has closed: no CANCEL reaches the method then. */
+/* Returns true if the call's handle does not keep its actor alive. A handle that is an argument of
+ * a method does so until the method's caller drops the arguments: at the call's deadline, or when
+ * the connection of a canceled call has closed. */
 static bool has_handle_without_hold(const struct model_call *call)
 {
     const struct model_call *from;
