@@ -298,6 +298,7 @@ static tdm_status message_execute(struct message *message)
     case RENEWS:
         break;
     }
+    store_rules_before_renewal(operation->machine, &operation->renewal);
     status = memory_store_renew(cluster_store.memory, &operation->renewal, &message->renewed,
                                 &message->records);
     store_rules_after_renewal(operation->machine, operation->writer, status);
