@@ -80,17 +80,17 @@ enum tdm__store_write_kind {
  * after the call. */
 struct tdm__store_write {
     enum tdm__store_write_kind kind; /* What the write does to its record. */
-    const char *key;                 /* Key of the record, which need not exist. */
+    /* True for a check of what an earlier commit of this process may have written: if changes count
+     * only with replicas (runtime/redis/replicated.h), this commit and all earlier ones must have
+     * been confirmed by them. */
+    bool needs_replicas;
+    const char *key; /* Key of the record, which need not exist. */
     /* Version that the record must have now, TDM__VERSION_ANY or TDM__VERSION_NONE. */
     uint64_t version;       /* TDM__STORE_CHECK_GENERATION: the number of the generation. */
     struct tdm_bytes bytes; /* New contents of the record; used by TDM__STORE_PUT only. */
     /* Milliseconds of a new lease, which makes the record that of a member, see struct
      * tdm__store_renewal; 0 for a record without a lease. Used by TDM__STORE_PUT only. */
     int64_t lease_ms;
-    /* True for a check of what an earlier commit of this process may have written: if changes count
-     * only with replicas (runtime/redis/replicated.h), this commit and all earlier ones must have
-     * been confirmed by them. */
-    bool needs_replicas;
 };
 
 /* A record with a lease describes a member of the cluster, which is a node. The store keeps a clock
