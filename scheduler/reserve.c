@@ -558,7 +558,9 @@ struct actor_release {
     void *arg;                /* First argument of the callback `fn`. */
 };
 
-/* Releases resources on a node and adds the write of that node's resources. */
+/* Releases resources on a node and adds the write of that node's resources. They are also written
+ * if the node has joined again and does not count the grant: it may count it in a moment, from
+ * records that it has read before this commit, and its commit must not succeed then. */
 static tdm_status release_on_node(struct tdm__txn *txn, const struct tdm__id *node_id,
                                   const struct tdm__grant *grant)
 {
@@ -572,21 +574,18 @@ static tdm_status release_on_node(struct tdm__txn *txn, const struct tdm__id *no
         return tdm__txn_require_unchanged(txn, key);
     }
     TDM_TRY(tdm__free_record_read(record, &node));
-    if (tdm__pool_release_grant(&node.pool, grant) != TDM_OK) {
-        /* The node has joined again without this grant, and may count it in a moment. */
-        return tdm__txn_require_unchanged(txn, key);
+    if (tdm__pool_release_grant(&node.pool, grant) == TDM_OK) {
+        node.actors_count -= node.actors_count > 0 ? 1 : 0;
     }
-    node.actors_count -= node.actors_count > 0 ? 1 : 0;
     return tdm__free_record_put(txn, &node);
 }
 
-/* Gives back the resources of the actor `arg` to the pool of its bundle. Fails if the group's
- * record was written again without this actor. */
+/* Gives back the resources of the actor `arg` to the pool of its bundle. The group's record is also
+ * written if it was written again without this actor, for the reason that release_on_node() has. */
 static tdm_status release_from_pool(void *arg, struct tdm__pool *pool)
 {
-    return tdm__pool_release_grant(pool, &((const struct tdm__actor_record *)arg)->grant) == TDM_OK
-               ? TDM_OK
-               : tdm__fail(TDM_E_NOT_FOUND, "the bundle does not count the actor");
+    (void)tdm__pool_release_grant(pool, &((const struct tdm__actor_record *)arg)->grant);
+    return TDM_OK;
 }
 
 /* Releases the actor's resources in the bundle of its placement group and adds the write of the

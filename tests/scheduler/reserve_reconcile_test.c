@@ -1,6 +1,8 @@
 /* reserve_reconcile_test.c - nodes write what they hold into a store that went back in time. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/reserve_reconcile.h"
+
+#include "runtime/clock.h"
 #include "tests/support/memory_store.h"
 #include "tests/support/reserve_fixture.h"
 
@@ -568,6 +570,81 @@ static void lost_node_joins_before_it_writes_its_records(void **state)
     TRY(reserve_fixture_settle(&world, &node, 1, false));
 }
 
+/* ---- releases at the same time ---------------------------------------------------------- */
+
+/* The outcome of a reconciliation that the test has started. */
+struct started {
+    bool has_ended;
+    tdm_status status;
+};
+
+static void on_started_ended(void *arg, tdm_status status, const char *detail,
+                             const struct tdm__reconciled *reconciled)
+{
+    (void)detail;
+    (void)reconciled;
+    *(struct started *)arg = (struct started){true, status};
+}
+
+static bool started_has_ended(void *arg)
+{
+    return ((const struct started *)arg)->has_ended;
+}
+
+/* Starts a reconciliation, and releases the actor between its read and its commit. */
+static void reconcile_around_release(const struct tdm__id *node,
+                                     const struct tdm__actor_record *actors, uint32_t count,
+                                     const struct tdm__actor_record *released)
+{
+    struct tdm__node_holdings holdings = holdings_of(node, actors, count);
+    static const struct tdm__store_view nothing;
+    struct started started = {.has_ended = false};
+
+    TRY(tdm__reserve_reconcile(world.store, &holdings, &nothing, tdm__deadline_after(10000),
+                               on_started_ended, &started));
+    TRY(reserve_fixture_give_back(&world, released));
+    TRY(tdm__loop_run(world.loop, started_has_ended, &started, tdm__deadline_after(10000)));
+    TRY(started.status);
+}
+
+/* The node has joined again and does not count an actor of another node. That node releases the
+ * actor when it ends, and this node does so, too. */
+static void actor_that_is_released_before_its_node_counts_it_is_given_back(void **state)
+{
+    struct tdm__id node = join("one");
+    struct tdm__actor_request request = wish(1, "");
+    struct tdm__actor_record actors[2] = {place(&request)};
+
+    (void)state;
+    reserve_fixture_empty(&world, &node);
+    request = wish(0, "");
+    actors[1] = place(&request); /* Now the cache has all records, so that a release is at once. */
+    reconcile_around_release(&node, actors, 2, &actors[0]);
+    TRY(reserve_fixture_give_back(&world, &actors[0]));
+    expect_free_gpus(2);
+}
+
+/* The same in the bundle of a group whose creator has written the group again. */
+static void actor_that_is_released_before_its_bundle_counts_it_is_given_back(void **state)
+{
+    struct tdm__id node = join("one");
+    struct tdm__actor_request request = wish(2, "");
+    struct tdm__actor_record running;
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    TRY(tdm__id_generate(&request.group));
+    TRY(reserve_fixture_group(&world, &request.group, 2, 1, TDM_PACK));
+    running = place(&request);
+    reserve_fixture_forget(&world, tdm__store_key("group", &request.group, key));
+    reserve_fixture_empty(&world, &node);
+    TRY(reserve_fixture_group_again(&world, false));
+    reconcile_around_release(&node, &running, 1, &running);
+    TRY(reserve_fixture_give_back(&world, &running));
+    TRY(tdm__id_generate(&request.actor));
+    TRY(reserve_fixture_take(&world, &request));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -591,6 +668,8 @@ int main(void)
         CASE(new_actor_gets_no_name_in_a_generation_that_is_not_known),
         CASE(later_placement_does_not_take_the_record_of_an_earlier_one),
         CASE(many_stale_records_are_deleted_in_several_commits),
+        CASE(actor_that_is_released_before_its_node_counts_it_is_given_back),
+        CASE(actor_that_is_released_before_its_bundle_counts_it_is_given_back),
         CASE(lost_node_joins_before_it_writes_its_records),
     };
 
