@@ -248,6 +248,21 @@ static void on_placement_failed(struct actor_entry *entry, tdm_status status, co
         (struct actor_event){.kind = ACTOR_ON_NOT_RESERVED, .status = status, .detail = detail});
 }
 
+/* Fails if an actor that was placed on this node must not be started: this node was lost since,
+ * cannot hold the actor, or is making the store agree with its table of actors. What the table
+ * lacked when that began is removed from the store, the actor's name included, and another actor
+ * could get the name. */
+static tdm_status check_may_start_here(const struct actor_entry *entry)
+{
+    const struct tdm__node *node = entry->node;
+
+    if (node->actors->releases_are_paused) {
+        return tdm__fail(TDM_E_AGAIN, "node %s is writing its records", node->record.name);
+    }
+    TDM_TRY(tdm__node_check_placed_epoch(node, entry->placed_epoch));
+    return tdm__node_check_placement(node, &entry->record, entry->placed_generation);
+}
+
 /* Handles the scheduler's result of the reservation for an actor, and reports it to the actor's
  * state machine. */
 static void on_placement_reserved(void *arg, tdm_status status, const char *detail,
@@ -270,9 +285,7 @@ static void on_placement_reserved(void *arg, tdm_status status, const char *deta
     entry->owner_epoch = reserved->owner_epoch;
     if (tdm__id_equal(&reserved->node.id, &entry->node->record.id)) {
         event.kind = ACTOR_ON_RESERVED_HERE;
-        if (tdm__node_check_placed_epoch(entry->node, entry->placed_epoch) != TDM_OK ||
-            tdm__node_check_placement(entry->node, &entry->record, entry->placed_generation) !=
-                TDM_OK) {
+        if (check_may_start_here(entry) != TDM_OK) {
             /* The placement is forgotten when this node writes its records into the store. */
             on_placement_failed(entry, TDM_E_STORE, tdm_error_detail());
             return;

@@ -1,6 +1,7 @@
 /* actor_placement_test.c - reservations of actors that end early are given back. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/daemon/actor_end.h"
+#include "actors/daemon/actor_placement.h"
 #include "actors/daemon/actor_table.h"
 #include "runtime/clock.h"
 #include "tests/support/store_node.h"
@@ -106,6 +107,30 @@ static void unwanted_actor_with_a_late_reply_gives_its_placement_back(void **sta
     expect_all_free(scene);
 }
 
+static bool is_placed_or_waits(void *arg)
+{
+    const struct actor_entry *entry = arg;
+
+    return entry->lifecycle.state != ACTOR_PLACING;
+}
+
+/* What the table of actors lacked when the node began to write its records is removed from the
+ * store, the actor's name included. */
+static void actor_does_not_start_while_its_node_writes_its_records(void **state)
+{
+    struct store_node *scene = *state;
+    struct actor_entry *entry;
+
+    assert_true(tdm__node_releases_pause(&scene->node));
+    entry = place_actor(scene);
+    TRY(tdm__loop_run(scene->world.loop, is_placed_or_waits, entry, tdm__deadline_after(WAIT_MS)));
+    assert_int_equal(entry->lifecycle.state, ACTOR_WAITING);
+    assert_non_null(strstr(entry->waits_for, "is writing its records"));
+    tdm__node_releases_resume(&scene->node);
+    tdm__actor_entry_end(entry, true);
+    expect_all_free(scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -114,6 +139,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(unwanted_actor_with_a_lost_reply_gives_its_placement_back,
                                         open_scene, close_scene),
         cmocka_unit_test_setup_teardown(unwanted_actor_with_a_late_reply_gives_its_placement_back,
+                                        open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(actor_does_not_start_while_its_node_writes_its_records,
                                         open_scene, close_scene),
     };
 
