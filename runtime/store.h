@@ -87,6 +87,10 @@ struct tdm__store_write {
     /* Milliseconds of a new lease, which makes the record that of a member, see struct
      * tdm__store_renewal; 0 for a record without a lease. Used by TDM__STORE_PUT only. */
     int64_t lease_ms;
+    /* True for a check of what an earlier commit of this process may have written: if changes count
+     * only with replicas (runtime/redis/replicated.h), this commit and all earlier ones must have
+     * been confirmed by them. */
+    bool needs_replicas;
 };
 
 /* A record with a lease describes a member of the cluster, which is a node. The store keeps a clock

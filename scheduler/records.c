@@ -529,7 +529,7 @@ tdm_status tdm__placement_group_name_claim(struct tdm__txn *txn,
                           &group->id);
     }
     return tdm__id_equal(&name_owner, &group->id)
-               ? TDM_OK
+               ? tdm__txn_require_confirmed(txn, tdm__placement_group_name_key(group, key))
                : tdm__fail(TDM_E_EXISTS, "another placement group has the name \"%s\"",
                            group->name);
 }

@@ -188,9 +188,9 @@ tdm_status tdm__txn_change_bundle(struct tdm__txn *txn, const struct tdm__actor_
  * `key`. The key is "" for a group without a name. */
 const char *tdm__placement_group_name_key(const struct tdm__placement_group_record *group,
                                           char key[TDM__STORE_KEY_BYTES]);
-/* Adds a write to the transaction that gives the placement group its name, unless the group has the
- * name already. The transaction must have read the name's key. Returns TDM_E_EXISTS if another
- * group has the name. */
+/* Adds a write to the transaction that gives the placement group its name. If the group has the
+ * name already, the commit only checks that it counts (tdm__txn_require_confirmed()). The
+ * transaction must have read the name's key. Returns TDM_E_EXISTS if another group has the name. */
 tdm_status tdm__placement_group_name_claim(struct tdm__txn *txn,
                                            const struct tdm__placement_group_record *group);
 /* Adds a write to the transaction that removes the placement group's name, if this group has the

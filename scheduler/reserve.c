@@ -473,6 +473,7 @@ static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
         .placements = request->placements,
         .granted = request->granted != 0 ? request->granted : view_of(request)->generation};
     const struct tdm__id *owner = &request->placement.owner_node;
+    char key[TDM__STORE_KEY_BYTES];
     bool is_placed;
 
     actor_reservation->lost_status = TDM_OK;
@@ -482,7 +483,8 @@ static tdm_status reservation_body(void *arg, struct tdm__txn *txn)
     actor_reservation->reserved.owner_epoch = epoch_of(txn, owner);
     TDM_TRY(find_own_placement(actor_reservation, txn, &is_placed));
     if (is_placed) {
-        return TDM_OK;
+        TDM_TRY(tdm__txn_require_node_unchanged(txn, &actor_reservation->reserved.node.id));
+        return tdm__txn_require_confirmed(txn, tdm__store_key("actor", &request->actor, key));
     }
     if (!tdm__id_is_none(owner) && !node_is_present(txn, owner)) {
         return tdm__fail(TDM_E_AGAIN, "the node that asks has not joined again yet");

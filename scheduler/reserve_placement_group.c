@@ -272,8 +272,8 @@ static tdm_status group_reservation_body(void *arg, struct tdm__txn *txn)
         tdm__placement_group_record_fini(&group_reservation->record);
         TDM_TRY(tdm__placement_group_record_read(own, &group_reservation->record));
     }
-    if (group_reservation->record.placed) {
-        return TDM_OK; /* An earlier commit succeeded, but its reply was lost. */
+    if (group_reservation->record.placed) { /* By an earlier commit, whose reply was lost. */
+        return tdm__txn_require_confirmed(txn, key);
     }
     if (group_reservation->record.closed) {
         return tdm__fail(TDM_E_NOT_FOUND, "the placement group is being removed");

@@ -153,9 +153,11 @@ static tdm_status restore_body(void *arg, struct tdm__txn *txn)
     }
     switch (tdm__reconcile_actor(actor, record == NULL ? NULL : &stored, is_confirmed)) {
     case TDM__ACTOR_KEEP_RECORD:
-        return has_own_name(txn, actor)
-                   ? TDM_OK
-                   : tdm__restore_name(txn, actor, restoration->view, &restoration->name_waits);
+        if (!has_own_name(txn, actor)) {
+            return tdm__restore_name(txn, actor, restoration->view, &restoration->name_waits);
+        }
+        return actor->name_key[0] == '\0' ? TDM_OK
+                                          : tdm__txn_require_confirmed(txn, actor->name_key);
     case TDM__ACTOR_GIVE_UP:
         return tdm__fail(TDM_E_EXISTS, "the actor was created again on another node");
     case TDM__ACTOR_WRITE_RECORD:

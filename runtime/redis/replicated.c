@@ -3,7 +3,9 @@
 /* Redis replicates asynchronously: a server that is replaced by a replica may take the changes of
  * its last moments with it, and during a partition two servers may both accept changes. The wrapper
  * asks with WAIT how many replicas have confirmed what this connection has written. If they are too
- * few, the change fails for the caller, who repeats it. Everything runs on the loop's thread. */
+ * few, the change fails for the caller, who repeats it. The repeated transaction may find that the
+ * change was carried out; it then commits a check of the change, which must be confirmed, too
+ * (tdm__txn_require_confirmed()). Everything runs on the loop's thread. */
 #include "runtime/redis/replicated.h"
 
 #include "runtime/assert.h"
@@ -62,7 +64,7 @@ bool tdm__commit_needs_replicas(const struct tdm__store_write *writes, uint32_t 
         bool is_name = strncmp(writes[i].key, "name/", 5) == 0 ||
                        strncmp(writes[i].key, "group_name/", 11) == 0;
 
-        if (writes[i].kind == TDM__STORE_CHECK_LOST ||
+        if (writes[i].kind == TDM__STORE_CHECK_LOST || writes[i].needs_replicas ||
             (is_name && writes[i].kind == TDM__STORE_PUT)) {
             return true;
         }

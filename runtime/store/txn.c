@@ -230,6 +230,13 @@ tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key)
                          &(struct tdm__store_write){.kind = TDM__STORE_CHECK_VERSION, .key = key});
 }
 
+tdm_status tdm__txn_require_confirmed(struct tdm__txn *txn, const char *key)
+{
+    return txn_add_write(txn, &(struct tdm__store_write){.kind = TDM__STORE_CHECK_VERSION,
+                                                         .key = key,
+                                                         .needs_replicas = true});
+}
+
 tdm_status tdm__txn_require_lost(struct tdm__txn *txn, const char *key)
 {
     for (uint32_t i = 0; i < txn->writes_count; i++) {

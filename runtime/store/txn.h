@@ -55,6 +55,11 @@ const struct tdm__store_record *tdm__txn_change_at(const struct tdm__txn *txn, u
  * is still as it was read. For records on which the decision rests but which are not written. */
 tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key);
 
+/* The same, for a record that an earlier commit of this process has written, whose outcome was
+ * unknown. If names and takeovers count only with replicas of the store, the commit fails with
+ * TDM_E_STORE unless these have confirmed that earlier commit. */
+tdm_status tdm__txn_require_confirmed(struct tdm__txn *txn, const char *key);
+
 /* Makes the transaction's commit fail unless the member whose record is `key` is lost: with
  * TDM_E_CONFLICT if the record exists, with TDM_E_AGAIN while absent records mean nothing, because
  * the store has a new generation. For every decision that rests on the loss of a member. */

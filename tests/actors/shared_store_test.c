@@ -31,7 +31,8 @@ static int shell(const char *command)
 
     (void)snprintf(line, sizeof(line),
                    "PATH=%s:$PATH; head=$TMPDIR/tandem-started-$(id -u); "
-                   "store=$(pgrep -P $(pgrep -P $(cat $head/supervisor) tandemd) tandem-store); %s",
+                   "daemon=$(pgrep -P $(cat $head/supervisor) tandemd); "
+                   "store=$(pgrep -P $daemon tandem-store); %s",
                    TDM_TEST_BUILD_DIR, command);
     if (tdm__spawn(&options, &process) != TDM_OK ||
         waitpid(process.pid, &status, 0) != process.pid) {
@@ -49,6 +50,14 @@ static void stop_store_for_a_while(void)
     assert_int_equal(shell("kill -CONT $store"), 0);
 }
 
+/* Stops the daemon for OUTAGE_MS; its supervisor and its actors run. */
+static void stop_daemon_for_a_while(void)
+{
+    assert_int_equal(shell("kill -STOP $daemon"), 0);
+    (void)poll(NULL, 0, OUTAGE_MS);
+    assert_int_equal(shell("kill -CONT $daemon"), 0);
+}
+
 static void named_actor_outlives_an_outage_until_a_second_node_joins(void **state)
 {
     tdm_actor *named = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "named"});
@@ -57,6 +66,7 @@ static void named_actor_outlives_an_outage_until_a_second_node_joins(void **stat
     (void)state;
     tdm_actor_describe(named, &info);
     stop_store_for_a_while();
+    stop_daemon_for_a_while();
     assert_int_equal(actor_fixture_call(named, "pid", NULL), TDM_OK);
 
     assert_int_equal(shell("mkdir $TMPDIR/b && TANDEM_TOKEN_FILE=$head/token TMPDIR=$TMPDIR/b "
@@ -68,10 +78,28 @@ static void named_actor_outlives_an_outage_until_a_second_node_joins(void **stat
     tdm_actor_destroy(named);
 }
 
+/* A second node has joined. The supervisor knows the end of the lease, and does it alone. */
+static void named_actor_of_a_stopped_daemon_ends_once_a_second_node_has_joined(void **state)
+{
+    tdm_actor *plain = actor_fixture_create(runtime, NULL);
+    tdm_actor *named = actor_fixture_create(runtime, &(struct tdm_actor_options){.name = "again"});
+    struct tdm_actor_info info;
+
+    (void)state;
+    tdm_actor_describe(named, &info);
+    assert_int_equal(shell("kill -STOP $daemon"), 0);
+    assert_true(wait_process_exit(info.pid, TEST_TIMEOUT_MS));
+    assert_int_equal(actor_fixture_call(plain, "pid", NULL), TDM_OK);
+    assert_int_equal(shell("kill -CONT $daemon"), 0);
+    tdm_actor_destroy(named);
+    tdm_actor_destroy(plain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(named_actor_outlives_an_outage_until_a_second_node_joins),
+        cmocka_unit_test(named_actor_of_a_stopped_daemon_ends_once_a_second_node_has_joined),
     };
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     int failed = 1;

@@ -97,7 +97,9 @@ static struct {
     LIST_HEAD(, client) clients;
     enum cluster_store_fault fault;
     uint32_t loss_one_in;
-    int64_t names_late_ms; /* By how much later commits arrive that change a name. */
+    const char *held_name; /* Key of a name; commits of a machine that change it are held back. */
+    uint32_t held_machine; /* Number of that machine. */
+    bool name_is_claimed;  /* Whether one that writes the name was sent. */
     int64_t lost_data_ms;  /* When it last lost its data; 0 if never. */
     bool was_restarted;
     bool is_ending;
@@ -172,16 +174,19 @@ static void messages_free(struct messages *messages)
     }
 }
 
-/* Returns by how many milliseconds the operation is late if it is a commit that changes a name. */
-static int64_t name_late_ms(const struct operation *operation)
+/* Returns the write of the operation by which it is held back; NULL if it is not. */
+static const struct tdm__store_write *held_write(const struct operation *operation)
 {
+    if (cluster_store.held_name == NULL || operation->machine != cluster_store.held_machine) {
+        return NULL;
+    }
     for (uint32_t i = 0; i < operation->writes_count; i++) {
         if (operation->writes[i].kind <= TDM__STORE_DELETE &&
-            strncmp(operation->writes[i].key, "name/", 5) == 0) {
-            return cluster_store.names_late_ms;
+            strcmp(operation->writes[i].key, cluster_store.held_name) == 0) {
+            return &operation->writes[i];
         }
     }
-    return 0;
+    return NULL;
 }
 
 /* Appends a message that arrives after a delay, and not before the one in front of it. */
@@ -190,7 +195,7 @@ static void messages_add(struct messages *messages, struct message *message, int
 {
     const struct message *last = TAILQ_LAST(messages, messages);
 
-    message->at_ms = sim_now_ms() + delay_ms() + name_late_ms(message->operation);
+    message->at_ms = sim_now_ms() + delay_ms();
     message->at_ms = message->at_ms < earliest_ms ? earliest_ms : message->at_ms;
     if (last == NULL) {
         (void)tdm__timer_set(timer, message->at_ms);
@@ -298,6 +303,7 @@ static tdm_status message_execute(struct message *message)
     case RENEWS:
         break;
     }
+    store_rules_before_renewal(operation->machine, &operation->renewal);
     status = memory_store_renew(cluster_store.memory, &operation->renewal, &message->renewed,
                                 &message->records);
     store_rules_after_renewal(operation->machine, operation->writer, status);
@@ -317,8 +323,10 @@ static void on_request(void *arg)
 {
     struct connection *connection = arg;
     struct client *client = connection->client;
-    bool is_delayed =
-        cluster_store.fault != STORE_ANSWERS || network_is_cut(connection->machine, STORE_MACHINE);
+    const struct message *first = TAILQ_FIRST(&connection->requests);
+    bool is_delayed = cluster_store.fault != STORE_ANSWERS ||
+                      network_is_cut(connection->machine, STORE_MACHINE) ||
+                      (first != NULL && held_write(first->operation) != NULL);
     struct message *message = messages_take(&connection->requests, is_delayed, connection->timer);
 
     if (message != NULL) {
@@ -411,6 +419,7 @@ static const char *operation_text(const struct operation *operation)
 static void operation_send(struct operation *operation)
 {
     struct client *client = operation->client;
+    const struct tdm__store_write *write;
     struct message *message;
 
     if (client->store.closing) { /* A callback may start an operation then. */
@@ -420,6 +429,8 @@ static void operation_send(struct operation *operation)
     if (operation->kind == COMMITS && operation->numbered.stamp.number == 0) {
         operation_stamp(operation);
     }
+    write = held_write(operation);
+    cluster_store.name_is_claimed |= write != NULL && write->kind == TDM__STORE_PUT;
     operation->copies_count++;
     sim_trace("asks the store: %s, copy %u", operation_text(operation), operation->copies_count);
     message = calloc(1, sizeof(*message));
@@ -613,9 +624,16 @@ void cluster_store_set_losses(uint32_t one_in)
     cluster_store.loss_one_in = one_in;
 }
 
-void cluster_store_delay_names(int64_t milliseconds)
+void cluster_store_hold_name(const char *key, uint32_t machine)
 {
-    cluster_store.names_late_ms = milliseconds;
+    cluster_store.held_name = key;
+    cluster_store.held_machine = machine;
+    cluster_store.name_is_claimed = false;
+}
+
+bool cluster_store_name_is_claimed(void)
+{
+    return cluster_store.name_is_claimed;
 }
 
 void cluster_store_restart_without_actors(void)

@@ -28,9 +28,11 @@ enum cluster_store_fault {
 void cluster_store_set_fault(enum cluster_store_fault fault);
 /* Makes connections drop at about one of `one_in` operations; 0 for none. */
 void cluster_store_set_losses(uint32_t one_in);
-/* Makes commits that write or delete a name arrive later by so many milliseconds, and what their
- * daemons send after them; 0 for not at all. */
-void cluster_store_delay_names(int64_t milliseconds);
+/* Holds back commits of the machine that write or delete the record of a name, and what its daemon
+ * sends after them. The key is borrowed; NULL lets all of them arrive. */
+void cluster_store_hold_name(const char *key, uint32_t machine);
+/* Returns whether a commit that writes this name was sent since. */
+bool cluster_store_name_is_claimed(void);
 /* Restarts the store with or without its data. */
 void cluster_store_restart(bool keeps_data);
 /* The server is replaced by one with an older state, which has no actors and names yet. */

@@ -29,6 +29,8 @@ struct driver {
     bool cleans;            /* Whether the driver only ends actors with names. */
     bool claims;            /* Whether the driver is asked to create an actor with a name. */
     uint32_t claimed;       /* The number of that name. */
+    /* Node for that actor, which is then restarted without a limit; none if it is not chosen. */
+    struct tdm__id claimed_node;
     bool has_ended;
     struct tdm__id found; /* Actor that was found last; none if absent. */
 };
@@ -156,11 +158,16 @@ static void driver_create(struct driver *driver)
 static void driver_create_claimed(struct driver *driver)
 {
     char name[16];
-    const struct tdm_actor_options options = {.name_space = "space",
-                                              .environment = {"LD_BIND_NOW="},
-                                              .name = name,
-                                              .max_restarts = (int32_t)sim_below(2) - 1};
+    char node[TDM__ID_TEXT_BYTES];
+    struct tdm_actor_options options = {
+        .name_space = "space", .environment = {"LD_BIND_NOW="}, .name = name, .max_restarts = -1};
 
+    if (tdm__id_is_none(&driver->claimed_node)) {
+        options.max_restarts = (int32_t)sim_below(2) - 1;
+    } else {
+        options.scheduling = TDM_SCHEDULE_NODE_SOFT;
+        options.node_id = tdm__id_text(&driver->claimed_node, node);
+    }
     (void)snprintf(name, sizeof(name), "name%u", driver->claimed);
     driver->claims = false;
     driver_create_with(driver, &options, false);
@@ -352,7 +359,7 @@ void driver_start_cleaner(struct machine *machine)
     start(machine, true);
 }
 
-void driver_claim(const struct machine *machine, uint32_t name)
+void driver_claim_on(const struct machine *machine, uint32_t name, const struct tdm__id *node)
 {
     struct driver *driver;
 
@@ -361,9 +368,17 @@ void driver_claim(const struct machine *machine, uint32_t name)
         if (driver->machine == machine && !driver->has_ended && !driver->cleans) {
             driver->claims = true;
             driver->claimed = name;
+            driver->claimed_node = *node;
             return;
         }
     }
+}
+
+void driver_claim(const struct machine *machine, uint32_t name)
+{
+    static const struct tdm__id none;
+
+    driver_claim_on(machine, name, &none);
 }
 
 void drivers_finish(void)

@@ -32,6 +32,8 @@ void driver_start_cleaner(struct machine *machine);
 /* Makes a driver on the machine create an actor with this name, a number below DRIVER_NAMES, soon,
  * if there is a driver. */
 void driver_claim(const struct machine *machine, uint32_t name);
+/* The same for an actor that is placed on `node` if possible, and restarted without a limit. */
+void driver_claim_on(const struct machine *machine, uint32_t name, const struct tdm__id *node);
 /* From now on drivers create nothing and end as soon as their calls are answered; first each kills
  * or releases its actors. */
 void drivers_finish(void);

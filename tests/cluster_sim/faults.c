@@ -7,16 +7,25 @@
 #include "tests/cluster_sim/store_records.h"
 #include "tests/cluster_sim/world.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* A little more than what a daemon waits for the answer to a request to join. */
 enum { JOIN_DEADLINE_MS = 10500 };
+enum {
+    /* Most milliseconds until a daemon has sent the claim of a name that its driver wants. */
+    CLAIM_MS = 1000,
+    HOLD_MS = 3000,   /* Most milliseconds for which that claim is held back. */
+    LOOK_MS = 100,    /* Milliseconds between two looks for an actor with a name. */
+    CLAIM_LOOKS = 10, /* Number of looks after which it is created again. */
+    CREATE_LOOKS = 40 /* Number of looks after which there is none. */
+};
 
 enum fault_kind {
     CUT_MACHINES,
     CUT_MACHINES_ONE_WAY,
-    CLAIM_WHILE_HOLDER_RETURNS,
+    CLAIM_WHILE_OWNER_RETURNS,
     CUT_FROM_STORE,
     CUT_FROM_STORE_ONE_WAY,
     LATE_ANSWERS_THEN_CUT,
@@ -68,15 +77,18 @@ static void cut_from_store(struct fault *fault, bool both)
     cut_link(fault->machine->number, STORE_MACHINE, true, false);
 }
 
-static void isolate(const struct fault *fault)
+static void set_isolated(const struct machine *machine, bool is_isolated)
 {
     for (uint32_t i = 1; i < LINK_ENDS_MAX; i++) {
-        cut_link(fault->machine->number, i, true, true);
+        cut_link(machine->number, i, true, is_isolated);
     }
+}
+
+static void isolate(const struct fault *fault)
+{
+    set_isolated(fault->machine, true);
     sim_sleep(fault->duration_ms);
-    for (uint32_t i = 1; i < LINK_ENDS_MAX; i++) {
-        cut_link(fault->machine->number, i, true, false);
-    }
+    set_isolated(fault->machine, false);
 }
 
 static void stop_daemon(const struct fault *fault)
@@ -166,10 +178,15 @@ static void join_without_answer(const struct fault *fault)
     cut_link(machine, STORE_MACHINE, true, false);
 }
 
-/* A name that an actor of a node has. */
+/* A name of an actor that one node has created, that runs on another or the same, and that may be
+ * restarted. */
 struct held_name {
-    const struct tdm__id *node; /* The node, which has also created the actor. */
-    uint32_t number;            /* The name is "name" with this number; DRIVER_NAMES for none. */
+    struct tdm__id owner_node;
+    struct tdm__id node;
+    char owner_key[TDM__STORE_KEY_BYTES]; /* Keys of the records of these nodes. */
+    char node_key[TDM__STORE_KEY_BYTES];
+    uint32_t number; /* The name is "name" with this number; DRIVER_NAMES for none. */
+    char key[TDM__STORE_KEY_BYTES]; /* Key of the name's record. */
 };
 
 static void find_held_name(void *arg, const struct tdm__store_record *record)
@@ -178,42 +195,95 @@ static void find_held_name(void *arg, const struct tdm__store_record *record)
     struct tdm__actor_record holder;
 
     TDM_ASSERT(tdm__actor_record_read(record, &holder) == TDM_OK);
-    if (tdm__id_equal(&holder.node, held->node) && tdm__id_equal(&holder.owner_node, held->node)) {
+    if (tdm__id_equal(&holder.node, &held->node) &&
+        tdm__id_equal(&holder.owner_node, &held->owner_node) && holder.recreate_on_node_loss) {
         held->number = (uint32_t)(record->key[strlen(record->key) - 1] - '0');
+        (void)snprintf(held->key, sizeof(held->key), "%s", record->key);
     }
 }
 
-/* A node is taken over, and just then another one claims the name of one of its actors. All that
- * changes names is late: the node joins again before the claim arrives, and has not yet given up
- * the name or placed the actor again then. */
-static void claim_while_holder_returns(const struct fault *fault)
+/* Returns the number of a name that no actor has, if there is one. */
+static uint32_t free_name(void)
 {
-    uint32_t machine = fault->machine->number;
-    char key[TDM__STORE_KEY_BYTES];
-    struct held_name held = {.number = DRIVER_NAMES};
+    uint32_t first = sim_below(DRIVER_NAMES);
 
-    if (!node_key(fault->machine, key)) {
+    for (uint32_t i = 0; i < DRIVER_NAMES; i++) {
+        uint32_t number = (first + i) % DRIVER_NAMES;
+        char key[TDM__STORE_KEY_BYTES];
+
+        (void)snprintf(key, sizeof(key), "name/space/name%u", number);
+        if (!store_records_have(key)) {
+            return number;
+        }
+    }
+    return first;
+}
+
+/* Lets a driver of the machine create an actor with a name on the machine `host`, and waits for it.
+ * Returns whether the store has such an actor. */
+static bool create_held(const struct machine *machine, const struct machine *host,
+                        struct held_name *held)
+{
+    held->number = DRIVER_NAMES;
+    for (int i = 0; i < CREATE_LOOKS && held->number == DRIVER_NAMES; i++) {
+        bool have_joined = node_key(machine, held->owner_key) && node_key(host, held->node_key);
+
+        if (have_joined && i % CLAIM_LOOKS == 0) {
+            driver_claim_on(machine, free_name(), &host->daemon->node.record.id);
+        }
+        sim_sleep(LOOK_MS);
+        if (node_key(machine, held->owner_key) && node_key(host, held->node_key)) {
+            held->owner_node = machine->daemon->node.record.id;
+            held->node = host->daemon->node.record.id;
+            store_records_each("name/", find_held_name, held);
+        }
+    }
+    return held->number < DRIVER_NAMES;
+}
+
+/* Returns a machine whose daemon has joined and which is neither `a` nor `b`; `b` if there is none.
+ */
+static struct machine *third_machine(struct machine *a, struct machine *b)
+{
+    for (uint32_t i = 0; i < machines_count; i++) {
+        if (&machines[i] != a && &machines[i] != b && machines[i].daemon != NULL &&
+            machines[i].daemon->has_joined) {
+            return &machines[i];
+        }
+    }
+    return b;
+}
+
+/* Two nodes are lost, and just then a third one claims the name of an actor that the first node has
+ * created, and that ran on the second one. The claim arrives just when the first node has joined
+ * again, and has not yet placed the actor again. In a cluster of two nodes the actor ran on the
+ * first one, which seldom joins before it changes the name. */
+static void claim_while_owner_returns(const struct fault *fault)
+{
+    const struct machine *claimer = third_machine(fault->machine, fault->other);
+    const struct machine *host = claimer == fault->other ? fault->machine : fault->other;
+    struct held_name held;
+
+    if (!create_held(fault->machine, host, &held)) {
         return;
     }
-    driver_claim(fault->machine, sim_below(DRIVER_NAMES));
-    sim_sleep(500);
-    if (!node_key(fault->machine, key)) {
-        return;
-    }
-    held.node = &fault->machine->daemon->node.record.id;
-    store_records_each("name/", find_held_name, &held);
-    if (held.number >= DRIVER_NAMES) {
-        return;
-    }
-    cut_link(machine, STORE_MACHINE, true, true);
-    if (await_node(key, false)) {
+    set_isolated(host, true);
+    cut_link(fault->machine->number, STORE_MACHINE, true, true);
+    if (await_node(held.owner_key, false) && await_node(held.node_key, false)) {
         sim_trace("the holder of name%u is lost", held.number);
-        cluster_store_delay_names(1500 + sim_below(1500));
-        driver_claim(fault->other, held.number);
+        cluster_store_hold_name(held.key, claimer->number);
+        driver_claim(claimer, held.number);
+        for (int i = 0; i < CLAIM_MS && !cluster_store_name_is_claimed(); i++) {
+            sim_sleep(1);
+        }
     }
-    cut_link(machine, STORE_MACHINE, true, false);
-    sim_sleep(3000);
-    cluster_store_delay_names(0);
+    cut_link(fault->machine->number, STORE_MACHINE, true, false);
+    for (int i = 0; i < HOLD_MS && !store_records_have(held.owner_key); i++) {
+        sim_sleep(1);
+    }
+    cluster_store_hold_name(NULL, 0);
+    sim_sleep(1000);
+    set_isolated(host, false);
 }
 
 static void store_fault(const struct fault *fault)
@@ -257,8 +327,8 @@ static void machine_fault(struct fault *fault)
     case JOIN_WITHOUT_ANSWER:
         join_without_answer(fault);
         break;
-    case CLAIM_WHILE_HOLDER_RETURNS:
-        claim_while_holder_returns(fault);
+    case CLAIM_WHILE_OWNER_RETURNS:
+        claim_while_owner_returns(fault);
         break;
     case ISOLATE_MACHINE:
         isolate(fault);
@@ -331,7 +401,7 @@ static void make_fault(void)
     fault->other = choose_machine();
     fault->duration_ms = sim_below(3) == 0 ? sim_below(1000) : sim_below(14000);
     if (fault->machine == NULL || fault->other == NULL ||
-        (fault->machine == fault->other && fault->kind <= CLAIM_WHILE_HOLDER_RETURNS) ||
+        (fault->machine == fault->other && fault->kind <= CLAIM_WHILE_OWNER_RETURNS) ||
         (fault->kind == POWER_OFF_FOR_GOOD && (machines_count < 3 || faults.one_is_off_for_good))) {
         free(fault);
         return;

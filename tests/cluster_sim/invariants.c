@@ -11,6 +11,7 @@
 #include "tests/cluster_sim/processes.h"
 #include "tests/cluster_sim/store_records.h"
 #include "tests/cluster_sim/world.h"
+#include "tests/support/kill_limits.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +21,6 @@ enum {
     /* Most milliseconds for which a call may wait without a fault: the loss of a node, and what an
      * unreachable node may take. */
     CALL_MS = 12000 + TDM__NODE_GRACE_MS + 12000,
-    /* Milliseconds within which the supervisor kills after the end of a lease. */
-    FENCE_MS = 1500,
     /* Milliseconds after its start within which a daemon knows all other nodes, and they know it.
      */
     KNOWN_MS = 5000,
@@ -131,8 +130,8 @@ static void check_workers(void)
 
     TAILQ_FOREACH(a, processes_all(), link)
     {
-        if (is_claimable(a) && !machines[a->machine - 1].is_off && past_lease_ms(a) > FENCE_MS &&
-            sim_now_ms() - machines[a->machine - 1].on_since_ms > FENCE_MS) {
+        if (is_claimable(a) && !machines[a->machine - 1].is_off && past_lease_ms(a) > KILL_MS_MAX &&
+            sim_now_ms() - machines[a->machine - 1].on_since_ms > KILL_MS_MAX) {
             world_fail("worker %d of machine %u lives %lld ms after the end of its lease", a->pid,
                        a->machine, (long long)past_lease_ms(a));
         }

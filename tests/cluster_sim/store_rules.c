@@ -7,6 +7,7 @@
 #include "tests/cluster_sim/cluster_store.h"
 #include "tests/cluster_sim/machine.h"
 #include "tests/cluster_sim/world.h"
+#include "tests/support/kill_limits.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -153,6 +154,15 @@ void store_rules_after_commit(const struct tdm__store *memory, uint32_t machine,
         } else if (writes_node(&writes[i])) {
             check_node(memory, machine, &writes[i]);
         }
+    }
+}
+
+void store_rules_before_renewal(uint32_t machine, const struct tdm__store_renewal *renewal)
+{
+    if (renewal->grace_ms < KILL_MS_MAX + DRIFT_MS_MAX) {
+        world_fail("machine %u takes other nodes over %lld ms after the ends of their leases, but "
+                   "killing their processes may take %d ms, and their clocks may be late by %d ms",
+                   machine, (long long)renewal->grace_ms, (int)KILL_MS_MAX, (int)DRIFT_MS_MAX);
     }
 }
 

@@ -13,8 +13,9 @@
  * - A node is taken over only if something was wrong with its machine since its last renewal: no
  *   outage of the store counts against it.
  * - A node that is in the cluster does not join again.
+ * - A renewal names a grace that covers the time that killing takes, and the drift of clocks.
  *
- * The first and the last one are not checked once the store was restarted, after which records may
+ * The first and the third one are not checked once the store was restarted, after which records may
  * be missing. */
 
 /* Forgets what an earlier cluster has done. */
@@ -26,6 +27,8 @@ void store_rules_before_commit(const struct tdm__store *memory,
 void store_rules_after_commit(const struct tdm__store *memory, uint32_t machine,
                               const struct tdm__store_write *writes, uint32_t writes_count,
                               tdm_status status);
+/* Checks a renewal of `machine` before it is carried out. */
+void store_rules_before_renewal(uint32_t machine, const struct tdm__store_renewal *renewal);
 /* Checks the outcome of a renewal of the node whose ID is `writer`. */
 void store_rules_after_renewal(uint32_t machine, const char *writer, tdm_status status);
 

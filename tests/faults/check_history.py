@@ -21,7 +21,8 @@ def good_history():
     """A history in which n2 is lost after 10 s.  restart-1 ran on it and is back on n3 at 25 s; named-1 and gpu-1 also
     ran on it, and their driver has created them again."""
     records = [{"t": 40 * SECOND, "by": "test", "k": "fault", "begun": FAULT_AT, "healed": 35 * SECOND,
-                "draining": 39 * SECOND, "drained": 40 * SECOND, "harmed": ["n2"], "quiet": False, "takeover": True,
+                "draining": 39 * SECOND, "drained": 40 * SECOND, "harmed": ["n2"], "apart": [], "quiet": False,
+                "takeover": True,
                 "killed": ["named-1:20", "restart-1:21", "gpu-1:22"], "continued": {}, "replaced": [],
                 "notice_s": 12, "lease_s": 15,
                 "grace_s": 2, "start_s": 5,
@@ -140,6 +141,22 @@ class Checker(unittest.TestCase):
     def test_a_caller_that_hears_late_is_found(self):
         self.one("end", status=-60)["t"] = FAULT_AT + 13 * SECOND
         self.assertEqual(self.broken(), ["no_call_waits_long"])
+
+    def test_a_refusal_that_does_not_name_the_node_and_its_lease_is_found(self):
+        self.fault()["apart"] = ["n1", "n2"]
+        self.assertEqual(self.broken(), ["refusals_name_the_node"])
+        for text in ("node n2 has not answered node n1 for 10.1 s", "node n2 has not answered node n1 for 10.1 s; it "
+                     "counts as lost when it has not renewed its lease for 30 s"):
+            for record in self.records:
+                if record.get("status") == -60:
+                    record["why"] = text
+            self.assertEqual(self.broken(), ["refusals_name_the_node"])
+        self.fault()["lease_s"] = 30
+        self.assertEqual(self.broken(), [])
+
+    def test_a_cut_that_no_call_notices_is_found(self):
+        self.fault()["apart"] = ["n1", "n4"]
+        self.assertEqual(self.broken(), ["refusals_name_the_node"])
 
     def test_a_failure_in_a_quiet_fault_is_found(self):
         self.fault()["quiet"] = True

@@ -26,6 +26,7 @@ class Event:
     takeover: bool = False  # Restartable actors of the harmed nodes are to be restarted elsewhere.
     wait_replicas: int = 0  # Replicas that confirm a renewal before it counts.
     lease_s: float = 0  # Lease that the fault needs; 0: any.
+    apart: tuple = ()  # Two nodes that reach Redis, but not each other.
     # Rules that the documentation says may be broken: they are in the table, but are no failure.
     risks: tuple = ()
 
@@ -132,7 +133,7 @@ def one_way_cut(trial):
     trial.heal()
 
 
-@event("pair-cut", "two nodes are cut off from each other for 20 s, not from Redis")
+@event("pair-cut", "two nodes are cut off from each other for 20 s, not from Redis", apart=("n1", VICTIM))
 def pair_cut(trial):
     trial.begin()
     trial.cluster.network.cut("n1", trial.victim)

@@ -38,8 +38,8 @@ def options_of(words):
 def fault_record(one, event, trial, names, draining):
     """Returns the record of the fault, which tells the checker what was broken and what may suffer from it."""
     return {"event": event.name, "begun": trial.begun, "healed": trial.healed, "draining": draining,
-            "drained": cluster.now(), "harmed": event.harmed, "quiet": event.quiet, "takeover": event.takeover,
-            "killed": one.killed, "replaced": trial.replaced,
+            "drained": cluster.now(), "harmed": event.harmed, "apart": event.apart, "quiet": event.quiet,
+            "takeover": event.takeover, "killed": one.killed, "replaced": trial.replaced,
             "continued": one.continued, "alive": names, "notice_s": NOTICE_SECONDS,
             "lease_s": one.lease_s, "grace_s": events.GRACE_SECONDS, "start_s": START_SECONDS}
 

@@ -107,6 +107,11 @@ class History:
         """Returns when the test last continued a process that it had stopped; None if it did not."""
         return self.fault["continued"].get(by)
 
+    def node_of_role(self, role, time):
+        """Returns the node on which the actor of that role was seen last at that time; None if it was not."""
+        found = [holder for holder in self.holders.values() if holder.role == role and holder.first <= time]
+        return max(found, key=lambda holder: holder.first).node if found else None
+
     def pairs(self):
         """Returns {(caller's process, role): its calls in order} without the calls that wait for a place."""
         found = collections.defaultdict(list)
@@ -193,6 +198,24 @@ def no_call_waits_long(history):
             yield f"{call} was {word} after {waited:.1f} s, not {limit:g} s"
 
 
+def refusals_name_the_node(history):
+    """A call to a node that the caller's node cannot reach says so, and when that node will count as lost."""
+    fault = history.fault
+    refused = 0
+    for call in history.calls.values():
+        here, there = node_of(call.by), history.node_of_role(call.to, call.begun)
+        if {here, there} != set(fault["apart"]) or not call.ends or call.succeeded() or \
+                not fault["begun"] < call.end() < fault["draining"]:
+            continue
+        refused += 1
+        why = call.ends[0]["why"]
+        if not re.search(rf"node {there} has not answered node {here} for \d+(\.\d+)? s; it counts as lost when it "
+                         rf"has not renewed its lease for {fault['lease_s']:g} s", why):
+            yield f"{call} from {here} to {there} failed: {why}"
+    if fault["apart"] and not refused:
+        yield f"no call between {' and '.join(fault['apart'])} was refused"
+
+
 def nobody_notices(history):
     """Calls are not affected at all by some faults, except those to actors that the test itself has killed."""
     if not history.fault["quiet"]:
@@ -241,7 +264,7 @@ def actors_answer_again(history):
 
 
 RULES = (each_call_ends_once, each_call_runs_once, nothing_is_held_twice, no_old_process_answers, no_call_waits_long,
-         nobody_notices, only_the_harmed_die, actors_answer_again)
+         refusals_name_the_node, nobody_notices, only_the_harmed_die, actors_answer_again)
 
 
 # Measures.

@@ -1,6 +1,7 @@
 /* store_memory_test.c - the store in memory passes the conformance suite. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/conformance/store_suite.h"
+#include "tests/conformance/store_takeover_suite.h"
 
 #include "runtime/clock.h"
 #include "tests/support/memory_store.h"
@@ -48,5 +49,6 @@ int main(void)
     };
 
     return store_suite_run(open_store, close_store) +
+           store_takeover_suite_run(open_store, close_store) +
            cmocka_run_group_tests_name("memory", tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include "runtime/redis/reply.h"
 #include "runtime/redis/store.h"
 #include "runtime/store/check.h"
+#include "tests/conformance/store_takeover_suite.h"
 #include "tests/support/redis_fixture.h"
 #include "tests/support/tcp_sockets.h"
 
@@ -692,5 +693,6 @@ int main(void)
     };
 
     return store_suite_run(open_world, close_world) +
+           store_takeover_suite_run(open_world, close_world) +
            cmocka_run_group_tests_name("redis", tests, open_world, close_world);
 }

@@ -186,6 +186,32 @@ static void group_returns_without_the_node_that_does_not(void **state)
     assert_int_equal(reserve_fixture_group(&world, &group, 1, 2, TDM_SPREAD), TDM_OK);
 }
 
+/* An absent node may live while the store lacks records, or joins before the commit. */
+static void group_returns_without_a_node_only_if_the_node_is_lost(void **state)
+{
+    struct tdm__id one = reserve_fixture_join(&world, "one", 1);
+    struct tdm__id two = reserve_fixture_join(&world, "two", 1);
+    struct tdm__id other;
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    assert_int_equal(tdm__id_generate(&other), TDM_OK);
+    assert_int_equal(reserve_fixture_group(&world, &group, 1, 2, TDM_SPREAD), TDM_OK);
+    reserve_fixture_forget(&world, tdm__store_key("group", &group, key));
+    reserve_fixture_empty(&world, &one);
+    reserve_fixture_empty(&world, &two);
+    reserve_fixture_lose_until_commit(&world, &two);
+    assert_int_equal(reserve_fixture_group_again(&world, true), TDM_OK);
+    assert_int_equal(reserve_fixture_group(&world, &other, 1, 1, TDM_PACK), TDM_E_AGAIN);
+    reserve_fixture_forget(&world, tdm__store_key("group", &group, key));
+    reserve_fixture_empty(&world, &one);
+    reserve_fixture_lose(&world, &two);
+    reserve_fixture_replace_store(&world, &one);
+    assert_int_equal(reserve_fixture_group_again(&world, true), TDM_E_AGAIN);
+    (void)reserve_fixture_new_generation(&world); /* Without a hold. */
+    assert_int_equal(reserve_fixture_group_again(&world, true), TDM_OK);
+}
+
 static tdm_status take_named(const char *name_space, const char *name)
 {
     struct tdm__resources bundle = {.cpu = 0};
@@ -467,6 +493,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(node_that_joins_again_keeps_its_bundles, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(lost_group_is_restored_once, open_world, close_world),
+        cmocka_unit_test_setup_teardown(group_returns_without_a_node_only_if_the_node_is_lost,
+                                        open_world, close_world),
         cmocka_unit_test_setup_teardown(group_returns_without_the_node_that_does_not, open_world,
                                         close_world),
     };

@@ -268,6 +268,42 @@ static void only_a_group_without_a_remover_is_an_orphan(void **state)
     assert_int_equal(count("group/*"), 3);
 }
 
+/* The node that is absent from a store which has lost changes may live. */
+static void no_group_is_an_orphan_while_a_new_store_lacks_records(void **state)
+{
+    struct tdm__id one = reserve_fixture_join(&world, "one", 0);
+    struct tdm__id two = reserve_fixture_join(&world, "two", 0);
+    struct tdm__id there = make_group(&two, false);
+    struct tdm__id closed = make_group(&one, false);
+    struct tdm__id found;
+
+    (void)state;
+    assert_int_equal(reserve_fixture_close_group(&world, &closed, &two), TDM_OK);
+    reserve_fixture_lose(&world, &two);
+    reserve_fixture_replace_store(&world, &one);
+    assert_int_equal(orphans(&one, &found), 0);
+    assert_int_equal(world.status, TDM_E_AGAIN);
+    assert_int_equal(count("group/*"), 2);
+    (void)reserve_fixture_new_generation(&world); /* Without a hold. */
+    assert_int_equal(orphans(&one, &found), 2);
+    assert_int_equal(world.status, TDM_OK);
+    assert_true(tdm__id_equal(&found, &there) || tdm__id_equal(&found, &closed));
+}
+
+static void group_of_a_node_that_joins_before_the_commit_is_no_orphan(void **state)
+{
+    struct tdm__id one = reserve_fixture_join(&world, "one", 0);
+    struct tdm__id two = reserve_fixture_join(&world, "two", 0);
+    struct tdm__id found;
+
+    (void)state;
+    (void)make_group(&two, false);
+    reserve_fixture_lose_until_commit(&world, &two);
+    assert_int_equal(orphans(&one, &found), 0);
+    assert_int_equal(world.status, TDM_OK);
+    assert_int_equal(count("node/*"), 2);
+}
+
 static void many_records_are_removed_by_several_commits(void **state)
 {
     enum { ACTORS = 460 };
@@ -303,6 +339,10 @@ int main(void)
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(only_a_group_without_a_remover_is_an_orphan, open_world,
                                         close_world),
+        cmocka_unit_test_setup_teardown(no_group_is_an_orphan_while_a_new_store_lacks_records,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(group_of_a_node_that_joins_before_the_commit_is_no_orphan,
+                                        open_world, close_world),
         cmocka_unit_test_setup_teardown(many_records_are_removed_by_several_commits, open_world,
                                         close_world),
     };

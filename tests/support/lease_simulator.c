@@ -60,7 +60,7 @@ static bool lease_has_ended(const struct sim_node *node)
     return tdm__lease_machine_fence_at(&machine) <= PRESENT;
 }
 
-/* The daemon kills at once; its supervisor may take as long as the grace. */
+/* The daemon kills at once; its supervisor may take SIM_KILL. */
 static void report(struct lease_exploration *exploration, struct sim_node *node,
                    enum lease_event event)
 {
@@ -104,8 +104,8 @@ static void normalise(const struct lease_exploration *exploration, struct lease_
     if (node->request == LEASE_ASKS_NOTHING && node->sent_at < -1) {
         node->sent_at = -1;
     }
-    if (node->ends_at < (node->has_process ? -SIM_GRACE : 0)) {
-        node->ends_at = node->has_process ? -SIM_GRACE : 0;
+    if (node->ends_at < (node->has_process ? -SIM_KILL : 0)) {
+        node->ends_at = node->has_process ? -SIM_KILL : 0;
     }
     if (!counts_renewals || node->passed > SIM_STEP + 1) {
         node->passed = counts_renewals ? SIM_STEP + 1 : 0;
@@ -170,10 +170,17 @@ static bool take_fault(const struct lease_world *from, struct lease_world *world
 
 /* ---- the store -------------------------------------------------------------------------- */
 
+/* Returns how much after the end of its lease a node is taken over. */
+static int64_t grace_of(const struct lease_exploration *exploration)
+{
+    return exploration->mutation == GRACE_IS_SHORTER_THAN_A_KILL ? SIM_KILL - 1 : SIM_GRACE;
+}
+
 /* A node loses its membership: the place where nodes are taken over. */
 static void lose(struct lease_exploration *exploration, struct lease_world *world, uint32_t lost)
 {
-    if (exploration->counts_outages && world->nodes[lost].counted <= SIM_LEASE + SIM_GRACE &&
+    if (exploration->counts_outages &&
+        world->nodes[lost].counted <= SIM_LEASE + grace_of(exploration) &&
         world->nodes[lost].phase == SIM_UP && world->server == world->nodes[lost].server) {
         exploration->violations |= OUTAGE_COUNTED;
     }
@@ -234,7 +241,8 @@ static void take_over(struct lease_exploration *exploration, struct lease_world 
                       const struct kept_clock *clock, uint32_t self)
 {
     for (uint32_t i = 0; i < exploration->nodes_count; i++) {
-        bool is_due = kept_clock_takes_over(clock, PRESENT + world->store.lease_end[i], SIM_GRACE);
+        bool is_due = kept_clock_takes_over(clock, PRESENT + world->store.lease_end[i],
+                                            grace_of(exploration));
 
         if (exploration->mutation == TAKEOVER_DOES_NOT_CHECK_THE_LEASE) {
             is_due = i != self && world->nodes[i].passed > 0;
@@ -576,7 +584,7 @@ static void try_tick(struct lease_exploration *exploration, const struct lease_w
     for (uint32_t i = 0; i < exploration->nodes_count; i++) {
         struct sim_node *node = &world.nodes[i];
 
-        if (node->has_process && lease_has_ended(node) && node->ends_at <= -SIM_GRACE &&
+        if (node->has_process && lease_has_ended(node) && node->ends_at <= -SIM_KILL &&
             exploration->mutation != SUPERVISOR_DOES_NOT_FENCE) {
             return;
         }

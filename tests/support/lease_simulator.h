@@ -4,6 +4,8 @@
 #define TDM_TESTS_SUPPORT_LEASE_SIMULATOR_H
 
 #include "actors/daemon/lease_machine.h"
+#include "scheduler/records.h"
+#include "tests/support/kill_limits.h"
 #include "tests/support/state_explorer.h"
 
 /* The nodes want one name, which at most one process may have at any time. Node 0 has it at first.
@@ -12,12 +14,16 @@
  * stands for every kind of cut. The clock of the machine is each node's own; all run equally fast,
  * and the grace covers what kills and drift take. */
 
-/* Times are in ticks: a lease of 3 stands for 30 s, and the others for a few seconds. */
+/* Times are in ticks: a lease of 3 stands for 30 s. The other times are in ticks of the time that a
+ * kill may need. */
 enum {
     SIM_NODES_MAX = 4,
     SIM_LEASE = 3, /* How long a renewal counts. */
-    SIM_GRACE = 1, /* How much later a node is taken over; a killed process is gone by then. */
-    SIM_STEP = 1,  /* How far one renewal advances the kept clock at most. */
+    SIM_KILL = 1,  /* A killed process is gone so much after the end of the lease. */
+    /* How much after the end of its lease a node is taken over: the grace of the product, in whole
+     * ticks. */
+    SIM_GRACE = TDM__NODE_GRACE_MS / (KILL_MS_MAX + DRIFT_MS_MAX),
+    SIM_STEP = 1, /* How far one renewal advances the kept clock at most. */
     /* Holder of the name in the store when that node is gone, and its daemon was started again. */
     SIM_NOBODY = SIM_NODES_MAX
 };
@@ -95,6 +101,7 @@ enum lease_mutation {
     SUPERVISOR_DOES_NOT_FENCE,
     JOIN_DOES_NOT_ADVANCE_THE_CLOCK,
     RESTARTED_DAEMON_STARTS_ITS_ACTORS, /* Without a commit, as if the name were still its own. */
+    GRACE_IS_SHORTER_THAN_A_KILL,
     LEASE_MUTATIONS_COUNT
 };
 

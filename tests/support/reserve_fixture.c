@@ -105,6 +105,11 @@ static tdm_status wait_for(struct reserve_fixture *world, tdm_status asked)
     return world->status;
 }
 
+static int64_t reservation_deadline(const struct reserve_fixture *world)
+{
+    return tdm__deadline_after(world->wait_ms > 0 ? world->wait_ms : PATIENCE);
+}
+
 static void on_done(void *arg, tdm_status status, const char *detail)
 {
     struct reserve_fixture *world = arg;
@@ -244,7 +249,7 @@ tdm_status reserve_fixture_again_in(struct reserve_fixture *world,
                                     const struct tdm__store_view *view)
 {
     return wait_for(world, tdm__restore_actor(world->store, actor, view,
-                                              tdm__deadline_after(PATIENCE), on_done, world));
+                                              reservation_deadline(world), on_done, world));
 }
 
 tdm_status reserve_fixture_again(struct reserve_fixture *world,
@@ -352,7 +357,7 @@ struct tdm__actor_record reserve_fixture_record(const struct reserve_fixture *wo
 tdm_status reserve_fixture_take(struct reserve_fixture *world,
                                 const struct tdm__actor_request *request)
 {
-    return wait_for(world, tdm__reserve_actor(world->store, request, tdm__deadline_after(PATIENCE),
+    return wait_for(world, tdm__reserve_actor(world->store, request, reservation_deadline(world),
                                               on_taken, world));
 }
 
@@ -400,8 +405,8 @@ tdm_status reserve_fixture_group_by(struct reserve_fixture *world,
                                     const struct tdm__placement_group_request *request)
 {
     return wait_for(world,
-                    tdm__placement_group_reserve(world->store, request,
-                                                 tdm__deadline_after(PATIENCE), on_grouped, world));
+                    tdm__placement_group_reserve(world->store, request, reservation_deadline(world),
+                                                 on_grouped, world));
 }
 
 tdm_status reserve_fixture_find_group(struct reserve_fixture *world, const char *name_space,
@@ -444,7 +449,7 @@ tdm_status reserve_fixture_group_again_in(struct reserve_fixture *world, bool wi
 {
     return wait_for(world,
                     tdm__placement_group_restore(world->store, &world->group, without_lost, view,
-                                                 tdm__deadline_after(PATIENCE), on_done, world));
+                                                 reservation_deadline(world), on_done, world));
 }
 
 tdm_status reserve_fixture_group_again(struct reserve_fixture *world, bool without_lost)

@@ -14,6 +14,7 @@ struct reserve_fixture {
     struct tdm__loop *loop;
     struct tdm__store *store;
     bool done;
+    int64_t wait_ms;   /* Deadline of reservations in milliseconds from now; 0 for 30 s. */
     uint64_t version;  /* Version of the last commit. */
     tdm_status status; /* Status of the last operation; its detail is next. */
     char detail[512];
