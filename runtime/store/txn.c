@@ -281,12 +281,13 @@ tdm_status tdm__txn_next_part(struct tdm__txn *txn)
 }
 
 /* Returns whether a later write changes the record of write number `index`, which then need not be
- * committed: each write of a record checks the same version. */
+ * committed: each write of a record checks the same version. A check that replicas have confirmed
+ * an earlier commit stays. */
 static bool txn_write_is_replaced(const struct tdm__txn *txn, uint32_t index)
 {
     const struct tdm__store_write *write = &txn->writes[index];
 
-    if (!is_change(write) && write->kind != TDM__STORE_CHECK_VERSION) {
+    if (write->needs_replicas || (!is_change(write) && write->kind != TDM__STORE_CHECK_VERSION)) {
         return false;
     }
     for (uint32_t i = index + 1; i < txn->writes_count; i++) {
