@@ -8,7 +8,8 @@
 /* Wraps the store `inner`, which tdm__store_redis_open() has opened. Commits that write names, rely
  * on the loss of a node, or check a write that needs replicas, and renewals of leases, succeed only
  * after `replicas_count` replicas of the server have confirmed them with the command WAIT. Else
- * they fail with TDM_E_STORE and both numbers, and may have been carried out. The wrapper owns `inner`. */
+ * they fail with TDM_E_STORE and both numbers, and may have been carried out. The wrapper owns
+ * `inner`. */
 tdm_status tdm__store_replicated_open(struct tdm__store *inner, uint32_t replicas_count,
                                       struct tdm__store **store_out);
 
