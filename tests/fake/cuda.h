@@ -13,7 +13,8 @@
  * locked by everyone who has a handle, an exported descriptor or a mapping: it is in use for
  * exactly as long as one of them lives, whichever process that is, as on the card.  Device
  * addresses cannot be touched by the processor, but while a kernel runs, which is the kernel's
- * own source (kernel_shim.h).
+ * own source (kernel_shim.h). A kernel runs with many threads a block, and is
+ * searched for races and misaligned accesses (kernel_threads.h).
  *
  *   FAKE_CUDA_DIRECTORY  where the devices are: the same one is the same machine
  *   FAKE_CUDA_MACHINE    the last byte but one of their UUIDs (192), which makes them unequal to
@@ -27,9 +28,9 @@
  *   FAKE_CUDA_DEFER      1: asynchronous copies happen when they are waited for, not before
  *   FAKE_CUDA_TOUCH      1: the processor may touch what is mapped, as a kernel may: for
  *                           programs that compute where they are told to keep their data
+ *   FAKE_CUDA_THREADS    most threads of a kernel's block (16)
  *   FAKE_CUDA_FAIL       "cuMemMap:3:2": the third cuMemMap fails with error 2; any call:
- * "*"
- *
+ *                        "*"
  *   FAKE_CUDA_FAIL_IN    the name of the only process that FAKE_CUDA_FAIL is for, such as
  *                        engine/1/0; the next process with the name is spared
  *
@@ -50,7 +51,8 @@ unsigned fake_cuda_resources_count(void);
 
 /* ---- between its parts ------------------------------------------------------------------ */
 
-enum { FAKE_UNIT = 2 << 20, FAKE_DEVICES_MAX = 8, FAKE_PATH_BYTES = 256, CU_INVALID_CONTEXT = 201 };
+enum { FAKE_UNIT = 2 << 20, FAKE_DEVICES_MAX = 8, FAKE_PATH_BYTES = 256 };
+enum { CU_INVALID_CONTEXT = 201, CU_MISALIGNED_ADDRESS = 716 };
 /* Most contexts that one thread has pushed. */
 enum { FAKE_CONTEXTS_MAX = 256 };
 
@@ -88,14 +90,6 @@ int fake_memory_open(bool open);
 struct fake_kernel;
 int fake_kernel_run(struct fake_kernel *kernel);
 int fake_submit_kernel(void *stream, struct fake_kernel *kernel);
-/* What is not Tandem's own: done with a copy of the argument, while memory is open. */
-typedef void fake_work_fn(void *argument);
-int fake_submit_work(void *stream, fake_work_fn *work, const void *argument, size_t bytes);
-/* The same for other libraries' fake libraries, which do not hold the lock. */
-int fake_submit(void *stream, fake_work_fn *work, const void *argument, size_t bytes);
-/* The example's kernels: CU_NOT_FOUND or CU_INVALID_HANDLE if it is none of them. */
-int fake_ops_find(void **function, const char *name);
-int fake_ops_launch(const void *function, void *stream, void **arguments);
 /* What is not Tandem's own: done with a copy of the argument, while memory is open. */
 typedef void fake_work_fn(void *argument);
 int fake_submit_work(void *stream, fake_work_fn *work, const void *argument, size_t bytes);
