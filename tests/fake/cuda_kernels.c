@@ -10,9 +10,9 @@
 
 enum { ARGUMENTS_MAX = 8 };
 
-/* Blocks in a row of the grid: several, and with any number of threads a multiple of four threads,
- * on which kernels rely. */
-enum { BLOCKS = 4 };
+/* Most blocks in a row of the grid. It is also the least number of threads of a row, because
+ * kernels rely on a multiple of four threads. */
+enum { BLOCKS_MAX = 4 };
 
 /* A kernel by its name: the sizes of its arguments, and what each thread executes; NULL if it
  * writes to a wrong address. */
@@ -165,14 +165,24 @@ int cuModuleGetFunction(void **function, void *module, const char *name)
     return fake_ops_find(function, name);
 }
 
-/* Takes any shape that a GPU takes, of which only the rows are kept: the grid has fewer blocks, and
- * a block as many threads as fake_block_threads() says. */
+/* Returns the shape that a kernel gets, which has fewer blocks and threads than it is launched
+ * with. */
+static struct fake_shape shape_of(unsigned grid_x, unsigned grid_y, unsigned block_x)
+{
+    struct fake_shape shape = {.rows = grid_y, .threads = fake_block_threads(block_x)};
+    bool all = grid_x > BLOCKS_MAX || shape.threads < BLOCKS_MAX;
+
+    shape.blocks = all ? BLOCKS_MAX : grid_x;
+    return shape;
+}
+
+/* Takes any shape that a GPU takes. */
 int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                    void *stream, void **arguments, void **extra)
 {
     const struct entry *entry = function;
-    const struct fake_shape shape = {BLOCKS, grid_y, fake_block_threads(block_x)};
+    const struct fake_shape shape = shape_of(grid_x, grid_y, block_x);
 
     ENTER();
     if (grid_x == 0 || grid_y == 0 || grid_y > UINT16_MAX || grid_z != 1 || block_x == 0 ||

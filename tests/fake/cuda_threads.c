@@ -12,9 +12,12 @@
 /* Each thread of a block has a stack of its own and is a context that the scheduler, which is the
  * function run_block(), resumes. A thread gives the turn back in fake_barrier(), when it returns,
  * and in fake_kernel_stop(), after which it is never resumed. The library's lock is held while a
- * kernel runs, so that there is one scheduler at a time. */
+ * kernel runs, so that there is one scheduler at a time.
+ *
+ * The thread sanitizer (FAKE_KERNELS_UNDER_TSAN) takes each thread of a block for a thread of the
+ * process, and looks for races in the kernels. It does not see the accesses of this file. */
 
-#ifdef __SANITIZE_THREAD__
+#ifdef FAKE_KERNELS_UNDER_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
 
@@ -76,7 +79,7 @@ static void open_stacks(void)
 /* The thread sanitizer follows the turns, without taking one for an order of accesses. */
 static void switch_fiber(void *fiber)
 {
-#ifdef __SANITIZE_THREAD__
+#ifdef FAKE_KERNELS_UNDER_TSAN
     __tsan_switch_to_fiber(fiber, __tsan_switch_to_fiber_no_sync);
 #else
     (void)fiber;
@@ -114,7 +117,7 @@ bool fake_is_private(uintptr_t address)
 
 /* Tells the thread sanitizer that what was done before a barrier is seen behind it. The next
  * barrier has another address, because some threads reach it before others have left this one. */
-#ifdef __SANITIZE_THREAD__
+#ifdef FAKE_KERNELS_UNDER_TSAN
 static char barrier_addresses[2];
 
 static void note_arrival(unsigned barrier)
@@ -175,25 +178,21 @@ static void thread_main(void)
     give_turn_back();
 }
 
-static void start_threads(unsigned count)
+static void start_thread(struct gpu_thread *thread, char *stack)
 {
-    for (unsigned i = 0; i < count; i++) {
-        struct gpu_thread *thread = &gpu.threads[i];
-
-        if (getcontext(&thread->context) != 0) {
-            abort();
-        }
-        thread->context.uc_stack.ss_sp = gpu.stacks + (size_t)i * STACK_BYTES;
-        thread->context.uc_stack.ss_size = STACK_BYTES;
-        thread->context.uc_link = NULL;
-        thread->waits_at = 0;
-        makecontext(&thread->context, thread_main, 0);
-#ifdef __SANITIZE_THREAD__
-        if (thread->fiber == NULL) {
-            thread->fiber = __tsan_create_fiber(0);
-        }
-#endif
+    if (getcontext(&thread->context) != 0) {
+        abort();
     }
+    thread->context.uc_stack.ss_sp = stack;
+    thread->context.uc_stack.ss_size = STACK_BYTES;
+    thread->context.uc_link = NULL;
+    thread->waits_at = 0;
+    makecontext(&thread->context, thread_main, 0);
+#ifdef FAKE_KERNELS_UNDER_TSAN
+    if (thread->fiber == NULL) {
+        thread->fiber = __tsan_create_fiber(0);
+    }
+#endif
 }
 
 /* Gives each thread one turn, from the first to the last or the other way round. */
@@ -224,10 +223,12 @@ static void compare_barriers(unsigned count)
 static int run_block(unsigned threads)
 {
     gpu.error = CU_SUCCESS;
-#ifdef __SANITIZE_THREAD__
+#ifdef FAKE_KERNELS_UNDER_TSAN
     gpu.scheduler_fiber = __tsan_get_current_fiber();
 #endif
-    start_threads(threads);
+    for (unsigned i = 0; i < threads; i++) {
+        start_thread(&gpu.threads[i], gpu.stacks + (size_t)i * STACK_BYTES);
+    }
     fake_watch_block();
     note_arrival(gpu.barrier);
     do {

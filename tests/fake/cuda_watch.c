@@ -173,17 +173,17 @@ static void access_aligned(const void *at, size_t size_bytes, bool writes)
     access_bytes(at, size_bytes, writes, false);
 }
 
-/* The names are the compiler's. They are hidden, so that only the kernels of this library call
- * these functions. */
+/* The names and types are the compiler's. They are hidden, so that only the kernels of this library
+ * call these functions. */
 #define HIDDEN __attribute__((visibility("hidden")))
 #define ACCESS(size)                                                                               \
-    HIDDEN void __tsan_read##size(const void *at);                                                 \
-    HIDDEN void __tsan_write##size(const void *at);                                                \
-    void __tsan_read##size(const void *at)                                                         \
+    HIDDEN void __tsan_read##size(void *at);                                                       \
+    HIDDEN void __tsan_write##size(void *at);                                                      \
+    void __tsan_read##size(void *at)                                                               \
     {                                                                                              \
         access_aligned(at, size, false);                                                           \
     }                                                                                              \
-    void __tsan_write##size(const void *at)                                                        \
+    void __tsan_write##size(void *at)                                                              \
     {                                                                                              \
         access_aligned(at, size, true);                                                            \
     }
@@ -193,32 +193,33 @@ ACCESS(4)
 ACCESS(8)
 ACCESS(16)
 
-HIDDEN void __tsan_read_range(const void *at, size_t size_bytes);
-HIDDEN void __tsan_write_range(const void *at, size_t size_bytes);
+HIDDEN void __tsan_read_range(void *at, long size_bytes);
+HIDDEN void __tsan_write_range(void *at, long size_bytes);
 HIDDEN void __tsan_init(void);
-HIDDEN void __tsan_func_entry(const void *caller);
-HIDDEN void __tsan_func_exit(void);
+HIDDEN void __tsan_func_entry(void *caller);
+HIDDEN void __tsan_func_exit(void *caller);
 
-void __tsan_read_range(const void *at, size_t size_bytes)
+void __tsan_read_range(void *at, long size_bytes)
 {
-    access_bytes(at, size_bytes, false, false);
+    access_bytes(at, (size_t)size_bytes, false, false);
 }
 
-void __tsan_write_range(const void *at, size_t size_bytes)
+void __tsan_write_range(void *at, long size_bytes)
 {
-    access_bytes(at, size_bytes, true, false);
+    access_bytes(at, (size_t)size_bytes, true, false);
 }
 
 void __tsan_init(void)
 {
 }
 
-void __tsan_func_entry(const void *caller)
+void __tsan_func_entry(void *caller)
 {
     (void)caller;
 }
 
-void __tsan_func_exit(void)
+void __tsan_func_exit(void *caller)
 {
+    (void)caller;
 }
 #endif
