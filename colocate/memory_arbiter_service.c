@@ -31,9 +31,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Milliseconds between two ticks of the arbiters, and the number of usage records that are searched
- * for a text. */
-enum { TICK_MS = 50, USAGES_MAX = 128 };
+enum {
+    TICK_MS = 50,     /* Milliseconds between two ticks of the arbiters. */
+    USAGES_MAX = 128, /* Number of usage records that are searched for a text. */
+    /* Milliseconds after the exit of a tenant in which a GPU may still report its memory as used.
+     * Requesters wait as long for memory that they were granted (region_api.c). */
+    SETTLE_MS = 5000
+};
 
 /* A call of arbiter.request that waits for the decision of an arbiter. The service owns it. */
 struct waiting_request {
@@ -65,6 +69,8 @@ struct service {
     struct departed_tenants *departed_tenants;
     /* Number of the newest request; numbers are unique in this service. */
     uint64_t last_request_id;
+    /* Time of the last exit of a tenant; 0 before the first one. */
+    int64_t last_exit_ms;
     uint32_t gpus_count;                  /* Number of GPUs of the node. */
     struct tdm__memory_arbiter *arbiters; /* Array with the arbiter of each GPU; owned. */
 };
@@ -165,6 +171,7 @@ static bool report_departed_tenant(struct service *service, const struct tdm__id
         .kind = TDM__ARBITER_TENANT_GONE, .tenant = *id, .now_ms = tdm__clock_ms()};
     bool all = true;
 
+    service->last_exit_ms = gone.now_ms;
     for (uint32_t gpu = 0; gpu < service->gpus_count; gpu++) {
         if (tdm__broker_is_charged(service->broker, gpu, id) ||
             (!tree_has_ended &&
@@ -426,6 +433,20 @@ static bool complete_report(const struct service *service, uint32_t gpu,
     return true;
 }
 
+/* Returns the unmanaged usage of a GPU for its arbiter. A real GPU returns the memory of a process
+ * some time after its exit. Meanwhile the report seems to show more memory of unknown processes,
+ * and a request for the memory of the dead would be refused. Therefore the usage does not grow for
+ * SETTLE_MS after an exit. The requester itself waits until the GPU reports its memory free. */
+static uint64_t unmanaged_bytes_after_exits(const struct service *service, uint32_t gpu,
+                                            uint64_t reported_bytes)
+{
+    uint64_t before_bytes = service->arbiters[gpu].unmanaged_bytes;
+    bool settles =
+        service->last_exit_ms != 0 && tdm__clock_ms() - service->last_exit_ms < SETTLE_MS;
+
+    return settles && reported_bytes > before_bytes ? before_bytes : reported_bytes;
+}
+
 /* Takes over what a real GPU reports into the arbiters of the GPUs that share it. */
 static tdm_status take_report(struct service *service, struct tdm__incoming_call *incoming)
 {
@@ -442,9 +463,10 @@ static tdm_status take_report(struct service *service, struct tdm__incoming_call
         return TDM_OK;
     }
     for (uint32_t i = 0; i < service->gpus_count; i++) {
-        const struct tdm__arbiter_event event = {.kind = TDM__ARBITER_UNMANAGED_USAGE,
-                                                 .bytes = tdm__arbiter_unmanaged_bytes(&report),
-                                                 .now_ms = tdm__clock_ms()};
+        const struct tdm__arbiter_event event = {
+            .kind = TDM__ARBITER_UNMANAGED_USAGE,
+            .bytes = unmanaged_bytes_after_exits(service, i, tdm__arbiter_unmanaged_bytes(&report)),
+            .now_ms = tdm__clock_ms()};
 
         if (is_same_real_gpu(i, (uint32_t)message.gpu)) {
             tdm__broker_set_outside_usage(service->broker, i, tdm__arbiter_outside_bytes(&report));

@@ -24,6 +24,9 @@
  *   CUDA_VISIBLE_DEVICES which of them a process sees, by numbers or UUIDs, in this order; a device
  *                        twice: none at all, as an H100 showed
  *   FAKE_CUDA_CONTEXT_BYTES  memory that a process takes of a device with its first context (0)
+ *   FAKE_CUDA_CONTEXT_MS milliseconds that the first context of a process takes (0)
+ *   FAKE_CUDA_FREE_MS    milliseconds until memory of a process that ended without giving it back
+ *                        is free, counted from the first look at it (0)
  *   FAKE_CUDA_MIG        1: the devices are instances of a partitioned GPU
  *   FAKE_CUDA_DEFER      1: asynchronous copies happen when they are waited for, not before
  *   FAKE_CUDA_TOUCH      1: the processor may touch what is mapped, as a kernel may: for
@@ -104,9 +107,12 @@ int fake_run_all(void);
 bool fake_is_waiting(void);
 /* These addresses are unmapped: an error of the device if a copy still uses them. */
 void fake_note_unmapping(uint64_t address, size_t bytes);
-/* Takes memory of the device that belongs to no allocation; closing the descriptor frees it. -1 if
- * the device is full. */
+/* Takes memory of the device that belongs to no allocation. Returns its descriptor for
+ * fake_give_memory(), or -1 if the device is full. */
 int fake_take_memory(const char *path, size_t bytes);
+void fake_give_memory(int fd);
+/* Milliseconds after the death of a process until its memory is free. */
+unsigned long fake_free_ms(void);
 /* True if a kernel may use the address: of the device, or of cuMemHostAlloc. */
 bool fake_kernel_may_use(const void *address);
 

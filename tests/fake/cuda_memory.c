@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A handle is the address of one of these. */
@@ -21,6 +22,7 @@ struct fake_memory {
     unsigned handles;
     unsigned mappings;
     bool exportable;
+    bool is_own; /* This process has created it. */
 };
 
 enum range_kind { RESERVED, VMM, LEGACY, OPENED };
@@ -63,6 +65,47 @@ unsigned fake_cuda_resources_count(void)
 
 /* ---- physical memory -------------------------------------------------------------------- */
 
+/* True if the memory is still in use although no process holds it: FAKE_CUDA_FREE_MS milliseconds
+ * long from the first time on that a process asks. The mode of the file marks that time. */
+static bool is_returned_late(int fd, const struct stat *status)
+{
+    struct timespec now;
+
+    if (fake_free_ms() == 0 || (status->st_mode & S_IXGRP) != 0) {
+        return false;
+    }
+    if ((status->st_mode & S_IXUSR) == 0) {
+        (void)fchmod(fd, S_IRWXU);
+        (void)futimens(fd, NULL);
+        return true;
+    }
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (now.tv_sec - status->st_mtim.tv_sec) * 1000 +
+               (now.tv_nsec - status->st_mtim.tv_nsec) / 1000000 <
+           (long)fake_free_ms();
+}
+
+/* Returns the bytes of a file that are in use, and removes it if none are. */
+static size_t count_file(int directory, const char *name)
+{
+    int fd = openat(directory, name, O_RDWR | O_CLOEXEC);
+    struct stat status;
+    size_t used = 0;
+
+    if (fd < 0) {
+        return 0;
+    }
+    if (fstat(fd, &status) == 0) {
+        used = (size_t)status.st_size;
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && !is_returned_late(fd, &status)) {
+        (void)unlinkat(directory, name, 0);
+        used = 0;
+    }
+    (void)close(fd);
+    return used;
+}
+
 /* Bytes of the files that someone still holds; the others are removed. */
 static size_t count_used(const char *path)
 {
@@ -71,22 +114,9 @@ static size_t count_used(const char *path)
     size_t used = 0;
 
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
-        struct stat status;
-        int fd;
-
-        if (strncmp(entry->d_name, "block-", strlen("block-")) != 0) {
-            continue;
+        if (strncmp(entry->d_name, "block-", strlen("block-")) == 0) {
+            used += count_file(dirfd(directory), entry->d_name);
         }
-        fd = openat(dirfd(directory), entry->d_name, O_RDWR | O_CLOEXEC);
-        if (fd < 0) {
-            continue;
-        }
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-            (void)unlinkat(dirfd(directory), entry->d_name, 0);
-        } else if (fstat(fd, &status) == 0) {
-            used += (size_t)status.st_size;
-        }
-        (void)close(fd);
     }
     if (directory != NULL) {
         (void)closedir(directory);
@@ -131,15 +161,40 @@ int fake_take_memory(const char *path, size_t bytes)
     return make_file(path, bytes, name, sizeof(name));
 }
 
-static struct fake_memory *add_memory(int fd, size_t bytes, bool exportable)
+/* Closes the descriptor of memory that this process has created. The memory is free at once, or as
+ * soon as other processes have closed theirs: the mode of the file tells so. */
+void fake_give_memory(int fd)
+{
+    char link[64];
+    char name[FAKE_PATH_BYTES + 32];
+    ssize_t length;
+    int other;
+
+    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    length = readlink(link, name, sizeof(name) - 1);
+    other = open(link, O_RDWR | O_CLOEXEC);
+    (void)fchmod(fd, S_IRUSR | S_IWUSR | S_IXGRP);
+    (void)close(fd);
+    if (length > 0 && other >= 0 && flock(other, LOCK_EX | LOCK_NB) == 0) {
+        name[length] = '\0';
+        (void)unlink(name);
+    }
+    (void)close(other);
+}
+
+static struct fake_memory *add_memory(int fd, size_t bytes, bool exportable, bool is_own)
 {
     struct fake_memory *memory = calloc(1, sizeof(*memory));
 
     if (memory == NULL) {
         abort();
     }
-    *memory = (struct fake_memory){
-        .next = memories, .fd = fd, .bytes = bytes, .handles = 1, .exportable = exportable};
+    *memory = (struct fake_memory){.next = memories,
+                                   .fd = fd,
+                                   .bytes = bytes,
+                                   .handles = 1,
+                                   .exportable = exportable,
+                                   .is_own = is_own};
     memories = memory;
     return memory;
 }
@@ -165,7 +220,11 @@ static void drop_if_unused(struct fake_memory *memory)
         link = &(*link)->next;
     }
     *link = memory->next;
-    (void)close(memory->fd);
+    if (memory->is_own) {
+        fake_give_memory(memory->fd);
+    } else {
+        (void)close(memory->fd);
+    }
     free(memory);
 }
 
@@ -213,8 +272,8 @@ int cuMemCreate(uint64_t *handle, size_t bytes, const struct cu_allocation *allo
     if (fd < 0) {
         return CU_OUT_OF_MEMORY;
     }
-    *handle = (uint64_t)(uintptr_t)add_memory(fd, bytes,
-                                              (allocation->handle_types & CU_HANDLE_POSIX_FD) != 0);
+    *handle = (uint64_t)(uintptr_t)add_memory(
+        fd, bytes, (allocation->handle_types & CU_HANDLE_POSIX_FD) != 0, true);
     return CU_SUCCESS;
 }
 
@@ -265,7 +324,7 @@ int cuMemImportFromShareableHandle(uint64_t *handle, void *shareable, int type)
     if (fd < 0) {
         return CU_OUT_OF_MEMORY;
     }
-    *handle = (uint64_t)(uintptr_t)add_memory(fd, (size_t)status.st_size, true);
+    *handle = (uint64_t)(uintptr_t)add_memory(fd, (size_t)status.st_size, true, false);
     return CU_SUCCESS;
 }
 
@@ -476,7 +535,7 @@ static struct range *add_mapped(int fd, size_t bytes, enum range_kind kind, cons
         return NULL;
     }
     range = add_range(address, bytes, kind);
-    range->memory = add_memory(fd, bytes, false);
+    range->memory = add_memory(fd, bytes, false, kind != OPENED);
     range->memory->handles = 0;
     range->memory->mappings = 1;
     range->access = CU_ACCESS_READ_WRITE;
