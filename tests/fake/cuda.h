@@ -15,6 +15,8 @@
  * addresses cannot be touched by the processor, but while a kernel runs, which is the kernel's
  * own source (kernel_shim.h). A kernel runs with many threads a block, and is
  * searched for races and misaligned accesses (kernel_threads.h).
+ * cuMemAlloc cuts allocations of less than 2 MiB from blocks of 2 MiB, which are what
+ * cuMemGetAddressRange finds and what cuIpc shares.
  *
  *   FAKE_CUDA_DIRECTORY  where the devices are: the same one is the same machine
  *   FAKE_CUDA_MACHINE    the last byte but one of their UUIDs (192), which makes them unequal to

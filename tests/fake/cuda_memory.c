@@ -27,6 +27,15 @@ struct fake_memory {
 
 enum range_kind { RESERVED, VMM, LEGACY, OPENED };
 
+/* A small allocation of cuMemAlloc, in a block of FAKE_UNIT bytes that it shares with others. */
+struct piece {
+    struct piece *next; /* The next one at higher addresses. */
+    size_t offset;
+    size_t bytes;
+};
+
+enum { PIECE_ALIGNMENT = 512 };
+
 /* RESERVED ranges contain VMM ones; a LEGACY or OPENED one stands alone. */
 struct range {
     struct range *next;
@@ -36,6 +45,8 @@ struct range {
     int access;
     unsigned opened;
     struct fake_memory *memory;
+    bool has_pieces;      /* A block of small allocations. */
+    struct piece *pieces; /* Owned list of them. */
     char file[FAKE_PATH_BYTES + 32];
 };
 
@@ -74,12 +85,12 @@ static bool is_returned_late(int fd, const struct stat *status)
     if (fake_free_ms() == 0 || (status->st_mode & S_IXGRP) != 0) {
         return false;
     }
+    (void)clock_gettime(CLOCK_REALTIME, &now);
     if ((status->st_mode & S_IXUSR) == 0) {
         (void)fchmod(fd, S_IRWXU);
-        (void)futimens(fd, NULL);
+        (void)futimens(fd, (const struct timespec[2]){now, now});
         return true;
     }
-    (void)clock_gettime(CLOCK_REALTIME, &now);
     return (now.tv_sec - status->st_mtim.tv_sec) * 1000 +
                (now.tv_nsec - status->st_mtim.tv_nsec) / 1000000 <
            (long)fake_free_ms();
@@ -551,13 +562,85 @@ static void remove_mapped(struct range *range)
     remove_range(range);
 }
 
-int cuMemAlloc_v2(uint64_t *address, size_t bytes)
+/* Allocates whole units, the memory of one file. NULL if the device is full. */
+static struct range *allocate_units(const char *path, size_t bytes)
 {
     size_t rounded = (bytes + FAKE_UNIT - 1) / FAKE_UNIT * FAKE_UNIT;
     char name[FAKE_PATH_BYTES + 32];
-    struct range *range;
+    int fd = make_file(path, rounded, name, sizeof(name));
+
+    return fd >= 0 ? add_mapped(fd, rounded, LEGACY, name) : NULL;
+}
+
+/* Cuts a piece from the first gap of a block that is large enough. False if there is none. */
+static bool cut_piece(struct range *block, size_t bytes, uint64_t *address_out)
+{
+    struct piece **link = &block->pieces;
+    size_t offset = 0;
+    struct piece *piece;
+
+    while (*link != NULL && (*link)->offset - offset < bytes) {
+        offset = (*link)->offset + (*link)->bytes;
+        link = &(*link)->next;
+    }
+    if (block->bytes - offset < bytes) {
+        return false;
+    }
+    piece = malloc(sizeof(*piece));
+    if (piece == NULL) {
+        abort();
+    }
+    *piece = (struct piece){*link, offset, bytes};
+    *link = piece;
+    *address_out = block->address + offset;
+    return true;
+}
+
+/* Allocates less than a unit from a block of the device, or from a new one. */
+static int allocate_piece(const char *path, size_t bytes, uint64_t *address_out)
+{
+    size_t rounded = (bytes + PIECE_ALIGNMENT - 1) / PIECE_ALIGNMENT * PIECE_ALIGNMENT;
+    struct range *block;
+
+    for (block = ranges; block != NULL; block = block->next) {
+        if (block->has_pieces && strncmp(block->file, path, strlen(path)) == 0 &&
+            cut_piece(block, rounded, address_out)) {
+            return CU_SUCCESS;
+        }
+    }
+    block = allocate_units(path, FAKE_UNIT);
+    if (block == NULL) {
+        return CU_OUT_OF_MEMORY;
+    }
+    block->has_pieces = true;
+    return cut_piece(block, rounded, address_out) ? CU_SUCCESS : CU_OUT_OF_MEMORY;
+}
+
+/* Frees the piece at the address, and the block with its last piece. */
+static int free_piece(struct range *block, uint64_t address)
+{
+    struct piece **link = &block->pieces;
+    struct piece *piece;
+
+    while (*link != NULL && block->address + (*link)->offset != address) {
+        link = &(*link)->next;
+    }
+    piece = *link;
+    if (piece == NULL) {
+        return CU_INVALID_VALUE;
+    }
+    *link = piece->next;
+    free(piece);
+    if (block->pieces == NULL) {
+        remove_mapped(block);
+    }
+    return CU_SUCCESS;
+}
+
+int cuMemAlloc_v2(uint64_t *address, size_t bytes)
+{
+    const struct range *range;
     const char *path;
-    int fd;
 
     ENTER();
     path = fake_path(fake_device());
@@ -567,8 +650,10 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes)
     if (bytes == 0) {
         return CU_INVALID_VALUE;
     }
-    fd = make_file(path, rounded, name, sizeof(name));
-    range = fd >= 0 ? add_mapped(fd, rounded, LEGACY, name) : NULL;
+    if (bytes < FAKE_UNIT) {
+        return allocate_piece(path, bytes, address);
+    }
+    range = allocate_units(path, bytes);
     if (range == NULL) {
         return CU_OUT_OF_MEMORY;
     }
@@ -582,7 +667,13 @@ int cuMemFree_v2(uint64_t address)
 
     ENTER();
     range = find_range(address, false);
-    if (range == NULL || range->kind != LEGACY || range->address != address) {
+    if (range == NULL || range->kind != LEGACY) {
+        return CU_INVALID_VALUE;
+    }
+    if (range->has_pieces) {
+        return free_piece(range, address);
+    }
+    if (range->address != address) {
         return CU_INVALID_VALUE;
     }
     remove_mapped(range);

@@ -122,9 +122,9 @@ def memory_that_a_gpu_returns_late_is_awaited(sandbox):
     library = sandbox.build / "tests" / "tiny_job_library.so"
     data = [f"data.{name}={sandbox.path / 'tiny'}" for name in ("train", "unseen")]
     environment = sandbox.environment(**on_cuda(sandbox, FAKE_CUDA_DEVICES="1", FAKE_CUDA_TOUCH="1",
-                                                FAKE_CUDA_FREE_MS=str(FREE_MS)))
-    code, out, err = finish(sandbox.tandem("run", "tiny.yaml", "--json", "--out", "late", f"job.library={library}", *data,
-                                           environment=environment))
+                                                FAKE_CUDA_FREE_MS=str(FREE_MS), FAKE_CUDA_CONTEXT_MS="300"))
+    words = ["tiny.yaml", "--json", "--out", "late", f"job.library={library}", *data]
+    code, out, err = finish(sandbox.tandem("run", *words, environment=environment))
     require(code == 0, f"exit code {code}: {err}")
     require(len(steps_of(out)) == 3, f"{len(steps_of(out))} steps")
     pauses = spans_of(sandbox.path / "late/trace.json", "pause torch")
