@@ -33,6 +33,7 @@
  *   FAKE_CUDA_DEFER      1: asynchronous copies happen when they are waited for, not before
  *   FAKE_CUDA_TOUCH      1: the processor may touch what is mapped, as a kernel may: for
  *                           programs that compute where they are told to keep their data
+ *   FAKE_CUDA_REFUSE_READ_ONLY  set: mappings for reading only are refused, as by some drivers
  *   FAKE_CUDA_THREADS    most threads of a kernel's block (16)
  *   FAKE_CUDA_FAIL       "cuMemMap:3:2": the third cuMemMap fails with error 2; any call:
  *                        "*"

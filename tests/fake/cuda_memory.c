@@ -500,6 +500,9 @@ int cuMemSetAccess(uint64_t address, size_t bytes, const struct cu_access *acces
     if (count != 1 || bytes == 0) {
         return CU_INVALID_VALUE;
     }
+    if (access->flags == CU_ACCESS_READ && getenv("FAKE_CUDA_REFUSE_READ_ONLY") != NULL) {
+        return CU_NOT_SUPPORTED;
+    }
     while (at - address < bytes) {
         const struct range *range = find_range(at, false);
 
