@@ -110,6 +110,14 @@ int fake_run_all(void);
 bool fake_is_waiting(void);
 /* These addresses are unmapped: an error of the device if a copy still uses them. */
 void fake_note_unmapping(uint64_t address, size_t bytes);
+/* Locks the device's directory against other processes. Returns a descriptor; close it to unlock.
+ */
+int fake_lock_device(const char *path);
+/* Bytes of the device that are in use, while it is locked. */
+size_t fake_count_used(const char *path);
+/* Makes a file of that many bytes, which the device has as memory from then on. Writes its path to
+ * `name`, which has `room` bytes. Returns its descriptor, or -1 if the device is full. */
+int fake_make_file(const char *path, size_t bytes, char *name, size_t room);
 /* Takes memory of the device that belongs to no allocation. Returns its descriptor for
  * fake_give_memory(), or -1 if the device is full. */
 int fake_take_memory(const char *path, size_t bytes);
