@@ -378,6 +378,15 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
     return CU_SUCCESS;
 }
 
+int cuMemGetAllocationGranularity(size_t *bytes, const struct cu_allocation *allocation, int which)
+{
+    ENTER();
+    (void)allocation;
+    (void)which;
+    *bytes = FAKE_UNIT;
+    return CU_SUCCESS;
+}
+
 /* ---- contexts --------------------------------------------------------------------------- */
 
 /* Takes what a context of the device costs: memory and time. Every call waits meanwhile, as in the

@@ -136,15 +136,6 @@ int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     return CU_SUCCESS;
 }
 
-int cuMemGetAllocationGranularity(size_t *bytes, const struct cu_allocation *allocation, int which)
-{
-    ENTER();
-    (void)allocation;
-    (void)which;
-    *bytes = FAKE_UNIT;
-    return CU_SUCCESS;
-}
-
 int cuMemCreate(uint64_t *handle, size_t bytes, const struct cu_allocation *allocation,
                 unsigned long long flags)
 {
