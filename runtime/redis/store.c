@@ -260,12 +260,30 @@ static bool is_missing_right(const char *refusal)
            strstr(refusal, "user executing the script can't run") != NULL;
 }
 
-/* Logs the first reply that says that the user of Redis lacks a right, since only an administrator
- * of the server can help. Redis 7.0 does not name a command inside of a function in its reply. */
+/* Returns whether this reply of the server was logged already, and remembers it otherwise. When
+ * many different ones were logged, every further one counts as logged. */
+static bool refusal_was_logged(struct redis_store *redis, const char *refusal)
+{
+    for (uint32_t i = 0; i < redis->logged_refusals_count; i++) {
+        if (strncmp(redis->logged_refusals[i], refusal, sizeof(redis->logged_refusals[i]) - 1) ==
+            0) {
+            return true;
+        }
+    }
+    if (redis->logged_refusals_count == TDM__REDIS_LOGGED_REFUSALS_MAX) {
+        return true;
+    }
+    (void)snprintf(redis->logged_refusals[redis->logged_refusals_count],
+                   sizeof(redis->logged_refusals[0]), "%s", refusal);
+    redis->logged_refusals_count++;
+    return false;
+}
+
+/* Logs each right that the user of Redis lacks once, since only an administrator of the server can
+ * help. Redis 7.0 does not name a command inside of a function in its reply. */
 static void redis_log_missing_right(struct redis_store *redis, const char *refusal)
 {
-    if (!redis->right_was_logged && is_missing_right(refusal)) {
-        redis->right_was_logged = true;
+    if (is_missing_right(refusal) && !refusal_was_logged(redis, refusal)) {
         tdm__log(TDM__ERROR, "redis",
                  "%s: the user of Redis lacks a right that a node needs: %s. An administrator sees "
                  "the command by ACL LOG and gives the right by ACL SETUSER; docs/cluster.md lists "
