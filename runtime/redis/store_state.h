@@ -55,6 +55,8 @@ struct redis_store {
     struct tdm__store store;
     struct tdm__loop *loop;            /* Event loop on which the store runs (borrowed). */
     struct tdm__redis_address address; /* Address of the Redis server. */
+    /* The master that sentinels have named for the last connection; "" without any. */
+    struct tdm__redis_host master;
     /* Whether a right that the user of Redis lacks has been logged. */
     bool right_was_logged;
     char key_prefix[TDM__REDIS_KEY_PREFIX_BYTES]; /* Prefix of all keys of the cluster. */
