@@ -365,7 +365,7 @@ static void on_reply(redisAsyncContext *context, void *reply, void *arg)
 
     (void)context;
     if (reply != NULL && !tdm__redis_connection_check_master(redis->connection, reply)) {
-        reply = NULL; /* The connection is ending. */
+        reply = NULL;             /* The connection is ending. */
         operation->sends_count--; /* The server has not carried out this copy. */
     }
     no_function = reply != NULL && tdm__redis_reply_no_function(reply);

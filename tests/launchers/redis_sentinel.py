@@ -159,6 +159,27 @@ class Failover(unittest.TestCase):
         for node in nodes:
             self.assertNotIn("replicas that --redis-wait-replicas demands", node.log())
 
+    def test_server_that_has_become_a_replica_is_left(self):
+        """The server keeps its connections, unlike one that sentinels have made a replica; so its replies must be heeded."""
+        old = self.start_servers(replicas=1)
+        new = self.servers[1]
+        nodes, _ = self.start_nodes(old)
+        program = Program(nodes[0])
+        before = program.ask("early")
+        for sentinel in self.sentinels:
+            self.assertEqual(sentinel.ask("SENTINEL", "REMOVE", "mine"), "OK")
+        self.assertEqual(new.ask("REPLICAOF", "NO", "ONE"), "OK")
+        self.assertEqual(old.ask("REPLICAOF", "127.0.0.1", new.port), "OK")
+        for sentinel in self.sentinels:
+            self.assertEqual(sentinel.ask("SENTINEL", "MONITOR", "mine", "127.0.0.1", new.port, 2), "OK")
+        after = program.ask("late")
+        self.assertEqual(after["plain"], (before["plain"][0], 2))
+        self.assertEqual(after["found"], (before["kept"][0], 4))
+        self.assertEqual(program.end(), 0)
+        for node in nodes:  # Each renews its lease once a second.
+            redis_servers.wait_until(lambda at=node: "connection lost: READONLY" in at.log(), "the node leaves the server")
+        redis_servers.wait_until(lambda: "user=tandem" not in old.ask("CLIENT", "LIST"), "all connections have moved", 10)
+
     def test_wrong_names_and_passwords_are_named(self):
         self.start_servers(replicas=0)
         wrong = (("n", self.url(master="other"), 'master "other": .*knows no master of this name'),

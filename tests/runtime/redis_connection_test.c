@@ -4,6 +4,7 @@
 #include "runtime/redis/connection.h"
 
 #include "runtime/clock.h"
+#include "runtime/redis/subscription.h"
 
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -233,7 +234,8 @@ static bool has_trouble(void *arg)
 static void wait_for(bool (*holds)(void *arg), void *arg)
 {
     if (tdm__loop_run(loop, holds, arg, tdm__deadline_after(LONG_MS)) != TDM_OK) {
-        fail_msg("not within %d ms: %s", (int)LONG_MS, tdm__redis_connection_trouble(connection));
+        fail_msg("not within %d ms: %s", (int)LONG_MS,
+                 connection != NULL ? tdm__redis_connection_trouble(connection) : "");
     }
 }
 
@@ -482,6 +484,51 @@ static void server_without_sentinels_is_not_asked_for_its_role(void **state)
     assert_string_equal(tdm__redis_connection_master(connection)->name, "");
 }
 
+/* Condition: the server `arg` has a client. */
+static bool has_client(void *arg)
+{
+    return ((const struct fake_redis *)arg)->clients_count > 0;
+}
+
+static void note_subscribed(void *arg)
+{
+    *(bool *)arg = true;
+}
+
+static bool is_true(void *arg)
+{
+    return *(const bool *)arg;
+}
+
+static void subscription_follows_the_master_of_the_commands(void **state)
+{
+    struct tdm__redis_host master = {.name = "127.0.0.1", .port = masters[0].port};
+    bool is_subscribed = false;
+    struct tdm__redis_subscription_options options = {
+        .key_prefix = "tdm:{t}:", .subscribed = note_subscribed, .arg = &is_subscribed};
+    struct tdm__redis_subscription *subscription;
+    struct tdm__redis_address address;
+    char url[64];
+
+    (void)state;
+    name_master(&masters[0]);
+    masters[0].other_reply = "*3\r\n$9\r\nsubscribe\r\n$15\r\ntdm:{t}:changed\r\n:1\r\n";
+    (void)snprintf(url, sizeof(url), "redis+sentinel://127.0.0.1:%u/mine", sentinels[0].port);
+    assert_int_equal(tdm__redis_address_parse(url, &address), TDM_OK);
+    assert_int_equal(tdm__redis_subscription_create(loop, &address, &options, &subscription),
+                     TDM_OK);
+    wait_for(is_true, &is_subscribed);
+    tdm__redis_subscription_follow(subscription, &master);
+    assert_int_equal(sentinels[0].questions_count, 1);
+    name_master(&masters[1]);
+    masters[1].is_silent = true;
+    master.port = masters[1].port;
+    tdm__redis_subscription_follow(subscription, &master);
+    wait_for(has_client, &masters[1]);
+    assert_int_equal(sentinels[0].questions_count, 2);
+    tdm__redis_subscription_destroy(subscription);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -498,6 +545,7 @@ int main(void)
         TEST(master_on_another_machine_is_refused),
         TEST(loopback_address_of_a_sentinel_elsewhere_is_refused),
         TEST(server_without_sentinels_is_not_asked_for_its_role),
+        TEST(subscription_follows_the_master_of_the_commands),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
