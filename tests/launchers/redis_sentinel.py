@@ -14,9 +14,10 @@ import redis_acl
 import redis_servers
 
 LEASE_MS = 30000
-# A master that does not answer for one second is replaced.
+# Settings of docs/cluster.md, except that a master that does not answer for one second is replaced.
 SENTINEL = """requirepass WATCHWORD
 sentinel monitor mine 127.0.0.1 {port} 2
+sentinel auth-pass mine ADMIN
 sentinel down-after-milliseconds mine 1000
 sentinel failover-timeout mine 10000
 """
@@ -56,7 +57,8 @@ class Failover(unittest.TestCase):
         self.sentinels = []
 
     def start_server(self, *words):
-        server = redis_servers.Server(self.folder.name, "--repl-diskless-sync-delay", 0, *words)
+        server = redis_servers.Server(self.folder.name, "--requirepass", "ADMIN", "--masterauth", "ADMIN",
+                                      "--appendonly", "yes", "--repl-diskless-sync-delay", 0, *words, password="ADMIN")
         self.addCleanup(server.end)
         self.servers.append(server)
         self.assertEqual(server.ask("ACL", "SETUSER", "tandem", *redis_acl.documented_rights()), "OK")
@@ -172,6 +174,7 @@ class Failover(unittest.TestCase):
         self.assertEqual(old.ask("REPLICAOF", "127.0.0.1", new.port), "OK")
         for sentinel in self.sentinels:
             self.assertEqual(sentinel.ask("SENTINEL", "MONITOR", "mine", "127.0.0.1", new.port, 2), "OK")
+            self.assertEqual(sentinel.ask("SENTINEL", "SET", "mine", "auth-pass", "ADMIN"), "OK")
         after = program.ask("late")
         self.assertEqual(after["plain"], (before["plain"][0], 2))
         self.assertEqual(after["found"], (before["kept"][0], 4))
