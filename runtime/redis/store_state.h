@@ -58,6 +58,8 @@ struct redis_store {
     struct tdm__store store;
     struct tdm__loop *loop;            /* Event loop on which the store runs (borrowed). */
     struct tdm__redis_address address; /* Address of the Redis server. */
+    /* The master that sentinels have named for the last connection; "" without any. */
+    struct tdm__redis_host master;
     /* Beginnings of the replies of the server that were logged because the user of Redis lacks a
      * right. */
     char logged_refusals[TDM__REDIS_LOGGED_REFUSALS_MAX][160];

@@ -13,7 +13,7 @@ import redis_servers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Commands that the programs send themselves; those inside of the library are read from its source.
-OWN_COMMANDS = {"ping", "fcall", "fcall_ro", "wait"}
+OWN_COMMANDS = {"ping", "fcall", "fcall_ro", "wait", "role"}
 
 
 def documented_rights():
