@@ -92,6 +92,8 @@ static void trainer_destruct(void *self)
     free(trainer->layouts);
     free(trainer->locations);
     tdm__gathered_fini(&trainer->gathered);
+    tdm__announcement_list_fini(&trainer->for_others);
+    tdm__announcement_list_fini(&trainer->for_gather);
     tdm__manifest_destroy(trainer->manifest);
     tdm_actor_destroy(trainer->engine);
     tdm_collective_leave(trainer->gather);
