@@ -659,14 +659,16 @@ static tdm_status share_scales(struct trainer *trainer)
 }
 
 /* Adds a span to the trace with the number of collective operations of an update: of all trainer
- * ranks, and of this rank's gather group. Both groups had run `all` and `gather` before. */
+ * ranks, and of this rank's gather group with what moves its data. Both groups had run `all` and
+ * `gather` before. */
 static void record_collectives(struct trainer *trainer, int64_t begin_ns, uint64_t all,
                                uint64_t gather)
 {
     char name[TDM__SPAN_NAME_BYTES];
 
-    (void)snprintf(name, sizeof(name), "collectives %u and %u",
+    (void)snprintf(name, sizeof(name), "collectives %u, %s %u",
                    (unsigned)(tdm__collective_calls_count(trainer->rank.group) - all),
+                   tdm__collective_comm(trainer->gather)->ops->name,
                    (unsigned)(tdm__collective_calls_count(trainer->gather) - gather));
     tdm__spans_add(&trainer->rank.spans, name, begin_ns, 0, 0);
 }

@@ -204,7 +204,7 @@ static struct counts counts_of(tdm_actor *actor)
         if (sscanf(span.name, "write bucket %u", &chunk) == 1) {
             counts.chunks = chunk + 1 > counts.chunks ? chunk + 1 : counts.chunks;
         }
-        (void)sscanf(span.name, "collectives %u and %u", &counts.of_all, &counts.of_group);
+        (void)sscanf(span.name, "collectives %u, host %u", &counts.of_all, &counts.of_group);
         counts.gathers += is_gather ? 1 : 0;
         counts.calls += is_call ? 1 : 0;
         counts.bytes += is_gather || is_call ? span.bytes : 0;
@@ -492,37 +492,66 @@ static void too_many_attached_bytes_are_refused_with_both_numbers(void **state)
 
 /* ---- two jobs ---------------------------------------------------------------------------- */
 
-/* Joins a group of two as another job would. Returns the status as an integer in a pointer. */
-static void *join_as_another_job(void *runtime)
-{
-    const struct tdm_collective_options options = {
-        .name = "gather/0", .rank = 1, .ranks_count = 2, .timeout_ms = 1500};
-    tdm_collective_group *group;
-    tdm_status status = tdm_collective_join(runtime, &options, &group);
+/* A member of a gather group with a name that another job might use. */
+struct stranger {
+    tdm_runtime *runtime;
+    const char *name; /* Name of the group. */
+    pthread_t thread;
+    tdm_status status; /* Whether it has joined. */
+};
 
+static void *join_as_another_job(void *arg)
+{
+    struct stranger *stranger = arg;
+    const struct tdm_collective_options options = {
+        .name = stranger->name, .rank = 1, .ranks_count = 2, .timeout_ms = 1500};
+    tdm_collective_group *group;
+
+    stranger->status = tdm_collective_join(stranger->runtime, &options, &group);
     tdm_collective_leave(group);
-    return (void *)(intptr_t)status;
+    return NULL;
 }
 
-/* A job whose gather groups had only numbers as names would meet the ranks of another job. */
+/* Starts a second job of the same name and model on the same node: its actors have the same names,
+ * and it is refused. */
+static void start_the_same_job_again(tdm_runtime *runtime)
+{
+    static struct tdm__worker_group workers;
+
+    assert_int_equal(tdm__worker_group_start(&workers, runtime, &spec,
+                                             &(struct tdm__worker_group_options){.names_ms = 0}),
+                     TDM_E_EXISTS);
+    tdm__worker_group_fini(&workers);
+}
+
+/* Neither the job's name nor its model distinguishes its gather groups from those of another job,
+ * or of the same one before a restart. */
 static void another_job_does_not_join_the_gather_group(void **state)
 {
+    struct stranger strangers[] = {
+        {.name = "gather/0"}, {.name = "gather/announced/policy/0"}, {.name = "trainers/gather/0"}};
+    enum { STRANGERS = sizeof(strangers) / sizeof(strangers[0]) };
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     tdm_runtime *runtime;
-    pthread_t other;
-    void *status;
 
     (void)state;
     spec_of(&ways[0]);
-    options.cpus = 16;
-    options.gpus = spec.num_gpus;
+    options.cpus = 32;
+    options.gpus = 2 * spec.num_gpus;
     options.gpu_bytes = spec.gpu_bytes;
     TRY(tdm_runtime_start(&options, &runtime));
-    assert_int_equal(pthread_create(&other, NULL, join_as_another_job, runtime), 0);
+    for (uint32_t i = 0; i < STRANGERS; i++) {
+        strangers[i].runtime = runtime;
+        assert_int_equal(
+            pthread_create(&strangers[i].thread, NULL, join_as_another_job, &strangers[i]), 0);
+    }
     start_job(runtime);
+    start_the_same_job_again(runtime);
     update_commits();
-    assert_int_equal(pthread_join(other, &status), 0);
-    assert_int_equal((intptr_t)status, TDM_E_TIMEOUT);
+    for (uint32_t i = 0; i < STRANGERS; i++) {
+        assert_int_equal(pthread_join(strangers[i].thread, NULL), 0);
+        assert_int_equal(strangers[i].status, TDM_E_TIMEOUT);
+    }
     close_job();
 }
 
