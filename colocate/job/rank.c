@@ -92,6 +92,7 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *se
                          strlen(arguments.model));
     }
     (void)snprintf(rank->model, sizeof(rank->model), "%s", arguments.model);
+    (void)snprintf(rank->group_name, sizeof(rank->group_name), "%s", arguments.group);
     TDM_TRY(tdm_config_parse(arguments.config_json, strlen(arguments.config_json),
                              arguments.config_name, &rank->config));
     TDM_TRY(tdm__job_library_open(arguments.library, &rank->library));

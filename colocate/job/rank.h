@@ -38,6 +38,8 @@ struct tdm__rank {
     struct tdm_rank_context context;
     /* Owned layout from the job file; NULL if the library itself reports where the model is. */
     struct tdm__named_layout *named_layout;
+    /* Name of that group. */
+    char group_name[TDM__RANK_NAME_BYTES];
     /* Name under which the store keeps the weight versions. */
     char model[TDM__MODEL_NAME_BYTES_MAX];
     /* Owned state of the library's trainer or engine table; NULL until its open() succeeded. */

@@ -486,13 +486,16 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
     return status;
 }
 
-/* Creates the actors of all trainer ranks. */
+/* Creates the actors of all trainer ranks. The name of their collective group has a random number,
+ * so that they meet neither ranks of another job of the same name nor their own predecessors. */
 static tdm_status create_trainers(struct tdm__worker_group *workers, const char *config_json)
 {
     char meeting_node[TDM__ID_TEXT_BYTES];
-
+    char id_text[TDM__ID_TEXT_BYTES];
+    struct tdm__id id;
     bool is_one_node;
 
+    TDM_TRY(tdm__id_generate(&id));
     TDM_TRY(tdm__gpu_places_meeting_node(workers, meeting_node, &is_one_node));
     for (uint32_t i = 0; i < workers->spec->trainer_num_ranks; i++) {
         struct rank_creation creation = {.class_name = "tandem.trainer",
@@ -504,7 +507,8 @@ static tdm_status create_trainers(struct tdm__worker_group *workers, const char 
                                          .num_gpus = workers->spec->trainer_num_gpus_per_actor};
 
         tdm__rank_name(creation.name, workers->spec->update_model, "trainer/%u", i);
-        tdm__rank_name(creation.group, workers->spec->update_model, "trainers");
+        tdm__rank_name(creation.group, workers->spec->update_model, "trainers/%.16s",
+                       tdm__id_text(&id, id_text));
         TDM_TRY(create_rank(workers, &creation, config_json, &workers->trainers[i]));
         workers->trainers_count++;
     }

@@ -96,6 +96,25 @@ def engines_on_the_same_gpus_but_not_colocated_get_the_same_weights(sandbox):
     sandbox.require_clean()
 
 
+def gather_kinds(sandbox, out):
+    """Returns what has moved the data of gather groups in the updates of a job, by the spans of its trainer ranks."""
+    events = json.loads((sandbox.path / out / "trace.json").read_text(encoding="utf-8"))
+    names = [event["name"] for event in events if event["name"].startswith("collectives ")]
+    require(names, "no span has the collective operations of an update")
+    return {name.split()[2] for name in names}
+
+
+def gather_groups_are_nccls_where_their_gpus_allow(sandbox):
+    """Two of the engine's ranks on two GPUs gather by NCCL, on one GPU through host memory."""
+    for out, devices, kind in (("apart", "4", "nccl"), ("shared", "1", "staged")):
+        code, _, err = run_on_cuda(sandbox, "--json", "--out", out, *SHORT, FAKE_CUDA_DEVICES=devices,
+                                   FAKE_CUDA_BYTES=str((256 if devices == "1" else 64) << 20))
+        require(code == 0, f"{out}: exit code {code}: {err}")
+        found = gather_kinds(sandbox, out)
+        require(found == {kind}, f"{out}: gather groups are {found}, not {kind}")
+    sandbox.require_clean()
+
+
 def engine_whose_kernel_breaks_its_process_comes_back(sandbox):
     code, out, err = run_on_cuda(sandbox, "--json", "--out", "broken", "rollout.num_rollout=6", "rollout.warmup_steps=1",
                                  "rollout.rollout_batch_size=16", "rollout.num_engines_min=1",
@@ -148,5 +167,6 @@ if __name__ == "__main__":
     sys.exit(main([gpu_learns_the_same_as_the_host, engines_on_a_gpu_agree_with_the_trainer,
                    engines_on_other_gpus_get_the_same_weights,
                    engines_on_the_same_gpus_but_not_colocated_get_the_same_weights,
+                   gather_groups_are_nccls_where_their_gpus_allow,
                    engine_whose_kernel_breaks_its_process_comes_back, memory_that_a_gpu_returns_late_is_awaited,
                    missing_cublas_library_is_named, failing_matrix_product_is_named]))
