@@ -113,7 +113,9 @@ class Cluster:
     def modules(self):
         """Return the folders of the modules of all ranks that have noted them: those of the driver's node first."""
         notes = [pathlib.Path(note.read_text()).parent for note in sorted((self.path / "notes").iterdir())]
-        return [note for note in notes if note == self.folder], [note for note in notes if note != self.folder]
+        is_original = [note.is_relative_to(self.folder) for note in notes]
+        return ([note for note, original in zip(notes, is_original) if original],
+                [note for note, original in zip(notes, is_original) if not original])
 
 
 @pytest.fixture
