@@ -444,23 +444,22 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
                               tdm_actor **actor_out)
 {
     const struct tdm__job_spec *spec = workers->spec;
-    const struct tdm__rank_arguments_message arguments = {
-        .config_json = config_json,
-        .config_name = "job file",
-        .library = spec->library,
-        .model_config = spec->model_config,
-        .model = spec->update_model,
-        .group = creation->group,
-        .meeting_node = creation->meeting_node,
-        .rank = creation->rank,
-        .ranks_count = creation->ranks_count,
-        .engine = creation->engine,
-        .ranks_per_engine = workers->ranks_per_engine,
-        .seed = spec->seed,
-        .bucket_bytes = spec->update_weight_buffer_size,
-        .timeout_ms = (int64_t)spec->step_timeout_ms,
-        .verify = (uint32_t)parse_verify_mode(spec),
-        .overwrites = tdm__job_updates_overwrite(spec)};
+    struct tdm__rank_arguments_message arguments = {.config_json = config_json,
+                                                    .config_name = "job file",
+                                                    .library = spec->library,
+                                                    .model_config = spec->model_config,
+                                                    .model = spec->update_model,
+                                                    .group = creation->group,
+                                                    .meeting_node = creation->meeting_node,
+                                                    .rank = creation->rank,
+                                                    .ranks_count = creation->ranks_count,
+                                                    .engine = creation->engine,
+                                                    .ranks_per_engine = workers->ranks_per_engine,
+                                                    .seed = spec->seed,
+                                                    .bucket_bytes = spec->update_weight_buffer_size,
+                                                    .timeout_ms = (int64_t)spec->step_timeout_ms,
+                                                    .verify = (uint32_t)parse_verify_mode(spec),
+                                                    .overwrites = tdm__job_updates_overwrite(spec)};
     struct tdm_actor_options options = {.name = creation->name,
                                         .num_gpus = creation->num_gpus,
                                         .group = creation->placement_group,
@@ -471,6 +470,7 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
     tdm_status status =
         python == NULL ? tdm__fail(TDM_E_NOMEM, "an actor's options") : tdm_writer_create(&writer);
 
+    tdm__job_contents_describe(workers->contents, &arguments);
     if (status == TDM_OK) {
         status = tdm__python_actor_init(python, spec, &options);
     }
@@ -675,6 +675,7 @@ tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtim
 
     *workers = (struct tdm__worker_group){.runtime = runtime,
                                           .spec = spec,
+                                          .contents = options->contents,
                                           .interrupts = options->interrupts,
                                           .ranks_per_engine = spec->rollout_num_gpus_per_engine};
     workers->trainers = calloc(spec->trainer_num_ranks + 1, sizeof(tdm_actor *));

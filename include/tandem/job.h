@@ -60,6 +60,10 @@ struct tdm_rank_context {
     const struct tdm_rank_tensor *tensors;
     uint32_t tensors_count; /* Number of entries in `tensors`. */
     uint64_t tensors_bytes; /* Bytes of the region "weights" that the tensors need. */
+    /* Folder on this node with the modules of a library in Python, if they were copied from the
+     * driver's node; NULL if they are found by their names alone.  Always NULL for libraries in C.
+     */
+    const char *module_folder;
 };
 
 /* A region that a rank declares before it has memory. */

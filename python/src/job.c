@@ -160,9 +160,10 @@ static bool rank_init(struct rank *rank, const char *kind, const struct tdm_rank
     }
     if (group != NULL) {
         rank->object = PyObject_CallMethod(
-            module, "open_rank", "ssIIIKONK", kind, config, context->rank, context->ranks_count,
+            module, "open_rank", "ssIIIKONKz", kind, config, context->rank, context->ranks_count,
             context->engine, (unsigned long long)context->seed, group,
-            named_tensors_object(context), (unsigned long long)context->tensors_bytes);
+            named_tensors_object(context), (unsigned long long)context->tensors_bytes,
+            context->module_folder);
     }
     free(config);
     Py_DECREF(module);

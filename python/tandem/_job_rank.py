@@ -42,8 +42,11 @@ def _reports(function):
 
 
 @_reports
-def open_rank(kind, config_json, rank, ranks_count, engine, seed, collective, tensors, tensors_bytes):
-    """Set this worker up and return the object of its rank; kind is "trainer", "engine" or "rewards"."""
+def open_rank(kind, config_json, rank, ranks_count, engine, seed, collective, tensors, tensors_bytes, module_folder):
+    """Set this worker up and return the object of its rank; kind is "trainer", "engine" or "rewards".
+
+    module_folder has the job's modules as files of this node, or is None if they are found by their names.
+    """
     _begin_worker()
     config = json.loads(config_json)
     named = None if tensors is None else [(_tensor(info), offset) for info, offset in tensors]
@@ -52,7 +55,7 @@ def open_rank(kind, config_json, rank, ranks_count, engine, seed, collective, te
         from tandem.group import Group
         group = Group(collective)
     context = Context(config, rank, ranks_count, engine, seed, group, named, tensors_bytes)
-    module = _job_module.load_module(config)
+    module = _job_module.load_module(config, module_folder)
     if kind == "rewards":
         return _Rewards(module, context)
     return _Trainer(module.Trainer, context) if kind == "trainer" else _Engine(module.Engine, context)
