@@ -325,15 +325,20 @@ static tdm_status stage_handle_list(struct engine *engine, struct tdm_bytes list
 }
 
 /* Gives the library the bytes that the trainer rank has attached to the bucket, if there are
- * any. */
-static tdm_status give_attached(const struct engine *engine,
+ * any. The bucket's description is checked first, and begin() is called if the update is new. */
+static tdm_status give_attached(struct engine *engine,
                                 const struct tdm__rank_announcement *announcement)
 {
     size_t size_bytes = announcement->attached.size_bytes;
+    tdm_status status;
 
     if (size_bytes == 0) {
         return TDM_OK;
     }
+    begin_overwriting(engine);
+    status = tdm__receiver_accept_bucket(engine->receiver, announcement->tensor_handles);
+    end_overwriting(engine);
+    TDM_TRY(status);
     if (engine->ops->attached == NULL && engine->ops->gathered != NULL) {
         return TDM_OK; /* Rank 0 has read them already. */
     }

@@ -517,6 +517,20 @@ static tdm_status stage_decoded(struct tdm__receiver *receiver,
                : stage_whole_tensors(receiver, handles, NULL);
 }
 
+tdm_status tdm__receiver_accept_bucket(struct tdm__receiver *receiver, struct tdm_bytes bytes)
+{
+    struct tdm__tensor_handles handles;
+    tdm_status status;
+
+    TDM_TRY(tdm__tensor_handles_decode(bytes, &handles));
+    status = tdm__tensor_handles_check_manifest(&handles, receiver->options.manifest);
+    if (status == TDM_OK) {
+        status = accept_update(receiver, &handles.header.update, handles.header.epoch);
+    }
+    tdm__tensor_handles_fini(&handles);
+    return status;
+}
+
 /* Returns the size in bytes of all tensors and slices in the bucket. */
 static uint64_t staged_tensor_bytes(const struct tdm__tensor_handles *handles)
 {

@@ -81,6 +81,13 @@ const tdm_region *tdm__receiver_shadow(const struct tdm__receiver *receiver);
  * version, until it flips or joins. */
 bool tdm__receiver_is_torn(const struct tdm__receiver *receiver);
 
+/* Checks that a bucket belongs to the manifest and to the update that goes on, or begins a new
+ * update, which drops what is loaded. Otherwise it changes nothing; the bucket is still to be
+ * staged. For who wants to read what came with the bucket before that. Refuses what
+ * tdm__receiver_stage_bucket() refuses by the description alone, except for the place of storages.
+ */
+tdm_status tdm__receiver_accept_bucket(struct tdm__receiver *receiver, struct tdm_bytes bytes);
+
 /* Loads one bucket of weights into the shadow; `bytes` are the encoded tensor handles that describe
  * it. The first bucket of a higher epoch begins a new update. Before a byte is touched, these are
  * refused: a lower epoch or an update for which this rank has voted (TDM_E_STATE), storages on

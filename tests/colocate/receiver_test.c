@@ -107,6 +107,32 @@ static void every_rank_of_the_trainers_shows_the_same_bucket(void **state)
     assert_true(weight_fixture_serves_truth(fixture));
 }
 
+static void accepted_bucket_is_still_to_be_staged(void **state)
+{
+    struct weight_fixture *fixture = *state;
+    struct tdm_bytes bucket;
+    char *wrong;
+
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_fill(fixture, 0));
+    bucket = weight_fixture_describe(fixture, 0, 0);
+    wrong = malloc(bucket.size_bytes);
+    assert_non_null(wrong);
+    memcpy(wrong, bucket.data, bucket.size_bytes);
+    wrong[bucket.size_bytes / 2] ^= 1;
+    assert_int_not_equal(tdm__receiver_accept_bucket(fixture->receiver,
+                                                     (struct tdm_bytes){wrong, bucket.size_bytes}),
+                         TDM_OK);
+    assert_int_equal(fixture->engine.begins, 0);
+    TRY(tdm__receiver_accept_bucket(fixture->receiver, bucket));
+    assert_int_equal(fixture->engine.begins, 1);
+    assert_int_equal(fixture->engine.loads, 0);
+    TRY(tdm__receiver_stage_bucket(fixture->receiver, bucket));
+    assert_int_equal(fixture->engine.begins, 1);
+    assert_int_equal(fixture->engine.loads, 1);
+    free(wrong);
+}
+
 static void whole_tensors_outside_the_memory_that_was_sent_are_refused(void **state)
 {
     struct weight_fixture *fixture = *state;
@@ -650,6 +676,7 @@ static int run_here(const char *device)
 {
     const struct CMUnitTest tests[] = {
         EACH(every_tensor_arrives_byte_for_byte),
+        EACH(accepted_bucket_is_still_to_be_staged),
         EACH(every_rank_of_the_trainers_shows_the_same_bucket),
         EACH(whole_tensors_outside_the_memory_that_was_sent_are_refused),
         EACH(paused_weights_are_read_from_their_host_copies),
