@@ -196,7 +196,8 @@ static PyMethodDef functions[] = {
      "Raise an exception that names the kind of GPU memory if cudaIpc cannot export it."},
     {"descriptor", descriptor, METH_VARARGS,
      "descriptor(address, size_bytes)\n--\n\nReturn the descriptor of the file behind bytes of a "
-     "resident region of this process, which keeps it, and the offset of the first byte; None if no "
+     "resident region of this process, which keeps it, and the offset of the first byte; None if "
+     "no "
      "region has the address."},
     {NULL, NULL, 0, NULL}};
 
