@@ -12,6 +12,7 @@
  * `weights_lock` keeps the weights mapped and unchanged meanwhile.
  * The commit protocol is specified in docs/protocols/commit.md. */
 #include "actors/process/runtime.h"
+#include "colocate/job/attached_bytes.h"
 #include "colocate/job/completions.h"
 #include "colocate/job/named_layout_slices.h"
 #include "colocate/job/rank.h"
@@ -329,27 +330,16 @@ static tdm_status stage_handle_list(struct engine *engine, struct tdm_bytes list
 static tdm_status give_attached(struct engine *engine,
                                 const struct tdm__rank_announcement *announcement)
 {
-    size_t size_bytes = announcement->attached.size_bytes;
     tdm_status status;
 
-    if (size_bytes == 0) {
+    if (announcement->attached.size_bytes == 0) {
         return TDM_OK;
     }
     begin_overwriting(engine);
     status = tdm__receiver_accept_bucket(engine->receiver, announcement->tensor_handles);
     end_overwriting(engine);
     TDM_TRY(status);
-    if (engine->ops->attached == NULL && engine->ops->gathered != NULL) {
-        return TDM_OK; /* Rank 0 has read them already. */
-    }
-    if (engine->ops->attached == NULL) {
-        return tdm__fail(TDM_E_UNSUPPORTED,
-                         "%zu bytes are attached to the bucket, but the engine's table has no "
-                         "function attached(), which reads them",
-                         size_bytes);
-    }
-    return engine->ops->attached(engine->rank.state, announcement->bucket,
-                                 announcement->buckets_count, announcement->attached);
+    return tdm__attached_bytes_give(engine->ops, engine->rank.state, announcement);
 }
 
 /* Stages what a trainer rank has announced, after the library has got the attached bytes. */
@@ -462,61 +452,6 @@ static tdm_status await_peers(struct engine *engine, tdm_ref **refs, tdm_status 
     return status;
 }
 
-/* Reads what each trainer rank of the gather group has attached into `attached`, which borrows from
- * `documents`. `*first_out` is the first announcement that is not empty. */
-static tdm_status read_all_attached(const struct tdm__message_list *announcements,
-                                    struct tdm_bytes *attached, tdm_document **documents,
-                                    struct tdm__rank_announcement *first_out, size_t *bytes_out)
-{
-    for (uint32_t i = 0; i < announcements->count; i++) {
-        struct tdm_bytes bytes = read_announcement(announcements, i);
-        struct tdm__rank_announcement announcement;
-
-        if (bytes.size_bytes == 0) {
-            continue;
-        }
-        TDM_TRY(tdm__wrap(tdm__rank_announcement_parse(bytes, &announcement, &documents[i]),
-                          "what is announced to rank %u of the engine", i));
-        attached[i] = announcement.attached;
-        if (first_out->buckets_count == 0) {
-            *first_out = announcement;
-        }
-        *bytes_out += announcement.attached.size_bytes;
-    }
-    return TDM_OK;
-}
-
-/* Gives the library on rank 0 what all trainer ranks of the gather group have attached to the
- * bucket, if it wants that and there is anything. */
-static tdm_status give_gathered(const struct engine *engine,
-                                const struct tdm__message_list *announcements)
-{
-    struct tdm__rank_announcement first = {.buckets_count = 0};
-    size_t attached_bytes = 0;
-    tdm_document **documents;
-    struct tdm_bytes *attached;
-    tdm_status status;
-
-    if (engine->ops->gathered == NULL) {
-        return TDM_OK;
-    }
-    documents = calloc(announcements->count, sizeof(tdm_document *));
-    attached = calloc(announcements->count, sizeof(*attached));
-    status = documents == NULL || attached == NULL
-                 ? tdm__fail(TDM_E_NOMEM, "bytes of %u ranks", announcements->count)
-                 : read_all_attached(announcements, attached, documents, &first, &attached_bytes);
-    if (status == TDM_OK && attached_bytes > 0) {
-        status = engine->ops->gathered(engine->rank.state, first.bucket, first.buckets_count,
-                                       attached, announcements->count);
-    }
-    for (uint32_t i = 0; documents != NULL && i < announcements->count; i++) {
-        tdm_document_destroy(documents[i]);
-    }
-    free(documents);
-    free(attached);
-    return status;
-}
-
 /* Method "stage" of rank 0: gets one announcement for each rank of the engine, forwards them, and
  * blocks until all ranks have staged theirs. */
 static tdm_status engine_stage(tdm_call *call, void *self)
@@ -538,7 +473,7 @@ static tdm_status engine_stage(tdm_call *call, void *self)
     if (refs == NULL) {
         return tdm__fail(TDM_E_NOMEM, "calls to the other ranks");
     }
-    status = give_gathered(engine, &message.announcements);
+    status = tdm__attached_bytes_give_all(engine->ops, engine->rank.state, &message.announcements);
     if (status == TDM_OK) {
         status = forward_to_peers(engine, &message.announcements, refs);
     }

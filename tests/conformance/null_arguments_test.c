@@ -700,6 +700,7 @@ static void test_null_is_allowed_where_there_is_nothing_to_free(void **state)
     (void)tdm_placement_group_remove(NULL, 0);
     tdm_ref_release(NULL);
     tdm_region_destroy(NULL);
+    tdm_region_release(NULL);
     tdm_outside_memory_destroy(NULL);
     tdm_runtime_stop(NULL);
     tdm_safetensors_close(NULL);
