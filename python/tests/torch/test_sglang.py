@@ -163,6 +163,16 @@ def test_handles_of_some_ranks_only_are_refused(server):
         sglang.attach(context_of(server), types.SimpleNamespace(tensors=None))
 
 
+def test_handles_of_a_failed_update_are_not_used_again(server):
+    """The bucket was refused after its handles had come; the next weights are those of a file."""
+    engine = sglang.Engine(context_of(server))
+    engine.begin()
+    engine.gathered(0, 1, [b"handles of memory that is gone"])
+    engine.attached(0, 1, b"handles of memory that is gone")
+    update(engine, NAMED)
+    assert all(torch.equal(server.model.weights[name], tensor) for name, tensor in NAMED.items())
+
+
 def test_memory_of_a_server_that_is_not_idle_is_not_released(server):
     engine = sglang.Engine(context_of(server, timeout_s=1))
     server.model.running_count = 2  # Another client goes on.
