@@ -4,9 +4,11 @@
  * gathered (announcement.h). Rank 0 gives each rank of the engine the announcements for it, the
  * others by "stage_slices", and replies when all have staged theirs. A rank checks each
  * announcement and has the receiver merge and check the descriptions. Only when the receiver has
- * accepted the bucket does the library get the attached bytes, and only then is a byte loaded. An
+ * accepted the bucket does the library get the attached bytes, and only then is a byte loaded; a
+ * library with gathered() gets those of all ranks before, on rank 0. An
  * error names the trainer rank whose part is wrong. All of it runs on the actor's method thread. */
 #include "colocate/job/announcement_list.h"
+#include "colocate/job/attached_bytes.h"
 #include "colocate/job/engine.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -64,19 +66,8 @@ static tdm_status give_attached(void *arg, const struct tdm__tensor_handles_head
 {
     const struct announced_bucket *announced = arg;
     const struct engine *engine = announced->engine;
-    size_t size_bytes = announced->attached.size_bytes;
 
-    if (size_bytes == 0) {
-        return TDM_OK;
-    }
-    if (engine->ops->attached == NULL) {
-        return tdm__fail(TDM_E_UNSUPPORTED,
-                         "%zu bytes are attached to the bucket, but the engine's table has no "
-                         "function attached(), which reads them",
-                         size_bytes);
-    }
-    return engine->ops->attached(engine->rank.state, header->bucket, header->buckets_count,
-                                 announced->attached);
+    return tdm__attached_bytes_give(engine->ops, engine->rank.state, header, announced->attached);
 }
 
 /* Checks the announcements of a bucket and collects them. An error names the trainer rank whose
@@ -271,6 +262,9 @@ static tdm_status stage_on_all_ranks(struct engine *engine,
     tdm_status status;
 
     TDM_TRY(find_peers(engine));
+    TDM_TRY(tdm__attached_bytes_give_all(engine->ops, engine->rank.state,
+                                         tdm__engine_global_rank(engine),
+                                         engine->rank.context.ranks_count, lists));
     status = forward_to_peers(engine, lists, refs);
     if (status == TDM_OK) {
         status = stage_on_this_rank(engine, &lists[0]);

@@ -328,6 +328,21 @@ tdm_region *tdm_region_find(const void *address)
     return found;
 }
 
+tdm_status tdm_region_descriptor(const void *address, size_t size_bytes, int *descriptor_out,
+                                 uint64_t *offset_out)
+{
+    TDM__REQUIRE(address);
+    TDM__REQUIRE(descriptor_out);
+    TDM__REQUIRE(offset_out);
+
+    const tdm_region *region = tdm_region_find(address);
+
+    if (region == NULL) {
+        return tdm__fail(TDM_E_NOT_FOUND, "no region of this process has the address %p", address);
+    }
+    return tdm__region_descriptor_at(region, address, size_bytes, descriptor_out, offset_out);
+}
+
 tdm_status tdm_outside_memory_create(tdm_runtime *runtime,
                                      const struct tdm_outside_memory_options *options,
                                      tdm_outside_memory **memory_out)

@@ -210,6 +210,7 @@ class _Engine(_Rank):
     def __init__(self, cls, context):
         super().__init__(cls, context)
         self.has_layout = callable(getattr(self._object, "layout", None))
+        self.has_gathered = callable(getattr(self._object, "gathered", None))
         self.has_served = callable(getattr(self._object, "served", None))
         self._weights_bytes = next((region[1] for region in self._regions if region[0] == "weights"), 0)
 
@@ -229,9 +230,15 @@ class _Engine(_Rank):
     @_reports
     def attached(self, index, buckets_count, data):
         if not callable(getattr(self._object, "attached", None)):
+            if self.has_gathered:
+                return  # Rank 0 has got the bytes of all ranks.
             raise TypeError(f"the trainer attaches {len(data)} bytes to a bucket, but the class Engine has no method "
                             "attached(), which reads them")
         self._object.attached(index, buckets_count, data)
+
+    @_reports
+    def gathered(self, index, buckets_count, parts):
+        self._object.gathered(index, buckets_count, parts)
 
     @_reports
     def complete(self):

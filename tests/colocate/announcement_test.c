@@ -392,38 +392,24 @@ static void open_attaching_job(const char *mode, int bytes, int none_on)
     start_job(runtime);
 }
 
-/* Returns the number of lines of the engines' log of attached bytes. */
-static uint32_t count_attached(void)
-{
-    FILE *file = fopen(attached_path, "r");
-    uint32_t lines = 0;
-    int c;
-
-    if (file == NULL) {
-        return 0;
-    }
-    while ((c = fgetc(file)) != EOF) {
-        lines += c == '\n' ? 1 : 0;
-    }
-    (void)fclose(file);
-    return lines;
-}
-
-/* Reads the log of the engines: counts the buckets whose bytes each rank has got. Fails if a rank
- * got another number of bytes. */
-static void read_attached(size_t bytes, uint32_t counts[RANKS], uint32_t *buckets_count_out)
+/* Reads the log of the engines: counts the buckets whose bytes a function of the library has got,
+ * for each rank. Fails if it got another number of bytes. */
+static void read_attached(const char *function, size_t bytes, uint32_t counts[RANKS],
+                          uint32_t *buckets_count_out)
 {
     FILE *file = fopen(attached_path, "r");
     unsigned rank;
     unsigned bucket;
     size_t size_bytes;
+    char found[16];
 
     memset(counts, 0, RANKS * sizeof(counts[0]));
     assert_non_null(file);
-    while (fscanf(file, "%u %u %u %zu", &rank, &bucket, buckets_count_out, &size_bytes) == 4) {
+    while (fscanf(file, "%15s %u %u %u %zu", found, &rank, &bucket, buckets_count_out,
+                  &size_bytes) == 5) {
         assert_true(rank < RANKS && bucket < *buckets_count_out);
         assert_int_equal(size_bytes, bytes);
-        counts[rank]++;
+        counts[rank] += strcmp(found, function) == 0 ? 1 : 0;
     }
     (void)fclose(file);
 }
@@ -440,17 +426,23 @@ static void attached_bytes_reach_the_engine_rank_of_the_same_number(void **state
         print_message("%s\n", modes[m]);
         open_attaching_job(modes[m], 1000, 2); /* Rank 2 attaches nothing. */
         update_commits();
-        read_attached(1000, counts, &buckets_count);
-        for (uint32_t i = 0; i < RANKS; i++) {
-            assert_int_equal(counts[i], i == 2 ? 0 : buckets_count);
+        /* Each rank gets its own bytes, and the first rank of the engine those of all. */
+        for (uint32_t f = 0; f < 2; f++) {
+            read_attached(f == 0 ? "attached" : "gathered", 1000, counts, &buckets_count);
+            for (uint32_t i = 0; i < RANKS; i++) {
+                assert_int_equal(counts[i], i == 2 ? 0 : buckets_count);
+            }
         }
         close_job();
     }
 }
 
-/* All ranks attach, and the description of rank 3 is refused. */
+/* All ranks attach, and the description of rank 3 is refused. Neither its own engine rank nor rank 0
+ * of the engine gets its bytes before the next update. */
 static void bytes_of_a_refused_description_do_not_reach_the_library(void **state)
 {
+    uint32_t counts[RANKS];
+    uint32_t buckets_count = 0;
     char failpoint[128];
 
     (void)state;
@@ -462,10 +454,16 @@ static void bytes_of_a_refused_description_do_not_reach_the_library(void **state
     (void)unsetenv("TANDEM_FAILPOINT");
     assert_int_equal(tdm__controller_update(&controller), TDM_E_CHECKSUM);
     assert_int_equal(access(broken_path, F_OK), 0);
-    assert_int_equal(count_attached(), RANKS - 1);
+    for (uint32_t f = 0; f < 2; f++) {
+        read_attached(f == 0 ? "attached" : "gathered", 1000, counts, &buckets_count);
+        assert_int_equal(counts[3], 0);
+    }
     TRY(tdm__controller_flush(&controller));
     update_commits();
-    assert_int_equal(count_attached(), 2 * RANKS - 1);
+    for (uint32_t f = 0; f < 2; f++) {
+        read_attached(f == 0 ? "attached" : "gathered", 1000, counts, &buckets_count);
+        assert_int_equal(counts[3], 1);
+    }
     close_job();
 }
 
@@ -485,7 +483,7 @@ static void too_many_attached_bytes_are_refused_with_both_numbers(void **state)
     close_job();
     open_attaching_job("names", TDM_ATTACHED_BYTES_MAX, -1);
     update_commits();
-    read_attached(TDM_ATTACHED_BYTES_MAX, counts, &buckets_count);
+    read_attached("attached", TDM_ATTACHED_BYTES_MAX, counts, &buckets_count);
     assert_int_equal(counts[3], buckets_count);
     close_job();
 }

@@ -260,6 +260,21 @@ static void error_has_the_drivers_name_and_the_calls_numbers(void **state)
                                             "CUDA_ERROR_INVALID_VALUE (1: invalid argument)");
 }
 
+static void memory_of_a_gpu_has_no_descriptor(void **state)
+{
+    struct world *world = *state;
+    struct tdm__device *device = world->gpu->devices[0];
+    size_t size_bytes = device->granularity_bytes;
+    struct tdm__block *block;
+    int descriptor = -7;
+
+    TRY(device->ops->create(device, "weights", &size_bytes, 1, &block));
+    assert_int_equal(device->ops->descriptor(device, block, &descriptor), TDM_E_UNSUPPORTED);
+    assert_non_null(strstr(tdm_error_detail(), world->gpu->uuid));
+    assert_int_equal(descriptor, -7);
+    device->ops->release(device, &block, 1);
+}
+
 static void block_cannot_be_cut_in_two(void **state)
 {
     struct world *world = *state;
@@ -533,6 +548,7 @@ int main(void)
         TEST(dead_importers_memory_comes_back),
         TEST(full_device_is_named_with_its_numbers),
         TEST(error_has_the_drivers_name_and_the_calls_numbers),
+        TEST(memory_of_a_gpu_has_no_descriptor),
         TEST(block_cannot_be_cut_in_two),
         TEST(refused_read_only_mapping_is_made_for_writing),
         TEST(unknown_gpu_is_refused_with_those_there_are),

@@ -680,13 +680,11 @@ static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
     return TDM_OK;
 }
 
-/* Fails unless the bytes are those of the trainer rank of this rank's number, and adds a line to
- * the log: the rank, the bucket, the number of buckets and of bytes. */
-static tdm_status engine_attached(void *state, uint32_t bucket, uint32_t buckets_count,
-                                  struct tdm_bytes bytes)
+/* Fails unless the bytes are those of the trainer rank `rank`, and adds a line to the log: the
+ * function that got them, the rank, the bucket, the number of buckets and of bytes. */
+static tdm_status check_attached(const struct engine *engine, const char *function, uint32_t rank,
+                                 uint32_t bucket, uint32_t buckets_count, struct tdm_bytes bytes)
 {
-    const struct engine *engine = state;
-    uint32_t rank = engine->context->engine * engine->context->ranks_count + engine->context->rank;
     char *wanted = malloc(bytes.size_bytes);
     char line[64];
     int length;
@@ -699,13 +697,40 @@ static tdm_status engine_attached(void *state, uint32_t bucket, uint32_t buckets
     if (!same) {
         return tdm_fail(TDM_E_STATE, "bytes of another rank or bucket");
     }
-    length = snprintf(line, sizeof(line), "%u %u %u %zu\n", rank, bucket, buckets_count,
-                      bytes.size_bytes);
+    length = snprintf(line, sizeof(line), "%s %u %u %u %zu\n", function, rank, bucket,
+                      buckets_count, bytes.size_bytes);
     fd = open(engine->attached_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd >= 0) {
         /* One write for each line, so that lines of several ranks do not mix. */
         (void)!write(fd, line, (size_t)length);
         (void)close(fd);
+    }
+    return TDM_OK;
+}
+
+static tdm_status engine_attached(void *state, uint32_t bucket, uint32_t buckets_count,
+                                  struct tdm_bytes bytes)
+{
+    const struct engine *engine = state;
+    uint32_t rank = engine->context->engine * engine->context->ranks_count + engine->context->rank;
+
+    return check_attached(engine, "attached", rank, bucket, buckets_count, bytes);
+}
+
+static tdm_status engine_gathered(void *state, uint32_t bucket, uint32_t buckets_count,
+                                  const struct tdm_bytes *attached, uint32_t ranks_count)
+{
+    const struct engine *engine = state;
+
+    if (engine->context->rank != 0 || ranks_count != engine->context->ranks_count) {
+        return tdm_fail(TDM_E_STATE, "rank %u of %u got the bytes of %u ranks",
+                        engine->context->rank, engine->context->ranks_count, ranks_count);
+    }
+    for (uint32_t i = 0; i < ranks_count; i++) {
+        if (attached[i].size_bytes > 0) {
+            TDM_TRY(check_attached(engine, "gathered", engine->context->engine * ranks_count + i,
+                                   bucket, buckets_count, attached[i]));
+        }
     }
     return TDM_OK;
 }
@@ -724,7 +749,8 @@ static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm
                                                  .layout = engine_layout,
                                                  .resume = engine_resume,
                                                  .pause = engine_pause,
-                                                 .served = engine_served};
+                                                 .served = engine_served,
+                                                 .gathered = engine_gathered};
 
 /* ---- the reward: 1 for the step that the data names ------------------------------------- */
 
