@@ -74,9 +74,14 @@ void cuda_gpu_choose(size_t fake_bytes)
     if (cuda_gpu_is_real()) {
         return;
     }
-    /* Not under Tandem's name: other tests look there for what Tandem left behind. */
-    (void)snprintf(directory, sizeof(directory), "%s/fake-cuda-XXXXXX",
-                   access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    if (getenv("TANDEM_TEST_FAKE_CUDA") != NULL) {
+        /* The test may end without removing its files; the caller removes the folder. */
+        (void)snprintf(directory, sizeof(directory), "%s.XXXXXX", fake_library());
+    } else {
+        /* Not under Tandem's name: other tests look there for what Tandem left behind. */
+        (void)snprintf(directory, sizeof(directory), "%s/fake-cuda-XXXXXX",
+                       access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    }
     TDM_ASSERT(mkdtemp(directory) != NULL);
     (void)snprintf(bytes, sizeof(bytes), "%zu", fake_bytes);
     (void)setenv("FAKE_CUDA_DIRECTORY", directory, 1);
