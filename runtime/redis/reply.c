@@ -304,7 +304,8 @@ tdm_status tdm__redis_reply_master(const redisReply *reply, struct tdm__redis_ho
     uint64_t port;
 
     if (reply->type == REDIS_REPLY_NIL) {
-        return tdm__fail(TDM_E_STORE, "knows no master of this name");
+        return tdm__fail(TDM_E_STORE,
+                         "knows no master of this name (SENTINEL MASTERS lists the names)");
     }
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || !is_string(reply->element[0]) ||
         !is_string(reply->element[1]) || reply->element[0]->len == 0 ||
