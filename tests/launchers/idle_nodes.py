@@ -69,7 +69,7 @@ class IdleNodes(unittest.TestCase):
         self.assertEqual(self.reads(commands, "node/"), [])
         self.assertEqual(self.reads(commands, "free/"), [])
         # Two in a second, fewer if the machine is busy.
-        self.assertGreaterEqual(len(renewals), IDLE_SECONDS)
+        self.assertGreaterEqual(len(renewals), IDLE_SECONDS // 2)
         self.assertLessEqual(len(renewals), 3 * IDLE_SECONDS)
 
     def test_reads_of_a_list_of_nodes_are_seen(self):
