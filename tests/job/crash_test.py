@@ -137,8 +137,8 @@ class Row:
         return self.how in (HELD, LOST) or self.how in TORN
 
     def repeats(self):
-        """How often this row happens: twice at most when all engines are torn, unless a number was asked for."""
-        return min(CRASHES, 2) if self.how in TORN and "TANDEM_CRASHES" not in os.environ else CRASHES
+        """How often this row happens: once when all engines are torn, unless a number was asked for."""
+        return min(CRASHES, 1) if self.how in TORN and "TANDEM_CRASHES" not in os.environ else CRASHES
 
     def choose_mode(self, number):
         if self.how in TORN:
@@ -400,7 +400,7 @@ class Crash:
         self.resume(versions)
 
     def require_named(self, err):
-        pid = self.killed or self.broken.read_text(encoding="utf-8").split()[1]
+        pid = str(self.killed or self.broken.read_text(encoding="utf-8").split()[1])
         if self.row.kind in ("trainer", "engine"):
             wanted = rf"{self.row.victim} died: node \S+, pid {pid}, signal 9"
             require(re.search(wanted, err), f"does not match {wanted!r}: {err!r}")
