@@ -547,18 +547,41 @@ static tdm_status create_engines(struct tdm__worker_group *workers, const char *
     return TDM_OK;
 }
 
-/* Waits until all of these actors are constructed, up to `deadline_ms` on the monotonic clock. A
- * failure names the setting that is the time until then. */
-static tdm_status await_all(tdm_actor *const *actors, uint32_t count, int64_t deadline_ms)
+/* Returns the failure of an actor whose construction has failed, if there is one. Others may wait
+ * for that rank in their constructors. Does not wait for actors that are being constructed. */
+static tdm_status find_failed_actor(tdm_actor *const *actors, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
-        tdm_status status = tdm_actor_wait_ready(actors[i], remaining_ms > 1 ? remaining_ms : 1);
+        tdm_status status = tdm_actor_wait_ready(actors[i], 1);
 
-        if (status == TDM_E_TIMEOUT) {
-            return tdm__wrap(status, "the ranks did not start within job.start_timeout_ms");
+        if (status != TDM_E_TIMEOUT) {
+            TDM_TRY(status);
         }
-        TDM_TRY(status);
+    }
+    return TDM_OK;
+}
+
+/* Waits until all of these actors are constructed, up to `deadline_ms` on the monotonic clock, or
+ * until the construction of one of them has failed. A failure by the deadline names the setting
+ * that is the time until then. */
+static tdm_status await_all(tdm_actor *const *actors, uint32_t count, int64_t deadline_ms)
+{
+    uint32_t ready_count = 0;
+
+    while (ready_count < count) {
+        int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
+        int64_t wait_ms = remaining_ms < SLICE_MS ? remaining_ms : SLICE_MS;
+        tdm_status status = tdm_actor_wait_ready(actors[ready_count], wait_ms > 1 ? wait_ms : 1);
+
+        if (status == TDM_OK) {
+            ready_count++;
+        } else if (status != TDM_E_TIMEOUT) {
+            return status;
+        } else if (remaining_ms <= SLICE_MS) {
+            return tdm__wrap(status, "the ranks did not start within job.start_timeout_ms");
+        } else {
+            TDM_TRY(find_failed_actor(actors + ready_count, count - ready_count));
+        }
     }
     return TDM_OK;
 }

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 from nodes_test import WORDS, by_step, require_restarted
 from span_test import REPLICAS, Span, alone
@@ -26,15 +27,25 @@ class Divided(Span):
 
     def __init__(self, sandbox, **options):
         super().__init__(sandbox, **options)
-        self.folder = sandbox.path / "job"
-        self.folder.mkdir()
+        self.second_directory = None
+        self.folder = sandbox.path / "home" / "job"
+        self.folder.mkdir(parents=True)
         shutil.copy(JOB, self.folder)
         shutil.copytree(EXAMPLE / "data", self.folder / "data")
         shutil.copy(sandbox.library(), self.folder / "mine.so")
         (self.folder / "config.json").write_text("{}", encoding="utf-8")
 
     def start(self, words, until, more=None):
-        return super().start([*HIDING, self.folder, *words] if "second" in words else words, until, more)
+        if "second" not in words:
+            return super().start(words, until, more)
+        before = self.directories()
+        said = super().start([*HIDING, self.folder.parent, *words], until, more)
+        self.second_directory = (self.directories() - before).pop()
+        return said
+
+    def directories(self):
+        """Returns the directories of all nodes."""
+        return set(pathlib.Path(self.sandbox.tmp).glob("tandem-*"))
 
     def job(self, *words):
         """Starts the job in its own folder, which the second node does not have."""
@@ -48,7 +59,7 @@ class Divided(Span):
     def caches(self):
         """Returns the names of the files in the cache of each node that has one."""
         return [sorted(file.name for file in cache.glob("*/*") if file.name != "lock")
-                for cache in pathlib.Path(self.sandbox.tmp).glob("tandem-*/content")]
+                for directory in self.directories() if (cache := directory / "content").is_dir()]
 
     def on_first_node(self, engine):
         """Returns the process of rank 0 of an engine if it is on the first node, else None."""
@@ -96,9 +107,22 @@ def engine_that_is_created_after_the_library_was_replaced_has_the_same_library(s
     sandbox.require_clean()
 
 
+def node_that_cannot_keep_a_copy_is_named_at_once(sandbox):
+    with Divided(sandbox) as cluster:
+        (cluster.second_directory / "content").write_text("", encoding="utf-8")
+        begin = time.monotonic()
+        code, _, err = finish(cluster.job())
+        took_s = time.monotonic() - begin
+    require(code == 1 and f"{cluster.second_directory}/content must be a directory of your own" in err,
+            f"exit code {code}: {err}")
+    require(took_s < 20 * sandbox.slow, f"the job took {took_s:.0f} s to end")
+    sandbox.require_clean()
+
+
 if __name__ == "__main__":
     if subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode != 0:
         print("skipped: mount namespaces are not allowed")
         sys.exit(77)
     sys.exit(main([node_without_the_files_fetches_them_once_and_learns_the_same, restarted_ranks_get_the_files_again,
+                   node_that_cannot_keep_a_copy_is_named_at_once,
                    engine_that_is_created_after_the_library_was_replaced_has_the_same_library]))

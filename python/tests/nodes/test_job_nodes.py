@@ -47,14 +47,14 @@ WHOLE = """
 
 
 class Cluster:
-    """Two nodes with one GPU each. The second one does not see the folder "job", in which jobs run."""
+    """Two nodes with one GPU each. The second one does not see the folder "home/job", in which jobs run."""
 
     def __init__(self, path, **more):
         if subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode != 0:
             pytest.skip("mount namespaces are not allowed")
         self.path = path
-        self.folder = path / "job"
-        self.folder.mkdir()
+        self.folder = path / "home" / "job"
+        self.folder.mkdir(parents=True)
         for name in ("tmp", "notes"):
             (path / name).mkdir()
         for file in EXAMPLE.iterdir():
@@ -77,7 +77,7 @@ class Cluster:
             node = [PROGRAMS / "tandemd", "--redis", f"unix://{store}", "--listen", "127.0.0.1", "--gpus", "1",
                     "--gpu-bytes", 8 << 20, "--cpus", "8", "--name"]
             self.address = self.start([*node, "first"], "ready ").split()[2]
-            self.start([*HIDING, self.folder, *node, "second"], "ready ")
+            self.start([*HIDING, self.folder.parent, *node, "second"], "ready ")
         except BaseException:
             self.stop()
             raise
