@@ -78,7 +78,7 @@ static struct tdm_bytes describe(unsigned char bytes[BYTES_MAX])
     size_t size_bytes = tdm__tensor_handles_bytes(&handles);
 
     assert_true(size_bytes <= BYTES_MAX);
-    TRY(tdm__tensor_handles_encode(&handles, bytes, BYTES_MAX));
+    TRY(tdm__tensor_handles_encode(&handles, bytes, size_bytes));
     return (struct tdm_bytes){bytes, size_bytes};
 }
 
