@@ -600,19 +600,18 @@ static int list_main(const struct tdm__parsed_arguments *args)
 const struct tdm__command tdm__command_list = {
     .name = "list",
     .summary = "list actors, calls, objects, nodes or groups of a running cluster",
-    .help =
-        "usage: tandem list actors|calls|objects|nodes|groups [--live] [--each]\n"
-        "                   [--json] [--address ADDRESS]\n\n"
-        "  actors     all that live or wait, and the last ones that died, with the reason\n"
-        "  calls      of the actors that live, by method: how many wait, run, have ended\n"
-        "  objects    values that others know, and large ones: where, and who holds them\n"
-        "  nodes      with what they have, and how much of it is free\n"
-        "  groups     placement groups, a line a bundle; of those that wait for how long, with\n"
-        "             which ticket, and why\n\n"
-        "  --live     of actors: without those that have died\n"
-        "  --each     of calls: each that has no result yet: whose, where, for how long\n"
-        "  --json     one array, for programs; ids and death causes are whole there\n"
-        "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
+    .help = "usage: tandem list actors|calls|objects|nodes|groups [--live] [--each]\n"
+            "                   [--json] [--address ADDRESS]\n\n"
+            "  actors     all that live or wait, and the last ones that died, with the reason\n"
+            "  calls      of the actors that live, by method: how many wait, run, have ended\n"
+            "  objects    values that others know, and large ones: where, and who holds them\n"
+            "  nodes      with what they have, and how much of it is free\n"
+            "  groups     placement groups, a line a bundle; of those that wait for how long,\n"
+            "             with which ticket, and why\n\n"
+            "  --live     of actors: without those that have died\n"
+            "  --each     of calls: each that has no result yet: whose, where, for how long\n"
+            "  --json     one array, for programs; ids and death causes are whole there\n"
+            "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
     .options = options,
     .operands_min = 1,
     .operands_max = 1,

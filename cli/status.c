@@ -61,8 +61,8 @@ const struct tdm__command tdm__command_status = {
     .name = "status",
     .summary = "print a summary of a running cluster",
     .help = "usage: tandem status [--json] [--address ADDRESS]\n\n"
-            "How many nodes, actors and placement groups there are, how many of the actors and\n"
-            "groups wait for resources, and how much of each resource is used.\n\n"
+            "How many nodes, actors and placement groups there are, how many of the actors\n"
+            "and groups wait for resources, and how much of each resource is used.\n\n"
             "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
     .options = options,
     .run = status_main};

@@ -150,7 +150,7 @@ static int compare_node_ids(const void *left, const void *right)
 static tdm_status decoded_apply_changes(struct tdm__decoded_nodes *decoded,
                                         const struct tdm__txn *txn)
 {
-    for (uint32_t i = 0; i < tdm__txn_changes_count(txn); i++) {
+    for (uint32_t i = 0; decoded->count > 0 && i < tdm__txn_changes_count(txn); i++) {
         const struct tdm__store_record *record = tdm__txn_change_at(txn, i);
         struct tdm__node_record wanted;
         const struct tdm__node_record *node;

@@ -43,7 +43,7 @@ struct tdm__retrying_txn {
      * are committed; TDM_OK if there is none. */
     tdm_status body_status;
     char body_detail[TDM__ERROR_DETAIL_BYTES]; /* Text of that failure. */
-    struct tdm__store *store;       /* Store to read and write (borrowed). */
+    struct tdm__store *store;                  /* Store to read and write (borrowed). */
     /* Patterns of the keys that the transaction reads. */
     char patterns[PATTERNS_MAX][TDM__STORE_KEY_BYTES];
     uint32_t patterns_count; /* Number of entries in `patterns`. */
@@ -208,8 +208,8 @@ static void finish_sharing(struct tdm__retrying_txn *head, tdm_status status, co
     }
 }
 
-/* Handles the outcome of an attempt: starts another attempt, or ends the transaction, and those that
- * have run together with it, and starts the next ones in the queue. */
+/* Handles the outcome of an attempt: starts another attempt, or ends the transaction, and those
+ * that have run together with it, and starts the next ones in the queue. */
 static void retrying_txn_done(void *arg, tdm_status status, const char *detail)
 {
     struct tdm__retrying_txn *retrying = arg;
@@ -303,8 +303,8 @@ tdm_status tdm__retrying_txn_run(struct tdm__store *store, const char *const *pa
     return status;
 }
 
-/* Adds a transaction to the end of the store's queue, and starts it if it is the only one. On failure
- * the transaction is freed. */
+/* Adds a transaction to the end of the store's queue, and starts it if it is the only one. On
+ * failure the transaction is freed. */
 static tdm_status retrying_txn_enqueue(struct tdm__retrying_txn *retrying)
 {
     struct tdm__store *store = retrying->store;

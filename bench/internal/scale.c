@@ -6,9 +6,10 @@
  * they read and write exactly as daemons do; only what a daemon does without the store is left out.
  *
  * Each workload runs in cycles: placers fill the cluster, each with a number of requests under way
- * at a time, as the daemon of a program that creates many actors has, until three quarters of its GPUs are taken or the time is over, then they give everything back. Before and
- * after each half Redis says how much processor time it has used. What renewals cost is measured
- * alone; leases are so long here that they can pause meanwhile.
+ * at a time, as the daemon of a program that creates many actors has, until three quarters of its
+ * GPUs are taken or the time is over, then they give everything back. Before and after each half
+ * Redis says how much processor time it has used. What renewals cost is measured alone; leases are
+ * so long here that they can pause meanwhile.
  *
  * Usage: scale PORT NODES PLACERS REQUESTS SECONDS, PORT being that of a Redis server on 127.0.0.1
  * and REQUESTS the number that each placer has under way. Prints one JSON object. */
@@ -58,16 +59,16 @@ struct slot {
 
 /* A simulated node. */
 struct node {
-    struct bench *bench;               /* The program's state (borrowed). */
-    struct tdm__store *store;          /* Connection to Redis (owned). */
-    struct tdm__timer *timer;          /* Timer of the renewals (owned). */
-    struct tdm__node_record record;    /* Record of the node. */
-    struct tdm__store_renewed known;   /* What the last renewal has told. */
-    double renewal_sent;               /* Time of the last renewal, in seconds. */
-    struct slot *slots;                /* The requests of a placer (owned). */
-    struct placed *placed;             /* What this placer has placed (owned). */
-    uint32_t placed_count;             /* Number of entries in `placed`. */
-    uint32_t placed_capacity;          /* Capacity of `placed`. */
+    struct bench *bench;             /* The program's state (borrowed). */
+    struct tdm__store *store;        /* Connection to Redis (owned). */
+    struct tdm__timer *timer;        /* Timer of the renewals (owned). */
+    struct tdm__node_record record;  /* Record of the node. */
+    struct tdm__store_renewed known; /* What the last renewal has told. */
+    double renewal_sent;             /* Time of the last renewal, in seconds. */
+    struct slot *slots;              /* The requests of a placer (owned). */
+    struct placed *placed;           /* What this placer has placed (owned). */
+    uint32_t placed_count;           /* Number of entries in `placed`. */
+    uint32_t placed_capacity;        /* Capacity of `placed`. */
 };
 
 /* State of the program. */
@@ -498,8 +499,7 @@ static void run_half(struct bench *bench, bool is_removing, struct cost *cost)
     bench->reads_count = 0;
     bench->commits_count = 0;
     for (uint32_t i = 0; i < bench->placers_count * bench->slots_count; i++) {
-        placer_continue(&bench->nodes[i % bench->placers_count]
-                             .slots[i / bench->placers_count]);
+        placer_continue(&bench->nodes[i % bench->placers_count].slots[i / bench->placers_count]);
     }
     TDM_CHECK(tdm__loop_run(bench->loop, is_idle, bench, tdm__deadline_after(10 * TIMEOUT_MS)));
     cost->seconds += bench_clock_seconds() - begun;

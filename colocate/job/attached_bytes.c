@@ -30,7 +30,8 @@ tdm_status tdm__attached_bytes_give(const struct tdm_engine_ops *ops, void *stat
 struct gathered_bytes {
     struct tdm_bytes *attached; /* One entry for each engine rank; of size 0 for none. */
     bool are_there;             /* Whether any entry has bytes. */
-    /* A description of the bucket, whose header says which one it is; of size 0 if there is none. */
+    /* A description of the bucket, whose header says which one it is; of size 0 if there is none.
+     */
     struct tdm_bytes description;
 };
 

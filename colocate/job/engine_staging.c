@@ -67,7 +67,10 @@ static tdm_status give_attached(void *arg, const struct tdm__tensor_handles_head
     const struct announced_bucket *announced = arg;
     const struct engine *engine = announced->engine;
 
-    return tdm__attached_bytes_give(engine->ops, engine->rank.state, header, announced->attached);
+    /* The trainer rank of the engine rank's number has attached them. */
+    return tdm__merged_handles_wrap(
+        tdm__engine_global_rank(engine),
+        tdm__attached_bytes_give(engine->ops, engine->rank.state, header, announced->attached));
 }
 
 /* Checks the announcements of a bucket and collects them. An error names the trainer rank whose

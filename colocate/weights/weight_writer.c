@@ -824,7 +824,7 @@ static struct tdm__resume_log sum_logs(const struct tdm__weight_writer *weight_w
                                        const uint64_t *claims)
 {
     const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
-    uint32_t each = tdm__weight_writer_claim_words(weight_writer);
+    size_t each = tdm__weight_writer_claim_words(weight_writer);
     struct tdm__resume_log resume_log = {.next = 0};
 
     for (uint32_t i = 0; i < chunks_count; i++) {
@@ -833,7 +833,7 @@ static struct tdm__resume_log sum_logs(const struct tdm__weight_writer *weight_w
         }
     }
     for (uint32_t rank = 0; rank < transfer_plan->from_count; rank++) {
-        const uint64_t *words = &claims[(size_t)rank * each + CLAIM_LOGS + LOG_WORDS * engine_rank];
+        const uint64_t *words = &claims[rank * each + CLAIM_LOGS + LOG_WORDS * (size_t)engine_rank];
         const struct tdm__hash share = {.high = words[0], .low = words[1]};
 
         tdm__resume_log_add_share(&resume_log, &share);

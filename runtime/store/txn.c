@@ -272,10 +272,10 @@ tdm_status tdm__txn_next_part(struct tdm__txn *txn)
     for (; txn->changes_count < txn->writes_count; txn->changes_count++) {
         const struct tdm__store_write *write = &txn->writes[txn->changes_count];
 
-        changes[txn->changes_count] = (struct tdm__store_record){
-            .key = write->kind == TDM__STORE_PUT ? write->key : NULL,
-            .version = TDM__VERSION_PENDING,
-            .bytes = write->bytes};
+        changes[txn->changes_count] =
+            (struct tdm__store_record){.key = write->kind == TDM__STORE_PUT ? write->key : NULL,
+                                       .version = TDM__VERSION_PENDING,
+                                       .bytes = write->bytes};
     }
     return TDM_OK;
 }

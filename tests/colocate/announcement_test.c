@@ -438,8 +438,8 @@ static void attached_bytes_reach_the_engine_rank_of_the_same_number(void **state
     }
 }
 
-/* All ranks attach, and the description of rank 3 is refused. Neither its own engine rank nor rank 0
- * of the engine gets its bytes before the next update. */
+/* All ranks attach, and the description of rank 3 is refused. Neither its own engine rank nor rank
+ * 0 of the engine gets its bytes before the next update. */
 static void bytes_of_a_refused_description_do_not_reach_the_library(void **state)
 {
     uint32_t counts[RANKS];

@@ -263,7 +263,7 @@ static void socket_that_cannot_be_watched_is_refused(void **state)
 }
 
 #define SCENE_TEST(test) cmocka_unit_test_setup_teardown(test, open_scene, close_scene)
-#define SLOW_TEST(test) cmocka_unit_test_setup_teardown(test, open_slow_scene, close_scene)
+#define SLOW_TEST(test)  cmocka_unit_test_setup_teardown(test, open_slow_scene, close_scene)
 
 int main(void)
 {

@@ -74,11 +74,9 @@ static void on_placed(void *arg, tdm_status status, const char *detail,
     one->status = status;
     one->is_placed = status == TDM_OK;
     if (status == TDM_OK) {
-        one->held = (struct tdm__actor_record){.actor = one->request.actor,
-                                               .node = reserved->node.id,
-                                               .grant = reserved->grant};
-        (void)snprintf(one->held.name_key, sizeof(one->held.name_key), "%s",
-                       one->request.name_key);
+        one->held = (struct tdm__actor_record){
+            .actor = one->request.actor, .node = reserved->node.id, .grant = reserved->grant};
+        (void)snprintf(one->held.name_key, sizeof(one->held.name_key), "%s", one->request.name_key);
     }
 }
 
@@ -201,8 +199,7 @@ static void one_of_many_gets_the_name_and_others_are_not_disturbed(void **state)
     }
     finish();
     for (int i = 0; i < ACTORS; i++) {
-        assert_int_equal(asked[i].status,
-                         i % 2 == 0 && holders > 0 ? TDM_E_EXISTS : TDM_OK);
+        assert_int_equal(asked[i].status, i % 2 == 0 && holders > 0 ? TDM_E_EXISTS : TDM_OK);
         holders += i % 2 == 0 && asked[i].status == TDM_OK;
     }
     assert_int_equal(holders, 1);

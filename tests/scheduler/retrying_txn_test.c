@@ -299,8 +299,8 @@ static tdm_status count_up_and_note(void *arg, struct tdm__txn *txn)
     return tdm__txn_put(txn, key, (struct tdm_bytes){"x", 1}, 0);
 }
 
-/* Number of commits of MANY transactions, of which the first one starts alone, because nothing waits
- * behind it yet. */
+/* Number of commits of MANY transactions, of which the first one starts alone, because nothing
+ * waits behind it yet. */
 enum { SHARED_COMMITS = 1 + (MANY - 1 + TDM__SHARED_TXNS_MAX - 1) / TDM__SHARED_TXNS_MAX };
 
 static void begin_shared(struct run *runs, tdm__txn_body_fn *body)
@@ -342,8 +342,8 @@ static void shared_transactions_see_each_other_and_use_few_commits(void **state)
     check_counts(runs);
 }
 
-/* The store refuses what several share, such as a commit that rests on the loss of a node. Then each
- * is committed alone. */
+/* The store refuses what several share, such as a commit that rests on the loss of a node. Then
+ * each is committed alone. */
 static void refused_shared_commit_is_divided(void **state)
 {
     static struct run runs[MANY];
@@ -360,7 +360,8 @@ static void refused_shared_commit_is_divided(void **state)
     check_counts(runs);
 }
 
-/* Each sees from the record that it was committed, and changes nothing when the commit is repeated. */
+/* Each sees from the record that it was committed, and changes nothing when the commit is repeated.
+ */
 static tdm_status add_own_byte(void *arg, struct tdm__txn *txn)
 {
     struct run *run = arg;

@@ -135,9 +135,9 @@ static bool is_of_another(tdm_status status)
            status == TDM_E_ACTOR_DIED || status == TDM_E_METHOD || status == TDM_E_CANCELED;
 }
 
-/* True if a call with a deadline gave the actor a reference to keep. From the deadline on the caller
- * no longer holds the reference, and the actor may have been too late to pin it. The driver need not
- * have looked at the result of that call. */
+/* True if a call with a deadline gave the actor a reference to keep. From the deadline on the
+ * caller no longer holds the reference, and the actor may have been too late to pin it. The driver
+ * need not have looked at the result of that call. */
 static bool may_keep_a_released_reference(uint32_t actor)
 {
     for (uint32_t i = 0; i < model.calls_count; i++) {
