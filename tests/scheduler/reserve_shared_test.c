@@ -2,7 +2,6 @@
  * that they have one after the other. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
-#include "runtime/store/read_cache.h"
 #include "scheduler/records.h"
 #include "scheduler/retrying_txn.h"
 #include "tests/support/reserve_fixture.h"
@@ -296,7 +295,6 @@ static void random_requests_leave_exact_resources_and_unique_names(void **state)
     struct tdm__id nodes[NODES];
 
     (void)state;
-    assert_int_equal(tdm__read_cache_create(&world.store->read_cache), TDM_OK);
     join_nodes(nodes);
     for (int i = 0; i < ACTORS; i++) {
         asked[i].has_ended = true;
