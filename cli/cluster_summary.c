@@ -55,6 +55,19 @@ void tdm__cluster_summary_add_actors(struct tdm__cluster_summary *cluster_summar
         for (size_t state = 0; state < STATES; state++) {
             cluster_summary->actors[state] += strcmp(actors[i].state, states[state]) == 0 ? 1 : 0;
         }
+        /* The "cause of death" of a pending actor is what it waits for. */
+        cluster_summary->waiting_actors +=
+            strcmp(actors[i].state, "PENDING") == 0 && actors[i].death_cause[0] != '\0' ? 1 : 0;
+    }
+}
+
+void tdm__cluster_summary_add_groups(struct tdm__cluster_summary *cluster_summary,
+                                     const struct tdm_placement_group_state *groups,
+                                     uint32_t groups_count)
+{
+    cluster_summary->groups += groups_count;
+    for (uint32_t i = 0; i < groups_count; i++) {
+        cluster_summary->waiting_groups += strcmp(groups[i].state, "PENDING") == 0 ? 1 : 0;
     }
 }
 
@@ -75,7 +88,13 @@ void tdm__cluster_summary_print(const struct tdm__cluster_summary *cluster_summa
             before = ", ";
         }
     }
-    (void)fprintf(stream, "\ngroups  %u\n\n", cluster_summary->groups);
+    (void)fprintf(stream, "\ngroups  %u\n", cluster_summary->groups);
+    if (cluster_summary->waiting_actors + cluster_summary->waiting_groups > 0) {
+        (void)fprintf(stream, "waiting %u requests: %u actors, %u groups\n",
+                      cluster_summary->waiting_actors + cluster_summary->waiting_groups,
+                      cluster_summary->waiting_actors, cluster_summary->waiting_groups);
+    }
+    (void)fputc('\n', stream);
     if (tdm__table_create(titles, &table) != TDM_OK) {
         return;
     }
@@ -111,9 +130,12 @@ void tdm__cluster_summary_print_json(const struct tdm__cluster_summary *cluster_
                                             cluster_summary->amounts[i].total, "free",
                                             cluster_summary->amounts[i].free));
     }
-    root = json_pack("{s:I, s:I, s:I, s:o, s:o}", "nodes", (json_int_t)cluster_summary->nodes,
-                     "missing_nodes", (json_int_t)cluster_summary->missing_nodes, "groups",
-                     (json_int_t)cluster_summary->groups, "actors", actors, "resources", resources);
+    root = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "nodes", (json_int_t)cluster_summary->nodes,
+        "missing_nodes", (json_int_t)cluster_summary->missing_nodes, "groups",
+        (json_int_t)cluster_summary->groups, "waiting_actors",
+        (json_int_t)cluster_summary->waiting_actors, "waiting_groups",
+        (json_int_t)cluster_summary->waiting_groups, "actors", actors, "resources", resources);
     (void)json_dumpf(root, stream, JSON_COMPACT | JSON_REAL_PRECISION(15));
     (void)fputc('\n', stream);
     json_decref(root);

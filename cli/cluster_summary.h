@@ -13,9 +13,11 @@ enum {
 
 /* Summary of a cluster. All zero is an empty summary. */
 struct tdm__cluster_summary {
-    uint32_t nodes;         /* Number of nodes of the cluster. */
-    uint32_t missing_nodes; /* Number of nodes that did not reply when they were asked. */
-    uint32_t groups;        /* Number of placement groups in the cluster. */
+    uint32_t nodes;          /* Number of nodes of the cluster. */
+    uint32_t missing_nodes;  /* Number of nodes that did not reply when they were asked. */
+    uint32_t groups;         /* Number of placement groups in the cluster. */
+    uint32_t waiting_actors; /* Number of actors that wait for resources or for their name. */
+    uint32_t waiting_groups; /* Number of placement groups that wait for resources. */
     /* Number of actors in each state, in the order ALIVE, PENDING, STARTING, RESTARTING, ENDING,
      * DEAD. */
     uint32_t actors[TDM__SUMMARY_STATES];
@@ -31,6 +33,10 @@ void tdm__cluster_summary_add_nodes(struct tdm__cluster_summary *cluster_summary
 /* Adds a list of actors to the summary, which counts them by state. */
 void tdm__cluster_summary_add_actors(struct tdm__cluster_summary *cluster_summary,
                                      const struct tdm_actor_state *actors, uint32_t actors_count);
+/* Adds a list of placement groups to the summary. */
+void tdm__cluster_summary_add_groups(struct tdm__cluster_summary *cluster_summary,
+                                     const struct tdm_placement_group_state *groups,
+                                     uint32_t groups_count);
 /* Prints the summary of a cluster as text. */
 void tdm__cluster_summary_print(const struct tdm__cluster_summary *cluster_summary, FILE *stream);
 /* Prints the summary of a cluster as one JSON object on a line. */

@@ -30,7 +30,8 @@ enum {
 /* Text of tandemd --help. */
 static const char help[] =
     "usage: tandemd [options]        the daemon of one node\n"
-    "  --redis URL        the cluster's Redis (unix:///path, redis://host:port);\n"
+    "  --redis URL        the cluster's Redis (unix:///path, redis://host:port) or its\n"
+    "                     sentinels (redis+sentinel://host,host,host/master);\n"
     "                     default: TANDEM_REDIS, else one of its own\n"
     "  --redis-file FILE  a file with that URL, which may contain a password\n"
     "  --insecure-redis   that Redis may be on another machine, although connections\n"

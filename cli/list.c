@@ -465,6 +465,27 @@ static tdm_status list_nodes(tdm_runtime *runtime, const struct list_filter *lis
 
 /* ---- groups ----------------------------------------------------------------------------- */
 
+/* Adds the cells that say how long and why a group waits to the row of its bundle `index`. Rows of
+ * further bundles do not repeat them. */
+static void add_wait(struct tdm__table *table, const struct tdm_placement_group_state *group,
+                     uint32_t index)
+{
+    bool is_shown = index == 0 && group->waits_for[0] != '\0';
+    char ticket[CELL_BYTES] = "";
+    char waited[CELL_BYTES] = "";
+
+    if (is_shown) {
+        (void)snprintf(waited, sizeof(waited), "%.1f s", (double)group->waited_ms / 1000);
+    }
+    if (is_shown && group->ticket != 0) {
+        (void)snprintf(ticket, sizeof(ticket), "%llu", (unsigned long long)group->ticket);
+    }
+    tdm__table_add(table, "%s", waited);
+    tdm__table_add(table, "%s", ticket);
+    tdm__table_add(table, "%.*s", is_shown ? (int)strcspn(group->waits_for, "\n") : 0,
+                   group->waits_for);
+}
+
 /* Adds a bundle of a placement group to the table and to the JSON array. */
 static void add_bundle(struct tdm__table *table, json_t *array,
                        const struct tdm_placement_group_state *group, uint32_t index)
@@ -474,21 +495,40 @@ static void add_bundle(struct tdm__table *table, json_t *array,
 
     tdm__table_add(table, "%.*s", (int)ID_SHOWN, group->id);
     tdm__table_add(table, "%s", group->name);
+    tdm__table_add(table, "%s", group->state);
     tdm__table_add(table, "%u", index);
     tdm__table_add(table, "%.*s", (int)ID_SHOWN, bundle->node_id);
     tdm__table_add(table, "%s", amounts_text(bundle->amounts, bundle->amounts_count, false, cell));
     tdm__table_add(table, "%s", gpus_text(bundle->gpu_indices, bundle->gpus_count, cell));
+    add_wait(table, group, index);
     (void)json_array_append_new(
         array, json_pack("{s:s, s:o, s:o}", "node_id", bundle->node_id, "resources",
                          amounts_json(bundle->amounts, bundle->amounts_count, false), "gpus",
                          gpus_json(bundle->gpu_indices, bundle->gpus_count)));
 }
 
+/* Returns a placement group as a JSON object, which takes over the array of its bundles. */
+static json_t *group_json(const struct tdm_placement_group_state *group, json_t *bundles)
+{
+    json_t *json =
+        json_pack("{s:s, s:s, s:s, s:b, s:s, s:s, s:s, s:I, s:I}", "id", group->id, "name",
+                  group->name, "name_space", group->name_space, "detached", group->detached,
+                  "state", group->state, "strategy", group->strategy, "waits_for", group->waits_for,
+                  "waited_ms", (json_int_t)group->waited_ms, "ticket", (json_int_t)group->ticket);
+
+    if (json == NULL) { /* A text is not UTF-8. */
+        json = json_pack("{s:s}", "id", group->id);
+    }
+    (void)json_object_set_new(json, "bundles", bundles);
+    return json;
+}
+
 /* Prints the list of the cluster's placement groups. */
 static tdm_status list_groups(tdm_runtime *runtime, const struct list_filter *list_filter)
 {
-    static const char *const titles[] = {"GROUP",     "NAME", "BUNDLE", "NODE",
-                                         "RESOURCES", "GPUS", NULL};
+    static const char *const titles[] = {"GROUP",  "NAME",      "STATE", "BUNDLE",
+                                         "NODE",   "RESOURCES", "GPUS",  "WAITED",
+                                         "TICKET", "WAITS FOR", NULL};
     const struct tdm_placement_group_state *groups;
     uint32_t count;
     struct tdm__table *table;
@@ -505,12 +545,12 @@ static tdm_status list_groups(tdm_runtime *runtime, const struct list_filter *li
             for (uint32_t bundle = 0; bundle < groups[i].bundles_count; bundle++) {
                 add_bundle(table, bundles, &groups[i], bundle);
             }
-            (void)json_array_append_new(
-                array, json_pack("{s:s, s:s, s:s, s:b, s:o}", "id", groups[i].id, "name",
-                                 groups[i].name, "name_space", groups[i].name_space, "detached",
-                                 groups[i].detached, "bundles", bundles));
+            (void)json_array_append_new(array, group_json(&groups[i], bundles));
         }
         list_print(table, array, list_filter);
+    }
+    if (status == TDM_OK) {
+        print_missing(&(struct tdm_list_missing){.nodes = tdm__list_missing_nodes(groups)});
     }
     tdm_list_free(groups);
     return status;
@@ -562,11 +602,12 @@ const struct tdm__command tdm__command_list = {
     .summary = "list actors, calls, objects, nodes or groups of a running cluster",
     .help = "usage: tandem list actors|calls|objects|nodes|groups [--live] [--each]\n"
             "                   [--json] [--address ADDRESS]\n\n"
-            "  actors     all that live, and the last ones that died, with the reason\n"
+            "  actors     all that live or wait, and the last ones that died, with the reason\n"
             "  calls      of the actors that live, by method: how many wait, run, have ended\n"
             "  objects    values that others know, and large ones: where, and who holds them\n"
             "  nodes      with what they have, and how much of it is free\n"
-            "  groups     placement groups, a line a bundle\n\n"
+            "  groups     placement groups, a line a bundle; of those that wait for how long,\n"
+            "             with which ticket, and why\n\n"
             "  --live     of actors: without those that have died\n"
             "  --each     of calls: each that has no result yet: whose, where, for how long\n"
             "  --json     one array, for programs; ids and death causes are whole there\n"

@@ -20,7 +20,8 @@ static bool url_has_password(const char *url)
 {
     const char *at = strrchr(url, '@');
 
-    return at != NULL && strncmp(url, "redis", 5) == 0;
+    return strncmp(url, "redis", 5) == 0 &&
+           (at != NULL || strstr(url, "sentinel_password=") != NULL);
 }
 
 bool cli_redis_url_check(const char *name, const char *url)
@@ -52,6 +53,20 @@ bool cli_redis_url_check_plain(const char *url)
                   "its unix:// socket, or accept it by --insecure-redis\n",
                   program_invocation_short_name, address.text);
     return false;
+}
+
+const char *cli_redis_url_risk(const char *url, uint32_t wait_replicas)
+{
+    struct tdm__redis_address address;
+
+    if (wait_replicas > 0 || tdm__redis_address_parse(url, &address) != TDM_OK ||
+        address.sentinels_count == 0) {
+        return NULL;
+    }
+    return "sentinels name the master of Redis, and --redis-wait-replicas is 0: a failover may "
+           "lose the last changes, and in a partition with a master on each side two nodes may run "
+           "the same actor, and two actors may have one name. Start replicas and give "
+           "--redis-wait-replicas 1 (docs/cluster.md)";
 }
 
 bool cli_redis_url_read(const char *path, const char **url_out)

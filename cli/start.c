@@ -491,6 +491,34 @@ static void print_node(const struct tdm__started_node *node, long long daemon_pi
     (void)fflush(stdout);
 }
 
+/* Prints what is at risk if sentinels name the master of Redis and no replica confirms changes. */
+static void print_risk(const struct tdm__parsed_arguments *args)
+{
+    const char *url = tdm__option_value(args, "--redis");
+    const char *path = tdm__option_value(args, "--redis-file");
+    const char *replicas = tdm__option_value(args, "--redis-wait-replicas");
+    const char *read_url = NULL; /* URL in the file. */
+    const char *risk;
+
+    if (path != NULL && cli_redis_url_read(path, &read_url)) {
+        url = read_url;
+    }
+    if (url == NULL) {
+        url = getenv("TANDEM_REDIS");
+    }
+    if (replicas == NULL) {
+        replicas = getenv("TANDEM_REDIS_WAIT_REPLICAS");
+    }
+    risk =
+        url == NULL
+            ? NULL
+            : cli_redis_url_risk(url, replicas == NULL ? 0 : (uint32_t)strtoul(replicas, NULL, 10));
+    if (risk != NULL) {
+        (void)fprintf(stderr, "tandem: warning: %s\n", risk);
+    }
+    free((char *)(uintptr_t)read_url);
+}
+
 /* Waits until the node has ended, for --block. SIGINT and SIGTERM end the node. Returns the exit
  * code. */
 static int wait_for_end(struct tdm__daemon_process *process)
@@ -561,6 +589,9 @@ static int start_main(const struct tdm__parsed_arguments *args)
     if (status != TDM_OK) {
         return tdm__command_failed(status);
     }
+    if (has_redis && tdm__option_value(args, "--address") == NULL) {
+        print_risk(args);
+    }
     print_node(&node, process.daemon_pid, has_redis);
     return tdm__option_value(args, "--block") == NULL ? TDM__EXIT_SUCCESS : wait_for_end(&process);
 }
@@ -592,8 +623,9 @@ const struct tdm__command tdm__command_start = {
             "                     --node-ip-address, at which it listens\n"
             "  --tls auto|on|off  encrypt the connections with other machines; all TCP\n"
             "                     connections; none (auto)\n"
-            "  --redis URL        keep the records in this Redis server instead; default:\n"
-            "                     TANDEM_REDIS\n"
+            "  --redis URL        keep the records in this Redis server instead (default:\n"
+            "                     TANDEM_REDIS), or in the master that its sentinels name:\n"
+            "                     redis+sentinel://HOST[:26379],HOST,.../MASTER\n"
             "  --redis-file FILE  a file with that URL, which may contain a password\n"
             "  --insecure-redis   that server may be on another machine, although connections\n"
             "                     with it are not encrypted\n"

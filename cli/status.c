@@ -17,6 +17,7 @@ static tdm_status status_print(tdm_runtime *runtime, bool as_json)
     const struct tdm_placement_group_state *groups = NULL;
     uint32_t nodes_count;
     uint32_t actors_count;
+    uint32_t groups_count;
     tdm_status status = tdm_list_nodes(runtime, TDM__CLUSTER_TIMEOUT_MS, &nodes, &nodes_count);
 
     if (status == TDM_OK) {
@@ -24,12 +25,13 @@ static tdm_status status_print(tdm_runtime *runtime, bool as_json)
                                  &cluster_summary.missing_nodes);
     }
     if (status == TDM_OK) {
-        status = tdm_list_placement_groups(runtime, TDM__CLUSTER_TIMEOUT_MS, &groups,
-                                           &cluster_summary.groups);
+        status =
+            tdm_list_placement_groups(runtime, TDM__CLUSTER_TIMEOUT_MS, &groups, &groups_count);
     }
     if (status == TDM_OK) {
         tdm__cluster_summary_add_nodes(&cluster_summary, nodes, nodes_count);
         tdm__cluster_summary_add_actors(&cluster_summary, actors, actors_count);
+        tdm__cluster_summary_add_groups(&cluster_summary, groups, groups_count);
         if (as_json) {
             tdm__cluster_summary_print_json(&cluster_summary, stdout);
         } else {
@@ -59,8 +61,8 @@ const struct tdm__command tdm__command_status = {
     .name = "status",
     .summary = "print a summary of a running cluster",
     .help = "usage: tandem status [--json] [--address ADDRESS]\n\n"
-            "How many nodes, actors and placement groups there are, and how much of each\n"
-            "resource is used.\n\n"
+            "How many nodes, actors and placement groups there are, how many of the actors\n"
+            "and groups wait for resources, and how much of each resource is used.\n\n"
             "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
     .options = options,
     .run = status_main};

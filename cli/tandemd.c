@@ -26,6 +26,7 @@
 #include "cli/devices.h"
 #include "cli/faulty_store.h"
 #include "cli/job_port.h"
+#include "cli/redis_url.h"
 #include "colocate/broker/broker_service.h"
 #include "colocate/comm/rendezvous_service.h"
 #include "colocate/memory_arbiter_service.h"
@@ -41,6 +42,7 @@
 #include "runtime/process/process_tree.h"
 #include "runtime/process/supervisor.h"
 #include "runtime/process/supervisor_watch.h"
+#include "runtime/redis/address.h"
 #include "runtime/redis/embedded.h"
 #include "runtime/redis/forward_service.h"
 #include "runtime/redis/forwarded.h"
@@ -216,6 +218,21 @@ static void on_store_connected(void *arg)
     tdm__node_lease_check(arg);
 }
 
+/* Opens the store in the Redis server at `url`. */
+static tdm_status daemon_open_redis_at(struct daemon *daemon, const char *url)
+{
+    const char *risk = cli_redis_url_risk(url, daemon->options.wait_replicas);
+    struct tdm__redis_address address;
+
+    TDM_TRY(tdm__redis_address_parse(url, &address));
+    if (risk != NULL) {
+        tdm__log(TDM__WARN, "redis", "%s", risk);
+    }
+    address.allows_remote_master = daemon->options.insecure_redis;
+    return tdm__store_redis_open_at(daemon->loop, &address, daemon->options.cluster,
+                                    STORE_TIMEOUT_MS, &daemon->store);
+}
+
 /* Opens the store in the Redis server of the head node, the one of the options, or the embedded
  * one. */
 static tdm_status daemon_open_redis(struct daemon *daemon)
@@ -233,8 +250,7 @@ static tdm_status daemon_open_redis(struct daemon *daemon)
         url = tdm__redis_forwarded_url(daemon->forwarded);
         daemon->options.cluster = tdm__redis_forwarded_cluster(daemon->forwarded);
     }
-    TDM_TRY(tdm__store_redis_open(daemon->loop, url, daemon->options.cluster, STORE_TIMEOUT_MS,
-                                  &daemon->store));
+    TDM_TRY(daemon_open_redis_at(daemon, url));
     tdm__store_redis_set_writer(daemon->store, &daemon->node.record.id);
     tdm__store_redis_on_connected(daemon->store, on_store_connected, &daemon->node);
     return daemon->options.wait_replicas == 0

@@ -269,6 +269,7 @@ static tdm_status top_refresh(tdm_runtime *runtime, struct top_sample *before)
     const struct tdm_placement_group_state *groups = NULL;
     uint32_t nodes_count = 0;
     uint32_t actors_count;
+    uint32_t groups_count;
     tdm_status status = tdm_list_nodes(runtime, TDM__CLUSTER_TIMEOUT_MS, &nodes, &nodes_count);
 
     for (uint32_t i = 0; i < nodes_count; i++) {
@@ -279,14 +280,15 @@ static tdm_status top_refresh(tdm_runtime *runtime, struct top_sample *before)
                                  &cluster_summary.missing_nodes);
     }
     if (status == TDM_OK) {
-        status = tdm_list_placement_groups(runtime, TDM__CLUSTER_TIMEOUT_MS, &groups,
-                                           &cluster_summary.groups);
+        status =
+            tdm_list_placement_groups(runtime, TDM__CLUSTER_TIMEOUT_MS, &groups, &groups_count);
     }
     if (status == TDM_OK) {
         bool on_screen = tdm__terminal_size_of(stdout).width > 0;
 
         tdm__cluster_summary_add_nodes(&cluster_summary, nodes, nodes_count);
         tdm__cluster_summary_add_actors(&cluster_summary, actors, actors_count);
+        tdm__cluster_summary_add_groups(&cluster_summary, groups, groups_count);
         (void)fputs(on_screen ? "\033[H\033[J" : "", stdout);
         print_time();
         tdm__cluster_summary_print(&cluster_summary, stdout);

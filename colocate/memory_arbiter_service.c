@@ -31,9 +31,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Milliseconds between two ticks of the arbiters, and the number of usage records that are searched
- * for a text. */
-enum { TICK_MS = 50, USAGES_MAX = 128 };
+enum {
+    TICK_MS = 50,     /* Milliseconds between two ticks of the arbiters. */
+    USAGES_MAX = 128, /* Number of usage records that are searched for a text. */
+    /* Milliseconds after the exit of a process in which a GPU may still report its memory as used.
+     */
+    SETTLE_MS = 5000
+};
 
 /* A call of arbiter.request that waits for the decision of an arbiter. The service owns it. */
 struct waiting_request {
@@ -65,7 +69,11 @@ struct service {
     struct departed_tenants *departed_tenants;
     /* Number of the newest request; numbers are unique in this service. */
     uint64_t last_request_id;
-    uint32_t gpus_count;                  /* Number of GPUs of the node. */
+    /* Until this time a GPU may report the memory of exited processes as used; 0 before the first
+     * exit. */
+    int64_t settles_at_ms;
+    uint64_t *unmanaged_before_exit; /* Array with the unmanaged bytes of each GPU then; owned. */
+    uint32_t gpus_count;             /* Number of GPUs of the node. */
     struct tdm__memory_arbiter *arbiters; /* Array with the arbiter of each GPU; owned. */
 };
 
@@ -426,8 +434,29 @@ static bool complete_report(const struct service *service, uint32_t gpu,
     return true;
 }
 
-/* Takes over what a real GPU reports into the arbiters of the GPUs that share it. */
-static tdm_status take_report(struct service *service, struct tdm__incoming_call *incoming)
+/* Returns true if a GPU may soon report less memory of processes that are unknown to its arbiter: a
+ * process has exited, and they seem to use more than before its exit. */
+static bool usage_settles(const struct service *service, uint32_t gpu)
+{
+    return tdm__clock_ms() < service->settles_at_ms &&
+           service->arbiters[gpu].unmanaged_bytes > service->unmanaged_before_exit[gpu];
+}
+
+/* Remembers the unmanaged usage of all GPUs before a process exited. */
+static void note_exit(struct service *service)
+{
+    int64_t now_ms = tdm__clock_ms();
+
+    for (uint32_t gpu = 0; gpu < service->gpus_count && now_ms >= service->settles_at_ms; gpu++) {
+        service->unmanaged_before_exit[gpu] = service->arbiters[gpu].unmanaged_bytes;
+    }
+    service->settles_at_ms = now_ms + SETTLE_MS;
+}
+
+/* Takes over what a real GPU reports into the arbiters of the GPUs that share it. Writes the GPU
+ * that the caller means. */
+static tdm_status take_report(struct service *service, struct tdm__incoming_call *incoming,
+                              uint32_t *gpu_out)
 {
     struct tdm__arbiter_report_message message;
     struct tdm__arbiter_report report;
@@ -436,6 +465,7 @@ static tdm_status take_report(struct service *service, struct tdm__incoming_call
     if (message.gpu >= service->gpus_count) {
         return fail_no_gpu(service, message.gpu);
     }
+    *gpu_out = (uint32_t)message.gpu;
     report = (struct tdm__arbiter_report){.total_bytes = message.total_bytes,
                                           .free_bytes = message.free_bytes};
     if (!complete_report(service, (uint32_t)message.gpu, &report)) {
@@ -454,14 +484,33 @@ static tdm_status take_report(struct service *service, struct tdm__incoming_call
     return TDM_OK;
 }
 
+/* Replies to arbiter.report. */
+static tdm_status reply_to_report(const struct service *service,
+                                  struct tdm__incoming_call *incoming, uint32_t gpu)
+{
+    const struct tdm__arbiter_reported_message reply = {usage_settles(service, gpu)};
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__arbiter_reported_encode(&reply, writer);
+    if (status == TDM_OK) {
+        tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
 /* Handles arbiter.report: how much memory of a real GPU is free. */
 static void serve_report(struct service *service, struct tdm__incoming_call *incoming)
 {
-    tdm_status status = take_report(service, incoming);
+    uint32_t gpu = 0;
+    tdm_status status = take_report(service, incoming, &gpu);
 
     if (status == TDM_OK) {
-        tdm__incoming_reply_pack(incoming, "");
-    } else {
+        status = reply_to_report(service, incoming, gpu);
+    }
+    if (status != TDM_OK) {
         tdm__incoming_fail(incoming, status, tdm_error_detail());
     }
 }
@@ -621,6 +670,7 @@ static void peer_exited(void *self, const struct tdm__peer_identity *peer)
             link = &waiting_request->next;
         }
     }
+    note_exit(service);
     if (report_departed_tenant(service, &peer->id, false)) {
         return;
     }
@@ -669,6 +719,7 @@ static void destroy(void *self)
         free(departed_tenants);
     }
     tdm__timer_destroy(service->timer);
+    free(service->unmanaged_before_exit);
     free(service->arbiters);
     free(service);
 }
@@ -693,10 +744,13 @@ tdm_status tdm__arbiter_service_create(struct tdm__loop *loop, struct tdm__broke
     service->broker = broker;
     service->gpus_count = tdm__broker_gpus_count(broker);
     service->arbiters = calloc(service->gpus_count + 1, sizeof(*service->arbiters));
-    status = service->arbiters == NULL
+    service->unmanaged_before_exit =
+        calloc(service->gpus_count + 1, sizeof(*service->unmanaged_before_exit));
+    status = service->arbiters == NULL || service->unmanaged_before_exit == NULL
                  ? tdm__fail(TDM_E_NOMEM, "the memory arbiters")
                  : tdm__timer_create(loop, on_timer, service, &service->timer);
     if (status != TDM_OK) {
+        free(service->unmanaged_before_exit);
         free(service->arbiters);
         free(service);
         return status;

@@ -19,7 +19,8 @@
  * arbiter.report takes gpu u, total_bytes u, free_bytes u: what the real GPU says to the caller,
  * which has a context on it; the daemon has none. What is used beyond the charged blocks is outside
  * usage, which the arbiters do not grant. A caller reports when it opens a GPU and before each
- * request. The reply is empty.
+ * request. The reply is a truth value: true if memory of a process that has exited seems to be in
+ * use still, which a GPU returns late, so that the caller should report again before it requests.
  *
  * arbiter.outside_usage takes gpu u, tag s, declared_bytes u, bytes u: what the caller and the
  * processes that it has started have declared to use of outside memory, and what the device reports

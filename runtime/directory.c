@@ -76,9 +76,14 @@ tdm_status tdm__directory_create(char *path, size_t capacity_bytes)
 
 tdm_status tdm__directory_create_at(const char *path)
 {
+    TDM_TRY(check_length(path, "choose a shorter one"));
+    return tdm__directory_create_private(path);
+}
+
+tdm_status tdm__directory_create_private(const char *path)
+{
     struct stat about;
 
-    TDM_TRY(check_length(path, "choose a shorter one"));
     if (mkdir(path, 0700) < 0 && errno != EEXIST) {
         return tdm__fail_errno(errno, "mkdir %s", path);
     }

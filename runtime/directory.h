@@ -17,8 +17,11 @@ const char *tdm__directory_parent_path(void);
  * path is too long for sockets inside the directory. */
 tdm_status tdm__directory_create(char *path, size_t capacity_bytes);
 /* Creates the directory `path` with mode 0700 unless it exists.  Returns TDM_E_AUTH if the
- * existing directory belongs to another user or others may write to it. */
+ * existing directory belongs to another user or others may write to it, and TDM_E_LIMIT if the path
+ * is too long for sockets inside the directory. */
 tdm_status tdm__directory_create_at(const char *path);
+/* The same for a directory that has no sockets, whose path may be longer. */
+tdm_status tdm__directory_create_private(const char *path);
 /* Removes the directory `path` and everything in it. Entries that cannot be removed stay; no error
  * is reported. */
 void tdm__directory_remove(const char *path);

@@ -29,7 +29,8 @@ struct rule {
     /* What the process does to itself, "kill" or "stop"; "skip" if it leaves out a step, "change"
      * if it changes a byte, "note" if it only creates the file. */
     char action[8];
-    /* File that the process creates exclusively before that; not for "skip". */
+    /* File that the process creates exclusively before that. For "skip" it ends the rule when it
+     * exists, and the process does not create it. */
     char file[256];
     atomic_ulong hits_count; /* How often this process has hit the failpoint. */
 };
@@ -135,7 +136,7 @@ bool tdm__failpoint_skips(const char *name)
     for (int i = 0; i < rules_count; i++) {
         unsigned long count = rule_does(&rules[i], "skip") ? rule_count_hit(&rules[i], name) : 0;
 
-        skips = skips || (count > 0 && count >= rules[i].count);
+        skips = skips || (count > 0 && count >= rules[i].count && access(rules[i].file, F_OK) != 0);
     }
     return skips;
 }

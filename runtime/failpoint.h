@@ -17,11 +17,11 @@
  * and writes its name, process id and tdm__clock_ns() to it.  If the file exists already, the
  * process goes on, so that only one process triggers.  With "skip" the process leaves out a step
  * instead, so that a test can show what the step is for: in every process of that name, from the
- * second hit on, without creating a file.  With "change" it changes one byte of what it is about to
- * send; it creates the file as for a kill.  With "note" it only creates the file, by which a test
- * sees how far the process is.  Up to four such rules, separated by semicolons, select as many
- * failpoints.  Without the variable, a failpoint costs one comparison.  The failpoints
- * of a weight update are listed in docs/protocols/commit.md. */
+ * second hit on, without creating the file, and until the test creates it.  With "change" it
+ * changes one byte of what it is about to send; it creates the file as for a kill.  With "note" it
+ * only creates the file, by which a test sees how far the process is.  Up to four such rules,
+ * separated by semicolons, select as many failpoints.  Without the variable, a failpoint costs one
+ * comparison.  The failpoints of a weight update are listed in docs/protocols/commit.md. */
 
 /* Sets the name of this process for the rules of TANDEM_FAILPOINT: the name of an actor, or
  * "daemon"; the initial name is "driver".  The text is borrowed for the rest of the process.

@@ -137,6 +137,37 @@ static tdm_status decoded_read(struct tdm__decoded_nodes *decoded, const struct 
     return TDM_OK;
 }
 
+/* Orders node records by their IDs, for bsearch(). */
+static int compare_node_ids(const void *left, const void *right)
+{
+    const struct tdm__node_record *one = left;
+    const struct tdm__node_record *other = right;
+
+    return memcmp(one->id.bytes, other->id.bytes, sizeof(one->id.bytes));
+}
+
+/* Applies what earlier parts of the transaction's body have written to free resources. */
+static tdm_status decoded_apply_changes(struct tdm__decoded_nodes *decoded,
+                                        const struct tdm__txn *txn)
+{
+    for (uint32_t i = 0; decoded->count > 0 && i < tdm__txn_changes_count(txn); i++) {
+        const struct tdm__store_record *record = tdm__txn_change_at(txn, i);
+        struct tdm__node_record wanted;
+        const struct tdm__node_record *node;
+
+        if (record == NULL || strncmp(record->key, "free/", PREFIX_BYTES) != 0) {
+            continue;
+        }
+        TDM_TRY(tdm__id_parse(record->key + PREFIX_BYTES, &wanted.id));
+        node = bsearch(&wanted, decoded->nodes, decoded->count, sizeof(wanted), compare_node_ids);
+        if (node != NULL) {
+            decoded->versions[node - decoded->nodes].free = 0;
+            TDM_TRY(tdm__free_record_read(record, &decoded->resources[node - decoded->nodes]));
+        }
+    }
+    return TDM_OK;
+}
+
 /* Returns the decoded nodes that the transaction's read cache keeps, or new ones. */
 static struct tdm__decoded_nodes *decoded_of(const struct tdm__txn *txn, bool *is_new_out)
 {
@@ -165,6 +196,9 @@ tdm_status tdm__nodes_snapshot_read(const struct tdm__txn *txn,
         return tdm__fail(TDM_E_NOMEM, "a snapshot of %u records", tdm__txn_records_count(txn));
     }
     status = decoded_read(snapshot.decoded, txn);
+    if (status == TDM_OK) {
+        status = decoded_apply_changes(snapshot.decoded, txn);
+    }
     if (status != TDM_OK) {
         tdm__nodes_snapshot_fini(&snapshot);
         return status;

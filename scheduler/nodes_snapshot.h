@@ -19,10 +19,11 @@ struct tdm__nodes_snapshot {
     struct tdm__decoded_nodes *decoded; /* Where both are. */
     bool owns_decoded; /* Whether the snapshot frees `decoded`; else the read cache does. */
 };
-/* Creates a snapshot from a transaction that read all keys of node/ and free/. With a read cache
- * only the records are decoded that have changed since the last snapshot. Until the caller ends the
- * snapshot with tdm__nodes_snapshot_fini(), which must be before the body returns, no other one may
- * be created. Returns TDM_E_PROTOCOL for a malformed record, TDM_E_NOMEM. */
+/* Creates a snapshot from a transaction that read all keys of node/ and free/, with the free
+ * resources that earlier parts of its body leave (tdm__txn_next_part()). With a read cache only the
+ * records are decoded that have changed since the last snapshot. Until the caller ends the snapshot
+ * with tdm__nodes_snapshot_fini(), which must be before the body returns, no other one may be
+ * created. Returns TDM_E_PROTOCOL for a malformed record, TDM_E_NOMEM. */
 tdm_status tdm__nodes_snapshot_read(const struct tdm__txn *txn,
                                     struct tdm__nodes_snapshot *snapshot_out);
 /* Returns the resources of the node number `index`, to be changed in this snapshot only. */

@@ -387,6 +387,29 @@ tdm_status tdm__placement_group_record_copy(const struct tdm__placement_group_re
     return TDM_OK;
 }
 
+tdm_status tdm__placement_group_record_pack(const struct tdm__placement_group_record *group,
+                                            void **bytes_out, size_t *size_out)
+{
+    struct tdm_bytes packed;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    write_group(writer, group);
+    status = tdm_writer_status(writer);
+    packed = tdm_writer_bytes(writer);
+    *bytes_out = status == TDM_OK ? malloc(packed.size_bytes) : NULL;
+    if (status == TDM_OK && *bytes_out == NULL) {
+        status = tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group->bundles_count);
+    }
+    if (status == TDM_OK) {
+        memcpy(*bytes_out, packed.data, packed.size_bytes);
+        *size_out = packed.size_bytes;
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
 void tdm__placement_group_record_fini(struct tdm__placement_group_record *group)
 {
     free(group->bundles);

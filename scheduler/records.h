@@ -161,6 +161,10 @@ tdm_status tdm__placement_group_record_read(const struct tdm__store_record *reco
  * tdm__placement_group_record_fini(). */
 tdm_status tdm__placement_group_record_copy(const struct tdm__placement_group_record *group,
                                             struct tdm__placement_group_record *copy_out);
+/* Packs the record of a placement group as the store has it, which takes a fraction of the memory
+ * of the structure. The caller frees `*bytes_out`. */
+tdm_status tdm__placement_group_record_pack(const struct tdm__placement_group_record *group,
+                                            void **bytes_out, size_t *size_out);
 /* Frees the lists of a placement group's record. A zeroed record is allowed. */
 void tdm__placement_group_record_fini(struct tdm__placement_group_record *group);
 /* Returns whether a bundle of the placement group is on the node. */

@@ -540,7 +540,7 @@ tdm_status tdm__reserve_actor(struct tdm__store *store, const struct tdm__actor_
     if (request->name_key[0] != '\0') {
         patterns[count++] = request->name_key;
     }
-    status = tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, reservation_body,
+    status = tdm__retrying_txn_run_shared(store, patterns, count, deadline_ms, reservation_body,
                                           reservation_done, actor_reservation);
     if (status != TDM_OK) {
         free(actor_reservation);
@@ -677,7 +677,7 @@ tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_
     if (actor->name_key[0] != '\0') {
         patterns[count++] = actor->name_key;
     }
-    status = tdm__retrying_txn_run_queued(store, patterns, count, deadline_ms, release_body,
+    status = tdm__retrying_txn_run_shared(store, patterns, count, deadline_ms, release_body,
                                           release_done, actor_release);
     if (status != TDM_OK) {
         free(actor_release);

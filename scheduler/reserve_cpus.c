@@ -102,7 +102,7 @@ tdm_status tdm__reserve_cpus(struct tdm__store *store, const struct tdm__actor_r
     }
     *cpu_change = (struct cpu_change){*actor, fn, arg};
     status =
-        tdm__retrying_txn_run_queued(store, patterns, actor->name_key[0] == '\0' ? 2 : 3,
+        tdm__retrying_txn_run_shared(store, patterns, actor->name_key[0] == '\0' ? 2 : 3,
                                      deadline_ms, cpu_change_body, cpu_change_done, cpu_change);
     if (status != TDM_OK) {
         free(cpu_change);

@@ -21,4 +21,15 @@ tdm_status tdm__retrying_txn_run_queued(struct tdm__store *store, const char *co
                                         uint32_t patterns_count, int64_t deadline_ms,
                                         tdm__txn_body_fn *body, tdm__txn_done_fn *done, void *arg);
 
+/* Like tdm__retrying_txn_run_queued(), for a body that may share its commit with the next ones in
+ * the queue: each is then a part of one body (tdm__txn_next_part()). The body must find what it
+ * needs by tdm__txn_find_record() or tdm__nodes_snapshot_read(). A body that fails keeps no other
+ * from being committed; if the shared commit fails, each transaction is run alone. The fewer share
+ * a commit, the more commits of this process have lost races lately. */
+tdm_status tdm__retrying_txn_run_shared(struct tdm__store *store, const char *const *patterns,
+                                        uint32_t patterns_count, int64_t deadline_ms,
+                                        tdm__txn_body_fn *body, tdm__txn_done_fn *done, void *arg);
+/* Largest number of transactions that share a commit. */
+enum { TDM__SHARED_TXNS_MAX = 16 };
+
 #endif

@@ -30,7 +30,8 @@ struct state_list {
     void *amounts;            /* Amounts of all records, owned. */
     void *gpus;               /* GPU indices of all records, owned. */
     void *bundles; /* Bundles of all records, owned; used only in lists of placement groups. */
-    max_align_t items[]; /* The array that the user sees; its type depends on the list. */
+    uint32_t missing_nodes; /* Number of nodes that did not reply with their parts. */
+    max_align_t items[];    /* The array that the user sees; its type depends on the list. */
 };
 
 /* Where the next small arrays of a list go. The arrays were allocated with the right sizes. */
@@ -49,6 +50,11 @@ static struct state_list *state_list_of(const void *items)
 const tdm_value *tdm__list_record(const void *list, uint32_t index)
 {
     return tdm_value_at(state_list_of(list)->records, index);
+}
+
+uint32_t tdm__list_missing_nodes(const void *list)
+{
+    return state_list_of(list)->missing_nodes;
 }
 
 void tdm_list_free(const void *list)
@@ -133,6 +139,7 @@ static tdm_status list_create(tdm_document *document, size_t item_bytes,
     }
     list->document = document;
     list->records = records;
+    list->missing_nodes = reply_out->missing_nodes;
     *filler_out = (struct array_filler){calloc(amounts, sizeof(struct tdm_amount)),
                                         calloc(gpus, sizeof(uint32_t)),
                                         calloc(bundles, sizeof(struct tdm_bundle_state))};
@@ -422,6 +429,9 @@ static void fill_group_state(struct array_filler *array_filler, const tdm_value 
     group->detached = (int)tdm__state_record_int(record, "detached");
     group->state = tdm__state_record_text(record, "state");
     group->strategy = tdm__state_record_text(record, "strategy");
+    group->waits_for = tdm__state_record_text(record, "waits_for");
+    group->waited_ms = tdm__state_record_int(record, "waited_ms");
+    group->ticket = (uint64_t)tdm__state_record_int(record, "ticket");
     group->bundles = array_filler->bundles;
     group->bundles_count = tdm_value_count(bundles);
     for (uint32_t i = 0; i < group->bundles_count; i++) {

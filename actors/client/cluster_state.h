@@ -10,5 +10,8 @@
  * without a member in the public struct. `list` is what tdm_list_actors() or a similar function
  * returned; the record is borrowed from it. NULL if the list is shorter. */
 const tdm_value *tdm__list_record(const void *list, uint32_t index);
+/* Returns the number of nodes that did not reply with their parts of a list. `list` is what
+ * tdm_list_placement_groups() or a similar function returned. */
+uint32_t tdm__list_missing_nodes(const void *list);
 
 #endif

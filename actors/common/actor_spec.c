@@ -174,6 +174,7 @@ static tdm_status spec_set_paths(struct tdm__actor_spec *spec,
     if (getcwd(spec->directory, sizeof(spec->directory)) == NULL) {
         return tdm__fail_errno(errno, "getcwd");
     }
+    spec->directory_is_default = true;
     return TDM_OK;
 }
 

@@ -143,6 +143,7 @@ static tdm_status actor_entry_start_worker(struct actor_entry *entry)
     start_options = (struct tdm__worker_start_options){
         .spec = entry->spec,
         .devices = entry->spec->keep_visible_devices ? NULL : devices,
+        .node_directory = node->directory,
         .bootstrap_fd = fd,
         .fence = tdm__actor_entry_facts(entry).is_claimable ? node->fence : NULL};
     status = tdm__workers_start(node->workers, &start_options, tdm__actor_entry_worker_ended, entry,

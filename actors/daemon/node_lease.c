@@ -26,6 +26,7 @@
 #include "actors/daemon/node_reconcile.h"
 #include "actors/daemon/peer_daemons.h"
 #include "actors/daemon/placement_group_service.h"
+#include "actors/daemon/placement_group_table.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -600,6 +601,7 @@ static void on_lease_timer(void *arg)
     tdm__node_retry_early_queries(node, tdm__clock_ms());
     node->events->resources_freed(node); /* Another node may have freed resources. */
     tdm__placement_groups_rewrite(node);
+    (void)tdm__placement_group_table_trim(node);
     tdm__node_actors_rewrite(node);
     tdm__node_actors_report_ends(node);
     tdm__node_reconcile_continue(node);

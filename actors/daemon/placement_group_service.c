@@ -1,10 +1,10 @@
 /* placement_group_service.c - the methods of the service "placement_group" of a daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A daemon has an entry (struct group) for each placement group that a process of its node created,
- * waits for, or removes. States: waiting for resources (neither `is_held` nor `is_reserving`),
- * reserving, held, and being removed (`is_unwanted`). The store has the record of a held
- * group with the nodes of its bundles; scheduler/ reserves and releases it.
+/* A daemon has an entry (placement_group_table.h) for each placement group that a process of its
+ * node created, waits for, or removes. States: waiting for resources (neither `is_held` nor
+ * `is_reserving`), reserving, held, and being removed (`is_unwanted`). The store has the record of
+ * a held group with the nodes of its bundles; scheduler/ reserves and releases it.
  *
  * A call of the creator normally waits until the group is held, and removes it at its deadline. The
  * creator of an asynchronous group gets a reply once the store has a record of the group, also one
@@ -29,6 +29,7 @@
 #include "actors/daemon/actor_end.h"
 #include "actors/daemon/actor_table.h"
 #include "actors/daemon/peer_daemons.h"
+#include "actors/daemon/placement_group_table.h"
 #include "actors/daemon/placement_group_waits.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -47,84 +48,8 @@ enum {
     END_THERE_MS = 10000 /* Milliseconds that another node gets to end its actors in a group. */
 };
 
-/* A call of "placement_group.remove" that waits until the group is removed. */
-struct removal_waiter {
-    /* Next call that waits for the removal of the same group. */
-    struct removal_waiter *next;
-    struct tdm__incoming_call *incoming; /* The call, to which the daemon must reply, owned. */
-};
-
-/* A placement group that a process of this node created, waits for, or removes. The table of groups
- * owns it. */
-struct group {
-    struct group *next;     /* Next placement group of the table. */
-    struct tdm__node *node; /* State of this node's daemon, borrowed. */
-    /* Id of the process with which the group ends, usually its creator; all zeros if another node
-     * created it. */
-    struct tdm__id creator;
-    /* Resources of each bundle, owned; NULL if another node created the group. */
-    struct tdm__resources *bundles;
-    /* Request to the scheduler to reserve the group: id, name, strategy and bundles. */
-    struct tdm__placement_group_request request;
-    /* The creator's call that waits until the group's resources are reserved or, of an asynchronous
-     * group, until the store has its record; owned, NULL afterwards. */
-    struct tdm__incoming_call *incoming;
-    struct removal_waiter *removers; /* Calls that wait until the group is removed, owned. */
-    /* Timer that ends the wait for resources, owned; NULL if another node created the group. */
-    struct tdm__timer *timer;
-    uint32_t nodes_pending; /* Nodes that have not yet ended their actors in the group. */
-    /* True if a node did not confirm the end of its actors in the group, so that all nodes with
-     * members are asked again. */
-    bool has_unheard_node;
-    /* True once the nodes have been asked a second time to end their actors in the group. */
-    bool was_asked_again;
-    /* Why the group cannot be reserved now; "" if unknown. The message of a time-out contains this
-     * text. */
-    char wait_reason[512];
-    /* Copy of the group's record in the store, owned; empty until the group is held. */
-    struct tdm__placement_group_record record;
-    /* Time since when the group waits for resources, in milliseconds on CLOCK_MONOTONIC; 0 if it
-     * has not waited. */
-    int64_t waiting_since_ms;
-    uint64_t ticket_number; /* Number of the group's ticket (scheduler/ticket.h); 0 for none. */
-    /* True if nodes may have the group's ticket, which the removal takes back. */
-    bool may_have_ticket;
-    /* True if the store may have lost the group's record, because this node joined again. */
-    bool record_is_lost;
-    bool is_rewriting; /* True while the group's record is being written into the store again. */
-    /* Time since when the group's record may be lost, in milliseconds on CLOCK_MONOTONIC. */
-    int64_t lost_since_ms;
-    bool is_reserving; /* True while a request to reserve the group is under way. */
-    /* True if the store has, or may have, a record of the group although it is not held. */
-    bool is_pending;
-    bool is_held;     /* True if the store has, or may have, reserved resources for the group. */
-    bool is_unwanted; /* True once the placement group is being removed. */
-    /* True if another node removes the group and gives its resources back. */
-    bool removed_elsewhere;
-};
-
-/* The table of placement groups of a daemon. struct tdm__node owns it. */
-struct tdm__node_placement_groups {
-    struct group *all; /* List of the placement groups, owned. */
-};
-
-/* Removes a placement group from the table and frees it. */
-static void group_free(struct group *group)
-{
-    struct group **link = &group->node->placement_groups->all;
-
-    while (*link != group) {
-        link = &(*link)->next;
-    }
-    *link = group->next;
-    tdm__timer_destroy(group->timer);
-    tdm__placement_group_record_fini(&group->record);
-    free(group->bundles);
-    free(group);
-}
-
 /* Replies to the calls that wait for the removal of the group. */
-static void group_notify_removers(struct group *group, tdm_status status, const char *detail)
+static void group_notify_removers(struct group_entry *group, tdm_status status, const char *detail)
 {
     struct removal_waiter *removal_waiter;
 
@@ -140,24 +65,13 @@ static void group_notify_removers(struct group *group, tdm_status status, const 
 }
 
 /* True if the store has, or may have, a record of the group, which must be closed and released. */
-static bool group_is_in_store(const struct group *group)
+static bool group_is_in_store(const struct group_entry *group)
 {
     return group->is_held || group->is_pending;
 }
 
-/* Returns the group with the id `id` in the daemon's table, or NULL. */
-static struct group *group_find(const struct tdm__node *node, const struct tdm__id *id)
-{
-    struct group *group = node->placement_groups == NULL ? NULL : node->placement_groups->all;
-
-    while (group != NULL && !tdm__id_equal(&group->request.id, id)) {
-        group = group->next;
-    }
-    return group;
-}
-
 /* Fails the creator's call, if it still waits. */
-static void group_fail_creator(struct group *group, tdm_status status, const char *detail)
+static void group_fail_creator(struct group_entry *group, tdm_status status, const char *detail)
 {
     if (group->incoming != NULL) {
         tdm__incoming_fail(group->incoming, status, detail);
@@ -167,20 +81,20 @@ static void group_fail_creator(struct group *group, tdm_status status, const cha
 
 /* Fails the creator's call, confirms the removal to the calls that wait for it, and frees the
  * group. */
-static void group_fail(struct group *group, tdm_status status, const char *detail)
+static void group_fail(struct group_entry *group, tdm_status status, const char *detail)
 {
     group_fail_creator(group, status, detail);
     group_notify_removers(group, TDM_OK, "");
-    group_free(group);
+    tdm__group_entry_remove(group);
 }
 
 /* ---- remove ----------------------------------------------------------------------------- */
 
 /* Defined below; it releases the group's resources in the store. */
-static void group_release_bundles(struct group *group);
+static void group_release_bundles(struct group_entry *group);
 
 /* Defined below; it closes the placement group in the store. */
-static void group_close(struct group *group);
+static void group_close(struct group_entry *group);
 
 /* True if a request to the store failed with `status` in a way that makes repeating the request
  * sensible. */
@@ -193,7 +107,7 @@ static bool is_store_failure(const struct tdm__node *node, tdm_status status)
  * necessary. */
 static void on_group_removed(void *arg, tdm_status status, const char *detail)
 {
-    struct group *group = arg;
+    struct group_entry *group = arg;
     struct tdm__node *node = group->node;
 
     if (status != TDM_OK && !node->stopping) {
@@ -207,19 +121,20 @@ static void on_group_removed(void *arg, tdm_status status, const char *detail)
         group_release_bundles(group);
         return;
     }
-    group_free(group);
+    tdm__group_entry_remove(group);
     node->events->resources_freed(node);
 }
 
 /* Releases the group's resources in the store. */
-static void group_release_bundles(struct group *group)
+static void group_release_bundles(struct group_entry *group)
 {
-    struct tdm__placement_group_record named = group->record;
+    struct tdm__placement_group_record named = {.id = group->request.id};
 
     if (group->node->store == NULL) {
         return; /* The node stops and frees its groups last. */
     }
-    named.id = group->request.id;
+    memcpy(named.name, group->request.name, sizeof(named.name));
+    memcpy(named.name_space, group->request.name_space, sizeof(named.name_space));
     if (tdm__placement_group_release(group->node->store, &named,
                                      tdm__deadline_after(STORE_DEADLINE_MS), on_group_removed,
                                      group) != TDM_OK) {
@@ -231,7 +146,7 @@ static void group_release_bundles(struct group *group)
  * group, or asks the nodes again. */
 static void group_on_node_ended(void *arg)
 {
-    struct group *group = arg;
+    struct group_entry *group = arg;
 
     group->nodes_pending--;
     if (group->nodes_pending > 0) {
@@ -251,7 +166,7 @@ static void group_on_node_ended(void *arg)
  */
 static void on_end_reply(void *arg, struct tdm__rpc_reply *reply)
 {
-    struct group *group = arg;
+    struct group_entry *group = arg;
 
     if (reply->status != TDM_OK) {
         tdm__log(TDM__INFO, "placement_groups", "ending a group's actors on another node: %s",
@@ -270,7 +185,7 @@ static bool match_actor_in_group(const struct tdm__actor_spec *spec, const void 
 }
 
 /* Ends the actors in the group on this node and on `nodes`. */
-static void group_end_actors(struct group *group, const struct tdm__node_record *nodes,
+static void group_end_actors(struct group_entry *group, const struct tdm__node_record *nodes,
                              uint32_t nodes_count)
 {
     struct tdm__node *node = group->node;
@@ -294,7 +209,7 @@ static void on_group_closed(void *arg, tdm_status status, const char *detail,
                             const struct tdm__placement_group_record *record,
                             const struct tdm__node_record *nodes, uint32_t nodes_count)
 {
-    struct group *group = arg;
+    struct group_entry *group = arg;
 
     if (status != TDM_OK) { /* The actors are ended in spite of the failure. */
         tdm__log(TDM__WARN, "placement_groups", "closing a group: %s: %s", tdm_strerror(status),
@@ -308,15 +223,15 @@ static void on_group_closed(void *arg, tdm_status status, const char *detail,
         group_close(group);
         return;
     }
-    if (record != NULL && group->record.name[0] == '\0') {
-        memcpy(group->record.name, record->name, sizeof(record->name));
-        memcpy(group->record.name_space, record->name_space, sizeof(record->name_space));
+    if (record != NULL && group->request.name[0] == '\0') { /* Another node created the group. */
+        memcpy(group->request.name, record->name, sizeof(record->name));
+        memcpy(group->request.name_space, record->name_space, sizeof(record->name_space));
     }
     group_end_actors(group, nodes, nodes_count);
 }
 
 /* Closes the placement group in the store, so that no more actors are placed in it. */
-static void group_close(struct group *group)
+static void group_close(struct group_entry *group)
 {
     const struct tdm__placement_group_record closing = {.id = group->request.id,
                                                         .owner_node = group->node->record.id};
@@ -332,7 +247,7 @@ static void group_close(struct group *group)
 }
 
 /* Starts the removal of the group, unless it has begun. */
-static void group_remove(struct group *group)
+static void group_remove(struct group_entry *group)
 {
     if (group->is_unwanted) {
         return;
@@ -355,8 +270,10 @@ static void group_remove(struct group *group)
 
 bool tdm__placement_groups_are_going(const struct tdm__node *node)
 {
-    for (const struct group *group = node->placement_groups->all; group != NULL;
-         group = group->next) {
+    const struct group_entry *group;
+
+    TAILQ_FOREACH(group, &node->placement_groups->all, in_all)
+    {
         if (group_is_in_store(group) && group->is_unwanted) {
             return true;
         }
@@ -366,10 +283,11 @@ bool tdm__placement_groups_are_going(const struct tdm__node *node)
 
 void tdm__placement_groups_creator_gone(struct tdm__node *node, const struct tdm__id *creator)
 {
-    struct group *next;
+    struct group_entry *next;
 
-    for (struct group *group = node->placement_groups->all; group != NULL; group = next) {
-        next = group->next;
+    for (struct group_entry *group = TAILQ_FIRST(&node->placement_groups->all); group != NULL;
+         group = next) {
+        next = TAILQ_NEXT(group, in_all);
         if (tdm__id_equal(&group->creator, creator) &&
             !(group_is_in_store(group) && group->request.detached)) {
             group_remove(group);
@@ -381,9 +299,11 @@ void tdm__placement_groups_creator_gone(struct tdm__node *node, const struct tdm
 
 /* Stores a copy of the group's record in the group, so that the record can be written again.
  * Without a copy the group is lost if the store loses its data. */
-static void group_keep_record(struct group *group, const struct tdm__placement_group_record *record)
+static void group_keep_record(struct group_entry *group,
+                              const struct tdm__placement_group_record *record)
 {
-    if (tdm__placement_group_record_copy(record, &group->record) != TDM_OK) {
+    if (tdm__placement_group_record_pack(record, &group->packed_record,
+                                         &group->packed_record_bytes) != TDM_OK) {
         tdm__log(TDM__WARN, "placement_groups", "a group's record is not kept: %s",
                  tdm_error_detail());
     }
@@ -391,22 +311,24 @@ static void group_keep_record(struct group *group, const struct tdm__placement_g
 
 /* Fails the creator's call and removes a group whose reservation had an unclear result: the store
  * may have reserved its resources. */
-static void group_remove_unconfirmed(struct group *group, tdm_status status, const char *detail)
+static void group_remove_unconfirmed(struct group_entry *group, tdm_status status,
+                                     const char *detail)
 {
     tdm__timer_clear(group->timer);
     group_fail_creator(group, status, detail);
-    group->is_held = true;
+    tdm__group_entry_set_held(group);
     group->is_unwanted = false;
     group_remove(group);
 }
 
 /* Handles the success of a reservation: replies to the calls that wait for it, and lets the actors
  * that wait in the group be placed. */
-static void group_on_held(struct group *group, const struct tdm__placement_group_record *record)
+static void group_on_held(struct group_entry *group,
+                          const struct tdm__placement_group_record *record)
 {
     bool was_pending = group->is_pending;
 
-    group->is_held = true;
+    tdm__group_entry_set_held(group);
     group->is_pending = false;
     group_keep_record(group, record);
     if (group->incoming != NULL) {
@@ -427,9 +349,10 @@ static void group_on_held(struct group *group, const struct tdm__placement_group
 
 /* Lets the group wait until resources may have come free. The creator of an asynchronous group gets
  * its reply. */
-static void group_wait_for_resources(struct group *group, tdm_status status, const char *detail)
+static void group_wait_for_resources(struct group_entry *group, tdm_status status,
+                                     const char *detail)
 {
-    (void)snprintf(group->wait_reason, sizeof(group->wait_reason), "%s", detail);
+    tdm__group_entry_set_wait_reason(group, detail);
     group->waiting_since_ms += group->waiting_since_ms == 0 ? tdm__clock_ms() : 0;
     if (group->is_pending && group->incoming != NULL) {
         const struct placement_group_pending pending = {status == TDM_E_NO_RESOURCES, detail};
@@ -445,7 +368,7 @@ static void group_wait_for_resources(struct group *group, tdm_status status, con
 static void on_group_reserved(void *arg, tdm_status status, const char *detail,
                               const struct tdm__placement_group_record *record)
 {
-    struct group *group = arg;
+    struct group_entry *group = arg;
     bool may_come_free =
         status == TDM_E_AGAIN ||
         (status == TDM_E_NO_RESOURCES &&
@@ -472,7 +395,7 @@ static void on_group_reserved(void *arg, tdm_status status, const char *detail,
 }
 
 /* Asks the scheduler to reserve the group. */
-static void group_reserve(struct group *group)
+static void group_reserve(struct group_entry *group)
 {
     int64_t since_ms = group->waiting_since_ms;
 
@@ -491,15 +414,16 @@ static void group_reserve(struct group *group)
 
 void tdm__placement_groups_retry(struct tdm__node *node)
 {
-    struct group *next;
+    struct group_entry *next;
 
     if (node->stopping || node->placement_groups == NULL) {
         return;
     }
     tdm__placement_group_waits_retry(node);
-    for (struct group *group = node->placement_groups->all; group != NULL; group = next) {
-        next = group->next;
-        if (!group->is_held && !group->is_reserving && !group->is_unwanted) {
+    for (struct group_entry *group = TAILQ_FIRST(&node->placement_groups->all);
+         group != NULL && !group->is_held; group = next) {
+        next = TAILQ_NEXT(group, in_all);
+        if (!group->is_reserving && !group->is_unwanted) {
             group_reserve(group);
         }
     }
@@ -518,7 +442,7 @@ struct group_rewrite {
 static void on_group_rewritten(void *arg, tdm_status status, const char *detail)
 {
     struct group_rewrite rewrite = *(struct group_rewrite *)arg;
-    struct group *group = group_find(rewrite.node, &rewrite.id);
+    struct group_entry *group = tdm__group_entry_find(rewrite.node, &rewrite.id);
 
     free(arg);
     if (group == NULL) {
@@ -532,22 +456,38 @@ static void on_group_rewritten(void *arg, tdm_status status, const char *detail)
     }
 }
 
+/* Reads the copy of the group's record. The caller frees it with
+ * tdm__placement_group_record_fini(). */
+static tdm_status group_read_record(const struct group_entry *group,
+                                    struct tdm__placement_group_record *record_out)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__store_record stored = {
+        .key = tdm__store_key("group", &group->request.id, key),
+        .bytes = {group->packed_record, group->packed_record_bytes}};
+
+    return tdm__placement_group_record_read(&stored, record_out);
+}
+
 /* Writes the group's record into the store again. */
-static void group_rewrite_record(struct group *group)
+static void group_rewrite_record(struct group_entry *group)
 {
     struct tdm__node *node = group->node;
+    struct tdm__placement_group_record record;
     struct group_rewrite *rewrite = malloc(sizeof(*rewrite));
     bool without_lost = tdm__clock_ms() - group->lost_since_ms >
                         tdm__node_lease_ms(&node->record) + TDM__NODE_GRACE_MS;
 
-    if (rewrite == NULL) {
+    if (rewrite == NULL || group_read_record(group, &record) != TDM_OK) {
+        free(rewrite);
         return; /* The rewrite is tried again after a second. */
     }
     *rewrite = (struct group_rewrite){node, group->request.id};
     group->is_rewriting =
-        tdm__placement_group_restore(node->store, &group->record, without_lost, &node->store_view,
+        tdm__placement_group_restore(node->store, &record, without_lost, &node->store_view,
                                      tdm__deadline_after(STORE_DEADLINE_MS), on_group_rewritten,
                                      rewrite) == TDM_OK;
+    tdm__placement_group_record_fini(&record);
     if (!group->is_rewriting) {
         free(rewrite);
     }
@@ -555,8 +495,11 @@ static void group_rewrite_record(struct group *group)
 
 void tdm__placement_groups_records_lost(struct tdm__node *node)
 {
-    for (struct group *group = node->placement_groups->all; group != NULL; group = group->next) {
-        if (group->is_held && !group->is_unwanted && group->record.bundles_count > 0) {
+    struct group_entry *group;
+
+    TAILQ_FOREACH(group, &node->placement_groups->all, in_all)
+    {
+        if (group->is_held && !group->is_unwanted && group->packed_record != NULL) {
             group->record_is_lost = true;
             group->lost_since_ms = tdm__clock_ms();
         }
@@ -565,10 +508,13 @@ void tdm__placement_groups_records_lost(struct tdm__node *node)
 
 void tdm__placement_groups_rewrite(struct tdm__node *node)
 {
+    struct group_entry *group;
+
     if (node->lease_status.is_joining) {
         return;
     }
-    for (struct group *group = node->placement_groups->all; group != NULL; group = group->next) {
+    TAILQ_FOREACH(group, &node->placement_groups->all, in_all)
+    {
         if (group->record_is_lost && !group->is_rewriting && !group->is_unwanted) {
             group_rewrite_record(group);
         }
@@ -577,28 +523,26 @@ void tdm__placement_groups_rewrite(struct tdm__node *node)
 
 bool tdm__placement_groups_are_written(const struct tdm__node *node)
 {
-    const struct group *group = node->placement_groups->all;
+    const struct group_entry *group;
 
-    while (group != NULL && (!group->record_is_lost || group->is_unwanted)) {
-        group = group->next;
+    TAILQ_FOREACH(group, &node->placement_groups->all, in_all)
+    {
+        if (group->record_is_lost && !group->is_unwanted) {
+            return false;
+        }
     }
-    return group == NULL;
+    return true;
 }
 
 struct tdm__id *tdm__placement_groups_ids(const struct tdm__node *node, uint32_t *count_out)
 {
-    struct tdm__id *ids;
-    uint32_t count = 0;
+    struct tdm__id *ids = calloc(node->placement_groups->count + 1u, sizeof(*ids));
+    const struct group_entry *group;
 
-    for (const struct group *group = node->placement_groups->all; group != NULL;
-         group = group->next) {
-        count++;
-    }
-    ids = calloc(count + 1u, sizeof(*ids));
     TDM_ASSERT(ids != NULL);
     *count_out = 0;
-    for (const struct group *group = node->placement_groups->all; group != NULL;
-         group = group->next) {
+    TAILQ_FOREACH(group, &node->placement_groups->all, in_all)
+    {
         ids[(*count_out)++] = group->request.id;
     }
     return ids;
@@ -608,14 +552,15 @@ struct tdm__id *tdm__placement_groups_ids(const struct tdm__node *node, uint32_t
  * group. */
 static void on_group_timer(void *arg)
 {
-    struct group *group = arg;
+    struct group_entry *group = arg;
 
-    group_fail_creator(group, TDM_E_TIMEOUT, group->wait_reason);
+    group_fail_creator(group, TDM_E_TIMEOUT, group->wait_reason == NULL ? "" : group->wait_reason);
     group_remove(group);
 }
 
 /* Copies the bundles of the message "placement_group.create" into the group. */
-static tdm_status group_read_bundles(const struct tdm__message_list *bundles, struct group *group)
+static tdm_status group_read_bundles(const struct tdm__message_list *bundles,
+                                     struct group_entry *group)
 {
     uint32_t count = bundles->count;
 
@@ -665,7 +610,7 @@ static struct tdm__id job_or_peer(struct tdm__node *node, const struct tdm__id *
 }
 
 /* Reads the arguments of "placement_group.create" into the group. */
-static tdm_status group_read_request(struct tdm__incoming_call *incoming, struct group *group)
+static tdm_status group_read_request(struct tdm__incoming_call *incoming, struct group_entry *group)
 {
     struct tdm__placement_group_request *request = &group->request;
     struct tdm__group_create_message message;
@@ -686,31 +631,21 @@ static tdm_status group_read_request(struct tdm__incoming_call *incoming, struct
     request->owner_node = group->node->record.id;
     TDM_TRY(group_copy_name(message.name_space, request->name_space));
     TDM_TRY(group_copy_name(message.name, request->name));
-    TDM_TRY(tdm__id_generate(&request->id));
     TDM_TRY(tdm__timer_create(group->node->loop, on_group_timer, group, &group->timer));
     return group_read_bundles(&message.bundles, group);
-}
-
-/* Adds a new group to the table of placement groups and returns it; NULL without memory. */
-static struct group *group_add(struct tdm__node *node)
-{
-    struct group *group = calloc(1, sizeof(*group));
-
-    if (group != NULL) {
-        group->node = node;
-        group->next = node->placement_groups->all;
-        node->placement_groups->all = group;
-    }
-    return group;
 }
 
 /* Serves the call "placement_group.create": replies when the group's resources are reserved, or
  * fails at the deadline. */
 static void serve_create(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
-    struct group *group = group_add(node);
-    tdm_status status;
+    struct group_entry *group = NULL;
+    struct tdm__id id;
+    tdm_status status = tdm__id_generate(&id);
 
+    if (status == TDM_OK) {
+        group = tdm__group_entry_add(node, &id);
+    }
     if (group == NULL) {
         tdm__incoming_fail(incoming, TDM_E_NOMEM, "a group");
         return;
@@ -718,12 +653,11 @@ static void serve_create(struct tdm__node *node, struct tdm__incoming_call *inco
     status = group_read_request(incoming, group);
     if (status != TDM_OK) {
         tdm__incoming_fail(incoming, status, tdm_error_detail());
-        group_free(group);
+        tdm__group_entry_remove(group);
         return;
     }
     group->incoming = incoming;
-    (void)snprintf(group->wait_reason, sizeof(group->wait_reason),
-                   "the cluster's store has not answered yet");
+    tdm__group_entry_set_wait_reason(group, "the cluster's store has not answered yet");
     if (tdm__incoming_deadline(incoming) != TDM__NEVER) {
         /* The timer fires a little before the caller's deadline, so that the caller gets the
          * reason. */
@@ -786,15 +720,14 @@ static tdm_status group_read_id(struct tdm__incoming_call *incoming, struct tdm_
 
 /* Returns the group to be removed. If the group is not in the table (another node created it, or it
  * is gone), a held group with the id is added. NULL without memory. */
-static struct group *group_find_or_add(struct tdm__node *node, const struct tdm__id *id)
+static struct group_entry *group_find_or_add(struct tdm__node *node, const struct tdm__id *id)
 {
-    struct group *group = group_find(node, id);
+    struct group_entry *group = tdm__group_entry_find(node, id);
 
     if (group == NULL) {
-        group = group_add(node);
+        group = tdm__group_entry_add(node, id);
         if (group != NULL) {
-            group->request.id = *id;
-            group->is_held = true;
+            tdm__group_entry_set_held(group);
         }
     }
     return group;
@@ -802,7 +735,7 @@ static struct group *group_find_or_add(struct tdm__node *node, const struct tdm_
 
 void tdm__placement_group_orphaned(struct tdm__node *node, const struct tdm__id *id)
 {
-    struct group *group = group_find_or_add(node, id);
+    struct group_entry *group = group_find_or_add(node, id);
 
     if (group != NULL) {
         group_remove(group);
@@ -814,7 +747,7 @@ void tdm__placement_group_orphaned(struct tdm__node *node, const struct tdm__id 
 static void serve_remove(struct tdm__node *node, struct tdm__incoming_call *incoming)
 {
     struct removal_waiter *removal_waiter;
-    struct group *group;
+    struct group_entry *group;
     struct tdm__id id;
 
     if (group_read_id(incoming, &id) != TDM_OK) {
@@ -846,7 +779,7 @@ struct remote_group_removal {
 static void on_actors_ended_for_other(void *arg)
 {
     struct remote_group_removal removal = *(struct remote_group_removal *)arg;
-    struct group *group = group_find(removal.node, &removal.group);
+    struct group_entry *group = tdm__group_entry_find(removal.node, &removal.group);
 
     free(arg);
     tdm__incoming_reply_pack(removal.incoming, "");
@@ -858,7 +791,7 @@ static void on_actors_ended_for_other(void *arg)
         /* Calls of this node wait for the whole removal, which may be repeated without harm. */
         group_close(group);
     } else {
-        group_free(group);
+        tdm__group_entry_remove(group);
     }
 }
 
@@ -868,7 +801,7 @@ static void serve_end(struct tdm__node *node, struct tdm__incoming_call *incomin
 {
     struct remote_group_removal *removal = malloc(sizeof(*removal));
     struct tdm__id id;
-    struct group *group;
+    struct group_entry *group;
 
     if (removal == NULL || tdm__incoming_peer(incoming)->kind != TDM__PEER_DAEMON ||
         group_read_id(incoming, &id) != TDM_OK) {
@@ -878,7 +811,7 @@ static void serve_end(struct tdm__node *node, struct tdm__incoming_call *incomin
         return;
     }
     *removal = (struct remote_group_removal){node, incoming, id};
-    group = group_find(node, &id);
+    group = tdm__group_entry_find(node, &id);
     if (group != NULL && !group->is_unwanted) {
         group->is_unwanted = true; /* The record must not be written again. */
         group->removed_elsewhere = group_is_in_store(group) && !group->is_reserving;
@@ -912,20 +845,18 @@ const struct tdm__service_ops tdm__placement_group_service = {.prefix = "placeme
 
 tdm_status tdm__placement_groups_create(struct tdm__node *node)
 {
-    node->placement_groups = calloc(1, sizeof(*node->placement_groups));
-    return node->placement_groups == NULL ? tdm__fail(TDM_E_NOMEM, "the table of placement groups")
-                                          : tdm__placement_group_waits_create(node);
+    TDM_TRY(tdm__placement_group_table_create(node));
+    return tdm__placement_group_waits_create(node);
 }
 
 void tdm__placement_groups_destroy(struct tdm__node *node)
 {
-    for (struct group *group = node->placement_groups == NULL ? NULL : node->placement_groups->all,
-                      *next;
-         group != NULL; group = next) {
-        next = group->next;
+    struct group_entry *group;
+
+    while (node->placement_groups != NULL &&
+           (group = TAILQ_FIRST(&node->placement_groups->all)) != NULL) {
         group_fail(group, TDM_E_CANCELED, "the node has stopped");
     }
-    free(node->placement_groups);
-    node->placement_groups = NULL;
+    tdm__placement_group_table_destroy(node);
     tdm__placement_group_waits_destroy(node);
 }

@@ -260,17 +260,22 @@ static const char *group_state_text(const struct tdm__placement_group_record *gr
     return group->placed ? "CREATED" : "PENDING";
 }
 
-/* Writes the record of one placement group for lists. */
-static void write_group(tdm_writer *writer, const char *id,
-                        const struct tdm__placement_group_record *group)
+void tdm__state_write_group(tdm_writer *writer, const struct tdm__placement_group_record *group,
+                            const struct tdm__group_wait *wait)
 {
-    tdm_write_map(writer, 7);
-    tdm__state_record_write_text(writer, "id", id);
+    static const struct tdm__group_wait no_wait = {.cause = ""};
+
+    wait = wait == NULL ? &no_wait : wait;
+    tdm_write_map(writer, 10);
+    write_id(writer, "id", &group->id);
     tdm__state_record_write_text(writer, "name", group->name);
     tdm__state_record_write_text(writer, "name_space", group->name_space);
     tdm__state_record_write_int(writer, "detached", group->detached ? 1 : 0);
     tdm__state_record_write_text(writer, "state", group_state_text(group));
     tdm__state_record_write_text(writer, "strategy", strategy_text(group->strategy));
+    tdm__state_record_write_text(writer, "waits_for", wait->cause);
+    tdm__state_record_write_int(writer, "waited_ms", wait->waited_ms);
+    tdm__state_record_write_int(writer, "ticket", (int64_t)wait->ticket_number);
     tdm_write_string(writer, "bundles");
     tdm_write_array(writer, group->bundles_count);
     for (uint32_t i = 0; i < group->bundles_count; i++) {
@@ -299,7 +304,7 @@ void tdm__state_write_groups(tdm_writer *writer, const struct tdm__store_record 
     for (uint32_t i = 0; i < records_count; i++) {
         if (is_kind(&records[i], "group/") &&
             tdm__placement_group_record_read(&records[i], &group) == TDM_OK) {
-            write_group(writer, records[i].key + strlen("group/"), &group);
+            tdm__state_write_group(writer, &group, NULL);
             tdm__placement_group_record_fini(&group);
         }
     }

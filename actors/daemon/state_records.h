@@ -12,6 +12,16 @@ void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
  * Unreadable store records are left out. */
 void tdm__state_write_nodes(tdm_writer *writer, const struct tdm__store_record *records,
                             uint32_t records_count);
+/* How long a placement group has waited for resources, and why. */
+struct tdm__group_wait {
+    const char *cause;      /* What the group waits for, borrowed; "" if it does not wait. */
+    int64_t waited_ms;      /* Milliseconds for which the group has waited. */
+    uint64_t ticket_number; /* Number of the group's ticket (scheduler/ticket.h); 0 for none. */
+};
+/* Writes the record of one placement group for lists. `wait` is NULL if it is not known that the
+ * group waits. */
+void tdm__state_write_group(tdm_writer *writer, const struct tdm__placement_group_record *group,
+                            const struct tdm__group_wait *wait);
 /* Writes an array of records of placement groups for lists, from the store's records group/....
  * Unreadable store records are left out. */
 void tdm__state_write_groups(tdm_writer *writer, const struct tdm__store_record *records,

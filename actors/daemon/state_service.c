@@ -1,9 +1,10 @@
 /* state_service.c - the service "state": lists of one node and of the whole cluster. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* "state.list" collects a list of the whole cluster. Nodes and groups are read from the store
- * alone. For actors, objects and calls, the nodes are read from the store, and each node is asked
- * by "state.here" for its part; nodes that do not reply are counted. Lists include the actors that
+/* "state.list" collects a list of the whole cluster. Nodes are read from the store alone. For
+ * actors, objects and calls, the nodes are read from the store, and each node is asked by
+ * "state.here" for its part; nodes that do not reply are counted. Groups are read from the store,
+ * and each node is asked for those that wait at it (state_groups.c). Lists include the actors that
  * ended last (ended_actors.c), so that they show why actors died.
  *
  * A query owns itself until it has replied. The table state_lists says what each kind of list
@@ -13,6 +14,7 @@
 
 #include "actors/daemon/ended_actors.h"
 #include "actors/daemon/peer_daemons.h"
+#include "actors/daemon/state_groups.h"
 #include "actors/daemon/state_processes.h"
 #include "actors/daemon/state_records.h"
 #include "runtime/clock.h"
@@ -43,6 +45,8 @@ struct state_query {
     /* Deadline of reading the store, in milliseconds on CLOCK_MONOTONIC. */
     int64_t deadline_ms;
     tdm__store_read_fn *on_records; /* Callback that receives the store's records. */
+    /* Groups of the store, owned; only for the list of groups. */
+    struct tdm__stored_groups *stored_groups;
     /* Packed records received so far, owned, without an array header. */
     tdm_writer *packed_records;
     uint32_t records_count_total; /* Number of records in `packed_records`. */
@@ -70,6 +74,14 @@ static tdm_status state_query_create(struct tdm__node *node, struct tdm__incomin
     return TDM_OK;
 }
 
+/* Frees a query whose call has its reply. */
+static void state_query_free(struct state_query *query)
+{
+    tdm_writer_destroy(query->packed_records);
+    tdm__stored_groups_destroy(query->stored_groups);
+    free(query);
+}
+
 /* Fails the call of a query with `status` and this thread's error detail, and frees the query. */
 static void state_query_fail(struct state_query *query, tdm_status status)
 {
@@ -78,16 +90,19 @@ static void state_query_fail(struct state_query *query, tdm_status status)
         tdm__lease_status_explain(&query->node->lease_status, trouble, sizeof(trouble));
 
     tdm__incoming_fail(query->incoming, status, has_trouble ? trouble : tdm_error_detail());
-    tdm_writer_destroy(query->packed_records);
-    free(query);
+    state_query_free(query);
 }
 
 /* Appends the records of the array `rows` to the list of the query. */
 static void query_add_records(struct state_query *query, const tdm_value *rows)
 {
     for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
-        tdm_write_value(query->packed_records, tdm_value_at(rows, i));
-        query->records_count_total++;
+        const tdm_value *row = tdm_value_at(rows, i);
+
+        if (query->stored_groups == NULL || tdm__stored_groups_accept(query->stored_groups, row)) {
+            tdm_write_value(query->packed_records, row);
+            query->records_count_total++;
+        }
     }
 }
 
@@ -127,9 +142,12 @@ static void state_reply(struct state_query *query)
         .silent_processes = (uint32_t)query->silent_processes,
         .left_out = query->left_out};
 
+    if (query->stored_groups != NULL) {
+        query->records_count_total +=
+            tdm__stored_groups_write(query->stored_groups, query->packed_records);
+    }
     tdm__incoming_reply_message(query->incoming, tdm__cluster_state_list_table(), &message);
-    tdm_writer_destroy(query->packed_records);
-    free(query);
+    state_query_free(query);
 }
 
 /* Ends one wait of the query (for a node's part of the list or its failure, or for the end of
@@ -173,7 +191,11 @@ static void node_collect_part(struct tdm__node *node, const char *kind, tdm__loc
     } else if (tdm_writer_create(&writer) != TDM_OK) {
         fn(arg, TDM_E_NOMEM, (struct tdm_bytes){NULL, 0});
     } else {
-        tdm__state_write_actors(writer, node);
+        if (strcmp(kind, "groups") == 0) {
+            tdm__state_write_waiting_groups(writer, node);
+        } else {
+            tdm__state_write_actors(writer, node);
+        }
         fn(arg, tdm_writer_status(writer), tdm_writer_bytes(writer));
         tdm_writer_destroy(writer);
     }
@@ -188,7 +210,8 @@ static void query_ask_other_nodes(struct state_query *query,
     struct tdm__node_record other;
 
     for (uint32_t i = 0; i < records_count; i++) {
-        if (tdm__node_record_read(&records[i], &other) == TDM_OK &&
+        if (strncmp(records[i].key, "node/", strlen("node/")) == 0 &&
+            tdm__node_record_read(&records[i], &other) == TDM_OK &&
             !tdm__id_equal(&other.id, &node->record.id)) {
             query->pending++;
             tdm__node_forward(node, &other.id, "state.here", question, tdm__deadline_after(PEER_MS),
@@ -249,10 +272,28 @@ static void on_nodes_read(void *arg, tdm_status status, const struct tdm__store_
     }
 }
 
-/* Handles the store's records of nodes or groups, which are the whole list: replies to
- * "state.list". */
-static void on_records(void *arg, tdm_status status, const struct tdm__store_record *records,
-                       uint32_t records_count)
+/* Handles the store's reply with the groups and the nodes, which are then asked for the groups that
+ * wait at them. */
+static void on_groups_read(void *arg, tdm_status status, const struct tdm__store_record *records,
+                           uint32_t records_count)
+{
+    struct state_query *query = arg;
+
+    if (status != TDM_OK) {
+        query_retry_or_fail(query, status);
+        return;
+    }
+    status = tdm__stored_groups_create(records, records_count, &query->stored_groups);
+    if (status != TDM_OK) {
+        state_query_fail(query, status);
+    } else {
+        query_ask_nodes(query, records, records_count);
+    }
+}
+
+/* Handles the store's records of nodes, which are the whole list: replies to "state.list". */
+static void on_node_records(void *arg, tdm_status status, const struct tdm__store_record *records,
+                            uint32_t records_count)
 {
     struct state_query *query = arg;
     tdm_document *document = NULL;
@@ -267,11 +308,7 @@ static void on_records(void *arg, tdm_status status, const struct tdm__store_rec
         state_query_fail(query, status);
         return;
     }
-    if (records_count > 0 && strncmp(records[0].key, "group/", strlen("group/")) == 0) {
-        tdm__state_write_groups(writer, records, records_count);
-    } else {
-        tdm__state_write_nodes(writer, records, records_count);
-    }
+    tdm__state_write_nodes(writer, records, records_count);
     if (tdm_document_parse(tdm_writer_bytes(writer), &document) == TDM_OK) {
         query_add_records(query, tdm_document_root(document));
     } else {
@@ -295,9 +332,12 @@ struct state_list {
 
 /* All kinds of lists, and how to collect them. */
 static const struct state_list state_lists[] = {
-    {"actors", {"node/*"}, 1, on_nodes_read}, {"objects", {"node/*"}, 1, on_nodes_read},
-    {"calls", {"node/*"}, 1, on_nodes_read},  {"nodes", {"node/*", "free/*"}, 2, on_records},
-    {"groups", {"group/*"}, 1, on_records},   {"each call", {"node/*"}, 1, on_nodes_read},
+    {"actors", {"node/*"}, 1, on_nodes_read},
+    {"objects", {"node/*"}, 1, on_nodes_read},
+    {"calls", {"node/*"}, 1, on_nodes_read},
+    {"each call", {"node/*"}, 1, on_nodes_read},
+    {"nodes", {"node/*", "free/*"}, 2, on_node_records},
+    {"groups", {"group/*", "node/*"}, 2, on_groups_read},
 };
 
 /* Serves the call "state.list": collects the list `kind` of the whole cluster. */

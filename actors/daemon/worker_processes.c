@@ -98,7 +98,7 @@ struct worker {
     /* Path of the program to execute and its arguments, each owned; the array is owned and ends
      * with NULL. */
     char **argv;
-    /* Working directory of the worker; "" for that of the daemon. */
+    /* Working directory of the worker. */
     char directory[TDM__PATH_BYTES];
 };
 
@@ -566,6 +566,16 @@ static tdm_status worker_connect(struct tdm__workers *workers, struct worker *wo
     return TDM_OK;
 }
 
+/* Returns the working directory of a worker. */
+static const char *choose_directory(const struct tdm__worker_start_options *options)
+{
+    const struct tdm__actor_spec *spec = options->spec;
+
+    return spec->directory_is_default && access(spec->directory, X_OK) != 0
+               ? options->node_directory
+               : spec->directory;
+}
+
 tdm_status tdm__workers_start(struct tdm__workers *workers,
                               const struct tdm__worker_start_options *options,
                               tdm__worker_ended_fn *fn, void *arg,
@@ -589,7 +599,7 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
                               .fence = options->fence,
                               .retry_fds = {-1, -1, -1, -1}};
     workers->all = worker;
-    (void)snprintf(worker->directory, sizeof(worker->directory), "%s", spec->directory);
+    (void)snprintf(worker->directory, sizeof(worker->directory), "%s", choose_directory(options));
     (void)snprintf(worker->devices, sizeof(worker->devices), "%s",
                    options->devices == NULL ? "" : options->devices);
     status = tdm__worker_create_argv(spec, workers->program, &worker->argv);

@@ -63,6 +63,8 @@ struct tdm__worker_start_options {
     /* Setting of the environment variable for visible GPUs, "NAME=value"; NULL to leave the
      * variable as it is. */
     const char *devices;
+    /* Working directory of a worker whose spec has the creator's, if this node lacks that one. */
+    const char *node_directory;
     /* Descriptor of the file with the worker's bootstrap message; the worker gets a duplicate. */
     int bootstrap_fd;
     /* Page by which the supervisor learns that it must kill the worker when the lease of the node

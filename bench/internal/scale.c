@@ -5,13 +5,14 @@
  * product's own code for that (scheduler/reserve.h, the renewal of the store, the read cache), so
  * they read and write exactly as daemons do; only what a daemon does without the store is left out.
  *
- * Each workload runs in cycles: placers fill the cluster, one request after the other, until three
- * quarters of its GPUs are taken or the time is over, then they give everything back. Before and
- * after each half Redis says how much processor time it has used. What renewals cost is measured
- * alone; leases are so long here that they can pause meanwhile.
+ * Each workload runs in cycles: placers fill the cluster, each with a number of requests under way
+ * at a time, as the daemon of a program that creates many actors has, until three quarters of its
+ * GPUs are taken or the time is over, then they give everything back. Before and after each half
+ * Redis says how much processor time it has used. What renewals cost is measured alone; leases are
+ * so long here that they can pause meanwhile.
  *
- * Usage: scale PORT NODES PLACERS SECONDS, PORT being that of a Redis server on 127.0.0.1. Prints
- * one JSON object. */
+ * Usage: scale PORT NODES PLACERS REQUESTS SECONDS, PORT being that of a Redis server on 127.0.0.1
+ * and REQUESTS the number that each placer has under way. Prints one JSON object. */
 #include "cluster.h"
 #include "measure.h"
 #include "runtime/clock.h"
@@ -50,20 +51,24 @@ struct placed {
     struct tdm__actor_record actor; /* Record of the actor; only its ID for a group. */
 };
 
+/* One of the requests that a placer has under way at a time. */
+struct slot {
+    struct node *node;                 /* The placer (borrowed). */
+    struct tdm__actor_request request; /* The actor that is being placed. */
+};
+
 /* A simulated node. */
 struct node {
-    struct bench *bench;               /* The program's state (borrowed). */
-    struct tdm__store *store;          /* Connection to Redis (owned). */
-    struct tdm__timer *timer;          /* Timer of the renewals (owned). */
-    struct tdm__node_record record;    /* Record of the node. */
-    struct tdm__store_renewed known;   /* What the last renewal has told. */
-    double renewal_sent;               /* Time of the last renewal, in seconds. */
-    struct tdm__actor_request request; /* The request that is under way. */
-    struct tdm__id group;              /* ID of the group that is under way. */
-    struct placed *placed;             /* What this placer has placed (owned). */
-    uint32_t placed_count;             /* Number of entries in `placed`. */
-    uint32_t placed_capacity;          /* Capacity of `placed`. */
-    bool is_busy;                      /* Whether a request is under way. */
+    struct bench *bench;             /* The program's state (borrowed). */
+    struct tdm__store *store;        /* Connection to Redis (owned). */
+    struct tdm__timer *timer;        /* Timer of the renewals (owned). */
+    struct tdm__node_record record;  /* Record of the node. */
+    struct tdm__store_renewed known; /* What the last renewal has told. */
+    double renewal_sent;             /* Time of the last renewal, in seconds. */
+    struct slot *slots;              /* The requests of a placer (owned). */
+    struct placed *placed;           /* What this placer has placed (owned). */
+    uint32_t placed_count;           /* Number of entries in `placed`. */
+    uint32_t placed_capacity;        /* Capacity of `placed`. */
 };
 
 /* State of the program. */
@@ -72,11 +77,12 @@ struct bench {
     struct node *nodes;     /* The nodes (owned); the first ones are placers. */
     uint32_t nodes_count;   /* Number of nodes. */
     uint32_t placers_count; /* Number of placers. */
+    uint32_t slots_count;   /* Number of requests that each placer has under way. */
     uint32_t joined_count;  /* Number of nodes that have joined. */
     enum workload workload; /* What is placed now. */
     bool is_removing;       /* Whether the placers give back. */
     double end;             /* Time at which placing ends, in seconds. */
-    uint32_t busy_count;    /* Number of placers that have a request under way. */
+    uint32_t busy_count;    /* Number of requests that are under way. */
     uint32_t placed_count;  /* Number of things that all placers have placed now. */
     uint32_t wanted_count;  /* Number at which the cluster is full enough. */
     uint64_t done_count;    /* Number of requests that have ended in this half cycle. */
@@ -328,19 +334,18 @@ static void join_all(struct bench *bench, const char *url)
 
 /* ---- placers ----------------------------------------------------------------------------- */
 
-/* Starts the next request of a placer, if there is one. */
-static void placer_continue(struct node *node);
+/* Starts the next request of a placer in a slot, if there is one. */
+static void placer_continue(struct slot *slot);
 
 /* Ends a placer's request. `change` is what it adds to the number of placed things. */
-static void placer_done(struct node *node, int change)
+static void placer_done(struct slot *slot, int change)
 {
-    struct bench *bench = node->bench;
+    struct bench *bench = slot->node->bench;
 
-    node->is_busy = false;
     bench->busy_count--;
     bench->placed_count = (uint32_t)((int)bench->placed_count + change);
     bench->done_count++;
-    placer_continue(node);
+    placer_continue(slot);
 }
 
 /* Adds to what a placer has placed. */
@@ -360,25 +365,25 @@ static void placer_keep(struct node *node, const struct tdm__actor_record *actor
 static void on_actor_placed(void *arg, tdm_status status, const char *detail,
                             const struct tdm__actor_placement *reserved)
 {
-    struct node *node = arg;
+    struct slot *slot = arg;
 
     TDM_CHECK(tdm__fail(status, "%s", detail));
-    placer_keep(node, &(struct tdm__actor_record){.actor = node->request.actor,
-                                                  .node = reserved->node.id,
-                                                  .grant = reserved->grant,
-                                                  .placements = 1});
-    placer_done(node, 1);
+    placer_keep(slot->node, &(struct tdm__actor_record){.actor = slot->request.actor,
+                                                        .node = reserved->node.id,
+                                                        .grant = reserved->grant,
+                                                        .placements = 1});
+    placer_done(slot, 1);
 }
 
 /* Keeps a group that was placed. */
 static void on_group_placed(void *arg, tdm_status status, const char *detail,
                             const struct tdm__placement_group_record *group)
 {
-    struct node *node = arg;
+    struct slot *slot = arg;
 
     TDM_CHECK(tdm__fail(status, "%s", detail));
-    placer_keep(node, &(struct tdm__actor_record){.actor = group->id});
-    placer_done(node, 1);
+    placer_keep(slot->node, &(struct tdm__actor_record){.actor = group->id});
+    placer_done(slot, 1);
 }
 
 /* Handles the end of an actor's or a group's removal. */
@@ -389,9 +394,10 @@ static void on_removed(void *arg, tdm_status status, const char *detail)
 }
 
 /* Places an actor with a part of a GPU. */
-static void place_actor(struct node *node)
+static void place_actor(struct slot *slot)
 {
-    struct tdm__actor_request *request = &node->request;
+    struct node *node = slot->node;
+    struct tdm__actor_request *request = &slot->request;
 
     *request = (struct tdm__actor_request){.placements = 1};
     TDM_CHECK(tdm__id_generate(&request->actor));
@@ -402,12 +408,13 @@ static void place_actor(struct node *node)
     TDM_CHECK(tdm__resources_add(&request->placement.wanted, "GPU", 1.0 / ACTORS_PER_GPU));
     TDM_CHECK(tdm__resources_add(&request->placement.wanted, "CPU", 1));
     TDM_CHECK(tdm__reserve_actor(node->store, request, tdm__deadline_after(TIMEOUT_MS),
-                                 on_actor_placed, node));
+                                 on_actor_placed, slot));
 }
 
 /* Places a group. */
-static void place_group(struct node *node)
+static void place_group(struct slot *slot)
 {
+    struct node *node = slot->node;
     struct tdm__resources bundles[GROUP_BUNDLES] = {{0}};
     struct tdm__placement_group_request request = {.bundles = bundles,
                                                    .bundles_count = GROUP_BUNDLES,
@@ -420,7 +427,7 @@ static void place_group(struct node *node)
     }
     TDM_CHECK(tdm__id_generate(&request.id));
     TDM_CHECK(tdm__placement_group_reserve(node->store, &request, tdm__deadline_after(TIMEOUT_MS),
-                                           on_group_placed, node));
+                                           on_group_placed, slot));
 }
 
 /* Removes a group that was closed. */
@@ -428,18 +435,19 @@ static void on_closed(void *arg, tdm_status status, const char *detail,
                       const struct tdm__placement_group_record *group,
                       const struct tdm__node_record *nodes, uint32_t nodes_count)
 {
-    struct node *node = arg;
+    struct slot *slot = arg;
 
     (void)nodes;
     (void)nodes_count;
     TDM_CHECK(tdm__fail(status, "%s", detail));
-    TDM_CHECK(tdm__placement_group_release(node->store, group, tdm__deadline_after(TIMEOUT_MS),
-                                           on_removed, node));
+    TDM_CHECK(tdm__placement_group_release(slot->node->store, group,
+                                           tdm__deadline_after(TIMEOUT_MS), on_removed, slot));
 }
 
 /* Gives back what a placer has placed last. */
-static void remove_last(struct node *node)
+static void remove_last(struct slot *slot)
 {
+    struct node *node = slot->node;
     const struct placed *last = &node->placed[--node->placed_count];
 
     if (node->bench->workload == GROUPS) {
@@ -447,30 +455,29 @@ static void remove_last(struct node *node)
                                                           .owner_node = node->record.id};
 
         TDM_CHECK(tdm__placement_group_close(node->store, &group, tdm__deadline_after(TIMEOUT_MS),
-                                             on_closed, node));
+                                             on_closed, slot));
     } else {
         TDM_CHECK(tdm__release_actor(node->store, &last->actor, tdm__deadline_after(TIMEOUT_MS),
-                                     on_removed, node));
+                                     on_removed, slot));
     }
 }
 
-static void placer_continue(struct node *node)
+static void placer_continue(struct slot *slot)
 {
-    struct bench *bench = node->bench;
+    struct bench *bench = slot->node->bench;
 
-    if (bench->is_removing ? node->placed_count == 0
+    if (bench->is_removing ? slot->node->placed_count == 0
                            : bench->placed_count + bench->busy_count >= bench->wanted_count ||
                                  bench_clock_seconds() >= bench->end) {
         return;
     }
-    node->is_busy = true;
     bench->busy_count++;
     if (bench->is_removing) {
-        remove_last(node);
+        remove_last(slot);
     } else if (bench->workload == GROUPS) {
-        place_group(node);
+        place_group(slot);
     } else {
-        place_actor(node);
+        place_actor(slot);
     }
 }
 
@@ -491,8 +498,8 @@ static void run_half(struct bench *bench, bool is_removing, struct cost *cost)
     bench->done_count = 0;
     bench->reads_count = 0;
     bench->commits_count = 0;
-    for (uint32_t i = 0; i < bench->placers_count; i++) {
-        placer_continue(&bench->nodes[i]);
+    for (uint32_t i = 0; i < bench->placers_count * bench->slots_count; i++) {
+        placer_continue(&bench->nodes[i % bench->placers_count].slots[i / bench->placers_count]);
     }
     TDM_CHECK(tdm__loop_run(bench->loop, is_idle, bench, tdm__deadline_after(10 * TIMEOUT_MS)));
     cost->seconds += bench_clock_seconds() - begun;
@@ -633,11 +640,28 @@ static void finish(struct bench *bench)
         bench->nodes[i].store->ops->close(bench->nodes[i].store);
         tdm__read_cache_destroy(read_cache);
         free(bench->nodes[i].placed);
+        free(bench->nodes[i].slots);
     }
     tdm__loop_destroy(bench->loop);
     (void)close(bench->info_socket);
     free(bench->samples);
     free(bench->nodes);
+}
+
+/* Gives each placer its slots. */
+static void create_slots(struct bench *bench)
+{
+    for (uint32_t i = 0; i < bench->placers_count; i++) {
+        struct node *node = &bench->nodes[i];
+
+        node->slots = calloc(bench->slots_count, sizeof(*node->slots));
+        if (node->slots == NULL) {
+            bench_die("memory");
+        }
+        for (uint32_t j = 0; j < bench->slots_count; j++) {
+            node->slots[j].node = node;
+        }
+    }
 }
 
 int main(int argc, char **argv)
@@ -646,13 +670,14 @@ int main(int argc, char **argv)
     char url[64];
     double seconds;
 
-    if (argc != 5) {
-        (void)fprintf(stderr, "usage: scale PORT NODES PLACERS SECONDS\n");
+    if (argc != 6) {
+        (void)fprintf(stderr, "usage: scale PORT NODES PLACERS REQUESTS SECONDS\n");
         return 2;
     }
     bench.nodes_count = (uint32_t)strtoul(argv[2], NULL, 10);
     bench.placers_count = (uint32_t)strtoul(argv[3], NULL, 10);
-    seconds = strtod(argv[4], NULL);
+    bench.slots_count = (uint32_t)strtoul(argv[4], NULL, 10);
+    seconds = strtod(argv[5], NULL);
     if (bench.placers_count > bench.nodes_count) {
         bench.placers_count = bench.nodes_count;
     }
@@ -661,12 +686,14 @@ int main(int argc, char **argv)
     if (bench.nodes == NULL || bench.samples == NULL) {
         bench_die("memory");
     }
+    create_slots(&bench);
     counting_bench = &bench;
     bench.info_socket = connect_to_redis((uint16_t)strtoul(argv[1], NULL, 10));
     (void)snprintf(url, sizeof(url), "redis://127.0.0.1:%s", argv[1]);
     TDM_CHECK(tdm__loop_create(&bench.loop));
     join_all(&bench, url);
-    (void)printf("{\"nodes\": %u, \"placers\": %u, ", bench.nodes_count, bench.placers_count);
+    (void)printf("{\"nodes\": %u, \"placers\": %u, \"requests\": %u, ", bench.nodes_count,
+                 bench.placers_count, bench.slots_count);
     run_idle(&bench, seconds);
     for (int i = 0; i < WORKLOADS_COUNT; i++) {
         run_workload(&bench, (enum workload)i, seconds);

@@ -2,9 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The public functions check their arguments and pass the call to the group's communicator: host,
- * tcp or nccl. A group owns its communicator and has no other state. Every rank of a group calls
- * the same operation, so an operation with 0 bytes still synchronises all ranks. One thread uses
- * a group. tandem/collective.h specifies the functions. */
+ * tcp or nccl. A group owns its communicator, and counts the operations. Every rank of a group
+ * calls the same operation, so an operation with 0 bytes still synchronises all ranks. One thread
+ * uses a group. tandem/collective.h specifies the functions. */
 
 #include "colocate/comm/collective.h"
 
@@ -15,6 +15,7 @@
 /* A group that this process has joined; the caller of join or wrap owns it. */
 struct tdm_collective_group {
     struct tdm__comm *comm; /* Owned. */
+    uint64_t calls_count;   /* Number of operations that this process has begun. */
 };
 
 tdm_status tdm__collective_wrap(struct tdm__comm *comm, tdm_collective_group **group_out)
@@ -32,6 +33,11 @@ tdm_status tdm__collective_wrap(struct tdm__comm *comm, tdm_collective_group **g
 struct tdm__comm *tdm__collective_comm(tdm_collective_group *group)
 {
     return group->comm;
+}
+
+uint64_t tdm__collective_calls_count(const tdm_collective_group *group)
+{
+    return group->calls_count;
 }
 
 void tdm_collective_leave(tdm_collective_group *group)
@@ -80,6 +86,7 @@ tdm_status tdm_collective_barrier(tdm_collective_group *group)
 {
     TDM__REQUIRE(group);
 
+    group->calls_count++;
     return tdm__comm_barrier(group->comm);
 }
 
@@ -97,6 +104,7 @@ static tdm_status all_reduce(tdm_collective_group *group, void *data, size_t cou
     if (count == 0) {
         return tdm_collective_barrier(group);
     }
+    group->calls_count++;
     return group->comm->ops->all_reduce(group->comm, data, count, element, reduction);
 }
 
@@ -129,6 +137,7 @@ tdm_status tdm_collective_all_gather(tdm_collective_group *group, const void *in
     if (bytes_per_rank == 0) {
         return tdm_collective_barrier(group);
     }
+    group->calls_count++;
     return group->comm->ops->all_gather(group->comm, in, bytes_per_rank, out);
 }
 
@@ -143,6 +152,7 @@ tdm_status tdm_collective_reduce_scatter(tdm_collective_group *group, const floa
     if (count == 0) {
         return tdm_collective_barrier(group);
     }
+    group->calls_count++;
     return group->comm->ops->reduce_scatter(group->comm, in, count, out);
 }
 
@@ -156,6 +166,7 @@ tdm_status tdm_collective_broadcast(tdm_collective_group *group, void *data, siz
     if (size_bytes == 0) {
         return tdm_collective_barrier(group);
     }
+    group->calls_count++;
     return group->comm->ops->broadcast(group->comm, data, size_bytes, root);
 }
 
@@ -171,5 +182,6 @@ tdm_status tdm_collective_gather(tdm_collective_group *group, const void *in, si
     if (bytes_per_rank == 0) {
         return tdm_collective_barrier(group);
     }
+    group->calls_count++;
     return group->comm->ops->gather(group->comm, in, bytes_per_rank, out, root);
 }

@@ -7,6 +7,8 @@
 
 /* Creates a public group around a communicator, which the group owns from TDM_OK on. */
 tdm_status tdm__collective_wrap(struct tdm__comm *comm, tdm_collective_group **group_out);
+/* Returns the number of operations that this process has begun in the group. */
+uint64_t tdm__collective_calls_count(const tdm_collective_group *group);
 /* Returns the communicator of a group, which the group owns. */
 struct tdm__comm *tdm__collective_comm(tdm_collective_group *group);
 

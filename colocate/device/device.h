@@ -60,6 +60,11 @@ struct tdm__device_ops {
      * memory then returns when this process ends. */
     void (*release)(struct tdm__device *device, struct tdm__block *const *blocks, uint32_t count);
 
+    /* Writes the descriptor of the block's memory as a file, which another process may open and
+     * map; the block keeps it. Fails with TDM_E_UNSUPPORTED if the memory is no file. */
+    tdm_status (*descriptor)(struct tdm__device *device, const struct tdm__block *block,
+                             int *descriptor_out);
+
     /* Maps a whole block into reserved addresses where nothing is mapped. */
     tdm_status (*map)(struct tdm__device *device, void *address, struct tdm__block *block,
                       enum tdm__access access);

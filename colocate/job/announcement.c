@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/announcement.h"
 
-#include "colocate/job/rank_announcement.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -35,7 +34,7 @@ static tdm_status find_engine(struct trainer *trainer)
 }
 
 /* Getter of a message list: what rank `index` of the gather group gave. */
-static void get_announcement(const void *arg, uint32_t index, void *item_out)
+static void get_gathered(const void *arg, uint32_t index, void *item_out)
 {
     *(struct tdm_bytes *)item_out = tdm__gathered_part(arg, index);
 }
@@ -44,7 +43,7 @@ tdm_status tdm__announcement_encode(const struct tdm__gathered *gathered, uint32
                                     tdm_writer *writer)
 {
     const struct tdm__stage_bucket_message message = {
-        .announcements = {.count = ranks_count, .get = get_announcement, .arg = gathered}};
+        .gathered = {.count = ranks_count, .get = get_gathered, .arg = gathered}};
 
     return tdm__stage_bucket_encode(&message, writer);
 }
@@ -65,25 +64,6 @@ static tdm_status call_engine(struct trainer *trainer, tdm_ref **announced_out)
     }
     tdm_writer_destroy(writer);
     return status;
-}
-
-/* Packs this rank's description of the bucket and the bytes that the library attaches to it into
- * `writer`, which stays empty if the description is. */
-static tdm_status pack_announcement(const struct trainer *trainer,
-                                    const struct tdm_update_bucket *bucket,
-                                    struct tdm_bytes description, tdm_writer *writer)
-{
-    struct tdm__rank_announcement announcement = {.bucket = bucket->index,
-                                                  .buckets_count = bucket->buckets_count,
-                                                  .tensor_handles = description};
-
-    if (description.size_bytes == 0) {
-        return TDM_OK;
-    }
-    if (trainer->ops->attach != NULL) {
-        TDM_TRY(trainer->ops->attach(trainer->rank.state, bucket, &announcement.attached));
-    }
-    return tdm__rank_announcement_pack(&announcement, writer);
 }
 
 /* Gathers the announcements of all ranks of the group on the source rank, and adds a span to the
@@ -109,41 +89,41 @@ static tdm_status gather_announcements(struct trainer *trainer, uint32_t bucket,
 
 /* Gathers what this rank announces, and calls the engine on the source rank. */
 static tdm_status gather_and_call(struct trainer *trainer, uint32_t bucket, struct tdm_bytes own,
-                                  tdm_ref **announced_out)
+                                  struct tdm__announced *announced_out)
 {
     uint64_t gathered_bytes = 0;
 
     tdm__failpoint_hit("trainer.gather");
-    tdm__failpoint_change("trainer.described", own);
     if (!tdm__failpoint_skips("trainer.gather_lists")) {
         TDM_TRY(gather_announcements(trainer, bucket, own, &gathered_bytes));
     }
+    announced_out->is_told = gathered_bytes > 0;
     return rank_in_group(trainer) == SOURCE_RANK && gathered_bytes > 0
-               ? call_engine(trainer, announced_out)
+               ? call_engine(trainer, &announced_out->reply)
                : TDM_OK;
 }
 
-tdm_status tdm__announcement_send(struct trainer *trainer, const struct tdm_update_bucket *bucket,
-                                  struct tdm_bytes description, tdm_ref **announced_out)
+tdm_status tdm__announcement_send(struct trainer *trainer, uint32_t bucket,
+                                  const struct tdm__announcement_list *list,
+                                  struct tdm__announced *announced_out)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
+    struct tdm_bytes own = {.size_bytes = 0};
     tdm_writer *writer = NULL;
-    tdm_status packed;
+    tdm_status packed = TDM_OK;
     tdm_status status;
 
-    *announced_out = NULL;
+    *announced_out = (struct tdm__announced){.reply = NULL};
     if (trainer->engine_absent) {
         return TDM_OK;
     }
-    packed = tdm_writer_create(&writer);
-    if (packed == TDM_OK) {
-        packed = pack_announcement(trainer, bucket, description, writer);
+    if (list->count > 0) {
+        packed = tdm_writer_create(&writer);
+        packed = packed == TDM_OK ? tdm__announcement_list_pack(list, writer) : packed;
+        own = packed == TDM_OK ? tdm_writer_bytes(writer) : own;
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    status = gather_and_call(trainer, bucket->index,
-                             packed == TDM_OK ? tdm_writer_bytes(writer)
-                                              : (struct tdm_bytes){.size_bytes = 0},
-                             announced_out);
+    status = gather_and_call(trainer, bucket, own, announced_out);
     tdm_writer_destroy(writer);
     return packed == TDM_OK ? status : tdm__fail(packed, "%s", detail);
 }

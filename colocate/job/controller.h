@@ -28,6 +28,8 @@ struct tdm__controller {
     struct tdm__rewards rewards;
     /* Owned job library; its reward function runs in this process. */
     struct tdm__job_library library;
+    /* Owned files of the job for ranks on other nodes. */
+    struct tdm__job_contents contents;
     /* Owned rows that training draws prompts from. */
     struct tdm__dataset train;
     /* Owned rows that are used only to evaluate. */

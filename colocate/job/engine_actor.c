@@ -13,20 +13,15 @@
  * The commit protocol is specified in docs/protocols/commit.md. */
 #include "actors/process/runtime.h"
 #include "colocate/job/completions.h"
+#include "colocate/job/engine.h"
 #include "colocate/job/named_layout_slices.h"
-#include "colocate/job/rank.h"
-#include "colocate/job/rank_announcement.h"
-#include "colocate/job/transfer_pair.h"
 #include "colocate/job/transfer_target.h"
-#include "colocate/weights/receiver.h"
-#include "colocate/weights/served_weights.h"
 #include "colocate/weights/version_service.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/failpoint.h"
 #include "runtime/messages/messages.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,40 +29,6 @@
 /* Longest time in milliseconds for a request to the version service, and for getting memory for
  * the shadow copy. */
 enum { VOTE_MS = 10000, SHADOW_MS = 10000 };
-
-/* An engine rank. The actor "tandem.engine" owns it. */
-struct engine {
-    /* What trainers and engines have in common; must be the first member. */
-    struct tdm__rank rank;
-    /* Borrowed engine functions of the job library. */
-    const struct tdm_engine_ops *ops;
-    /* Owned list of the trainers' tensors; NULL before the method "connect". */
-    struct tdm__manifest *manifest;
-    /* Owned receiver of updates with its shadow copy; NULL before the method "connect". */
-    struct tdm__receiver *receiver;
-    /* Owned checksums of the weights that are served; NULL unless the job compares
-     * log-probabilities. */
-    struct tdm__served_weights *served;
-    /* Connection to the trainer rank of the same number if engines have GPUs of their own; else
-     * without a group. */
-    struct tdm__transfer_pair pair;
-    /* Owned handles of the engine's other ranks, from index 1; NULL until they are needed. Only
-     * rank 0 has them. */
-    tdm_actor **peers;
-    /* Weight version that is served; 0 if none. */
-    uint64_t version;
-    /* True after a vote until the outcome is known; nothing is served meanwhile. */
-    bool voted;
-    /* Hash of the weights that the latest vote was for. */
-    struct tdm__hash vote;
-    /* Hash of the weights of the version that is served. */
-    struct tdm__hash hash;
-    /* Held by methods that map, change or free the weights, and by "export_weights", which
-     * reads them on another thread. If an export outlasts its caller's timeout, the weights
-     * still stay until it is done. The method "generate" needs no lock: it only reads, on
-     * the thread that also makes all changes. */
-    pthread_mutex_t weights_lock;
-};
 
 /* ---- life ------------------------------------------------------------------------------- */
 
@@ -234,14 +195,6 @@ static tdm_status engine_trace(tdm_call *call, void *self)
 
 /* ---- an update -------------------------------------------------------------------------- */
 
-/* Fails with TDM_E_STATE if the method "connect" has not been called. */
-static tdm_status engine_check_connected(const struct engine *engine)
-{
-    return engine->receiver != NULL
-               ? TDM_OK
-               : tdm__fail(TDM_E_STATE, "this rank does not know the model's tensors yet");
-}
-
 /* Method "acquire_shadow": gives the shadow copy its memory and replies where it is. With an
  * update ID and epoch as arguments the reply also says which part of that update is already
  * there after an interruption. Without arguments the reply says that nothing is there. */
@@ -253,7 +206,7 @@ static tdm_status engine_acquire_shadow(tdm_call *call, void *self)
     struct tdm__resume_log resume_log = {.next = 0};
     struct tdm__update_number_message message;
 
-    TDM_TRY(engine_check_connected(engine));
+    TDM_TRY(tdm__engine_check_connected(engine));
     tdm__failpoint_hit("engine.acquire_shadow");
     TDM_TRY(tdm__receiver_resume_shadow(engine->receiver, SHADOW_MS));
     TDM_TRY(tdm__transfer_pair_resume_bucket(&engine->pair, SHADOW_MS));
@@ -284,210 +237,6 @@ static tdm_status engine_open_pair(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Holds `weights_lock` while a bucket or a file is staged over the served weights, so that no peer
- * gets an export of them meanwhile. Does nothing for an engine with a shadow copy. */
-static void begin_overwriting(struct engine *engine)
-{
-    if (engine->rank.overwrites) {
-        (void)pthread_mutex_lock(&engine->weights_lock);
-    }
-}
-
-/* Ends begin_overwriting(). The rank serves no version if its weights may have been overwritten. */
-static void end_overwriting(struct engine *engine)
-{
-    if (!engine->rank.overwrites) {
-        return;
-    }
-    if (tdm__receiver_is_torn(engine->receiver)) {
-        engine->version = 0;
-    }
-    (void)pthread_mutex_unlock(&engine->weights_lock);
-}
-
-/* Stages the tensors of a handle list. With a transfer pair their bytes arrive over the network
- * first. */
-static tdm_status stage_handle_list(struct engine *engine, struct tdm_bytes list)
-{
-    uint64_t come_bytes = 0;
-    tdm_status status;
-
-    if (engine->pair.group != NULL) {
-        TDM_TRY(tdm__transfer_pair_receive(&engine->pair, &come_bytes));
-    }
-    begin_overwriting(engine);
-    status = engine->pair.group == NULL
-                 ? tdm__receiver_stage_bucket(engine->receiver, list)
-                 : tdm__receiver_stage_bucket_from(
-                       engine->receiver, list, tdm_region_address(engine->pair.bucket), come_bytes);
-    end_overwriting(engine);
-    return status;
-}
-
-/* Gives the library the bytes that the trainer rank has attached to the bucket, if there are
- * any. */
-static tdm_status give_attached(const struct engine *engine,
-                                const struct tdm__rank_announcement *announcement)
-{
-    size_t size_bytes = announcement->attached.size_bytes;
-
-    if (size_bytes == 0) {
-        return TDM_OK;
-    }
-    if (engine->ops->attached == NULL) {
-        return tdm__fail(TDM_E_UNSUPPORTED,
-                         "%zu bytes are attached to the bucket, but the engine's table has no "
-                         "function attached(), which reads them",
-                         size_bytes);
-    }
-    return engine->ops->attached(engine->rank.state, announcement->bucket,
-                                 announcement->buckets_count, announcement->attached);
-}
-
-/* Stages what a trainer rank has announced, after the library has got the attached bytes. */
-static tdm_status stage_announcement(struct engine *engine, struct tdm_bytes bytes)
-{
-    struct tdm__rank_announcement announcement;
-    tdm_document *document;
-    tdm_status status;
-
-    TDM_TRY(tdm__rank_announcement_parse(bytes, &announcement, &document));
-    status = give_attached(engine, &announcement);
-    if (status == TDM_OK) {
-        status = stage_handle_list(engine, announcement.tensor_handles);
-    }
-    tdm_document_destroy(document);
-    return status;
-}
-
-/* Stages an announcement on this rank. Empty bytes mean that the bucket has nothing for this
- * rank. The trainer rank of this rank's number made the announcement, and an error names it. */
-static tdm_status stage_on_this_rank(struct engine *engine, struct tdm_bytes bytes)
-{
-    const struct tdm_rank_context *context = &engine->rank.context;
-    int64_t begin_ns = tdm__clock_ns();
-
-    TDM_TRY(engine_check_connected(engine));
-    if (bytes.size_bytes == 0) {
-        return TDM_OK;
-    }
-    tdm__failpoint_hit("engine.stage");
-    TDM_TRY(tdm__wrap(stage_announcement(engine, bytes), "what trainer rank %u described",
-                      context->engine * context->ranks_count + context->rank));
-    tdm__failpoint_hit("engine.staged");
-    tdm__spans_add(&engine->rank.spans, "stage bucket", begin_ns,
-                   tdm__receiver_staged_bytes(engine->receiver),
-                   tdm__checksum_tensor(bytes.data, bytes.size_bytes));
-    return TDM_OK;
-}
-
-/* Method "stage_slices": stages one announcement on this rank. Called by rank 0 of the engine. */
-static tdm_status engine_stage_list(tdm_call *call, void *self)
-{
-    struct tdm__stage_slices_message message;
-
-    TDM_TRY(tdm__stage_slices_decode(tdm_call_arguments(call), &message));
-    return stage_on_this_rank(self, message.announcement);
-}
-
-/* Gets the handles of the engine's other ranks, unless rank 0 has them already. */
-static tdm_status find_peers(struct engine *engine)
-{
-    uint32_t count = engine->rank.context.ranks_count;
-
-    if (engine->peers != NULL) {
-        return TDM_OK;
-    }
-    engine->peers = calloc(count, sizeof(tdm_actor *));
-    if (engine->peers == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u ranks of an engine", count);
-    }
-    for (uint32_t i = 1; i < count; i++) {
-        char name[TDM__RANK_NAME_BYTES];
-
-        tdm__rank_name(name, engine->rank.model, "engine/%u/%u", engine->rank.context.engine, i);
-        TDM_TRY(
-            tdm_actor_find(engine->rank.runtime, name, engine->rank.timeout_ms, &engine->peers[i]));
-    }
-    return TDM_OK;
-}
-
-/* Returns the announcement for an engine rank from the arguments of "stage". */
-static struct tdm_bytes read_announcement(const struct tdm__message_list *announcements,
-                                          uint32_t rank)
-{
-    struct tdm_bytes announcement;
-
-    tdm__message_list_read(announcements, rank, &announcement, sizeof(announcement));
-    return announcement;
-}
-
-/* Sends each of the other ranks its announcement; `refs` gets the references to the replies. A rank
- * whose announcement is empty has no part in the bucket and is not called. */
-static tdm_status forward_to_peers(struct engine *engine,
-                                   const struct tdm__message_list *announcements, tdm_ref **refs)
-{
-    for (uint32_t i = 1; i < engine->rank.context.ranks_count; i++) {
-        const struct tdm__stage_slices_message message = {read_announcement(announcements, i)};
-
-        if (message.announcement.size_bytes == 0) {
-            continue;
-        }
-        TDM_TRY(tdm__rank_call(engine->peers[i], "stage_slices", tdm__stage_slices_table(),
-                               &message, &refs[i]));
-    }
-    return TDM_OK;
-}
-
-/* Waits for the replies of the other ranks unless `status` is an error, and releases the
- * references. Returns the first error. */
-static tdm_status await_peers(struct engine *engine, tdm_ref **refs, tdm_status status)
-{
-    for (uint32_t i = 1; i < engine->rank.context.ranks_count; i++) {
-        const tdm_value *nothing;
-
-        if (refs[i] != NULL && status == TDM_OK) {
-            status = tdm_get_value(refs[i], engine->rank.timeout_ms, &nothing);
-        }
-        tdm_ref_release(refs[i]);
-    }
-    return status;
-}
-
-/* Method "stage" of rank 0: gets one announcement for each rank of the engine, forwards them, and
- * blocks until all ranks have staged theirs. */
-static tdm_status engine_stage(tdm_call *call, void *self)
-{
-    struct engine *engine = self;
-    struct tdm__stage_bucket_message message;
-    int64_t begin_ns = tdm__clock_ns();
-    uint64_t gathered_bytes = 0;
-    tdm_ref **refs;
-    tdm_status status;
-
-    TDM_TRY(tdm__stage_bucket_decode(tdm_call_arguments(call), &message));
-    if (message.announcements.count != engine->rank.context.ranks_count) {
-        return tdm__fail(TDM_E_PROTOCOL, "%u announcements for an engine of %u ranks",
-                         message.announcements.count, engine->rank.context.ranks_count);
-    }
-    TDM_TRY(find_peers(engine));
-    refs = calloc(engine->rank.context.ranks_count, sizeof(*refs));
-    if (refs == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "calls to the other ranks");
-    }
-    status = forward_to_peers(engine, &message.announcements, refs);
-    if (status == TDM_OK) {
-        status = stage_on_this_rank(engine, read_announcement(&message.announcements, 0));
-    }
-    status = await_peers(engine, refs, status);
-    free(refs);
-    for (uint32_t i = 0; i < message.announcements.count; i++) {
-        gathered_bytes += read_announcement(&message.announcements, i).size_bytes;
-    }
-    tdm__spans_add(&engine->rank.spans, "stage gathered", begin_ns, gathered_bytes, 0);
-    return status;
-}
-
 /* Decodes the arguments (update ID, number) of a call. */
 static tdm_status read_update(tdm_call *call, struct tdm__id *update, uint64_t *number)
 {
@@ -508,11 +257,11 @@ static tdm_status engine_stage_file(tdm_call *call, void *self)
     tdm_status status;
 
     TDM_TRY(tdm__stage_file_decode(tdm_call_arguments(call), &message));
-    TDM_TRY(engine_check_connected(engine));
-    begin_overwriting(engine);
+    TDM_TRY(tdm__engine_check_connected(engine));
+    tdm__engine_begin_overwriting(engine);
     status =
         tdm__receiver_stage_file(engine->receiver, &message.update, message.epoch, message.file);
-    end_overwriting(engine);
+    tdm__engine_end_overwriting(engine);
     TDM_TRY(status);
     tdm__spans_add(&engine->rank.spans, "stage file", begin_ns, engine->manifest->size_bytes, 0);
     return TDM_OK;
@@ -556,7 +305,7 @@ static tdm_status engine_prepare(tdm_call *call, void *self)
 
     TDM_TRY(read_update(call, &update, &ignored));
     request = init_version_request(engine, TDM__VERSION_PREPARED, &update);
-    TDM_TRY(engine_check_connected(engine));
+    TDM_TRY(tdm__engine_check_connected(engine));
     TDM_TRY(tdm__receiver_prepare(engine->receiver, &update, &request.hash));
     return record_vote(engine, &request);
 }
@@ -567,8 +316,7 @@ static tdm_status engine_prepare(tdm_call *call, void *self)
 static tdm_status engine_prepare_slices(tdm_call *call, void *self)
 {
     struct engine *engine = self;
-    const struct tdm_rank_context *context = &engine->rank.context;
-    uint32_t index = context->engine * context->ranks_count + context->rank;
+    uint32_t index = tdm__engine_global_rank(engine);
     struct tdm__prepare_slices_message message;
     struct tdm__resume_log_message resume_log = {.next = 0};
     struct tdm__version_request request;
@@ -582,7 +330,7 @@ static tdm_status engine_prepare_slices(tdm_call *call, void *self)
     request = init_version_request(engine, TDM__VERSION_PREPARED, &message.update);
     request.hash.high = message.hash_high;
     request.hash.low = message.hash_low;
-    TDM_TRY(engine_check_connected(engine));
+    TDM_TRY(tdm__engine_check_connected(engine));
     TDM_TRY(tdm__receiver_prepare_sent(engine->receiver, &message.update, &sent));
     return record_vote(engine, &request);
 }
@@ -648,7 +396,7 @@ static tdm_status engine_flip(tdm_call *call, void *self)
     tdm_status status;
 
     TDM_TRY(read_update(call, &update, &version));
-    TDM_TRY(engine_check_connected(engine));
+    TDM_TRY(tdm__engine_check_connected(engine));
     (void)pthread_mutex_lock(&engine->weights_lock);
     status = flip_to_update(engine, &update, version);
     (void)pthread_mutex_unlock(&engine->weights_lock);
@@ -665,7 +413,7 @@ static tdm_status engine_drop(tdm_call *call, void *self)
     uint64_t epoch;
 
     TDM_TRY(read_update(call, &update, &epoch));
-    TDM_TRY(engine_check_connected(engine));
+    TDM_TRY(tdm__engine_check_connected(engine));
     tdm__failpoint_hit("engine.drop");
     TDM_TRY(tdm__receiver_drop_shadow(engine->receiver, epoch));
     TDM_TRY(tdm__transfer_pair_pause_bucket(&engine->pair));
@@ -779,7 +527,7 @@ static tdm_status engine_join(tdm_call *call, void *self)
     struct tdm__version_reply answer;
     int64_t begin_ns = tdm__clock_ns();
 
-    TDM_TRY(engine_check_connected(engine));
+    TDM_TRY(tdm__engine_check_connected(engine));
     if (engine->version != 0 || engine->voted) {
         return tdm__fail(TDM_E_STATE, "this engine serves a version, or is about to");
     }
@@ -858,7 +606,7 @@ static tdm_status engine_compare_served(tdm_call *call, void *self)
     struct tdm__served_difference difference;
     tdm_status status;
 
-    TDM_TRY(engine_check_connected(engine));
+    TDM_TRY(tdm__engine_check_connected(engine));
     if (engine->served == NULL) {
         return tdm__fail(TDM_E_STATE, "update.logprob_tolerance is 0 in this job");
     }
@@ -884,8 +632,8 @@ static const struct tdm_actor_class engine_class = {
                 {"pause", engine_pause},
                 {"open_pair", engine_open_pair},
                 {"acquire_shadow", engine_acquire_shadow},
-                {"stage", engine_stage},
-                {"stage_slices", engine_stage_list},
+                {"stage", tdm__engine_stage},
+                {"stage_slices", tdm__engine_stage_slices},
                 {"stage_file", engine_stage_file},
                 {"prepare", engine_prepare},
                 {"prepare_slices", engine_prepare_slices},

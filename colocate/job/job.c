@@ -261,13 +261,27 @@ static tdm_status join_cluster(struct tdm__controller *controller,
                : status;
 }
 
+/* Gives the files of the job to the cluster, unless this is a private node, where all ranks are on
+ * this machine and read them by their paths. */
+static tdm_status publish_contents(struct tdm__controller *controller)
+{
+    if (controller->runtime->private_node != NULL) {
+        return TDM_OK;
+    }
+    if (!controller->contents.is_read) {
+        TDM_TRY(tdm__job_contents_read(controller->spec, &controller->contents));
+    }
+    return tdm__job_contents_publish(&controller->contents, controller->runtime);
+}
+
 /* Starts the runtime and creates all actors. */
 static tdm_status start_cluster(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     struct tdm__worker_group_options waits = {.interrupts = controller->options->interrupts,
-                                              .names_ms = TDM__WORKER_NAMES_MS};
+                                              .names_ms = TDM__WORKER_NAMES_MS,
+                                              .contents = &controller->contents};
 
     options.cpus = (uint32_t)spec->cpus;
     options.gpus = spec->num_gpus;
@@ -277,6 +291,7 @@ static tdm_status start_cluster(struct tdm__controller *controller)
     if (!controller->has_started) {
         print_placement(controller);
     }
+    TDM_TRY(publish_contents(controller));
     if (controller->has_started) {
         waits.names_ms = RESTART_NAMES_MS;
         waits.joining_ms = RESTART_JOINING_MS;
@@ -551,6 +566,7 @@ static void leave_cluster(struct tdm__controller *controller)
     tdm__rollout_fini(&controller->rollout);
     tdm__rewards_stop(&controller->rewards);
     tdm__worker_group_fini(&controller->workers);
+    tdm__job_contents_withdraw(&controller->contents);
     tdm_runtime_stop(controller->runtime);
     controller->runtime = NULL;
 }
@@ -728,6 +744,7 @@ static void controller_fini(struct tdm__controller *controller)
     }
     tdm__dataset_fini(&controller->train);
     tdm__dataset_fini(&controller->unseen);
+    tdm__job_contents_fini(&controller->contents);
     if (controller->output_lock_fd >= 0) {
         (void)close(controller->output_lock_fd);
     }

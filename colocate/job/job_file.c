@@ -73,6 +73,7 @@ static const struct setting settings[] = {
     {"job.seed", SEED, FIELD(seed), 0, 9e18, 0, NULL},
     {"job.library", PATH, FIELD(library), 0, 0, 0, NULL},
     {"job.python", PATH, FIELD(python), 0, 0, 0, "python3"},
+    {"job.files", PATH, FIELD(files), 0, 0, 0, ""},
     {"job.out", PATH, FIELD(out), 0, 0, 0, ""},
     {"job.save_interval", COUNT, FIELD(save_interval), 0, 1e9, 50, NULL},
     {"job.max_restarts", COUNT, FIELD(max_restarts), 0, 1e9, 3, NULL},
@@ -381,10 +382,12 @@ static tdm_status read_bytes(const tdm_config *config, const struct setting *set
 }
 
 /* Returns whether the text of a setting is left as it is: it is no path, or relative to the current
- * folder, or no path to a file at all, as in `library: python:my_job` and `python: python3`. */
+ * folder, or no path to a file at all, as in `library: python:my_job` and `python: python3`, or a
+ * list of names. */
 static bool is_left_as_it_is(const struct setting *setting, const char *text)
 {
     return setting->kind != PATH || strcmp(setting->path, "job.out") == 0 ||
+           strcmp(setting->path, "job.files") == 0 ||
            (strcmp(setting->path, "job.library") == 0 &&
             strncmp(text, TDM__PYTHON_PREFIX, strlen(TDM__PYTHON_PREFIX)) == 0) ||
            (strcmp(setting->path, "job.python") == 0 && strchr(text, '/') == NULL);
@@ -657,6 +660,18 @@ static tdm_status check_batches(const tdm_config *config, struct tdm__job_spec *
     return TDM_OK;
 }
 
+/* Checks that further files belong to a library in Python: one in C is a single file. */
+static tdm_status check_files(const tdm_config *config, const struct tdm__job_spec *spec)
+{
+    return spec->files[0] == '\0' ||
+                   strncmp(spec->library, TDM__PYTHON_PREFIX, strlen(TDM__PYTHON_PREFIX)) == 0
+               ? TDM_OK
+               : tdm__fail(TDM_E_INVAL,
+                           "%s: job.files is for libraries in Python, but job.library is %s: "
+                           "remove job.files",
+                           tdm_config_where(config, "job.files"), spec->library);
+}
+
 tdm_status tdm__job_spec_from_config(tdm_config *config, const char *directory,
                                      struct tdm__job_spec *spec_out)
 {
@@ -669,6 +684,7 @@ tdm_status tdm__job_spec_from_config(tdm_config *config, const char *directory,
     TDM_TRY(check_enumerations(config, spec_out));
     TDM_TRY(check_ranks(config, spec_out));
     TDM_TRY(check_batches(config, spec_out));
+    TDM_TRY(check_files(config, spec_out));
     spec_out->config = config;
     return TDM_OK;
 }

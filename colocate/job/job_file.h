@@ -35,6 +35,9 @@ struct tdm__job_spec {
     /* Interpreter of a library that is a Python module: a path, or a name to be looked up in PATH
      * (job.python). */
     char python[TDM__PATH_BYTES];
+    /* Files and folders in the folder of the job file that other nodes get beside the module of a
+     * library in Python, separated by blanks (job.files). */
+    char files[TDM__PATH_BYTES];
     /* Folder of the job file; "" for the current one. */
     char folder[TDM__PATH_BYTES];
     /* Folders of Tandem's Python package, separated by colons; "" if PYTHONPATH has them. No

@@ -173,19 +173,26 @@ static tdm_status open_registered(const char *path, struct tdm__job_library *lib
     return TDM_OK;
 }
 
+tdm_status tdm__job_library_find(const char *path, char found[TDM__PATH_BYTES])
+{
+    if (access(path, R_OK) != 0) {
+        return find_beside_program(path, found);
+    }
+    (void)snprintf(found, TDM__PATH_BYTES, "%s", path);
+    return TDM_OK;
+}
+
 tdm_status tdm__job_library_open(const char *path, struct tdm__job_library *library_out)
 {
-    char beside[TDM__PATH_BYTES];
+    char found[TDM__PATH_BYTES];
     struct tdm__job_library library = {.handle = NULL};
     tdm_status status;
 
     if (tdm__python_library_is(path)) {
         return open_registered(path, library_out);
     }
-    if (access(path, R_OK) != 0) {
-        TDM_TRY(find_beside_program(path, beside));
-        path = beside;
-    }
+    TDM_TRY(tdm__job_library_find(path, found));
+    path = found;
     /* The library is never unloaded: its dependencies may have threads and exit handlers. */
     library.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library.handle == NULL) {

@@ -20,10 +20,12 @@ struct tdm__job_library {
     struct tdm__python_library *python;
 };
 
-/* Opens the shared library at `path` and checks that its tables are complete. If there is no
- * such file, a file of the same name in the folder of the running program is used. A path that
- * begins with TDM__PYTHON_PREFIX stands for the tables that this process has registered.
- * TDM_E_NOT_FOUND or TDM_E_PROTOCOL. */
+/* Writes the path of the shared library at `path` to `found`: if there is no such file, that of a
+ * file of the same name in the folder of the running program. TDM_E_NOT_FOUND if neither exists. */
+tdm_status tdm__job_library_find(const char *path, char found[TDM__PATH_BYTES]);
+/* Opens the shared library that tdm__job_library_find() finds, and checks that its tables are
+ * complete. A path that begins with TDM__PYTHON_PREFIX stands for the tables that this process has
+ * registered. TDM_E_NOT_FOUND or TDM_E_PROTOCOL. */
 tdm_status tdm__job_library_open(const char *path, struct tdm__job_library *library_out);
 /* Opens the library of a job in the process that runs the job: the shared library, or the
  * declarations of a Python module, for which an interpreter is started. Other errors are those of

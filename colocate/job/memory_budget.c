@@ -89,6 +89,26 @@ static uint64_t regions_bytes(const struct tdm__memory_budget_rank *rank, const 
     return size_bytes;
 }
 
+/* Returns true if the library allocates the memory itself. */
+static bool is_outside(const struct tdm_region_spec *region)
+{
+    return region->policy >= TDM_REGION_OUTSIDE_KEEP;
+}
+
+/* Returns the size in bytes of the engine's region "weights", which updates write, in whole blocks.
+ * Outside memory may have the same tag, and is resident together with it. */
+static uint64_t updated_bytes(const struct tdm__memory_budget_rank *rank)
+{
+    uint64_t size_bytes = 0;
+
+    for (uint32_t i = 0; i < rank->regions_count; i++) {
+        if (strcmp(rank->regions[i].tag, "weights") == 0 && !is_outside(&rank->regions[i])) {
+            size_bytes += whole_blocks(rank->regions[i].size_bytes);
+        }
+    }
+    return size_bytes;
+}
+
 /* Returns the size of a staging bucket; 0 if the job sends no updates. */
 static uint64_t bucket_bytes(const struct tdm__memory_budget_input *input)
 {
@@ -99,7 +119,7 @@ static uint64_t bucket_bytes(const struct tdm__memory_budget_input *input)
 static uint64_t shadow_bytes(const struct tdm__memory_budget_input *input,
                              const struct tdm__memory_budget_rank *rank)
 {
-    return input->update_enabled && !input->updates_overwrite ? regions_bytes(rank, "weights") : 0;
+    return input->update_enabled && !input->updates_overwrite ? updated_bytes(rank) : 0;
 }
 
 /* Returns the bytes of GPU memory that the rank has in the given resident set. */
@@ -218,21 +238,15 @@ static tdm_status check_rank(const struct tdm__memory_budget_input *input,
                              region->size_bytes);
         }
     }
-    for (uint32_t i = 0; i < rank->regions_count; i++) {
-        const struct tdm_region_spec *region = &rank->regions[i];
-
-        if (rank->is_engine && strcmp(region->tag, "weights") == 0 &&
-            region->policy >= TDM_REGION_OUTSIDE_KEEP) {
-            return tdm__fail(TDM_E_INVAL,
-                             "%s: the region \"weights\" is outside memory, which updates cannot "
-                             "write",
-                             rank->name);
-        }
+    if (!rank->is_engine || updated_bytes(rank) > 0) {
+        return TDM_OK;
     }
-    if (rank->is_engine && regions_bytes(rank, "weights") == 0) {
-        return tdm__fail(TDM_E_INVAL, "%s declares no region \"weights\"", rank->name);
-    }
-    return TDM_OK;
+    return regions_bytes(rank, "weights") > 0
+               ? tdm__fail(TDM_E_INVAL,
+                           "%s: the region \"weights\" is outside memory, which updates cannot "
+                           "write",
+                           rank->name)
+               : tdm__fail(TDM_E_INVAL, "%s declares no region \"weights\"", rank->name);
 }
 
 /* Checks the numbers of GPUs and ranks, and every rank. */

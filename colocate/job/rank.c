@@ -63,7 +63,7 @@ static tdm_status create_named_layout(struct tdm__rank *rank,
 {
     const struct tdm__named_layout_options options = {.config = rank->config,
                                                       .section = section,
-                                                      .model_config = arguments->model_config,
+                                                      .model_config = rank->files.model_config.path,
                                                       .rank = arguments->rank,
                                                       .ranks_count = arguments->ranks_count};
 
@@ -92,19 +92,23 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *se
                          strlen(arguments.model));
     }
     (void)snprintf(rank->model, sizeof(rank->model), "%s", arguments.model);
+    (void)snprintf(rank->group_name, sizeof(rank->group_name), "%s", arguments.group);
     TDM_TRY(tdm_config_parse(arguments.config_json, strlen(arguments.config_json),
                              arguments.config_name, &rank->config));
-    TDM_TRY(tdm__job_library_open(arguments.library, &rank->library));
+    TDM_TRY(tdm__rank_files_open(rank->runtime, &arguments, rank->config, &rank->files,
+                                 &rank->library));
     TDM_TRY(tdm__runtime_regions_of_gpu(rank->runtime, 0, &rank->regions));
     TDM_TRY(tdm__id_parse(rank->runtime->node_id, &node));
     rank->location = tdm__location_of_device(&node, tdm__regions_device(rank->regions));
     TDM_TRY(join_collective_group(rank, &arguments));
-    rank->context = (struct tdm_rank_context){.config = rank->config,
-                                              .rank = arguments.rank,
-                                              .ranks_count = arguments.ranks_count,
-                                              .engine = arguments.engine,
-                                              .seed = arguments.seed,
-                                              .group = rank->group};
+    rank->context =
+        (struct tdm_rank_context){.config = rank->config,
+                                  .rank = arguments.rank,
+                                  .ranks_count = arguments.ranks_count,
+                                  .engine = arguments.engine,
+                                  .seed = arguments.seed,
+                                  .group = rank->group,
+                                  .module_folder = tdm__rank_files_module_folder(&rank->files)};
     return create_named_layout(rank, &arguments, section);
 }
 

@@ -5,6 +5,7 @@
 
 #include "colocate/job/library.h"
 #include "colocate/job/named_layout.h"
+#include "colocate/job/rank_files.h"
 #include "colocate/job/spans.h"
 #include "colocate/memory/outside_memory.h"
 #include "colocate/memory/region.h"
@@ -30,6 +31,8 @@ struct tdm__rank {
     tdm_runtime *runtime;
     /* Owned settings of the job. */
     tdm_config *config;
+    /* Where the files of the job are on this node. */
+    struct tdm__rank_files files;
     /* Owned job library; never closed, because it stays until the process ends. */
     struct tdm__job_library library;
     /* Owned collective group of the ranks that compute together. */
@@ -38,6 +41,8 @@ struct tdm__rank {
     struct tdm_rank_context context;
     /* Owned layout from the job file; NULL if the library itself reports where the model is. */
     struct tdm__named_layout *named_layout;
+    /* Name of that group. */
+    char group_name[TDM__RANK_NAME_BYTES];
     /* Name under which the store keeps the weight versions. */
     char model[TDM__MODEL_NAME_BYTES_MAX];
     /* Owned state of the library's trainer or engine table; NULL until its open() succeeded. */

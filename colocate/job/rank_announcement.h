@@ -1,34 +1,23 @@
-/* rank_announcement.h - what one trainer rank gives to the gather of a bucket. */
+/* rank_announcement.h - what one trainer rank tells one engine rank about a bucket. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_JOB_RANK_ANNOUNCEMENT_H
 #define TDM_COLOCATE_JOB_RANK_ANNOUNCEMENT_H
 
-#include <stdint.h>
-#include <tandem/value.h>
+#include "runtime/messages/messages.h"
 
-/* What one trainer rank tells the engine rank of its number about a bucket. */
-struct tdm__rank_announcement {
-    uint32_t bucket;        /* Index of the bucket in the update, from 0. */
-    uint32_t buckets_count; /* Number of buckets of the whole update. */
-    /* Encoded tensor handles (colocate/weights/tensor_handles.h), which have a checksum of their
-     * own. */
-    struct tdm_bytes tensor_handles;
-    /* Bytes that the trainer's attach() has given, at most TDM_ATTACHED_BYTES_MAX; without data if
-     * it has given none. Tandem never reads them. */
-    struct tdm_bytes attached;
-};
+/* An announcement is the message "rank_announcement": a trainer rank's description of what it has
+ * written into the bucket of an engine rank, and the bytes that the library's attach() has given
+ * for the engine rank of the trainer rank's number. It passes through other processes on its way
+ * (announcement.h). One checksum covers all of it, so that no bit changes without being noticed. */
 
-/* Encodes an announcement, with a checksum of the attached bytes, into `writer`, whose bytes the
- * gather group carries. TDM_E_LIMIT, with both numbers: more than TDM_ATTACHED_BYTES_MAX bytes are
- * attached. */
-tdm_status tdm__rank_announcement_pack(const struct tdm__rank_announcement *announcement,
-                                       tdm_writer *writer);
+/* Checks the number of attached bytes and stores the checksum of the announcement. TDM_E_LIMIT,
+ * with both numbers: more than TDM_ATTACHED_BYTES_MAX bytes are attached. */
+tdm_status tdm__rank_announcement_seal(struct tdm__rank_announcement_message *announcement);
 
-/* Parses what a trainer rank has packed. The announcement borrows from `document_out`, which the
- * caller destroys. TDM_E_PROTOCOL: the bytes are no announcement. TDM_E_LIMIT: too many bytes are
- * attached. TDM_E_CHECKSUM: the attached bytes are others than the trainer rank gave. */
-tdm_status tdm__rank_announcement_parse(struct tdm_bytes bytes,
-                                        struct tdm__rank_announcement *announcement_out,
-                                        tdm_document **document_out);
+/* Checks an announcement that has arrived at an engine rank. TDM_E_CHECKSUM: it is not as it was
+ * sealed. TDM_E_LIMIT: too many bytes are attached. TDM_E_PROTOCOL: it is for another engine rank,
+ * it is empty, or the trainer rank that attaches bytes is not that of the engine rank's number. */
+tdm_status tdm__rank_announcement_check(const struct tdm__rank_announcement_message *announcement,
+                                        uint32_t engine_rank);
 
 #endif

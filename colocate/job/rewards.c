@@ -25,6 +25,7 @@ enum { ITEMS_MAX = 1 << 20, TOKENS_MAX = 1 << 20 };
 /* State of the actor. */
 struct reward_actor {
     tdm_config *config;              /* Owned settings of the job file. */
+    struct tdm__rank_files files;    /* Where the files of the job are on this node. */
     struct tdm__job_library library; /* Library of the job; never closed. */
     struct tdm_rank_context context; /* What the library's state borrows. */
     void *state;                     /* State of the library; NULL before it was opened. */
@@ -50,12 +51,16 @@ static tdm_status reward_construct(tdm_call *call, void *self)
     TDM_TRY(tdm__rank_arguments_decode(tdm_call_arguments(call), &arguments));
     TDM_TRY(tdm_config_parse(arguments.config_json, strlen(arguments.config_json),
                              arguments.config_name, &actor->config));
-    TDM_TRY(tdm__job_library_open(arguments.library, &actor->library));
+    TDM_TRY(tdm__rank_files_open(tdm_runtime_current(), &arguments, actor->config, &actor->files,
+                                 &actor->library));
     if (actor->library.jobs->rewards == NULL) {
         return tdm__fail(TDM_E_PROTOCOL, "%s has no reward table", arguments.library);
     }
-    actor->context = (struct tdm_rank_context){
-        .config = actor->config, .ranks_count = 1, .seed = arguments.seed};
+    actor->context =
+        (struct tdm_rank_context){.config = actor->config,
+                                  .ranks_count = 1,
+                                  .seed = arguments.seed,
+                                  .module_folder = tdm__rank_files_module_folder(&actor->files)};
     return actor->library.jobs->rewards->open(&actor->context, &actor->state);
 }
 
@@ -231,14 +236,14 @@ __attribute__((constructor)) static void register_rewards(void)
 static tdm_status create_actor(struct tdm__rewards *rewards, tdm_runtime *runtime,
                                const struct tdm__job_spec *spec, const char *config_json)
 {
-    const struct tdm__rank_arguments_message arguments = {.config_json = config_json,
-                                                          .config_name = "job file",
-                                                          .library = spec->library,
-                                                          .model_config = spec->model_config,
-                                                          .model = spec->update_model,
-                                                          .group = "",
-                                                          .ranks_count = 1,
-                                                          .seed = spec->seed};
+    struct tdm__rank_arguments_message arguments = {.config_json = config_json,
+                                                    .config_name = "job file",
+                                                    .library = spec->library,
+                                                    .model_config = spec->model_config,
+                                                    .model = spec->update_model,
+                                                    .group = "",
+                                                    .ranks_count = 1,
+                                                    .seed = spec->seed};
     char name[TDM__RANK_NAME_BYTES];
     struct tdm_actor_options options = {.name = name, .environment = {"OPENBLAS_NUM_THREADS=1"}};
     struct tdm__python_actor *python = calloc(1, sizeof(*python));
@@ -247,6 +252,7 @@ static tdm_status create_actor(struct tdm__rewards *rewards, tdm_runtime *runtim
         python == NULL ? tdm__fail(TDM_E_NOMEM, "an actor's options") : tdm_writer_create(&writer);
 
     tdm__rank_name(name, spec->update_model, "rewards");
+    tdm__job_contents_describe(rewards->contents, &arguments);
     if (status == TDM_OK) {
         status = tdm__python_actor_init(python, spec, &options);
     }

@@ -12,6 +12,8 @@
 struct tdm__rewards {
     /* Owned handle of the actor; NULL if the library has a reward function instead. */
     tdm_actor *actor;
+    /* Borrowed files of the job for other nodes, set before the start; NULL if there are none. */
+    const struct tdm__job_contents *contents;
 };
 
 /* The answers of one rollout and where their rewards go. Everything is borrowed. */

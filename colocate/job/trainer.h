@@ -4,10 +4,23 @@
 #define TDM_COLOCATE_JOB_TRAINER_H
 
 #include "colocate/comm/gather.h"
+#include "colocate/job/announcement_list.h"
 #include "colocate/job/rank.h"
 #include "colocate/job/transfer_pair.h"
 #include "colocate/weights/weight_writer.h"
 #include "colocate/weights/whole_tensors.h"
+
+/* What trainer ranks tell each other when they agree (trainer_agreement.h). A zeroed struct is
+ * valid and has no memory. */
+struct tdm__trainer_agreement {
+    /* For each chunk of the plan the number of bytes that each rank tells the others with its
+     * status; 0 if no rank writes for an engine of another gather group. Owned. */
+    size_t *chunk_bytes;
+    char *own;             /* What this rank tells in the next agreement. Owned. */
+    char *all;             /* What all ranks have told in the last one. Owned. */
+    size_t part_bytes_max; /* Size in bytes of `own`, and of each rank's part in `all`. */
+    size_t told_bytes;     /* Size in bytes of each rank's part of the last agreement. */
+};
 
 /* A trainer rank. The actor "tandem.trainer" owns it; all methods run on the actor's one method
  * thread. */
@@ -47,8 +60,14 @@ struct trainer {
     tdm_actor *engine;
     /* True if that engine was lost and does not take part in the current update. */
     bool engine_absent;
-    /* Descriptions of the last bucket that the gather group has gathered. */
+    /* Announcements of the last bucket that the gather group has gathered. */
     struct tdm__gathered gathered;
+    /* What this rank tells all others in an update; without memory before the method "connect". */
+    struct tdm__trainer_agreement agreement;
+    /* This rank's announcements of a chunk for engines of other gather groups. */
+    struct tdm__announcement_list for_others;
+    /* What this rank gives to the gather of a chunk. */
+    struct tdm__announcement_list for_gather;
 };
 
 #endif

@@ -50,22 +50,21 @@ static tdm_status open_library(struct trainer *trainer)
 }
 
 /* Joins the gather group: the trainer ranks that serve the same engine as this rank. Its name has
- * the job, the model and the number of the engine, so that two jobs of one node do not meet in a
- * group. On CUDA NCCL moves its data, unless two of the ranks share a GPU or there is one rank. */
+ * the name of the group of all trainer ranks, which no other job has, and the number of the engine,
+ * so that two jobs of one node do not meet in a group. On CUDA NCCL moves its data, unless two of
+ * the ranks share a GPU or there is one rank. */
 static tdm_status join_gather_group(struct trainer *trainer)
 {
     uint32_t ranks_per_engine = trainer->rank.ranks_per_engine;
     uint32_t rank = trainer->rank.context.rank;
-    char name[TDM__RANK_NAME_BYTES + TDM__JOB_TEXT_BYTES];
-    const char *job;
+    char name[TDM__RANK_NAME_BYTES + 32];
     struct tdm_collective_options options = {.name = name,
                                              .rank = rank % ranks_per_engine,
                                              .ranks_count = ranks_per_engine,
                                              .timeout_ms = trainer->rank.timeout_ms,
                                              .on_gpu = ranks_per_engine > 1};
 
-    TDM_TRY(tdm_config_string(trainer->rank.config, "job.name", "job", &job));
-    (void)snprintf(name, sizeof(name), "gather/%s/%s/%u", job, trainer->rank.model,
+    (void)snprintf(name, sizeof(name), "%s/gather/%u", trainer->rank.group_name,
                    rank / ranks_per_engine);
     return tdm_collective_join(trainer->rank.runtime, &options, &trainer->gather);
 }
@@ -92,6 +91,8 @@ static void trainer_destruct(void *self)
     free(trainer->layouts);
     free(trainer->locations);
     tdm__gathered_fini(&trainer->gathered);
+    tdm__announcement_list_fini(&trainer->for_others);
+    tdm__announcement_list_fini(&trainer->for_gather);
     tdm__manifest_destroy(trainer->manifest);
     tdm_actor_destroy(trainer->engine);
     tdm_collective_leave(trainer->gather);

@@ -4,20 +4,25 @@
  * weight writer. In donate mode it writes into the engines' shadow copies. Otherwise it writes into
  * the buckets of the trainer ranks, which have two halves: while engines copy chunk n from one
  * half, trainers write chunk n+1 into the other.
- * After each chunk all trainer ranks agree on their status with an all-reduce, so that either all
- * continue or all stop. The all-reduce also means that engines have read the chunk before, so that
- * its half may be overwritten. A failure that the other ranks cannot learn in this way aborts the
- * collective groups (abort_update).
+ * After each chunk all trainer ranks agree on their status (trainer_agreement.h), so that either
+ * all continue or all stop. It also means that engines have read the chunk before, so that its half
+ * may be overwritten. A failure that the other ranks cannot learn in this way aborts the collective
+ * groups (abort_update).
  * An update by names is one whose engines have each tensor whole (whole_tensors.h). Its buckets
  * have no halves, so that a chunk is written after all engines have read the chunk before.
- * In every mode the ranks that serve one engine describe what they wrote, and their gather group's
- * first rank calls the engine (announcement.h). All methods run on the actor's method thread. The
- * transfer protocol is in docs/transfer-plans.md, the commit protocol in
- * docs/protocols/commit.md. */
+ * In every mode each rank describes what it wrote, and the first rank of each engine's gather group
+ * calls the engine (announcement.h).
+ * The collective operations of all ranks are one agreement before the first chunk, one for each
+ * chunk that is not skipped (in an update by names one more, before it is written), and one at the
+ * end; with shared FP8 blocks one more agreement and the all-reduce of their scales. Beside these,
+ * each gather group gathers sizes and announcements once for each such chunk.
+ * All methods run on the actor's method thread. The transfer protocol is in docs/transfer-plans.md,
+ * the commit protocol in docs/protocols/commit.md. */
 #include "colocate/job/trainer_update.h"
 
 #include "colocate/comm/collective.h"
 #include "colocate/job/announcement.h"
+#include "colocate/job/trainer_agreement.h"
 #include "colocate/job/transfer_target.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -33,6 +38,7 @@ enum { BUCKET_MS = 10000 };
 
 void tdm__trainer_disconnect(struct trainer *trainer)
 {
+    tdm__trainer_agreement_fini(&trainer->agreement);
     tdm__weight_writer_destroy(trainer->weight_writer);
     tdm__transfer_plan_destroy(trainer->transfer_plan);
     tdm__whole_tensors_destroy(trainer->whole_tensors);
@@ -195,6 +201,7 @@ tdm_status tdm__trainer_connect(tdm_call *call, void *self)
     }
     TDM_TRY(check_nodes(trainer));
     TDM_TRY(create_weight_writer(trainer, message.layouts.count > 0 && message.in_place));
+    TDM_TRY(tdm__trainer_agreement_reserve(trainer));
     return tdm__transfer_cost_reply(call, trainer->transfer_plan);
 }
 
@@ -244,27 +251,6 @@ tdm_status tdm__trainer_detach_engine(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Makes all trainer ranks agree on the status of a chunk or bucket. If one rank failed, all
- * ranks stop with an error, and the collective group stays usable. No rank continues to write
- * while an engine may still read. Returns the rank's own error if it has one. */
-static tdm_status agree_on_status(struct trainer *trainer, tdm_status status)
-{
-    char detail[TDM__ERROR_DETAIL_BYTES];
-    double worst = status == TDM_OK ? 0 : (double)(trainer->rank.context.rank + 1);
-    tdm_status announced;
-
-    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    announced = tdm_collective_all_reduce_double(trainer->rank.group, &worst, 1, TDM_MAX);
-    if (status != TDM_OK) {
-        return tdm__fail(status, "%s", detail);
-    }
-    TDM_TRY(announced);
-    if (worst > 0) {
-        return tdm__fail(TDM_E_ABORTED, "trainer rank %d has stopped the update", (int)worst - 1);
-    }
-    return TDM_OK;
-}
-
 /* Aborts the collective groups after an error of this rank alone, so that the other ranks do not
  * wait for it. Returns `status`. */
 static tdm_status abort_update(struct trainer *trainer, tdm_status status)
@@ -279,10 +265,23 @@ static tdm_status abort_update(struct trainer *trainer, tdm_status status)
 
 /* ---- an update --------------------------------------------------------------------------- */
 
-/* Decodes where to write for each engine rank and maps that memory. `resumes_out` is set to true
- * if an engine rank already has part of the update. */
+/* Returns true if an engine rank already has part of the update. */
+static bool has_resume_log(const struct tdm__message_list *resume_logs)
+{
+    for (uint32_t i = 0; i < resume_logs->count; i++) {
+        struct tdm__resume_log_message resume_log;
+
+        tdm__message_list_read(resume_logs, i, &resume_log, sizeof(resume_log));
+        if (resume_log.next > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Decodes where to write for each engine rank and maps that memory. */
 static tdm_status read_targets(struct trainer *trainer, const struct tdm__message_list *list,
-                               const struct tdm__message_list *resume_logs, bool *resumes_out)
+                               const struct tdm__message_list *resume_logs)
 {
     uint32_t count = trainer->rank.context.ranks_count;
     struct tdm__transfer_target *targets;
@@ -305,7 +304,6 @@ static tdm_status read_targets(struct trainer *trainer, const struct tdm__messag
         tdm__message_list_read(resume_logs, i, &resume_log, sizeof(resume_log));
         status = tdm__transfer_target_read(target.value, &targets[i]);
         targets[i].resume_log = tdm__resume_log_of_message(&resume_log);
-        *resumes_out = *resumes_out || targets[i].resume_log.next > 0;
     }
     if (status == TDM_OK) {
         trainer->engine_absent = targets[trainer->rank.context.rank].absent;
@@ -331,9 +329,8 @@ struct chunk_transfer {
     const struct tdm__id *update;
     /* Epoch of the update. */
     uint64_t epoch;
-    /* Owned reference to the engine's pending reply for `announced_chunk`; NULL if no reply is
-     * pending. */
-    tdm_ref *announced;
+    /* What came of the announcement of `announced_chunk`. */
+    struct tdm__announced announced;
     /* Index of the chunk that was announced last. */
     uint32_t announced_chunk;
     /* Status of the last announcement. The other ranks learn it when they next agree. */
@@ -363,10 +360,10 @@ static tdm_status deliver_to_remote(struct trainer *trainer, uint32_t chunk)
     return tdm__transfer_pair_deliver(&trainer->pair, &load, &trainer->rank);
 }
 
-/* Describes the written chunk for the engine rank of this rank's number: the slices in its memory,
- * or the whole tensors in this rank's bucket, of which `about` gets views. */
-static tdm_status describe_chunk(const struct chunk_transfer *transfer, uint32_t chunk,
-                                 struct tdm_update_bucket *about, struct tdm_bytes *bytes_out)
+/* Describes the whole tensors in this rank's bucket; `about` gets views of them. */
+static tdm_status describe_whole_tensors(const struct chunk_transfer *transfer, uint32_t chunk,
+                                         struct tdm_update_bucket *about,
+                                         struct tdm_bytes *handles_out)
 {
     struct trainer *trainer = transfer->trainer;
     const tdm_region *bucket = tdm__weight_writer_bucket(trainer->weight_writer);
@@ -376,38 +373,137 @@ static tdm_status describe_chunk(const struct chunk_transfer *transfer, uint32_t
                                                 .location = &trainer->rank.location,
                                                 .update = transfer->update,
                                                 .epoch = transfer->epoch,
-                                                .index = chunk};
+                                                .index = chunk,
+                                                .writer = trainer->rank.context.rank};
 
-    if (trainer->whole_tensors == NULL) {
-        return tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
-                                                 transfer->epoch, chunk, trainer->rank.context.rank,
-                                                 bytes_out);
-    }
     about->tensors =
         tdm__whole_tensors_views(trainer->whole_tensors, bucket, chunk, &about->tensors_count);
-    return tdm__whole_tensors_describe(trainer->whole_tensors, &written, bytes_out);
+    return tdm__whole_tensors_describe(trainer->whole_tensors, &written, handles_out);
 }
 
-/* Describes the written chunk for the engine rank of this rank's number and announces it with the
- * gather group. An engine with GPUs of its own then gets the bytes. A rank that cannot describe its
- * part gives an empty description, so that its group goes on until all ranks agree. */
-static tdm_status announce_chunk(struct chunk_transfer *transfer, uint32_t chunk)
+/* Appends an announcement of this rank to `list`, unless it is empty. The failpoint may change a
+ * byte of its description. */
+static tdm_status add_announcement(struct tdm__announcement_list *list,
+                                   struct tdm__rank_announcement_message *announcement,
+                                   const char *failpoint)
+{
+    if (announcement->tensor_handles.size_bytes == 0 && announcement->attached.size_bytes == 0) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__rank_announcement_seal(announcement));
+    TDM_TRY(tdm__announcement_list_add(list, announcement));
+    tdm__failpoint_change(failpoint, list->items[list->count - 1].tensor_handles);
+    return TDM_OK;
+}
+
+/* Appends to `list` what this rank has written of the chunk for the engine ranks from `first` to
+ * `end` - 1. */
+static tdm_status describe_slices(const struct chunk_transfer *transfer, uint32_t chunk,
+                                  uint32_t first, uint32_t end, const char *failpoint,
+                                  struct tdm__announcement_list *list)
+{
+    struct trainer *trainer = transfer->trainer;
+
+    for (uint32_t i = first; i < end; i++) {
+        struct tdm__rank_announcement_message announcement = {.writer = trainer->rank.context.rank,
+                                                              .engine_rank = i};
+
+        TDM_TRY(tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
+                                                  transfer->epoch, chunk, i,
+                                                  &announcement.tensor_handles));
+        TDM_TRY(add_announcement(list, &announcement, failpoint));
+    }
+    return TDM_OK;
+}
+
+/* Appends to trainer->for_others what this rank has written of the chunk for engines of other
+ * gather groups. */
+static tdm_status describe_for_others(const struct chunk_transfer *transfer, uint32_t chunk)
+{
+    struct trainer *trainer = transfer->trainer;
+    uint32_t per_engine = trainer->rank.ranks_per_engine;
+    uint32_t first = trainer->rank.context.rank / per_engine * per_engine;
+    static const char failpoint[] = "trainer.described_for_others";
+
+    tdm__announcement_list_clear(&trainer->for_others);
+    if (!tdm__trainer_chunk_crosses_groups(trainer, chunk)) {
+        return TDM_OK;
+    }
+    TDM_TRY(describe_slices(transfer, chunk, 0, first, failpoint, &trainer->for_others));
+    return describe_slices(transfer, chunk, first + per_engine, trainer->rank.context.ranks_count,
+                           failpoint, &trainer->for_others);
+}
+
+/* Appends to `list` what this rank has written of the chunk for the engine of its gather group. */
+static tdm_status describe_for_engine(const struct chunk_transfer *transfer, uint32_t chunk,
+                                      struct tdm_update_bucket *about,
+                                      struct tdm__announcement_list *list)
+{
+    static const char failpoint[] = "trainer.described";
+    struct trainer *trainer = transfer->trainer;
+    uint32_t rank = trainer->rank.context.rank;
+    uint32_t per_engine = trainer->rank.ranks_per_engine;
+    uint32_t first = rank / per_engine * per_engine;
+    struct tdm__rank_announcement_message own = {.writer = rank, .engine_rank = rank};
+
+    if (trainer->whole_tensors != NULL) {
+        TDM_TRY(describe_whole_tensors(transfer, chunk, about, &own.tensor_handles));
+    } else {
+        TDM_TRY(tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
+                                                  transfer->epoch, chunk, rank,
+                                                  &own.tensor_handles));
+    }
+    if (trainer->ops->attach != NULL &&
+        tdm__weight_writer_has_part(trainer->weight_writer, chunk, rank)) {
+        TDM_TRY(trainer->ops->attach(trainer->rank.state, about, &own.attached));
+    }
+    TDM_TRY(add_announcement(list, &own, failpoint));
+    if (trainer->whole_tensors != NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(describe_slices(transfer, chunk, first, rank, failpoint, list));
+    return describe_slices(transfer, chunk, rank + 1, first + per_engine, failpoint, list);
+}
+
+/* Collects what this rank gives to the gather of the chunk in trainer->for_gather: its own
+ * announcements, and those of ranks of other groups. After a failure there are none. */
+static tdm_status collect_announcements(const struct chunk_transfer *transfer, uint32_t chunk)
 {
     struct trainer *trainer = transfer->trainer;
     struct tdm_update_bucket about = {.index = chunk,
                                       .buckets_count = trainer->transfer_plan->chunks_count};
-    struct tdm_bytes description = {.size_bytes = 0};
+    tdm_status status;
+
+    tdm__announcement_list_clear(&trainer->for_gather);
+    if (trainer->engine_absent) {
+        return TDM_OK;
+    }
+    status = describe_for_engine(transfer, chunk, &about, &trainer->for_gather);
+    if (status == TDM_OK) {
+        status = tdm__trainer_receive_announcements(trainer, chunk, &trainer->for_gather);
+    }
+    if (status != TDM_OK) {
+        tdm__announcement_list_clear(&trainer->for_gather);
+    }
+    return status;
+}
+
+/* Describes the written chunk for the engine of this rank's gather group and announces it with the
+ * group. An engine with GPUs of its own then gets the bytes. A rank that cannot describe its part
+ * gives nothing, so that its group goes on until all ranks agree. */
+static tdm_status announce_chunk(struct chunk_transfer *transfer, uint32_t chunk)
+{
+    struct trainer *trainer = transfer->trainer;
     char detail[TDM__ERROR_DETAIL_BYTES];
-    tdm_status described = TDM_OK;
+    tdm_status described;
     tdm_status status;
 
     transfer->announced_chunk = chunk;
-    if (!trainer->engine_absent) {
-        described = describe_chunk(transfer, chunk, &about, &description);
-    }
+    described = collect_announcements(transfer, chunk);
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    status = tdm__announcement_send(trainer, &about, description, &transfer->announced);
-    if (status == TDM_OK && trainer->pair.group != NULL && description.size_bytes > 0) {
+    status = tdm__announcement_send(trainer, chunk, &trainer->for_gather, &transfer->announced);
+    if (status == TDM_OK && trainer->pair.group != NULL && transfer->announced.is_told &&
+        tdm__weight_writer_has_part(trainer->weight_writer, chunk, trainer->rank.context.rank)) {
         status = deliver_to_remote(trainer, chunk);
     }
     status = described == TDM_OK ? status : tdm__fail(described, "%s", detail);
@@ -419,9 +515,9 @@ static tdm_status announce_chunk(struct chunk_transfer *transfer, uint32_t chunk
 static tdm_status await_announced(struct chunk_transfer *transfer, tdm_status status)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
-    tdm_ref *announced = transfer->announced;
+    tdm_ref *announced = transfer->announced.reply;
 
-    transfer->announced = NULL;
+    transfer->announced.reply = NULL;
     if (announced == NULL) {
         return status;
     }
@@ -468,16 +564,14 @@ static tdm_status write_chunk(struct chunk_transfer *transfer, uint32_t chunk)
     return TDM_OK;
 }
 
-/* Computes and shares the checksums of a chunk that all its engine ranks already have, without
- * sending it. Engine ranks that still read another chunk have no part of this one. */
+/* Counts the known checksums of a chunk that all its engine ranks already have, without sending
+ * it. Engine ranks that still read another chunk have no part of this one. */
 static tdm_status skip_chunk(struct chunk_transfer *transfer, uint32_t chunk)
 {
     struct tdm__weight_writer *weight_writer = transfer->trainer->weight_writer;
 
     tdm__failpoint_hit("trainer.skip");
-    TDM_TRY(
-        wrap_chunk_error(transfer, tdm__weight_writer_write_chunk(weight_writer, chunk), chunk));
-    return wrap_chunk_error(transfer, tdm__weight_writer_share_sums(weight_writer, chunk), chunk);
+    return wrap_chunk_error(transfer, tdm__weight_writer_write_chunk(weight_writer, chunk), chunk);
 }
 
 /* Waits until all engines have read the chunk before, if the next chunk is written over it. */
@@ -485,17 +579,8 @@ static tdm_status await_room(struct chunk_transfer *transfer, uint32_t chunk)
 {
     return transfer->trainer->whole_tensors == NULL || chunk == 0
                ? TDM_OK
-               : agree_on_status(transfer->trainer,
-                                 await_announced(transfer, transfer->announce_status));
-}
-
-/* Exchanges the checksums of a chunk's slices, which ranks describe for each other. Each rank
- * computes those of whole tensors itself, from the bytes in its bucket. */
-static tdm_status share_sums(const struct trainer *trainer, uint32_t chunk)
-{
-    return trainer->whole_tensors != NULL
-               ? TDM_OK
-               : tdm__weight_writer_share_sums(trainer->weight_writer, chunk);
+               : tdm__trainer_agree(transfer->trainer,
+                                    await_announced(transfer, transfer->announce_status));
 }
 
 /* Writes one chunk and announces it. Meanwhile engines may read the chunk before from the other
@@ -513,31 +598,50 @@ static tdm_status transfer_chunk(struct chunk_transfer *transfer, uint32_t chunk
     tdm__failpoint_hit("trainer.write");
     status = transfer->announce_status;
     status = status == TDM_OK ? write_chunk(transfer, chunk) : status;
-    TDM_TRY(agree_on_status(trainer, await_announced(transfer, status)));
-    status = share_sums(trainer, chunk);
+    status = status == TDM_OK ? describe_for_others(transfer, chunk) : status;
+    TDM_TRY(tdm__trainer_agree_on_chunk(trainer, await_announced(transfer, status), chunk,
+                                        &trainer->for_others));
     tdm__failpoint_hit("trainer.written");
-    if (status != TDM_OK) {
-        return abort_update(trainer, wrap_chunk_error(transfer, status, chunk));
-    }
     transfer->announce_status = announce_chunk(transfer, chunk);
     return TDM_OK;
 }
 
 /* Maps the targets of all ranks and agrees on the status: if an engine just died, its memory
- * cannot be mapped, but the trainers continue to work together. If the update resumes, finds out
- * what engine ranks already have. */
+ * cannot be mapped, but the trainers continue to work together. If the update resumes, the ranks
+ * also find out what engine ranks already have. */
 static tdm_status open_targets(struct trainer *trainer, const struct tdm__message_list *targets,
                                const struct tdm__message_list *resume_logs)
 {
-    /* The value is the same on all ranks, because all get the same message. */
-    bool resumes = false;
+    const uint64_t *claims;
+    tdm_status status = read_targets(trainer, targets, resume_logs);
 
-    TDM_TRY(agree_on_status(trainer, read_targets(trainer, targets, resume_logs, &resumes)));
-    if (!resumes) {
-        return TDM_OK;
+    if (!has_resume_log(resume_logs)) { /* All ranks get the same resume logs. */
+        return tdm__trainer_agree(trainer, status);
     }
     tdm__failpoint_hit("trainer.find_held");
-    return tdm__weight_writer_find_held(trainer->weight_writer);
+    if (status == TDM_OK) {
+        tdm__weight_writer_claim_held(trainer->weight_writer, tdm__trainer_own_claim(trainer));
+    }
+    TDM_TRY(tdm__trainer_agree_on_claims(trainer, status, &claims));
+    tdm__weight_writer_settle_held(trainer->weight_writer, claims);
+    return TDM_OK;
+}
+
+/* Agrees on the end of the last chunk and, unless tensors are sent whole, on what the engines have
+ * then. */
+static tdm_status agree_on_result(struct trainer *trainer, tdm_status status)
+{
+    const uint64_t *claims;
+
+    if (trainer->whole_tensors != NULL) {
+        return tdm__trainer_agree(trainer, status);
+    }
+    if (status == TDM_OK) {
+        tdm__weight_writer_claim_result(trainer->weight_writer, tdm__trainer_own_claim(trainer));
+    }
+    TDM_TRY(tdm__trainer_agree_on_claims(trainer, status, &claims));
+    tdm__weight_writer_settle_result(trainer->weight_writer, claims);
+    return TDM_OK;
 }
 
 /* Exchanges the scales of FP8 blocks that several trainer ranks share. The scale depends on the
@@ -549,9 +653,24 @@ static tdm_status share_scales(struct trainer *trainer)
     if (!tdm__weight_writer_shares_blocks(trainer->weight_writer)) {
         return TDM_OK;
     }
-    TDM_TRY(agree_on_status(trainer, tdm__weight_writer_find_scales(trainer->weight_writer)));
+    TDM_TRY(tdm__trainer_agree(trainer, tdm__weight_writer_find_scales(trainer->weight_writer)));
     status = tdm__weight_writer_share_scales(trainer->weight_writer);
     return status == TDM_OK ? TDM_OK : abort_update(trainer, status);
+}
+
+/* Adds a span to the trace with the number of collective operations of an update: of all trainer
+ * ranks, and of this rank's gather group with what moves its data. Both groups had run `all` and
+ * `gather` before. */
+static void record_collectives(struct trainer *trainer, int64_t begin_ns, uint64_t all,
+                               uint64_t gather)
+{
+    char name[TDM__SPAN_NAME_BYTES];
+
+    (void)snprintf(name, sizeof(name), "collectives %u, %s %u",
+                   (unsigned)(tdm__collective_calls_count(trainer->rank.group) - all),
+                   tdm__collective_comm(trainer->gather)->ops->name,
+                   (unsigned)(tdm__collective_calls_count(trainer->gather) - gather));
+    tdm__spans_add(&trainer->rank.spans, name, begin_ns, 0, 0);
 }
 
 /* Transfers all chunks. On return, with success or failure, no engine reads memory of this rank,
@@ -561,6 +680,9 @@ static tdm_status transfer_all_chunks(struct trainer *trainer, const struct tdm_
                                       const struct tdm__trainer_update_message *message)
 {
     struct chunk_transfer transfer = {.trainer = trainer, .update = update, .epoch = epoch};
+    uint64_t all_before = tdm__collective_calls_count(trainer->rank.group);
+    uint64_t gather_before = tdm__collective_calls_count(trainer->gather);
+    int64_t begin_ns = tdm__clock_ns();
     tdm_status status = open_targets(trainer, &message->targets, &message->resume_logs);
 
     status = status == TDM_OK ? share_scales(trainer) : status;
@@ -568,9 +690,10 @@ static tdm_status transfer_all_chunks(struct trainer *trainer, const struct tdm_
         status = transfer_chunk(&transfer, i);
     }
     status = status == TDM_OK
-                 ? agree_on_status(trainer, await_announced(&transfer, transfer.announce_status))
+                 ? agree_on_result(trainer, await_announced(&transfer, transfer.announce_status))
                  : await_announced(&transfer, status);
     tdm__weight_writer_unmap_targets(trainer->weight_writer);
+    record_collectives(trainer, begin_ns, all_before, gather_before);
     return status;
 }
 

@@ -444,23 +444,22 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
                               tdm_actor **actor_out)
 {
     const struct tdm__job_spec *spec = workers->spec;
-    const struct tdm__rank_arguments_message arguments = {
-        .config_json = config_json,
-        .config_name = "job file",
-        .library = spec->library,
-        .model_config = spec->model_config,
-        .model = spec->update_model,
-        .group = creation->group,
-        .meeting_node = creation->meeting_node,
-        .rank = creation->rank,
-        .ranks_count = creation->ranks_count,
-        .engine = creation->engine,
-        .ranks_per_engine = workers->ranks_per_engine,
-        .seed = spec->seed,
-        .bucket_bytes = spec->update_weight_buffer_size,
-        .timeout_ms = (int64_t)spec->step_timeout_ms,
-        .verify = (uint32_t)parse_verify_mode(spec),
-        .overwrites = tdm__job_updates_overwrite(spec)};
+    struct tdm__rank_arguments_message arguments = {.config_json = config_json,
+                                                    .config_name = "job file",
+                                                    .library = spec->library,
+                                                    .model_config = spec->model_config,
+                                                    .model = spec->update_model,
+                                                    .group = creation->group,
+                                                    .meeting_node = creation->meeting_node,
+                                                    .rank = creation->rank,
+                                                    .ranks_count = creation->ranks_count,
+                                                    .engine = creation->engine,
+                                                    .ranks_per_engine = workers->ranks_per_engine,
+                                                    .seed = spec->seed,
+                                                    .bucket_bytes = spec->update_weight_buffer_size,
+                                                    .timeout_ms = (int64_t)spec->step_timeout_ms,
+                                                    .verify = (uint32_t)parse_verify_mode(spec),
+                                                    .overwrites = tdm__job_updates_overwrite(spec)};
     struct tdm_actor_options options = {.name = creation->name,
                                         .num_gpus = creation->num_gpus,
                                         .group = creation->placement_group,
@@ -471,6 +470,7 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
     tdm_status status =
         python == NULL ? tdm__fail(TDM_E_NOMEM, "an actor's options") : tdm_writer_create(&writer);
 
+    tdm__job_contents_describe(workers->contents, &arguments);
     if (status == TDM_OK) {
         status = tdm__python_actor_init(python, spec, &options);
     }
@@ -486,13 +486,16 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
     return status;
 }
 
-/* Creates the actors of all trainer ranks. */
+/* Creates the actors of all trainer ranks. The name of their collective group has a random number,
+ * so that they meet neither ranks of another job of the same name nor their own predecessors. */
 static tdm_status create_trainers(struct tdm__worker_group *workers, const char *config_json)
 {
     char meeting_node[TDM__ID_TEXT_BYTES];
-
+    char id_text[TDM__ID_TEXT_BYTES];
+    struct tdm__id id;
     bool is_one_node;
 
+    TDM_TRY(tdm__id_generate(&id));
     TDM_TRY(tdm__gpu_places_meeting_node(workers, meeting_node, &is_one_node));
     for (uint32_t i = 0; i < workers->spec->trainer_num_ranks; i++) {
         struct rank_creation creation = {.class_name = "tandem.trainer",
@@ -504,7 +507,8 @@ static tdm_status create_trainers(struct tdm__worker_group *workers, const char 
                                          .num_gpus = workers->spec->trainer_num_gpus_per_actor};
 
         tdm__rank_name(creation.name, workers->spec->update_model, "trainer/%u", i);
-        tdm__rank_name(creation.group, workers->spec->update_model, "trainers");
+        tdm__rank_name(creation.group, workers->spec->update_model, "trainers/%.16s",
+                       tdm__id_text(&id, id_text));
         TDM_TRY(create_rank(workers, &creation, config_json, &workers->trainers[i]));
         workers->trainers_count++;
     }
@@ -543,18 +547,41 @@ static tdm_status create_engines(struct tdm__worker_group *workers, const char *
     return TDM_OK;
 }
 
-/* Waits until all of these actors are constructed, up to `deadline_ms` on the monotonic clock. A
- * failure names the setting that is the time until then. */
-static tdm_status await_all(tdm_actor *const *actors, uint32_t count, int64_t deadline_ms)
+/* Returns the failure of an actor whose construction has failed, if there is one. Others may wait
+ * for that rank in their constructors. Does not wait for actors that are being constructed. */
+static tdm_status find_failed_actor(tdm_actor *const *actors, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
-        tdm_status status = tdm_actor_wait_ready(actors[i], remaining_ms > 1 ? remaining_ms : 1);
+        tdm_status status = tdm_actor_wait_ready(actors[i], 1);
 
-        if (status == TDM_E_TIMEOUT) {
-            return tdm__wrap(status, "the ranks did not start within job.start_timeout_ms");
+        if (status != TDM_E_TIMEOUT) {
+            TDM_TRY(status);
         }
-        TDM_TRY(status);
+    }
+    return TDM_OK;
+}
+
+/* Waits until all of these actors are constructed, up to `deadline_ms` on the monotonic clock, or
+ * until the construction of one of them has failed. A failure by the deadline names the setting
+ * that is the time until then. */
+static tdm_status await_all(tdm_actor *const *actors, uint32_t count, int64_t deadline_ms)
+{
+    uint32_t ready_count = 0;
+
+    while (ready_count < count) {
+        int64_t remaining_ms = tdm__deadline_remaining_ms(deadline_ms);
+        int64_t wait_ms = remaining_ms < SLICE_MS ? remaining_ms : SLICE_MS;
+        tdm_status status = tdm_actor_wait_ready(actors[ready_count], wait_ms > 1 ? wait_ms : 1);
+
+        if (status == TDM_OK) {
+            ready_count++;
+        } else if (status != TDM_E_TIMEOUT) {
+            return status;
+        } else if (remaining_ms <= SLICE_MS) {
+            return tdm__wrap(status, "the ranks did not start within job.start_timeout_ms");
+        } else {
+            TDM_TRY(find_failed_actor(actors + ready_count, count - ready_count));
+        }
     }
     return TDM_OK;
 }
@@ -671,6 +698,7 @@ tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtim
 
     *workers = (struct tdm__worker_group){.runtime = runtime,
                                           .spec = spec,
+                                          .contents = options->contents,
                                           .interrupts = options->interrupts,
                                           .ranks_per_engine = spec->rollout_num_gpus_per_engine};
     workers->trainers = calloc(spec->trainer_num_ranks + 1, sizeof(tdm_actor *));

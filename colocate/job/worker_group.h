@@ -3,6 +3,7 @@
 #ifndef TDM_COLOCATE_JOB_WORKER_GROUP_H
 #define TDM_COLOCATE_JOB_WORKER_GROUP_H
 
+#include "colocate/job/job_contents.h"
 #include "colocate/job/job_file.h"
 #include "colocate/job/recovery_state.h"
 #include "colocate/weights/source_state.h"
@@ -54,6 +55,8 @@ struct tdm__worker_group {
     tdm_runtime *runtime;
     /* Borrowed settings of the job. */
     const struct tdm__job_spec *spec;
+    /* Borrowed files of the job for ranks on other nodes; NULL if there are none. */
+    const struct tdm__job_contents *contents;
     /* Borrowed count of Ctrl-C signals; 2 ends every wait. NULL: waits are never interrupted. */
     const volatile sig_atomic_t *interrupts;
     /* Owned reservation of the GPUs of the trainers, which colocated engines share. */
@@ -129,6 +132,8 @@ struct tdm__worker_group_options {
     /* How long to wait for GPUs, also of nodes that have yet to join, in milliseconds. 0: GPUs that
      * the present nodes do not have are an error at once. */
     int64_t joining_ms;
+    /* Borrowed files of the job for ranks on other nodes; NULL if there are none. */
+    const struct tdm__job_contents *contents;
 };
 
 /* Reserves the GPUs, creates all actors and blocks until they are constructed. TDM_E_EXISTS:

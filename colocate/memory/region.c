@@ -22,6 +22,7 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +49,9 @@ struct tdm_region {
     uint32_t blocks_count;
     /* True if the region must have exactly one block. */
     bool is_single_block;
+    /* The owner, until it destroys the region, and each tdm_region_retain(). The last one of them
+     * that goes frees the region. */
+    _Atomic uint32_t users_count;
     bool resident; /* True while the region's memory is mapped at its address. */
     /* True if `host_copy` has the contents of the region at its last pause. */
     bool host_copy_is_valid;
@@ -362,6 +366,7 @@ static tdm_status create(struct tdm__regions *regions, const struct tdm_region_o
     if (region == NULL) {
         return tdm__fail(TDM_E_NOMEM, "region %s", options->tag);
     }
+    region->users_count = 1;
     region->regions = regions;
     region->is_single_block = is_single_block;
     region->policy = options->policy;
@@ -416,7 +421,22 @@ struct tdm__device *tdm__regions_device(const struct tdm__regions *regions)
 
 void tdm_region_destroy(tdm_region *region)
 {
-    if (region != NULL) {
+    tdm_region_release(region); /* The owner is a user like the others. */
+}
+
+void tdm_region_retain(tdm_region *region)
+{
+    TDM__REQUIRE_OR(region, );
+
+    region->users_count++;
+}
+
+void tdm_region_release(tdm_region *region)
+{
+    if (region == NULL) {
+        return;
+    }
+    if (atomic_fetch_sub(&region->users_count, 1) == 1) {
         unlink_region(region);
         free_region(region);
     }
@@ -483,6 +503,51 @@ const void *tdm_region_contents(const tdm_region *region)
     TDM__REQUIRE_OR(region, NULL);
 
     return region->resident ? region->address : region->host_copy;
+}
+
+/* Returns the block of a resident region that has the byte at `offset`, and the offset in the
+ * block. */
+static const struct tdm__block *find_block(const tdm_region *region, size_t offset,
+                                           uint64_t *offset_out)
+{
+    uint32_t index = 0;
+
+    while (offset >= region->blocks[index]->size_bytes) {
+        offset -= region->blocks[index]->size_bytes;
+        index++;
+    }
+    *offset_out = offset;
+    return region->blocks[index];
+}
+
+tdm_status tdm__region_descriptor_at(const tdm_region *region, const void *address,
+                                     size_t size_bytes, int *descriptor_out, uint64_t *offset_out)
+{
+    struct tdm__device *device = region->regions->device;
+    size_t begin = (size_t)((const char *)address - (const char *)region->address);
+    const struct tdm__block *block;
+    uint64_t offset;
+
+    if (!region->resident) {
+        return tdm__fail(TDM_E_STATE, "the region %s is paused: it has no memory to open",
+                         region->tag);
+    }
+    if (size_bytes > region->size_bytes - begin) {
+        return tdm__fail(TDM_E_INVAL, "%zu bytes at %zu of the region %s, which has %zu",
+                         size_bytes, begin, region->tag, region->size_bytes);
+    }
+    block = find_block(region, begin, &offset);
+    if (size_bytes > block->size_bytes - offset) {
+        return tdm__fail(TDM_E_UNSUPPORTED,
+                         "%zu bytes at %zu of the region %s lie in two of its blocks, of which the "
+                         "first has %zu bytes: open the parts of each block, or use a region of at "
+                         "most %d MiB",
+                         size_bytes, begin, region->tag, block->size_bytes,
+                         BLOCK_BYTES_TARGET >> 20);
+    }
+    TDM_TRY(device->ops->descriptor(device, block, descriptor_out));
+    *offset_out = offset;
+    return TDM_OK;
 }
 
 /* Pauses a region: copies its contents to host memory for the policy KEEP, unmaps it and releases

@@ -79,6 +79,10 @@ tdm_region *tdm__regions_find_by_address(const struct tdm__regions *regions, con
 tdm_status tdm__region_contents_at(const struct tdm__regions *regions, const void *address,
                                    size_t size_bytes, const void **contents_out);
 
+/* Implements tdm_region_descriptor() for bytes that begin in the region. */
+tdm_status tdm__region_descriptor_at(const tdm_region *region, const void *address,
+                                     size_t size_bytes, int *descriptor_out, uint64_t *offset_out);
+
 /* Exchanges the memory of two resident regions of one set and one size: each address range then
  * shows the other's bytes. Nothing is copied. A new version of the weights becomes visible in
  * this way. */

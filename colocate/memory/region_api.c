@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     /* Time in milliseconds after which a call of the memory broker fails. */
@@ -97,33 +98,67 @@ static tdm_status call_memory_arbiter(const char *method, const tdm_writer *argu
                                     NULL);
 }
 
+/* Calls arbiter.report and reads its reply. */
+static tdm_status send_device_report(const struct tdm__arbiter_report_message *message,
+                                     struct tdm__arbiter_reported_message *reply_out)
+{
+    tdm_document *document = NULL;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__arbiter_report_encode(message, writer);
+    if (status == TDM_OK) {
+        status = tdm__runtime_call_daemon(memory.runtime, "arbiter.report",
+                                          tdm_writer_bytes(writer), GRACE_MS, &document);
+    }
+    tdm_writer_destroy(writer);
+    if (status == TDM_OK) {
+        status = tdm__arbiter_reported_decode(tdm_document_root(document), reply_out);
+        tdm_document_destroy(document);
+    }
+    return status;
+}
+
 /* Tells the memory arbiter how much memory of the real GPU is free, so that it does not grant what
  * CUDA contexts, libraries and other processes use. The daemon cannot ask the GPU itself, because
  * it has no context. A virtual GPU reports nothing. A failure is logged: the arbiter then decides
- * by the report before. */
-static void report_device_memory(struct tdm__device *device)
+ * by the report before. Writes the free bytes. Returns true if a process has exited, whose memory
+ * the GPU does not report free yet. */
+static bool report_device_memory(struct tdm__device *device, uint64_t *free_bytes_out)
 {
+    struct tdm__arbiter_reported_message reply = {false};
     uint64_t total_bytes = 0;
-    uint64_t free_bytes = 0;
-    tdm_writer *writer;
-    tdm_status status = device->ops->memory_info(device, &total_bytes, &free_bytes);
+    tdm_status status = device->ops->memory_info(device, &total_bytes, free_bytes_out);
 
     if (status == TDM_OK && total_bytes == 0) {
-        return;
+        return false;
     }
     if (status == TDM_OK) {
-        status = tdm_writer_create(&writer);
-    }
-    if (status == TDM_OK) {
-        const struct tdm__arbiter_report_message message = {device->gpu, total_bytes, free_bytes};
+        const struct tdm__arbiter_report_message message = {device->gpu, total_bytes,
+                                                            *free_bytes_out};
 
-        (void)tdm__arbiter_report_encode(&message, writer);
-        status = call_memory_arbiter("arbiter.report", writer, GRACE_MS);
-        tdm_writer_destroy(writer);
+        status = send_device_report(&message, &reply);
     }
     if (status != TDM_OK) {
         tdm__log(TDM__INFO, "region", "the free memory of %s is not reported: %s", device->uuid,
                  tdm_error_detail());
+    }
+    return status == TDM_OK && reply.settles;
+}
+
+/* Reports the memory of the device to the arbiter. If the GPU has fewer than `bytes` free, and more
+ * will be when it has returned the memory of an exited process, repeats the report until then, for
+ * at most `timeout_ms` milliseconds. The arbiter would refuse a request before that. */
+static void report_settled_memory(struct tdm__device *device, uint64_t bytes, int64_t timeout_ms)
+{
+    static const struct timespec nap = {.tv_nsec = 5000000};
+    int64_t deadline_ms = tdm__deadline_after(timeout_ms);
+    uint64_t free_bytes = 0;
+
+    while (report_device_memory(device, &free_bytes) && free_bytes < bytes &&
+           tdm__deadline_remaining_ms(deadline_ms) != 0) {
+        (void)nanosleep(&nap, NULL);
     }
 }
 
@@ -133,15 +168,17 @@ static void report_device_memory(struct tdm__device *device)
 static tdm_status request_memory_grant(void *arg, const char *tag, size_t bytes, int64_t timeout_ms)
 {
     const struct gpu_regions *entry = arg;
-    const struct tdm__arbiter_request_message message = {entry->device->gpu, tag, bytes,
-                                                         timeout_ms};
+    int64_t deadline_ms = tdm__deadline_after(timeout_ms);
+    struct tdm__arbiter_request_message message = {entry->device->gpu, tag, bytes, timeout_ms};
     tdm_writer *writer;
     tdm_status status;
 
-    report_device_memory(entry->device);
+    report_settled_memory(entry->device, bytes, timeout_ms);
+    message.timeout_ms = tdm__deadline_remaining_ms(deadline_ms);
     TDM_TRY(tdm_writer_create(&writer));
     (void)tdm__arbiter_request_encode(&message, writer);
-    status = call_memory_arbiter("arbiter.request", writer, tdm__timeout_add(timeout_ms, GRACE_MS));
+    status = call_memory_arbiter("arbiter.request", writer,
+                                 tdm__timeout_add(message.timeout_ms, GRACE_MS));
     tdm_writer_destroy(writer);
     TDM_TRY(status);
     return tdm__device_await_memory(entry->device, tag, bytes, FREE_WAIT_MS);
@@ -228,6 +265,7 @@ static tdm_status process_gpu_open(tdm_runtime *runtime, uint32_t gpu)
 {
     struct gpu_regions *entry = &memory.gpus[gpu];
     struct tdm__conn *daemon;
+    uint64_t free_bytes = 0;
 
     memory.runtime = runtime;
     if (memory.broker == NULL) {
@@ -237,7 +275,8 @@ static tdm_status process_gpu_open(tdm_runtime *runtime, uint32_t gpu)
     /* The device may be open already, from an earlier attempt that failed later. */
     if (entry->device == NULL) {
         TDM_TRY(open_device(runtime, gpu, &entry->device));
-        report_device_memory(entry->device); /* The new context has taken some of its own. */
+        /* The new context has taken some memory of its own. */
+        (void)report_device_memory(entry->device, &free_bytes);
     }
     TDM_TRY(process_memory_open(runtime, entry->device));
     TDM_TRY(tdm__regions_create(entry->device, memory.arena, &entry->regions));
@@ -287,6 +326,21 @@ tdm_region *tdm_region_find(const void *address)
         }
     }
     return found;
+}
+
+tdm_status tdm_region_descriptor(const void *address, size_t size_bytes, int *descriptor_out,
+                                 uint64_t *offset_out)
+{
+    TDM__REQUIRE(address);
+    TDM__REQUIRE(descriptor_out);
+    TDM__REQUIRE(offset_out);
+
+    const tdm_region *region = tdm_region_find(address);
+
+    if (region == NULL) {
+        return tdm__fail(TDM_E_NOT_FOUND, "no region of this process has the address %p", address);
+    }
+    return tdm__region_descriptor_at(region, address, size_bytes, descriptor_out, offset_out);
 }
 
 tdm_status tdm_outside_memory_create(tdm_runtime *runtime,

@@ -42,6 +42,8 @@ struct offer {
     uint64_t version;
     /* Epoch at which the collective group was or will be formed. */
     uint64_t group_epoch;
+    /* Node of the sender, at which the collective group is formed. */
+    struct tdm__id sender_node;
     /* When the update expires, in milliseconds of tdm__clock_ms(). */
     int64_t deadline_ms;
     /* Number of members of the update. */
@@ -125,6 +127,7 @@ static tdm_status read_offer(tdm_weights_receiver *receiver,
     offer->epoch = message.epoch;
     offer->version = message.version;
     offer->group_epoch = message.group_epoch;
+    offer->sender_node = message.sender_node;
     offer->deadline_ms = tdm__deadline_after(message.timeout_ms);
     offer->members_count = message.members.count;
     offer->self = find_own_index(receiver, &message.members);
@@ -198,10 +201,12 @@ void tdm__incoming_version_fini(struct tdm__incoming_version *incoming,
 static tdm_status join_group(tdm_weights_receiver *receiver, const struct offer *offer)
 {
     char name[TDM__MODEL_NAME_BYTES_MAX + TDM__UPDATE_KEY_BYTES];
+    char node_id[TDM__ID_TEXT_BYTES];
     const struct tdm_collective_options options = {
         .name = name,
         .rank = offer->self + 1,
         .ranks_count = offer->members_count + 1,
+        .node_id = tdm__id_text(&offer->sender_node, node_id),
         .timeout_ms = tdm__deadline_remaining_ms(offer->deadline_ms)};
 
     if (!receiver->transport->uses_group ||

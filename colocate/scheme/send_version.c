@@ -125,6 +125,7 @@ static tdm_status publish_offer(tdm_weights_sender *sender, uint64_t version, in
         .epoch = sender->epoch,
         .version = version,
         .group_epoch = sender->group_epoch,
+        .sender_node = sender->node,
         .timeout_ms = tdm__deadline_remaining_ms(deadline_ms),
         .members = {.count = membership->members_count,
                     .get = tdm__member_get_message,
@@ -141,9 +142,11 @@ static tdm_status join_group(tdm_weights_sender *sender, int64_t deadline_ms)
 {
     const struct tdm__membership *membership = &sender->membership;
     char name[TDM__MODEL_NAME_BYTES_MAX + TDM__UPDATE_KEY_BYTES];
+    char node_id[TDM__ID_TEXT_BYTES];
     struct tdm_collective_options options = {.name = name,
                                              .rank = 0,
                                              .ranks_count = membership->members_count + 1,
+                                             .node_id = tdm__id_text(&sender->node, node_id),
                                              .timeout_ms = tdm__deadline_remaining_ms(deadline_ms)};
 
     if (!sender->transport->uses_group || sender->group != NULL) {

@@ -24,6 +24,7 @@
 
 #include "colocate/weights/receiver.h"
 
+#include "colocate/weights/merged_handles.h"
 #include "colocate/weights/replay_guard.h"
 #include "colocate/weights/tensor.h"
 #include "colocate/weights/tensor_handles.h"
@@ -423,15 +424,12 @@ static struct tdm__id shadow_key(const struct tdm__receiver *receiver)
 }
 
 /* Sets `source_out` to the address of the bucket from which slices are copied. Sets it to NULL if
- * the senders have written the slices directly into the shadow. */
+ * the senders have written the slices directly into the shadow. The storages are the same memory,
+ * once for each writer. */
 static tdm_status find_slice_source(struct tdm__receiver *receiver,
                                     const struct tdm__tensor_handles *handles,
                                     const char **source_out)
 {
-    if (handles->header.storages_count != 1) {
-        return tdm__fail(TDM_E_UNSUPPORTED, "slices in %u storages instead of 1",
-                         handles->header.storages_count);
-    }
     receiver->is_exported = tdm__id_equal(&receiver->shadow_key, &handles->storages[0].key);
     if (receiver->is_exported && receiver->options.overwrites) {
         return tdm__fail(TDM_E_UNSUPPORTED, "slices that a sender wrote into served weights");
@@ -502,21 +500,6 @@ tdm_status tdm__receiver_resume_update(struct tdm__receiver *receiver, const str
     return TDM_OK;
 }
 
-/* Checks the decoded tensor handles of a bucket and loads its slices or whole tensors into the
- * shadow. */
-static tdm_status stage_decoded(struct tdm__receiver *receiver,
-                                const struct tdm__tensor_handles *handles)
-{
-    TDM_TRY(tdm__tensor_handles_check_location(handles, &receiver->options.location.node,
-                                               &receiver->options.location.gpu));
-    TDM_TRY(tdm__tensor_handles_check_manifest(handles, receiver->options.manifest));
-    TDM_TRY(check_shadow_resident(receiver));
-    TDM_TRY(accept_update(receiver, &handles->header.update, handles->header.epoch));
-    return (handles->tensors[0].flags & TDM__TENSOR_SLICE) != 0
-               ? stage_slices(receiver, handles, NULL)
-               : stage_whole_tensors(receiver, handles, NULL);
-}
-
 /* Returns the size in bytes of all tensors and slices in the bucket. */
 static uint64_t staged_tensor_bytes(const struct tdm__tensor_handles *handles)
 {
@@ -539,18 +522,6 @@ uint64_t tdm__receiver_staged_bytes(const struct tdm__receiver *receiver)
     return receiver->staged_bytes;
 }
 
-tdm_status tdm__receiver_stage_bucket(struct tdm__receiver *receiver, struct tdm_bytes bytes)
-{
-    struct tdm__tensor_handles handles;
-    tdm_status status;
-
-    TDM_TRY(tdm__tensor_handles_decode(bytes, &handles));
-    receiver->staged_bytes = staged_tensor_bytes(&handles);
-    status = stage_decoded(receiver, &handles);
-    tdm__tensor_handles_fini(&handles);
-    return status;
-}
-
 /* Returns the offset in bytes after the last byte that the records use of their storage. */
 static uint64_t records_end(const struct tdm__tensor_handles *handles)
 {
@@ -569,39 +540,89 @@ static uint64_t records_end(const struct tdm__tensor_handles *handles)
     return end;
 }
 
-/* Checks that the tensors or slices of a bucket lie within the `source_bytes` bytes at `source` and
- * loads them. */
-static tdm_status stage_decoded_from(struct tdm__receiver *receiver,
-                                     const struct tdm__tensor_handles *handles, const char *source,
-                                     size_t source_bytes)
+/* What each description of an arriving bucket is checked against. */
+struct arrival_check {
+    const struct tdm__receiver *receiver;
+    const struct tdm__bucket_arrival *arrival;
+};
+
+/* Checks one description of a bucket: that its tensors are the manifest's, and that its storages
+ * can be read. They are on this rank's GPU, or have arrived in its memory. */
+static tdm_status check_description(const void *arg, const struct tdm__tensor_handles *handles)
 {
-    if (handles->header.storages_count != 1) {
+    const struct arrival_check *check = arg;
+    const struct tdm__receiver_options *options = &check->receiver->options;
+    bool is_received = check->arrival->source != NULL;
+
+    if (handles->header.storages_count != 1 && is_received) {
         return tdm__fail(TDM_E_PROTOCOL, "a bucket that has arrived whole, in %u storages",
                          handles->header.storages_count);
     }
-    TDM_TRY(tdm__tensor_handles_check_manifest(handles, receiver->options.manifest));
-    if (records_end(handles) > source_bytes) {
-        return tdm__fail(TDM_E_PROTOCOL, "tensors up to byte %llu of a bucket of %zu bytes",
-                         (unsigned long long)records_end(handles), source_bytes);
+    if (!is_received) {
+        TDM_TRY(tdm__tensor_handles_check_location(handles, &options->location.node,
+                                                   &options->location.gpu));
     }
+    TDM_TRY(tdm__tensor_handles_check_manifest(handles, options->manifest));
+    if (handles->header.storages_count != 1 &&
+        (handles->tensors[0].flags & TDM__TENSOR_SLICE) != 0) {
+        return tdm__fail(TDM_E_UNSUPPORTED, "slices in %u storages instead of 1",
+                         handles->header.storages_count);
+    }
+    if (is_received && records_end(handles) > check->arrival->source_bytes) {
+        return tdm__fail(TDM_E_PROTOCOL, "tensors up to byte %llu of a bucket of %zu bytes",
+                         (unsigned long long)records_end(handles), check->arrival->source_bytes);
+    }
+    return TDM_OK;
+}
+
+/* Accepts a bucket with checked tensor handles and loads its slices or whole tensors into the
+ * shadow. */
+static tdm_status stage_checked(struct tdm__receiver *receiver,
+                                const struct tdm__bucket_arrival *arrival,
+                                const struct tdm__tensor_handles *handles)
+{
     TDM_TRY(check_shadow_resident(receiver));
     TDM_TRY(accept_update(receiver, &handles->header.update, handles->header.epoch));
+    if (arrival->accepted != NULL) {
+        TDM_TRY(arrival->accepted(arrival->arg, &handles->header));
+    }
     return (handles->tensors[0].flags & TDM__TENSOR_SLICE) != 0
-               ? stage_slices(receiver, handles, source)
-               : stage_whole_tensors(receiver, handles, source);
+               ? stage_slices(receiver, handles, arrival->source)
+               : stage_whole_tensors(receiver, handles, arrival->source);
+}
+
+tdm_status tdm__receiver_stage_arrival(struct tdm__receiver *receiver,
+                                       const struct tdm__bucket_arrival *arrival)
+{
+    const struct arrival_check check = {receiver, arrival};
+    struct tdm__tensor_handles handles;
+    tdm_status status;
+
+    TDM_TRY(tdm__merged_handles_decode(arrival->descriptions, arrival->descriptions_count,
+                                       check_description, &check, &handles));
+    receiver->staged_bytes = staged_tensor_bytes(&handles);
+    status = stage_checked(receiver, arrival, &handles);
+    tdm__tensor_handles_fini(&handles);
+    return arrival->descriptions_count == 1
+               ? tdm__merged_handles_wrap(arrival->descriptions[0].writer, status)
+               : status;
+}
+
+tdm_status tdm__receiver_stage_bucket(struct tdm__receiver *receiver, struct tdm_bytes bytes)
+{
+    return tdm__receiver_stage_bucket_from(receiver, bytes, NULL, 0);
 }
 
 tdm_status tdm__receiver_stage_bucket_from(struct tdm__receiver *receiver, struct tdm_bytes bytes,
                                            const char *source, size_t source_bytes)
 {
-    struct tdm__tensor_handles handles;
-    tdm_status status;
+    const struct tdm__bucket_description description = {TDM__WRITER_UNKNOWN, bytes};
+    const struct tdm__bucket_arrival arrival = {.descriptions = &description,
+                                                .descriptions_count = 1,
+                                                .source = source,
+                                                .source_bytes = source_bytes};
 
-    TDM_TRY(tdm__tensor_handles_decode(bytes, &handles));
-    receiver->staged_bytes = staged_tensor_bytes(&handles);
-    status = stage_decoded_from(receiver, &handles, source, source_bytes);
-    tdm__tensor_handles_fini(&handles);
-    return status;
+    return tdm__receiver_stage_arrival(receiver, &arrival);
 }
 
 /* ---- from a file --------------------------------------------------------------------- */

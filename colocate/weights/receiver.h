@@ -7,6 +7,7 @@
 #include "colocate/weights/layout.h"
 #include "colocate/weights/location.h"
 #include "colocate/weights/manifest.h"
+#include "colocate/weights/merged_handles.h"
 #include "colocate/weights/resume_log.h"
 
 #include <tandem/job.h>
@@ -81,18 +82,36 @@ const tdm_region *tdm__receiver_shadow(const struct tdm__receiver *receiver);
  * version, until it flips or joins. */
 bool tdm__receiver_is_torn(const struct tdm__receiver *receiver);
 
-/* Loads one bucket of weights into the shadow; `bytes` are the encoded tensor handles that describe
- * it. The first bucket of a higher epoch begins a new update. Before a byte is touched, these are
- * refused: a lower epoch or an update for which this rank has voted (TDM_E_STATE), storages on
- * another node or GPU (TDM_E_DEVICE), and tensors that are not the manifest's (TDM_E_PROTOCOL).
- * Returns TDM_E_CHECKSUM with a message that names the tensor whose bytes differ from the sender's
- * checksum. A bucket of slices is refused with TDM_E_STATE if it or a later one has been staged. */
-tdm_status tdm__receiver_stage_bucket(struct tdm__receiver *receiver, struct tdm_bytes bytes);
+/* One bucket as it arrives. All pointers are borrowed for the call. */
+struct tdm__bucket_arrival {
+    /* What each writer says about the bucket, at least one description. */
+    const struct tdm__bucket_description *descriptions;
+    uint32_t descriptions_count; /* Number of entries of `descriptions`. */
+    /* Address of the bucket's bytes in this rank's memory, on its device. The storages in the
+     * descriptions are then those in which the senders filled the bucket, and are not opened. NULL
+     * if the bytes are in these storages. */
+    const char *source;
+    size_t source_bytes; /* Number of bytes at `source`. */
+    /* Called when the bucket has been accepted, before a byte of it is read; the header belongs to
+     * all descriptions. Its failure is returned, and nothing is loaded. NULL is allowed. */
+    tdm_status (*accepted)(void *arg, const struct tdm__tensor_handles_header *header);
+    void *arg; /* First argument of `accepted`. */
+};
 
-/* Loads one bucket whose `source_bytes` bytes are at `source` in this rank's memory, on its device.
- * The storage in the description is the one in which the sender filled the bucket; it is not
- * opened. Refuses what tdm__receiver_stage_bucket() refuses, except for storages on another node or
- * GPU. */
+/* Loads one bucket of weights into the shadow. The first bucket of a higher epoch begins a new
+ * update. Before a byte is touched, these are refused: descriptions that cannot be merged
+ * (merged_handles.h), a lower epoch or an update for which this rank has voted (TDM_E_STATE),
+ * storages on another node or GPU (TDM_E_DEVICE), and tensors that are not the manifest's
+ * (TDM_E_PROTOCOL). Returns TDM_E_CHECKSUM with a message that names the tensor whose bytes differ
+ * from the sender's checksum. A bucket of slices is refused with TDM_E_STATE if it or a later one
+ * has been staged. An error names the writer whose part is wrong, if it is known. */
+tdm_status tdm__receiver_stage_arrival(struct tdm__receiver *receiver,
+                                       const struct tdm__bucket_arrival *arrival);
+
+/* Loads one bucket that one description describes; `bytes` are the encoded tensor handles. */
+tdm_status tdm__receiver_stage_bucket(struct tdm__receiver *receiver, struct tdm_bytes bytes);
+/* Loads one bucket that one description describes, and whose `source_bytes` bytes are at `source`
+ * in this rank's memory. */
 tdm_status tdm__receiver_stage_bucket_from(struct tdm__receiver *receiver, struct tdm_bytes bytes,
                                            const char *source, size_t source_bytes);
 

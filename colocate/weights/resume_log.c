@@ -21,9 +21,18 @@ void tdm__resume_log_add_bucket(struct tdm__resume_log *resume_log, uint32_t buc
                                        record->image,
                                        record->checksum};
 
-        resume_log->sums = tdm__checksum_contents_hash(&resume_log->sums, words, WORDS);
+        const struct tdm__hash none = {.high = 0};
+        const struct tdm__hash hash = tdm__checksum_contents_hash(&none, words, WORDS);
+
+        tdm__resume_log_add_share(resume_log, &hash);
     }
     resume_log->next = bucket + 1;
+}
+
+void tdm__resume_log_add_share(struct tdm__resume_log *resume_log, const struct tdm__hash *share)
+{
+    resume_log->sums.high += share->high;
+    resume_log->sums.low += share->low;
 }
 
 bool tdm__resume_log_equal(const struct tdm__resume_log *a, const struct tdm__resume_log *b)

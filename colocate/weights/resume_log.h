@@ -15,13 +15,17 @@
  * is in place and has been verified. */
 struct tdm__resume_log {
     uint32_t next; /* Index of the first bucket that is not present; 0 if no bucket is present. */
-    struct tdm__hash sums; /* Hash of the tensor records of all complete buckets, in their order. */
+    /* Sum of the hashes of the tensor records of all complete buckets. It does not depend on their
+     * order, so that each trainer rank can compute the share of what it has written. */
+    struct tdm__hash sums;
 };
 
 /* Adds a complete bucket to the log. The log covers which slices the bucket's records describe,
  * where they belong and their checksums. */
 void tdm__resume_log_add_bucket(struct tdm__resume_log *resume_log, uint32_t bucket,
                                 const struct tdm__tensor_record *records, uint32_t records_count);
+/* Adds to the log the sums of other tensor records of the same buckets. */
+void tdm__resume_log_add_share(struct tdm__resume_log *resume_log, const struct tdm__hash *share);
 /* Returns true if both logs stand for the same bytes of the same buckets. */
 bool tdm__resume_log_equal(const struct tdm__resume_log *a, const struct tdm__resume_log *b);
 

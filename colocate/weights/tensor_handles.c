@@ -83,7 +83,7 @@ static tdm_status check_storage(const struct tdm__storage_record *storage, uint3
     }
     if ((storage->flags & ~(uint32_t)TDM__STORAGE_EVENT_SYNC) != 0 ||
         (storage->flags != 0 && storage->event == 0) || storage->reserved[0] != 0 ||
-        storage->reserved[1] != 0 || storage->reserved[2] != 0) {
+        storage->reserved[1] != 0) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "handles: storage %" PRIu32 ": flags %" PRIx32 " event %" PRIu64
                          ", or a reserved word is not zero",

@@ -18,7 +18,7 @@
 /* Constants of the wire format and its limits. */
 enum {
     TDM__TENSOR_HANDLES_MAGIC = 0x484d4454, /* First word of the header: the characters "TDMH". */
-    TDM__TENSOR_HANDLES_VERSION = 2,        /* Version of the wire format of tensor handles. */
+    TDM__TENSOR_HANDLES_VERSION = 3,        /* Version of the wire format of tensor handles. */
     /* The largest number of storage records in the description of one bucket. */
     TDM__TENSOR_HANDLES_STORAGES_MAX = 1024,
     /* The largest number of tensor records in the description of one bucket. */
@@ -61,7 +61,10 @@ struct tdm__storage_record {
     uint64_t event;
     uint64_t checksum; /* Checksum of the storage's bytes; 0 if only the tensors have checksums. */
     uint32_t flags;    /* TDM__STORAGE_EVENT_SYNC if the reader must wait for `event`, else 0. */
-    uint32_t reserved[3]; /* Unused words, always zero. */
+    /* Rank among the trainer ranks of the process that wrote the tensors that this storage record
+     * stands for; 0 if the sender has no ranks. */
+    uint32_t writer;
+    uint32_t reserved[2]; /* Unused words, always zero. */
 };
 
 /* Flags of a tensor record. */

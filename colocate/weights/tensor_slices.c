@@ -14,6 +14,8 @@
 
 #include "colocate/weights/tensor_slices.h"
 
+#include "colocate/weights/merged_handles.h"
+
 #include "colocate/weights/convert.h"
 #include "runtime/error.h"
 
@@ -241,6 +243,17 @@ static const struct slice_extent *find_slice_extent(const struct tdm__tensor_sli
     return low == 0 ? NULL : &tensor_slices->slice_extents[low - 1];
 }
 
+/* Prefixes the error detail with the rank that wrote a tensor record, if several ranks have written
+ * the bucket. TDM_OK stays TDM_OK. */
+static tdm_status wrap_writer(const struct tdm__tensor_handles *handles, uint32_t record,
+                              tdm_status status)
+{
+    return handles->header.storages_count <= 1
+               ? status
+               : tdm__merged_handles_wrap(
+                     handles->storages[handles->tensors[record].storage].writer, status);
+}
+
 /* Checks that the image bytes of a tensor record lie in one slice extent of the same tensor and
  * dtype. */
 static tdm_status check_slice_record(const struct tdm__tensor_slices *tensor_slices,
@@ -363,12 +376,14 @@ static tdm_status compare_sums(const struct tdm__tensor_slices *tensor_slices,
         record = &stage->handles->tensors[work->records[i]];
         if (work->sums[i] != record->checksum) {
             const struct tdm__strided_rows rows = slice_rows(record);
+            tdm_status status =
+                tdm__fail(TDM_E_CHECKSUM,
+                          "tensor %s: %zu rows of %zu bytes have the checksum %016" PRIx64
+                          ", the sender's is %016" PRIx64,
+                          tensor_slices->manifest->tensors[record->tensor].name, rows.count,
+                          rows.size_bytes, work->sums[i], record->checksum);
 
-            return tdm__fail(TDM_E_CHECKSUM,
-                             "tensor %s: %zu rows of %zu bytes have the checksum %016" PRIx64
-                             ", the sender's is %016" PRIx64,
-                             tensor_slices->manifest->tensors[record->tensor].name, rows.count,
-                             rows.size_bytes, work->sums[i], record->checksum);
+            return wrap_writer(stage->handles, work->records[i], status);
         }
     }
     return TDM_OK;
@@ -425,7 +440,7 @@ tdm_status tdm__tensor_slices_stage(struct tdm__tensor_slices *tensor_slices,
                tensor_slices->manifest->tensors_count * sizeof(*tensor_slices->received_bytes));
     }
     for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
-        TDM_TRY(check_slice_record(tensor_slices, &handles->tensors[i]));
+        TDM_TRY(wrap_writer(handles, i, check_slice_record(tensor_slices, &handles->tensors[i])));
     }
     TDM_TRY(copy_slices(tensor_slices, stage, begun));
     count_received_bytes(tensor_slices, handles);

@@ -775,19 +775,16 @@ uint64_t tdm__transfer_plan_image_offset(const struct tdm__transfer_plan *transf
            copy->to_offset * tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
 }
 
-uint32_t tdm__transfer_plan_copies_of_rank(const struct tdm__transfer_plan *transfer_plan,
-                                           uint32_t chunk, uint32_t from_rank)
+uint32_t tdm__transfer_plan_copies_between(const struct tdm__transfer_plan *transfer_plan,
+                                           uint32_t chunk, uint32_t from_rank, uint32_t image)
 {
+    const struct tdm__transfer_plan_image *to = &transfer_plan->images[image];
+    const struct tdm__transfer_plan_chunk *about = &to->chunks[chunk];
     uint32_t count = 0;
 
     TDM_ASSERT(chunk < transfer_plan->chunks_count);
-    for (uint32_t i = 0; i < transfer_plan->to_count; i++) {
-        const struct tdm__transfer_plan_image *image = &transfer_plan->images[i];
-        const struct tdm__transfer_plan_chunk *about = &image->chunks[chunk];
-
-        for (uint32_t k = 0; k < about->copies_count; k++) {
-            count += image->copies[about->copies_first + k].from_rank == from_rank ? 1 : 0;
-        }
+    for (uint32_t i = 0; i < about->copies_count; i++) {
+        count += to->copies[about->copies_first + i].from_rank == from_rank ? 1 : 0;
     }
     return count;
 }

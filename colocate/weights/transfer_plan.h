@@ -134,9 +134,9 @@ const struct tdm_tensor_info *
 tdm__transfer_plan_tensor(const struct tdm__transfer_plan *transfer_plan, uint32_t image,
                           const struct tdm__rect_copy *copy);
 
-/* Returns how many copies trainer rank `from_rank` makes for chunk number `chunk` of all engine
- * ranks together. */
-uint32_t tdm__transfer_plan_copies_of_rank(const struct tdm__transfer_plan *transfer_plan,
-                                           uint32_t chunk, uint32_t from_rank);
+/* Returns how many copies trainer rank `from_rank` makes for chunk number `chunk` of the image of
+ * engine rank `image`. */
+uint32_t tdm__transfer_plan_copies_between(const struct tdm__transfer_plan *transfer_plan,
+                                           uint32_t chunk, uint32_t from_rank, uint32_t image);
 
 #endif

@@ -1,19 +1,23 @@
 /* weight_writer.c - a trainer rank's side of an update by a plan: writes where engines read. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* One update: map_targets, find_held (optional), find_scales and share_scales, then for each
- * chunk write_chunk, share_sums and describe_chunk for each engine rank, and at the end
- * unmap_targets. The caller (colocate/job) orders these steps among the ranks and waits for
- * the engines.
+/* One update: map_targets, claim_held and settle_held (optional), find_scales and share_scales,
+ * then for each chunk write_chunk and describe_chunk for each engine rank, claim_result and
+ * settle_result, and at the end unmap_targets. The caller (colocate/job) orders these steps among
+ * the ranks, exchanges the claims and waits for the engines.
  *
- * The checksums of all copies of all ranks are kept per chunk (chunk_sums()), in the order of
- * images and copies. Their number per rank is fixed, so one all-gather exchanges a chunk's
- * checksums. They outlive an update: if it is aborted and the weights do not change, the next
- * update compares them with the engines' resume logs and skips what engines have. known_chunks is
- * the number of leading chunks whose checksums every rank knows.
+ * A rank keeps the checksums of its own copies per chunk and image (image_sums()), and describes
+ * nothing but its own copies. No rank needs another rank's checksums while chunks are written. The
+ * hash to vote for and the engines' resume logs cover the copies of all ranks. Each rank claims its
+ * share of them in a few words, which the caller exchanges once, and every rank combines all claims
+ * to the same result.
  *
- * One thread enters at a time; there are no locks. Steps marked "together" block in collectives
- * until all ranks have called them. */
+ * The checksums outlive an update: if it is aborted and the weights do not change, the next update
+ * compares the resume logs that follow from them with the engines', and skips what engines have.
+ * own_known_chunks is the number of leading chunks whose checksums this rank knows, known_chunks
+ * the least of all ranks' numbers, as far as the ranks have settled it in this update.
+ *
+ * One thread enters at a time; there are no locks. Only share_scales blocks in a collective. */
 
 #include "colocate/weights/weight_writer.h"
 
@@ -59,14 +63,15 @@ struct tdm__weight_writer {
     struct mapped_target *targets;
     /* Tensor slices of this rank with the addresses at which their bytes can be read. Owned. */
     struct tdm_slice *slices;
-    /* For each chunk the largest number of copies that any trainer rank makes. Owned. */
-    uint32_t *chunk_copies_max;
-    size_t *sums_firsts; /* For each chunk the index in `sums` of its first checksum. Owned. */
-    /* Checksums of the copies of all trainer ranks, ordered by chunk and rank. Owned. */
+    /* For each chunk and, within it, for each image the index in `sums` of the first checksum of
+     * this rank's copies; one more entry at the end. Owned. */
+    size_t *sums_firsts;
+    /* Checksums of this rank's copies, ordered by chunk, image and copy. Owned. */
     uint64_t *sums;
     /* Number of leading chunks whose checksums this rank knows for the weights as they are now. */
     uint32_t own_known_chunks;
-    uint32_t known_chunks; /* Number of leading chunks whose checksums all trainer ranks know. */
+    /* Number of leading chunks whose checksums each trainer rank knew when this update began. */
+    uint32_t known_chunks;
     /* Table of the shared FP8 scales, in host memory that the device reads. Owned; NULL if no block
      * is shared. */
     float *scales;
@@ -80,16 +85,18 @@ struct tdm__weight_writer {
     uint64_t *copy_op_sums; /* Checksums that the operations `copy_ops` compute. Owned. */
     /* Checksums of this rank's copies of the chunk that is being written. Owned. */
     uint64_t *own_sums;
-    /* For each trainer rank the index of its next checksum while tensor handles of a chunk are
-     * encoded. Owned. */
-    uint32_t *sum_cursors;
-    /* Tensor records that describe one chunk, with room for the largest chunk. Owned. */
+    /* Tensor records that describe this rank's copies of one chunk of one image, with room for the
+     * most copies. Owned. */
     struct tdm__tensor_record *records;
     void *description; /* Encoded tensor handles of the chunk that was described last. Owned. */
     /* Bytes and checksums of the chunk that was written last. */
     struct tdm__transfer_totals last_totals;
-    /* Hash of the checksums of all chunks since the targets were mapped. */
+    /* Hash of this rank's checksums of all chunks since the targets were mapped. */
+    struct tdm__hash own_hash;
+    /* Hash of what all ranks have written, which the ranks have settled at the end of an update. */
     struct tdm__hash contents_hash;
+    /* For each engine rank the resume log of all chunks, which the ranks have settled. Owned. */
+    struct tdm__resume_log *resume_logs;
     /* Number of chunks that this rank has described; each description contains it. */
     uint64_t exports_count;
 };
@@ -145,61 +152,81 @@ static tdm_status allocate_scales(struct tdm__weight_writer *weight_writer)
     return TDM_OK;
 }
 
+/* The largest numbers of copies of one rank, from which the sizes of its arrays follow. */
+struct copy_counts {
+    size_t all;           /* Number of all copies. */
+    uint32_t chunk_max;   /* Most copies of one chunk, for all engine ranks together. */
+    uint32_t records_max; /* Most copies of one chunk for one engine rank. */
+};
+
+/* Counts the copies of this rank and fills `sums_firsts`. */
+static void count_copies(struct tdm__weight_writer *weight_writer, struct copy_counts *counts)
+{
+    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
+    size_t entry = 0;
+
+    *counts = (struct copy_counts){.all = 0};
+    for (uint32_t chunk = 0; chunk < transfer_plan->chunks_count; chunk++) {
+        size_t before = counts->all;
+
+        for (uint32_t image = 0; image < transfer_plan->to_count; image++) {
+            uint32_t count = tdm__transfer_plan_copies_between(transfer_plan, chunk,
+                                                               weight_writer->options.rank, image);
+
+            weight_writer->sums_firsts[entry++] = counts->all;
+            counts->all += count;
+            counts->records_max = max_u32(counts->records_max, count);
+        }
+        counts->chunk_max = max_u32(counts->chunk_max, (uint32_t)(counts->all - before));
+    }
+    weight_writer->sums_firsts[entry] = counts->all;
+}
+
+/* Allocates the arrays whose sizes follow from the number of copies. */
+static tdm_status allocate_copies(struct tdm__weight_writer *weight_writer,
+                                  const struct copy_counts *counts)
+{
+    size_t copy_ops_max = max_u32(own_scale_measures(weight_writer), counts->chunk_max);
+    const struct tdm__tensor_handles largest = {
+        .header = {.storages_count = 1, .tensors_count = counts->records_max}};
+
+    weight_writer->copy_ops = calloc(copy_ops_max + 1, sizeof(*weight_writer->copy_ops));
+    weight_writer->localities = calloc(copy_ops_max + 1, sizeof(*weight_writer->localities));
+    weight_writer->sum_slots = calloc(copy_ops_max + 1, sizeof(*weight_writer->sum_slots));
+    weight_writer->copy_op_sums = calloc(copy_ops_max + 1, sizeof(*weight_writer->copy_op_sums));
+    weight_writer->own_sums = calloc(copy_ops_max + 1, sizeof(*weight_writer->own_sums));
+    weight_writer->sums = calloc(counts->all + 1, sizeof(*weight_writer->sums));
+    weight_writer->records =
+        calloc((size_t)counts->records_max + 1, sizeof(*weight_writer->records));
+    weight_writer->description = malloc(tdm__tensor_handles_bytes(&largest));
+    return weight_writer->copy_ops != NULL && weight_writer->localities != NULL &&
+                   weight_writer->sum_slots != NULL && weight_writer->copy_op_sums != NULL &&
+                   weight_writer->own_sums != NULL && weight_writer->sums != NULL &&
+                   weight_writer->records != NULL && weight_writer->description != NULL
+               ? TDM_OK
+               : tdm__fail(TDM_E_NOMEM, "an update's buffers: sums of %zu copies", counts->all);
+}
+
 /* Allocates the writer's arrays, whose sizes follow from the transfer plan. */
 static tdm_status allocate_buffers(struct tdm__weight_writer *weight_writer)
 {
     const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
+    size_t images_count = transfer_plan->to_count;
     size_t slices_count = transfer_plan->from[weight_writer->options.rank].slices_count;
-    struct tdm__tensor_handles largest = {.header = {.storages_count = 1}};
-    uint32_t copy_ops_max = own_scale_measures(weight_writer);
-    size_t sums_count = 0;
+    struct copy_counts counts;
 
-    weight_writer->chunk_copies_max =
-        calloc((size_t)transfer_plan->chunks_count + 1, sizeof(*weight_writer->chunk_copies_max));
     weight_writer->sums_firsts =
-        calloc((size_t)transfer_plan->chunks_count + 1, sizeof(*weight_writer->sums_firsts));
-    if (weight_writer->chunk_copies_max == NULL || weight_writer->sums_firsts == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u chunks", transfer_plan->chunks_count);
-    }
-    for (uint32_t i = 0; i < transfer_plan->chunks_count; i++) {
-        for (uint32_t rank = 0; rank < transfer_plan->from_count; rank++) {
-            weight_writer->chunk_copies_max[i] =
-                max_u32(weight_writer->chunk_copies_max[i],
-                        tdm__transfer_plan_copies_of_rank(transfer_plan, i, rank));
-        }
-        copy_ops_max = max_u32(copy_ops_max, weight_writer->chunk_copies_max[i]);
-        weight_writer->sums_firsts[i] = sums_count;
-        sums_count += (size_t)weight_writer->chunk_copies_max[i] * transfer_plan->from_count;
-        for (uint32_t k = 0; k < transfer_plan->to_count; k++) {
-            largest.header.tensors_count = max_u32(largest.header.tensors_count,
-                                                   transfer_plan->images[k].chunks[i].copies_count);
-        }
-    }
-    weight_writer->targets =
-        calloc((size_t)transfer_plan->to_count + 1, sizeof(*weight_writer->targets));
+        calloc(images_count * transfer_plan->chunks_count + 1, sizeof(*weight_writer->sums_firsts));
+    weight_writer->targets = calloc(images_count + 1, sizeof(*weight_writer->targets));
+    weight_writer->resume_logs = calloc(images_count + 1, sizeof(*weight_writer->resume_logs));
     weight_writer->slices = calloc(slices_count + 1, sizeof(*weight_writer->slices));
-    weight_writer->copy_ops = calloc((size_t)copy_ops_max + 1, sizeof(*weight_writer->copy_ops));
-    weight_writer->localities =
-        calloc((size_t)copy_ops_max + 1, sizeof(*weight_writer->localities));
-    weight_writer->sum_slots = calloc((size_t)copy_ops_max + 1, sizeof(*weight_writer->sum_slots));
-    weight_writer->copy_op_sums =
-        calloc((size_t)copy_ops_max + 1, sizeof(*weight_writer->copy_op_sums));
-    weight_writer->own_sums = calloc((size_t)copy_ops_max + 1, sizeof(*weight_writer->own_sums));
-    weight_writer->sums = calloc(sums_count + 1, sizeof(*weight_writer->sums));
-    weight_writer->sum_cursors =
-        calloc((size_t)transfer_plan->from_count + 1, sizeof(*weight_writer->sum_cursors));
-    weight_writer->records =
-        calloc((size_t)largest.header.tensors_count + 1, sizeof(*weight_writer->records));
-    weight_writer->description = malloc(tdm__tensor_handles_bytes(&largest));
-    if (weight_writer->targets == NULL || weight_writer->slices == NULL ||
-        weight_writer->copy_ops == NULL || weight_writer->localities == NULL ||
-        weight_writer->sum_slots == NULL || weight_writer->copy_op_sums == NULL ||
-        weight_writer->own_sums == NULL || weight_writer->sums == NULL ||
-        weight_writer->sum_cursors == NULL || weight_writer->records == NULL ||
-        weight_writer->description == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "an update's buffers: sums of %zu copies", sums_count);
+    if (weight_writer->sums_firsts == NULL || weight_writer->targets == NULL ||
+        weight_writer->resume_logs == NULL || weight_writer->slices == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u chunks of %zu engine ranks", transfer_plan->chunks_count,
+                         images_count);
     }
-    return TDM_OK;
+    count_copies(weight_writer, &counts);
+    return allocate_copies(weight_writer, &counts);
 }
 
 /* Rounds a number of bytes up to the alignment of chunks. */
@@ -266,7 +293,6 @@ void tdm__weight_writer_destroy(struct tdm__weight_writer *weight_writer)
     }
     free(weight_writer->targets);
     free(weight_writer->slices);
-    free(weight_writer->chunk_copies_max);
     free(weight_writer->sums_firsts);
     free(weight_writer->copy_ops);
     free(weight_writer->localities);
@@ -274,7 +300,7 @@ void tdm__weight_writer_destroy(struct tdm__weight_writer *weight_writer)
     free(weight_writer->copy_op_sums);
     free(weight_writer->own_sums);
     free(weight_writer->sums);
-    free(weight_writer->sum_cursors);
+    free(weight_writer->resume_logs);
     free(weight_writer->records);
     free(weight_writer->description);
     free(weight_writer);
@@ -412,6 +438,7 @@ tdm_status tdm__weight_writer_map_targets(struct tdm__weight_writer *weight_writ
 
     tdm__weight_writer_unmap_targets(weight_writer);
     weight_writer->known_chunks = 0;
+    weight_writer->own_hash = transfer_plan->manifest->hash;
     weight_writer->contents_hash = transfer_plan->manifest->hash;
     for (uint32_t i = 0; i < transfer_plan->to_count; i++) {
         tdm_status status = map_target(weight_writer, i, &targets[i]);
@@ -525,13 +552,21 @@ static struct tdm__copy_op plan_copy_op(const struct tdm__weight_writer *weight_
     return part;
 }
 
-/* Returns the checksums of the copies of trainer rank `from_rank` for one chunk, in the order of
- * images and copies. */
-static uint64_t *chunk_sums(const struct tdm__weight_writer *weight_writer, uint32_t chunk,
-                            uint32_t from_rank)
+/* Returns the checksums of this rank's copies for one chunk of an engine rank's image, in the order
+ * of the copies. Those of the chunk's other images follow. */
+static uint64_t *image_sums(const struct tdm__weight_writer *weight_writer, uint32_t chunk,
+                            uint32_t image)
 {
-    return &weight_writer->sums[weight_writer->sums_firsts[chunk] +
-                                (size_t)from_rank * weight_writer->chunk_copies_max[chunk]];
+    size_t entry = (size_t)chunk * weight_writer->options.transfer_plan->to_count + image;
+
+    return &weight_writer->sums[weight_writer->sums_firsts[entry]];
+}
+
+/* Returns the number of this rank's copies for one chunk of all images. */
+static uint32_t chunk_copies(const struct tdm__weight_writer *weight_writer, uint32_t chunk)
+{
+    return (uint32_t)(image_sums(weight_writer, chunk + 1, 0) -
+                      image_sums(weight_writer, chunk, 0));
 }
 
 /* Returns true if the chunk's checksums are known and the engine rank of this image has the chunk
@@ -559,7 +594,7 @@ static void add_image_work(struct tdm__weight_writer *weight_writer, uint32_t im
     const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
     const struct tdm__transfer_plan_image *image = &transfer_plan->images[image_index];
     const struct tdm__transfer_plan_chunk *about = &image->chunks[chunk];
-    const uint64_t *known = chunk_sums(weight_writer, chunk, weight_writer->options.rank);
+    const uint64_t *known = image_sums(weight_writer, chunk, 0);
     bool is_done = target_has_chunk(weight_writer, image_index, chunk);
     char *address = weight_writer->targets[image_index].address;
 
@@ -601,22 +636,25 @@ static void count_copy_ops(struct tdm__weight_writer *weight_writer, uint32_t co
     }
 }
 
-/* Compares the computed checksums with those known for the chunk. If they differ, forgets all
- * checksums and returns TDM_E_STATE. */
-static tdm_status compare_known_sums(struct tdm__weight_writer *weight_writer, uint32_t chunk)
+/* Keeps the computed checksums of a chunk. If they differ from those that are known for it, forgets
+ * all checksums and returns TDM_E_STATE. */
+static tdm_status keep_sums(struct tdm__weight_writer *weight_writer, uint32_t chunk)
 {
-    size_t bytes = weight_writer->chunk_copies_max[chunk] * sizeof(*weight_writer->own_sums);
+    uint64_t *sums = image_sums(weight_writer, chunk, 0);
+    uint32_t count = chunk_copies(weight_writer, chunk);
+    size_t bytes = count * sizeof(*sums);
 
-    if (chunk >= weight_writer->known_chunks ||
-        memcmp(weight_writer->own_sums,
-               chunk_sums(weight_writer, chunk, weight_writer->options.rank), bytes) == 0) {
-        return TDM_OK;
+    if (chunk < weight_writer->known_chunks && memcmp(weight_writer->own_sums, sums, bytes) != 0) {
+        tdm__weight_writer_forget_sums(weight_writer);
+        return tdm__fail(TDM_E_STATE,
+                         "chunk %u: the weights are not those of the update before, though this "
+                         "rank has neither learned nor loaded",
+                         chunk);
     }
-    tdm__weight_writer_forget_sums(weight_writer);
-    return tdm__fail(TDM_E_STATE,
-                     "chunk %u: the weights are not those of the update before, though this "
-                     "rank has neither learned nor loaded",
-                     chunk);
+    memcpy(sums, weight_writer->own_sums, bytes);
+    weight_writer->own_known_chunks = max_u32(weight_writer->own_known_chunks, chunk + 1);
+    weight_writer->own_hash = tdm__checksum_contents_hash(&weight_writer->own_hash, sums, count);
+    return TDM_OK;
 }
 
 tdm_status tdm__weight_writer_write_chunk(struct tdm__weight_writer *weight_writer, uint32_t chunk)
@@ -626,7 +664,7 @@ tdm_status tdm__weight_writer_write_chunk(struct tdm__weight_writer *weight_writ
 
     weight_writer->last_totals = (struct tdm__transfer_totals){.bytes = {0}};
     memset(weight_writer->own_sums, 0,
-           weight_writer->chunk_copies_max[chunk] * sizeof(*weight_writer->own_sums));
+           chunk_copies(weight_writer, chunk) * sizeof(*weight_writer->own_sums));
     for (uint32_t i = 0; i < weight_writer->options.transfer_plan->to_count; i++) {
         add_image_work(weight_writer, i, chunk, &work);
     }
@@ -635,24 +673,7 @@ tdm_status tdm__weight_writer_write_chunk(struct tdm__weight_writer *weight_writ
                                   weight_writer->copy_op_sums));
     }
     count_copy_ops(weight_writer, work.copy_ops_count);
-    return compare_known_sums(weight_writer, chunk);
-}
-
-tdm_status tdm__weight_writer_share_sums(struct tdm__weight_writer *weight_writer, uint32_t chunk)
-{
-    uint32_t each = weight_writer->chunk_copies_max[chunk];
-    uint64_t *all = chunk_sums(weight_writer, chunk, 0);
-
-    if (chunk >= weight_writer->known_chunks) {
-        TDM_TRY(tdm_collective_all_gather(weight_writer->options.group, weight_writer->own_sums,
-                                          each * sizeof(*weight_writer->own_sums), all));
-        weight_writer->known_chunks = chunk + 1;
-        weight_writer->own_known_chunks = max_u32(weight_writer->own_known_chunks, chunk + 1);
-    }
-    weight_writer->contents_hash =
-        tdm__checksum_contents_hash(&weight_writer->contents_hash, all,
-                                    each * weight_writer->options.transfer_plan->from_count);
-    return TDM_OK;
+    return keep_sums(weight_writer, chunk);
 }
 
 const struct tdm__transfer_totals *
@@ -668,48 +689,27 @@ struct tdm__hash tdm__weight_writer_contents_hash(const struct tdm__weight_write
 
 /* ---- describe ------------------------------------------------------------------------ */
 
-/* Returns the next checksum of a trainer rank's copies in a chunk and advances the rank's entry in
- * `sum_cursors`. */
-static uint64_t next_sum(struct tdm__weight_writer *weight_writer, uint32_t chunk,
-                         uint32_t from_rank)
-{
-    return chunk_sums(weight_writer, chunk, from_rank)[weight_writer->sum_cursors[from_rank]++];
-}
-
-/* Advances `sum_cursors` past the checksums of the images before number `end`. */
-static void skip_images_before(struct tdm__weight_writer *weight_writer, uint32_t chunk,
-                               uint32_t end)
-{
-    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
-
-    memset(weight_writer->sum_cursors, 0,
-           transfer_plan->from_count * sizeof(*weight_writer->sum_cursors));
-    for (uint32_t i = 0; i < end; i++) {
-        const struct tdm__transfer_plan_chunk *about = &transfer_plan->images[i].chunks[chunk];
-
-        for (uint32_t k = 0; k < about->copies_count; k++) {
-            weight_writer
-                ->sum_cursors[transfer_plan->images[i].copies[about->copies_first + k].from_rank]++;
-        }
-    }
-}
-
-/* Fills the tensor records that describe one chunk of an engine rank's image. */
-static void describe_copies(struct tdm__weight_writer *weight_writer, uint32_t chunk,
-                            uint32_t image_index)
+/* Fills the tensor records that describe this rank's copies of one chunk of an engine rank's image.
+ * Returns their number. */
+static uint32_t describe_copies(struct tdm__weight_writer *weight_writer, uint32_t chunk,
+                                uint32_t image_index)
 {
     const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
     const struct tdm__transfer_plan_image *image = &transfer_plan->images[image_index];
     const struct tdm__transfer_plan_chunk *about = &image->chunks[chunk];
+    const uint64_t *sums = image_sums(weight_writer, chunk, image_index);
+    uint32_t count = 0;
 
-    skip_images_before(weight_writer, chunk, image_index);
     for (uint32_t i = 0; i < about->copies_count; i++) {
         const struct tdm__rect_copy *copy = &image->copies[about->copies_first + i];
         uint64_t at = tdm__transfer_plan_image_offset(transfer_plan, image_index, copy);
         size_t element_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
         struct tdm__strided_rows rows = tdm__convert_written_rows(copy);
 
-        weight_writer->records[i] = (struct tdm__tensor_record){
+        if (copy->from_rank != weight_writer->options.rank) {
+            continue;
+        }
+        weight_writer->records[count] = (struct tdm__tensor_record){
             .tensor = transfer_plan->to[image_index].slices[copy->to_tensor].tensor,
             .dtype = copy->to_dtype,
             .dims_count = 2,
@@ -717,15 +717,18 @@ static void describe_copies(struct tdm__weight_writer *weight_writer, uint32_t c
             .shape = {rows.count, rows.size_bytes / element_bytes},
             .stride = {copy->to_pitch, 1},
             .offset = (at - (weight_writer->options.in_place ? 0 : about->begin)) / element_bytes,
-            .checksum = next_sum(weight_writer, chunk, copy->from_rank),
+            .checksum = sums[count],
             .image = at,
         };
+        count++;
     }
+    return count;
 }
 
-/* Returns the resume log of an engine rank that has the first `chunks_count` chunks. */
-static struct tdm__resume_log build_resume_log(struct tdm__weight_writer *weight_writer,
-                                               uint32_t engine_rank, uint32_t chunks_count)
+/* Returns this rank's share of the resume log of an engine rank that has the first `chunks_count`
+ * chunks. */
+static struct tdm__resume_log build_own_log(struct tdm__weight_writer *weight_writer,
+                                            uint32_t engine_rank, uint32_t chunks_count)
 {
     const struct tdm__transfer_plan_image *image =
         &weight_writer->options.transfer_plan->images[engine_rank];
@@ -733,18 +736,22 @@ static struct tdm__resume_log build_resume_log(struct tdm__weight_writer *weight
 
     for (uint32_t i = 0; i < chunks_count; i++) {
         if (image->chunks[i].copies_count > 0) {
-            describe_copies(weight_writer, i, engine_rank);
-            tdm__resume_log_add_bucket(&resume_log, i, weight_writer->records,
-                                       image->chunks[i].copies_count);
+            uint32_t count = describe_copies(weight_writer, i, engine_rank);
+
+            tdm__resume_log_add_bucket(&resume_log, i, weight_writer->records, count);
         }
     }
     return resume_log;
 }
 
-struct tdm__resume_log tdm__weight_writer_resume_log(struct tdm__weight_writer *weight_writer,
-                                                     uint32_t engine_rank)
+bool tdm__weight_writer_has_part(const struct tdm__weight_writer *weight_writer, uint32_t chunk,
+                                 uint32_t engine_rank)
 {
-    return build_resume_log(weight_writer, engine_rank, weight_writer->known_chunks);
+    const struct mapped_target *target = &weight_writer->targets[engine_rank];
+
+    return weight_writer->options.transfer_plan->images[engine_rank].chunks[chunk].copies_count >
+               0 &&
+           !target->is_absent && chunk >= target->held_count;
 }
 
 tdm_status tdm__weight_writer_describe_chunk(struct tdm__weight_writer *weight_writer,
@@ -752,8 +759,6 @@ tdm_status tdm__weight_writer_describe_chunk(struct tdm__weight_writer *weight_w
                                              uint32_t chunk, uint32_t engine_rank,
                                              struct tdm_bytes *bytes_out)
 {
-    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
-    const struct tdm__transfer_plan_image *image = &transfer_plan->images[engine_rank];
     uint64_t all_bytes = target_bytes(weight_writer, engine_rank);
     struct tdm__storage_record storage = {
         .gpu = weight_writer->targets[engine_rank].gpu,
@@ -761,31 +766,28 @@ tdm_status tdm__weight_writer_describe_chunk(struct tdm__weight_writer *weight_w
         .size_bytes = weight_writer->bucket == NULL ? all_bytes : weight_writer->half_bytes,
         .offset_bytes = tdm__weight_writer_chunk_offset(weight_writer, chunk),
         .allocation_bytes = all_bytes,
-        .reference = ++weight_writer->exports_count};
+        .reference = ++weight_writer->exports_count,
+        .writer = weight_writer->options.rank};
     struct tdm__tensor_handles handles = {
         .header = {.storages_count = 1,
-                   .tensors_count = image->chunks[chunk].copies_count,
                    .update = *update,
                    .node = weight_writer->options.node,
                    .epoch = epoch,
                    .bucket = chunk,
-                   .buckets_count = transfer_plan->chunks_count},
+                   .buckets_count = weight_writer->options.transfer_plan->chunks_count},
         .storages = &storage,
         .tensors = weight_writer->records};
-    size_t bytes = tdm__tensor_handles_bytes(&handles);
 
     *bytes_out = (struct tdm_bytes){weight_writer->description, 0};
-    if (handles.header.tensors_count == 0 ||
-        chunk < weight_writer->targets[engine_rank].held_count) {
+    if (tdm__weight_writer_has_part(weight_writer, chunk, engine_rank)) {
+        handles.header.tensors_count = describe_copies(weight_writer, chunk, engine_rank);
+    }
+    if (handles.header.tensors_count == 0) {
         return TDM_OK;
     }
-    describe_copies(weight_writer, chunk, engine_rank);
-    TDM_TRY(tdm__tensor_handles_encode(&handles, weight_writer->description, bytes));
-    bytes_out->size_bytes = bytes;
-    return TDM_OK;
+    bytes_out->size_bytes = tdm__tensor_handles_bytes(&handles);
+    return tdm__tensor_handles_encode(&handles, weight_writer->description, bytes_out->size_bytes);
 }
-
-/* ---- an update before ---------------------------------------------------------------- */
 
 void tdm__weight_writer_forget_sums(struct tdm__weight_writer *weight_writer)
 {
@@ -793,35 +795,127 @@ void tdm__weight_writer_forget_sums(struct tdm__weight_writer *weight_writer)
     weight_writer->known_chunks = 0;
 }
 
-tdm_status tdm__weight_writer_find_held(struct tdm__weight_writer *weight_writer)
-{
-    uint32_t chunks_count = weight_writer->options.transfer_plan->chunks_count;
-    double unknown = chunks_count - weight_writer->own_known_chunks;
+/* ---- claims: what ranks tell each other ---------------------------------------------- */
 
-    TDM_TRY(tdm_collective_all_reduce_double(weight_writer->options.group, &unknown, 1, TDM_MAX));
-    weight_writer->known_chunks = chunks_count - (uint32_t)unknown;
+/* Places of the words of a claim: a number or a hash, and then two words for each engine rank. */
+enum { CLAIM_FIRST = 0, CLAIM_SECOND = 1, CLAIM_LOGS = 2, LOG_WORDS = 2 };
+
+uint32_t tdm__weight_writer_claim_words(const struct tdm__weight_writer *weight_writer)
+{
+    return CLAIM_LOGS + LOG_WORDS * weight_writer->options.transfer_plan->to_count;
+}
+
+/* Writes this rank's share of the resume log of an engine rank that has the first `chunks_count`
+ * chunks into a claim. */
+static void claim_log(struct tdm__weight_writer *weight_writer, uint32_t engine_rank,
+                      uint32_t chunks_count, uint64_t *claim)
+{
+    struct tdm__resume_log own = build_own_log(weight_writer, engine_rank, chunks_count);
+    uint64_t *words = &claim[CLAIM_LOGS + LOG_WORDS * engine_rank];
+
+    words[0] = own.sums.high;
+    words[1] = own.sums.low;
+}
+
+/* Returns the resume log of an engine rank that has the first `chunks_count` chunks, from the
+ * claims of all ranks. */
+static struct tdm__resume_log sum_logs(const struct tdm__weight_writer *weight_writer,
+                                       uint32_t engine_rank, uint32_t chunks_count,
+                                       const uint64_t *claims)
+{
+    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
+    size_t each = tdm__weight_writer_claim_words(weight_writer);
+    struct tdm__resume_log resume_log = {.next = 0};
+
+    for (uint32_t i = 0; i < chunks_count; i++) {
+        if (transfer_plan->images[engine_rank].chunks[i].copies_count > 0) {
+            resume_log.next = i + 1;
+        }
+    }
+    for (uint32_t rank = 0; rank < transfer_plan->from_count; rank++) {
+        const uint64_t *words = &claims[rank * each + CLAIM_LOGS + LOG_WORDS * (size_t)engine_rank];
+        const struct tdm__hash share = {.high = words[0], .low = words[1]};
+
+        tdm__resume_log_add_share(&resume_log, &share);
+    }
+    return resume_log;
+}
+
+void tdm__weight_writer_claim_held(struct tdm__weight_writer *weight_writer, uint64_t *claim_out)
+{
+    uint32_t known = weight_writer->own_known_chunks;
+
+    memset(claim_out, 0, tdm__weight_writer_claim_words(weight_writer) * sizeof(*claim_out));
+    claim_out[CLAIM_FIRST] = known;
     for (uint32_t i = 0; i < weight_writer->options.transfer_plan->to_count; i++) {
+        uint32_t next = weight_writer->targets[i].resume_log.next;
+
+        claim_log(weight_writer, i, next <= known ? next : 0, claim_out);
+    }
+}
+
+void tdm__weight_writer_settle_held(struct tdm__weight_writer *weight_writer,
+                                    const uint64_t *claims)
+{
+    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
+    uint32_t each = tdm__weight_writer_claim_words(weight_writer);
+    uint32_t known = transfer_plan->chunks_count;
+
+    for (uint32_t rank = 0; rank < transfer_plan->from_count; rank++) {
+        uint64_t claimed = claims[(size_t)rank * each + CLAIM_FIRST];
+
+        known = claimed < known ? (uint32_t)claimed : known;
+    }
+    weight_writer->known_chunks = known;
+    for (uint32_t i = 0; i < transfer_plan->to_count; i++) {
         struct mapped_target *target = &weight_writer->targets[i];
         uint32_t next = target->resume_log.next;
 
-        if (!target->is_absent && next > 0 && next <= weight_writer->known_chunks) {
-            struct tdm__resume_log resume_log = build_resume_log(weight_writer, i, next);
+        if (!target->is_absent && next > 0 && next <= known) {
+            struct tdm__resume_log resume_log = sum_logs(weight_writer, i, next, claims);
 
             target->held_count = tdm__resume_log_equal(&resume_log, &target->resume_log) ? next : 0;
         }
     }
-    return TDM_OK;
+}
+
+void tdm__weight_writer_claim_result(struct tdm__weight_writer *weight_writer, uint64_t *claim_out)
+{
+    claim_out[CLAIM_FIRST] = weight_writer->own_hash.high;
+    claim_out[CLAIM_SECOND] = weight_writer->own_hash.low;
+    for (uint32_t i = 0; i < weight_writer->options.transfer_plan->to_count; i++) {
+        claim_log(weight_writer, i, weight_writer->own_known_chunks, claim_out);
+    }
+}
+
+void tdm__weight_writer_settle_result(struct tdm__weight_writer *weight_writer,
+                                      const uint64_t *claims)
+{
+    const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
+    uint32_t each = tdm__weight_writer_claim_words(weight_writer);
+
+    weight_writer->contents_hash = transfer_plan->manifest->hash;
+    for (uint32_t rank = 0; rank < transfer_plan->from_count; rank++) {
+        weight_writer->contents_hash = tdm__checksum_contents_hash(
+            &weight_writer->contents_hash, &claims[(size_t)rank * each], CLAIM_LOGS);
+    }
+    for (uint32_t i = 0; i < transfer_plan->to_count; i++) {
+        weight_writer->resume_logs[i] =
+            sum_logs(weight_writer, i, transfer_plan->chunks_count, claims);
+    }
+}
+
+struct tdm__resume_log tdm__weight_writer_resume_log(const struct tdm__weight_writer *weight_writer,
+                                                     uint32_t engine_rank)
+{
+    return weight_writer->resume_logs[engine_rank];
 }
 
 bool tdm__weight_writer_chunk_is_held(const struct tdm__weight_writer *weight_writer,
                                       uint32_t chunk)
 {
     for (uint32_t i = 0; i < weight_writer->options.transfer_plan->to_count; i++) {
-        const struct mapped_target *target = &weight_writer->targets[i];
-        bool has_part =
-            weight_writer->options.transfer_plan->images[i].chunks[chunk].copies_count > 0;
-
-        if (!target->is_absent && has_part && chunk >= target->held_count) {
+        if (tdm__weight_writer_has_part(weight_writer, chunk, i)) {
             return false;
         }
     }

@@ -12,7 +12,7 @@
 /* Every engine rank has a target: its shadow, or a bucket of the trainer rank on its GPU. Each
  * trainer rank maps all targets into which it has something to write, and writes its rectangles
  * there chunk by chunk, so each byte is written once. Checksums are computed during the copy,
- * from the trainers' own bytes, and are shared by all ranks.
+ * from the trainers' own bytes. Each rank describes the copies that it has made itself.
  *
  * A bucket has two halves that chunks use alternately. While engines read chunk k, trainers
  * write chunk k + 1. Chunk k + 2 may be written when all engines have read chunk k. A bucket of
@@ -86,20 +86,21 @@ void tdm__weight_writer_unmap_targets(struct tdm__weight_writer *weight_writer);
 /* Tells the writer that this rank's weights may have changed, so that checksums of earlier updates
  * do not count. */
 void tdm__weight_writer_forget_sums(struct tdm__weight_writer *weight_writer);
-/* Finds out which chunks of an earlier, aborted update each engine rank has, if the weights have
- * not changed since. These chunks are neither written nor described again. All trainer ranks call
- * it together, after tdm__weight_writer_map_targets() and before the first chunk. Without this call
- * all chunks are written. */
-tdm_status tdm__weight_writer_find_held(struct tdm__weight_writer *weight_writer);
+/* Returns the number of words of a claim: what one rank tells all others in settle_held() or
+ * settle_result(). It is the same on every rank. */
+uint32_t tdm__weight_writer_claim_words(const struct tdm__weight_writer *weight_writer);
+/* Writes this rank's claim of what engine ranks have of an earlier, aborted update, after
+ * tdm__weight_writer_map_targets() and before the first chunk. */
+void tdm__weight_writer_claim_held(struct tdm__weight_writer *weight_writer, uint64_t *claim_out);
+/* Finds out from the claims of all ranks, in their order, which chunks of that update each engine
+ * rank has, if the weights have not changed since. These chunks are neither written nor described
+ * again. Without this call all chunks are written. */
+void tdm__weight_writer_settle_held(struct tdm__weight_writer *weight_writer,
+                                    const uint64_t *claims);
 /* Returns true if every engine rank that exists has the chunk from an earlier, aborted update, so
  * no rank needs to be told about it. */
 bool tdm__weight_writer_chunk_is_held(const struct tdm__weight_writer *weight_writer,
                                       uint32_t chunk);
-/* Returns the resume log that an engine rank has after it received all chunks. All checksums must
- * be known. */
-struct tdm__resume_log tdm__weight_writer_resume_log(struct tdm__weight_writer *weight_writer,
-                                                     uint32_t engine_rank);
-
 /* Computes the FP8 scales of this rank's parts of blocks that several trainer ranks share. Each
  * rank calls it after tdm__weight_writer_map_targets() and before the first chunk. Does nothing if
  * no block is shared. */
@@ -115,13 +116,13 @@ bool tdm__weight_writer_shares_blocks(const struct tdm__weight_writer *weight_wr
  * paused regions. Returns TDM_E_STATE if the weights have changed without
  * tdm__weight_writer_forget_sums(); the next update then starts from the first chunk. */
 tdm_status tdm__weight_writer_write_chunk(struct tdm__weight_writer *weight_writer, uint32_t chunk);
-/* Exchanges the checksums of a chunk, so that every rank knows all of them. All ranks call it
- * together after each has written the chunk. Exchanges nothing if all ranks know them already. */
-tdm_status tdm__weight_writer_share_sums(struct tdm__weight_writer *weight_writer, uint32_t chunk);
-
-/* Encodes the tensor handles of a chunk for one engine rank, after tdm__weight_writer_share_sums().
- * `bytes_out` is empty if the engine rank has no part in the chunk or has it already, and borrowed
- * until the next call. */
+/* Returns true if the engine rank gets something of the chunk from any rank: it exists, has a part
+ * in the chunk, and does not have it already. The result is the same on every rank. */
+bool tdm__weight_writer_has_part(const struct tdm__weight_writer *weight_writer, uint32_t chunk,
+                                 uint32_t engine_rank);
+/* Encodes tensor handles of the copies that this rank has made for one chunk of an engine rank,
+ * after tdm__weight_writer_write_chunk(). `bytes_out` is empty if there are none, or if the engine
+ * rank has no part in the chunk or has it already; it is borrowed until the next call. */
 tdm_status tdm__weight_writer_describe_chunk(struct tdm__weight_writer *weight_writer,
                                              const struct tdm__id *update, uint64_t epoch,
                                              uint32_t chunk, uint32_t engine_rank,
@@ -138,8 +139,17 @@ struct tdm__transfer_totals {
 const struct tdm__transfer_totals *
 tdm__weight_writer_last_totals(const struct tdm__weight_writer *weight_writer);
 
+/* Writes this rank's claim of what it has written, after the last chunk. */
+void tdm__weight_writer_claim_result(struct tdm__weight_writer *weight_writer, uint64_t *claim_out);
+/* Combines the claims of all ranks, in their order, to the result of the update. */
+void tdm__weight_writer_settle_result(struct tdm__weight_writer *weight_writer,
+                                      const uint64_t *claims);
 /* Returns the hash for which members vote. It covers the manifest's hash and the checksums of all
- * chunks shared since tdm__weight_writer_map_targets() and is the same on every rank. */
+ * copies of all ranks, and is the same on every rank. The result has been settled. */
 struct tdm__hash tdm__weight_writer_contents_hash(const struct tdm__weight_writer *weight_writer);
+/* Returns the resume log that an engine rank has after it received all chunks. The result has been
+ * settled. */
+struct tdm__resume_log tdm__weight_writer_resume_log(const struct tdm__weight_writer *weight_writer,
+                                                     uint32_t engine_rank);
 
 #endif

@@ -208,6 +208,7 @@ tdm_status tdm__whole_tensors_describe(struct tdm__whole_tensors *whole_tensors,
     contents.storage.size_bytes = block->size_bytes;
     contents.storage.allocation_bytes = block->size_bytes;
     contents.storage.reference = ++whole_tensors->exports_count;
+    contents.storage.writer = written->writer;
     TDM_TRY(sum_tensors(whole_tensors, written->device, written->region,
                         &whole_tensors->plan->buckets[written->index]));
     return tdm__bucket_describe(whole_tensors->plan, written->index, &contents,

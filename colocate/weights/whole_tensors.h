@@ -46,6 +46,7 @@ struct tdm__written_bucket {
     const struct tdm__id *update;         /* ID of the update to which the bucket belongs. */
     uint64_t epoch;                       /* Epoch of the update. */
     uint32_t index;                       /* Index of the bucket in the update. */
+    uint32_t writer;                      /* Rank among the trainer ranks of the describer. */
 };
 
 /* Computes the checksums of the bucket's tensors on the device and encodes tensor handles of them.

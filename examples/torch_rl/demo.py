@@ -33,6 +33,10 @@ BEFORE_MAX = 0.1  # Highest reward at which reinforcement may begin.
 REWARD_MIN = 0.9  # Lowest reward of a run at its end.
 SHORT_MIN = 0.6  # The same of a short run.
 CONTROL_MAX = 0.2  # Highest reward of a control at its end.
+MINUTES_MAX = 20  # Longest time of a run, from the start of the job to its end, on two quiet cores.
+SHORT_MINUTES_MAX = 10  # The same of a short run.
+# Minutes after which a run is ended: a busy machine needs several times as long as a quiet one.
+LIMIT_MINUTES = 120
 DIFFERENCE_MAX = 1e-4  # Largest difference of the log-probabilities of trainer and engine.
 HELD_OUT = 600  # Prompts that --held-out takes out of the training data, at least.
 PRINTED_EVERY = 20  # Steps between two lines of progress.
@@ -46,7 +50,7 @@ class Run:
     steps: int = 0
     before: float = float("nan")  # Reward on unseen prompts when reinforcement began, and at the end.
     reward: float = float("nan")
-    minutes: float = 0.0
+    minutes: float = 0.0  # From the start of the job to its end.
     cpu_minutes: float = 0.0  # Of all processes of the job: user and system.
     difference: float = 0.0  # Largest difference of log-probabilities in any step.
 
@@ -64,12 +68,15 @@ class Run:
         if match:
             self.reward = float(match[1])
 
-    def failures(self, least):
-        """Return what is not as it should be; least is the lowest reward of a run that is no control.
+    def failures(self, least, minutes_max):
+        """Return what is not as it should be; least is the lowest reward of a run that is no control, minutes_max the
+        longest time of any run.
 
         The engines of the controls need not have the trainers' weights.
         """
         found = []
+        if not self.minutes <= minutes_max:
+            found.append(f"took {self.minutes:.1f} minutes, above {minutes_max}")
         if not self.before <= BEFORE_MAX:
             found.append(f"began at {self.before:.3f}, above {BEFORE_MAX}")
         if self.name in CONTROLS:
@@ -83,13 +90,13 @@ class Run:
         return found
 
 
-def table(runs, least):
+def table(runs, least, minutes_max):
     """Return the lines of the table."""
     lines = ["| run | seed | steps | before | reward | minutes | CPU minutes | largest difference | |",
              "|---|---|---|---|---|---|---|---|---|"]
     return lines + [f"| {run.name} | {run.seed} | {run.steps} | {run.before:.3f} | {run.reward:.3f} | "
                     f"{run.minutes:.1f} | {run.cpu_minutes:.1f} | {run.difference:.1e} | "
-                    f"{'; '.join(run.failures(least)) or 'as wanted'} |"
+                    f"{'; '.join(run.failures(least, minutes_max)) or 'as wanted'} |"
                     for run in runs]
 
 
@@ -161,20 +168,23 @@ def main():
     parser.add_argument("--python", default=sys.executable, help="an interpreter with the packages of requirements.txt")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/demo-torch"), help="folder for results")
     parser.add_argument("--engine", choices=ENGINES, default="vllm", help="what answers the prompts (vllm)")
-    parser.add_argument("--short", action="store_true", help=f"fewer steps; wanted is a reward of {SHORT_MIN}")
+    parser.add_argument("--short", action="store_true",
+                        help=f"fewer steps; wanted is a reward of {SHORT_MIN} within {SHORT_MINUTES_MAX} minutes")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], metavar="SEED")
     parser.add_argument("--controls", action="store_true",
                         help="in addition, with the first seed: updates off, and shuffled rewards")
     parser.add_argument("--held-out", action="store_true",
                         help="judge by prompts that are taken out of the training data, to choose settings")
-    parser.add_argument("--limit-minutes", type=float, default=120, help="longest time of one run (120)")
+    parser.add_argument("--limit-minutes", type=float, default=LIMIT_MINUTES,
+                        help="minutes after which a run is ended; one that took longer than wanted is only reported "
+                             f"({LIMIT_MINUTES})")
     parser.add_argument("settings", nargs="*", metavar="section.name=value")
     options = parser.parse_args()
     options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
     settings = [*ENGINES[options.engine], *(SHORT if options.short else []),
                 *(hold_out(options.out) if options.held_out else []), *options.settings]
-    least = SHORT_MIN if options.short else REWARD_MIN
+    least, minutes_max = (SHORT_MIN, SHORT_MINUTES_MAX) if options.short else (REWARD_MIN, MINUTES_MAX)
     name = "short" if options.short else "full"
     planned = [(Run(name, seed), []) for seed in options.seeds]
     if options.controls:
@@ -183,8 +193,8 @@ def main():
         print(f"{run.name}, seed {run.seed}, engines of {options.engine}", flush=True)
         job_run(run, options, [*settings, *more])
     runs = [run for run, _ in planned]
-    print("\n".join(table(runs, least)))
-    sys.exit(1 if any(run.failures(least) for run in runs) else 0)
+    print("\n".join(table(runs, least, minutes_max)))
+    sys.exit(1 if any(run.failures(least, minutes_max) for run in runs) else 0)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ ALIGNMENT = 256
 class BufferAllocator:
     """Puts tensors one after the other into a writable buffer, each at a multiple of 256 bytes.
 
-    The owner of the buffer keeps its memory as long as the tensors are used: torch does not.
+    A tensor keeps the buffer, and the buffer of a region keeps the region.
     """
 
     def __init__(self, buffer):

@@ -235,7 +235,8 @@ struct tdm_actor_options {
     /* More variables like those of `environment`, of any number; the list ends with NULL.
      * Default: none. */
     const char *const *more_environment;
-    /* Working directory of the actor's process.  Default: the creator's. */
+    /* Working directory of the actor's process.  Default: the creator's, or the node's own
+     * directory on a node that does not have the creator's. */
     const char *working_directory;
     /* 1: the actor's environment variable CUDA_VISIBLE_DEVICES is left as it is. */
     int keep_visible_devices;

@@ -60,6 +60,10 @@ struct tdm_rank_context {
     const struct tdm_rank_tensor *tensors;
     uint32_t tensors_count; /* Number of entries in `tensors`. */
     uint64_t tensors_bytes; /* Bytes of the region "weights" that the tensors need. */
+    /* Folder on this node with the modules of a library in Python, if they were copied from the
+     * driver's node; NULL if they are found by their names alone.  Always NULL for libraries in C.
+     */
+    const char *module_folder;
 };
 
 /* A region that a rank declares before it has memory. */
@@ -243,10 +247,10 @@ struct tdm_engine_ops {
     void (*begin)(void *state);
     /* May be NULL if no trainer attaches bytes.  Gets the bytes, 1 to TDM_ATTACHED_BYTES_MAX, that
      * tdm_trainer_ops.attach() of the trainer rank of this engine rank's number has given for the
-     * bucket `bucket` of `buckets_count`; they are borrowed for the call.  Called before the bucket
-     * is loaded, or its slices are checked; only "weights" is resident.  The trainer rank keeps the
-     * bucket's memory until all ranks of the engine have loaded the bucket.  A failure aborts the
-     * update. */
+     * bucket `bucket` of `buckets_count`; they are borrowed for the call.  Called after begin(),
+     * before the bucket is loaded, or its slices are checked; only "weights" is resident.  The
+     * trainer rank keeps the bucket's memory until all ranks of the engine have loaded the bucket.
+     * A failure aborts the update. */
     tdm_status (*attached)(void *state, uint32_t bucket, uint32_t buckets_count,
                            struct tdm_bytes bytes);
     /* A new version is live: drop what was computed from the old weights.  Called before the
@@ -285,6 +289,15 @@ struct tdm_engine_ops {
     tdm_status (*served)(void *state, const struct tdm_tensor_info *tensor,
                          const struct tdm_slice *slice, void *data, size_t size_bytes,
                          const char **name_out);
+    /* May be NULL.  Called on rank 0 of the engine only, before attached() and load() of the same
+     * bucket (of the first bucket of an update also before begin()), if any trainer rank has
+     * attached bytes: for a server whose one request needs what all
+     * trainer ranks of the gather group have attached.  `attached` has `ranks_count` entries, one
+     * for each engine rank, of size 0 where nothing is attached; they are borrowed for the call.
+     * A table with gathered() and without attached() gets the bytes on rank 0 only.  A failure
+     * aborts the update. */
+    tdm_status (*gathered)(void *state, uint32_t bucket, uint32_t buckets_count,
+                           const struct tdm_bytes *attached, uint32_t ranks_count);
 };
 
 /* Rewards one answer: writes token_rewards[0 ... tokens_count-1] and returns the reward of the

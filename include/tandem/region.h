@@ -49,8 +49,18 @@ struct tdm_region_options {
 TDM_API TDM_MUST_CHECK tdm_status tdm_region_create(tdm_runtime *runtime,
                                                     const struct tdm_region_options *options,
                                                     tdm_region **region_out);
-/* Destroys a region: frees its memory and its addresses.  NULL is allowed. */
+/* Destroys a region: frees its memory and its addresses.  NULL is allowed.  If tdm_region_retain()
+ * has retained it, that happens in the last tdm_region_release(), or when the runtime stops. */
 TDM_API void tdm_region_destroy(tdm_region *region);
+
+/* Keeps the region after its owner's tdm_region_destroy(), until as many calls of
+ * tdm_region_release(): for a library whose tensors lie in it.  A retained region can be paused
+ * like any other.  Any thread may call it while the region exists. */
+TDM_API void tdm_region_retain(tdm_region *region);
+/* Ends a tdm_region_retain().  The last release of a destroyed region frees its memory and its
+ * addresses: no other thread may use regions meanwhile.  Otherwise any thread may call it.  NULL is
+ * allowed. */
+TDM_API void tdm_region_release(tdm_region *region);
 
 /* Returns the address of the region's memory, which never changes.  The memory may be accessed only
  * while the region is resident. */
@@ -79,6 +89,17 @@ TDM_API tdm_region *tdm_region_find(const void *address);
  * the copy in host memory while a KEEP region is paused, NULL while a DROP region is paused.  Valid
  * until the next pause, resume or destroy. */
 TDM_API const void *tdm_region_contents(const tdm_region *region);
+
+/* Writes a file descriptor of the memory behind `size_bytes` bytes at `address`, which lie in a
+ * resident region of this process, and the offset of the first of them in the file.  Another
+ * process of the node can open it as /proc/<process>/fd/<descriptor> and map the bytes.  The
+ * descriptor is the region's own: it is closed when the region is paused or destroyed.  For the
+ * thread that creates, pauses and resumes the regions.  TDM_E_NOT_FOUND: no region has the
+ * address.  TDM_E_STATE: the region is paused.  TDM_E_INVAL: the region ends before the bytes do.
+ * TDM_E_UNSUPPORTED: the memory is on a CUDA GPU, or the bytes lie in two of the blocks of 64 MiB
+ * or more of which a region consists.  A bucket of a weight update (job.h) is one block. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_region_descriptor(const void *address, size_t size_bytes,
+                                                        int *descriptor_out, uint64_t *offset_out);
 
 /* Pauses a region: gives its physical memory back to the device.  On a CUDA GPU it first waits,
  * like cuCtxSynchronize and without a limit, for all that this process has queued in the streams of

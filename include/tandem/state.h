@@ -83,6 +83,14 @@ struct tdm_placement_group_state {
     const char *strategy;
     uint32_t bundles_count;                 /* Number of entries of `bundles`. */
     const struct tdm_bundle_state *bundles; /* Bundles of the group, in its order. */
+    /* Why a PENDING group is not placed yet: what it wants and what is free; "" if the group is not
+     * pending, or if its daemon did not reply. */
+    const char *waits_for;
+    int64_t waited_ms; /* Milliseconds for which a PENDING group has waited for its bundles. */
+    /* Number of the group's ticket: of several groups that wait, the one with the lowest number
+     * goes first.  Nodes keep their resources for a ticket once its group has waited for 2 s.  0:
+     * the group has none. */
+    uint64_t ticket;
 };
 
 /* A value that other processes know, because a reference to it was passed on or because they
@@ -190,8 +198,10 @@ TDM_API tdm_status tdm_list_each_call(tdm_runtime *runtime, int64_t timeout_ms,
                                       const struct tdm_call_state **calls_out,
                                       uint32_t *calls_count_out,
                                       struct tdm_list_missing *missing_out);
-/* Lists the placement groups of the cluster whose bundles are reserved, and the pending ones that
- * were created with tdm_placement_group_options.asynchronous. */
+/* Lists the placement groups of the cluster, also those that wait for their bundles while their
+ * creator waits for them.  Each node lists the groups that wait at it; of a node that does not
+ * reply, the list has only those that were created with
+ * tdm_placement_group_options.asynchronous. */
 TDM_API tdm_status tdm_list_placement_groups(tdm_runtime *runtime, int64_t timeout_ms,
                                              const struct tdm_placement_group_state **groups_out,
                                              uint32_t *groups_count_out);

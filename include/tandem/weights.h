@@ -38,8 +38,10 @@ enum tdm_weights_scheme {
        once. */
     TDM_WEIGHTS_SHARED = 1,
     TDM_WEIGHTS_PROCESSES, /* A bucket travels inside calls. */
-    /* A bucket travels by the broadcast of a collective group (collective.h).  The receivers are on
-     * one node.  A receiver that is silent is noticed timeout_ms after it should have come. */
+    /* A bucket travels by the broadcast of a collective group (collective.h): through shared memory
+     * if sender and receivers are on one node, else over TCP from the sender to each receiver.  At
+     * most 63 receivers.  A receiver that is silent is noticed timeout_ms after it should have
+     * come. */
     TDM_WEIGHTS_DISTRIBUTED,
     /* Another name of TDM_WEIGHTS_SHARED: each bucket is a call with a reference to it. */
     TDM_WEIGHTS_RPC,

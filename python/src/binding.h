@@ -19,12 +19,13 @@
 
 /* Kinds of handles of libtandem that Python objects own. */
 enum binding_kind {
-    BINDING_REF,        /* A tdm_ref. */
-    BINDING_ACTOR,      /* A tdm_actor. */
-    BINDING_STREAM,     /* A tdm_stream. */
-    BINDING_GROUP,      /* A tdm_placement_group. */
-    BINDING_REGION,     /* A tdm_region. */
-    BINDING_COLLECTIVE, /* A tdm_collective_group. */
+    BINDING_REF,             /* A tdm_ref. */
+    BINDING_ACTOR,           /* A tdm_actor. */
+    BINDING_STREAM,          /* A tdm_stream. */
+    BINDING_GROUP,           /* A tdm_placement_group. */
+    BINDING_REGION,          /* A tdm_region. */
+    BINDING_RETAINED_REGION, /* A tdm_region that libtandem destroys, retained by the object. */
+    BINDING_COLLECTIVE,      /* A tdm_collective_group. */
     /* A tdm_collective_group that libtandem leaves, not the object. */
     BINDING_BORROWED_COLLECTIVE,
     BINDING_SENDER,        /* A tdm_weights_sender. */
@@ -40,7 +41,7 @@ struct binding_object {
     enum binding_kind kind;              /* Kind of the handle. */
     void *handle;                        /* The handle, owned; NULL once it was released. */
     uint32_t users_count;                /* Threads that use the handle without the GIL. */
-    /* Region: capsules, arrays, tensors and buffers that lie in its memory. */
+    /* Region and Memory: capsules, arrays, tensors and buffers that lie in the memory. */
     Py_ssize_t loans_count;
 };
 
@@ -206,6 +207,12 @@ extern pthread_mutex_t binding_regions_mutex;
                         (void)pthread_mutex_unlock(&binding_regions_mutex))
 /* Destroys a region, unless the runtime has stopped and destroyed it. Gives the GIL away. */
 void binding_region_destroy(tdm_region *region);
+/* Releases a retained region, unless the runtime has stopped and destroyed it. Gives the GIL
+ * away. */
+void binding_region_release(tdm_region *region);
+/* Returns the handle of a Region object. NULL with an exception if the object is none, was freed,
+ * or the runtime has stopped. */
+tdm_region *binding_region_handle(PyObject *object);
 /* Ends the declaration of outside memory. Gives the GIL away. */
 void binding_outside_memory_destroy(tdm_outside_memory *memory);
 
@@ -219,6 +226,7 @@ PyObject *binding_collective_create(tdm_collective_group *group, bool is_borrowe
 bool binding_collective_init(PyObject *module);
 bool binding_job_init(PyObject *module);
 bool binding_address_init(PyObject *module);
+bool binding_allocator_init(PyObject *module);
 bool binding_weights_init(PyObject *module);
 
 /* ---- references (ref.c), actors (actor.c), placement groups (group.c), calls (call.c) ---- */

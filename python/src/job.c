@@ -8,8 +8,8 @@
  * when it returns, but its thread keeps its Python thread state, so that what Python libraries
  * keep for each thread survives from call to call.
  *
- * Memory of libtandem is shown to Python as a memoryview of its address. Python must not use such a
- * view after its memory is gone; the regions of a rank live until the rank closes. */
+ * Memory of libtandem is shown to Python as an object Memory (address.c). The regions of a rank
+ * live until the rank has closed and the last of their tensors has gone. */
 #include "job_values.h"
 
 #include <stdlib.h>
@@ -160,9 +160,10 @@ static bool rank_init(struct rank *rank, const char *kind, const struct tdm_rank
     }
     if (group != NULL) {
         rank->object = PyObject_CallMethod(
-            module, "open_rank", "ssIIIKONK", kind, config, context->rank, context->ranks_count,
+            module, "open_rank", "ssIIIKONKz", kind, config, context->rank, context->ranks_count,
             context->engine, (unsigned long long)context->seed, group,
-            named_tensors_object(context), (unsigned long long)context->tensors_bytes);
+            named_tensors_object(context), (unsigned long long)context->tensors_bytes,
+            context->module_folder);
     }
     free(config);
     Py_DECREF(module);
@@ -551,8 +552,11 @@ static tdm_status engine_served(void *state, const struct tdm_tensor_info *tenso
                                 const struct tdm_slice *slice, void *data, size_t size_bytes,
                                 const char **name_out);
 
-/* The table of the engine. Its layout() and served() are NULL if the class of this process has
- * none, which is known once the rank is open; a process has one rank. */
+static tdm_status engine_gathered(void *state, uint32_t bucket, uint32_t buckets_count,
+                                  const struct tdm_bytes *attached, uint32_t ranks_count);
+
+/* The table of the engine. Its layout(), served() and gathered() are NULL if the class of this
+ * process has none, which is known once the rank is open; a process has one rank. */
 static struct tdm_engine_ops engine_ops;
 
 /* Implements open() of the engine's table. */
@@ -561,14 +565,17 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
     PyGILState_STATE gil;
     int has_layout;
     int has_served;
+    int has_gathered;
 
     TDM_TRY(rank_open("engine", context, state_out));
     gil = gil_take();
     has_layout = rank_has(*state_out, "has_layout");
     has_served = has_layout < 0 ? -1 : rank_has(*state_out, "has_served");
+    has_gathered = has_served < 0 ? -1 : rank_has(*state_out, "has_gathered");
     engine_ops.layout = has_layout == 1 ? engine_layout : NULL;
     engine_ops.served = has_served == 1 ? engine_served : NULL;
-    return gil_give(gil, has_served >= 0);
+    engine_ops.gathered = has_gathered == 1 ? engine_gathered : NULL;
+    return gil_give(gil, has_gathered >= 0);
 }
 
 /* Implements attached() of the engine's table. */
@@ -581,6 +588,28 @@ static tdm_status engine_attached(void *state, uint32_t bucket, uint32_t buckets
     return gil_give(
         gil, is_done(PyObject_CallMethod(rank->object, "attached", "IIy#", bucket, buckets_count,
                                          (const char *)bytes.data, (Py_ssize_t)bytes.size_bytes)));
+}
+
+/* Implements gathered() of the engine's table. */
+static tdm_status engine_gathered(void *state, uint32_t bucket, uint32_t buckets_count,
+                                  const struct tdm_bytes *attached, uint32_t ranks_count)
+{
+    struct rank *rank = state;
+    PyGILState_STATE gil = gil_take();
+    PyObject *list = PyList_New(ranks_count);
+    bool done = list != NULL;
+
+    for (uint32_t i = 0; done && i < ranks_count; i++) {
+        PyObject *bytes =
+            PyBytes_FromStringAndSize(attached[i].data, (Py_ssize_t)attached[i].size_bytes);
+
+        done = bytes != NULL;
+        (void)PyList_SetItem(list, i, bytes);
+    }
+    done = done && is_done(PyObject_CallMethod(rank->object, "gathered", "IIO", bucket,
+                                               buckets_count, list));
+    Py_XDECREF(list);
+    return gil_give(gil, done);
 }
 
 /* Implements load() of the engine's table. */

@@ -35,7 +35,8 @@ PyMODINIT_FUNC PyInit__tandem(void)
         !binding_call_init(module) || !binding_notify_init(module) || !binding_state_init(module) ||
         !binding_region_init(module) || !binding_outside_memory_init(module) ||
         !binding_collective_init(module) || !binding_job_init(module) ||
-        !binding_address_init(module) || !binding_weights_init(module)) {
+        !binding_address_init(module) || !binding_allocator_init(module) ||
+        !binding_weights_init(module)) {
         Py_XDECREF(module);
         return NULL;
     }

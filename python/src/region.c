@@ -68,6 +68,15 @@ static tdm_region *region_handle(PyObject *self)
     return binding_object_handle(self);
 }
 
+tdm_region *binding_region_handle(PyObject *object)
+{
+    if (!PyObject_TypeCheck(object, region_type)) {
+        PyErr_SetString(PyExc_TypeError, "the argument is no tandem.memory.Region");
+        return NULL;
+    }
+    return region_handle(object);
+}
+
 /* Region.pause() */
 static PyObject *region_pause(PyObject *self, PyObject *ignored)
 {

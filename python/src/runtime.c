@@ -72,6 +72,9 @@ static void handle_release(enum binding_kind kind, void *handle)
     case BINDING_REGION:
         binding_region_destroy(handle);
         break;
+    case BINDING_RETAINED_REGION:
+        binding_region_release(handle);
+        break;
     case BINDING_COLLECTIVE:
         tdm_collective_leave(handle);
         break;

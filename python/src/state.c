@@ -138,10 +138,13 @@ static PyObject *list_groups(PyObject *module, PyObject *ignored)
     }
     list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < count; i++) {
-        list_append(&list, Py_BuildValue("{sssssssssssN}", "id", groups[i].id, "name",
-                                         groups[i].name, "namespace", groups[i].name_space, "state",
-                                         groups[i].state, "strategy", groups[i].strategy, "bundles",
-                                         bundles_list(&groups[i])));
+        list_append(&list,
+                    Py_BuildValue("{sssssssssssssLsKsN}", "id", groups[i].id, "name",
+                                  groups[i].name, "namespace", groups[i].name_space, "state",
+                                  groups[i].state, "strategy", groups[i].strategy, "waits_for",
+                                  groups[i].waits_for, "waited_ms", (long long)groups[i].waited_ms,
+                                  "ticket", (unsigned long long)groups[i].ticket, "bundles",
+                                  bundles_list(&groups[i])));
     }
     tdm_list_free(groups);
     return list;
@@ -189,7 +192,10 @@ static PyMethodDef functions[] = {
     {"list_actors", list_actors, METH_NOARGS,
      "list_actors()\n--\n\nReturn a dict about each actor of the cluster."},
     {"list_groups", list_groups, METH_NOARGS,
-     "list_groups()\n--\n\nReturn a dict about each placement group; bundles are (node, amounts)."},
+     "list_groups()\n--\n\n"
+     "Return a dict about each placement group; bundles are (node, amounts).\n\n"
+     "A PENDING one has waited for waited_ms milliseconds because of waits_for.\n"
+     "Of several, the one with the lowest ticket goes first."},
     {"take_output", take_output, METH_VARARGS,
      "take_output(node_id, timeout_ms)\n--\n\nReturn what workers of this job have printed on a "
      "node and was not taken: a list of (origin, is_error, text)."},

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the module that a job file names as its library, and checks what it has."""
 import importlib
+import os
+import sys
 
 _PREFIX = "python:"
 # Methods that a class must have; the others may be missing.
@@ -8,12 +10,23 @@ _METHODS = {"Trainer": ("regions", "start", "layout", "step", "save", "load"),
             "Engine": ("regions", "start", "load", "complete", "generate")}
 
 
-def load_module(config):
-    """Import the module of the setting job.library, check it and return it."""
+def load_module(config, folder=None):
+    """Import the module of the setting job.library, check it and return it.
+
+    folder has copies of the job's modules, which were fetched from the driver's node, or is None.
+    """
     name = str(config["job"]["library"])
     if not name.startswith(_PREFIX):
         raise ValueError(f"job.library is {name}, which is no Python module")
-    module = importlib.import_module(name[len(_PREFIX):])
+    if folder is not None:
+        _find_modules_in(folder)
+    try:
+        module = importlib.import_module(name[len(_PREFIX):])
+    except ModuleNotFoundError as error:
+        if folder is not None:
+            error.msg += (f" (this node has copies of {', '.join(sorted(os.listdir(folder)))}; name further files and "
+                          "folders beside the job file in job.files, and install other packages on each node)")
+        raise
     for class_name, methods in _METHODS.items():
         cls = getattr(module, class_name, None)
         if cls is None:
@@ -23,6 +36,28 @@ def load_module(config):
                 raise TypeError(f"the class {module.__name__}.{class_name} has no method {method}()")
     reward_function(module)
     return module
+
+
+def _find_modules_in(folder):
+    """Let this process, and Python programs that it starts, find the modules of a folder before any others."""
+    for entry in os.listdir(folder):
+        top = entry[:-len(".py")] if entry.endswith(".py") else entry
+        if top in sys.stdlib_module_names:
+            continue
+        # TANDEM_PYTHON_PRELOAD may have imported a module of the same name from elsewhere.
+        for loaded in [name for name in sys.modules if name == top or name.startswith(top + ".")]:
+            if not _is_below(sys.modules[loaded], folder):
+                del sys.modules[loaded]
+    sys.path.insert(0, folder)
+    path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{folder}{os.pathsep}{path}" if path else folder
+    importlib.invalidate_caches()
+
+
+def _is_below(module, folder):
+    """Return whether a module was imported from a folder."""
+    file = getattr(module, "__file__", None)
+    return file is not None and file.startswith(folder + os.sep)
 
 
 def reward_function(module):

@@ -42,8 +42,11 @@ def _reports(function):
 
 
 @_reports
-def open_rank(kind, config_json, rank, ranks_count, engine, seed, collective, tensors, tensors_bytes):
-    """Set this worker up and return the object of its rank; kind is "trainer", "engine" or "rewards"."""
+def open_rank(kind, config_json, rank, ranks_count, engine, seed, collective, tensors, tensors_bytes, module_folder):
+    """Set this worker up and return the object of its rank; kind is "trainer", "engine" or "rewards".
+
+    module_folder has the job's modules as files of this node, or is None if they are found by their names.
+    """
     _begin_worker()
     config = json.loads(config_json)
     named = None if tensors is None else [(_tensor(info), offset) for info, offset in tensors]
@@ -52,7 +55,7 @@ def open_rank(kind, config_json, rank, ranks_count, engine, seed, collective, te
         from tandem.group import Group
         group = Group(collective)
     context = Context(config, rank, ranks_count, engine, seed, group, named, tensors_bytes)
-    module = _job_module.load_module(config)
+    module = _job_module.load_module(config, module_folder)
     if kind == "rewards":
         return _Rewards(module, context)
     return _Trainer(module.Trainer, context) if kind == "trainer" else _Engine(module.Engine, context)
@@ -207,6 +210,7 @@ class _Engine(_Rank):
     def __init__(self, cls, context):
         super().__init__(cls, context)
         self.has_layout = callable(getattr(self._object, "layout", None))
+        self.has_gathered = callable(getattr(self._object, "gathered", None))
         self.has_served = callable(getattr(self._object, "served", None))
         self._weights_bytes = next((region[1] for region in self._regions if region[0] == "weights"), 0)
 
@@ -226,9 +230,15 @@ class _Engine(_Rank):
     @_reports
     def attached(self, index, buckets_count, data):
         if not callable(getattr(self._object, "attached", None)):
+            if self.has_gathered:
+                return  # Rank 0 has got the bytes of all ranks.
             raise TypeError(f"the trainer attaches {len(data)} bytes to a bucket, but the class Engine has no method "
                             "attached(), which reads them")
         self._object.attached(index, buckets_count, data)
+
+    @_reports
+    def gathered(self, index, buckets_count, parts):
+        self._object.gathered(index, buckets_count, parts)
 
     @_reports
     def complete(self):

@@ -43,13 +43,18 @@ class Region:
         self.outside = outside
 
 
-class Memory:
+class Memory(_tandem.Memory):
     """The memory of a region, which stays at its address while the rank lives.
 
     buffer is a writable memoryview (host only): numpy.frombuffer(memory.buffer, "float32") and
     torch.frombuffer(memory.buffer, dtype=torch.float32) are views of it. torch.from_dlpack(memory) is a view of all
-    bytes, also on a GPU. Neither keeps the memory alive. tandem.memory.check() and guard() see the regions of a rank.
+    bytes, also on a GPU. Each keeps the region, and users_count is their number: if the rank closes, the region ends
+    with the last of them. Neither can be made while the region is paused (BufferError). tandem.memory.check() and
+    guard() see the regions of a rank.
     """
+
+    def __new__(cls, tag, address, size_bytes, device_number=-1):
+        return super().__new__(cls, address, size_bytes, device_number)
 
     def __init__(self, tag, address, size_bytes, device_number=-1):
         self.tag = tag
@@ -62,7 +67,7 @@ class Memory:
         """The bytes as a writable memoryview."""
         if self._device_number >= 0:
             raise TypeError(f"the region {self.tag} is on a GPU: use torch.from_dlpack(memory)")
-        return _tandem.view(self.address, self.size_bytes)
+        return memoryview(self)
 
     @property
     def is_resident(self):
@@ -74,14 +79,6 @@ class Memory:
         if not self.is_resident:
             from tandem.memory import MemoryPausedError
             raise MemoryPausedError(self.tag)
-
-    def __dlpack__(self, **keywords):
-        """Return a capsule of the bytes, for from_dlpack()."""
-        return _tandem.dlpack_of(self, self.address, self.size_bytes, self._device_number, (), keywords)
-
-    def __dlpack_device__(self):
-        """Return the kind and number of the device, as DLPack counts them."""
-        return (1, 0) if self._device_number < 0 else (2, self._device_number)
 
 
 class Tensor:
@@ -147,7 +144,9 @@ class UpdateBucket:
     bytes for the engine rank of its number, or None: its own form of the bucket, such as handles of tandem.torch_forms.
     Tandem carries at most 4 MiB beside its own record and never reads them. The class Engine then has
     attached(index, buckets_count, data), which gets them on that engine rank before the bucket is loaded. What they
-    refer to stays until all ranks of the engine have loaded the bucket. An exception of either aborts the update.
+    refer to stays until all ranks of the engine have loaded the bucket. The class Engine may have
+    gathered(index, buckets_count, parts), instead or in addition: it gets on rank 0, before attached(), the list of what
+    was attached for each rank of the engine, b"" for nothing. An exception of any of them aborts the update.
 
     index and buckets_count: its number in the update, from 0, and how many there are; tensors: TensorViews of the whole
     tensors that lie in the bucket, which stay until the engine has answered; None if the engine has a layout.

@@ -2,6 +2,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tandem import _tandem
 from tandem.group import Group
 
 class Region:
@@ -11,18 +12,17 @@ class Region:
     outside: bool
     def __init__(self, tag: str, size_bytes: int, keep: bool = True, outside: bool = False) -> None: ...
 
-class Memory:
+class Memory(_tandem.Memory):
     tag: str
     address: int
     size_bytes: int
+    def __new__(cls, tag: str, address: int, size_bytes: int, device_number: int = -1) -> Memory: ...
     def __init__(self, tag: str, address: int, size_bytes: int, device_number: int = -1) -> None: ...
     @property
     def buffer(self) -> memoryview: ...
     @property
     def is_resident(self) -> bool: ...
     def check(self) -> None: ...
-    def __dlpack__(self, **keywords: Any) -> Any: ...
-    def __dlpack_device__(self) -> tuple[int, int]: ...
 
 class Tensor:
     name: str

@@ -18,8 +18,8 @@ import weakref
 
 from tandem import _tandem
 
-__all__ = ["Budget", "Guard", "MemoryPausedError", "OutsideMemory", "Region", "TensorAllocator", "allocate", "check",
-           "guard", "is_resident", "outside", "pause", "regions", "resume"]
+__all__ = ["Budget", "Guard", "MemoryPausedError", "OutsideMemory", "PluggableAllocator", "Region", "TensorAllocator",
+           "allocate", "allocator", "check", "guard", "is_resident", "outside", "pause", "regions", "resume"]
 
 ALIGNMENT = 256  # Bytes to whose multiples TensorAllocator aligns its tensors.
 
@@ -172,6 +172,37 @@ class TensorAllocator:
         return copied
 
 
+class PluggableAllocator:
+    """Lets PyTorch allocate CUDA memory in a region: what allocator() returns.
+
+    library is the file that has the functions, alloc_name and free_name are their names, as
+    torch.cuda.memory.CUDAPluggableAllocator wants them. The region cannot be freed before close().
+    """
+
+    alloc_name = "tandem_allocator_alloc"
+    free_name = "tandem_allocator_free"
+
+    def __init__(self, region):
+        """Open the region's allocator; RuntimeError if its device has one already."""
+        self.region = region
+        self.library = _tandem.__file__
+        self.device_number = _tandem.allocator_open(region)
+
+    @property
+    def used_bytes(self):
+        """Bytes that are allocated now."""
+        return _tandem.allocator_used_bytes(self.device_number)
+
+    def torch(self):
+        """Return the torch.cuda.memory.CUDAPluggableAllocator."""
+        import torch
+        return torch.cuda.memory.CUDAPluggableAllocator(self.library, self.alloc_name, self.free_name)
+
+    def close(self):
+        """End the allocator; RuntimeError while there are allocations."""
+        _tandem.allocator_close(self.device_number)
+
+
 class Guard:
     """Hooks that guard() has installed; remove() takes them away."""
 
@@ -232,6 +263,21 @@ def allocate(tag, size_bytes, *, keep=True, gpu=0, paused=False):
 def outside(tag, size_bytes, *, pause, resume, keep=False, gpu=0):
     """Return new OutsideMemory; its arguments are those of the class. The program keeps the object."""
     return OutsideMemory(tag, size_bytes, pause=pause, resume=resume, keep=keep, gpu=gpu)
+
+
+def allocator(region):
+    """Return a PluggableAllocator, with which PyTorch allocates CUDA memory in the region.
+
+    One for each device. Nothing is allocated while the region is paused: PyTorch reports that no memory is left. Use it
+    for a pool, which gives memory back only when no stream uses it any more:
+
+        pool = torch.cuda.MemPool(memory.allocator(region).torch().allocator())
+        with torch.cuda.use_mem_pool(pool):
+            model = build()
+
+    No GPU has run this yet: its two functions are tested alone.
+    """
+    return PluggableAllocator(region)
 
 
 def regions(*tags):

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines of a job that are SGLang servers: an adapter over HTTP, with the interface of tandem.job.Engine.
 
-A job file's module takes it as its engine:
+A job file's module takes it as its engine, and lets its trainer attach the handles of what it writes:
 
-    from tandem.sglang import Engine
+    from tandem.sglang import Engine, attach
+
+    class Trainer:
+        def attach(self, bucket):
+            return attach(self.context, bucket)
 
     update: {mode: bucket}
     engine:
@@ -15,8 +19,16 @@ A job file's module takes it as its engine:
 The servers are started by the user, with --enable-memory-saver if they share GPUs with trainers, and with
 --custom-weight-loader tandem.torch_forms.sglang_load (this package must be importable there). An engine has as many
 ranks as its server has tensor-parallel ranks; rank 0 talks to the server. Settings of engine.sglang beside these:
-loader ("custom", or "flattened_bucket" for servers without the custom loader), timeout_s (60; longest time of one
-request), api_key.
+loader ("custom"; for servers without the custom loader "flattened_bucket", or "local", which sends each tensor by
+itself as a LocalSerializedTensor), timeout_s (60; longest time of one request), api_key.
+
+With attach() each rank of a server opens the bucket of the trainer rank on its GPU. Nothing is copied in between, except
+by the loaders "flattened_bucket" and "local": SGLang's own classes read CPU tensors from PyTorch's shared memory only.
+The handles go through the gather group to the engine's rank 0, which sends those of all ranks in one request. Without
+attach(), for weights of a file, and on CUDA each engine rank copies the bucket into one of its own, and rank 0 gathers
+the handles of all ranks. On CUDA that copy is necessary, because the trainer's bucket is memory of cuMemCreate, which
+cudaIpc cannot export; the engine makes it, because an update pauses the trainer's memory. Its bytes
+(update.update_weight_buffer_size; more if a tensor is larger) are declared with those of the tag weights.
 
 SGLang changes the weights that it serves with each request, so that only update.mode "bucket" fits: after a failed
 update the engine serves nothing until it has all of a version. Written against SGLang 0.5.23:
@@ -38,11 +50,12 @@ import urllib.request
 
 from tandem.job import Completion, Region
 
-__all__ = ["Engine", "Server", "SglangError", "TAGS"]
+__all__ = ["Engine", "LOADERS", "Server", "SglangError", "TAGS", "attach"]
 
 # Tags of SGLang's memory, in the order in which it resumes them.
 TAGS = ("cuda_graph", "weights", "kv_cache")
-CUSTOM_LOADER = "tandem.torch_forms.sglang_load"
+# Settings of engine.sglang.loader, and SGLang's load_format for each.
+LOADERS = {"custom": "tandem.torch_forms.sglang_load", "flattened_bucket": "flattened_bucket", "local": None}
 _MULTIPLIERS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _POLL_SECONDS = 0.2
 
@@ -214,18 +227,51 @@ def _size(text):
     return int(float(number) * _MULTIPLIERS[unit or "B"])
 
 
+def _loader_of(context):
+    """Return the setting engine.sglang.loader; ValueError if there is no such loader."""
+    loader = context.setting("engine.sglang.loader", "custom")
+    if loader not in LOADERS:
+        raise ValueError(f"engine.sglang.loader is {loader}: it is one of {', '.join(LOADERS)}")
+    return loader
+
+
+def _bucket_bytes(context):
+    """Return the size of a bucket of an update. The default is that of colocate/job/job_file.c."""
+    return _size(context.setting("update.update_weight_buffer_size", "64 KiB"))
+
+
+def _part_of(loader, bucket, named):
+    """Return what one rank gives for its part of a request; with None as the bucket the tensors lie in a region."""
+    from tandem import torch_forms
+    if loader == "custom":
+        return torch_forms.sglang_custom_payload(bucket, named)
+    if loader == "flattened_bucket":
+        return torch_forms.sglang_flattened_payload(bucket, named)
+    return torch_forms.sglang_pairs(named if bucket is None else bucket.pack(named))
+
+
+def attach(context, bucket):
+    """Return what the method attach(bucket) of a class Trainer returns for engines that are SGLang servers.
+
+    context is the trainer's Context, bucket an UpdateBucket. None on CUDA, where the engines copy the bucket.
+    """
+    if context.device == "cuda":
+        return None
+    if bucket.tensors is None:
+        raise ValueError("the engines have a layout, so that a bucket has slices: tandem.sglang.Engine has none")
+    return _part_of(_loader_of(context), None, [(view.name, view.torch()) for view in bucket.tensors])
+
+
 class Engine:
     """An engine rank of a job whose model is in an SGLang server; see the module's description."""
 
     @classmethod
     def regions(cls, context):
-        """Declare the server's memory as outside memory, and the region that every engine must have."""
-        regions = [Region("weights", 1)]  # Tandem's own: the weights are in the server.
-        for tag, size in context.setting("engine.sglang.memory", {}).items():
-            region = Region(_known([tag])[0], _size(size))
-            region.outside = True  # Allocated by resume(), freed by pause().
-            regions.append(region)
-        return regions
+        """Declare the server's memory and the bucket of copies as outside memory, and the region of every engine."""
+        sizes = {_known([tag])[0]: _size(size) for tag, size in context.setting("engine.sglang.memory", {}).items()}
+        sizes["weights"] = sizes.get("weights", 0) + _bucket_bytes(context)
+        # Tandem's own region is empty: the weights are in the server. resume() and pause() are for the others.
+        return [Region("weights", 1), *(Region(tag, size, keep=False, outside=True) for tag, size in sizes.items())]
 
     def __init__(self, context):
         mode = context.setting("update.mode", "donate")
@@ -238,14 +284,16 @@ class Engine:
         from tandem import torch_forms  # Imports PyTorch, which takes longer than an update should.
         self._forms = torch_forms
         self._context = context
+        self._loader = _loader_of(context)
+        self._has_weights = "weights" in context.setting("engine.sglang.memory", {})
         self._server = None
         if context.rank == 0:
             self._server = Server(urls[context.engine], float(context.setting("engine.sglang.timeout_s", 60)),
                                   context.setting("engine.sglang.api_key"))
-        self._loader = context.setting("engine.sglang.loader", "custom")
-        if self._loader not in ("custom", "flattened_bucket"):
-            raise ValueError(f"engine.sglang.loader is {self._loader}: it is custom or flattened_bucket")
-        self._bucket = None
+        self._bucket = None         # Of copies; None before it is needed, and while the tag weights is paused.
+        self._needs_bucket = False  # Whether an update had to copy.
+        self._is_attached = False   # Whether this rank's trainer rank has attached its handles of the next bucket.
+        self._parts = None          # Rank 0: what the trainer ranks have attached for all ranks.
         self._updates_count = 0
         self._has_session = False
         self._version = None
@@ -256,42 +304,77 @@ class Engine:
             self._server.wait_until_ready(self._server.timeout)
 
     def resume(self, tag):
-        """Let the server allocate its memory with this tag."""
-        if self._server is not None:
+        """Let the server allocate its memory with this tag, and allocate the bucket of copies with the weights."""
+        if self._is_servers(tag):
             self._server.resume(tag)
+        if tag == "weights" and self._needs_bucket:
+            self._make_bucket(_bucket_bytes(self._context))
 
     def pause(self, tag):
-        """Let the server free its memory with this tag."""
-        if self._server is not None:
+        """Let the server free its memory with this tag, and free the bucket of copies with the weights."""
+        if tag == "weights" and self._bucket is not None:
+            self._bucket = None
+            if self._context.device == "cuda":
+                import torch
+                torch.cuda.empty_cache()
+        if self._is_servers(tag):
             self._server.release(tag)
+
+    def _is_servers(self, tag):
+        """Return whether this rank asks the server for memory with this tag: it is not only that of the copies."""
+        return self._server is not None and (tag != "weights" or self._has_weights)
+
+    def _make_bucket(self, size_bytes):
+        """Have a bucket of copies of at least this size, with its memory."""
+        self._needs_bucket = True
+        if self._bucket is None or self._bucket.size_bytes < size_bytes:
+            self._bucket = None
+            self._bucket = self._forms.Bucket(size_bytes, "cuda" if self._context.device == "cuda" else "cpu")
+            self._bucket.flat.zero_()
 
     def begin(self):
         """Begin an update, which opens a session with its first tensors."""
         self._has_session = False
         self._version = None
+        self._is_attached = False
+
+    def gathered(self, index, buckets_count, parts):
+        """Keep on rank 0 what the trainer ranks have attached for all ranks of the engine."""
+        missing = [str(rank) for rank, part in enumerate(parts) if not part]
+        if missing:
+            raise ValueError(f"no handles are attached for the ranks {', '.join(missing)} of {len(parts)}: let attach() of "
+                             "every trainer rank return those of tandem.sglang.attach(), or of none")
+        self._parts = parts
+
+    def attached(self, index, buckets_count, data):
+        """Notice on every rank that its part need not be made here."""
+        self._is_attached = True
+
+    def _parts_of_copies(self, tensors):
+        """Copy the tensors where the server's rank on this GPU opens them; return the parts of all ranks on rank 0."""
+        # With the larger types first a flattened bucket needs no gaps.
+        named = sorted(((view.name, view.torch()) for view in tensors), key=lambda pair: -pair[1].element_size())
+        alignment = self._forms.ALIGNMENT
+        self._make_bucket(sum(-(-tensor.numel() * tensor.element_size() // alignment) * alignment
+                              for _, tensor in named))
+        part = _part_of(self._loader, self._bucket, named)
+        group = self._context.group
+        return [part] if group is None or group.ranks_count == 1 else group.gather(part)
 
     def load(self, weights, tensors):
-        """Put the tensors where the server's rank on this GPU opens them, and let it load them."""
-        forms = self._forms
-        named = [(view.name, view.torch()) for view in tensors]
-        size_bytes = sum(tensor.numel() * tensor.element_size() + forms.ALIGNMENT for _, tensor in named)
-        if self._bucket is None or self._bucket.size_bytes < size_bytes:
-            self._bucket = forms.Bucket(size_bytes, "cuda" if self._context.device == "cuda" else "cpu")
-        if self._loader == "custom":
-            entry = forms.sglang_custom_payload(self._bucket, named)
+        """Let the server load the tensors: from the trainers' buckets if these are attached, else from copies."""
+        if self._is_attached:
+            parts, self._parts, self._is_attached = self._parts, None, False
         else:
-            named.sort(key=lambda pair: -pair[1].element_size())
-            entry = forms.sglang_flattened_payload(self._bucket, named)
-        group = self._context.group
-        entries = [entry] if group is None or group.ranks_count == 1 else group.gather(entry)
+            parts = self._parts_of_copies(tensors)
         if self._server is None:
             return
+        entries = self._forms.sglang_payloads(parts) if self._loader == "local" else parts
         if not self._has_session:
             self._server.begin_update()
             self._has_session = True
             self._updates_count += 1
-        self._server.load(entries, CUSTOM_LOADER if self._loader == "custom" else "flattened_bucket",
-                          f"tandem-{self._updates_count}")
+        self._server.load(entries, LOADERS[self._loader], f"tandem-{self._updates_count}")
 
     def complete(self):
         """End the session; what the server itself misses, it does not tell."""

@@ -9,8 +9,9 @@ tandem.job returns; no pickle is needed.
     named = bucket.pack([("weight", model.weight)])          # the same tensors, but in the bucket
     handles = [handle_of(tensor) for _, tensor in named]     # in the other process: tensor_of(handle)
 
-On the CPU a bucket is a descriptor (a memfd), of which PyTorch's storages are views. On CUDA it is memory of
-torch.empty(), and its handles are the 15 fields of PyTorch's own reduce_tensor(), but with the UUID of the GPU instead
+On the CPU a bucket is a descriptor (a memfd), of which PyTorch's storages are views; it may be that of a region of
+Tandem, and tensors that lie in a region, or in the bucket of a weight update, need not be packed. On CUDA a bucket is
+memory of torch.empty(), and its handles are the 15 fields of PyTorch's own reduce_tensor(), but with the UUID of the GPU instead
 of its number, which differs between processes. CUDA exports memory of cudaMalloc only: expandable segments, Tandem's
 regions and the memory of torch_memory_saver are refused by name.
 
@@ -32,28 +33,37 @@ from torch.multiprocessing import reductions
 from tandem import _tandem
 
 __all__ = ["ALIGNMENT", "CUDA_FIELDS", "Bucket", "check_export", "handle_of", "pack_vllm", "sglang_custom_payload",
-           "sglang_flattened_payload", "sglang_load", "sglang_payloads", "sglang_serialize", "tensor_of"]
+           "sglang_flattened_payload", "sglang_load", "sglang_pairs", "sglang_payloads", "sglang_serialize", "tensor_of"]
 
 # The arguments of PyTorch's rebuild_cuda_tensor(), which are the fields that reduce_tensor() gives.
 CUDA_FIELDS = ("tensor_cls", "tensor_size", "tensor_stride", "tensor_offset", "storage_cls", "dtype", "storage_device",
                "storage_handle", "storage_size_bytes", "storage_offset_bytes", "requires_grad", "ref_counter_handle",
                "ref_counter_offset", "event_handle", "event_sync_required")
 _DEVICE = CUDA_FIELDS.index("storage_device")
-# Tensors begin at multiples of this in a bucket, as PyTorch's own allocator does it.
-ALIGNMENT = 512
+# Tensors begin at multiples of this in a bucket, as in the buckets of a job's updates.
+ALIGNMENT = 256
 
 
 class Bucket:
     """Memory of tensors that PyTorch in other processes of this node can open; device is "cpu" or a CUDA device.
 
     flat is all of the memory, as a tensor of uint8; on the CPU it is a view of a descriptor. The bucket must live until
-    the other processes have done what they do with its tensors.
+    the other processes have done what they do with its tensors. With memory it lies in a tandem.memory.Region or a
+    tandem.job.Memory of the host, which must not be paused meanwhile. A region of CUDA is refused by name: cudaIpc
+    cannot export it.
     """
 
-    def __init__(self, size_bytes, device="cpu"):
+    def __init__(self, size_bytes, device="cpu", memory=None):
         self.device = torch.device(device)
         self.size_bytes = size_bytes
-        if self.device.type == "cpu":
+        if memory is not None:
+            flat = torch.from_dlpack(memory)
+            if size_bytes > flat.numel():
+                raise ValueError(f"a bucket of {size_bytes} bytes in memory of {flat.numel()}: make the region larger")
+            self.flat = flat[:size_bytes]
+            self.device = flat.device
+            check_export(self.flat)
+        elif self.device.type == "cpu":
             fd = os.memfd_create("tandem-bucket", os.MFD_CLOEXEC)
             try:
                 os.ftruncate(fd, size_bytes)
@@ -98,21 +108,47 @@ def check_export(tensor):
 
 
 def handle_of(tensor):
-    """Return the handle of a tensor in a Bucket, or of any CUDA tensor: a dictionary for json.dumps().
+    """Return the handle of a tensor in a Bucket or a region, or of any CUDA tensor: a dictionary for json.dumps().
 
     On CUDA each handle must be opened exactly once, by tensor_of() or a framework: PyTorch counts them.
     """
     if tensor.is_cuda:
         return _json_of_cuda(_reduce_cuda(tensor))
+    if tensor.device.type != "cpu":
+        raise ValueError(f"a tensor of {tensor.device} has no handle: only those of the CPU and of CUDA have")
     storage = tensor.untyped_storage()
-    if tensor.device.type != "cpu" or not storage.is_shared():  # _share_fd_cpu_() would move it to shared memory.
-        raise ValueError(f"a tensor of {tensor.device} that lies in no Bucket has no handle: pack it into one")
-    fd, size_bytes = storage._share_fd_cpu_()  # The storage's own descriptor.
+    if storage.is_shared():  # Otherwise _share_fd_cpu_() would move it to shared memory.
+        fd, size_bytes = storage._share_fd_cpu_()  # The storage's own descriptor.
+        offset = tensor.storage_offset()
+    else:
+        fd, begin, size_bytes = _file_of(tensor)
+        offset = begin // tensor.element_size()
     found = os.fstat(fd)
     return {"kind": "descriptor", "pid": os.getpid(), "fd": fd, "device": found.st_dev, "inode": found.st_ino,
             "storage_bytes": size_bytes, "dtype": str(tensor.dtype).removeprefix("torch."),
-            "offset": tensor.storage_offset(), "shape": list(tensor.shape), "stride": list(tensor.stride()),
+            "offset": offset, "shape": list(tensor.shape), "stride": list(tensor.stride()),
             "requires_grad": tensor.requires_grad}
+
+
+def _file_of(tensor):
+    """Return the descriptor of the region in which a tensor lies, its first byte there, and the byte behind its last."""
+    span_bytes = _span_bytes(tensor)
+    found = _tandem.descriptor(tensor.data_ptr(), span_bytes)
+    if found is None:
+        raise ValueError("a tensor of the CPU that lies in no Bucket and in no region has no handle: pack it into a "
+                         "Bucket")
+    fd, begin = found
+    if begin % tensor.element_size() != 0:
+        raise ValueError(f"a tensor of {tensor.dtype} at byte {begin} of its region has no handle: such tensors begin at "
+                         f"multiples of {tensor.element_size()} bytes")
+    return fd, begin, begin + span_bytes
+
+
+def _span_bytes(tensor):
+    """Return the bytes from a tensor's first element to its last."""
+    if tensor.numel() == 0:
+        return 0
+    return (sum((length - 1) * step for length, step in zip(tensor.shape, tensor.stride())) + 1) * tensor.element_size()
 
 
 def tensor_of(handle):
@@ -231,17 +267,38 @@ def pack_vllm(bucket, named_tensors):
 _HANDLES = "tandem.handles"  # Name of the one tensor of a custom payload: the handles, as JSON in uint8.
 
 
+def _places(named_tensors):
+    """Return a tensor of uint8 from the first byte of contiguous tensors of the CPU to the last, and their first bytes
+    in it. The tensors lie in one region, such as the bucket of an update."""
+    named_tensors = list(named_tensors)
+    wrong = [name for name, tensor in named_tensors if tensor.is_cuda or not tensor.is_contiguous()]
+    if wrong:
+        raise ValueError(f"the tensors {', '.join(wrong)} are not contiguous tensors of the CPU: pack them into a Bucket")
+    filled = [tensor for _, tensor in named_tensors if tensor.numel() > 0]
+    if not filled:
+        return torch.empty(0, dtype=torch.uint8), [0] * len(named_tensors)
+    begin = min(tensor.data_ptr() for tensor in filled)
+    end = max(tensor.data_ptr() + _span_bytes(tensor) for tensor in filled)
+    flat = torch.frombuffer(_tandem.Memory(begin, end - begin), dtype=torch.uint8)
+    return flat, [tensor.data_ptr() - begin if tensor.numel() > 0 else 0 for _, tensor in named_tensors]
+
+
 def sglang_custom_payload(bucket, named_tensors):
     """Pack (name, tensor) pairs and return one rank's entry for load_format "tandem.torch_forms.sglang_load".
 
     The entry has the handle of the bucket and the place of each tensor, as JSON in a tensor, which is the only kind of
-    value that SGLang gives to a custom loader.
+    value that SGLang gives to a custom loader. With None as the bucket nothing is copied: the tensors lie in one block
+    of a region already, such as the bucket of a job's update on the host.
     """
-    packed = bucket.pack(named_tensors)
-    places = [[name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape),
-               tensor.storage_offset() * tensor.element_size() - bucket.flat.storage_offset()]
-              for name, tensor in packed]
-    text = json.dumps({"bucket": handle_of(bucket.flat), "tensors": places}).encode()
+    named_tensors = list(named_tensors)
+    if bucket is None:
+        flat, begins = _places(named_tensors)
+    else:
+        flat = bucket.flat
+        begins = [tensor.data_ptr() - flat.data_ptr() for _, tensor in bucket.pack(named_tensors)]
+    places = [[name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape), begin]
+              for (name, tensor), begin in zip(named_tensors, begins)]
+    text = json.dumps({"bucket": handle_of(flat) if flat.numel() > 0 else None, "tensors": places}).encode()
     return pickle.dumps([(_HANDLES, torch.frombuffer(bytearray(text), dtype=torch.uint8))])
 
 
@@ -254,7 +311,8 @@ def sglang_load(model, named_tensors):
         if name != _HANDLES:
             raise ValueError(f"the tensor {name} is no handle of a bucket: send it without this load_format")
         payload = json.loads(bytes(tensor.cpu().numpy()))
-        flat = tensor_of(payload["bucket"])
+        handle = payload["bucket"]
+        flat = torch.empty(0, dtype=torch.uint8) if handle is None else tensor_of(handle)
         tensors = []
         for place_name, dtype_name, shape, begin in payload["tensors"]:
             dtype = _dtype(dtype_name)
@@ -334,11 +392,19 @@ def sglang_flattened_payload(bucket, named_tensors):
     """Pack (name, tensor) pairs and return one rank's entry for load_format "flattened_bucket".
 
     It is the pickle of SGLang's FlattenedTensorBucket: a tensor of uint8 and its metadata. SGLang views the tensors in
-    place, so that each must begin at a multiple of its element size: begin with the larger types.
+    place, so that each must begin at a multiple of its element size: begin with the larger types. With None as the
+    bucket the tensors lie in one region already, where there may be gaps between them.
     """
     named_tensors = list(named_tensors)
-    packed = bucket.pack(named_tensors, aligned=False)
     metadata, end = [], 0
+    if bucket is None:
+        flat, begins = _places(named_tensors)
+        for (name, tensor), begin in zip(named_tensors, begins):
+            size_bytes = tensor.numel() * tensor.element_size()
+            metadata.append(_FlattenedTensorMetadata(name, tensor.shape, tensor.dtype, begin, begin + size_bytes,
+                                                     size_bytes))
+        return sglang_serialize({"flattened_tensor": flat, "metadata": metadata})
+    packed = bucket.pack(named_tensors, aligned=False)
     for (name, tensor), (_, place) in zip(named_tensors, packed):
         size_bytes = tensor.numel() * tensor.element_size()
         if place is None:
@@ -349,12 +415,24 @@ def sglang_flattened_payload(bucket, named_tensors):
     return sglang_serialize({"flattened_tensor": bucket.flat[:end], "metadata": metadata})
 
 
+def sglang_pairs(named_tensors):
+    """Return the list of (name, payload) pairs of one rank for sglang_payloads(), as JSON in bytes.
+
+    On CUDA each tensor is exported by itself: it lies in a Bucket, or in other memory of cudaMalloc.
+    """
+    return json.dumps([[name, base64.b64encode(sglang_serialize(tensor)).decode()]
+                       for name, tensor in named_tensors]).encode()
+
+
 def sglang_payloads(named_payloads_of_ranks):
     """Return the entries of all ranks for load_format None, of lists of (name, payload) pairs, one list for each rank.
 
-    A payload is sglang_serialize(tensor) of that rank. All ranks have the same names in the same order. Each entry is
-    the list of (name, LocalSerializedTensor), of which a rank opens its own.
+    A payload is sglang_serialize(tensor) of that rank; a list may be in the form of sglang_pairs(). All ranks have the
+    same names in the same order. Each entry is the list of (name, LocalSerializedTensor), of which a rank opens its own.
     """
+    named_payloads_of_ranks = [
+        [(name, base64.b64decode(payload)) for name, payload in json.loads(pairs)] if isinstance(pairs, bytes) else pairs
+        for pairs in named_payloads_of_ranks]
     merged = []
     for pairs in zip(*named_payloads_of_ranks, strict=True):
         names = {name for name, _ in pairs}

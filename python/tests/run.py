@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs tests of the Python package for ctest: run.py PACKAGE_DIR SUITE [NAME].
 
-SUITE is `package`, `job`, `torch` for the tests that need PyTorch or frameworks that use it, `vllm` for those that need
-vLLM, or `ray` for the suite that also runs on Ray. NAME chooses the file test_NAME.py. Exits with 77 if a package is missing. The interpreter is the one of
-TANDEM_TEST_PYTHON, or python3: its virtual environment must have the packages.
+SUITE is `package`, `job`, `nodes` for jobs on two nodes, `torch` for the tests that need PyTorch or frameworks that use
+it, `vllm` for those that need vLLM, or `ray` for the suite that also runs on Ray. NAME chooses the file test_NAME.py.
+Exits with 77 if a package is missing. The interpreter is the one of TANDEM_TEST_PYTHON, or python3: its virtual
+environment must have the packages.
 """
 import os
 import pathlib

@@ -1,4 +1,4 @@
-/* address.c - parses the URL of a Redis server. */
+/* address.c - parses the URL of a Redis server, or of the sentinels that name it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parser tdm__redis_address_parse() splits the URL into its parts, copies each part with a
  * length check, and decodes %XX in user and password. The result is written only on success. No
@@ -110,58 +110,184 @@ static tdm_status parse_user(const char *text, size_t bytes, struct tdm__redis_a
     return url_decode_part("password", address->password);
 }
 
-/* Parses the part "host", "host:port", "[v6]" or "[v6]:port" of a URL. */
-static tdm_status parse_host(const char *text, struct tdm__redis_address *address)
+/* Parses the part "host", "host:port", "[v6]" or "[v6]:port" of a URL; without a port it is
+ * `usual_port`. */
+static tdm_status parse_host(const char *part, size_t part_bytes, uint16_t usual_port,
+                             struct tdm__redis_host *host)
 {
-    bool bracketed = text[0] == '[';
-    size_t bytes = strcspn(text + bracketed, bracketed ? "]" : ":");
-    const char *rest = text + bracketed + bytes;
-    unsigned long port = TDM__REDIS_PORT;
+    char text[TDM__REDIS_TEXT_BYTES];
+    bool bracketed = part_bytes > 0 && part[0] == '[';
+    unsigned long port = usual_port;
+    const char *rest;
+    size_t bytes;
 
-    TDM_TRY(url_copy_part("host", text + bracketed, bytes, address->host));
+    TDM_TRY(url_copy_part("host", part, part_bytes, text));
+    bytes = strcspn(text + bracketed, bracketed ? "]" : ":");
+    rest = text + bracketed + bytes;
     if (bytes == 0 || (bracketed && *rest != ']')) {
         return tdm__fail(TDM_E_INVAL, "store url: no host in redis://host[:port]");
     }
+    TDM_TRY(url_copy_part("host", text + bracketed, bytes, host->name));
     rest += bracketed;
     if (*rest == ':') {
         TDM_TRY(parse_number("port", rest + 1, UINT16_MAX, &port));
     } else if (*rest != '\0') {
         return tdm__fail(TDM_E_INVAL, "store url: \"%.20s\" after the host", rest);
     }
-    address->port = (uint16_t)port;
+    host->port = (uint16_t)port;
+    return TDM_OK;
+}
+
+/* Parses the number of the database, which stands in the last part of a URL; "" is 0. */
+static tdm_status parse_database(const char *part, size_t part_bytes,
+                                 struct tdm__redis_address *address)
+{
+    char text[TDM__REDIS_TEXT_BYTES];
+    unsigned long database = 0;
+
+    TDM_TRY(url_copy_part("database", part, part_bytes, text));
+    if (part_bytes > 0) {
+        TDM_TRY(parse_number("database", text, 65535, &database));
+    }
+    address->database = (uint32_t)database;
     return TDM_OK;
 }
 
 /* Parses everything behind "redis://" in a URL. */
 static tdm_status parse_redis(const char *rest, struct tdm__redis_address *address)
 {
-    char host_and_database[TDM__REDIS_TEXT_BYTES];
     const char *at = strrchr(rest, '@');
-    unsigned long database = 0;
-    char *slash;
+    size_t host_bytes;
 
     if (at != NULL) {
         TDM_TRY(parse_user(rest, (size_t)(at - rest), address));
         rest = at + 1;
     }
-    TDM_TRY(url_copy_part("host", rest, strlen(rest), host_and_database));
-    slash = strchr(host_and_database, '/');
-    if (slash != NULL) {
-        *slash++ = '\0';
+    host_bytes = strcspn(rest, "/");
+    TDM_TRY(parse_host(rest, host_bytes, TDM__REDIS_PORT, &address->host));
+    if (rest[host_bytes] == '/') {
+        rest += host_bytes + 1;
+        TDM_TRY(parse_database(rest, strlen(rest), address));
     }
-    if (slash != NULL && *slash != '\0') {
-        TDM_TRY(parse_number("database", slash, 65535, &database));
-    }
-    TDM_TRY(parse_host(host_and_database, address));
-    address->database = (uint32_t)database;
-    (void)snprintf(address->text, sizeof(address->text), "redis://%s:%u/%u", address->host,
-                   address->port, address->database);
+    (void)snprintf(address->text, sizeof(address->text), "redis://%s:%u/%u", address->host.name,
+                   address->host.port, address->database);
     return TDM_OK;
 }
 
+/* ---- sentinels -------------------------------------------------------------------------- */
+
+/* Parses the part "host[:port][,host[:port]...]" of the URL of sentinels. */
+static tdm_status parse_sentinels(const char *part, size_t part_bytes,
+                                  struct tdm__redis_address *address)
+{
+    const char *end = part + part_bytes;
+
+    for (;;) {
+        const char *comma = memchr(part, ',', (size_t)(end - part));
+        const char *host_end = comma != NULL ? comma : end;
+
+        if (address->sentinels_count == TDM__REDIS_SENTINELS_MAX) {
+            return tdm__fail(TDM_E_LIMIT, "store url: more than %d sentinels",
+                             (int)TDM__REDIS_SENTINELS_MAX);
+        }
+        TDM_TRY(parse_host(part, (size_t)(host_end - part), TDM__REDIS_SENTINEL_PORT,
+                           &address->sentinels[address->sentinels_count]));
+        address->sentinels_count++;
+        if (comma == NULL) {
+            return TDM_OK;
+        }
+        part = comma + 1;
+    }
+}
+
+/* Parses the part "MASTER" or "MASTER/database" of the URL of sentinels. */
+static tdm_status parse_master(const char *part, size_t part_bytes,
+                               struct tdm__redis_address *address)
+{
+    const char *slash = memchr(part, '/', part_bytes);
+    size_t name_bytes = slash != NULL ? (size_t)(slash - part) : part_bytes;
+
+    TDM_TRY(url_copy_part("name of the master", part, name_bytes, address->master));
+    /* Sentinel accepts no other characters. */
+    if (name_bytes == 0 || strspn(address->master, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                   "abcdefghijklmnopqrstuvwxyz"
+                                                   "0123456789.-_") != name_bytes) {
+        return tdm__fail(TDM_E_INVAL,
+                         "store url: redis+sentinel://host[:port],.../MASTER[/database] wants the "
+                         "name of the master, of letters, digits, '.', '-' and '_'");
+    }
+    return slash == NULL ? TDM_OK : parse_database(slash + 1, part_bytes - name_bytes - 1, address);
+}
+
+/* Parses the part "?sentinel_user=U&sentinel_password=P" of the URL of sentinels. */
+static tdm_status parse_sentinel_user(const char *query, struct tdm__redis_address *address)
+{
+    do {
+        const char *value;
+        size_t bytes = strcspn(++query, "&");
+
+        if ((value = text_after(query, "sentinel_user=")) != NULL) {
+            TDM_TRY(url_copy_part("sentinel_user", value, bytes - (size_t)(value - query),
+                                  address->sentinel_user));
+            TDM_TRY(url_decode_part("sentinel_user", address->sentinel_user));
+        } else if ((value = text_after(query, "sentinel_password=")) != NULL) {
+            TDM_TRY(url_copy_part("sentinel_password", value, bytes - (size_t)(value - query),
+                                  address->sentinel_password));
+            TDM_TRY(url_decode_part("sentinel_password", address->sentinel_password));
+        } else {
+            return tdm__fail(TDM_E_INVAL, "store url: only sentinel_user=USER and "
+                                          "sentinel_password=PASSWORD, with '&' between them, may "
+                                          "follow the '?'");
+        }
+        query += bytes;
+    } while (*query == '&');
+    return TDM_OK;
+}
+
+/* Writes the address of sentinels for messages: as many of them as there is space for. */
+static void write_sentinels_text(struct tdm__redis_address *address)
+{
+    char hosts[TDM__REDIS_TEXT_BYTES] = "";
+    size_t bytes = 0;
+
+    for (uint32_t i = 0; i < address->sentinels_count && bytes < sizeof(hosts); i++) {
+        int written = snprintf(hosts + bytes, sizeof(hosts) - bytes, "%s%s:%u", i > 0 ? "," : "",
+                               address->sentinels[i].name, address->sentinels[i].port);
+
+        bytes += written > 0 ? (size_t)written : 0;
+    }
+    (void)snprintf(address->text, sizeof(address->text), "redis+sentinel://%s/%.200s/%u", hosts,
+                   address->master, address->database);
+}
+
+/* Parses everything behind "redis+sentinel://" in a URL. */
+static tdm_status parse_sentinel_url(const char *rest, struct tdm__redis_address *address)
+{
+    const char *query = strstr(rest, "?sentinel_");
+    const char *end = query != NULL ? query : rest + strlen(rest);
+    const char *at = memrchr(rest, '@', (size_t)(end - rest));
+    const char *slash;
+
+    if (at != NULL) {
+        TDM_TRY(parse_user(rest, (size_t)(at - rest), address));
+        rest = at + 1;
+    }
+    slash = memchr(rest, '/', (size_t)(end - rest));
+    TDM_TRY(parse_sentinels(rest, (size_t)((slash != NULL ? slash : end) - rest), address));
+    rest = slash != NULL ? slash + 1 : end;
+    TDM_TRY(parse_master(rest, (size_t)(end - rest), address));
+    if (query != NULL) {
+        TDM_TRY(parse_sentinel_user(query, address));
+    }
+    write_sentinels_text(address);
+    return TDM_OK;
+}
+
+/* ---- interface -------------------------------------------------------------------------- */
+
 tdm_status tdm__redis_address_parse(const char *url, struct tdm__redis_address *address_out)
 {
-    struct tdm__redis_address address = {.port = 0};
+    struct tdm__redis_address address = {.database = 0};
     const char *rest;
 
     if (text_after(url, "rediss://") != NULL) {
@@ -169,34 +295,48 @@ tdm_status tdm__redis_address_parse(const char *url, struct tdm__redis_address *
                          "store url: rediss:// needs hiredis 1.0 or newer; until then run stunnel "
                          "and give its unix:// socket");
     }
-    if (text_after(url, "redis+sentinel://") != NULL) {
-        return tdm__fail(TDM_E_UNSUPPORTED,
-                         "store url: redis+sentinel:// is not there yet; give the master's "
-                         "redis:// url");
-    }
     if ((rest = text_after(url, "unix://")) != NULL || (rest = text_after(url, "unix:")) != NULL) {
         TDM_TRY(parse_unix(rest, &address));
     } else if ((rest = text_after(url, "redis://")) != NULL) {
         TDM_TRY(parse_redis(rest, &address));
+    } else if ((rest = text_after(url, "redis+sentinel://")) != NULL) {
+        TDM_TRY(parse_sentinel_url(rest, &address));
     } else {
         return tdm__fail(TDM_E_INVAL,
-                         "store url: wanted unix:///path or redis://[user[:password]@]host[:port]"
-                         "[/database]");
+                         "store url: wanted unix:///path, redis://[user[:password]@]host[:port]"
+                         "[/database] or redis+sentinel://[user[:password]@]host[:port][,...]"
+                         "/MASTER[/database]");
     }
     *address_out = address;
     return TDM_OK;
 }
 
-bool tdm__redis_address_is_local(const struct tdm__redis_address *address)
+bool tdm__redis_host_equal(const struct tdm__redis_host *one, const struct tdm__redis_host *other)
+{
+    return one->port == other->port && strcmp(one->name, other->name) == 0;
+}
+
+bool tdm__redis_host_is_local(const struct tdm__redis_host *host)
 {
     struct in_addr four;
     struct in6_addr six;
 
-    if (address->path[0] != '\0' || strcmp(address->host, "localhost") == 0) {
+    if (strcmp(host->name, "localhost") == 0) {
         return true;
     }
-    if (inet_pton(AF_INET, address->host, &four) == 1) {
+    if (inet_pton(AF_INET, host->name, &four) == 1) {
         return ntohl(four.s_addr) >> IN_CLASSA_NSHIFT == IN_LOOPBACKNET;
     }
-    return inet_pton(AF_INET6, address->host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
+    return inet_pton(AF_INET6, host->name, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
+}
+
+bool tdm__redis_address_is_local(const struct tdm__redis_address *address)
+{
+    for (uint32_t i = 0; i < address->sentinels_count; i++) {
+        if (!tdm__redis_host_is_local(&address->sentinels[i])) {
+            return false;
+        }
+    }
+    return address->sentinels_count > 0 || address->path[0] != '\0' ||
+           tdm__redis_host_is_local(&address->host);
 }

@@ -1,8 +1,10 @@
 /* connection.c - one connection to Redis that reconnects automatically. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The states are: waiting for the next attempt (no context), handshake (a context that is not
- * ready), ready. The timer is the next attempt in the first state and the time limit of the
- * handshake in the second.
+/* The states are: waiting for the next attempt (no context), asking a sentinel (a context whose
+ * other end is a sentinel), handshake with the server (a context that is not ready), ready. The
+ * timer is the next attempt in the first state and a time limit in the next two. master_search.c
+ * decides whether an attempt asks a sentinel or connects to the server, and how long to wait before
+ * it. The server that a sentinel has named must say by ROLE that it is a master.
  *
  * hiredis frees its context when the connection ends, after all its callbacks. The only hook that
  * always runs then is `cleanup`, so the connection learns of its end there. hiredis 0.14 has no
@@ -14,6 +16,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/redis/master_search.h"
 #include "runtime/redis/reply.h"
 #include "runtime/socket.h"
 
@@ -22,14 +25,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Time limits and delays of a connection to Redis. */
+/* Time limits of a connection to Redis, and the capacity of its texts. */
 enum {
-    /* Milliseconds within which the server must reply to AUTH, SELECT and PING. */
+    /* Milliseconds within which the server must reply to AUTH, SELECT, ROLE and PING. */
     HANDSHAKE_MS = 2000,
-    BACK_OFF_MS_MIN = 10,   /* First delay between attempts to connect in milliseconds. */
-    BACK_OFF_MS_MAX = 1000, /* Longest delay between attempts to connect in milliseconds. */
+    SENTINEL_MS = 1000, /* Milliseconds within which a sentinel must accept and reply. */
     /* Milliseconds without a connection after which the trouble is logged. */
     LOG_AFTER_MS = 1000,
+    REASON_BYTES = 256,    /* Capacity of the text that says why an attempt has failed. */
+    FAILURES_BYTES = 1024, /* Capacity of the text with the failures of several sentinels. */
+    TROUBLE_BYTES = 1536,  /* Capacity of the text that says why there is no connection. */
 };
 
 /* A connection to a Redis server that reconnects automatically. Its creator owns it. */
@@ -46,19 +51,22 @@ struct tdm__redis_connection {
     unsigned watched_events; /* Events that `watch` reports now. */
     /* Timer of the next attempt to connect, or of the handshake's time limit (owned). */
     struct tdm__timer *timer;
-    int64_t back_off_ms; /* Delay before the next attempt to connect, in milliseconds. */
+    struct tdm__master_search search; /* What the next attempt contacts, and when. */
+    bool is_asking;                   /* Whether the other end of `context` is a sentinel. */
+    /* The master that a sentinel has named last; "" before, and while a sentinel is asked. */
+    struct tdm__redis_host master;
     /* Whether the handshake with the server has succeeded, so that commands can be sent. */
     bool ready;
     bool destroyed; /* Whether the owner is destroying the connection. */
     /* Time since when there has been no connection, in milliseconds on CLOCK_MONOTONIC; 0 if there
      * is one. */
     int64_t trouble_since_ms;
-    bool logged;       /* Whether the current lack of a connection has been logged. */
-    char trouble[160]; /* Why there is no connection to the server; "" if unknown. */
+    bool logged;               /* Whether the current lack of a connection has been logged. */
+    char reason[REASON_BYTES]; /* Why the current or last attempt has failed; "" if unknown. */
+    /* Failures of the sentinels that were asked since the last delay; "" without any. */
+    char failures[FAILURES_BYTES];
+    char trouble[TROUBLE_BYTES]; /* Why there is no connection to the server; "" if unknown. */
 };
-
-/* Makes one attempt to connect to the server; declared here for the hooks of hiredis. */
-static void connection_connect(struct tdm__redis_connection *connection);
 
 /* Sets the connection's timer to fire `in_ms` milliseconds from now. */
 static void connection_set_timer(struct tdm__redis_connection *connection, int64_t in_ms)
@@ -66,10 +74,10 @@ static void connection_set_timer(struct tdm__redis_connection *connection, int64
     TDM_ASSERT(tdm__timer_set(connection->timer, tdm__clock_ms() + in_ms) == TDM_OK);
 }
 
-/* Remembers why there is no connection to the server. */
-static void connection_note_trouble(struct tdm__redis_connection *connection, const char *trouble)
+/* Notes why the current attempt to connect, or the current connection, ends. */
+static void connection_note_reason(struct tdm__redis_connection *connection, const char *reason)
 {
-    (void)snprintf(connection->trouble, sizeof(connection->trouble), "%s", trouble);
+    (void)snprintf(connection->reason, sizeof(connection->reason), "%s", reason);
 }
 
 /* ---- hiredis' side of the loop ---------------------------------------------------------- */
@@ -82,7 +90,7 @@ static void connection_want_events(struct tdm__redis_connection *connection, uns
     }
     connection->watched_events = events;
     if (tdm__fd_watch_set_events(connection->watch, events) != TDM_OK) {
-        connection_note_trouble(connection, tdm_error_detail());
+        connection_note_reason(connection, tdm_error_detail());
         /* The failed connection is ended by the timer, outside of hiredis. */
         connection_set_timer(connection, 0);
     }
@@ -120,35 +128,78 @@ static void delete_write(void *arg)
     connection_want_events(connection, connection->watched_events & ~(unsigned)TDM__WRITABLE);
 }
 
-/* Schedules the next attempt to connect and doubles the delay. Logs a lack of a connection that
- * lasts longer than LOG_AFTER_MS. */
-static void connection_retry_later(struct tdm__redis_connection *connection)
+/* Appends the failure of the sentinel that was asked to the list of such failures. */
+static void connection_add_failure(struct tdm__redis_connection *connection)
 {
+    const struct tdm__redis_host *sentinel =
+        &connection->address.sentinels[connection->search.sentinel];
+    size_t bytes = strlen(connection->failures);
+
+    (void)snprintf(connection->failures + bytes, sizeof(connection->failures) - bytes,
+                   "%ssentinel %s:%u: %s", bytes > 0 ? "; " : "", sentinel->name, sentinel->port,
+                   connection->reason);
+}
+
+/* Handles that a sentinel has not named a master. After the last one of a round the failures of all
+ * are the connection's trouble. Returns the milliseconds until the next attempt. */
+static int64_t connection_end_asking(struct tdm__redis_connection *connection)
+{
+    int64_t delay_ms;
+
+    connection_add_failure(connection);
+    delay_ms = tdm__master_search_sentinel_failed(&connection->search);
+    if (delay_ms > 0) {
+        (void)snprintf(connection->trouble, sizeof(connection->trouble),
+                       "no sentinel has named the master \"%s\": %s", connection->address.master,
+                       connection->failures);
+        connection->failures[0] = '\0';
+    }
+    return delay_ms;
+}
+
+/* Handles that the attempt to connect to the server, or the connection with it, has ended. Returns
+ * the milliseconds until the next attempt. */
+static int64_t connection_end_server(struct tdm__redis_connection *connection)
+{
+    if (connection->master.name[0] != '\0') {
+        (void)snprintf(connection->trouble, sizeof(connection->trouble),
+                       "the master \"%s\" at %s:%u: %s", connection->address.master,
+                       connection->master.name, connection->master.port, connection->reason);
+    } else {
+        (void)snprintf(connection->trouble, sizeof(connection->trouble), "%s", connection->reason);
+    }
+    return tdm__master_search_server_failed(&connection->search);
+}
+
+/* Schedules the next attempt after one that has failed, or after the end of a connection. Logs a
+ * lack of a connection that lasts longer than LOG_AFTER_MS. */
+static void connection_retry(struct tdm__redis_connection *connection)
+{
+    int64_t delay_ms = connection->is_asking ? connection_end_asking(connection)
+                                             : connection_end_server(connection);
+
     if (connection->trouble_since_ms == 0) {
         connection->trouble_since_ms = tdm__clock_ms();
     }
-    if (!connection->logged && tdm__clock_ms() - connection->trouble_since_ms >= LOG_AFTER_MS) {
+    if (!connection->logged && connection->trouble[0] != '\0' &&
+        tdm__clock_ms() - connection->trouble_since_ms >= LOG_AFTER_MS) {
         /* Not logged earlier, because the embedded server may be starting. */
         connection->logged = true;
         tdm__log(TDM__WARN, "redis", "%s: %s: trying again", connection->address.text,
                  connection->trouble);
     }
-    connection_set_timer(connection, connection->back_off_ms);
-    connection->back_off_ms *= 2;
-    if (connection->back_off_ms > BACK_OFF_MS_MAX) {
-        connection->back_off_ms = BACK_OFF_MS_MAX;
-    }
+    connection_set_timer(connection, delay_ms);
 }
 
 /* Hook of hiredis: the context is about to be freed, and all its callbacks have run. Schedules the
- * next attempt to connect and reports the loss of a ready connection. */
+ * next attempt and reports the loss of a ready connection. */
 static void cleanup(void *arg)
 {
     struct tdm__redis_connection *connection = arg;
     bool was_ready = connection->ready;
 
     if (connection->context->c.errstr[0] != '\0') {
-        connection_note_trouble(connection, connection->context->c.errstr);
+        connection_note_reason(connection, connection->context->c.errstr);
     }
     tdm__fd_watch_destroy(connection->watch);
     connection->watch = NULL;
@@ -160,9 +211,13 @@ static void cleanup(void *arg)
     if (was_ready) {
         connection->logged = true;
         tdm__log(TDM__WARN, "redis", "%s: connection lost: %s", connection->address.text,
-                 connection->trouble);
+                 connection->reason);
     }
-    connection_retry_later(connection);
+    if (connection->is_asking && connection->search.is_named) {
+        connection_set_timer(connection, 0); /* The sentinel has done its part. */
+    } else {
+        connection_retry(connection);
+    }
     if (was_ready) {
         connection->ops->lost(connection->arg);
     }
@@ -184,7 +239,57 @@ static void on_events(void *arg, int fd, unsigned ready)
     }
 }
 
-/* ---- handshake -------------------------------------------------------------------------- */
+/* ---- asking a sentinel ------------------------------------------------------------------ */
+
+/* Checks that connections with the master that `sentinel` has named leave no machine, or that this
+ * was accepted, and that the master's address means the same on every machine. */
+static tdm_status check_named_master(const struct tdm__redis_address *address,
+                                     const struct tdm__redis_host *sentinel,
+                                     const struct tdm__redis_host *master)
+{
+    bool is_local = tdm__redis_host_is_local(master);
+
+    if (!is_local && !address->allows_remote_master) {
+        return tdm__fail(TDM_E_STORE,
+                         "names the master %s:%u, which may be on another machine, and connections "
+                         "with it are not encrypted: accept it by --insecure-redis",
+                         master->name, master->port);
+    }
+    if (is_local && !tdm__redis_host_is_local(sentinel)) {
+        return tdm__fail(TDM_E_STORE,
+                         "names the master %s:%u, which is another server on each machine: give "
+                         "SENTINEL MONITOR the address by which all machines reach it",
+                         master->name, master->port);
+    }
+    return TDM_OK;
+}
+
+/* Handles the sentinel's reply: notes the master, or why there is none, and ends the connection
+ * with the sentinel. */
+static void on_sentinel_reply(redisAsyncContext *context, void *reply, void *arg)
+{
+    struct tdm__redis_connection *connection = arg;
+    const struct tdm__redis_address *address = &connection->address;
+    struct tdm__redis_host master;
+    tdm_status status;
+
+    if (reply == NULL) {
+        return; /* The connection is ending. */
+    }
+    status = tdm__redis_reply_master(reply, &master);
+    if (status == TDM_OK) {
+        status =
+            check_named_master(address, &address->sentinels[connection->search.sentinel], &master);
+    }
+    if (status != TDM_OK) {
+        tdm__redis_connection_drop(connection, tdm_error_detail());
+        return;
+    }
+    connection->master = master;
+    connection->failures[0] = '\0';
+    tdm__master_search_named(&connection->search);
+    redisAsyncFree(context);
+}
 
 /* Returns whether the server's reply in the handshake is not `expected`; the connection is dropped
  * then. */
@@ -211,6 +316,37 @@ static void on_auth_reply(redisAsyncContext *context, void *reply, void *arg)
     (void)handshake_refused(arg, reply, "OK");
 }
 
+/* Sends AUTH, unless user and password are empty. Returns the result of hiredis. */
+static int send_auth(struct tdm__redis_connection *connection, const char *user,
+                     const char *password)
+{
+    if (password[0] == '\0' && user[0] == '\0') {
+        return REDIS_OK;
+    }
+    return redisAsyncCommand(connection->context, on_auth_reply, connection, "AUTH %s %s",
+                             user[0] != '\0' ? user : "default", password);
+}
+
+/* Asks a sentinel for the master. Returns false without memory. */
+static bool question_send(struct tdm__redis_connection *connection)
+{
+    const struct tdm__redis_address *address = &connection->address;
+    int sent = send_auth(connection, address->sentinel_user, address->sentinel_password);
+
+    sent |= redisAsyncCommand(connection->context, on_sentinel_reply, connection,
+                              "SENTINEL GET-MASTER-ADDR-BY-NAME %s", address->master);
+    return sent == REDIS_OK;
+}
+
+/* Handles the reply to ROLE of the server that a sentinel has named, which must be a master. */
+static void on_role_reply(redisAsyncContext *context, void *reply, void *arg)
+{
+    (void)context;
+    if (reply != NULL && tdm__redis_reply_role(reply) != TDM_OK) {
+        tdm__redis_connection_drop(arg, tdm_error_detail());
+    }
+}
+
 /* Handles the server's reply to PING, which makes the connection ready. */
 static void on_pong(redisAsyncContext *context, void *reply, void *arg)
 {
@@ -223,29 +359,26 @@ static void on_pong(redisAsyncContext *context, void *reply, void *arg)
     connection->ready = true;
     connection->logged = false;
     connection->trouble_since_ms = 0;
-    connection->back_off_ms = BACK_OFF_MS_MIN;
     connection->trouble[0] = '\0';
+    tdm__master_search_ready(&connection->search);
     tdm__timer_clear(connection->timer);
     connection->ops->ready(connection->arg);
 }
 
-/* Sends the commands of the handshake to the server: AUTH, SELECT and PING as needed. Returns false
- * without memory. */
+/* Sends the commands of the handshake to the server: AUTH, SELECT, ROLE and PING as needed. Returns
+ * false without memory. */
 static bool handshake_send(struct tdm__redis_connection *connection)
 {
     const struct tdm__redis_address *address = &connection->address;
     redisAsyncContext *context = connection->context;
-    int sent = REDIS_OK;
+    int sent = send_auth(connection, address->user, address->password);
 
-    if (address->password[0] != '\0' || address->user[0] != '\0') {
-        const char *user = address->user[0] != '\0' ? address->user : "default";
-
-        sent |= redisAsyncCommand(context, on_auth_reply, connection, "AUTH %s %s", user,
-                                  address->password);
-    }
     if (address->database != 0) {
         sent |=
             redisAsyncCommand(context, on_auth_reply, connection, "SELECT %u", address->database);
+    }
+    if (address->sentinels_count > 0) {
+        sent |= redisAsyncCommand(context, on_role_reply, connection, "ROLE");
     }
     sent |= redisAsyncCommand(context, on_pong, connection, "PING");
     return sent == REDIS_OK;
@@ -253,21 +386,35 @@ static bool handshake_send(struct tdm__redis_connection *connection)
 
 /* ---- connecting ------------------------------------------------------------------------- */
 
-/* Starts a connection of hiredis and a watch of its socket. Returns NULL after a failure, which is
- * noted as the connection's trouble. */
-static redisAsyncContext *open_context(struct tdm__redis_connection *connection)
+/* Starts a connection of hiredis to what the attempt contacts: a sentinel, the master that one has
+ * named, or the only server. Returns NULL without memory. */
+static redisAsyncContext *context_create(const struct tdm__redis_connection *connection)
 {
     const struct tdm__redis_address *address = &connection->address;
-    redisAsyncContext *context = address->path[0] != '\0'
-                                     ? redisAsyncConnectUnix(address->path)
-                                     : redisAsyncConnect(address->host, address->port);
+    const struct tdm__redis_host *host = &address->host;
+
+    if (address->path[0] != '\0') {
+        return redisAsyncConnectUnix(address->path);
+    }
+    if (address->sentinels_count > 0) {
+        host = connection->is_asking ? &address->sentinels[connection->search.sentinel]
+                                     : &connection->master;
+    }
+    return redisAsyncConnect(host->name, host->port);
+}
+
+/* Starts a connection of hiredis and a watch of its socket. Returns NULL after a failure, whose
+ * reason is noted. */
+static redisAsyncContext *open_context(struct tdm__redis_connection *connection)
+{
+    redisAsyncContext *context = context_create(connection);
 
     if (context == NULL) {
-        connection_note_trouble(connection, "out of memory");
+        connection_note_reason(connection, "out of memory");
         return NULL;
     }
     if (context->err != REDIS_OK) {
-        connection_note_trouble(connection, context->errstr);
+        connection_note_reason(connection, context->errstr);
         redisAsyncFree(context);
         return NULL;
     }
@@ -276,20 +423,26 @@ static redisAsyncContext *open_context(struct tdm__redis_connection *connection)
     connection->watched_events = 0;
     if (tdm__fd_watch_create(connection->loop, context->c.fd, 0, on_events, connection,
                              &connection->watch) != TDM_OK) {
-        connection_note_trouble(connection, tdm_error_detail());
+        connection_note_reason(connection, tdm_error_detail());
         redisAsyncFree(context);
         return NULL;
     }
     return context;
 }
 
-/* Makes one attempt to connect to the server. */
+/* Makes one attempt: asks a sentinel for the master, or connects to the server. */
 static void connection_connect(struct tdm__redis_connection *connection)
 {
-    redisAsyncContext *context = open_context(connection);
+    redisAsyncContext *context;
 
+    connection->reason[0] = '\0';
+    connection->is_asking = tdm__master_search_asks(&connection->search);
+    if (connection->is_asking) {
+        connection->master = (struct tdm__redis_host){.port = 0};
+    }
+    context = open_context(connection);
     if (context == NULL) {
-        connection_retry_later(connection);
+        connection_retry(connection);
         return;
     }
     connection->context = context;
@@ -300,23 +453,26 @@ static void connection_connect(struct tdm__redis_connection *connection)
     context->ev.addWrite = add_write;
     context->ev.delWrite = delete_write;
     context->ev.cleanup = cleanup;
-    connection_set_timer(connection, HANDSHAKE_MS);
-    if (!handshake_send(connection)) {
+    connection_set_timer(connection, connection->is_asking ? SENTINEL_MS : HANDSHAKE_MS);
+    if (!(connection->is_asking ? question_send(connection) : handshake_send(connection))) {
         tdm__redis_connection_drop(connection, "out of memory");
     }
 }
 
-/* Runs when the connection's timer fires: starts the next attempt to connect, or ends a handshake
- * that took too long. */
+/* Runs when the connection's timer fires: starts the next attempt, or ends one that took too long.
+ */
 static void on_timer(void *arg)
 {
     struct tdm__redis_connection *connection = arg;
+    char reason[64];
 
     if (connection->context == NULL) {
         connection_connect(connection);
-    } else {
-        tdm__redis_connection_drop(connection, "no answer in time");
+        return;
     }
+    (void)snprintf(reason, sizeof(reason), "no answer within %d ms",
+                   connection->is_asking ? (int)SENTINEL_MS : (int)HANDSHAKE_MS);
+    tdm__redis_connection_drop(connection, reason);
 }
 
 /* ---- interface -------------------------------------------------------------------------- */
@@ -336,7 +492,7 @@ tdm_status tdm__redis_connection_create(struct tdm__loop *loop,
     connection->address = *address;
     connection->ops = ops;
     connection->arg = arg;
-    connection->back_off_ms = BACK_OFF_MS_MIN;
+    tdm__master_search_init(&connection->search, address->sentinels_count);
     status = tdm__timer_create(loop, on_timer, connection, &connection->timer);
     if (status != TDM_OK) {
         free(connection);
@@ -373,9 +529,25 @@ bool tdm__redis_connection_send(struct tdm__redis_connection *connection, redisC
 void tdm__redis_connection_drop(struct tdm__redis_connection *connection, const char *reason)
 {
     if (connection->context != NULL) {
-        connection_note_trouble(connection, reason);
+        connection_note_reason(connection, reason);
         redisAsyncFree(connection->context);
     }
+}
+
+bool tdm__redis_connection_check_master(struct tdm__redis_connection *connection,
+                                        const redisReply *reply)
+{
+    if (connection->address.sentinels_count == 0 || !tdm__redis_reply_not_master(reply)) {
+        return true;
+    }
+    tdm__redis_connection_drop(connection, reply->str);
+    return false;
+}
+
+const struct tdm__redis_host *
+tdm__redis_connection_master(const struct tdm__redis_connection *connection)
+{
+    return &connection->master;
 }
 
 const char *tdm__redis_connection_trouble(const struct tdm__redis_connection *connection)

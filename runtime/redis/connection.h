@@ -12,7 +12,11 @@
 
 /* A connection to a Redis server. It connects, authenticates and sends PING; after the reply it is
  * ready. If the connection ends, or the server does not reply in time, it reconnects after 10 ms,
- * doubled at each attempt up to one second. Each attempt looks up the host name, which blocks. */
+ * doubled at each attempt up to one second. Each attempt looks up the host name, which blocks.
+ *
+ * If the address has sentinels, the connection asks them in turn for the master before it connects.
+ * A sentinel that does not reply within one second is skipped. The master must say by ROLE that it
+ * is one; else the sentinels are asked again after the delay. */
 struct tdm__redis_connection;
 
 /* Callbacks that report events of a connection to Redis. They run inside hiredis: they may send
@@ -41,6 +45,16 @@ bool tdm__redis_connection_is_ready(const struct tdm__redis_connection *connecti
  */
 bool tdm__redis_connection_send(struct tdm__redis_connection *connection, redisCallbackFn *fn,
                                 void *arg, const char *command, size_t command_bytes);
+/* Checks a reply to a command. If it says that the server is not a master any more, and the address
+ * has sentinels, the connection is dropped, and the sentinels are asked. Returns false then: the
+ * server has not carried out the command. */
+bool tdm__redis_connection_check_master(struct tdm__redis_connection *connection,
+                                        const redisReply *reply);
+/* Returns the master that a sentinel has named for the current connection or attempt. Its name is
+ * "" if the address has no sentinels, and while a sentinel is asked. Borrowed from the connection.
+ */
+const struct tdm__redis_host *
+tdm__redis_connection_master(const struct tdm__redis_connection *connection);
 /* Ends the current connection to the server because of `reason`, and reconnects. */
 void tdm__redis_connection_drop(struct tdm__redis_connection *connection, const char *reason);
 /* Returns the text that says why there is no connection to the server; "" if the reason is unknown.

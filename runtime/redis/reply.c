@@ -298,6 +298,47 @@ const char *tdm__redis_reply_message(const redisReply *reply)
     return reply->element[2]->str;
 }
 
+tdm_status tdm__redis_reply_master(const redisReply *reply, struct tdm__redis_host *master_out)
+{
+    char text[TEXT_BYTES];
+    uint64_t port;
+
+    if (reply->type == REDIS_REPLY_NIL) {
+        return tdm__fail(TDM_E_STORE,
+                         "knows no master of this name (SENTINEL MASTERS lists the names)");
+    }
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || !is_string(reply->element[0]) ||
+        !is_string(reply->element[1]) || reply->element[0]->len == 0 ||
+        reply->element[0]->len >= sizeof(master_out->name) ||
+        strlen(reply->element[0]->str) != reply->element[0]->len ||
+        !parse_version(reply->element[1]->str, reply->element[1]->len, &port) ||
+        port > UINT16_MAX) {
+        return tdm__fail(TDM_E_STORE, "answered the question for the master with %s",
+                         tdm__redis_reply_text(reply, text, sizeof(text)));
+    }
+    (void)snprintf(master_out->name, sizeof(master_out->name), "%s", reply->element[0]->str);
+    master_out->port = (uint16_t)port;
+    return TDM_OK;
+}
+
+tdm_status tdm__redis_reply_role(const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 || !is_string(reply->element[0])) {
+        return reply_unexpected("ROLE", reply);
+    }
+    if (strcmp(reply->element[0]->str, "master") != 0) {
+        return tdm__fail(TDM_E_STORE, "the sentinel names it, but its ROLE is %.40s",
+                         reply->element[0]->str);
+    }
+    return TDM_OK;
+}
+
+bool tdm__redis_reply_not_master(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ERROR &&
+           (starts_with(reply, "READONLY ") || starts_with(reply, "MASTERDOWN "));
+}
+
 /* True if the server does not know the command that it was sent. */
 static bool is_unknown_command(const redisReply *reply)
 {

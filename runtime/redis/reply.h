@@ -3,6 +3,7 @@
 #ifndef TDM_REDIS_REPLY_H
 #define TDM_REDIS_REPLY_H
 
+#include "runtime/redis/address.h"
 #include "runtime/store/records.h"
 
 #include <hiredis/hiredis.h>
@@ -39,6 +40,15 @@ tdm_status tdm__redis_reply_renewed(const redisReply *reply, struct tdm__store_r
 /* Returns the text of a message of a subscribed channel (borrowed from the reply), or NULL for any
  * other reply. */
 const char *tdm__redis_reply_message(const redisReply *reply);
+
+/* Decodes a sentinel's reply to SENTINEL GET-MASTER-ADDR-BY-NAME: where the master listens. Returns
+ * TDM_E_STORE if the sentinel does not know the master, and for anything else. */
+tdm_status tdm__redis_reply_master(const redisReply *reply, struct tdm__redis_host *master_out);
+/* Checks the reply to ROLE. Returns TDM_E_STORE unless the server is a master. */
+tdm_status tdm__redis_reply_role(const redisReply *reply);
+/* Returns whether the reply says that the server is a replica, so that it has not carried out the
+ * command. */
+bool tdm__redis_reply_not_master(const redisReply *reply);
 
 /* Returns whether the reply says that the server does not have the library of Lua functions. */
 bool tdm__redis_reply_no_function(const redisReply *reply);

@@ -260,12 +260,30 @@ static bool is_missing_right(const char *refusal)
            strstr(refusal, "user executing the script can't run") != NULL;
 }
 
-/* Logs the first reply that says that the user of Redis lacks a right, since only an administrator
- * of the server can help. Redis 7.0 does not name a command inside of a function in its reply. */
+/* Returns whether this reply of the server was logged already, and remembers it otherwise. When
+ * many different ones were logged, every further one counts as logged. */
+static bool refusal_was_logged(struct redis_store *redis, const char *refusal)
+{
+    for (uint32_t i = 0; i < redis->logged_refusals_count; i++) {
+        if (strncmp(redis->logged_refusals[i], refusal, sizeof(redis->logged_refusals[i]) - 1) ==
+            0) {
+            return true;
+        }
+    }
+    if (redis->logged_refusals_count == TDM__REDIS_LOGGED_REFUSALS_MAX) {
+        return true;
+    }
+    (void)snprintf(redis->logged_refusals[redis->logged_refusals_count],
+                   sizeof(redis->logged_refusals[0]), "%s", refusal);
+    redis->logged_refusals_count++;
+    return false;
+}
+
+/* Logs each right that the user of Redis lacks once, since only an administrator of the server can
+ * help. Redis 7.0 does not name a command inside of a function in its reply. */
 static void redis_log_missing_right(struct redis_store *redis, const char *refusal)
 {
-    if (!redis->right_was_logged && is_missing_right(refusal)) {
-        redis->right_was_logged = true;
+    if (is_missing_right(refusal) && !refusal_was_logged(redis, refusal)) {
         tdm__log(TDM__ERROR, "redis",
                  "%s: the user of Redis lacks a right that a node needs: %s. An administrator sees "
                  "the command by ACL LOG and gives the right by ACL SETUSER; docs/cluster.md lists "
@@ -361,9 +379,14 @@ static void on_reply(redisAsyncContext *context, void *reply, void *arg)
 {
     struct operation *operation = arg;
     struct redis_store *redis = operation->redis;
-    bool no_function = reply != NULL && tdm__redis_reply_no_function(reply);
+    bool no_function;
 
     (void)context;
+    if (reply != NULL && !tdm__redis_connection_check_master(redis->connection, reply)) {
+        reply = NULL;             /* The connection is ending. */
+        operation->sends_count--; /* The server has not carried out this copy. */
+    }
+    no_function = reply != NULL && tdm__redis_reply_no_function(reply);
     TAILQ_REMOVE(&redis->sent, operation, entry);
     if (operation->kind == OPERATION_LOAD) {
         on_load_reply(redis, reply);
@@ -487,11 +510,27 @@ static void on_timer(void *arg)
     }
 }
 
+/* Notes the master that the sentinels have named for the new connection, if there are sentinels:
+ * logs that it is another one, and leads the subscription to it. */
+static void redis_follow_master(struct redis_store *redis)
+{
+    const struct tdm__redis_host *master = tdm__redis_connection_master(redis->connection);
+
+    if (redis->master.name[0] != '\0' && !tdm__redis_host_equal(&redis->master, master)) {
+        tdm__log(TDM__WARN, "redis", "%s: the master is now %s:%u, before it was %s:%u",
+                 redis->address.text, master->name, master->port, redis->master.name,
+                 redis->master.port);
+    }
+    redis->master = *master;
+    tdm__redis_subscription_follow(redis->subscription, master);
+}
+
 /* Runs when the connection is ready: sends the operations that waited for it. */
 static void on_connection_ready(void *arg)
 {
     struct redis_store *redis = arg;
 
+    redis_follow_master(redis);
     if (redis->connected != NULL && !redis->store.closing) {
         redis->connected(redis->connected_arg);
     }
@@ -636,6 +675,16 @@ static tdm_status redis_store_start(struct redis_store *redis)
 tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const char *cluster,
                                  int64_t timeout_ms, struct tdm__store **store_out)
 {
+    struct tdm__redis_address address;
+
+    TDM_TRY(tdm__redis_address_parse(url, &address));
+    return tdm__store_redis_open_at(loop, &address, cluster, timeout_ms, store_out);
+}
+
+tdm_status tdm__store_redis_open_at(struct tdm__loop *loop,
+                                    const struct tdm__redis_address *address, const char *cluster,
+                                    int64_t timeout_ms, struct tdm__store **store_out)
+{
     struct redis_store *redis = calloc(1, sizeof(*redis));
     tdm_status status;
 
@@ -644,14 +693,12 @@ tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const 
     }
     redis->store.ops = &redis_ops;
     redis->loop = loop;
+    redis->address = *address;
     redis->timer_ms = TDM__NEVER;
     TAILQ_INIT(&redis->waiting);
     TAILQ_INIT(&redis->sent);
     TAILQ_INIT(&redis->refused);
     status = tdm__redis_commit_session_init(&redis->session);
-    if (status == TDM_OK) {
-        status = tdm__redis_address_parse(url, &redis->address);
-    }
     if (status == TDM_OK) {
         status = tdm__redis_key_prefix(cluster, redis->key_prefix);
     }

@@ -4,14 +4,19 @@
 #define TDM_RUNTIME_REDIS_STORE_H
 
 #include "runtime/id.h"
+#include "runtime/redis/address.h"
 #include "runtime/store.h"
 
-/* Opens the store in the Redis server at `url`: "unix:///path/sock" or
- * "redis://[user:password@]host:port[/db]".  `cluster` is the prefix of every key.  Loads the
+/* Opens the store in the Redis server at `url`, of which address.h lists the forms; sentinels may
+ * only name a master on this machine.  `cluster` is the prefix of every key.  Loads the
  * function library into the server if this version of it is missing.  Blocks only for the first
  * connection, at most `timeout_ms`; later it reconnects by itself with increasing delays. */
 tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const char *cluster,
                                  int64_t timeout_ms, struct tdm__store **store_out);
+/* Does the same as tdm__store_redis_open() with an address, which is copied. */
+tdm_status tdm__store_redis_open_at(struct tdm__loop *loop,
+                                    const struct tdm__redis_address *address, const char *cluster,
+                                    int64_t timeout_ms, struct tdm__store **store_out);
 /* Makes the server keep the outcomes of the store's commits under the ID of the node, instead of a
  * random one, so that they are removed together with the node's record. To be called before the
  * first commit. */

@@ -45,6 +45,9 @@ struct operation {
     char *refusal;
 };
 
+/* Largest number of different missing rights that a store logs. */
+enum { TDM__REDIS_LOGGED_REFUSALS_MAX = 8 };
+
 /* A list of operations of a store. */
 TAILQ_HEAD(operation_list, operation);
 
@@ -55,8 +58,12 @@ struct redis_store {
     struct tdm__store store;
     struct tdm__loop *loop;            /* Event loop on which the store runs (borrowed). */
     struct tdm__redis_address address; /* Address of the Redis server. */
-    /* Whether a right that the user of Redis lacks has been logged. */
-    bool right_was_logged;
+    /* The master that sentinels have named for the last connection; "" without any. */
+    struct tdm__redis_host master;
+    /* Beginnings of the replies of the server that were logged because the user of Redis lacks a
+     * right. */
+    char logged_refusals[TDM__REDIS_LOGGED_REFUSALS_MAX][160];
+    uint32_t logged_refusals_count;               /* Number of entries of `logged_refusals`. */
     char key_prefix[TDM__REDIS_KEY_PREFIX_BYTES]; /* Prefix of all keys of the cluster. */
     struct tdm__redis_connection *connection; /* Connection to the server for commands (owned). */
     /* Subscription to the keys of changed records (owned); NULL before the first watcher. */

@@ -175,6 +175,20 @@ void tdm__redis_subscription_destroy(struct tdm__redis_subscription *subscriptio
     free(subscription);
 }
 
+void tdm__redis_subscription_follow(struct tdm__redis_subscription *subscription,
+                                    const struct tdm__redis_host *master)
+{
+    const struct tdm__redis_host *own;
+
+    if (subscription == NULL) {
+        return;
+    }
+    own = tdm__redis_connection_master(subscription->connection);
+    if (own->name[0] != '\0' && !tdm__redis_host_equal(own, master)) {
+        tdm__redis_connection_drop(subscription->connection, "another server is the master now");
+    }
+}
+
 bool tdm__redis_subscription_was_subscribed(const struct tdm__redis_subscription *subscription)
 {
     return subscription->was_subscribed;

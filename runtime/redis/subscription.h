@@ -30,6 +30,10 @@ tdm_status tdm__redis_subscription_create(struct tdm__loop *loop,
                                           struct tdm__redis_subscription **subscription_out);
 /* Ends and frees the subscription. NULL is allowed. */
 void tdm__redis_subscription_destroy(struct tdm__redis_subscription *subscription);
+/* Tells a subscription which master the commands go to, if sentinels name it. A subscription at
+ * another server reconnects, because it would not hear of all changes. NULL is allowed. */
+void tdm__redis_subscription_follow(struct tdm__redis_subscription *subscription,
+                                    const struct tdm__redis_host *master);
 /* Returns whether the subscription has ever been active. From that moment on each changed key is
  * reported, or all watched prefixes after a reconnect. */
 bool tdm__redis_subscription_was_subscribed(const struct tdm__redis_subscription *subscription);

@@ -62,6 +62,10 @@ struct tdm__txn {
     struct tdm__store_write *writes;
     uint32_t writes_count;    /* Number of entries in `writes`. */
     uint32_t writes_capacity; /* Capacity of `writes`. */
+    /* What earlier parts of the body have written: for each of the first `changes_count` writes the
+     * record that it puts, whose key is NULL if it puts none (owned; texts belong to `writes`). */
+    struct tdm__store_record *changes;
+    uint32_t changes_count; /* Number of entries in `changes`. */
 };
 
 /* Reads the transaction's records from the store; declared here for txn_on_committed(). */
@@ -71,9 +75,33 @@ static void txn_read_losers(struct tdm__txn *txn);
 
 /* ---- what the body sees and adds -------------------------------------------------------- */
 
+/* Returns whether a write changes its record. */
+static bool is_change(const struct tdm__store_write *write)
+{
+    return write->kind == TDM__STORE_PUT || write->kind == TDM__STORE_DELETE;
+}
+
 const struct tdm__store_record *tdm__txn_find_record(const struct tdm__txn *txn, const char *key)
 {
+    for (uint32_t i = txn->changes_count; i > 0; i--) {
+        const struct tdm__store_write *write = &txn->writes[i - 1];
+
+        if (is_change(write) && strcmp(write->key, key) == 0) {
+            return write->kind == TDM__STORE_PUT ? &txn->changes[i - 1] : NULL;
+        }
+    }
     return tdm__store_records_find(txn->records, txn->records_count, key);
+}
+
+uint32_t tdm__txn_changes_count(const struct tdm__txn *txn)
+{
+    return txn->changes_count;
+}
+
+const struct tdm__store_record *tdm__txn_change_at(const struct tdm__txn *txn, uint32_t index)
+{
+    TDM_ASSERT(index < txn->changes_count);
+    return txn->changes[index].key == NULL ? NULL : &txn->changes[index];
 }
 
 uint32_t tdm__txn_records_count(const struct tdm__txn *txn)
@@ -138,7 +166,8 @@ static tdm_status txn_reserve_write(struct tdm__txn *txn)
  * is sent. */
 static tdm_status txn_add_write(struct tdm__txn *txn, const struct tdm__store_write *write)
 {
-    const struct tdm__store_record *record = tdm__txn_find_record(txn, write->key);
+    const struct tdm__store_record *record =
+        tdm__store_records_find(txn->records, txn->records_count, write->key);
     size_t key_bytes = strlen(write->key) + 1;
     struct tdm__store_write *copy;
     char *text;
@@ -229,6 +258,69 @@ tdm_status tdm__txn_require_generation(struct tdm__txn *txn, const char *key, ui
                                                          .version = generation});
 }
 
+/* ---- parts of the body ------------------------------------------------------------------- */
+
+tdm_status tdm__txn_next_part(struct tdm__txn *txn)
+{
+    struct tdm__store_record *changes =
+        realloc(txn->changes, (txn->writes_count + 1u) * sizeof(*changes));
+
+    if (changes == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "transaction of %u writes", txn->writes_count);
+    }
+    txn->changes = changes;
+    for (; txn->changes_count < txn->writes_count; txn->changes_count++) {
+        const struct tdm__store_write *write = &txn->writes[txn->changes_count];
+
+        changes[txn->changes_count] =
+            (struct tdm__store_record){.key = write->kind == TDM__STORE_PUT ? write->key : NULL,
+                                       .version = TDM__VERSION_PENDING,
+                                       .bytes = write->bytes};
+    }
+    return TDM_OK;
+}
+
+/* Returns whether a later write changes the record of write number `index`, which then need not be
+ * committed: each write of a record checks the same version. A check that replicas have confirmed
+ * an earlier commit stays. */
+static bool txn_write_is_replaced(const struct tdm__txn *txn, uint32_t index)
+{
+    const struct tdm__store_write *write = &txn->writes[index];
+
+    if (write->needs_replicas || (!is_change(write) && write->kind != TDM__STORE_CHECK_VERSION)) {
+        return false;
+    }
+    for (uint32_t i = index + 1; i < txn->writes_count; i++) {
+        if (is_change(&txn->writes[i]) && strcmp(txn->writes[i].key, write->key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Removes the writes of a body of several parts that later ones replace. */
+static void txn_merge_writes(struct tdm__txn *txn)
+{
+    uint32_t count = 0;
+
+    if (txn->changes_count == 0) {
+        return;
+    }
+    txn->changes_count = 0;
+    for (uint32_t i = 0; i < txn->writes_count; i++) {
+        if (txn_write_is_replaced(txn, i)) {
+            free((char *)txn->writes[i].key);
+            txn->writes[i].key = NULL;
+        }
+    }
+    for (uint32_t i = 0; i < txn->writes_count; i++) {
+        if (txn->writes[i].key != NULL) {
+            txn->writes[count++] = txn->writes[i];
+        }
+    }
+    txn->writes_count = count;
+}
+
 /* ---- one attempt after the other -------------------------------------------------------- */
 
 /* Removes the writes of the transaction's last attempt, but keeps the array. */
@@ -238,6 +330,12 @@ static void txn_clear_writes(struct tdm__txn *txn)
         free((char *)txn->writes[i].key);
     }
     txn->writes_count = 0;
+    txn->changes_count = 0;
+}
+
+void tdm__txn_restart(struct tdm__txn *txn)
+{
+    txn_clear_writes(txn);
 }
 
 /* Runs the callback `done` with `status` and frees the transaction. */
@@ -251,6 +349,7 @@ static void txn_finish(struct tdm__txn *txn, tdm_status status)
     txn->done(txn->arg, status, detail);
     txn_clear_writes(txn);
     free(txn->writes);
+    free(txn->changes);
     free(txn->read_patterns);
     free(txn->patterns);
     free(txn);
@@ -311,6 +410,7 @@ static tdm_status txn_run_body(struct tdm__txn *txn, const struct tdm__store_rec
     txn->records_count = records_count;
     txn->is_guess = is_guess;
     status = txn->body(txn->arg, txn);
+    txn_merge_writes(txn);
     if (status == TDM_OK && is_guess) {
         status = txn_require_keys_unchanged(txn);
     }

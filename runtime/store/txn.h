@@ -17,7 +17,9 @@ typedef tdm_status tdm__txn_body_fn(void *arg, struct tdm__txn *txn);
  * until the callback returns. */
 typedef void tdm__txn_done_fn(void *arg, tdm_status status, const char *detail);
 
-/* Returns the record with the key `key` as the transaction read it, or NULL if it did not exist. */
+/* Returns the record with the key `key` as the transaction read it, or as earlier parts of the body
+ * leave it (tdm__txn_next_part()); NULL if it does not exist. The record is valid until the part
+ * ends. */
 const struct tdm__store_record *tdm__txn_find_record(const struct tdm__txn *txn, const char *key);
 /* Returns the number of records that the transaction has read. */
 uint32_t tdm__txn_records_count(const struct tdm__txn *txn);
@@ -32,6 +34,23 @@ tdm_status tdm__txn_put(struct tdm__txn *txn, const char *key, struct tdm_bytes 
 /* Adds a deletion of the record `key` to the transaction's commit, under the same check as
  * tdm__txn_put(). */
 tdm_status tdm__txn_delete(struct tdm__txn *txn, const char *key);
+/* Begins the next part of the body. A body may consist of parts that know nothing of each other,
+ * such as those of several requests that share one commit. Each part finds the records as the parts
+ * before it leave them: tdm__txn_find_record() returns what they have put, with the version
+ * TDM__VERSION_PENDING, and nothing for what they have deleted. tdm__txn_record_at() shows the
+ * records as they were read; tdm__txn_change_at() has what earlier parts have put. The commit
+ * contains the last write of each record. Returns TDM_E_NOMEM without memory. */
+tdm_status tdm__txn_next_part(struct tdm__txn *txn);
+/* Drops all writes of the body, which begins with its first part again. */
+void tdm__txn_restart(struct tdm__txn *txn);
+/* Returns the number of writes of the earlier parts. */
+uint32_t tdm__txn_changes_count(const struct tdm__txn *txn);
+/* Returns the record that write number `index` of the earlier parts has put, or NULL if the write
+ * is none that puts a record. Later writes of one record count. */
+const struct tdm__store_record *tdm__txn_change_at(const struct tdm__txn *txn, uint32_t index);
+/* Version of a record that an earlier part of the body has put. */
+#define TDM__VERSION_PENDING UINT64_MAX
+
 /* Makes the transaction's commit fail with TDM_E_CONFLICT unless the record `key`, or its absence,
  * is still as it was read. For records on which the decision rests but which are not written. */
 tdm_status tdm__txn_require_unchanged(struct tdm__txn *txn, const char *key);

@@ -158,6 +158,10 @@ static void groups_tell_their_bundles(void **state)
     assert_int_equal(tdm_list_placement_groups(runtime, TEST_TIMEOUT_MS, &groups, &count), TDM_OK);
     assert_int_equal(count, 1);
     assert_int_equal(groups[0].bundles_count, 2);
+    assert_string_equal(groups[0].state, "CREATED");
+    assert_string_equal(groups[0].waits_for, "");
+    assert_true(groups[0].waited_ms == 0 && groups[0].ticket == 0);
+    assert_int_equal(tdm__list_missing_nodes(groups), 0);
     for (uint32_t i = 0; i < 2; i++) {
         const struct tdm_bundle_state *bundle = &groups[0].bundles[i];
 
@@ -172,6 +176,29 @@ static void groups_tell_their_bundles(void **state)
     tdm_list_free(NULL);
 }
 
+static void pending_group_tells_why_it_waits(void **state)
+{
+    static const struct tdm_bundle bundle = {.num_cpus = 1000};
+    const struct tdm_placement_group_options options = {.name = "large", .asynchronous = 1};
+    const struct tdm_placement_group_state *groups;
+    tdm_placement_group *group;
+    uint32_t count;
+
+    (void)state;
+    assert_int_equal(
+        tdm_placement_group_create_with(runtime, &bundle, 1, &options, TEST_TIMEOUT_MS, &group),
+        TDM_OK);
+    assert_int_equal(tdm_list_placement_groups(runtime, TEST_TIMEOUT_MS, &groups, &count), TDM_OK);
+    assert_int_equal(count, 1);
+    assert_string_equal(groups[0].name, "large");
+    assert_string_equal(groups[0].state, "PENDING");
+    assert_non_null(strstr(groups[0].waits_for, "CPU 1000"));
+    assert_true(groups[0].waited_ms >= 0 && groups[0].waited_ms < TEST_TIMEOUT_MS);
+    assert_true(groups[0].bundles[0].amounts[0].total == 1000);
+    tdm_list_free(groups);
+    assert_int_equal(tdm_placement_group_remove(group, TEST_TIMEOUT_MS), TDM_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +207,7 @@ int main(void)
         cmocka_unit_test(dead_actor_is_remembered_with_its_cause),
         cmocka_unit_test(nodes_tell_what_is_free),
         cmocka_unit_test(groups_tell_their_bundles),
+        cmocka_unit_test(pending_group_tells_why_it_waits),
         cmocka_unit_test(number_of_remembered_dead_actors_is_limited),
     };
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;

@@ -98,6 +98,18 @@ static void node_that_is_lost_meanwhile_is_missing(void **state)
     expect(&cluster, 0, 1, 0, 0);
 }
 
+/* This node has no group; the store has none either. */
+static void groups_that_wait_at_other_nodes_are_listed(void **state)
+{
+    struct cluster cluster;
+
+    ask(&cluster, *state, "groups");
+    tdm__incoming_reply_pack(question(&cluster, 1), "({ss})uu", "id", "a", (uint64_t)0,
+                             (uint64_t)0);
+    tdm__incoming_fail(question(&cluster, 0), TDM_E_NOMEM, "a list");
+    expect(&cluster, 1, 1, 0, 0);
+}
+
 /* ---- what can be asked ------------------------------------------------------------------ */
 
 static void unknown_list_is_refused(void **state)
@@ -119,6 +131,9 @@ static void without_the_store_there_is_no_list(void **state)
     scene->deaf.fail_reads_count = 1;
     assert_int_equal(remote_peer_call(&scene->driver, "state.list", "s", "actors"), TDM_E_TIMEOUT);
     assert_int_equal(remote_peer_call(&scene->driver, "state.list", "s", "nodes"), TDM_OK);
+    scene->deaf.fail_pattern = "group/*";
+    scene->deaf.fail_reads_count = 1;
+    assert_int_equal(remote_peer_call(&scene->driver, "state.list", "s", "groups"), TDM_E_TIMEOUT);
 }
 
 int main(void)
@@ -128,6 +143,7 @@ int main(void)
         NODE_FIXTURE_TEST(node_that_does_not_answer_well_is_missing),
         NODE_FIXTURE_TEST(node_whose_reply_is_no_list_is_missing),
         NODE_FIXTURE_TEST(node_that_is_lost_meanwhile_is_missing),
+        NODE_FIXTURE_TEST(groups_that_wait_at_other_nodes_are_listed),
         NODE_FIXTURE_TEST(unknown_list_is_refused),
         NODE_FIXTURE_TEST(without_the_store_there_is_no_list),
     };

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -83,6 +84,32 @@ static void the_working_directory_is_the_one_asked_for(void **state)
     assert_int_equal(actor_fixture_call(nowhere, "pid", NULL), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "/no/such"));
     tdm_actor_destroy(nowhere);
+}
+
+static void
+test_restarted_actor_uses_the_nodes_directory_if_that_of_its_creator_is_gone(void **state)
+{
+    char folder[] = "/tmp/tandem-worker-test-XXXXXX";
+    char own[512];
+    char node[512];
+    char text[512];
+    tdm_actor *actor;
+
+    (void)state;
+    assert_non_null(getcwd(own, sizeof(own)));
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(chdir(folder), 0);
+    actor = actor_fixture_create(
+        runtime, &(struct tdm_actor_options){.max_restarts = 1, .max_task_retries = -1});
+    assert_int_equal(chdir(own), 0);
+    actor_fixture_call_text(actor, "place", "", text, sizeof(text));
+    assert_string_equal(text, folder);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(kill((pid_t)actor_fixture_call_int(actor, "pid"), SIGKILL), 0);
+    actor_fixture_call_text(actor, "variable", "TANDEM_DIRECTORY", node, sizeof(node));
+    actor_fixture_call_text(actor, "place", "", text, sizeof(text));
+    assert_string_equal(text, node);
+    tdm_actor_destroy(actor);
 }
 
 static void gpu_ids_are_in_the_environment(void **state)
@@ -235,6 +262,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_environment_is_in_force_before_exec),
         cmocka_unit_test(the_working_directory_is_the_one_asked_for),
+        cmocka_unit_test(
+            test_restarted_actor_uses_the_nodes_directory_if_that_of_its_creator_is_gone),
         cmocka_unit_test(gpu_ids_are_in_the_environment),
         cmocka_unit_test(fractional_requests_share_a_gpu_and_whole_ones_do_not),
         cmocka_unit_test(actor_makes_actors_that_end_with_it),

@@ -1,6 +1,7 @@
 /* daemon_options_test.c - the options of tandemd are parsed, or refused with the remedy. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/daemon_options.h"
+#include "cli/redis_url.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,6 +72,9 @@ static void redis_on_another_machine_is_refused_unless_that_is_asked_for(void **
     assert_true(READ(&options, "--redis", "redis://[::1]:1"));
     assert_true(READ(&options, "--redis", "unix:///x"));
     assert_true(READ(&options, "--redis", "redis://10.0.0.9:1", "--insecure-redis"));
+    assert_true(READ(&options, "--redis", "redis+sentinel://127.0.0.1,localhost/m"));
+    assert_false(READ(&options, "--redis", "redis+sentinel://127.0.0.1,10.0.0.9/m"));
+    assert_true(READ(&options, "--redis", "redis+sentinel://10.0.0.9/m", "--insecure-redis"));
     assert_false(READ(&options, "--redis", "redis://10.0.0.9:1"));
     assert_false(READ(&options, "--redis", "redis://[2001:db8::1]:1"));
     assert_int_equal(setenv("TANDEM_REDIS", "redis://me:secret@store.example", 1), 0);
@@ -81,6 +85,26 @@ static void redis_on_another_machine_is_refused_unless_that_is_asked_for(void **
     free((char *)(uintptr_t)options.redis_url);
     assert_int_equal(unsetenv("TANDEM_INSECURE_REDIS"), 0);
     assert_int_equal(unsetenv("TANDEM_REDIS"), 0);
+}
+
+static void password_of_sentinels_is_refused_on_a_command_line(void **state)
+{
+    struct cli_daemon_options options;
+
+    (void)state;
+    assert_false(READ(&options, "--redis", "redis+sentinel://me:secret@127.0.0.1/m"));
+    assert_false(READ(&options, "--redis", "redis+sentinel://127.0.0.1/m?sentinel_password=p"));
+}
+
+static void sentinels_without_replicas_that_confirm_are_a_risk(void **state)
+{
+    static const char url[] = "redis+sentinel://127.0.0.1/m";
+
+    (void)state;
+    assert_non_null(strstr(cli_redis_url_risk(url, 0), "--redis-wait-replicas 1"));
+    assert_null(cli_redis_url_risk(url, 1));
+    assert_null(cli_redis_url_risk("redis://127.0.0.1", 0));
+    assert_null(cli_redis_url_risk("", 0));
 }
 
 static void ports_and_advertised_host_are_read(void **state)
@@ -412,6 +436,8 @@ int main(void)
         cmocka_unit_test(ports_and_advertised_host_are_read),
         cmocka_unit_test(tls_is_left_out_only_if_that_is_asked_for),
         cmocka_unit_test(redis_on_another_machine_is_refused_unless_that_is_asked_for),
+        cmocka_unit_test(password_of_sentinels_is_refused_on_a_command_line),
+        cmocka_unit_test(sentinels_without_replicas_that_confirm_are_a_risk),
         cmocka_unit_test(complaint_names_what_was_said),
         cmocka_unit_test(the_environment_stands_in),
         cmocka_unit_test(time_until_a_silent_node_is_unreachable_can_be_chosen),

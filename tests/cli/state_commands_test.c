@@ -1,11 +1,13 @@
 /* state_commands_test.c - tests the commands `tandem status`, `list` and `logs` on a running node.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
 #include "tests/support/actor_fixture.h"
 #include "tests/support/shell_run.h"
 
 #include <jansson.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -306,6 +308,151 @@ static void lists_are_for_people_and_programs(void **state)
     tdm_actor_destroy(actor);
 }
 
+/* Returns the row of a JSON list whose name is `name`, borrowed; NULL if there is none. */
+static const json_t *row_named(const json_t *rows, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+
+        if (strcmp(json_string_value(json_object_get(row, "name")), name) == 0) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
+/* Returns a text of the row `name` of the list that the command prints as JSON; "" without it. */
+static const char *listed_text(const char *command, const char *name, const char *key)
+{
+    static char text[1024];
+    json_t *rows;
+    const json_t *row;
+
+    assert_int_equal(tandem(command), 0);
+    rows = json_loads(said, 0, NULL);
+    assert_non_null(rows);
+    row = row_named(rows, name);
+    (void)snprintf(text, sizeof(text), "%s",
+                   row == NULL ? "" : json_string_value(json_object_get(row, key)));
+    json_decref(rows);
+    return text;
+}
+
+/* Returns a number of the summary in JSON. */
+static int status_number(const char *key)
+{
+    json_t *root;
+    int number;
+
+    assert_int_equal(tandem("status --json"), 0);
+    root = json_loads(said, 0, NULL);
+    assert_non_null(root);
+    number = (int)json_integer_value(json_object_get(root, key));
+    json_decref(root);
+    return number;
+}
+
+static void actor_that_waits_is_listed_with_the_reason(void **state)
+{
+    tdm_actor *busy = make_speaker("busy");
+    const struct tdm_actor_options options = {.name = "greedy", .num_gpus = 4};
+    int64_t deadline_ms = tdm__clock_ms() + TEST_TIMEOUT_MS;
+    tdm_actor *actor;
+
+    (void)state;
+    assert_int_equal(tdm_actor_create(runtime, "speaker", &options, &actor, ""), TDM_OK);
+    while (listed_text("list actors --json", "greedy", "death_cause")[0] == '\0' &&
+           tdm__clock_ms() < deadline_ms) {
+        (void)usleep(10000);
+    }
+    assert_string_equal(listed_text("list actors --json", "greedy", "state"), "PENDING");
+    assert_non_null(strstr(listed_text("list actors --json", "greedy", "death_cause"),
+                           "not enough is free now: "));
+    assert_int_equal(tandem("list actors --live"), 0);
+    assert_non_null(strstr(said, "greedy  PENDING"));
+    assert_non_null(strstr(strstr(said, "greedy  PENDING"), "not enough is free now: "));
+    assert_int_equal(status_number("waiting_actors"), 1);
+    assert_int_equal(tandem("status"), 0);
+    assert_non_null(strstr(said, "\nwaiting 1 requests: 1 actors, 0 groups\n"));
+    assert_int_equal(tdm_actor_kill(busy, TEST_TIMEOUT_MS), TDM_OK);
+    tdm_actor_destroy(busy);
+    assert_int_equal(tdm_actor_wait_ready(actor, TEST_TIMEOUT_MS), TDM_OK);
+    assert_string_equal(listed_text("list actors --json", "greedy", "death_cause"), "");
+    assert_int_equal(status_number("waiting_actors"), 0);
+    assert_int_equal(tdm_actor_kill(actor, TEST_TIMEOUT_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+/* Thread that creates a group of four GPUs, which waits while another group has one of them. */
+static void *create_waiting_group(void *group_out)
+{
+    static const struct tdm_bundle bundles[2] = {{.num_gpus = 2}, {.num_gpus = 2}};
+    const struct tdm_placement_group_options options = {.name = "synchronous"};
+    tdm_status status =
+        tdm_placement_group_create_with(runtime, bundles, 2, &options, TEST_TIMEOUT_MS, group_out);
+
+    return (void *)(uintptr_t)status;
+}
+
+/* Its creator waits for the one, and not for the other. */
+static void group_that_waits_is_listed_with_reason_time_and_ticket(void **state)
+{
+    static const struct tdm_bundle one = {.num_gpus = 1};
+    static const struct tdm_bundle five = {.num_gpus = 5};
+    const struct tdm_placement_group_options asynchronous = {.name = "asynchronous",
+                                                             .asynchronous = 1};
+    int64_t deadline_ms = tdm__clock_ms() + TEST_TIMEOUT_MS;
+    tdm_placement_group *groups[3];
+    pthread_t thread;
+    json_t *rows;
+    const json_t *row;
+    void *failed;
+
+    (void)state;
+    assert_int_equal(
+        tdm_placement_group_create(runtime, &one, 1, TDM_PACK, TEST_TIMEOUT_MS, &groups[0]),
+        TDM_OK);
+    assert_int_equal(tdm_placement_group_create_with(runtime, &five, 1, &asynchronous,
+                                                     TEST_TIMEOUT_MS, &groups[1]),
+                     TDM_OK);
+    assert_int_equal(pthread_create(&thread, NULL, create_waiting_group, &groups[2]), 0);
+    do {
+        (void)usleep(100000);
+        assert_int_equal(tandem("list groups --json"), 0);
+        rows = json_loads(said, 0, NULL);
+        assert_non_null(rows);
+        row = row_named(rows, "synchronous");
+        if (row != NULL && json_integer_value(json_object_get(row, "ticket")) > 0 &&
+            json_integer_value(json_object_get(row, "waited_ms")) > 0) {
+            break;
+        }
+        json_decref(rows);
+        row = NULL;
+    } while (tdm__clock_ms() < deadline_ms);
+    assert_non_null(row);
+    assert_int_equal(json_array_size(json_object_get(row, "bundles")), 2);
+    json_decref(rows);
+    assert_string_equal(listed_text("list groups --json", "synchronous", "state"), "PENDING");
+    assert_non_null(strstr(listed_text("list groups --json", "synchronous", "waits_for"),
+                           "not enough is free now: "));
+    assert_string_equal(listed_text("list groups --json", "asynchronous", "state"), "PENDING");
+    assert_non_null(strstr(listed_text("list groups --json", "asynchronous", "waits_for"),
+                           "can never hold it"));
+    assert_int_equal(tandem("list groups"), 0);
+    assert_non_null(strstr(said, "WAITED"));
+    assert_non_null(strstr(strstr(said, "synchronous"), "not enough is free now: "));
+    assert_int_equal(status_number("groups"), 3);
+    assert_int_equal(status_number("waiting_groups"), 2);
+    assert_int_equal(tdm_placement_group_remove(groups[1], TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(tdm_placement_group_remove(groups[0], TEST_TIMEOUT_MS), TDM_OK);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    assert_string_equal(listed_text("list groups --json", "synchronous", "state"), "CREATED");
+    assert_string_equal(listed_text("list groups --json", "synchronous", "waits_for"), "");
+    assert_int_equal(status_number("waiting_groups"), 0);
+    assert_int_equal(tdm_placement_group_remove(groups[2], TEST_TIMEOUT_MS), TDM_OK);
+}
+
 static void objects_are_for_people_and_programs(void **state)
 {
     static char bytes[1 << 20];
@@ -499,6 +646,8 @@ int main(void)
         cmocka_unit_test(failed_output_is_reported),
         cmocka_unit_test(actors_are_killed_by_name_or_id),
         cmocka_unit_test(lists_are_for_people_and_programs),
+        cmocka_unit_test(actor_that_waits_is_listed_with_the_reason),
+        cmocka_unit_test(group_that_waits_is_listed_with_reason_time_and_ticket),
         cmocka_unit_test(objects_are_for_people_and_programs),
         cmocka_unit_test(calls_are_for_people_and_programs),
         cmocka_unit_test(each_call_is_for_people_and_programs),

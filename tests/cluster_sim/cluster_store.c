@@ -26,7 +26,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
-enum { DELAYED_LOOK_MS = 50, PATTERNS_MAX = 16 };
+enum { DELAYED_LOOK_MS = 50, PATTERNS_MAX = 96 };
 enum operation_kind { READS, COMMITS, RENEWS };
 
 struct client;

@@ -336,7 +336,7 @@ static void test_fails_without_the_kill_of_the_tree(void **state)
     assert_int_equal(waitpid(process.pid, &wait_status, 0), process.pid);
     tdm__process_forget(&process);
     assert_int_equal(wait_status, 0);
-    (void)setenv("TANDEM_FAILPOINT", "reaper reaper.kill_tree 1 skip /dev/null", 1);
+    (void)setenv("TANDEM_FAILPOINT", "reaper reaper.kill_tree 1 skip /none", 1);
     TRY(tdm__spawn(&options, &process));
     (void)unsetenv("TANDEM_FAILPOINT");
     assert_int_equal(waitpid(process.pid, &wait_status, 0), process.pid);

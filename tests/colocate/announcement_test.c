@@ -45,12 +45,15 @@ struct way {
     const char *bytes; /* update.update_weight_buffer_size */
     bool are_remote;   /* True if engines have GPUs of their own. */
     bool are_by_name;  /* True if engines get whole tensors by name. */
+    /* True if each trainer rank has all weights. Otherwise they are sharded over all ranks, so that
+     * each rank writes for each engine, unless `are_by_name`. */
+    bool are_full;
 };
 
 static const struct way ways[] = {
-    {"donate", "16 KiB", false, false}, {"copy", "8 KiB", false, false},
-    {"names", "4 KiB", false, true},    {"bucket", "8 KiB", false, false},
-    {"copy", "8 KiB", true, false},
+    {"donate", "16 KiB", false, false, false}, {"copy", "8 KiB", false, false, false},
+    {"names", "4 KiB", false, true, false},    {"bucket", "8 KiB", false, false, false},
+    {"copy", "8 KiB", true, false, false},     {"copy", "8 KiB", false, false, true},
 };
 enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
 
@@ -79,12 +82,12 @@ static void call_to_the_engine_has_what_was_gathered_and_nothing_else(void **sta
     TRY(tdm_document_parse(tdm_writer_bytes(writer), &document));
     TRY(tdm__stage_bucket_decode(tdm_document_root(document), &message));
     assert_int_equal(tdm_value_count(tdm_document_root(document)), 1);
-    assert_int_equal(message.announcements.count, 3);
+    assert_int_equal(message.gathered.count, 3);
     for (uint32_t i = 0; i < 3; i++) {
         struct tdm_bytes part = tdm__gathered_part(&gathered, i);
         struct tdm_bytes sent;
 
-        tdm__message_list_read(&message.announcements, i, &sent, sizeof(sent));
+        tdm__message_list_read(&message.gathered, i, &sent, sizeof(sent));
         assert_int_equal(sent.size_bytes, sizes[i]);
         assert_int_equal(part.size_bytes, sizes[i]);
         assert_true(part.size_bytes == 0 || memcmp(sent.data, part.data, part.size_bytes) == 0);
@@ -94,6 +97,12 @@ static void call_to_the_engine_has_what_was_gathered_and_nothing_else(void **sta
 }
 
 /* ---- jobs ------------------------------------------------------------------------------- */
+
+static void print_way(const struct way *way)
+{
+    print_message("%s%s%s\n", way->mode, way->are_remote ? ", other GPUs" : "",
+                  way->are_full ? ", each trainer rank has all weights" : "");
+}
 
 /* Reads the job file of a way into `spec`. */
 static void spec_of(const struct way *way)
@@ -105,7 +114,9 @@ static void spec_of(const struct way *way)
     (void)snprintf(models, sizeof(models), "model: {config: %s}\n", model_path);
     (void)snprintf(text, sizeof(text), job_file, way->are_by_name ? "tiny" : "named",
                    way->are_remote ? 2 * RANKS : RANKS, way->are_by_name ? "" : models,
-                   way->are_by_name ? "" : ", layout: {layout: fsdp, dtype: F32}",
+                   way->are_by_name ? ""
+                   : way->are_full  ? ", layout: {layout: fsdp, state: full, dtype: F32}"
+                                    : ", layout: {layout: fsdp, state: sharded, dtype: F32}",
                    way->are_by_name  ? ""
                    : way->are_remote ? ", layout: {layout: engine, tp: 2}, colocate: false"
                                      : ", layout: {layout: engine, tp: 2}",
@@ -167,10 +178,12 @@ static void update_commits(void)
 
 /* What a rank's spans say about announcements. */
 struct counts {
-    uint32_t chunks;  /* Number of buckets or chunks that this rank has written. */
-    uint32_t gathers; /* Number of gathers whose result this rank had. */
-    uint32_t calls;   /* Number of calls that this rank got with gathered descriptions. */
-    uint64_t bytes;   /* Number of bytes that were gathered, or that the calls had. */
+    uint32_t chunks;   /* Number of buckets or chunks that this rank has written. */
+    uint32_t gathers;  /* Number of gathers whose result this rank had. */
+    uint32_t calls;    /* Number of calls that this rank got with gathered descriptions. */
+    uint64_t bytes;    /* Number of bytes that were gathered, or that the calls had. */
+    unsigned of_all;   /* Number of collective operations of all trainer ranks. */
+    unsigned of_group; /* Number of collective operations of the rank's gather group. */
 };
 
 /* Fetches the spans of an actor and counts those of announcements. */
@@ -191,6 +204,7 @@ static struct counts counts_of(tdm_actor *actor)
         if (sscanf(span.name, "write bucket %u", &chunk) == 1) {
             counts.chunks = chunk + 1 > counts.chunks ? chunk + 1 : counts.chunks;
         }
+        (void)sscanf(span.name, "collectives %u, host %u", &counts.of_all, &counts.of_group);
         counts.gathers += is_gather ? 1 : 0;
         counts.calls += is_call ? 1 : 0;
         counts.bytes += is_gather || is_call ? span.bytes : 0;
@@ -207,7 +221,7 @@ static void every_chunk_is_gathered_once_for_each_engine(void **state)
         struct counts engines[RANKS];
         uint32_t chunks = 0;
 
-        print_message("%s%s\n", ways[w].mode, ways[w].are_remote ? ", other GPUs" : "");
+        print_way(&ways[w]);
         open_job(&ways[w], NULL);
         update_commits();
         for (uint32_t i = 0; i < RANKS; i++) {
@@ -232,48 +246,117 @@ static void every_chunk_is_gathered_once_for_each_engine(void **state)
     }
 }
 
-static void changed_description_is_refused_with_its_rank(void **state)
+static void update_has_no_other_collectives_than_agreements_and_gathers(void **state)
 {
-    char failpoint[128];
-
     (void)state;
     for (uint32_t w = 0; w < WAYS; w++) {
-        uint32_t rank = w % 2 == 0 ? 3 : 2; /* The last of its group, and the one that calls. */
-        char name[64];
+        uint32_t chunks;
 
-        print_message("%s%s: rank %u\n", ways[w].mode, ways[w].are_remote ? ", other GPUs" : "",
-                      rank);
-        (void)unlink(broken_path);
-        (void)snprintf(failpoint, sizeof(failpoint), "trainer/%u trainer.described 1 change %s",
-                       rank, broken_path);
-        (void)snprintf(name, sizeof(name), "what trainer rank %u described", rank);
-        open_job(&ways[w], failpoint);
-        assert_int_not_equal(tdm__controller_update(&controller), TDM_OK);
-        if (strstr(tdm_error_detail(), name) == NULL) {
-            fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), name);
+        print_way(&ways[w]);
+        open_job(&ways[w], NULL);
+        update_commits();
+        chunks = counts_of(controller.workers.engines[0]).calls;
+        assert_true(chunks > 0);
+        for (uint32_t i = 0; i < RANKS; i++) {
+            struct counts counts = counts_of(controller.workers.trainers[i]);
+
+            assert_int_equal(counts.of_group, 2 * chunks); /* Sizes and announcements. */
+            /* One before the first chunk, one for each, one at the end; by names one more for each
+             * chunk but the first, whose buckets have one half. */
+            assert_int_equal(counts.of_all, ways[w].are_by_name ? 2 * chunks + 1 : chunks + 2);
         }
-        assert_false(controller.update.committed);
-        assert_int_equal(access(broken_path, F_OK), 0);
-        TRY(tdm__controller_flush(&controller));
-        update_commits(); /* The same update with right descriptions. */
         close_job();
     }
 }
 
-static void update_fails_without_the_gather(void **state)
+static void create_file(const char *path)
 {
-    static const char failpoint[] = "trainer/2 trainer.gather_lists 1 skip /none;"
-                                    "trainer/3 trainer.gather_lists 1 skip /none";
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A description that one trainer rank makes. */
+struct description {
+    const char *failpoint; /* The step at which it is made. */
+    uint32_t writer;       /* Number of the rank that makes it. */
+    uint32_t engine;       /* The engine that it is for. */
+};
+
+/* Changes one byte of a description on its way. The update is refused with the writer's rank, and
+ * the same update with right descriptions is committed. */
+static void changed_description_is_refused(const struct way *way,
+                                           const struct description *description)
+{
+    char failpoint[128];
+    char name[64];
+
+    print_way(way);
+    print_message("%s of rank %u for engine %u\n", description->failpoint, description->writer,
+                  description->engine);
+    (void)unlink(broken_path);
+    (void)snprintf(failpoint, sizeof(failpoint), "trainer/%u %s 1 change %s", description->writer,
+                   description->failpoint, broken_path);
+    (void)snprintf(name, sizeof(name), "what trainer rank %u described", description->writer);
+    open_job(way, failpoint);
+    assert_int_equal(tdm__controller_update(&controller), TDM_E_CHECKSUM);
+    if (strstr(tdm_error_detail(), name) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), name);
+    }
+    assert_false(controller.update.committed);
+    assert_int_equal(access(broken_path, F_OK), 0);
+    TRY(tdm__controller_flush(&controller));
+    update_commits();
+    close_job();
+}
+
+static void changed_description_is_refused_with_its_writer(void **state)
+{
+    /* The last of its group and the one that calls, in turn; for the own engine, and for the other
+     * one. */
+    static const struct description descriptions[] = {{"trainer.described", 3, 1},
+                                                      {"trainer.described", 2, 1},
+                                                      {"trainer.described_for_others", 3, 0},
+                                                      {"trainer.described_for_others", 0, 1}};
 
     (void)state;
     for (uint32_t w = 0; w < WAYS; w++) {
-        if (ways[w].are_remote) {
-            continue; /* The bytes would wait for an engine that nobody has told of them. */
+        uint32_t count = sizeof(descriptions) / sizeof(descriptions[0]);
+
+        for (uint32_t i = w % 2; i < count; i += 2) {
+            bool crosses = descriptions[i].engine != descriptions[i].writer / 2;
+
+            if (!crosses || (!ways[w].are_by_name && !ways[w].are_full)) {
+                changed_description_is_refused(&ways[w], &descriptions[i]);
+            }
         }
-        print_message("%s\n", ways[w].mode);
+    }
+}
+
+/* Nothing is told to engine 1, so that nothing arrives there. */
+/* Nothing is told to engine 1, so that nothing arrives there, and it does not vote. */
+static void update_fails_without_the_gather(void **state)
+{
+    char failpoint[160];
+
+    (void)state;
+    (void)snprintf(failpoint, sizeof(failpoint),
+                   "trainer/2 trainer.gather_lists 1 skip %s;"
+                   "trainer/3 trainer.gather_lists 1 skip %s",
+                   broken_path, broken_path);
+    for (uint32_t w = 0; w < WAYS; w++) {
+        print_way(&ways[w]);
+        (void)unlink(broken_path);
         open_job(&ways[w], failpoint);
-        assert_int_not_equal(tdm__controller_update(&controller), TDM_OK);
+        assert_int_equal(tdm__controller_update(&controller), TDM_E_STATE);
+        if (strstr(tdm_error_detail(), "nothing of this update has come") == NULL) {
+            fail_msg("%s: %s", ways[w].mode, tdm_error_detail());
+        }
         assert_false(controller.update.committed);
+        TRY(tdm__controller_flush(&controller));
+        create_file(broken_path); /* From now on they gather. */
+        update_commits();
         close_job();
     }
 }
@@ -310,21 +393,24 @@ static void open_attaching_job(const char *mode, int bytes, int none_on)
     start_job(runtime);
 }
 
-/* Reads the log of the engines: counts the buckets whose bytes each rank has got. Fails if a rank
- * got another number of bytes. */
-static void read_attached(size_t bytes, uint32_t counts[RANKS], uint32_t *buckets_count_out)
+/* Reads the log of the engines: counts the buckets whose bytes a function of the library has got,
+ * for each rank. Fails if it got another number of bytes. */
+static void read_attached(const char *function, size_t bytes, uint32_t counts[RANKS],
+                          uint32_t *buckets_count_out)
 {
     FILE *file = fopen(attached_path, "r");
     unsigned rank;
     unsigned bucket;
     size_t size_bytes;
+    char found[16];
 
     memset(counts, 0, RANKS * sizeof(counts[0]));
     assert_non_null(file);
-    while (fscanf(file, "%u %u %u %zu", &rank, &bucket, buckets_count_out, &size_bytes) == 4) {
+    while (fscanf(file, "%15s %u %u %u %zu", found, &rank, &bucket, buckets_count_out,
+                  &size_bytes) == 5) {
         assert_true(rank < RANKS && bucket < *buckets_count_out);
         assert_int_equal(size_bytes, bytes);
-        counts[rank]++;
+        counts[rank] += strcmp(found, function) == 0 ? 1 : 0;
     }
     (void)fclose(file);
 }
@@ -341,12 +427,45 @@ static void attached_bytes_reach_the_engine_rank_of_the_same_number(void **state
         print_message("%s\n", modes[m]);
         open_attaching_job(modes[m], 1000, 2); /* Rank 2 attaches nothing. */
         update_commits();
-        read_attached(1000, counts, &buckets_count);
-        for (uint32_t i = 0; i < RANKS; i++) {
-            assert_int_equal(counts[i], i == 2 ? 0 : buckets_count);
+        /* Each rank gets its own bytes, and the first rank of the engine those of all. */
+        for (uint32_t f = 0; f < 2; f++) {
+            read_attached(f == 0 ? "attached" : "gathered", 1000, counts, &buckets_count);
+            for (uint32_t i = 0; i < RANKS; i++) {
+                assert_int_equal(counts[i], i == 2 ? 0 : buckets_count);
+            }
         }
         close_job();
     }
+}
+
+/* All ranks attach, and the description of rank 3 is refused. Neither its own engine rank nor rank
+ * 0 of the engine gets its bytes before the next update. */
+static void bytes_of_a_refused_description_do_not_reach_the_library(void **state)
+{
+    uint32_t counts[RANKS];
+    uint32_t buckets_count = 0;
+    char failpoint[128];
+
+    (void)state;
+    (void)unlink(broken_path);
+    (void)snprintf(failpoint, sizeof(failpoint), "trainer/3 trainer.described 1 change %s",
+                   broken_path);
+    (void)setenv("TANDEM_FAILPOINT", failpoint, 1);
+    open_attaching_job("donate", 1000, -1);
+    (void)unsetenv("TANDEM_FAILPOINT");
+    assert_int_equal(tdm__controller_update(&controller), TDM_E_CHECKSUM);
+    assert_int_equal(access(broken_path, F_OK), 0);
+    for (uint32_t f = 0; f < 2; f++) {
+        read_attached(f == 0 ? "attached" : "gathered", 1000, counts, &buckets_count);
+        assert_int_equal(counts[3], 0);
+    }
+    TRY(tdm__controller_flush(&controller));
+    update_commits();
+    for (uint32_t f = 0; f < 2; f++) {
+        read_attached(f == 0 ? "attached" : "gathered", 1000, counts, &buckets_count);
+        assert_int_equal(counts[3], 1);
+    }
+    close_job();
 }
 
 static void too_many_attached_bytes_are_refused_with_both_numbers(void **state)
@@ -365,44 +484,73 @@ static void too_many_attached_bytes_are_refused_with_both_numbers(void **state)
     close_job();
     open_attaching_job("names", TDM_ATTACHED_BYTES_MAX, -1);
     update_commits();
-    read_attached(TDM_ATTACHED_BYTES_MAX, counts, &buckets_count);
+    read_attached("attached", TDM_ATTACHED_BYTES_MAX, counts, &buckets_count);
     assert_int_equal(counts[3], buckets_count);
     close_job();
 }
 
 /* ---- two jobs ---------------------------------------------------------------------------- */
 
-/* Joins a group of two as another job would. Returns the status as an integer in a pointer. */
-static void *join_as_another_job(void *runtime)
-{
-    const struct tdm_collective_options options = {
-        .name = "gather/0", .rank = 1, .ranks_count = 2, .timeout_ms = 1500};
-    tdm_collective_group *group;
-    tdm_status status = tdm_collective_join(runtime, &options, &group);
+/* A member of a gather group with a name that another job might use. */
+struct stranger {
+    tdm_runtime *runtime;
+    const char *name; /* Name of the group. */
+    pthread_t thread;
+    tdm_status status; /* Whether it has joined. */
+};
 
+static void *join_as_another_job(void *arg)
+{
+    struct stranger *stranger = arg;
+    const struct tdm_collective_options options = {
+        .name = stranger->name, .rank = 1, .ranks_count = 2, .timeout_ms = 1500};
+    tdm_collective_group *group;
+
+    stranger->status = tdm_collective_join(stranger->runtime, &options, &group);
     tdm_collective_leave(group);
-    return (void *)(intptr_t)status;
+    return NULL;
 }
 
-/* A job whose gather groups had only numbers as names would meet the ranks of another job. */
+/* Starts a second job of the same name and model on the same node: its actors have the same names,
+ * and it is refused. */
+static void start_the_same_job_again(tdm_runtime *runtime)
+{
+    static struct tdm__worker_group workers;
+
+    assert_int_equal(tdm__worker_group_start(&workers, runtime, &spec,
+                                             &(struct tdm__worker_group_options){.names_ms = 0}),
+                     TDM_E_EXISTS);
+    tdm__worker_group_fini(&workers);
+}
+
+/* Neither the job's name nor its model distinguishes its gather groups from those of another job,
+ * or of the same one before a restart. */
 static void another_job_does_not_join_the_gather_group(void **state)
 {
+    struct stranger strangers[] = {
+        {.name = "gather/0"}, {.name = "gather/announced/policy/0"}, {.name = "trainers/gather/0"}};
+    enum { STRANGERS = sizeof(strangers) / sizeof(strangers[0]) };
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     tdm_runtime *runtime;
-    pthread_t other;
-    void *status;
 
     (void)state;
     spec_of(&ways[0]);
-    options.cpus = 16;
-    options.gpus = spec.num_gpus;
+    options.cpus = 32;
+    options.gpus = 2 * spec.num_gpus;
     options.gpu_bytes = spec.gpu_bytes;
     TRY(tdm_runtime_start(&options, &runtime));
-    assert_int_equal(pthread_create(&other, NULL, join_as_another_job, runtime), 0);
+    for (uint32_t i = 0; i < STRANGERS; i++) {
+        strangers[i].runtime = runtime;
+        assert_int_equal(
+            pthread_create(&strangers[i].thread, NULL, join_as_another_job, &strangers[i]), 0);
+    }
     start_job(runtime);
+    start_the_same_job_again(runtime);
     update_commits();
-    assert_int_equal(pthread_join(other, &status), 0);
-    assert_int_equal((intptr_t)status, TDM_E_TIMEOUT);
+    for (uint32_t i = 0; i < STRANGERS; i++) {
+        assert_int_equal(pthread_join(strangers[i].thread, NULL), 0);
+        assert_int_equal(strangers[i].status, TDM_E_TIMEOUT);
+    }
     close_job();
 }
 
@@ -411,9 +559,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(call_to_the_engine_has_what_was_gathered_and_nothing_else),
         cmocka_unit_test(every_chunk_is_gathered_once_for_each_engine),
-        cmocka_unit_test(changed_description_is_refused_with_its_rank),
+        cmocka_unit_test(update_has_no_other_collectives_than_agreements_and_gathers),
+        cmocka_unit_test(changed_description_is_refused_with_its_writer),
         cmocka_unit_test(update_fails_without_the_gather),
         cmocka_unit_test(attached_bytes_reach_the_engine_rank_of_the_same_number),
+        cmocka_unit_test(bytes_of_a_refused_description_do_not_reach_the_library),
         cmocka_unit_test(too_many_attached_bytes_are_refused_with_both_numbers),
         cmocka_unit_test(another_job_does_not_join_the_gather_group),
     };

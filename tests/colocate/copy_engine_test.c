@@ -258,6 +258,26 @@ static void any_parts_have_the_bits_and_sums_of_the_host(void **state)
     }
 }
 
+/* The bits and sums do not depend on how many threads a block of the grid has. */
+static void any_number_of_threads_gives_the_same(void **state)
+{
+    static const char *const threads[] = {"1", "4", "64", "256"};
+    struct world *world = *state;
+
+    if (cuda_gpu_is_real()) {
+        skip();
+    }
+    for (size_t i = 0; i < sizeof(threads) / sizeof(threads[0]); i++) {
+        (void)setenv("FAKE_CUDA_THREADS", threads[i], 1);
+        start_round(world);
+        while (world->count < 24 && add_part(world, 150, 300)) {
+        }
+        TRY(move(world));
+        assert_moved(world);
+    }
+    (void)unsetenv("FAKE_CUDA_THREADS");
+}
+
 /* Uses more operations than a launch takes, and more than the first capacity. */
 static void many_parts_go_in_batches(void **state)
 {
@@ -358,6 +378,7 @@ int main(void)
 #define TEST(promise) cmocka_unit_test_setup_teardown(promise, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(any_parts_have_the_bits_and_sums_of_the_host),
+        TEST(any_number_of_threads_gives_the_same),
         TEST(many_parts_go_in_batches),
         TEST(no_parts_are_nothing_to_do),
         TEST(importers_mapping_is_written),

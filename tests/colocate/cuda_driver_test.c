@@ -1,6 +1,7 @@
 /* cuda_driver_test.c - errors of the CUDA driver, and those that stick to the process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/cuda/driver.h"
+#include "colocate/device/cuda/kernels_api.h"
 #include "runtime/process_fault.h"
 #include "tests/support/cuda_gpu.h"
 #include "tests/support/lost_ranks.h"
@@ -111,21 +112,82 @@ static int break_this_process(void)
                : 1;
 }
 
-static void test_fake_library_keeps_such_errors(void **state)
+/* Starts tandem_copy for 64 bytes from `from` on, in accesses of 16 bytes. Returns the error of the
+ * kernel. */
+static int copy_from(uint64_t from, uint64_t to)
+{
+    struct tdm__cuda_batch batch = {.copy_ops = {{.from = (const unsigned char *)(uintptr_t)from,
+                                                  .to = (unsigned char *)(uintptr_t)to,
+                                                  .rows = 1,
+                                                  .columns = 64,
+                                                  .from_bytes = 1,
+                                                  .from_unit = 16,
+                                                  .to_unit = 16}}};
+    void *arguments[] = {&batch};
+    uint64_t lanes = 0;
+    void *module;
+    void *kernel;
+
+    if (driver->cuModuleLoadData(&module, "// the fake library's own kernels") != CU_SUCCESS ||
+        driver->cuModuleGetFunction(&kernel, module, "tandem_copy") != CU_SUCCESS ||
+        driver->cuMemAlloc_v2(&lanes, sizeof(uint64_t) * TDM__CUDA_CHECKSUM_LANES) != CU_SUCCESS) {
+        return -1;
+    }
+    batch.copy_ops[0].lanes = (unsigned long long *)(uintptr_t)lanes;
+    (void)driver->cuLaunchKernel(kernel, 1, 1, 1, TDM__CUDA_THREADS_PER_BLOCK, 1, 1, 0, NULL,
+                                 arguments, NULL);
+    return driver->cuCtxSynchronize();
+}
+
+/* A GPU ends a kernel that accesses 16 bytes at an address that is no multiple of 16. */
+static int read_misaligned_bytes(void)
+{
+    enum { MISALIGNED = 716 };
+    struct tdm__cuda_gpu gpu;
+    uint64_t memory;
+    void *context;
+
+    if (tdm__cuda_gpu_at(0, &gpu) != TDM_OK ||
+        driver->cuDevicePrimaryCtxRetain(&context, gpu.device) != CU_SUCCESS ||
+        driver->cuCtxPushCurrent_v2(context) != CU_SUCCESS ||
+        driver->cuMemAlloc_v2(&memory, 4096) != CU_SUCCESS ||
+        copy_from(memory, memory + 1024) != CU_SUCCESS) {
+        return 1;
+    }
+    return copy_from(memory + 8, memory + 1024) == MISALIGNED &&
+                   driver->cuDeviceGetCount(&(int){0}) == MISALIGNED &&
+                   driver->cuMemAlloc_v2(&memory, 8) == MISALIGNED
+               ? 0
+               : 2;
+}
+
+/* Runs `break_process` in a process of its own, whose errors this process does not get. */
+static void assert_only_that_process_breaks(int (*break_process)(void))
 {
     pid_t pid;
 
-    (void)state;
     if (cuda_gpu_is_real()) {
         skip(); /* tests/gpu/sticky.c shows it. */
     }
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        _exit(break_this_process());
+        _exit(break_process());
     }
     assert_int_equal(exit_code_of(pid), 0);
     assert_int_equal(driver->cuDeviceGetCount(&(int){0}), CU_SUCCESS);
+}
+
+static void test_fake_library_keeps_such_errors(void **state)
+{
+    (void)state;
+    assert_only_that_process_breaks(break_this_process);
+}
+
+static void test_misaligned_address_is_such_an_error(void **state)
+{
+    (void)state;
+    assert_only_that_process_breaks(read_misaligned_bytes);
 }
 
 int main(void)
@@ -135,6 +197,7 @@ int main(void)
         cmocka_unit_test_setup(test_errors_that_stick_are_faults_of_the_process, set_up),
         cmocka_unit_test_setup(test_calls_that_fail_are_named, set_up),
         cmocka_unit_test_setup(test_fake_library_keeps_such_errors, set_up),
+        cmocka_unit_test_setup(test_misaligned_address_is_such_an_error, set_up),
     };
     int failed;
 

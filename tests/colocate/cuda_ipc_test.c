@@ -164,6 +164,30 @@ static void share_ordinary_memory(int socket)
     cuda_gpu_close(gpu);
 }
 
+/* The driver cuts small allocations from a block, which they share. */
+static void share_small_memory(int socket)
+{
+    struct cuda_gpu *gpu = cuda_gpu_open(64 * UNIT, false);
+    struct tdm__cuda_ipc_memory shared;
+    const struct tdm__cuda_driver *driver;
+    uint64_t addresses[2];
+    TDM__CUDA_SCOPE(scope);
+
+    TRY(tdm__cuda_enter((struct tdm__cuda_device *)gpu->devices[0], &scope));
+    TRY(tdm__cuda_driver(&driver));
+    assert_int_equal(driver->cuMemAlloc_v2(&addresses[0], 5000), CU_SUCCESS);
+    assert_int_equal(driver->cuMemAlloc_v2(&addresses[1], 5000), CU_SUCCESS);
+    TRY(tdm__cuda_ipc_export(gpu->devices[0], (void *)(uintptr_t)addresses[1], 5000, &shared));
+    if (!cuda_gpu_is_real()) {
+        assert_int_equal(shared.offset_bytes, 5120);
+    }
+    round_trip(gpu->devices[0], (char *)(uintptr_t)addresses[1], socket, TDM__CUDA_IPC_HANDLE);
+    assert_int_equal(driver->cuMemFree_v2(addresses[0]), CU_SUCCESS);
+    assert_int_equal(driver->cuMemFree_v2(addresses[1]), CU_SUCCESS);
+    tdm__cuda_scope_leave(&scope);
+    cuda_gpu_close(gpu);
+}
+
 static void share_exportable_memory(int socket)
 {
     struct cuda_gpu *gpu = cuda_gpu_open(64 * UNIT, false);
@@ -202,6 +226,12 @@ static void ordinary_memory_travels_by_handle(void **state)
 {
     (void)state;
     run_pair(share_ordinary_memory);
+}
+
+static void small_memory_travels_with_its_offset(void **state)
+{
+    (void)state;
+    run_pair(share_small_memory);
 }
 
 static void exportable_memory_travels_by_descriptor(void **state)
@@ -340,6 +370,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ordinary_memory_travels_by_handle),
+        cmocka_unit_test(small_memory_travels_with_its_offset),
         cmocka_unit_test(exportable_memory_travels_by_descriptor),
         cmocka_unit_test(memory_that_cannot_be_exported_is_refused_with_the_remedy),
         cmocka_unit_test(memory_of_two_allocations_is_refused_with_the_remedy),

@@ -4,13 +4,17 @@
 #include "colocate/device/cuda/cuda_device.h"
 #include "colocate/device/cuda/cuda_ipc.h"
 #include "colocate/device/cuda/driver.h"
+#include "runtime/clock.h"
 #include "runtime/error.h"
 #include "tests/support/cuda_gpu.h"
+#include "tests/support/lost_ranks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,6 +22,8 @@
 
 /* No test makes as many calls of the driver. */
 enum { CALLS_MAX = 200 };
+/* Milliseconds that a context takes. */
+enum { CONTEXT_MS = 120 };
 
 #define UNIT ((size_t)2 << 20)
 
@@ -126,10 +132,51 @@ static void each_call_that_fails_refuses_the_export(void **state)
     assert_int_equal(driver->cuMemFree_v2(address), CU_SUCCESS);
 }
 
+/* Returns 0 if the first context of this process takes CONTEXT_MS and the next one no time. */
+static int time_contexts(void)
+{
+    const struct tdm__cuda_driver *driver;
+    struct tdm__cuda_gpu found;
+    int64_t begin_ms;
+    void *context;
+
+    if (tdm__cuda_driver(&driver) != TDM_OK || tdm__cuda_gpu_at(0, &found) != TDM_OK) {
+        return 1;
+    }
+    begin_ms = tdm__clock_ms();
+    if (driver->cuDevicePrimaryCtxRetain(&context, found.device) != CU_SUCCESS ||
+        tdm__clock_ms() - begin_ms < CONTEXT_MS - 1) {
+        return 2;
+    }
+    begin_ms = tdm__clock_ms();
+    for (int i = 0; i < 100; i++) {
+        (void)driver->cuDevicePrimaryCtxRetain(&context, found.device);
+    }
+    return tdm__clock_ms() - begin_ms < 50 * CONTEXT_MS ? 0 : 3;
+}
+
+/* A real context takes 0.2 to 1 s. The test of jobs on the fake library lets contexts take time. */
+static void first_context_takes_the_time_that_is_asked_for(void **state)
+{
+    char text[16];
+    pid_t pid = fork();
+
+    (void)state;
+    assert_true(pid >= 0);
+    if (pid == 0) { /* No driver was opened before the fork. */
+        (void)snprintf(text, sizeof(text), "%d", CONTEXT_MS);
+        (void)setenv("FAKE_CUDA_CONTEXT_MS", text, 1);
+        _exit(time_contexts());
+    }
+    assert_int_equal(exit_code_of(pid), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+        /* The first one, because it forks. */
+        cmocka_unit_test(first_context_takes_the_time_that_is_asked_for),
         CASE(each_call_that_fails_refuses_the_gpu),
         CASE(gpu_of_another_process_is_refused_with_the_remedy),
         CASE(list_and_memory_that_cannot_be_read_are_errors),

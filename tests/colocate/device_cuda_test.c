@@ -260,6 +260,21 @@ static void error_has_the_drivers_name_and_the_calls_numbers(void **state)
                                             "CUDA_ERROR_INVALID_VALUE (1: invalid argument)");
 }
 
+static void memory_of_a_gpu_has_no_descriptor(void **state)
+{
+    struct world *world = *state;
+    struct tdm__device *device = world->gpu->devices[0];
+    size_t size_bytes = device->granularity_bytes;
+    struct tdm__block *block;
+    int descriptor = -7;
+
+    TRY(device->ops->create(device, "weights", &size_bytes, 1, &block));
+    assert_int_equal(device->ops->descriptor(device, block, &descriptor), TDM_E_UNSUPPORTED);
+    assert_non_null(strstr(tdm_error_detail(), world->gpu->uuid));
+    assert_int_equal(descriptor, -7);
+    device->ops->release(device, &block, 1);
+}
+
 static void block_cannot_be_cut_in_two(void **state)
 {
     struct world *world = *state;
@@ -466,6 +481,49 @@ static void every_driver_call_may_fail(void **state)
     assert_true(cuda_gpu_fake.things() <= 4);
 }
 
+/* Maps the block on the device for reading only and returns its last byte. Unmaps it. */
+static unsigned char read_through_mapping(struct tdm__device *device, struct tdm__block *block)
+{
+    unsigned char last = 0;
+    void *address;
+
+    TRY(device->ops->reserve(device, region_bytes(), &address));
+    TRY(device->ops->map(device, address, block, TDM__READ_ONLY));
+    TRY(device->ops->copy(device, &last, (const char *)address + region_bytes() - 1, 1));
+    TRY(device->ops->copy_flush(device));
+    TRY(device->ops->unmap(device, address, region_bytes()));
+    device->ops->unreserve(device, address, region_bytes());
+    return last;
+}
+
+/* Goal: a driver that refuses mappings for reading only is asked once, and the memory is then
+ * mapped for reading and writing. */
+static void refused_read_only_mapping_is_made_for_writing(void **state)
+{
+    struct world *world = *state;
+    struct tdm__device *owner = world->gpu->devices[0];
+    struct tdm__device *importer = world->gpu->devices[1];
+    struct tdm__block *imported;
+    tdm_region *region;
+
+    if (cuda_gpu_is_real()) {
+        skip();
+    }
+    region = make_region(world, region_bytes());
+    fill(owner, tdm_region_address(region), 5, region_bytes());
+    TRY(importer->ops->import(importer, &tdm__region_block(region)->key, &imported));
+    (void)setenv("FAKE_CUDA_REFUSE_READ_ONLY", "1", 1);
+    cuda_gpu_fake.break_call("cuMemSetAccess", UINT64_MAX, CU_SUCCESS); /* Counts the calls. */
+    assert_int_equal(read_through_mapping(importer, imported), 5);
+    assert_int_equal(cuda_gpu_fake.calls(), 2);
+    assert_int_equal(read_through_mapping(importer, imported), 5);
+    assert_int_equal(cuda_gpu_fake.calls(), 3);
+    cuda_gpu_fake.break_call("", 0, CU_SUCCESS);
+    (void)unsetenv("FAKE_CUDA_REFUSE_READ_ONLY");
+    importer->ops->release(importer, &imported, 1);
+    tdm_region_destroy(region);
+}
+
 static void unknown_gpu_is_refused_with_those_there_are(void **state)
 {
     struct world *world = *state;
@@ -490,7 +548,9 @@ int main(void)
         TEST(dead_importers_memory_comes_back),
         TEST(full_device_is_named_with_its_numbers),
         TEST(error_has_the_drivers_name_and_the_calls_numbers),
+        TEST(memory_of_a_gpu_has_no_descriptor),
         TEST(block_cannot_be_cut_in_two),
+        TEST(refused_read_only_mapping_is_made_for_writing),
         TEST(unknown_gpu_is_refused_with_those_there_are),
         TEST(pause_keeps_what_is_queued_in_other_streams),
         TEST(exchange_waits_for_other_streams),

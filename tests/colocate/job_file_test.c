@@ -122,6 +122,20 @@ static void python_library_is_no_path(void **state)
     tdm__job_spec_fini(&spec);
 }
 
+static void test_files_beside_a_module_are_names_and_not_for_libraries_in_c(void **state)
+{
+    (void)state;
+    assert_int_equal(make("job: {library: 'python:a', files: 'b.py data'}\n"
+                          "data: {train: a, unseen: b}\n",
+                          "jobs"),
+                     TDM_OK);
+    assert_string_equal(spec.files, "b.py data");
+    tdm__job_spec_fini(&spec);
+    refuses("job: {library: x.so, files: y.so}\ndata: {train: a, unseen: b}\n",
+            "job.yaml:1: job.files is for libraries in Python, but job.library is x.so: "
+            "remove job.files");
+}
+
 static void values_are_read_with_their_units(void **state)
 {
     (void)state;
@@ -264,6 +278,7 @@ int main(void)
         cmocka_unit_test(python_library_is_no_path),
         cmocka_unit_test(values_are_read_with_their_units),
         cmocka_unit_test(wrong_values_are_refused_by_line_and_field),
+        cmocka_unit_test(test_files_beside_a_module_are_names_and_not_for_libraries_in_c),
         cmocka_unit_test(numbers_that_disagree_are_refused_with_both),
         cmocka_unit_test(unknown_settings_are_refused_with_the_nearest),
         cmocka_unit_test(librarys_setting_may_not_look_like_one_that_is_missing),

@@ -281,7 +281,7 @@ static uint32_t count_served(const char *log, const char *rank, int64_t step)
  * version of engine 1. */
 static void torn_engine_joins_a_whole_one_after_an_aborted_update(void **state)
 {
-    enum { BUCKETS = 7 }; /* Buckets of an update of this job. */
+    enum { DESCRIBED = 6 }; /* Of the 7 buckets of an update, trainer rank 1 writes into 6. */
     char log[128];
     char served[160];
     char failpoint[320];
@@ -295,7 +295,7 @@ static void torn_engine_joins_a_whole_one_after_an_aborted_update(void **state)
     (void)snprintf(failpoint, sizeof(failpoint),
                    "trainer/1 trainer.described %d change %s/changed-1;"
                    "trainer/1 trainer.described %d change %s/changed-2",
-                   2 * BUCKETS + 1, directory, 2 * BUCKETS + 2, directory);
+                   2 * DESCRIBED + 1, directory, 2 * DESCRIBED + 2, directory);
     assert_int_equal(setenv("TANDEM_FAILPOINT", failpoint, 1), 0);
     assert_int_equal(run("torn", NULL, settings, 5), TDM_OK);
     assert_int_equal(unsetenv("TANDEM_FAILPOINT"), 0);

@@ -183,6 +183,19 @@ static void outside_memory_is_in_the_budget(void **state)
                                             "which updates cannot write");
 }
 
+/* The weights of an engine that is a server of its own: beside the region that updates write. */
+static void outside_memory_may_have_the_tag_of_the_weights(void **state)
+{
+    (void)state;
+    for (uint32_t i = 2; i < 4; i++) {
+        input.ranks[i].regions[1] =
+            (struct tdm_region_spec){"weights", MIB(20), TDM_REGION_OUTSIDE_DROP};
+    }
+    assert_int_equal(tdm__memory_budget_compute(&input, &plan), TDM_OK);
+    expect_use(TDM__BUDGET_ROLLOUT, 0, 32, 32);
+    expect_use(TDM__BUDGET_UPDATE, 2, 44, 46); /* The shadow copy is of the region alone. */
+}
+
 static void ranks_that_make_no_sense_are_refused(void **state)
 {
     (void)state;
@@ -260,6 +273,7 @@ int main(void)
         cmocka_unit_test_setup(exactly_full_fits_and_one_block_more_does_not, make_input),
         cmocka_unit_test_setup(host_copies_have_a_budget_too, make_input),
         cmocka_unit_test_setup(outside_memory_is_in_the_budget, make_input),
+        cmocka_unit_test_setup(outside_memory_may_have_the_tag_of_the_weights, make_input),
         cmocka_unit_test_setup(ranks_that_make_no_sense_are_refused, make_input),
         cmocka_unit_test_setup(the_table_shows_a_line_a_moment, make_input),
         cmocka_unit_test_setup(the_json_holds_the_same_numbers, make_input),

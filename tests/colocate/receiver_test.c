@@ -121,6 +121,67 @@ static void whole_tensors_outside_the_memory_that_was_sent_are_refused(void **st
     TRY(tdm__receiver_stage_bucket(fixture->receiver, weight_fixture_describe(fixture, 1, 0)));
 }
 
+/* What an arriving bucket's function `accepted` has been called with. */
+struct acceptance {
+    uint32_t calls;    /* Number of calls. */
+    uint32_t bucket;   /* Bucket of the last call. */
+    tdm_status result; /* What the function returns. */
+};
+
+static tdm_status accept_bucket(void *arg, const struct tdm__tensor_handles_header *header)
+{
+    struct acceptance *acceptance = arg;
+
+    acceptance->calls++;
+    acceptance->bucket = header->bucket;
+    return acceptance->result;
+}
+
+/* Stages a bucket that trainer rank 0 has described. */
+static tdm_status stage_accepting(struct weight_fixture *fixture, struct tdm_bytes handles,
+                                  struct acceptance *acceptance)
+{
+    const struct tdm__bucket_description description = {0, handles};
+    const struct tdm__bucket_arrival arrival = {.descriptions = &description,
+                                                .descriptions_count = 1,
+                                                .accepted = accept_bucket,
+                                                .arg = acceptance};
+
+    return tdm__receiver_stage_arrival(fixture->receiver, &arrival);
+}
+
+/* What comes with a bucket is for an engine that has accepted the bucket. */
+static void refused_bucket_is_not_accepted(void **state)
+{
+    struct weight_fixture *fixture = *state;
+    struct acceptance acceptance = {.result = TDM_E_CANCELED};
+    struct description description;
+
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_fill(fixture, 0));
+    description = describe(fixture, 0);
+    description.copy[description.bytes.size_bytes - 1] ^= 1;
+    assert_int_not_equal(stage_accepting(fixture, description.bytes, &acceptance), TDM_OK);
+    assert_told("what trainer rank 0 described: ");
+    free(description.copy);
+    assert_int_equal(acceptance.calls, 0);
+
+    assert_int_equal(stage_accepting(fixture, weight_fixture_describe(fixture, 0, 0), &acceptance),
+                     TDM_E_CANCELED);
+    assert_int_equal(acceptance.calls, 1);
+    assert_int_equal(acceptance.bucket, 0);
+    assert_int_equal(fixture->engine.loads, 0);
+    description = describe(fixture, 0); /* Of an update that will be too old. */
+    weight_fixture_begin(fixture);
+    TRY(weight_fixture_fill(fixture, 0));
+    acceptance.result = TDM_OK;
+    TRY(stage_accepting(fixture, weight_fixture_describe(fixture, 0, 0), &acceptance));
+    assert_int_equal(acceptance.calls, 2);
+    assert_int_equal(stage_accepting(fixture, description.bytes, &acceptance), TDM_E_STATE);
+    assert_int_equal(acceptance.calls, 2);
+    free(description.copy);
+}
+
 static void paused_weights_are_read_from_their_host_copies(void **state)
 {
     struct weight_fixture *fixture = *state;
@@ -652,6 +713,7 @@ static int run_here(const char *device)
         EACH(every_tensor_arrives_byte_for_byte),
         EACH(every_rank_of_the_trainers_shows_the_same_bucket),
         EACH(whole_tensors_outside_the_memory_that_was_sent_are_refused),
+        EACH(refused_bucket_is_not_accepted),
         EACH(paused_weights_are_read_from_their_host_copies),
         EACH(update_follows_update_at_the_same_address),
         EACH(the_vote_is_the_bytes_alone),

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -97,6 +98,69 @@ static void pause_frees_and_resume_brings_back(void **state)
     assert_ptr_equal(tdm_region_address(region), address);
     assert_ptr_equal(tdm_region_contents(region), address);
     assert_filled(region, 1);
+}
+
+static void retained_region_outlives_its_owner(void **state)
+{
+    struct fixture *f = *state;
+    tdm_region *region = region_of(f, "weights", 4 * MIB, TDM_REGION_KEEP);
+    char *address = tdm_region_address(region);
+
+    tdm_region_retain(region);
+    tdm_region_retain(region);
+    tdm_region_destroy(region);
+    address[4 * MIB - 1] = 7; /* The memory is still there, and can be paused. */
+    assert_ptr_equal(tdm__regions_find_by_address(f->regions, address), region);
+    TRY(tdm_region_pause(region));
+    TRY(tdm_region_resume(region, 0));
+    assert_int_equal(address[4 * MIB - 1], 7);
+    tdm_region_release(region);
+    assert_int_equal(host_gpu_used_bytes(f->gpu), 4 * MIB);
+    tdm_region_release(region);
+    assert_int_equal(host_gpu_used_bytes(f->gpu), 0);
+    assert_null(tdm__regions_find_by_address(f->regions, address));
+    tdm_region_release(NULL);
+}
+
+/* Maps bytes of a region by its descriptor, and asserts that they are the region's. */
+static void assert_same_bytes(const tdm_region *region, size_t begin, size_t size_bytes)
+{
+    char *address = (char *)tdm_region_address(region) + begin;
+    uint64_t offset = 0;
+    int descriptor = -1;
+    char *mapped;
+
+    TRY(tdm__region_descriptor_at(region, address, size_bytes, &descriptor, &offset));
+    mapped = mmap(NULL, size_bytes, PROT_READ, MAP_SHARED, descriptor, (off_t)offset);
+    assert_ptr_not_equal(mapped, MAP_FAILED);
+    address[size_bytes - 1] = 11;
+    assert_memory_equal(mapped, address, size_bytes);
+    address[0] = 12; /* No copy. */
+    assert_int_equal(mapped[0], 12);
+    (void)munmap(mapped, size_bytes);
+}
+
+static void bytes_of_a_region_can_be_mapped_by_a_descriptor(void **state)
+{
+    struct fixture *f = *state;
+    tdm_region *region = region_of(f, "weights", 130 * MIB, TDM_REGION_DROP); /* Three blocks. */
+    char *address = tdm_region_address(region);
+    uint64_t offset;
+    int descriptor;
+
+    assert_same_bytes(region, 0, 64 * MIB);
+    assert_same_bytes(region, 68 * MIB, 8 * MIB);
+    assert_same_bytes(region, 128 * MIB, 2 * MIB);
+    assert_int_equal(
+        tdm__region_descriptor_at(region, address + 64 * MIB - 1, 2, &descriptor, &offset),
+        TDM_E_UNSUPPORTED);
+    assert_non_null(strstr(tdm_error_detail(), "lie in two of its blocks"));
+    assert_int_equal(
+        tdm__region_descriptor_at(region, address + 128 * MIB, 2 * MIB + 1, &descriptor, &offset),
+        TDM_E_INVAL);
+    TRY(tdm_region_pause(region));
+    assert_int_equal(tdm__region_descriptor_at(region, address, 1, &descriptor, &offset),
+                     TDM_E_STATE);
 }
 
 static void region_that_starts_paused_needs_no_memory(void **state)
@@ -381,6 +445,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(pause_frees_and_resume_brings_back),
+        TEST(retained_region_outlives_its_owner),
+        TEST(bytes_of_a_region_can_be_mapped_by_a_descriptor),
         TEST(region_that_starts_paused_needs_no_memory),
         TEST(dropped_region_has_no_contents_while_paused),
         TEST(touching_a_paused_region_is_a_fault),

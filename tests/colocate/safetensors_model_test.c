@@ -3,13 +3,19 @@
 #include <tandem/tensor.h>
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -17,6 +23,65 @@
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
 enum { TENSORS = 40, ELEMENTS = 256, PATH_BYTES = 256 };
+enum { MEETING_S = 20 }; /* Seconds that the first thread waits for another one. */
+
+/* A step at which two threads must be at the same time. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_armed;    /* The step is watched. */
+    unsigned inside;  /* Threads that have come to the step. */
+    bool has_met;     /* Two threads were there at once. */
+    bool has_expired; /* No other thread came in time. */
+} meeting = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void meeting_arm(bool is_armed)
+{
+    (void)pthread_mutex_lock(&meeting.lock);
+    meeting.is_armed = is_armed;
+    meeting.inside = 0;
+    meeting.has_met = false;
+    meeting.has_expired = false;
+    (void)pthread_mutex_unlock(&meeting.lock);
+}
+
+/* Blocks the first thread until a second one is here, too. A program that takes one file after the
+ * other never has two. */
+static void meeting_enter(void)
+{
+    struct timespec end;
+
+    (void)clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += MEETING_S;
+    (void)pthread_mutex_lock(&meeting.lock);
+    if (meeting.is_armed) {
+        meeting.inside++;
+        meeting.has_met = meeting.has_met || meeting.inside >= 2;
+        (void)pthread_cond_broadcast(&meeting.changed);
+        while (!meeting.has_met && !meeting.has_expired) {
+            meeting.has_expired =
+                pthread_cond_timedwait(&meeting.changed, &meeting.lock, &end) != 0;
+        }
+        meeting.inside--;
+    }
+    (void)pthread_mutex_unlock(&meeting.lock);
+}
+
+/* Take the place of the C library's functions, which the library calls once for each file: the one
+ * when a file is complete, the other one when it is mapped for reading. */
+__attribute__((visibility("default"))) int rename(const char *from, const char *to)
+{
+    meeting_enter();
+    return renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+
+__attribute__((visibility("default"))) int madvise(void *address, size_t size_bytes, int advice)
+{
+    if (advice == MADV_WILLNEED) {
+        meeting_enter();
+    }
+    return (int)syscall(SYS_madvise, address, size_bytes, advice);
+}
 
 static char directory[64];
 static char names[TENSORS][16];
@@ -101,6 +166,22 @@ static void model_in_several_files_is_one_model(void **state)
     assert_int_not_equal(access(path_of("model.safetensors"), F_OK), 0);
     assert_whole(directory);
     assert_whole(path_of("model.safetensors.index.json"));
+}
+
+/* Goal: two files are written, and two are read, at the same time. */
+static void files_are_written_and_read_in_parallel(void **state)
+{
+    tdm_safetensors *model;
+
+    (void)state;
+    meeting_arm(true);
+    TRY(tdm_safetensors_write_model(directory, tensors, TENSORS, 16 * sizeof(elements[0])));
+    assert_true(meeting.has_met);
+    meeting_arm(true);
+    TRY(tdm_safetensors_open(directory, &model));
+    assert_true(meeting.has_met);
+    meeting_arm(false);
+    tdm_safetensors_close(model);
 }
 
 static void model_that_fits_is_one_file(void **state)
@@ -194,6 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(model_in_several_files_is_one_model, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(files_are_written_and_read_in_parallel, set_up, tear_down),
         cmocka_unit_test_setup_teardown(model_that_fits_is_one_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(larger_tensor_has_a_file_of_its_own, set_up, tear_down),
         cmocka_unit_test_setup_teardown(older_model_is_not_read, set_up, tear_down),

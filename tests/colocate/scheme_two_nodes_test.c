@@ -26,7 +26,7 @@
 
 #define TRY(x) tried((x), #x, __LINE__)
 
-enum { SOON_MS = 20000, SCHEMES = 4 };
+enum { SOON_MS = 20000, SCHEMES = 5 };
 
 static struct two_nodes cluster;
 static tdm_runtime *runtime; /* The driver's runtime on the first node. */
@@ -132,7 +132,8 @@ static void receiver_on_another_node_is_one_like_any_other(void **state)
     } cases[SCHEMES] = {{TDM_WEIGHTS_SHARED, "far.shared"},
                         {TDM_WEIGHTS_PROCESSES, "far.processes"},
                         {TDM_WEIGHTS_RPC, "far.rpc"},
-                        {TDM_WEIGHTS_ACTORS, "far.actors"}};
+                        {TDM_WEIGHTS_ACTORS, "far.actors"},
+                        {TDM_WEIGHTS_DISTRIBUTED, "far.distributed"}};
 
     (void)state;
     for (int i = 0; i < SCHEMES; i++) {

@@ -108,7 +108,7 @@ static void every_wrong_field_is_refused_by_name(void **state)
 {
     (void)state;
     BREAKS(header.magic, 0, "magic");
-    BREAKS(header.version, 3, "version 3");
+    BREAKS(header.version, 4, "version 4");
     BREAKS(header.bucket, 2, "bucket 2 of 2");
     BREAKS(header.epoch, 0, "epoch 0");
     BREAKS(header.update.bytes[0], 0, "not both given");
@@ -118,7 +118,7 @@ static void every_wrong_field_is_refused_by_name(void **state)
     BREAKS(storages[1].offset_bytes, UINT64_MAX, "storage 1");
     BREAKS(storages[0].flags, 2, "storage 0: flags 2");
     BREAKS(storages[0].flags, TDM__STORAGE_EVENT_SYNC, "event 0");
-    BREAKS(storages[1].reserved[2], 1, "reserved");
+    BREAKS(storages[1].reserved[1], 1, "reserved");
     BREAKS(tensors[2].storage, 2, "storage 2 of 2");
     BREAKS(tensors[0].dtype, 0, "dtype 0");
     BREAKS(tensors[0].dims_count, 5, "5 dimensions");

@@ -2,6 +2,7 @@
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/colocate/tiny_job.h"
+#include "tests/colocate/tiny_outside.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <tandem/tandem.h>
 #include <time.h>
 #include <unistd.h>
@@ -76,8 +76,7 @@ struct trainer {
     int64_t attach_bytes;   /* Bytes attached to each bucket (trainer.attach_bytes); -1: none. */
     int64_t attach_none_on; /* Rank that attaches nothing (trainer.attach_none_on_rank). */
     char *attached;         /* The bytes that attach() gave last; NULL before. */
-    unsigned char *outside; /* Outside memory (trainer.outside_mib); NULL if paused. */
-    size_t outside_bytes;   /* Bytes at `outside`. */
+    struct tiny_outside outside;
 };
 
 static tdm_status trainer_open(const struct tdm_rank_context *context, void **state_out)
@@ -91,6 +90,7 @@ static tdm_status trainer_open(const struct tdm_rank_context *context, void **st
         return tdm_fail(TDM_E_NOMEM, "a trainer");
     }
     trainer->context = context;
+    trainer->outside = (struct tiny_outside){.context = context, .side = "trainer"};
     status = read_setting(context, "trainer.fail_at_step", &trainer->fail_at_step);
     if (status == TDM_OK) {
         status = read_setting(context, "trainer.open_seconds", &open_seconds);
@@ -125,46 +125,20 @@ static tdm_status trainer_regions(void *state, struct tdm_region_spec specs[TDM_
                                   uint32_t *count_out)
 {
     const struct trainer *trainer = state;
-    int64_t mib;
 
-    TDM_TRY(read_setting(trainer->context, "trainer.outside_mib", &mib));
     specs[0] = (struct tdm_region_spec){"params", MODEL_BYTES, TDM_REGION_KEEP};
     *count_out = 1;
-    if (mib > 0) {
-        specs[1] = (struct tdm_region_spec){"torch", (size_t)mib << 20, TDM_REGION_OUTSIDE_DROP};
-        *count_out = 2;
-    }
-    return TDM_OK;
+    return tiny_outside_declare(&trainer->outside, specs, count_out);
 }
 
-/* Allocates as much as trainer.outside_used_mib says, or fails without that setting. */
 static tdm_status trainer_resume(void *state, const char *tag)
 {
-    struct trainer *trainer = state;
-    int64_t mib;
-
-    TDM_TRY(read_setting(trainer->context, "trainer.outside_used_mib", &mib));
-    if (mib < 0 || strcmp(tag, "torch") != 0 || trainer->outside != NULL) {
-        return tdm_fail(TDM_E_METHOD, "%s cannot be resumed", tag);
-    }
-    trainer->outside_bytes = (size_t)mib << 20;
-    trainer->outside = mmap(NULL, trainer->outside_bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    memset(trainer->outside, 1, trainer->outside_bytes);
-    return TDM_OK;
+    return tiny_outside_resume(&((struct trainer *)state)->outside, tag);
 }
 
-/* Frees what trainer_resume() has allocated. */
 static tdm_status trainer_pause(void *state, const char *tag)
 {
-    struct trainer *trainer = state;
-
-    if (strcmp(tag, "torch") != 0 || trainer->outside == NULL) {
-        return tdm_fail(TDM_E_METHOD, "%s cannot be paused", tag);
-    }
-    (void)munmap(trainer->outside, trainer->outside_bytes);
-    trainer->outside = NULL;
-    return TDM_OK;
+    return tiny_outside_pause(&((struct trainer *)state)->outside, tag);
 }
 
 /* The weights after `step` steps, as far as this rank holds them. */
@@ -413,6 +387,7 @@ struct engine {
     /* Path of the log of attached bytes (engine.attached_log); "" for none. */
     const char *attached_log;
     struct tdm_slice slices[TENSORS];
+    struct tiny_outside outside;
 };
 
 static tdm_status engine_open(const struct tdm_rank_context *context, void **state_out)
@@ -424,6 +399,7 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
         return tdm_fail(TDM_E_NOMEM, "an engine");
     }
     engine->context = context;
+    engine->outside = (struct tiny_outside){.context = context, .side = "engine"};
     engine->cached_step = -1;
     status = read_setting(context, "engine.refuse_step", &engine->refuse_step);
     if (status == TDM_OK) {
@@ -456,11 +432,22 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
 static tdm_status engine_regions(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
                                  uint32_t *count_out)
 {
-    (void)state;
+    const struct engine *engine = state;
+
     specs[0] = (struct tdm_region_spec){"weights", MODEL_BYTES, TDM_REGION_KEEP};
     specs[1] = (struct tdm_region_spec){"kv_cache", 1, TDM_REGION_DROP};
     *count_out = 2;
-    return TDM_OK;
+    return tiny_outside_declare(&engine->outside, specs, count_out);
+}
+
+static tdm_status engine_resume(void *state, const char *tag)
+{
+    return tiny_outside_resume(&((struct engine *)state)->outside, tag);
+}
+
+static tdm_status engine_pause(void *state, const char *tag)
+{
+    return tiny_outside_pause(&((struct engine *)state)->outside, tag);
 }
 
 static tdm_status engine_start(void *state, void *const *addresses)
@@ -693,13 +680,11 @@ static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
     return TDM_OK;
 }
 
-/* Fails unless the bytes are those of the trainer rank of this rank's number, and adds a line to
- * the log: the rank, the bucket, the number of buckets and of bytes. */
-static tdm_status engine_attached(void *state, uint32_t bucket, uint32_t buckets_count,
-                                  struct tdm_bytes bytes)
+/* Fails unless the bytes are those of the trainer rank `rank`, and adds a line to the log: the
+ * function that got them, the rank, the bucket, the number of buckets and of bytes. */
+static tdm_status check_attached(const struct engine *engine, const char *function, uint32_t rank,
+                                 uint32_t bucket, uint32_t buckets_count, struct tdm_bytes bytes)
 {
-    const struct engine *engine = state;
-    uint32_t rank = engine->context->engine * engine->context->ranks_count + engine->context->rank;
     char *wanted = malloc(bytes.size_bytes);
     char line[64];
     int length;
@@ -712,13 +697,40 @@ static tdm_status engine_attached(void *state, uint32_t bucket, uint32_t buckets
     if (!same) {
         return tdm_fail(TDM_E_STATE, "bytes of another rank or bucket");
     }
-    length = snprintf(line, sizeof(line), "%u %u %u %zu\n", rank, bucket, buckets_count,
-                      bytes.size_bytes);
+    length = snprintf(line, sizeof(line), "%s %u %u %u %zu\n", function, rank, bucket,
+                      buckets_count, bytes.size_bytes);
     fd = open(engine->attached_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd >= 0) {
         /* One write for each line, so that lines of several ranks do not mix. */
         (void)!write(fd, line, (size_t)length);
         (void)close(fd);
+    }
+    return TDM_OK;
+}
+
+static tdm_status engine_attached(void *state, uint32_t bucket, uint32_t buckets_count,
+                                  struct tdm_bytes bytes)
+{
+    const struct engine *engine = state;
+    uint32_t rank = engine->context->engine * engine->context->ranks_count + engine->context->rank;
+
+    return check_attached(engine, "attached", rank, bucket, buckets_count, bytes);
+}
+
+static tdm_status engine_gathered(void *state, uint32_t bucket, uint32_t buckets_count,
+                                  const struct tdm_bytes *attached, uint32_t ranks_count)
+{
+    const struct engine *engine = state;
+
+    if (engine->context->rank != 0 || ranks_count != engine->context->ranks_count) {
+        return tdm_fail(TDM_E_STATE, "rank %u of %u got the bytes of %u ranks",
+                        engine->context->rank, engine->context->ranks_count, ranks_count);
+    }
+    for (uint32_t i = 0; i < ranks_count; i++) {
+        if (attached[i].size_bytes > 0) {
+            TDM_TRY(check_attached(engine, "gathered", engine->context->engine * ranks_count + i,
+                                   bucket, buckets_count, attached[i]));
+        }
     }
     return TDM_OK;
 }
@@ -735,7 +747,10 @@ static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm
                                                  .generate = engine_generate,
                                                  .close = free,
                                                  .layout = engine_layout,
-                                                 .served = engine_served};
+                                                 .resume = engine_resume,
+                                                 .pause = engine_pause,
+                                                 .served = engine_served,
+                                                 .gathered = engine_gathered};
 
 /* ---- the reward: 1 for the step that the data names ------------------------------------- */
 

@@ -421,7 +421,7 @@ static void columns_are_one_copy_and_not_one_a_row(void **state)
     TRY(tdm__transfer_plan_create(&options, &transfer_plan));
     assert_int_equal(transfer_plan->images[0].copies_count, 1);
     assert_int_equal(transfer_plan->images[0].copies[0].rows, info->shape[0]);
-    assert_int_equal(tdm__transfer_plan_copies_of_rank(transfer_plan, 0, 0), 1);
+    assert_int_equal(tdm__transfer_plan_copies_between(transfer_plan, 0, 0, 0), 1);
     assert_string_equal(
         tdm__transfer_plan_tensor(transfer_plan, 0, &transfer_plan->images[0].copies[0])->name,
         "c");

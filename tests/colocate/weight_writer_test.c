@@ -60,7 +60,7 @@ static void flipped_byte_names_its_tensor(bool in_place)
     weight_writers_flip_bits(m, WEIGHT_WRITERS_GAP_BYTES + 5,
                              0x10); /* Chunks begin with the image. */
     assert_int_equal(weight_writers_stage(m, 0), TDM_E_CHECKSUM);
-    assert_told("tensor embed: ");
+    assert_told("what trainer rank 0 described: tensor embed: ");
     assert_int_equal(weight_writers_stage(m, 0), TDM_E_STATE);
     assert_int_equal(tdm__receiver_prepare_slices(world->receiver, &world->update), TDM_E_STATE);
     weight_writers_give_up(m);
@@ -147,17 +147,12 @@ static tdm_status stage_sent(struct weight_writers *m, uint32_t chunk, size_t fl
     uint64_t location = tdm__weight_writer_chunk_offset(m->weight_writers[0], chunk);
     size_t size_bytes = tdm_region_size(bucket) - location;
     char *copy = malloc(size_bytes);
-    struct tdm_bytes bytes;
     tdm_status status;
 
     assert_non_null(copy);
     memcpy(copy, (const char *)tdm_region_address(bucket) + location, size_bytes);
     copy[flipped] = (char)(copy[flipped] ^ (flipped > 0 ? 0x10 : 0));
-    TRY(tdm__weight_writer_describe_chunk(m->weight_writers[0], &m->world->update, m->world->epoch,
-                                          chunk, 0, &bytes));
-    status = bytes.size_bytes == 0
-                 ? TDM_OK
-                 : tdm__receiver_stage_bucket_from(m->world->receiver, bytes, copy, come_bytes);
+    status = weight_writers_stage_arrival(m, chunk, copy, come_bytes);
     free(copy);
     return status;
 }

@@ -362,6 +362,11 @@ static void call_region(void)
     CHECK_VALUE(tdm_region_device_number(NULL) == -1, "tdm_region_device_number", "region");
     CHECK_VALUE(tdm_region_is_resident(NULL) == 0, "tdm_region_is_resident", "region");
     CHECK_VALUE(tdm_region_find(NULL) == NULL, "tdm_region_find", "address");
+    CHECK_STATUS(tdm_region_descriptor(NULL, 1, ANY, ANY), "tdm_region_descriptor", "address");
+    CHECK_STATUS(tdm_region_descriptor(ANY, 1, NULL, ANY), "tdm_region_descriptor",
+                 "descriptor_out");
+    CHECK_STATUS(tdm_region_descriptor(ANY, 1, ANY, NULL), "tdm_region_descriptor", "offset_out");
+    CHECK_VOID(tdm_region_retain(NULL), "tdm_region_retain", "region");
     CHECK_VALUE(tdm_region_contents(NULL) == NULL, "tdm_region_contents", "region");
     CHECK_STATUS(tdm_region_pause(NULL), "tdm_region_pause", "region");
     CHECK_STATUS(tdm_region_resume(NULL, 1), "tdm_region_resume", "region");
@@ -695,6 +700,7 @@ static void test_null_is_allowed_where_there_is_nothing_to_free(void **state)
     (void)tdm_placement_group_remove(NULL, 0);
     tdm_ref_release(NULL);
     tdm_region_destroy(NULL);
+    tdm_region_release(NULL);
     tdm_outside_memory_destroy(NULL);
     tdm_runtime_stop(NULL);
     tdm_safetensors_close(NULL);

@@ -31,6 +31,8 @@ static struct {
     int devices_count;
     size_t capacity;
     size_t context_bytes;
+    unsigned long context_ms;
+    unsigned long free_ms;
     bool is_mig;
     struct device devices[FAKE_DEVICES_MAX];
     char fail_call[CALL_NAME_BYTES];
@@ -257,6 +259,8 @@ int cuInit(unsigned flags)
         fake_driver.devices_count = (int)environment_number("FAKE_CUDA_DEVICES", 1);
         fake_driver.capacity = environment_number("FAKE_CUDA_BYTES", 256UL << 20);
         fake_driver.context_bytes = environment_number("FAKE_CUDA_CONTEXT_BYTES", 0);
+        fake_driver.context_ms = environment_number("FAKE_CUDA_CONTEXT_MS", 0);
+        fake_driver.free_ms = environment_number("FAKE_CUDA_FREE_MS", 0);
         fake_driver.is_mig = environment_number("FAKE_CUDA_MIG", 0) != 0;
         fake_driver.touchable = environment_number("FAKE_CUDA_TOUCH", 0) != 0;
         fake_driver.defer |= environment_number("FAKE_CUDA_DEFER", 0) != 0;
@@ -284,6 +288,11 @@ const char *fake_path(int device)
 size_t fake_capacity(void)
 {
     return fake_driver.capacity;
+}
+
+unsigned long fake_free_ms(void)
+{
+    return fake_driver.free_ms;
 }
 
 int cuDriverGetVersion(int *version)
@@ -369,7 +378,33 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
     return CU_SUCCESS;
 }
 
+int cuMemGetAllocationGranularity(size_t *bytes, const struct cu_allocation *allocation, int which)
+{
+    ENTER();
+    (void)allocation;
+    (void)which;
+    *bytes = FAKE_UNIT;
+    return CU_SUCCESS;
+}
+
 /* ---- contexts --------------------------------------------------------------------------- */
+
+/* Takes what a context of the device costs: memory and time. Every call waits meanwhile, as in the
+ * driver. */
+static int make_context(struct device *device)
+{
+    const struct timespec time = {.tv_sec = (time_t)(fake_driver.context_ms / 1000),
+                                  .tv_nsec = (long)(fake_driver.context_ms % 1000) * 1000000};
+
+    if (fake_driver.context_bytes > 0) {
+        device->context_memory = fake_take_memory(device->path, fake_driver.context_bytes);
+        if (device->context_memory < 0) {
+            return CU_OUT_OF_MEMORY;
+        }
+    }
+    (void)nanosleep(&time, NULL);
+    return CU_SUCCESS;
+}
 
 int cuDevicePrimaryCtxRetain(void **context, int device)
 {
@@ -380,11 +415,8 @@ int cuDevicePrimaryCtxRetain(void **context, int device)
         return CU_INVALID_DEVICE;
     }
     entry = &fake_driver.devices[device];
-    if (entry->retained == 0 && fake_driver.context_bytes > 0) {
-        entry->context_memory = fake_take_memory(entry->path, fake_driver.context_bytes);
-        if (entry->context_memory < 0) {
-            return CU_OUT_OF_MEMORY;
-        }
+    if (entry->retained == 0 && make_context(entry) != CU_SUCCESS) {
+        return CU_OUT_OF_MEMORY;
     }
     entry->retained++;
     *context = entry;
@@ -399,7 +431,7 @@ int cuDevicePrimaryCtxRelease_v2(int device)
     }
     fake_driver.devices[device].retained--;
     if (fake_driver.devices[device].retained == 0 && fake_driver.context_bytes > 0) {
-        (void)close(fake_driver.devices[device].context_memory);
+        fake_give_memory(fake_driver.devices[device].context_memory);
     }
     return CU_SUCCESS;
 }

@@ -13,7 +13,10 @@
  * locked by everyone who has a handle, an exported descriptor or a mapping: it is in use for
  * exactly as long as one of them lives, whichever process that is, as on the card.  Device
  * addresses cannot be touched by the processor, but while a kernel runs, which is the kernel's
- * own source (kernel_shim.h).
+ * own source (kernel_shim.h). A kernel runs with many threads a block, and is
+ * searched for races and misaligned accesses (kernel_threads.h).
+ * cuMemAlloc cuts allocations of less than 2 MiB from blocks of 2 MiB, which are what
+ * cuMemGetAddressRange finds and what cuIpc shares.
  *
  *   FAKE_CUDA_DIRECTORY  where the devices are: the same one is the same machine
  *   FAKE_CUDA_MACHINE    the last byte but one of their UUIDs (192), which makes them unequal to
@@ -23,13 +26,17 @@
  *   CUDA_VISIBLE_DEVICES which of them a process sees, by numbers or UUIDs, in this order; a device
  *                        twice: none at all, as an H100 showed
  *   FAKE_CUDA_CONTEXT_BYTES  memory that a process takes of a device with its first context (0)
+ *   FAKE_CUDA_CONTEXT_MS milliseconds that the first context of a process takes (0)
+ *   FAKE_CUDA_FREE_MS    milliseconds until memory of a process that ended without giving it back
+ *                        is free, counted from the first look at it (0)
  *   FAKE_CUDA_MIG        1: the devices are instances of a partitioned GPU
  *   FAKE_CUDA_DEFER      1: asynchronous copies happen when they are waited for, not before
  *   FAKE_CUDA_TOUCH      1: the processor may touch what is mapped, as a kernel may: for
  *                           programs that compute where they are told to keep their data
+ *   FAKE_CUDA_REFUSE_READ_ONLY  set: mappings for reading only are refused, as by some drivers
+ *   FAKE_CUDA_THREADS    most threads of a kernel's block (16)
  *   FAKE_CUDA_FAIL       "cuMemMap:3:2": the third cuMemMap fails with error 2; any call:
- * "*"
- *
+ *                        "*"
  *   FAKE_CUDA_FAIL_IN    the name of the only process that FAKE_CUDA_FAIL is for, such as
  *                        engine/1/0; the next process with the name is spared
  *
@@ -50,7 +57,8 @@ unsigned fake_cuda_resources_count(void);
 
 /* ---- between its parts ------------------------------------------------------------------ */
 
-enum { FAKE_UNIT = 2 << 20, FAKE_DEVICES_MAX = 8, FAKE_PATH_BYTES = 256, CU_INVALID_CONTEXT = 201 };
+enum { FAKE_UNIT = 2 << 20, FAKE_DEVICES_MAX = 8, FAKE_PATH_BYTES = 256 };
+enum { CU_INVALID_CONTEXT = 201, CU_MISALIGNED_ADDRESS = 716 };
 /* Most contexts that one thread has pushed. */
 enum { FAKE_CONTEXTS_MAX = 256 };
 
@@ -96,23 +104,26 @@ int fake_submit(void *stream, fake_work_fn *work, const void *argument, size_t b
 /* The example's kernels: CU_NOT_FOUND or CU_INVALID_HANDLE if it is none of them. */
 int fake_ops_find(void **function, const char *name);
 int fake_ops_launch(const void *function, void *stream, void **arguments);
-/* What is not Tandem's own: done with a copy of the argument, while memory is open. */
-typedef void fake_work_fn(void *argument);
-int fake_submit_work(void *stream, fake_work_fn *work, const void *argument, size_t bytes);
-/* The same for other libraries' fake libraries, which do not hold the lock. */
-int fake_submit(void *stream, fake_work_fn *work, const void *argument, size_t bytes);
-/* The example's kernels: CU_NOT_FOUND or CU_INVALID_HANDLE if it is none of them. */
-int fake_ops_find(void **function, const char *name);
-int fake_ops_launch(const void *function, void *stream, void **arguments);
 /* Runs all deferred operations of all streams. */
 int fake_run_all(void);
 /* True while a stream that is held has work, which fake_run_all() leaves alone. */
 bool fake_is_waiting(void);
 /* These addresses are unmapped: an error of the device if a copy still uses them. */
 void fake_note_unmapping(uint64_t address, size_t bytes);
-/* Takes memory of the device that belongs to no allocation; closing the descriptor frees it. -1 if
- * the device is full. */
+/* Locks the device's directory against other processes. Returns a descriptor; close it to unlock.
+ */
+int fake_lock_device(const char *path);
+/* Bytes of the device that are in use, while it is locked. */
+size_t fake_count_used(const char *path);
+/* Makes a file of that many bytes, which the device has as memory from then on. Writes its path to
+ * `name`, which has `room` bytes. Returns its descriptor, or -1 if the device is full. */
+int fake_make_file(const char *path, size_t bytes, char *name, size_t room);
+/* Takes memory of the device that belongs to no allocation. Returns its descriptor for
+ * fake_give_memory(), or -1 if the device is full. */
 int fake_take_memory(const char *path, size_t bytes);
+void fake_give_memory(int fd);
+/* Milliseconds after the death of a process until its memory is free. */
+unsigned long fake_free_ms(void);
 /* True if a kernel may use the address: of the device, or of cuMemHostAlloc. */
 bool fake_kernel_may_use(const void *address);
 

@@ -2,8 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fake/cuda.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +19,19 @@ struct fake_memory {
     unsigned handles;
     unsigned mappings;
     bool exportable;
+    bool is_own; /* This process has created it. */
 };
 
 enum range_kind { RESERVED, VMM, LEGACY, OPENED };
+
+/* A small allocation of cuMemAlloc, in a block of FAKE_UNIT bytes that it shares with others. */
+struct piece {
+    struct piece *next; /* The next one at higher addresses. */
+    size_t offset;
+    size_t bytes;
+};
+
+enum { PIECE_ALIGNMENT = 512 };
 
 /* RESERVED ranges contain VMM ones; a LEGACY or OPENED one stands alone. */
 struct range {
@@ -34,6 +42,8 @@ struct range {
     int access;
     unsigned opened;
     struct fake_memory *memory;
+    bool has_pieces;      /* A block of small allocations. */
+    struct piece *pieces; /* Owned list of them. */
     char file[FAKE_PATH_BYTES + 32];
 };
 
@@ -63,83 +73,19 @@ unsigned fake_cuda_resources_count(void)
 
 /* ---- physical memory -------------------------------------------------------------------- */
 
-/* Bytes of the files that someone still holds; the others are removed. */
-static size_t count_used(const char *path)
-{
-    DIR *directory = opendir(path);
-    struct dirent *entry;
-    size_t used = 0;
-
-    while (directory != NULL && (entry = readdir(directory)) != NULL) {
-        struct stat status;
-        int fd;
-
-        if (strncmp(entry->d_name, "block-", strlen("block-")) != 0) {
-            continue;
-        }
-        fd = openat(dirfd(directory), entry->d_name, O_RDWR | O_CLOEXEC);
-        if (fd < 0) {
-            continue;
-        }
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-            (void)unlinkat(dirfd(directory), entry->d_name, 0);
-        } else if (fstat(fd, &status) == 0) {
-            used += (size_t)status.st_size;
-        }
-        (void)close(fd);
-    }
-    if (directory != NULL) {
-        (void)closedir(directory);
-    }
-    return used;
-}
-
-/* The device's directory, locked against other processes; close it to unlock. */
-static int lock_device(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-    if (fd >= 0) {
-        while (flock(fd, LOCK_EX) != 0 && errno == EINTR) {
-        }
-    }
-    return fd;
-}
-
-/* `name` has the room for a path and is filled in. */
-static int make_file(const char *path, size_t bytes, char *name, size_t room)
-{
-    int lock = lock_device(path);
-    int fd = -1;
-
-    if (count_used(path) + bytes <= fake_capacity()) {
-        (void)snprintf(name, room, "%s/block-XXXXXX", path);
-        fd = mkostemp(name, O_CLOEXEC);
-        if (fd >= 0 && (flock(fd, LOCK_SH) != 0 || ftruncate(fd, (off_t)bytes) != 0)) {
-            (void)close(fd);
-            fd = -1;
-        }
-    }
-    (void)close(lock);
-    return fd;
-}
-
-int fake_take_memory(const char *path, size_t bytes)
-{
-    char name[FAKE_PATH_BYTES + 32];
-
-    return make_file(path, bytes, name, sizeof(name));
-}
-
-static struct fake_memory *add_memory(int fd, size_t bytes, bool exportable)
+static struct fake_memory *add_memory(int fd, size_t bytes, bool exportable, bool is_own)
 {
     struct fake_memory *memory = calloc(1, sizeof(*memory));
 
     if (memory == NULL) {
         abort();
     }
-    *memory = (struct fake_memory){
-        .next = memories, .fd = fd, .bytes = bytes, .handles = 1, .exportable = exportable};
+    *memory = (struct fake_memory){.next = memories,
+                                   .fd = fd,
+                                   .bytes = bytes,
+                                   .handles = 1,
+                                   .exportable = exportable,
+                                   .is_own = is_own};
     memories = memory;
     return memory;
 }
@@ -165,7 +111,11 @@ static void drop_if_unused(struct fake_memory *memory)
         link = &(*link)->next;
     }
     *link = memory->next;
-    (void)close(memory->fd);
+    if (memory->is_own) {
+        fake_give_memory(memory->fd);
+    } else {
+        (void)close(memory->fd);
+    }
     free(memory);
 }
 
@@ -179,19 +129,10 @@ int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     if (path == NULL) {
         return CU_INVALID_CONTEXT;
     }
-    lock = lock_device(path);
-    *free_bytes = fake_capacity() - count_used(path);
+    lock = fake_lock_device(path);
+    *free_bytes = fake_capacity() - fake_count_used(path);
     *total_bytes = fake_capacity();
     (void)close(lock);
-    return CU_SUCCESS;
-}
-
-int cuMemGetAllocationGranularity(size_t *bytes, const struct cu_allocation *allocation, int which)
-{
-    ENTER();
-    (void)allocation;
-    (void)which;
-    *bytes = FAKE_UNIT;
     return CU_SUCCESS;
 }
 
@@ -209,12 +150,12 @@ int cuMemCreate(uint64_t *handle, size_t bytes, const struct cu_allocation *allo
         allocation->location.type != CU_LOCATION_DEVICE) {
         return CU_INVALID_VALUE;
     }
-    fd = make_file(path, bytes, name, sizeof(name));
+    fd = fake_make_file(path, bytes, name, sizeof(name));
     if (fd < 0) {
         return CU_OUT_OF_MEMORY;
     }
-    *handle = (uint64_t)(uintptr_t)add_memory(fd, bytes,
-                                              (allocation->handle_types & CU_HANDLE_POSIX_FD) != 0);
+    *handle = (uint64_t)(uintptr_t)add_memory(
+        fd, bytes, (allocation->handle_types & CU_HANDLE_POSIX_FD) != 0, true);
     return CU_SUCCESS;
 }
 
@@ -265,7 +206,7 @@ int cuMemImportFromShareableHandle(uint64_t *handle, void *shareable, int type)
     if (fd < 0) {
         return CU_OUT_OF_MEMORY;
     }
-    *handle = (uint64_t)(uintptr_t)add_memory(fd, (size_t)status.st_size, true);
+    *handle = (uint64_t)(uintptr_t)add_memory(fd, (size_t)status.st_size, true, false);
     return CU_SUCCESS;
 }
 
@@ -430,6 +371,9 @@ int cuMemSetAccess(uint64_t address, size_t bytes, const struct cu_access *acces
     if (count != 1 || bytes == 0) {
         return CU_INVALID_VALUE;
     }
+    if (access->flags == CU_ACCESS_READ && getenv("FAKE_CUDA_REFUSE_READ_ONLY") != NULL) {
+        return CU_NOT_SUPPORTED;
+    }
     while (at - address < bytes) {
         const struct range *range = find_range(at, false);
 
@@ -476,7 +420,7 @@ static struct range *add_mapped(int fd, size_t bytes, enum range_kind kind, cons
         return NULL;
     }
     range = add_range(address, bytes, kind);
-    range->memory = add_memory(fd, bytes, false);
+    range->memory = add_memory(fd, bytes, false, kind != OPENED);
     range->memory->handles = 0;
     range->memory->mappings = 1;
     range->access = CU_ACCESS_READ_WRITE;
@@ -492,13 +436,85 @@ static void remove_mapped(struct range *range)
     remove_range(range);
 }
 
-int cuMemAlloc_v2(uint64_t *address, size_t bytes)
+/* Allocates whole units, the memory of one file. NULL if the device is full. */
+static struct range *allocate_units(const char *path, size_t bytes)
 {
     size_t rounded = (bytes + FAKE_UNIT - 1) / FAKE_UNIT * FAKE_UNIT;
     char name[FAKE_PATH_BYTES + 32];
-    struct range *range;
+    int fd = fake_make_file(path, rounded, name, sizeof(name));
+
+    return fd >= 0 ? add_mapped(fd, rounded, LEGACY, name) : NULL;
+}
+
+/* Cuts a piece from the first gap of a block that is large enough. False if there is none. */
+static bool cut_piece(struct range *block, size_t bytes, uint64_t *address_out)
+{
+    struct piece **link = &block->pieces;
+    size_t offset = 0;
+    struct piece *piece;
+
+    while (*link != NULL && (*link)->offset - offset < bytes) {
+        offset = (*link)->offset + (*link)->bytes;
+        link = &(*link)->next;
+    }
+    if (block->bytes - offset < bytes) {
+        return false;
+    }
+    piece = malloc(sizeof(*piece));
+    if (piece == NULL) {
+        abort();
+    }
+    *piece = (struct piece){*link, offset, bytes};
+    *link = piece;
+    *address_out = block->address + offset;
+    return true;
+}
+
+/* Allocates less than a unit from a block of the device, or from a new one. */
+static int allocate_piece(const char *path, size_t bytes, uint64_t *address_out)
+{
+    size_t rounded = (bytes + PIECE_ALIGNMENT - 1) / PIECE_ALIGNMENT * PIECE_ALIGNMENT;
+    struct range *block;
+
+    for (block = ranges; block != NULL; block = block->next) {
+        if (block->has_pieces && strncmp(block->file, path, strlen(path)) == 0 &&
+            cut_piece(block, rounded, address_out)) {
+            return CU_SUCCESS;
+        }
+    }
+    block = allocate_units(path, FAKE_UNIT);
+    if (block == NULL) {
+        return CU_OUT_OF_MEMORY;
+    }
+    block->has_pieces = true;
+    return cut_piece(block, rounded, address_out) ? CU_SUCCESS : CU_OUT_OF_MEMORY;
+}
+
+/* Frees the piece at the address, and the block with its last piece. */
+static int free_piece(struct range *block, uint64_t address)
+{
+    struct piece **link = &block->pieces;
+    struct piece *piece;
+
+    while (*link != NULL && block->address + (*link)->offset != address) {
+        link = &(*link)->next;
+    }
+    piece = *link;
+    if (piece == NULL) {
+        return CU_INVALID_VALUE;
+    }
+    *link = piece->next;
+    free(piece);
+    if (block->pieces == NULL) {
+        remove_mapped(block);
+    }
+    return CU_SUCCESS;
+}
+
+int cuMemAlloc_v2(uint64_t *address, size_t bytes)
+{
+    const struct range *range;
     const char *path;
-    int fd;
 
     ENTER();
     path = fake_path(fake_device());
@@ -508,8 +524,10 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes)
     if (bytes == 0) {
         return CU_INVALID_VALUE;
     }
-    fd = make_file(path, rounded, name, sizeof(name));
-    range = fd >= 0 ? add_mapped(fd, rounded, LEGACY, name) : NULL;
+    if (bytes < FAKE_UNIT) {
+        return allocate_piece(path, bytes, address);
+    }
+    range = allocate_units(path, bytes);
     if (range == NULL) {
         return CU_OUT_OF_MEMORY;
     }
@@ -523,7 +541,13 @@ int cuMemFree_v2(uint64_t address)
 
     ENTER();
     range = find_range(address, false);
-    if (range == NULL || range->kind != LEGACY || range->address != address) {
+    if (range == NULL || range->kind != LEGACY) {
+        return CU_INVALID_VALUE;
+    }
+    if (range->has_pieces) {
+        return free_piece(range, address);
+    }
+    if (range->address != address) {
         return CU_INVALID_VALUE;
     }
     remove_mapped(range);

@@ -102,6 +102,14 @@ class Cuts(unittest.TestCase):
         self.assertEqual(self.ask("n2", "n3")[0], "nothing")
         wait_for(PLACE / "n3", "10.99.2.2")  # The question has arrived.
 
+    def test_a_closed_port_is_silent_and_nothing_else_is_closed(self):
+        self.network.close_port("n1", "n2", 7, "udp")
+        self.assertEqual(self.ask("n1", "n2")[0], "nothing")
+        self.assertEqual(self.ask("n2", "n1")[0], "n1")
+        self.assertEqual(self.ask("n3", "n2")[0], "n2")
+        self.network.heal()
+        self.assertEqual(self.ask("n1", "n2")[0], "n2")
+
     def test_the_shared_address_leads_to_the_chosen_store(self):
         self.assertEqual(self.ask("n1", network.SHARED_ADDRESS)[0], "s1")
         self.network.lead("n1", "s2")

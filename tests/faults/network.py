@@ -224,6 +224,12 @@ class Network:
         self.cut_one_way(one, other)
         self.cut_one_way(other, one)
 
+    def close_port(self, source, target, port, protocol="tcp"):
+        """Drops silently what `source` sends to a port of `target`, as a firewall does, and nothing else."""
+        words = ("iif", source, "to", self.machines[target].network, "ipproto", protocol, "dport", port, "blackhole")
+        self.rule("add", CUT_PRIORITY, *words)
+        self.rules.add(words)
+
     def isolate(self, name, to_it=True, from_it=True):
         """Cuts a machine off from all others: what is sent to it, what it sends, or both."""
         for other in self.machines:

@@ -39,6 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     redisReader *reader = redisReaderCreate();
     void *reply = NULL;
+    struct tdm__redis_host master;
     uint64_t version;
 
     if (reader == NULL) {
@@ -56,6 +57,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (void)tdm__redis_reply_message(reply);
         (void)tdm__redis_reply_no_function(reply);
         (void)tdm__redis_reply_loaded(reply);
+        (void)tdm__redis_reply_role(reply);
+        (void)tdm__redis_reply_not_master(reply);
+        if (tdm__redis_reply_master(reply, &master) == TDM_OK &&
+            (master.name[0] == '\0' || master.port == 0)) {
+            abort();
+        }
         freeReplyObject(reply);
         reply = NULL;
     }

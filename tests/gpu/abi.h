@@ -28,7 +28,9 @@ template <class T, class = void> struct size_behind {
     static constexpr size_t value = 0; /* Unknown: nothing, a struct, or a type without a size. */
 };
 /* Structs are compared field by field elsewhere; NCCL takes an older and shorter one. */
-template <class T> struct size_behind<T *, std::enable_if_t<kind_of<T>() == NUMBER>> {
+template <class T>
+struct size_behind<T *,
+                   std::enable_if_t<kind_of<T>() == NUMBER || std::is_floating_point<T>::value>> {
     static constexpr size_t value = sizeof(T);
 };
 

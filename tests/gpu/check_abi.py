@@ -31,7 +31,8 @@ def folders_with(header, folders):
 
 def compile_with(source, folders):
     """Compile a check with the first of the folders having priority; return what the compiler says, or None."""
-    command = [os.environ.get("CXX", "g++"), "-std=c++17", "-fsyntax-only", "-I", str(ROOT)]
+    command = [os.environ.get("CXX", "g++"), "-std=c++17", "-fsyntax-only", "-I", str(ROOT), "-I",
+               str(ROOT / "include")]
     for folder in folders:
         command += ["-isystem", folder]
     done = subprocess.run([*command, str(ROOT / "tests/gpu" / source)], capture_output=True, text=True,
@@ -48,6 +49,8 @@ def main():
     nccl = [folder for folder in folders_with("nccl.h", [*CUDA_FOLDERS, "/usr/local/include"])]
     runs = [("abi_cuda.cc", [folder]) for folder in cuda]
     runs += [("abi_nccl.cc", [folder, *cuda[:1]]) for folder in nccl if cuda]
+    # cuBLAS's header includes some of CUDA's, which are not compared here.
+    runs += [("abi_cublas.cc", [folder, *cuda[:1]]) for folder in folders_with("cublas_v2.h", CUDA_FOLDERS) if cuda]
     if not runs:
         print("skipped: no cuda.h and no nccl.h on this machine")
         return 77

@@ -32,8 +32,9 @@ def wait_until(holds, what, seconds=START_SECONDS):
 class Server:
     """A redis-server, also one that is a Sentinel, with its files in a directory of its own."""
 
-    def __init__(self, directory, *words, configuration=None):
+    def __init__(self, directory, *words, configuration=None, password=None):
         self.port = free_port()
+        self.password = password  # Password of the default user, which the configuration sets.
         self.directory = pathlib.Path(directory, f"redis-{self.port}")
         self.directory.mkdir()
         line = ["redis-server"]
@@ -48,8 +49,9 @@ class Server:
         wait_until(lambda: self.ask("PING") == "PONG", "redis-server replies")
 
     def ask(self, *words, text=None):
-        done = subprocess.run(["redis-cli", "-p", str(self.port), *map(str, words)], capture_output=True, text=True,
-                              input=text, stdin=None if text is not None else subprocess.DEVNULL, check=False)
+        login = ["--no-auth-warning", "-a", self.password] if self.password else []
+        done = subprocess.run(["redis-cli", "-p", str(self.port), *login, *map(str, words)], capture_output=True,
+                              text=True, input=text, stdin=None if text is not None else subprocess.DEVNULL, check=False)
         return (done.stdout + done.stderr).strip()
 
     def end(self):

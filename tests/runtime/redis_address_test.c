@@ -34,14 +34,14 @@ static void every_part_of_a_redis_url_is_found(void **state)
     (void)state;
     assert_string_equal(address.user, "node");
     assert_string_equal(address.password, "p@:ss");
-    assert_string_equal(address.host, "db.example");
-    assert_int_equal(address.port, 7000);
+    assert_string_equal(address.host.name, "db.example");
+    assert_int_equal(address.host.port, 7000);
     assert_int_equal(address.database, 3);
     assert_string_equal(address.text, "redis://db.example:7000/3");
     assert_string_equal(parse("redis://:secret@h").password, "secret");
-    assert_int_equal(parse("redis://h").port, 6379);
-    assert_string_equal(parse("redis://[::1]:7000/").host, "::1");
-    assert_string_equal(parse("redis://[::1]").host, "::1");
+    assert_int_equal(parse("redis://h").host.port, 6379);
+    assert_string_equal(parse("redis://[::1]:7000/").host.name, "::1");
+    assert_string_equal(parse("redis://[::1]").host.name, "::1");
 }
 
 static void invalid_store_url_is_refused(void **state)
@@ -59,7 +59,21 @@ static void invalid_store_url_is_refused(void **state)
                                       "redis://[::1]x",
                                       "redis://a%4:b@h",
                                       "redis://a%zz:b@h",
-                                      "redis://a%00:b@h"};
+                                      "redis://a%00:b@h",
+                                      "redis+sentinel://",
+                                      "redis+sentinel://h",
+                                      "redis+sentinel://h/",
+                                      "redis+sentinel:///m",
+                                      "redis+sentinel://h,/m",
+                                      "redis+sentinel://,h/m",
+                                      "redis+sentinel://h:0x1/m",
+                                      "redis+sentinel://h/m m",
+                                      "redis+sentinel://h/m/x",
+                                      "redis+sentinel://h/m/0/0",
+                                      "redis+sentinel://h/m?password=p",
+                                      "redis+sentinel://h/m?sentinel_name=p",
+                                      "redis+sentinel://h/m?sentinel_user=a&user=p",
+                                      "redis+sentinel://h/m?sentinel_password=%4"};
     struct tdm__redis_address address;
 
     (void)state;
@@ -75,7 +89,92 @@ static void missing_features_name_the_remedy(void **state)
     (void)state;
     assert_int_equal(tdm__redis_address_parse("rediss://:pw@h", &address), TDM_E_UNSUPPORTED);
     assert_non_null(strstr(tdm_error_detail(), "stunnel"));
-    assert_int_equal(tdm__redis_address_parse("redis+sentinel://h", &address), TDM_E_UNSUPPORTED);
+}
+
+static void every_part_of_a_sentinel_url_is_found(void **state)
+{
+    struct tdm__redis_address address =
+        parse("redis+sentinel://no%64e:p/%40?ss@db.example,[::1]:7000,10.0.0.1/my-master.1/3");
+
+    (void)state;
+    assert_string_equal(address.user, "node");
+    assert_string_equal(address.password, "p/@?ss");
+    assert_int_equal(address.sentinels_count, 3);
+    assert_string_equal(address.sentinels[0].name, "db.example");
+    assert_int_equal(address.sentinels[0].port, 26379);
+    assert_string_equal(address.sentinels[1].name, "::1");
+    assert_int_equal(address.sentinels[1].port, 7000);
+    assert_string_equal(address.sentinels[2].name, "10.0.0.1");
+    assert_string_equal(address.master, "my-master.1");
+    assert_int_equal(address.database, 3);
+    assert_string_equal(address.host.name, "");
+    assert_string_equal(address.path, "");
+    assert_false(address.allows_remote_master);
+    assert_string_equal(address.text,
+                        "redis+sentinel://db.example:26379,::1:7000,10.0.0.1:26379/my-master.1/3");
+    assert_int_equal(parse("redis+sentinel://h/m/").database, 0);
+}
+
+static void sentinels_have_a_user_of_their_own(void **state)
+{
+    struct tdm__redis_address address =
+        parse("redis+sentinel://:a@h/m/2?sentinel_user=o%26ne&sentinel_password=b@%3f");
+
+    (void)state;
+    assert_string_equal(address.user, "");
+    assert_string_equal(address.password, "a");
+    assert_int_equal(address.database, 2);
+    assert_string_equal(address.sentinel_user, "o&ne");
+    assert_string_equal(address.sentinel_password, "b@?");
+    assert_string_equal(address.text, "redis+sentinel://h:26379/m/2");
+    assert_string_equal(parse("redis+sentinel://h/m?sentinel_password=p").sentinel_password, "p");
+    assert_string_equal(parse("redis+sentinel://h/m?sentinel_password=p").master, "m");
+}
+
+static void sentinels_beyond_the_limit_are_refused(void **state)
+{
+    struct tdm__redis_address address;
+
+    (void)state;
+    assert_int_equal(parse("redis+sentinel://1,2,3,4,5,6,7,8/m").sentinels_count,
+                     TDM__REDIS_SENTINELS_MAX);
+    assert_int_equal(tdm__redis_address_parse("redis+sentinel://1,2,3,4,5,6,7,8,9/m", &address),
+                     TDM_E_LIMIT);
+    assert_non_null(strstr(tdm_error_detail(), "8 sentinels"));
+}
+
+static void long_names_of_sentinels_are_cut_in_messages(void **state)
+{
+    char url[1200] = "redis+sentinel://";
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        size_t bytes = strlen(url);
+
+        memset(url + bytes, 'a' + i, 200);
+        url[bytes + 200] = i < 3 ? ',' : '/';
+    }
+    (void)strncat(url, "m", 2);
+    assert_int_equal(parse(url).sentinels_count, 4);
+    assert_non_null(strstr(parse(url).text, "aaa:26379,bbb"));
+    assert_non_null(strstr(parse(url).text, "bbb/m/0"));
+}
+
+static void address_is_local_if_all_sentinels_are(void **state)
+{
+    static const char *const local[] = {"redis+sentinel://127.0.0.1,localhost,[::1]/m", "unix:///x",
+                                        "redis://127.3.2.1"};
+    static const char *const remote[] = {"redis+sentinel://127.0.0.1,10.0.0.9,localhost/m",
+                                         "redis+sentinel://127.0.0.1,h/m", "redis://10.0.0.9"};
+    struct tdm__redis_address address;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++) {
+        address = parse(local[i]);
+        assert_true(tdm__redis_address_is_local(&address));
+        address = parse(remote[i]);
+        assert_false(tdm__redis_address_is_local(&address));
+    }
 }
 
 static void overlong_parts_are_refused(void **state)
@@ -97,6 +196,11 @@ int main(void)
         cmocka_unit_test(every_part_of_a_redis_url_is_found),
         cmocka_unit_test(invalid_store_url_is_refused),
         cmocka_unit_test(missing_features_name_the_remedy),
+        cmocka_unit_test(every_part_of_a_sentinel_url_is_found),
+        cmocka_unit_test(sentinels_have_a_user_of_their_own),
+        cmocka_unit_test(sentinels_beyond_the_limit_are_refused),
+        cmocka_unit_test(long_names_of_sentinels_are_cut_in_messages),
+        cmocka_unit_test(address_is_local_if_all_sentinels_are),
         cmocka_unit_test(overlong_parts_are_refused),
     };
 

@@ -190,6 +190,71 @@ static void user_who_may_not_load_functions_gets_the_remedy(void **state)
     freeReplyObject(load);
 }
 
+static void master_of_a_sentinel_is_a_host_and_a_port(void **state)
+{
+    static const char *const bad[] = {"*-1\r\n",
+                                      "*1\r\n$1\r\nh\r\n",
+                                      "*2\r\n$1\r\nh\r\n:1\r\n",
+                                      "*2\r\n$0\r\n\r\n$1\r\n1\r\n",
+                                      "*2\r\n$1\r\nh\r\n$1\r\n0\r\n",
+                                      "*2\r\n$1\r\nh\r\n$5\r\n65536\r\n",
+                                      "*2\r\n$1\r\nh\r\n$2\r\n1x\r\n",
+                                      "-NOAUTH Authentication required.\r\n"};
+    redisReply *reply = reply_of("*2\r\n$9\r\n127.0.0.1\r\n$4\r\n7000\r\n");
+    struct tdm__redis_host master;
+
+    (void)state;
+    assert_int_equal(tdm__redis_reply_master(reply, &master), TDM_OK);
+    assert_string_equal(master.name, "127.0.0.1");
+    assert_int_equal(master.port, 7000);
+    freeReplyObject(reply);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        reply = reply_of(bad[i]);
+        assert_int_equal(tdm__redis_reply_master(reply, &master), TDM_E_STORE);
+        freeReplyObject(reply);
+    }
+    assert_non_null(strstr(tdm_error_detail(), "NOAUTH"));
+}
+
+static void role_must_be_master(void **state)
+{
+    redisReply *master = reply_of("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n");
+    redisReply *replica = reply_of("*1\r\n$5\r\nslave\r\n");
+    redisReply *refusal = reply_of("-NOPERM no permissions to run the 'role' command\r\n");
+
+    (void)state;
+    assert_int_equal(tdm__redis_reply_role(master), TDM_OK);
+    assert_int_equal(tdm__redis_reply_role(replica), TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "ROLE is slave"));
+    assert_int_equal(tdm__redis_reply_role(refusal), TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "'role'"));
+    freeReplyObject(master);
+    freeReplyObject(replica);
+    freeReplyObject(refusal);
+}
+
+static void only_errors_of_a_replica_say_that_it_is_no_master(void **state)
+{
+    static const char *const yes[] = {"-READONLY You can't write against a read only replica.\r\n",
+                                      "-MASTERDOWN Link with MASTER is down\r\n"};
+    static const char *const no[] = {"+READONLY x\r\n", "-ERR READONLY\r\n",
+                                     "-LOADING Redis is loading\r\n", ":1\r\n"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
+        redisReply *reply = reply_of(yes[i]);
+
+        assert_true(tdm__redis_reply_not_master(reply));
+        freeReplyObject(reply);
+    }
+    for (size_t i = 0; i < sizeof(no) / sizeof(no[0]); i++) {
+        redisReply *reply = reply_of(no[i]);
+
+        assert_false(tdm__redis_reply_not_master(reply));
+        freeReplyObject(reply);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +267,9 @@ int main(void)
         cmocka_unit_test(only_a_missing_function_is_a_missing_function),
         cmocka_unit_test(server_without_functions_gets_the_remedy),
         cmocka_unit_test(user_who_may_not_load_functions_gets_the_remedy),
+        cmocka_unit_test(master_of_a_sentinel_is_a_host_and_a_port),
+        cmocka_unit_test(role_must_be_master),
+        cmocka_unit_test(only_errors_of_a_replica_say_that_it_is_no_master),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

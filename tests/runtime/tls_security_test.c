@@ -6,6 +6,10 @@
 #include "runtime/rpc/protocol.h"
 #include "tests/support/tls_relay.h"
 
+#include <openssl/core_names.h>
+#include <openssl/err.h>
+#include <openssl/kdf.h>
+#include <openssl/params.h>
 #include <openssl/ssl.h>
 
 #include <endian.h>
@@ -161,11 +165,12 @@ static void mark_protected(const struct tls_relay_way *way, bool *is_protected)
  * come. Returns whether the call succeeded. */
 static bool call_with_flipped_bit(size_t flip_to_server, size_t flip_to_client)
 {
-    struct pair_reply reply = {.count = 0};
+    static struct pair_reply reply; /* A call without a reply ends when its relay is closed. */
     int64_t limit_ms = tdm__deadline_after(40);
 
     tls_relay_close(&relay);
     tls_relay_open(&relay, TDM__TLS_ON);
+    reply = (struct pair_reply){.count = 0};
     relay.to_server.flip_at = flip_to_server;
     relay.to_client.flip_at = flip_to_client;
     pair_call(tls_relay_connect(&relay), "echo", &reply);
@@ -240,9 +245,62 @@ static void client_with_a_wrong_token_is_refused_and_both_sides_say_so_once(void
 struct stranger {
     int fd;              /* Socket to the server. */
     int highest_version; /* Highest version of TLS that the client speaks. */
+    bool has_key;        /* Whether the client has the key of the token. */
     int connected;       /* Result of SSL_connect(). */
+    int reason;          /* Why it has failed, one of SSL_R_…. */
     atomic_bool is_done; /* Whether the thread has ended. */
 };
+
+/* The key that runtime/tls.c derives from pair_token. */
+static uint8_t right_key[32];
+
+static void derive_right_key(void)
+{
+    EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
+    EVP_KDF_CTX *hkdf = EVP_KDF_CTX_new(kdf);
+    char digest[] = "SHA256";
+    char label[] = "tandem tls 1.3 pre-shared key";
+    uint8_t token[TDM__TOKEN_BYTES];
+    const OSSL_PARAM parameters[] = {
+        OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
+        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, token, sizeof(token)),
+        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, label, sizeof(label) - 1),
+        OSSL_PARAM_construct_end()};
+
+    memcpy(token, pair_token, sizeof(token));
+    assert_int_equal(EVP_KDF_derive(hkdf, right_key, sizeof(right_key), parameters), 1);
+    EVP_KDF_CTX_free(hkdf);
+    EVP_KDF_free(kdf);
+}
+
+/* Offers the right key in TLS 1.3. */
+static int offer_key(SSL *ssl, const EVP_MD *digest, const unsigned char **name_out,
+                     size_t *name_bytes_out, SSL_SESSION **session_out)
+{
+    static const unsigned char cipher[2] = {0x13, 0x01};
+    SSL_SESSION *session = SSL_SESSION_new();
+
+    (void)digest;
+    (void)SSL_SESSION_set1_master_key(session, right_key, sizeof(right_key));
+    (void)SSL_SESSION_set_cipher(session, SSL_CIPHER_find(ssl, cipher));
+    (void)SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION);
+    *name_out = (const unsigned char *)"tandem";
+    *name_bytes_out = strlen("tandem");
+    *session_out = session;
+    return 1;
+}
+
+/* Offers the right key in TLS 1.2. */
+static unsigned int offer_key_1_2(SSL *ssl, const char *hint, char *name, unsigned int name_bytes,
+                                  unsigned char *key, unsigned int key_bytes)
+{
+    (void)ssl;
+    (void)hint;
+    (void)snprintf(name, name_bytes, "tandem");
+    assert_true(key_bytes >= sizeof(right_key));
+    memcpy(key, right_key, sizeof(right_key));
+    return sizeof(right_key);
+}
 
 static void *stranger_run(void *arg)
 {
@@ -251,9 +309,17 @@ static void *stranger_run(void *arg)
     SSL *ssl;
 
     (void)SSL_CTX_set_max_proto_version(context, stranger->highest_version);
+    if (stranger->has_key) {
+        (void)SSL_CTX_set_cipher_list(context, "PSK");
+        SSL_CTX_set_psk_client_callback(context, offer_key_1_2);
+    }
+    if (stranger->has_key && stranger->highest_version == TLS1_3_VERSION) {
+        SSL_CTX_set_psk_use_session_callback(context, offer_key);
+    }
     ssl = SSL_new(context);
     (void)SSL_set_fd(ssl, stranger->fd);
     stranger->connected = SSL_connect(ssl);
+    stranger->reason = ERR_GET_REASON(ERR_peek_last_error());
     SSL_free(ssl);
     SSL_CTX_free(context);
     (void)shutdown(stranger->fd, SHUT_RDWR);
@@ -261,27 +327,32 @@ static void *stranger_run(void *arg)
     return NULL;
 }
 
-/* Lets a client without the token connect by TLS up to this version, which must fail. */
-static void expect_refused(int highest_version)
+/* Lets the client connect. */
+static void stranger_connect(struct stranger *stranger)
 {
-    struct stranger stranger = {.fd = tls_relay_send_raw(&relay, "", 0),
-                                .highest_version = highest_version,
-                                .connected = 1};
     pthread_t thread;
     const struct timeval limit = {.tv_sec = 5};
     int64_t deadline_ms = tdm__deadline_after(PAIR_WAIT_MS);
 
     /* OpenSSL's client blocks in its thread, for 5 s at most. */
-    assert_int_equal(fcntl(stranger.fd, F_SETFL, 0), 0);
-    assert_int_equal(setsockopt(stranger.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
-    assert_int_equal(pthread_create(&thread, NULL, stranger_run, &stranger), 0);
-    while (!atomic_load(&stranger.is_done)) {
+    stranger->fd = tls_relay_send_raw(&relay, "", 0);
+    assert_int_equal(fcntl(stranger->fd, F_SETFL, 0), 0);
+    assert_int_equal(setsockopt(stranger->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
+    assert_int_equal(pthread_create(&thread, NULL, stranger_run, stranger), 0);
+    while (!atomic_load(&stranger->is_done)) {
         assert_true(tdm__clock_ms() < deadline_ms);
         (void)tdm__loop_run(relay.pair.loop, NULL, NULL, tdm__deadline_after(5));
     }
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_not_equal(stranger.connected, 1);
-    (void)close(stranger.fd);
+    (void)close(stranger->fd);
+}
+
+/* Lets a client connect, which must fail for this reason. */
+static void expect_refused(struct stranger *stranger, int reason)
+{
+    stranger_connect(stranger);
+    assert_int_not_equal(stranger->connected, 1);
+    assert_int_equal(stranger->reason, reason);
     assert_int_equal(relay.pair.served, 0);
     assert_null(relay.pair.conns[1]);
     assert_int_equal(tls_relay_count_log(&relay, "connection with a client ends"), 1);
@@ -289,14 +360,45 @@ static void expect_refused(int highest_version)
 
 static void client_without_a_token_is_refused(void **state)
 {
+    struct stranger stranger = {.highest_version = TLS1_3_VERSION};
+
     (void)state;
-    expect_refused(TLS1_3_VERSION);
+    expect_refused(&stranger, SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE);
 }
 
+/* The client has the right key, and is refused for its version and for nothing else: with TLS 1.3
+ * it gets through. */
 static void client_of_tls_1_2_is_refused(void **state)
 {
+    struct stranger old = {.highest_version = TLS1_2_VERSION, .has_key = true};
+    struct stranger new = {.highest_version = TLS1_3_VERSION, .has_key = true};
+
     (void)state;
-    expect_refused(TLS1_2_VERSION);
+    derive_right_key();
+    expect_refused(&old, SSL_R_TLSV1_ALERT_PROTOCOL_VERSION);
+    assert_int_equal(tls_relay_count_log(&relay, "unsupported protocol"), 1);
+    stranger_connect(&new);
+    assert_int_equal(new.connected, 1);
+}
+
+/* The relay lets the client's hello offer TLS 1.2 in place of TLS 1.3. */
+static void relay_that_asks_for_tls_1_2_ends_the_connection(void **state)
+{
+    /* The extension supported_versions with TLS 1.3 alone. */
+    static const uint8_t versions[] = {0x00, 0x2b, 0x00, 0x03, 0x02, 0x03, 0x04};
+    struct tdm__conn *conn = tls_relay_connect(&relay);
+
+    (void)state;
+    relay.to_server.pattern = versions;
+    relay.to_server.pattern_bytes = sizeof(versions);
+    relay.to_server.replacement = 0x03;
+    assert_int_equal(tls_relay_echo(&relay, conn), TDM_E_CLOSED);
+    assert_int_equal(relay.to_server.replaced, 1);
+    tls_relay_run_until(&relay, &relay.pair.closed, 1);
+    assert_int_equal(relay.pair.served, 0);
+    assert_non_null(strstr(relay.pair.details[0], "does not speak TLS 1.3"));
+    assert_non_null(strstr(relay.pair.details[0], "alert protocol version"));
+    assert_int_equal(tls_relay_count_log(&relay, "unsupported protocol"), 1);
 }
 
 static void plain_text_on_a_tls_port_is_refused(void **state)
@@ -371,6 +473,7 @@ int main(void)
         SECURITY_TEST(client_with_a_wrong_token_is_refused_and_both_sides_say_so_once),
         SECURITY_TEST(client_without_a_token_is_refused),
         SECURITY_TEST(client_of_tls_1_2_is_refused),
+        SECURITY_TEST(relay_that_asks_for_tls_1_2_ends_the_connection),
         SECURITY_TEST(plain_text_on_a_tls_port_is_refused),
         SECURITY_TEST(client_without_tls_is_refused_and_told_the_option),
         SECURITY_TEST(client_never_falls_back_to_plain_text),

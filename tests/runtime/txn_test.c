@@ -125,6 +125,51 @@ static void disturb(struct ending *ending)
     }
 }
 
+/* The second part of a body finds the records as the first part leaves them, and the commit has one
+ * write for each record, with the check of the version that was read. */
+static tdm_status write_in_parts(void *arg, struct tdm__txn *txn)
+{
+    disturb(arg);
+    TDM_TRY(tdm__txn_put(txn, "b", bytes_of("wrong"), 0));
+    TDM_TRY(tdm__txn_next_part(txn));
+    tdm__txn_restart(txn); /* The body begins again. */
+    assert_int_equal(tdm__txn_changes_count(txn), 0);
+    assert_null(tdm__txn_find_record(txn, "b"));
+    TDM_TRY(tdm__txn_require_unchanged(txn, "a/1"));
+    TDM_TRY(tdm__txn_put(txn, "b", bytes_of("first"), 0));
+    TDM_TRY(tdm__txn_delete(txn, "a/2"));
+    assert_null(tdm__txn_find_record(txn, "b")); /* Only the next part sees it. */
+    assert_non_null(tdm__txn_find_record(txn, "a/2"));
+    TDM_TRY(tdm__txn_next_part(txn));
+    assert_int_equal(tdm__txn_changes_count(txn), 3);
+    assert_null(tdm__txn_change_at(txn, 0));
+    assert_string_equal(tdm__txn_change_at(txn, 1)->key, "b");
+    assert_memory_equal(tdm__txn_find_record(txn, "b")->bytes.data, "first", 5);
+    assert_true(tdm__txn_find_record(txn, "b")->version == TDM__VERSION_PENDING);
+    assert_null(tdm__txn_find_record(txn, "a/2"));
+    TDM_TRY(tdm__txn_put(txn, "a/1", bytes_of("ONE"), 0));
+    TDM_TRY(tdm__txn_put(txn, "a/2", bytes_of("again"), 0));
+    TDM_TRY(tdm__txn_next_part(txn));
+    assert_memory_equal(tdm__txn_find_record(txn, "a/1")->bytes.data, "ONE", 3);
+    return tdm__txn_put(txn, "b", bytes_of("last"), 0);
+}
+
+static void parts_of_a_body_see_earlier_parts_and_are_committed_together(void **state)
+{
+    struct ending ending = {.runs_disturbed = 1};
+
+    (void)state;
+    assert_int_equal(store_put(&world, "a/1", "one", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(&world, "a/2", "two", TDM__VERSION_NONE, 0), TDM_OK);
+    run(&ending, write_in_parts);
+    assert_int_equal(ending.status, TDM_OK);
+    assert_int_equal(ending.runs, 2); /* The first commit has lost a race over "a/1". */
+    assert_memory_equal(store_read(&world, "b").records[0].bytes, "last", 4);
+    assert_memory_equal(store_read(&world, "a/1").records[0].bytes, "ONE", 3);
+    assert_memory_equal(store_read(&world, "a/2").records[0].bytes, "again", 5);
+    assert_int_equal(store_version(&world, "a/1"), store_version(&world, "b"));
+}
+
 static tdm_status rely_and_write(void *arg, struct tdm__txn *txn)
 {
     disturb(arg);
@@ -231,6 +276,7 @@ static void store_that_closes_ends_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TXN_TEST(parts_of_a_body_see_earlier_parts_and_are_committed_together),
         TXN_TEST(transaction_sees_what_it_asked_for_and_writes_all),
         TXN_TEST(conflict_runs_the_body_again),
         TXN_TEST(conflicts_end_at_the_deadline),

@@ -68,7 +68,7 @@ static void take_given(struct driver *driver, const tdm_value *value)
         model_fail("a given reference cannot be opened: %s", tdm_error_detail());
     }
     slot->expected = tdm_value_int(tdm_value_at(value, 2), -1);
-    slot->call = -2;
+    slot->call = SLOT_GIVEN;
     slot->gives = false;
 }
 
@@ -80,7 +80,7 @@ static void check_lossy(const struct reference_slot *slot, tdm_status status,
             model_fail("a reference's value is %lld, not %lld",
                        (long long)number_in(tdm_value_at(value, 0)), (long long)slot->expected);
         }
-    } else if (slot->call == -1 ||
+    } else if (slot->call == SLOT_PUT ||
                ((status == TDM_E_OWNER_DIED || status == TDM_E_VALUE_LOST) && !model_may_lose())) {
         model_fail("a reference has no value: %s: %s", tdm_strerror(status), tdm_error_detail());
     }
@@ -322,6 +322,8 @@ static void call_note_of(struct driver *driver)
     if (source != NULL && !source->gives && begin(&making, driver, "note")) {
         making.call->expected = model_reply(making.number, source->expected);
         making.call->source = source->call >= 0 ? source->call : -1;
+        /* A given reference may be that of any call, and its failure is this call's failure. */
+        making.call->reads_another = source->call == SLOT_GIVEN;
         making.call->may_be_large = source->call < 0;
         making.slot->gives = false;
         end(&making, CALL(&making, "ir", source->ref));
@@ -371,7 +373,7 @@ static void put(struct driver *driver)
         return;
     }
     slot->expected = sim_below(1000);
-    slot->call = -1;
+    slot->call = SLOT_PUT;
     slot->gives = false;
     status = large ? tdm_put(driver->runtime, &slot->ref, "(ib)", slot->expected,
                              (const void *)bytes, sizeof(bytes))

@@ -11,11 +11,14 @@
 
 enum { DRIVERS_MAX = 2, DRIVER_SLOTS = 24, DRIVER_ACTORS = 4, DRIVER_STREAMS = 3 };
 
+/* In place of the call of a reference: the driver has put the value, or an actor has given it. */
+enum { SLOT_PUT = -1, SLOT_GIVEN = -2 };
+
 /* A reference of the driver and its expected value. */
 struct reference_slot {
     tdm_ref *ref; /* The reference; NULL if the slot is free. */
     int64_t expected;
-    int32_t call; /* The call whose result it is; -1: of a put, -2: given by an actor. */
+    int32_t call; /* The call whose result it is, SLOT_PUT or SLOT_GIVEN. */
     bool gives;   /* True: the result contains a reference. */
     int64_t given_expected;
 };

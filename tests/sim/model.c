@@ -135,15 +135,15 @@ static bool is_of_another(tdm_status status)
            status == TDM_E_ACTOR_DIED || status == TDM_E_METHOD || status == TDM_E_CANCELED;
 }
 
-/* True if the deadline of a call passed that gave the actor a reference to keep. From then on the
- * caller no longer held the reference, and the actor may have been too late to pin it. */
+/* True if a call with a deadline gave the actor a reference to keep. From the deadline on the
+ * caller no longer holds the reference, and the actor may have been too late to pin it. The driver
+ * need not have looked at the result of that call. */
 static bool may_keep_a_released_reference(uint32_t actor)
 {
     for (uint32_t i = 0; i < model.calls_count; i++) {
         const struct model_call *call = &model.calls[i];
 
-        if (call->actor == actor && strcmp(call->method, "keep") == 0 && call->had_result &&
-            call->result == TDM_E_TIMEOUT) {
+        if (call->actor == actor && strcmp(call->method, "keep") == 0 && call->has_deadline) {
             return true;
         }
     }

@@ -397,6 +397,20 @@ def check_exports(build):
             yield "libtandem.a gives tdm_job_library: only job libraries may"
 
 
+def check_programs(build):
+    """Programs that the scripts run from build/release are targets of CMake, or lie in a folder of targets."""
+    ninja = (pathlib.Path(build) / "build.ninja").read_text(encoding="utf-8")
+    targets = set()
+    for outputs in re.findall(r"^build ((?:[^:\n$]|\$.)+):", ninja, re.M):
+        for output in outputs.replace("|", " ").split():
+            targets.update([output] + [str(folder) for folder in pathlib.PurePosixPath(output).parents])
+    for script in sorted((ROOT / "scripts").iterdir()):
+        for number, line in enumerate(lines(script) if script.is_file() else [], 1):
+            for name in re.findall(r"\bbuild/release/([\w./-]*\w)", line):
+                if name not in targets and name not in ("build.log", "test.log"):
+                    yield f"scripts/{script.name}:{number}: build/release/{name} is no target of CMake"
+
+
 def main(concern, *arguments):
     breaches = list(globals()[f"check_{concern}"](*arguments))
     print("\n".join(breaches) or f"{concern}: nothing to say")

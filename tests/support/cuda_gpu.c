@@ -34,9 +34,17 @@ bool cuda_gpu_is_real(void)
     return getenv("TANDEM_TEST_REAL_GPU") != NULL;
 }
 
+/* TANDEM_TEST_FAKE_CUDA names a fake library with a mistake in its kernels. */
+static const char *fake_library(void)
+{
+    const char *path = getenv("TANDEM_TEST_FAKE_CUDA");
+
+    return path != NULL ? path : FAKE_LIBRARY;
+}
+
 static void find_controls(void)
 {
-    void *library = dlopen(FAKE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(fake_library(), RTLD_NOW | RTLD_LOCAL);
 
     TDM_ASSERT(library != NULL);
     *(void **)&cuda_gpu_fake.break_call = dlsym(library, "fake_cuda_fail");
@@ -66,14 +74,19 @@ void cuda_gpu_choose(size_t fake_bytes)
     if (cuda_gpu_is_real()) {
         return;
     }
-    /* Not under Tandem's name: other tests look there for what Tandem left behind. */
-    (void)snprintf(directory, sizeof(directory), "%s/fake-cuda-XXXXXX",
-                   access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    if (getenv("TANDEM_TEST_FAKE_CUDA") != NULL) {
+        /* The test may end without removing its files; the caller removes the folder. */
+        (void)snprintf(directory, sizeof(directory), "%s.XXXXXX", fake_library());
+    } else {
+        /* Not under Tandem's name: other tests look there for what Tandem left behind. */
+        (void)snprintf(directory, sizeof(directory), "%s/fake-cuda-XXXXXX",
+                       access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    }
     TDM_ASSERT(mkdtemp(directory) != NULL);
     (void)snprintf(bytes, sizeof(bytes), "%zu", fake_bytes);
     (void)setenv("FAKE_CUDA_DIRECTORY", directory, 1);
     (void)setenv("FAKE_CUDA_BYTES", bytes, 1);
-    (void)setenv("TANDEM_CUDA_LIBRARY", FAKE_LIBRARY, 1);
+    (void)setenv("TANDEM_CUDA_LIBRARY", fake_library(), 1);
     /* A real NCCL, which may be installed here, cannot use the fake CUDA library. */
     (void)setenv("TANDEM_NCCL_LIBRARY", FAKE_NCCL_LIBRARY, 0);
     choose_kernels();

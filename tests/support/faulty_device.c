@@ -138,6 +138,13 @@ static void faulty_host_free(struct tdm__device *device, void *address, size_t s
     faulty_inner(device)->ops->host_free(faulty_inner(device), address, size_bytes);
 }
 
+static tdm_status faulty_descriptor(struct tdm__device *device, const struct tdm__block *block,
+                                    int *descriptor_out)
+{
+    TDM_TRY(count_call(device, "descriptor"));
+    return faulty_inner(device)->ops->descriptor(faulty_inner(device), block, descriptor_out);
+}
+
 tdm_status tdm__device_faulty_open(struct tdm__device *inner, struct tdm__device **device_out)
 {
     static const struct tdm__device_ops ops = {
@@ -148,6 +155,7 @@ tdm_status tdm__device_faulty_open(struct tdm__device *inner, struct tdm__device
         .create = faulty_create,
         .import = faulty_import,
         .release = faulty_release,
+        .descriptor = faulty_descriptor,
         .map = faulty_map,
         .unmap = faulty_unmap,
         .exchange = faulty_exchange,

@@ -7,7 +7,7 @@
 
 #include <sys/types.h>
 
-enum { PAIR_WAIT_MS = 10000, PAIR_HELD_MAX = 8 };
+enum { PAIR_WAIT_MS = 40000, PAIR_HELD_MAX = 8 };
 
 /* Two endpoints and a connection between them. */
 struct rpc_pair {

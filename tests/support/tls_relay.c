@@ -101,6 +101,14 @@ struct tdm__conn *tls_relay_connect(struct tls_relay *relay)
     return conn;
 }
 
+/* Whether the last bytes that have passed are the pattern. */
+static bool ends_with_pattern(const struct tls_relay_way *way)
+{
+    return way->pattern != NULL && way->recorded >= way->pattern_bytes &&
+           memcmp(way->record + way->recorded - way->pattern_bytes, way->pattern,
+                  way->pattern_bytes) == 0;
+}
+
 /* Passes on what has come, byte by byte, and records it. */
 static void pass_on(struct tls_relay_way *way)
 {
@@ -112,6 +120,10 @@ static void pass_on(struct tls_relay_way *way)
         way->record[way->recorded] = byte;
         byte ^= way->recorded == way->flip_at ? 1 : 0;
         way->recorded++;
+        if (ends_with_pattern(way)) {
+            byte = way->replacement;
+            way->replaced++;
+        }
         (void)send(way->to, &byte, 1, MSG_NOSIGNAL);
     }
     if (got == 0 || (got < 0 && errno != EAGAIN)) {

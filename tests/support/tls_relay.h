@@ -16,6 +16,11 @@ struct tls_relay_way {
     uint8_t record[TLS_RELAY_RECORD_BYTES]; /* Bytes that have passed. */
     size_t recorded;                        /* Number of bytes that have passed. */
     size_t flip_at; /* Number of the byte in which one bit is flipped; SIZE_MAX: none. */
+    /* Bytes whose last one is replaced wherever they pass; NULL: none. */
+    const uint8_t *pattern;
+    size_t pattern_bytes; /* Number of bytes of `pattern`. */
+    uint8_t replacement;  /* What the last byte is replaced by. */
+    uint32_t replaced;    /* How often it was replaced. */
 };
 
 /* A client that reaches a server only through a relay, all on TCP. */

@@ -223,19 +223,31 @@ tdm_status weight_writers_run(struct weight_writers *m, uint32_t chunk,
 void weight_writers_write(struct weight_writers *m, uint32_t chunk)
 {
     TRY(weight_writers_run(m, chunk, tdm__weight_writer_write_chunk));
-    TRY(weight_writers_run(m, chunk, tdm__weight_writer_share_sums));
 }
 
-static tdm_status find_held_of_one(struct tdm__weight_writer *weight_writer, uint32_t chunk)
+/* Tells each rank the claims of all. */
+static void
+exchange_claims(struct weight_writers *m,
+                void (*claim)(struct tdm__weight_writer *weight_writer, uint64_t *claim_out),
+                void (*settle)(struct tdm__weight_writer *weight_writer, const uint64_t *claims))
 {
-    (void)chunk;
-    return tdm__weight_writer_find_held(weight_writer);
+    uint32_t words = tdm__weight_writer_claim_words(m->weight_writers[0]);
+    uint64_t *claims = calloc((size_t)words * WORLD_RANKS, sizeof(*claims));
+
+    assert_non_null(claims);
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        claim(m->weight_writers[rank], &claims[(size_t)rank * words]);
+    }
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        settle(m->weight_writers[rank], claims);
+    }
+    free(claims);
 }
 
 /* All ranks compare their checksums with the resume log. */
 void weight_writers_find_held(struct weight_writers *m)
 {
-    TRY(weight_writers_run(m, 0, find_held_of_one));
+    exchange_claims(m, tdm__weight_writer_claim_held, tdm__weight_writer_settle_held);
 }
 
 /* The update before was given up: a new one, of whatever the trainers have now. */
@@ -248,14 +260,29 @@ void weight_writers_begin_again(struct weight_writers *m)
     weight_writers_find_held(m);
 }
 
-/* By any rank: each knows every sum. */
+tdm_status weight_writers_stage_arrival(struct weight_writers *m, uint32_t chunk,
+                                        const char *source, size_t source_bytes)
+{
+    struct tdm__bucket_description descriptions[WORLD_RANKS];
+    struct tdm__bucket_arrival arrival = {
+        .descriptions = descriptions, .source = source, .source_bytes = source_bytes};
+
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        struct tdm__bucket_description *description = &descriptions[arrival.descriptions_count];
+
+        description->writer = rank;
+        TRY(tdm__weight_writer_describe_chunk(m->weight_writers[rank], &m->world->update,
+                                              m->world->epoch, chunk, 0, &description->handles));
+        arrival.descriptions_count += description->handles.size_bytes > 0 ? 1 : 0;
+    }
+    return arrival.descriptions_count == 0
+               ? TDM_OK
+               : tdm__receiver_stage_arrival(m->world->receiver, &arrival);
+}
+
 tdm_status weight_writers_stage(struct weight_writers *m, uint32_t chunk)
 {
-    struct tdm_bytes bytes;
-
-    TRY(tdm__weight_writer_describe_chunk(m->weight_writers[chunk % WORLD_RANKS], &m->world->update,
-                                          m->world->epoch, chunk, 0, &bytes));
-    return bytes.size_bytes == 0 ? TDM_OK : tdm__receiver_stage_bucket(m->world->receiver, bytes);
+    return weight_writers_stage_arrival(m, chunk, NULL, 0);
 }
 
 tdm_status weight_writers_stage_received(struct weight_writers *m, uint32_t chunk)
@@ -266,7 +293,6 @@ tdm_status weight_writers_stage_received(struct weight_writers *m, uint32_t chun
         .tag = "received", .size_bytes = tdm_region_size(bucket), .policy = TDM_REGION_DROP};
     uint64_t location = tdm__weight_writer_chunk_offset(m->weight_writers[0], chunk);
     unsigned char *bytes = malloc(room.size_bytes);
-    struct tdm_bytes list;
     tdm_region *received;
     tdm_status status;
 
@@ -274,11 +300,8 @@ tdm_status weight_writers_stage_received(struct weight_writers *m, uint32_t chun
     TRY(tdm__region_create(regions, &room, &received));
     weight_fixture_get(m->world, 0, bytes, tdm_region_address(bucket), room.size_bytes);
     weight_fixture_put(m->world, 1, tdm_region_address(received), bytes, room.size_bytes);
-    TRY(tdm__weight_writer_describe_chunk(m->weight_writers[0], &m->world->update, m->world->epoch,
-                                          chunk, 0, &list));
-    status = tdm__receiver_stage_bucket_from(m->world->receiver, list,
-                                             (char *)tdm_region_address(received) + location,
-                                             room.size_bytes - location);
+    status = weight_writers_stage_arrival(m, chunk, (char *)tdm_region_address(received) + location,
+                                          room.size_bytes - location);
     tdm_region_destroy(received);
     free(bytes);
     return status;
@@ -286,6 +309,7 @@ tdm_status weight_writers_stage_received(struct weight_writers *m, uint32_t chun
 
 void weight_writers_end(struct weight_writers *m)
 {
+    exchange_claims(m, tdm__weight_writer_claim_result, tdm__weight_writer_settle_result);
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
         tdm__weight_writer_unmap_targets(m->weight_writers[rank]);
     }
@@ -348,8 +372,8 @@ uint32_t weight_writers_finish(struct weight_writers *m)
         }
         chunks += is_held ? 0 : 1;
     }
-    sent = tdm__weight_writer_resume_log(m->weight_writers[0], 0);
     weight_writers_end(m);
+    sent = tdm__weight_writer_resume_log(m->weight_writers[0], 0);
     TRY(tdm__receiver_prepare_sent(world->receiver, &world->update, &sent));
     TRY(tdm__receiver_flip_shadow(world->receiver, &world->update));
     TRY(tdm__weight_writer_pause_bucket(m->weight_writers[0]));
@@ -431,15 +455,8 @@ static tdm_status try_update(struct weight_writers *m, const struct tdm__transfe
     }
     TDM_TRY(share_scales(m));
     for (uint32_t i = 0; i < m->transfer_plan->chunks_count; i++) {
-        struct tdm_bytes bytes;
-
         TDM_TRY(weight_writers_run(m, i, tdm__weight_writer_write_chunk));
-        TRY(weight_writers_run(m, i, tdm__weight_writer_share_sums));
-        TRY(tdm__weight_writer_describe_chunk(m->weight_writers[0], &world->update, world->epoch, i,
-                                              0, &bytes));
-        if (bytes.size_bytes > 0) {
-            TDM_TRY(tdm__receiver_stage_bucket(world->receiver, bytes));
-        }
+        TDM_TRY(weight_writers_stage(m, i));
     }
     return tdm__receiver_prepare_slices(world->receiver, &world->update);
 }

@@ -322,6 +322,18 @@ static tdm_status open_primary_context(struct tdm__cuda_device *cuda)
     return status;
 }
 
+/* Implements descriptor of struct tdm__device_ops: memory of a GPU is no file. */
+static tdm_status cuda_descriptor(struct tdm__device *device, const struct tdm__block *block,
+                                  int *descriptor_out)
+{
+    (void)block;
+    (void)descriptor_out;
+    return tdm__fail(TDM_E_UNSUPPORTED,
+                     "the memory of %s is no file that another process can map: export memory of "
+                     "cudaMalloc by cudaIpc",
+                     device->uuid);
+}
+
 /* The functions of the device "cuda". */
 static const struct tdm__device_ops cuda_ops = {
     .name = "cuda",
@@ -331,6 +343,7 @@ static const struct tdm__device_ops cuda_ops = {
     .create = cuda_create,
     .import = cuda_import,
     .release = cuda_release,
+    .descriptor = cuda_descriptor,
     .map = tdm__cuda_map,
     .unmap = tdm__cuda_unmap,
     .exchange = tdm__cuda_exchange,

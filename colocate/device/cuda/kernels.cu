@@ -9,7 +9,7 @@
  *
  * Checksums are added in two ways. A thread that copies rows always has pairs of the same phase and
  * keeps two lanes (struct lane_pair), which takes fewer instructions. A thread that handles FP8
- * tiles keeps all lanes (add_pair): where a block has a single thread, as in the tests on the host,
+ * tiles keeps all lanes (add_pair): where a block has a single thread, which tests on the host try,
  * the pairs of one tile have all phases.
  *
  * The grid may have any shape. Threads stride over pairs of words or blocks over tiles, add to
@@ -49,6 +49,12 @@ static __device__ word smaller(word one, word other)
 {
     return one < other ? one : other;
 }
+
+/* Divisions: numbers within a tile have 32 bits in the source. Numbers of rows, tiles and pairs of
+ * an operation keep 64 bits, because an operation may have more than 2^32 pairs (64 GiB). nvcc
+ * compares both operands of such a division with 2^32 at run time and divides with 32 bits below
+ * it, as its PTX shows. A thread does these divisions once for a launch, for a tile, or for two
+ * scales, and never for an element. */
 
 /* Returns count / unit, rounded up. */
 static __device__ word up(word count, word unit)

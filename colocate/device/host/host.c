@@ -185,6 +185,15 @@ static tdm_status host_import(struct tdm__device *device, const struct tdm__id *
     return status;
 }
 
+/* Implements descriptor of struct tdm__device_ops. */
+static tdm_status host_descriptor(struct tdm__device *device, const struct tdm__block *block,
+                                  int *descriptor_out)
+{
+    (void)device;
+    *descriptor_out = ((const struct host_block *)block)->fd;
+    return TDM_OK;
+}
+
 /* ---- exchange --------------------------------------------------------------------------- */
 
 /* Exchanges the mappings of one pair of blocks, at `offset` from both addresses. */
@@ -339,6 +348,7 @@ static tdm_status host_open(struct tdm__broker_client *client, uint32_t gpu, con
         .create = host_create,
         .import = host_import,
         .release = host_release,
+        .descriptor = host_descriptor,
         .map = host_map,
         .unmap = host_unmap,
         .exchange = host_exchange,

@@ -161,6 +161,27 @@ def test_attached_bytes_reach_the_engine(folder, mode):
     assert lines[0] == f"0 1 {json.dumps([0, 0, 1, tensors])}"
 
 
+def test_the_first_rank_of_an_engine_gets_what_was_attached_for_all(folder):
+    status, output = folder.run(
+        "engine.num_engines=1", "engine.rollout_num_gpus_per_engine=2", *folder.change("""
+        class Trainer(Trainer):
+            def attach(self, bucket):
+                return f"rank {self.group.rank}".encode() if self.group.rank == 1 else None
+
+        class Engine(Engine):
+            def __init__(self, context):
+                super().__init__(context)
+                self.number = context.rank
+
+            def gathered(self, index, buckets_count, parts):
+                with open(f"gathered-{self.number}", "a") as file:
+                    file.write(f"{index} {buckets_count} {parts}\\n")
+    """))
+    assert status == 0, output
+    lines = (folder.path / "gathered-0").read_text().splitlines()
+    assert lines[0] == "0 1 [b'', b'rank 1']" and not (folder.path / "gathered-1").exists(), output
+
+
 def test_attached_bytes_without_a_reader_or_too_many_are_refused(folder):
     status, output = folder.run(*folder.change(ATTACHES))
     assert status == 1 and "bytes to a bucket, but the class Engine has no method attached()" in output, output

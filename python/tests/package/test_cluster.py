@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tandem import ray
+from tandem import _tandem, ray
 from tandem.ray import exceptions
 from tandem.ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from tandem.ray.util.queue import Empty, Full, Queue
@@ -162,6 +162,8 @@ def test_placement_group_that_does_not_fit_is_pending():
     ready = group.ready()
     assert not group.wait(0.2) and ray.wait([ready], timeout=0.1) == ([], [ready])
     assert placement_group_table(group)["state"] == "PENDING"
+    (listed,) = [row for row in _tandem.list_groups() if row["id"] == group.id.hex()]
+    assert "can never hold it" in listed["waits_for"] and listed["waited_ms"] >= 0 and listed["ticket"] >= 0
     remove_placement_group(group)
     with pytest.raises(exceptions.TaskPlacementGroupRemoved):
         ray.get(ready, timeout=60)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """tandem.memory: regions by tag, pauses and resumes of all or none, budgets, and reports of accesses to paused memory."""
+import ctypes
 import gc
 
 import numpy as np
 import pytest
 
 import tandem
-from tandem import memory, ray
+from tandem import job, memory, ray
 from tandem.ray import exceptions
 
 MIB = 1 << 20
@@ -86,6 +87,91 @@ def test_a_region_ends_with_its_last_user(run):
         return alive
 
     assert run(work) == (1, 9)
+
+
+def test_a_jobs_memory_keeps_its_region(run):
+    """The memory of a rank of a job, whose region libtandem destroys when the rank has closed."""
+    def work():
+        region = memory.allocate("weights", 200 * MIB)
+        shown = job.Memory("weights", np.from_dlpack(region).ctypes.data, region.size_bytes)
+        gc.collect()
+        array, view = np.frombuffer(shown.buffer, np.uint8)[7:], np.from_dlpack(shown)
+        array[0] = 9
+        counts = [shown.users_count]
+        del view
+        gc.collect()
+        counts.append(shown.users_count)
+        memory.pause("weights")
+        try:
+            shown.buffer
+        except BufferError as error:
+            text = str(error)
+        memory.resume("weights", timeout=10)
+        del shown
+        region.free()  # What the end of a rank does.
+        gc.collect()
+        alive = int(array[0])
+        try:
+            memory.allocate("other", 100 * MIB)  # The GPU has 256 MiB.
+        except Exception as error:
+            full = str(error)
+        del array
+        gc.collect()
+        memory.allocate("other", 200 * MIB)
+        return counts, text, alive, full
+
+    counts, text, alive, full = run(work)
+    assert counts == [2, 1] and alive == 9 and "100.0 MiB wanted" in full and "200.0 MiB" in full
+    assert text == "the region weights is paused: use it after it was resumed"
+
+
+def test_an_allocator_over_a_region(run):
+    """The functions for torch.cuda.memory.CUDAPluggableAllocator, as PyTorch calls them."""
+    def work():
+        region = memory.allocate("weights", 2 * MIB)
+        begin = np.from_dlpack(region).ctypes.data
+        gc.collect()
+        allocator = memory.allocator(region)
+        library = ctypes.CDLL(allocator.library)
+        allocate, free = library[allocator.alloc_name], library[allocator.free_name]
+        allocate.restype, free.restype = ctypes.c_void_p, None
+        allocate.argtypes = ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p
+        free.argtypes = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p
+        device = allocator.device_number
+        first, second = allocate(1000, device, None), allocate(MIB, device, None)
+        places = [first - begin, second - begin, allocator.used_bytes, allocate(MIB, device, None),
+                  allocate(1, device + 1, None)]
+        ctypes.memset(second, 5, MIB)
+        places.append(bytes(region.buffer()[1024:1026]))
+        ctypes.memset(second, 0, MIB)
+        free(second, MIB, device, None)
+        free(second, MIB, device, None)  # Not allocated any more.
+        third = allocate(2 * MIB - 1024, device, None)  # All that is free is one piece again.
+        places.append(third - begin)
+        texts = []
+        for wrong in (allocator.close, region.free, lambda: memory.allocator(memory.allocate("other", 2 * MIB)),
+                      lambda: memory.allocator("weights")):
+            try:
+                wrong()
+            except Exception as error:
+                texts.append(f"{type(error).__name__}: {error}")
+        memory.pause("weights")
+        free(first, 1000, device, None)
+        places.append(allocate(1000, device, None))  # The region is paused.
+        free(third, 2 * MIB - 1024, device, None)
+        memory.resume("weights", timeout=10)
+        places.append(allocate(2 * MIB, device, None) - begin)
+        free(begin, 2 * MIB, device, None)
+        allocator.close()
+        region.free()
+        return places, texts
+
+    places, texts = run(work)
+    assert places == [0, 1024, 1024 + MIB, None, None, b"\5\5", 1024, None, 0]
+    assert "closing the allocator of the device 0 failed: 2097152 bytes are allocated" in texts[0]
+    assert "the region weights is in use: 1 tensors" in texts[1]
+    assert "an allocator over the region other failed: the device 0 has one over another region" in texts[2]
+    assert "the argument is no tandem.memory.Region" in texts[3]
 
 
 def test_tags_choose_what_is_paused(run):

@@ -65,3 +65,15 @@ def load_names(path, names, monkeypatch, **globals_):
         # Annotations stay texts, as in files that import them from __future__.
         exec(compile(ast.Module([node], []), path, "exec", __future__.annotations.compiler_flag), vars(module))
     return module
+
+
+def load_methods(path, class_name, names, **globals_):
+    """Return an object with some methods of a class of a file, as functions; globals_ is what they need."""
+    tree = ast.parse(source_of(path))
+    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
+    wanted = [node for node in found.body if isinstance(node, ast.FunctionDef) and node.name in names]
+    assert {node.name for node in wanted} == set(names), path
+    space = dict(globals_)
+    for node in wanted:
+        exec(compile(ast.Module([node], []), path, "exec", __future__.annotations.compiler_flag), space)
+    return types.SimpleNamespace(**{name: space[name] for name in names})

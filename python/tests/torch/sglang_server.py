@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small SGLang server for tests: the scheduler's own code for weights and memory, and its request classes.
 
-Both are read from SGLang's wheel. The model is a dictionary of tensors; around it are the routes of http_server.py that
-the adapter uses. Requests with unknown fields are refused. What would end the real scheduler (an assertion, a missing
+Both are read from SGLang's wheel, and so are the methods of the model runner that load tensors. The server has one or
+more tensor-parallel ranks, all in this process: each has a scheduler, and a model that is a dictionary of tensors, and
+opens its own entry of a request. Around them are the routes of http_server.py that the adapter uses. Requests with unknown fields are refused. What would end the real scheduler (an assertion, a missing
 key) ends this server: every later request gets status 503.
 """
 import http.server
@@ -30,6 +31,7 @@ REQUESTS = {"/begin_weight_update": "BeginWeightUpdateReqInput", "/end_weight_up
 REPLIES = ("BeginWeightUpdateReqOutput", "EndWeightUpdateReqOutput", "UpdateWeightsFromTensorReqOutput",
            "ReleaseMemoryOccupationReqOutput", "ResumeMemoryOccupationReqOutput")
 UPDATER = "sglang/srt/managers/scheduler_components/weight_updater.py"
+RUNNER = "sglang/srt/model_executor/model_runner_components/weight_updater.py"
 
 
 class Base(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -66,12 +68,20 @@ class Model:
 
 
 class Updater:
-    """WeightUpdater of the model runner, as far as loading goes."""
+    """WeightUpdater of the model runner, whose methods that load tensors are SGLang's own."""
 
-    def __init__(self, model, bucket_class):
+    def __init__(self, model, methods):
         self.model = model
-        self.bucket_class = bucket_class
+        self.methods = methods
+        self.device = "cpu"
+        self.custom_weight_loaders = ["tandem.torch_forms.sglang_load"]
         self.sessions = []
+
+    def get_model(self):
+        return self.model
+
+    def _assert_weight_cache_inactive(self, _):
+        pass
 
     def begin_weight_update(self):
         self.sessions.append("begin")
@@ -80,20 +90,18 @@ class Updater:
         self.sessions.append("end")
 
     def update_weights_from_tensor(self, named_tensors, load_format):
-        if load_format == "tandem.torch_forms.sglang_load":
-            torch_forms.sglang_load(self.model, named_tensors)
-        elif load_format == "flattened_bucket":
-            self.model.load_weights(self.bucket_class(**named_tensors).reconstruct_tensors())
-        else:
-            raise NotImplementedError(f"Unknown load_format={load_format}")
-        return True, "Success"
+        return self.methods.update_weights_from_tensor(self, named_tensors, load_format)
+
+    def _update_weights_from_flattened_bucket(self, flattened_tensor_bucket_dict):
+        return self.methods._update_weights_from_flattened_bucket(self, flattened_tensor_bucket_dict)
 
 
 class SglangServer:
-    """The server; url is where it listens."""
+    """The server; url is where it listens. model, updater and manager are those of rank 0."""
 
-    def __init__(self, monkeypatch):
-        self.model = Model()
+    def __init__(self, monkeypatch, ranks=1):
+        self.models = [Model() for _ in range(ranks)]
+        self.model = self.models[0]
         self.crash = None
         self.paths = []
         self.delay = 0.0
@@ -138,33 +146,48 @@ class SglangServer:
         common = engine_wheels.load_names(
             "sglang/srt/utils/common.py", {"SafeUnpickler", "MultiprocessingSerializer", "_safe_load_torch_storage"},
             monkeypatch, pickle=pickle, io=io, torch=torch, ForkingPickler=torch_forms.ForkingPickler)
+        self.parallel = types.SimpleNamespace(tp_group=types.SimpleNamespace(cpu_group=None), tp_rank=0)
+        runner = engine_wheels.load_names(
+            RUNNER, {"LocalSerializedTensor", "_unwrap_tensor"}, monkeypatch, torch=torch, List=typing.List,
+            MultiprocessingSerializer=common.MultiprocessingSerializer)
+        methods = engine_wheels.load_methods(
+            RUNNER, "WeightUpdater", {"update_weights_from_tensor", "_update_weights_from_flattened_bucket"}, torch=torch,
+            _unsupported_derived_weight_cache_error=lambda _: None, monkey_patch_torch_reductions=lambda: None,
+            get_parallel=lambda: self.parallel, _unwrap_tensor=runner._unwrap_tensor,
+            dynamic_import=lambda _: torch_forms.sglang_load, FlattenedTensorBucket=bucket.FlattenedTensorBucket,
+            FlattenedTensorMetadata=bucket.FlattenedTensorMetadata)
         constants = engine_wheels.load("sglang/srt/constants.py", monkeypatch)
-        parallel = types.SimpleNamespace(tp_group=types.SimpleNamespace(cpu_group=None), tp_rank=0)
         manager = engine_wheels.load_names(
             UPDATER, {"SchedulerWeightUpdaterManager", "_WeightUpdateSession", "_parse_runner_selector",
                       "_export_static_state", "_import_static_state"}, monkeypatch,
             **{name: getattr(self.requests, name) for name in (*REQUESTS.values(), *REPLIES)},
             **{name: value for name, value in vars(constants).items() if name.startswith("GPU_MEMORY")},
             msgspec=msgspec, logger=types.SimpleNamespace(error=lambda *_: None), time=__import__("time"),
-            contextmanager=__import__("contextlib").contextmanager, get_parallel=lambda: parallel,
+            contextmanager=__import__("contextlib").contextmanager, get_parallel=lambda: self.parallel,
             get_model=lambda: types.SimpleNamespace(weight_cache_mode="off"),
             DisaggregationMode=types.SimpleNamespace(DECODE=1, PREFILL=2),
             torch=types.SimpleNamespace(
                 distributed=types.SimpleNamespace(barrier=lambda *_, **__: None), inference_mode=torch.inference_mode,
                 get_device_module=lambda: types.SimpleNamespace(synchronize=lambda: None)))
-        model = self.model
+        self.managers = [self._manager_of(rank, methods, manager, common) for rank in range(len(self.models))]
+        self.updater = self.managers[0].updater
+
+    def _manager_of(self, rank, methods, manager, common):
+        """Return the scheduler's object for weights of one rank."""
+        model = self.models[rank]
         model.disaggregation_mode = None
-        self.updater = Updater(model, bucket.FlattenedTensorBucket)
-        runner = types.SimpleNamespace(weight_updater=self.updater, model=model)
+        updater = Updater(model, methods)
+        runner = types.SimpleNamespace(weight_updater=updater, model=model)
         worker = types.SimpleNamespace(
             weight_update_runners=lambda: [("target", runner)], model_runner=runner,
-            deserialize_own_rank=lambda entries: common.MultiprocessingSerializer.deserialize(entries[0]))
+            deserialize_own_rank=lambda entries: common.MultiprocessingSerializer.deserialize(entries[rank]))
         saver = types.SimpleNamespace(pause=lambda tag: model.memory.append(("pause", tag)),
                                       resume=lambda tag: model.memory.append(("resume", tag)))
-        self.manager = manager.SchedulerWeightUpdaterManager(
+        made = manager.SchedulerWeightUpdaterManager(
             tp_worker=worker, draft_worker=None, memory_saver_adapter=saver,
             flush_cache=lambda **_: model.running_count == 0,
             is_fully_idle=lambda ignore_waiting=False: model.running_count == 0, scheduler=model)
+        return types.SimpleNamespace(manager=made, updater=updater)
 
     def answer(self, path, body):
         """Return the status and the JSON of a request."""
@@ -194,20 +217,26 @@ class SglangServer:
         """Carry out a request with the scheduler's code."""
         model = self.model
         if path in ("/pause_generation", "/continue_generation"):
-            model._engine_paused = path == "/pause_generation"
+            for each in self.models:
+                each._engine_paused = path == "/pause_generation"
             if model._engine_paused and request.mode == "abort":
                 model.running_count = max(model.running_count - 1, 0)  # Others than this client's may come again.
             return 200, {"status": "ok"}
         if path == "/update_weight_version":
             if request.abort_all_requests:
                 return 400, {"success": False, "message": "all requests were aborted"}
-            model.record_weight_version_change(request.new_version)
+            for each in self.models:
+                each.record_weight_version_change(request.new_version)
             return 200, {"success": True, "new_version": request.new_version}
         try:
-            reply = getattr(self.manager, path[1:])(request)
+            replies = []
+            for self.parallel.tp_rank, each in enumerate(self.managers):
+                replies.append(getattr(each.manager, path[1:])(request))
         except (AssertionError, KeyError, NotImplementedError, ValueError) as error:
             self.crash = f"{type(error).__name__}: {error}"
             return 503, {"error": {"message": "the scheduler has ended"}}
+        # Of several ranks the first one that has failed.
+        reply = next((reply for reply in replies if not getattr(reply, "success", True)), replies[0])
         if not hasattr(reply, "success"):
             return 200, None
         return 200 if reply.success else 400, {"success": reply.success, "message": reply.message}

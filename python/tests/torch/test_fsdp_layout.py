@@ -16,7 +16,8 @@ from tandem.layout import Layout, Slice, Tensor, join  # noqa: E402
 
 
 class Model(torch.nn.Module):
-    """Rows that divide, rows that do not, one row (which later ranks lack), a vector, a buffer, and tied parameters."""
+    """Rows that divide, rows that do not, one and four rows (which the last ranks lack), a vector, a buffer, and tied
+    parameters."""
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
@@ -24,6 +25,7 @@ class Model(torch.nn.Module):
         self.even = torch.nn.Linear(6, 12)
         self.uneven = torch.nn.Linear(12, 7)
         self.row = torch.nn.Linear(7, 1)
+        self.short = torch.nn.Linear(1, 4)
         self.head = torch.nn.Linear(6, 15, bias=False)
         self.head.weight = self.embed.weight
         self.register_buffer("scale", torch.arange(3.0))
@@ -38,7 +40,7 @@ def described(layout):
 def shard_and_describe(rank, ranks):
     mesh = init_device_mesh("cpu", (ranks,))
     model = Model()
-    for child in (model.even, model.uneven, model.row):
+    for child in (model.even, model.uneven, model.row, model.short):
         fully_shard(child, mesh=mesh)
     fully_shard(model, mesh=mesh)
     layout = tandem.torch.layout(model)
@@ -49,7 +51,8 @@ def shard_and_describe(rank, ranks):
     # The slices are views of the parameters: a change of a parameter is a change of the slice.
     with torch.no_grad():
         model.even.weight.to_local().add_(1)
-    return *described(layout), storages, described(of_state_dict)
+    rows = {name: parameter.to_local().shape[0] for name, parameter in model.named_parameters()}
+    return *described(layout), storages, described(of_state_dict), rows
 
 
 @functools.cache
@@ -91,6 +94,16 @@ def test_shards_of_all_ranks_are_the_model(ranks, takes_state_dict):
     for only_sent in (False, True):
         found = assemble(tensors, [result[1] for result in results], only_sent)
         assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+def test_a_rank_without_rows_has_no_slice_and_the_others_have_all_rows():
+    """Four rows over three ranks: FSDP gives two to each of the first, so that the last one has an empty shard."""
+    results = results_of(3)
+    for name, rest in (("short.weight", (1,)), ("short.bias", ())):
+        parts = [[part for part in result[1] if part[0] == name] for result in results]
+        assert [[(part[2], part[3]) for part in found] for found in parts] == [
+            [((first, *(0 for _ in rest)), (2, *rest))] for first in (0, 2)] + [[]]
+        assert results[2][4][name] == 0 and name in [tensor.name for tensor in results[2][0]]
 
 
 def test_uneven_shards_have_their_local_shape_and_padded_storage():

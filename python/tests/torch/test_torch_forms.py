@@ -71,6 +71,68 @@ def test_handles_without_a_bucket_are_refused():
         torch_forms.tensor_of({**handle, "kind": "pickle"})
 
 
+def test_tensors_of_a_region_are_viewed_without_a_bucket():
+    """A region of an actor, and a Bucket over it, whose tensors another process opens."""
+    from tandem import ray
+    reader = """
+        import json, sys
+        import torch
+        from tandem.torch_forms import tensor_of
+        found = {name: tensor_of(handle) for name, handle in json.loads(sys.argv[1]).items()}
+        print(json.dumps({name: tensor.tolist() for name, tensor in found.items()}))
+        found["weight"][0, 0] = 77.0
+    """
+
+    @ray.remote(num_gpus=1)
+    class Owner:
+        def make(self):
+            from tandem import memory
+            from tandem.job import Memory
+            self.region = memory.allocate("weights", 4 << 20)
+            self.bucket = torch_forms.Bucket(4096, memory=self.region)
+            self.named = self.bucket.pack(NAMED)
+            tensors = {"second": self.region.tensor((2, 2), torch.float32, 2 << 20), **dict(self.named)}
+            tensors["second"].fill_(3)
+            tensors["transposed"] = tensors["weight"].t()
+            shown = Memory("weights", self.region.tensor().data_ptr(), self.region.size_bytes)
+            tensors["shown"] = torch.frombuffer(shown.buffer, dtype=torch.float32)[:2]
+            return {name: torch_forms.handle_of(tensor) for name, tensor in tensors.items()}
+
+        def first(self):
+            return float(self.named[0][1][0, 0])
+
+        def refused(self):
+            large = self.region.__class__("large", 130 << 20)  # Three blocks of at most 64 MiB.
+            self.region.pause()
+            texts = []
+            for wrong in (lambda: torch_forms.Bucket(4096, memory=self.region),
+                          lambda: torch_forms.handle_of(self.named[0][1]),
+                          lambda: torch_forms.Bucket(131 << 20, memory=large),
+                          lambda: torch_forms.handle_of(large.tensor())):
+                try:
+                    wrong()
+                except Exception as error:
+                    texts.append(str(error))
+            return texts
+
+    ray.init(num_cpus=2, num_gpus=1, log_to_driver=False)
+    try:
+        owner = Owner.remote()
+        handles = ray.get(owner.make.remote())
+        found = json.loads(run_reader(reader, json.dumps(handles)))
+        names = dict(NAMED)
+        assert found == {"second": [[3.0, 3.0], [3.0, 3.0]], "transposed": names["weight"].t().tolist(),
+                         "shown": [0.0, 1.0], **{name: tensor.tolist() for name, tensor in names.items()}}
+        assert ray.get(owner.first.remote()) == 77.0  # The other process had no copy.
+        paused, nothing, small, parts = ray.get(owner.refused.remote())
+    finally:
+        ray.shutdown()
+    assert "the region weights is paused" in paused
+    assert "the region weights is paused: it has no memory to open" in nothing
+    assert "a bucket of 137363456 bytes in memory of 136314880" in small
+    assert "lie in two of its blocks" in parts and "region of at most 64 MiB" in parts
+
+
 # ---- CUDA, without a GPU: the fields are those of the installed PyTorch -----------------------------------------------
 
 def test_the_cuda_fields_are_those_of_this_pytorch():

@@ -11,9 +11,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "examples/t
 import demo  # noqa: E402
 
 
-def run_of(name, before, reward, difference=1e-6):
+def run_of(name, before, reward, difference=1e-6, minutes=0.0):
     """Return a Run that has read these numbers as `tandem run --json` prints them."""
-    run = demo.Run(name, 1)
+    run = demo.Run(name, 1, minutes=minutes)
     run.read({"note": f"before     {before:.3f} on 1086 unseen prompts"})
     for step, found in ((1, difference), (2, 1e-7)):
         run.read({"kind": "step", "step": step, "metrics": {"logprob_diff_max": found}})
@@ -30,13 +30,22 @@ def run_of(name, before, reward, difference=1e-6):
     (run_of("full", 0.02, 0.95, None), 0.9, ["log-probabilities differ by inf, not under 0.0001"]),
     (run_of("updates off", 0.02, 0.02, 3.0), 0.9, []),
     (run_of("shuffled rewards", 0.02, 0.2), 0.9, ["ended at 0.200, not under 0.2"]),
+    (run_of("full", 0.02, 0.95, minutes=20.0), 0.9, []),
+    (run_of("full", 0.02, 0.95, minutes=20.1), 0.9, ["took 20.1 minutes, above 20"]),
+    (run_of("updates off", 0.02, 0.02, minutes=21.0), 0.9, ["took 21.0 minutes, above 20"]),
     (demo.Run("full", 1), 0.9, ["began at nan, above 0.1", "ended at nan, under 0.9"])])
 def test_bounds(run, least, wanted):
-    assert run.failures(least) == wanted
+    assert run.failures(least, demo.MINUTES_MAX) == wanted
+
+
+def test_a_short_run_has_half_the_time():
+    run = run_of("short", 0.02, 0.65, minutes=12.0)
+    assert run.failures(demo.SHORT_MIN, demo.SHORT_MINUTES_MAX) == ["took 12.0 minutes, above 10"]
 
 
 def test_table_has_a_row_for_each_run():
-    lines = demo.table([run_of("full", 0.02, 0.95), run_of("updates off", 0.02, 0.5)], 0.9)
+    lines = demo.table([run_of("full", 0.02, 0.95), run_of("updates off", 0.02, 0.5)], 0.9,
+                       demo.MINUTES_MAX)
     assert lines[2] == "| full | 1 | 2 | 0.020 | 0.950 | 0.0 | 0.0 | 1.0e-06 | as wanted |"
     assert lines[3].endswith("| ended at 0.500, not under 0.2 |") and len(lines) == 4
 
@@ -58,14 +67,16 @@ def test_prompts_that_are_held_out_have_digits_that_training_lacks(tmp_path):
     assert not train_digits & held_digits and 600 <= held < 650
 
 
-# Stands for the program `tandem`: prints what a job prints, and fails for the seed 9.
+# Stands for the program `tandem`: prints what a job prints, fails for the seed 9, and lasts 2 s for the seed 8.
 TANDEM = """#!/usr/bin/env python3
 import json
 import sys
+import time
 
 settings = dict(word.split("=", 1) for word in sys.argv if "=" in word)
 if settings["job.seed"] == "9":
     sys.exit("no such seed")
+time.sleep(2 if settings["job.seed"] == "8" else 0)
 print(json.dumps({"note": "library " + settings.get("job.library", "of the job file")}))
 reward = 0.95 if settings.get("data.shuffle_rewards") is None else 0.03
 print(json.dumps({"note": "before     0.020 on 1086 unseen prompts"}))
@@ -99,6 +110,18 @@ def test_a_run_that_fails_ends_the_demonstration_with_its_errors(tmp_path):
     status, out, errors = demo_output(tmp_path, "--seeds", "1", "9")
     assert status == 1 and "no such seed" in errors and "the run full, seed 9, failed with status 1" in errors
     assert "| full" not in out
+
+
+def test_the_time_of_a_run_counts_from_the_start_of_the_job(tmp_path, monkeypatch, capsys):
+    """A run of two seconds that may take one is not as wanted, although its reward is."""
+    program = tmp_path / "tandem"
+    program.write_text(TANDEM, encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(demo, "MINUTES_MAX", 1 / 60)
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--tandem", str(program), "--out", str(tmp_path / "out"), "--seeds", "8"])
+    with pytest.raises(SystemExit) as caught:
+        demo.main()
+    assert caught.value.code == 1 and "| took 0.0 minutes, above 0.01" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words, library", [((), "python:torch_rl_vllm"), (("--engine", "vllm"), "python:torch_rl_vllm"),

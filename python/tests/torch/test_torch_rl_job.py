@@ -38,12 +38,32 @@ def run_job(out, *settings, ranks, engine_ranks=1, more=None):
     return output.stdout
 
 
-# With 3 ranks the shards have different numbers of rows.
-@pytest.mark.parametrize("mode, ranks, engine_ranks", [("donate", 3, 1), ("donate", 2, 2), ("names", 2, 2)])
-def test_engines_have_the_trainers_weights(mode, ranks, engine_ranks, tmp_path):
-    output = run_job(tmp_path / "out", f"update.mode={mode}", ranks=ranks, engine_ranks=engine_ranks)
+def check_trace(path, engines, updates):
+    """Assert that each chunk of each update was gathered once for each engine, and all bytes of the plan arrived."""
+    events = json.loads(path.read_text(encoding="utf-8"))
+    plan = next(event["args"] for event in events if event["name"] == "update plan")
+
+    def bytes_of(name):
+        return [event["args"]["bytes"] for event in events if re.fullmatch(name, event["name"])]
+
+    gathered = bytes_of("gather bucket [0-9]+")
+    chunks = {event["name"] for event in events if event["name"].startswith("write bucket ")}
+    assert chunks == {f"write bucket {index}" for index in range(plan["buckets"])}
+    assert len(gathered) == plan["buckets"] * engines * updates and min(gathered) > 0
+    # The engines' calls have the gathered bytes and no others.
+    assert sorted(bytes_of("stage gathered")) == sorted(gathered)
+    planned = (plan["same_gpu_bytes"] + plan["other_gpu_bytes"]) * updates
+    assert sum(bytes_of("write bucket [0-9]+")) == sum(bytes_of("stage bucket")) == planned > 0
+
+
+# With 3 ranks the shards have different numbers of rows: of the four elements of q_norm the last rank has none.
+@pytest.mark.parametrize("mode, ranks, engine_ranks, more", [
+    ("donate", 3, 1, ["model.head_dim=4"]), ("donate", 2, 2, []), ("names", 2, 2, [])])
+def test_engines_have_the_trainers_weights(mode, ranks, engine_ranks, more, tmp_path):
+    output = run_job(tmp_path / "out", f"update.mode={mode}", *more, ranks=ranks, engine_ranks=engine_ranks)
     differences = [float(number) for number in re.findall(r"logprob_diff_max ([0-9.e+-]+)", output)]
     assert len(differences) == 2 and max(differences) < 1e-4, output
+    check_trace(tmp_path / "out/trace.json", ranks // engine_ranks, updates=3)  # One follows the supervised step.
     model = transformers.Qwen3ForCausalLM.from_pretrained(tmp_path / "out/hf")
     assert model.config.num_hidden_layers == 2 and not model.config.tie_word_embeddings
     assert json.loads((tmp_path / "out/hf/characters.json").read_text(encoding="utf-8")) == "0123456789<>"

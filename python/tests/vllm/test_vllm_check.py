@@ -9,10 +9,11 @@ from job_runner import metric, run_job
 TOLERANCE = "update.logprob_tolerance=1.0e-4"
 
 
-@pytest.mark.parametrize(("is_tied", "is_stale"), [(True, True), (True, False), (False, True)])
-def test_a_stale_copy_of_a_tied_lm_head_is_named(is_tied, is_stale, tmp_path):
+@pytest.mark.parametrize(("is_tied", "is_stale", "ranks"), [
+    (True, True, 1), (True, False, 1), (False, True, 1), (True, True, 2), (True, False, 2)])
+def test_a_stale_copy_of_a_tied_lm_head_is_named(is_tied, is_stale, ranks, tmp_path):
     status, output = run_job(tmp_path, TOLERANCE, f"model.is_tied={str(is_tied).lower()}",
-                             f"engine.is_stale={str(is_stale).lower()}")
+                             f"engine.is_stale={str(is_stale).lower()}", ranks=ranks)
     if is_tied and is_stale:
         assert status == 1, output
         assert "update.logprob_tolerance is 0.0001; the first tensor that differs is lm_head.weight: the copy of " \

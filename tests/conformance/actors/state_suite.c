@@ -1,5 +1,6 @@
 /* state_suite.c - conformance: lists of what is in the cluster. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
 #include "tests/conformance/actors/stage.h"
 
 #include <unistd.h>
@@ -182,6 +183,52 @@ static void groups_are_listed_with_their_bundles(void **state)
     tdm_list_free(groups);
 }
 
+/* Returns whether the group "founded" is listed as one that waits for CPUs. */
+static bool founded_is_listed_as_waiting(void)
+{
+    const struct tdm_placement_group_state *groups;
+    bool waits = false;
+    uint32_t count;
+
+    MUST(tdm_list_placement_groups(stage_runtime(), TEST_TIMEOUT_MS, &groups, &count));
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(groups[i].name, "founded") == 0) {
+            waits = strcmp(groups[i].state, "PENDING") == 0 && groups[i].waited_ms >= 0 &&
+                    strstr(groups[i].waits_for, "not enough is free now: ") != NULL;
+        }
+    }
+    tdm_list_free(groups);
+    return waits;
+}
+
+/* The founder, on the other node if there is one, waits for its group, which the store does not
+ * have. */
+static void group_whose_creator_waits_is_listed_with_the_reason(void **state)
+{
+    static const struct tdm_bundle all[2] = {{.num_cpus = 4}, {.num_cpus = 4}};
+    struct tdm_actor_options there = {.labels = {stage_nodes() == 2 ? "side=second" : NULL}};
+    tdm_actor *founder = stage_make("founder", &there, NULL);
+    int64_t deadline_ms = tdm__deadline_after(TEST_TIMEOUT_MS);
+    tdm_placement_group *first;
+    tdm_placement_group *founded;
+    tdm_ref *ref;
+
+    (void)state;
+    MUST(tdm_placement_group_create(stage_runtime(), all, 2, TDM_SPREAD, TEST_TIMEOUT_MS, &first));
+    ref = stage_call(founder, "found");
+    while (!founded_is_listed_as_waiting()) {
+        assert_true(tdm__clock_ms() < deadline_ms);
+        (void)usleep(10000);
+    }
+    MUST(tdm_placement_group_remove(first, TEST_TIMEOUT_MS));
+    MUST(stage_status(ref));
+    assert_false(founded_is_listed_as_waiting());
+    stage_end(founder);
+    MUST(tdm_placement_group_find(stage_runtime(), NULL, "founded", TEST_TIMEOUT_MS, &founded));
+    MUST(tdm_placement_group_remove(founded, TEST_TIMEOUT_MS));
+    stage_await_free("CPU", 8);
+}
+
 /* All zeros when it was never called. */
 static struct tdm_calls_state calls_of(const char *id, const char *method)
 {
@@ -331,6 +378,7 @@ int conformance_state(void)
         cmocka_unit_test(actor_that_waits_for_arguments_is_listed_as_pending),
         cmocka_unit_test(nodes_are_listed_with_what_is_free),
         cmocka_unit_test(groups_are_listed_with_their_bundles),
+        cmocka_unit_test(group_whose_creator_waits_is_listed_with_the_reason),
         cmocka_unit_test(calls_are_listed_by_method_and_state),
         cmocka_unit_test(each_call_is_listed_with_its_state),
         cmocka_unit_test(handle_describes_its_actor),
