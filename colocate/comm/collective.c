@@ -10,12 +10,14 @@
 
 #include "runtime/error.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 /* A group that this process has joined; the caller of join or wrap owns it. */
 struct tdm_collective_group {
     struct tdm__comm *comm; /* Owned. */
     uint64_t calls_count;   /* Number of operations that this process has begun. */
+    bool is_paused;         /* True from a pause that has begun to a resume that has succeeded. */
 };
 
 tdm_status tdm__collective_wrap(struct tdm__comm *comm, tdm_collective_group **group_out)
@@ -82,11 +84,23 @@ static tdm_status check_root(const tdm_collective_group *group, uint32_t root)
     return TDM_OK;
 }
 
+/* Counts an operation that begins. Fails with TDM_E_STATE in a group that is paused. */
+static tdm_status begin(tdm_collective_group *group)
+{
+    if (group->is_paused) {
+        return tdm__fail(TDM_E_STATE,
+                         "rank %u of %u: the group is paused: call tdm_collective_resume() first",
+                         group->comm->rank, group->comm->ranks_count);
+    }
+    group->calls_count++;
+    return TDM_OK;
+}
+
 tdm_status tdm_collective_barrier(tdm_collective_group *group)
 {
     TDM__REQUIRE(group);
 
-    group->calls_count++;
+    TDM_TRY(begin(group));
     return tdm__comm_barrier(group->comm);
 }
 
@@ -104,7 +118,7 @@ static tdm_status all_reduce(tdm_collective_group *group, void *data, size_t cou
     if (count == 0) {
         return tdm_collective_barrier(group);
     }
-    group->calls_count++;
+    TDM_TRY(begin(group));
     return group->comm->ops->all_reduce(group->comm, data, count, element, reduction);
 }
 
@@ -137,7 +151,7 @@ tdm_status tdm_collective_all_gather(tdm_collective_group *group, const void *in
     if (bytes_per_rank == 0) {
         return tdm_collective_barrier(group);
     }
-    group->calls_count++;
+    TDM_TRY(begin(group));
     return group->comm->ops->all_gather(group->comm, in, bytes_per_rank, out);
 }
 
@@ -152,7 +166,7 @@ tdm_status tdm_collective_reduce_scatter(tdm_collective_group *group, const floa
     if (count == 0) {
         return tdm_collective_barrier(group);
     }
-    group->calls_count++;
+    TDM_TRY(begin(group));
     return group->comm->ops->reduce_scatter(group->comm, in, count, out);
 }
 
@@ -166,7 +180,7 @@ tdm_status tdm_collective_broadcast(tdm_collective_group *group, void *data, siz
     if (size_bytes == 0) {
         return tdm_collective_barrier(group);
     }
-    group->calls_count++;
+    TDM_TRY(begin(group));
     return group->comm->ops->broadcast(group->comm, data, size_bytes, root);
 }
 
@@ -182,6 +196,39 @@ tdm_status tdm_collective_gather(tdm_collective_group *group, const void *in, si
     if (bytes_per_rank == 0) {
         return tdm_collective_barrier(group);
     }
-    group->calls_count++;
+    TDM_TRY(begin(group));
     return group->comm->ops->gather(group->comm, in, bytes_per_rank, out, root);
+}
+
+/* Calls a function that pauses or resumes the communicator on all ranks. A communicator without
+ * memory on a GPU has none, so that the ranks only synchronise. */
+static tdm_status change_memory(tdm_collective_group *group,
+                                tdm_status (*change)(struct tdm__comm *),
+                                enum tdm__collective_op_kind kind)
+{
+    const struct tdm__collective_op op = {.kind = kind};
+
+    return change != NULL ? change(group->comm) : group->comm->ops->synchronize(group->comm, &op);
+}
+
+tdm_status tdm_collective_pause(tdm_collective_group *group)
+{
+    TDM__REQUIRE(group);
+
+    TDM_TRY(begin(group));
+    group->is_paused = true;
+    return change_memory(group, group->comm->ops->pause, TDM__COLLECTIVE_PAUSE);
+}
+
+tdm_status tdm_collective_resume(tdm_collective_group *group)
+{
+    TDM__REQUIRE(group);
+
+    if (!group->is_paused) {
+        return tdm__fail(TDM_E_STATE, "rank %u of %u: the group is not paused", group->comm->rank,
+                         group->comm->ranks_count);
+    }
+    TDM_TRY(change_memory(group, group->comm->ops->resume, TDM__COLLECTIVE_RESUME));
+    group->is_paused = false;
+    return TDM_OK;
 }

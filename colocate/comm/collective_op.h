@@ -8,8 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Kind of a collective operation. OPEN, SUSPEND and RESUME are internal operations of a
- * communicator. */
+/* Kind of a collective operation. OPEN is an internal operation of a communicator. */
 enum tdm__collective_op_kind {
     TDM__COLLECTIVE_OPEN,
     TDM__COLLECTIVE_BARRIER,
@@ -18,7 +17,7 @@ enum tdm__collective_op_kind {
     TDM__COLLECTIVE_REDUCE_SCATTER,
     TDM__COLLECTIVE_BROADCAST,
     TDM__COLLECTIVE_GATHER,
-    TDM__COLLECTIVE_SUSPEND,
+    TDM__COLLECTIVE_PAUSE,
     TDM__COLLECTIVE_RESUME
 };
 

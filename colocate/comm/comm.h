@@ -15,7 +15,8 @@ struct tdm__comm;
 enum tdm__comm_dtype { TDM__COMM_FLOAT32, TDM__COMM_FLOAT64 };
 
 /* The functions of a communicator. The collective functions behave as those with the same names
- * in tandem/collective.h. One thread uses a communicator. All functions are mandatory. */
+ * in tandem/collective.h. One thread uses a communicator. All functions are mandatory, except pause
+ * and resume, which are NULL if the communicator has no memory on a GPU. */
 struct tdm__comm_ops {
     /* Name of the implementation: "host", "tcp", "nccl" or "staged". */
     const char *name;
@@ -47,6 +48,12 @@ struct tdm__comm_ops {
     /* Gives the root the bytes of all ranks in rank order. `out` is not used on other ranks. */
     tdm_status (*gather)(struct tdm__comm *comm, const void *in, size_t bytes_per_rank, void *out,
                          uint32_t root);
+
+    /* Frees memory on the GPU until the resume. Until then only resume, check, destroy and abort
+     * are called. */
+    tdm_status (*pause)(struct tdm__comm *comm);
+    /* Allocates the memory on the GPU again after a pause. */
+    tdm_status (*resume)(struct tdm__comm *comm);
 };
 
 /* First member of every communicator. */

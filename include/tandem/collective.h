@@ -94,6 +94,15 @@ TDM_API tdm_status tdm_collective_broadcast(tdm_collective_group *group, void *d
  * of them at `out`, in the order of ranks.  Other ranks may pass NULL as `out`. */
 TDM_API tdm_status tdm_collective_gather(tdm_collective_group *group, const void *in,
                                          size_t bytes_per_rank, void *out, uint32_t root);
+/* Frees memory that the group holds on this actor's GPU, until tdm_collective_resume(): Tandem's
+ * own buffers, and NCCL's if it is version 2.29.7 or later; an older NCCL keeps its own.  A group
+ * that NCCL does not serve holds no such memory; its ranks only synchronise.  Until the resume all
+ * other operations fail with TDM_E_STATE; the group may be left.  The function `pause` of a trainer
+ * or an engine (tandem/job.h) may call it, and their `resume` the other one. */
+TDM_API tdm_status tdm_collective_pause(tdm_collective_group *group);
+/* Allocates again what tdm_collective_pause() has freed.  TDM_E_STATE if the group is not paused; a
+ * GPU without enough memory ends the group. */
+TDM_API tdm_status tdm_collective_resume(tdm_collective_group *group);
 
 #ifdef __cplusplus
 }

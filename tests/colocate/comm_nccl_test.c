@@ -1,4 +1,4 @@
-/* comm_nccl_test.c - the communicator over NCCL: the conformance suite, lost ranks, suspending. */
+/* comm_nccl_test.c - the communicator over NCCL: the conformance suite, lost ranks, pausing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/comm/host/host.h"
 #include "colocate/comm/host/segment.h"
@@ -56,17 +56,46 @@ static void lose_rank(int fd, uint32_t rank)
 
 static struct comm_suite_maker maker = {make_segment, open_nccl, 0};
 
-/* ---- suspending ------------------------------------------------------------------------- */
+/* ---- pausing ----------------------------------------------------------------------------- */
 
-static int suspend_and_resume(int fd, uint32_t rank, uint32_t ranks_count)
+enum { NCCL_BYTES = 8 << 20 }; /* Memory of a communicator of the fake library. */
+
+/* Returns the free bytes of a rank's GPU. */
+static size_t free_bytes(uint32_t rank)
+{
+    const struct tdm__cuda_driver *driver;
+    struct tdm__cuda_gpu gpu;
+    uint32_t gpus_count;
+    size_t total = 0;
+    size_t bytes = 0;
+    void *context;
+    TDM__CUDA_SCOPE(scope);
+
+    if (tdm__cuda_driver(&driver) == TDM_OK && tdm__cuda_gpus_count(&gpus_count) == TDM_OK &&
+        tdm__cuda_gpu_at(rank % gpus_count, &gpu) == TDM_OK &&
+        driver->cuDevicePrimaryCtxRetain(&context, gpu.device) == CU_SUCCESS) {
+        if (tdm__cuda_scope_enter(driver, context, &scope) == TDM_OK) {
+            (void)driver->cuMemGetInfo_v2(&bytes, &total);
+        }
+        (void)driver->cuDevicePrimaryCtxRelease_v2(gpu.device);
+    }
+    return bytes;
+}
+
+/* Pauses and resumes a group again and again; each pause frees `freed` bytes or more. */
+static int pause_and_resume(int fd, uint32_t rank, uint32_t ranks_count, size_t freed)
 {
     struct tdm__comm *comm;
     uint32_t all[RANKS_MAX];
+    size_t before;
 
     EXPECT(open_nccl(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    before = free_bytes(rank);
     for (int i = 0; i < 3; i++) {
-        EXPECT(tdm__comm_nccl_suspend(comm) == TDM_OK);
-        EXPECT(tdm__comm_nccl_resume(comm) == TDM_OK);
+        EXPECT(comm->ops->pause(comm) == TDM_OK);
+        EXPECT(free_bytes(rank) >= before + freed);
+        EXPECT(comm->ops->resume(comm) == TDM_OK);
+        EXPECT(free_bytes(rank) < before + freed);
         EXPECT(comm->ops->all_gather(comm, &rank, sizeof(rank), all) == TDM_OK);
         for (uint32_t r = 0; r < ranks_count; r++) {
             EXPECT(all[r] == r);
@@ -76,20 +105,35 @@ static int suspend_and_resume(int fd, uint32_t rank, uint32_t ranks_count)
     return 0;
 }
 
-static void suspended_group_goes_on(void **state)
+static int pause_nccl_that_suspends(int fd, uint32_t rank, uint32_t ranks_count)
 {
-    (void)state;
-    nccl_suite_run_ranks(&maker, maker.ranks_max == 1 ? 1 : 2, suspend_and_resume);
+    return pause_and_resume(fd, rank, ranks_count, cuda_gpu_is_real() ? 1 : NCCL_BYTES + 1);
 }
 
-static void nccl_that_cannot_suspend_is_rebuilt(void **state)
+static void paused_group_frees_the_memory_of_nccl_and_goes_on(void **state)
+{
+    char bytes[16];
+
+    (void)state;
+    (void)snprintf(bytes, sizeof(bytes), "%d", NCCL_BYTES);
+    (void)setenv("FAKE_NCCL_BYTES", bytes, 1);
+    nccl_suite_run_ranks(&maker, maker.ranks_max == 1 ? 1 : 2, pause_nccl_that_suspends);
+    (void)unsetenv("FAKE_NCCL_BYTES");
+}
+
+static int pause_nccl_that_cannot_suspend(int fd, uint32_t rank, uint32_t ranks_count)
+{
+    return pause_and_resume(fd, rank, ranks_count, 1);
+}
+
+static void group_of_an_nccl_that_cannot_suspend_frees_its_staging_memory(void **state)
 {
     (void)state;
     if (cuda_gpu_is_real()) {
         skip();
     }
     (void)setenv("TANDEM_NCCL_LIBRARY", NCCL_OLD_LIBRARY, 1);
-    nccl_suite_run_ranks(&maker, 2, suspend_and_resume);
+    nccl_suite_run_ranks(&maker, 2, pause_nccl_that_cannot_suspend);
     (void)setenv("TANDEM_NCCL_LIBRARY", NCCL_LIBRARY, 1);
 }
 
@@ -201,8 +245,8 @@ int main(void)
 {
     struct nccl_suite_maker here = {{make_segment, open_nccl, 0}, lose_rank};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(suspended_group_goes_on),
-        cmocka_unit_test(nccl_that_cannot_suspend_is_rebuilt),
+        cmocka_unit_test(paused_group_frees_the_memory_of_nccl_and_goes_on),
+        cmocka_unit_test(group_of_an_nccl_that_cannot_suspend_frees_its_staging_memory),
         cmocka_unit_test(missing_library_is_named),
         cmocka_unit_test(call_that_fails_while_a_group_is_opened_is_named),
     };

@@ -126,16 +126,6 @@ static void test_operation_starts_after_all_ranks_are_in_it(void **state)
     assert_int_equal(begin(TDM__COLLECTIVE_GATHER, 8), TDM_E_ABORTED);
 }
 
-static void test_suspended_rank_allows_only_barrier_and_resume(void **state)
-{
-    (void)state;
-    nccl.comm = NULL;
-    assert_int_equal(begin(TDM__COLLECTIVE_BROADCAST, 8), TDM_E_STATE);
-    assert_string_equal(tdm_error_detail(), "rank 1 of 3 is suspended");
-    assert_int_equal(begin(TDM__COLLECTIVE_BARRIER, 0), TDM_OK);
-    assert_int_equal(begin(TDM__COLLECTIVE_RESUME, 0), TDM_OK);
-}
-
 static void test_wait_ends_when_nccl_is_done(void **state)
 {
     (void)state;
@@ -186,7 +176,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_operation_starts_after_all_ranks_are_in_it, set_up),
-        cmocka_unit_test_setup(test_suspended_rank_allows_only_barrier_and_resume, set_up),
         cmocka_unit_test_setup(test_wait_ends_when_nccl_is_done, set_up),
         cmocka_unit_test_setup(test_deadline_and_death_end_the_group, set_up),
         cmocka_unit_test_setup(test_failure_of_nccl_has_its_text, set_up),

@@ -333,6 +333,30 @@ static int a_member_that_left_is_not_waited_for(tdm_collective_group *group)
     return 0;
 }
 
+static int paused_group_refuses_operations_until_it_resumes(tdm_collective_group *group)
+{
+    EXPECT(tdm_collective_resume(group) == TDM_E_STATE);
+    for (int i = 0; i < 2; i++) {
+        EXPECT(tdm_collective_pause(group) == TDM_OK);
+        EXPECT(tdm_collective_barrier(group) == TDM_E_STATE);
+        EXPECT(strstr(tdm_error_detail(), "the group is paused") != NULL);
+        EXPECT(tdm_collective_pause(group) == TDM_E_STATE);
+        EXPECT(tdm_collective_resume(group) == TDM_OK);
+        EXPECT(tdm_collective_barrier(group) == TDM_OK);
+    }
+    EXPECT(tdm_collective_pause(group) == TDM_OK); /* A paused group may be left. */
+    return 0;
+}
+
+static int pause_is_for_all_ranks(tdm_collective_group *group)
+{
+    tdm_status status = tdm_collective_rank(group) == 0 ? tdm_collective_barrier(group)
+                                                        : tdm_collective_pause(group);
+
+    EXPECT(status == TDM_E_INVAL);
+    return 0;
+}
+
 /* ---- the suite -------------------------------------------------------------------------- */
 
 struct promise {
@@ -379,6 +403,8 @@ int comm_suite_run(const char *name, const struct comm_suite_maker *maker, int t
         PROMISE(different_sizes_are_refused, 2),
         PROMISE(abort_ends_the_group_for_all, 2),
         PROMISE(a_member_that_left_is_not_waited_for, 2),
+        PROMISE(paused_group_refuses_operations_until_it_resumes, 1),
+        PROMISE(pause_is_for_all_ranks, 2),
     };
 
     suite_maker = maker;

@@ -283,6 +283,8 @@ static void call_group(void)
     CHECK_VALUE(tdm_collective_rank(NULL) == 0, "tdm_collective_rank", "group");
     CHECK_VALUE(tdm_collective_ranks_count(NULL) == 0, "tdm_collective_ranks_count", "group");
     CHECK_STATUS(tdm_collective_barrier(NULL), "tdm_collective_barrier", "group");
+    CHECK_STATUS(tdm_collective_pause(NULL), "tdm_collective_pause", "group");
+    CHECK_STATUS(tdm_collective_resume(NULL), "tdm_collective_resume", "group");
     CHECK_STATUS(tdm_collective_all_reduce(NULL, ANY, 1, (enum tdm_reduction)1),
                  "tdm_collective_all_reduce", "group");
     CHECK_STATUS(tdm_collective_all_reduce(ANY, NULL, 1, (enum tdm_reduction)1),

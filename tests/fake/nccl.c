@@ -16,7 +16,8 @@
  *                      error it kills the process
  *   FAKE_NCCL_HANG     1: no collective ever ends
  *   FAKE_NCCL_ASKS     how often a call is asked for its result until it is there (2)
- *   FAKE_NCCL_INIT_MS  how long the initialisation takes after the last rank has come (0) */
+ *   FAKE_NCCL_INIT_MS  how long the initialisation takes after the last rank has come (0)
+ *   FAKE_NCCL_BYTES    memory on the GPU that a communicator has unless it is suspended (0) */
 #include "colocate/comm/nccl/nccl_api.h"
 #include "colocate/device/cuda/driver_api.h"
 
@@ -65,6 +66,7 @@ struct comm {
     int ranks;
     bool aborted;
     bool suspended;
+    uint64_t memory; /* On the GPU; 0: none. */
     bool finalizes;
     int64_t complete_ms;  /* When this rank saw that all had come; 0: not yet. */
     int asks;             /* Questions until the result of the last call is there. */
@@ -106,6 +108,8 @@ static struct {
     void (*hold)(void *stream, int delta);
     int (*device)(void);
     int (*uuid)(struct cu_uuid *uuid, int device);
+    int (*allocate)(uint64_t *address_out, size_t bytes);
+    int (*release)(uint64_t address);
 } cuda;
 
 static _Thread_local struct job *group;
@@ -609,6 +613,8 @@ static void load_cuda(void)
         *(void **)&cuda.hold = dlsym(library, "fake_cuda_hold");
         *(void **)&cuda.device = dlsym(library, "fake_device");
         *(void **)&cuda.uuid = dlsym(library, "cuDeviceGetUuid_v2");
+        *(void **)&cuda.allocate = dlsym(library, "cuMemAlloc_v2");
+        *(void **)&cuda.release = dlsym(library, "cuMemFree_v2");
     }
 }
 
@@ -642,6 +648,24 @@ int ncclGetUniqueId(struct nccl_unique_id *id)
     return make_file(id->bytes);
 }
 
+/* Takes the communicator's memory on the GPU. */
+static bool allocate_memory(struct comm *comm)
+{
+    const char *text = getenv("FAKE_NCCL_BYTES");
+    size_t bytes = text != NULL ? strtoul(text, NULL, 10) : 0;
+
+    return bytes == 0 || cuda.allocate(&comm->memory, bytes) == 0;
+}
+
+/* Gives the communicator's memory on the GPU back. */
+static void free_memory(struct comm *comm)
+{
+    if (comm->memory != 0) {
+        (void)cuda.release(comm->memory);
+        comm->memory = 0;
+    }
+}
+
 static int join(void **comm_out, int ranks, const char *path, int rank)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
@@ -654,7 +678,7 @@ static int join(void **comm_out, int ranks, const char *path, int rank)
     }
     if (comm == NULL || shared == MAP_FAILED || ranks > RANKS_MAX || rank >= ranks ||
         !find_cuda() || fcntl(fd, F_OFD_SETLK, &lock) != 0 ||
-        cuda.uuid(&shared->members[rank].gpu, cuda.device()) != 0) {
+        cuda.uuid(&shared->members[rank].gpu, cuda.device()) != 0 || !allocate_memory(comm)) {
         free(comm);
         (void)close(fd);
         return NCCL_INVALID_ARGUMENT;
@@ -759,6 +783,7 @@ static int end(struct comm *comm)
     if (comm->prepared != NULL) {
         job_free(comm->prepared);
     }
+    free_memory(comm);
     (void)munmap(comm->shared, sizeof(*comm->shared));
     (void)close(comm->fd);
     free(comm);
@@ -800,6 +825,7 @@ int ncclCommSuspend(void *comm, int what)
         return NCCL_INVALID_USAGE;
     }
     join_worker(comm);
+    free_memory(comm);
     ((struct comm *)comm)->suspended = true;
     ((struct comm *)comm)->asks = asks_needed();
     return NCCL_IN_PROGRESS;
@@ -810,6 +836,9 @@ int ncclCommResume(void *comm)
     ENTER();
     if (!((struct comm *)comm)->suspended || ((struct comm *)comm)->asks > 0) {
         return NCCL_INVALID_USAGE;
+    }
+    if (!allocate_memory(comm)) {
+        return NCCL_SYSTEM_ERROR;
     }
     ((struct comm *)comm)->suspended = false;
     ((struct comm *)comm)->asks = asks_needed();

@@ -1,4 +1,4 @@
-/* nccl.c - the communicator "nccl": opening, suspending and closing. */
+/* nccl.c - the communicator "nccl": opening, pausing and closing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* The communicator owns an ncclComm_t, a stream, staging memory, and the control communicator
@@ -8,7 +8,8 @@
  * A failure ends the group: abort on the control communicator for the others, then ncclCommAbort
  * here. NCCL waits for other ranks when an ncclComm_t ends, so that this, and what can only be
  * freed afterwards, happens on a thread of its own; the caller waits for a limited time.
- * Suspended: device memory is freed; comm is NULL, or kept and suspended by NCCL itself.
+ * Paused: the staging memory on the GPU is freed, and NCCL has suspended the ncclComm_t if its
+ * version can do that (2.29.7 and later).
  *
  * One thread uses a communicator. comm.h specifies the functions. */
 
@@ -38,8 +39,9 @@ static struct nccl_config nccl_nonblocking_config(void)
 
 /* Creates the ncclComm_t of all ranks, and returns when all have it. Rank 0 generates the unique id
  * and broadcasts it on the control communicator. */
-static tdm_status nccl_connect(struct tdm__nccl *nccl, enum tdm__collective_op_kind kind)
+static tdm_status nccl_connect(struct tdm__nccl *nccl)
 {
+    static const struct tdm__collective_op ready = {.kind = TDM__COLLECTIVE_OPEN};
     struct nccl_config config = nccl_nonblocking_config();
     struct nccl_unique_id id;
     int result = NCCL_SUCCESS;
@@ -50,15 +52,15 @@ static tdm_status nccl_connect(struct tdm__nccl *nccl, enum tdm__collective_op_k
             return tdm__nccl_abort_group(nccl, tdm__nccl_fail(nccl, result, "ncclGetUniqueId"));
         }
     }
-    TDM_TRY(tdm__nccl_op_begin(
-        nccl, &(struct tdm__collective_op){.kind = kind, .size_bytes = sizeof(id)}));
+    TDM_TRY(tdm__nccl_op_begin(nccl, &(struct tdm__collective_op){.kind = TDM__COLLECTIVE_OPEN,
+                                                                  .size_bytes = sizeof(id)}));
     TDM_TRY(nccl->control_comm->ops->broadcast(nccl->control_comm, &id, sizeof(id), 0));
     result = nccl->library->ncclCommInitRankConfig(&nccl->comm, (int)nccl->base.ranks_count, id,
                                                    (int)nccl->base.rank, &config);
     TDM_TRY(tdm__nccl_await_result(nccl, result, "ncclCommInitRankConfig"));
     /* NCCL is ready on the ranks at different times. A rank that uses the group, or ends it, must
      * not disturb one that still waits for NCCL. */
-    return tdm__nccl_op_begin(nccl, &(struct tdm__collective_op){.kind = kind});
+    return tdm__nccl_op_begin(nccl, &ready);
 }
 
 /* Allocates the staging memory on the GPU. */
@@ -226,41 +228,27 @@ static tdm_status nccl_synchronize(struct tdm__comm *comm, const struct tdm__col
     return tdm__nccl_op_begin((struct tdm__nccl *)comm, call);
 }
 
-/* ---- suspending ------------------------------------------------------------------------- */
+/* ---- pausing ----------------------------------------------------------------------------- */
 
-/* Ends the ncclComm_t for a suspend; all ranks do it together. */
-static tdm_status nccl_disconnect(struct tdm__nccl *nccl)
+/* Implements pause of struct tdm__comm_ops. An NCCL that cannot suspend keeps its own memory. */
+static tdm_status nccl_pause(struct tdm__comm *comm)
 {
-    const struct tdm__nccl_ending ending = tdm__nccl_ending_of(nccl, nccl->timeout_ms);
-
-    nccl->comm = NULL;
-    if (tdm__nccl_end_in_background(&ending, tdm__deadline_remaining_ms(nccl->deadline_ms))) {
-        return TDM_OK;
-    }
-    return tdm__nccl_abort_group(
-        nccl, tdm__fail(TDM_E_TIMEOUT, "rank %u of %u: ncclCommDestroy did not end within %lld ms",
-                        nccl->base.rank, nccl->base.ranks_count, (long long)nccl->timeout_ms));
-}
-
-tdm_status tdm__comm_nccl_suspend(struct tdm__comm *comm)
-{
-    static const struct tdm__collective_op suspend = {.kind = TDM__COLLECTIVE_SUSPEND};
+    static const struct tdm__collective_op pause = {.kind = TDM__COLLECTIVE_PAUSE};
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
-    const struct tdm__nccl_library *library = nccl->library;
     TDM__CUDA_SCOPE(scope);
 
     TDM_TRY(tdm__nccl_enter(nccl, &scope));
-    TDM_TRY(tdm__nccl_op_begin(nccl, &suspend));
+    TDM_TRY(tdm__nccl_op_begin(nccl, &pause));
     nccl_free_device_memory(nccl);
-    nccl->suspended_by_nccl = library->ncclCommSuspend != NULL;
-    if (nccl->suspended_by_nccl) {
-        return tdm__nccl_await_result(
-            nccl, library->ncclCommSuspend(nccl->comm, NCCL_SUSPEND_MEMORY), "ncclCommSuspend");
+    if (nccl->library->ncclCommSuspend == NULL) {
+        return TDM_OK;
     }
-    return nccl_disconnect(nccl);
+    return tdm__nccl_await_result(
+        nccl, nccl->library->ncclCommSuspend(nccl->comm, NCCL_SUSPEND_MEMORY), "ncclCommSuspend");
 }
 
-tdm_status tdm__comm_nccl_resume(struct tdm__comm *comm)
+/* Implements resume of struct tdm__comm_ops. */
+static tdm_status nccl_resume(struct tdm__comm *comm)
 {
     static const struct tdm__collective_op resume = {.kind = TDM__COLLECTIVE_RESUME};
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
@@ -268,13 +256,10 @@ tdm_status tdm__comm_nccl_resume(struct tdm__comm *comm)
     TDM__CUDA_SCOPE(scope);
 
     TDM_TRY(tdm__nccl_enter(nccl, &scope));
-    if (nccl->suspended_by_nccl) {
-        TDM_TRY(tdm__nccl_op_begin(nccl, &resume));
+    TDM_TRY(tdm__nccl_op_begin(nccl, &resume));
+    if (nccl->library->ncclCommSuspend != NULL) {
         TDM_TRY(tdm__nccl_await_result(nccl, nccl->library->ncclCommResume(nccl->comm),
                                        "ncclCommResume"));
-        nccl->suspended_by_nccl = false;
-    } else {
-        TDM_TRY(nccl_connect(nccl, TDM__COLLECTIVE_RESUME));
     }
     status = nccl_allocate(nccl);
     return status == TDM_OK ? TDM_OK : tdm__nccl_abort_group(nccl, status);
@@ -291,7 +276,9 @@ static const struct tdm__comm_ops nccl_ops = {.name = "nccl",
                                               .all_gather = tdm__nccl_all_gather,
                                               .reduce_scatter = tdm__nccl_reduce_scatter,
                                               .broadcast = tdm__nccl_broadcast,
-                                              .gather = tdm__nccl_gather};
+                                              .gather = tdm__nccl_gather,
+                                              .pause = nccl_pause,
+                                              .resume = nccl_resume};
 
 /* Allocates the struct of a communicator and fills in the options. */
 static tdm_status nccl_create_comm(const struct tdm__comm_gpu_options *options,
@@ -325,7 +312,7 @@ static tdm_status nccl_start(struct tdm__nccl *nccl)
                             "cuDevicePrimaryCtxRetain for rank %u", nccl->base.rank));
     TDM_TRY(tdm__nccl_enter(nccl, &scope));
     TDM_TRY(nccl_prepare_memory(nccl));
-    return nccl_connect(nccl, TDM__COLLECTIVE_OPEN);
+    return nccl_connect(nccl);
 }
 
 tdm_status tdm__comm_nccl_open(const struct tdm__comm_gpu_options *options,

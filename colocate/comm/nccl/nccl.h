@@ -1,4 +1,4 @@
-/* nccl.h - the communicator "nccl" over NVIDIA's NCCL: opening and suspending. */
+/* nccl.h - the communicator "nccl" over NVIDIA's NCCL: opening. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_COMM_NCCL_NCCL_H
 #define TDM_COLOCATE_COMM_NCCL_NCCL_H
@@ -14,10 +14,5 @@
  * milliseconds; NCCL then ends on a thread of its own, where it may wait for other ranks. */
 tdm_status tdm__comm_nccl_open(const struct tdm__comm_gpu_options *options,
                                struct tdm__comm **comm_out);
-/* Releases NCCL's memory on the GPU. All ranks call it together. Until the resume only destroy,
- * abort and resume are allowed. */
-tdm_status tdm__comm_nccl_suspend(struct tdm__comm *comm);
-/* Allocates NCCL's memory again after a suspend. All ranks call it together. */
-tdm_status tdm__comm_nccl_resume(struct tdm__comm *comm);
 
 #endif

@@ -29,22 +29,10 @@ tdm_status tdm__nccl_enter(const struct tdm__nccl *nccl, struct tdm__cuda_scope 
                      nccl->base.rank);
 }
 
-/* Returns true if the operation needs the ncclComm_t. */
-static bool nccl_is_required(enum tdm__collective_op_kind kind)
-{
-    return kind != TDM__COLLECTIVE_OPEN && kind != TDM__COLLECTIVE_RESUME &&
-           kind != TDM__COLLECTIVE_BARRIER;
-}
-
 tdm_status tdm__nccl_op_begin(struct tdm__nccl *nccl, const struct tdm__collective_op *call)
 {
     nccl->deadline_ms = tdm__deadline_after(nccl->timeout_ms);
-    TDM_TRY(nccl->control_comm->ops->synchronize(nccl->control_comm, call));
-    if (nccl->comm == NULL && nccl_is_required(call->kind)) {
-        return tdm__fail(TDM_E_STATE, "rank %u of %u is suspended", nccl->base.rank,
-                         nccl->base.ranks_count);
-    }
-    return TDM_OK;
+    return nccl->control_comm->ops->synchronize(nccl->control_comm, call);
 }
 
 tdm_status tdm__nccl_abort_group(struct tdm__nccl *nccl, tdm_status status)

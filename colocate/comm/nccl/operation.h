@@ -20,10 +20,7 @@ struct tdm__nccl {
     const struct tdm__nccl_library *library; /* Functions of NCCL. */
     const struct tdm__cuda_driver *driver;   /* Functions of the CUDA driver. */
     struct tdm__comm *control_comm;          /* Owned communicator of the same ranks. */
-    /* Owned ncclComm_t; NULL if it is not created yet, suspended or aborted. */
-    void *comm;
-    /* True if ncclCommSuspend suspended `comm`, which is then kept. */
-    bool suspended_by_nccl;
+    void *comm;        /* Owned ncclComm_t; NULL if it is not created yet, or aborted. */
     int device;        /* The driver's device number. */
     void *context;     /* Retained primary context of the GPU. */
     void *stream;      /* Owned stream of all operations. */
