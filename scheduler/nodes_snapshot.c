@@ -33,6 +33,7 @@ struct tdm__decoded_nodes {
     struct decoded_versions *versions;     /* Versions of the nodes' records (owned). */
     struct tdm__node_record *nodes;        /* Records of the nodes, sorted by ID (owned). */
     struct tdm__node_resources *resources; /* Resources of the nodes, in the same order (owned). */
+    struct tdm__last_placed last_placed;   /* Where the last actor was placed. */
 };
 
 /* Frees decoded nodes. */
@@ -246,6 +247,11 @@ void tdm__nodes_snapshot_apply_tickets(struct tdm__nodes_snapshot *snapshot,
                         snapshot_has_node(snapshot, &node->ticket.owner_node) &&
                         tdm__ticket_keeps_from(&node->ticket, own, has_turn);
     }
+}
+
+struct tdm__last_placed *tdm__nodes_snapshot_last_placed(struct tdm__nodes_snapshot *snapshot)
+{
+    return &snapshot->decoded->last_placed;
 }
 
 void tdm__nodes_snapshot_fini(struct tdm__nodes_snapshot *snapshot)

@@ -10,6 +10,12 @@
 /* The decoded records of nodes, which a read cache keeps from one transaction to the next. */
 struct tdm__decoded_nodes;
 
+/* Where the last actor was placed. */
+struct tdm__last_placed {
+    struct tdm__id node; /* ID of the node; all zero for none. */
+    uint64_t losses;     /* Number of lost races (tdm__txn_losses()) when it was first chosen. */
+};
+
 /* All nodes of the cluster with their free resources, sorted by ID. */
 struct tdm__nodes_snapshot {
     uint32_t nodes_count;                 /* Number of entries in `nodes` and in `resources`. */
@@ -39,6 +45,9 @@ struct tdm__node_resources *tdm__nodes_snapshot_find(struct tdm__nodes_snapshot 
  * group whose owner is not in the cluster counts for nothing. */
 void tdm__nodes_snapshot_apply_tickets(struct tdm__nodes_snapshot *snapshot,
                                        const struct tdm__ticket *own, bool has_turn);
+/* Returns where the last actor was placed, also by earlier transactions of the same read cache, to
+ * be changed. */
+struct tdm__last_placed *tdm__nodes_snapshot_last_placed(struct tdm__nodes_snapshot *snapshot);
 /* Ends a snapshot. A zeroed snapshot is allowed. */
 void tdm__nodes_snapshot_fini(struct tdm__nodes_snapshot *snapshot);
 

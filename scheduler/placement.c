@@ -76,15 +76,15 @@ struct search {
     uint32_t skip;
 };
 
-struct tdm__placement_chance tdm__placement_chance_of(const struct tdm__id *id, uint32_t attempt,
-                                                      uint32_t contention)
+struct tdm__placement_chance tdm__placement_chance_of(const struct tdm__id *chooser,
+                                                      uint64_t losses, uint32_t spread)
 {
     uint64_t number;
 
-    memcpy(&number, id->bytes, sizeof(number));
+    memcpy(&number, chooser->bytes, sizeof(number));
     return (struct tdm__placement_chance){
-        .width = 1u << (contention < WIDTH_LOG_MAX ? contention : WIDTH_LOG_MAX),
-        .seed = tdm__splitmix64(number, attempt / 2)};
+        .width = 1u << (spread < WIDTH_LOG_MAX ? spread : WIDTH_LOG_MAX),
+        .seed = tdm__splitmix64(number, losses / 2)};
 }
 
 /* ---- candidates ------------------------------------------------------------------------- */

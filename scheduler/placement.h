@@ -29,16 +29,17 @@ struct tdm__bundle_placement {
 struct tdm__placement_chance {
     uint32_t width; /* Number of best candidates among which to choose. */
     uint64_t seed;  /* Decides which of them is chosen. */
-    /* ID of the node that an actor takes if it fits and the width is above 1: the one of the last
-     * attempt, whose record was read again since; all zero for none. */
+    /* ID of the node that an actor takes if it fits and the width is above 1: the one on which the
+     * last actor was placed; all zero for none. */
     struct tdm__id again;
 };
-/* Returns the chance for attempt number `attempt` to place the actor or group `id`, where others
- * have lately won races to the extent `contention` (tdm__txn_contention()). The width is 1 without
- * contention, and doubles with each step of it. Every second attempt has the same seed as the one
- * before it, because the records of that choice were read again. */
-struct tdm__placement_chance tdm__placement_chance_of(const struct tdm__id *id, uint32_t attempt,
-                                                      uint32_t contention);
+/* Returns the chance of the choices that are made for `chooser` (the node of an actor's creator, or
+ * another ID), where others have won `losses` races (tdm__txn_losses()), which makes a spread of
+ * `spread` advisable (tdm__txn_spread()). The width is 1 without a spread, and doubles with each
+ * step of it. The seed differs from chooser to chooser and changes with every second loss: after
+ * the first one the records of the choice were read again. */
+struct tdm__placement_chance tdm__placement_chance_of(const struct tdm__id *chooser,
+                                                      uint64_t losses, uint32_t spread);
 
 /* Chooses a node for every bundle of a group, or fails. `placements_out` has `bundles_count`
  * entries. The nodes' pools are not changed.

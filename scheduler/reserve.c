@@ -141,7 +141,6 @@ struct actor_reservation {
     /* Record of an earlier placement of the actor, which the last run of the body replaced; its
      * actor ID is all zeros if there was none. */
     struct tdm__actor_record replaced;
-    uint32_t attempts_count;   /* Number of runs of the body that have chosen a node. */
     tdm__reserve_actor_fn *fn; /* Callback that gets the placement. */
     void *arg;                 /* First argument of the callback `fn`. */
 };
@@ -171,6 +170,37 @@ static struct tdm__node_resources *free_replaced(const struct actor_reservation 
     return node;
 }
 
+/* Returns how the choice of a node differs from those of other daemons. With a spread, the actors
+ * of this one go to the node of the one before them while they fit there, so that a commit of
+ * several writes few records; after two lost races they leave it. */
+static struct tdm__placement_chance choose_chance(const struct actor_reservation *actor_reservation,
+                                                  const struct tdm__txn *txn,
+                                                  struct tdm__nodes_snapshot *snapshot)
+{
+    const struct tdm__actor_request *request = &actor_reservation->request;
+    const struct tdm__id *owner = &request->placement.owner_node;
+    const struct tdm__last_placed *last = tdm__nodes_snapshot_last_placed(snapshot);
+    uint64_t losses = tdm__txn_losses(txn);
+    struct tdm__placement_chance chance = tdm__placement_chance_of(
+        tdm__id_is_none(owner) ? &request->actor : owner, losses, tdm__txn_spread(txn));
+
+    if (losses - last->losses < 2) {
+        chance.again = last->node;
+    }
+    return chance;
+}
+
+/* Notes that an actor is placed on the node. */
+static void note_placed(const struct tdm__txn *txn, struct tdm__nodes_snapshot *snapshot,
+                        const struct tdm__id *node)
+{
+    struct tdm__last_placed *last = tdm__nodes_snapshot_last_placed(snapshot);
+
+    if (!tdm__id_equal(&last->node, node)) {
+        *last = (struct tdm__last_placed){.node = *node, .losses = tdm__txn_losses(txn)};
+    }
+}
+
 /* Places the actor on a node, outside of any placement group, and adds the write of that node's
  * resources, and of those of the node on which the actor was placed before. */
 static tdm_status place_on_node(struct actor_reservation *actor_reservation, struct tdm__txn *txn)
@@ -186,17 +216,14 @@ static tdm_status place_on_node(struct actor_reservation *actor_reservation, str
     TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
     tdm__nodes_snapshot_apply_tickets(&snapshot, &no_ticket, false);
     freed = free_replaced(actor_reservation, &snapshot);
-    chance = tdm__placement_chance_of(&actor_reservation->request.actor,
-                                      actor_reservation->attempts_count, tdm__txn_contention(txn));
-    if (actor_reservation->attempts_count++ % 2 == 1) {
-        chance.again = actor_reservation->reserved.node.id;
-    }
+    chance = choose_chance(actor_reservation, txn, &snapshot);
     status = tdm__placement_choose_one(snapshot.resources, snapshot.nodes_count,
                                        &actor_reservation->request.placement, &chance, &placement);
     if (status == TDM_OK) {
         struct tdm__node_resources *node = tdm__nodes_snapshot_change(&snapshot, placement.node);
 
         actor_reservation->reserved.node = snapshot.nodes[placement.node];
+        note_placed(txn, &snapshot, &node->id);
         actor_reservation->reserved.grant = placement.grant;
         status = tdm__pool_allocate_grant(&node->pool, &placement.grant);
         node->actors_count++;

@@ -64,7 +64,6 @@ struct group_reservation {
     enum tdm__ticket_progress progress;
     struct tdm__store *store; /* Store in which the group is reserved (borrowed). */
     int64_t deadline_ms;      /* Deadline of the operation, in milliseconds on CLOCK_MONOTONIC. */
-    uint32_t attempts_count;  /* Number of runs of the body that have chosen nodes. */
     /* Whether the store has a record of the group after the last run of the body. */
     bool is_in_store;
     /* Record of the placement group, with the placement that the last run of the transaction's body
@@ -166,9 +165,8 @@ static tdm_status place_group(struct group_reservation *group_reservation, struc
     struct tdm__nodes_snapshot snapshot;
     struct tdm__bundle_placement *placements =
         calloc(group_reservation->bundles_count, sizeof(*placements));
-    const struct tdm__placement_chance chance =
-        tdm__placement_chance_of(&group_reservation->record.id, group_reservation->attempts_count++,
-                                 tdm__txn_contention(txn));
+    const struct tdm__placement_chance chance = tdm__placement_chance_of(
+        &group_reservation->record.owner_node, tdm__txn_losses(txn), tdm__txn_spread(txn));
     tdm_status status;
 
     if (placements == NULL) {

@@ -119,28 +119,16 @@ static void retrying_txn_finish(struct tdm__retrying_txn *retrying, tdm_status s
     free(retrying);
 }
 
-/* Returns how many transactions may run together now: fewer if others often write the same records,
- * because a commit of many writes is lost more easily. */
-static uint32_t sharers_max(const struct tdm__store *store)
-{
-    uint32_t contention =
-        store->read_cache == NULL ? 0 : tdm__read_cache_contention(store->read_cache);
-
-    return TDM__SHARED_TXNS_MAX / (contention + 1) > 0 ? TDM__SHARED_TXNS_MAX / (contention + 1)
-                                                       : 1;
-}
-
 /* Chooses the transactions at the head of the queue that run together, and marks them as running.
  */
 static void start_sharing(struct tdm__retrying_txn *head)
 {
     struct tdm__retrying_txn *retrying = head->next;
-    uint32_t count_max = sharers_max(head->store);
 
     head->running = true;
     head->sharers_count = 1;
     while (head->may_share && retrying != NULL && retrying->may_share &&
-           head->sharers_count < count_max) {
+           head->sharers_count < TDM__SHARED_TXNS_MAX) {
         retrying->running = true;
         head->sharers_count++;
         retrying = retrying->next;

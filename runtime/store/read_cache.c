@@ -62,8 +62,11 @@ struct tdm__read_cache {
      * is unknown, or because a lost race has shown that a record of a prefix came or went. */
     bool must_refresh;
     uint32_t contention; /* How often the latest commits have lost a race. */
-    uint32_t commits;    /* Number of commits since records of no prefix were dropped. */
-    void *companion;     /* What the user of the cache keeps beside it (owned); NULL if nothing. */
+    uint32_t spread;     /* Result of tdm__read_cache_spread(). */
+    uint32_t wins; /* Number of commits since the last one that lost a race or lowered `spread`. */
+    uint64_t losses;  /* Result of tdm__read_cache_losses(). */
+    uint32_t commits; /* Number of commits since records of no prefix were dropped. */
+    void *companion;  /* What the user of the cache keeps beside it (owned); NULL if nothing. */
     void (*companion_destroy)(void *companion); /* Frees `companion`. */
     /* Number of transactions that must read the store before the cache is used again. */
     uint32_t reads_left;
@@ -513,9 +516,23 @@ static void cache_note_conflict(struct tdm__read_cache *read_cache)
     read_cache->reads_left = read_cache->conflict_reads;
 }
 
+/* Changes the spread after a commit that lost a race or not. */
+static void cache_note_spread(struct tdm__read_cache *read_cache, bool has_lost)
+{
+    if (has_lost) {
+        read_cache->losses++;
+        read_cache->wins = 0;
+        read_cache->spread += read_cache->spread < TDM__READ_CACHE_SPREAD_MAX ? 1 : 0;
+    } else if (++read_cache->wins == TDM__READ_CACHE_SPREAD_WINS) {
+        read_cache->wins = 0;
+        read_cache->spread -= read_cache->spread > 0 ? 1 : 0;
+    }
+}
+
 /* Notes whether a commit lost a race. */
 static void cache_note_contention(struct tdm__read_cache *read_cache, bool has_lost)
 {
+    cache_note_spread(read_cache, has_lost);
     if (has_lost) {
         read_cache->contention += 2;
     } else if (read_cache->contention > 0) {
@@ -562,4 +579,14 @@ bool tdm__read_cache_must_refresh(const struct tdm__read_cache *read_cache)
 uint32_t tdm__read_cache_contention(const struct tdm__read_cache *read_cache)
 {
     return read_cache->contention;
+}
+
+uint32_t tdm__read_cache_spread(const struct tdm__read_cache *read_cache)
+{
+    return read_cache->spread;
+}
+
+uint64_t tdm__read_cache_losses(const struct tdm__read_cache *read_cache)
+{
+    return read_cache->losses;
 }

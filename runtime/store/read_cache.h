@@ -75,5 +75,15 @@ void tdm__read_cache_apply_commit(struct tdm__read_cache *read_cache, tdm_status
 uint32_t tdm__read_cache_contention(const struct tdm__read_cache *read_cache);
 /* Greatest contention of a cache. */
 enum { TDM__READ_CACHE_CONTENTION_MAX = 16 };
+/* Returns among how many equally good records a transaction should choose, as a binary logarithm
+ * from 0 to TDM__READ_CACHE_SPREAD_MAX, so that processes which write at the same time seldom
+ * choose the same one. Each lost race adds one; it goes down so slowly that few races are lost. */
+uint32_t tdm__read_cache_spread(const struct tdm__read_cache *read_cache);
+enum {
+    TDM__READ_CACHE_SPREAD_MAX = 10,  /* Greatest spread of a cache. */
+    TDM__READ_CACHE_SPREAD_WINS = 32, /* Commits without a lost race that take one away. */
+};
+/* Returns how many commits have lost a race since the cache was created. */
+uint64_t tdm__read_cache_losses(const struct tdm__read_cache *read_cache);
 
 #endif

@@ -125,11 +125,16 @@ bool tdm__txn_is_guess(const struct tdm__txn *txn)
     return txn->is_guess;
 }
 
-uint32_t tdm__txn_contention(const struct tdm__txn *txn)
+uint32_t tdm__txn_spread(const struct tdm__txn *txn)
 {
-    uint32_t lately = txn->read_cache == NULL ? 0 : tdm__read_cache_contention(txn->read_cache);
+    uint32_t spread = txn->read_cache == NULL ? 0 : tdm__read_cache_spread(txn->read_cache);
 
-    return txn->conflicts > lately ? txn->conflicts : lately;
+    return txn->conflicts > spread ? txn->conflicts : spread;
+}
+
+uint64_t tdm__txn_losses(const struct tdm__txn *txn)
+{
+    return txn->read_cache == NULL ? txn->conflicts : tdm__read_cache_losses(txn->read_cache);
 }
 
 /* Returns whether the transaction's patterns match the key `key`. */

@@ -79,10 +79,13 @@ struct tdm__read_cache *tdm__txn_read_cache(const struct tdm__txn *txn);
  * read.
  */
 bool tdm__txn_is_guess(const struct tdm__txn *txn);
-/* Returns how much other processes have written lately what this one writes: 0 if no commit has
- * lost a race, more with each that has. A body that chooses among several records takes another one
- * than the others do if it is above 0. */
-uint32_t tdm__txn_contention(const struct tdm__txn *txn);
+/* Returns among how many equally good records the body should choose, as a binary logarithm: 0 if
+ * no commit has lost a race lately to other processes, more with each that has
+ * (tdm__read_cache_spread()). */
+uint32_t tdm__txn_spread(const struct tdm__txn *txn);
+/* Returns how many commits of this process have lost a race: those of the transaction's read cache
+ * if it has one, else its own. */
+uint64_t tdm__txn_losses(const struct tdm__txn *txn);
 
 /* Reads the patterns, runs the body and commits its writes.  Repeats all of this after a
  * conflict, until the deadline (TDM_E_TIMEOUT) or a failure of the body.  After TDM_E_STORE the

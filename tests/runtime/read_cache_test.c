@@ -419,6 +419,32 @@ static void contention_is_noted(void **state)
     assert_int_equal(tdm__read_cache_contention(read_cache), 0);
 }
 
+static void spread_grows_with_each_lost_race_and_shrinks_slowly(void **state)
+{
+    static const char *const nodes[] = {"node/*"};
+
+    (void)state;
+    learn_nodes();
+    assert_int_equal(tdm__read_cache_spread(read_cache), 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(store_put(&world, "node/1", "\x28", TDM__VERSION_ANY, 0), TDM_OK);
+        run_over(&(struct act){.count = "node/1"}, nodes, 1);
+        assert_int_equal(tdm__read_cache_losses(read_cache), i + 1);
+        assert_int_equal(tdm__read_cache_spread(read_cache), i + 1);
+    }
+    for (uint32_t i = 2; i < TDM__READ_CACHE_SPREAD_WINS; i++) {
+        run_over(&(struct act){.count = "node/1"}, nodes, 1);
+        assert_int_equal(tdm__read_cache_spread(read_cache), 3);
+    }
+    run_over(&(struct act){.count = "node/1"}, nodes, 1);
+    assert_int_equal(tdm__read_cache_spread(read_cache), 2);
+    for (uint32_t i = 0; i < 2 * TDM__READ_CACHE_SPREAD_WINS; i++) {
+        run_over(&(struct act){.count = "node/1"}, nodes, 1);
+    }
+    assert_int_equal(tdm__read_cache_spread(read_cache), 0);
+    assert_int_equal(tdm__read_cache_losses(read_cache), 3);
+}
+
 #define READ_CACHE_TEST(name) cmocka_unit_test_setup_teardown(name, open_store, close_store)
 
 int main(void)
@@ -439,6 +465,7 @@ int main(void)
         READ_CACHE_TEST(what_others_wrote_before_an_own_commit_is_read),
         READ_CACHE_TEST(lost_race_reads_the_records_of_the_commit_only),
         READ_CACHE_TEST(new_generation_reads_all),
+        READ_CACHE_TEST(spread_grows_with_each_lost_race_and_shrinks_slowly),
         READ_CACHE_TEST(contention_is_noted),
     };
 

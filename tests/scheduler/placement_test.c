@@ -356,7 +356,7 @@ static void group_is_placed_on_one_of_the_first_nodes_that_fit(void **state)
     assert_in_range(counts[3], 50, 150);
 }
 
-static void chance_widens_with_contention(void **state)
+static void chance_widens_with_the_spread(void **state)
 {
     const struct tdm__id id = {.bytes = {1}};
 
@@ -549,7 +549,7 @@ int main(void)
         cmocka_unit_test(actor_is_placed_on_its_owner_node_or_where_it_fits),
         cmocka_unit_test(actor_is_placed_on_one_of_the_best_nodes),
         cmocka_unit_test(group_is_placed_on_one_of_the_first_nodes_that_fit),
-        cmocka_unit_test(chance_widens_with_contention),
+        cmocka_unit_test(chance_widens_with_the_spread),
         cmocka_unit_test(random_placements_keep_every_invariant),
         cmocka_unit_test(placements_fail_only_if_none_exists),
     };

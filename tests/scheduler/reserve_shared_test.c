@@ -20,6 +20,8 @@ enum { ACTORS = 40, TEST_TIMEOUT_MS = 10000, ROUNDS = 200, NODES = 5, NAMES = 4,
 
 static struct reserve_fixture world;
 static uint32_t commits_count;
+static uint32_t rivals_count;    /* Commits before which another process writes the same node. */
+static uint32_t nodes_count_max; /* Largest number of nodes of whose resources a commit took. */
 static const struct tdm__store_ops *inner_ops;
 static struct tdm__store_ops counting_ops;
 
@@ -34,10 +36,38 @@ struct asked {
 
 static struct asked asked[ACTORS];
 
+static void ignore_commit(void *arg, tdm_status status, uint64_t version)
+{
+    (void)arg;
+    (void)version;
+    assert_int_equal(status, TDM_OK);
+}
+
+/* Lets another process write the record, without a change of what it says. */
+static void write_first(struct tdm__store *store, const struct tdm__store_write *write)
+{
+    struct tdm__store_write same = *write;
+
+    same.version = TDM__VERSION_ANY;
+    inner_ops->commit(store, &same, 1, tdm__deadline_after(TEST_TIMEOUT_MS), ignore_commit, NULL);
+}
+
 static void count_commit(struct tdm__store *store, const struct tdm__store_write *writes,
                          uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
                          void *arg)
 {
+    uint32_t nodes_count = 0;
+
+    for (uint32_t i = 0; i < writes_count; i++) {
+        if (writes[i].kind == TDM__STORE_PUT && strncmp(writes[i].key, "free/", 5) == 0) {
+            nodes_count++;
+            if (nodes_count == 1 && rivals_count > 0) {
+                rivals_count--;
+                write_first(store, &writes[i]);
+            }
+        }
+    }
+    nodes_count_max = nodes_count > nodes_count_max ? nodes_count : nodes_count_max;
     commits_count++;
     inner_ops->commit(store, writes, writes_count, deadline_ms, fn, arg);
 }
@@ -309,6 +339,34 @@ static void random_requests_leave_exact_resources_and_unique_names(void **state)
     }
 }
 
+/* "Another process" here writes the same bytes, so that what it took is free again at once. */
+static void actors_stay_together_while_others_place_too(void **state)
+{
+    struct tdm__id nodes[NODES];
+
+    (void)state;
+    join_nodes(nodes);
+    rivals_count = 8;
+    for (int i = 0; i < ACTORS; i++) {
+        place(&asked[i], 0.1, "");
+    }
+    finish();
+    assert_int_equal(rivals_count, 0);
+    for (int i = 0; i < ACTORS; i++) {
+        assert_int_equal(asked[i].status, TDM_OK);
+        release(&asked[i]);
+    }
+    finish();
+    commits_count = 0;
+    nodes_count_max = 0;
+    for (int i = 0; i < ACTORS; i++) {
+        place(&asked[i], 0.1, "");
+    }
+    finish();
+    assert_int_equal(nodes_count_max, 1);
+    assert_in_range(commits_count, 1, 2 + ACTORS / TDM__SHARED_TXNS_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +375,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_of_many_gets_the_name_and_others_are_not_disturbed,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(as_many_are_placed_as_fit, open_world, close_world),
+        cmocka_unit_test_setup_teardown(actors_stay_together_while_others_place_too, open_world,
+                                        close_world),
         cmocka_unit_test_setup_teardown(random_requests_leave_exact_resources_and_unique_names,
                                         open_world, close_world),
     };
