@@ -30,12 +30,13 @@ enum {
 /* Text of tandemd --help. */
 static const char help[] =
     "usage: tandemd [options]        the daemon of one node\n"
-    "  --redis URL        the cluster's Redis (unix:///path, redis://host:port) or its\n"
-    "                     sentinels (redis+sentinel://host,host,host/master);\n"
+    "  --redis URL        the cluster's Redis (unix:///path, redis://host:port, by TLS\n"
+    "                     rediss://host:port) or its sentinels\n"
+    "                     (redis+sentinel://host,host,host/master);\n"
     "                     default: TANDEM_REDIS, else one of its own\n"
     "  --redis-file FILE  a file with that URL, which may contain a password\n"
-    "  --insecure-redis   that Redis may be on another machine, although connections\n"
-    "                     with it are not encrypted (or TANDEM_INSECURE_REDIS=1)\n"
+    "  --insecure-redis   that Redis may be on another machine without TLS (rediss://)\n"
+    "                     (or TANDEM_INSECURE_REDIS=1)\n"
     "  --redis-wait-replicas N  of Redis confirm each renewal, takeover and name (0)\n"
     "  --join HOST:PORT   use the Redis of the daemon that listens there\n"
     "  --cluster NAME     prefix of every key in Redis (tandem)\n"

@@ -43,14 +43,14 @@ bool cli_redis_url_check_plain(const char *url)
 
     /* A wrong URL is reported where it is used. */
     if (tdm__redis_address_parse(url, &address) != TDM_OK ||
-        tdm__redis_address_is_local(&address)) {
+        tdm__redis_address_is_local(&address) || address.is_encrypted) {
         return true;
     }
     (void)fprintf(stderr,
                   "%s: the Redis server %s may be on another machine, and connections with it are "
                   "not encrypted: whoever is between can read and change the cluster's records. "
-                  "Leave the records to the head node (no --redis), or run stunnel here and give "
-                  "its unix:// socket, or accept it by --insecure-redis\n",
+                  "Leave the records to the head node (no --redis), or let the server accept TLS "
+                  "and give rediss://, or accept it by --insecure-redis\n",
                   program_invocation_short_name, address.text);
     return false;
 }

@@ -44,6 +44,7 @@
 #include "runtime/process/supervisor_watch.h"
 #include "runtime/redis/address.h"
 #include "runtime/redis/embedded.h"
+#include "runtime/redis/encrypted.h"
 #include "runtime/redis/forward_service.h"
 #include "runtime/redis/forwarded.h"
 #include "runtime/redis/replicated.h"
@@ -89,6 +90,8 @@ struct daemon {
     struct tdm__rpc *rpc; /* Endpoint that accepts connections and calls (owned). */
     /* Redis server of the head node (owned); NULL without --join. */
     struct tdm__redis_forwarded *forwarded;
+    /* Redis server that is reached by TLS (owned); NULL without a rediss:// URL. */
+    struct tdm__redis_encrypted *encrypted;
     /* Store that the faulty store uses (owned); NULL without --store-faults. */
     struct tdm__store *real_store;
     struct tdm__store *store; /* Store that the services use (owned). */
@@ -229,6 +232,12 @@ static tdm_status daemon_open_redis_at(struct daemon *daemon, const char *url)
         tdm__log(TDM__WARN, "redis", "%s", risk);
     }
     address.allows_remote_master = daemon->options.insecure_redis;
+    if (address.is_encrypted) {
+        const struct tdm__redis_address server = address;
+
+        TDM_TRY(tdm__redis_encrypted_open(daemon->loop, &server, daemon->directory, &address,
+                                          &daemon->encrypted));
+    }
     return tdm__store_redis_open_at(daemon->loop, &address, daemon->options.cluster,
                                     STORE_TIMEOUT_MS, &daemon->store);
 }
@@ -635,6 +644,7 @@ static void daemon_free(struct daemon *daemon)
     tdm__node_stop(&daemon->node);
     tdm__services_destroy(&daemon->services);
     tdm__redis_forwarded_close(daemon->forwarded);
+    tdm__redis_encrypted_close(daemon->encrypted);
     if (daemon->rpc != NULL) {
         tdm__rpc_destroy(daemon->rpc);
     }

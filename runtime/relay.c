@@ -59,6 +59,7 @@ struct relay {
 struct tdm__relays {
     struct tdm__loop *loop;  /* Event loop on which the relays run (borrowed). */
     int64_t stall_ms;        /* Milliseconds without progress after which a relay ends. */
+    bool is_broken_logged;   /* Whether a failure of TLS was logged since bytes arrived last. */
     LIST_HEAD(, relay) list; /* All relays of the set that have not ended. */
 };
 
@@ -89,6 +90,20 @@ static bool end_has_bytes(const struct relay_end *end)
     return end->begin < end->end;
 }
 
+/* Logs that TLS has refused what it read: bytes that were changed or added on the way, or the other
+ * side's refusal of this one. It is logged once until bytes arrive again, because owners of a set
+ * try again and again. */
+static void log_broken(const struct relay_end *end)
+{
+    struct tdm__relays *relays = end->relay->relays;
+
+    if (!relays->is_broken_logged) {
+        tdm__log(TDM__WARN, "relay", "a forwarded connection ends, because TLS has failed: %s",
+                 tdm__tls_problem(end->tls));
+    }
+    relays->is_broken_logged = true;
+}
+
 /* Reads from the socket of `end` if its buffer is empty. Returns false if the socket has failed. */
 static bool end_read(struct relay_end *end)
 {
@@ -101,12 +116,13 @@ static bool end_read(struct relay_end *end)
     got = end->tls != NULL ? tdm__tls_read(end->tls, &place, 1)
                            : recv(end->fd, end->bytes, sizeof(end->bytes), 0);
     if (got < 0 && errno == EPROTO) {
-        tdm__log(TDM__WARN, "relay",
-                 "a forwarded connection ends: its bytes were changed or added on the way");
+        log_broken(end);
+        return false;
     }
     if (got < 0) {
         return errno == EAGAIN || errno == EINTR;
     }
+    end->relay->relays->is_broken_logged = false;
     end->begin = 0;
     end->end = (size_t)got;
     end->is_at_end = got == 0;

@@ -1,4 +1,4 @@
-/* tls.c - TLS 1.3 between two processes that know the cluster's token. */
+/* tls.c - TLS between processes that know the cluster's token, and to servers with certificates. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* OpenSSL reads the socket through a BIO of this file, which uses send(2) with MSG_NOSIGNAL: a
  * library must not raise SIGPIPE. What OpenSSL writes is collected in a buffer of a few records and
@@ -9,9 +9,9 @@
  * side is one of them. Which one it is, and that it is the other end of this very connection, is
  * proved afterwards by runtime/rpc/handshake.c with tdm__tls_binding().
  *
- * A server without a certificate cannot finish a handshake without the key. A client refuses
- * certificates, and a handshake that did not use the key. There are no sessions to resume, no
- * tickets, no early data and no earlier version of TLS. */
+ * In a cluster a server without a certificate cannot finish a handshake without the key. A client
+ * refuses certificates, and a handshake that did not use the key. There are no sessions to resume,
+ * no tickets, no early data and no earlier version of TLS. */
 #include "runtime/tls.h"
 
 #include "runtime/error.h"
@@ -23,6 +23,7 @@
 #include <openssl/kdf.h>
 #include <openssl/params.h>
 #include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
 
 #include <errno.h>
 #include <pthread.h>
@@ -56,6 +57,7 @@ static const unsigned char cipher_number[2] = {0x13, 0x01};
 
 struct tdm__tls_context {
     SSL_CTX *ssl_context;   /* OpenSSL's part (owned). */
+    bool has_key;           /* Whether connections use `key`, and not certificates. */
     uint8_t key[KEY_BYTES]; /* Pre-shared key, derived from the token. */
 };
 
@@ -246,8 +248,10 @@ static int key_find(SSL *ssl, const unsigned char *name, size_t name_bytes,
     return *session_out != NULL;
 }
 
-tdm_status tdm__tls_context_create(const uint8_t token[TDM__TOKEN_BYTES],
-                                   struct tdm__tls_context **context_out)
+/* ---- contexts ---------------------------------------------------------------------------- */
+
+/* Creates a context for TLS of at least `version`, without what belongs to keys or certificates. */
+static tdm_status context_make(int version, struct tdm__tls_context **context_out)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct tdm__tls_context *context = calloc(1, sizeof(*context));
@@ -255,27 +259,96 @@ tdm_status tdm__tls_context_create(const uint8_t token[TDM__TOKEN_BYTES],
 
     (void)pthread_once(&once, socket_method_make);
     if (context == NULL || ssl_context == NULL || socket_method == NULL ||
-        key_derive(token, context->key) != TDM_OK ||
-        SSL_CTX_set_min_proto_version(ssl_context, TLS1_3_VERSION) != 1 ||
-        SSL_CTX_set_max_proto_version(ssl_context, TLS1_3_VERSION) != 1 ||
-        SSL_CTX_set_ciphersuites(ssl_context, "TLS_AES_128_GCM_SHA256") != 1 ||
-        SSL_CTX_set1_groups_list(ssl_context, "X25519") != 1 ||
-        SSL_CTX_set_num_tickets(ssl_context, 0) != 1) {
+        SSL_CTX_set_min_proto_version(ssl_context, version) != 1 ||
+        SSL_CTX_set_max_proto_version(ssl_context, TLS1_3_VERSION) != 1) {
         SSL_CTX_free(ssl_context);
         free(context);
-        return tdm__fail(TDM_E_IO, "OpenSSL cannot prepare TLS 1.3");
+        return tdm__fail(TDM_E_IO, "OpenSSL cannot prepare TLS");
     }
     (void)SSL_CTX_set_options(ssl_context,
                               SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-    (void)SSL_CTX_clear_options(ssl_context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
     (void)SSL_CTX_set_session_cache_mode(ssl_context, SSL_SESS_CACHE_OFF);
     (void)SSL_CTX_set_mode(ssl_context, SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_read_ahead(ssl_context, 1);
     SSL_CTX_set_default_read_buffer_len(ssl_context, READ_BUFFER_BYTES);
-    SSL_CTX_set_psk_use_session_callback(ssl_context, key_offer);
-    SSL_CTX_set_psk_find_session_callback(ssl_context, key_find);
     (void)SSL_CTX_set_app_data(ssl_context, context);
     context->ssl_context = ssl_context;
+    *context_out = context;
+    return TDM_OK;
+}
+
+tdm_status tdm__tls_context_create(const uint8_t token[TDM__TOKEN_BYTES],
+                                   struct tdm__tls_context **context_out)
+{
+    struct tdm__tls_context *context;
+    SSL_CTX *ssl_context;
+
+    TDM_TRY(context_make(TLS1_3_VERSION, &context));
+    ssl_context = context->ssl_context;
+    context->has_key = true;
+    if (key_derive(token, context->key) != TDM_OK ||
+        SSL_CTX_set_ciphersuites(ssl_context, "TLS_AES_128_GCM_SHA256") != 1 ||
+        SSL_CTX_set1_groups_list(ssl_context, "X25519") != 1 ||
+        SSL_CTX_set_num_tickets(ssl_context, 0) != 1) {
+        tdm__tls_context_destroy(context);
+        return tdm__fail(TDM_E_IO, "OpenSSL cannot prepare TLS 1.3");
+    }
+    (void)SSL_CTX_clear_options(ssl_context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
+    SSL_CTX_set_psk_use_session_callback(ssl_context, key_offer);
+    SSL_CTX_set_psk_find_session_callback(ssl_context, key_find);
+    *context_out = context;
+    return TDM_OK;
+}
+
+/* Fails because OpenSSL does not accept a file. */
+static tdm_status fail_file(const char *what, const char *path)
+{
+    const char *reason = ERR_reason_error_string(ERR_peek_error());
+
+    return tdm__fail(TDM_E_INVAL,
+                     "the file %s with %s cannot be used: %s. It must be readable and "
+                     "in PEM format",
+                     path, what, reason != NULL ? reason : "no reason given");
+}
+
+/* Loads the authorities, and this client's certificate and key. */
+static tdm_status load_files(SSL_CTX *ssl_context, const struct tdm__tls_files *files)
+{
+    ERR_clear_error();
+    if (files->authorities == NULL && SSL_CTX_set_default_verify_paths(ssl_context) != 1) {
+        return tdm__fail(TDM_E_IO, "OpenSSL does not find the authorities that the system trusts");
+    }
+    if (files->authorities != NULL &&
+        SSL_CTX_load_verify_file(ssl_context, files->authorities) != 1) {
+        return fail_file("the certificates of authorities", files->authorities);
+    }
+    if ((files->certificate == NULL) != (files->key == NULL)) {
+        return tdm__fail(TDM_E_INVAL, "a client's certificate and its key are needed together");
+    }
+    if (files->certificate == NULL) {
+        return TDM_OK;
+    }
+    if (SSL_CTX_use_certificate_chain_file(ssl_context, files->certificate) != 1) {
+        return fail_file("the client's certificate", files->certificate);
+    }
+    if (SSL_CTX_use_PrivateKey_file(ssl_context, files->key, SSL_FILETYPE_PEM) != 1) {
+        return fail_file("the key of the client's certificate", files->key);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__tls_context_create_client(const struct tdm__tls_files *files,
+                                          struct tdm__tls_context **context_out)
+{
+    struct tdm__tls_context *context;
+    tdm_status status;
+
+    TDM_TRY(context_make(TLS1_2_VERSION, &context));
+    status = load_files(context->ssl_context, files);
+    if (status != TDM_OK) {
+        tdm__tls_context_destroy(context);
+        return status;
+    }
     *context_out = context;
     return TDM_OK;
 }
@@ -313,11 +386,22 @@ tdm_status tdm__tls_create(struct tdm__tls_context *context, int fd, bool server
     if (server) {
         SSL_set_accept_state(ssl);
     } else {
-        /* Without a list of trusted issuers every certificate is refused. */
+        /* A context with a key trusts no issuer, so that every certificate is refused. */
         SSL_set_verify(ssl, SSL_VERIFY_PEER, NULL);
         SSL_set_connect_state(ssl);
     }
     *tls_out = tls;
+    return TDM_OK;
+}
+
+tdm_status tdm__tls_expect_host(struct tdm__tls *tls, const char *host)
+{
+    if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls->ssl), host) == 1) {
+        return TDM_OK;
+    }
+    if (SSL_set1_host(tls->ssl, host) != 1 || SSL_set_tlsext_host_name(tls->ssl, host) != 1) {
+        return tdm__fail(TDM_E_INVAL, "\"%s\" is no name of a host with a certificate", host);
+    }
     return TDM_OK;
 }
 
@@ -362,6 +446,24 @@ static bool reason_is_wrong_key(int reason)
            reason == SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE;
 }
 
+/* Returns the context of a connection. */
+static const struct tdm__tls_context *context_of(const struct tdm__tls *tls)
+{
+    return SSL_CTX_get_app_data(SSL_get_SSL_CTX(tls->ssl));
+}
+
+/* Returns the failure of a handshake with a server that should have a certificate. */
+static tdm_status certificate_failure(struct tdm__tls *tls, const char *peer)
+{
+    long result = SSL_get_verify_result(tls->ssl);
+
+    if (result != X509_V_OK) {
+        return tdm__fail(TDM_E_AUTH, "the certificate of %s is not trusted: %s", peer,
+                         X509_verify_cert_error_string(result));
+    }
+    return tdm__fail(TDM_E_PROTOCOL, "%s does not accept TLS (%s)", peer, tls->problem);
+}
+
 /* Returns the failure of a handshake in words. */
 static tdm_status handshake_failure(struct tdm__tls *tls, const char *peer)
 {
@@ -372,6 +474,9 @@ static tdm_status handshake_failure(struct tdm__tls *tls, const char *peer)
     }
     if (tls->error_number != 0) {
         return tdm__fail_errno(tls->error_number, "TLS with %s", peer);
+    }
+    if (!context_of(tls)->has_key) {
+        return certificate_failure(tls, peer);
     }
     if (reason_is_wrong_key(reason)) {
         return tdm__fail(TDM_E_AUTH, "%s does not know the cluster's token%s (TLS: %s)", peer,
@@ -404,7 +509,7 @@ tdm_status tdm__tls_handshake(struct tdm__tls *tls, const char *peer, bool *done
     if (rc != 1 || tls->error_number != 0) {
         return handshake_failure(tls, peer);
     }
-    if (SSL_session_reused(tls->ssl) != 1) {
+    if (context_of(tls)->has_key && SSL_session_reused(tls->ssl) != 1) {
         return tdm__fail(TDM_E_AUTH, "%s did not use the cluster's token for TLS", peer);
     }
     *done_out = true;

@@ -1,4 +1,4 @@
-/* tls.h - TLS 1.3 between two processes that know the cluster's token. */
+/* tls.h - TLS between processes that know the cluster's token, and to servers with certificates. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_TLS_H
 #define TDM_RUNTIME_TLS_H
@@ -12,10 +12,10 @@
 #include <sys/uio.h>
 #include <tandem/error.h>
 
-/* This module is the only one that uses OpenSSL's libssl. There are no certificates: both sides
- * derive a key from the token by HKDF, and TLS 1.3 agrees on the keys of each connection with that
- * pre-shared key and an exchange of ephemeral keys (X25519). So a recorded connection stays
- * unreadable, even to one who learns the token later. */
+/* This module is the only one that uses OpenSSL's libssl. Between processes of a cluster there are
+ * no certificates, and TLS is 1.3: both sides derive a key from the token by HKDF, and TLS 1.3
+ * agrees on the keys of each connection with that pre-shared key and an exchange of ephemeral keys
+ * (X25519). So a recorded connection stays unreadable, even to one who learns the token later. */
 
 /* On which TCP connections a process uses TLS. Unix sockets never use it. The values travel in
  * messages. */
@@ -37,6 +37,17 @@ struct tdm__tls_context;
 /* Creates a context with the key of the token, which is copied. */
 tdm_status tdm__tls_context_create(const uint8_t token[TDM__TOKEN_BYTES],
                                    struct tdm__tls_context **context_out);
+/* Files in PEM format for TLS with a server that has a certificate. */
+struct tdm__tls_files {
+    const char
+        *authorities; /* Certificates of the authorities to trust; NULL: those of the system. */
+    const char *certificate; /* This client's certificate and its chain; NULL without one. */
+    const char *key;         /* Private key of `certificate`; NULL without one. */
+};
+/* Creates a context for connections to servers with certificates, by TLS 1.2 or 1.3. The files are
+ * read now. Returns TDM_E_INVAL for one that cannot be read or does not fit the others. */
+tdm_status tdm__tls_context_create_client(const struct tdm__tls_files *files,
+                                          struct tdm__tls_context **context_out);
 /* Clears the key and frees the context. No handshake of its connections may follow. NULL is
  * allowed. */
 void tdm__tls_context_destroy(struct tdm__tls_context *context);
@@ -51,14 +62,17 @@ struct tdm__tls;
  * side that was connected to. The context must outlive the handshake. */
 tdm_status tdm__tls_create(struct tdm__tls_context *context, int fd, bool server,
                            struct tdm__tls **tls_out);
+/* Demands a certificate for the host name or IP address `host`, before the handshake. Every
+ * connection of a context of tdm__tls_context_create_client() needs this call. */
+tdm_status tdm__tls_expect_host(struct tdm__tls *tls, const char *host);
 /* Frees the TLS state, not the socket. NULL is allowed. */
 void tdm__tls_destroy(struct tdm__tls *tls);
 /* Makes the TLS state use another descriptor of its socket. */
 void tdm__tls_set_fd(struct tdm__tls *tls, int fd);
 /* Continues the handshake; `*done_out` tells whether it has succeeded, else it goes on when the
- * socket is readable. Returns TDM_E_AUTH if the other side does not know the token, TDM_E_PROTOCOL
- * if it does not speak TLS 1.3, and TDM_E_CLOSED if it has ended the connection. `peer` names it in
- * errors. */
+ * socket is readable. Returns TDM_E_AUTH if the other side does not know the token, or has no
+ * certificate that is trusted for its host, TDM_E_PROTOCOL if it does not speak TLS 1.3, and
+ * TDM_E_CLOSED if it has ended the connection. `peer` names it in errors. */
 tdm_status tdm__tls_handshake(struct tdm__tls *tls, const char *peer, bool *done_out);
 /* Writes a text that only the two ends of this connection have. Fails before the handshake has
  * succeeded. */

@@ -153,24 +153,61 @@ static tdm_status parse_database(const char *part, size_t part_bytes,
     return TDM_OK;
 }
 
-/* Parses everything behind "redis://" in a URL. */
+/* Parses the part of the URL behind the '?', with the path of a file for each of the `names` that
+ * it has. `paths` are their texts in the address. */
+static tdm_status parse_files(const char *query, struct tdm__redis_address *address)
+{
+    static const char *const names[] = {"cacert=", "cert=", "key="};
+    char *const paths[] = {address->authorities, address->certificate, address->key};
+
+    do {
+        size_t bytes = strcspn(++query, "&");
+        size_t i = 0;
+
+        while (i < sizeof(names) / sizeof(names[0]) && text_after(query, names[i]) == NULL) {
+            i++;
+        }
+        if (i == sizeof(names) / sizeof(names[0])) {
+            return tdm__fail(TDM_E_INVAL,
+                             "store url: only cacert=FILE, cert=FILE and key=FILE, with "
+                             "'&' between them, may follow the '?'");
+        }
+        TDM_TRY(url_copy_part("path of a file", query + strlen(names[i]), bytes - strlen(names[i]),
+                              paths[i]));
+        TDM_TRY(url_decode_part("path of a file", paths[i]));
+        if (paths[i][0] != '/') {
+            return tdm__fail(TDM_E_INVAL, "store url: %.*s wants an absolute path",
+                             (int)strlen(names[i]), names[i]);
+        }
+        query += bytes;
+    } while (*query == '&');
+    return TDM_OK;
+}
+
+/* Parses everything behind "redis://" or "rediss://" in a URL. */
 static tdm_status parse_redis(const char *rest, struct tdm__redis_address *address)
 {
-    const char *at = strrchr(rest, '@');
+    const char *query = address->is_encrypted ? strchr(rest, '?') : NULL;
+    const char *end = query != NULL ? query : rest + strlen(rest);
+    const char *at = memrchr(rest, '@', (size_t)(end - rest));
     size_t host_bytes;
 
     if (at != NULL) {
         TDM_TRY(parse_user(rest, (size_t)(at - rest), address));
         rest = at + 1;
     }
-    host_bytes = strcspn(rest, "/");
+    host_bytes = strcspn(rest, query != NULL ? "/?" : "/");
     TDM_TRY(parse_host(rest, host_bytes, TDM__REDIS_PORT, &address->host));
     if (rest[host_bytes] == '/') {
         rest += host_bytes + 1;
-        TDM_TRY(parse_database(rest, strlen(rest), address));
+        TDM_TRY(parse_database(rest, (size_t)(end - rest), address));
     }
-    (void)snprintf(address->text, sizeof(address->text), "redis://%s:%u/%u", address->host.name,
-                   address->host.port, address->database);
+    if (query != NULL) {
+        TDM_TRY(parse_files(query, address));
+    }
+    (void)snprintf(address->text, sizeof(address->text), "redis%s://%s:%u/%u",
+                   address->is_encrypted ? "s" : "", address->host.name, address->host.port,
+                   address->database);
     return TDM_OK;
 }
 
@@ -290,21 +327,20 @@ tdm_status tdm__redis_address_parse(const char *url, struct tdm__redis_address *
     struct tdm__redis_address address = {.database = 0};
     const char *rest;
 
-    if (text_after(url, "rediss://") != NULL) {
-        return tdm__fail(TDM_E_UNSUPPORTED,
-                         "store url: rediss:// needs hiredis 1.0 or newer; until then run stunnel "
-                         "and give its unix:// socket");
-    }
     if ((rest = text_after(url, "unix://")) != NULL || (rest = text_after(url, "unix:")) != NULL) {
         TDM_TRY(parse_unix(rest, &address));
     } else if ((rest = text_after(url, "redis://")) != NULL) {
+        TDM_TRY(parse_redis(rest, &address));
+    } else if ((rest = text_after(url, "rediss://")) != NULL) {
+        address.is_encrypted = true;
         TDM_TRY(parse_redis(rest, &address));
     } else if ((rest = text_after(url, "redis+sentinel://")) != NULL) {
         TDM_TRY(parse_sentinel_url(rest, &address));
     } else {
         return tdm__fail(TDM_E_INVAL,
                          "store url: wanted unix:///path, redis://[user[:password]@]host[:port]"
-                         "[/database] or redis+sentinel://[user[:password]@]host[:port][,...]"
+                         "[/database], the same with rediss:// for TLS, or "
+                         "redis+sentinel://[user[:password]@]host[:port][,...]"
                          "/MASTER[/database]");
     }
     *address_out = address;

@@ -36,6 +36,13 @@ struct tdm__redis_address {
     char master[TDM__REDIS_TEXT_BYTES];        /* Name of the master that the sentinels watch. */
     char sentinel_user[TDM__REDIS_TEXT_BYTES]; /* User at the sentinels; "" selects the default. */
     char sentinel_password[TDM__REDIS_TEXT_BYTES]; /* Password of the sentinels; "" if none. */
+    /* Whether connections are encrypted (runtime/redis/encrypted.h). */
+    bool is_encrypted;
+    /* Paths of files in PEM format for such connections, as in struct tdm__tls_files; "" for none.
+     */
+    char authorities[TDM__REDIS_TEXT_BYTES];
+    char certificate[TDM__REDIS_TEXT_BYTES]; /* This client's certificate. */
+    char key[TDM__REDIS_TEXT_BYTES];         /* Private key of the certificate. */
     /* Whether the sentinels may name a master on another machine, although connections with it are
      * not encrypted. The parser sets it to false. */
     bool allows_remote_master;
@@ -44,11 +51,12 @@ struct tdm__redis_address {
 };
 
 /* Parses the URL of a Redis server: "unix:///path", "unix:/path",
- * "redis://[user[:password]@]host[:port][/database]", or
+ * "redis://[user[:password]@]host[:port][/database]", the same with "rediss://" for encrypted
+ * connections, which "?cacert=FILE&cert=FILE&key=FILE" may follow, or
  * "redis+sentinel://[user[:password]@]host[:port][,host[:port]...]/MASTER[/database]" with up to
  * TDM__REDIS_SENTINELS_MAX sentinels, which "?sentinel_user=U&sentinel_password=P" may follow.
  * Users and passwords may contain %XX, and an IPv6 host stands in brackets. Returns TDM_E_INVAL or
- * TDM_E_LIMIT with the problem, or TDM_E_UNSUPPORTED for other schemes of Redis. */
+ * TDM_E_LIMIT with the problem. */
 tdm_status tdm__redis_address_parse(const char *url, struct tdm__redis_address *address_out);
 /* Returns true if the server, or each of its sentinels, listens at a Unix socket or a loopback
  * address, so that what it is sent leaves no machine. A host name other than "localhost" does not

@@ -1,7 +1,7 @@
 /* forwarded.c - reaches the Redis server of another node's daemon through that daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hiredis connects to addresses only, so this object listens at a Unix socket in the daemon's
- * private directory. For each client it opens a connection to the other daemon and calls
+/* The object listens at a Unix socket in the daemon's private directory (local_socket.h). For each
+ * client it opens a connection to the other daemon and calls
  * "store.connect". Until the reply arrives the client is pending. Then the socket is taken out of
  * the connection, and a relay copies the bytes between it and the client.
  *
@@ -14,22 +14,18 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/messages/messages.h"
+#include "runtime/redis/local_socket.h"
 #include "runtime/relay.h"
-#include "runtime/socket.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 /* Milliseconds within which the other daemon must reply to "store.connect", capacity of the other
- * daemon's address, capacity of the name of its cluster, and length of the queue of listen(2). */
-enum { CONNECT_MS = 5000, ADDRESS_BYTES = 160, CLUSTER_BYTES = 128, BACKLOG = 16 };
+ * daemon's address, and capacity of the name of its cluster. */
+enum { CONNECT_MS = 5000, ADDRESS_BYTES = 160, CLUSTER_BYTES = 128 };
 
 /* A client of the local socket whose connection to the other daemon is being opened. */
 struct pending {
@@ -41,13 +37,11 @@ struct pending {
 };
 
 struct tdm__redis_forwarded {
-    struct tdm__rpc *rpc;        /* Endpoint that connects to the other daemon (borrowed). */
-    char address[ADDRESS_BYTES]; /* Address of the other daemon. */
-    char cluster[CLUSTER_BYTES]; /* Name of the other daemon's cluster. */
-    struct sockaddr_un local;    /* Address of the local socket. */
+    struct tdm__rpc *rpc;           /* Endpoint that connects to the other daemon (borrowed). */
+    char address[ADDRESS_BYTES];    /* Address of the other daemon. */
+    char cluster[CLUSTER_BYTES];    /* Name of the other daemon's cluster. */
+    struct tdm__local_socket local; /* Where clients connect. */
     char url[sizeof(struct sockaddr_un) + 8]; /* URL of the local socket. */
-    int fd;                       /* Local listening socket (owned); -1 before it exists. */
-    struct tdm__fd_watch *watch;  /* Reports clients of the local socket (owned). */
     LIST_HEAD(, pending) pending; /* Clients without a connection to the other daemon. */
     bool failure_is_logged;       /* Whether a failure was logged since the last success. */
     struct tdm__relays *relays;   /* Clients that are connected (owned). */
@@ -119,18 +113,12 @@ static tdm_status pending_connect(struct pending *pending)
     return status;
 }
 
-/* Accepts a client of the local socket. */
-static void on_client(void *arg, int fd, unsigned ready)
+/* Opens a connection to the other daemon for a client of the local socket. */
+static void on_client(void *arg, int client)
 {
     struct tdm__redis_forwarded *forwarded = arg;
-    int client = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    struct pending *pending;
+    struct pending *pending = calloc(1, sizeof(*pending));
 
-    (void)ready;
-    if (client < 0) {
-        return; /* The client may have disconnected already. */
-    }
-    pending = calloc(1, sizeof(*pending));
     if (pending == NULL) {
         (void)close(client);
         return;
@@ -169,31 +157,6 @@ static tdm_status forwarded_describe(struct tdm__redis_forwarded *forwarded, int
     return status;
 }
 
-/* Makes the object listen at the local socket, which only this user can open. */
-static tdm_status forwarded_listen(struct tdm__redis_forwarded *forwarded, const char *directory)
-{
-    int written = snprintf(forwarded->local.sun_path, sizeof(forwarded->local.sun_path),
-                           "%s/store.sock", directory);
-
-    if (written < 0 || (size_t)written >= sizeof(forwarded->local.sun_path)) {
-        forwarded->local.sun_path[0] = '\0';
-        return tdm__fail(TDM_E_LIMIT, "%s/store.sock is too long for a Unix socket", directory);
-    }
-    (void)snprintf(forwarded->url, sizeof(forwarded->url), "unix://%s", forwarded->local.sun_path);
-    TDM_TRY(tdm__socket_remove_stale(forwarded->local.sun_path));
-    forwarded->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (forwarded->fd < 0) {
-        return tdm__fail_errno(errno, "socket");
-    }
-    if (bind(forwarded->fd, (const struct sockaddr *)&forwarded->local, sizeof(forwarded->local)) !=
-            0 ||
-        chmod(forwarded->local.sun_path, 0600) != 0 || listen(forwarded->fd, BACKLOG) != 0) {
-        return tdm__fail_errno(errno, "listening at %s", forwarded->local.sun_path);
-    }
-    return tdm__fd_watch_create(tdm__rpc_loop(forwarded->rpc), forwarded->fd, TDM__READABLE,
-                                on_client, forwarded, &forwarded->watch);
-}
-
 /* Adds what the user can do to the errors that say that this daemon cannot join. */
 static tdm_status explain_failure(tdm_status status, const char *address)
 {
@@ -223,8 +186,7 @@ tdm_status tdm__redis_forwarded_open(struct tdm__rpc *rpc, const char *address,
         return tdm__fail(TDM_E_NOMEM, "connections to the Redis server of another node");
     }
     forwarded->rpc = rpc;
-    forwarded->fd = -1;
-    forwarded->local.sun_family = AF_UNIX;
+    forwarded->local = TDM__LOCAL_SOCKET_CLOSED;
     LIST_INIT(&forwarded->pending);
     (void)snprintf(forwarded->address, sizeof(forwarded->address), "%s", address);
     status =
@@ -233,12 +195,15 @@ tdm_status tdm__redis_forwarded_open(struct tdm__rpc *rpc, const char *address,
         status = tdm__relays_create(tdm__rpc_loop(rpc), TDM__RELAY_STALL_MS, &forwarded->relays);
     }
     if (status == TDM_OK) {
-        status = forwarded_listen(forwarded, directory);
+        status = tdm__local_socket_open(tdm__rpc_loop(rpc), directory, on_client, forwarded,
+                                        &forwarded->local);
     }
     if (status != TDM_OK) {
         tdm__redis_forwarded_close(forwarded);
         return status;
     }
+    (void)snprintf(forwarded->url, sizeof(forwarded->url), "unix://%s",
+                   forwarded->local.address.sun_path);
     *forwarded_out = forwarded;
     return TDM_OK;
 }
@@ -250,11 +215,7 @@ void tdm__redis_forwarded_close(struct tdm__redis_forwarded *forwarded)
     if (forwarded == NULL) {
         return;
     }
-    tdm__fd_watch_destroy(forwarded->watch);
-    if (forwarded->fd >= 0) {
-        (void)close(forwarded->fd);
-        (void)unlink(forwarded->local.sun_path);
-    }
+    tdm__local_socket_close(&forwarded->local);
     while ((pending = LIST_FIRST(&forwarded->pending)) != NULL) {
         tdm__conn_forget_call(pending->conn, pending->call_id);
         tdm__conn_close(pending->conn);

@@ -685,9 +685,14 @@ tdm_status tdm__store_redis_open_at(struct tdm__loop *loop,
                                     const struct tdm__redis_address *address, const char *cluster,
                                     int64_t timeout_ms, struct tdm__store **store_out)
 {
-    struct redis_store *redis = calloc(1, sizeof(*redis));
+    struct redis_store *redis;
     tdm_status status;
 
+    if (address->is_encrypted) {
+        return tdm__fail(TDM_E_UNSUPPORTED, "%s: only a daemon connects to Redis by TLS",
+                         address->text);
+    }
+    redis = calloc(1, sizeof(*redis));
     if (redis == NULL) {
         return tdm__fail(TDM_E_NOMEM, "redis store");
     }

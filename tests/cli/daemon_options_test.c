@@ -76,6 +76,7 @@ static void redis_on_another_machine_is_refused_unless_that_is_asked_for(void **
     assert_false(READ(&options, "--redis", "redis+sentinel://127.0.0.1,10.0.0.9/m"));
     assert_true(READ(&options, "--redis", "redis+sentinel://10.0.0.9/m", "--insecure-redis"));
     assert_false(READ(&options, "--redis", "redis://10.0.0.9:1"));
+    assert_true(READ(&options, "--redis", "rediss://10.0.0.9:1"));
     assert_false(READ(&options, "--redis", "redis://[2001:db8::1]:1"));
     assert_int_equal(setenv("TANDEM_REDIS", "redis://me:secret@store.example", 1), 0);
     assert_false(READ(&options, "--cpus", "1"));

@@ -67,6 +67,10 @@ static void invalid_store_url_is_refused(void **state)
                                       "redis+sentinel://h,/m",
                                       "redis+sentinel://,h/m",
                                       "redis+sentinel://h:0x1/m",
+                                      "rediss://h?cacert=relative.pem",
+                                      "rediss://h?password=p",
+                                      "rediss://h/0?cert=/c&",
+                                      "redis://h/0?cacert=/c",
                                       "redis+sentinel://h/m m",
                                       "redis+sentinel://h/m/x",
                                       "redis+sentinel://h/m/0/0",
@@ -82,13 +86,28 @@ static void invalid_store_url_is_refused(void **state)
     }
 }
 
-static void missing_features_name_the_remedy(void **state)
+static void encrypted_url_may_name_files(void **state)
 {
-    struct tdm__redis_address address;
+    struct tdm__redis_address address =
+        parse("rediss://me:p%40w@db.example:7/3?cacert=/etc/ca%26b.pem&cert=/c.pem&key=/k@.pem");
 
     (void)state;
-    assert_int_equal(tdm__redis_address_parse("rediss://:pw@h", &address), TDM_E_UNSUPPORTED);
-    assert_non_null(strstr(tdm_error_detail(), "stunnel"));
+    assert_true(address.is_encrypted);
+    assert_string_equal(address.user, "me");
+    assert_string_equal(address.password, "p@w");
+    assert_string_equal(address.host.name, "db.example");
+    assert_int_equal(address.host.port, 7);
+    assert_int_equal(address.database, 3);
+    assert_string_equal(address.authorities, "/etc/ca&b.pem");
+    assert_string_equal(address.certificate, "/c.pem");
+    assert_string_equal(address.key, "/k@.pem");
+    assert_string_equal(address.text, "rediss://db.example:7/3");
+    assert_false(tdm__redis_address_is_local(&address));
+    address = parse("rediss://h");
+    assert_string_equal(address.authorities, "");
+    assert_int_equal(address.host.port, 6379);
+    assert_false(parse("redis://h").is_encrypted);
+    assert_int_equal(parse("rediss://h?key=/k").host.port, 6379);
 }
 
 static void every_part_of_a_sentinel_url_is_found(void **state)
@@ -195,7 +214,7 @@ int main(void)
         cmocka_unit_test(unix_socket_is_its_path),
         cmocka_unit_test(every_part_of_a_redis_url_is_found),
         cmocka_unit_test(invalid_store_url_is_refused),
-        cmocka_unit_test(missing_features_name_the_remedy),
+        cmocka_unit_test(encrypted_url_may_name_files),
         cmocka_unit_test(every_part_of_a_sentinel_url_is_found),
         cmocka_unit_test(sentinels_have_a_user_of_their_own),
         cmocka_unit_test(sentinels_beyond_the_limit_are_refused),
