@@ -185,3 +185,13 @@ tdm_status tdm_collective_gather(tdm_collective_group *group, const void *in, si
     group->calls_count++;
     return group->comm->ops->gather(group->comm, in, bytes_per_rank, out, root);
 }
+
+tdm_status tdm__collective_exchange(tdm_collective_group *group,
+                                    const struct tdm__comm_exchange *exchange)
+{
+    if (exchange->part_bytes_max == 0) {
+        return tdm_collective_barrier(group);
+    }
+    group->calls_count++;
+    return group->comm->ops->exchange(group->comm, exchange);
+}

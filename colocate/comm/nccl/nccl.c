@@ -291,7 +291,8 @@ static const struct tdm__comm_ops nccl_ops = {.name = "nccl",
                                               .all_gather = tdm__nccl_all_gather,
                                               .reduce_scatter = tdm__nccl_reduce_scatter,
                                               .broadcast = tdm__nccl_broadcast,
-                                              .gather = tdm__nccl_gather};
+                                              .gather = tdm__nccl_gather,
+                                              .exchange = tdm__nccl_exchange};
 
 /* Allocates the struct of a communicator and fills in the options. */
 static tdm_status nccl_create_comm(const struct tdm__comm_gpu_options *options,
