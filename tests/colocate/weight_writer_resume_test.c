@@ -16,9 +16,8 @@
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
 /* Interrupts an update after each chunk, while the next one is being written. */
-static void what_is_here_is_not_sent_again(bool in_place)
+static void resume_after_each_chunk(struct weight_writers *m)
 {
-    struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);
     uint32_t chunks_count = m->transfer_plan->chunks_count;
     struct tdm__hash first;
     struct tdm__hash next;
@@ -48,6 +47,17 @@ static void what_is_here_is_not_sent_again(bool in_place)
         assert_true(tdm__hash_equal(&first, &next));
     }
     weight_writers_close(m);
+}
+
+static void what_is_here_is_not_sent_again(bool in_place)
+{
+    resume_after_each_chunk(weight_writers_open(in_place, TDM__VERIFY_FULL));
+}
+
+/* What the engine has is not exchanged between nodes again, either. */
+static void divided_trainer_resumes_an_update(bool in_place)
+{
+    resume_after_each_chunk(weight_writers_open_divided(in_place));
 }
 
 /* The engine has all of the old weights, and none of them is taken for the new ones. */
@@ -169,6 +179,7 @@ static void received_buckets_are_not_sent_again(void **state)
 }
 
 BOTH_WAYS(what_is_here_is_not_sent_again)
+BOTH_WAYS(divided_trainer_resumes_an_update)
 BOTH_WAYS(weights_that_changed_are_sent_from_the_start)
 BOTH_WAYS(shadow_that_went_has_no_resume_log)
 BOTH_WAYS(chunk_that_failed_voids_the_journal)
@@ -217,6 +228,8 @@ static int run_here(const char *device)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_here_is_not_sent_again_in_place),
         cmocka_unit_test(what_is_here_is_not_sent_again_by_copy),
+        cmocka_unit_test(divided_trainer_resumes_an_update_in_place),
+        cmocka_unit_test(divided_trainer_resumes_an_update_by_copy),
         cmocka_unit_test(received_buckets_are_not_sent_again),
         cmocka_unit_test(weights_that_changed_are_sent_from_the_start_in_place),
         cmocka_unit_test(weights_that_changed_are_sent_from_the_start_by_copy),
