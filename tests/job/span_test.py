@@ -10,11 +10,12 @@ import re
 import signal
 import sys
 
-from nodes_test import WORDS, Cluster, by_step, require_restarted, require_same
+from nodes_test import STEPS, WORDS, Cluster, by_step, require_restarted, require_same
 from support import Failure, Sandbox, finish, main, on_cuda, read_until, require
 
 GPUS = 2  # GPUs of each node: those of one of the job's two engines.
 REPLICAS = "trainer.replicas=2"  # Each node has a whole copy of the trainers' weights.
+DIVIDED = "trainer.replicas=1"  # The trainers' weights are divided among all ranks, so that each node has a half.
 
 
 class Span(Cluster):
@@ -23,19 +24,30 @@ class Span(Cluster):
     def __init__(self, sandbox, **options):
         super().__init__(sandbox, **{"gpus": GPUS, **options})
 
-    def job(self, *words):
+    def job(self, *words, weights=REPLICAS):
         environment = dict(self.environment, TANDEM_ADDRESS=self.address)
-        return self.sandbox.start("--json", "--out", "out", *WORDS, REPLICAS, *words, environment=environment)
+        return self.sandbox.start("--json", "--out", "out", *WORDS, weights, *words, environment=environment)
+
+
+def on_one_node(build, weights):
+    """Returns the results of each step of a job on one node."""
+    sandbox = Sandbox(build)
+    code, out, err = sandbox.run("--json", "--out", "out", *WORDS, weights)
+    sandbox.destroy()
+    require(code == 0, f"exit code {code}: {err}")
+    return by_step(out)
 
 
 @functools.cache
 def alone(build):
-    """Returns the results of each step of the same job on one node."""
-    sandbox = Sandbox(build)
-    code, out, err = sandbox.run("--json", "--out", "out", *WORDS, REPLICAS)
-    sandbox.destroy()
-    require(code == 0, f"exit code {code}: {err}")
-    return by_step(out)
+    """Returns the results of the job whose nodes each have all weights."""
+    return on_one_node(build, REPLICAS)
+
+
+@functools.cache
+def alone_divided(build):
+    """Returns the results of the job whose nodes each have a part of the weights."""
+    return on_one_node(build, DIVIDED)
 
 
 def require_no_bytes_between_nodes(sandbox):
@@ -114,14 +126,45 @@ def lost_node_is_replaced_and_the_job_resumes(sandbox):
         require_restarted(sandbox, process, before, alone)
 
 
-def trainer_divided_among_nodes_is_refused_with_the_tensor(sandbox):
-    with Span(sandbox) as cluster:
-        code, _, err = finish(cluster.job("trainer.replicas=1"))
-    require(code == 1, f"exit code {code}: {err}")
-    for part in ("update of engine/", "no trainer rank on its node has all of the tensor model.",
-                 "bytes of an update would come from other nodes", "Let the trainer ranks of each node hold"):
-        require(part in err, f"not {part!r} in {err}")
+def require_bytes_between_nodes(sandbox, updates):
+    """Checks in the trace that what the plan says crosses between the nodes in each update, and no more."""
+    events = json.loads((sandbox.path / "out" / "trace.json").read_text(encoding="utf-8"))
+    plans = [event["args"] for event in events if event["name"] == "update plan"]
+    require(len(plans) == 1 and plans[0]["other_node_bytes"] > 0, f"plans: {plans}")
+    for text, name in (("same GPU", "same_gpu_bytes"), ("other GPUs", "other_gpu_bytes"),
+                       ("other nodes", "other_node_bytes")):
+        written = sum(event["args"]["bytes"] for event in events if event["ph"] == "X"
+                      and event["name"].startswith("write bucket") and event["args"]["to"] == text)
+        require(written == updates * plans[0][name], f"{written} bytes to {text} in {updates} updates: {plans}")
+    return plans[0]
+
+
+def learn_divided(sandbox, mode, *words, **environment):
+    """Runs the job with weights that are divided among two nodes. The results must be those on one node."""
+    with Span(sandbox, **environment) as cluster:
+        process = cluster.job(f"update.mode={mode}", *words, weights=DIVIDED)
+        before = read_until(process, "step", 1)
+        require_paired(cluster.places())
+        notes = require_same(sandbox, process, before, alone_divided)
+    require(not [note for note in notes if "lost" in note or "restart" in note], f"notes: {notes}")
     sandbox.require_clean()
+    return require_bytes_between_nodes(sandbox, STEPS + 1)  # The engines get the first weights, too.
+
+
+def trainer_divided_among_nodes_learns_the_same(sandbox):
+    """Each node wants the other node's half of the model, which crosses once for both of its engine ranks."""
+    learn_divided(sandbox, "donate")
+
+
+def divided_trainer_with_small_buffers_learns_the_same_over_encrypted_connections(sandbox):
+    """Each update has several buckets, and each bucket several rounds of exchanges."""
+    plan = learn_divided(sandbox, "copy", "update.update_weight_buffer_size=65536", TANDEM_TLS="on")
+    require(plan["buckets"] > 10, f"plan: {plan}")
+
+
+def other_update_modes_of_a_divided_trainer_learn_the_same(sandbox):
+    for mode in ("bucket", "names"):
+        learn_divided(sandbox, mode)
 
 
 def engine_larger_than_every_node_is_refused_at_once(sandbox):
@@ -154,6 +197,8 @@ if __name__ == "__main__":
                    job_with_encrypted_connections_learns_the_same, other_update_modes_learn_the_same,
                    engine_on_the_other_node_is_killed_in_an_update_and_comes_back,
                    killed_trainer_on_the_other_node_restarts_the_job, lost_node_is_replaced_and_the_job_resumes,
-                   trainer_divided_among_nodes_is_refused_with_the_tensor,
+                   trainer_divided_among_nodes_learns_the_same,
+                   divided_trainer_with_small_buffers_learns_the_same_over_encrypted_connections,
+                   other_update_modes_of_a_divided_trainer_learn_the_same,
                    engine_larger_than_every_node_is_refused_at_once,
                    gpus_of_two_nodes_are_shared_by_trainers_and_engines]))
