@@ -143,6 +143,27 @@ static tdm_status add_exchange(struct trainer *trainer,
     return compile_plan(trainer, message, bytes);
 }
 
+/* Joins the group through which the ranks exchange what crosses between nodes, unless this rank has
+ * joined it or the plan has no exchange, which all ranks know. On CUDA NCCL moves its data. */
+static tdm_status join_exchange_group(struct trainer *trainer)
+{
+    char name[TDM__RANK_NAME_BYTES + 32];
+    char node[TDM__ID_TEXT_BYTES];
+    const struct tdm_collective_options options = {
+        .name = name,
+        .rank = trainer->rank.context.rank,
+        .ranks_count = trainer->rank.context.ranks_count,
+        .timeout_ms = trainer->rank.timeout_ms,
+        .node_id = tdm__id_text(&trainer->locations[0].node, node),
+        .on_gpu = 1};
+
+    if (trainer->transfer_plan->exchange == NULL || trainer->exchange != NULL) {
+        return TDM_OK;
+    }
+    (void)snprintf(name, sizeof(name), "%s/exchange", trainer->rank.group_name);
+    return tdm_collective_join(trainer->rank.runtime, &options, &trainer->exchange);
+}
+
 /* Creates the writer that executes the transfer plan for this rank. */
 static tdm_status create_weight_writer(struct trainer *trainer, bool in_place)
 {
@@ -198,6 +219,7 @@ tdm_status tdm__trainer_connect(tdm_call *call, void *self)
     TDM_TRY(add_exchange(trainer, &message));
     TDM_TRY(create_weight_writer(trainer, message.layouts.count > 0 && message.in_place));
     TDM_TRY(tdm__trainer_agreement_reserve(trainer));
+    TDM_TRY(join_exchange_group(trainer));
     return tdm__transfer_cost_reply(call, trainer->transfer_plan);
 }
 
@@ -247,15 +269,23 @@ tdm_status tdm__trainer_detach_engine(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* Aborts a collective group; NULL is allowed. */
+static void abort_group(tdm_collective_group *group)
+{
+    if (group != NULL) {
+        struct tdm__comm *comm = tdm__collective_comm(group);
+
+        comm->ops->abort(comm);
+    }
+}
+
 /* Aborts the collective groups after an error of this rank alone, so that the other ranks do not
  * wait for it. Returns `status`. */
 static tdm_status abort_update(struct trainer *trainer, tdm_status status)
 {
-    struct tdm__comm *all = tdm__collective_comm(trainer->rank.group);
-    struct tdm__comm *gather = tdm__collective_comm(trainer->gather);
-
-    all->ops->abort(all);
-    gather->ops->abort(gather);
+    abort_group(trainer->rank.group);
+    abort_group(trainer->gather);
+    abort_group(trainer->exchange);
     return status;
 }
 
@@ -562,7 +592,10 @@ static tdm_status exchange_chunk(struct chunk_transfer *transfer, uint32_t chunk
         TDM_TRY(tdm__trainer_agree(trainer, status));
         tdm__failpoint_hit("trainer.exchange");
         tdm__weight_writer_begin_round(trainer->weight_writer, chunk, i, &round);
-        TDM_TRY(tdm__exchange_round_run(trainer->rank.group, &round));
+        status = tdm__exchange_round_run(trainer->exchange, &round);
+        if (status != TDM_OK) {
+            return abort_update(trainer, status); /* The group has ended for all ranks. */
+        }
         status = wrap_chunk_error(
             transfer, tdm__weight_writer_end_round(trainer->weight_writer, chunk, i), chunk);
     }

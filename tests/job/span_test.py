@@ -167,6 +167,27 @@ def other_update_modes_of_a_divided_trainer_learn_the_same(sandbox):
         learn_divided(sandbox, mode)
 
 
+def divided_trainer_goes_on_when_an_engine_of_the_other_node_is_killed(sandbox):
+    """What the lost engine would get still crosses; the update is tried again without what the others have."""
+    marker = sandbox.path / "broken"
+    with Span(sandbox, TANDEM_FAILPOINT=f"engine/1/1 engine.stage 3 kill {marker}") as cluster:
+        notes = require_same(sandbox, cluster.job("update.mode=copy", "update.update_weight_buffer_size=65536",
+                                                  "update.stall_timeout_ms=1500", weights=DIVIDED), usual=alone_divided)
+    require(marker.is_file(), "engine/1/1 did not pass engine.stage")
+    require(any(re.search(r"^engine 1 lost: actor engine/1/1 ", note) for note in notes), f"no loss: {notes}")
+    require(any(note.startswith("engine 1 back at version ") for note in notes), f"not back: {notes}")
+    sandbox.require_clean()
+
+
+def trainer_killed_before_an_exchange_restarts_the_job(sandbox):
+    marker = sandbox.path / "broken"
+    with Span(sandbox, TANDEM_FAILPOINT=f"trainer/3 trainer.exchange 4 kill {marker}") as cluster:
+        notes = require_same(sandbox, cluster.job("job.save_interval=2", weights=DIVIDED), usual=alone_divided)
+    require(marker.is_file(), "trainer/3 did not pass trainer.exchange")
+    require([note for note in notes if "restart" in note], f"notes: {notes}")
+    sandbox.require_clean()
+
+
 def engine_larger_than_every_node_is_refused_at_once(sandbox):
     with Span(sandbox) as cluster:
         code, _, err = finish(cluster.job("engine.num_engines=1", "engine.rollout_num_gpus_per_engine=4"))
@@ -175,21 +196,31 @@ def engine_larger_than_every_node_is_refused_at_once(sandbox):
     sandbox.require_clean()
 
 
-def gpus_of_two_nodes_are_shared_by_trainers_and_engines(sandbox):
-    """The second node's GPUs are on another machine, which the fake library is told by the folder's name."""
+def learn_on_gpus(sandbox, weights):
+    """Runs a job on GPUs of two nodes. The second node's GPUs are on another machine, which the fake library is told
+    by the folder's name."""
     words = ("cluster.device=cuda", "rollout.num_rollout=2", "rollout.rollout_batch_size=16")
     with Span(sandbox, device="cuda") as cluster:
-        code, out, err = finish(cluster.job(*words))
+        code, out, err = finish(cluster.job(*words, weights=weights))
     require(code == 0, f"exit code {code}: {err}")
     other = Sandbox(sandbox.build)
-    code, same, err = other.run("--json", "--out", "out", *WORDS, REPLICAS, *words,
+    code, same, err = other.run("--json", "--out", "out", *WORDS, weights, *words,
                                 environment=other.environment(**on_cuda(other)))
     other.destroy()
     require(code == 0, f"exit code {code}: {err}")
     if by_step(out) != by_step(same):
         raise Failure(f"other steps: {by_step(out)}, not {by_step(same)}")
-    require_no_bytes_between_nodes(sandbox)
     sandbox.require_clean()
+
+
+def gpus_of_two_nodes_are_shared_by_trainers_and_engines(sandbox):
+    learn_on_gpus(sandbox, REPLICAS)
+    require_no_bytes_between_nodes(sandbox)
+
+
+def weights_cross_between_gpus_of_two_nodes(sandbox):
+    learn_on_gpus(sandbox, DIVIDED)
+    require_bytes_between_nodes(sandbox, 3)
 
 
 if __name__ == "__main__":
@@ -200,5 +231,8 @@ if __name__ == "__main__":
                    trainer_divided_among_nodes_learns_the_same,
                    divided_trainer_with_small_buffers_learns_the_same_over_encrypted_connections,
                    other_update_modes_of_a_divided_trainer_learn_the_same,
+                   divided_trainer_goes_on_when_an_engine_of_the_other_node_is_killed,
+                   trainer_killed_before_an_exchange_restarts_the_job,
                    engine_larger_than_every_node_is_refused_at_once,
-                   gpus_of_two_nodes_are_shared_by_trainers_and_engines]))
+                   gpus_of_two_nodes_are_shared_by_trainers_and_engines,
+                   weights_cross_between_gpus_of_two_nodes]))
