@@ -150,7 +150,8 @@ void tdm__exchange_rounds_begin(struct tdm__exchange_rounds *rounds, uint32_t ro
     size_t part_sums = 0;
 
     rounds->round = round;
-    memset(rounds->sizes, 0, rounds->ranks_count * SIZE_ARRAYS_COUNT * sizeof(*rounds->sizes));
+    memset(rounds->sizes, 0,
+           (size_t)rounds->ranks_count * SIZE_ARRAYS_COUNT * sizeof(*rounds->sizes));
     *round_out = (struct tdm__exchange_round){.sent_sums = rounds->sent_sums,
                                               .received_sums = rounds->received_sums,
                                               .pieces = parts_of(rounds, SEND_OFFSETS),

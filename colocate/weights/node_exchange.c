@@ -20,6 +20,7 @@
 #include "colocate/weights/convert.h"
 #include "colocate/weights/copy_split.h"
 #include "runtime/array_grow.h"
+#include "runtime/assert.h"
 #include "runtime/error.h"
 
 #include <stdlib.h>
@@ -152,42 +153,57 @@ static struct tdm__rect_copy cut_copy(const struct tdm__rect_copy *copy, uint64_
     return part;
 }
 
-/* Replaces the copies of an image between nodes that are larger than a round by their parts. */
-static tdm_status cut_image(struct exchange_planner *planner, uint32_t image_index)
-{
-    struct tdm__transfer_plan *transfer_plan = planner->transfer_plan;
-    struct tdm__transfer_plan_image *image = &transfer_plan->images[image_index];
-    struct tdm__rect_copy *copies = NULL;
-    uint32_t capacity = 0;
-    uint32_t count = 0;
+/* A growable array of copies. */
+struct copy_list {
+    struct tdm__rect_copy *items; /* Copies; owned. */
+    uint32_t count;               /* Number of copies. */
+    uint32_t capacity;            /* Number of copies for which there is room. */
+};
 
-    for (uint32_t chunk = 0; chunk < transfer_plan->chunks_count; chunk++) {
+/* Appends the parts of a copy to a list. */
+static tdm_status add_parts(struct copy_list *list, const struct tdm__rect_copy *copy,
+                            uint64_t round_bytes)
+{
+    uint64_t done = 0;
+    bool is_last = false;
+
+    while (!is_last) {
+        TDM_TRY(tdm__array_grow((void **)&list->items, &list->capacity, list->count,
+                                sizeof(*list->items)));
+        TDM_ASSERT(list->items != NULL);
+        list->items[list->count++] = cut_copy(copy, round_bytes, &done, &is_last);
+    }
+    return TDM_OK;
+}
+
+/* Appends the parts of all copies of an image to a list, and sets which of them each chunk has. */
+static tdm_status cut_chunks(const struct exchange_planner *planner,
+                             struct tdm__transfer_plan_image *image, struct copy_list *list)
+{
+    for (uint32_t chunk = 0; chunk < planner->transfer_plan->chunks_count; chunk++) {
         struct tdm__transfer_plan_chunk *about = &image->chunks[chunk];
-        uint32_t first = count;
+        uint32_t first = list->count;
 
         for (uint32_t i = 0; i < about->copies_count; i++) {
-            uint64_t done = 0;
-            bool is_last = false;
-
-            while (!is_last) {
-                tdm_status status =
-                    tdm__array_grow((void **)&copies, &capacity, count, sizeof(*copies));
-
-                if (status != TDM_OK) {
-                    free(copies);
-                    return status;
-                }
-                copies[count++] = cut_copy(&image->copies[about->copies_first + i],
-                                           planner->round_bytes, &done, &is_last);
-            }
+            TDM_TRY(add_parts(list, &image->copies[about->copies_first + i], planner->round_bytes));
         }
         about->copies_first = first;
-        about->copies_count = count - first;
+        about->copies_count = list->count - first;
     }
-    free(image->copies);
-    image->copies = copies;
-    image->copies_count = count;
     return TDM_OK;
+}
+
+/* Replaces the copies of an image between nodes that are larger than a round by their parts. */
+static tdm_status cut_image(const struct exchange_planner *planner,
+                            struct tdm__transfer_plan_image *image)
+{
+    struct copy_list list = {.items = NULL};
+    tdm_status status = cut_chunks(planner, image, &list);
+
+    free(image->copies);
+    image->copies = list.items;
+    image->copies_count = list.count;
+    return status;
 }
 
 /* ---- pieces -------------------------------------------------------------------------- */
@@ -204,27 +220,37 @@ static uint32_t node_of(const struct exchange_planner *planner, uint32_t image)
     return first;
 }
 
+/* Appends the copies between two nodes of one chunk to `uses`. `like` has the members that they
+ * have in common. */
+static tdm_status collect_chunk_uses(struct exchange_planner *planner,
+                                     const struct tdm__transfer_plan_image *image,
+                                     const struct use *like)
+{
+    const struct tdm__transfer_plan_chunk *about = &image->chunks[like->chunk];
+
+    for (uint32_t i = about->copies_first; i < about->copies_first + about->copies_count; i++) {
+        if (crosses(&image->copies[i])) {
+            TDM_TRY(tdm__array_grow((void **)&planner->uses, &planner->uses_capacity,
+                                    planner->uses_count, sizeof(*planner->uses)));
+            TDM_ASSERT(planner->uses != NULL);
+            planner->uses[planner->uses_count] = *like;
+            planner->uses[planner->uses_count].copy = &image->copies[i];
+            planner->uses[planner->uses_count++].index = i;
+        }
+    }
+    return TDM_OK;
+}
+
 /* Lists the copies of all images between two nodes. */
 static tdm_status collect_uses(struct exchange_planner *planner)
 {
     const struct tdm__transfer_plan *transfer_plan = planner->transfer_plan;
 
     for (uint32_t image = 0; image < transfer_plan->to_count; image++) {
-        const struct tdm__transfer_plan_image *to = &transfer_plan->images[image];
-        uint32_t node = node_of(planner, image);
+        struct use like = {.node = node_of(planner, image), .image = image};
 
-        for (uint32_t chunk = 0; chunk < transfer_plan->chunks_count; chunk++) {
-            const struct tdm__transfer_plan_chunk *about = &to->chunks[chunk];
-
-            for (uint32_t i = about->copies_first; i < about->copies_first + about->copies_count;
-                 i++) {
-                if (crosses(&to->copies[i])) {
-                    TDM_TRY(tdm__array_grow((void **)&planner->uses, &planner->uses_capacity,
-                                            planner->uses_count, sizeof(*planner->uses)));
-                    planner->uses[planner->uses_count++] =
-                        (struct use){&to->copies[i], node, chunk, image, i};
-                }
-            }
+        for (like.chunk = 0; like.chunk < transfer_plan->chunks_count; like.chunk++) {
+            TDM_TRY(collect_chunk_uses(planner, &transfer_plan->images[image], &like));
         }
     }
     return TDM_OK;
@@ -286,10 +312,12 @@ static struct draft open_draft(const struct use *use, uint32_t index)
 /* Makes one piece of all copies with equal contents. */
 static tdm_status collect_drafts(struct exchange_planner *planner)
 {
-    qsort(planner->uses, planner->uses_count, sizeof(*planner->uses), compare_uses);
-    planner->drafts = calloc(planner->uses_count, sizeof(*planner->drafts));
+    planner->drafts = calloc((size_t)planner->uses_count + 1, sizeof(*planner->drafts));
     if (planner->drafts == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%u copies between nodes", planner->uses_count);
+    }
+    if (planner->uses_count > 0) {
+        qsort(planner->uses, planner->uses_count, sizeof(*planner->uses), compare_uses);
     }
     for (uint32_t i = 0; i < planner->uses_count; i++) {
         const struct use *use = &planner->uses[i];
@@ -372,7 +400,7 @@ static uint64_t *round_loads(const struct exchange_planner *planner, uint32_t ro
 static tdm_status open_round(struct exchange_planner *planner, bool keeps)
 {
     uint32_t round = planner->exchange->rounds_count;
-    size_t load_bytes = 2 * planner->transfer_plan->from_count * sizeof(*planner->loads);
+    size_t load_bytes = (size_t)2 * planner->transfer_plan->from_count * sizeof(*planner->loads);
     uint32_t capacity = planner->rounds_capacity;
 
     TDM_TRY(tdm__array_grow((void **)&planner->loads, &capacity, round, load_bytes));
@@ -656,12 +684,10 @@ static tdm_status plan_exchange(struct exchange_planner *planner)
 {
     TDM_TRY(allocate_arrays(planner));
     for (uint32_t i = 0; i < planner->transfer_plan->to_count; i++) {
-        TDM_TRY(cut_image(planner, i));
+        TDM_TRY(cut_image(planner, &planner->transfer_plan->images[i]));
     }
     TDM_TRY(collect_uses(planner));
-    if (planner->uses_count > 0) {
-        TDM_TRY(collect_drafts(planner));
-    }
+    TDM_TRY(collect_drafts(planner));
     TDM_TRY(assign_rounds(planner));
     TDM_TRY(place_pieces(planner));
     return replace_copies(planner);

@@ -109,9 +109,8 @@ static void contents_are_the_bytes_alone(bool in_place)
 
 /* Otherwise two attempts of an update would vote for different hashes, although the bytes are the
  * same. */
-static void contents_do_not_depend_on_who_is_there(bool in_place)
+static void compare_contents_without_the_engine(struct weight_writers *m)
 {
-    struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);
     struct tdm__hash there;
     struct tdm__hash absent;
 
@@ -130,6 +129,11 @@ static void contents_do_not_depend_on_who_is_there(bool in_place)
     weight_writers_commit(m);
     assert_true(weight_writers_serve_truth(m));
     weight_writers_close(m);
+}
+
+static void contents_do_not_depend_on_who_is_there(bool in_place)
+{
+    compare_contents_without_the_engine(weight_writers_open(in_place, TDM__VERIFY_FULL));
 }
 
 /* ---- a trainer that is divided among two nodes ---------------------------------------- */
@@ -195,6 +199,12 @@ static void byte_that_flips_between_nodes_names_tensor_and_sender(bool in_place)
     weight_writers_close(m);
 }
 
+static void contents_of_a_divided_trainer_do_not_depend_on_who_is_there(bool in_place)
+{
+    compare_contents_without_the_engine(weight_writers_open_divided(in_place));
+}
+
+BOTH_WAYS(contents_of_a_divided_trainer_do_not_depend_on_who_is_there)
 BOTH_WAYS(parts_of_another_node_arrive)
 BOTH_WAYS(byte_that_flips_between_nodes_names_tensor_and_sender)
 BOTH_WAYS(every_part_arrives)
@@ -461,6 +471,8 @@ BOTH_WAYS(no_failed_call_serves_half_a_version)
 static int run_here(const char *device)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contents_of_a_divided_trainer_do_not_depend_on_who_is_there_in_place),
+        cmocka_unit_test(contents_of_a_divided_trainer_do_not_depend_on_who_is_there_by_copy),
         cmocka_unit_test(parts_of_another_node_arrive_in_place),
         cmocka_unit_test(parts_of_another_node_arrive_by_copy),
         cmocka_unit_test(byte_that_flips_between_nodes_names_tensor_and_sender_in_place),

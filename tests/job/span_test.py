@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """span_test.py - a colocated job whose trainers and engines are on several nodes has the same results as on one
-node, also when an engine, a trainer or a node is lost, and no weights cross between the nodes.
+node, also when an engine, a trainer or a node is lost. No weights cross between the nodes if each has all of them, and
+each byte that a node lacks does once.
 """
 import functools
 import json
@@ -167,6 +168,18 @@ def other_update_modes_of_a_divided_trainer_learn_the_same(sandbox):
         learn_divided(sandbox, mode)
 
 
+def engines_of_a_node_share_what_comes_from_the_other_node(sandbox):
+    """Two engines of a node want the same half of the model from the other node. It crosses once."""
+    with Span(sandbox) as cluster:
+        process = cluster.job("update.mode=copy", "engine.num_engines=4", "engine.rollout_num_gpus_per_engine=1",
+                              weights=DIVIDED)
+        require_same(sandbox, process, usual=alone_divided)
+    sandbox.require_clean()
+    plan = require_bytes_between_nodes(sandbox, STEPS + 1)
+    model_bytes = (plan["same_gpu_bytes"] + plan["other_gpu_bytes"]) / 4
+    require(plan["other_node_bytes"] <= model_bytes, f"a model of {model_bytes} bytes: {plan}")
+
+
 def divided_trainer_goes_on_when_an_engine_of_the_other_node_is_killed(sandbox):
     """What the lost engine would get still crosses; the update is tried again without what the others have."""
     marker = sandbox.path / "broken"
@@ -231,6 +244,7 @@ if __name__ == "__main__":
                    trainer_divided_among_nodes_learns_the_same,
                    divided_trainer_with_small_buffers_learns_the_same_over_encrypted_connections,
                    other_update_modes_of_a_divided_trainer_learn_the_same,
+                   engines_of_a_node_share_what_comes_from_the_other_node,
                    divided_trainer_goes_on_when_an_engine_of_the_other_node_is_killed,
                    trainer_killed_before_an_exchange_restarts_the_job,
                    engine_larger_than_every_node_is_refused_at_once,
