@@ -30,10 +30,10 @@ class Span(Cluster):
         return self.sandbox.start("--json", "--out", "out", *WORDS, weights, *words, environment=environment)
 
 
-def on_one_node(build, weights):
+def on_one_node(build, *words):
     """Returns the results of each step of a job on one node."""
     sandbox = Sandbox(build)
-    code, out, err = sandbox.run("--json", "--out", "out", *WORDS, weights)
+    code, out, err = sandbox.run("--json", "--out", "out", *WORDS, *words)
     sandbox.destroy()
     require(code == 0, f"exit code {code}: {err}")
     return by_step(out)
@@ -170,10 +170,9 @@ def other_update_modes_of_a_divided_trainer_learn_the_same(sandbox):
 
 def engines_of_a_node_share_what_comes_from_the_other_node(sandbox):
     """Two engines of a node want the same half of the model from the other node. It crosses once."""
+    words = ("update.mode=copy", "engine.num_engines=4", "engine.rollout_num_gpus_per_engine=1")
     with Span(sandbox) as cluster:
-        process = cluster.job("update.mode=copy", "engine.num_engines=4", "engine.rollout_num_gpus_per_engine=1",
-                              weights=DIVIDED)
-        require_same(sandbox, process, usual=alone_divided)
+        require_same(sandbox, cluster.job(*words, weights=DIVIDED), usual=lambda build: on_one_node(build, DIVIDED, *words))
     sandbox.require_clean()
     plan = require_bytes_between_nodes(sandbox, STEPS + 1)
     model_bytes = (plan["same_gpu_bytes"] + plan["other_gpu_bytes"]) / 4
