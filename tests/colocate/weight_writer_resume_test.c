@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/weight_writer.h"
 
+#include "colocate/weights/node_exchange.h"
 #include "tests/support/weight_writer_world.h"
 
 #include <setjmp.h>
@@ -178,6 +179,32 @@ static void received_buckets_are_not_sent_again(void **state)
     weight_writers_close(m);
 }
 
+/* The engine has everything, but later chunks may need what ranks exchange for these. */
+static void pieces_that_later_chunks_need_are_exchanged_again(void **state)
+{
+    struct weight_writers *m = weight_writers_open_divided(false);
+    const struct tdm__node_exchange *exchange = m->transfer_plan->exchange;
+    uint32_t kept = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < m->transfer_plan->chunks_count; i++) {
+        exchange->chunk_keeps[i] = tdm__node_exchange_rounds(exchange, i) > 0;
+        kept += exchange->chunk_keeps[i] ? 1 : 0;
+    }
+    assert_true(kept > 0);
+    weight_fixture_learn(m->world);
+    weight_writers_begin(m);
+    for (uint32_t i = 0; i < m->transfer_plan->chunks_count; i++) {
+        weight_writers_write(m, i);
+        TRY(weight_writers_stage(m, i));
+    }
+    weight_writers_end(m);
+    weight_writers_begin_again(m);
+    assert_int_equal(weight_writers_finish(m), kept);
+    assert_true(weight_writers_serve_truth(m));
+    weight_writers_close(m);
+}
+
 BOTH_WAYS(what_is_here_is_not_sent_again)
 BOTH_WAYS(divided_trainer_resumes_an_update)
 BOTH_WAYS(weights_that_changed_are_sent_from_the_start)
@@ -230,6 +257,7 @@ static int run_here(const char *device)
         cmocka_unit_test(what_is_here_is_not_sent_again_by_copy),
         cmocka_unit_test(divided_trainer_resumes_an_update_in_place),
         cmocka_unit_test(divided_trainer_resumes_an_update_by_copy),
+        cmocka_unit_test(pieces_that_later_chunks_need_are_exchanged_again),
         cmocka_unit_test(received_buckets_are_not_sent_again),
         cmocka_unit_test(weights_that_changed_are_sent_from_the_start_in_place),
         cmocka_unit_test(weights_that_changed_are_sent_from_the_start_by_copy),
