@@ -200,6 +200,16 @@ tdm_status tdm_collective_gather(tdm_collective_group *group, const void *in, si
     return group->comm->ops->gather(group->comm, in, bytes_per_rank, out, root);
 }
 
+tdm_status tdm__collective_exchange(tdm_collective_group *group,
+                                    const struct tdm__comm_exchange *exchange)
+{
+    if (exchange->part_bytes_max == 0) {
+        return tdm_collective_barrier(group);
+    }
+    TDM_TRY(begin(group));
+    return group->comm->ops->exchange(group->comm, exchange);
+}
+
 /* Calls a function that pauses or resumes the communicator on all ranks. A communicator without
  * memory on a GPU has none, so that the ranks only synchronise. */
 static tdm_status change_memory(tdm_collective_group *group,

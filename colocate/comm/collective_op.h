@@ -17,6 +17,7 @@ enum tdm__collective_op_kind {
     TDM__COLLECTIVE_REDUCE_SCATTER,
     TDM__COLLECTIVE_BROADCAST,
     TDM__COLLECTIVE_GATHER,
+    TDM__COLLECTIVE_EXCHANGE,
     TDM__COLLECTIVE_PAUSE,
     TDM__COLLECTIVE_RESUME
 };
@@ -34,7 +35,8 @@ struct tdm__collective_op {
     /* Root rank of a broadcast or gather; bits for the element type and the reduction of an
      * all-reduce; 0 for other kinds. */
     uint32_t root_or_dtype;
-    uint64_t size_bytes; /* Bytes that each rank contributes. */
+    /* Bytes that each rank contributes; the largest part of an exchange. */
+    uint64_t size_bytes;
     /* Where the rank's data lies; always host memory in a group that moves no data of GPUs. */
     enum tdm__comm_memory memory;
 };

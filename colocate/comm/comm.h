@@ -11,8 +11,25 @@
 
 struct tdm__comm;
 
+/* The largest number of ranks of a group. */
+enum { TDM__COMM_RANKS_MAX = 64 };
+
 /* Element type of a reduction. */
 enum tdm__comm_dtype { TDM__COMM_FLOAT32, TDM__COMM_FLOAT64 };
+
+/* What one rank gives to each rank and gets from each in an exchange. The arrays have one element
+ * for each rank of the group; the element of the rank itself is not used. Each rank gets from
+ * another as many bytes as that one gives to it. All pointers are borrowed for the call. */
+struct tdm__comm_exchange {
+    const void *in;                /* Memory with the bytes that this rank gives; never NULL. */
+    void *out;                     /* Memory for the bytes that it gets, apart from `in`. */
+    const size_t *send_offsets;    /* Offset in `in` of what each rank gets from this one. */
+    const size_t *send_bytes;      /* Number of bytes that each rank gets from this one. */
+    const size_t *receive_offsets; /* Offset in `out` of what each rank gives to this one. */
+    const size_t *receive_bytes;   /* Number of bytes that each rank gives to this one. */
+    /* The largest number of bytes that one rank gives to another; the same on all ranks. */
+    size_t part_bytes_max;
+};
 
 /* The functions of a communicator. The collective functions behave as those with the same names
  * in tandem/collective.h. One thread uses a communicator. All functions are mandatory, except pause
@@ -48,6 +65,8 @@ struct tdm__comm_ops {
     /* Gives the root the bytes of all ranks in rank order. `out` is not used on other ranks. */
     tdm_status (*gather)(struct tdm__comm *comm, const void *in, size_t bytes_per_rank, void *out,
                          uint32_t root);
+    /* Gives each rank the bytes that every other rank has for it alone. */
+    tdm_status (*exchange)(struct tdm__comm *comm, const struct tdm__comm_exchange *exchange);
 
     /* Frees memory on the GPU until the resume. Until then only resume, check, destroy and abort
      * are called. */
@@ -62,6 +81,15 @@ struct tdm__comm {
     uint32_t rank;                   /* Rank of this process in the group. */
     uint32_t ranks_count;            /* Number of ranks of the group. */
 };
+
+/* Returns how many of the next `part_bytes` bytes of a part of an exchange remain after its first
+ * `done` bytes. */
+static inline size_t tdm__comm_part_left(size_t size_bytes, size_t done, size_t part_bytes)
+{
+    size_t left = size_bytes > done ? size_bytes - done : 0;
+
+    return left < part_bytes ? left : part_bytes;
+}
 
 /* Blocks until all ranks of the group have called it. */
 static inline tdm_status tdm__comm_barrier(struct tdm__comm *comm)

@@ -103,6 +103,9 @@ void tdm__banner_update(const struct tdm__job_spec *spec, const struct tdm__weig
         append(text, "   %llu buckets of %.4g MiB", (unsigned long long)cost->buckets_count,
                (double)cost->bucket_bytes / (1 << 20));
     }
+    if (cost->other_node_bytes > 0) {
+        append(text, "   %.4g MiB between nodes", (double)cost->other_node_bytes / (1 << 20));
+    }
     if (cost->measured_bytes > 0) {
         append(text, "   %.4g MiB read twice: trainer ranks share FP8 blocks",
                (double)cost->measured_bytes / (1 << 20));

@@ -52,6 +52,9 @@ struct trainer {
     /* Owned collective group of the trainer ranks that serve one engine, through which their
      * descriptions of each bucket travel (announcement.h). */
     tdm_collective_group *gather;
+    /* Owned collective group of all trainer ranks that moves data of GPUs, through which they
+     * exchange what crosses between nodes; NULL until a plan needs it. */
+    tdm_collective_group *exchange;
     /* Connection to the engine rank of the same number if engines have GPUs of their own; else
      * without a group. */
     struct tdm__transfer_pair pair;

@@ -96,6 +96,7 @@ static void trainer_destruct(void *self)
     tdm__manifest_destroy(trainer->manifest);
     tdm_actor_destroy(trainer->engine);
     tdm_collective_leave(trainer->gather);
+    tdm_collective_leave(trainer->exchange);
     tdm__transfer_pair_close(&trainer->pair);
     tdm__rank_close(&trainer->rank, trainer->ops == NULL ? NULL : trainer->ops->close);
 }

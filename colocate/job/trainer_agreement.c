@@ -14,7 +14,7 @@
  *   operation for each chunk, and a group to open and to end.
  * All ranks agree after each chunk anyway, before any of them may announce it. So the descriptions
  * travel in that operation, which then is an all-gather. Ranks write to engines of their own node
- * only (check_nodes() in trainer_update.c). The price is that every rank gets the descriptions for
+ * only (node_exchange.h). The price is that every rank gets the descriptions for
  * all groups: 112 bytes for each rectangle, which compares with the rectangle's own bytes.
  *
  * Each rank's part has the same size, which follows from the plan (chunk_bytes). It is the status,

@@ -12,16 +12,20 @@
  * have no halves, so that a chunk is written after all engines have read the chunk before.
  * In every mode each rank describes what it wrote, and the first rank of each engine's gather group
  * calls the engine (announcement.h).
- * The collective operations of all ranks are one agreement before the first chunk, one for each
- * chunk that is not skipped (in an update by names one more, before it is written), and one at the
- * end; with shared FP8 blocks one more agreement and the all-reduce of their scales. Beside these,
- * each gather group gathers sizes and announcements once for each such chunk.
- * All methods run on the actor's method thread. The transfer protocol is in docs/transfer-plans.md,
- * the commit protocol in docs/protocols/commit.md. */
+ * If the trainer ranks are on several nodes, what an engine rank wants from other nodes is
+ * exchanged in rounds (node_exchange.h) while the chunk is written. The collective operations of
+ * all ranks are one agreement before the first chunk, one for each chunk that is not skipped (in an
+ * update by names one more, before it is written), and one at the end; with shared FP8 blocks one
+ * more agreement and the all-reduce of their scales; and for each round an agreement and the
+ * exchanges of the pieces and of their checksums. Beside these, each gather group gathers sizes and
+ * announcements once for each such chunk. All methods run on the actor's method thread. The
+ * transfer protocol is in docs/transfer-plans.md, the commit protocol in docs/protocols/commit.md.
+ */
 #include "colocate/job/trainer_update.h"
 
 #include "colocate/comm/collective.h"
 #include "colocate/job/announcement.h"
+#include "colocate/job/exchange_round.h"
 #include "colocate/job/trainer_agreement.h"
 #include "colocate/job/transfer_target.h"
 #include "runtime/clock.h"
@@ -33,8 +37,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Longest time in milliseconds to wait for memory for a bucket. */
-enum { BUCKET_MS = 10000 };
+enum {
+    BUCKET_MS = 10000, /* Longest time in milliseconds to wait for memory for a bucket. */
+    /* Number of buffers of an exchange between nodes: one for sending, one for receiving. */
+    EXCHANGE_BUFFERS = 2
+};
 
 void tdm__trainer_disconnect(struct trainer *trainer)
 {
@@ -72,9 +79,12 @@ static tdm_status trainer_check_connected(const struct trainer *trainer)
 }
 
 /* Computes the transfer plan from the layouts of both sides. `image_bytes` is the size of an engine
- * rank's weights. */
-static tdm_status compile_slices_plan(struct trainer *trainer, uint64_t image_bytes, bool in_place)
+ * rank's weights. `exchange_bytes` is that of each buffer of an exchange between nodes; 0 if there
+ * is none. */
+static tdm_status compile_slices_plan(struct trainer *trainer, uint64_t image_bytes, bool in_place,
+                                      uint64_t exchange_bytes)
 {
+    uint64_t halves_bytes = trainer->rank.bucket_bytes - EXCHANGE_BUFFERS * exchange_bytes;
     const struct tdm__transfer_plan_options transfer_plan = {
         .manifest = trainer->manifest,
         .from = trainer->layouts,
@@ -84,65 +94,74 @@ static tdm_status compile_slices_plan(struct trainer *trainer, uint64_t image_by
         .from_locations = trainer->locations,
         .to_locations = trainer->locations,
         .image_bytes = image_bytes,
-        .chunk_bytes = in_place ? 0 : trainer->rank.bucket_bytes / TDM__BUCKET_HALVES};
+        .chunk_bytes = in_place ? 0 : halves_bytes / TDM__BUCKET_HALVES,
+        .exchange_bytes = exchange_bytes};
 
     return tdm__transfer_plan_create(&transfer_plan, &trainer->transfer_plan);
 }
 
 /* Computes the transfer plan to engines that get whole tensors. */
-static tdm_status compile_whole_plan(struct trainer *trainer)
+static tdm_status compile_whole_plan(struct trainer *trainer, uint64_t exchange_bytes)
 {
     uint32_t ranks_count = trainer->rank.context.ranks_count;
 
-    TDM_TRY(tdm__whole_tensors_create(trainer->manifest, trainer->rank.bucket_bytes, ranks_count,
-                                      &trainer->whole_tensors));
+    tdm__whole_tensors_destroy(trainer->whole_tensors);
+    trainer->whole_tensors = NULL;
+    TDM_TRY(tdm__whole_tensors_create(
+        trainer->manifest, trainer->rank.bucket_bytes - EXCHANGE_BUFFERS * exchange_bytes,
+        ranks_count, &trainer->whole_tensors));
     return tdm__whole_tensors_compile_plan(trainer->whole_tensors, trainer->layouts, ranks_count,
-                                           trainer->locations, trainer->locations,
+                                           trainer->locations, trainer->locations, exchange_bytes,
                                            &trainer->transfer_plan);
 }
 
-/* Returns the first copy of a transfer plan between two nodes, and its image; NULL if there is
- * none. */
-static const struct tdm__rect_copy *
-find_copy_between_nodes(const struct tdm__transfer_plan *transfer_plan, uint32_t *image_out)
+/* Computes the transfer plan for the mode of the update. */
+static tdm_status compile_plan(struct trainer *trainer,
+                               const struct tdm__trainer_connect_message *message,
+                               uint64_t exchange_bytes)
 {
-    for (uint32_t i = 0; i < transfer_plan->to_count; i++) {
-        const struct tdm__transfer_plan_image *image = &transfer_plan->images[i];
-
-        for (uint32_t k = 0; k < image->copies_count; k++) {
-            if (image->copies[k].locality == TDM__LOCALITY_OTHER_NODE) {
-                *image_out = i;
-                return &image->copies[k];
-            }
-        }
-    }
-    return NULL;
+    return message->layouts.count == 0 ? compile_whole_plan(trainer, exchange_bytes)
+                                       : compile_slices_plan(trainer, message->weights_bytes,
+                                                             message->in_place, exchange_bytes);
 }
 
-/* Refuses a transfer plan that copies between nodes: trainer ranks write into memory of their own
- * node only. */
-static tdm_status check_nodes(const struct trainer *trainer)
+/* Computes the transfer plan again, with an exchange, if it copies between nodes: trainer ranks
+ * write into memory of their own node only. The buffers of the exchange are taken from the size of
+ * the bucket, all of it if there is no bucket and half of it otherwise, so that the memory budget
+ * stays the same. */
+static tdm_status add_exchange(struct trainer *trainer,
+                               const struct tdm__trainer_connect_message *message)
 {
-    const struct tdm__transfer_plan *transfer_plan = trainer->transfer_plan;
-    const uint64_t *bytes = transfer_plan->cost.bytes_by_locality;
-    uint32_t image = 0;
-    const struct tdm__rect_copy *copy = find_copy_between_nodes(transfer_plan, &image);
+    bool has_bucket = message->layouts.count == 0 || !message->in_place;
+    uint64_t bytes = trainer->rank.bucket_bytes / (has_bucket ? 2 : 1) / EXCHANGE_BUFFERS;
 
-    if (copy == NULL) {
+    if (trainer->transfer_plan->cost.bytes_by_locality[TDM__LOCALITY_OTHER_NODE] == 0) {
         return TDM_OK;
     }
-    return tdm__fail(TDM_E_UNSUPPORTED,
-                     "update of engine/%u/%u failed: no trainer rank on its node has all of the "
-                     "tensor %s, and %llu of %llu bytes of an update would come from other nodes. "
-                     "Let the trainer ranks of each node hold the whole model, or give the job a "
-                     "node with %u GPUs",
-                     image / trainer->rank.ranks_per_engine, image % trainer->rank.ranks_per_engine,
-                     tdm__transfer_plan_tensor(transfer_plan, image, copy)->name,
-                     (unsigned long long)bytes[TDM__LOCALITY_OTHER_NODE],
-                     (unsigned long long)(bytes[TDM__LOCALITY_SAME_GPU] +
-                                          bytes[TDM__LOCALITY_SAME_NODE] +
-                                          bytes[TDM__LOCALITY_OTHER_NODE]),
-                     trainer->rank.context.ranks_count);
+    tdm__transfer_plan_destroy(trainer->transfer_plan);
+    trainer->transfer_plan = NULL;
+    return compile_plan(trainer, message, bytes);
+}
+
+/* Joins the group through which the ranks exchange what crosses between nodes, unless this rank has
+ * joined it or the plan has no exchange, which all ranks know. On CUDA NCCL moves its data. */
+static tdm_status join_exchange_group(struct trainer *trainer)
+{
+    char name[TDM__RANK_NAME_BYTES + 32];
+    char node[TDM__ID_TEXT_BYTES];
+    const struct tdm_collective_options options = {
+        .name = name,
+        .rank = trainer->rank.context.rank,
+        .ranks_count = trainer->rank.context.ranks_count,
+        .timeout_ms = trainer->rank.timeout_ms,
+        .node_id = tdm__id_text(&trainer->locations[0].node, node),
+        .on_gpu = 1};
+
+    if (trainer->transfer_plan->exchange == NULL || trainer->exchange != NULL) {
+        return TDM_OK;
+    }
+    (void)snprintf(name, sizeof(name), "%s/exchange", trainer->rank.group_name);
+    return tdm_collective_join(trainer->rank.runtime, &options, &trainer->exchange);
 }
 
 /* Creates the writer that executes the transfer plan for this rank. */
@@ -193,15 +212,14 @@ tdm_status tdm__trainer_connect(tdm_call *call, void *self)
     TDM_TRY(trainer_check_started(trainer));
     TDM_TRY(tdm__trainer_connect_decode(tdm_call_arguments(call), &message));
     tdm__trainer_disconnect(trainer);
-    if (message.layouts.count == 0) {
-        TDM_TRY(compile_whole_plan(trainer));
-    } else {
+    if (message.layouts.count > 0) {
         TDM_TRY(read_engine_layouts(trainer, &message.layouts));
-        TDM_TRY(compile_slices_plan(trainer, message.weights_bytes, message.in_place));
     }
-    TDM_TRY(check_nodes(trainer));
+    TDM_TRY(compile_plan(trainer, &message, 0));
+    TDM_TRY(add_exchange(trainer, &message));
     TDM_TRY(create_weight_writer(trainer, message.layouts.count > 0 && message.in_place));
     TDM_TRY(tdm__trainer_agreement_reserve(trainer));
+    TDM_TRY(join_exchange_group(trainer));
     return tdm__transfer_cost_reply(call, trainer->transfer_plan);
 }
 
@@ -251,15 +269,23 @@ tdm_status tdm__trainer_detach_engine(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* Aborts a collective group; NULL is allowed. */
+static void abort_group(tdm_collective_group *group)
+{
+    if (group != NULL) {
+        struct tdm__comm *comm = tdm__collective_comm(group);
+
+        comm->ops->abort(comm);
+    }
+}
+
 /* Aborts the collective groups after an error of this rank alone, so that the other ranks do not
  * wait for it. Returns `status`. */
 static tdm_status abort_update(struct trainer *trainer, tdm_status status)
 {
-    struct tdm__comm *all = tdm__collective_comm(trainer->rank.group);
-    struct tdm__comm *gather = tdm__collective_comm(trainer->gather);
-
-    all->ops->abort(all);
-    gather->ops->abort(gather);
+    abort_group(trainer->rank.group);
+    abort_group(trainer->gather);
+    abort_group(trainer->exchange);
     return status;
 }
 
@@ -552,14 +578,42 @@ static void record_write_span(struct trainer *trainer, uint32_t chunk, int64_t b
     }
 }
 
-/* Writes this rank's part of the chunk to the targets. */
-static tdm_status write_chunk(struct chunk_transfer *transfer, uint32_t chunk)
+/* Exchanges with all other ranks what of the chunk comes from other nodes, round by round, after
+ * this rank has written what it holds with the result `status`. Before each round all ranks agree
+ * on their status, so that a rank that has failed is not waited for. */
+static tdm_status exchange_chunk(struct chunk_transfer *transfer, uint32_t chunk, tdm_status status)
+{
+    struct trainer *trainer = transfer->trainer;
+    uint32_t rounds_count = tdm__weight_writer_rounds_count(trainer->weight_writer, chunk);
+
+    for (uint32_t i = 0; i < rounds_count; i++) {
+        struct tdm__exchange_round round;
+
+        TDM_TRY(tdm__trainer_agree(trainer, status));
+        tdm__failpoint_hit("trainer.exchange");
+        tdm__weight_writer_begin_round(trainer->weight_writer, chunk, i, &round);
+        status = tdm__exchange_round_run(trainer->exchange, &round);
+        if (status != TDM_OK) {
+            return abort_update(trainer, status); /* The group has ended for all ranks. */
+        }
+        status = wrap_chunk_error(
+            transfer, tdm__weight_writer_end_round(trainer->weight_writer, chunk, i), chunk);
+    }
+    return status;
+}
+
+/* Writes this rank's part of the chunk to the targets, unless this rank has failed with `status`
+ * before. */
+static tdm_status write_chunk(struct chunk_transfer *transfer, uint32_t chunk, tdm_status status)
 {
     struct trainer *trainer = transfer->trainer;
     int64_t begin_ns = tdm__clock_ns();
 
-    TDM_TRY(wrap_chunk_error(transfer,
-                             tdm__weight_writer_write_chunk(trainer->weight_writer, chunk), chunk));
+    if (status == TDM_OK) {
+        status = wrap_chunk_error(
+            transfer, tdm__weight_writer_write_chunk(trainer->weight_writer, chunk), chunk);
+    }
+    TDM_TRY(exchange_chunk(transfer, chunk, status));
     record_write_span(trainer, chunk, begin_ns);
     return TDM_OK;
 }
@@ -596,8 +650,7 @@ static tdm_status transfer_chunk(struct chunk_transfer *transfer, uint32_t chunk
     }
     TDM_TRY(await_room(transfer, chunk));
     tdm__failpoint_hit("trainer.write");
-    status = transfer->announce_status;
-    status = status == TDM_OK ? write_chunk(transfer, chunk) : status;
+    status = write_chunk(transfer, chunk, transfer->announce_status);
     status = status == TDM_OK ? describe_for_others(transfer, chunk) : status;
     TDM_TRY(tdm__trainer_agree_on_chunk(trainer, await_announced(transfer, status), chunk,
                                         &trainer->for_others));
@@ -606,15 +659,17 @@ static tdm_status transfer_chunk(struct chunk_transfer *transfer, uint32_t chunk
     return TDM_OK;
 }
 
-/* Maps the targets of all ranks and agrees on the status: if an engine just died, its memory
- * cannot be mapped, but the trainers continue to work together. If the update resumes, the ranks
- * also find out what engine ranks already have. */
+/* Acquires memory for an exchange between nodes, if there is one and no bucket, maps the targets of
+ * all ranks, and agrees on the status: if an engine just died, its memory cannot be mapped, but the
+ * trainers continue to work together. If the update resumes, the ranks also find out what engine
+ * ranks already have. */
 static tdm_status open_targets(struct trainer *trainer, const struct tdm__message_list *targets,
                                const struct tdm__message_list *resume_logs)
 {
     const uint64_t *claims;
-    tdm_status status = read_targets(trainer, targets, resume_logs);
+    tdm_status status = tdm__weight_writer_resume_bucket(trainer->weight_writer, BUCKET_MS);
 
+    status = status == TDM_OK ? read_targets(trainer, targets, resume_logs) : status;
     if (!has_resume_log(resume_logs)) { /* All ranks get the same resume logs. */
         return tdm__trainer_agree(trainer, status);
     }
@@ -673,6 +728,21 @@ static void record_collectives(struct trainer *trainer, int64_t begin_ns, uint64
     tdm__spans_add(&trainer->rank.spans, name, begin_ns, 0, 0);
 }
 
+/* Releases the memory of an exchange of a rank without a bucket; that of a bucket is released with
+ * it. If `status` is already an error, it is returned with its detail. */
+static tdm_status release_exchange(struct trainer *trainer, tdm_status status)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    tdm_status released;
+
+    if (tdm__weight_writer_bucket(trainer->weight_writer) != NULL) {
+        return status;
+    }
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    released = tdm__weight_writer_pause_bucket(trainer->weight_writer);
+    return status == TDM_OK ? released : tdm__fail(status, "%s", detail);
+}
+
 /* Transfers all chunks. On return, with success or failure, no engine reads memory of this rank,
  * and no target is mapped. */
 static tdm_status transfer_all_chunks(struct trainer *trainer, const struct tdm__id *update,
@@ -693,6 +763,7 @@ static tdm_status transfer_all_chunks(struct trainer *trainer, const struct tdm_
                  ? agree_on_result(trainer, await_announced(&transfer, transfer.announce_status))
                  : await_announced(&transfer, status);
     tdm__weight_writer_unmap_targets(trainer->weight_writer);
+    status = release_exchange(trainer, status);
     record_collectives(trainer, begin_ns, all_before, gather_before);
     return status;
 }

@@ -32,7 +32,8 @@ struct tdm__weight_cost {
     uint64_t same_gpu_bytes;
     /* Bytes that are copied to engine ranks on other GPUs. */
     uint64_t other_gpu_bytes;
-    /* Bytes that are copied to engine ranks on other nodes. */
+    /* Bytes that cross between nodes, each once. They are written to the engine ranks from the
+     * trainer ranks that receive them, and are in the numbers above, too. */
     uint64_t other_node_bytes;
     /* Most copies that one engine rank needs. */
     uint64_t copies_max;

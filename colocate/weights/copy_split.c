@@ -36,9 +36,8 @@ static bool copy_writes_elements(const struct tdm__rect_copy *copy)
     return copy->conversion == TDM__CONVERT_NONE || copy->conversion == TDM__CONVERT_BF16;
 }
 
-/* Returns the part of the copy that writes its rows from `first` up to but not including `end`. */
-static struct tdm__rect_copy split_rows(const struct tdm__rect_copy *copy, uint64_t first,
-                                        uint64_t end)
+struct tdm__rect_copy tdm__copy_split_rows(const struct tdm__rect_copy *copy, uint64_t first,
+                                           uint64_t end)
 {
     uint64_t each = rows_per_unit(copy);
     uint64_t rows_end = end * each < copy->rows ? end * each : copy->rows;
@@ -53,12 +52,10 @@ static struct tdm__rect_copy split_rows(const struct tdm__rect_copy *copy, uint6
     return piece;
 }
 
-/* Returns the part of the copy that writes the columns from `first` up to but not including `end`
- * of one row. */
-static struct tdm__rect_copy split_columns(const struct tdm__rect_copy *copy, uint64_t row,
-                                           uint64_t first, uint64_t end)
+struct tdm__rect_copy tdm__copy_split_columns(const struct tdm__rect_copy *copy, uint64_t row,
+                                              uint64_t first, uint64_t end)
 {
-    struct tdm__rect_copy piece = split_rows(copy, row, row + 1);
+    struct tdm__rect_copy piece = tdm__copy_split_rows(copy, row, row + 1);
 
     piece.from_offset += first;
     piece.to_offset += first;
@@ -105,7 +102,7 @@ uint32_t tdm__copy_split(const struct tdm__rect_copy *copy, uint64_t begin, uint
         uint64_t stop = first.row == last.row ? last.column : copy->columns;
 
         if (stop > first.column) {
-            pieces[count++] = split_columns(copy, first.row, first.column, stop);
+            pieces[count++] = tdm__copy_split_columns(copy, first.row, first.column, stop);
         }
         if (first.row == last.row) {
             return count;
@@ -113,10 +110,10 @@ uint32_t tdm__copy_split(const struct tdm__rect_copy *copy, uint64_t begin, uint
         first.row++;
     }
     if (first.row < last.row) {
-        pieces[count++] = split_rows(copy, first.row, last.row);
+        pieces[count++] = tdm__copy_split_rows(copy, first.row, last.row);
     }
     if (last.column > 0) {
-        pieces[count++] = split_columns(copy, last.row, 0, last.column);
+        pieces[count++] = tdm__copy_split_columns(copy, last.row, 0, last.column);
     }
     return count;
 }

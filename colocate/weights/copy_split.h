@@ -20,6 +20,15 @@ enum { TDM__COPY_SPLIT_MAX = 3 };
 uint64_t tdm__copy_split_unit(const struct tdm_slice *slice, enum tdm__conversion conversion,
                               enum tdm_dtype dtype);
 
+/* Returns the part of a copy that writes its rows from `first` up to but not including `end`. A row
+ * of FP8 scales is for 128 rows of elements. For FP8 codes `first` is a multiple of 128. */
+struct tdm__rect_copy tdm__copy_split_rows(const struct tdm__rect_copy *copy, uint64_t first,
+                                           uint64_t end);
+/* Returns the part of a plain copy that writes the columns from `first` up to but not including
+ * `end` of one row. */
+struct tdm__rect_copy tdm__copy_split_columns(const struct tdm__rect_copy *copy, uint64_t row,
+                                              uint64_t first, uint64_t end);
+
 /* Computes the rectangles of `copy` that lie within the bytes from `begin` to `end` of the slice,
  * multiples of the unit or the end of the slice. Returns the number of rectangles. All pieces of a
  * slice together write the same elements to the same places as `copy`. */

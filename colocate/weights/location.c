@@ -15,3 +15,11 @@ struct tdm__location tdm__location_of_device(const struct tdm__id *node,
     memcpy(location.gpu.bytes, canonical.digest, sizeof(location.gpu.bytes));
     return location;
 }
+
+uint8_t tdm__location_locality(const struct tdm__location *one, const struct tdm__location *other)
+{
+    if (!tdm__id_equal(&one->node, &other->node)) {
+        return TDM__LOCALITY_OTHER_NODE;
+    }
+    return tdm__id_equal(&one->gpu, &other->gpu) ? TDM__LOCALITY_SAME_GPU : TDM__LOCALITY_SAME_NODE;
+}

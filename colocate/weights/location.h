@@ -4,6 +4,7 @@
 #define TDM_COLOCATE_WEIGHTS_LOCATION_H
 
 #include "colocate/device/device.h"
+#include "colocate/transfer/rect_copy.h"
 
 /* Identifies the GPU memory that holds a storage. A plain value; it owns nothing. */
 struct tdm__location {
@@ -16,5 +17,7 @@ struct tdm__location {
  * location for the same GPU. */
 struct tdm__location tdm__location_of_device(const struct tdm__id *node,
                                              const struct tdm__device *device);
+/* Returns how near two places are to each other: an enum tdm__copy_locality. */
+uint8_t tdm__location_locality(const struct tdm__location *one, const struct tdm__location *other);
 
 #endif

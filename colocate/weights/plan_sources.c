@@ -17,6 +17,7 @@
 #include "runtime/array_grow.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
+#include "runtime/splitmix.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -355,17 +356,26 @@ uint8_t tdm__plan_sources_locality(const struct tdm__plan_sources *sources, uint
     if (from == NULL || to == NULL) {
         return from_rank == to_rank ? TDM__LOCALITY_SAME_GPU : TDM__LOCALITY_SAME_NODE;
     }
-    if (!tdm__id_equal(&from[from_rank].node, &to[to_rank].node)) {
-        return TDM__LOCALITY_OTHER_NODE;
-    }
-    return tdm__id_equal(&from[from_rank].gpu, &to[to_rank].gpu) ? TDM__LOCALITY_SAME_GPU
-                                                                 : TDM__LOCALITY_SAME_NODE;
+    return tdm__location_locality(&from[from_rank], &to[to_rank]);
 }
 
 /* Returns true if this rank was chosen last for the slice being planned, and is to go on. */
 static bool rank_goes_on(const struct tdm__plan_sources *sources, uint32_t rank)
 {
     return rank == sources->last_rank && sources->last_bytes < TDM__PLAN_SHARE_BYTES;
+}
+
+/* Returns a number that is the same for all engine ranks of a node and differs among groups. */
+static uint64_t crossing_number(const struct tdm__plan_sources *sources, uint32_t to_rank,
+                                uint32_t group)
+{
+    const struct tdm__location *to = sources->options.to_locations;
+    uint32_t first = 0;
+
+    while (!tdm__id_equal(&to[first].node, &to[to_rank].node)) {
+        first++;
+    }
+    return tdm__splitmix64(first, group);
 }
 
 struct tdm__holder_choice tdm__plan_sources_choose(const struct tdm__plan_sources *sources,
@@ -392,6 +402,12 @@ struct tdm__holder_choice tdm__plan_sources_choose(const struct tdm__plan_source
             choice.locality = locality;
             is_settled = goes_on;
         }
+    }
+    if (choice.locality == TDM__LOCALITY_OTHER_NODE && sources->options.crosses_once) {
+        uint32_t count = sources->replicas.groups[group + 1] - first;
+
+        choice.holder = holders[first + crossing_number(sources, to_rank, group) % count];
+        choice.had_alternative = false;
     }
     return choice;
 }

@@ -60,6 +60,9 @@ struct tdm__plan_sources_options {
     uint32_t to_count;                          /* Number of engine ranks. */
     const struct tdm__location *from_locations; /* Where each trainer rank is, or NULL. */
     const struct tdm__location *to_locations;   /* Where each engine rank's target is, or NULL. */
+    /* True if all engine ranks of a node get the elements of a group from the same rank of another
+     * node, so that they need to cross between the nodes only once. */
+    bool crosses_once;
 };
 
 /* What trainer ranks hold, while a plan is compiled. The caller of init owns it. */
@@ -116,7 +119,8 @@ const struct tdm_slice *tdm__plan_sources_slice(const struct tdm__plan_sources *
 uint8_t tdm__plan_sources_locality(const struct tdm__plan_sources *sources, uint32_t from_rank,
                                    uint32_t to_rank);
 /* Chooses from which holder of a group to copy: the nearest, then the one that goes on, then the
- * one whose rank sends the fewest bytes. */
+ * one whose rank sends the fewest bytes. With crosses_once the group and the engine rank's node
+ * alone decide among the holders on other nodes. */
 struct tdm__holder_choice tdm__plan_sources_choose(const struct tdm__plan_sources *sources,
                                                    uint32_t to_rank, uint32_t group);
 /* Counts the bytes that a chosen rank sends. The first pass counts those that no other rank is near

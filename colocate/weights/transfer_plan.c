@@ -7,7 +7,8 @@
  * slice and scales by scales. For each item the compiler finds the rectangles or runs that cover
  * it, emits copies, merges neighbouring copies into rectangles, and assigns them to chunks. An item
  * larger than a chunk is compiled whole and then split (copy_split.h). At the end all images get
- * the same number of chunks and the cost is summed up.
+ * the same number of chunks, what crosses between nodes is planned (node_exchange.h), and the cost
+ * is summed up.
  *
  * A conversion to FP8 is compiled by blocks instead of runs (convert.h). The result is the same
  * on every rank because it depends on the options only. The compiler runs in the thread of its
@@ -17,6 +18,7 @@
 
 #include "colocate/weights/convert.h"
 #include "colocate/weights/copy_split.h"
+#include "colocate/weights/node_exchange.h"
 #include "colocate/weights/plan_sources.h"
 #include "runtime/array_grow.h"
 #include "runtime/assert.h"
@@ -396,6 +398,23 @@ static struct tdm__transfer_plan_chunk *last_chunk(const struct tdm__transfer_pl
     return &image->chunks[image->chunks_count - 1];
 }
 
+/* Returns how many bytes of a chunk an item that begins at `begin` cannot use, because chunks begin
+ * at aligned offsets. With an exchange the largest number is reserved, so that equal slices of
+ * several engine ranks are divided equally wherever they begin. */
+static uint64_t chunk_slack(const struct tdm__transfer_plan_options *options, uint64_t begin)
+{
+    return options->exchange_bytes > 0 ? TDM__TRANSFER_PLAN_ALIGNMENT - 1
+                                       : begin % TDM__TRANSFER_PLAN_ALIGNMENT;
+}
+
+/* Returns true if an item does not fit into a chunk of its own. */
+static bool item_is_large(const struct tdm__transfer_plan_options *options,
+                          const struct plan_item *item)
+{
+    return options->chunk_bytes > 0 &&
+           item->end - item->begin + chunk_slack(options, item->begin) > options->chunk_bytes;
+}
+
 /* Returns true if the image bytes from `begin` to `end` fit into one chunk. */
 static bool item_fits_chunk(const struct tdm__transfer_plan_options *options, uint64_t begin,
                             uint64_t end)
@@ -469,10 +488,9 @@ static uint64_t next_piece_end(const struct plan_compiler *compiler, const struc
                                uint64_t begin, uint64_t unit)
 {
     uint64_t aligned_units = compiler->options->chunk_bytes / TDM__TRANSFER_PLAN_ALIGNMENT;
-    uint64_t chunk_end =
-        (begin / TDM__TRANSFER_PLAN_ALIGNMENT + (aligned_units == 0 ? 1 : aligned_units)) *
-        TDM__TRANSFER_PLAN_ALIGNMENT;
-    uint64_t units = (chunk_end - begin) / unit;
+    uint64_t room = (aligned_units == 0 ? 1 : aligned_units) * TDM__TRANSFER_PLAN_ALIGNMENT -
+                    chunk_slack(compiler->options, begin);
+    uint64_t units = room / unit;
     uint64_t end = begin + (units == 0 ? 1 : units) * unit;
 
     return end < item->end ? end : item->end;
@@ -535,7 +553,7 @@ static tdm_status put_item_in_chunk(struct plan_compiler *compiler, uint32_t to_
     struct tdm__transfer_plan_image *image = &compiler->transfer_plan->images[to_rank];
     uint32_t copies_first = image->copies_count;
 
-    if (!options->keeps_slices_whole && !item_fits_chunk(options, item->begin, item->end)) {
+    if (!options->keeps_slices_whole && item_is_large(options, item)) {
         TDM_TRY(plan_item_copies(compiler, to_rank, item));
         return split_item(compiler, image, item, copies_first);
     }
@@ -635,6 +653,22 @@ static void add_cost(struct tdm__transfer_plan *transfer_plan, uint32_t to_rank,
         image->copies_count > cost->copies_max ? image->copies_count : cost->copies_max;
 }
 
+/* Adds what crosses between nodes to the plan's cost, and the bytes that each trainer rank sends to
+ * `sent_bytes`. */
+static void add_exchange_cost(struct tdm__transfer_plan *transfer_plan, uint64_t *sent_bytes)
+{
+    const struct tdm__node_exchange *exchange = transfer_plan->exchange;
+    struct tdm__transfer_cost *cost = &transfer_plan->cost;
+
+    for (uint32_t i = 0; exchange != NULL && i < exchange->pieces_count; i++) {
+        const struct tdm__exchange_piece *piece = &exchange->pieces[i];
+
+        cost->bytes_by_locality[TDM__LOCALITY_OTHER_NODE] += piece->size_bytes;
+        cost->copies_by_locality[TDM__LOCALITY_OTHER_NODE]++;
+        sent_bytes[piece->copy.from_rank] += piece->size_bytes;
+    }
+}
+
 /* Computes how many bytes and copies the whole plan has. */
 static tdm_status compute_cost(struct tdm__transfer_plan *transfer_plan)
 {
@@ -647,6 +681,7 @@ static tdm_status compute_cost(struct tdm__transfer_plan *transfer_plan)
     for (uint32_t i = 0; i < transfer_plan->to_count; i++) {
         add_cost(transfer_plan, i, sent_bytes);
     }
+    add_exchange_cost(transfer_plan, sent_bytes);
     cost->sent_bytes_min = sent_bytes[0];
     for (uint32_t i = 0; i < transfer_plan->from_count; i++) {
         cost->sent_bytes_min =
@@ -672,6 +707,33 @@ static tdm_status count_forced_bytes(struct plan_compiler *compiler, uint32_t to
     return TDM_OK;
 }
 
+/* Returns true if some copy of the plan goes from one node to another. */
+static bool has_copy_between_nodes(const struct tdm__transfer_plan *transfer_plan)
+{
+    for (uint32_t i = 0; i < transfer_plan->to_count; i++) {
+        for (uint32_t k = 0; k < transfer_plan->images[i].copies_count; k++) {
+            if (transfer_plan->images[i].copies[k].locality == TDM__LOCALITY_OTHER_NODE) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Plans the exchange of what crosses between nodes, if the caller wants one and something does. */
+static tdm_status plan_exchange(struct plan_compiler *compiler)
+{
+    const struct tdm__node_exchange_options options = {
+        .from_locations = compiler->options->from_locations,
+        .to_locations = compiler->options->to_locations,
+        .round_bytes = compiler->options->exchange_bytes};
+
+    return options.round_bytes > 0 && has_copy_between_nodes(compiler->transfer_plan)
+               ? tdm__node_exchange_create(compiler->transfer_plan, &options,
+                                           &compiler->transfer_plan->exchange)
+               : TDM_OK;
+}
+
 /* Runs all steps that compile a transfer plan. On failure the caller frees what was allocated. */
 static tdm_status plan_compile(struct plan_compiler *compiler)
 {
@@ -688,7 +750,8 @@ static tdm_status plan_compile(struct plan_compiler *compiler)
                                                       .from_count = options->from_count,
                                                       .to_count = options->to_count,
                                                       .from_locations = options->from_locations,
-                                                      .to_locations = options->to_locations};
+                                                      .to_locations = options->to_locations,
+                                                      .crosses_once = options->exchange_bytes > 0};
     struct tdm__transfer_plan *transfer_plan = compiler->transfer_plan;
 
     compiler->lasts = calloc((size_t)options->from_count + 1, sizeof(*compiler->lasts));
@@ -710,6 +773,7 @@ static tdm_status plan_compile(struct plan_compiler *compiler)
         TDM_TRY(tdm__wrap(plan_image(compiler, i), "engine rank %" PRIu32, i));
     }
     TDM_TRY(pad_chunks(transfer_plan));
+    TDM_TRY(plan_exchange(compiler));
     return compute_cost(transfer_plan);
 }
 
@@ -751,6 +815,7 @@ void tdm__transfer_plan_destroy(struct tdm__transfer_plan *transfer_plan)
         free(transfer_plan->images[i].chunks);
     }
     free(transfer_plan->images);
+    tdm__node_exchange_destroy(transfer_plan->exchange);
     tdm__scales_fini(&transfer_plan->scales);
     free(transfer_plan);
 }
@@ -768,8 +833,9 @@ uint64_t tdm__transfer_plan_image_offset(const struct tdm__transfer_plan *transf
 {
     const struct tdm_slice *slice = &transfer_plan->to[image].slices[copy->to_tensor];
 
-    bool is_scales =
-        copy->conversion == TDM__CONVERT_SCALES || copy->from_tensor == TDM__TRANSFER_PLAN_SCALES;
+    bool is_scales = copy->conversion == TDM__CONVERT_SCALES ||
+                     copy->from_tensor == TDM__TRANSFER_PLAN_SCALES ||
+                     copy->from_tensor == TDM__TRANSFER_PLAN_RECEIVED_SCALES;
 
     return offset_of(is_scales ? slice->scales : slice->address) +
            copy->to_offset * tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);

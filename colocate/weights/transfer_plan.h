@@ -39,6 +39,10 @@ struct tdm__transfer_plan_chunk {
 /* Value of a copy's field from_tensor if the copy reads the table of FP8 scales that all trainer
  * ranks share (scales.h) instead of a slice. */
 #define TDM__TRANSFER_PLAN_SCALES UINT32_MAX
+/* Values of from_tensor if the copy reads what the rank has received from another node
+ * (node_exchange.h): elements, or FP8 scales that it writes. */
+#define TDM__TRANSFER_PLAN_RECEIVED        (UINT32_MAX - 1)
+#define TDM__TRANSFER_PLAN_RECEIVED_SCALES (UINT32_MAX - 2)
 
 /* The copies that fill one engine rank's image, ordered by chunk. In a copy, from_tensor is a
  * slice index of trainer rank from_rank, and to_tensor is a slice index of the image. Offsets are
@@ -53,11 +57,12 @@ struct tdm__transfer_plan_image {
     uint32_t chunks_count; /* Number of chunks of this image that are not empty. */
 };
 
-/* The cost of a plan, known before it runs. Bytes are counted as they are written. */
+/* The cost of a plan, known before it runs. Bytes are counted as they are written. With an exchange
+ * what crosses between nodes is counted once, and once more for each copy on its node. */
 struct tdm__transfer_cost {
-    /* Number of bytes written, indexed by enum tdm__copy_locality. */
+    /* Number of bytes written, or sent to another node, indexed by enum tdm__copy_locality. */
     uint64_t bytes_by_locality[TDM__LOCALITIES_COUNT];
-    /* Number of copies, indexed by enum tdm__copy_locality. */
+    /* Number of copies, or of pieces that are sent, indexed by enum tdm__copy_locality. */
     uint64_t copies_by_locality[TDM__LOCALITIES_COUNT];
     /* Number of bytes written, in the engines' dtypes and with FP8 scales. */
     uint64_t written_bytes;
@@ -67,6 +72,9 @@ struct tdm__transfer_cost {
     uint64_t received_bytes_max;
     uint32_t copies_max; /* Number of copies of the engine rank that has the most. */
 };
+
+/* What crosses between nodes (node_exchange.h). */
+struct tdm__node_exchange;
 
 /* The compiled copies from all trainer ranks to all engine ranks. It never changes after its
  * creation. */
@@ -84,6 +92,9 @@ struct tdm__transfer_plan {
     uint64_t chunk_bytes_max;
     /* For each engine rank the copies and chunks that fill its weights; owned array of to_count. */
     struct tdm__transfer_plan_image *images;
+    /* What crosses between nodes; NULL if nothing does, or if the plan was compiled without. Owned.
+     */
+    struct tdm__node_exchange *exchange;
     /* Scales of FP8 blocks of which several trainer ranks hold parts; owned. */
     struct tdm__scales scales;
     struct tdm__transfer_cost cost; /* How many bytes and copies the whole plan has. */
@@ -113,6 +124,9 @@ struct tdm__transfer_plan_options {
     /* True if no slice of an engine rank is divided. A slice larger than `chunk_bytes` is then a
      * chunk of its own. */
     bool keeps_slices_whole;
+    /* If greater than 0, what crosses between nodes does so once, in rounds in which no rank sends
+     * or receives more bytes (node_exchange.h). If 0, copies go from any node to any other. */
+    uint64_t exchange_bytes;
 };
 
 /* Compiles the plan of all copies from trainer ranks to engine ranks. Returns TDM_E_INVAL with a

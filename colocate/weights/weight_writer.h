@@ -4,7 +4,8 @@
 #define TDM_COLOCATE_WEIGHTS_WEIGHT_WRITER_H
 
 #include "colocate/memory/region.h"
-#include "colocate/weights/resume_log.h"
+#include "colocate/weights/exchange_rounds.h"
+#include "colocate/weights/mapped_target.h"
 #include "colocate/weights/transfer_plan.h"
 
 #include <tandem/collective.h>
@@ -13,6 +14,9 @@
  * trainer rank maps all targets into which it has something to write, and writes its rectangles
  * there chunk by chunk, so each byte is written once. Checksums are computed during the copy,
  * from the trainers' own bytes. Each rank describes the copies that it has made itself.
+ *
+ * What comes from other nodes is exchanged in rounds (node_exchange.h). Its buffers lie behind the
+ * halves of the bucket, or alone in a region of their own if the rank has no bucket.
  *
  * A bucket has two halves that chunks use alternately. While engines read chunk k, trainers
  * write chunk k + 1. Chunk k + 2 may be written when all engines have read chunk k. A bucket of
@@ -48,12 +52,11 @@ tdm_status tdm__weight_writer_create(const struct tdm__weight_writer_options *op
 /* Frees a weight writer and unmaps its targets; NULL is allowed. */
 void tdm__weight_writer_destroy(struct tdm__weight_writer *weight_writer);
 
-/* Acquires memory for this rank's bucket and waits up to `timeout_ms` milliseconds for it. Does
- * nothing if the bucket has memory, or if the rank has no bucket. */
+/* Acquires memory for this rank's bucket and for what it exchanges with other nodes, and waits up
+ * to `timeout_ms` milliseconds for it. Does nothing if the rank has the memory or needs none. */
 tdm_status tdm__weight_writer_resume_bucket(struct tdm__weight_writer *weight_writer,
                                             int64_t timeout_ms);
-/* Releases the memory of this rank's bucket. Does nothing if the bucket has no memory, or if the
- * rank has no bucket. */
+/* Releases that memory. Does nothing if the rank does not have it. */
 tdm_status tdm__weight_writer_pause_bucket(struct tdm__weight_writer *weight_writer);
 /* Returns the region of this rank's bucket; NULL if the rank writes directly into the engines'
  * shadows. */
@@ -62,19 +65,6 @@ const tdm_region *tdm__weight_writer_bucket(const struct tdm__weight_writer *wei
  * directly into the engines' shadows. */
 uint64_t tdm__weight_writer_chunk_offset(const struct tdm__weight_writer *weight_writer,
                                          uint32_t chunk);
-
-/* The memory of an engine rank into which trainer ranks write. */
-struct tdm__transfer_target {
-    /* True if the engine rank does not exist. Nothing is written for it, but its checksums are
-     * computed. */
-    bool absent;
-    struct tdm__id gpu;    /* ID of the GPU that has the target's memory. */
-    uint32_t blocks_count; /* Number of memory blocks of the target. */
-    /* Keys of the target's memory blocks, in address order. */
-    struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];
-    /* Which chunks of an aborted update the engine rank reports to have. */
-    struct tdm__resume_log resume_log;
-};
 
 /* Maps the memory into which this rank writes; `targets` has one entry for each engine rank of the
  * plan. Every update begins with this call. */
@@ -98,7 +88,7 @@ void tdm__weight_writer_claim_held(struct tdm__weight_writer *weight_writer, uin
 void tdm__weight_writer_settle_held(struct tdm__weight_writer *weight_writer,
                                     const uint64_t *claims);
 /* Returns true if every engine rank that exists has the chunk from an earlier, aborted update, so
- * no rank needs to be told about it. */
+ * no rank needs to be told about it, and no later chunk needs what the ranks exchange for it. */
 bool tdm__weight_writer_chunk_is_held(const struct tdm__weight_writer *weight_writer,
                                       uint32_t chunk);
 /* Computes the FP8 scales of this rank's parts of blocks that several trainer ranks share. Each
@@ -112,10 +102,23 @@ tdm_status tdm__weight_writer_share_scales(struct tdm__weight_writer *weight_wri
 /* Returns true if the plan has FP8 blocks of which several trainer ranks hold parts. */
 bool tdm__weight_writer_shares_blocks(const struct tdm__weight_writer *weight_writer);
 
-/* Writes this rank's copies of a chunk and computes their checksums. Reads the host copies of
- * paused regions. Returns TDM_E_STATE if the weights have changed without
- * tdm__weight_writer_forget_sums(); the next update then starts from the first chunk. */
+/* Writes this rank's copies of a chunk, except those that come from other nodes, and computes their
+ * checksums. Reads the host copies of paused regions. Returns TDM_E_STATE if the weights have
+ * changed without tdm__weight_writer_forget_sums(); the next update then starts from the first
+ * chunk. */
 tdm_status tdm__weight_writer_write_chunk(struct tdm__weight_writer *weight_writer, uint32_t chunk);
+/* Returns the number of rounds in which all ranks exchange what of the chunk comes from other
+ * nodes, after each has called tdm__weight_writer_write_chunk(); the same on every rank. */
+uint32_t tdm__weight_writer_rounds_count(const struct tdm__weight_writer *weight_writer,
+                                         uint32_t chunk);
+/* Returns what the ranks exchange in one round, after the round before has ended. */
+void tdm__weight_writer_begin_round(struct tdm__weight_writer *weight_writer, uint32_t chunk,
+                                    uint32_t round, struct tdm__exchange_round *round_out);
+/* Writes what this rank has received in the round that began last, and packs what it sends in the
+ * next one. Returns TDM_E_CHECKSUM if something did not arrive as it was sent, and TDM_E_STATE like
+ * tdm__weight_writer_write_chunk(). */
+tdm_status tdm__weight_writer_end_round(struct tdm__weight_writer *weight_writer, uint32_t chunk,
+                                        uint32_t round);
 /* Returns true if the engine rank gets something of the chunk from any rank: it exists, has a part
  * in the chunk, and does not have it already. The result is the same on every rank. */
 bool tdm__weight_writer_has_part(const struct tdm__weight_writer *weight_writer, uint32_t chunk,
@@ -130,7 +133,7 @@ tdm_status tdm__weight_writer_describe_chunk(struct tdm__weight_writer *weight_w
 
 /* What a trainer rank wrote for the chunk that it wrote last. */
 struct tdm__transfer_totals {
-    /* Number of bytes written, indexed by enum tdm__copy_locality. */
+    /* Number of bytes written, or sent to another node, indexed by enum tdm__copy_locality. */
     uint64_t bytes[TDM__LOCALITIES_COUNT];
     /* Combined checksums of the copies, indexed by enum tdm__copy_locality. */
     uint64_t sums[TDM__LOCALITIES_COUNT];

@@ -146,6 +146,7 @@ tdm_status tdm__whole_tensors_compile_plan(const struct tdm__whole_tensors *whol
                                            const struct tdm__layout *from, uint32_t from_count,
                                            const struct tdm__location *from_locations,
                                            const struct tdm__location *to_locations,
+                                           uint64_t exchange_bytes,
                                            struct tdm__transfer_plan **plan_out)
 {
     const struct tdm__transfer_plan_options options = {
@@ -158,7 +159,8 @@ tdm_status tdm__whole_tensors_compile_plan(const struct tdm__whole_tensors *whol
         .to_locations = to_locations,
         .image_bytes = whole_tensors->plan->image_bytes,
         .chunk_bytes = whole_tensors->bucket_bytes,
-        .keeps_slices_whole = true};
+        .keeps_slices_whole = true,
+        .exchange_bytes = exchange_bytes};
 
     TDM_TRY(tdm__transfer_plan_create(&options, plan_out));
     for (uint32_t i = 0; i < whole_tensors->engine_ranks_count; i++) {

@@ -29,12 +29,14 @@ const struct tdm__bucket_plan *
 tdm__whole_tensors_buckets(const struct tdm__whole_tensors *whole_tensors);
 
 /* Compiles the plan from `from_count` trainer ranks, whose layouts are `from`, to the engine ranks.
- * `from_locations` and `to_locations` are as in struct tdm__transfer_plan_options. The plan borrows
+ * `from_locations`, `to_locations` and `exchange_bytes` are as in struct
+ * tdm__transfer_plan_options. The plan borrows
  * all of them, and this object. TDM_E_INVAL as from tdm__transfer_plan_create(). */
 tdm_status tdm__whole_tensors_compile_plan(const struct tdm__whole_tensors *whole_tensors,
                                            const struct tdm__layout *from, uint32_t from_count,
                                            const struct tdm__location *from_locations,
                                            const struct tdm__location *to_locations,
+                                           uint64_t exchange_bytes,
                                            struct tdm__transfer_plan **plan_out);
 
 /* A bucket that all trainer ranks have written, in the memory of this trainer rank. All pointers

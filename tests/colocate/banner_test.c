@@ -72,6 +72,9 @@ static void the_cost_says_what_is_read_twice(void **state)
     cost.measured_bytes = 2 << 20;
     tdm__banner_update(&donating, &cost, text);
     assert_non_null(strstr(text, "donate   2 MiB read twice: trainer ranks share FP8 blocks"));
+    cost.other_node_bytes = 5 << 20;
+    tdm__banner_update(&donating, &cost, text);
+    assert_non_null(strstr(text, "donate   5 MiB between nodes   2 MiB read twice"));
 }
 
 static void large_job_is_cut_short(void **state)

@@ -28,10 +28,23 @@ static void place_is_a_node_and_the_hash_of_a_name(void **state)
     assert_false(tdm__id_is_none(&place.gpu));
 }
 
+static void test_nearness_depends_on_node_and_gpu(void **state)
+{
+    const struct tdm__location one = {.node = {{1}}, .gpu = {{1}}};
+    const struct tdm__location near = {.node = {{1}}, .gpu = {{2}}};
+    const struct tdm__location far = {.node = {{2}}, .gpu = {{1}}};
+
+    (void)state;
+    assert_int_equal(tdm__location_locality(&one, &one), TDM__LOCALITY_SAME_GPU);
+    assert_int_equal(tdm__location_locality(&one, &near), TDM__LOCALITY_SAME_NODE);
+    assert_int_equal(tdm__location_locality(&one, &far), TDM__LOCALITY_OTHER_NODE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(place_is_a_node_and_the_hash_of_a_name),
+        cmocka_unit_test(test_nearness_depends_on_node_and_gpu),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/weight_writer.h"
 
+#include "colocate/weights/node_exchange.h"
 #include "tests/support/weight_writer_world.h"
 
 #include <setjmp.h>
@@ -16,9 +17,8 @@
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
 /* Interrupts an update after each chunk, while the next one is being written. */
-static void what_is_here_is_not_sent_again(bool in_place)
+static void resume_after_each_chunk(struct weight_writers *m)
 {
-    struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);
     uint32_t chunks_count = m->transfer_plan->chunks_count;
     struct tdm__hash first;
     struct tdm__hash next;
@@ -48,6 +48,17 @@ static void what_is_here_is_not_sent_again(bool in_place)
         assert_true(tdm__hash_equal(&first, &next));
     }
     weight_writers_close(m);
+}
+
+static void what_is_here_is_not_sent_again(bool in_place)
+{
+    resume_after_each_chunk(weight_writers_open(in_place, TDM__VERIFY_FULL));
+}
+
+/* What the engine has is not exchanged between nodes again, either. */
+static void divided_trainer_resumes_an_update(bool in_place)
+{
+    resume_after_each_chunk(weight_writers_open_divided(in_place));
 }
 
 /* The engine has all of the old weights, and none of them is taken for the new ones. */
@@ -168,7 +179,34 @@ static void received_buckets_are_not_sent_again(void **state)
     weight_writers_close(m);
 }
 
+/* The engine has everything, but later chunks may need what ranks exchange for these. */
+static void pieces_that_later_chunks_need_are_exchanged_again(void **state)
+{
+    struct weight_writers *m = weight_writers_open_divided(false);
+    const struct tdm__node_exchange *exchange = m->transfer_plan->exchange;
+    uint32_t kept = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < m->transfer_plan->chunks_count; i++) {
+        exchange->chunk_keeps[i] = tdm__node_exchange_rounds(exchange, i) > 0;
+        kept += exchange->chunk_keeps[i] ? 1 : 0;
+    }
+    assert_true(kept > 0);
+    weight_fixture_learn(m->world);
+    weight_writers_begin(m);
+    for (uint32_t i = 0; i < m->transfer_plan->chunks_count; i++) {
+        weight_writers_write(m, i);
+        TRY(weight_writers_stage(m, i));
+    }
+    weight_writers_end(m);
+    weight_writers_begin_again(m);
+    assert_int_equal(weight_writers_finish(m), kept);
+    assert_true(weight_writers_serve_truth(m));
+    weight_writers_close(m);
+}
+
 BOTH_WAYS(what_is_here_is_not_sent_again)
+BOTH_WAYS(divided_trainer_resumes_an_update)
 BOTH_WAYS(weights_that_changed_are_sent_from_the_start)
 BOTH_WAYS(shadow_that_went_has_no_resume_log)
 BOTH_WAYS(chunk_that_failed_voids_the_journal)
@@ -217,6 +255,9 @@ static int run_here(const char *device)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_here_is_not_sent_again_in_place),
         cmocka_unit_test(what_is_here_is_not_sent_again_by_copy),
+        cmocka_unit_test(divided_trainer_resumes_an_update_in_place),
+        cmocka_unit_test(divided_trainer_resumes_an_update_by_copy),
+        cmocka_unit_test(pieces_that_later_chunks_need_are_exchanged_again),
         cmocka_unit_test(received_buckets_are_not_sent_again),
         cmocka_unit_test(weights_that_changed_are_sent_from_the_start_in_place),
         cmocka_unit_test(weights_that_changed_are_sent_from_the_start_by_copy),

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/weight_writer.h"
 
+#include "colocate/weights/node_exchange.h"
 #include "tests/support/weight_writer_world.h"
 
 #include <setjmp.h>
@@ -108,9 +109,8 @@ static void contents_are_the_bytes_alone(bool in_place)
 
 /* Otherwise two attempts of an update would vote for different hashes, although the bytes are the
  * same. */
-static void contents_do_not_depend_on_who_is_there(bool in_place)
+static void compare_contents_without_the_engine(struct weight_writers *m)
 {
-    struct weight_writers *m = weight_writers_open(in_place, TDM__VERIFY_FULL);
     struct tdm__hash there;
     struct tdm__hash absent;
 
@@ -131,6 +131,82 @@ static void contents_do_not_depend_on_who_is_there(bool in_place)
     weight_writers_close(m);
 }
 
+static void contents_do_not_depend_on_who_is_there(bool in_place)
+{
+    compare_contents_without_the_engine(weight_writers_open(in_place, TDM__VERIFY_FULL));
+}
+
+/* ---- a trainer that is divided among two nodes ---------------------------------------- */
+
+/* Returns the bytes of the last chunk that went over one kind of edge, from all ranks. */
+static uint64_t bytes_over(const struct weight_writers *m, enum tdm__copy_locality locality)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        bytes += tdm__weight_writer_last_totals(m->weight_writers[rank])->bytes[locality];
+    }
+    return bytes;
+}
+
+static void parts_of_another_node_arrive(bool in_place)
+{
+    struct weight_writers *m = weight_writers_open_divided(in_place);
+    const uint64_t *wanted = m->transfer_plan->cost.bytes_by_locality;
+    uint64_t written[TDM__LOCALITIES_COUNT] = {0};
+
+    assert_non_null(m->transfer_plan->exchange);
+    assert_true(m->transfer_plan->exchange->rounds_count > 1);
+    assert_true(wanted[TDM__LOCALITY_OTHER_NODE] > 0);
+    for (int i = 0; i < 3; i++) {
+        weight_fixture_learn(m->world);
+        weight_writers_commit(m);
+        assert_true(weight_writers_serve_truth(m));
+    }
+    weight_writers_begin(m);
+    for (uint32_t i = 0; i < m->transfer_plan->chunks_count; i++) {
+        struct tdm_bytes nothing;
+
+        weight_writers_write(m, i);
+        for (int edge = 0; edge < TDM__LOCALITIES_COUNT; edge++) {
+            written[edge] += bytes_over(m, (enum tdm__copy_locality)edge);
+        }
+        /* Rank 0 writes what rank 1 sends, and describes it. */
+        TRY(tdm__weight_writer_describe_chunk(m->weight_writers[1], &m->world->update,
+                                              m->world->epoch, i, 0, &nothing));
+        assert_int_equal(nothing.size_bytes, 0);
+    }
+    weight_writers_give_up(m);
+    for (int edge = 0; edge < TDM__LOCALITIES_COUNT; edge++) {
+        assert_int_equal(written[edge], wanted[edge]);
+    }
+    weight_writers_close(m);
+}
+
+static void byte_that_flips_between_nodes_names_tensor_and_sender(bool in_place)
+{
+    struct weight_writers *m = weight_writers_open_divided(in_place);
+
+    weight_writers_begin(m);
+    m->flipped_bits = 0x40;
+    assert_int_equal(weight_writers_try_write(m, 0), TDM_E_CHECKSUM);
+    assert_told("tensor embed: what trainer rank 1 sent to another node arrived with the checksum");
+    m->flipped_bits = 0;
+    weight_writers_give_up(m);
+    weight_fixture_learn(m->world);
+    weight_writers_commit(m);
+    assert_true(weight_writers_serve_truth(m));
+    weight_writers_close(m);
+}
+
+static void contents_of_a_divided_trainer_do_not_depend_on_who_is_there(bool in_place)
+{
+    compare_contents_without_the_engine(weight_writers_open_divided(in_place));
+}
+
+BOTH_WAYS(contents_of_a_divided_trainer_do_not_depend_on_who_is_there)
+BOTH_WAYS(parts_of_another_node_arrive)
+BOTH_WAYS(byte_that_flips_between_nodes_names_tensor_and_sender)
 BOTH_WAYS(every_part_arrives)
 BOTH_WAYS(flipped_byte_names_its_tensor)
 BOTH_WAYS(what_has_not_come_is_not_voted_for)
@@ -395,6 +471,12 @@ BOTH_WAYS(no_failed_call_serves_half_a_version)
 static int run_here(const char *device)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contents_of_a_divided_trainer_do_not_depend_on_who_is_there_in_place),
+        cmocka_unit_test(contents_of_a_divided_trainer_do_not_depend_on_who_is_there_by_copy),
+        cmocka_unit_test(parts_of_another_node_arrive_in_place),
+        cmocka_unit_test(parts_of_another_node_arrive_by_copy),
+        cmocka_unit_test(byte_that_flips_between_nodes_names_tensor_and_sender_in_place),
+        cmocka_unit_test(byte_that_flips_between_nodes_names_tensor_and_sender_by_copy),
         cmocka_unit_test(every_part_arrives_in_place),
         cmocka_unit_test(every_part_arrives_by_copy),
         cmocka_unit_test(flipped_byte_names_its_tensor_in_place),

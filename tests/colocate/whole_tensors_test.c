@@ -214,12 +214,12 @@ static void slices_with_a_gap_make_no_plan(void **state)
 
     fixture->slices[1][0].extent[0]--;
     assert_int_equal(tdm__whole_tensors_compile_plan(fixture->whole_tensors[0], fixture->layouts,
-                                                     WORLD_RANKS, NULL, NULL, &plan),
+                                                     WORLD_RANKS, NULL, NULL, 0, &plan),
                      TDM_E_INVAL);
     assert_non_null(strstr(tdm_error_detail(), "embed"));
     fixture->slices[1][0].extent[0]++;
     TRY(tdm__whole_tensors_compile_plan(fixture->whole_tensors[0], fixture->layouts, WORLD_RANKS,
-                                        NULL, NULL, &plan));
+                                        NULL, NULL, 0, &plan));
     tdm__transfer_plan_destroy(plan);
 }
 

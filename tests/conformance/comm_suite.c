@@ -278,6 +278,117 @@ static int unequal_gather_keeps_every_part(tdm_collective_group *group)
     return 0;
 }
 
+/* Number of bytes that one rank gives to another: some pairs have none, and the two directions
+ * differ. */
+static size_t pair_bytes(uint32_t from, uint32_t to, size_t count)
+{
+    return (from * 2 + to * 3) % 4 * (count / 3);
+}
+
+/* An exchange of parts with 8 bytes between them, which no rank may write. */
+struct pair_parts {
+    size_t offsets[2][RANKS_MAX];
+    size_t bytes[2][RANKS_MAX];
+    unsigned char *memory[2];
+};
+
+enum { GIVES, GETS, GAP_BYTES = 8, GAP = 0xee };
+
+static void make_parts(struct pair_parts *parts, uint32_t rank, uint32_t ranks_count, size_t count)
+{
+    for (int way = GIVES; way <= GETS; way++) {
+        size_t at = GAP_BYTES;
+
+        for (uint32_t i = 0; i < ranks_count; i++) {
+            parts->offsets[way][i] = at;
+            parts->bytes[way][i] =
+                way == GIVES ? pair_bytes(rank, i, count) : pair_bytes(i, rank, count);
+            at += i == rank ? 0 : parts->bytes[way][i] + GAP_BYTES;
+        }
+        parts->memory[way] = malloc(at);
+        memset(parts->memory[way], GAP, at);
+    }
+    for (uint32_t i = 0; i < ranks_count; i++) {
+        for (size_t k = 0; i != rank && k < parts->bytes[GIVES][i]; k++) {
+            parts->memory[GIVES][parts->offsets[GIVES][i] + k] =
+                (unsigned char)(rank * 50 + i * 10 + k % 7);
+        }
+    }
+}
+
+static int check_parts(const struct pair_parts *parts, uint32_t rank, uint32_t ranks_count)
+{
+    const unsigned char *at = parts->memory[GETS];
+
+    for (uint32_t i = 0; i < ranks_count; i++) {
+        for (size_t k = 0; i != rank && k < GAP_BYTES; k++) {
+            EXPECT(*at++ == GAP);
+        }
+        for (size_t k = 0; i != rank && k < parts->bytes[GETS][i]; k++) {
+            EXPECT(*at++ == (unsigned char)(i * 50 + rank * 10 + k % 7));
+        }
+    }
+    return 0;
+}
+
+static int exchange_gives_each_pair_its_part(tdm_collective_group *group)
+{
+    uint32_t ranks_count = tdm_collective_ranks_count(group);
+    uint32_t rank = tdm_collective_rank(group);
+
+    for (size_t c = 0; c < COUNTS; c++) {
+        struct pair_parts parts;
+        struct tdm__comm_exchange exchange = {.send_offsets = parts.offsets[GIVES],
+                                              .send_bytes = parts.bytes[GIVES],
+                                              .receive_offsets = parts.offsets[GETS],
+                                              .receive_bytes = parts.bytes[GETS],
+                                              .part_bytes_max = counts[c] / 3 * 3};
+
+        make_parts(&parts, rank, ranks_count, counts[c]);
+        exchange.in = parts.memory[GIVES];
+        exchange.out = parts.memory[GETS];
+        EXPECT(tdm__collective_exchange(group, &exchange) == TDM_OK);
+        EXPECT(check_parts(&parts, rank, ranks_count) == 0);
+        free(parts.memory[GIVES]);
+        free(parts.memory[GETS]);
+    }
+    return 0;
+}
+
+/* Many chunks in one direction alone: no rank may wait for one that waits for it. */
+static int exchange_in_one_direction_ends(tdm_collective_group *group)
+{
+    enum { BYTES = 1 << 20 };
+    uint32_t rank = tdm_collective_rank(group);
+    size_t nothing[RANKS_MAX] = {0};
+    size_t bytes[RANKS_MAX] = {0};
+    char *in = calloc(1, BYTES);
+    char *out = calloc(1, BYTES);
+    struct tdm__comm_exchange exchange = {.in = in,
+                                          .out = out,
+                                          .send_offsets = nothing,
+                                          .send_bytes = nothing,
+                                          .receive_offsets = nothing,
+                                          .receive_bytes = nothing,
+                                          .part_bytes_max = BYTES};
+
+    memset(in, (int)rank + 1, BYTES);
+    if (rank == 0) {
+        bytes[1] = BYTES;
+        exchange.send_bytes = bytes;
+    } else if (rank == 1) {
+        bytes[0] = BYTES;
+        exchange.receive_bytes = bytes;
+    }
+    EXPECT(tdm__collective_exchange(group, &exchange) == TDM_OK);
+    EXPECT(rank != 1 || (out[0] == 1 && out[BYTES - 1] == 1));
+    exchange.part_bytes_max = rank == 0 ? BYTES : BYTES - 1;
+    EXPECT(tdm__collective_exchange(group, &exchange) == TDM_E_INVAL);
+    free(in);
+    free(out);
+    return 0;
+}
+
 /* Goal: no rank is ever a step ahead.  Method: mix every call, many rounds, check each. */
 static int calls_mix_for_many_rounds(tdm_collective_group *group)
 {
@@ -399,6 +510,8 @@ int comm_suite_run(const char *name, const struct comm_suite_maker *maker, int t
         PROMISE(broadcast_reaches_all_from_any_root, 1),
         PROMISE(gather_fills_the_root_alone, 2),
         PROMISE(unequal_gather_keeps_every_part, 1),
+        PROMISE(exchange_gives_each_pair_its_part, 1),
+        PROMISE(exchange_in_one_direction_ends, 2),
         PROMISE(calls_mix_for_many_rounds, 1),
         PROMISE(different_sizes_are_refused, 2),
         PROMISE(abort_ends_the_group_for_all, 2),

@@ -147,6 +147,35 @@ static int all_are(const struct tdm__cuda_driver *driver, uint64_t address, size
     return same;
 }
 
+/* Each rank gives NUMBERS elements to the next rank and gets as many from the one before. */
+static int exchange_in_a_ring(struct tdm__comm *comm, const struct tdm__cuda_driver *driver,
+                              uint32_t rank, uint32_t ranks_count)
+{
+    size_t bytes = NUMBERS * sizeof(float);
+    uint32_t next = (rank + 1) % ranks_count;
+    uint32_t before = (rank + ranks_count - 1) % ranks_count;
+    size_t offsets[RANKS_MAX] = {0};
+    size_t send_bytes[RANKS_MAX] = {0};
+    size_t receive_bytes[RANKS_MAX] = {0};
+    struct tdm__comm_exchange exchange = {.send_offsets = offsets,
+                                          .send_bytes = send_bytes,
+                                          .receive_offsets = offsets,
+                                          .receive_bytes = receive_bytes,
+                                          .part_bytes_max = bytes};
+    uint64_t in;
+    uint64_t out;
+
+    EXPECT(gpu_numbers(driver, NUMBERS, (float)rank + 7, &in) == 0);
+    EXPECT(gpu_numbers(driver, NUMBERS, 0, &out) == 0);
+    send_bytes[next] = bytes;
+    receive_bytes[before] = bytes;
+    exchange.in = (const void *)(uintptr_t)in;
+    exchange.out = (void *)(uintptr_t)out;
+    EXPECT(comm->ops->exchange(comm, &exchange) == TDM_OK);
+    EXPECT(all_are(driver, out, NUMBERS, ranks_count == 1 ? 0 : (float)before + 7));
+    return 0;
+}
+
 /* The rank's own context is current all the time, which no collective changes. */
 static int move_tensors_of(struct tdm__comm *comm, uint32_t rank, uint32_t ranks_count)
 {
@@ -182,7 +211,7 @@ static int move_tensors_of(struct tdm__comm *comm, uint32_t rank, uint32_t ranks
     EXPECT(gpu_numbers(driver, NUMBERS, (float)rank, &out) == 0);
     EXPECT(comm->ops->broadcast(comm, (void *)(uintptr_t)out, bytes, ranks_count - 1) == TDM_OK);
     EXPECT(all_are(driver, out, NUMBERS, (float)(ranks_count - 1)));
-    return 0;
+    return exchange_in_a_ring(comm, driver, rank, ranks_count);
 }
 
 static int move_tensors(int fd, uint32_t rank, uint32_t ranks_count)

@@ -90,6 +90,12 @@ static tdm_status faulty_gather(struct tdm__comm *comm, const void *in, size_t b
     return faulty_inner(comm)->ops->gather(faulty_inner(comm), in, bytes_per_rank, out, root);
 }
 
+static tdm_status faulty_exchange(struct tdm__comm *comm, const struct tdm__comm_exchange *exchange)
+{
+    TDM_TRY(count_call(comm));
+    return faulty_inner(comm)->ops->exchange(faulty_inner(comm), exchange);
+}
+
 tdm_status tdm__comm_faulty_open(struct tdm__comm *inner, uint64_t nth,
                                  void (*inject_fault)(void *arg), void *arg,
                                  struct tdm__comm **comm_out)
@@ -103,7 +109,8 @@ tdm_status tdm__comm_faulty_open(struct tdm__comm *inner, uint64_t nth,
                                              .all_gather = faulty_all_gather,
                                              .reduce_scatter = faulty_reduce_scatter,
                                              .broadcast = faulty_broadcast,
-                                             .gather = faulty_gather};
+                                             .gather = faulty_gather,
+                                             .exchange = faulty_exchange};
     struct faulty *faulty = calloc(1, sizeof(*faulty));
 
     if (faulty == NULL) {

@@ -183,7 +183,7 @@ static void open_writers(struct weight_fixture *world)
                                       &world->whole_tensors[rank]));
     }
     TRY(tdm__whole_tensors_compile_plan(world->whole_tensors[0], world->layouts, WORLD_RANKS, NULL,
-                                        NULL, &world->plan));
+                                        NULL, 0, &world->plan));
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
         struct tdm__weight_writer_options options = {.transfer_plan = world->plan,
                                                      .rank = rank,

@@ -61,8 +61,9 @@ static void place_tensors(struct weight_writers *m)
     m->layout = (struct tdm__layout){m->offsets, WORLD_TENSORS};
 }
 
-struct weight_writers *weight_writers_open_with(bool in_place, enum tdm__verify verify,
-                                                uint64_t chunk_bytes)
+/* Compiles the plan and creates the writers of all trainer ranks. */
+static struct weight_writers *open_writers(bool in_place, enum tdm__verify verify,
+                                           uint64_t chunk_bytes, uint64_t exchange_bytes)
 {
     struct weight_writers *m = calloc(1, sizeof(*m));
     struct tdm__transfer_plan_options options;
@@ -72,6 +73,10 @@ struct weight_writers *weight_writers_open_with(bool in_place, enum tdm__verify 
     m->world = weight_fixture_open("weight_writer", verify);
     m->in_place = in_place;
     place_tensors(m);
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        m->locations[rank] = m->world->location;
+        m->locations[rank].node.bytes[0] ^= (uint8_t)(exchange_bytes > 0 ? rank : 0);
+    }
     layout = (struct tdm__layout){m->slices, WORLD_TENSORS};
     TRY(tdm__receiver_set_layout(m->world->receiver, &layout));
     options = (struct tdm__transfer_plan_options){.manifest = m->world->manifest,
@@ -79,8 +84,11 @@ struct weight_writers *weight_writers_open_with(bool in_place, enum tdm__verify 
                                                   .from_count = WORLD_RANKS,
                                                   .to = &m->layout,
                                                   .to_count = 1,
+                                                  .from_locations = m->locations,
+                                                  .to_locations = m->locations,
                                                   .image_bytes = tdm_region_size(m->world->weights),
-                                                  .chunk_bytes = in_place ? 0 : chunk_bytes};
+                                                  .chunk_bytes = in_place ? 0 : chunk_bytes,
+                                                  .exchange_bytes = exchange_bytes};
     TRY(tdm__transfer_plan_create(&options, &m->transfer_plan));
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
         const struct tdm__weight_writer_options weight_writer = {.transfer_plan = m->transfer_plan,
@@ -93,6 +101,17 @@ struct weight_writers *weight_writers_open_with(bool in_place, enum tdm__verify 
         TRY(tdm__weight_writer_create(&weight_writer, &m->weight_writers[rank]));
     }
     return m;
+}
+
+struct weight_writers *weight_writers_open_with(bool in_place, enum tdm__verify verify,
+                                                uint64_t chunk_bytes)
+{
+    return open_writers(in_place, verify, chunk_bytes, 0);
+}
+
+struct weight_writers *weight_writers_open_divided(bool in_place)
+{
+    return open_writers(in_place, TDM__VERIFY_FULL, WRITERS_CHUNK_BYTES, WRITERS_ROUND_BYTES);
 }
 
 struct weight_writers *weight_writers_open(bool in_place, enum tdm__verify verify)
@@ -134,10 +153,20 @@ static void find_target(struct weight_writers *m, struct tdm__transfer_target *t
 
     *target = (struct tdm__transfer_target){
         .gpu = m->world->location.gpu, .absent = m->engine_is_absent, .resume_log = m->resume_log};
-    TRY(tdm__weight_writer_resume_bucket(m->weight_writers[0], WEIGHT_WRITERS_WAIT_MS));
+    for (uint32_t rank = 0; rank < (m->transfer_plan->exchange == NULL ? 1 : WORLD_RANKS); rank++) {
+        TRY(tdm__weight_writer_resume_bucket(m->weight_writers[rank], WEIGHT_WRITERS_WAIT_MS));
+    }
     blocks = tdm__region_blocks(weight_writers_target(m), &target->blocks_count);
     for (uint32_t i = 0; i < target->blocks_count; i++) {
         target->keys[i] = blocks[i]->key;
+    }
+}
+
+/* Frees what the ranks have for one update. */
+static void pause_buckets(struct weight_writers *m)
+{
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        TRY(tdm__weight_writer_pause_bucket(m->weight_writers[rank]));
     }
 }
 
@@ -220,9 +249,56 @@ tdm_status weight_writers_run(struct weight_writers *m, uint32_t chunk,
     return status;
 }
 
+/* Copies what rank `from` gives to rank `to` in a round, and its checksums. */
+static void carry_part(struct weight_writers *m, const struct tdm__exchange_round *rounds,
+                       uint32_t from, uint32_t to)
+{
+    const struct tdm__exchange_parts *given = &rounds[from].pieces;
+    const struct tdm__exchange_parts *got = &rounds[to].pieces;
+    size_t size_bytes = given->send_bytes[to];
+    unsigned char *bytes = malloc(size_bytes + 1);
+
+    assert_non_null(bytes);
+    assert_int_equal(size_bytes, got->receive_bytes[from]);
+    assert_int_equal(rounds[from].sums.send_bytes[to], rounds[to].sums.receive_bytes[from]);
+    if (size_bytes > 0) {
+        weight_fixture_get(m->world, 0, bytes,
+                           (const char *)rounds[from].send + given->send_offsets[to], size_bytes);
+        bytes[0] ^= m->flipped_bits;
+        weight_fixture_put(m->world, 0, (char *)rounds[to].receive + got->receive_offsets[from],
+                           bytes, size_bytes);
+        memcpy((char *)rounds[to].received_sums + rounds[to].sums.receive_offsets[from],
+               (const char *)rounds[from].sent_sums + rounds[from].sums.send_offsets[to],
+               rounds[from].sums.send_bytes[to]);
+    }
+    free(bytes);
+}
+
+tdm_status weight_writers_try_write(struct weight_writers *m, uint32_t chunk)
+{
+    uint32_t rounds_count = tdm__weight_writer_rounds_count(m->weight_writers[0], chunk);
+
+    TDM_TRY(weight_writers_run(m, chunk, tdm__weight_writer_write_chunk));
+    for (uint32_t i = 0; i < rounds_count; i++) {
+        struct tdm__exchange_round rounds[WORLD_RANKS];
+
+        for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+            assert_int_equal(tdm__weight_writer_rounds_count(m->weight_writers[rank], chunk),
+                             rounds_count);
+            tdm__weight_writer_begin_round(m->weight_writers[rank], chunk, i, &rounds[rank]);
+        }
+        carry_part(m, rounds, 0, 1);
+        carry_part(m, rounds, 1, 0);
+        for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+            TDM_TRY(tdm__weight_writer_end_round(m->weight_writers[rank], chunk, i));
+        }
+    }
+    return TDM_OK;
+}
+
 void weight_writers_write(struct weight_writers *m, uint32_t chunk)
 {
-    TRY(weight_writers_run(m, chunk, tdm__weight_writer_write_chunk));
+    TRY(weight_writers_try_write(m, chunk));
 }
 
 /* Tells each rank the claims of all. */
@@ -332,14 +408,14 @@ void weight_writers_commit(struct weight_writers *m)
     weight_writers_send(m, m->transfer_plan->chunks_count);
     TRY(tdm__receiver_prepare_slices(world->receiver, &world->update));
     TRY(tdm__receiver_flip_shadow(world->receiver, &world->update));
-    TRY(tdm__weight_writer_pause_bucket(m->weight_writers[0]));
+    pause_buckets(m);
 }
 
 void weight_writers_give_up(struct weight_writers *m)
 {
     weight_writers_end(m);
     TRY(tdm__receiver_drop_shadow(m->world->receiver, m->world->epoch));
-    TRY(tdm__weight_writer_pause_bucket(m->weight_writers[0]));
+    pause_buckets(m);
 }
 
 static uint64_t bytes_written(const struct weight_writers *m)
@@ -376,7 +452,7 @@ uint32_t weight_writers_finish(struct weight_writers *m)
     sent = tdm__weight_writer_resume_log(m->weight_writers[0], 0);
     TRY(tdm__receiver_prepare_sent(world->receiver, &world->update, &sent));
     TRY(tdm__receiver_flip_shadow(world->receiver, &world->update));
-    TRY(tdm__weight_writer_pause_bucket(m->weight_writers[0]));
+    pause_buckets(m);
     return chunks;
 }
 
@@ -482,7 +558,7 @@ bool weight_writers_update_while_a_call_fails(struct weight_writers *m, uint64_t
             TRY(tdm__receiver_flip_shadow(world->receiver, &world->update));
         }
         weight_writers_end(m);
-        TRY(tdm__weight_writer_pause_bucket(m->weight_writers[0]));
+        pause_buckets(m);
         return true;
     }
     cuda_gpu_fake.break_call("", 0, 0);

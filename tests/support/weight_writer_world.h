@@ -7,7 +7,12 @@
 #include "colocate/weights/weight_writer.h"
 #include "tests/support/weight_fixture.h"
 
-enum { WRITERS_CHUNK_BYTES = 4096, WEIGHT_WRITERS_GAP_BYTES = 64, WEIGHT_WRITERS_WAIT_MS = 5000 };
+enum {
+    WRITERS_CHUNK_BYTES = 4096,
+    WRITERS_ROUND_BYTES = 1024,
+    WEIGHT_WRITERS_GAP_BYTES = 64,
+    WEIGHT_WRITERS_WAIT_MS = 5000
+};
 
 /* A model in a weight_fixture. The engine rank wants one tensor in halves and one by blocks. */
 struct weight_writers {
@@ -18,6 +23,9 @@ struct weight_writers {
     /* The same slices with offsets, as a transfer plan expects them. */
     struct tdm_slice offsets[WORLD_TENSORS];
     struct tdm__layout layout;
+    /* Where each trainer rank is; the engine rank is where rank 0 is. */
+    struct tdm__location locations[WORLD_RANKS];
+    unsigned char flipped_bits; /* Bits that flip in what crosses between nodes. */
     struct tdm__transfer_plan *transfer_plan;
     struct tdm__weight_writer *weight_writers[WORLD_RANKS];
     bool engine_is_absent;             /* True: the engine takes no part in updates. */
@@ -28,6 +36,8 @@ struct weight_writers {
 struct weight_writers *weight_writers_open(bool in_place, enum tdm__verify verify);
 struct weight_writers *weight_writers_open_with(bool in_place, enum tdm__verify verify,
                                                 uint64_t chunk_bytes);
+/* Opens the fixture with rank 1 on another node than rank 0 and the engine rank. */
+struct weight_writers *weight_writers_open_divided(bool in_place);
 /* Opens the fixture with an engine rank that copies buckets over the weights that it serves. */
 struct weight_writers *weight_writers_open_overwriting(void);
 /* Closes the fixture and checks that no memory is held. */
@@ -49,6 +59,8 @@ void weight_writers_end(struct weight_writers *m);
 tdm_status weight_writers_run(struct weight_writers *m, uint32_t chunk,
                               tdm_status (*step)(struct tdm__weight_writer *weight_writer,
                                                  uint32_t chunk));
+/* Writes a chunk on all ranks at once, and what crosses between nodes in all rounds. */
+tdm_status weight_writers_try_write(struct weight_writers *m, uint32_t chunk);
 void weight_writers_write(struct weight_writers *m, uint32_t chunk);
 /* Stages the chunk with the descriptions of all ranks that wrote a part of it. */
 tdm_status weight_writers_stage(struct weight_writers *m, uint32_t chunk);

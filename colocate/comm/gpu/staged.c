@@ -308,6 +308,76 @@ static tdm_status staged_broadcast(struct tdm__comm *comm, void *data, size_t si
     return TDM_OK;
 }
 
+/* One step of an exchange of data on GPUs through host memory: of each part up to `part_bytes`
+ * bytes after the first `done`. Own slot and all slots have room for one part of each rank. */
+struct staged_step {
+    size_t offsets[TDM__COMM_RANKS_MAX];       /* Offset of each rank's part in the slots. */
+    size_t send_bytes[TDM__COMM_RANKS_MAX];    /* Bytes for each rank in this step. */
+    size_t receive_bytes[TDM__COMM_RANKS_MAX]; /* Bytes of each rank in this step. */
+};
+
+/* Moves one step of an exchange: from the GPU, between the ranks, and to the GPU. */
+static tdm_status staged_exchange_step(struct staged *staged,
+                                       const struct tdm__comm_exchange *exchange, size_t done,
+                                       size_t part_bytes)
+{
+    struct tdm__comm *control_comm = staged->control_comm;
+    struct staged_step step = {.offsets = {0}};
+    const struct tdm__comm_exchange on_host = {
+        .in = staged->own_slot,
+        .out = staged->all_slots,
+        .send_offsets = step.offsets,
+        .send_bytes = step.send_bytes,
+        .receive_offsets = step.offsets,
+        .receive_bytes = step.receive_bytes,
+        .part_bytes_max = tdm__comm_part_left(exchange->part_bytes_max, done, part_bytes)};
+
+    for (uint32_t i = 0; i < staged->base.ranks_count; i++) {
+        bool is_other = i != staged->base.rank;
+
+        step.offsets[i] = i * part_bytes;
+        step.send_bytes[i] =
+            is_other ? tdm__comm_part_left(exchange->send_bytes[i], done, part_bytes) : 0;
+        step.receive_bytes[i] =
+            is_other ? tdm__comm_part_left(exchange->receive_bytes[i], done, part_bytes) : 0;
+        if (step.send_bytes[i] > 0) {
+            TDM_TRY(staged_copy(staged, staged->own_slot + step.offsets[i],
+                                (const char *)exchange->in + exchange->send_offsets[i] + done,
+                                step.send_bytes[i]));
+        }
+    }
+    TDM_TRY(staged_await_copies(staged));
+    TDM_TRY(control_comm->ops->exchange(control_comm, &on_host));
+    for (uint32_t i = 0; i < staged->base.ranks_count; i++) {
+        if (step.receive_bytes[i] > 0) {
+            TDM_TRY(staged_copy(staged, (char *)exchange->out + exchange->receive_offsets[i] + done,
+                                staged->all_slots + step.offsets[i], step.receive_bytes[i]));
+        }
+    }
+    return staged_await_copies(staged);
+}
+
+/* Implements exchange of struct tdm__comm_ops. */
+static tdm_status staged_exchange(struct tdm__comm *comm, const struct tdm__comm_exchange *exchange)
+{
+    struct staged *staged = staged_of(comm);
+    struct tdm__comm *control_comm = staged->control_comm;
+    size_t part_bytes = staged->slot_bytes / comm->ranks_count;
+    const struct tdm__collective_op call = {.kind = TDM__COLLECTIVE_EXCHANGE,
+                                            .size_bytes = exchange->part_bytes_max};
+    bool on_gpu = false;
+    TDM__CUDA_SCOPE(scope);
+
+    TDM_TRY(staged_op_begin(staged, call, exchange->in, exchange->out, &on_gpu, &scope));
+    if (!on_gpu) {
+        return control_comm->ops->exchange(control_comm, exchange);
+    }
+    for (size_t done = 0; done < exchange->part_bytes_max; done += part_bytes) {
+        TDM_TRY(staged_exchange_step(staged, exchange, done, part_bytes));
+    }
+    return TDM_OK;
+}
+
 /* ---- opening and closing ----------------------------------------------------------------- */
 
 /* Implements abort of struct tdm__comm_ops. */
@@ -401,7 +471,8 @@ static const struct tdm__comm_ops staged_ops = {.name = "staged",
                                                 .all_gather = staged_all_gather,
                                                 .reduce_scatter = staged_reduce_scatter,
                                                 .broadcast = staged_broadcast,
-                                                .gather = staged_gather};
+                                                .gather = staged_gather,
+                                                .exchange = staged_exchange};
 
 tdm_status tdm__comm_staged_open(const struct tdm__comm_gpu_options *options,
                                  struct tdm__comm **comm_out)

@@ -288,6 +288,36 @@ static tdm_status host_broadcast(struct tdm__comm *comm, void *data, size_t size
     return TDM_OK;
 }
 
+/* Implements exchange of struct tdm__comm_ops. Each slot has an equal part for each rank. */
+static tdm_status host_exchange(struct tdm__comm *comm, const struct tdm__comm_exchange *exchange)
+{
+    struct host_comm *host = (struct host_comm *)comm;
+    size_t part_bytes = host->slot_bytes / comm->ranks_count;
+    size_t done = 0;
+
+    host_op_begin(host, TDM__COLLECTIVE_EXCHANGE, exchange->part_bytes_max, 0);
+    do {
+        for (uint32_t i = 0; i < comm->ranks_count; i++) {
+            if (i != comm->rank) {
+                memcpy(host_own_slot(host) + i * part_bytes,
+                       (const char *)exchange->in + exchange->send_offsets[i] + done,
+                       tdm__comm_part_left(exchange->send_bytes[i], done, part_bytes));
+            }
+        }
+        TDM_TRY(host_op_barrier(host));
+        for (uint32_t i = 0; i < comm->ranks_count; i++) {
+            if (i != comm->rank) {
+                memcpy((char *)exchange->out + exchange->receive_offsets[i] + done,
+                       host_slot_of(host, i) + comm->rank * part_bytes,
+                       tdm__comm_part_left(exchange->receive_bytes[i], done, part_bytes));
+            }
+        }
+        host_next_slot(host);
+        done += part_bytes;
+    } while (done < exchange->part_bytes_max);
+    return TDM_OK;
+}
+
 /* ---- opening and closing ----------------------------------------------------------------- */
 
 /* Implements abort of struct tdm__comm_ops. */
@@ -322,7 +352,8 @@ static const struct tdm__comm_ops host_ops = {.name = "host",
                                               .all_gather = host_all_gather,
                                               .reduce_scatter = host_reduce_scatter,
                                               .broadcast = host_broadcast,
-                                              .gather = host_gather};
+                                              .gather = host_gather,
+                                              .exchange = host_exchange};
 
 tdm_status tdm__comm_host_open(int fd, uint32_t rank, int64_t timeout_ms,
                                struct tdm__comm **comm_out)

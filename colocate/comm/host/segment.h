@@ -4,7 +4,7 @@
 #ifndef TDM_COLOCATE_COMM_HOST_SEGMENT_H
 #define TDM_COLOCATE_COMM_HOST_SEGMENT_H
 
-#include "colocate/comm/collective_op.h"
+#include "colocate/comm/comm.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,9 +18,6 @@
  * The count and the flag "aborted" are one atomic word, so that all ranks agree on whether a
  * barrier completed or was aborted. The count does not change after the flag is set. */
 struct tdm__comm_segment;
-
-/* Most ranks of a group. */
-enum { TDM__COMM_RANKS_MAX = 64 };
 
 /* Options of a new segment. */
 struct tdm__comm_segment_options {

@@ -102,6 +102,47 @@ static int nccl_exchange_slices(const struct tdm__nccl *nccl, const char *in, ch
     return nccl_group_end(nccl, result);
 }
 
+/* Queues the parts of an exchange between memory on the GPUs. Ranks that give each other nothing
+ * do not call NCCL for each other. */
+static int nccl_exchange_parts(const struct tdm__nccl *nccl,
+                               const struct tdm__comm_exchange *exchange)
+{
+    const struct tdm__nccl_library *library = nccl->library;
+    int result = library->ncclGroupStart();
+
+    if (result != NCCL_SUCCESS) {
+        return result;
+    }
+    for (uint32_t i = 0; i < nccl->base.ranks_count; i++) {
+        bool is_other = i != nccl->base.rank;
+
+        if (is_other && exchange->send_bytes[i] > 0) {
+            result = library->ncclSend((const char *)exchange->in + exchange->send_offsets[i],
+                                       exchange->send_bytes[i], NCCL_UINT8, (int)i, nccl->comm,
+                                       nccl->stream);
+        }
+        if (is_other && exchange->receive_bytes[i] > 0 &&
+            (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS)) {
+            result = library->ncclRecv((char *)exchange->out + exchange->receive_offsets[i],
+                                       exchange->receive_bytes[i], NCCL_UINT8, (int)i, nccl->comm,
+                                       nccl->stream);
+        }
+        if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS) {
+            break;
+        }
+    }
+    return nccl_group_end(nccl, result);
+}
+
+/* Exchanges parts between memory on the GPUs and waits for the end. */
+static tdm_status exchange_on_device(struct tdm__nccl *nccl,
+                                     const struct tdm__comm_exchange *exchange)
+{
+    TDM_TRY(tdm__nccl_await_result(nccl, nccl_exchange_parts(nccl, exchange),
+                                   "ncclSend and ncclRecv of an exchange"));
+    return tdm__nccl_await_stream(nccl, "an exchange");
+}
+
 /* Queues one transfer between memory on the GPUs and waits until NCCL has accepted it. */
 static tdm_status nccl_transfer(struct tdm__nccl *nccl, int transfer_kind, const void *in,
                                 void *out, size_t bytes, uint32_t root)
@@ -362,6 +403,70 @@ tdm_status tdm__nccl_broadcast(struct tdm__comm *comm, void *data, size_t size_b
             memcpy((char *)data + done, nccl->host_out, chunk);
         }
         done += chunk;
+    }
+    return TDM_OK;
+}
+
+/* One step of an exchange of host data through the staging memory, which has room for one part of
+ * each rank in both directions. */
+struct exchange_step {
+    size_t offsets[TDM__COMM_RANKS_MAX];       /* Offset of each rank's part. */
+    size_t send_bytes[TDM__COMM_RANKS_MAX];    /* Bytes for each rank in this step. */
+    size_t receive_bytes[TDM__COMM_RANKS_MAX]; /* Bytes of each rank in this step. */
+};
+
+/* Moves up to `part_bytes` bytes of each part of host data after the first `done` bytes. */
+static tdm_status exchange_step_on_host(struct tdm__nccl *nccl,
+                                        const struct tdm__comm_exchange *exchange, size_t done,
+                                        size_t part_bytes)
+{
+    size_t all_bytes = part_bytes * nccl->base.ranks_count;
+    struct exchange_step step = {.offsets = {0}};
+    const struct tdm__comm_exchange staged = {.in = (void *)(uintptr_t)nccl->staged_in,
+                                              .out = (void *)(uintptr_t)nccl->staged_out,
+                                              .send_offsets = step.offsets,
+                                              .send_bytes = step.send_bytes,
+                                              .receive_offsets = step.offsets,
+                                              .receive_bytes = step.receive_bytes};
+
+    for (uint32_t i = 0; i < nccl->base.ranks_count; i++) {
+        bool is_other = i != nccl->base.rank;
+
+        step.offsets[i] = i * part_bytes;
+        step.send_bytes[i] =
+            is_other ? tdm__comm_part_left(exchange->send_bytes[i], done, part_bytes) : 0;
+        step.receive_bytes[i] =
+            is_other ? tdm__comm_part_left(exchange->receive_bytes[i], done, part_bytes) : 0;
+        memcpy(nccl->host_in + step.offsets[i],
+               (const char *)exchange->in + exchange->send_offsets[i] + done, step.send_bytes[i]);
+    }
+    TDM_TRY(nccl_copy_async(nccl, nccl->staged_in, (uint64_t)(uintptr_t)nccl->host_in, all_bytes));
+    TDM_TRY(exchange_on_device(nccl, &staged));
+    TDM_TRY(
+        nccl_copy_async(nccl, (uint64_t)(uintptr_t)nccl->host_out, nccl->staged_out, all_bytes));
+    TDM_TRY(tdm__nccl_await_stream(nccl, "a copy to the host"));
+    for (uint32_t i = 0; i < nccl->base.ranks_count; i++) {
+        memcpy((char *)exchange->out + exchange->receive_offsets[i] + done,
+               nccl->host_out + step.offsets[i], step.receive_bytes[i]);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__nccl_exchange(struct tdm__comm *comm, const struct tdm__comm_exchange *exchange)
+{
+    struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
+    size_t part_bytes = nccl->slot_bytes / comm->ranks_count;
+    const struct tdm__collective_op call = {.kind = TDM__COLLECTIVE_EXCHANGE,
+                                            .size_bytes = exchange->part_bytes_max};
+    bool on_gpu = false;
+    TDM__CUDA_SCOPE(scope);
+
+    TDM_TRY(data_op_begin(nccl, call, exchange->in, exchange->out, &on_gpu, &scope));
+    if (on_gpu) {
+        return exchange_on_device(nccl, exchange);
+    }
+    for (size_t done = 0; done < exchange->part_bytes_max; done += part_bytes) {
+        TDM_TRY(exchange_step_on_host(nccl, exchange, done, part_bytes));
     }
     return TDM_OK;
 }

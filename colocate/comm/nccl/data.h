@@ -16,5 +16,6 @@ tdm_status tdm__nccl_broadcast(struct tdm__comm *comm, void *data, size_t size_b
                                uint32_t root);
 tdm_status tdm__nccl_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
                             void *out, uint32_t root);
+tdm_status tdm__nccl_exchange(struct tdm__comm *comm, const struct tdm__comm_exchange *exchange);
 
 #endif

@@ -277,6 +277,7 @@ static const struct tdm__comm_ops nccl_ops = {.name = "nccl",
                                               .reduce_scatter = tdm__nccl_reduce_scatter,
                                               .broadcast = tdm__nccl_broadcast,
                                               .gather = tdm__nccl_gather,
+                                              .exchange = tdm__nccl_exchange,
                                               .pause = nccl_pause,
                                               .resume = nccl_resume};
 

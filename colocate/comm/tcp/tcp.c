@@ -206,6 +206,53 @@ static tdm_status tcp_broadcast(struct tdm__comm *comm, void *data, size_t size_
     return tdm__mesh_op_finish(tcp->mesh);
 }
 
+/* Sends to every other rank its next bytes of an exchange after the first `done` bytes. Sends
+ * nothing to a rank that has got all, except in the first step, in which all ranks meet. */
+static tdm_status tcp_send_parts(struct tcp_comm *tcp, const struct tdm__comm_exchange *exchange,
+                                 size_t done)
+{
+    for (uint32_t i = 0; i < tcp->base.ranks_count; i++) {
+        size_t left = tdm__comm_part_left(exchange->send_bytes[i], done, tcp->chunk_bytes);
+
+        if (i != tcp->base.rank && (left > 0 || done == 0)) {
+            TDM_TRY(tdm__mesh_send(
+                tcp->mesh, i, (const char *)exchange->in + exchange->send_offsets[i] + done, left));
+        }
+    }
+    return TDM_OK;
+}
+
+/* Receives what the other ranks send in the same step. */
+static tdm_status tcp_receive_parts(struct tcp_comm *tcp, const struct tdm__comm_exchange *exchange,
+                                    size_t done)
+{
+    for (uint32_t i = 0; i < tcp->base.ranks_count; i++) {
+        size_t left = tdm__comm_part_left(exchange->receive_bytes[i], done, tcp->chunk_bytes);
+
+        if (i != tcp->base.rank && (left > 0 || done == 0)) {
+            TDM_TRY(tdm__mesh_receive(
+                tcp->mesh, i, (char *)exchange->out + exchange->receive_offsets[i] + done, left));
+        }
+    }
+    return TDM_OK;
+}
+
+/* Implements exchange of struct tdm__comm_ops. In each step every rank sends one chunk to each
+ * other rank and then receives one from each, so that no rank waits for one that waits for it. */
+static tdm_status tcp_exchange(struct tdm__comm *comm, const struct tdm__comm_exchange *exchange)
+{
+    struct tcp_comm *tcp = (struct tcp_comm *)comm;
+    size_t done = 0;
+
+    tcp_op_begin(tcp, TDM__COLLECTIVE_EXCHANGE, exchange->part_bytes_max, 0);
+    do {
+        TDM_TRY(tcp_send_parts(tcp, exchange, done));
+        TDM_TRY(tcp_receive_parts(tcp, exchange, done));
+        done += tcp->chunk_bytes;
+    } while (done < exchange->part_bytes_max);
+    return tdm__mesh_op_finish(tcp->mesh);
+}
+
 /* ---- opening and closing ----------------------------------------------------------------- */
 
 /* Implements abort of struct tdm__comm_ops. */
@@ -240,7 +287,8 @@ static const struct tdm__comm_ops tcp_ops = {.name = "tcp",
                                              .all_gather = tcp_all_gather,
                                              .reduce_scatter = tcp_reduce_scatter,
                                              .broadcast = tcp_broadcast,
-                                             .gather = tcp_gather};
+                                             .gather = tcp_gather,
+                                             .exchange = tcp_exchange};
 
 tdm_status tdm__comm_tcp_open(struct tdm__mesh *mesh, uint32_t rank, uint32_t ranks_count,
                               size_t chunk_bytes, struct tdm__comm **comm_out)
