@@ -119,6 +119,15 @@ static tdm_status find_checkpoint(struct tdm__controller *controller, const char
     return TDM_OK;
 }
 
+/* Returns whether the job joins a cluster, whose nodes may have GPUs for more engines than the job
+ * file has. A private node has GPUs for those only. */
+static bool is_in_cluster(void)
+{
+    const char *cluster = getenv("TANDEM_ADDRESS");
+
+    return cluster != NULL && cluster[0] != '\0';
+}
+
 /* Gives the job the number of engines that the run had whose checkpoint it resumes, if engines were
  * added or ended while that one ran and the job file still has the number that it had then. */
 static void keep_number_of_engines(struct tdm__controller *controller)
@@ -127,7 +136,7 @@ static void keep_number_of_engines(struct tdm__controller *controller)
     const struct tdm__job_spec *spec = controller->spec;
 
     if (state->engines == 0 || state->engines_of_file != controller->engines_of_file ||
-        spec->engine_colocate || state->engines > tdm__engines_limit(spec) ||
+        spec->engine_colocate || !is_in_cluster() || state->engines > tdm__engines_limit(spec) ||
         state->engines < spec->num_engines_min) {
         return;
     }
@@ -215,11 +224,10 @@ static tdm_status controller_prepare(struct tdm__controller *controller)
 /* Prints the first two lines of the job's output. */
 static void print_placement(struct tdm__controller *controller)
 {
-    const char *cluster = getenv("TANDEM_ADDRESS");
     char text[TDM__BANNER_BYTES];
 
     tdm__banner_title(controller->spec, controller->options,
-                      cluster != NULL && cluster[0] != '\0' ? cluster : NULL, text);
+                      is_in_cluster() ? getenv("TANDEM_ADDRESS") : NULL, text);
     tdm__progress_note(&controller->progress, "%s", text);
     tdm__banner_placement(controller->spec, text);
     tdm__progress_note(&controller->progress, "%s", text);

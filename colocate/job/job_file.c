@@ -580,7 +580,7 @@ static tdm_status check_remote_engines(const tdm_config *config, const struct td
     return TDM_OK;
 }
 
-/* Checks that engines on the trainers' GPUs share all of them. */
+/* Checks that engines on the trainers' GPUs have a trainer rank on each of theirs. */
 static tdm_status check_colocated_engines(const tdm_config *config,
                                           const struct tdm__job_spec *spec)
 {
@@ -594,10 +594,10 @@ static tdm_status check_colocated_engines(const tdm_config *config,
                          tdm_config_where(config, "engine.rollout_num_gpus_per_engine"),
                          ranks_per_engine, spec->trainer_num_ranks, ranks_per_engine);
     }
-    if (spec->num_engines * ranks_per_engine != spec->trainer_num_ranks) {
+    if (spec->num_engines * ranks_per_engine > spec->trainer_num_ranks) {
         return tdm__fail(TDM_E_INVAL,
                          "%s: engine.num_engines is %u: with %u GPUs each that is %u, but the "
-                         "trainer has %u; %u engines share them all. Other numbers need "
+                         "trainer has %u; at most %u engines share them. More need "
                          "engine.colocate: false",
                          tdm_config_where(config, "engine.num_engines"), spec->num_engines,
                          ranks_per_engine, spec->num_engines * ranks_per_engine,

@@ -94,7 +94,8 @@ static tdm_status compile_whole_plan(struct trainer *trainer)
 {
     uint32_t ranks_count = trainer->rank.context.ranks_count;
 
-    TDM_TRY(tdm__whole_tensors_create(trainer->manifest, trainer->rank.bucket_bytes, ranks_count,
+    TDM_TRY(tdm__whole_tensors_create(trainer->manifest, trainer->rank.bucket_bytes,
+                                      tdm__rank_images_count(&trainer->rank),
                                       &trainer->whole_tensors));
     return tdm__whole_tensors_compile_plan(trainer->whole_tensors, trainer->layouts, ranks_count,
                                            trainer->locations, trainer->locations,
@@ -616,17 +617,13 @@ static tdm_status transfer_chunk(struct chunk_transfer *transfer, uint32_t chunk
 /* Maps the targets of all ranks and agrees on the status: if an engine just died, its memory
  * cannot be mapped, but the trainers continue to work together. If the update resumes, the ranks
  * also find out what engine ranks already have. */
-static tdm_status open_targets(struct trainer *trainer,
-                               const struct tdm__trainer_update_message *message)
+static tdm_status open_targets(struct trainer *trainer, const struct tdm__message_list *targets,
+                               const struct tdm__message_list *resume_logs)
 {
     const uint64_t *claims;
-    tdm_status status = tdm__served_engines_begin_update(
-        &trainer->engines, &message->engines,
-        trainer->rank.context.rank / trainer->rank.ranks_per_engine, trainer->rank.gather_groups);
+    tdm_status status = read_targets(trainer, targets, resume_logs);
 
-    status =
-        status == TDM_OK ? read_targets(trainer, &message->targets, &message->resume_logs) : status;
-    if (!has_resume_log(&message->resume_logs)) { /* All ranks get the same resume logs. */
+    if (!has_resume_log(resume_logs)) { /* All ranks get the same resume logs. */
         return tdm__trainer_agree(trainer, status);
     }
     tdm__failpoint_hit("trainer.find_held");
@@ -701,7 +698,7 @@ static tdm_status transfer_all_chunks(struct trainer *trainer, const struct tdm_
     uint64_t all_before = tdm__collective_calls_count(trainer->rank.group);
     uint64_t gather_before = gather_calls_count(trainer);
     int64_t begin_ns = tdm__clock_ns();
-    tdm_status status = open_targets(trainer, message);
+    tdm_status status = open_targets(trainer, &message->targets, &message->resume_logs);
 
     status = status == TDM_OK ? share_scales(trainer) : status;
     for (uint32_t i = 0; i < trainer->transfer_plan->chunks_count && status == TDM_OK; i++) {
@@ -724,6 +721,9 @@ tdm_status tdm__trainer_update(tdm_call *call, void *self)
 
     TDM_TRY(trainer_check_connected(trainer));
     TDM_TRY(tdm__trainer_update_decode(tdm_call_arguments(call), &message));
+    TDM_TRY(tdm__served_engines_begin_update(
+        &trainer->engines, &message.engines,
+        trainer->rank.context.rank / trainer->rank.ranks_per_engine, trainer->rank.gather_groups));
     TDM_TRY(transfer_all_chunks(trainer, &message.update, message.epoch, &message));
     return trainer->rank.context.rank == 0
                ? tdm__transfer_result_reply(call, trainer->weight_writer,

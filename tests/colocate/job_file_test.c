@@ -155,10 +155,13 @@ static void values_are_read_with_their_units(void **state)
     tdm__job_spec_fini(&spec);
 }
 
-/* Trainer ranks need no engine of their own, and engines no trainer rank of their own. */
-static void engines_on_gpus_of_their_own_may_have_other_numbers_of_ranks(void **state)
+/* Trainer ranks need no engine of their own, and engines with GPUs of their own no trainer rank. */
+static void engine_ranks_may_have_another_number_than_trainer_ranks(void **state)
 {
     (void)state;
+    assert_int_equal(make(GOOD "engine: {num_engines: 1}\n", ""), TDM_OK);
+    assert_int_equal(spec.num_engines, 1);
+    tdm__job_spec_fini(&spec);
     assert_int_equal(make(GOOD "trainer: {num_ranks: 8}\n"
                                "engine: {colocate: false, num_engines: 5, "
                                "rollout_num_gpus_per_engine: 3}\n"
@@ -213,7 +216,7 @@ static void numbers_that_disagree_are_refused_with_both(void **state)
             "divide into engines of 3");
     refuses(GOOD "engine: {num_engines: 3}\n",
             "job.yaml:3: engine.num_engines is 3: with 2 GPUs each that is 6, but the trainer "
-            "has 4; 2 engines share them all. Other numbers need engine.colocate: false");
+            "has 4; at most 2 engines share them. More need engine.colocate: false");
     refuses(GOOD "rollout: {num_engines_min: 3}\n",
             "job.yaml:3: rollout.num_engines_min is 3, but engine.num_engines is 2");
     refuses(GOOD "cluster: {num_gpus: 8}\n",
@@ -303,7 +306,7 @@ int main(void)
         cmocka_unit_test(test_bare_paths_are_relative_to_the_folder_of_the_job_file),
         cmocka_unit_test(python_library_is_no_path),
         cmocka_unit_test(values_are_read_with_their_units),
-        cmocka_unit_test(engines_on_gpus_of_their_own_may_have_other_numbers_of_ranks),
+        cmocka_unit_test(engine_ranks_may_have_another_number_than_trainer_ranks),
         cmocka_unit_test(wrong_values_are_refused_by_line_and_field),
         cmocka_unit_test(test_files_beside_a_module_are_names_and_not_for_libraries_in_c),
         cmocka_unit_test(numbers_that_disagree_are_refused_with_both),

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 
+import nodes_test
 from nodes_test import WORDS, Cluster, by_step, require_same
 from support import Sandbox, finish, main, notes_of, read_until, require, steps_of
 
@@ -114,6 +115,17 @@ def fewer_engine_ranks_than_trainer_ranks_learn_the_same(sandbox):
         require_same(sandbox, cluster.job(*engines_of(1)))
     sent = sent_to(sandbox)
     require(sent == {0: {"engine/0/0"}, 1: {"engine/0/1"}}, f"{sent}")
+    sandbox.require_clean()
+
+
+def trainer_ranks_without_an_engine_on_their_gpu_learn_the_same(sandbox):
+    """The first engine is on the GPUs of trainer ranks 0 and 1; ranks 2 and 3 write to its GPUs, too."""
+    for mode in ("donate", "copy", "bucket", "names"):
+        code, out, err = sandbox.run("--json", "--out", "out", *WORDS, "engine.num_engines=1", f"update.mode={mode}")
+        require(code == 0, f"{mode}: exit code {code}: {err}")
+        require(by_step(out) == nodes_test.shared(sandbox.build), f"{mode}: other steps: {by_step(out)}")
+        written = {event["tid"] for event in trace_of(sandbox) if event["name"].startswith("write bucket")}
+        require(mode == "names" or written == {0, 1, 2, 3}, f"{mode}: trainer ranks that have written: {written}")
     sandbox.require_clean()
 
 
@@ -250,6 +262,7 @@ def requests_that_cannot_be_met_are_refused_with_both_numbers(sandbox):
 if __name__ == "__main__":
     sys.exit(main([more_engines_than_trainer_ranks_learn_the_same,
                    fewer_engine_ranks_than_trainer_ranks_learn_the_same,
+                   trainer_ranks_without_an_engine_on_their_gpu_learn_the_same,
                    one_of_two_engines_of_a_gather_group_is_killed_in_an_update,
                    added_engine_joins_and_the_results_are_the_same,
                    command_waits_until_the_added_engines_serve,
