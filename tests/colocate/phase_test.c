@@ -446,11 +446,7 @@ static bool world_does(struct phase_exploration *walk, struct place *place,
     case TDM__PHASE_ROLLOUT_DONE:
         return place->job.phase == TDM__PHASE_ROLLOUT;
     case TDM__PHASE_GENERATE_DONE:
-        if (world->calls == 0) {
-            return false;
-        }
-        world->calls--;
-        return true;
+        return world->calls > 0 && world->calls-- > 0;
     case TDM__PHASE_ENGINES_PAUSED:
         world->has_weights = world->has_kv = 0;
         return open == TDM__PHASE_DO_PAUSE_ENGINES;
