@@ -2,12 +2,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The first word behind "job" selects a subcommand from the table `subcommands`; each has a table
  * of options of its own. A daemon runs the jobs (actors/daemon/job_service.h). The same code serves
- * `tandem job` and `ray job`; enum cli_job_style has the differences. There is one thread. */
+ * `tandem job` and `ray job`; enum cli_job_style has the differences. The subcommand `scale`, which
+ * is for jobs of `tandem run`, is in job_scale.c. There is one thread. */
 #include "cli/job.h"
 
 #include "cli/command.h"
 #include "cli/job_client.h"
 #include "cli/job_output.h"
+#include "cli/job_scale.h"
 #include "cli/runtime_env.h"
 #include "cli/table.h"
 #include "runtime/error.h"
@@ -28,7 +30,8 @@ static const char help[] =
     "usage: tandem job submit [options] [--] COMMAND [ARGUMENT ...]\n"
     "       tandem job status|stop ID [--no-wait] [--address ADDRESS]\n"
     "       tandem job logs ID [--follow] [--address ADDRESS]\n"
-    "       tandem job list [--json] [--address ADDRESS]\n\n"
+    "       tandem job list [--json] [--address ADDRESS]\n"
+    "       tandem job scale [JOB] engines=N [--timeout SECONDS] [--no-wait]\n\n"
     "Runs commands on a node, in the directory in which the node was started, and\n"
     "prints their output. A job continues when `submit` is interrupted; it ends\n"
     "with everything that it has started. `tandem job submit` exits with the\n"
@@ -43,7 +46,12 @@ static const char help[] =
     "  --working-dir DIR       in which the command runs\n"
     "  --submission-id ID      of the job (a random one)\n"
     "  --no-wait               do not wait for the end of the job\n"
-    "  --follow, -f            print the output until the job ends\n";
+    "  --follow, -f            print the output until the job ends\n\n"
+    "`scale` gives a job that `tandem run` runs in this cluster another number of\n"
+    "engines, and waits until all of them serve. JOB is its update.model, and may be\n"
+    "left out if one job runs. The engines need GPUs of their own\n"
+    "(engine.colocate: false).\n\n"
+    "  --timeout SECONDS       how long to wait; default: 300. The request stays\n";
 
 enum {
     SHELL_COMMAND_BYTES = 128 << 10, /* Capacity of the command as text for a shell. */
@@ -459,6 +467,15 @@ static tdm_status print_list(const struct tdm__job_list_message *list, bool as_j
     return TDM_OK;
 }
 
+/* Runs `tandem job scale`, which Ray does not have. */
+static int scale_run(struct job_call *call)
+{
+    return call->style == CLI_JOB_RAY
+               ? tdm__refuse_arguments("job", "scale is a subcommand of `tandem job`, not of "
+                                              "`ray job`")
+               : cli_job_scale_run(&call->args);
+}
+
 /* Runs `tandem job list`. */
 static int list_run(struct job_call *call)
 {
@@ -509,6 +526,13 @@ static const struct subcommand subcommands[] = {
      false,
      stop_run},
     {{.name = "job list", .help = help, .options = list_options}, false, list_run},
+    {{.name = "job scale",
+      .help = help,
+      .options = cli_job_scale_options,
+      .operands_min = 1,
+      .operands_max = 2},
+     false,
+     scale_run},
     {{.name = NULL}, false, NULL}};
 
 /* Returns the index of the first word that is neither an option nor its value: there the command to
@@ -570,8 +594,8 @@ int cli_job_run(enum cli_job_style style, int words_count, char **words)
                             .notices = style == CLI_JOB_RAY ? stdout : stderr};
 
     if (words_count == 0) {
-        return tdm__refuse_arguments("job", "a subcommand is missing: submit, status, logs, stop "
-                                            "or list");
+        return tdm__refuse_arguments("job", "a subcommand is missing: submit, status, logs, stop, "
+                                            "list or scale");
     }
     if (tdm__arguments_ask_for_help(1, words, 0)) {
         (void)fputs(help, stdout);
@@ -584,8 +608,8 @@ int cli_job_run(enum cli_job_style style, int words_count, char **words)
         }
     }
     return tdm__refuse_arguments("job",
-                                 "unknown subcommand \"%s\"; there are submit, status, logs, stop "
-                                 "and list",
+                                 "unknown subcommand \"%s\"; there are submit, status, logs, stop, "
+                                 "list and scale",
                                  words[0]);
 }
 

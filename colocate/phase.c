@@ -76,11 +76,12 @@ static const char *const phase_texts[] = {
 };
 
 static const char *const event_texts[] = {
-    "train_wanted",     "update_wanted",     "generate_requested", "generate_done",
-    "rollout_done",     "engines_paused",    "trainer_resumed",    "step_done",
-    "trainer_paused",   "weights_resumed",   "update_committed",   "update_aborted",
-    "update_skipped",   "caches_flushed",    "kv_resumed",         "participant_died",
-    "engine_recovered", "weights_recovered", "action_failed",
+    "train_wanted",     "update_wanted",   "generate_requested", "generate_done",
+    "rollout_done",     "engines_paused",  "trainer_resumed",    "step_done",
+    "trainer_paused",   "weights_resumed", "update_committed",   "update_aborted",
+    "update_skipped",   "caches_flushed",  "kv_resumed",         "participant_died",
+    "engine_recovered", "engine_added",    "engine_removed",     "weights_recovered",
+    "action_failed",
 };
 
 _Static_assert(sizeof(phase_texts) / sizeof(phase_texts[0]) == TDM__PHASE_FAILED + 1, "texts");
@@ -228,6 +229,22 @@ static tdm_status on_engine_recovered(struct tdm__phase *state,
     return TDM_OK;
 }
 
+/* Handles ENGINE_ADDED and ENGINE_REMOVED: counts the engines of the job. */
+static tdm_status on_engines_changed(struct tdm__phase *state, const struct tdm__phase_event *event,
+                                     enum tdm__phase_action *action_out)
+{
+    bool is_removal = event->kind == TDM__PHASE_ENGINE_REMOVED;
+
+    if (state->phase != TDM__PHASE_ROLLOUT ||
+        (is_removal && (state->engines_alive == state->engines_count || state->engines_count == 1 ||
+                        state->engines_count == state->engines_needed))) {
+        return phase_refuse_event(state, event);
+    }
+    state->engines_count = is_removal ? state->engines_count - 1 : state->engines_count + 1;
+    *action_out = TDM__PHASE_DO_NOTHING;
+    return TDM_OK;
+}
+
 /* Handles WEIGHTS_RECOVERED: all engines serve the version of the separate update. */
 static tdm_status on_weights_recovered(struct tdm__phase *state,
                                        const struct tdm__phase_event *event,
@@ -342,6 +359,9 @@ tdm_status tdm__phase_handle_event(struct tdm__phase *state, const struct tdm__p
     }
     if (event->kind == TDM__PHASE_ENGINE_RECOVERED) {
         return on_engine_recovered(state, event, action_out);
+    }
+    if (event->kind == TDM__PHASE_ENGINE_ADDED || event->kind == TDM__PHASE_ENGINE_REMOVED) {
+        return on_engines_changed(state, event, action_out);
     }
     if (event->kind == TDM__PHASE_WEIGHTS_RECOVERED) {
         return on_weights_recovered(state, event, action_out);

@@ -99,8 +99,13 @@ enum tdm__phase_event_kind {
     TDM__PHASE_KV_RESUMED, /* The KV caches of all engines are resident. */
     /* The trainer or an engine died; possible in every phase. */
     TDM__PHASE_PARTICIPANT_DIED,
-    /* An engine that had died runs again; possible in every phase. */
+    /* An engine that had died, or that was added, runs; possible in every phase. */
     TDM__PHASE_ENGINE_RECOVERED,
+    /* One more engine belongs to the job. It does not run yet; possible in ROLLOUT. */
+    TDM__PHASE_ENGINE_ADDED,
+    /* An engine that does not run belongs to the job no longer; possible in ROLLOUT, if enough
+     * engines are left. */
+    TDM__PHASE_ENGINE_REMOVED,
     /* A separate update committed `version` because no live engine had weights; possible in
      * RESUME_ENGINE and ROLLOUT. */
     TDM__PHASE_WEIGHTS_RECOVERED,
@@ -149,7 +154,7 @@ struct tdm__phase {
     enum tdm__phase_action open;
     /* TDM__PHASE_HAS_… bits of the memory that is on the GPUs, as reported by events. */
     uint32_t resident;
-    /* Number of engines of the job, dead ones included. */
+    /* Number of engines of the job, also those that are dead or do not run yet. */
     uint32_t engines_count;
     uint32_t engines_alive; /* Number of engines of the job that are alive. */
     /* Number of engines without which the job fails; 0 if all engines can be recovered. */

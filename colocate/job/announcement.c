@@ -1,4 +1,4 @@
-/* announcement.c - tells an engine, through its gather group, what trainer ranks have written. */
+/* announcement.c - tells engines, through their gather group, what trainer ranks have written. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/announcement.h"
 
@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-/* Rank in its gather group of the source rank, which calls the engine. */
+/* Rank in its gather group of the source rank, which calls the engines. */
 enum { SOURCE_RANK = 0 };
 
 /* Returns this rank's number in its gather group. */
@@ -21,16 +21,16 @@ static uint32_t rank_in_group(const struct trainer *trainer)
 }
 
 /* Gets the handle of the engine's first rank, unless this rank has it already. */
-static tdm_status find_engine(struct trainer *trainer)
+static tdm_status find_first_rank(const struct trainer *trainer, struct tdm__served_engine *engine)
 {
     char name[TDM__RANK_NAME_BYTES];
 
-    if (trainer->engine != NULL) {
+    if (engine->first_rank != NULL) {
         return TDM_OK;
     }
-    tdm__rank_name(name, trainer->rank.model, "engine/%u/0",
-                   trainer->rank.context.rank / trainer->rank.ranks_per_engine);
-    return tdm_actor_find(trainer->rank.runtime, name, trainer->rank.timeout_ms, &trainer->engine);
+    tdm__rank_name(name, trainer->rank.model, "engine/%u/0", engine->number);
+    return tdm_actor_find(trainer->rank.runtime, name, trainer->rank.timeout_ms,
+                          &engine->first_rank);
 }
 
 /* Getter of a message list: what rank `index` of the gather group gave. */
@@ -48,22 +48,38 @@ tdm_status tdm__announcement_encode(const struct tdm__gathered *gathered, uint32
     return tdm__stage_bucket_encode(&message, writer);
 }
 
-/* Calls "stage" on the engine's first rank with the gathered descriptions. */
-static tdm_status call_engine(struct trainer *trainer, tdm_ref **announced_out)
+/* Calls "stage" on the engine's first rank with the encoded arguments. */
+static tdm_status call_engine(const struct trainer *trainer, struct tdm__served_engine *engine,
+                              struct tdm_bytes arguments)
 {
-    tdm_writer *writer;
-    tdm_status status;
+    TDM_TRY(find_first_rank(trainer, engine));
+    tdm__failpoint_hit("trainer.announce");
+    return tdm_actor_call_packed(engine->first_rank, "stage", arguments, &engine->announced);
+}
 
-    TDM_TRY(find_engine(trainer));
+/* Calls all engines that take part in the update with the gathered descriptions. Returns the first
+ * failure. */
+static tdm_status call_engines(struct trainer *trainer)
+{
+    struct tdm__first_failure failure = {TDM_OK, ""};
+    tdm_writer *writer;
+    bool can_call;
+
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__announcement_encode(&trainer->gathered, trainer->rank.ranks_per_engine, writer);
-    if (status == TDM_OK) {
-        tdm__failpoint_hit("trainer.announce");
-        status = tdm_actor_call_packed(trainer->engine, "stage", tdm_writer_bytes(writer),
-                                       announced_out);
+    tdm__first_failure_note(
+        &failure,
+        tdm__announcement_encode(&trainer->gathered, trainer->rank.ranks_per_engine, writer));
+    can_call = failure.status == TDM_OK;
+    for (uint32_t i = 0; i < trainer->engines.count; i++) {
+        struct tdm__served_engine *engine = &trainer->engines.items[i];
+
+        if (can_call && engine->takes_part) {
+            tdm__first_failure_note(&failure,
+                                    call_engine(trainer, engine, tdm_writer_bytes(writer)));
+        }
     }
     tdm_writer_destroy(writer);
-    return status;
+    return tdm__first_failure_return(&failure);
 }
 
 /* Gathers the announcements of all ranks of the group on the source rank, and adds a span to the
@@ -87,9 +103,9 @@ static tdm_status gather_announcements(struct trainer *trainer, uint32_t bucket,
     return TDM_OK;
 }
 
-/* Gathers what this rank announces, and calls the engine on the source rank. */
+/* Gathers what this rank announces, and calls the engines on the source rank. */
 static tdm_status gather_and_call(struct trainer *trainer, uint32_t bucket, struct tdm_bytes own,
-                                  struct tdm__announced *announced_out)
+                                  bool *is_told_out)
 {
     uint64_t gathered_bytes = 0;
 
@@ -97,15 +113,13 @@ static tdm_status gather_and_call(struct trainer *trainer, uint32_t bucket, stru
     if (!tdm__failpoint_skips("trainer.gather_lists")) {
         TDM_TRY(gather_announcements(trainer, bucket, own, &gathered_bytes));
     }
-    announced_out->is_told = gathered_bytes > 0;
-    return rank_in_group(trainer) == SOURCE_RANK && gathered_bytes > 0
-               ? call_engine(trainer, &announced_out->reply)
-               : TDM_OK;
+    *is_told_out = gathered_bytes > 0;
+    return rank_in_group(trainer) == SOURCE_RANK && gathered_bytes > 0 ? call_engines(trainer)
+                                                                       : TDM_OK;
 }
 
 tdm_status tdm__announcement_send(struct trainer *trainer, uint32_t bucket,
-                                  const struct tdm__announcement_list *list,
-                                  struct tdm__announced *announced_out)
+                                  const struct tdm__announcement_list *list, bool *is_told_out)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
     struct tdm_bytes own = {.size_bytes = 0};
@@ -113,8 +127,8 @@ tdm_status tdm__announcement_send(struct trainer *trainer, uint32_t bucket,
     tdm_status packed = TDM_OK;
     tdm_status status;
 
-    *announced_out = (struct tdm__announced){.reply = NULL};
-    if (trainer->engine_absent) {
+    *is_told_out = false;
+    if (!tdm__served_engines_any(&trainer->engines)) {
         return TDM_OK;
     }
     if (list->count > 0) {
@@ -123,21 +137,34 @@ tdm_status tdm__announcement_send(struct trainer *trainer, uint32_t bucket,
         own = packed == TDM_OK ? tdm_writer_bytes(writer) : own;
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    status = gather_and_call(trainer, bucket, own, announced_out);
+    status = gather_and_call(trainer, bucket, own, is_told_out);
     tdm_writer_destroy(writer);
     return packed == TDM_OK ? status : tdm__fail(packed, "%s", detail);
 }
 
-tdm_status tdm__announcement_await(const struct trainer *trainer, tdm_ref *announced)
+bool tdm__announcement_is_told(const struct trainer *trainer,
+                               const struct tdm__served_engine *engine)
 {
-    const tdm_value *nothing;
-    tdm_status status;
+    return engine->takes_part &&
+           (rank_in_group(trainer) != SOURCE_RANK || engine->announced != NULL);
+}
 
-    if (announced == NULL) {
-        return TDM_OK;
+tdm_status tdm__announcement_await(struct trainer *trainer)
+{
+    struct tdm__first_failure failure = {TDM_OK, ""};
+
+    for (uint32_t i = 0; i < trainer->engines.count; i++) {
+        struct tdm__served_engine *engine = &trainer->engines.items[i];
+        const tdm_value *nothing;
+
+        if (engine->announced == NULL) {
+            continue;
+        }
+        tdm__first_failure_note(
+            &failure, tdm_get_value(engine->announced, trainer->rank.timeout_ms, &nothing));
+        tdm__failpoint_hit("trainer.announced");
+        tdm_ref_release(engine->announced);
+        engine->announced = NULL;
     }
-    status = tdm_get_value(announced, trainer->rank.timeout_ms, &nothing);
-    tdm__failpoint_hit("trainer.announced");
-    tdm_ref_release(announced);
-    return status;
+    return tdm__first_failure_return(&failure);
 }

@@ -45,7 +45,13 @@ static tdm_status write_state(const char *directory, const struct tdm__checkpoin
             ? snprintf(text + length, sizeof(text) - (size_t)length, "null")
             : snprintf(text + length, sizeof(text) - (size_t)length, "%.17g", state->score_before);
     length +=
-        snprintf(text + length, sizeof(text) - (size_t)length, ", \"run\": \"%s\"}\n", state->run);
+        snprintf(text + length, sizeof(text) - (size_t)length, ", \"run\": \"%s\"", state->run);
+    if (state->engines != 0) {
+        length += snprintf(text + length, sizeof(text) - (size_t)length,
+                           ", \"engines\": %u, \"engines_of_file\": %u", state->engines,
+                           state->engines_of_file);
+    }
+    length += snprintf(text + length, sizeof(text) - (size_t)length, "}\n");
     TDM_TRY(tdm__atomic_file_open(&file, path));
     status = tdm__atomic_file_write(&file, text, (size_t)length);
     if (status != TDM_OK) {
@@ -149,8 +155,12 @@ static tdm_status read_state(const tdm_config *config, struct tdm__checkpoint_st
     const char *run;
     int64_t step;
     int64_t version;
+    int64_t engines;
+    int64_t engines_of_file;
 
     TDM_TRY(tdm_config_int(config, "step", -1, &step));
+    TDM_TRY(tdm_config_int(config, "engines", 0, &engines));
+    TDM_TRY(tdm_config_int(config, "engines_of_file", 0, &engines_of_file));
     TDM_TRY(tdm_config_int(config, "version", -1, &version));
     TDM_TRY(tdm_config_string(config, "run", "", &run));
     (void)snprintf(state->run, sizeof(state->run), "%s", run);
@@ -163,6 +173,14 @@ static tdm_status read_state(const tdm_config *config, struct tdm__checkpoint_st
         return tdm__fail(TDM_E_PROTOCOL, "%s: step %lld, version %lld",
                          tdm_config_where(config, ""), (long long)step, (long long)version);
     }
+    if (engines < 0 || engines > TDM__JOB_ENGINES_MAX || engines_of_file < 0 ||
+        engines_of_file > TDM__JOB_ENGINES_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: engines %lld, engines_of_file %lld",
+                         tdm_config_where(config, ""), (long long)engines,
+                         (long long)engines_of_file);
+    }
+    state->engines = (uint32_t)engines;
+    state->engines_of_file = (uint32_t)engines_of_file;
     state->step = (uint32_t)step;
     state->version = (uint64_t)version;
     return TDM_OK;

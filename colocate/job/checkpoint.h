@@ -24,6 +24,11 @@ struct tdm__checkpoint_state {
     /* ID of the run that has saved the checkpoint, as text; "" if it is not known. A run keeps it
      * when it is resumed or restarted. */
     char run[TDM__ID_TEXT_BYTES];
+    /* Number of engines of the job, and number in its job file, if engines were added or ended
+     * while it ran; else 0. A run that resumes the checkpoint with an equal job file has the
+     * former. */
+    uint32_t engines;
+    uint32_t engines_of_file;
 };
 
 /* Makes every trainer rank save its part, writes `state` and publishes the checkpoint below the

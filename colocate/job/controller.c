@@ -363,12 +363,17 @@ static tdm_status save_checkpoint_if_due(struct tdm__controller *controller)
     struct tdm__checkpoint_state state = {.step = controller->step,
                                           .version = controller->phase.committed_version,
                                           .score_before = controller->score_before};
+    bool is_scaled = spec->num_engines != controller->engines_of_file;
     bool due = (spec->save_interval > 0 && controller->step % spec->save_interval == 0) ||
                updates_from_disk(controller);
 
     if (!due && !tdm__controller_is_finished(controller) &&
         !tdm__controller_is_interrupted(controller)) {
         return TDM_OK;
+    }
+    if (is_scaled) {
+        state.engines = spec->num_engines;
+        state.engines_of_file = controller->engines_of_file;
     }
     memcpy(state.run, controller->run, sizeof(state.run));
     TDM_TRY(tdm__checkpoint_save(&controller->workers, controller->options->out, &state));

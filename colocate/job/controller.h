@@ -11,6 +11,7 @@
 #include "colocate/job/restart_policy.h"
 #include "colocate/job/rollout.h"
 #include "colocate/job/run_options.h"
+#include "colocate/job/scale_mailbox.h"
 #include "colocate/job/spans.h"
 #include "colocate/job/trace.h"
 #include "colocate/job/train_batch.h"
@@ -18,10 +19,27 @@
 #include "colocate/job/worker_group.h"
 #include "colocate/phase.h"
 
+/* The answer to the last request for another number of engines. */
+struct tdm__scale_answer {
+    /* Number of the request, which trainer rank 0 has counted; 0 if there was none. */
+    uint64_t number;
+    /* TDM_OK if the job has that number of engines now. */
+    tdm_status status;
+    /* Why the request was refused; "" if it was not. */
+    char refusal[TDM__SCALE_TEXT_BYTES];
+};
+
 /* A running job. The driver process has one; only the thread in tdm__job_run() uses it. */
 struct tdm__controller {
-    /* Borrowed settings of the job. */
+    /* Borrowed settings of the job: `own_spec`, unless a test has set others. */
     const struct tdm__job_spec *spec;
+    /* Copy of the settings whose number of engines changes when engines are added or ended. It
+     * borrows the configuration. */
+    struct tdm__job_spec own_spec;
+    /* Number of engines in the job file. */
+    uint32_t engines_of_file;
+    /* The answer to the last request for another number of engines. */
+    struct tdm__scale_answer scale_answer;
     /* Borrowed options of this run: directories, progress mode, interrupts. */
     const struct tdm__job_run_options *options;
     /* Actor that computes rewards, if the job library has one. */
@@ -126,6 +144,11 @@ tdm_status tdm__controller_rollout(struct tdm__controller *controller);
 /* Completes the prompts of all unseen rows at temperature 0. The score is the share of samples
  * with reward 1. Called only in the phase ROLLOUT. */
 tdm_status tdm__controller_evaluate(struct tdm__controller *controller, double *score_out);
+/* Carries out a request for another number of engines, if there is a new one. Called only in the
+ * phase ROLLOUT, before the rollout. A request that is refused is no failure. */
+tdm_status tdm__controller_scale(struct tdm__controller *controller);
+/* Forgets the answers to requests, because the trainer rank that counts them has ended. */
+void tdm__controller_forget_scale_requests(struct tdm__controller *controller);
 /* Fetches the spans of every rank and writes them to the trace. */
 tdm_status tdm__controller_trace(struct tdm__controller *controller);
 

@@ -224,7 +224,7 @@ static tdm_status engine_acquire_shadow(tdm_call *call, void *self)
                                       tdm__receiver_shadow(engine->receiver), &resume_log);
 }
 
-/* Method "open_pair": opens the transfer pair to the trainer rank of the same number
+/* Method "open_pair": opens the transfer pair to the trainer rank that has this rank's image
  * (transfer_pair.h). */
 static tdm_status engine_open_pair(tdm_call *call, void *self)
 {
@@ -316,7 +316,7 @@ static tdm_status engine_prepare(tdm_call *call, void *self)
 static tdm_status engine_prepare_slices(tdm_call *call, void *self)
 {
     struct engine *engine = self;
-    uint32_t index = tdm__engine_global_rank(engine);
+    uint32_t index = tdm__engine_image(engine);
     struct tdm__prepare_slices_message message;
     struct tdm__resume_log_message resume_log = {.next = 0};
     struct tdm__version_request request;

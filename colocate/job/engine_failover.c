@@ -102,9 +102,10 @@ static void note_engine_lost(struct tdm__worker_group *workers, uint32_t engine,
     tdm__recovery_on_lost(&state->recovery, killed, tdm__clock_ms());
 }
 
-/* Kills all ranks of an engine, releases their handles, and reports the loss with the reason
- * `why`. */
-static tdm_status remove_engine(struct tdm__worker_group *workers, uint32_t engine, const char *why)
+/* Kills all ranks of an engine, releases their handles, and reports `event` with the reason `why`.
+ */
+static tdm_status end_engine(struct tdm__worker_group *workers, uint32_t engine,
+                             enum tdm__engine_event event, const char *why)
 {
     uint32_t first = engine * workers->ranks_per_engine;
     char text[TDM__ERROR_DETAIL_BYTES];
@@ -120,12 +121,24 @@ static tdm_status remove_engine(struct tdm__worker_group *workers, uint32_t engi
         workers->engines[i] = NULL;
         tdm__liveness_monitor_reset(workers->monitor, i);
     }
-    tdm__log(workers->on_event == NULL ? TDM__WARN : TDM__INFO, "job", "engine %u lost: %s", engine,
-             text);
+    tdm__log(workers->on_event == NULL ? TDM__WARN : TDM__INFO, "job", "engine %u %s: %s", engine,
+             event == TDM__ENGINE_EVENT_LOST ? "lost" : "ended", text);
     if (workers->on_event != NULL) {
-        workers->on_event(workers->on_event_arg, engine, TDM__ENGINE_EVENT_LOST, text);
+        workers->on_event(workers->on_event_arg, engine, event, text);
     }
     return TDM_OK;
+}
+
+/* Removes a lost engine. */
+static tdm_status remove_engine(struct tdm__worker_group *workers, uint32_t engine, const char *why)
+{
+    return end_engine(workers, engine, TDM__ENGINE_EVENT_LOST, why);
+}
+
+tdm_status tdm__failover_retire_engine(struct tdm__worker_group *workers, uint32_t engine,
+                                       const char *why)
+{
+    return end_engine(workers, engine, TDM__ENGINE_EVENT_RETIRED, why);
 }
 
 /* Returns why a rank of this engine failed; NULL if all are alive or the engine was removed

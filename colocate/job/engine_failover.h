@@ -25,6 +25,10 @@ tdm_status tdm__failover_remove_cut_off_engines(struct tdm__worker_group *worker
 tdm_status tdm__failover_remove_engine(struct tdm__worker_group *workers, uint32_t engine,
                                        tdm_status status);
 
+/* Ends this engine because the job is to have fewer; `why` says how many. It is then lost. */
+tdm_status tdm__failover_retire_engine(struct tdm__worker_group *workers, uint32_t engine,
+                                       const char *why);
+
 /* Handles a call to engines that failed with `status`. Returns TDM_OK if the caller should repeat
  * the call. That is so if an engine was lost, or did not reach the store and is left out, and
  * enough engines are left. It is also so if a node was unreachable and all engines reply again.

@@ -21,6 +21,7 @@
 #include "runtime/log.h"
 #include "runtime/messages/messages.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -55,6 +56,7 @@ static void mark_engine_serving(struct tdm__worker_group *workers, uint32_t engi
 {
     workers->engine_states[engine].awaits_weights = false;
     notify_engine_event(workers, engine, TDM__ENGINE_EVENT_SERVING);
+    workers->engine_states[engine].is_new = false;
 }
 
 /* Starts the new ranks of the engine and connects them. The start may take long: other processes
@@ -63,12 +65,13 @@ static void mark_engine_serving(struct tdm__worker_group *workers, uint32_t engi
 static tdm_status start_engine(struct tdm__worker_group *workers, uint32_t engine)
 {
     uint32_t first = engine * workers->ranks_per_engine;
+    uint32_t image = tdm__worker_group_image_of_rank(workers, first);
     int64_t timeout_ms = (int64_t)workers->spec->update_timeout_ms;
 
     TDM_TRY(tdm__worker_group_call(workers, &workers->engines[first], workers->ranks_per_engine,
                                    "start", no_arguments, timeout_ms));
     TDM_TRY(tdm__weight_update_connect_engine(workers, engine));
-    return tdm__worker_group_call(workers, &workers->trainers[first], workers->ranks_per_engine,
+    return tdm__worker_group_call(workers, &workers->trainers[image], workers->ranks_per_engine,
                                   "detach_engine", no_arguments, timeout_ms);
 }
 
@@ -336,20 +339,24 @@ static tdm_status take_step(struct tdm__worker_group *workers, uint32_t engine,
     return TDM_OK;
 }
 
-/* Logs why a step has failed: a failure of the engine as a warning, and that a node does not reply
- * or has no room, which is tried again, as information. */
-static void log_failed_step(const struct tdm__recovery_state *state, uint32_t engine,
-                            uint32_t attempts_before)
+/* Keeps and logs why a step has failed: a failure of the engine as a warning, and that a node does
+ * not reply or has no room, which is tried again, as information. */
+static void note_failed_step(struct tdm__worker_group_engine *state, uint32_t engine,
+                             uint32_t attempts_before)
 {
-    if (state->attempts > attempts_before) {
-        tdm__log(TDM__WARN, "job", "engine %u is not back, attempt %u of %d: %s", engine,
-                 state->attempts, TDM__RECOVERY_ATTEMPTS_MAX, tdm_error_detail());
+    const char *goal = state->is_new ? "has not joined" : "is not back";
+
+    (void)snprintf(state->trouble, sizeof(state->trouble), "%s", tdm_error_detail());
+    if (state->recovery.attempts > attempts_before) {
+        tdm__log(TDM__WARN, "job", "engine %u %s, attempt %u of %d: %s", engine, goal,
+                 state->recovery.attempts, TDM__RECOVERY_ATTEMPTS_MAX, tdm_error_detail());
     } else {
-        tdm__log(TDM__INFO, "job", "engine %u is not back yet: %s", engine, tdm_error_detail());
+        tdm__log(TDM__INFO, "job", "engine %u %s yet: %s", engine, goal, tdm_error_detail());
     }
 }
 
-/* Takes steps that bring one lost engine back, until one of them fails or has to wait. */
+/* Takes steps that bring one lost or added engine into the job, until one of them fails or has to
+ * wait. */
 static void restart_engine(struct tdm__worker_group *workers, uint32_t engine)
 {
     struct tdm__recovery_state *state = &workers->engine_states[engine].recovery;
@@ -362,8 +369,9 @@ static void restart_engine(struct tdm__worker_group *workers, uint32_t engine)
 
         status = take_step(workers, engine, step);
         tdm__recovery_on_result(state, step, status, tdm__clock_ms());
+        workers->engine_states[engine].trouble[0] = '\0';
         if (status != TDM_OK) {
-            log_failed_step(state, engine, attempts);
+            note_failed_step(&workers->engine_states[engine], engine, attempts);
         }
     }
 }

@@ -10,6 +10,7 @@
 #include "colocate/job/announcement_list.h"
 #include "colocate/job/attached_bytes.h"
 #include "colocate/job/engine.h"
+#include "colocate/job/gather_groups.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/failpoint.h"
@@ -53,23 +54,24 @@ struct announced_bucket {
     struct tdm_bytes attached;   /* Bytes that the trainers' library has attached; may be none. */
 };
 
-uint32_t tdm__engine_global_rank(const struct engine *engine)
+uint32_t tdm__engine_image(const struct engine *engine)
 {
     const struct tdm_rank_context *context = &engine->rank.context;
 
-    return context->engine * context->ranks_count + context->rank;
+    return tdm__gather_group_of_engine(context->engine, engine->rank.gather_groups) *
+               context->ranks_count +
+           context->rank;
 }
 
-/* Gives the library the bytes that the trainer rank of this rank's number has attached to the
+/* Gives the library the bytes that the trainer rank with this rank's image has attached to the
  * bucket, if there are any. The receiver calls it when it has accepted the bucket. */
 static tdm_status give_attached(void *arg, const struct tdm__tensor_handles_header *header)
 {
     const struct announced_bucket *announced = arg;
     const struct engine *engine = announced->engine;
 
-    /* The trainer rank of the engine rank's number has attached them. */
     return tdm__merged_handles_wrap(
-        tdm__engine_global_rank(engine),
+        tdm__engine_image(engine),
         tdm__attached_bytes_give(engine->ops, engine->rank.state, header, announced->attached));
 }
 
@@ -83,7 +85,7 @@ static tdm_status check_announcements(struct announced_bucket *announced,
 
         TDM_TRY(tdm__merged_handles_wrap(
             item->writer,
-            tdm__rank_announcement_check(item, tdm__engine_global_rank(announced->engine))));
+            tdm__rank_announcement_check(item, tdm__engine_image(announced->engine))));
         if (item->tensor_handles.size_bytes > 0) {
             announced->descriptions[announced->descriptions_count++] =
                 (struct tdm__bucket_description){item->writer, item->tensor_handles};
@@ -239,7 +241,7 @@ static tdm_status route_gathered(const struct engine *engine,
                                  struct tdm__announcement_list *lists, uint64_t *bytes_out)
 {
     uint32_t ranks_count = engine->rank.context.ranks_count;
-    uint32_t first = tdm__engine_global_rank(engine);
+    uint32_t first = tdm__engine_image(engine);
 
     if (gathered->count != ranks_count) {
         return tdm__fail(TDM_E_PROTOCOL, "what %u ranks have gathered for an engine of %u ranks",
@@ -265,8 +267,7 @@ static tdm_status stage_on_all_ranks(struct engine *engine,
     tdm_status status;
 
     TDM_TRY(find_peers(engine));
-    TDM_TRY(tdm__attached_bytes_give_all(engine->ops, engine->rank.state,
-                                         tdm__engine_global_rank(engine),
+    TDM_TRY(tdm__attached_bytes_give_all(engine->ops, engine->rank.state, tdm__engine_image(engine),
                                          engine->rank.context.ranks_count, lists));
     status = forward_to_peers(engine, lists, refs);
     if (status == TDM_OK) {

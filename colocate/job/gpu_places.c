@@ -1,5 +1,11 @@
 /* gpu_places.c - reserves the GPUs of a job's trainers and engines. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A reservation is a placement group with one bundle for each GPU. Colocated engines and their
+ * trainers have one for all; engines with GPUs of their own have one each, beside that of the
+ * trainers, so that a lost engine is placed again, and an added or ended one comes and goes,
+ * without the others. The worker group owns the reservations. All functions run on the controller's
+ * thread.
+ */
 #include "colocate/job/gpu_places.h"
 
 #include "runtime/clock.h"
@@ -150,9 +156,9 @@ tdm_status tdm__gpu_places_reserve(struct tdm__worker_group *workers, int64_t jo
     if (!tdm__engines_are_remote(workers)) {
         return reserve_shared(workers, &waits);
     }
-    workers->engine_groups = calloc(spec->num_engines, sizeof(tdm_placement_group *));
+    workers->engine_groups = calloc(workers->engines_max, sizeof(tdm_placement_group *));
     if (workers->engine_groups == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "places of %u engines", spec->num_engines);
+        return tdm__fail(TDM_E_NOMEM, "places of %u engines", workers->engines_max);
     }
     TDM_TRY(reserve_and_await(workers, &trainers, &waits, &workers->group));
     for (uint32_t i = 0; i < spec->num_engines; i++) {
@@ -178,6 +184,15 @@ tdm_status tdm__gpu_places_meeting_node(const struct tdm__worker_group *workers,
     return TDM_OK;
 }
 
+void tdm__gpu_places_release(struct tdm__worker_group *workers, uint32_t engine)
+{
+    if (workers->engine_groups[engine] != NULL) {
+        /* The removal goes on if it takes longer. */
+        (void)tdm_placement_group_remove(workers->engine_groups[engine], REMOVE_MS);
+        workers->engine_groups[engine] = NULL;
+    }
+}
+
 tdm_status tdm__gpu_places_replace(struct tdm__worker_group *workers, uint32_t engine,
                                    int64_t timeout_ms)
 {
@@ -189,9 +204,7 @@ tdm_status tdm__gpu_places_replace(struct tdm__worker_group *workers, uint32_t e
         tdm_placement_group_describe(*group, &info);
     }
     if (info.is_placed) {
-        /* The removal goes on if it takes longer. */
-        (void)tdm_placement_group_remove(*group, REMOVE_MS);
-        *group = NULL;
+        tdm__gpu_places_release(workers, engine);
         TDM_TRY(reserve_gpus(workers, &places, true, group));
     }
     return tdm_placement_group_wait(*group, timeout_ms);

@@ -21,9 +21,12 @@ tdm_status tdm__gpu_places_meeting_node(const struct tdm__worker_group *workers,
                                         char node_id_out[TDM__ID_TEXT_BYTES],
                                         bool *is_one_node_out);
 
-/* Reserves GPUs on any node for a lost engine with GPUs of its own, instead of those that it had,
- * and waits at most `timeout_ms` milliseconds until a node has them. TDM_E_TIMEOUT: no node has
- * them yet. That reservation is kept, and the next call goes on waiting for it. */
+/* Gives the GPUs of an engine with GPUs of its own back. Does nothing if it has none. */
+void tdm__gpu_places_release(struct tdm__worker_group *workers, uint32_t engine);
+
+/* Reserves GPUs on any node for a lost or added engine with GPUs of its own, instead of those that
+ * it had, and waits at most `timeout_ms` milliseconds until a node has them. TDM_E_TIMEOUT: no node
+ * has them yet. That reservation is kept, and the next call goes on waiting for it. */
 tdm_status tdm__gpu_places_replace(struct tdm__worker_group *workers, uint32_t engine,
                                    int64_t timeout_ms);
 

@@ -119,6 +119,34 @@ static tdm_status find_checkpoint(struct tdm__controller *controller, const char
     return TDM_OK;
 }
 
+/* Returns whether the job joins a cluster, whose nodes may have GPUs for more engines than the job
+ * file has. A private node has GPUs for those only. */
+static bool is_in_cluster(void)
+{
+    const char *cluster = getenv("TANDEM_ADDRESS");
+
+    return cluster != NULL && cluster[0] != '\0';
+}
+
+/* Gives the job the number of engines that the run had whose checkpoint it resumes, if engines were
+ * added or ended while that one ran and the job file still has the number that it had then. */
+static void keep_number_of_engines(struct tdm__controller *controller)
+{
+    const struct tdm__checkpoint_state *state = &controller->resumed.state;
+    const struct tdm__job_spec *spec = controller->spec;
+
+    if (state->engines == 0 || state->engines_of_file != controller->engines_of_file ||
+        spec->engine_colocate || !is_in_cluster() || state->engines > tdm__engines_limit(spec) ||
+        state->engines < spec->num_engines_min) {
+        return;
+    }
+    controller->own_spec.num_engines = state->engines;
+    tdm__progress_note(&controller->progress,
+                       "resuming with %u engines, to which the job was scaled; engine.num_engines "
+                       "is %u",
+                       state->engines, state->engines_of_file);
+}
+
 /* Initializes the phase machine for ranks that start. */
 static void init_phases(struct tdm__controller *controller)
 {
@@ -186,6 +214,7 @@ static tdm_status controller_prepare(struct tdm__controller *controller)
     (void)tdm__id_text(&run, controller->run);
     if (controller->options->resume != NULL) {
         TDM_TRY(find_checkpoint(controller, controller->options->resume));
+        keep_number_of_engines(controller);
     }
     init_phases(controller);
     TDM_TRY(open_output(controller));
@@ -195,25 +224,56 @@ static tdm_status controller_prepare(struct tdm__controller *controller)
 /* Prints the first two lines of the job's output. */
 static void print_placement(struct tdm__controller *controller)
 {
-    const char *cluster = getenv("TANDEM_ADDRESS");
     char text[TDM__BANNER_BYTES];
 
     tdm__banner_title(controller->spec, controller->options,
-                      cluster != NULL && cluster[0] != '\0' ? cluster : NULL, text);
+                      is_in_cluster() ? getenv("TANDEM_ADDRESS") : NULL, text);
     tdm__progress_note(&controller->progress, "%s", text);
     tdm__banner_placement(controller->spec, text);
     tdm__progress_note(&controller->progress, "%s", text);
+}
+
+/* Forgets the memory of an engine in the trace. */
+static void forget_resident_bytes(struct tdm__controller *controller, uint32_t engine)
+{
+    uint32_t ranks_per_engine = controller->workers.ranks_per_engine;
+
+    memset(&controller->resident_bytes[1][(size_t)engine * ranks_per_engine], 0,
+           ranks_per_engine * sizeof(controller->resident_bytes[1][0]));
+}
+
+/* Prints that an engine serves, and marks in the trace when an added engine has joined. */
+static void print_engine_serving(struct tdm__controller *controller, uint32_t engine)
+{
+    bool is_new = controller->workers.engine_states[engine].is_new;
+    const struct tdm__trace_argument argument = {
+        .name = "version", .number = (double)controller->phase.committed_version};
+    char name[48];
+    const struct tdm__trace_event event = {.name = name,
+                                           .category = "job",
+                                           .process = TRACE_PROCESS_JOB,
+                                           .begin_ns = tdm__clock_ns(),
+                                           .end_ns = tdm__clock_ns(),
+                                           .arguments = &argument,
+                                           .arguments_count = 1};
+
+    (void)snprintf(name, sizeof(name), "engine %u %s", engine, is_new ? "joined" : "back");
+    tdm__log(TDM__INFO, "job", "%s at version %llu", name,
+             (unsigned long long)controller->phase.committed_version);
+    tdm__progress_note(&controller->progress, "%s at version %llu", name,
+                       (unsigned long long)controller->phase.committed_version);
+    if (is_new && controller->trace != NULL) {
+        tdm__trace_event(controller->trace, &event);
+    }
 }
 
 /* Prints that an engine was lost and forgets its memory in the trace. The caller of the failed
  * operation decides whether the job continues. */
 static void print_engine_lost(struct tdm__controller *controller, uint32_t engine, const char *why)
 {
-    uint32_t ranks_per_engine = controller->workers.ranks_per_engine;
     uint32_t left = tdm__worker_group_live_engines(&controller->workers);
 
-    memset(&controller->resident_bytes[1][(size_t)engine * ranks_per_engine], 0,
-           ranks_per_engine * sizeof(controller->resident_bytes[1][0]));
+    forget_resident_bytes(controller, engine);
     /* The progress line shows only the first line of the reason; the log has all of it. */
     tdm__progress_note(&controller->progress, "engine %u lost: %.*s; %u of %u %s", engine,
                        (int)strcspn(why, "\n"), why, left, controller->spec->num_engines,
@@ -227,9 +287,9 @@ static void on_engine_event(void *arg, uint32_t engine, enum tdm__engine_event n
 {
     struct tdm__controller *controller = arg;
     char who[32];
-    struct tdm__phase_event event = {.kind = news == TDM__ENGINE_EVENT_LOST
-                                                 ? TDM__PHASE_PARTICIPANT_DIED
-                                                 : TDM__PHASE_ENGINE_RECOVERED,
+    struct tdm__phase_event event = {.kind = news == TDM__ENGINE_EVENT_RESTARTED
+                                                 ? TDM__PHASE_ENGINE_RECOVERED
+                                                 : TDM__PHASE_PARTICIPANT_DIED,
                                      .participant = TDM__PHASE_ENGINE,
                                      .participant_name = who,
                                      .text = text};
@@ -241,11 +301,11 @@ static void on_engine_event(void *arg, uint32_t engine, enum tdm__engine_event n
     }
     if (news == TDM__ENGINE_EVENT_LOST) {
         print_engine_lost(controller, engine, text);
+    } else if (news == TDM__ENGINE_EVENT_RETIRED) {
+        forget_resident_bytes(controller, engine);
+        tdm__progress_note(&controller->progress, "engine %u ended: %s", engine, text);
     } else if (news == TDM__ENGINE_EVENT_SERVING) {
-        tdm__log(TDM__INFO, "job", "engine %u back at version %llu", engine,
-                 (unsigned long long)controller->phase.committed_version);
-        tdm__progress_note(&controller->progress, "engine %u back at version %llu", engine,
-                           (unsigned long long)controller->phase.committed_version);
+        print_engine_serving(controller, engine);
     }
 }
 
@@ -505,6 +565,8 @@ static tdm_status run_step(struct tdm__controller *controller)
     uint32_t step_before = controller->step;
 
     init_step_progress(controller);
+    TDM_TRY(tdm__wrap(tdm__controller_scale(controller), "ROLLOUT, step %u",
+                      controller->step_progress.step));
     TDM_TRY(run_rollout_phase(controller, tdm__controller_rollout));
     TDM_TRY(phase_machine_advance(controller, TDM__PHASE_ROLLOUT_DONE));
     if (controller->step == step_before) {
@@ -630,6 +692,7 @@ static void end_ranks(struct tdm__controller *controller)
     controller->started = false;
     controller->saved = false;
     controller->record_is_ours = false;
+    tdm__controller_forget_scale_requests(controller);
     controller->earlier_version = 0;
     controller->update = (struct tdm__weight_update){.version = 0};
     controller->abort_status = TDM_OK;
@@ -761,7 +824,9 @@ tdm_status tdm__job_run(const struct tdm__job_spec *spec,
     if (controller == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a job");
     }
-    controller->spec = spec;
+    controller->own_spec = *spec;
+    controller->spec = &controller->own_spec;
+    controller->engines_of_file = spec->num_engines;
     controller->options = options;
     controller->progress =
         (struct tdm__progress){.stream = stdout, .mode = options->progress, .drawn = false};

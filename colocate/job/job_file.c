@@ -89,7 +89,7 @@ static const struct setting settings[] = {
     {"trainer.step_timeout_ms", COUNT, FIELD(step_timeout_ms), 1, DAY_MS, 60000, NULL},
     {"trainer.stall_timeout_ms", COUNT, FIELD(trainer_stall_timeout_ms), 100, DAY_MS, 15000, NULL},
 
-    {"engine.num_engines", COUNT, FIELD(num_engines), 1, 64, 2, NULL},
+    {"engine.num_engines", COUNT, FIELD(num_engines), 1, TDM__JOB_ENGINES_MAX, 2, NULL},
     {"engine.rollout_num_gpus_per_engine", COUNT, FIELD(rollout_num_gpus_per_engine), 1, 64, 2,
      NULL},
     {"engine.num_gpus_per_actor", NUMBER, FIELD(engine_num_gpus_per_actor), 0.01, 1, 0.2, NULL},
@@ -555,6 +555,15 @@ static tdm_status check_remote_engines(const tdm_config *config, const struct td
 {
     uint32_t engine_ranks = spec->num_engines * spec->rollout_num_gpus_per_engine;
 
+    if (spec->trainer_num_ranks < spec->rollout_num_gpus_per_engine) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: engine.rollout_num_gpus_per_engine is %u, but trainer.num_ranks is "
+                         "%u: each rank of an engine gets its weights from a trainer rank of its "
+                         "own; set trainer.num_ranks to %u or more",
+                         tdm_config_where(config, "engine.rollout_num_gpus_per_engine"),
+                         spec->rollout_num_gpus_per_engine, spec->trainer_num_ranks,
+                         spec->rollout_num_gpus_per_engine);
+    }
     if (spec->trainer_num_ranks + engine_ranks != spec->num_gpus) {
         return tdm__fail(TDM_E_INVAL,
                          "%s: engine.colocate is false: %u trainer ranks and %u engine ranks "
@@ -571,8 +580,9 @@ static tdm_status check_remote_engines(const tdm_config *config, const struct td
     return TDM_OK;
 }
 
-/* Checks that the ranks of trainers and engines fit on the GPUs and match each other. */
-static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_spec *spec)
+/* Checks that engines on the trainers' GPUs have a trainer rank on each of theirs. */
+static tdm_status check_colocated_engines(const tdm_config *config,
+                                          const struct tdm__job_spec *spec)
 {
     uint32_t ranks_per_engine = spec->rollout_num_gpus_per_engine;
     double share = spec->trainer_num_gpus_per_actor + spec->engine_num_gpus_per_actor;
@@ -584,22 +594,14 @@ static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_sp
                          tdm_config_where(config, "engine.rollout_num_gpus_per_engine"),
                          ranks_per_engine, spec->trainer_num_ranks, ranks_per_engine);
     }
-    if (spec->num_engines * ranks_per_engine != spec->trainer_num_ranks) {
+    if (spec->num_engines * ranks_per_engine > spec->trainer_num_ranks) {
         return tdm__fail(TDM_E_INVAL,
                          "%s: engine.num_engines is %u: with %u GPUs each that is %u, but the "
-                         "trainer has %u; %u engines share them all",
+                         "trainer has %u; at most %u engines share them. More need "
+                         "engine.colocate: false",
                          tdm_config_where(config, "engine.num_engines"), spec->num_engines,
                          ranks_per_engine, spec->num_engines * ranks_per_engine,
                          spec->trainer_num_ranks, spec->trainer_num_ranks / ranks_per_engine);
-    }
-    if (spec->num_engines_min > spec->num_engines) {
-        return tdm__fail(TDM_E_INVAL,
-                         "%s: rollout.num_engines_min is %u, but engine.num_engines is %u",
-                         tdm_config_where(config, "rollout.num_engines_min"), spec->num_engines_min,
-                         spec->num_engines);
-    }
-    if (!spec->engine_colocate) {
-        return check_remote_engines(config, spec);
     }
     if (spec->trainer_num_ranks != spec->num_gpus) {
         return tdm__fail(TDM_E_INVAL,
@@ -616,6 +618,27 @@ static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_sp
                          spec->trainer_num_gpus_per_actor, spec->engine_num_gpus_per_actor, share);
     }
     return TDM_OK;
+}
+
+/* Checks that the ranks of trainers and engines fit on the GPUs and match each other. */
+static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_spec *spec)
+{
+    TDM_TRY(spec->engine_colocate ? check_colocated_engines(config, spec)
+                                  : check_remote_engines(config, spec));
+    if (spec->num_engines_min > spec->num_engines) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: rollout.num_engines_min is %u, but engine.num_engines is %u",
+                         tdm_config_where(config, "rollout.num_engines_min"), spec->num_engines_min,
+                         spec->num_engines);
+    }
+    return TDM_OK;
+}
+
+uint32_t tdm__engines_limit(const struct tdm__job_spec *spec)
+{
+    uint32_t limit = TDM__JOB_ENGINE_RANKS_MAX / spec->rollout_num_gpus_per_engine;
+
+    return limit < TDM__JOB_ENGINES_MAX ? limit : TDM__JOB_ENGINES_MAX;
 }
 
 /* Checks that the batch sizes are consistent, and fills in the global batch size. */

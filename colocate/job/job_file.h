@@ -13,6 +13,9 @@ enum { TDM__JOB_TEXT_BYTES = 64, TDM__JOB_MODEL_BYTES_MAX = 32 };
 /* Size of the list of folders of the Python package with its NUL. */
 enum { TDM__PYTHON_FOLDERS_BYTES = 3 * TDM__PATH_BYTES };
 
+/* Largest numbers of engines of a job, and of their ranks. */
+enum { TDM__JOB_ENGINES_MAX = 64, TDM__JOB_ENGINE_RANKS_MAX = 128 };
+
 /* Name of the model in a job that trains one model; its versions and actors are named after it. */
 #define TDM__JOB_MODEL "policy"
 /* Begin of the setting job.library if the library is a Python module. */
@@ -172,6 +175,9 @@ tdm_status tdm__job_spec_from_config(tdm_config *config, const char *directory,
 /* Returns true if updates write over the weights that the engines serve (update.mode "bucket"), so
  * that the engines need no memory for a second copy. */
 bool tdm__job_updates_overwrite(const struct tdm__job_spec *spec);
+/* Returns how many engines with GPUs of their own a job of this spec may have: at most
+ * TDM__JOB_ENGINES_MAX, and with at most TDM__JOB_ENGINE_RANKS_MAX ranks in all. */
+uint32_t tdm__engines_limit(const struct tdm__job_spec *spec);
 /* Frees the configuration of the spec. */
 void tdm__job_spec_fini(struct tdm__job_spec *spec);
 

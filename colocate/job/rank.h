@@ -65,6 +65,8 @@ struct tdm__rank {
     struct tdm__location location;
     /* Number of ranks of each engine. */
     uint32_t ranks_per_engine;
+    /* Number of gather groups of the trainers (gather_groups.h). */
+    uint32_t gather_groups;
     /* Size of the staging bucket in bytes. */
     uint64_t bucket_bytes;
     /* Longest time in milliseconds for collectives and for calls between ranks. */
@@ -85,6 +87,10 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *se
 /* Releases everything that was opened, also after a failure. `close` is the library's function
  * that frees `state`. */
 void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state));
+
+/* Returns the number of images of the transfer plan (gather_groups.h). Image i is in the bucket of
+ * trainer rank i, or in the shadow of the colocated engine rank i. */
+uint32_t tdm__rank_images_count(const struct tdm__rank *rank);
 
 /* Returns `status`, which a function of the library returned, with its error detail. After
  * TDM_E_DEVICE it first makes a call to the GPU: if an error of one of the library's kernels has

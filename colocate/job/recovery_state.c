@@ -38,6 +38,14 @@ void tdm__recovery_on_lost(struct tdm__recovery_state *state, tdm_status killed,
     state->stage = first_stage(state);
 }
 
+void tdm__recovery_on_added(struct tdm__recovery_state *state, int64_t now_ms)
+{
+    *state = (struct tdm__recovery_state){.stage = TDM__RECOVERY_KILL,
+                                          .has_own_gpus = true,
+                                          .place_is_lost = true,
+                                          .next_ms = now_ms};
+}
+
 void tdm__recovery_on_cut_off(struct tdm__recovery_state *state, int64_t now_ms)
 {
     state->attempts -= state->attempts > 0 ? 1 : 0;

@@ -11,7 +11,8 @@
 enum { TDM__RECOVERY_ATTEMPTS_MAX = 3 };
 
 /* What an engine needs next. The stages of a lost engine follow one another in this order; each is
- * an action, which engine_recovery.c carries out. */
+ * an action, which engine_recovery.c carries out. An engine that was added to a running job goes
+ * through the same stages. */
 enum tdm__recovery_stage {
     TDM__RECOVERY_NONE, /* Nothing: the engine is not lost. */
     /* Kill the ranks that may still run, on a node that did not reply before. */
@@ -51,6 +52,9 @@ bool tdm__recovery_status_proves_end(tdm_status status);
 /* Notes that the engine was removed. `killed` is the result of killing its ranks: TDM_OK if their
  * node has confirmed it. */
 void tdm__recovery_on_lost(struct tdm__recovery_state *state, tdm_status killed, int64_t now_ms);
+/* Notes that the engine was added to the running job. It needs GPUs of its own. A rank of a former
+ * engine of its number may still run. */
+void tdm__recovery_on_added(struct tdm__recovery_state *state, int64_t now_ms);
 /* Notes that the engine was removed because its node did not reach the store or the trainers,
  * although it runs. It is tried again after ten seconds, then twenty, up to eighty, and that was no
  * attempt. */

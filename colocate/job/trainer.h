@@ -6,7 +6,8 @@
 #include "colocate/comm/gather.h"
 #include "colocate/job/announcement_list.h"
 #include "colocate/job/rank.h"
-#include "colocate/job/transfer_pair.h"
+#include "colocate/job/scale_mailbox.h"
+#include "colocate/job/served_engines.h"
 #include "colocate/weights/weight_writer.h"
 #include "colocate/weights/whole_tensors.h"
 
@@ -34,12 +35,11 @@ struct trainer {
     /* Owned array with the slices that each trainer rank has. The slices of this rank are
      * borrowed from the library or the named layout. */
     struct tdm__layout *layouts;
-    /* Owned array with the node and GPU of each trainer rank, on which the target of the engine
-     * rank of the same number lies, too. */
+    /* Owned array with the node and GPU of each trainer rank, on which the target of the image of
+     * the same number lies, too. */
     struct tdm__location *locations;
-    /* Owned array with the slices that each engine rank needs, one element for each engine rank;
-     * there are as many as trainer ranks. NULL if whole tensors are sent by name, and before the
-     * method "connect". */
+    /* Owned array with the slices that the engine ranks need, one element for each image of the
+     * transfer plan. NULL if whole tensors are sent by name, and before the method "connect". */
     struct tdm__layout *engine_layouts;
     /* Owned description of the whole tensors that are sent by name; NULL if the engine ranks have
      * layouts, and before the method "connect". */
@@ -49,20 +49,15 @@ struct trainer {
     struct tdm__transfer_plan *transfer_plan;
     /* Owned writer that executes the plan for this rank; NULL before the method "connect". */
     struct tdm__weight_writer *weight_writer;
-    /* Owned collective group of the trainer ranks that serve one engine, through which their
-     * descriptions of each bucket travel (announcement.h). */
+    /* Owned collective group of the trainer ranks that serve the same engines, through which their
+     * descriptions of each bucket travel (announcement.h). NULL if there are more trainer ranks
+     * than images, and this rank serves none: it only writes for the others. */
     tdm_collective_group *gather;
     /* Owned collective group of all trainer ranks that moves data of GPUs, through which they
      * exchange what crosses between nodes; NULL until a plan needs it. */
     tdm_collective_group *exchange;
-    /* Connection to the engine rank of the same number if engines have GPUs of their own; else
-     * without a group. */
-    struct tdm__transfer_pair pair;
-    /* Owned handle of the first rank of the engine that the gather group serves. Only the first
-     * rank of the group calls it; NULL until it is needed. */
-    tdm_actor *engine;
-    /* True if that engine was lost and does not take part in the current update. */
-    bool engine_absent;
+    /* The engines that the gather group serves (gather_groups.h). */
+    struct tdm__served_engines engines;
     /* Announcements of the last bucket that the gather group has gathered. */
     struct tdm__gathered gathered;
     /* What this rank tells all others in an update; without memory before the method "connect". */
@@ -71,6 +66,8 @@ struct trainer {
     struct tdm__announcement_list for_others;
     /* What this rank gives to the gather of a chunk. */
     struct tdm__announcement_list for_gather;
+    /* The last request for another number of engines. Only that of rank 0 is used. */
+    struct tdm__scale_mailbox scale_mailbox;
 };
 
 #endif

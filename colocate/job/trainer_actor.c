@@ -5,7 +5,8 @@
  * trainer_update.c has the methods of weight updates. When a trainer starts, all ranks exchange
  * which slices of which tensors they have, and check that their lists of tensors are equal. A
  * rank can then compute transfer plans for all ranks without further communication.
- * All methods run on the actor's method thread. Methods that may change the weights call
+ * All methods run on the actor's method thread, except those of the scale mailbox, which have a
+ * thread of their own. Methods that may change the weights call
  * invalidate_sums(), because cached checksums of the last update are no longer valid. */
 #include "colocate/job/job_file.h"
 #include "colocate/job/named_layout_slices.h"
@@ -49,10 +50,10 @@ static tdm_status open_library(struct trainer *trainer)
     return tdm__rank_reserve_regions(&trainer->rank, specs, count);
 }
 
-/* Joins the gather group: the trainer ranks that serve the same engine as this rank. Its name has
- * the name of the group of all trainer ranks, which no other job has, and the number of the engine,
- * so that two jobs of one node do not meet in a group. On CUDA NCCL moves its data, unless two of
- * the ranks share a GPU or there is one rank. */
+/* Joins the gather group: the trainer ranks that serve the same engines as this rank. Its name has
+ * the name of the group of all trainer ranks, which no other job has, and the number of the gather
+ * group, so that two jobs of one node do not meet in a group. On CUDA NCCL moves its data, unless
+ * two of the ranks share a GPU or there is one rank. A rank without an image joins none. */
 static tdm_status join_gather_group(struct trainer *trainer)
 {
     uint32_t ranks_per_engine = trainer->rank.ranks_per_engine;
@@ -64,6 +65,9 @@ static tdm_status join_gather_group(struct trainer *trainer)
                                              .timeout_ms = trainer->rank.timeout_ms,
                                              .on_gpu = ranks_per_engine > 1};
 
+    if (rank >= tdm__rank_images_count(&trainer->rank)) {
+        return TDM_OK;
+    }
     (void)snprintf(name, sizeof(name), "%s/gather/%u", trainer->rank.group_name,
                    rank / ranks_per_engine);
     return tdm_collective_join(trainer->rank.runtime, &options, &trainer->gather);
@@ -94,10 +98,10 @@ static void trainer_destruct(void *self)
     tdm__announcement_list_fini(&trainer->for_others);
     tdm__announcement_list_fini(&trainer->for_gather);
     tdm__manifest_destroy(trainer->manifest);
-    tdm_actor_destroy(trainer->engine);
     tdm_collective_leave(trainer->gather);
     tdm_collective_leave(trainer->exchange);
-    tdm__transfer_pair_close(&trainer->pair);
+    tdm__served_engines_fini(&trainer->engines);
+    tdm__scale_mailbox_fini(&trainer->scale_mailbox);
     tdm__rank_close(&trainer->rank, trainer->ops == NULL ? NULL : trainer->ops->close);
 }
 
@@ -106,8 +110,10 @@ static void trainer_destruct(void *self)
 static tdm_status trainer_construct(tdm_call *call, void *self)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
-    tdm_status status = trainer_open(call, self);
+    tdm_status status;
 
+    tdm__scale_mailbox_init(&((struct trainer *)self)->scale_mailbox);
+    status = trainer_open(call, self);
     if (status == TDM_OK) {
         return TDM_OK;
     }
@@ -475,11 +481,24 @@ static tdm_status trainer_load(tdm_call *call, void *self)
     return await_device(trainer);
 }
 
+/* Method "scale": a command asks for another number of engines, or for the state. */
+static tdm_status trainer_scale(tdm_call *call, void *self)
+{
+    return tdm__scale_mailbox_request(&((struct trainer *)self)->scale_mailbox, call);
+}
+
+/* Method "report_scale": the controller says its state and asks for the last request. */
+static tdm_status trainer_report_scale(tdm_call *call, void *self)
+{
+    return tdm__scale_mailbox_report(&((struct trainer *)self)->scale_mailbox, call);
+}
+
 static const struct tdm_actor_class trainer_class = {
     .name = "tandem.trainer",
     .state_bytes = sizeof(struct trainer),
     .construct = trainer_construct,
     .destruct = trainer_destruct,
+    .concurrency_groups = {{"scale", 1}},
     .methods = {{"start", trainer_start},
                 {"resume", trainer_resume},
                 {"pause", trainer_pause},
@@ -493,6 +512,8 @@ static const struct tdm_actor_class trainer_class = {
                 {"detach_engine", tdm__trainer_detach_engine},
                 {"open_pair", tdm__trainer_open_pair},
                 {"update", tdm__trainer_update},
+                {"scale", trainer_scale, "scale"},
+                {"report_scale", trainer_report_scale, "scale"},
                 {"trace", trainer_trace}},
 };
 

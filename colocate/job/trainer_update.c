@@ -49,8 +49,8 @@ void tdm__trainer_disconnect(struct trainer *trainer)
     tdm__weight_writer_destroy(trainer->weight_writer);
     tdm__transfer_plan_destroy(trainer->transfer_plan);
     tdm__whole_tensors_destroy(trainer->whole_tensors);
-    for (uint32_t i = 0; trainer->engine_layouts != NULL && i < trainer->rank.context.ranks_count;
-         i++) {
+    for (uint32_t i = 0;
+         trainer->engine_layouts != NULL && i < tdm__rank_images_count(&trainer->rank); i++) {
         tdm__layout_fini(&trainer->engine_layouts[i]);
     }
     free(trainer->engine_layouts);
@@ -90,7 +90,7 @@ static tdm_status compile_slices_plan(struct trainer *trainer, uint64_t image_by
         .from = trainer->layouts,
         .from_count = trainer->rank.context.ranks_count,
         .to = trainer->engine_layouts,
-        .to_count = trainer->rank.context.ranks_count,
+        .to_count = tdm__rank_images_count(&trainer->rank),
         .from_locations = trainer->locations,
         .to_locations = trainer->locations,
         .image_bytes = image_bytes,
@@ -109,7 +109,7 @@ static tdm_status compile_whole_plan(struct trainer *trainer, uint64_t exchange_
     trainer->whole_tensors = NULL;
     TDM_TRY(tdm__whole_tensors_create(
         trainer->manifest, trainer->rank.bucket_bytes - EXCHANGE_BUFFERS * exchange_bytes,
-        ranks_count, &trainer->whole_tensors));
+        tdm__rank_images_count(&trainer->rank), &trainer->whole_tensors));
     return tdm__whole_tensors_compile_plan(trainer->whole_tensors, trainer->layouts, ranks_count,
                                            trainer->locations, trainer->locations, exchange_bytes,
                                            &trainer->transfer_plan);
@@ -179,15 +179,15 @@ static tdm_status create_weight_writer(struct trainer *trainer, bool in_place)
     return tdm__weight_writer_create(&weight_writer, &trainer->weight_writer);
 }
 
-/* Decodes the layouts of the engine ranks. */
+/* Decodes the layouts of the images. */
 static tdm_status read_engine_layouts(struct trainer *trainer,
                                       const struct tdm__message_list *layouts)
 {
-    uint32_t count = trainer->rank.context.ranks_count;
+    uint32_t count = tdm__rank_images_count(&trainer->rank);
 
     if (layouts->count != count) {
-        return tdm__fail(TDM_E_PROTOCOL, "layouts of %u engine ranks for %u trainer ranks",
-                         layouts->count, count);
+        return tdm__fail(TDM_E_PROTOCOL, "layouts of %u engine ranks for %u images", layouts->count,
+                         count);
     }
     trainer->engine_layouts = calloc(count, sizeof(*trainer->engine_layouts));
     if (trainer->engine_layouts == NULL) {
@@ -257,15 +257,12 @@ tdm_status tdm__trainer_release_bucket(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* Method "detach_engine": releases the handle of the engine's first rank, because the actor was
- * restarted under the same name. */
+/* Method "detach_engine": releases the handles of engines, because an actor was restarted under the
+ * same name. */
 tdm_status tdm__trainer_detach_engine(tdm_call *call, void *self)
 {
-    struct trainer *trainer = self;
-
     (void)call;
-    tdm_actor_destroy(trainer->engine);
-    trainer->engine = NULL;
+    tdm__served_engines_detach(&((struct trainer *)self)->engines);
     return TDM_OK;
 }
 
@@ -305,17 +302,17 @@ static bool has_resume_log(const struct tdm__message_list *resume_logs)
     return false;
 }
 
-/* Decodes where to write for each engine rank and maps that memory. */
+/* Decodes where to write each image and maps that memory. */
 static tdm_status read_targets(struct trainer *trainer, const struct tdm__message_list *list,
                                const struct tdm__message_list *resume_logs)
 {
-    uint32_t count = trainer->rank.context.ranks_count;
+    uint32_t count = trainer->transfer_plan->to_count;
     struct tdm__transfer_target *targets;
     tdm_status status = TDM_OK;
 
     if (list->count != count || resume_logs->count != count) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "targets of %u engine ranks and %u resume_logs, there are %u ranks",
+                         "targets of %u engine ranks and %u resume_logs, there are %u images",
                          list->count, resume_logs->count, count);
     }
     targets = calloc(count, sizeof(*targets));
@@ -332,18 +329,23 @@ static tdm_status read_targets(struct trainer *trainer, const struct tdm__messag
         targets[i].resume_log = tdm__resume_log_of_message(&resume_log);
     }
     if (status == TDM_OK) {
-        trainer->engine_absent = targets[trainer->rank.context.rank].absent;
         status = tdm__weight_writer_map_targets(trainer->weight_writer, targets);
     }
     free(targets);
     return status;
 }
 
-/* Method "open_pair": opens the transfer pair to the engine rank of the same number
+/* Method "open_pair": opens the transfer pair to the rank of an engine that has this rank's image
  * (transfer_pair.h). */
 tdm_status tdm__trainer_open_pair(tdm_call *call, void *self)
 {
-    return tdm__transfer_pair_open(&((struct trainer *)self)->pair, tdm_runtime_current(), 0, call);
+    struct trainer *trainer = self;
+    struct tdm__open_pair_message message;
+    struct tdm__served_engine *engine;
+
+    TDM_TRY(tdm__open_pair_decode(tdm_call_arguments(call), &message));
+    TDM_TRY(tdm__served_engines_find(&trainer->engines, message.engine, &engine));
+    return tdm__transfer_pair_open(&engine->pair, tdm_runtime_current(), 0, call);
 }
 
 /* One update that is in progress. One chunk may be announced to the engine and not be
@@ -355,8 +357,6 @@ struct chunk_transfer {
     const struct tdm__id *update;
     /* Epoch of the update. */
     uint64_t epoch;
-    /* What came of the announcement of `announced_chunk`. */
-    struct tdm__announced announced;
     /* Index of the chunk that was announced last. */
     uint32_t announced_chunk;
     /* Status of the last announcement. The other ranks learn it when they next agree. */
@@ -371,19 +371,30 @@ static tdm_status wrap_chunk_error(const struct chunk_transfer *transfer, tdm_st
                      transfer->trainer->transfer_plan->chunks_count);
 }
 
-/* Sends the chunk from the bucket to the remote engine rank of the same number, which has been
- * told to receive it. */
+/* Sends the chunk from the bucket to the rank of each remote engine that has this rank's image and
+ * has been told to receive it. A failure does not keep the chunk from the other engines, which wait
+ * for it. Returns the first failure. */
 static tdm_status deliver_to_remote(struct trainer *trainer, uint32_t chunk)
 {
     const struct tdm__transfer_plan_chunk *about =
         &trainer->transfer_plan->images[trainer->rank.context.rank].chunks[chunk];
     const char *bucket = tdm_region_address(tdm__weight_writer_bucket(trainer->weight_writer));
-    const struct tdm__transfer_pair_payload load = {
+    struct tdm__transfer_pair_payload load = {
         .data = bucket + tdm__weight_writer_chunk_offset(trainer->weight_writer, chunk),
         .size_bytes = about->end - about->begin,
         .chunk = chunk};
+    struct tdm__first_failure failure = {TDM_OK, ""};
 
-    return tdm__transfer_pair_deliver(&trainer->pair, &load, &trainer->rank);
+    for (uint32_t i = 0; i < trainer->engines.count; i++) {
+        struct tdm__served_engine *engine = &trainer->engines.items[i];
+
+        if (tdm__announcement_is_told(trainer, engine) && engine->pair.group != NULL) {
+            load.engine = engine->number;
+            tdm__first_failure_note(
+                &failure, tdm__transfer_pair_deliver(&engine->pair, &load, &trainer->rank));
+        }
+    }
+    return tdm__first_failure_return(&failure);
 }
 
 /* Describes the whole tensors in this rank's bucket; `about` gets views of them. */
@@ -448,6 +459,7 @@ static tdm_status describe_for_others(const struct chunk_transfer *transfer, uin
 {
     struct trainer *trainer = transfer->trainer;
     uint32_t per_engine = trainer->rank.ranks_per_engine;
+    uint32_t images_count = trainer->transfer_plan->to_count;
     uint32_t first = trainer->rank.context.rank / per_engine * per_engine;
     static const char failpoint[] = "trainer.described_for_others";
 
@@ -455,9 +467,10 @@ static tdm_status describe_for_others(const struct chunk_transfer *transfer, uin
     if (!tdm__trainer_chunk_crosses_groups(trainer, chunk)) {
         return TDM_OK;
     }
-    TDM_TRY(describe_slices(transfer, chunk, 0, first, failpoint, &trainer->for_others));
-    return describe_slices(transfer, chunk, first + per_engine, trainer->rank.context.ranks_count,
-                           failpoint, &trainer->for_others);
+    TDM_TRY(describe_slices(transfer, chunk, 0, first < images_count ? first : images_count,
+                            failpoint, &trainer->for_others));
+    return describe_slices(transfer, chunk, first + per_engine, images_count, failpoint,
+                           &trainer->for_others);
 }
 
 /* Appends to `list` what this rank has written of the chunk for the engine of its gather group. */
@@ -501,7 +514,7 @@ static tdm_status collect_announcements(const struct chunk_transfer *transfer, u
     tdm_status status;
 
     tdm__announcement_list_clear(&trainer->for_gather);
-    if (trainer->engine_absent) {
+    if (!tdm__served_engines_any(&trainer->engines)) {
         return TDM_OK;
     }
     status = describe_for_engine(transfer, chunk, &about, &trainer->for_gather);
@@ -514,46 +527,37 @@ static tdm_status collect_announcements(const struct chunk_transfer *transfer, u
     return status;
 }
 
-/* Describes the written chunk for the engine of this rank's gather group and announces it with the
- * group. An engine with GPUs of its own then gets the bytes. A rank that cannot describe its part
+/* Describes the written chunk for the engines of this rank's gather group and announces it with the
+ * group. Engines with GPUs of their own then get the bytes. A rank that cannot describe its part
  * gives nothing, so that its group goes on until all ranks agree. */
 static tdm_status announce_chunk(struct chunk_transfer *transfer, uint32_t chunk)
 {
     struct trainer *trainer = transfer->trainer;
-    char detail[TDM__ERROR_DETAIL_BYTES];
-    tdm_status described;
-    tdm_status status;
+    struct tdm__first_failure failure = {TDM_OK, ""};
+    bool is_told;
 
     transfer->announced_chunk = chunk;
-    described = collect_announcements(transfer, chunk);
-    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    status = tdm__announcement_send(trainer, chunk, &trainer->for_gather, &transfer->announced);
-    if (status == TDM_OK && trainer->pair.group != NULL && transfer->announced.is_told &&
+    tdm__first_failure_note(&failure, collect_announcements(transfer, chunk));
+    tdm__first_failure_note(&failure,
+                            tdm__announcement_send(trainer, chunk, &trainer->for_gather, &is_told));
+    if (is_told &&
         tdm__weight_writer_has_part(trainer->weight_writer, chunk, trainer->rank.context.rank)) {
-        status = deliver_to_remote(trainer, chunk);
+        tdm__first_failure_note(&failure, deliver_to_remote(trainer, chunk));
     }
-    status = described == TDM_OK ? status : tdm__fail(described, "%s", detail);
-    return wrap_chunk_error(transfer, status, chunk);
+    return wrap_chunk_error(transfer, tdm__first_failure_return(&failure), chunk);
 }
 
-/* Waits for the reply to the announced chunk. On return the engine no longer reads it. If
+/* Waits for the replies to the announced chunk. On return no engine reads it any longer. If
  * `status` is already an error, it is returned with its detail. */
 static tdm_status await_announced(struct chunk_transfer *transfer, tdm_status status)
 {
-    char detail[TDM__ERROR_DETAIL_BYTES];
-    tdm_ref *announced = transfer->announced.reply;
+    struct tdm__first_failure failure = {TDM_OK, ""};
 
-    transfer->announced.reply = NULL;
-    if (announced == NULL) {
-        return status;
-    }
-    if (status == TDM_OK) {
-        return wrap_chunk_error(transfer, tdm__announcement_await(transfer->trainer, announced),
-                                transfer->announced_chunk);
-    }
-    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    (void)tdm__announcement_await(transfer->trainer, announced);
-    return tdm__fail(status, "%s", detail);
+    tdm__first_failure_note(&failure, status);
+    tdm__first_failure_note(&failure,
+                            wrap_chunk_error(transfer, tdm__announcement_await(transfer->trainer),
+                                             transfer->announced_chunk));
+    return tdm__first_failure_return(&failure);
 }
 
 /* Adds spans to the trace: the bytes that went to the same GPU, to other GPUs and to other
@@ -713,6 +717,12 @@ static tdm_status share_scales(struct trainer *trainer)
     return status == TDM_OK ? TDM_OK : abort_update(trainer, status);
 }
 
+/* Returns the number of operations of this rank's gather group so far; 0 if it has none. */
+static uint64_t gather_calls_count(const struct trainer *trainer)
+{
+    return trainer->gather == NULL ? 0 : tdm__collective_calls_count(trainer->gather);
+}
+
 /* Adds a span to the trace with the number of collective operations of an update: of all trainer
  * ranks, and of this rank's gather group with what moves its data. Both groups had run `all` and
  * `gather` before. */
@@ -723,8 +733,9 @@ static void record_collectives(struct trainer *trainer, int64_t begin_ns, uint64
 
     (void)snprintf(name, sizeof(name), "collectives %u, %s %u",
                    (unsigned)(tdm__collective_calls_count(trainer->rank.group) - all),
-                   tdm__collective_comm(trainer->gather)->ops->name,
-                   (unsigned)(tdm__collective_calls_count(trainer->gather) - gather));
+                   trainer->gather == NULL ? "no gather group"
+                                           : tdm__collective_comm(trainer->gather)->ops->name,
+                   (unsigned)(gather_calls_count(trainer) - gather));
     tdm__spans_add(&trainer->rank.spans, name, begin_ns, 0, 0);
 }
 
@@ -751,7 +762,7 @@ static tdm_status transfer_all_chunks(struct trainer *trainer, const struct tdm_
 {
     struct chunk_transfer transfer = {.trainer = trainer, .update = update, .epoch = epoch};
     uint64_t all_before = tdm__collective_calls_count(trainer->rank.group);
-    uint64_t gather_before = tdm__collective_calls_count(trainer->gather);
+    uint64_t gather_before = gather_calls_count(trainer);
     int64_t begin_ns = tdm__clock_ns();
     tdm_status status = open_targets(trainer, &message->targets, &message->resume_logs);
 
@@ -777,9 +788,12 @@ tdm_status tdm__trainer_update(tdm_call *call, void *self)
 
     TDM_TRY(trainer_check_connected(trainer));
     TDM_TRY(tdm__trainer_update_decode(tdm_call_arguments(call), &message));
+    TDM_TRY(tdm__served_engines_begin_update(
+        &trainer->engines, &message.engines,
+        trainer->rank.context.rank / trainer->rank.ranks_per_engine, trainer->rank.gather_groups));
     TDM_TRY(transfer_all_chunks(trainer, &message.update, message.epoch, &message));
     return trainer->rank.context.rank == 0
                ? tdm__transfer_result_reply(call, trainer->weight_writer,
-                                            trainer->rank.context.ranks_count)
+                                            trainer->transfer_plan->to_count)
                : TDM_OK;
 }

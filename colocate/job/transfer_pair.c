@@ -96,7 +96,7 @@ static void record_sent_span(const struct tdm__transfer_pair_payload *load, int6
 
     (void)snprintf(span.name, sizeof(span.name), "send bucket %u", load->chunk);
     (void)snprintf(span.from, sizeof(span.from), "trainer/%u", rank);
-    (void)snprintf(span.to, sizeof(span.to), "engine/%u/%u", rank / trainer->ranks_per_engine,
+    (void)snprintf(span.to, sizeof(span.to), "engine/%u/%u", load->engine,
                    rank % trainer->ranks_per_engine);
     tdm__spans_add_transfer(&trainer->spans, &span);
 }
@@ -141,17 +141,17 @@ tdm_status tdm__transfer_pair_receive(struct tdm__transfer_pair *pair, uint64_t 
 
 /* ---- all pairs ------------------------------------------------------------------------- */
 
-/* Calls "open_pair" on `actor`, the trainer or engine rank at one end of the pair `name`. */
-static tdm_status call_pair_end(tdm_actor *actor, const char *name, const char *node_id,
-                                const struct tdm__worker_group *workers, tdm_ref **ref_out)
+/* Calls "open_pair" on both ends of the pair of engine rank `index`: on its trainer rank, whose
+ * reply is `trainer_out`, and on the engine rank. */
+static tdm_status call_pair(const struct tdm__worker_group *workers, uint32_t index,
+                            const struct tdm__open_pair_message *message, tdm_ref **trainer_out,
+                            tdm_ref **engine_out)
 {
-    const struct tdm__open_pair_message message = {.name = name,
-                                                   .node_id = node_id,
-                                                   .timeout_ms =
-                                                       (int64_t)workers->spec->update_timeout_ms,
-                                                   .bucket_bytes = workers->chunk_bytes};
+    tdm_actor *trainer = workers->trainers[tdm__worker_group_image_of_rank(workers, index)];
 
-    return tdm__rank_call(actor, "open_pair", tdm__open_pair_table(), &message, ref_out);
+    TDM_TRY(tdm__rank_call(trainer, "open_pair", tdm__open_pair_table(), message, trainer_out));
+    return tdm__rank_call(workers->engines[index], "open_pair", tdm__open_pair_table(), message,
+                          engine_out);
 }
 
 /* Calls "open_pair" on both ends of the pairs of all live engine ranks. `refs` gets the
@@ -162,17 +162,21 @@ static tdm_status call_both_ends(struct tdm__worker_group *workers, const struct
     struct tdm_actor_info info;
     char id[TDM__ID_TEXT_BYTES];
     char name[TDM__ID_TEXT_BYTES + 16];
+    struct tdm__open_pair_message message = {.name = name,
+                                             .timeout_ms =
+                                                 (int64_t)workers->spec->update_timeout_ms,
+                                             .bucket_bytes = workers->chunk_bytes};
 
     tdm_actor_describe(workers->trainers[0], &info);
+    message.node_id = info.node_id;
     (void)tdm__id_text(update, id);
     for (uint32_t i = 0; i < workers->engines_count; i++) {
         if (workers->engines[i] == NULL) {
             continue;
         }
         (void)snprintf(name, sizeof(name), "pair/%s/%u", id, i);
-        TDM_TRY(call_pair_end(workers->trainers[i], name, info.node_id, workers, &refs[i]));
-        TDM_TRY(call_pair_end(workers->engines[i], name, info.node_id, workers,
-                              &refs[workers->engines_count + i]));
+        message.engine = i / workers->ranks_per_engine;
+        TDM_TRY(call_pair(workers, i, &message, &refs[i], &refs[workers->engines_count + i]));
     }
     return TDM_OK;
 }

@@ -311,8 +311,15 @@ static void get_layout(const void *arg, uint32_t index, void *item_out)
     }
 }
 
-/* Sends the engines' layouts to the trainers, which compute the transfer plan, and returns its
- * cost. Sends no layouts if engines get whole tensors. */
+/* Returns the number of images of the trainers' transfer plan. */
+static uint32_t images_count(const struct tdm__worker_group *workers)
+{
+    return workers->gather_groups * workers->ranks_per_engine;
+}
+
+/* Sends the layouts of the images to the trainers, which compute the transfer plan, and returns its
+ * cost. The image of each engine rank of the first engines has the rank's number. Sends no layouts
+ * if engines get whole tensors. */
 static tdm_status connect_trainers(struct tdm__worker_group *workers,
                                    const struct pending_replies *layouts,
                                    struct tdm__weight_cost *cost_out)
@@ -321,8 +328,9 @@ static tdm_status connect_trainers(struct tdm__worker_group *workers,
     struct tdm__engine_layout_message first = {.weights_bytes = 0};
     struct tdm__trainer_connect_message message = {
         .in_place = workers->in_place,
-        .layouts = {
-            .count = workers->by_slices ? layouts->count : 0, .get = get_layout, .arg = layouts}};
+        .layouts = {.count = workers->by_slices ? images_count(workers) : 0,
+                    .get = get_layout,
+                    .arg = layouts}};
     struct tdm__update_cost_message cost;
     tdm_writer *writer;
     tdm_status status;
@@ -391,6 +399,27 @@ static void keep_layout_facts(struct tdm__worker_group *workers,
     }
 }
 
+/* Fails if engines of one gather group keep their weights in different layouts. */
+static tdm_status check_equal_layouts(const struct tdm__worker_group *workers)
+{
+    for (uint32_t i = 0; i < workers->engines_count; i++) {
+        uint32_t image = tdm__worker_group_image_of_rank(workers, i);
+
+        if (workers->layouts[i] != workers->layouts[image]) {
+            return tdm__fail(TDM_E_UNSUPPORTED,
+                             "engines have different layouts: engine/%u/%u keeps its weights "
+                             "elsewhere than engine/%u/%u, but trainer rank %u sends both the same "
+                             "bytes. Let engines %u and %u have equal layouts, or start the job "
+                             "with %u trainer ranks",
+                             i / workers->ranks_per_engine, i % workers->ranks_per_engine,
+                             image / workers->ranks_per_engine, image % workers->ranks_per_engine,
+                             image, i / workers->ranks_per_engine,
+                             image / workers->ranks_per_engine, workers->engines_count);
+        }
+    }
+    return TDM_OK;
+}
+
 /* Keeps the encoded list of tensors in the worker group, for engines that are restarted later. */
 static tdm_status keep_manifest(struct tdm__worker_group *workers, const tdm_value *manifest)
 {
@@ -425,13 +454,13 @@ tdm_status tdm__weight_update_connect(struct tdm__worker_group *workers, const t
         call_all_layouts(workers, workers->engines, workers->engines_count, "connect",
                          (struct tdm_bytes){workers->manifest, workers->manifest_bytes}, &layouts);
     if (status == TDM_OK) {
-        workers->by_slices = strcmp(workers->spec->update_mode, "names") != 0 &&
-                             workers->engines_count == workers->trainers_count &&
-                             all_have_layouts(&layouts);
+        workers->by_slices =
+            strcmp(workers->spec->update_mode, "names") != 0 && all_have_layouts(&layouts);
         workers->in_place = workers->by_slices &&
                             strcmp(workers->spec->update_mode, "donate") == 0 &&
                             !tdm__engines_are_remote(workers);
         keep_layout_facts(workers, &layouts);
+        status = check_equal_layouts(workers);
     }
     if (status == TDM_OK && !workers->by_slices && tdm__engines_are_remote(workers)) {
         status = tdm__fail(TDM_E_UNSUPPORTED, "engines on GPUs of their own get parts of tensors: "
@@ -479,33 +508,84 @@ struct transfer_lists {
     const struct pending_replies *shadows;
 };
 
-/* Getter of a message list: returns the target of engine rank `index`, nil if the rank is lost. */
-static void get_target(const void *arg, uint32_t index, void *item_out)
+/* Returns the next live engine rank from `index` on whose image this is; engines_count if there is
+ * none. */
+static uint32_t find_rank_of_image(const struct tdm__worker_group *workers, uint32_t image,
+                                   uint32_t index)
+{
+    while (index < workers->engines_count &&
+           (workers->engines[index] == NULL ||
+            tdm__worker_group_image_of_rank(workers, index) != image)) {
+        index++;
+    }
+    return index;
+}
+
+/* Getter of a message list: returns the target of an image, nil if all engine ranks that get it are
+ * lost. */
+static void get_target(const void *arg, uint32_t image, void *item_out)
 {
     const struct transfer_lists *transfer_lists = arg;
+    const struct tdm__worker_group *workers = transfer_lists->workers;
 
-    if (transfer_lists->workers->engines[index] != NULL) {
+    if (find_rank_of_image(workers, image, 0) < workers->engines_count) {
         ((struct tdm__message_value *)item_out)->value =
-            reply_value(transfer_lists->targets, index);
+            reply_value(transfer_lists->targets, image);
     }
 }
 
-/* Getter of a message list: returns the resume log of engine rank `index`. It stays empty if the
- * rank is lost or has no data yet. */
-static void get_resume_log(const void *arg, uint32_t index, void *item_out)
+/* Returns the resume log that an engine rank has replied; an empty one if it has no data yet. */
+static struct tdm__resume_log_message read_resume_log(const struct pending_replies *shadows,
+                                                      uint32_t index)
 {
-    const struct transfer_lists *transfer_lists = arg;
     struct tdm__update_target_message shadow;
 
-    if (transfer_lists->workers->engines[index] != NULL &&
-        tdm__update_target_decode(reply_value(transfer_lists->shadows, index), &shadow) == TDM_OK &&
-        shadow.has_resume_log) {
-        *(struct tdm__resume_log_message *)item_out = shadow.resume_log;
+    return tdm__update_target_decode(reply_value(shadows, index), &shadow) == TDM_OK &&
+                   shadow.has_resume_log
+               ? shadow.resume_log
+               : (struct tdm__resume_log_message){.next = 0};
+}
+
+/* Getter of a message list: returns the resume log of an image. It stays empty if the engine ranks
+ * that get the image do not have the same data: then they get all of it again. */
+static void get_resume_log(const void *arg, uint32_t image, void *item_out)
+{
+    const struct transfer_lists *transfer_lists = arg;
+    const struct tdm__worker_group *workers = transfer_lists->workers;
+    struct tdm__resume_log_message *log_out = item_out;
+    uint32_t index = find_rank_of_image(workers, image, 0);
+
+    if (index == workers->engines_count) {
+        return;
+    }
+    *log_out = read_resume_log(transfer_lists->shadows, index);
+    while ((index = find_rank_of_image(workers, image, index + 1)) < workers->engines_count) {
+        struct tdm__resume_log_message other = read_resume_log(transfer_lists->shadows, index);
+
+        if (other.next != log_out->next || other.sums_high != log_out->sums_high ||
+            other.sums_low != log_out->sums_low) {
+            *log_out = (struct tdm__resume_log_message){.next = 0};
+            return;
+        }
     }
 }
 
-/* Calls "update" on the trainers: they write what each engine rank needs to its target and skip
- * what its shadow copy already has. */
+/* Lists the numbers of the live engines, and returns how many they are. */
+static uint32_t list_live_engines(const struct tdm__worker_group *workers,
+                                  uint32_t numbers[TDM__JOB_ENGINES_MAX])
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < workers->engines_count; i += workers->ranks_per_engine) {
+        if (workers->engines[i] != NULL) {
+            numbers[count++] = i / workers->ranks_per_engine;
+        }
+    }
+    return count;
+}
+
+/* Calls "update" on the trainers: they write what each image needs to its target and skip what the
+ * shadow copies already have. */
 static tdm_status send_weights(struct tdm__worker_group *workers,
                                const struct tdm__weight_update *update,
                                const struct pending_replies *targets,
@@ -513,11 +593,15 @@ static tdm_status send_weights(struct tdm__worker_group *workers,
                                struct pending_replies *contents)
 {
     const struct transfer_lists transfer_lists = {workers, targets, shadows};
+    uint32_t numbers[TDM__JOB_ENGINES_MAX];
     const struct tdm__trainer_update_message message = {
         .update = update->id,
         .epoch = update->epoch,
-        .targets = {.count = targets->count, .get = get_target, .arg = &transfer_lists},
-        .resume_logs = {.count = shadows->count, .get = get_resume_log, .arg = &transfer_lists}};
+        .targets = {.count = images_count(workers), .get = get_target, .arg = &transfer_lists},
+        .resume_logs = {.count = images_count(workers),
+                        .get = get_resume_log,
+                        .arg = &transfer_lists},
+        .engines = {.count = list_live_engines(workers, numbers), .items = numbers}};
     tdm_writer *writer;
     tdm_status status;
 

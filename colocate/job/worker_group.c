@@ -12,6 +12,7 @@
 #include "colocate/job/worker_group.h"
 
 #include "actors/process/runtime.h"
+#include "colocate/job/gather_groups.h"
 #include "colocate/job/gpu_places.h"
 #include "colocate/job/liveness_monitor.h"
 #include "colocate/job/python_library.h"
@@ -392,6 +393,14 @@ uint32_t tdm__worker_group_live_engines(const struct tdm__worker_group *workers)
     return left;
 }
 
+uint32_t tdm__worker_group_image_of_rank(const struct tdm__worker_group *workers, uint32_t index)
+{
+    uint32_t per_engine = workers->ranks_per_engine;
+
+    return tdm__gather_group_of_engine(index / per_engine, workers->gather_groups) * per_engine +
+           index % per_engine;
+}
+
 bool tdm__engines_are_remote(const struct tdm__worker_group *workers)
 {
     return !workers->spec->engine_colocate;
@@ -455,6 +464,7 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
                                                     .ranks_count = creation->ranks_count,
                                                     .engine = creation->engine,
                                                     .ranks_per_engine = workers->ranks_per_engine,
+                                                    .gather_groups = workers->gather_groups,
                                                     .seed = spec->seed,
                                                     .bucket_bytes = spec->update_weight_buffer_size,
                                                     .timeout_ms = (int64_t)spec->step_timeout_ms,
@@ -618,7 +628,7 @@ void tdm__worker_group_kill(struct tdm__worker_group *workers, int64_t deadline_
 {
     kill_actors(workers->trainers, workers->trainers_count, deadline_ms);
     kill_actors(workers->engines, workers->engines_count, deadline_ms);
-    for (uint32_t i = 0; workers->engine_states != NULL && i < workers->spec->num_engines; i++) {
+    for (uint32_t i = 0; workers->engine_states != NULL && i < workers->engines_max; i++) {
         kill_actors(workers->engine_states[i].other_ranks, workers->ranks_per_engine, deadline_ms);
     }
 }
@@ -676,7 +686,7 @@ tdm_status tdm__worker_group_create_engine(struct tdm__worker_group *workers, ui
 /* Allocates the states of the engines, none of which is lost. */
 static tdm_status create_engine_states(struct tdm__worker_group *workers)
 {
-    uint32_t count = workers->spec->num_engines;
+    uint32_t count = workers->engines_max;
 
     workers->engine_states = calloc(count + 1, sizeof(*workers->engine_states));
     for (uint32_t i = 0; workers->engine_states != NULL && i < count; i++) {
@@ -690,22 +700,40 @@ static tdm_status create_engine_states(struct tdm__worker_group *workers)
     return workers->engine_states == NULL ? tdm__fail(TDM_E_NOMEM, "%u engines", count) : TDM_OK;
 }
 
+/* Returns the number of engines for which a job reserves array elements. Engines with GPUs of their
+ * own may be added while the job runs. */
+static uint32_t engines_max_of(const struct tdm__job_spec *spec)
+{
+    return spec->engine_colocate ? spec->num_engines : tdm__engines_limit(spec);
+}
+
+/* Returns the number of gather groups: colocated engines have one each. */
+static uint32_t gather_groups_of(const struct tdm__job_spec *spec)
+{
+    return spec->engine_colocate
+               ? spec->num_engines
+               : tdm__gather_groups_count(spec->trainer_num_ranks,
+                                          spec->rollout_num_gpus_per_engine, spec->num_engines);
+}
+
 tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtime *runtime,
                                    const struct tdm__job_spec *spec,
                                    const struct tdm__worker_group_options *options)
 {
+    uint32_t engine_ranks_max;
     tdm_status status;
 
     *workers = (struct tdm__worker_group){.runtime = runtime,
                                           .spec = spec,
                                           .contents = options->contents,
                                           .interrupts = options->interrupts,
-                                          .ranks_per_engine = spec->rollout_num_gpus_per_engine};
+                                          .ranks_per_engine = spec->rollout_num_gpus_per_engine,
+                                          .engines_max = engines_max_of(spec),
+                                          .gather_groups = gather_groups_of(spec)};
+    engine_ranks_max = workers->engines_max * workers->ranks_per_engine;
     workers->trainers = calloc(spec->trainer_num_ranks + 1, sizeof(tdm_actor *));
-    workers->engines =
-        calloc(spec->num_engines * workers->ranks_per_engine + 1, sizeof(tdm_actor *));
-    workers->layouts =
-        calloc(spec->num_engines * workers->ranks_per_engine + 1, sizeof(workers->layouts[0]));
+    workers->engines = calloc(engine_ranks_max + 1, sizeof(tdm_actor *));
+    workers->layouts = calloc(engine_ranks_max + 1, sizeof(workers->layouts[0]));
     status = workers->trainers == NULL || workers->engines == NULL || workers->layouts == NULL
                  ? tdm__fail(TDM_E_NOMEM, "the actors of a job")
                  : create_engine_states(workers);
@@ -716,7 +744,7 @@ tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtim
         status = create_all_with_names(workers, options->names_ms);
     }
     if (status == TDM_OK) {
-        status = tdm__liveness_monitor_create(runtime, workers->engines_count,
+        status = tdm__liveness_monitor_create(runtime, engine_ranks_max,
                                               spec->update_stall_timeout_ms, &workers->monitor);
     }
     if (status == TDM_OK) {
@@ -743,7 +771,7 @@ void tdm__worker_group_fini(struct tdm__worker_group *workers)
 {
     tdm__liveness_monitor_destroy(workers->monitor);
     tdm__liveness_monitor_destroy(workers->trainers_monitor);
-    for (uint32_t i = 0; workers->engine_states != NULL && i < workers->spec->num_engines; i++) {
+    for (uint32_t i = 0; workers->engine_states != NULL && i < workers->engines_max; i++) {
         release_actors(workers->engine_states[i].other_ranks, workers->ranks_per_engine);
     }
     free(workers->engine_states);
@@ -766,7 +794,7 @@ void tdm__worker_group_fini(struct tdm__worker_group *workers)
     /* The placement groups end with this process. Removing them here would kill actors that can
      * still end gracefully. */
     tdm_placement_group_release(workers->group);
-    for (uint32_t i = 0; workers->engine_groups != NULL && i < workers->spec->num_engines; i++) {
+    for (uint32_t i = 0; workers->engine_groups != NULL && i < workers->engines_max; i++) {
         tdm_placement_group_release(workers->engine_groups[i]);
     }
     free(workers->engine_groups);

@@ -20,6 +20,9 @@ enum { TDM__WORKER_KILL_MS = 5000, TDM__WORKER_NAMES_MS = 5000 };
  * its node does not reply, the engine is left out all the same. */
 enum { TDM__WORKER_REMOTE_KILL_MS = 1000 };
 
+/* Size of a text about an engine with its NUL. */
+enum { TDM__ENGINE_TROUBLE_BYTES = 320 };
+
 /* What the controller knows about one engine. Owned by the worker group. */
 struct tdm__worker_group_engine {
     /* True if the engine is alive but serves nothing, because it was restarted and has no
@@ -29,6 +32,11 @@ struct tdm__worker_group_engine {
     bool cannot_be_killed;
     /* What brings the engine back while it is lost. */
     struct tdm__recovery_state recovery;
+    /* True from the time at which the engine was added to the running job until it serves for the
+     * first time. */
+    bool is_new;
+    /* Why the last step that brings the engine back has failed; "" if it has not. */
+    char trouble[TDM__ENGINE_TROUBLE_BYTES];
     /* True if the construction of the actors in `other_ranks` has been awaited once. */
     bool construction_was_awaited;
     /* Owned handles of ranks that are not in `engines`: of a lost engine that may still run, or of
@@ -41,15 +49,18 @@ struct tdm__worker_group_engine {
 enum tdm__engine_event {
     /* The engine was lost; the text says why. */
     TDM__ENGINE_EVENT_LOST,
-    /* The actors of the engine were created again; it has no weights yet. */
+    /* The engine was ended because the job is to have fewer; the text says how many. */
+    TDM__ENGINE_EVENT_RETIRED,
+    /* The actors of the engine were created, for the first time or again; it has no weights yet. */
     TDM__ENGINE_EVENT_RESTARTED,
-    /* The restarted engine has the committed weights and serves. */
+    /* The restarted or added engine has the committed weights and serves. */
     TDM__ENGINE_EVENT_SERVING
 };
 
 /* All actors of a job. The controller owns it and uses it on one thread. Trainer rank r is on
  * GPU r; rank t of engine e is on GPU e × ranks_per_engine + t, unless engines have GPUs of
- * their own. */
+ * their own. The number of engines is that of the settings, which the controller changes together
+ * with `engines_count` when engines are added or removed (engine_scaling.h). */
 struct tdm__worker_group {
     /* Borrowed connection to the cluster. */
     tdm_runtime *runtime;
@@ -74,6 +85,10 @@ struct tdm__worker_group {
     uint32_t engines_count;
     /* Number of ranks of each engine. */
     uint32_t ranks_per_engine;
+    /* Number of engines for which the arrays have elements, at least spec->num_engines. */
+    uint32_t engines_max;
+    /* Number of gather groups of the trainers (gather_groups.h). */
+    uint32_t gather_groups;
     /* Owned array with the state of each engine; NULL means that all live engines serve. */
     struct tdm__worker_group_engine *engine_states;
 
@@ -155,6 +170,9 @@ void tdm__worker_group_fini(struct tdm__worker_group *workers);
 
 /* Returns the number of engines that are not lost. */
 uint32_t tdm__worker_group_live_engines(const struct tdm__worker_group *workers);
+/* Returns the image of the transfer plan for the engine rank with this index in `engines`, which is
+ * also the number of the trainer rank that sends it. */
+uint32_t tdm__worker_group_image_of_rank(const struct tdm__worker_group *workers, uint32_t index);
 /* Returns whether this engine is alive and has weights to generate with. */
 bool tdm__worker_group_engine_serves(const struct tdm__worker_group *workers, uint32_t engine);
 

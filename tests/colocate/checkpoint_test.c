@@ -86,15 +86,19 @@ static void assert_round_trip(struct tdm__checkpoint_state sent)
 static void state_comes_back_as_it_was_saved(void **state)
 {
     (void)state;
-    assert_round_trip((struct tdm__checkpoint_state){0, 0, NAN, ""});
-    assert_round_trip((struct tdm__checkpoint_state){UINT32_MAX, INT64_MAX, 1.0 / 3, ""});
-    assert_round_trip((struct tdm__checkpoint_state){7, 9, 0, "5f3a"});
+    assert_round_trip((struct tdm__checkpoint_state){.score_before = NAN, .run = ""});
+    assert_round_trip((struct tdm__checkpoint_state){
+        .step = UINT32_MAX, .version = INT64_MAX, .score_before = 1.0 / 3, .run = ""});
+    assert_round_trip(
+        (struct tdm__checkpoint_state){.step = 7, .version = 9, .score_before = 0, .run = "5f3a"});
 }
 
 static void later_one_takes_the_place_of_the_one_before(void **state)
 {
-    const struct tdm__checkpoint_state first = {1, 2, 0.5, "a"};
-    const struct tdm__checkpoint_state second = {3, 4, 0.5, "a"};
+    const struct tdm__checkpoint_state first = {
+        .step = 1, .version = 2, .score_before = 0.5, .run = "a"};
+    const struct tdm__checkpoint_state second = {
+        .step = 3, .version = 4, .score_before = 0.5, .run = "a"};
     struct tdm__checkpoint_state got;
     char target[64] = "";
 
@@ -114,7 +118,8 @@ static void later_one_takes_the_place_of_the_one_before(void **state)
 /* The new checkpoint is on disk before it takes its name, and so is the name. */
 static void saved_checkpoint_outlives_a_power_failure(void **state)
 {
-    const struct tdm__checkpoint_state saved = {1, 2, 0.5, "a"};
+    const struct tdm__checkpoint_state saved = {
+        .step = 1, .version = 2, .score_before = 0.5, .run = "a"};
     char written[128];
     char renamed[128];
     char synced[128];
@@ -134,8 +139,10 @@ static void saved_checkpoint_outlives_a_power_failure(void **state)
 /* A job that was killed half way leaves these. */
 static void leftovers_of_an_interrupted_save_do_no_harm(void **state)
 {
-    const struct tdm__checkpoint_state first = {1, 2, 0.5, "a"};
-    const struct tdm__checkpoint_state second = {3, 4, 0.5, "a"};
+    const struct tdm__checkpoint_state first = {
+        .step = 1, .version = 2, .score_before = 0.5, .run = "a"};
+    const struct tdm__checkpoint_state second = {
+        .step = 3, .version = 4, .score_before = 0.5, .run = "a"};
     struct tdm__checkpoint_state got;
 
     (void)state;
@@ -201,9 +208,30 @@ static void the_highest_number_given_comes_back(void **state)
     assert_int_equal(tdm__checkpoint_read_version(out, &noted), TDM_E_PROTOCOL);
 }
 
+static void number_of_engines_is_saved_if_the_job_was_scaled(void **state)
+{
+    struct tdm__checkpoint_state saved = {.step = 1, .version = 2, .score_before = NAN, .run = "a"};
+    struct tdm__checkpoint_state got;
+
+    (void)state;
+    TRY(tdm__checkpoint_save(&nobody, out, &saved));
+    TRY(tdm__checkpoint_read_state(path("checkpoint"), &got));
+    assert_int_equal(got.engines, 0);
+    assert_int_equal(got.engines_of_file, 0);
+    saved.engines = 3;
+    saved.engines_of_file = 2;
+    TRY(tdm__checkpoint_save(&nobody, out, &saved));
+    TRY(tdm__checkpoint_read_state(path("checkpoint"), &got));
+    assert_int_equal(got.engines, 3);
+    assert_int_equal(got.engines_of_file, 2);
+    write_file("checkpoint/state.json", "{\"step\": 1, \"version\": 2, \"engines\": 65}");
+    assert_int_equal(tdm__checkpoint_read_state(path("checkpoint"), &got), TDM_E_PROTOCOL);
+}
+
 static void there_is_no_saving_where_there_is_no_directory(void **state)
 {
-    const struct tdm__checkpoint_state first = {1, 2, 0.5, "a"};
+    const struct tdm__checkpoint_state first = {
+        .step = 1, .version = 2, .score_before = 0.5, .run = "a"};
 
     (void)state;
     assert_int_not_equal(tdm__checkpoint_save(&nobody, path("missing"), &first), TDM_OK);
@@ -237,7 +265,8 @@ static const char *saving_run = "a";
 /* Saves a checkpoint and gives its directory another name. */
 static void save_as(const char *name, uint32_t step)
 {
-    struct tdm__checkpoint_state saved = {step, step, 0.5, "a"};
+    struct tdm__checkpoint_state saved = {
+        .step = step, .version = step, .score_before = 0.5, .run = "a"};
 
     (void)snprintf(saved.run, sizeof(saved.run), "%s", saving_run);
     TRY(tdm__checkpoint_save(&nobody, out, &saved));
@@ -374,6 +403,7 @@ int main(void)
         EACH(saved_checkpoint_outlives_a_power_failure),
         EACH(leftovers_of_an_interrupted_save_do_no_harm),
         EACH(the_highest_number_given_comes_back),
+        EACH(number_of_engines_is_saved_if_the_job_was_scaled),
         EACH(there_is_no_saving_where_there_is_no_directory),
         EACH(missing_checkpoint_is_named),
         EACH(newest_complete_checkpoint_is_found),

@@ -100,11 +100,13 @@ static void get_no_resume_log(const void *arg, uint32_t index, void *item_out)
 /* Lets the trainer send all tensors to the engine. */
 static tdm_status update_by_names(uint64_t epoch)
 {
+    static const uint32_t engine = 0;
     const struct tdm__trainer_update_message message = {
         .update = the->update,
         .epoch = epoch,
         .targets = {.count = 1, .get = get_bucket},
-        .resume_logs = {.count = 1, .get = get_no_resume_log}};
+        .resume_logs = {.count = 1, .get = get_no_resume_log},
+        .engines = {.count = the->bucket_ref == NULL ? 0 : 1, .items = &engine}};
     tdm_writer *writer;
     tdm_status status;
 
@@ -167,6 +169,7 @@ static tdm_actor *create(const char *class_name, const char *name, double num_gp
                                                           .group = name,
                                                           .ranks_count = 1,
                                                           .ranks_per_engine = 1,
+                                                          .gather_groups = 1,
                                                           .bucket_bytes = 4096,
                                                           .timeout_ms = WAIT_MS,
                                                           .verify = 1};

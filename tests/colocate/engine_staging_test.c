@@ -31,6 +31,7 @@ static void create_engine(void)
                                                           .group = "engine",
                                                           .ranks_count = 1,
                                                           .ranks_per_engine = 1,
+                                                          .gather_groups = 1,
                                                           .bucket_bytes = 4096,
                                                           .timeout_ms = WAIT_MS,
                                                           .verify = 1};

@@ -29,8 +29,11 @@ static const struct tdm__job_spec spec = {.num_engines = ENGINES, .trainer_num_r
 static struct tdm__worker_group new_group(void)
 {
     interrupts = 0;
-    return (struct tdm__worker_group){
-        .runtime = runtime, .spec = &spec, .ranks_per_engine = 2, .interrupts = &interrupts};
+    return (struct tdm__worker_group){.runtime = runtime,
+                                      .spec = &spec,
+                                      .ranks_per_engine = 2,
+                                      .engines_max = 8,
+                                      .interrupts = &interrupts};
 }
 
 /* Removes the reservations, so that the GPUs are free. */

@@ -155,6 +155,27 @@ static void values_are_read_with_their_units(void **state)
     tdm__job_spec_fini(&spec);
 }
 
+/* Trainer ranks need no engine of their own, and engines with GPUs of their own no trainer rank. */
+static void engine_ranks_may_have_another_number_than_trainer_ranks(void **state)
+{
+    (void)state;
+    assert_int_equal(make(GOOD "engine: {num_engines: 1}\n", ""), TDM_OK);
+    assert_int_equal(spec.num_engines, 1);
+    tdm__job_spec_fini(&spec);
+    assert_int_equal(make(GOOD "trainer: {num_ranks: 8}\n"
+                               "engine: {colocate: false, num_engines: 5, "
+                               "rollout_num_gpus_per_engine: 3}\n"
+                               "cluster: {num_gpus: 23}\n",
+                          ""),
+                     TDM_OK);
+    assert_int_equal(spec.trainer_num_ranks, 8);
+    assert_int_equal(spec.num_engines, 5);
+    assert_int_equal(tdm__engines_limit(&spec), TDM__JOB_ENGINE_RANKS_MAX / 3);
+    spec.rollout_num_gpus_per_engine = 1;
+    assert_int_equal(tdm__engines_limit(&spec), TDM__JOB_ENGINES_MAX);
+    tdm__job_spec_fini(&spec);
+}
+
 static void wrong_values_are_refused_by_line_and_field(void **state)
 {
     (void)state;
@@ -195,7 +216,7 @@ static void numbers_that_disagree_are_refused_with_both(void **state)
             "divide into engines of 3");
     refuses(GOOD "engine: {num_engines: 3}\n",
             "job.yaml:3: engine.num_engines is 3: with 2 GPUs each that is 6, but the trainer "
-            "has 4; 2 engines share them all");
+            "has 4; at most 2 engines share them. More need engine.colocate: false");
     refuses(GOOD "rollout: {num_engines_min: 3}\n",
             "job.yaml:3: rollout.num_engines_min is 3, but engine.num_engines is 2");
     refuses(GOOD "cluster: {num_gpus: 8}\n",
@@ -207,6 +228,14 @@ static void numbers_that_disagree_are_refused_with_both(void **state)
     refuses(GOOD "engine: {colocate: false}\n",
             "job.yaml:3: engine.colocate is false: 4 trainer ranks and 4 engine ranks need a GPU "
             "each, but cluster.num_gpus is 4");
+    refuses(GOOD "engine: {colocate: false, num_engines: 1, rollout_num_gpus_per_engine: 5}\n"
+                 "cluster: {num_gpus: 9}\n",
+            "job.yaml:3: engine.rollout_num_gpus_per_engine is 5, but trainer.num_ranks is 4: each "
+            "rank of an engine gets its weights from a trainer rank of its own; set "
+            "trainer.num_ranks to 5 or more");
+    refuses(GOOD "engine: {colocate: false, num_engines: 5}\ncluster: {num_gpus: 8}\n",
+            "job.yaml:3: engine.colocate is false: 4 trainer ranks and 10 engine ranks need a GPU "
+            "each, but cluster.num_gpus is 8");
     refuses(GOOD "engine: {colocate: false}\ncluster: {num_gpus: 8}\nupdate: {mode: names}\n",
             "job.yaml:5: update.mode is names, but engine.colocate is false: whole tensors go "
             "to no "
@@ -277,6 +306,7 @@ int main(void)
         cmocka_unit_test(test_bare_paths_are_relative_to_the_folder_of_the_job_file),
         cmocka_unit_test(python_library_is_no_path),
         cmocka_unit_test(values_are_read_with_their_units),
+        cmocka_unit_test(engine_ranks_may_have_another_number_than_trainer_ranks),
         cmocka_unit_test(wrong_values_are_refused_by_line_and_field),
         cmocka_unit_test(test_files_beside_a_module_are_names_and_not_for_libraries_in_c),
         cmocka_unit_test(numbers_that_disagree_are_refused_with_both),

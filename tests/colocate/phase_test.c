@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-enum { ENGINES_COUNT = 2, EVENTS_COUNT = TDM__PHASE_ACTION_FAILED + 1 };
+enum { ENGINES_COUNT = 2, ENGINES_MAX = 3, EVENTS_COUNT = TDM__PHASE_ACTION_FAILED + 1 };
 
 /* ---- examples --------------------------------------------------------------------------- */
 
@@ -238,6 +238,51 @@ static void engine_that_is_back_counts_again(void **state)
     assert_int_equal(job.engines_alive, 2);
 }
 
+static void added_engine_counts_when_it_runs(void **state)
+{
+    struct tdm__phase_event died = {.kind = TDM__PHASE_PARTICIPANT_DIED,
+                                    .participant = TDM__PHASE_ENGINE,
+                                    .participant_name = "engine 2"};
+    enum tdm__phase_action action;
+
+    (void)state;
+    refuses(TDM__PHASE_ENGINE_ADDED);
+    assert_string_equal(tdm_error_detail(), "engine_added does not belong in EMPTY");
+    reach_rollout();
+    tells(TDM__PHASE_ENGINE_ADDED, TDM__PHASE_DO_NOTHING);
+    assert_int_equal(job.engines_count, ENGINES_COUNT + 1);
+    assert_int_equal(job.engines_alive, ENGINES_COUNT);
+    assert_true(tdm__phase_allows_generate(&job));
+    tells(TDM__PHASE_ENGINE_RECOVERED, TDM__PHASE_DO_NOTHING);
+    assert_int_equal(job.engines_alive, ENGINES_COUNT + 1);
+    assert_int_equal(tdm__phase_handle_event(&job, &died, &action), TDM_OK);
+    assert_int_equal(action, TDM__PHASE_DO_NOTHING);
+}
+
+static void only_an_engine_that_does_not_run_and_is_not_needed_is_removed(void **state)
+{
+    struct tdm__phase_event died = {.kind = TDM__PHASE_PARTICIPANT_DIED,
+                                    .participant = TDM__PHASE_ENGINE,
+                                    .participant_name = "engine 1"};
+    enum tdm__phase_action action;
+
+    (void)state;
+    tdm__phase_init(&job, 2, 0, 0);
+    reach_rollout();
+    refuses(TDM__PHASE_ENGINE_REMOVED); /* Both run. */
+    assert_int_equal(tdm__phase_handle_event(&job, &died, &action), TDM_OK);
+    tells(TDM__PHASE_ENGINE_REMOVED, TDM__PHASE_DO_NOTHING);
+    assert_int_equal(job.engines_count, 1);
+    assert_int_equal(job.engines_alive, 1);
+    assert_int_equal(tdm__phase_handle_event(&job, &died, &action), TDM_OK);
+    refuses(TDM__PHASE_ENGINE_REMOVED); /* It is the last one. */
+    open_job(state);
+    reach_rollout();
+    tells(TDM__PHASE_ENGINE_ADDED, TDM__PHASE_DO_NOTHING);
+    tells(TDM__PHASE_ENGINE_REMOVED, TDM__PHASE_DO_NOTHING);
+    refuses(TDM__PHASE_ENGINE_REMOVED); /* Both of the others are needed. */
+}
+
 static void job_may_lose_all_engines_if_they_come_back(void **state)
 {
     struct tdm__phase_event died = {.kind = TDM__PHASE_PARTICIPANT_DIED,
@@ -273,6 +318,7 @@ struct world {
     uint8_t has_weights;
     uint8_t has_kv;
     uint8_t calls;
+    uint8_t engines;     /* Number of engines of the job. */
     uint64_t decided;    /* Last version that the cluster decided. */
     uint64_t installed;  /* Version in the engines' weights. */
     uint64_t flipped_to; /* Version that a flip would install while it is staged; else 0. */
@@ -297,7 +343,7 @@ enum violation {
 typedef tdm_status next_function(struct tdm__phase *state, const struct tdm__phase_event *event,
                                  enum tdm__phase_action *action_out);
 
-enum { STATES_MAX = 4096, EDGES_MAX = 1 << 15 };
+enum { STATES_MAX = 1 << 14, EDGES_MAX = 1 << 17 };
 
 struct phase_exploration {
     struct state_explorer walk;
@@ -367,8 +413,21 @@ static void check_place(struct phase_exploration *walk, const struct place *plac
     }
     need(walk, used <= CARD, OVERFULL);
     need(walk, resident == place->job.resident, UNTRUE);
+    need(walk, place->job.engines_count == world->engines, UNTRUE);
+    need(walk, place->job.engines_alive <= world->engines, UNTRUE);
     need(walk, world->calls == 0 || (world->has_weights && world->has_kv), FAULT);
     check_action(walk, place);
+}
+
+/* Adds or removes an engine. The last one, and one that runs, are needed. */
+static bool world_changes_engines(struct place *place, enum tdm__phase_event_kind kind)
+{
+    struct world *world = &place->world;
+
+    world->engines =
+        (uint8_t)(kind == TDM__PHASE_ENGINE_ADDED ? world->engines + 1 : world->engines - 1);
+    return place->job.phase == TDM__PHASE_ROLLOUT && world->engines >= 1 &&
+           world->engines <= ENGINES_MAX && place->job.engines_alive <= world->engines;
 }
 
 /* Changes the true state as the event requires. Returns false if the event cannot happen here. */
@@ -384,15 +443,10 @@ static bool world_does(struct phase_exploration *walk, struct place *place,
         return place->job.phase == TDM__PHASE_EMPTY;
     /* Can happen at any time and must be accepted where it is allowed. */
     case TDM__PHASE_GENERATE_REQUESTED:
-        return place->job.phase == TDM__PHASE_ROLLOUT;
-    case TDM__PHASE_GENERATE_DONE:
-        if (world->calls == 0) {
-            return false;
-        }
-        world->calls--;
-        return true;
     case TDM__PHASE_ROLLOUT_DONE:
         return place->job.phase == TDM__PHASE_ROLLOUT;
+    case TDM__PHASE_GENERATE_DONE:
+        return world->calls > 0 && world->calls-- > 0;
     case TDM__PHASE_ENGINES_PAUSED:
         world->has_weights = world->has_kv = 0;
         return open == TDM__PHASE_DO_PAUSE_ENGINES;
@@ -428,7 +482,10 @@ static bool world_does(struct phase_exploration *walk, struct place *place,
                 place->job.phase == TDM__PHASE_RESUME_ENGINE) &&
                world->decided <= VERSIONS_MAX;
     case TDM__PHASE_ENGINE_RECOVERED:
-        return place->job.engines_alive < ENGINES_COUNT;
+        return place->job.engines_alive < world->engines;
+    case TDM__PHASE_ENGINE_ADDED:
+    case TDM__PHASE_ENGINE_REMOVED:
+        return world_changes_engines(place, kind);
     case TDM__PHASE_PARTICIPANT_DIED:
     case TDM__PHASE_ACTION_FAILED:
         return true;
@@ -481,7 +538,8 @@ static void go(struct phase_exploration *walk, const struct place *from,
         place.world.decided > VERSIONS_MAX) {
         return; /* Limits the exploration. */
     }
-    if (kind == TDM__PHASE_GENERATE_REQUESTED && from->world.calls == CALLS_MAX) {
+    if ((kind == TDM__PHASE_GENERATE_REQUESTED && from->world.calls == CALLS_MAX) ||
+        (kind == TDM__PHASE_ENGINE_ADDED && from->world.engines == ENGINES_MAX)) {
         return;
     }
     if (walk->next(&place.job, &event, &action) != TDM_OK) {
@@ -540,6 +598,7 @@ static unsigned walk_all(next_function *next, bool resume_widens, unsigned check
     walk.checked = checked;
     state_explorer_init(&walk.walk, sizeof(place), sizeof(place));
     tdm__phase_init(&place.job, ENGINES_COUNT, 1, 1);
+    place.world.engines = ENGINES_COUNT;
     (void)state_explorer_add(&walk.walk, &place, &place);
     while (walk.violations == 0 && state_explorer_next(&walk.walk, &place)) {
         walk.number = walk.walk.visited - 1;
@@ -641,6 +700,33 @@ static tdm_status next_loses_abort(struct tdm__phase *state, const struct tdm__p
     return tdm__phase_handle_event(state, event, action_out);
 }
 
+/* Mutation: counts an added engine twice as running. */
+static tdm_status next_counts_added_as_running(struct tdm__phase *state,
+                                               const struct tdm__phase_event *event,
+                                               enum tdm__phase_action *action_out)
+{
+    tdm_status status = tdm__phase_handle_event(state, event, action_out);
+
+    if (status == TDM_OK && event->kind == TDM__PHASE_ENGINE_ADDED) {
+        state->engines_alive = state->engines_count + 1;
+    }
+    return status;
+}
+
+/* Mutation: removes an engine that runs. */
+static tdm_status next_removes_running(struct tdm__phase *state,
+                                       const struct tdm__phase_event *event,
+                                       enum tdm__phase_action *action_out)
+{
+    if (event->kind == TDM__PHASE_ENGINE_REMOVED && state->phase == TDM__PHASE_ROLLOUT &&
+        state->engines_count > 1) {
+        state->engines_count--;
+        *action_out = TDM__PHASE_DO_NOTHING;
+        return TDM_OK;
+    }
+    return tdm__phase_handle_event(state, event, action_out);
+}
+
 static void broken_machines_are_found(void **state)
 {
     (void)state;
@@ -650,6 +736,8 @@ static void broken_machines_are_found(void **state)
     assert_int_equal(walk_all(next_generates_without_kv, false, FAULT), FAULT);
     assert_int_equal(walk_all(next_does_not_drain, false, FAULT), FAULT);
     assert_int_equal(walk_all(next_loses_abort, false, STUCK), STUCK);
+    assert_int_equal(walk_all(next_counts_added_as_running, false, UNTRUE), UNTRUE);
+    assert_int_equal(walk_all(next_removes_running, false, MISLED), MISLED);
     assert_int_equal(walk_all(tdm__phase_handle_event, true, OVERFULL), OVERFULL);
 }
 
@@ -668,6 +756,9 @@ int main(void)
         cmocka_unit_test_setup(failed_job_keeps_naming_process_and_phase, open_job),
         cmocka_unit_test_setup(job_goes_on_while_enough_engines_live, open_job),
         cmocka_unit_test_setup(engine_that_is_back_counts_again, open_job),
+        cmocka_unit_test_setup(added_engine_counts_when_it_runs, open_job),
+        cmocka_unit_test_setup(only_an_engine_that_does_not_run_and_is_not_needed_is_removed,
+                               open_job),
         cmocka_unit_test_setup(job_may_lose_all_engines_if_they_come_back, open_job),
         cmocka_unit_test(the_card_is_safe_in_every_state),
         cmocka_unit_test(broken_machines_are_found),

@@ -34,6 +34,7 @@ static tdm_actor *create_trainer(const char *name, const char *config_json)
                                                           .group = name,
                                                           .ranks_count = 1,
                                                           .ranks_per_engine = 1,
+                                                          .gather_groups = 1,
                                                           .bucket_bytes = 4096,
                                                           .timeout_ms = WAIT_MS,
                                                           .verify = 1};

@@ -91,6 +91,32 @@ static void engine_of_a_lost_node_gets_another_place(void **state)
     come_back(&engine);
 }
 
+/* Whatever an earlier engine of this number has used up does not count. */
+static void added_engine_is_placed_when_a_node_has_room(void **state)
+{
+    struct tdm__recovery_state engine = {.stage = TDM__RECOVERY_GIVEN_UP,
+                                         .has_own_gpus = true,
+                                         .attempts = TDM__RECOVERY_ATTEMPTS_MAX,
+                                         .cut_offs = 3,
+                                         .next_ms = NOW_MS + LONG_MS};
+
+    (void)state;
+    tdm__recovery_on_added(&engine, NOW_MS);
+    act(&engine, TDM__RECOVERY_KILL, TDM_E_TIMEOUT); /* A rank of the earlier engine may run. */
+    wait_for_pause(&engine);
+    act(&engine, TDM__RECOVERY_KILL, TDM_OK);
+    for (int i = 0; i < 2 * TDM__RECOVERY_ATTEMPTS_MAX; i++) {
+        act(&engine, TDM__RECOVERY_PLACE, TDM_E_TIMEOUT);
+        wait_for_pause(&engine);
+    }
+    act(&engine, TDM__RECOVERY_PLACE, TDM_OK);
+    come_back(&engine);
+    assert_int_equal(engine.attempts, 1);
+    tdm__recovery_on_lost(&engine, TDM_OK, NOW_MS); /* It is then like the others. */
+    act(&engine, TDM__RECOVERY_KILL, TDM_OK);
+    come_back(&engine);
+}
+
 /* The kill was confirmed by a daemon that was lost afterwards. */
 static void place_that_is_gone_is_replaced_without_counting(void **state)
 {
@@ -222,6 +248,7 @@ int main(void)
         cmocka_unit_test(killed_engine_comes_back_on_its_gpus),
         cmocka_unit_test(engine_on_a_silent_node_is_killed_and_placed_before_it_comes_back),
         cmocka_unit_test(engine_of_a_lost_node_gets_another_place),
+        cmocka_unit_test(added_engine_is_placed_when_a_node_has_room),
         cmocka_unit_test(place_that_is_gone_is_replaced_without_counting),
         cmocka_unit_test(actors_that_are_not_constructed_in_time_are_killed_and_placed_again),
         cmocka_unit_test(engine_that_fails_again_and_again_is_given_up),

@@ -158,7 +158,7 @@ static void draw_line(const char *name, uint64_t bucket_bytes)
 
     tdm_runtime_describe(runtime, &info);
     for (int i = 0; i < 2; i++) {
-        TRY(tdm_actor_call(ends[i], "open_pair", &refs[i], "ssiu", name, info.node_id,
+        TRY(tdm_actor_call(ends[i], "open_pair", &refs[i], "susiu", name, (uint64_t)0, info.node_id,
                            (int64_t)CALL_MS, bucket_bytes));
     }
     TRY(finish(refs[0]));

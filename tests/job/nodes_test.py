@@ -51,20 +51,26 @@ class Cluster:
 
     def __enter__(self):
         try:
-            store = self.sandbox.tmp / "redis.sock"
-            self.start(["redis-server", "--port", "0", "--unixsocket", store, "--dir", self.sandbox.tmp, "--save", ""],
-                       "eady to accept")
+            self.start(["redis-server", "--port", "0", "--unixsocket", self.store(), "--dir", self.sandbox.tmp,
+                        "--save", ""], "eady to accept")
             for name in self.names:
-                said = self.start([self.sandbox.build / "tandemd", "--redis", f"unix://{store}", "--listen", "127.0.0.1",
-                                   "--name", name, "--gpus", 0 if name == self.without_gpus else self.gpus,
-                                   "--gpu-bytes", 64 << 20, "--cpus", 8, "--device", self.device], "ready ",
-                                  on_cuda(self.sandbox, name) if self.device == "cuda" else {})
-                self.daemons[name] = int(said.split()[1])
-                self.address = self.address or said.split()[2]
+                self.add_node(name)
         except BaseException:
             self.stop()
             raise
         return self
+
+    def store(self):
+        return self.sandbox.tmp / "redis.sock"
+
+    def add_node(self, name):
+        """Starts one more daemon."""
+        said = self.start([self.sandbox.build / "tandemd", "--redis", f"unix://{self.store()}", "--listen", "127.0.0.1",
+                           "--name", name, "--gpus", 0 if name == self.without_gpus else self.gpus,
+                           "--gpu-bytes", 64 << 20, "--cpus", 8, "--device", self.device], "ready ",
+                          on_cuda(self.sandbox, name) if self.device == "cuda" else {})
+        self.daemons[name] = int(said.split()[1])
+        self.address = self.address or said.split()[2]
 
     def start(self, words, until, more=None):
         process = Process([str(word) for word in words], env={**(more or {}), **self.environment}, text=True,

@@ -1,0 +1,56 @@
+/* served_engines.h - the engines that the gather group of a trainer rank serves. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_JOB_SERVED_ENGINES_H
+#define TDM_COLOCATE_JOB_SERVED_ENGINES_H
+
+#include "colocate/job/transfer_pair.h"
+#include "runtime/error.h"
+
+/* The first failure of several operations, of which the later ones are carried out all the same. It
+ * begins with TDM_OK and no text. */
+struct tdm__first_failure {
+    tdm_status status;                    /* Status of that failure; TDM_OK if there was none. */
+    char detail[TDM__ERROR_DETAIL_BYTES]; /* Its error detail. */
+};
+/* Notes the result of an operation, whose error detail is that of this thread. */
+void tdm__first_failure_note(struct tdm__first_failure *failure, tdm_status status);
+/* Returns the first failure and restores its error detail; TDM_OK if there was none. */
+tdm_status tdm__first_failure_return(const struct tdm__first_failure *failure);
+
+/* What a trainer rank has of one engine of its gather group (gather_groups.h). */
+struct tdm__served_engine {
+    uint32_t number; /* Number of the engine in the job. */
+    bool takes_part; /* True if the engine takes part in the current update. */
+    /* Owned handle of the engine's first rank, which only the first rank of the gather group calls;
+     * NULL until it is needed. */
+    tdm_actor *first_rank;
+    /* Owned reference to the engine's reply to the last announcement; NULL if none is pending. */
+    tdm_ref *announced;
+    /* Connection to the engine rank that has this trainer rank's image; without a group if the
+     * engine is colocated. */
+    struct tdm__transfer_pair pair;
+};
+
+/* The engines that a trainer rank has learned of. A zeroed struct has none. */
+struct tdm__served_engines {
+    struct tdm__served_engine *items; /* Owned array, in the order in which they were learned of. */
+    uint32_t count;                   /* Number of elements. */
+};
+
+/* Returns the engine of this number, which is added if it is not there. The pointer is valid until
+ * the next engine is added. */
+tdm_status tdm__served_engines_find(struct tdm__served_engines *engines, uint32_t number,
+                                    struct tdm__served_engine **engine_out);
+/* Notes which engines take part in an update: those of `numbers` that belong to the gather group
+ * `group` of `groups_count`. The transfer pairs of all others are closed. */
+tdm_status tdm__served_engines_begin_update(struct tdm__served_engines *engines,
+                                            const struct tdm__message_list *numbers, uint32_t group,
+                                            uint32_t groups_count);
+/* Returns whether an engine takes part in the current update. */
+bool tdm__served_engines_any(const struct tdm__served_engines *engines);
+/* Releases the handles of the engines' first ranks, so that they are found by name again. */
+void tdm__served_engines_detach(struct tdm__served_engines *engines);
+/* Releases everything. */
+void tdm__served_engines_fini(struct tdm__served_engines *engines);
+
+#endif
