@@ -11,9 +11,10 @@
  * the outcome cannot be learned, `undecided` makes reads fail instead of wait. The lock order
  * is: process_mutex alone, or the receiver's mutex alone.
  *
- * A set of models has a receiver for each. A reader of the set passes all gates or none: it never
- * waits at a gate while it keeps another one from being shut, because all votes would then wait for
- * it. While it reads, no model can vote, so that all have the version with which it began. */
+ * A set of models has a receiver for each. A reader of the set passes the gates in the order in
+ * which they are shut, and gives up those that it has passed before it waits at one, so that
+ * readers and votes never wait for each other. While it reads, no model can vote, so that all have
+ * the version with which it began. */
 
 #include "colocate/scheme/receiver.h"
 
