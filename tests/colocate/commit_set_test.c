@@ -53,7 +53,9 @@ static void on_set(void *arg, tdm_status status, const char *detail,
     to->done = true;
     to->status = status;
     (void)snprintf(to->detail, sizeof(to->detail), "%s", detail);
-    memcpy(to->records, records, count * sizeof(records[0]));
+    if (records != NULL) {
+        memcpy(to->records, records, count * sizeof(records[0]));
+    }
 }
 
 static void on_one(void *arg, tdm_status status, const char *detail,
