@@ -8,6 +8,12 @@
  * the sender does not publish it before the deadline, the receiver proposes ABORTED to the record
  * and obeys the stored outcome.
  *
+ * A set of models has a receiver for each, and each step is done for all of them before the next
+ * one begins: the offers of one version, the buckets, the gates, the votes, the outcomes, the
+ * flips. So one thread can receive them all. A failure before the votes is reported for every
+ * model, because the sender waits for the votes of one model after the other. Each receiver obeys
+ * the outcome of its own record; the records of a set have the same outcome.
+ *
  * Invariants: the gate is shut from the vote until the outcome is known. A flip that the record
  * has not stored is reported again before the next offer. One thread enters: the caller's or the
  * receiver's background thread. It holds the mutex only for the members that readers and
@@ -32,23 +38,6 @@
 enum {
     DECIDE_MS = 10000, /* Timeout for learning the outcome of an update, in milliseconds. */
     WORD_BYTES = 8,    /* Size in bytes of the words in which buckets travel. */
-};
-
-/* What a receiver needs of the sender's offer of a version. */
-struct offer {
-    /* Epoch of the update. */
-    uint64_t epoch;
-    /* Version number that is offered. */
-    uint64_t version;
-    /* Epoch at which the collective group was or will be formed. */
-    uint64_t group_epoch;
-    /* Node of the sender, at which the collective group is formed. */
-    struct tdm__id sender_node;
-    /* When the update expires, in milliseconds of tdm__clock_ms(). */
-    int64_t deadline_ms;
-    /* Number of members of the update. */
-    uint32_t members_count;
-    uint32_t self; /* Index of this receiver among the members; members_count if it is not one. */
 };
 
 /* ---- the offer ----------------------------------------------------------------------- */
@@ -108,11 +97,12 @@ static uint32_t find_own_index(const tdm_weights_receiver *receiver,
     return i;
 }
 
-/* Reads the newest offer of the message list and remembers its key. A copy of the attached bytes is
- * kept until the next offer is read. */
+/* Reads the newest offer of the message list into receiver->offer and remembers its key. A copy of
+ * the attached bytes is kept until the next offer is read. */
 static tdm_status read_offer(tdm_weights_receiver *receiver,
-                             const struct tdm__message_list *messages, struct offer *offer)
+                             const struct tdm__message_list *messages)
 {
+    struct tdm__version_offer *offer = &receiver->offer;
     struct tdm__scheme_offer_message message;
     const tdm_value *value;
     const char *key;
@@ -137,9 +127,9 @@ static tdm_status read_offer(tdm_weights_receiver *receiver,
 
 /* Checks whether an offer is still open. An offer that came while this receiver was not receiving
  * may be over; the sender has then closed its messages. */
-static tdm_status check_offer_open(const tdm_weights_receiver *receiver, const struct offer *offer,
-                                   bool *open_out)
+static tdm_status check_offer_open(const tdm_weights_receiver *receiver, bool *open_out)
 {
+    const struct tdm__version_offer *offer = &receiver->offer;
     struct tdm__message_list messages;
     char key[TDM__UPDATE_KEY_BYTES];
     tdm_status status;
@@ -154,33 +144,99 @@ static tdm_status check_offer_open(const tdm_weights_receiver *receiver, const s
     return status == TDM_E_ABORTED ? TDM_OK : status;
 }
 
-/* Waits for the next open offer that lists this receiver. */
-static tdm_status await_offer(tdm_weights_receiver *receiver, int64_t deadline_ms,
-                              struct offer *offer)
+/* Waits for the next offer, whether or not it lists this receiver. */
+static tdm_status await_next_offer(tdm_weights_receiver *receiver, int64_t deadline_ms)
 {
     struct tdm__message_list messages;
-    bool open = false;
-    tdm_status status;
+    tdm_status status = request_next_offer(receiver);
+
+    if (status == TDM_OK) {
+        status = tdm__mailbox_get_messages(receiver->next, tdm__deadline_remaining_ms(deadline_ms),
+                                           &messages);
+    }
+    if (status == TDM_E_TIMEOUT) {
+        return tdm__fail(TDM_E_TIMEOUT, "no version of %s after %llu has come in time",
+                         receiver->session.model, (unsigned long long)receiver->version);
+    }
+    if (status == TDM_OK) {
+        status = read_offer(receiver, &messages);
+    }
+    drop_next_offer(receiver);
+    return sender_gone_error(receiver, status);
+}
+
+/* Waits until all models of the set have an offer of the same version. Offers that are missing at
+ * some models, because their update was aborted while it was offered, are passed over. Once one
+ * offer has come, the others are awaited as long as its update lasts. */
+static tdm_status await_same_offers(tdm_weights_receiver *head, int64_t deadline_ms)
+{
+    uint64_t version = 0; /* Highest version that is offered. */
+    bool same;
 
     do {
-        status = request_next_offer(receiver);
-        if (status == TDM_OK) {
-            status = tdm__mailbox_get_messages(receiver->next,
-                                               tdm__deadline_remaining_ms(deadline_ms), &messages);
+        same = true;
+        for (uint32_t i = 0; i < head->set_count; i++) {
+            tdm_weights_receiver *receiver = head->set[i];
+
+            while (receiver->offer.version == 0 || receiver->offer.version < version) {
+                TDM_TRY(await_next_offer(receiver, deadline_ms));
+            }
+            same = same && (i == 0 || receiver->offer.version == version);
+            version = receiver->offer.version;
+            deadline_ms = receiver->offer.deadline_ms;
         }
-        if (status == TDM_E_TIMEOUT) {
-            return tdm__fail(TDM_E_TIMEOUT, "no version of %s after %llu has come in time",
-                             receiver->session.model, (unsigned long long)receiver->version);
+    } while (!same);
+    return TDM_OK;
+}
+
+/* Returns true if the offer that was read lists this receiver. A receiver that joins while a
+ * version is offered may be listed for some models of its set only; it then receives these. */
+static bool is_listed(const tdm_weights_receiver *receiver)
+{
+    return receiver->offer.version != 0 && receiver->offer.self < receiver->offer.members_count;
+}
+
+/* Checks whether the set takes part in the offered version: it is listed, and all updates that list
+ * it are open. */
+static tdm_status check_offers_open(const tdm_weights_receiver *head, bool *open_out)
+{
+    uint32_t listed_count = 0;
+    bool all_open = true;
+
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        const tdm_weights_receiver *receiver = head->set[i];
+        bool open = true;
+
+        if (is_listed(receiver)) {
+            TDM_TRY(sender_gone_error(receiver, check_offer_open(receiver, &open)));
+            listed_count++;
         }
-        if (status == TDM_OK) {
-            status = read_offer(receiver, &messages, offer);
+        all_open = all_open && open;
+    }
+    *open_out = all_open && listed_count > 0;
+    return TDM_OK;
+}
+
+/* Forgets the offers that were read. */
+static void forget_offers(const tdm_weights_receiver *head)
+{
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        head->set[i]->offer.version = 0;
+    }
+}
+
+/* Waits for the next version that is offered to this receiver and still open. */
+static tdm_status await_offers(tdm_weights_receiver *head, int64_t deadline_ms)
+{
+    bool open = false;
+
+    while (!open) {
+        TDM_TRY(await_same_offers(head, deadline_ms));
+        TDM_TRY(check_offers_open(head, &open));
+        if (!open) {
+            forget_offers(head);
         }
-        drop_next_offer(receiver);
-        if (status == TDM_OK && offer->self < offer->members_count) {
-            status = check_offer_open(receiver, offer, &open);
-        }
-        TDM_TRY(sender_gone_error(receiver, status));
-    } while (!open);
+    }
     return TDM_OK;
 }
 
@@ -198,7 +254,7 @@ void tdm__incoming_version_fini(struct tdm__incoming_version *incoming,
 }
 
 /* Joins the group of the offer, if the transport uses one and this receiver is not in it. */
-static tdm_status join_group(tdm_weights_receiver *receiver, const struct offer *offer)
+static tdm_status join_group(tdm_weights_receiver *receiver, const struct tdm__version_offer *offer)
 {
     char name[TDM__MODEL_NAME_BYTES_MAX + TDM__UPDATE_KEY_BYTES];
     char node_id[TDM__ID_TEXT_BYTES];
@@ -224,7 +280,8 @@ static tdm_status join_group(tdm_weights_receiver *receiver, const struct offer 
 
 /* Receives and stages all buckets. A wrong checksum is reported only after the last bucket, because
  * other ranks of a group may depend on this one until then. */
-static tdm_status receive_all_buckets(tdm_weights_receiver *receiver, const struct offer *offer,
+static tdm_status receive_all_buckets(tdm_weights_receiver *receiver,
+                                      const struct tdm__version_offer *offer,
                                       struct tdm__incoming_version *incoming)
 {
     const struct tdm__transport_context context = {.runtime = receiver->session.runtime,
@@ -256,9 +313,10 @@ static tdm_status receive_all_buckets(tdm_weights_receiver *receiver, const stru
 
 /* Receives a version into `incoming`, which has the attached bytes of its offer. `hash_out` is the
  * hash for which to vote; where the scheme sends no bytes, it is that of the model's tensors. */
-static tdm_status stage_version(tdm_weights_receiver *receiver, const struct offer *offer,
-                                struct tdm__incoming_version *incoming, struct tdm__hash *hash_out)
+static tdm_status stage_version(tdm_weights_receiver *receiver, struct tdm__hash *hash_out)
 {
+    const struct tdm__version_offer *offer = &receiver->offer;
+    struct tdm__incoming_version *incoming = &receiver->incoming;
     uint32_t buckets_count = receiver->model_buckets.plan->buckets_count;
     struct tdm__id update = tdm__update_session_update_id(&receiver->session, offer->epoch);
 
@@ -426,10 +484,10 @@ static bool is_refused(tdm_status status)
            status == TDM_E_ACTOR_DIED || status == TDM_E_STATE || status == TDM_E_INVAL;
 }
 
-/* Shuts the gate and votes. Opens the gate again if the record refuses the vote. */
+/* Votes; the gate is shut. Opens the gate again if the record refuses the vote. */
 static tdm_status send_vote(tdm_weights_receiver *receiver, const struct tdm__hash *hash)
 {
-    const struct tdm__incoming_version *incoming = &receiver->incoming;
+    struct tdm__incoming_version *incoming = &receiver->incoming;
     const struct tdm__version_request request = {
         .kind = TDM__VERSION_PREPARED,
         .update = tdm__update_session_update_id(&receiver->session, incoming->epoch),
@@ -438,7 +496,6 @@ static tdm_status send_vote(tdm_weights_receiver *receiver, const struct tdm__ha
     struct tdm__version_reply reply;
     tdm_status status;
 
-    TDM_TRY(shut_gate(receiver, incoming->deadline_ms));
     tdm__failpoint_hit("weights.vote");
     status =
         tdm__update_session_request(&receiver->session, &request, incoming->deadline_ms, &reply);
@@ -447,6 +504,7 @@ static tdm_status send_vote(tdm_weights_receiver *receiver, const struct tdm__ha
         return status;
     }
     tdm__failpoint_hit("weights.voted");
+    incoming->voted = true;
     send_report(receiver, incoming->epoch, "vote/", TDM_OK);
     return TDM_OK;
 }
@@ -478,18 +536,12 @@ static tdm_status learn_outcome(tdm_weights_receiver *receiver, bool *committed)
                                       tdm__deadline_after(DECIDE_MS), committed);
 }
 
-/* Learns the outcome of the version that was voted for, and goes live with it or discards it. */
-static tdm_status apply_outcome(tdm_weights_receiver *receiver)
+/* Obeys the outcome of the version that was voted for: goes live with it or discards it. */
+static tdm_status obey_outcome(tdm_weights_receiver *receiver, bool committed)
 {
     struct tdm__id update =
         tdm__update_session_update_id(&receiver->session, receiver->incoming.epoch);
-    bool committed = false;
-    tdm_status status = learn_outcome(receiver, &committed);
 
-    if (status != TDM_OK) {
-        open_gate(receiver, receiver->version, true);
-        return status;
-    }
     if (!committed) {
         uint64_t version = receiver->incoming.version;
 
@@ -504,49 +556,173 @@ static tdm_status apply_outcome(tdm_weights_receiver *receiver)
         TDM_TRY(tdm__receiver_flip_shadow(receiver->staging, &update));
     }
     version_go_live(receiver);
-    report_flip(receiver, tdm__deadline_after(DECIDE_MS));
-    if (receiver->on_version != NULL) {
-        receiver->on_version(receiver->arg, receiver->version);
-    }
     return TDM_OK;
 }
 
-/* Receives the offered version and votes. A failure is reported to the sender, unless the sender
- * itself has given up. */
-static tdm_status accept_offer(tdm_weights_receiver *receiver, const struct offer *offer)
+/* Returns true if a receiver of the set has voted and has not obeyed the outcome. */
+static bool has_voted(const tdm_weights_receiver *head)
 {
-    struct tdm__hash hash = {0, 0};
-    tdm_status status = stage_version(receiver, offer, &receiver->incoming, &hash);
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        if (head->set[i]->incoming.voted) {
+            return true;
+        }
+    }
+    return false;
+}
 
-    if (status == TDM_OK) {
-        status = send_vote(receiver, &hash);
+/* Learns the outcomes of the versions that were voted for, goes live with them or discards them,
+ * and reports the flips. The first receiver, for whose version callers wait, is the last to go
+ * live. The user's functions run when all models are live. */
+static tdm_status apply_outcomes(tdm_weights_receiver *head)
+{
+    bool learned[TDM__VERSION_SET_MAX] = {false};
+    bool committed[TDM__VERSION_SET_MAX] = {false};
+    tdm_status status = TDM_OK;
+
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        tdm_weights_receiver *receiver = head->set[i];
+
+        if (receiver->incoming.voted) {
+            tdm_status asked = learn_outcome(receiver, &committed[i]);
+
+            learned[i] = asked == TDM_OK;
+            status = status == TDM_OK ? asked : status;
+            if (!learned[i]) {
+                open_gate(receiver, receiver->version, true);
+            }
+        }
     }
-    if (status == TDM_OK) {
-        return TDM_OK;
+    for (uint32_t i = head->set_count; i-- > 0;) {
+        if (learned[i]) {
+            tdm_status obeyed = obey_outcome(head->set[i], committed[i]);
+
+            learned[i] = obeyed == TDM_OK;
+            status = status == TDM_OK ? obeyed : status;
+        }
     }
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        report_flip(head->set[i], tdm__deadline_after(DECIDE_MS));
+    }
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        const tdm_weights_receiver *receiver = head->set[i];
+
+        if (learned[i] && receiver->on_version != NULL) {
+            receiver->on_version(receiver->arg, receiver->version);
+        }
+    }
+    return status;
+}
+
+/* ---- accept -------------------------------------------------------------------------- */
+
+/* The first failure of several steps, with its text. */
+struct first_failure {
+    tdm_status status; /* TDM_OK if no step has failed. */
+    char detail[TDM__ERROR_DETAIL_BYTES];
+};
+
+/* Keeps a failure and its text, unless there was one before. */
+static void keep_failure(struct first_failure *failure, tdm_status status)
+{
+    if (status != TDM_OK && failure->status == TDM_OK) {
+        failure->status = status;
+        (void)snprintf(failure->detail, sizeof(failure->detail), "%s", tdm_error_detail());
+    }
+}
+
+/* Stages the offered version of all models that list this receiver. After a failure the others are
+ * staged nevertheless, because a broadcast waits for all receivers. */
+static void stage_all(tdm_weights_receiver *head, struct tdm__hash *hashes,
+                      struct first_failure *failure)
+{
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        if (is_listed(head->set[i])) {
+            keep_failure(failure, stage_version(head->set[i], &hashes[i]));
+        }
+    }
+}
+
+/* Shuts all gates and then sends all votes, up to the first failure. Opens the gates again of the
+ * models that have not voted. */
+static void vote_all(tdm_weights_receiver *head, const struct tdm__hash *hashes,
+                     struct first_failure *failure)
+{
+    uint32_t shut_count = 0;
+
+    while (shut_count < head->set_count && failure->status == TDM_OK) {
+        tdm_weights_receiver *receiver = head->set[shut_count];
+
+        if (is_listed(receiver)) {
+            keep_failure(failure, shut_gate(receiver, receiver->incoming.deadline_ms));
+        }
+        shut_count += failure->status == TDM_OK;
+    }
+    for (uint32_t i = 0; i < shut_count; i++) {
+        if (!is_listed(head->set[i])) {
+            continue;
+        }
+        if (failure->status == TDM_OK) {
+            keep_failure(failure, send_vote(head->set[i], &hashes[i]));
+        } else {
+            open_gate(head->set[i], head->set[i]->version, false);
+        }
+    }
+}
+
+/* Discards what was staged of a model that has not voted, and reports the failure to the sender,
+ * unless the sender itself has given up. */
+static void abandon_model(tdm_weights_receiver *receiver, const struct first_failure *failure)
+{
     drop_incoming(receiver);
-    if (status != TDM_E_CHECKSUM) {
+    if (failure->status != TDM_E_CHECKSUM) {
         /* This rank's calls in the group may be out of step with those of the others. */
         tdm_collective_leave(receiver->group);
         receiver->group = NULL;
     }
-    if (status != TDM_E_ABORTED && status != TDM_E_END) {
-        send_report(receiver, offer->epoch, "vote/", status);
+    if (failure->status != TDM_E_ABORTED && failure->status != TDM_E_END) {
+        (void)tdm__fail(failure->status, "%s", failure->detail);
+        send_report(receiver, receiver->offer.epoch, "vote/", failure->status);
     }
-    return sender_gone_error(receiver, status);
+}
+
+/* Receives the offered version of all models and votes. After a failure some may have voted
+ * nevertheless, see has_voted(). */
+static tdm_status accept_offers(tdm_weights_receiver *head)
+{
+    struct tdm__hash hashes[TDM__VERSION_SET_MAX] = {{0, 0}};
+    struct first_failure failure = {.status = TDM_OK};
+
+    stage_all(head, hashes, &failure);
+    if (failure.status == TDM_OK) {
+        vote_all(head, hashes, &failure);
+    }
+    for (uint32_t i = 0; i < head->set_count && failure.status != TDM_OK; i++) {
+        if (is_listed(head->set[i]) && !head->set[i]->incoming.voted) {
+            abandon_model(head->set[i], &failure);
+        }
+    }
+    forget_offers(head);
+    return failure.status == TDM_OK
+               ? TDM_OK
+               : sender_gone_error(head, tdm__fail(failure.status, "%s", failure.detail));
 }
 
 /* Receives one version, or settles the one whose outcome is unknown. */
-static tdm_status receive_or_settle_version(tdm_weights_receiver *receiver, int64_t deadline_ms)
+static tdm_status receive_or_settle_version(tdm_weights_receiver *head, int64_t deadline_ms)
 {
-    struct offer offer = {.epoch = 0};
+    struct first_failure failure = {.status = TDM_OK};
 
-    report_flip(receiver, tdm__deadline_after(DECIDE_MS));
-    if (!receiver->undecided) {
-        TDM_TRY(await_offer(receiver, deadline_ms, &offer));
-        TDM_TRY(accept_offer(receiver, &offer));
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        report_flip(head->set[i], tdm__deadline_after(DECIDE_MS));
     }
-    return apply_outcome(receiver);
+    if (!has_voted(head)) {
+        TDM_TRY(await_offers(head, deadline_ms));
+        keep_failure(&failure, accept_offers(head));
+    }
+    if (has_voted(head)) {
+        keep_failure(&failure, apply_outcomes(head));
+    }
+    return failure.status == TDM_OK ? TDM_OK : tdm__fail(failure.status, "%s", failure.detail);
 }
 
 /* The wait for the next offer is started before this returns, so that a caller that does not block
@@ -554,6 +730,8 @@ static tdm_status receive_or_settle_version(tdm_weights_receiver *receiver, int6
 tdm_status tdm__receive_version(tdm_weights_receiver *receiver, int64_t deadline_ms)
 {
     TDM_TRY(receive_or_settle_version(receiver, deadline_ms));
-    (void)request_next_offer(receiver);
+    for (uint32_t i = 0; i < receiver->set_count; i++) {
+        (void)request_next_offer(receiver->set[i]);
+    }
     return TDM_OK;
 }

@@ -5,9 +5,9 @@
 
 #include "colocate/scheme/receiver.h"
 
-/* Waits for the next offer that lists this receiver, receives its buckets, votes, learns the
- * outcome and obeys it. Returns TDM_OK when the version is served. Failures are those of
- * tdm_weights_receive(), and TDM_E_CANCELED while the receiver is stopping. */
+/* Waits for the next version that is offered to this receiver, or to its set, receives its buckets,
+ * votes, learns the outcome and obeys it. Returns TDM_OK when the version is served. Failures are
+ * those of tdm_weights_receive(), and TDM_E_CANCELED while the receiver is stopping. */
 tdm_status tdm__receive_version(tdm_weights_receiver *receiver, int64_t deadline_ms);
 
 /* Frees the received buckets of a version. */

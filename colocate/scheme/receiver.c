@@ -9,7 +9,12 @@
  * Readers call tdm_weights_read_begin() and tdm_weights_read_end(). The gate (gate_is_shut,
  * readers_count) keeps them out between this receiver's vote and the outcome of the update. If
  * the outcome cannot be learned, `undecided` makes reads fail instead of wait. The lock order
- * is: process_mutex alone, or the receiver's mutex alone. */
+ * is: process_mutex alone, or the receiver's mutex alone.
+ *
+ * A set of models has a receiver for each. A reader of the set passes the gates in the order in
+ * which they are shut, and gives up those that it has passed before it waits at one, so that
+ * readers and votes never wait for each other. While it reads, no model can vote, so that all have
+ * the version with which it began. */
 
 #include "colocate/scheme/receiver.h"
 
@@ -167,15 +172,11 @@ static void init_locks(tdm_weights_receiver *receiver)
     (void)pthread_mutex_init(&receiver->mutex, NULL);
 }
 
-tdm_status tdm_weights_receiver_create(tdm_runtime *runtime,
-                                       const struct tdm_weights_receiver_options *options,
-                                       tdm_weights_receiver **receiver_out)
+/* Creates the receiver of one model, which is a set of its own. */
+static tdm_status receiver_create(tdm_runtime *runtime,
+                                  const struct tdm_weights_receiver_options *options,
+                                  tdm_weights_receiver **receiver_out)
 {
-    TDM__REQUIRE(receiver_out);
-    *receiver_out = NULL;
-    TDM__REQUIRE(runtime);
-    TDM__REQUIRE(options);
-
     tdm_weights_receiver *receiver = calloc(1, sizeof(*receiver));
     tdm_status status;
 
@@ -183,6 +184,9 @@ tdm_status tdm_weights_receiver_create(tdm_runtime *runtime,
         return tdm__fail(TDM_E_NOMEM, "a receiver of weights");
     }
     init_locks(receiver);
+    receiver->set[0] = receiver;
+    receiver->set_count = 1;
+    receiver->head = receiver;
     receiver->timeout_ms = options->timeout_ms == 0 ? TIMEOUT_MS : options->timeout_ms;
     receiver->background = options->background != 0;
     receiver->on_version = options->on_version;
@@ -204,6 +208,94 @@ tdm_status tdm_weights_receiver_create(tdm_runtime *runtime,
     add_to_process(receiver);
     *receiver_out = receiver;
     return TDM_OK;
+}
+
+tdm_status tdm_weights_receiver_create(tdm_runtime *runtime,
+                                       const struct tdm_weights_receiver_options *options,
+                                       tdm_weights_receiver **receiver_out)
+{
+    TDM__REQUIRE(receiver_out);
+    *receiver_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(options);
+
+    return receiver_create(runtime, options, receiver_out);
+}
+
+/* Orders receivers by the names of their models, for qsort(). Senders of a set have the same order.
+ */
+static int compare_models(const void *left, const void *right)
+{
+    return strcmp((*(tdm_weights_receiver *const *)left)->session.model,
+                  (*(tdm_weights_receiver *const *)right)->session.model);
+}
+
+/* Makes the receivers in `set` one set and returns its first one, which is the caller's handle. */
+static tdm_weights_receiver *join_set(tdm_weights_receiver **set, uint32_t count)
+{
+    tdm_weights_receiver *head;
+
+    qsort(set, count, sizeof(set[0]), compare_models);
+    head = set[0];
+    for (uint32_t i = 0; i < count; i++) {
+        set[i]->set_count = 0;
+        set[i]->head = head;
+        head->set[i] = set[i];
+        head->timeout_ms =
+            set[i]->timeout_ms > head->timeout_ms ? set[i]->timeout_ms : head->timeout_ms;
+    }
+    head->set_count = count;
+    return head;
+}
+
+tdm_status tdm_weights_receiver_create_set(tdm_runtime *runtime,
+                                           const struct tdm_weights_receiver_options *options,
+                                           uint32_t count, tdm_weights_receiver **receiver_out)
+{
+    TDM__REQUIRE(receiver_out);
+    *receiver_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(options);
+
+    tdm_weights_receiver *set[TDM_WEIGHTS_SET_MAX] = {NULL};
+    tdm_status status = TDM_OK;
+
+    if (count == 0 || count > TDM_WEIGHTS_SET_MAX) {
+        return tdm__fail(TDM_E_INVAL, "a set has 1 to %d models, not %u", TDM_WEIGHTS_SET_MAX,
+                         count);
+    }
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        if (!options[i].background != !options[0].background) {
+            status = tdm__fail(TDM_E_INVAL,
+                               "background differs between %s and %s: a set has one thread or none",
+                               options[0].model, options[i].model);
+        } else {
+            status = receiver_create(runtime, &options[i], &set[i]);
+        }
+    }
+    if (status == TDM_OK) {
+        *receiver_out = join_set(set, count);
+        return TDM_OK;
+    }
+    for (uint32_t i = 0; i < count && set[i] != NULL; i++) {
+        remove_from_process(set[i]);
+        receiver_destroy(set[i]);
+    }
+    return status;
+}
+
+const tdm_weights_receiver *tdm_weights_receiver_of(const tdm_weights_receiver *receiver,
+                                                    const char *model)
+{
+    TDM__REQUIRE_OR(receiver, NULL);
+    TDM__REQUIRE_OR(model, NULL);
+
+    for (uint32_t i = 0; i < receiver->set_count; i++) {
+        if (strcmp(receiver->set[i]->session.model, model) == 0) {
+            return receiver->set[i];
+        }
+    }
+    return NULL;
 }
 
 const struct tdm_weights_tensor *tdm__weights_receiver_tensors(const tdm_weights_receiver *receiver,
@@ -321,6 +413,31 @@ static tdm_status check_tensor(const tdm_weights_receiver *receiver,
                            shape_text(&manifest->tensors[i], theirs, sizeof(theirs)));
 }
 
+/* Returns TDM_E_INVAL if a model of this receiver's set is not in the sender's set, whose names are
+ * `names`. */
+static tdm_status check_set(const tdm_weights_receiver *receiver,
+                            const struct tdm__message_list *names)
+{
+    for (uint32_t i = 0; i < receiver->head->set_count; i++) {
+        const char *wanted = receiver->head->set[i]->session.model;
+        bool found = false;
+
+        for (uint32_t k = 0; k < names->count && !found; k++) {
+            const char *name;
+
+            tdm__message_list_read(names, k, &name, sizeof(name));
+            found = strcmp(name, wanted) == 0;
+        }
+        if (!found) {
+            return tdm__fail(TDM_E_INVAL,
+                             "%s is not sent together with %s: their sender needs to be that of a "
+                             "set with both, or each needs a receiver of its own",
+                             receiver->session.model, wanted);
+        }
+    }
+    return TDM_OK;
+}
+
 /* Reads the message of the model, checks the wanted tensors, and creates what stages versions. */
 static tdm_status read_model(tdm_weights_receiver *receiver, const tdm_value *value)
 {
@@ -336,6 +453,7 @@ static tdm_status read_model(tdm_weights_receiver *receiver, const tdm_value *va
         return tdm__fail(TDM_E_PROTOCOL, "%s has an unknown scheme or a bucket size of 0",
                          receiver->session.model);
     }
+    TDM_TRY(check_set(receiver, &message.set));
     TDM_TRY(tdm__manifest_from_message(&message.manifest, &manifest));
     TDM_TRY(tdm__model_buckets_create(manifest, message.bucket_bytes, &receiver->model_buckets));
     for (uint32_t i = 0; i < receiver->tensors_count; i++) {
@@ -369,6 +487,9 @@ static tdm_status receiver_join(tdm_weights_receiver *receiver, int64_t deadline
     tdm_ref *ref;
     tdm_status status;
 
+    if (receiver->joined) {
+        return TDM_OK;
+    }
     if (receiver->mailbox == NULL) {
         (void)snprintf(name, sizeof(name), "weights/%s", receiver->session.model);
         TDM_TRY(
@@ -443,16 +564,27 @@ static tdm_status start_background(tdm_weights_receiver *receiver)
 
 /* ---- connect, receive ---------------------------------------------------------------- */
 
+/* Returns true if each model of the set has a version. */
+static bool has_version(const tdm_weights_receiver *receiver)
+{
+    for (uint32_t i = 0; i < receiver->set_count; i++) {
+        if (receiver->set[i]->version == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 tdm_status tdm_weights_receiver_connect(tdm_weights_receiver *receiver)
 {
     TDM__REQUIRE(receiver);
 
     int64_t deadline_ms = tdm__deadline_after(receiver->timeout_ms);
 
-    if (!receiver->joined) {
-        TDM_TRY(receiver_join(receiver, deadline_ms));
+    for (uint32_t i = 0; i < receiver->set_count; i++) {
+        TDM_TRY(receiver_join(receiver->set[i], deadline_ms));
     }
-    if (receiver->version == 0) {
+    while (!receiver->running && !has_version(receiver)) {
         TDM_TRY(tdm__receive_version(receiver, deadline_ms));
         receiver->reported_version = receiver->version;
     }
@@ -518,9 +650,11 @@ tdm_status tdm_weights_receive(tdm_weights_receiver *receiver, int64_t timeout_m
 
     uint64_t version = 0;
 
-    if (!receiver->joined) {
-        return tdm__fail(TDM_E_STATE, "a receiver of %s is to be connected first",
-                         receiver->session.model);
+    for (uint32_t i = 0; i < receiver->set_count; i++) {
+        if (!receiver->set[i]->joined) {
+            return tdm__fail(TDM_E_STATE, "a receiver of %s is to be connected first",
+                             receiver->set[i]->session.model);
+        }
     }
     if (receiver->running) {
         TDM_TRY(await_background(receiver, timeout_ms, &version));
@@ -537,10 +671,38 @@ tdm_status tdm_weights_receive(tdm_weights_receiver *receiver, int64_t timeout_m
 
 /* ---- read ---------------------------------------------------------------------------- */
 
-tdm_status tdm_weights_read_begin(tdm_weights_receiver *receiver, uint64_t *version_out)
+/* Becomes a reader of one model, unless its gate is shut or it has no version. Returns the version
+ * that is read, or 0. */
+static uint64_t enter_gate(tdm_weights_receiver *receiver)
 {
-    TDM__REQUIRE(receiver);
+    uint64_t version = 0;
 
+    (void)pthread_mutex_lock(&receiver->mutex);
+    if (!receiver->gate_is_shut && !receiver->undecided) {
+        version = receiver->version;
+    }
+    receiver->readers_count += version != 0;
+    (void)pthread_mutex_unlock(&receiver->mutex);
+    return version;
+}
+
+/* Ends being a reader of the first `count` models of a set. */
+static void leave_gates(const tdm_weights_receiver *head, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        tdm_weights_receiver *receiver = head->set[i];
+
+        (void)pthread_mutex_lock(&receiver->mutex);
+        receiver->readers_count--;
+        (void)pthread_cond_broadcast(&receiver->changed);
+        (void)pthread_mutex_unlock(&receiver->mutex);
+    }
+}
+
+/* Waits until a gate is open. The caller is no reader of any model of the set, so that no vote
+ * waits for it. Returns TDM_E_STATE if the model has no version that may be read. */
+static tdm_status await_gate(tdm_weights_receiver *receiver)
+{
     bool undecided;
     uint64_t version;
 
@@ -551,17 +713,56 @@ tdm_status tdm_weights_read_begin(tdm_weights_receiver *receiver, uint64_t *vers
     }
     undecided = receiver->undecided;
     version = receiver->version;
-    receiver->readers_count += !undecided && version != 0 ? 1 : 0;
     (void)pthread_mutex_unlock(&receiver->mutex);
     if (undecided) {
         return tdm__fail(TDM_E_STATE, "this receiver of %s has voted and does not know the outcome",
                          receiver->session.model);
     }
-    if (version == 0) {
-        return tdm__fail(TDM_E_STATE, "no version of %s has come yet", receiver->session.model);
+    return version != 0
+               ? TDM_OK
+               : tdm__fail(TDM_E_STATE, "no version of %s has come yet", receiver->session.model);
+}
+
+/* Passes all gates of a set, or waits at the first that is shut and begins again. `versions_out`
+ * are the versions that are read then. */
+static tdm_status enter_all_gates(const tdm_weights_receiver *head,
+                                  uint64_t versions_out[TDM__VERSION_SET_MAX])
+{
+    uint32_t entered_count = 0;
+
+    while (entered_count < head->set_count) {
+        tdm_weights_receiver *receiver = head->set[entered_count];
+
+        versions_out[entered_count] = enter_gate(receiver);
+        if (versions_out[entered_count] != 0) {
+            entered_count++;
+        } else {
+            leave_gates(head, entered_count);
+            entered_count = 0;
+            TDM_TRY(await_gate(receiver));
+        }
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm_weights_read_begin(tdm_weights_receiver *receiver, uint64_t *version_out)
+{
+    TDM__REQUIRE(receiver);
+
+    uint64_t versions[TDM__VERSION_SET_MAX] = {0};
+
+    TDM_TRY(enter_all_gates(receiver, versions));
+    for (uint32_t i = 1; i < receiver->set_count; i++) {
+        if (versions[i] != versions[0]) {
+            leave_gates(receiver, receiver->set_count);
+            return tdm__fail(TDM_E_STATE,
+                             "version %llu of %s and version %llu of %s are no set: receive again",
+                             (unsigned long long)versions[0], receiver->set[0]->session.model,
+                             (unsigned long long)versions[i], receiver->set[i]->session.model);
+        }
     }
     if (version_out != NULL) {
-        *version_out = version;
+        *version_out = versions[0];
     }
     return TDM_OK;
 }
@@ -570,10 +771,7 @@ void tdm_weights_read_end(tdm_weights_receiver *receiver)
 {
     TDM__REQUIRE_OR(receiver, );
 
-    (void)pthread_mutex_lock(&receiver->mutex);
-    receiver->readers_count--;
-    (void)pthread_cond_broadcast(&receiver->changed);
-    (void)pthread_mutex_unlock(&receiver->mutex);
+    leave_gates(receiver, receiver->set_count);
 }
 
 const void *tdm_weights_data(const tdm_weights_receiver *receiver, uint32_t index)
@@ -592,8 +790,8 @@ struct tdm_bytes tdm_weights_attached(const tdm_weights_receiver *receiver)
 
 /* ---- the end ------------------------------------------------------------------------- */
 
-/* Asks the background thread to stop, cancels its wait for an offer, and joins it. */
-static void stop_background(tdm_weights_receiver *receiver)
+/* Asks the background thread to stop and cancels its wait for an offer of one model. */
+static void cancel_wait(tdm_weights_receiver *receiver)
 {
     (void)pthread_mutex_lock(&receiver->mutex);
     receiver->stopping = true;
@@ -601,8 +799,16 @@ static void stop_background(tdm_weights_receiver *receiver)
         (void)tdm_cancel(receiver->next, 0);
     }
     (void)pthread_mutex_unlock(&receiver->mutex);
-    if (receiver->running) {
-        (void)pthread_join(receiver->thread, NULL);
+}
+
+/* Ends the background thread. */
+static void stop_background(const tdm_weights_receiver *head)
+{
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        cancel_wait(head->set[i]);
+    }
+    if (head->running) {
+        (void)pthread_join(head->thread, NULL);
     }
 }
 
@@ -612,11 +818,15 @@ void tdm_weights_receiver_shutdown(tdm_weights_receiver *receiver)
         return;
     }
     stop_background(receiver);
-    if (receiver->announced) {
-        (void)announce_receiver(receiver, false, tdm__deadline_after(LEAVE_MS));
+    for (uint32_t i = receiver->set_count; i-- > 0;) { /* The first one has the list and is last. */
+        tdm_weights_receiver *member = receiver->set[i];
+
+        if (member->announced) {
+            (void)announce_receiver(member, false, tdm__deadline_after(LEAVE_MS));
+        }
+        remove_from_process(member);
+        receiver_destroy(member);
     }
-    remove_from_process(receiver);
-    receiver_destroy(receiver);
 }
 
 /* ---- modules ------------------------------------------------------------------------- */
@@ -635,9 +845,10 @@ tdm_status tdm_weights_serve(tdm_call *call, void *self)
     if (receiver == NULL) {
         return tdm__fail(TDM_E_NOT_FOUND, "this actor has no receiver of %s", message.model);
     }
-    if (!receiver->joined) {
-        TDM_TRY(receiver_join(receiver, tdm__deadline_after(message.timeout_ms)));
+    if (receiver->set_count != 1) {
+        return tdm__fail(TDM_E_STATE, "%s is received together with other models", message.model);
     }
+    TDM_TRY(receiver_join(receiver, tdm__deadline_after(message.timeout_ms)));
     TDM_TRY(tdm_weights_receive(receiver, message.timeout_ms, &version));
     return tdm_call_reply(call, "u", version);
 }

@@ -19,6 +19,18 @@ struct tdm__incoming_version {
     uint64_t epoch;                  /* Epoch of the update. */
     uint64_t version;                /* Version number. */
     int64_t deadline_ms; /* When the update expires, in milliseconds of tdm__clock_ms(). */
+    bool voted;          /* True from the vote for this version until its outcome is obeyed. */
+};
+
+/* What a receiver needs of the sender's offer of a version. */
+struct tdm__version_offer {
+    uint64_t version;           /* Version number that is offered; 0 if there is no offer. */
+    uint64_t epoch;             /* Epoch of the update. */
+    uint64_t group_epoch;       /* Epoch at which the collective group was or will be formed. */
+    struct tdm__id sender_node; /* Node of the sender, at which the collective group is formed. */
+    int64_t deadline_ms;        /* When the update expires, in milliseconds of tdm__clock_ms(). */
+    uint32_t members_count;     /* Number of members of the update. */
+    uint32_t self; /* Index of this receiver among the members; members_count if it is not one. */
 };
 
 /* A wanted tensor in the list that is searched by name. */
@@ -33,7 +45,14 @@ struct tdm__wanted_tensor {
  * when no reader exists. */
 struct tdm_weights_receiver {
     struct tdm__update_session session; /* Model and version record. */
-    struct tdm__member self;            /* This process as a member of updates. */
+    /* Receivers of the models of a set, in the order of their names; only this one if it receives
+     * alone. The first of them is the caller's handle, has the background thread and owns the
+     * others, whose list is empty. */
+    tdm_weights_receiver *set[TDM__VERSION_SET_MAX];
+    uint32_t set_count;               /* Number of entries of `set`. */
+    const tdm_weights_receiver *head; /* The first receiver of the set. */
+    struct tdm__version_offer offer;  /* Offer that was read and not yet accepted or passed over. */
+    struct tdm__member self;          /* This process as a member of updates. */
     /* Tensors that this process wants; the array and the names are owned. */
     struct tdm_weights_tensor *tensors;
     uint32_t tensors_count; /* Number of tensors. */

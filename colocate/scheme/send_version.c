@@ -7,6 +7,10 @@
  * step before the decision fails, the sender proposes ABORTED. The decision has its own timeout
  * (DECIDE_MS), because it must be made even when the deadline has passed.
  *
+ * Models that are committed together have a sender each (`set`), and each step is done for all of
+ * them before the next one begins. Only two steps are one request about all: the begin, which gives
+ * all updates the same version, and the decision.
+ *
  * Invariant: `undecided` is true from before BEGIN until the outcome is known. The next send
  * first settles such an update. Everything runs in the thread that sends: the caller's or that
  * of tdm_weights_send_async(). The receiving side is receive_version.c. */
@@ -70,17 +74,36 @@ static void end_relay_read(tdm_weights_sender *sender)
 
 /* ---- the steps ----------------------------------------------------------------------- */
 
-/* Begins an update in the version record. `number` is the version that a relay sends on, or 0; the
- * new version is at least that number. The update counts as begun before the request is sent,
- * because the reply may be lost. */
-static tdm_status begin_update(tdm_weights_sender *sender, uint64_t number, int64_t deadline_ms)
+/* Sends a request about each model of the set, which take effect for all of them or for none. One
+ * model alone needs no set: its request shares transactions with those of its receivers. */
+static tdm_status request_all(const tdm_weights_sender *head,
+                              const struct tdm__version_request *requests, int64_t deadline_ms,
+                              struct tdm__version_reply *replies_out)
 {
-    struct tdm__version_request request = {.kind = TDM__VERSION_READ};
+    struct tdm__version_set_item items[TDM__VERSION_SET_MAX];
+
+    if (head->set_count == 1) {
+        return tdm__update_session_request(&head->session, requests, deadline_ms, replies_out);
+    }
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        items[i] = (struct tdm__version_set_item){head->set[i]->session.record, requests[i]};
+    }
+    return tdm__version_service_call_set(head->session.runtime, items, head->set_count,
+                                         tdm__deadline_remaining_ms(deadline_ms), replies_out);
+}
+
+/* Reads the version record of a model and prepares the request that begins an update there.
+ * `number` is the version that a relay sends on, or 0; the new version is at least that number. */
+static tdm_status prepare_begin(const tdm_weights_sender *sender, uint64_t number,
+                                int64_t deadline_ms, struct tdm__version_request *request_out,
+                                uint64_t *epoch_out)
+{
+    const struct tdm__version_request read = {.kind = TDM__VERSION_READ};
     const struct tdm__membership *membership = &sender->membership;
     struct tdm__version_reply reply;
 
-    TDM_TRY(tdm__update_session_request(&sender->session, &request, deadline_ms, &reply));
-    request = (struct tdm__version_request){
+    TDM_TRY(tdm__update_session_request(&sender->session, &read, deadline_ms, &reply));
+    *request_out = (struct tdm__version_request){
         .kind = TDM__VERSION_BEGIN,
         .update = tdm__update_session_update_id(&sender->session, reply.epoch + 1),
         .base = reply.version,
@@ -90,11 +113,30 @@ static tdm_status begin_update(tdm_weights_sender *sender, uint64_t number, int6
         .members_count = membership->members_count,
         .dead = membership->dead,
         .dead_count = membership->dead_count};
-    sender->epoch = reply.epoch + 1;
-    sender->undecided = true;
-    TDM_TRY(tdm__update_session_request(&sender->session, &request, deadline_ms, &reply));
-    sender->version_begun = reply.update_version;
-    tdm__membership_forget_dead(sender);
+    *epoch_out = reply.epoch + 1;
+    return TDM_OK;
+}
+
+/* Begins the updates of all models in their version records. They count as begun before the request
+ * is sent, because the reply may be lost. */
+static tdm_status begin_updates(tdm_weights_sender *head, uint64_t number, int64_t deadline_ms)
+{
+    struct tdm__version_request requests[TDM__VERSION_SET_MAX];
+    struct tdm__version_reply replies[TDM__VERSION_SET_MAX];
+    uint64_t epochs[TDM__VERSION_SET_MAX];
+
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        TDM_TRY(prepare_begin(head->set[i], number, deadline_ms, &requests[i], &epochs[i]));
+    }
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        head->set[i]->epoch = epochs[i];
+    }
+    head->undecided = true;
+    TDM_TRY(request_all(head, requests, deadline_ms, replies));
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        head->set[i]->version_begun = replies[i].update_version;
+        tdm__membership_forget_dead(head->set[i]);
+    }
     return TDM_OK;
 }
 
@@ -247,18 +289,35 @@ void tdm__start_module_receives(tdm_weights_sender *sender)
 
 /* ---- the outcome --------------------------------------------------------------------- */
 
-/* Stores the outcome of the update. The deadline of the send may be over, so this has its own
- * timeout. */
-static tdm_status decide_outcome(tdm_weights_sender *sender, tdm_status staged, bool *committed)
+/* Proposes an outcome for the updates of all models and learns the one that is stored. */
+static tdm_status decide_updates(const tdm_weights_sender *head, enum tdm__update_outcome proposal,
+                                 int64_t deadline_ms, bool *committed_out)
 {
-    const struct tdm__version_request proposal = {
-        .proposal = staged == TDM_OK ? TDM__UPDATE_COMMITTED : TDM__UPDATE_ABORTED,
-        .dead = sender->membership.dead,
-        .dead_count = sender->membership.dead_count};
+    struct tdm__version_request requests[TDM__VERSION_SET_MAX];
+    struct tdm__version_reply replies[TDM__VERSION_SET_MAX];
 
-    TDM_TRY(tdm__update_session_decide(&sender->session, sender->epoch, &proposal,
-                                       tdm__deadline_after(DECIDE_MS), committed));
-    sender->undecided = false;
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        const tdm_weights_sender *sender = head->set[i];
+
+        requests[i] = (struct tdm__version_request){
+            .kind = TDM__VERSION_DECIDE,
+            .update = tdm__update_session_update_id(&sender->session, sender->epoch),
+            .proposal = proposal,
+            .dead = sender->membership.dead,
+            .dead_count = sender->membership.dead_count};
+    }
+    TDM_TRY(request_all(head, requests, deadline_ms, replies));
+    *committed_out = replies[0].outcome == TDM__UPDATE_COMMITTED;
+    return TDM_OK;
+}
+
+/* Stores the outcome of the updates. The deadline of the send may be over, so this has its own
+ * timeout. */
+static tdm_status decide_outcome(tdm_weights_sender *head, tdm_status staged, bool *committed)
+{
+    TDM_TRY(decide_updates(head, staged == TDM_OK ? TDM__UPDATE_COMMITTED : TDM__UPDATE_ABORTED,
+                           tdm__deadline_after(DECIDE_MS), committed));
+    head->undecided = false;
     return TDM_OK;
 }
 
@@ -300,96 +359,131 @@ static void remove_offer(tdm_weights_sender *sender, const char *why)
                              TDM_E_ABORTED, why, NULL);
 }
 
-/* Cleans up after an aborted update and returns `status` with the text `detail`. */
-static tdm_status abort_update(tdm_weights_sender *sender, tdm_status status, const char *detail)
+/* Cleans up after aborted updates and returns `status` with the text `detail`. */
+static tdm_status abort_updates(const tdm_weights_sender *head, tdm_status status,
+                                const char *detail)
 {
-    /* The group may have failed; leaving it ends the calls that wait in it. */
-    tdm_collective_leave(sender->group);
-    sender->group = NULL;
-    remove_offer(sender, detail);
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        tdm_weights_sender *sender = head->set[i];
+
+        /* The group may have failed; leaving it ends the calls that wait in it. */
+        tdm_collective_leave(sender->group);
+        sender->group = NULL;
+        remove_offer(sender, detail);
+    }
     return tdm__fail(status, "%s", detail);
 }
 
-/* Publishes the commit and waits for the flips. */
-static tdm_status finish_update(tdm_weights_sender *sender, int64_t deadline_ms)
+/* Publishes the commit of one model in its mailbox. */
+static tdm_status publish_commit(const tdm_weights_sender *sender, int64_t deadline_ms)
 {
     const struct tdm__scheme_outcome_message message = {.committed = true};
     char key[TDM__UPDATE_KEY_BYTES];
-    tdm_status status;
 
-    status = tdm__mailbox_put_and_wait(sender->mailbox,
-                                       tdm__update_message_key(sender->epoch, "outcome", key),
-                                       tdm__scheme_outcome_table(), &message, deadline_ms);
-    if (status == TDM_OK) {
-        status = await_flips(sender, deadline_ms);
+    return tdm__mailbox_put_and_wait(sender->mailbox,
+                                     tdm__update_message_key(sender->epoch, "outcome", key),
+                                     tdm__scheme_outcome_table(), &message, deadline_ms);
+}
+
+/* Publishes the commit of all models and waits for the flips. */
+static tdm_status finish_updates(const tdm_weights_sender *head, int64_t deadline_ms)
+{
+    tdm_status status = TDM_OK;
+
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        tdm_status published = publish_commit(head->set[i], deadline_ms);
+
+        status = status == TDM_OK ? published : status;
+        tdm__failpoint_hit("weights.outcome_published");
     }
-    remove_offer(sender, "the update is over");
+    for (uint32_t i = 0; i < head->set_count && status == TDM_OK; i++) {
+        status = await_flips(head->set[i], deadline_ms);
+    }
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        remove_offer(head->set[i], "the update is over");
+    }
     return status;
 }
 
-/* Ends an update whose outcome this sender could not store or did not learn. */
-static tdm_status settle_undecided(tdm_weights_sender *sender, int64_t deadline_ms)
+/* Ends updates whose outcome this sender could not store or did not learn. */
+static tdm_status settle_undecided(tdm_weights_sender *head, int64_t deadline_ms)
 {
-    const struct tdm__version_request proposal = {.proposal = TDM__UPDATE_ABORTED};
     bool committed = false;
     tdm_status status;
 
-    if (!sender->undecided) {
+    if (!head->undecided) {
         return TDM_OK;
     }
-    status = tdm__update_session_decide(&sender->session, sender->epoch, &proposal, deadline_ms,
-                                        &committed);
-    sender->undecided = status != TDM_OK && status != TDM_E_NOT_FOUND;
+    status = decide_updates(head, TDM__UPDATE_ABORTED, deadline_ms, &committed);
+    head->undecided = status != TDM_OK && status != TDM_E_NOT_FOUND;
     if (status == TDM_E_NOT_FOUND) {
-        return TDM_OK; /* The update never began, so nothing was offered and its epoch is free. */
+        return TDM_OK; /* They never began, so nothing was offered and their epochs are free. */
     }
     TDM_TRY(status);
     if (committed) {
-        return finish_update(sender, deadline_ms);
+        return finish_updates(head, deadline_ms);
     }
-    remove_offer(sender, "the update is over");
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        remove_offer(head->set[i], "the update is over");
+    }
     return TDM_OK;
 }
 
 /* Copies the failure's text to `detail` and returns its status. If a member has died, that is the
  * cause and replaces both, because a group or a receiver reports only that it was aborted. */
-static tdm_status append_failure_cause(tdm_weights_sender *sender, tdm_status failed,
+static tdm_status append_failure_cause(const tdm_weights_sender *head, tdm_status failed,
                                        char detail[TDM__SENDER_DETAIL_BYTES])
 {
     (void)snprintf(detail, TDM__SENDER_DETAIL_BYTES, "%s", tdm_error_detail());
-    if (failed == TDM_E_CHECKSUM || failed == TDM_E_ACTOR_DIED ||
-        tdm__membership_find_dead(sender) == TDM_OK) {
+    if (failed == TDM_E_CHECKSUM || failed == TDM_E_ACTOR_DIED) {
         return failed;
     }
-    (void)snprintf(detail, TDM__SENDER_DETAIL_BYTES, "%s", tdm_error_detail());
-    return TDM_E_ACTOR_DIED;
+    for (uint32_t i = 0; i < head->set_count; i++) {
+        if (tdm__membership_find_dead(head->set[i]) != TDM_OK) {
+            failed = TDM_E_ACTOR_DIED;
+            (void)snprintf(detail, TDM__SENDER_DETAIL_BYTES, "%s", tdm_error_detail());
+        }
+    }
+    return failed;
 }
 
-/* Runs an update after its BEGIN: offer, buckets, votes, decision, flips. */
-static tdm_status send_update(tdm_weights_sender *sender, uint64_t version, int64_t deadline_ms)
+/* Offers a version of all models, sends their buckets and waits for the votes. All offers come
+ * first, because a receiver of several models begins when it has those of all. */
+static tdm_status stage_updates(tdm_weights_sender *head, uint64_t version, int64_t deadline_ms)
+{
+    tdm_status status = TDM_OK;
+
+    for (uint32_t i = 0; i < head->set_count && status == TDM_OK; i++) {
+        status = publish_offer(head->set[i], version, deadline_ms);
+    }
+    for (uint32_t i = 0; i < head->set_count && status == TDM_OK; i++) {
+        tdm__start_module_receives(head->set[i]);
+        status = send_buckets(head->set[i], deadline_ms);
+    }
+    end_relay_read(head);
+    for (uint32_t i = 0; i < head->set_count && status == TDM_OK; i++) {
+        status = tdm__membership_await(head->set[i], "vote/", "voted in", deadline_ms);
+    }
+    return status;
+}
+
+/* Runs updates after their BEGIN: offers, buckets, votes, decision, flips. */
+static tdm_status send_updates(tdm_weights_sender *head, uint64_t version, int64_t deadline_ms)
 {
     char detail[TDM__SENDER_DETAIL_BYTES] = "a receiver gave up before the decision";
-    tdm_status staged = publish_offer(sender, version, deadline_ms);
+    tdm_status staged = stage_updates(head, version, deadline_ms);
     bool committed = false;
 
-    if (staged == TDM_OK) {
-        tdm__start_module_receives(sender);
-        staged = send_buckets(sender, deadline_ms);
-    }
-    end_relay_read(sender);
-    if (staged == TDM_OK) {
-        staged = tdm__membership_await(sender, "vote/", "voted in", deadline_ms);
-    }
     if (staged != TDM_OK) {
-        staged = append_failure_cause(sender, staged, detail);
+        staged = append_failure_cause(head, staged, detail);
     }
     tdm__failpoint_hit("weights.decide");
-    TDM_TRY(decide_outcome(sender, staged, &committed));
+    TDM_TRY(decide_outcome(head, staged, &committed));
     tdm__failpoint_hit("weights.decided");
     if (committed) {
-        return finish_update(sender, deadline_ms);
+        return finish_updates(head, deadline_ms);
     }
-    return abort_update(sender, staged != TDM_OK ? staged : TDM_E_ABORTED, detail);
+    return abort_updates(head, staged != TDM_OK ? staged : TDM_E_ABORTED, detail);
 }
 
 tdm_status tdm__send_version(tdm_weights_sender *sender, uint64_t *version_out)
@@ -398,17 +492,21 @@ tdm_status tdm__send_version(tdm_weights_sender *sender, uint64_t *version_out)
     uint64_t version;
     tdm_status status;
 
-    if (sender->mailbox == NULL) {
-        return tdm__fail(TDM_E_STATE, "a sender of %s is to be connected first",
-                         sender->session.model);
+    for (uint32_t i = 0; i < sender->set_count; i++) {
+        if (sender->set[i]->mailbox == NULL) {
+            return tdm__fail(TDM_E_STATE, "a sender of %s is to be connected first",
+                             sender->set[i]->session.model);
+        }
     }
     TDM_TRY(settle_undecided(sender, deadline_ms));
-    TDM_TRY(tdm__membership_collect(sender, deadline_ms));
+    for (uint32_t i = 0; i < sender->set_count; i++) {
+        TDM_TRY(tdm__membership_collect(sender->set[i], deadline_ms));
+    }
     TDM_TRY(begin_relay_read(sender, &version));
-    status = begin_update(sender, version, deadline_ms);
+    status = begin_updates(sender, version, deadline_ms);
     if (status == TDM_OK) {
         version = sender->relay_of == NULL ? sender->version_begun : version;
-        status = send_update(sender, version, deadline_ms);
+        status = send_updates(sender, version, deadline_ms);
     }
     end_relay_read(sender);
     TDM_TRY(status);

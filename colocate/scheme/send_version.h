@@ -5,9 +5,9 @@
 
 #include "colocate/scheme/sender.h"
 
-/* Sends the sender's current weights as a new version: begin, offer, buckets, decision, flips.
- * Blocks until all receivers serve it or the sender's timeout is over. Failures are those of
- * tdm_weights_send(). */
+/* Sends the current weights of the sender, or of all models of its set, as a new version: begin,
+ * offer, buckets, decision, flips. Blocks until all receivers serve it or the sender's timeout is
+ * over. Failures are those of tdm_weights_send(). */
 tdm_status tdm__send_version(tdm_weights_sender *sender, uint64_t *version_out);
 
 /* Calls the receive method of each module actor that is not receiving. Does not block. */

@@ -7,7 +7,10 @@
  * or in the thread of an asynchronous send. While that thread exists (`sending`), calls of the
  * sender fail until tdm_weights_wait() has joined it. Shutdown closes the mailbox, which tells
  * receivers that the sender has ended, and deletes the version record if no receiver can still ask
- * for it. */
+ * for it.
+ *
+ * A set of models has a sender for each, with a mailbox and a version record of its own. The first
+ * of them is the caller's handle; it has the list of all (`set`) and the thread. */
 
 #include "colocate/scheme/sender.h"
 
@@ -32,6 +35,9 @@ enum {
     ALIGNMENT = 64,          /* Alignment of the memory of a bucket in bytes. */
     CLOSE_MS = 2000,         /* Timeout of each step that closes the mailbox, in milliseconds. */
 };
+
+_Static_assert((int)TDM_WEIGHTS_SET_MAX == (int)TDM__VERSION_SET_MAX,
+               "a set of models is one request about their records");
 
 /* ---- create -------------------------------------------------------------------------- */
 
@@ -125,6 +131,10 @@ static tdm_status sender_init(tdm_weights_sender *sender,
         return tdm__fail(TDM_E_INVAL, "unknown scheme %d", (int)options->scheme);
     }
     if (options->relay_of != NULL) {
+        if (options->relay_of->set_count > 1) {
+            return tdm__fail(TDM_E_INVAL, "%s relays a set of models: relays send one model each",
+                             sender->session.model);
+        }
         if (strcmp(options->relay_of->session.model, sender->session.model) == 0) {
             return tdm__fail(TDM_E_INVAL, "a relay of %s sends it under another id",
                              sender->session.model);
@@ -177,15 +187,11 @@ static void init_locks(tdm_weights_sender *sender)
     (void)pthread_mutex_init(&sender->mutex, NULL);
 }
 
-tdm_status tdm_weights_sender_create(tdm_runtime *runtime,
-                                     const struct tdm_weights_sender_options *options,
-                                     tdm_weights_sender **sender_out)
+/* Creates the sender of one model, which is a set of its own. */
+static tdm_status sender_create(tdm_runtime *runtime,
+                                const struct tdm_weights_sender_options *options,
+                                tdm_weights_sender **sender_out)
 {
-    TDM__REQUIRE(sender_out);
-    *sender_out = NULL;
-    TDM__REQUIRE(runtime);
-    TDM__REQUIRE(options);
-
     tdm_weights_sender *sender = calloc(1, sizeof(*sender));
     tdm_status status;
 
@@ -193,6 +199,8 @@ tdm_status tdm_weights_sender_create(tdm_runtime *runtime,
         return tdm__fail(TDM_E_NOMEM, "a sender of weights");
     }
     init_locks(sender);
+    sender->set[0] = sender;
+    sender->set_count = 1;
     sender->scheme = options->scheme;
     sender->relay_of = options->relay_of;
     sender->receivers_count = options->receivers_count == 0 ? 1 : options->receivers_count;
@@ -212,31 +220,132 @@ tdm_status tdm_weights_sender_create(tdm_runtime *runtime,
     return TDM_OK;
 }
 
+tdm_status tdm_weights_sender_create(tdm_runtime *runtime,
+                                     const struct tdm_weights_sender_options *options,
+                                     tdm_weights_sender **sender_out)
+{
+    TDM__REQUIRE(sender_out);
+    *sender_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(options);
+
+    return sender_create(runtime, options, sender_out);
+}
+
+/* Orders senders by the names of their models, for qsort(). Receivers of a set have the same order,
+ * so that both sides are in the same broadcast. */
+static int compare_models(const void *left, const void *right)
+{
+    return strcmp((*(tdm_weights_sender *const *)left)->session.model,
+                  (*(tdm_weights_sender *const *)right)->session.model);
+}
+
+/* Refuses options of one model of a set that only a single sender may have. */
+static tdm_status check_set_options(const struct tdm_weights_sender_options *options,
+                                    uint32_t count)
+{
+    if (count > 1 && options->relay_of != NULL) {
+        return tdm__fail(TDM_E_INVAL,
+                         "a set of models with the relay %s: relays send one model each",
+                         options->model);
+    }
+    if (count > 1 && options->scheme == TDM_WEIGHTS_MODULE) {
+        return tdm__fail(TDM_E_INVAL,
+                         "the scheme module of %s receives one model in a call: choose another "
+                         "scheme for a set of models",
+                         options->model);
+    }
+    return TDM_OK;
+}
+
+/* Makes the senders in `set` one set, whose first sender is the caller's handle. */
+static tdm_status join_set(tdm_weights_sender **set, uint32_t count, tdm_weights_sender **head_out)
+{
+    int64_t timeout_ms = 0;
+    tdm_weights_sender *head;
+
+    qsort(set, count, sizeof(set[0]), compare_models);
+    for (uint32_t i = 0; i < count; i++) {
+        if (i > 0 && strcmp(set[i - 1]->session.model, set[i]->session.model) == 0) {
+            return tdm__fail(TDM_E_INVAL, "the model %s is in the set twice",
+                             set[i]->session.model);
+        }
+        timeout_ms = set[i]->timeout_ms > timeout_ms ? set[i]->timeout_ms : timeout_ms;
+        set[i]->set_count = 0;
+    }
+    head = set[0];
+    head->timeout_ms = timeout_ms;
+    head->set_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        head->set[i] = set[i];
+    }
+    *head_out = head;
+    return TDM_OK;
+}
+
+tdm_status tdm_weights_sender_create_set(tdm_runtime *runtime,
+                                         const struct tdm_weights_sender_options *options,
+                                         uint32_t count, tdm_weights_sender **sender_out)
+{
+    TDM__REQUIRE(sender_out);
+    *sender_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(options);
+
+    tdm_weights_sender *set[TDM_WEIGHTS_SET_MAX] = {NULL};
+    tdm_status status = TDM_OK;
+
+    if (count == 0 || count > TDM_WEIGHTS_SET_MAX) {
+        return tdm__fail(TDM_E_INVAL, "a set has 1 to %d models, not %u", TDM_WEIGHTS_SET_MAX,
+                         count);
+    }
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        status = check_set_options(&options[i], count);
+        if (status == TDM_OK) {
+            status = sender_create(runtime, &options[i], &set[i]);
+        }
+    }
+    if (status == TDM_OK) {
+        status = join_set(set, count, sender_out);
+    }
+    for (uint32_t i = 0; i < count && status != TDM_OK && set[i] != NULL; i++) {
+        sender_destroy(set[i]);
+    }
+    return status;
+}
+
 /* ---- connect ------------------------------------------------------------------------- */
 
-/* Puts the message of the model into the mailbox. */
-static tdm_status publish_model(tdm_weights_sender *sender, tdm_actor *mailbox, int64_t deadline_ms)
+/* Puts the message of the model into the mailbox. `names` are the models of the sender's set. */
+static tdm_status publish_model(tdm_weights_sender *sender, const struct tdm__message_list *names,
+                                tdm_actor *mailbox, int64_t deadline_ms)
 {
     const struct tdm__scheme_model_message message = {
         .manifest = tdm__manifest_to_message(sender->model_buckets.manifest),
         .scheme = (uint32_t)sender->scheme,
-        .bucket_bytes = sender->model_buckets.bucket_bytes};
+        .bucket_bytes = sender->model_buckets.bucket_bytes,
+        .set = *names};
 
     return tdm__mailbox_put_and_wait(mailbox, "model", tdm__scheme_model_table(), &message,
                                      deadline_ms);
 }
 
-/* Creates the mailbox and publishes the model in it. */
-static tdm_status open_mailbox(tdm_weights_sender *sender, int64_t deadline_ms)
+/* Creates the mailbox of one model and publishes the model in it, unless that was done before.
+ * `names` are the models of the sender's set. */
+static tdm_status open_mailbox(tdm_weights_sender *sender, const struct tdm__message_list *names,
+                               int64_t deadline_ms)
 {
     char name[TDM_WEIGHTS_MODEL_BYTES_MAX + 16];
     tdm_actor *mailbox;
     tdm_status status;
 
+    if (sender->mailbox != NULL) {
+        return TDM_OK;
+    }
     (void)snprintf(name, sizeof(name), "weights/%s", sender->session.model);
     TDM_TRY(tdm__mailbox_create(sender->session.runtime, name,
                                 tdm__deadline_remaining_ms(deadline_ms), &mailbox));
-    status = publish_model(sender, mailbox, deadline_ms);
+    status = publish_model(sender, names, mailbox, deadline_ms);
     if (status != TDM_OK) {
         tdm_actor_destroy(mailbox);
         return status;
@@ -259,14 +368,21 @@ tdm_status tdm_weights_sender_connect(tdm_weights_sender *sender)
     TDM__REQUIRE(sender);
 
     int64_t deadline_ms = tdm__deadline_after(sender->timeout_ms);
+    const char *models[TDM__VERSION_SET_MAX];
+    const struct tdm__message_list names = {.count = sender->set_count, .items = models};
     uint64_t version;
 
     TDM_TRY(check_not_sending(sender));
-    if (sender->mailbox == NULL) {
-        TDM_TRY(open_mailbox(sender, deadline_ms));
+    for (uint32_t i = 0; i < sender->set_count; i++) {
+        models[i] = sender->set[i]->session.model;
     }
-    tdm__start_module_receives(sender);
-    TDM_TRY(tdm__membership_await_receivers(sender, deadline_ms));
+    for (uint32_t i = 0; i < sender->set_count; i++) {
+        TDM_TRY(open_mailbox(sender->set[i], &names, deadline_ms));
+    }
+    for (uint32_t i = 0; i < sender->set_count; i++) {
+        tdm__start_module_receives(sender->set[i]);
+        TDM_TRY(tdm__membership_await_receivers(sender->set[i], deadline_ms));
+    }
     return tdm__send_version(sender, &version);
 }
 
@@ -282,7 +398,10 @@ tdm_status tdm_weights_attach(tdm_weights_sender *sender, struct tdm_bytes bytes
                          "the relay %s sends on what is attached to the versions of %s",
                          sender->session.model, sender->relay_of->session.model);
     }
-    return tdm__attachment_set(&sender->attached, bytes);
+    for (uint32_t i = 0; i < sender->set_count; i++) {
+        TDM_TRY(tdm__attachment_set(&sender->set[i]->attached, bytes));
+    }
+    return TDM_OK;
 }
 
 tdm_status tdm_weights_send(tdm_weights_sender *sender, uint64_t *version_out)
@@ -376,7 +495,12 @@ uint32_t tdm_weights_receivers_count(const tdm_weights_sender *sender)
 {
     TDM__REQUIRE_OR(sender, 0);
 
-    return sender->membership.members_count;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < sender->set_count; i++) {
+        count += sender->set[i]->membership.members_count;
+    }
+    return count;
 }
 
 /* Closes the mailbox, so that receivers which wait read TDM_E_END. The name is free when this
@@ -417,9 +541,13 @@ void tdm_weights_sender_shutdown(tdm_weights_sender *sender)
     if (sender->sending) {
         (void)pthread_join(sender->thread, NULL);
     }
-    if (sender->mailbox != NULL) {
-        close_mailbox(sender);
-        forget_record(sender);
+    for (uint32_t i = sender->set_count; i-- > 0;) { /* The first one has the list and is last. */
+        tdm_weights_sender *member = sender->set[i];
+
+        if (member->mailbox != NULL) {
+            close_mailbox(member);
+            forget_record(member);
+        }
+        sender_destroy(member);
     }
-    sender_destroy(sender);
 }

@@ -26,7 +26,12 @@ struct tdm__membership {
  * Only the members after `mutex` are shared between both. */
 struct tdm_weights_sender {
     struct tdm__update_session session; /* Model and version record. */
-    enum tdm_weights_scheme scheme;     /* Scheme of the sender's options. */
+    /* Senders of the models that are committed together, in the order of their names; only this one
+     * if it sends alone. The first of them is the caller's handle, and owns the others. The others
+     * have an empty list. */
+    tdm_weights_sender *set[TDM__VERSION_SET_MAX];
+    uint32_t set_count;             /* Number of entries of `set`. */
+    enum tdm_weights_scheme scheme; /* Scheme of the sender's options. */
     /* Transport of the scheme; a test may replace it. */
     const struct tdm__weight_transport *transport;
     struct tdm__model_buckets model_buckets; /* Manifest and buckets of the model; owned. */

@@ -68,7 +68,7 @@ struct model_queue {
     struct tdm__version_record record;
     tdm_writer *writer; /* Encoder that turns the version record into bytes; owned. */
     /* Key of the version record in the store: "weight/" and the model's name. */
-    char key[TDM__MODEL_NAME_BYTES_MAX + 8];
+    char key[TDM__VERSION_KEY_BYTES];
 };
 
 /* The queues of all models that have requests or a cached record. Used on the loop's thread
@@ -129,27 +129,25 @@ static void pending_request_free(struct pending_request *pending)
     free(pending);
 }
 
-/* Copies the member lists into the pending request, because the caller's lists may be gone when the
- * transaction's body runs. */
-static tdm_status copy_lists(struct pending_request *pending)
+tdm_status tdm__version_request_copy_lists(struct tdm__version_request *request,
+                                           struct tdm__member **lists_out)
 {
-    struct tdm__version_request *request = &pending->request;
     size_t count = (size_t)request->members_count + request->dead_count;
+    struct tdm__member *lists = calloc(count + 1, sizeof(lists[0]));
 
-    pending->lists = calloc(count + 1, sizeof(pending->lists[0]));
-    if (pending->lists == NULL) {
+    if (lists == NULL) {
         return tdm__fail(TDM_E_NOMEM, "lists of %zu members", count);
     }
     if (request->members_count > 0) {
-        memcpy(pending->lists, request->members,
-               request->members_count * sizeof(pending->lists[0]));
+        memcpy(lists, request->members, request->members_count * sizeof(lists[0]));
     }
     if (request->dead_count > 0) {
-        memcpy(pending->lists + request->members_count, request->dead,
-               request->dead_count * sizeof(pending->lists[0]));
+        memcpy(lists + request->members_count, request->dead,
+               request->dead_count * sizeof(lists[0]));
     }
-    request->members = pending->lists;
-    request->dead = pending->lists + request->members_count;
+    request->members = lists;
+    request->dead = lists + request->members_count;
+    *lists_out = lists;
     return TDM_OK;
 }
 
@@ -164,7 +162,7 @@ static tdm_status pending_request_create(const struct tdm__version_request *requ
         return tdm__fail(TDM_E_NOMEM, "a request about a version");
     }
     pending->request = *request;
-    status = copy_lists(pending);
+    status = tdm__version_request_copy_lists(&pending->request, &pending->lists);
     if (status != TDM_OK) {
         pending_request_free(pending);
         return status;
@@ -361,8 +359,12 @@ void tdm__version_client_close(struct tdm__version_client *versions)
     free(versions);
 }
 
-/* Checks that the model's name may be a part of a store key. */
-static tdm_status check_model_name(const char *model)
+struct tdm__store *tdm__version_client_store(const struct tdm__version_client *versions)
+{
+    return versions->store;
+}
+
+tdm_status tdm__version_record_key(const char *model, char key_out[TDM__VERSION_KEY_BYTES])
 {
     size_t bytes = strnlen(model, TDM__MODEL_NAME_BYTES_MAX);
 
@@ -376,6 +378,7 @@ static tdm_status check_model_name(const char *model)
                              i);
         }
     }
+    (void)snprintf(key_out, TDM__VERSION_KEY_BYTES, "weight/%s", model);
     return TDM_OK;
 }
 
@@ -446,12 +449,11 @@ tdm_status tdm__version_client_submit(struct tdm__version_client *versions, cons
                                       const struct tdm__version_request *request,
                                       tdm__version_done_fn *fn, void *arg)
 {
-    char key[TDM__MODEL_NAME_BYTES_MAX + 8];
+    char key[TDM__VERSION_KEY_BYTES];
     struct pending_request *pending;
     tdm_status status;
 
-    TDM_TRY(check_model_name(model));
-    (void)snprintf(key, sizeof(key), "weight/%s", model);
+    TDM_TRY(tdm__version_record_key(model, key));
     TDM_TRY(pending_request_create(request, &pending));
     pending->deadline_ms = deadline_ms;
     pending->fn = fn;

@@ -8,6 +8,8 @@
 
 /* Size in bytes of a model's name, including the terminating NUL. */
 enum { TDM__MODEL_NAME_BYTES_MAX = 128 };
+/* Size in bytes of the key of a version record in the store, including the terminating NUL. */
+enum { TDM__VERSION_KEY_BYTES = TDM__MODEL_NAME_BYTES_MAX + 8 };
 
 /* Applies the requests of the commit protocol to the version records of all models. Requests that
  * arrive during a transaction on a model's record wait for the next transaction, which applies all
@@ -48,5 +50,17 @@ tdm_status tdm__version_client_submit(struct tdm__version_client *versions, cons
                                       int64_t deadline_ms,
                                       const struct tdm__version_request *request,
                                       tdm__version_done_fn *fn, void *arg);
+
+/* For commit_set.h: the store of a version client. */
+struct tdm__store *tdm__version_client_store(const struct tdm__version_client *versions);
+
+/* Checks the name of a model, see tdm__version_client_submit(), and writes the key of its version
+ * record, "weight/MODEL". */
+tdm_status tdm__version_record_key(const char *model, char key_out[TDM__VERSION_KEY_BYTES]);
+
+/* Lets a request refer to copies of its lists of members, because the caller's lists may be gone
+ * when a transaction runs. The caller frees `lists_out` with free(). */
+tdm_status tdm__version_request_copy_lists(struct tdm__version_request *request,
+                                           struct tdm__member **lists_out);
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef TDM_COLOCATE_WEIGHTS_VERSION_SERVICE_H
 #define TDM_COLOCATE_WEIGHTS_VERSION_SERVICE_H
 
-#include "colocate/weights/commit.h"
+#include "colocate/weights/commit_set.h"
 #include "runtime/service.h"
 
 #include <tandem/runtime.h>
@@ -11,8 +11,8 @@
 /* Workers and drivers have no connection to the store, so their daemon carries out their
  * requests.
  *
- * The method is version.request. runtime/messages/weights.def declares its request and its
- * reply. */
+ * The methods are version.request, and version.request_set for models that are committed together.
+ * runtime/messages/weights.def declares their requests and replies. */
 
 /* Table of functions of the daemon's service "version". */
 extern const struct tdm__service_ops tdm__version_service;
@@ -42,6 +42,14 @@ struct tdm__version_reply {
 tdm_status tdm__version_service_call(tdm_runtime *runtime, const char *model,
                                      const struct tdm__version_request *request, int64_t timeout_ms,
                                      struct tdm__version_reply *reply_out);
+
+/* Sends a set of requests about `count` models (colocate/weights/version_set.h), which take effect
+ * for all models or for none, and fills `replies_out` in their order. Otherwise like
+ * tdm__version_service_call(). */
+tdm_status tdm__version_service_call_set(tdm_runtime *runtime,
+                                         const struct tdm__version_set_item *items, uint32_t count,
+                                         int64_t timeout_ms,
+                                         struct tdm__version_reply *replies_out);
 
 /* What a new source of updates needs to know of the record that earlier updates have left. */
 struct tdm__version_summary {

@@ -27,7 +27,13 @@ extern "C" {
  *
  * A process may send and receive any number of models, each by objects of its own.  A process
  * that receives a model and sends it on uses `relay_of`.  A model has one sender in a name
- * space at a time; the connect of a second one fails. */
+ * space at a time; the connect of a second one fails.
+ *
+ * Several models, such as an actor and a critic, can be a set: every send then makes one version of
+ * all of them, which goes live at all receivers of all models, or at none.  At any moment all
+ * receivers that serve anything serve the same version.  tdm_weights_sender_create_set() and
+ * tdm_weights_receiver_create_set() make a sender and a receiver of a set, for which the other
+ * functions work as for those of one model. */
 typedef struct tdm_weights_sender tdm_weights_sender;
 typedef struct tdm_weights_receiver tdm_weights_receiver;
 
@@ -59,6 +65,7 @@ enum {
     /* Size in bytes of a model's ID, including the terminating NUL. */
     TDM_WEIGHTS_MODEL_BYTES_MAX = 48,
     TDM_WEIGHTS_RECEIVERS_MAX = 256, /* Largest number of receivers of a model. */
+    TDM_WEIGHTS_SET_MAX = 16,        /* Largest number of models that are committed together. */
     /* Largest number of bytes that a sender may attach to a version. */
     TDM_WEIGHTS_ATTACHED_BYTES_MAX = 4 << 20
 };
@@ -108,17 +115,25 @@ TDM_API TDM_MUST_CHECK tdm_status
 tdm_weights_sender_create(tdm_runtime *runtime, const struct tdm_weights_sender_options *options,
                           tdm_weights_sender **sender_out);
 
+/* Creates a sender of `count` models, which are committed together.  Each model has options, and so
+ * receivers and a scheme, of its own; the longest timeout counts for all.  A set has neither relays
+ * (`relay_of`) nor the scheme TDM_WEIGHTS_MODULE.  Otherwise like tdm_weights_sender_create(). */
+TDM_API TDM_MUST_CHECK tdm_status tdm_weights_sender_create_set(
+    tdm_runtime *runtime, const struct tdm_weights_sender_options *options, uint32_t count,
+    tdm_weights_sender **sender_out);
+
 /* Creates the actor "weights/<model>" at which receivers register, waits for `receivers_count`
  * of them, and sends the first weights.  Blocks at most timeout_ms.  TDM_E_EXISTS: the model
  * has a sender.  TDM_E_TIMEOUT says how many receivers have come; the call may be repeated. */
 TDM_API tdm_status tdm_weights_sender_connect(tdm_weights_sender *sender);
 
-/* Attaches a copy of `bytes` to every version that is sent from now on, until the next call.  They
- * may say what the weights are: a step, a learning rate, PyTorch's handles.  Tandem never reads
- * them, but compares their checksum at every receiver, which reads them by tdm_weights_attached().
- * No bytes: versions have none.  TDM_E_LIMIT: more than TDM_WEIGHTS_ATTACHED_BYTES_MAX bytes.
- * TDM_E_STATE: an asynchronous send is in progress.  TDM_E_INVAL: a sender with `relay_of` sends on
- * the bytes of its receiver's version.  A failure changes nothing. */
+/* Attaches a copy of `bytes` to every version that is sent from now on, until the next call; to
+ * each model of a set.  They may say what the weights are: a step, a learning rate, PyTorch's
+ * handles.  Tandem never reads them, but compares their checksum at every receiver, which reads
+ * them by tdm_weights_attached(). No bytes: versions have none.  TDM_E_LIMIT: more than
+ * TDM_WEIGHTS_ATTACHED_BYTES_MAX bytes. TDM_E_STATE: an asynchronous send is in progress.
+ * TDM_E_INVAL: a sender with `relay_of` sends on the bytes of its receiver's version.  A failure
+ * changes nothing. */
 TDM_API tdm_status tdm_weights_attach(tdm_weights_sender *sender, struct tdm_bytes bytes);
 
 /* Sends the tensors to all receivers that are connected, and blocks until all serve them, at
@@ -143,7 +158,8 @@ TDM_API tdm_status tdm_weights_send_async(tdm_weights_sender *sender);
 TDM_API tdm_status tdm_weights_wait(tdm_weights_sender *sender, int64_t timeout_ms,
                                     uint64_t *version_out);
 
-/* Returns the number of receivers to which the last send was addressed. */
+/* Returns the number of receivers to which the last send was addressed, over all models of a set.
+ */
 TDM_API uint32_t tdm_weights_receivers_count(const tdm_weights_sender *sender);
 
 /* Waits for a send that is in progress, and frees the sender.  Receivers read TDM_E_END from
@@ -174,9 +190,24 @@ TDM_API TDM_MUST_CHECK tdm_status tdm_weights_receiver_create(
     tdm_runtime *runtime, const struct tdm_weights_receiver_options *options,
     tdm_weights_receiver **receiver_out);
 
+/* Creates a receiver of `count` models of one set: some or all of those that their sender sends
+ * together.  tdm_weights_receive() then returns when the new version of all of them is live, and
+ * tdm_weights_read_begin() lets threads read one version of all of them.  `background` must be the
+ * same in all options; each on_version() runs when all models are live.  Otherwise like
+ * tdm_weights_receiver_create(). */
+TDM_API TDM_MUST_CHECK tdm_status tdm_weights_receiver_create_set(
+    tdm_runtime *runtime, const struct tdm_weights_receiver_options *options, uint32_t count,
+    tdm_weights_receiver **receiver_out);
+
+/* Returns the receiver of one model of a set, for tdm_weights_data() and tdm_weights_attached()
+ * only; NULL if the set does not have the model.  It is valid as long as `receiver`. */
+TDM_API const tdm_weights_receiver *tdm_weights_receiver_of(const tdm_weights_receiver *receiver,
+                                                            const char *model);
+
 /* Waits for the sender, compares the tensors with the sender's, and receives the first weights,
  * or the next ones if it comes later.  Blocks at most timeout_ms.  TDM_E_INVAL names a tensor
- * that the sender does not have, or has in another shape. */
+ * that the sender does not have, or has in another shape, or a model of a receiver's set that is
+ * not sent together with the others. */
 TDM_API tdm_status tdm_weights_receiver_connect(tdm_weights_receiver *receiver);
 
 /* Waits at most `timeout_ms` milliseconds for a new version to go live here; 0 looks without
@@ -192,9 +223,11 @@ TDM_API tdm_status tdm_weights_receive(tdm_weights_receiver *receiver, int64_t t
 
 /* Begins to read the tensors, which do not change until tdm_weights_read_end().  Any number of
  * threads may read at the same time; a version that goes live waits for them, and they for it.
- * tdm_weights_receive() must not be called in between.  `*version_out` may be NULL.  TDM_E_STATE:
- * there is no version yet, or this receiver has voted and does not know the outcome; receive again
- * then. */
+ * With a set all models have the same version, and none changes in between.  A thread that reads
+ * two models of a sender's set by two receivers may wait for itself; it should have a receiver of a
+ * set. tdm_weights_receive() must not be called in between.  `*version_out` may be NULL.
+ * TDM_E_STATE: there is no version yet, or this receiver has voted and does not know the outcome;
+ * receive again then. */
 TDM_API tdm_status tdm_weights_read_begin(tdm_weights_receiver *receiver, uint64_t *version_out);
 /* Ends the reading that tdm_weights_read_begin() began. */
 TDM_API void tdm_weights_read_end(tdm_weights_receiver *receiver);

@@ -1,9 +1,10 @@
 /* weights.c - the types Sender and Receiver: weights without a job. */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Both borrow the memory of tensors by address; the package's module weights keeps the tensors
- * alive and lets one thread at a time call what libtandem allows to one thread. A wait for a
- * version is made of slices, between which signals of Python are handled. */
+/* A sender or receiver has one model, or several that are committed together. Both borrow the
+ * memory of tensors by address; the package's module weights keeps the tensors alive and lets one
+ * thread at a time call what libtandem allows to one thread. A wait for a version is made of
+ * slices, between which signals of Python are handled. */
 #include "binding.h"
 
 #include <stdlib.h>
@@ -90,25 +91,77 @@ static void *take_handle(PyObject *self)
 
 /* ---- the sender -------------------------------------------------------------------------- */
 
-/* create_sender(model, scheme, tensors, receivers_count, timeout_ms, bucket_bytes, receiver) */
+/* Options of the models of a set, each with an owned array of tensors. */
+struct sender_set {
+    uint32_t count; /* Number of models. */
+    struct tdm_weights_sender_options options[TDM_WEIGHTS_SET_MAX];
+};
+
+/* Frees the arrays of tensors. */
+static void sender_set_fini(struct sender_set *set)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        free((void *)(uintptr_t)set->options[i].tensors);
+    }
+}
+
+/* Returns the number of models in a list, or 0 with an exception. */
+static uint32_t count_models(PyObject *list)
+{
+    Py_ssize_t count = PyList_Size(list);
+
+    if (count < 1 || count > TDM_WEIGHTS_SET_MAX) {
+        PyErr_Format(PyExc_ValueError, "a set has 1 to %d models, not %zd",
+                     (int)TDM_WEIGHTS_SET_MAX, count);
+        return 0;
+    }
+    return (uint32_t)count;
+}
+
+/* Reads a list of (model, scheme, tensors, receivers_count). Returns false with an exception. */
+static bool read_sender_set(PyObject *list, struct sender_set *set)
+{
+    uint32_t count = count_models(list);
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct tdm_weights_sender_options *options = &set->options[i];
+        unsigned int receivers_count;
+        PyObject *tensors;
+        int scheme;
+
+        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "siO!I", &options->model, &scheme,
+                              &PyList_Type, &tensors, &receivers_count)) {
+            return false;
+        }
+        options->tensors = read_tensors(tensors, &options->tensors_count);
+        if (options->tensors == NULL) {
+            return false;
+        }
+        options->scheme = (enum tdm_weights_scheme)scheme;
+        options->receivers_count = receivers_count;
+        set->count++;
+    }
+    return count != 0;
+}
+
+/* create_sender(models, timeout_ms, bucket_bytes, receiver): models is a list of (model, scheme,
+ * tensors, receivers_count), which are committed together. */
 static PyObject *create_sender(PyObject *module, PyObject *args)
 {
-    struct tdm_weights_sender_options options = {.model = NULL};
+    struct sender_set set = {.count = 0};
     tdm_runtime *runtime = binding_runtime();
-    struct tdm_weights_tensor *tensors;
+    tdm_weights_receiver *relay_of = NULL;
     tdm_weights_sender *sender = NULL;
-    unsigned int receivers_count;
+    tdm_status status = TDM_E_INVAL;
     unsigned long long bucket_bytes;
     long long timeout_ms;
     PyObject *receiver;
     PyObject *list;
-    int scheme;
-    tdm_status status;
+    bool is_read;
 
     (void)module;
-    if (runtime == NULL ||
-        !PyArg_ParseTuple(args, "siO!ILKO", &options.model, &scheme, &PyList_Type, &list,
-                          &receivers_count, &timeout_ms, &bucket_bytes, &receiver)) {
+    if (runtime == NULL || !PyArg_ParseTuple(args, "O!LKO", &PyList_Type, &list, &timeout_ms,
+                                             &bucket_bytes, &receiver)) {
         return NULL;
     }
     if (receiver != Py_None) {
@@ -116,22 +169,24 @@ static PyObject *create_sender(PyObject *module, PyObject *args)
             PyErr_SetString(PyExc_TypeError, "a Receiver is wanted");
             return NULL;
         }
-        options.relay_of = binding_object_handle(receiver);
-        if (options.relay_of == NULL) {
+        relay_of = binding_object_handle(receiver);
+        if (relay_of == NULL) {
             return NULL;
         }
     }
-    tensors = read_tensors(list, &options.tensors_count);
-    if (tensors == NULL) {
+    is_read = read_sender_set(list, &set);
+    for (uint32_t i = 0; i < set.count; i++) {
+        set.options[i].timeout_ms = timeout_ms;
+        set.options[i].bucket_bytes = (size_t)bucket_bytes;
+        set.options[i].relay_of = relay_of;
+    }
+    if (is_read) {
+        status = tdm_weights_sender_create_set(runtime, set.options, set.count, &sender);
+    }
+    sender_set_fini(&set);
+    if (!is_read) {
         return NULL;
     }
-    options.scheme = (enum tdm_weights_scheme)scheme;
-    options.tensors = tensors;
-    options.receivers_count = receivers_count;
-    options.timeout_ms = timeout_ms;
-    options.bucket_bytes = (size_t)bucket_bytes;
-    status = tdm_weights_sender_create(runtime, &options, &sender);
-    free(tensors);
     return status == TDM_OK ? binding_object_create(sender_type, BINDING_SENDER, sender)
                             : binding_raise(status);
 }
@@ -231,30 +286,66 @@ static PyObject *sender_shutdown(PyObject *self, PyObject *ignored)
 
 /* ---- the receiver ------------------------------------------------------------------------ */
 
-/* create_receiver(model, tensors, timeout_ms, background) */
+/* Options of the models of a receiver's set, each with an owned array of tensors. */
+struct receiver_set {
+    uint32_t count; /* Number of models. */
+    struct tdm_weights_receiver_options options[TDM_WEIGHTS_SET_MAX];
+};
+
+/* Reads a list of (model, tensors). Returns false with an exception. */
+static bool read_receiver_set(PyObject *list, struct receiver_set *set)
+{
+    uint32_t count = count_models(list);
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct tdm_weights_receiver_options *options = &set->options[i];
+        PyObject *tensors;
+
+        if (!PyArg_ParseTuple(PyList_GetItem(list, i), "sO!", &options->model, &PyList_Type,
+                              &tensors)) {
+            return false;
+        }
+        options->tensors = read_tensors(tensors, &options->tensors_count);
+        if (options->tensors == NULL) {
+            return false;
+        }
+        set->count++;
+    }
+    return count != 0;
+}
+
+/* create_receiver(models, timeout_ms, background): models is a list of (model, tensors), which are
+ * received together. */
 static PyObject *create_receiver(PyObject *module, PyObject *args)
 {
-    struct tdm_weights_receiver_options options = {.model = NULL};
+    struct receiver_set set = {.count = 0};
     tdm_runtime *runtime = binding_runtime();
-    struct tdm_weights_tensor *tensors;
     tdm_weights_receiver *receiver = NULL;
+    tdm_status status = TDM_E_INVAL;
     long long timeout_ms;
     PyObject *list;
-    tdm_status status;
+    int background;
+    bool is_read;
 
     (void)module;
-    if (runtime == NULL || !PyArg_ParseTuple(args, "sO!Lp", &options.model, &PyList_Type, &list,
-                                             &timeout_ms, &options.background)) {
+    if (runtime == NULL ||
+        !PyArg_ParseTuple(args, "O!Lp", &PyList_Type, &list, &timeout_ms, &background)) {
         return NULL;
     }
-    tensors = read_tensors(list, &options.tensors_count);
-    if (tensors == NULL) {
+    is_read = read_receiver_set(list, &set);
+    for (uint32_t i = 0; i < set.count; i++) {
+        set.options[i].timeout_ms = timeout_ms;
+        set.options[i].background = background;
+    }
+    if (is_read) {
+        status = tdm_weights_receiver_create_set(runtime, set.options, set.count, &receiver);
+    }
+    for (uint32_t i = 0; i < set.count; i++) {
+        free((void *)(uintptr_t)set.options[i].tensors);
+    }
+    if (!is_read) {
         return NULL;
     }
-    options.tensors = tensors;
-    options.timeout_ms = timeout_ms;
-    status = tdm_weights_receiver_create(runtime, &options, &receiver);
-    free(tensors);
     return status == TDM_OK ? binding_object_create(receiver_type, BINDING_RECEIVER, receiver)
                             : binding_raise(status);
 }
@@ -324,17 +415,37 @@ static PyObject *receiver_read_end(PyObject *self, PyObject *ignored)
     Py_RETURN_NONE;
 }
 
-/* Receiver.address(index): of a tensor, between read_begin() and read_end(). */
-static PyObject *receiver_address(PyObject *self, PyObject *argument)
+/* Returns the receiver of one model of a set, or NULL with an exception. */
+static const tdm_weights_receiver *receiver_of_model(PyObject *self, const char *model)
 {
-    tdm_weights_receiver *receiver = binding_object_handle(self);
-    unsigned long index = PyLong_AsUnsignedLong(argument);
-    const void *data;
+    const tdm_weights_receiver *receiver = binding_object_handle(self);
 
-    if (receiver == NULL || PyErr_Occurred() != NULL) {
+    if (receiver == NULL) {
         return NULL;
     }
-    data = tdm_weights_data(receiver, (uint32_t)index);
+    receiver = tdm_weights_receiver_of(receiver, model);
+    if (receiver == NULL) {
+        PyErr_Format(PyExc_KeyError, "this receiver does not have the model %s", model);
+    }
+    return receiver;
+}
+
+/* Receiver.address(model, index): of a tensor, between read_begin() and read_end(). */
+static PyObject *receiver_address(PyObject *self, PyObject *args)
+{
+    const tdm_weights_receiver *receiver;
+    const char *model;
+    unsigned int index;
+    const void *data;
+
+    if (!PyArg_ParseTuple(args, "sI", &model, &index)) {
+        return NULL;
+    }
+    receiver = receiver_of_model(self, model);
+    if (receiver == NULL) {
+        return NULL;
+    }
+    data = tdm_weights_data(receiver, index);
     if (data == NULL) {
         PyErr_SetString(PyExc_IndexError, "there is no such tensor");
         return NULL;
@@ -342,13 +453,13 @@ static PyObject *receiver_address(PyObject *self, PyObject *argument)
     return PyLong_FromVoidPtr((void *)(uintptr_t)data);
 }
 
-/* Receiver.attached(): the bytes of the version, between read_begin() and read_end(). */
-static PyObject *receiver_attached(PyObject *self, PyObject *ignored)
+/* Receiver.attached(model): the bytes of the version, between read_begin() and read_end(). */
+static PyObject *receiver_attached(PyObject *self, PyObject *argument)
 {
-    tdm_weights_receiver *receiver = binding_object_handle(self);
+    const char *model = PyUnicode_AsUTF8AndSize(argument, NULL);
+    const tdm_weights_receiver *receiver = model == NULL ? NULL : receiver_of_model(self, model);
     struct tdm_bytes attached;
 
-    (void)ignored;
     if (receiver == NULL) {
         return NULL;
     }
@@ -398,10 +509,11 @@ static PyMethodDef receiver_methods[] = {
     {"read_begin", receiver_read_begin, METH_NOARGS,
      "read_begin()\n--\n\nKeep the tensors as they are until read_end(); return their version."},
     {"read_end", receiver_read_end, METH_NOARGS, "read_end()\n--\n\nEnd a read_begin()."},
-    {"address", receiver_address, METH_O,
-     "address(index)\n--\n\nReturn the address of a tensor, which is valid until read_end()."},
-    {"attached", receiver_attached, METH_NOARGS,
-     "attached()\n--\n\nReturn the bytes that are attached to the version that is read."},
+    {"address", receiver_address, METH_VARARGS,
+     "address(model, index)\n--\n\n"
+     "Return the address of a tensor, which is valid until read_end()."},
+    {"attached", receiver_attached, METH_O,
+     "attached(model)\n--\n\nReturn the bytes that are attached to the version that is read."},
     {"shutdown", receiver_shutdown, METH_NOARGS, "shutdown()\n--\n\nEnd the receiver."},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot receiver_slots[] = {{Py_tp_dealloc, binding_object_dealloc},
@@ -413,11 +525,12 @@ static PyType_Spec receiver_spec = {"tandem._tandem.Receiver", sizeof(struct bin
                                     receiver_slots};
 static PyMethodDef functions[] = {
     {"create_sender", create_sender, METH_VARARGS,
-     "create_sender(model, scheme, tensors, receivers_count, timeout_ms, bucket_bytes, receiver)"
-     "\n--\n\nCreate a sender; the memory of the tensors is borrowed."},
+     "create_sender(models, timeout_ms, bucket_bytes, receiver)\n--\n\n"
+     "Create a sender of (model, scheme, tensors, receivers_count) in a list; the memory of the "
+     "tensors is borrowed."},
     {"create_receiver", create_receiver, METH_VARARGS,
-     "create_receiver(model, tensors, timeout_ms, background)\n--\n\n"
-     "Create a receiver; the memory of the tensors is borrowed."},
+     "create_receiver(models, timeout_ms, background)\n--\n\n"
+     "Create a receiver of (model, tensors) in a list; the memory of the tensors is borrowed."},
     {NULL, NULL, 0, NULL}};
 
 /* Adds the numbers of the schemes, by their names, as the dict SCHEMES. */

@@ -17,6 +17,14 @@ fails raises an exception that names the receiver and the tensor, changes nothin
 for a receiver that died, after which the next send goes without it; GetTimeoutError for one that did not come in time.
 EOFError says that the sender has ended.
 
+Several models are committed together if the names of their models come with their tensors:
+
+    sender = tandem.weights.Sender({"actor": actor.state_dict(), "critic": critic.state_dict()})
+    receiver = tandem.weights.Receiver({"actor": actor.state_dict(), "critic": critic.state_dict()})
+
+Each send then makes one version of all of them, which goes live at all receivers of all models or at none. A receiver
+may have some of the models only. In read() all models have the same version.
+
 Tensors are CPU tensors of PyTorch, arrays of numpy, or writable buffers, all contiguous. Neither side copies them more
 often than it must: the sender's are read when it sends, and a receiver's are written when a version goes live.
 """
@@ -55,11 +63,12 @@ class Spec:
 
 
 class Sender:
-    """Sends a model, which is an ID and a dict of tensors, such as a state_dict().
+    """Sends a model, which is an ID and a dict of tensors, such as a state_dict(), or a dict of several models by ID.
 
     receivers is the number of receivers that connect() waits for; scheme says how the bytes travel ("shared",
     "processes", "distributed" and others of docs/schemes.md); timeout, in seconds, bounds each call; at most
-    bucket_bytes are staged at once. With relay_of, a Receiver of this process, its tensors are sent on.
+    bucket_bytes are staged at once. With relay_of, a Receiver of this process, its tensors are sent on. Several models
+    are committed together; receivers and scheme may then be dicts by ID, and relay_of is not possible.
 
     A model of DTensors has a Sender with the same arguments on every rank of the mesh. Each method is then called on
     all ranks; rank 0 collects whole tensors and sends them, and the methods of other ranks return None. One thread at a
@@ -68,23 +77,26 @@ class Sender:
 
     def __init__(self, model, tensors=None, *, receivers=1, scheme="shared", timeout=60.0, bucket_bytes=0,
                  relay_of=None):
-        if scheme == "module" or scheme not in _tandem.SCHEMES:
-            raise ValueError(f"the scheme {scheme!r} is not one of "
-                             f"{', '.join(name for name in _tandem.SCHEMES if name != 'module')}")
-        if (tensors is None) == (relay_of is None):
-            raise ValueError("a sender has either tensors or relay_of")
         self._sender = None  # Goes first when this object ends: it may still read the tensors.
+        if isinstance(model, str) and (tensors is None) == (relay_of is None):
+            raise ValueError("a sender has either tensors or relay_of")
+        models = _models_of(model, {} if tensors is None and isinstance(model, str) else tensors)
+        if relay_of is not None and len(models) > 1:
+            raise ValueError("a sender with relay_of sends one model")
+        schemes = {name: _scheme_number(_of_model(scheme, name)) for name in models}
         self._lock = threading.Lock()
         self._relay_of = relay_of
-        self._sharded = {name: tensor for name, tensor in (tensors or {}).items() if _is_sharded(tensor)}
+        self._sharded = {(name, tensor_name): tensor for name, tensors in models.items()
+                         for tensor_name, tensor in tensors.items() if _is_sharded(tensor)}
         if self._sharded and _rank() != 0:
             return
-        self._tensors = {name: _whole_copy(tensor) if name in self._sharded else tensor
-                         for name, tensor in (tensors or {}).items()}
-        plain = [_plain(name, _spec_of(name, tensor)) for name, tensor in self._tensors.items()]
-        self._sender = _tandem.create_sender(
-            model, _tandem.SCHEMES[scheme], plain, receivers, _milliseconds(timeout), bucket_bytes,
-            None if relay_of is None else relay_of._receiver)
+        self._tensors = {(name, tensor_name): _whole_copy(tensor) if (name, tensor_name) in self._sharded else tensor
+                         for name, tensors in models.items() for tensor_name, tensor in tensors.items()}
+        plain = [(name, schemes[name], [_plain(tensor_name, _spec_of(tensor_name, self._tensors[name, tensor_name]))
+                                        for tensor_name in tensors], _of_model(receivers, name))
+                 for name, tensors in models.items()]
+        self._sender = _tandem.create_sender(plain, _milliseconds(timeout), bucket_bytes,
+                                             None if relay_of is None else relay_of._receiver)
 
     def connect(self):
         """Wait for the receivers and send the first weights."""
@@ -94,7 +106,7 @@ class Sender:
                 sender.connect()
 
     def attach(self, data):
-        """Attach bytes, at most 4 MiB, to each version that is sent from now on; b"" ends that.
+        """Attach bytes, at most 4 MiB, to each version of each model that is sent from now on; b"" ends that.
 
         A receiver finds them in Reading.attached. A sender with relay_of sends on those of its receiver's version.
         """
@@ -122,7 +134,7 @@ class Sender:
 
     @property
     def receivers_count(self):
-        """Number of receivers to which the last send went."""
+        """Number of receivers to which the last send went, over all models."""
         return 0 if self._sender is None else self._sender.receivers_count
 
     def shutdown(self):
@@ -139,10 +151,10 @@ class Sender:
 
     def _collect(self):
         """Let rank 0 have the whole tensors of all shards."""
-        for name, tensor in self._sharded.items():
+        for key, tensor in self._sharded.items():
             whole = tensor.full_tensor()
             if self._sender is not None:
-                self._tensors[name].copy_(whole)
+                self._tensors[key].copy_(whole)
 
     @contextlib.contextmanager
     def _alone(self):
@@ -155,21 +167,25 @@ class Sender:
 
 
 class Receiver:
-    """Receives a model in an actor: a dict from name to a tensor, an array, or a Spec.
+    """Receives a model in an actor: a dict from name to a tensor, an array, or a Spec; or a dict of several by ID.
 
     New versions are copied to the tensors, which must not be used while receive() runs. A DTensor gets its local shard,
     if it is replicated or one of equal parts of the first dimension. A Spec without `into` leaves the bytes where they
     are; read() shows them. With background=True a thread receives all versions after connect(), and reads must be in
-    read(). One thread at a time may call connect() and receive(). May stand in a with statement.
+    read(). One thread at a time may call connect() and receive(). May stand in a with statement. Several models must
+    be some or all of those that their sender commits together.
     """
 
-    def __init__(self, model, tensors, *, timeout=60.0, background=False):
+    def __init__(self, model, tensors=None, *, timeout=60.0, background=False):
         self._receiver = None  # Goes first when this object ends: it may still write the tensors.
         self._lock = threading.Lock()
-        self._specs = {name: tensor if isinstance(tensor, Spec) else _spec_of(name, tensor)
-                       for name, tensor in tensors.items()}
+        self._is_set = not isinstance(model, str)
+        self._specs = {name: {tensor_name: tensor if isinstance(tensor, Spec) else _spec_of(tensor_name, tensor)
+                              for tensor_name, tensor in tensors.items()}
+                       for name, tensors in _models_of(model, tensors).items()}
         self._receiver = _tandem.create_receiver(
-            model, [_plain(name, spec) for name, spec in self._specs.items()], _milliseconds(timeout), background)
+            [(name, [_plain(tensor_name, spec) for tensor_name, spec in specs.items()])
+             for name, specs in self._specs.items()], _milliseconds(timeout), background)
 
     def connect(self):
         """Wait for the sender, compare the tensors with its own, and receive the first weights."""
@@ -187,13 +203,14 @@ class Receiver:
 
     @contextlib.contextmanager
     def read(self):
-        """Let no version go live inside of a with statement, whose value is a Reading.
+        """Let no version go live inside of a with statement, whose value is a Reading, or a SetReading of several models.
 
         Any number of threads may read at the same time; receive() must not be called meanwhile.
         """
         version = self._receiver.read_begin()
         try:
-            yield Reading(self._receiver, self._specs, version)
+            readings = {name: Reading(self._receiver, name, specs, version) for name, specs in self._specs.items()}
+            yield SetReading(readings, version) if self._is_set else next(iter(readings.values()))
         finally:
             self._receiver.read_end()
 
@@ -234,21 +251,66 @@ class Reading:
     the end. version is the number of the version, attached the bytes that the sender has attached to it (b"" if none).
     """
 
-    def __init__(self, receiver, specs, version):
+    def __init__(self, receiver, model, specs, version):
         self._receiver = receiver
+        self._model = model
         self._specs = specs
         self._indices = {name: index for index, name in enumerate(specs)}
         self.version = version
-        self.attached = receiver.attached()
+        self.attached = receiver.attached(model)
 
     def __getitem__(self, name):
         shape = self._specs[name].part_shape()
         stride = tuple(product(shape[dimension + 1:]) for dimension in range(len(shape)))
-        return TensorView(name, self._specs[name].dtype, shape, stride, self._receiver.address(self._indices[name]))
+        return TensorView(name, self._specs[name].dtype, shape, stride,
+                          self._receiver.address(self._model, self._indices[name]))
 
     def keys(self):
         """Return the names of the tensors."""
         return self._specs.keys()
+
+
+class SetReading:
+    """The models of one version, between the begin and the end of Receiver.read() of several models.
+
+    reading[model] is the Reading of a model. All models have the version `version`.
+    """
+
+    def __init__(self, readings, version):
+        self._readings = readings
+        self.version = version
+
+    def __getitem__(self, model):
+        return self._readings[model]
+
+    def keys(self):
+        """Return the IDs of the models."""
+        return self._readings.keys()
+
+
+def _models_of(model, tensors):
+    """Return the tensors by ID of model and name, of one model or of a dict of several."""
+    if isinstance(model, str):
+        if tensors is None:
+            raise ValueError(f"the model {model} has no tensors")
+        return {model: tensors}
+    if tensors is not None:
+        raise ValueError("the tensors of several models are in the dict of models")
+    if len(model) == 0:
+        raise ValueError("there are no models to commit together")
+    return dict(model)
+
+
+def _of_model(value, model):
+    """Return the value of an argument for one model, where it is a dict."""
+    return value[model] if isinstance(value, dict) else value
+
+
+def _scheme_number(scheme):
+    if scheme == "module" or scheme not in _tandem.SCHEMES:
+        raise ValueError(f"the scheme {scheme!r} is not one of "
+                         f"{', '.join(name for name in _tandem.SCHEMES if name != 'module')}")
+    return _tandem.SCHEMES[scheme]
 
 
 def _milliseconds(seconds):

@@ -126,6 +126,43 @@ static void aborted_version_is_never_given_out_again(void **state)
     assert_true(answer.version == 2 && answer.epoch == 2);
 }
 
+static void set_of_models_is_committed_by_one_request(void **state)
+{
+    static const char *const models[MEMBERS] = {"set.actor", "set.critic"};
+    const struct tdm__id update = {.bytes = {1}};
+    struct tdm__version_set_item items[MEMBERS];
+    struct tdm__version_reply answers[MEMBERS];
+    struct tdm__version_reply answer;
+
+    (void)state;
+    (void)commit("set.critic", &(struct tdm__id){.bytes = {7}}, 0);
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        items[i] = (struct tdm__version_set_item){models[i], begin_of(&update, i)};
+    }
+    TRY(tdm__version_service_call_set(runtime, items, MEMBERS, WAIT_MS, answers));
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        assert_true(answers[i].update_version == 2); /* Above all versions of both models. */
+        assert_true(answers[i].epoch == i + 1);
+        items[i].request = decide(&update, TDM__UPDATE_COMMITTED);
+    }
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        for (uint32_t k = 0; k < MEMBERS; k++) { /* Votes are missing. */
+            assert_int_equal(
+                tdm__version_service_call_set(runtime, items, MEMBERS, WAIT_MS, answers),
+                TDM_E_STATE);
+            assert_non_null(strstr(tdm_error_detail(), models[i]));
+            TRY(ask(models[i], of_member(TDM__VERSION_PREPARED, &update, k), &answer));
+        }
+    }
+    TRY(tdm__version_service_call_set(runtime, items, MEMBERS, WAIT_MS, answers));
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        assert_int_equal(answers[i].outcome, TDM__UPDATE_COMMITTED);
+        assert_true(answers[i].version == 2);
+    }
+    assert_int_equal(tdm__version_service_call_set(runtime, items, 0, WAIT_MS, answers),
+                     TDM_E_PROTOCOL);
+}
+
 static void older_update_is_answered_by_its_own_numbers(void **state)
 {
     struct tdm__id updates[3] = {{.bytes = {1}}, {.bytes = {2}}, {.bytes = {3}}};
@@ -267,6 +304,7 @@ int main(void)
         cmocka_unit_test(model_without_updates_has_no_version),
         cmocka_unit_test(update_goes_from_begin_to_flip),
         cmocka_unit_test(aborted_version_is_never_given_out_again),
+        cmocka_unit_test(set_of_models_is_committed_by_one_request),
         cmocka_unit_test(older_update_is_answered_by_its_own_numbers),
         cmocka_unit_test(floor_lifts_the_version),
         cmocka_unit_test(dead_member_spoils_the_commit),

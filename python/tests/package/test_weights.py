@@ -102,6 +102,66 @@ def test_attached_bytes_reach_all_receivers_with_their_version(model):
             sender.attach(bytes((4 << 20) + 1))
 
 
+@ray.remote(max_concurrency=2)
+class Pair:
+    """Receives an actor and a critic, or one of them, as a set."""
+
+    def __init__(self, models, **options):
+        self.models = {model: {"w": numpy.zeros(5)} for model in models}
+        self.receiver = weights.Receiver(self.models, timeout=20, **options)
+
+    def connect(self):
+        self.receiver.connect()
+
+    def receive(self):
+        return self.receiver.receive(20)
+
+    def read(self):
+        with self.receiver.read() as reading:
+            assert list(reading.keys()) == list(self.models)
+            return reading.version, {model: (reading[model].version, reading[model].attached,
+                                             reading[model]["w"].numpy().tolist()) for model in reading.keys()}
+
+
+def test_several_models_are_committed_together(model):
+    actor, critic = model + ".actor", model + ".critic"
+    source = {actor: {"w": numpy.arange(5.0)}, critic: {"w": numpy.arange(5.0) + 10}}
+    both, background, alone = (Pair.remote([actor, critic]), Pair.remote([critic, actor], background=True),
+                               Pair.remote([critic]))
+    with weights.Sender(source, receivers={actor: 2, critic: 3}, scheme={actor: "processes", critic: "shared"},
+                        timeout=20) as sender:
+        sender.attach(b"first")
+        connected = [pair.connect.remote() for pair in (both, background, alone)]
+        sender.connect()
+        ray.get(connected)
+        expected = {actor: (1, b"first", [0, 1, 2, 3, 4]), critic: (1, b"first", [10, 11, 12, 13, 14])}
+        assert ray.get([both.read.remote(), background.read.remote()]) == [(1, expected)] * 2
+        assert ray.get(alone.read.remote()) == (1, {critic: expected[critic]})
+        source[critic]["w"][:] = 7
+        received = [pair.receive.remote() for pair in (both, background, alone)]
+        assert sender.send() == 2 and sender.receivers_count == 5
+        assert ray.get(received) == [2, 2, 2]
+        assert ray.get(both.read.remote()) == (2, {actor: (2, b"first", [0, 1, 2, 3, 4]), critic: (2, b"first", [7] * 5)})
+        received = [pair.receive.remote() for pair in (both, alone)]
+        sender.send_async()
+        assert sender.wait(20) == 3 and ray.get(received) == [3, 3]
+    with pytest.raises(ray.exceptions.RayError, match="EOFError"):
+        ray.get(both.receive.remote())
+
+
+def test_mistakes_about_sets_are_named(model):
+    with pytest.raises(ValueError, match="no models to commit together"):
+        weights.Sender({})
+    with pytest.raises(ValueError, match="in the dict of models"):
+        weights.Sender({model: {}}, {})
+    with pytest.raises(ValueError, match="a set has 1 to 16 models, not 17"):
+        weights.Sender({f"{model}.{index}": {"w": numpy.zeros(1)} for index in range(17)})
+    with pytest.raises(ValueError, match="'fast' is not one of"):
+        weights.Sender({model: {"w": numpy.zeros(1)}}, scheme={model: "fast"})
+    with pytest.raises(ValueError, match="has no tensors"):
+        weights.Receiver(model)
+
+
 def test_a_thread_receives_in_the_background(model):
     engine = Engine.remote(model, background=True)
     with weights.Sender(model, tensors(5), timeout=20) as sender:
