@@ -41,9 +41,11 @@ WORDS = [f"rollout.num_rollout={STEPS}", f"rollout.warmup_steps={WARMUP_STEPS}",
          "trainer.warmup_lr_warmup_iters=2", "trainer.replicas=2", "job.save_interval=1",
          "update.update_weight_buffer_size=256 KiB"]
 JOB_NODE = "n3"  # The node without GPUs, on which the job is started.
-COMING_SECONDS = 60  # Time until the process stands at the failpoint.
-END_SECONDS = 120  # Time until the end of the job, after that.
-TRIAL_SECONDS = 300
+# Times for a busy machine.
+COMING_SECONDS = 240  # Time until the process stands at the failpoint.
+END_SECONDS = 300  # Time until the end of the job, after that.
+TRIAL_SECONDS = 600
+SLOW = 2  # Factor for the time of the undisturbed job.
 MODES = ("copy", "bucket", "donate", "names")
 
 OWN = "own"  # The node of the process that stands at the failpoint loses power.
@@ -301,7 +303,7 @@ def try_row(options):
 
 def undisturbed(build, words):
     """Returns what the same job on one node has: the numbers of each step, the rewards, and a hash of the model."""
-    sandbox = support.Sandbox(build)
+    sandbox = support.Sandbox(build, SLOW)
     try:
         code, out, err = sandbox.run("--json", "--out", "out", *WORDS, *words)
         if code != 0:
