@@ -167,6 +167,7 @@ static tdm_status engine_resume(tdm_call *call, void *self)
     tdm_status status;
 
     TDM_TRY(tdm__resume_regions_decode(tdm_call_arguments(call), &message));
+    tdm__failpoint_hit("engine.resume");
     (void)pthread_mutex_lock(&engine->weights_lock);
     status = tdm__rank_resume_regions(&engine->rank, message.tag);
     (void)pthread_mutex_unlock(&engine->weights_lock);
@@ -180,6 +181,7 @@ static tdm_status engine_pause(tdm_call *call, void *self)
     tdm_status status;
 
     (void)call;
+    tdm__failpoint_hit("engine.pause");
     (void)pthread_mutex_lock(&engine->weights_lock);
     status = tdm__rank_pause_regions(&engine->rank);
     (void)pthread_mutex_unlock(&engine->weights_lock);
@@ -562,6 +564,7 @@ static tdm_status engine_generate(tdm_call *call, void *self)
     struct tdm__generation generation;
     tdm_status status;
 
+    tdm__failpoint_hit("engine.generate");
     if (engine->version == 0) {
         return tdm__fail(TDM_E_STATE, "this engine serves no version yet");
     }

@@ -14,6 +14,7 @@
 #include "colocate/job/trainer_update.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/failpoint.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -318,6 +319,7 @@ static void invalidate_sums(struct trainer *trainer)
 static tdm_status trainer_resume(tdm_call *call, void *self)
 {
     (void)call;
+    tdm__failpoint_hit("trainer.resume");
     invalidate_sums(self);
     return tdm__rank_resume_regions(self, NULL);
 }
@@ -326,6 +328,7 @@ static tdm_status trainer_resume(tdm_call *call, void *self)
 static tdm_status trainer_pause(tdm_call *call, void *self)
 {
     (void)call;
+    tdm__failpoint_hit("trainer.pause");
     return tdm__rank_pause_regions(self);
 }
 
@@ -345,6 +348,7 @@ static tdm_status trainer_step(tdm_call *call, void *self)
     tdm_writer *writer;
     tdm_status status;
 
+    tdm__failpoint_hit("trainer.step");
     invalidate_sums(trainer);
     TDM_TRY(tdm__batch_read(tdm_call_arguments(call), &batch));
     status = trainer->ops->step(trainer->rank.state, &batch, &metrics);
@@ -466,7 +470,10 @@ static tdm_status trainer_save(tdm_call *call, void *self)
     struct tdm__checkpoint_directory_message directory;
 
     TDM_TRY(tdm__checkpoint_directory_decode(tdm_call_arguments(call), &directory));
-    return trainer->ops->save(trainer->rank.state, directory.path);
+    tdm__failpoint_hit("trainer.save");
+    TDM_TRY(trainer->ops->save(trainer->rank.state, directory.path));
+    tdm__failpoint_hit("trainer.saved");
+    return TDM_OK;
 }
 
 /* Method "load": loads this rank's part of a checkpoint from the given directory. */

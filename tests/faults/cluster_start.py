@@ -4,103 +4,29 @@
 
 The machines are network namespaces with one link each (network.py).  What passes between them is recorded."""
 import errno
-import mmap
 import os
 import pathlib
 import re
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import threading
 import time
 import unittest
 
-import network
+import started_nodes
+from recorder import Recorder
+from started_nodes import HEAD_PORT, StartedNodes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMED_SECONDS = 5  # A mistake must be named within this time.
 JOIN_SECONDS = 2  # A further node must have joined within this time.
 PORTS = (7100, 7119)
-HEAD_PORT = 6379
 # What tests/faults/traffic_program.c moves between two nodes: an argument, a value, weights, and a group's data.  The
 # reply to the argument is the reversed word.
 MOVED = {"argument": "argument-6c1f0e93a57d", "value": "value-93b0d24e7f18", "weights": "weights-5d8a2c07e4b6",
          "group": "group-e1f4097ab3c2"}
 PAGE_ADDRESS = "10.0.0.5"  # Address of the head node in docs/cluster.md.
-# Of <linux/if_packet.h> and <linux/if_ether.h>.
-ETH_P_ALL = 3
-PACKET_OUTGOING = 4
-SOL_PACKET = 263
-PACKET_RX_RING = 5
-PACKET_STATISTICS = 6
-PACKET_VERSION = 10
-TPACKET_V3 = 2
-TP_STATUS_USER = 1
-PACKET_HEADER_BYTES = 48  # struct tpacket3_hdr
-
-
-class Recorder:
-    """Records every packet on the router's links, and notes the TCP ports to which connections are opened.
-
-    The kernel writes packets to a ring in memory (packet_mmap.rst, TPACKET_V3), because the buffer of a socket is too
-    small for a burst.  end() fails if a packet was lost nevertheless."""
-
-    BLOCK_BYTES = 1 << 20
-    BLOCKS = 32
-
-    def __init__(self):
-        self.line = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL))
-        self.line.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V3)
-        ring = struct.pack("7I", self.BLOCK_BYTES, self.BLOCKS, 2048, self.BLOCK_BYTES // 2048 * self.BLOCKS,
-                           20, 0, 0)  # A block is handed over after 20 ms.
-        self.line.setsockopt(SOL_PACKET, PACKET_RX_RING, ring)
-        self.ring = mmap.mmap(self.line.fileno(), self.BLOCK_BYTES * self.BLOCKS)
-        self.bytes = bytearray()
-        self.ports = set()
-        self.ending = threading.Event()
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
-
-    def run(self):
-        block = 0
-        while True:
-            is_ending = self.ending.is_set()
-            start = block * self.BLOCK_BYTES
-            status, count, offset = struct.unpack_from("3I", self.ring, start + 8)
-            if status & TP_STATUS_USER:
-                for _ in range(count):
-                    step = self.note(start + offset)
-                    offset += step
-                struct.pack_into("I", self.ring, start + 8, 0)  # The kernel may write to the block again.
-                block = (block + 1) % self.BLOCKS
-            elif is_ending:
-                return
-            else:
-                time.sleep(0.01)
-
-    def note(self, at):
-        """Notes the packet at an offset of the ring, and returns the distance to the next one."""
-        step, captured = struct.unpack_from("I8xI", self.ring, at)
-        network_offset, = struct.unpack_from("H", self.ring, at + 26)
-        packet_type = self.ring[at + PACKET_HEADER_BYTES + 10]  # sll_pkttype of struct sockaddr_ll.
-        packet = self.ring[at + network_offset:at + network_offset + captured]
-        if packet_type != PACKET_OUTGOING and len(packet) >= 40 and packet[0] >> 4 == 4 and packet[9] == 6:
-            tcp = packet[(packet[0] & 15) * 4:]
-            if tcp[13] & 0x12 == 0x02:  # SYN without ACK
-                self.ports.add(struct.unpack("!H", tcp[2:4])[0])
-            self.bytes += tcp[(tcp[12] >> 4) * 4:]
-        return step
-
-    def end(self):
-        time.sleep(0.2)
-        self.ending.set()
-        self.thread.join()
-        _, lost, _ = struct.unpack("3I", self.line.getsockopt(SOL_PACKET, PACKET_STATISTICS, 12))
-        self.line.close()
-        if lost > 0:
-            raise RuntimeError(f"{lost} packets were not recorded")
 
 
 def commands_of_page(section):
@@ -122,49 +48,7 @@ def listening_ports(machine):
     return ports
 
 
-class Start(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.network = network.Network(stores=("s1",))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.network.end()
-
-    def setUp(self):
-        self.token = DIRECTORY / "token"
-        self.token.write_bytes(bytes(range(100, 132)))
-        self.token.chmod(0o600)
-
-    def tearDown(self):
-        for node in ("n1", "n2", "n3"):
-            self.on(node, "stop", "--force")
-        self.network.heal()
-
-    def environment(self, node, token):
-        directory = DIRECTORY / node
-        directory.mkdir(exist_ok=True)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TANDEM_")}
-        environment["TMPDIR"] = str(directory)
-        if token:
-            environment["TANDEM_TOKEN_FILE"] = str(token)
-        return environment
-
-    def on(self, node, *words, token=None, timeout=60, binary="tandem"):
-        machine = self.network.machines[node]
-        return subprocess.run(machine.words(BUILD / binary, *words), env=self.environment(node, token or self.token),
-                              capture_output=True, text=True, timeout=timeout, check=False)
-
-    def start_head(self, *words):
-        done = self.on("n1", "start", "--head", "--node-ip-address", self.network.machines["n1"].address,
-                       "--num-cpus", "2", *words)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return f"{self.network.machines['n1'].address}:{HEAD_PORT}"
-
-    def join(self, node, head, *words, token=None):
-        return self.on(node, "start", "--address", head, "--node-ip-address", self.network.machines[node].address,
-                       "--num-cpus", "2", *words, token=token)
-
+class Start(StartedNodes):
     def expect_said(self, texts, node, words, environment):
         """Runs a command that must print each text within NAMED_SECONDS, and kills it then."""
         begun = time.monotonic()
@@ -399,6 +283,5 @@ class Start(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    BUILD = pathlib.Path(sys.argv[1]).resolve()
-    DIRECTORY = network.enter()
+    BUILD, DIRECTORY = started_nodes.enter()
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=1)

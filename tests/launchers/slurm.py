@@ -14,12 +14,19 @@ import sys
 import time
 import unittest
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "job"))
+import support  # noqa: E402
+
 INSIDE = "TANDEM_SLURM_INSIDE"  # Variable that is set in the namespaces.
 UNSHARE = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 PROGRAMS = ("slurmctld", "slurmd", "srun", "scancel", "munged", "unshare", "ip")
 NODES = ("n1", "n2", "n3", "n4")
 START_SECONDS = 30  # Longest time until Slurm's nodes are idle.
 JOB_SECONDS = 90  # Longest time of a job.
+GPUS = 2  # GPUs of each node of the reinforcement-learning job: those of one of its two engines.
+STEPS = 4
+ROLES = ("tandem", "spread", "trainer", "engine")  # How the names of Tandem's processes and of its actors begin.
 CONFIGURATION = """
 ClusterName=test
 SlurmctldHost={host}({first})
@@ -75,7 +82,7 @@ def processes():
 
 
 def tandem_processes():
-    return {pid: name for pid, name in processes().items() if name.startswith(("tandem", "spread"))}
+    return {pid: name for pid, name in processes().items() if name.startswith(ROLES)}
 
 
 class Slurm:
@@ -187,6 +194,41 @@ class Launch(unittest.TestCase):
         code, said, complained = self.run_job("--", BUILD / "tests" / "spread_program", 4)
         self.assertEqual(code, 0, complained)
         self.assertEqual(sorted(said.split("\n")), ["", *(f"rank on {name}" for name in NODES)])
+        self.expect_nothing_left()
+
+    def learning_words(self, *words):
+        """Returns the command of the example's reinforcement-learning job, with a whole copy of the trainer's weights
+        on each of two nodes."""
+        library = BUILD / "examples" / "colocated_rl" / "colocated_rl.so"
+        out = DIRECTORY / self.id().rpartition(".")[2]
+        return (BUILD / "tandem", "run", support.JOB, f"job.library={library}", "--json", "--overwrite", "--out", out,
+                "rollout.warmup_steps=15", "trainer.warmup_lr=1e-2", "trainer.warmup_lr_warmup_iters=2",
+                "trainer.replicas=2", *words)
+
+    def test_colocated_job_learns_on_two_nodes_the_same_and_leaves_nothing(self):
+        self.environment["OPENBLAS_NUM_THREADS"] = "1"
+        words = self.learning_words(f"rollout.num_rollout={STEPS}")
+        alone = subprocess.run([str(word) for word in words], env=self.environment, capture_output=True, text=True,
+                               timeout=JOB_SECONDS, check=False)
+        self.assertEqual(alone.returncode, 0, alone.stderr)
+        code, said, complained = self.run_job("--num-gpus", GPUS, "--", *words, nodes=2)
+        self.assertEqual(code, 0, complained)
+        self.expect_nothing_left()
+        found, expected = ([support.numbers_of(step) for step in support.steps_of(lines)]
+                           for lines in (said, alone.stdout))
+        self.assertEqual(len(found), STEPS)
+        self.assertEqual(found, expected)
+        # No node has more than GPUS.
+        self.assertIn(f"  {2 * GPUS} GPUs", support.notes_of(said)[0])
+
+    def test_canceled_colocated_job_leaves_nothing(self):
+        self.environment["OPENBLAS_NUM_THREADS"] = "1"
+        job = self.srun("--num-gpus", GPUS, "--", *self.learning_words("rollout.num_rollout=1000000"), nodes=2)
+        while '"kind":"step"' not in job.stdout.readline():
+            self.assertIsNone(job.poll())
+        subprocess.run(["scancel", "--user", "root"], check=True)
+        job.communicate(timeout=JOB_SECONDS)
+        self.assertNotEqual(job.returncode, 0)
         self.expect_nothing_left()
 
     def test_exit_code_is_that_of_the_command(self):
