@@ -151,7 +151,7 @@ static tdm_status answer_request(struct tdm__controller *controller,
 
 tdm_status tdm__controller_scale(struct tdm__controller *controller)
 {
-    struct tdm__scale_request_message request;
+    struct tdm__scale_request_message request = {.number = 0};
 
     TDM_TRY(report_state(controller, &request));
     if (request.number == controller->scale_answer.number) {

@@ -30,15 +30,15 @@ struct tdm__worker_group_engine {
     bool awaits_weights;
     /* True if a silent rank of the engine could not be killed, because its node did not reply. */
     bool cannot_be_killed;
-    /* What brings the engine back while it is lost. */
-    struct tdm__recovery_state recovery;
     /* True from the time at which the engine was added to the running job until it serves for the
      * first time. */
     bool is_new;
-    /* Why the last step that brings the engine back has failed; "" if it has not. */
-    char trouble[TDM__ENGINE_TROUBLE_BYTES];
     /* True if the construction of the actors in `other_ranks` has been awaited once. */
     bool construction_was_awaited;
+    /* What brings the engine back while it is lost. */
+    struct tdm__recovery_state recovery;
+    /* Why the last step that brings the engine back has failed; "" if it has not. */
+    char trouble[TDM__ENGINE_TROUBLE_BYTES];
     /* Owned handles of ranks that are not in `engines`: of a lost engine that may still run, or of
      * a new one whose actors are being constructed. As many elements as an engine has ranks; NULL
      * where there is none. */
