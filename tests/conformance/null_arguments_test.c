@@ -554,6 +554,12 @@ static void call_weights(void)
     CHECK_STATUS(tdm_weights_sender_create(ANY, NULL, ANY), "tdm_weights_sender_create", "options");
     CHECK_STATUS(tdm_weights_sender_create(ANY, ANY, NULL), "tdm_weights_sender_create",
                  "sender_out");
+    CHECK_STATUS(tdm_weights_sender_create_set(NULL, ANY, 1, ANY), "tdm_weights_sender_create_set",
+                 "runtime");
+    CHECK_STATUS(tdm_weights_sender_create_set(ANY, NULL, 1, ANY), "tdm_weights_sender_create_set",
+                 "options");
+    CHECK_STATUS(tdm_weights_sender_create_set(ANY, ANY, 1, NULL), "tdm_weights_sender_create_set",
+                 "sender_out");
     CHECK_STATUS(tdm_weights_sender_connect(NULL), "tdm_weights_sender_connect", "sender");
     CHECK_STATUS(tdm_weights_attach(NULL, no_bytes), "tdm_weights_attach", "sender");
     CHECK_STATUS(tdm_weights_send(NULL, ANY), "tdm_weights_send", "sender");
@@ -566,6 +572,14 @@ static void call_weights(void)
                  "options");
     CHECK_STATUS(tdm_weights_receiver_create(ANY, ANY, NULL), "tdm_weights_receiver_create",
                  "receiver_out");
+    CHECK_STATUS(tdm_weights_receiver_create_set(NULL, ANY, 1, ANY),
+                 "tdm_weights_receiver_create_set", "runtime");
+    CHECK_STATUS(tdm_weights_receiver_create_set(ANY, NULL, 1, ANY),
+                 "tdm_weights_receiver_create_set", "options");
+    CHECK_STATUS(tdm_weights_receiver_create_set(ANY, ANY, 1, NULL),
+                 "tdm_weights_receiver_create_set", "receiver_out");
+    CHECK_VALUE(tdm_weights_receiver_of(NULL, ANY) == NULL, "tdm_weights_receiver_of", "receiver");
+    CHECK_VALUE(tdm_weights_receiver_of(ANY, NULL) == NULL, "tdm_weights_receiver_of", "model");
     CHECK_STATUS(tdm_weights_receiver_connect(NULL), "tdm_weights_receiver_connect", "receiver");
     CHECK_STATUS(tdm_weights_receive(NULL, 1, ANY), "tdm_weights_receive", "receiver");
     CHECK_STATUS(tdm_weights_read_begin(NULL, ANY), "tdm_weights_read_begin", "receiver");
