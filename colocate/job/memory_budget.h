@@ -54,8 +54,8 @@ struct tdm__memory_budget_input {
     uint32_t gpus_count;
     /* Memory of each GPU in bytes. */
     uint64_t gpu_bytes;
-    /* Size in bytes of the staging bucket of each trainer rank
-     * (update.update_weight_buffer_size). */
+    /* Size in bytes of the staging bucket of each trainer rank, with what it exchanges with other
+     * nodes (update.update_weight_buffer_size). */
     uint64_t bucket_bytes;
     /* False if the job sends no updates and needs neither shadow copies nor buckets. */
     bool update_enabled;

@@ -208,10 +208,10 @@ def engine_larger_than_every_node_is_refused_at_once(sandbox):
     sandbox.require_clean()
 
 
-def learn_on_gpus(sandbox, weights):
+def learn_on_gpus(sandbox, weights, steps):
     """Runs a job on GPUs of two nodes. The second node's GPUs are on another machine, which the fake library is told
     by the folder's name."""
-    words = ("cluster.device=cuda", "rollout.num_rollout=2", "rollout.rollout_batch_size=16")
+    words = ("cluster.device=cuda", f"rollout.num_rollout={steps}", "rollout.rollout_batch_size=16")
     with Span(sandbox, device="cuda") as cluster:
         code, out, err = finish(cluster.job(*words, weights=weights))
     require(code == 0, f"exit code {code}: {err}")
@@ -226,13 +226,13 @@ def learn_on_gpus(sandbox, weights):
 
 
 def gpus_of_two_nodes_are_shared_by_trainers_and_engines(sandbox):
-    learn_on_gpus(sandbox, REPLICAS)
+    learn_on_gpus(sandbox, REPLICAS, 2)
     require_no_bytes_between_nodes(sandbox)
 
 
 def weights_cross_between_gpus_of_two_nodes(sandbox):
-    learn_on_gpus(sandbox, DIVIDED)
-    require_bytes_between_nodes(sandbox, 3)
+    learn_on_gpus(sandbox, DIVIDED, 1)
+    require_bytes_between_nodes(sandbox, 2)
 
 
 if __name__ == "__main__":
