@@ -49,13 +49,13 @@ struct tdm_weights_receiver {
      * alone. The first of them is the caller's handle, has the background thread and owns the
      * others, whose list is empty. */
     tdm_weights_receiver *set[TDM__VERSION_SET_MAX];
-    uint32_t set_count;               /* Number of entries of `set`. */
     const tdm_weights_receiver *head; /* The first receiver of the set. */
     struct tdm__version_offer offer;  /* Offer that was read and not yet accepted or passed over. */
     struct tdm__member self;          /* This process as a member of updates. */
     /* Tensors that this process wants; the array and the names are owned. */
     struct tdm_weights_tensor *tensors;
     uint32_t tensors_count; /* Number of tensors. */
+    uint32_t set_count;     /* Number of entries of `set`. */
     int64_t timeout_ms;     /* Timeout of connect in milliseconds. */
     /* Called after a version has gone live; NULL if the caller wants none. */
     void (*on_version)(void *arg, uint64_t version);
@@ -75,14 +75,14 @@ struct tdm_weights_receiver {
     bool background; /* True if a background thread is to receive. */
     bool announced;  /* True once the mailbox may know this receiver. */
     bool joined;     /* True once the mailbox has confirmed the join message. */
+    /* True if this receiver has voted and failed to learn the outcome. Protected by the mutex. */
+    bool undecided;
     /* Collective group of sender and receivers; NULL if none exists. Owned. */
     tdm_collective_group *group;
     uint64_t group_epoch; /* Epoch at which the group was formed; a part of its name. */
     char last_offer_key[TDM__UPDATE_KEY_BYTES]; /* Key of the last offer that was read. */
     /* Version that is being received, or that was voted for. */
     struct tdm__incoming_version incoming;
-    /* True if this receiver has voted and failed to learn the outcome. Protected by the mutex. */
-    bool undecided;
     /* Epoch whose flip the version record does not know yet; 0 if none exists. */
     uint64_t unreported_epoch;
     /* Buckets in which the served tensors without an address of their own lie. */
