@@ -34,7 +34,7 @@ static tdm_status ticket_choice_search(struct ticket_choice *choice,
 {
     const struct tdm__ticket_request *request = choice->request;
     struct tdm__placement_chance chance =
-        tdm__placement_chance_of(&request->ticket.group, 2 * request->turn, 0);
+        tdm__placement_chance_of(&request->ticket.group, 2 * (uint64_t)request->turn, 0);
 
     chance.width = request->turn > 1 ? CHANCE_WIDTH : 1;
     for (uint32_t i = 0; i < choice->nodes_count; i++) {

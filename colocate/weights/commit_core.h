@@ -148,9 +148,6 @@ struct tdm__version_request {
      * RESTORE: version that was committed before the update. */
     uint64_t base;
     uint64_t version_floor; /* BEGIN: the new version will be higher than this number; usually 0. */
-    /* BEGIN and RESTORE: true if the update writes over the weights that its members serve, so that
-     * they hold no version from their first bucket to the commit. */
-    bool overwrites;
     struct tdm__member source;         /* BEGIN and RESTORE: process that sends the weights. */
     const struct tdm__member *members; /* BEGIN and RESTORE: receivers of the update; borrowed. */
     uint32_t members_count;            /* Number of entries in `members`. */
@@ -165,6 +162,9 @@ struct tdm__version_request {
     enum tdm__update_outcome proposal;
 
     uint64_t update_version; /* RESTORE: version number that the source's latest update got. */
+    /* BEGIN and RESTORE: true if the update writes over the weights that its members serve, so that
+     * they hold no version from their first bucket to the commit. */
+    bool overwrites;
     bool settled; /* RESTORE: true if all living members have flipped to the committed version. */
 
     /* BEGIN, DECIDE, DEAD, LOST and RESTORE: processes known to be dead. Those that are not members
