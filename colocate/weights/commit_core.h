@@ -137,6 +137,11 @@ enum tdm__version_request_kind {
 struct tdm__version_request {
     /* Kind of the request; it decides which other fields are used. */
     enum tdm__version_request_kind kind;
+    /* DECIDE: the proposed outcome, COMMITTED or ABORTED. The stored outcome may differ; it is
+     * tdm__version_outcome() of the record afterwards. RESTORE: the outcome. */
+    enum tdm__update_outcome proposal;
+    uint32_t members_count; /* Number of entries in `members`. */
+    uint32_t dead_count;    /* Number of entries in the list `dead`. */
     /* ID of the update that the request is about; unused by READ, LOST and JOIN. BEGIN: a new ID
      * that the source made. FORGET and RESTORE: ID of the latest update. */
     struct tdm__id update;
@@ -150,31 +155,23 @@ struct tdm__version_request {
     uint64_t version_floor; /* BEGIN: the new version will be higher than this number; usually 0. */
     struct tdm__member source;         /* BEGIN and RESTORE: process that sends the weights. */
     const struct tdm__member *members; /* BEGIN and RESTORE: receivers of the update; borrowed. */
-    uint32_t members_count;            /* Number of entries in `members`. */
 
     struct tdm__member member; /* PREPARED, FLIPPED and JOIN: the member that makes the request. */
     /* PREPARED and JOIN: hash of the bytes that the member holds. RESTORE: hash of the committed
      * version. */
     struct tdm__hash hash;
 
-    /* DECIDE: the proposed outcome, COMMITTED or ABORTED. The stored outcome may differ; it is
-     * tdm__version_outcome() of the record afterwards. RESTORE: the outcome. */
-    enum tdm__update_outcome proposal;
-
     uint64_t update_version; /* RESTORE: version number that the source's latest update got. */
+    /* LOST and JOIN: version that the caller believes to be committed; another one refuses the
+     * request. RESTORE: version that was committed. */
+    uint64_t version;
+    /* BEGIN, DECIDE, DEAD, LOST and RESTORE: processes known to be dead. Those that are not members
+     * of the update are ignored. Borrowed. */
+    const struct tdm__member *dead;
     /* BEGIN and RESTORE: true if the update writes over the weights that its members serve, so that
      * they hold no version from their first bucket to the commit. */
     bool overwrites;
     bool settled; /* RESTORE: true if all living members have flipped to the committed version. */
-
-    /* BEGIN, DECIDE, DEAD, LOST and RESTORE: processes known to be dead. Those that are not members
-     * of the update are ignored. Borrowed. */
-    const struct tdm__member *dead;
-    uint32_t dead_count; /* Number of entries in the list `dead`. */
-
-    /* LOST and JOIN: version that the caller believes to be committed; another one refuses the
-     * request. RESTORE: version that was committed. */
-    uint64_t version;
 };
 
 /* Applies a request to a version record. On failure the record may be half changed, so the caller
