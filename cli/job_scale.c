@@ -52,7 +52,7 @@ struct scaling {
 
 /* ---- the command line -------------------------------------------------------------------- */
 
-/* Reads a whole number from `low` to `high`. Returns false if the text is none. */
+/* Reads a whole number from `low` to `high`. Returns false if the text is not such a number. */
 static bool read_number(const char *text, long low, long high, long *number_out)
 {
     char *end;

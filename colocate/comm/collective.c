@@ -17,7 +17,7 @@
 struct tdm_collective_group {
     struct tdm__comm *comm; /* Owned. */
     uint64_t calls_count;   /* Number of operations that this process has begun. */
-    bool is_paused;         /* True from a pause that has begun to a resume that has succeeded. */
+    bool is_paused;         /* True from a pause to a resume that have both succeeded. */
 };
 
 tdm_status tdm__collective_wrap(struct tdm__comm *comm, tdm_collective_group **group_out)
@@ -226,8 +226,9 @@ tdm_status tdm_collective_pause(tdm_collective_group *group)
     TDM__REQUIRE(group);
 
     TDM_TRY(begin(group));
+    TDM_TRY(change_memory(group, group->comm->ops->pause, TDM__COLLECTIVE_PAUSE));
     group->is_paused = true;
-    return change_memory(group, group->comm->ops->pause, TDM__COLLECTIVE_PAUSE);
+    return TDM_OK;
 }
 
 tdm_status tdm_collective_resume(tdm_collective_group *group)

@@ -508,8 +508,8 @@ struct transfer_lists {
     const struct pending_replies *shadows;
 };
 
-/* Returns the next live engine rank from `index` on whose image this is; engines_count if there is
- * none. */
+/* Returns the index of the first live engine rank, from `index` on, that uses the image number
+ * `image`; engines_count if there is none. */
 static uint32_t find_rank_of_image(const struct tdm__worker_group *workers, uint32_t image,
                                    uint32_t index)
 {

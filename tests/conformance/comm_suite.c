@@ -471,6 +471,7 @@ static int pause_is_for_all_ranks(tdm_collective_group *group)
                                                         : tdm_collective_pause(group);
 
     EXPECT(status == TDM_E_INVAL);
+    EXPECT(tdm_collective_barrier(group) == TDM_E_INVAL); /* It has ended, and is not paused. */
     return 0;
 }
 
