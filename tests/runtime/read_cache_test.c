@@ -443,6 +443,12 @@ static void spread_grows_with_each_lost_race_and_shrinks_slowly(void **state)
     }
     assert_int_equal(tdm__read_cache_spread(read_cache), 0);
     assert_int_equal(tdm__read_cache_losses(read_cache), 3);
+    for (uint32_t i = 0; i < 4 * TDM__READ_CACHE_SPREAD_MAX; i++) {
+        assert_int_equal(store_put(&world, "node/1", "\x28", TDM__VERSION_ANY, 0), TDM_OK);
+        run_over(&(struct act){.count = "node/1"}, nodes, 1);
+        assert_in_range(tdm__read_cache_spread(read_cache), 0, TDM__READ_CACHE_SPREAD_MAX);
+    }
+    assert_int_equal(tdm__read_cache_spread(read_cache), TDM__READ_CACHE_SPREAD_MAX);
 }
 
 #define READ_CACHE_TEST(name) cmocka_unit_test_setup_teardown(name, open_store, close_store)
