@@ -2,13 +2,13 @@
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Planning has these steps. Copies between nodes that are larger than a round are cut, by their own
- * rows, so that equal copies are cut equally. Then all of them are sorted by what they read and by
- * the node that wants it; equal ones are one piece. In the order in which the chunks need the
- * pieces, each gets a carrier, which is the trainer rank nearest to one of the engine ranks that
- * want it, and among these the one that has received least. It gets the first round of its chunk
- * that has room. A piece that a later chunk wants, too, is exchanged in a round of such pieces, so
- * that the part of the receive buffer that outlives the round has nothing else.
+/* Planning has these steps. Copies between nodes that are larger than a round are cut (copy_cut.h).
+ * Then all of them are sorted by what they read and by the node that wants it; equal ones are one
+ * piece. In the order in which the chunks need the pieces, each gets a carrier, which is the
+ * trainer rank nearest to one of the engine ranks that want it, and among these the one that has
+ * received least. It gets the first round of its chunk that has room. A piece that a later chunk
+ * wants, too, is exchanged in a round of such pieces, so that the part of the receive buffer that
+ * outlives the round has nothing else.
  *
  * At last the places in the buffers follow from the order of the pieces, and the copies are
  * replaced. The result is the same on every rank because it depends on the arguments only. The
@@ -18,7 +18,7 @@
 
 #include "colocate/layout/model.h"
 #include "colocate/weights/convert.h"
-#include "colocate/weights/copy_split.h"
+#include "colocate/weights/copy_cut.h"
 #include "runtime/array_grow.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
@@ -78,8 +78,6 @@ struct exchange_planner {
     uint32_t blocks_capacity;  /* Number of entries for which `blocks` has room. */
 };
 
-/* ---- cutting ------------------------------------------------------------------------- */
-
 /* Returns true if a copy goes to another node. */
 static bool crosses(const struct tdm__rect_copy *copy)
 {
@@ -96,114 +94,6 @@ static bool writes_scales(const struct tdm__rect_copy *copy)
 static uint64_t at_least_one(uint64_t number)
 {
     return number > 0 ? number : 1;
-}
-
-/* Returns the smaller number. */
-static uint64_t min_number(uint64_t one, uint64_t other)
-{
-    return one < other ? one : other;
-}
-
-/* Returns the next part of a row of a plain copy that fits into a round, and adds its elements to
- * `done`. */
-static struct tdm__rect_copy cut_row(const struct tdm__rect_copy *copy, uint64_t round_bytes,
-                                     uint64_t *done)
-{
-    uint64_t columns = round_bytes / tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
-    uint64_t row = *done / copy->columns;
-    uint64_t begin = *done % copy->columns;
-    uint64_t end = min_number(begin + at_least_one(columns), copy->columns);
-
-    *done += end - begin;
-    return tdm__copy_split_columns(copy, row, begin, end);
-}
-
-/* Returns the next rows of a copy that fit into a round, and adds their number to `done`. FP8 codes
- * are cut between blocks. */
-static struct tdm__rect_copy cut_rows(const struct tdm__rect_copy *copy, uint64_t round_bytes,
-                                      uint64_t *done)
-{
-    struct tdm__strided_rows rows = tdm__convert_written_rows(copy);
-    uint64_t unit = copy->conversion == TDM__CONVERT_FP8 ? TDM__FP8_BLOCK : 1;
-    uint64_t units = at_least_one(round_bytes / (unit * rows.size_bytes));
-    uint64_t begin = *done;
-
-    *done = min_number(begin + units * unit, rows.count);
-    return tdm__copy_split_rows(copy, begin, *done);
-}
-
-/* Returns the next part of a copy that fits into a round, and adds its elements or its rows to
- * `done`. Sets `is_last_out` for the last part. */
-static struct tdm__rect_copy cut_copy(const struct tdm__rect_copy *copy, uint64_t round_bytes,
-                                      uint64_t *done, bool *is_last_out)
-{
-    struct tdm__strided_rows rows = tdm__convert_written_rows(copy);
-    bool is_plain = copy->conversion == TDM__CONVERT_NONE || copy->conversion == TDM__CONVERT_BF16;
-    struct tdm__rect_copy part = *copy;
-
-    if (!crosses(copy)) {
-        *is_last_out = true;
-    } else if (is_plain && rows.size_bytes > round_bytes) {
-        part = cut_row(copy, round_bytes, done);
-        *is_last_out = *done == rows.count * copy->columns;
-    } else {
-        part = cut_rows(copy, round_bytes, done);
-        *is_last_out = *done == rows.count;
-    }
-    return part;
-}
-
-/* A growable array of copies. */
-struct copy_list {
-    struct tdm__rect_copy *items; /* Copies; owned. */
-    uint32_t count;               /* Number of copies. */
-    uint32_t capacity;            /* Number of copies for which there is room. */
-};
-
-/* Appends the parts of a copy to a list. */
-static tdm_status add_parts(struct copy_list *list, const struct tdm__rect_copy *copy,
-                            uint64_t round_bytes)
-{
-    uint64_t done = 0;
-    bool is_last = false;
-
-    while (!is_last) {
-        TDM_TRY(tdm__array_grow((void **)&list->items, &list->capacity, list->count,
-                                sizeof(*list->items)));
-        TDM_ASSERT(list->items != NULL);
-        list->items[list->count++] = cut_copy(copy, round_bytes, &done, &is_last);
-    }
-    return TDM_OK;
-}
-
-/* Appends the parts of all copies of an image to a list, and sets which of them each chunk has. */
-static tdm_status cut_chunks(const struct exchange_planner *planner,
-                             struct tdm__transfer_plan_image *image, struct copy_list *list)
-{
-    for (uint32_t chunk = 0; chunk < planner->transfer_plan->chunks_count; chunk++) {
-        struct tdm__transfer_plan_chunk *about = &image->chunks[chunk];
-        uint32_t first = list->count;
-
-        for (uint32_t i = 0; i < about->copies_count; i++) {
-            TDM_TRY(add_parts(list, &image->copies[about->copies_first + i], planner->round_bytes));
-        }
-        about->copies_first = first;
-        about->copies_count = list->count - first;
-    }
-    return TDM_OK;
-}
-
-/* Replaces the copies of an image between nodes that are larger than a round by their parts. */
-static tdm_status cut_image(const struct exchange_planner *planner,
-                            struct tdm__transfer_plan_image *image)
-{
-    struct copy_list list = {.items = NULL};
-    tdm_status status = cut_chunks(planner, image, &list);
-
-    free(image->copies);
-    image->copies = list.items;
-    image->copies_count = list.count;
-    return status;
 }
 
 /* ---- pieces -------------------------------------------------------------------------- */
@@ -683,9 +573,7 @@ static tdm_status allocate_arrays(struct exchange_planner *planner)
 static tdm_status plan_exchange(struct exchange_planner *planner)
 {
     TDM_TRY(allocate_arrays(planner));
-    for (uint32_t i = 0; i < planner->transfer_plan->to_count; i++) {
-        TDM_TRY(cut_image(planner, &planner->transfer_plan->images[i]));
-    }
+    TDM_TRY(tdm__copy_cut(planner->transfer_plan, planner->round_bytes));
     TDM_TRY(collect_uses(planner));
     TDM_TRY(collect_drafts(planner));
     TDM_TRY(assign_rounds(planner));
