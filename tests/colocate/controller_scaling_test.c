@@ -3,6 +3,7 @@
 #include "colocate/job/controller.h"
 #include "colocate/job/rank.h"
 #include "runtime/messages/messages.h"
+#include "tests/support/mailbox_actor.h"
 #include "tests/support/one_node.h"
 
 #include <setjmp.h>
@@ -17,34 +18,6 @@
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
 enum { GPU_BYTES = 4 << 20, CALL_MS = 20000, ENGINES = 1, MAX = 3 };
-
-/* ---- trainer rank 0 ---------------------------------------------------------------------- */
-
-static tdm_status open_mailbox(tdm_call *call, void *self)
-{
-    (void)call;
-    tdm__scale_mailbox_init(self);
-    return TDM_OK;
-}
-
-static void close_mailbox(void *self)
-{
-    tdm__scale_mailbox_fini(self);
-}
-
-static tdm_status request_engines(tdm_call *call, void *self)
-{
-    return tdm__scale_mailbox_request(self, call);
-}
-
-static tdm_status report_state(tdm_call *call, void *self)
-{
-    return tdm__scale_mailbox_report(self, call);
-}
-
-TDM_ACTOR_CLASS(trainer_of_test, .state_bytes = sizeof(struct tdm__scale_mailbox),
-                .construct = open_mailbox, .destruct = close_mailbox,
-                .methods = {{"scale", request_engines}, {"report_scale", report_state}});
 
 /* ---- the job ----------------------------------------------------------------------------- */
 
@@ -70,7 +43,7 @@ static int open_job(void **state)
     (void)state;
     memset(&controller, 0, sizeof(controller));
     memset(states, 0, sizeof(states));
-    trainer = one_node_actor(runtime, "trainer_of_test", "trainer/0", 0);
+    trainer = one_node_actor(runtime, "mailbox_of_test", "trainer/0", 0);
     engines[0] = trainer; /* Only whether it is there is looked at. */
     controller.own_spec = (struct tdm__job_spec){.num_engines = ENGINES,
                                                  .trainer_num_ranks = 1,
@@ -170,7 +143,7 @@ static void request_after_a_restart_is_answered(void **state)
     (void)state;
     ask(2, 2, TDM_OK, "engine 1 waits for a node with 1 free GPUs");
     (void)close_job(state);
-    trainer = one_node_actor(runtime, "trainer_of_test", "trainer/0", 0);
+    trainer = one_node_actor(runtime, "mailbox_of_test", "trainer/0", 0);
     tdm__controller_forget_scale_requests(&controller);
     ask(3, 3, TDM_OK, "engine 1 waits for a node with 1 free GPUs");
 }

@@ -1,8 +1,10 @@
 /* scale_mailbox_test.c - a request for another number of engines waits for the controller. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/job/rank.h"
 #include "colocate/job/scale_mailbox.h"
+
+#include "colocate/job/rank.h"
 #include "runtime/messages/messages.h"
+#include "tests/support/mailbox_actor.h"
 #include "tests/support/one_node.h"
 
 #include <setjmp.h>
@@ -17,32 +19,6 @@
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
 enum { GPU_BYTES = 4 << 20, CALL_MS = 20000 };
-
-static tdm_status open_mailbox(tdm_call *call, void *self)
-{
-    (void)call;
-    tdm__scale_mailbox_init(self);
-    return TDM_OK;
-}
-
-static void close_mailbox(void *self)
-{
-    tdm__scale_mailbox_fini(self);
-}
-
-static tdm_status request_engines(tdm_call *call, void *self)
-{
-    return tdm__scale_mailbox_request(self, call);
-}
-
-static tdm_status report_state(tdm_call *call, void *self)
-{
-    return tdm__scale_mailbox_report(self, call);
-}
-
-TDM_ACTOR_CLASS(mailbox_of_test, .state_bytes = sizeof(struct tdm__scale_mailbox),
-                .construct = open_mailbox, .destruct = close_mailbox,
-                .methods = {{"scale", request_engines}, {"report_scale", report_state}});
 
 static tdm_runtime *runtime;
 static tdm_actor *mailbox;

@@ -1,24 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs in Python on two nodes, of which only the first has the modules of the job."""
 import json
-import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import textwrap
 
 import pytest
 
-import tandem
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from two_nodes import TwoNodes  # noqa: E402
 
-PACKAGE = pathlib.Path(tandem.__file__).parent.parent
-PROGRAMS = PACKAGE.parent
 EXAMPLE = pathlib.Path(__file__).resolve().parents[3] / "examples" / "python_job"
-INHERITED = ("TANDEM_ADDRESS", "TANDEM_GPUS", "TANDEM_DEVICE", "RAY_ADDRESS", "PYTHONPATH")
-NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
-# A shell that covers the folder $0 with an empty file system and becomes the command after it.
-HIDING = [*NAMESPACE, "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
 # Each rank holds the whole table, so that each node has all weights, and notes where its module is.
 WHOLE = """
     import os
@@ -46,69 +39,24 @@ WHOLE = """
 """
 
 
-class Cluster:
-    """Two nodes with one GPU each. The second one does not see the folder "home/job", in which jobs run."""
+class Cluster(TwoNodes):
+    """Two nodes with one GPU each, and a job in Python."""
 
     def __init__(self, path, **more):
-        if subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode != 0:
-            pytest.skip("mount namespaces are not allowed")
-        self.path = path
-        self.folder = path / "home" / "job"
-        self.folder.mkdir(parents=True)
-        for name in ("tmp", "notes"):
-            (path / name).mkdir()
+        super().__init__(path, gpus=1, gpu_bytes=8 << 20, OPENBLAS_NUM_THREADS="1", **more)
+        self.environment.pop("PYTHONPATH", None)
+        self.folder.mkdir()
         for file in EXAMPLE.iterdir():
             if file.is_file():
                 shutil.copy(file, self.folder)
         (self.folder / "whole.py").write_text(textwrap.dedent(WHOLE))
-        token = path / "token"
-        token.write_bytes(os.urandom(32))
-        token.chmod(0o600)
-        self.environment = {name: value for name, value in os.environ.items() if name not in INHERITED}
-        self.environment.update(TANDEM_TOKEN_FILE=str(token), TMPDIR=str(path / "tmp"), NOTES=str(path / "notes"),
-                                OPENBLAS_NUM_THREADS="1", **more)
-        self.running = []
-
-    def __enter__(self):
-        try:
-            store = self.path / "redis.sock"
-            self.start(["redis-server", "--port", "0", "--unixsocket", store, "--dir", self.path, "--save", ""],
-                       "eady to accept")
-            node = [PROGRAMS / "tandemd", "--redis", f"unix://{store}", "--listen", "127.0.0.1", "--gpus", "1",
-                    "--gpu-bytes", 8 << 20, "--cpus", "8", "--name"]
-            self.address = self.start([*node, "first"], "ready ").split()[2]
-            self.start([*HIDING, self.folder.parent, *node, "second"], "ready ")
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.stop()
-
-    def start(self, words, until):
-        process = subprocess.Popen([str(word) for word in words], env=self.environment, text=True, cwd=self.path,
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        self.running.append(process)
-        for line in process.stdout:
-            if until in line:
-                return line
-        raise RuntimeError(f"{words[0]} has ended before it said {until!r}")
-
-    def stop(self):
-        for process in reversed(self.running):
-            process.terminate()
-            process.communicate()
-        self.running = []
 
     def run(self, *settings, **more):
         """Run the job for a few steps in its folder; return (exit status, output)."""
-        done = subprocess.run([PROGRAMS / "tandem", "run", "job.yaml", "--json", "--out", self.path / "out",
-                               "--overwrite", f"job.python={sys.executable}", "job.library=python:whole",
-                               "rollout.num_rollout=4", "job.max_restarts=0", "trainer.lr=0.5", *settings],
-                              cwd=self.folder, env={**self.environment, "TANDEM_ADDRESS": self.address, **more},
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100, check=False)
-        return done.returncode, done.stdout
+        done = self.run_job("--out", self.path / "out", "--overwrite", f"job.python={sys.executable}",
+                            "job.library=python:whole", "rollout.num_rollout=4", "job.max_restarts=0",
+                            "trainer.lr=0.5", *settings, timeout=100, **more)
+        return done.returncode, done.stdout + done.stderr
 
     def modules(self):
         """Return the folders of the modules of all ranks that have noted them: those of the driver's node first."""

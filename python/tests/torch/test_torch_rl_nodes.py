@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """examples/torch_rl on two nodes: trainers on one, engines on the other, which lacks the job's files."""
 import json
-import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -13,15 +11,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="skipped: the Python package torch is missing")
 transformers = pytest.importorskip("transformers", reason="skipped: the Python package transformers is missing")
 
-import tandem  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from two_nodes import TwoNodes  # noqa: E402
 
 EXAMPLE = pathlib.Path(__file__).resolve().parents[3] / "examples" / "torch_rl"
 DATA = EXAMPLE.parent / "colocated_rl" / "data"
-PROGRAMS = pathlib.Path(tandem.__file__).parents[2]
-INHERITED = ("TANDEM_ADDRESS", "TANDEM_GPUS", "TANDEM_DEVICE", "RAY_ADDRESS")
-NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
-# A shell that covers the folder $0 with an empty file system and becomes the command after it.
-HIDING = [*NAMESPACE, "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
 GPUS = 2  # GPUs of each node: those of the trainers, or of the engines.
 STEPS = 2
 # A machine that runs other tests takes long to import PyTorch in four processes.
@@ -59,66 +53,21 @@ class Trainer(torch_rl.Trainer):
 """
 
 
-class Cluster:
-    """Two nodes, whose connections are encrypted. The second one does not see the folder "home/job" of the job."""
+class Cluster(TwoNodes):
+    """Two nodes, whose connections are encrypted, and the job of the example."""
 
     def __init__(self, path):
-        if subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode != 0:
-            pytest.skip("skipped: mount namespaces are not allowed")
-        self.path = path
-        self.folder = path / "home" / "job"
+        super().__init__(path, gpus=GPUS, gpu_bytes=16 << 20, TANDEM_TLS="on", OMP_NUM_THREADS="1",
+                         PYTHONDONTWRITEBYTECODE="1")
         shutil.copytree(EXAMPLE, self.folder, ignore=shutil.ignore_patterns("__pycache__"))
         (self.folder / "noted.py").write_text(NOTED, encoding="utf-8")
         unseen = (DATA / "number_sorting.unseen.jsonl").read_text(encoding="utf-8").splitlines()
         (path / "unseen.jsonl").write_text("\n".join(unseen[:8]) + "\n", encoding="utf-8")
-        for name in ("tmp", "notes"):
-            (path / name).mkdir()
-        token = path / "token"
-        token.write_bytes(os.urandom(32))
-        token.chmod(0o600)
-        self.environment = {name: value for name, value in os.environ.items() if name not in INHERITED}
-        self.environment.update(TANDEM_TOKEN_FILE=str(token), TANDEM_TLS="on", TMPDIR=str(path / "tmp"),
-                                NOTES=str(path / "notes"), OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
-        self.running = []
-
-    def __enter__(self):
-        try:
-            store = self.path / "redis.sock"
-            self.start(["redis-server", "--port", "0", "--unixsocket", store, "--dir", self.path, "--save", ""],
-                       "eady to accept")
-            node = [PROGRAMS / "tandemd", "--redis", f"unix://{store}", "--listen", "127.0.0.1", "--gpus", GPUS,
-                    "--gpu-bytes", 16 << 20, "--cpus", "8", "--name"]
-            self.address = self.start([*node, "first"], "ready ").split()[2]
-            self.start([*HIDING, self.folder.parent, *node, "second"], "ready ")
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.stop()
-
-    def start(self, words, until):
-        process = subprocess.Popen([str(word) for word in words], env=self.environment, text=True, cwd=self.path,
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        self.running.append(process)
-        for line in process.stdout:
-            if until in line:
-                return line
-        raise RuntimeError(f"{words[0]} has ended before it said {until!r}")
-
-    def stop(self):
-        for process in reversed(self.running):
-            process.terminate()
-            process.communicate()
-        self.running = []
 
     def run(self, name, *settings, **more):
         """Run the job in its folder and return its steps; its output is in the folder `name`."""
-        done = subprocess.run([PROGRAMS / "tandem", "run", "job.yaml", "--json", "--out", self.path / name, *SETTINGS,
-                               f"data.unseen={self.path / 'unseen.jsonl'}", *settings], cwd=self.folder,
-                              env={**self.environment, "TANDEM_ADDRESS": self.address, **more}, text=True,
-                              capture_output=True, timeout=1200, check=False)
+        done = self.run_job("--out", self.path / name, *SETTINGS, f"data.unseen={self.path / 'unseen.jsonl'}", *settings,
+                            timeout=1200, **more)
         assert done.returncode == 0, done.stdout + done.stderr
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         assert not [line for line in lines if re.search("lost|restart", line.get("note", ""))], done.stdout
