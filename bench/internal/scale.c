@@ -9,7 +9,8 @@
  * at a time, as the daemon of a program that creates many actors has, until three quarters of its
  * GPUs are taken or the time is over, then they give everything back. Before and after each half
  * Redis says how much processor time it has used. What renewals cost is measured alone; leases are
- * so long here that they can pause meanwhile.
+ * so long here that they can pause meanwhile. Plain writes of the same size show what is the least
+ * that a request can cost which waits for the one before.
  *
  * Usage: scale PORT NODES PLACERS REQUESTS SECONDS, PORT being that of a Redis server on 127.0.0.1
  * and REQUESTS the number that each placer has under way. Prints one JSON object. */
@@ -37,7 +38,8 @@ enum {
     ACTORS_PER_GPU = 4,   /* Actors that share a GPU. */
     SAMPLES_MAX = 100000, /* Most durations of renewals that are kept. */
     INFO_BYTES = 65536,   /* Greatest size of Redis' reply to INFO. */
-    IDLE_SECONDS_MIN = 2  /* Least seconds in which only leases are renewed. */
+    IDLE_SECONDS_MIN = 2, /* Least seconds in which only leases are renewed. */
+    PLAIN_BYTES = 300     /* Bytes of a plain write, about those of an actor's record. */
 };
 
 /* What the placers place. */
@@ -629,6 +631,37 @@ static void run_idle(struct bench *bench, double seconds)
                  (unsigned long long)bench->reads_count, take_p99_ms(bench));
 }
 
+/* Writes a value by SET and waits for the reply. */
+static void write_plain(const struct bench *bench, const char *command, size_t command_bytes)
+{
+    char reply[16];
+
+    if (write(bench->info_socket, command, command_bytes) != (ssize_t)command_bytes ||
+        read(bench->info_socket, reply, sizeof(reply)) <= 0 || reply[0] != '+') {
+        bench_die("a plain write");
+    }
+}
+
+/* Measures what plain writes cost Redis, each of which is sent after the reply to the one before,
+ * and prints it: no commit of a placer that waits for each actor can be cheaper. */
+static void run_plain(struct bench *bench, double seconds)
+{
+    char command[PLAIN_BYTES + 64];
+    uint64_t count = 0;
+    double end = bench_clock_seconds() + seconds;
+    double redis = redis_seconds(bench);
+    int bytes =
+        snprintf(command, sizeof(command), "*3\r\n$3\r\nSET\r\n$5\r\nplain\r\n$%d\r\n%0*d\r\n",
+                 PLAIN_BYTES, PLAIN_BYTES, 0);
+
+    while (bench_clock_seconds() < end) {
+        write_plain(bench, command, (size_t)bytes);
+        count++;
+    }
+    (void)printf("\"plain\": {\"count\": %llu, \"redis_us\": %.1f}, ", (unsigned long long)count,
+                 (redis_seconds(bench) - redis) / (double)count * 1e6);
+}
+
 /* Closes the connections and frees everything. */
 static void finish(struct bench *bench)
 {
@@ -695,6 +728,7 @@ int main(int argc, char **argv)
     (void)printf("{\"nodes\": %u, \"placers\": %u, \"requests\": %u, ", bench.nodes_count,
                  bench.placers_count, bench.slots_count);
     run_idle(&bench, seconds);
+    run_plain(&bench, seconds);
     for (int i = 0; i < WORKLOADS_COUNT; i++) {
         run_workload(&bench, (enum workload)i, seconds);
         (void)printf("%s", i + 1 < WORKLOADS_COUNT ? ", " : "}\n");
