@@ -16,20 +16,17 @@
  * and REQUESTS the number that each placer has under way. Prints one JSON object. */
 #include "cluster.h"
 #include "measure.h"
+#include "redis_usage.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/redis/store.h"
 #include "runtime/store/read_cache.h"
 #include "scheduler/reserve.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 enum {
     TIMEOUT_MS = 60000,   /* Milliseconds that one request to the store may take. */
@@ -37,7 +34,6 @@ enum {
     GROUP_BUNDLES = 8,    /* Bundles of each group, with one GPU each. */
     ACTORS_PER_GPU = 4,   /* Actors that share a GPU. */
     SAMPLES_MAX = 100000, /* Most durations of renewals that are kept. */
-    INFO_BYTES = 65536,   /* Greatest size of Redis' reply to INFO. */
     IDLE_SECONDS_MIN = 2, /* Least seconds in which only leases are renewed. */
     PLAIN_BYTES = 300     /* Bytes of a plain write, about those of an actor's record. */
 };
@@ -75,27 +71,26 @@ struct node {
 
 /* State of the program. */
 struct bench {
-    struct tdm__loop *loop; /* Event loop (owned). */
-    struct node *nodes;     /* The nodes (owned); the first ones are placers. */
-    uint32_t nodes_count;   /* Number of nodes. */
-    uint32_t placers_count; /* Number of placers. */
-    uint32_t slots_count;   /* Number of requests that each placer has under way. */
-    uint32_t joined_count;  /* Number of nodes that have joined. */
-    enum workload workload; /* What is placed now. */
-    bool is_removing;       /* Whether the placers give back. */
-    double end;             /* Time at which placing ends, in seconds. */
-    uint32_t busy_count;    /* Number of requests that are under way. */
-    uint32_t placed_count;  /* Number of things that all placers have placed now. */
-    uint32_t wanted_count;  /* Number at which the cluster is full enough. */
-    uint64_t done_count;    /* Number of requests that have ended in this half cycle. */
-    double *samples;        /* Durations of renewals in seconds (owned). */
-    uint32_t samples_count; /* Number of entries in `samples`. */
-    uint64_t reads_count;   /* Number of reads that the nodes have sent. */
-    uint64_t commits_count; /* Number of commits that the nodes have sent. */
-    int info_socket;        /* Connection on which Redis is asked for its processor time. */
-    bool is_renewing;       /* Whether the nodes renew their leases. */
-    bool is_ending;         /* Whether the connections are being closed. */
-    char info[INFO_BYTES];  /* The last reply to INFO. */
+    struct tdm__loop *loop;   /* Event loop (owned). */
+    struct node *nodes;       /* The nodes (owned); the first ones are placers. */
+    uint32_t nodes_count;     /* Number of nodes. */
+    uint32_t placers_count;   /* Number of placers. */
+    uint32_t slots_count;     /* Number of requests that each placer has under way. */
+    uint32_t joined_count;    /* Number of nodes that have joined. */
+    enum workload workload;   /* What is placed now. */
+    bool is_removing;         /* Whether the placers give back. */
+    double end;               /* Time at which placing ends, in seconds. */
+    uint32_t busy_count;      /* Number of requests that are under way. */
+    uint32_t placed_count;    /* Number of things that all placers have placed now. */
+    uint32_t wanted_count;    /* Number at which the cluster is full enough. */
+    uint64_t done_count;      /* Number of requests that have ended in this half cycle. */
+    double *samples;          /* Durations of renewals in seconds (owned). */
+    uint32_t samples_count;   /* Number of entries in `samples`. */
+    uint64_t reads_count;     /* Number of reads that the nodes have sent. */
+    uint64_t commits_count;   /* Number of commits that the nodes have sent. */
+    bool is_renewing;         /* Whether the nodes renew their leases. */
+    bool is_ending;           /* Whether the connections are being closed. */
+    struct redis_usage usage; /* What Redis says about its processor time and memory. */
 };
 
 /* What one half of a workload's cycles cost in sum. */
@@ -109,65 +104,6 @@ struct cost {
 };
 
 /* ---- processor time ---------------------------------------------------------------------- */
-
-/* Connects to Redis, to ask it for its processor time. */
-static int connect_to_redis(uint16_t port)
-{
-    const struct sockaddr_in address = {.sin_family = AF_INET,
-                                        .sin_port = htons(port),
-                                        .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
-        bench_die("connecting to Redis");
-    }
-    return fd;
-}
-
-/* Returns a number of Redis' reply to INFO; `name` includes the colon. */
-static double info_number(const struct bench *bench, const char *name)
-{
-    const char *line = strstr(bench->info, name);
-
-    return line == NULL ? 0 : strtod(line + strlen(name), NULL);
-}
-
-/* Asks Redis for a section of INFO. */
-static void ask_redis(struct bench *bench, const char *section)
-{
-    char command[64];
-    size_t have = 0;
-    size_t want = INFO_BYTES - 1;
-    int bytes = snprintf(command, sizeof(command), "INFO %s\r\n", section);
-
-    if (write(bench->info_socket, command, (size_t)bytes) != bytes) {
-        bench_die("asking Redis");
-    }
-    while (have < want) {
-        ssize_t got = read(bench->info_socket, bench->info + have, INFO_BYTES - 1 - have);
-        char *line;
-
-        if (got <= 0) {
-            bench_die("reading what Redis says");
-        }
-        have += (size_t)got;
-        bench->info[have] = '\0';
-        line = strstr(bench->info, "\r\n");
-        if (bench->info[0] != '$') {
-            bench_die("a reply of Redis that is not text");
-        }
-        if (line != NULL) {
-            want = (size_t)(line - bench->info) + 4 + strtoul(bench->info + 1, NULL, 10);
-        }
-    }
-}
-
-/* Returns the processor time that Redis has used, in seconds. */
-static double redis_seconds(struct bench *bench)
-{
-    ask_redis(bench, "cpu");
-    return info_number(bench, "used_cpu_sys:") + info_number(bench, "used_cpu_user:");
-}
 
 /* Returns the processor time that this process has used, in seconds. */
 static double own_seconds(void)
@@ -492,7 +428,7 @@ static bool is_idle(void *arg)
 /* Places, or gives back, with all placers, and adds what that costs. */
 static void run_half(struct bench *bench, bool is_removing, struct cost *cost)
 {
-    double redis = redis_seconds(bench);
+    double redis = redis_usage_seconds(&bench->usage);
     double own = own_seconds();
     double begun = bench_clock_seconds();
 
@@ -506,7 +442,7 @@ static void run_half(struct bench *bench, bool is_removing, struct cost *cost)
     TDM_CHECK(tdm__loop_run(bench->loop, is_idle, bench, tdm__deadline_after(10 * TIMEOUT_MS)));
     cost->seconds += bench_clock_seconds() - begun;
     cost->nodes += own_seconds() - own;
-    cost->redis += redis_seconds(bench) - redis;
+    cost->redis += redis_usage_seconds(&bench->usage) - redis;
     cost->count += bench->done_count;
     cost->reads += bench->reads_count;
     cost->commits += bench->commits_count;
@@ -559,8 +495,8 @@ static double run_cycles(struct bench *bench, double seconds, struct cost *placi
     do {
         bench->end = bench_clock_seconds() + seconds / 2;
         run_half(bench, false, placing);
-        ask_redis(bench, "memory");
-        memory = info_number(bench, "used_memory:");
+        redis_usage_ask(&bench->usage, "memory");
+        memory = redis_usage_number(&bench->usage, "used_memory");
         run_half(bench, true, removing);
     } while (bench_clock_seconds() < end);
     return memory;
@@ -620,10 +556,10 @@ static void run_idle(struct bench *bench, double seconds)
     bench->is_renewing = true;
     bench->reads_count = 0;
     (void)take_p99_ms(bench);
-    redis = redis_seconds(bench);
+    redis = redis_usage_seconds(&bench->usage);
     own = own_seconds();
     (void)tdm__loop_run(bench->loop, NULL, NULL, tdm__deadline_after((int64_t)(seconds * 1e3)));
-    idle = (redis_seconds(bench) - redis) / seconds;
+    idle = (redis_usage_seconds(&bench->usage) - redis) / seconds;
     (void)printf("\"idle\": {\"redis_percent\": %.2f, \"redis_us_per_renewal\": %.1f, "
                  "\"node_us_per_second\": %.1f, \"reads\": %llu, \"renewal_p99_ms\": %.2f}, ",
                  idle * 100, idle / bench->nodes_count * 1e6,
@@ -631,35 +567,21 @@ static void run_idle(struct bench *bench, double seconds)
                  (unsigned long long)bench->reads_count, take_p99_ms(bench));
 }
 
-/* Writes a value by SET and waits for the reply. */
-static void write_plain(const struct bench *bench, const char *command, size_t command_bytes)
-{
-    char reply[16];
-
-    if (write(bench->info_socket, command, command_bytes) != (ssize_t)command_bytes ||
-        read(bench->info_socket, reply, sizeof(reply)) <= 0 || reply[0] != '+') {
-        bench_die("a plain write");
-    }
-}
-
 /* Measures what plain writes cost Redis, each of which is sent after the reply to the one before,
  * and prints it: no commit of a placer that waits for each actor can be cheaper. */
 static void run_plain(struct bench *bench, double seconds)
 {
-    char command[PLAIN_BYTES + 64];
     uint64_t count = 0;
     double end = bench_clock_seconds() + seconds;
-    double redis = redis_seconds(bench);
-    int bytes =
-        snprintf(command, sizeof(command), "*3\r\n$3\r\nSET\r\n$5\r\nplain\r\n$%d\r\n%0*d\r\n",
-                 PLAIN_BYTES, PLAIN_BYTES, 0);
+    double redis = redis_usage_seconds(&bench->usage);
 
     while (bench_clock_seconds() < end) {
-        write_plain(bench, command, (size_t)bytes);
+        redis_usage_set(&bench->usage, PLAIN_BYTES);
         count++;
     }
+    redis = redis_usage_seconds(&bench->usage) - redis;
     (void)printf("\"plain\": {\"count\": %llu, \"redis_us\": %.1f}, ", (unsigned long long)count,
-                 (redis_seconds(bench) - redis) / (double)count * 1e6);
+                 redis / (double)count * 1e6);
 }
 
 /* Closes the connections and frees everything. */
@@ -676,7 +598,7 @@ static void finish(struct bench *bench)
         free(bench->nodes[i].slots);
     }
     tdm__loop_destroy(bench->loop);
-    (void)close(bench->info_socket);
+    redis_usage_close(&bench->usage);
     free(bench->samples);
     free(bench->nodes);
 }
@@ -721,7 +643,7 @@ int main(int argc, char **argv)
     }
     create_slots(&bench);
     counting_bench = &bench;
-    bench.info_socket = connect_to_redis((uint16_t)strtoul(argv[1], NULL, 10));
+    redis_usage_open(&bench.usage, (uint16_t)strtoul(argv[1], NULL, 10));
     (void)snprintf(url, sizeof(url), "redis://127.0.0.1:%s", argv[1]);
     TDM_CHECK(tdm__loop_create(&bench.loop));
     join_all(&bench, url);
