@@ -72,8 +72,10 @@ struct search {
     uint32_t only_node;
     uint64_t visits_left; /* Number of nodes that the search may still examine. */
     uint32_t first;       /* Index of the first of equal nodes. */
-    /* Number of nodes that fit all bundles which the search for one node leaves out. */
+    /* Number of nodes with enough for all bundles that the search for one node tries last. */
     uint32_t skip;
+    int64_t cpu_wanted; /* CPUs of all bundles together, in units of 1/10,000. */
+    int64_t gpu_wanted; /* GPUs of all bundles together, in units of 1/10,000. */
 };
 
 struct tdm__placement_chance tdm__placement_chance_of(const struct tdm__id *chooser,
@@ -283,39 +285,55 @@ static enum search_outcome search_descend(struct search *search)
     return SEARCH_FOUND;
 }
 
-/* Searches for one node that has room for all bundles, behind `skip` others that have. Returns
- * their number in `fitting_out` if there are not so many. */
-static enum search_outcome search_descend_behind(struct search *search, uint32_t skip,
-                                                 uint32_t *fitting_out)
+/* Returns whether a node has as much free as all bundles together want. A node that has less cannot
+ * hold them, which this tells sooner than a search. */
+static bool has_enough_for_all(const struct search *search, uint32_t node)
 {
-    enum search_outcome search_outcome = SEARCH_IMPOSSIBLE;
+    const struct tdm__pool *pool = &search->pools[node];
 
-    *fitting_out = 0;
+    return (search->cpu_wanted == 0 || search->cpu_wanted <= pool->cpu.free) &&
+           (search->gpu_wanted == 0 || search->gpu_wanted <= gpus_free(pool));
+}
+
+/* Returns the first node that has enough for all bundles, or the one that is `skip` such nodes
+ * after it, where the first one follows the last one. Returns nodes_count if there is none. */
+static uint32_t first_to_search(const struct search *search)
+{
+    uint32_t count = 0;
+    uint32_t skip;
+
     for (uint32_t node = 0; node < search->nodes_count; node++) {
-        enum search_outcome node_outcome;
-
-        search->only_node = node;
-        node_outcome = search_descend(search);
-        if (node_outcome == SEARCH_FOUND && (*fitting_out)++ == skip) {
-            return SEARCH_FOUND;
-        }
-        for (uint32_t depth = search->bundles_count; node_outcome == SEARCH_FOUND && depth > 0;) {
-            unplace_bundle(search, --depth);
-        }
-        search_outcome = node_outcome == SEARCH_GAVE_UP ? SEARCH_GAVE_UP : search_outcome;
+        count += has_enough_for_all(search, node);
     }
-    return search_outcome;
+    skip = count > 0 ? search->skip % count : 0;
+    for (uint32_t node = 0; node < search->nodes_count; node++) {
+        if (has_enough_for_all(search, node) && skip-- == 0) {
+            return node;
+        }
+    }
+    return search->nodes_count;
 }
 
 /* Searches for one node that has room for all bundles. */
 static enum search_outcome search_descend_one_node(struct search *search)
 {
-    uint32_t fitting;
-    enum search_outcome search_outcome = search_descend_behind(search, search->skip, &fitting);
+    enum search_outcome search_outcome = SEARCH_IMPOSSIBLE;
+    uint32_t first = first_to_search(search);
 
-    return search_outcome == SEARCH_FOUND || fitting == 0
-               ? search_outcome
-               : search_descend_behind(search, search->skip % fitting, &fitting);
+    for (uint32_t i = 0; first < search->nodes_count && i < search->nodes_count; i++) {
+        enum search_outcome node_outcome;
+
+        search->only_node = (first + i) % search->nodes_count;
+        if (!has_enough_for_all(search, search->only_node)) {
+            continue;
+        }
+        node_outcome = search_descend(search);
+        if (node_outcome == SEARCH_FOUND) {
+            return SEARCH_FOUND;
+        }
+        search_outcome = node_outcome == SEARCH_GAVE_UP ? SEARCH_GAVE_UP : search_outcome;
+    }
+    return search_outcome;
 }
 
 /* Runs the search that the placement strategy demands. */
@@ -500,6 +518,8 @@ static bool search_init(struct search *search, const struct tdm__node_resources 
     }
     for (uint32_t i = 0; i < search->bundles_count; i++) {
         search->order[i] = i;
+        search->cpu_wanted += search->bundles[i].cpu;
+        search->gpu_wanted += search->bundles[i].gpu;
     }
     qsort_r(search->order, search->bundles_count, sizeof(search->order[0]), compare_bundles,
             search);

@@ -351,9 +351,9 @@ static void group_is_placed_on_one_of_the_first_nodes_that_fit(void **state)
         counts[scene.places[0].node]++;
     }
     assert_int_equal(counts[2], 0);
-    assert_in_range(counts[0], 50, 150);
-    assert_in_range(counts[1], 50, 150);
-    assert_in_range(counts[3], 50, 150);
+    assert_in_range(counts[0], 80, 120);
+    assert_in_range(counts[1], 80, 120);
+    assert_in_range(counts[3], 80, 120);
 }
 
 static void chance_widens_with_the_spread(void **state)
