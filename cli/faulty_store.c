@@ -164,14 +164,20 @@ static void faulty_on_read(void *arg, tdm_status status, const struct tdm__store
 }
 
 /* Callback of the inner store when a commit has completed. */
-static void faulty_on_committed(void *arg, tdm_status status, uint64_t version)
+static void faulty_on_committed(void *arg, tdm_status status,
+                                const struct tdm__store_committed *committed)
 {
     struct operation *operation = arg;
+    struct tdm__store_records *losers = NULL;
 
-    if (operation->faulty != NULL) {
-        tdm__store_completion_set_version(operation->completion, version);
+    if (committed->losers != NULL &&
+        tdm__store_records_copy(committed->losers, committed->losers_count, &losers) != TDM_OK) {
+        losers = NULL; /* The caller reads them. */
     }
-    faulty_on_reply(operation, status, NULL);
+    if (operation->faulty != NULL) {
+        tdm__store_completion_set_version(operation->completion, committed->version);
+    }
+    faulty_on_reply(operation, status, losers);
 }
 
 /* Callback of the inner store when a renewal has completed. */

@@ -48,9 +48,20 @@ struct tdm__store_record {
  * the callback returns. `records_count` is 0 if `status` is not TDM_OK. */
 typedef void tdm__store_read_fn(void *arg, tdm_status status,
                                 const struct tdm__store_record *records, uint32_t records_count);
-/* Callback that receives the outcome of a commit. `version` is the new version of all records that
- * the commit put, or TDM__VERSION_NONE if it put none or failed. */
-typedef void tdm__store_commit_fn(void *arg, tdm_status status, uint64_t version);
+/* What a commit has done. Pointers are borrowed until the callback returns. */
+struct tdm__store_committed {
+    /* New version of all records that the commit put; TDM__VERSION_NONE if it put none or failed.
+     */
+    uint64_t version;
+    /* After TDM_E_CONFLICT the records as they are in the store whose versions the commit did not
+     * expect, sorted by key; the version of one that is absent is TDM__VERSION_NONE. NULL if the
+     * store does not know them any more. */
+    const struct tdm__store_record *losers;
+    uint32_t losers_count; /* Number of entries in `losers`. */
+};
+/* Callback that receives the outcome of a commit; `committed` is never NULL. */
+typedef void tdm__store_commit_fn(void *arg, tdm_status status,
+                                  const struct tdm__store_committed *committed);
 /* Callback that tells a watcher that the record with the key `key` was written or deleted. `key`
  * equals the watched prefix if changes may have been missed. */
 typedef void tdm__store_changed_fn(void *arg, const char *key);

@@ -64,12 +64,12 @@ struct bench {
 static void slot_continue(struct slot *slot);
 
 /* Notes the end of a commit. */
-static void on_committed(void *arg, tdm_status status, uint64_t version)
+static void on_committed(void *arg, tdm_status status, const struct tdm__store_committed *committed)
 {
     struct slot *slot = arg;
     struct bench *bench = slot->writer->bench;
 
-    (void)version;
+    (void)committed;
     TDM_CHECK(status);
     bench->busy_count--;
     bench->done_count++;

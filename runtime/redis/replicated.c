@@ -46,8 +46,10 @@ static void confirmation_end(struct confirmation *confirmation, tdm_status statu
     const struct tdm__store_records *members = confirmation->members;
 
     if (confirmation->fn != NULL) {
-        confirmation->fn(confirmation->arg, status,
-                         status == TDM_OK ? confirmation->version : TDM__VERSION_NONE);
+        const struct tdm__store_committed committed = {
+            .version = status == TDM_OK ? confirmation->version : TDM__VERSION_NONE};
+
+        confirmation->fn(confirmation->arg, status, &committed);
     } else {
         confirmation->renewed_fn(confirmation->arg, status,
                                  status == TDM_OK ? &confirmation->renewed : NULL,
@@ -73,9 +75,11 @@ bool tdm__commit_needs_replicas(const struct tdm__store_write *writes, uint32_t 
 }
 
 /* Handles the server's reply to WAIT: `confirmed` replicas have the change. */
-static void on_replicas_counted(void *arg, tdm_status status, uint64_t confirmed)
+static void on_replicas_counted(void *arg, tdm_status status,
+                                const struct tdm__store_committed *committed)
 {
     struct confirmation *confirmation = arg;
+    uint64_t confirmed = committed->version;
     uint32_t wanted = confirmation->replicated->replicas_count;
 
     if (status == TDM_OK && confirmed < wanted) {
@@ -102,10 +106,17 @@ static void confirmation_continue(struct confirmation *confirmation, tdm_status 
 }
 
 /* Handles the outcome of a commit that has to be confirmed. */
-static void on_committed(void *arg, tdm_status status, uint64_t version)
+static void on_committed(void *arg, tdm_status status, const struct tdm__store_committed *committed)
 {
-    ((struct confirmation *)arg)->version = version;
-    confirmation_continue(arg, status);
+    struct confirmation *confirmation = arg;
+
+    if (status == TDM_E_CONFLICT) {
+        confirmation->fn(confirmation->arg, status, committed);
+        free(confirmation);
+        return;
+    }
+    confirmation->version = committed->version;
+    confirmation_continue(confirmation, status);
 }
 
 /* Handles the outcome of a renewal. */

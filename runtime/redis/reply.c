@@ -143,10 +143,24 @@ static bool parse_version(const char *text, size_t bytes, uint64_t *version_out)
     return true;
 }
 
+/* Parses the version of a record that may be absent, or of a commit that may have put none: 0 then.
+ */
+static bool parse_version_or_none(const char *text, size_t bytes, uint64_t *version_out)
+{
+    if (bytes == 1 && text[0] == '0') {
+        *version_out = TDM__VERSION_NONE;
+        return true;
+    }
+    return parse_version(text, bytes, version_out);
+}
+
+/* Parses a version; returns false for a text that is none. */
+typedef bool version_parser(const char *text, size_t bytes, uint64_t *version_out);
+
 /* Decodes the records that the reply lists from its element number `first` on. The caller frees
  * them with free(). `command` names the command in errors. */
 static tdm_status read_records(const char *command, const redisReply *reply, size_t first,
-                               struct tdm__store_records **records_out)
+                               version_parser *parse, struct tdm__store_records **records_out)
 {
     struct tdm__store_records *records = NULL;
     size_t payload_bytes = 0;
@@ -172,7 +186,7 @@ static tdm_status read_records(const char *command, const redisReply *reply, siz
 
         if (!(tdm__store_is_key(key->str, key->len) ||
               tdm__store_is_changes_key(key->str, key->len)) ||
-            !parse_version(number->str, number->len, &version)) {
+            !parse(number->str, number->len, &version)) {
             free(records);
             return reply_unexpected(command, key);
         }
@@ -187,7 +201,7 @@ static tdm_status read_records(const char *command, const redisReply *reply, siz
 tdm_status tdm__redis_reply_records(const redisReply *reply,
                                     struct tdm__store_records **records_out)
 {
-    return read_records("a read", reply, 0, records_out);
+    return read_records("a read", reply, 0, parse_version, records_out);
 }
 
 /* Parses a number of the reply to a renewal, in which 0 is allowed. */
@@ -210,7 +224,7 @@ tdm_status tdm__redis_reply_renewed(const redisReply *reply, struct tdm__store_r
     if (is_string(reply) && starts_with(reply, "LOST")) {
         return tdm__fail(TDM_E_CONFLICT, "the store has no record of this member");
     }
-    TDM_TRY(read_records("a renewal", reply, numbers_count, members_out));
+    TDM_TRY(read_records("a renewal", reply, numbers_count, parse_version, members_out));
     for (size_t i = 0; i < numbers_count; i++) {
         if (!parse_number(reply->element[i], numbers[i])) {
             free(*members_out);
@@ -225,18 +239,8 @@ tdm_status tdm__redis_reply_renewed(const redisReply *reply, struct tdm__store_r
     return TDM_OK;
 }
 
-/* Parses the version behind "OK " in the reply to a commit; 0 means that the commit put no record.
- */
-static bool parse_put_version(const char *text, size_t bytes, uint64_t *version_out)
-{
-    if (bytes == 1 && text[0] == '0') {
-        *version_out = TDM__VERSION_NONE;
-        return true;
-    }
-    return parse_version(text, bytes, version_out);
-}
-
-tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_out)
+/* Decodes the outcome of a commit, a text. */
+static tdm_status read_outcome(const redisReply *reply, uint64_t *version_out)
 {
     static const char conflict[] = "CONFLICT ";
     static const char held[] = "HELD ";
@@ -248,7 +252,7 @@ tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_ou
         return reply_unexpected("a commit", reply);
     }
     if (starts_with(reply, done) &&
-        parse_put_version(reply->str + done_bytes, reply->len - done_bytes, version_out)) {
+        parse_version_or_none(reply->str + done_bytes, reply->len - done_bytes, version_out)) {
         return TDM_OK;
     }
     if (starts_with(reply, conflict) &&
@@ -262,6 +266,23 @@ tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_ou
                          reply->str + sizeof(held) - 1);
     }
     return reply_unexpected("a commit", reply);
+}
+
+tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_out,
+                                   struct tdm__store_records **losers_out)
+{
+    tdm_status outcome;
+
+    *losers_out = NULL;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0) {
+        return read_outcome(reply, version_out);
+    }
+    outcome = read_outcome(reply->element[0], version_out);
+    if (outcome != TDM_E_CONFLICT) {
+        return reply_unexpected("a commit", reply);
+    }
+    TDM_TRY(read_records("a commit", reply, 1, parse_version_or_none, losers_out));
+    return outcome;
 }
 
 bool tdm__redis_reply_no_session(const redisReply *reply)

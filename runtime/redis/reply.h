@@ -22,8 +22,11 @@ tdm_status tdm__redis_reply_records(const redisReply *reply,
                                     struct tdm__store_records **records_out);
 /* Decodes the reply to a commit. "OK version" sets the version, 0 if nothing was put. "CONFLICT
  * key" returns TDM_E_CONFLICT with the key as detail, "HELD key" TDM_E_AGAIN. Anything else returns
- * TDM_E_STORE. */
-tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_out);
+ * TDM_E_STORE. An array of "CONFLICT key" and of key, version and bytes of each loser also sets
+ * the losers as in struct tdm__store_committed, which the caller frees with free(); they are NULL
+ * otherwise. */
+tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_out,
+                                   struct tdm__store_records **losers_out);
 /* Returns whether the reply to a commit says that the server does not know the commit's session, so
  * that this copy of the command was not carried out. */
 bool tdm__redis_reply_no_session(const redisReply *reply);

@@ -237,7 +237,7 @@ static void operation_complete_reply(struct operation *operation, const redisRep
             tdm__store_completion_set_renewed(operation->completion, &renewed);
         }
     } else {
-        status = tdm__redis_reply_commit(reply, &version);
+        status = tdm__redis_reply_commit(reply, &version, &records);
         tdm__store_completion_set_version(operation->completion, version);
     }
     operation_complete(operation, status, records);

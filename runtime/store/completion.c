@@ -21,7 +21,7 @@
 /* Which callback runs when a completion is taken from the queue. */
 enum completion_kind {
     COMPLETION_READ,    /* The callback of a read, with the records. */
-    COMPLETION_COMMIT,  /* The callback of a commit, with the new version. */
+    COMPLETION_COMMIT,  /* The callback of a commit, with the new version or the losers. */
     COMPLETION_RENEWAL, /* The callback of a renewal, with its answer and the list of members. */
     COMPLETION_CHANGE   /* The callback of a watcher, with the key that changed. */
 };
@@ -46,7 +46,7 @@ struct tdm__store_completion {
     struct tdm__store_renewed renewed;
     /* Text of a failure, or the key that changed (owned). */
     char *text;
-    /* Records that the read or the renewal returned (owned); NULL if it returned none. */
+    /* Records that the read, the renewal or a lost commit returned (owned); NULL if none. */
     struct tdm__store_records *records;
 };
 
@@ -75,6 +75,19 @@ static void completion_deliver_renewal(struct tdm__store_completion *completion,
                            is_ok ? records->count : 0);
 }
 
+/* Runs the callback of a commit. */
+static void completion_deliver_commit(const struct tdm__store_completion *completion,
+                                      const struct tdm__store_records *records)
+{
+    bool is_lost = completion->status == TDM_E_CONFLICT && records->count > 0;
+    const struct tdm__store_committed committed = {
+        .version = completion->status == TDM_OK ? completion->version : TDM__VERSION_NONE,
+        .losers = is_lost ? records->items : NULL,
+        .losers_count = is_lost ? records->count : 0};
+
+    completion->fn.commit(completion->arg, completion->status, &committed);
+}
+
 /* Runs the callback of one completion and frees the completion. With `is_closing` an operation
  * fails and a change is discarded. */
 static void completion_deliver(struct tdm__store_completion *completion, bool is_closing)
@@ -99,9 +112,7 @@ static void completion_deliver(struct tdm__store_completion *completion, bool is
         completion->fn.read(completion->arg, completion->status, records->items, records->count);
         break;
     case COMPLETION_COMMIT:
-        completion->fn.commit(completion->arg, completion->status,
-                              completion->status == TDM_OK ? completion->version
-                                                           : TDM__VERSION_NONE);
+        completion_deliver_commit(completion, records);
         break;
     case COMPLETION_RENEWAL:
         completion_deliver_renewal(completion, records);

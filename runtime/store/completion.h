@@ -41,7 +41,8 @@ void tdm__store_completion_set_renewed(struct tdm__store_completion *completion,
 void tdm__store_completion_set_version(struct tdm__store_completion *completion, uint64_t version);
 
 /* Adds a completed operation to the queue, which owns `completion` and `records` from now on.
- * `records` may be NULL. The text of a failure is taken from tdm_error_detail(). */
+ * `records` may be NULL; those of a commit that failed with TDM_E_CONFLICT are its losers. The text
+ * of a failure is taken from tdm_error_detail(). */
 void tdm__store_completions_add(struct tdm__store_completions *completions,
                                 struct tdm__store_completion *completion, tdm_status status,
                                 struct tdm__store_records *records);

@@ -82,13 +82,14 @@ static void metered_on_read(void *arg, tdm_status status, const struct tdm__stor
 }
 
 /* Handles the outcome of a forwarded commit: measures the commit and runs the caller's callback. */
-static void metered_on_committed(void *arg, tdm_status status, uint64_t version)
+static void metered_on_committed(void *arg, tdm_status status,
+                                 const struct tdm__store_committed *committed)
 {
     struct operation operation = *(struct operation *)arg;
 
     free(arg);
     operation_measure(&commit_times, &operation, status);
-    operation.commit_fn(operation.arg, status, version);
+    operation.commit_fn(operation.arg, status, committed);
 }
 
 /* Handles the outcome of a forwarded renewal, which counts as a commit: measures the renewal and

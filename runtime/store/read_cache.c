@@ -61,8 +61,7 @@ struct tdm__read_cache {
     /* Whether the cache replaces no read before a refresh, because the outcome of the last commit
      * is unknown, or because a lost race has shown that a record of a prefix came or went. */
     bool must_refresh;
-    uint32_t contention; /* How often the latest commits have lost a race. */
-    uint32_t spread;     /* Result of tdm__read_cache_spread(). */
+    uint32_t spread; /* Result of tdm__read_cache_spread(). */
     uint32_t wins; /* Number of commits since the last one that lost a race or lowered `spread`. */
     uint64_t losses;  /* Result of tdm__read_cache_losses(). */
     uint32_t commits; /* Number of commits since records of no prefix were dropped. */
@@ -452,30 +451,13 @@ static bool cache_begin_fill(struct tdm__read_cache *read_cache, const char *con
     return true;
 }
 
-/* Returns whether the read of a key shows that a record of a cached prefix came or went. Others may
- * have come or gone with it. */
-static bool cache_shows_change(const struct tdm__read_cache *read_cache, const char *pattern,
-                               const struct tdm__store_record *records, uint32_t records_count)
-{
-    bool is_cached = cache_has_at(read_cache, cache_lower_bound(read_cache, pattern), pattern);
-
-    return cache_covers(read_cache, pattern) &&
-           is_cached != (tdm__store_records_find(records, records_count, pattern) != NULL);
-}
-
 bool tdm__read_cache_fill(struct tdm__read_cache *read_cache, const char *const *patterns,
                           uint32_t patterns_count, const struct tdm__store_record *records,
-                          uint32_t records_count, bool is_refresh)
+                          uint32_t records_count)
 {
-    bool is_whole;
+    bool is_whole = cache_reserve_records(read_cache, records_count + 1) &&
+                    cache_begin_fill(read_cache, patterns, patterns_count, records, records_count);
 
-    for (uint32_t i = 0; i < patterns_count && !is_refresh; i++) {
-        read_cache->must_refresh =
-            read_cache->must_refresh ||
-            cache_shows_change(read_cache, patterns[i], records, records_count);
-    }
-    is_whole = cache_reserve_records(read_cache, records_count + 1) &&
-               cache_begin_fill(read_cache, patterns, patterns_count, records, records_count);
     read_cache->guessed = false;
     for (uint32_t i = 0; i < records_count && is_whole; i++) {
         is_whole = pattern_is_prefix(records[i].key) || cache_put_record(read_cache, &records[i]);
@@ -484,12 +466,43 @@ bool tdm__read_cache_fill(struct tdm__read_cache *read_cache, const char *const 
         cache_clear(read_cache);
         return false;
     }
-    if (is_refresh) {
-        read_cache->since_ms = tdm__clock_ms();
-        read_cache->age_ms_max = TDM__READ_CACHE_AGE_MS_MAX + records_count;
-        read_cache->must_refresh = false;
-    }
+    read_cache->since_ms = tdm__clock_ms();
+    read_cache->age_ms_max = TDM__READ_CACHE_AGE_MS_MAX + records_count;
+    read_cache->must_refresh = false;
     return true;
+}
+
+/* Returns whether a loser shows that a record of a cached prefix came or went. Others may have come
+ * or gone with it. */
+static bool cache_shows_change(const struct tdm__read_cache *read_cache,
+                               const struct tdm__store_record *loser)
+{
+    bool is_cached =
+        cache_has_at(read_cache, cache_lower_bound(read_cache, loser->key), loser->key);
+
+    return cache_covers(read_cache, loser->key) &&
+           is_cached != (loser->version != TDM__VERSION_NONE);
+}
+
+bool tdm__read_cache_correct(struct tdm__read_cache *read_cache,
+                             const struct tdm__store_record *losers, uint32_t losers_count)
+{
+    bool is_whole = true;
+
+    for (uint32_t i = 0; i < losers_count && is_whole; i++) {
+        read_cache->must_refresh =
+            read_cache->must_refresh || cache_shows_change(read_cache, &losers[i]);
+        if (losers[i].version != TDM__VERSION_NONE) {
+            is_whole = cache_put_record(read_cache, &losers[i]);
+        } else {
+            cache_remove_record(read_cache, losers[i].key);
+        }
+    }
+    read_cache->guessed = false;
+    if (!is_whole) {
+        cache_clear(read_cache);
+    }
+    return is_whole;
 }
 
 /* Applies one write of a successful commit to the cache. Returns false without memory. */
@@ -529,20 +542,6 @@ static void cache_note_spread(struct tdm__read_cache *read_cache, bool has_lost)
     }
 }
 
-/* Notes whether a commit lost a race. */
-static void cache_note_contention(struct tdm__read_cache *read_cache, bool has_lost)
-{
-    cache_note_spread(read_cache, has_lost);
-    if (has_lost) {
-        read_cache->contention += 2;
-    } else if (read_cache->contention > 0) {
-        read_cache->contention--;
-    }
-    if (read_cache->contention > TDM__READ_CACHE_CONTENTION_MAX) {
-        read_cache->contention = TDM__READ_CACHE_CONTENTION_MAX;
-    }
-}
-
 void tdm__read_cache_apply_commit(struct tdm__read_cache *read_cache, tdm_status status,
                                   uint64_t version, const struct tdm__store_write *writes,
                                   uint32_t writes_count)
@@ -560,7 +559,7 @@ void tdm__read_cache_apply_commit(struct tdm__read_cache *read_cache, tdm_status
         cache_drop(read_cache, NULL);
     }
     if (status == TDM_OK || status == TDM_E_CONFLICT) {
-        cache_note_contention(read_cache, status == TDM_E_CONFLICT);
+        cache_note_spread(read_cache, status == TDM_E_CONFLICT);
     } else {
         read_cache->must_refresh = true;
     }
@@ -574,11 +573,6 @@ void tdm__read_cache_apply_commit(struct tdm__read_cache *read_cache, tdm_status
 bool tdm__read_cache_must_refresh(const struct tdm__read_cache *read_cache)
 {
     return read_cache->must_refresh;
-}
-
-uint32_t tdm__read_cache_contention(const struct tdm__read_cache *read_cache)
-{
-    return read_cache->contention;
 }
 
 uint32_t tdm__read_cache_spread(const struct tdm__read_cache *read_cache)

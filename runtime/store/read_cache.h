@@ -53,13 +53,16 @@ const struct tdm__store_record *tdm__read_cache_collect(struct tdm__read_cache *
  * changes since the last read for a prefix, and otherwise `pattern` itself. Returns `text`. */
 const char *tdm__read_cache_pattern(const struct tdm__read_cache *read_cache, const char *pattern,
                                     char text[TDM__READ_CACHE_PATTERN_BYTES]);
-/* Updates the cache with the result of a read of `patterns`, which are keys or come from
- * tdm__read_cache_pattern(). `is_refresh` tells whether all patterns of a transaction were read,
- * and not only the records for which it lost a race. Returns false, with an empty cache, if there
- * is no memory or no space for a prefix. */
+/* Updates the cache with the result of a read of all patterns of a transaction, which are keys or
+ * come from tdm__read_cache_pattern(). Returns false, with an empty cache, if there is no memory or
+ * no space for a prefix. */
 bool tdm__read_cache_fill(struct tdm__read_cache *read_cache, const char *const *patterns,
                           uint32_t patterns_count, const struct tdm__store_record *records,
-                          uint32_t records_count, bool is_refresh);
+                          uint32_t records_count);
+/* Updates the cache with the records over which a commit was lost (struct tdm__store_committed).
+ * Returns false, with an empty cache, if there is no memory. */
+bool tdm__read_cache_correct(struct tdm__read_cache *read_cache,
+                             const struct tdm__store_record *losers, uint32_t losers_count);
 /* Returns whether the cache replaces no read before all patterns of a transaction are read: the
  * outcome of a commit is unknown, or a lost race has shown that a record of a prefix came or went,
  * with which others may have come or gone. */
@@ -70,11 +73,6 @@ bool tdm__read_cache_must_refresh(const struct tdm__read_cache *read_cache);
 void tdm__read_cache_apply_commit(struct tdm__read_cache *read_cache, tdm_status status,
                                   uint64_t version, const struct tdm__store_write *writes,
                                   uint32_t writes_count);
-/* Returns how often the latest commits have lost a race, from 0 (not lately) to
- * TDM__READ_CACHE_CONTENTION_MAX: each conflict adds two, each success takes one away. */
-uint32_t tdm__read_cache_contention(const struct tdm__read_cache *read_cache);
-/* Greatest contention of a cache. */
-enum { TDM__READ_CACHE_CONTENTION_MAX = 16 };
 /* Returns among how many equally good records a transaction should choose, as a binary logarithm
  * from 0 to TDM__READ_CACHE_SPREAD_MAX, so that processes which write at the same time seldom
  * choose the same one. Each lost race adds one; it goes down so slowly that few races are lost. */

@@ -4,11 +4,10 @@
  * writes on condition that the read versions are still current. After a conflict it reads again,
  * until its deadline.
  *
- * With a read cache the first attempt starts from the cached records instead of a read. After a
- * conflict only the records of the lost commit are read, and the body runs on the cache with these.
- * What such attempts decide counts only if it is committed. If they have nothing to commit, or have
- * lost GUESSES_MAX times, everything that has changed is read. If races were often lost lately, the
- * records of the first attempt are read before it is committed, too.
+ * With a read cache the first attempt starts from the cached records instead of a read. The reply
+ * to a lost commit has the records over which it was lost, and the body runs on the cache with
+ * these. What such attempts decide counts only if it is committed. If they have nothing to commit,
+ * or have lost GUESSES_MAX times, everything that has changed is read.
  *
  * A transaction always has exactly one operation pending in the store, so closing the store ends
  * it. Only conflicts are retried: after TDM_E_STORE the outcome of the commit is unknown, and
@@ -26,13 +25,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    /* Number of conflicts in a row after which a transaction with a cache reads all changes. */
-    GUESSES_MAX = 8,
-    /* Contention from which on the records of a guess are read before they are committed, because a
-     * read costs less than a commit that is lost. */
-    CONTENTION_TO_VERIFY = 4
-};
+/* Number of conflicts in a row after which a transaction with a cache reads all changes. */
+enum { GUESSES_MAX = 8 };
 
 /* A running transaction. It frees itself after `done` has run. */
 struct tdm__txn {
@@ -49,15 +43,12 @@ struct tdm__txn {
     /* Patterns of the read that is under way, in one allocation (owned); NULL if it is that of
      * `patterns`. */
     char **read_patterns;
-    uint32_t read_patterns_count; /* Number of entries in `read_patterns`. */
 
     /* Records that `body` sees (borrowed from the store or the cache); NULL while `body` does not
      * run. */
     const struct tdm__store_record *records;
     uint32_t records_count; /* Number of entries in `records`. */
-    /* Whether the records of the last guess were read, before its commit or because it was lost. */
-    bool is_verified;
-    bool is_guess; /* Whether `records` are cached ones that no read has confirmed. */
+    bool is_guess;          /* Whether `records` are cached ones that no read has confirmed. */
     /* Writes that `body` added, with copies of keys and bytes (owned). */
     struct tdm__store_write *writes;
     uint32_t writes_count;    /* Number of entries in `writes`. */
@@ -70,8 +61,8 @@ struct tdm__txn {
 
 /* Reads the transaction's records from the store; declared here for txn_on_committed(). */
 static void txn_read_again(struct tdm__txn *txn);
-/* Reads the records of the lost commit; declared here for txn_on_committed(). */
-static void txn_read_losers(struct tdm__txn *txn);
+/* Tries again with the losers of a commit; declared here for txn_on_committed(). */
+static void txn_use_losers(struct tdm__txn *txn, const struct tdm__store_committed *committed);
 
 /* ---- what the body sees and adds -------------------------------------------------------- */
 
@@ -362,12 +353,13 @@ static void txn_finish(struct tdm__txn *txn, tdm_status status)
 
 /* Handles the outcome of the transaction's commit: ends the transaction, or retries after a
  * conflict. */
-static void txn_on_committed(void *arg, tdm_status status, uint64_t version)
+static void txn_on_committed(void *arg, tdm_status status,
+                             const struct tdm__store_committed *committed)
 {
     struct tdm__txn *txn = arg;
 
     if (txn->read_cache != NULL) {
-        tdm__read_cache_apply_commit(txn->read_cache, status, version, txn->writes,
+        tdm__read_cache_apply_commit(txn->read_cache, status, committed->version, txn->writes,
                                      txn->writes_count);
     }
     if (status != TDM_E_CONFLICT) {
@@ -381,8 +373,8 @@ static void txn_on_committed(void *arg, tdm_status status, uint64_t version)
                              txn->conflicts, tdm_error_detail()));
         return;
     }
-    if (txn->read_cache != NULL && txn->conflicts % GUESSES_MAX != 0) {
-        txn_read_losers(txn);
+    if (txn->read_cache != NULL && committed->losers != NULL && txn->conflicts % GUESSES_MAX != 0) {
+        txn_use_losers(txn, committed);
     } else {
         txn_read_again(txn);
     }
@@ -438,9 +430,6 @@ static void txn_guess(struct tdm__txn *txn, const struct tdm__store_record *reco
 {
     if (txn_run_body(txn, records, records_count, true) != TDM_OK || txn->writes_count == 0) {
         txn_read_again(txn);
-    } else if (!txn->is_verified &&
-               tdm__read_cache_contention(txn->read_cache) >= CONTENTION_TO_VERIFY) {
-        txn_read_losers(txn);
     } else {
         commit(txn);
     }
@@ -459,21 +448,8 @@ static void txn_decide(struct tdm__txn *txn, const struct tdm__store_record *rec
     commit(txn);
 }
 
-/* Updates the cache with records that were read. If it has no room for them, the transaction goes
- * on without it, and false is returned. */
-static bool txn_fill_cache(struct tdm__txn *txn, const struct tdm__store_record *records,
-                           uint32_t records_count, bool is_refresh)
-{
-    if (tdm__read_cache_fill(txn->read_cache, (const char *const *)txn->read_patterns,
-                             txn->read_patterns_count, records, records_count, is_refresh)) {
-        return true;
-    }
-    txn->read_cache = NULL;
-    txn_read_again(txn);
-    return false;
-}
-
-/* Handles the store's reply with the transaction's records: runs the body on them, and commits. */
+/* Handles the store's reply with the transaction's records: runs the body on them, and commits. If
+ * the cache has no room for them, the transaction goes on without it. */
 static void txn_on_read(void *arg, tdm_status status, const struct tdm__store_record *records,
                         uint32_t records_count)
 {
@@ -484,7 +460,10 @@ static void txn_on_read(void *arg, tdm_status status, const struct tdm__store_re
         return;
     }
     if (txn->read_cache != NULL) {
-        if (!txn_fill_cache(txn, records, records_count, true)) {
+        if (!tdm__read_cache_fill(txn->read_cache, (const char *const *)txn->read_patterns,
+                                  txn->patterns_count, records, records_count)) {
+            txn->read_cache = NULL;
+            txn_read_again(txn);
             return;
         }
         records = tdm__read_cache_collect(txn->read_cache, (const char *const *)txn->patterns,
@@ -493,26 +472,21 @@ static void txn_on_read(void *arg, tdm_status status, const struct tdm__store_re
     txn_decide(txn, records, records_count);
 }
 
-/* Handles the store's reply with the records of a lost commit: tries again with them. */
-static void txn_on_losers_read(void *arg, tdm_status status,
-                               const struct tdm__store_record *records, uint32_t records_count)
+static void txn_use_losers(struct tdm__txn *txn, const struct tdm__store_committed *committed)
 {
-    struct tdm__txn *txn = arg;
+    const struct tdm__store_record *records;
+    uint32_t records_count;
 
-    if (status != TDM_OK) {
-        txn_finish(txn, status);
-        return;
+    if (!tdm__read_cache_correct(txn->read_cache, committed->losers, committed->losers_count)) {
+        txn->read_cache = NULL;
     }
-    if (!txn_fill_cache(txn, records, records_count, false)) {
-        return;
-    }
-    if (tdm__read_cache_must_refresh(txn->read_cache)) {
+    if (txn->read_cache == NULL || tdm__read_cache_must_refresh(txn->read_cache)) {
         txn_read_again(txn);
-    } else {
-        records = tdm__read_cache_collect(txn->read_cache, (const char *const *)txn->patterns,
-                                          txn->patterns_count, &records_count);
-        txn_guess(txn, records, records_count);
+        return;
     }
+    records = tdm__read_cache_collect(txn->read_cache, (const char *const *)txn->patterns,
+                                      txn->patterns_count, &records_count);
+    txn_guess(txn, records, records_count);
 }
 
 /* Copies the texts and an array of pointers to them into one allocation. Returns NULL without
@@ -553,7 +527,6 @@ static bool txn_set_changes(struct tdm__txn *txn)
             patterns[i] = tdm__read_cache_pattern(txn->read_cache, txn->patterns[i], texts[i]);
         }
         txn->read_patterns = copy_texts(patterns, txn->patterns_count);
-        txn->read_patterns_count = txn->patterns_count;
     }
     free(texts);
     free(patterns);
@@ -572,43 +545,6 @@ static void txn_read_again(struct tdm__txn *txn)
     }
     txn->store->ops->read(txn->store, (const char *const *)patterns, txn->patterns_count,
                           txn->deadline_ms, txn_on_read, txn);
-}
-
-/* Sets the patterns of the next read to the keys that the lost commit has checked, which contain
- * those that the transaction reads by name. Returns false without memory, or if there are too many.
- */
-static bool txn_set_losers(struct tdm__txn *txn)
-{
-    const char **patterns = calloc(txn->writes_count + txn->patterns_count, sizeof(*patterns));
-    uint32_t count = 0;
-
-    free(txn->read_patterns);
-    txn->read_patterns = NULL;
-    txn->is_verified = true;
-    for (uint32_t i = 0; patterns != NULL && i < txn->writes_count; i++) {
-        patterns[count++] = txn->writes[i].key;
-    }
-    for (uint32_t i = 0; patterns != NULL && i < txn->patterns_count; i++) {
-        if (strchr(txn->patterns[i], '*') == NULL && !txn_has_write(txn, txn->patterns[i])) {
-            patterns[count++] = txn->patterns[i];
-        }
-    }
-    if (patterns != NULL && count <= TDM__STORE_PATTERNS_MAX) {
-        txn->read_patterns = copy_texts(patterns, count);
-        txn->read_patterns_count = count;
-    }
-    free(patterns);
-    return txn->read_patterns != NULL;
-}
-
-static void txn_read_losers(struct tdm__txn *txn)
-{
-    if (!txn_set_losers(txn)) {
-        txn_read_again(txn);
-        return;
-    }
-    txn->store->ops->read(txn->store, (const char *const *)txn->read_patterns,
-                          txn->read_patterns_count, txn->deadline_ms, txn_on_losers_read, txn);
 }
 
 /* Starts the transaction's first attempt, from the cache if possible. */

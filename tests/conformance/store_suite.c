@@ -39,12 +39,12 @@ void store_on_read(void *arg, tdm_status status, const struct tdm__store_record 
     }
 }
 
-void store_on_commit(void *arg, tdm_status status, uint64_t version)
+void store_on_commit(void *arg, tdm_status status, const struct tdm__store_committed *committed)
 {
     struct store_reply *reply = arg;
 
-    reply->version = version;
-    store_on_read(arg, status, NULL, 0);
+    reply->version = committed->version;
+    store_on_read(arg, status, committed->losers, committed->losers_count);
 }
 
 bool store_has_ended(void *reply)
@@ -268,6 +268,29 @@ static void version_that_moved_is_a_conflict(void **state)
     assert_int_equal(store_delete(fixture, "c", version), TDM_E_CONFLICT);
     assert_memory_equal(store_read(fixture, "c").records[0].bytes, "3", 1);
     assert_int_equal(store_put(fixture, "c/new", "", 12345, 0), TDM_E_CONFLICT);
+}
+
+/* Of three writes two expect other versions. */
+static void lost_commit_has_the_records_over_which_it_was_lost(void **state)
+{
+    struct store_fixture *fixture = *state;
+    struct tdm__store_write writes[3] = {
+        {.kind = TDM__STORE_CHECK_VERSION, .key = "lost/c", .version = 5},
+        {.kind = TDM__STORE_PUT, .key = "lost/b", .version = TDM__VERSION_NONE},
+        {.kind = TDM__STORE_PUT, .key = "lost/a", .version = TDM__VERSION_NONE}};
+    struct store_reply reply;
+
+    assert_int_equal(store_put(fixture, "lost/a", "new", TDM__VERSION_ANY, 0), TDM_OK);
+    reply = store_commit_reply(fixture, writes, 3);
+    assert_int_equal(reply.status, TDM_E_CONFLICT);
+    assert_int_equal(reply.count, 2);
+    assert_string_equal(reply.records[0].key, "lost/a");
+    assert_true(reply.records[0].version == store_version(fixture, "lost/a"));
+    assert_int_equal(reply.records[0].size_bytes, 3);
+    assert_memory_equal(reply.records[0].bytes, "new", 3);
+    assert_string_equal(reply.records[1].key, "lost/c");
+    assert_true(reply.records[1].version == TDM__VERSION_NONE);
+    assert_true(store_version(fixture, "lost/b") == TDM__VERSION_NONE);
 }
 
 static void commit_is_all_or_nothing(void **state)
@@ -768,6 +791,7 @@ int store_suite_run(int (*setup)(void **state), int (*teardown)(void **state))
         cmocka_unit_test(keys_out_of_bounds_are_refused),
         cmocka_unit_test(largest_commit_is_atomic),
         cmocka_unit_test(version_that_moved_is_a_conflict),
+        cmocka_unit_test(lost_commit_has_the_records_over_which_it_was_lost),
         cmocka_unit_test(commit_is_all_or_nothing),
         cmocka_unit_test(version_is_never_used_again),
         cmocka_unit_test(commit_says_the_version_of_what_it_put),

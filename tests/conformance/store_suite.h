@@ -31,7 +31,7 @@ struct store_reply {
 
 void store_on_read(void *reply, tdm_status status, const struct tdm__store_record *records,
                    uint32_t records_count);
-void store_on_commit(void *reply, tdm_status status, uint64_t version);
+void store_on_commit(void *reply, tdm_status status, const struct tdm__store_committed *committed);
 bool store_has_ended(void *reply);
 
 /* Asks, and asks again when the reply comes, then closes the store: both are told. */

@@ -71,12 +71,13 @@ static bool late_has_commit(void *arg)
     return ((const struct late_store *)arg)->commits_count > 0;
 }
 
-static void on_late_commit(void *arg, tdm_status status, uint64_t version)
+static void on_late_commit(void *arg, tdm_status status,
+                           const struct tdm__store_committed *committed)
 {
     struct late_store *late = arg;
 
     late->first_status = status;
-    late->fn(late->arg, status, version);
+    late->fn(late->arg, status, committed);
 }
 
 /* Carries out the commit that was kept back. */

@@ -35,6 +35,17 @@ static void check_renewal(const redisReply *reply)
     }
 }
 
+static void check_commit(const redisReply *reply)
+{
+    struct tdm__store_records *losers;
+    uint64_t version;
+
+    if (tdm__redis_reply_commit(reply, &version, &losers) != TDM_E_CONFLICT && losers != NULL) {
+        abort();
+    }
+    free(losers);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     redisReader *reader = redisReaderCreate();
@@ -50,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     while (redisReaderGetReply(reader, &reply) == REDIS_OK && reply != NULL) {
         check_records(reply);
         check_renewal(reply);
-        (void)tdm__redis_reply_commit(reply, &version);
+        check_commit(reply);
         (void)tdm__redis_reply_session(reply, &version);
         (void)tdm__redis_reply_no_session(reply);
         (void)tdm__redis_reply_count(reply, &version);

@@ -131,11 +131,11 @@ struct outcome {
     size_t size_bytes; /* Of the first record's value. */
 };
 
-static void on_committed(void *arg, tdm_status status, uint64_t version)
+static void on_committed(void *arg, tdm_status status, const struct tdm__store_committed *committed)
 {
     struct outcome *outcome = arg;
 
-    (void)version;
+    (void)committed;
     *outcome = (struct outcome){.done = true, .status = status};
 }
 

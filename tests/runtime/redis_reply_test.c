@@ -102,10 +102,38 @@ static uint64_t assert_commit(const char *bytes, tdm_status status)
 {
     redisReply *reply = reply_of(bytes);
     uint64_t version = TDM__VERSION_NONE;
+    struct tdm__store_records *losers;
 
-    assert_int_equal(tdm__redis_reply_commit(reply, &version), status);
+    assert_int_equal(tdm__redis_reply_commit(reply, &version, &losers), status);
+    assert_null(losers);
     freeReplyObject(reply);
     return version;
+}
+
+static void lost_commit_has_its_losers(void **state)
+{
+    redisReply *reply = reply_of("*7\r\n$12\r\nCONFLICT b/2\r\n"
+                                 "$3\r\nb/2\r\n$1\r\n7\r\n$2\r\nxy\r\n"
+                                 "$3\r\na/1\r\n$1\r\n0\r\n$0\r\n\r\n");
+    uint64_t version;
+    struct tdm__store_records *losers;
+
+    (void)state;
+    assert_int_equal(tdm__redis_reply_commit(reply, &version, &losers), TDM_E_CONFLICT);
+    assert_string_equal(tdm_error_detail(), "b/2");
+    assert_int_equal(losers->count, 2);
+    assert_string_equal(losers->items[0].key, "a/1");
+    assert_true(losers->items[0].version == TDM__VERSION_NONE);
+    assert_string_equal(losers->items[1].key, "b/2");
+    assert_int_equal(losers->items[1].version, 7);
+    assert_int_equal(losers->items[1].bytes.size_bytes, 2);
+    assert_memory_equal(losers->items[1].bytes.data, "xy", 2);
+    free(losers);
+    freeReplyObject(reply);
+    /* A success with records, a version that is none, half a record. */
+    assert_commit("*4\r\n$4\r\nOK 1\r\n$1\r\na\r\n$1\r\n1\r\n$0\r\n\r\n", TDM_E_STORE);
+    assert_commit("*4\r\n$10\r\nCONFLICT a\r\n$1\r\na\r\n$1\r\nx\r\n$0\r\n\r\n", TDM_E_STORE);
+    assert_commit("*2\r\n$10\r\nCONFLICT a\r\n$1\r\na\r\n", TDM_E_STORE);
 }
 
 static void commit_is_ok_or_a_conflict_or_refused(void **state)
@@ -263,6 +291,7 @@ int main(void)
         cmocka_unit_test(records_come_sorted_and_once),
         cmocka_unit_test(records_of_another_form_are_refused),
         cmocka_unit_test(commit_is_ok_or_a_conflict_or_refused),
+        cmocka_unit_test(lost_commit_has_its_losers),
         cmocka_unit_test(session_has_sixteen_digits),
         cmocka_unit_test(only_a_missing_function_is_a_missing_function),
         cmocka_unit_test(server_without_functions_gets_the_remedy),

@@ -63,13 +63,16 @@ static void on_read(void *arg, tdm_status status, const struct tdm__store_record
     }
 }
 
-static void on_commit(void *arg, tdm_status status, uint64_t version)
+static uint32_t losers_count; /* Of all commits that were told. */
+
+static void on_commit(void *arg, tdm_status status, const struct tdm__store_committed *committed)
 {
     char text[32];
 
-    (void)snprintf(text, sizeof(text), "version %llu", (unsigned long long)version);
+    (void)snprintf(text, sizeof(text), "version %llu", (unsigned long long)committed->version);
     tell(arg, status, text);
-    assert_true(status == TDM_OK || version == TDM__VERSION_NONE);
+    losers_count += committed->losers_count;
+    assert_true(status == TDM_OK || committed->version == TDM__VERSION_NONE);
 }
 
 static void on_change(void *arg, const char *key)
@@ -127,6 +130,24 @@ static void failure_keeps_its_words(void **state)
     assert_string_equal(told, expected);
 }
 
+static void lost_commit_tells_its_losers(void **state)
+{
+    const struct tdm__store_record record = {"a/key", 3, {"x", 1}};
+    const tdm_status statuses[] = {TDM_E_CONFLICT, TDM_E_STORE};
+
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct tdm__store_records *records;
+
+        assert_int_equal(tdm__store_records_copy(&record, 1, &records), TDM_OK);
+        losers_count = 0;
+        tdm__store_completions_add(outcomes, tdm__store_completion_of_commit(on_commit, "commit"),
+                                   tdm__fail(statuses[i], "lost"), records);
+        round_of_loop();
+        assert_int_equal(losers_count, i == 0 ? 1 : 0);
+    }
+}
+
 static void waiting_operations_fail_at_the_end_and_changes_are_dropped(void **state)
 {
     char expected[TOLD_BYTES];
@@ -166,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(replies_come_later_and_in_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(failure_keeps_its_words, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(lost_commit_tells_its_losers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(waiting_operations_fail_at_the_end_and_changes_are_dropped,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(callback_may_end_the_queue, set_up, tear_down),

@@ -36,10 +36,11 @@ struct asked {
 
 static struct asked asked[ACTORS];
 
-static void ignore_commit(void *arg, tdm_status status, uint64_t version)
+static void ignore_commit(void *arg, tdm_status status,
+                          const struct tdm__store_committed *committed)
 {
     (void)arg;
-    (void)version;
+    (void)committed;
     assert_int_equal(status, TDM_OK);
 }
 

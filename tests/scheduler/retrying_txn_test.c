@@ -39,7 +39,7 @@ struct answer {
     bool is_refused;
 };
 
-static void on_committed(void *arg, tdm_status status, uint64_t version)
+static void on_committed(void *arg, tdm_status status, const struct tdm__store_committed *committed)
 {
     struct answer answer = *(struct answer *)arg;
 
@@ -50,7 +50,7 @@ static void on_committed(void *arg, tdm_status status, uint64_t version)
     } else if (answer.is_refused) {
         status = tdm__fail(TDM_E_AGAIN, "held");
     }
-    answer.fn(answer.arg, status, version);
+    answer.fn(answer.arg, status, committed);
 }
 
 static void forgetful_commit(struct tdm__store *self, const struct tdm__store_write *writes,

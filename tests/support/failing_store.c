@@ -54,14 +54,16 @@ struct lost {
     void *arg;
 };
 
-static void on_lost(void *arg, tdm_status status, uint64_t version)
+static void on_lost(void *arg, tdm_status status, const struct tdm__store_committed *committed)
 {
     struct lost lost = *(struct lost *)arg;
 
-    (void)version;
+    static const struct tdm__store_committed nothing;
+
+    (void)committed;
     free(arg);
     assert_int_equal(status, TDM_OK);
-    lost.fn(lost.arg, TDM_E_TIMEOUT, TDM__VERSION_NONE);
+    lost.fn(lost.arg, TDM_E_TIMEOUT, &nothing);
 }
 
 static void deaf_commit(struct tdm__store *store, const struct tdm__store_write *writes,

@@ -270,15 +270,50 @@ static void memory_read(struct tdm__store *store, const char *const *patterns,
 
 /* ---- commit ----------------------------------------------------------------------------- */
 
+/* Returns whether the record of a write has another version than the commit expects. */
+static bool is_loser(const struct memory_store *memory, const struct tdm__store_write *write)
+{
+    const struct entry *entry = find_entry(memory, write->key);
+    uint64_t version = entry != NULL ? entry->version : TDM__VERSION_NONE;
+
+    return write->kind != TDM__STORE_CHECK_GENERATION && write->version != TDM__VERSION_ANY &&
+           write->version != version;
+}
+
+/* Returns the records over which a commit is lost; NULL if there are none. */
+static struct tdm__store_records *find_losers(const struct memory_store *memory,
+                                              const struct tdm__store_write *writes,
+                                              uint32_t writes_count)
+{
+    struct tdm__store_record *losers = calloc(writes_count + 1u, sizeof(*losers));
+    struct tdm__store_records *records = NULL;
+    uint32_t count = 0;
+
+    TDM_ASSERT(losers != NULL);
+    for (uint32_t i = 0; i < writes_count; i++) {
+        const struct entry *entry = find_entry(memory, writes[i].key);
+
+        if (is_loser(memory, &writes[i])) {
+            losers[count++] = (struct tdm__store_record){
+                .key = writes[i].key,
+                .version = entry != NULL ? entry->version : TDM__VERSION_NONE,
+                .bytes = {entry != NULL ? entry->data : NULL,
+                          entry != NULL ? entry->size_bytes : 0}};
+        }
+    }
+    if (count > 0) {
+        TDM_ASSERT(tdm__store_records_copy(losers, count, &records) == TDM_OK);
+        tdm__store_records_sort(records);
+    }
+    free(losers);
+    return records;
+}
+
 static tdm_status check_versions(const struct memory_store *memory,
                                  const struct tdm__store_write *writes, uint32_t writes_count)
 {
     for (uint32_t i = 0; i < writes_count; i++) {
-        const struct entry *entry = find_entry(memory, writes[i].key);
-        uint64_t version = entry != NULL ? entry->version : TDM__VERSION_NONE;
-
-        if (writes[i].kind != TDM__STORE_CHECK_GENERATION &&
-            writes[i].version != TDM__VERSION_ANY && writes[i].version != version) {
+        if (is_loser(memory, &writes[i])) {
             return tdm__fail(TDM_E_CONFLICT, "%s", writes[i].key);
         }
     }
@@ -433,7 +468,9 @@ static void memory_commit(struct tdm__store *store, const struct tdm__store_writ
 
     (void)deadline_ms;
     tdm__store_completion_set_version(outcome, version);
-    tdm__store_completions_add(memory->outcomes, outcome, status, NULL);
+    tdm__store_completions_add(memory->outcomes, outcome, status,
+                               status == TDM_E_CONFLICT ? find_losers(memory, writes, writes_count)
+                                                        : NULL);
 }
 
 uint64_t memory_store_open_session(struct tdm__store *store, const char *name, uint64_t lowest)

@@ -27,10 +27,10 @@ static struct tdm__store_ops lasting_ops; /* the same, but nothing vanishes by i
 static struct tdm__store_records *returning;
 
 /* Callback of the commit with which a node joins again. */
-static void on_returned(void *arg, tdm_status status, uint64_t version)
+static void on_returned(void *arg, tdm_status status, const struct tdm__store_committed *committed)
 {
     (void)arg;
-    (void)version;
+    (void)committed;
     assert_int_equal(status, TDM_OK);
 }
 
@@ -156,9 +156,9 @@ struct tdm__id reserve_fixture_join(struct reserve_fixture *world, const char *n
     return id;
 }
 
-static void on_commit(void *arg, tdm_status status, uint64_t version)
+static void on_commit(void *arg, tdm_status status, const struct tdm__store_committed *committed)
 {
-    ((struct reserve_fixture *)arg)->version = version;
+    ((struct reserve_fixture *)arg)->version = committed->version;
     on_done(arg, status, "");
 }
 
