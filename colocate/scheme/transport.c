@@ -261,13 +261,19 @@ static tdm_status receive_broadcast(const struct tdm__transport_context *context
 
 /* clang-format off */
 static const struct tdm__weight_transport transports[] = {
-    [TDM_WEIGHTS_SHARED]      = {"shared", false, false, send_reference, receive_reference},
-    [TDM_WEIGHTS_PROCESSES]   = {"processes", false, false, send_bytes, receive_bytes},
-    [TDM_WEIGHTS_DISTRIBUTED] = {"distributed", true, false, send_broadcast, receive_broadcast},
-    [TDM_WEIGHTS_RPC]         = {"rpc", false, false, send_reference, receive_reference},
-    [TDM_WEIGHTS_ACTORS]      = {"actors", false, false, send_reference, receive_reference},
-    [TDM_WEIGHTS_MODULE]      = {"module", false, true, send_reference, receive_reference},
-    [TDM_WEIGHTS_NONE]        = {"none", false, false, NULL, NULL},
+    [TDM_WEIGHTS_SHARED] = {"shared", "SharedMemWeightSyncScheme",
+                            false, false, send_reference, receive_reference},
+    [TDM_WEIGHTS_PROCESSES] = {"processes", "MultiProcessWeightSyncScheme",
+                               false, false, send_bytes, receive_bytes},
+    [TDM_WEIGHTS_DISTRIBUTED] = {"distributed", "DistributedWeightSyncScheme",
+                                 true, false, send_broadcast, receive_broadcast},
+    [TDM_WEIGHTS_RPC] = {"rpc", "RPCWeightSyncScheme",
+                         false, false, send_reference, receive_reference},
+    [TDM_WEIGHTS_ACTORS] = {"actors", "RayWeightSyncScheme",
+                            false, false, send_reference, receive_reference},
+    [TDM_WEIGHTS_MODULE] = {"module", "RayModuleTransformScheme",
+                            false, true, send_reference, receive_reference},
+    [TDM_WEIGHTS_NONE] = {"none", "NoWeightSyncScheme", false, false, NULL, NULL},
 };
 /* clang-format on */
 
@@ -285,4 +291,11 @@ const char *tdm_weights_scheme_name(enum tdm_weights_scheme scheme)
     const struct tdm__weight_transport *transport = tdm__weight_transport_of_scheme(scheme);
 
     return transport == NULL ? NULL : transport->name;
+}
+
+const char *tdm_weights_scheme_torchrl(enum tdm_weights_scheme scheme)
+{
+    const struct tdm__weight_transport *transport = tdm__weight_transport_of_scheme(scheme);
+
+    return transport == NULL ? NULL : transport->torchrl;
 }

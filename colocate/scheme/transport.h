@@ -51,6 +51,7 @@ void tdm__received_bucket_fini(struct tdm__received_bucket *received);
  * carry the description but do not look into it. */
 struct tdm__weight_transport {
     const char *name;      /* Name of the scheme in messages. */
+    const char *torchrl;   /* Name of the corresponding class of TorchRL. */
     bool uses_group;       /* True if sender and receivers join a collective group first. */
     bool starts_receivers; /* True if the sender calls its module actors to make them receive. */
     /* Sends one bucket to all receivers; NULL if the scheme sends no bytes. */

@@ -60,6 +60,14 @@ enum tdm_weights_scheme {
 /* Returns the name of a scheme, such as "shared", or NULL for an unknown one.  The text is
  * static. */
 TDM_API const char *tdm_weights_scheme_name(enum tdm_weights_scheme scheme);
+/* Returns the name of TorchRL's class that a scheme corresponds to, such as
+ * "SharedMemWeightSyncScheme"; NULL for an unknown scheme.  The text is static. */
+TDM_API const char *tdm_weights_scheme_torchrl(enum tdm_weights_scheme scheme);
+
+/* Returns the name of a strategy of TorchRL, which says in which form weights are taken from a
+ * model and put back into it, such as "state_dict".  Numbers begin with 0; NULL beyond the last
+ * one.  The text is static. */
+TDM_API const char *tdm_weights_strategy_name(uint32_t number);
 
 enum {
     /* Size in bytes of a model's ID, including the terminating NUL. */

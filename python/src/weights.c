@@ -533,23 +533,53 @@ static PyMethodDef functions[] = {
      "Create a receiver of (model, tensors) in a list; the memory of the tensors is borrowed."},
     {NULL, NULL, 0, NULL}};
 
-/* Adds the numbers of the schemes, by their names, as the dict SCHEMES. */
+/* Sets an item of a dict and releases the value.  Returns false with an exception, also if the
+ * value is NULL. */
+static bool set_item(PyObject *dict, const char *key, PyObject *value)
+{
+    bool done = value != NULL && PyDict_SetItemString(dict, key, value) == 0;
+
+    Py_XDECREF(value);
+    return done;
+}
+
+/* Adds the dicts SCHEMES, the numbers of the schemes by name, and TORCHRL_SCHEMES, their names by
+ * TorchRL's class. */
 static bool add_schemes(PyObject *module)
 {
-    PyObject *dict = PyDict_New();
-    bool done = dict != NULL;
+    PyObject *numbers = PyDict_New();
+    PyObject *names = PyDict_New();
+    bool done = numbers != NULL && names != NULL;
 
     for (int i = TDM_WEIGHTS_SHARED;
          done && tdm_weights_scheme_name((enum tdm_weights_scheme)i) != NULL; i++) {
-        PyObject *number = PyLong_FromLong(i);
+        enum tdm_weights_scheme scheme = (enum tdm_weights_scheme)i;
+        const char *name = tdm_weights_scheme_name(scheme);
 
-        done = number != NULL &&
-               PyDict_SetItemString(dict, tdm_weights_scheme_name((enum tdm_weights_scheme)i),
-                                    number) == 0;
-        Py_XDECREF(number);
+        done = set_item(numbers, name, PyLong_FromLong(i)) &&
+               set_item(names, tdm_weights_scheme_torchrl(scheme), PyUnicode_FromString(name));
     }
-    done = done && PyModule_AddObjectRef(module, "SCHEMES", dict) == 0;
-    Py_XDECREF(dict);
+    done = done && PyModule_AddObjectRef(module, "SCHEMES", numbers) == 0 &&
+           PyModule_AddObjectRef(module, "TORCHRL_SCHEMES", names) == 0;
+    Py_XDECREF(numbers);
+    Py_XDECREF(names);
+    return done;
+}
+
+/* Adds the list STRATEGIES, the names of TorchRL's strategies. */
+static bool add_strategies(PyObject *module)
+{
+    PyObject *list = PyList_New(0);
+    bool done = list != NULL;
+
+    for (uint32_t i = 0; done && tdm_weights_strategy_name(i) != NULL; i++) {
+        PyObject *name = PyUnicode_FromString(tdm_weights_strategy_name(i));
+
+        done = name != NULL && PyList_Append(list, name) == 0;
+        Py_XDECREF(name);
+    }
+    done = done && PyModule_AddObjectRef(module, "STRATEGIES", list) == 0;
+    Py_XDECREF(list);
     return done;
 }
 
@@ -558,5 +588,5 @@ bool binding_weights_init(PyObject *module)
     sender_type = (PyTypeObject *)PyType_FromSpec(&sender_spec);
     receiver_type = (PyTypeObject *)PyType_FromSpec(&receiver_spec);
     return sender_type != NULL && receiver_type != NULL && add_schemes(module) &&
-           PyModule_AddFunctions(module, functions) == 0;
+           add_strategies(module) && PyModule_AddFunctions(module, functions) == 0;
 }

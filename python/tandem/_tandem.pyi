@@ -144,6 +144,8 @@ class _Collective:
 _WeightsTensor = tuple[str, int, tuple[int, ...], int, int, int]
 
 SCHEMES: dict[str, int]
+TORCHRL_SCHEMES: dict[str, str]
+STRATEGIES: list[str]
 
 class _Sender:
     """A sender of a model's weights."""

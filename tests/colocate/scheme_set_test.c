@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -24,7 +25,7 @@
 
 enum { ACTOR = 1, CRITIC = 2, BOTH = 3 };
 enum { WORDS = 2000, BUCKET_BYTES = 8192, TIMEOUT_MS = 20000, SOON_MS = 10000, SHORT_MS = 300 };
-enum { SLOTS = 8, LOAD_SENDS = 40, READERS = 2 };
+enum { SLOTS = 8, LOAD_SENDS = 40, READERS = 2, READ_PAUSE_NS = 100000 };
 
 static const char *const kinds[2] = {"actor", "critic"};
 
@@ -162,6 +163,8 @@ static tdm_status listener_look(tdm_call *call, void *self)
  * on the board, and no other thread of any process may show another one. */
 static void *reader_main(void *arg)
 {
+    /* Without pauses the readers would take the processors from the sender. */
+    const struct timespec rest = {.tv_nsec = READ_PAUSE_NS};
     struct listener *listener = arg;
     uint64_t slot = listener->first_slot + atomic_fetch_add(&listener->slots_taken, 1);
 
@@ -186,6 +189,7 @@ static void *reader_main(void *arg)
         tdm_weights_read_end(listener->receiver);
         atomic_fetch_add(&listener->reads, 1);
         atomic_fetch_add(&listener->wrong, wrong);
+        (void)nanosleep(&rest, NULL);
     }
     return NULL;
 }

@@ -249,7 +249,7 @@ def ray_rows(text):
     for number, line in enumerate(text, 1):
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)][1:-1]
         if len(cells) == 4 and cells[3] != "shown by" and not set(cells[2]) <= set("-"):
-            yield number, cells[2], re.findall(r"`([\w/]+\.(?:c|py)): (\w+)`", cells[3])
+            yield number, cells[2], re.findall(r"`([\w/-]+\.(?:c|py)): (\w+)`", cells[3])
 
 
 def check_ray_in_python(page):
