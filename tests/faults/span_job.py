@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """span_job.py BUILD - a colocated job on two of three machines, with encrypted connections, as docs/cluster.md has it.
 
-The machines are network namespaces with one link each (network.py).  Each node has two GPUs, so that the job needs two
-of them.  The results must be those of one node.  An update must send no weights over the links if each node has all of
-them, and otherwise each byte that a node lacks once.
+The machines are network namespaces with one link each (network.py).  Each node has three GPUs, so that the job, whose
+engines have two each, needs two of them.  The results must be those of one node.  An update must send no weights over
+the links if each node has all of them, and otherwise each byte that a node lacks once.
 """
 import json
 import os
@@ -34,7 +34,8 @@ MODES = ("donate", "copy", "bucket", "names")  # Ways in which an update writes 
 DIVIDED = ["trainer.replicas=1", "model.hidden_size=256", "model.intermediate_size=1024", "cluster.gpu_bytes=256 MiB",
            "rollout.rollout_batch_size=8", "rollout.warmup_steps=3", "update.update_weight_buffer_size=1 MiB"]
 APART = ["engine.colocate=false", "cluster.num_gpus=8", "update.mode=copy"]
-GPUS = 2  # GPUs of each node: those of one of the job's two engines.
+# GPUs of each node: those of one of the job's two engines, and one more, which must not get a part of the other engine.
+GPUS = 3
 JOB_SECONDS = 240  # Longest time of a job, and of an update, on a busy machine.
 # Part of the weights of all engines that an update may send besides weights: calls of the driver, votes, renewals of
 # leases, and health checks, of which a busy machine makes many in the time of an update.  A rank has as much weights.
