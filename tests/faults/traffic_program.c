@@ -191,10 +191,9 @@ static void create_actors(const char *word)
         TDM_CHECK(tdm_actor_call(actors[i], "measure_variable", &ref, ""));
         TDM_CHECK(tdm_get(ref, TIMEOUT_MS, "u", &bytes));
         tdm_ref_release(ref);
-        if (bytes != strlen(word)) {
-            (void)fprintf(stderr, "an actor does not have its environment variable\n");
-            exit(1);
-        }
+        TDM_CHECK(bytes == strlen(word)
+                      ? TDM_OK
+                      : tdm_fail(TDM_E_METHOD, "an actor lacks its environment variable"));
     }
 }
 
