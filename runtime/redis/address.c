@@ -336,6 +336,11 @@ tdm_status tdm__redis_address_parse(const char *url, struct tdm__redis_address *
         TDM_TRY(parse_redis(rest, &address));
     } else if ((rest = text_after(url, "redis+sentinel://")) != NULL) {
         TDM_TRY(parse_sentinel_url(rest, &address));
+    } else if (text_after(url, "rediss+sentinel://") != NULL) {
+        return tdm__fail(TDM_E_UNSUPPORTED,
+                         "store url: sentinels, and the masters that they name, are not reached by "
+                         "TLS: give rediss:// to one server, or redis+sentinel:// on a network "
+                         "that nobody else can reach");
     } else {
         return tdm__fail(TDM_E_INVAL,
                          "store url: wanted unix:///path, redis://[user[:password]@]host[:port]"

@@ -57,6 +57,11 @@ struct tdm__redis_connection {
     struct tdm__redis_host master;
     /* Whether the handshake with the server has succeeded, so that commands can be sent. */
     bool ready;
+    /* Time since when the connection is ready, in milliseconds on CLOCK_MONOTONIC. */
+    int64_t ready_since_ms;
+    /* Whether the connection ends because the server may not be the master any more. Its end is not
+     * logged: it repeats as long as replicas are missing, which the caller reports. */
+    bool is_doubted;
     bool destroyed; /* Whether the owner is destroying the connection. */
     /* Time since when there has been no connection, in milliseconds on CLOCK_MONOTONIC; 0 if there
      * is one. */
@@ -208,7 +213,7 @@ static void cleanup(void *arg)
     if (connection->destroyed) {
         return;
     }
-    if (was_ready) {
+    if (was_ready && !connection->is_doubted) {
         connection->logged = true;
         tdm__log(TDM__WARN, "redis", "%s: connection lost: %s", connection->address.text,
                  connection->reason);
@@ -357,6 +362,8 @@ static void on_pong(redisAsyncContext *context, void *reply, void *arg)
         return;
     }
     connection->ready = true;
+    connection->ready_since_ms = tdm__clock_ms();
+    connection->is_doubted = false;
     connection->logged = false;
     connection->trouble_since_ms = 0;
     connection->trouble[0] = '\0';
@@ -544,10 +551,31 @@ bool tdm__redis_connection_check_master(struct tdm__redis_connection *connection
     return false;
 }
 
+void tdm__redis_connection_doubt_master(struct tdm__redis_connection *connection)
+{
+    if (connection->address.sentinels_count == 0 || !connection->ready ||
+        tdm__clock_ms() - connection->ready_since_ms < TDM__REDIS_DOUBT_MS) {
+        return;
+    }
+    connection->is_doubted = true;
+    tdm__master_search_doubted(&connection->search);
+    tdm__redis_connection_drop(connection,
+                               "replicas are missing: another server may be the master");
+}
+
 const struct tdm__redis_host *
 tdm__redis_connection_master(const struct tdm__redis_connection *connection)
 {
     return &connection->master;
+}
+
+void tdm__redis_connection_use_master(struct tdm__redis_connection *connection,
+                                      const struct tdm__redis_host *master, const char *reason)
+{
+    tdm__redis_connection_drop(connection, reason);
+    connection->master = *master;
+    tdm__master_search_named(&connection->search);
+    connection_set_timer(connection, 0);
 }
 
 const char *tdm__redis_connection_trouble(const struct tdm__redis_connection *connection)

@@ -19,6 +19,9 @@
  * is one; else the sentinels are asked again after the delay. */
 struct tdm__redis_connection;
 
+/* Least milliseconds of a connection until doubts about the master end it. */
+enum { TDM__REDIS_DOUBT_MS = 3000 };
+
 /* Callbacks that report events of a connection to Redis. They run inside hiredis: they may send
  * commands, but must not run the loop or destroy the connection. */
 struct tdm__redis_connection_ops {
@@ -50,6 +53,11 @@ bool tdm__redis_connection_send(struct tdm__redis_connection *connection, redisC
  * server has not carried out the command. */
 bool tdm__redis_connection_check_master(struct tdm__redis_connection *connection,
                                         const redisReply *reply);
+/* Handles that fewer replicas than are wanted have a change that the server has accepted. It may be
+ * an old master, cut off from the replica that has taken its place. If the address has sentinels,
+ * and the connection has been ready for TDM__REDIS_DOUBT_MS, the connection is dropped, and the
+ * next sentinel is asked. */
+void tdm__redis_connection_doubt_master(struct tdm__redis_connection *connection);
 /* Returns the master that a sentinel has named for the current connection or attempt. Its name is
  * "" if the address has no sentinels, and while a sentinel is asked. Borrowed from the connection.
  */
@@ -57,6 +65,10 @@ const struct tdm__redis_host *
 tdm__redis_connection_master(const struct tdm__redis_connection *connection);
 /* Ends the current connection to the server because of `reason`, and reconnects. */
 void tdm__redis_connection_drop(struct tdm__redis_connection *connection, const char *reason);
+/* Ends the current connection or attempt because of `reason`, and connects to the master that a
+ * sentinel has named for another connection. Must not be called in callbacks of this connection. */
+void tdm__redis_connection_use_master(struct tdm__redis_connection *connection,
+                                      const struct tdm__redis_host *master, const char *reason);
 /* Returns the text that says why there is no connection to the server; "" if the reason is unknown.
  * Never NULL. Borrowed until the next call with `connection`. */
 const char *tdm__redis_connection_trouble(const struct tdm__redis_connection *connection);

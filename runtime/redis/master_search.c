@@ -56,6 +56,11 @@ void tdm__master_search_ready(struct tdm__master_search *search)
     search->delay_ms = TDM__MASTER_SEARCH_DELAY_MS_MIN;
 }
 
+void tdm__master_search_doubted(struct tdm__master_search *search)
+{
+    search_advance(search);
+}
+
 int64_t tdm__master_search_server_failed(struct tdm__master_search *search)
 {
     if (!search->is_ready) {

@@ -35,6 +35,10 @@ void tdm__master_search_named(struct tdm__master_search *search);
 int64_t tdm__master_search_sentinel_failed(struct tdm__master_search *search);
 /* Notes that the connection with the server accepts commands. */
 void tdm__master_search_ready(struct tdm__master_search *search);
+/* Notes that the server, whose connection is ready and will be ended, may not be the master any
+ * more. The next sentinel is asked then, because the one that has named the server may be cut off
+ * from the others together with it. */
+void tdm__master_search_doubted(struct tdm__master_search *search);
 /* Notes that the attempt to connect to the server has failed, or that the connection with it has
  * ended. Returns the milliseconds until the next attempt. If the server has never been ready, the
  * next sentinel is asked, because the one that has named it may not know the present master. */

@@ -359,7 +359,8 @@ static void on_session_unknown(struct operation *operation)
 }
 
 /* Handles the server's reply to WAIT. Without a reply it fails, because the next connection would
- * count replicas for other changes. */
+ * count replicas for other changes. If replicas are missing, the server may not be the master any
+ * more. */
 static void on_wait_reply(struct operation *operation, const redisReply *reply)
 {
     uint64_t count = 0;
@@ -367,6 +368,9 @@ static void on_wait_reply(struct operation *operation, const redisReply *reply)
                                                   operation->redis->address.text)
                                       : tdm__redis_reply_count(reply, &count);
 
+    if (status == TDM_OK && count < operation->replicas_count) {
+        tdm__redis_connection_doubt_master(operation->redis->connection);
+    }
     if (operation->completion != NULL) {
         tdm__store_completion_set_version(operation->completion, count);
         operation_complete(operation, status, NULL);
@@ -747,6 +751,7 @@ void tdm__store_redis_wait(struct tdm__store *store, uint32_t replicas_count, in
     tdm_status status;
 
     TDM_ASSERT(store->ops == &redis_ops);
+    operation->replicas_count = replicas_count;
     status = tdm__redis_command_wait(replicas_count, timeout_ms, &operation->command);
     if (status == TDM_OK && !operation_send(operation)) {
         status = tdm__fail(TDM_E_STORE, "%s: the connection was lost", redis->address.text);

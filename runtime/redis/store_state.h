@@ -41,6 +41,8 @@ struct operation {
     /* Time at which the command was last sent, in milliseconds on CLOCK_MONOTONIC. */
     int64_t sent_ms;
     uint32_t sends_count; /* Number of times that the command was sent. */
+    /* Number of replicas that WAIT wants; 0 for other operations. */
+    uint32_t replicas_count;
     /* Error reply of the server (owned), only while the operation is in `refused`; else NULL. */
     char *refusal;
 };

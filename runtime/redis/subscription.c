@@ -36,6 +36,7 @@ struct tdm__redis_subscription {
     bool was_subscribed;
     /* Whether the server has replied since SUBSCRIBE was last sent. */
     bool confirmed;
+    struct tdm__redis_host master; /* The master to follow; its name is "" if there is none. */
 };
 
 /* Notifies the watchers of each changed key in `lines`, a message with one key per line. Text that
@@ -102,12 +103,30 @@ static void send_subscribe(struct tdm__redis_subscription *subscription)
     }
 }
 
+/* Leads the connection to the master to follow, if sentinels have named another one for it. Returns
+ * whether the connection ends. Sentinels that are cut off from each other name different ones. */
+static bool subscription_change_master(struct tdm__redis_subscription *subscription)
+{
+    const struct tdm__redis_host *own = tdm__redis_connection_master(subscription->connection);
+
+    if (subscription->master.name[0] == '\0' || own->name[0] == '\0' ||
+        tdm__redis_host_equal(own, &subscription->master)) {
+        return false;
+    }
+    tdm__redis_connection_use_master(subscription->connection, &subscription->master,
+                                     "another server is the master now");
+    return true;
+}
+
 /* Runs every HEARTBEAT_MS: repeats SUBSCRIBE, or drops a connection on which the server has not
- * replied since the last one. */
+ * replied since the last one, or that is at another master than the commands. */
 static void on_heartbeat(void *arg)
 {
     struct tdm__redis_subscription *subscription = arg;
 
+    if (subscription_change_master(subscription)) {
+        return;
+    }
     if (subscription->confirmed) {
         send_subscribe(subscription);
     } else {
@@ -178,15 +197,11 @@ void tdm__redis_subscription_destroy(struct tdm__redis_subscription *subscriptio
 void tdm__redis_subscription_follow(struct tdm__redis_subscription *subscription,
                                     const struct tdm__redis_host *master)
 {
-    const struct tdm__redis_host *own;
-
     if (subscription == NULL) {
         return;
     }
-    own = tdm__redis_connection_master(subscription->connection);
-    if (own->name[0] != '\0' && !tdm__redis_host_equal(own, master)) {
-        tdm__redis_connection_drop(subscription->connection, "another server is the master now");
-    }
+    subscription->master = *master;
+    (void)subscription_change_master(subscription);
 }
 
 bool tdm__redis_subscription_was_subscribed(const struct tdm__redis_subscription *subscription)

@@ -168,10 +168,14 @@ class Cluster:
             environment["TANDEM_ADDRESS"] = self.addresses[node]
         return environment
 
+    def redis_url(self):
+        """Returns the URL of Redis that daemons get."""
+        return f"redis://{network.SHARED_ADDRESS}:{STORE_PORT}"
+
     def start_daemon(self, node):
         self.starts += 1
         machine = self.network.machines[node]
-        words = [self.tandemd.program, "--name", node, "--insecure-redis", "--redis", f"redis://{network.SHARED_ADDRESS}:{STORE_PORT}",
+        words = [self.tandemd.program, "--name", node, "--insecure-redis", "--redis", self.redis_url(),
                  "--listen", machine.address, "--directory", self.directory / f"{node}-{self.starts}", "--cpus", 8,
                  "--gpus", self.gpus[node], "--gpu-bytes", self.gpu_bytes, "--memory-bytes", 4 << 30,
                  "--resource", "slot=1", *self.lease_words]

@@ -22,10 +22,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMED_SECONDS = 5  # A mistake must be named within this time.
 JOIN_SECONDS = 2  # A further node must have joined within this time.
 PORTS = (7100, 7119)
-# What tests/faults/traffic_program.c moves between two nodes: an argument, a value, weights, and a group's data.  The
-# reply to the argument is the reversed word.
+# What tests/faults/traffic_program.c moves between two nodes: an argument, a value, weights, a group's data, and an
+# environment variable of the actors.  The reply to the argument is the reversed word.
 MOVED = {"argument": "argument-6c1f0e93a57d", "value": "value-93b0d24e7f18", "weights": "weights-5d8a2c07e4b6",
-         "group": "group-e1f4097ab3c2"}
+         "group": "group-e1f4097ab3c2", "variable": "variable-0b7d5e31c9f6"}
 PAGE_ADDRESS = "10.0.0.5"  # Address of the head node in docs/cluster.md.
 
 

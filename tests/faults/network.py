@@ -180,9 +180,12 @@ class Network:
             self.lead(name, stores[0])
 
     def end(self):
-        if self.delay:
-            self.delay.end()
-        for machine in self.machines.values():
+        """Removes all machines with their links, so that others of these names can be made."""
+        self.heal()
+        for node, store in self.led_to.items():
+            self.rule("del", SHARED_PRIORITY, "iif", node, "to", SHARED_ADDRESS, "lookup", self.stores[store])
+        for name, machine in self.machines.items():
+            run("ip", "link", "del", "dev", name)
             machine.holder.kill()
             machine.holder.wait()
 

@@ -7,7 +7,8 @@
 A row is a process, a failpoint of docs/protocols/commit.md at which it stops (TANDEM_FAILPOINT, runtime/failpoint.h),
 and the node that then loses power: that of the process, or the other one.  The node's daemon is started again at once,
 or after the lease of the node.  The job, which is started on a third node, must resume its last checkpoint by itself,
-and each of its steps must have the numbers of an undisturbed job, its model the same bytes.
+and each of its steps must have the numbers of an undisturbed job, and its model the same bytes.  The versions of the
+weights must grow, also over the restart.
 
 Each row is a trial in network namespaces of its own (network.py), with encrypted connections.  Without --all and --only
 it tries the rows of CHOSEN.  Exit status: 1 if a trial fails, 77 if namespaces are not allowed here.
@@ -261,6 +262,9 @@ class Trial:
             wrong.append(f"{reward}, not {expected['reward']}")
         if model_of(self.folder / "out") != expected["model"]:
             wrong.append("the model has other bytes")
+        versions = versions_of(self.folder / "out")
+        if len(versions) < STEPS + 1 or any(later <= earlier for earlier, later in zip(versions, versions[1:])):
+            wrong.append(f"the versions of the updates are {versions}")
         return wrong
 
     def restarts(self):
@@ -270,6 +274,12 @@ class Trial:
 def reward_of(notes):
     """Returns the rewards of the unseen prompts before and after training, as the job prints them."""
     return next((note.split("  ")[0] for note in notes if note.startswith("reward ")), "no reward")
+
+
+def versions_of(out):
+    """Returns the versions with which the engines went on after updates, those before the restart included."""
+    events = json.loads((out / "trace.json").read_text(encoding="utf-8"))
+    return [int(event["args"]["version"]) for event in events if event["name"] == "RESUME_ENGINE"]
 
 
 def model_of(out):

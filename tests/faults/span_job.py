@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """span_job.py BUILD - a colocated job on two of three machines, with encrypted connections, as docs/cluster.md has it.
 
-The machines are network namespaces with one link each (network.py).  Each node has two GPUs, so that the job needs two
-of them.  The results must be those of one node, and an update must send no weights over the links.
+The machines are network namespaces with one link each (network.py).  Each node has three GPUs, so that the job, whose
+engines have two each, needs two of them.  The results must be those of one node.  An update must send no weights over
+the links if each node has all of them, and otherwise each byte that a node lacks once.
 """
 import json
 import os
@@ -29,12 +30,18 @@ UPDATES = STEPS + 1  # The first update follows the supervised steps.
 WORDS = [f"rollout.num_rollout={STEPS}", "rollout.warmup_steps=15", "trainer.warmup_lr=1e-2",
          "trainer.warmup_lr_warmup_iters=2", "trainer.replicas=2"]
 MODES = ("donate", "copy", "bucket", "names")  # Ways in which an update writes weights.
+# A trainer whose weights are divided among the nodes, and so large that what passes beside them is little.
+DIVIDED = ["trainer.replicas=1", "model.hidden_size=256", "model.intermediate_size=1024", "cluster.gpu_bytes=256 MiB",
+           "rollout.rollout_batch_size=8", "rollout.warmup_steps=3", "update.update_weight_buffer_size=1 MiB"]
 APART = ["engine.colocate=false", "cluster.num_gpus=8", "update.mode=copy"]
-GPUS = 2  # GPUs of each node: those of one of the job's two engines.
+# GPUs of each node: those of one of the job's two engines, and one more, which must not get a part of the other engine.
+GPUS = 3
 JOB_SECONDS = 240  # Longest time of a job, and of an update, on a busy machine.
 # Part of the weights of all engines that an update may send besides weights: calls of the driver, votes, renewals of
 # leases, and health checks, of which a busy machine makes many in the time of an update.  A rank has as much weights.
 CALLS_PART = 1 / 4
+# The same for a trainer whose weights are divided, as a part of the weights that cross in both directions.
+BESIDE_PART = 1 / 12
 # Names of Redis commands, records, methods and actors, which pass between the machines in plain text without TLS.
 PLAIN = (b"FCALL", b"node/", b"TDMRPC", b"trainer/0", b"engine/1/1")
 SAMPLE_BYTES = 64
@@ -170,9 +177,9 @@ class Span(StartedNodes):
         self.assertTrue(plans)
         return plans[-1]
 
-    def on_one_node(self):
+    def on_one_node(self, *words):
         """Returns the results of each step of the same job on one node."""
-        return by_step(self.finish(self.start_job(node=None)))
+        return by_step(self.finish(self.start_job(*words, node=None)))
 
     def require_paired(self, places):
         """Checks that the job uses two nodes, and that each engine is with the trainers of its GPUs."""
@@ -223,6 +230,40 @@ class Span(StartedNodes):
         sent = sum(update.link_bytes.values())
         print(f"an update of {weights_bytes} bytes sent {update.link_bytes}", file=sys.stderr)
         self.assertLess(sent, weights_bytes * CALLS_PART)
+
+    def test_divided_trainer_sends_what_the_plan_says_and_no_more(self):
+        """Each node has a half of the trainer's weights, and an engine that wants all of them."""
+        expected = self.on_one_node(*DIVIDED)
+        self.start_nodes(dict.fromkeys(("n1", "n2", "n3"), GPUS))
+        for mode in ("donate", "copy"):  # In one chunk, and in several.
+            with self.subTest(mode=mode):
+                process = self.start_job(*DIVIDED, f"update.mode={mode}", TANDEM_FAILPOINT=self.failpoints())
+                try:
+                    lines = self.read_until_started(process)
+                    places = self.places()
+                    self.require_paired(places)
+                    update = self.watch_update(process)
+                    lines += self.finish(process)
+                finally:
+                    process.kill()
+                self.assertEqual(by_step(lines), expected)
+                self.require_plan_sent(update, places)
+
+    def require_plan_sent(self, update, places):
+        """Checks that each node has sent over its link what the plan says that it sends to the other one, and little
+        beside it, and that the plan lets no byte of the model cross twice."""
+        plan = self.plan()
+        planned = plan["other_node_bytes"]
+        self.assertLessEqual(planned, (plan["same_gpu_bytes"] + plan["other_gpu_bytes"]) / 2)  # Two engines have it.
+        crossed = dict.fromkeys(update.link_bytes, 0)  # In all updates, by node.
+        for event in self.events("write bucket"):
+            if event["args"]["to"] == "other nodes":
+                crossed[places[f"trainer/{event['tid']}"]] += event["args"]["bytes"]
+        print(f"{UPDATES} updates in which {crossed} bytes cross; one sent {update.link_bytes}", file=sys.stderr)
+        self.assertEqual(sum(crossed.values()), UPDATES * planned)
+        for node, sent in update.link_bytes.items():
+            self.assertGreaterEqual(sent, crossed[node] // UPDATES)
+            self.assertLess(sent, crossed[node] / UPDATES + planned * BESIDE_PART)
 
     def test_weights_that_cross_are_counted_and_recorded(self):
         """Shows that the test above would notice weights: here the engines are on another node, and nothing is

@@ -9,12 +9,12 @@
 /* The program is a driver that joins the node of its machine, and it is also its two actors, of
  * which each is on a node of its own:
  *
- *     traffic_program ARGUMENT VALUE WEIGHTS GROUP
+ *     traffic_program ARGUMENT VALUE WEIGHTS GROUP VARIABLE
  *
  * Each word fills what is moved in its way: an argument (whose reply is the reversed word), a large
- * value that the driver puts and one that an actor returns, the weights of a model, and the data of
- * a collective group. When all is moved, the program prints "moved" and keeps everything until its
- * stdin ends. */
+ * value that the driver puts and one that an actor returns, the weights of a model, the data of a
+ * collective group, and an environment variable of each actor. When all is moved, the program
+ * prints "moved" and keeps everything until its stdin ends. */
 
 enum {
     ACTORS = 2,
@@ -24,7 +24,8 @@ enum {
     TIMEOUT_MS = 30000
 };
 
-#define MODEL "traffic"
+#define MODEL    "traffic"
+#define VARIABLE "TRAFFIC_VARIABLE"
 
 /* Fills `bytes` with repetitions of the word. */
 static void fill(char *bytes, const char *word)
@@ -74,6 +75,15 @@ static tdm_status mover_reverse(tdm_call *call, void *self)
         reversed[i] = word[length - 1 - i];
     }
     return tdm_call_reply(call, "s", reversed);
+}
+
+/* () replies the number of bytes of the actor's environment variable, which is not sent again. */
+static tdm_status mover_measure_variable(tdm_call *call, void *self)
+{
+    const char *value = getenv(VARIABLE);
+
+    (void)self;
+    return tdm_call_reply(call, "u", value == NULL ? 0 : (uint64_t)strlen(value));
 }
 
 /* (value, word) checks the value, and replies one of the same size and contents. */
@@ -150,6 +160,7 @@ static void mover_end(void *self)
 
 TDM_ACTOR_CLASS(mover, .state_bytes = sizeof(struct mover), .destruct = mover_end,
                 .methods = {{"reverse", mover_reverse},
+                            {"measure_variable", mover_measure_variable},
                             {"return_value", mover_return_value},
                             {"receive", mover_receive},
                             {"join", mover_join}});
@@ -160,18 +171,29 @@ static tdm_runtime *runtime;
 static tdm_placement_group *places;
 static tdm_actor *actors[ACTORS];
 
-/* Creates an actor on each of two nodes. */
-static void create_actors(void)
+/* Creates an actor on each of two nodes, with the word as the value of a variable. */
+static void create_actors(const char *word)
 {
     static const struct tdm_bundle bundles[ACTORS] = {{.num_cpus = 1}, {.num_cpus = 1}};
+    char variable[sizeof(VARIABLE) + 1 + WORD_BYTES_MAX];
 
     TDM_CHECK(tdm_placement_group_create(runtime, bundles, ACTORS, TDM_STRICT_SPREAD, TIMEOUT_MS,
                                          &places));
+    (void)snprintf(variable, sizeof(variable), "%s=%s", VARIABLE, word);
     for (uint32_t i = 0; i < ACTORS; i++) {
-        const struct tdm_actor_options options = {.num_cpus = 1, .group = places, .bundle = i};
+        const struct tdm_actor_options options = {
+            .num_cpus = 1, .group = places, .bundle = i, .environment = {variable}};
+        uint64_t bytes;
+        tdm_ref *ref;
 
         TDM_CHECK(tdm_actor_create(runtime, "mover", &options, &actors[i], ""));
         TDM_CHECK(tdm_actor_wait_ready(actors[i], TIMEOUT_MS));
+        TDM_CHECK(tdm_actor_call(actors[i], "measure_variable", &ref, ""));
+        TDM_CHECK(tdm_get(ref, TIMEOUT_MS, "u", &bytes));
+        tdm_ref_release(ref);
+        TDM_CHECK(bytes == strlen(word)
+                      ? TDM_OK
+                      : tdm_fail(TDM_E_METHOD, "an actor lacks its environment variable"));
     }
 }
 
@@ -261,11 +283,11 @@ int main(int argc, char **argv)
     tdm_weights_sender *sender;
 
     TDM_CHECK(tdm_runtime_start(&options, &runtime)); /* Workers end inside of this call. */
-    if (argc != 5) {
-        (void)fprintf(stderr, "usage: traffic_program ARGUMENT VALUE WEIGHTS GROUP\n");
+    if (argc != 6) {
+        (void)fprintf(stderr, "usage: traffic_program ARGUMENT VALUE WEIGHTS GROUP VARIABLE\n");
         return 2;
     }
-    create_actors();
+    create_actors(argv[5]);
     move_arguments(argv[1]);
     move_values(argv[2], values);
     sender = move_weights(argv[3], weights);

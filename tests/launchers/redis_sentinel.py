@@ -4,12 +4,12 @@
 import pathlib
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 import unittest
 
+import failover
 import redis_acl
 import redis_servers
 
@@ -23,30 +23,8 @@ sentinel failover-timeout mine 10000
 """
 
 
-class Program:
-    """A run of tests/failover_program on a node."""
-
-    def __init__(self, node):
-        self.process = subprocess.Popen([str(BUILD / "tests" / "failover_program")], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True,
-                                        env={**node.environment, "TANDEM_ADDRESS": "auto"})
-
-    def ask(self, line):
-        """Gives the program a line; returns the process ID and the number of calls of each actor that it names."""
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        said = {}
-        while (reply := self.process.stdout.readline().split()) != ["done"]:
-            if len(reply) != 3:
-                raise AssertionError(f"the program has ended with {self.process.wait()}")
-            said[reply[0]] = (int(reply[1]), int(reply[2]))
-        return said
-
-    def end(self):
-        self.process.stdin.close()
-        code = self.process.wait(timeout=60)
-        self.process.stdout.close()
-        return code
+def start_program(node):
+    return failover.Program([BUILD / "tests" / "failover_program"], {**node.environment, "TANDEM_ADDRESS": "auto"})
 
 
 class Failover(unittest.TestCase):
@@ -116,7 +94,7 @@ class Failover(unittest.TestCase):
 
     def fail_over(self, nodes, master, break_master):
         """Breaks the master and shows that everything works at another one, which is returned."""
-        program = Program(nodes[0])
+        program = start_program(nodes[0])
         before = program.ask("early")
         self.assertEqual((before["plain"][1], before["kept"][1], before["found"][1]), (1, 1, 2))
         break_master(master)
@@ -166,7 +144,7 @@ class Failover(unittest.TestCase):
         old = self.start_servers(replicas=1)
         new = self.servers[1]
         nodes, _ = self.start_nodes(old)
-        program = Program(nodes[0])
+        program = start_program(nodes[0])
         before = program.ask("early")
         for sentinel in self.sentinels:
             self.assertEqual(sentinel.ask("SENTINEL", "REMOVE", "mine"), "OK")

@@ -8,9 +8,11 @@ an address and a port of its own on the loopback device.  Slurm's daemons change
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -24,6 +26,8 @@ PROGRAMS = ("slurmctld", "slurmd", "srun", "scancel", "munged", "unshare", "ip")
 NODES = ("n1", "n2", "n3", "n4")
 START_SECONDS = 30  # Longest time until Slurm's nodes are idle.
 JOB_SECONDS = 90  # Longest time of a job.
+SILENT_SECONDS = 20  # Time after which slurmctld gives up a slurmd that does not answer.
+END_SECONDS = 120  # Longest time from that loss to the end of the step.
 GPUS = 2  # GPUs of each node of the reinforcement-learning job: those of one of its two engines.
 STEPS = 4
 ROLES = ("tandem", "spread", "trainer", "engine")  # How the names of Tandem's processes and of its actors begin.
@@ -43,6 +47,7 @@ SlurmdPidFile={directory}/slurmd-%n.pid
 SlurmdSpoolDir={directory}/spool-%n
 StateSaveLocation={directory}/state
 ReturnToService=2
+SlurmdTimeout={silent}
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
@@ -85,6 +90,32 @@ def tandem_processes():
     return {pid: name for pid, name in processes().items() if name.startswith(ROLES)}
 
 
+def kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def processes_with(variable):
+    """Returns the PIDs of the processes that have this variable and value in their environment."""
+    found = []
+    for pid in processes():
+        try:
+            if variable.encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
+        except OSError:
+            continue  # The process has ended.
+    return found
+
+
+def parent_of(pid):
+    try:
+        return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0  # The process has ended.
+
+
 class Slurm:
     """munged, slurmctld and a slurmd for each of NODES."""
 
@@ -103,7 +134,7 @@ class Slurm:
         self.children = [self.start("munged", "--force", "--foreground", f"--socket={DIRECTORY}/munge.socket", *words)]
         self.wait_until(DIRECTORY.joinpath("munge.socket").exists, "munged listens")
         self.children.append(self.start("slurmctld", "-D"))
-        self.children += [self.start("slurmd", "-D", "-N", name) for name in NODES]
+        self.daemons = {name: self.start("slurmd", "-D", "-N", name) for name in NODES}
         self.wait_until(lambda: self.states() == ["idle"] * len(NODES), "all nodes are idle")
 
     def write_hosts(self, host):
@@ -114,7 +145,7 @@ class Slurm:
         subprocess.run(["mount", "--bind", hosts, "/etc/hosts"], check=True)
 
     def write_configuration(self, host):
-        text = CONFIGURATION.format(host=host, directory=DIRECTORY, first=self.addresses["n1"])
+        text = CONFIGURATION.format(host=host, directory=DIRECTORY, first=self.addresses["n1"], silent=SILENT_SECONDS)
         nodes = [f"NodeName={name} NodeHostname={host} NodeAddr={address} Port={17000 + number} CPUs=2"
                  for number, (name, address) in enumerate(self.addresses.items())]
         before, partition = text.split("PartitionName", 1)
@@ -123,6 +154,23 @@ class Slurm:
         key = DIRECTORY / "munge.key"
         key.touch(0o600)
         key.write_bytes(os.urandom(1024))
+
+    def lose_machine(self, name):
+        """Kills the slurmd of a node and all processes of its steps, as when the machine loses power."""
+        tasks = processes_with(f"SLURMD_NODENAME={name}")
+        for pid in {parent_of(pid) for pid in tasks}:
+            if processes().get(pid) == "slurmstepd":
+                os.kill(pid, signal.SIGKILL)
+        self.daemons[name].kill()
+        self.daemons[name].wait()
+        while tasks := processes_with(f"SLURMD_NODENAME={name}"):
+            for pid in tasks:
+                kill(pid)
+
+    def start_machine(self, name):
+        """Starts the slurmd of a node again, and waits until all nodes take jobs."""
+        self.daemons[name] = self.start("slurmd", "-D", "-N", name)
+        self.wait_until(lambda: self.states() == ["idle"] * len(NODES), f"{name} is back")
 
     def start(self, *words):
         with DIRECTORY.joinpath(f"{words[0]}.out").open("ab") as log:
@@ -141,7 +189,7 @@ class Slurm:
             time.sleep(0.05)
 
     def end(self):
-        for child in self.children:
+        for child in (*self.children, *self.daemons.values()):
             child.kill()
             child.wait()
 
@@ -167,8 +215,8 @@ class Launch(unittest.TestCase):
     def tearDown(self):
         self.files.rmdir()  # Fails if anything is left.
 
-    def srun(self, *words, nodes=4):
-        return subprocess.Popen(["srun", f"--nodes={nodes}", "--ntasks-per-node=1", "--cpus-per-task=2",
+    def srun(self, *words, nodes=4, options=()):
+        return subprocess.Popen(["srun", f"--nodes={nodes}", "--ntasks-per-node=1", "--cpus-per-task=2", *options,
                                  str(BUILD / "tandem"), "launch", *map(str, words)], stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment, text=True)
 
@@ -179,6 +227,14 @@ class Launch(unittest.TestCase):
         finally:
             job.kill()
         return job.returncode, said, complained
+
+    def directory_of(self, node):
+        """Returns the directory of the node of Tandem on a node of Slurm."""
+        for pid in processes_with(f"SLURMD_NODENAME={node}"):
+            if processes().get(pid) == "tandemd":
+                text = pathlib.Path(f"/proc/{pid}/environ").read_text()
+                return next(line.partition("=")[2] for line in text.split("\0") if line.startswith("TMPDIR="))
+        return self.fail(f"no daemon runs on {node}")
 
     def expect_nothing_left(self):
         """Waits until no process of Tandem runs and no file of it is left, at most for a few seconds: what srun does not
@@ -234,6 +290,60 @@ class Launch(unittest.TestCase):
     def test_exit_code_is_that_of_the_command(self):
         code, _, complained = self.run_job("--", "sh", "-c", "exit 7", nodes=2)
         self.assertEqual(code, 7, complained)
+        self.expect_nothing_left()
+
+    def start_waiting(self, *options):
+        """Starts a job on two nodes whose command waits for a file; returns it and the file."""
+        file = DIRECTORY / self.id().rpartition(".")[2]
+        job = self.srun("--", "sh", "-c", f"echo running; while [ ! -e {file} ]; do sleep 0.1; done", nodes=2,
+                        options=options)
+        limit = threading.Timer(END_SECONDS, job.kill)
+        limit.start()
+        self.addCleanup(limit.cancel)
+        self.assertEqual(job.stdout.readline(), "running\n")
+        return job, file
+
+    def kill_node_of_task(self, number):
+        """Kills the daemon that a task has started, so that the task fails."""
+        victims = [pid for pid in processes_with(f"SLURM_PROCID={number}")
+                   if processes().get(pid, "").startswith(("tandemd", "tandem-super"))]
+        self.assertGreaterEqual(len(victims), 2)
+        for pid in victims:
+            kill(pid)
+
+    def test_failure_of_one_task_is_the_exit_code_and_the_command_goes_on(self):
+        job, file = self.start_waiting()
+        self.kill_node_of_task(1)
+        while "node 1 ended before the head node" not in (said := job.stderr.readline()):
+            self.assertNotEqual(said, "", "the task does not say why it fails")
+        self.assertNotEqual(processes_with("SLURM_PROCID=0"), [])
+        file.touch()
+        job.communicate(timeout=JOB_SECONDS)
+        self.assertEqual(job.returncode, 1)
+        self.expect_nothing_left()
+
+    def test_failure_of_one_task_ends_all_if_that_is_asked_for(self):
+        job, _ = self.start_waiting("--kill-on-bad-exit=1")
+        self.kill_node_of_task(1)
+        _, complained = job.communicate(timeout=JOB_SECONDS)
+        self.assertIn("node 1 ended before the head node", complained)
+        self.assertNotEqual(job.returncode, 0)
+        self.expect_nothing_left()
+
+    def test_lost_machine_ends_the_job_and_nothing_is_left(self):
+        job, _ = self.start_waiting()
+        lost = "n2"
+        self.assertEqual({name for name in NODES if processes_with(f"SLURMD_NODENAME={name}")}, {"n1", lost})
+        directory = self.directory_of(lost)
+        self.slurm.lose_machine(lost)
+        _, complained = job.communicate(timeout=END_SECONDS)
+        self.assertNotEqual(job.returncode, 0)
+        self.assertRegex(complained.lower(), "node.?fail")
+        shutil.rmtree(directory)  # It has nobody who could remove it.
+        self.expect_nothing_left()
+        self.slurm.start_machine(lost)
+        code, said, complained = self.run_job("--", BUILD / "tests" / "spread_program", 4)
+        self.assertEqual((code, len(said.splitlines())), (0, 4), complained)
         self.expect_nothing_left()
 
     def test_canceled_job_leaves_nothing(self):

@@ -82,6 +82,20 @@ static void sentinel_of_a_connection_that_was_ready_is_asked_first(void **state)
     assert_int_equal(tdm__master_search_sentinel_failed(&search), 2 * MIN_MS);
 }
 
+static void next_sentinel_is_asked_when_the_master_is_doubted(void **state)
+{
+    struct tdm__master_search search;
+
+    (void)state;
+    tdm__master_search_init(&search, SENTINELS);
+    tdm__master_search_named(&search);
+    tdm__master_search_ready(&search);
+    tdm__master_search_doubted(&search);
+    assert_int_equal(tdm__master_search_server_failed(&search), MIN_MS);
+    assert_true(tdm__master_search_asks(&search));
+    assert_int_equal(search.sentinel, 1);
+}
+
 static void only_sentinel_is_asked_again_after_a_delay(void **state)
 {
     struct tdm__master_search search;
@@ -100,6 +114,7 @@ int main(void)
         cmocka_unit_test(sentinels_are_asked_in_turn_and_then_after_a_delay),
         cmocka_unit_test(named_master_is_contacted_once_and_then_the_next_sentinel),
         cmocka_unit_test(sentinel_of_a_connection_that_was_ready_is_asked_first),
+        cmocka_unit_test(next_sentinel_is_asked_when_the_master_is_doubted),
         cmocka_unit_test(only_sentinel_is_asked_again_after_a_delay),
     };
 

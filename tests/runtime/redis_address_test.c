@@ -86,6 +86,17 @@ static void invalid_store_url_is_refused(void **state)
     }
 }
 
+static void sentinels_by_tls_are_refused_by_name(void **state)
+{
+    struct tdm__redis_address address;
+
+    (void)state;
+    assert_int_equal(tdm__redis_address_parse("rediss+sentinel://h/m", &address),
+                     TDM_E_UNSUPPORTED);
+    assert_non_null(strstr(tdm_error_detail(), "sentinels, and the masters that they name, are not "
+                                               "reached by TLS"));
+}
+
 static void encrypted_url_may_name_files(void **state)
 {
     struct tdm__redis_address address =
@@ -214,6 +225,7 @@ int main(void)
         cmocka_unit_test(unix_socket_is_its_path),
         cmocka_unit_test(every_part_of_a_redis_url_is_found),
         cmocka_unit_test(invalid_store_url_is_refused),
+        cmocka_unit_test(sentinels_by_tls_are_refused_by_name),
         cmocka_unit_test(encrypted_url_may_name_files),
         cmocka_unit_test(every_part_of_a_sentinel_url_is_found),
         cmocka_unit_test(sentinels_have_a_user_of_their_own),

@@ -423,6 +423,27 @@ static void reply_of_a_replica_ends_the_connection(void **state)
     assert_int_equal(lost_count, 2);
 }
 
+/* The sentinel that is asked first is cut off from the others together with the old master. */
+static void doubted_master_is_left_for_the_one_that_the_next_sentinel_names(void **state)
+{
+    (void)state;
+    name_master(&masters[0]);
+    connect_by("", "127.0.0.1", "");
+    wait_for(is_ready, NULL);
+    name_master(&masters[1]);
+    sentinels[0].named_port = masters[0].port;
+    /* A connection that is new is not ended, because there may be no other master yet. */
+    tdm__redis_connection_doubt_master(connection);
+    assert_true(is_ready(NULL));
+    (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_after(TDM__REDIS_DOUBT_MS + 100));
+    tdm__redis_connection_doubt_master(connection);
+    assert_false(is_ready(NULL));
+    assert_int_equal(lost_count, 1);
+    wait_for(is_ready_at, &masters[1]);
+    assert_int_equal(sentinels[0].questions_count, 1);
+    assert_int_equal(sentinels[1].questions_count, 1);
+}
+
 static void other_errors_do_not_end_the_connection(void **state)
 {
     struct received received = {.is_there = false};
@@ -482,6 +503,9 @@ static void server_without_sentinels_is_not_asked_for_its_role(void **state)
     assert_int_equal(tdm__redis_connection_create(loop, &address, &ops, NULL, &connection), TDM_OK);
     wait_for(is_ready, NULL);
     assert_string_equal(tdm__redis_connection_master(connection)->name, "");
+    (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_after(TDM__REDIS_DOUBT_MS + 100));
+    tdm__redis_connection_doubt_master(connection);
+    assert_true(is_ready(NULL)); /* There is nobody to ask. */
 }
 
 /* Condition: the server `arg` has a client. */
@@ -520,12 +544,12 @@ static void subscription_follows_the_master_of_the_commands(void **state)
     wait_for(is_true, &is_subscribed);
     tdm__redis_subscription_follow(subscription, &master);
     assert_int_equal(sentinels[0].questions_count, 1);
-    name_master(&masters[1]);
+    /* The sentinel goes on naming the old master, as one that is cut off together with it. */
     masters[1].is_silent = true;
     master.port = masters[1].port;
     tdm__redis_subscription_follow(subscription, &master);
     wait_for(has_client, &masters[1]);
-    assert_int_equal(sentinels[0].questions_count, 2);
+    assert_int_equal(sentinels[0].questions_count, 1);
     tdm__redis_subscription_destroy(subscription);
 }
 
@@ -540,6 +564,7 @@ int main(void)
         TEST(server_whose_role_is_replica_is_refused_until_it_is_a_master),
         TEST(lost_connection_asks_for_the_master_again),
         TEST(reply_of_a_replica_ends_the_connection),
+        TEST(doubted_master_is_left_for_the_one_that_the_next_sentinel_names),
         TEST(other_errors_do_not_end_the_connection),
         TEST(sentinels_and_master_get_their_own_passwords),
         TEST(master_on_another_machine_is_refused),
