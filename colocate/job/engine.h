@@ -46,8 +46,7 @@ struct engine {
 
 /* Fails with TDM_E_STATE if the method "connect" has not been called. */
 tdm_status tdm__engine_check_connected(const struct engine *engine);
-/* Returns the image of the transfer plan that this rank gets (gather_groups.h). It is the number of
- * the trainer rank that has it in its bucket, or writes it into this rank's shadow. */
+/* Returns the image of the transfer plan that this rank gets (gather_groups.h). */
 uint32_t tdm__engine_image(const struct engine *engine);
 
 /* Holds `weights_lock` while a bucket or a file is staged over the served weights, so that no peer

@@ -65,13 +65,15 @@ static void mark_engine_serving(struct tdm__worker_group *workers, uint32_t engi
 static tdm_status start_engine(struct tdm__worker_group *workers, uint32_t engine)
 {
     uint32_t first = engine * workers->ranks_per_engine;
-    uint32_t image = tdm__worker_group_image_of_rank(workers, first);
+    const struct tdm__gather_groups *groups = &workers->gather_groups;
+    uint32_t server =
+        tdm__gather_groups_server(groups, tdm__worker_group_image_of_rank(workers, first));
     int64_t timeout_ms = (int64_t)workers->spec->update_timeout_ms;
 
     TDM_TRY(tdm__worker_group_call(workers, &workers->engines[first], workers->ranks_per_engine,
                                    "start", no_arguments, timeout_ms));
     TDM_TRY(tdm__weight_update_connect_engine(workers, engine));
-    return tdm__worker_group_call(workers, &workers->trainers[image], workers->ranks_per_engine,
+    return tdm__worker_group_call(workers, &workers->trainers[server], groups->ranks_per_group,
                                   "detach_engine", no_arguments, timeout_ms);
 }
 

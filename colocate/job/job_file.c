@@ -555,15 +555,6 @@ static tdm_status check_remote_engines(const tdm_config *config, const struct td
 {
     uint32_t engine_ranks = spec->num_engines * spec->rollout_num_gpus_per_engine;
 
-    if (spec->trainer_num_ranks < spec->rollout_num_gpus_per_engine) {
-        return tdm__fail(TDM_E_INVAL,
-                         "%s: engine.rollout_num_gpus_per_engine is %u, but trainer.num_ranks is "
-                         "%u: each rank of an engine gets its weights from a trainer rank of its "
-                         "own; set trainer.num_ranks to %u or more",
-                         tdm_config_where(config, "engine.rollout_num_gpus_per_engine"),
-                         spec->rollout_num_gpus_per_engine, spec->trainer_num_ranks,
-                         spec->rollout_num_gpus_per_engine);
-    }
     if (spec->trainer_num_ranks + engine_ranks != spec->num_gpus) {
         return tdm__fail(TDM_E_INVAL,
                          "%s: engine.colocate is false: %u trainer ranks and %u engine ranks "

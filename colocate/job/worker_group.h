@@ -3,6 +3,7 @@
 #ifndef TDM_COLOCATE_JOB_WORKER_GROUP_H
 #define TDM_COLOCATE_JOB_WORKER_GROUP_H
 
+#include "colocate/job/gather_groups.h"
 #include "colocate/job/job_contents.h"
 #include "colocate/job/job_file.h"
 #include "colocate/job/recovery_state.h"
@@ -87,8 +88,8 @@ struct tdm__worker_group {
     uint32_t ranks_per_engine;
     /* Number of engines for which the arrays have elements, at least spec->num_engines. */
     uint32_t engines_max;
-    /* Number of gather groups of the trainers (gather_groups.h). */
-    uint32_t gather_groups;
+    /* Which trainer ranks serve which engines. */
+    struct tdm__gather_groups gather_groups;
     /* Owned array with the state of each engine; NULL means that all live engines serve. */
     struct tdm__worker_group_engine *engine_states;
 
@@ -170,8 +171,7 @@ void tdm__worker_group_fini(struct tdm__worker_group *workers);
 
 /* Returns the number of engines that are not lost. */
 uint32_t tdm__worker_group_live_engines(const struct tdm__worker_group *workers);
-/* Returns the image of the transfer plan for the engine rank with this index in `engines`, which is
- * also the number of the trainer rank that sends it. */
+/* Returns the image of the transfer plan for the engine rank with this index in `engines`. */
 uint32_t tdm__worker_group_image_of_rank(const struct tdm__worker_group *workers, uint32_t index);
 /* Returns whether this engine is alive and has weights to generate with. */
 bool tdm__worker_group_engine_serves(const struct tdm__worker_group *workers, uint32_t engine);

@@ -16,6 +16,9 @@
 
 enum { FIRST = 4, RANKS = 3 };
 
+/* One gather group, with a trainer rank for each engine rank. */
+static const struct tdm__gather_groups groups = {1, FIRST + RANKS, FIRST + RANKS};
+
 /* Appends an announcement of trainer rank `writer` for an engine rank, with these handles. */
 static void add(struct tdm__announcement_list *list, uint32_t writer, uint32_t engine_rank,
                 const char *handles)
@@ -56,7 +59,7 @@ static void each_list_gets_what_is_for_its_engine_rank(void **state)
     assert_int_equal(lists[0].items[0].writer, 9);
     assert_int_equal(lists[0].items[1].writer, 2);
     assert_memory_equal(lists[0].items[1].tensor_handles.data, "three", 5);
-    TRY(tdm__rank_announcement_check(&lists[0].items[1], FIRST));
+    TRY(tdm__rank_announcement_check(&lists[0].items[1], FIRST, &groups));
     for (uint32_t i = 0; i < RANKS; i++) {
         tdm__announcement_list_fini(&lists[i]);
     }

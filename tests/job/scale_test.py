@@ -118,6 +118,54 @@ def fewer_engine_ranks_than_trainer_ranks_learn_the_same(sandbox):
     sandbox.require_clean()
 
 
+def larger_engines_of(count):
+    """Returns the settings of a job with two trainer ranks and this many engines of four ranks."""
+    return ["trainer.num_ranks=2", f"engine.num_engines={count}", "engine.rollout_num_gpus_per_engine=4",
+            f"cluster.num_gpus={2 + 4 * count}"]
+
+
+@functools.cache
+def from_files(build):
+    """Returns the results of each step of a job with two trainer ranks whose engine of four ranks reads each version
+    from a checkpoint, without a transfer plan."""
+    sandbox = Sandbox(build)
+    with Cluster(sandbox, gpus=GPUS) as cluster:
+        code, out, err = finish(cluster.job(*larger_engines_of(1), "update.source=disk"))
+    sandbox.destroy()
+    require(code == 0, f"exit code {code}: {err}")
+    return by_step(out)
+
+
+def engine_with_more_ranks_than_the_trainer_learns_the_same(sandbox):
+    """Each trainer rank has half of the weights, and serves two ranks of the engine."""
+    for mode in ("copy", "bucket"):
+        with Cluster(sandbox, gpus=GPUS) as cluster:
+            require_same(sandbox, cluster.job(*larger_engines_of(1), f"update.mode={mode}"), usual=from_files)
+        sent = sent_to(sandbox)
+        require(sent == {0: {"engine/0/0", "engine/0/1"}, 1: {"engine/0/2", "engine/0/3"}}, f"{mode}: {sent}")
+        sandbox.require_clean()
+
+
+def larger_engine_is_killed_in_an_update_and_comes_back(sandbox):
+    """Both engines get the same bytes. Another engine is added before, which copies those of a peer or is sent them."""
+    marker = sandbox.path / "broken"
+    with Cluster(sandbox, gpus=10, TANDEM_FAILPOINT=f"engine/1/3 engine.stage 30 kill {marker}") as cluster:
+        process = cluster.job(*larger_engines_of(1), LONG, "update.stall_timeout_ms=1500")
+        before = read_until(process, "step", 2)
+        scale_stopped(cluster, process, "engines=2")
+        code, out, err = finish(process)
+    require(code == 0, f"exit code {code}: {err}")
+    notes = notes_of(before + out)
+    for step in steps_of(before + out)[:nodes_test.STEPS]:
+        require(step["reward"] == from_files(sandbox.build)[step["step"]][1], f"another reward: {step}")
+    require(marker.is_file(), "nobody passed engine.stage")
+    require(any(re.fullmatch(r"engine 1 joined at version \d+", note) for note in notes), f"not joined: {notes}")
+    require(any(note.startswith("engine 1 lost: ") for note in notes), f"no loss: {notes}")
+    require(any(note.startswith("engine 1 back at version ") for note in notes), f"not back: {notes}")
+    require(not any(note.startswith("engine 0 lost") for note in notes), f"engine 0 is lost: {notes}")
+    sandbox.require_clean()
+
+
 def trainer_ranks_without_an_engine_on_their_gpu_learn_the_same(sandbox):
     """The first engine is on the GPUs of trainer ranks 0 and 1; ranks 2 and 3 write to its GPUs, too."""
     for mode in ("donate", "copy", "bucket", "names"):
@@ -262,6 +310,8 @@ def requests_that_cannot_be_met_are_refused_with_both_numbers(sandbox):
 if __name__ == "__main__":
     sys.exit(main([more_engines_than_trainer_ranks_learn_the_same,
                    fewer_engine_ranks_than_trainer_ranks_learn_the_same,
+                   engine_with_more_ranks_than_the_trainer_learns_the_same,
+                   larger_engine_is_killed_in_an_update_and_comes_back,
                    trainer_ranks_without_an_engine_on_their_gpu_learn_the_same,
                    one_of_two_engines_of_a_gather_group_is_killed_in_an_update,
                    added_engine_joins_and_the_results_are_the_same,
