@@ -23,7 +23,7 @@ struct engine {
     /* Owned checksums of the weights that are served; NULL unless the job compares
      * log-probabilities. */
     struct tdm__served_weights *served;
-    /* Connection to the trainer rank that has this rank's image if engines have GPUs of their own;
+    /* Connection to the trainer rank that serves this rank if engines have GPUs of their own;
      * else without a group. */
     struct tdm__transfer_pair pair;
     /* Owned handles of the engine's other ranks, from index 1; NULL until they are needed. Only

@@ -243,9 +243,8 @@ static tdm_status route_gathered(const struct engine *engine,
                                  const struct tdm__message_list *gathered,
                                  struct tdm__announcement_list *lists, uint64_t *bytes_out)
 {
-    uint32_t ranks_count = engine->rank.context.ranks_count;
-    uint32_t givers_count = engine->rank.groups.ranks_per_group;
-    uint32_t first = tdm__engine_image(engine);
+    const struct tdm__gather_groups *groups = &engine->rank.groups;
+    uint32_t givers_count = groups->ranks_per_group;
 
     if (gathered->count != givers_count) {
         return tdm__fail(TDM_E_PROTOCOL,
@@ -258,8 +257,9 @@ static tdm_status route_gathered(const struct engine *engine,
         tdm__message_list_read(gathered, i, &part, sizeof(part));
         *bytes_out += part.size_bytes;
         if (part.size_bytes > 0) {
-            TDM_TRY(tdm__wrap(tdm__announcement_list_route(part, first, ranks_count, lists),
-                              "what trainer rank %u gave to the gather", server_of(engine) + i));
+            TDM_TRY(tdm__wrap(
+                tdm__announcement_list_route(part, groups, engine->rank.context.engine, lists),
+                "what trainer rank %u gave to the gather", server_of(engine) + i));
         }
     }
     return TDM_OK;

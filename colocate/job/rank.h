@@ -124,10 +124,12 @@ tdm_status tdm__rank_compares_logprobs(const struct tdm__rank *rank, bool *compa
 /* Method "trace" of both classes: replies with the rank's spans and forgets them. */
 tdm_status tdm__rank_method_trace(struct tdm__rank *rank, tdm_call *call);
 
-/* Replies to a call with the size of the region `weights` and with the layout that an engine has in
- * it. `converts` says whether the engine keeps a tensor there in another dtype than the trainers.
+/* Replies to a call with the GPU of the rank, the size of its region `weights`, and the layout that
+ * an engine has in it. `converts` says whether the engine keeps a tensor there in another dtype
+ * than the trainers.
  */
-tdm_status tdm__rank_reply_layout(tdm_call *call, const struct tdm__layout *layout,
-                                  const tdm_region *weights, bool converts);
+tdm_status tdm__rank_reply_layout(const struct tdm__rank *rank, tdm_call *call,
+                                  const struct tdm__layout *layout, const tdm_region *weights,
+                                  bool converts);
 
 #endif

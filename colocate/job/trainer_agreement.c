@@ -50,7 +50,7 @@ static size_t announced_bytes_max(const struct trainer *trainer, uint32_t chunk,
         struct tdm__tensor_handles handles = {.header = {.storages_count = 1}};
 
         handles.header.tensors_count =
-            i / groups->ranks_per_engine == group
+            i / tdm__gather_groups_images_each(groups) == group
                 ? 0
                 : tdm__transfer_plan_copies_between(trainer->transfer_plan, chunk, rank, i);
         bytes += handles.header.tensors_count == 0
@@ -263,14 +263,13 @@ static tdm_status receive_from(const struct trainer *trainer, uint32_t from,
                                struct tdm__announcement_list *list)
 {
     const struct tdm__gather_groups *groups = &trainer->rank.groups;
-    uint32_t per_engine = groups->ranks_per_engine;
-    uint32_t first = tdm__gather_groups_of_trainer(groups, trainer->rank.context.rank) * per_engine;
+    uint32_t each = tdm__gather_groups_images_each(groups);
+    uint32_t first = tdm__gather_groups_of_trainer(groups, trainer->rank.context.rank) * each;
     struct tdm_bytes payload;
 
     TDM_TRY(read_payload(trainer, from, &payload));
-    return payload.size_bytes == 0
-               ? TDM_OK
-               : tdm__announcement_list_unpack(payload, first, per_engine, list);
+    return payload.size_bytes == 0 ? TDM_OK
+                                   : tdm__announcement_list_unpack(payload, first, each, list);
 }
 
 tdm_status tdm__trainer_receive_announcements(struct trainer *trainer, uint32_t chunk,

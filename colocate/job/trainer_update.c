@@ -114,15 +114,17 @@ static tdm_status compile_slices_plan(struct trainer *trainer, uint64_t image_by
     return tdm__transfer_plan_create(&transfer_plan, &trainer->transfer_plan);
 }
 
-/* Computes the transfer plan to engines that get whole tensors. */
+/* Computes the transfer plan to engines that get whole tensors. All engine ranks want the same, so
+ * that those which a trainer rank serves share its bucket. */
 static tdm_status compile_whole_plan(struct trainer *trainer, uint64_t exchange_bytes)
 {
+    uint64_t bucket_bytes = trainer->rank.bucket_bytes - EXCHANGE_BUFFERS * exchange_bytes;
     uint32_t ranks_count = trainer->rank.context.ranks_count;
 
     tdm__whole_tensors_destroy(trainer->whole_tensors);
     trainer->whole_tensors = NULL;
-    TDM_TRY(tdm__whole_tensors_create(trainer->manifest, bucket_part_bytes(trainer, exchange_bytes),
-                                      images_count(trainer), &trainer->whole_tensors));
+    TDM_TRY(tdm__whole_tensors_create(trainer->manifest, bucket_bytes, images_count(trainer),
+                                      &trainer->whole_tensors));
     return tdm__whole_tensors_compile_plan(trainer->whole_tensors, trainer->layouts, ranks_count,
                                            trainer->locations, trainer->image_places.locations,
                                            exchange_bytes, &trainer->transfer_plan);
@@ -188,7 +190,7 @@ static tdm_status create_weight_writer(struct trainer *trainer, bool in_place)
         .node = trainer->rank.location.node,
         .in_place = in_place,
         .has_one_half = trainer->whole_tensors != NULL,
-        .bucket_parts = trainer->image_places.bucket_parts};
+        .bucket_parts = trainer->whole_tensors != NULL ? NULL : trainer->image_places.bucket_parts};
 
     return tdm__weight_writer_create(&weight_writer, &trainer->weight_writer);
 }
@@ -229,8 +231,8 @@ tdm_status tdm__trainer_connect(tdm_call *call, void *self)
     if (message.layouts.count > 0) {
         TDM_TRY(read_engine_layouts(trainer, &message.layouts));
     }
-    TDM_TRY(
-        tdm__image_places_init(&trainer->rank.groups, trainer->locations, &trainer->image_places));
+    TDM_TRY(tdm__image_places_init(&trainer->rank.groups, trainer->locations, &message.gpus,
+                                   &trainer->image_places));
     TDM_TRY(compile_plan(trainer, &message, 0));
     TDM_TRY(add_exchange(trainer, &message));
     TDM_TRY(create_weight_writer(trainer, message.layouts.count > 0 && message.in_place));
@@ -386,11 +388,11 @@ static struct image_range own_images(const struct trainer *trainer)
  * plan if the rank is in no group. */
 static struct image_range group_images(const struct trainer *trainer)
 {
-    uint32_t per_engine = trainer->rank.groups.ranks_per_engine;
+    uint32_t each = tdm__gather_groups_images_each(&trainer->rank.groups);
     uint32_t group =
         tdm__gather_groups_of_trainer(&trainer->rank.groups, trainer->rank.context.rank);
 
-    return (struct image_range){group * per_engine, (group + 1) * per_engine};
+    return (struct image_range){group * each, (group + 1) * each};
 }
 
 /* One update that is in progress. One chunk may be announced to the engine and not be

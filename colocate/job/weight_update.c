@@ -311,6 +311,16 @@ static void get_layout(const void *arg, uint32_t index, void *item_out)
     }
 }
 
+/* Getter of a message list: returns the GPU of engine rank `index`. */
+static void get_gpu(const void *arg, uint32_t index, void *item_out)
+{
+    struct tdm__engine_layout_message layout;
+
+    if (read_layout(arg, index, &layout)) {
+        *(struct tdm__id *)item_out = layout.gpu;
+    }
+}
+
 /* Returns the number of images of the trainers' transfer plan. */
 static uint32_t images_count(const struct tdm__worker_group *workers)
 {
@@ -330,7 +340,10 @@ static tdm_status connect_trainers(struct tdm__worker_group *workers,
         .in_place = workers->in_place,
         .layouts = {.count = workers->by_slices ? images_count(workers) : 0,
                     .get = get_layout,
-                    .arg = layouts}};
+                    .arg = layouts},
+        .gpus = {.count = workers->in_place ? images_count(workers) : 0,
+                 .get = get_gpu,
+                 .arg = layouts}};
     struct tdm__update_cost_message cost;
     tdm_writer *writer;
     tdm_status status;

@@ -398,6 +398,13 @@ uint32_t tdm__worker_group_image_of_rank(const struct tdm__worker_group *workers
                                     index % workers->ranks_per_engine);
 }
 
+uint32_t tdm__worker_group_trainer_gpu(const struct tdm__worker_group *workers, uint32_t rank)
+{
+    return tdm__engines_are_remote(workers)
+               ? rank
+               : tdm__gather_groups_first_image(&workers->gather_groups, rank);
+}
+
 bool tdm__engines_are_remote(const struct tdm__worker_group *workers)
 {
     return !workers->spec->engine_colocate;
@@ -464,6 +471,7 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
                                                     .ranks_per_engine = workers->ranks_per_engine,
                                                     .gather_groups = groups->count,
                                                     .ranks_per_group = groups->ranks_per_group,
+                                                    .engines_per_group = groups->engines_per_group,
                                                     .seed = spec->seed,
                                                     .bucket_bytes = spec->update_weight_buffer_size,
                                                     .timeout_ms = (int64_t)spec->step_timeout_ms,
@@ -512,7 +520,7 @@ static tdm_status create_trainers(struct tdm__worker_group *workers, const char 
                                          .rank = i,
                                          .ranks_count = workers->spec->trainer_num_ranks,
                                          .placement_group = workers->group,
-                                         .bundle = i,
+                                         .bundle = tdm__worker_group_trainer_gpu(workers, i),
                                          .num_gpus = workers->spec->trainer_num_gpus_per_actor};
 
         tdm__rank_name(creation.name, workers->spec->update_model, "trainer/%u", i);

@@ -58,10 +58,11 @@ enum tdm__engine_event {
     TDM__ENGINE_EVENT_SERVING
 };
 
-/* All actors of a job. The controller owns it and uses it on one thread. Trainer rank r is on
- * GPU r; rank t of engine e is on GPU e × ranks_per_engine + t, unless engines have GPUs of
- * their own. The number of engines is that of the settings, which the controller changes together
- * with `engines_count` when engines are added or removed (engine_scaling.h). */
+/* All actors of a job. The controller owns it and uses it on one thread. Rank t of engine e is on
+ * GPU e × ranks_per_engine + t, unless engines have GPUs of their own. Trainer rank r is on GPU r,
+ * or on that of the first engine rank that it serves if there are more engine ranks
+ * (gather_groups.h). The number of engines is that of the settings, which the controller changes
+ * together with `engines_count` when engines are added or removed (engine_scaling.h). */
 struct tdm__worker_group {
     /* Borrowed connection to the cluster. */
     tdm_runtime *runtime;
@@ -173,6 +174,8 @@ void tdm__worker_group_fini(struct tdm__worker_group *workers);
 uint32_t tdm__worker_group_live_engines(const struct tdm__worker_group *workers);
 /* Returns the image of the transfer plan for the engine rank with this index in `engines`. */
 uint32_t tdm__worker_group_image_of_rank(const struct tdm__worker_group *workers, uint32_t index);
+/* Returns the GPU of a trainer rank: the number of its bundle in `group`. */
+uint32_t tdm__worker_group_trainer_gpu(const struct tdm__worker_group *workers, uint32_t rank);
 /* Returns whether this engine is alive and has weights to generate with. */
 bool tdm__worker_group_engine_serves(const struct tdm__worker_group *workers, uint32_t engine);
 

@@ -18,7 +18,7 @@
 enum { RANKS = 3, FIRST = 6, BYTES_MAX = 1024 }; /* The engine's images are those from FIRST on. */
 
 /* Three gather groups of as many trainer ranks as an engine has ranks. */
-static const struct tdm__gather_groups groups = {3, RANKS, RANKS};
+static const struct tdm__gather_groups groups = {3, RANKS, RANKS, 1};
 
 /* What the two functions of the library got. */
 struct seen {

@@ -111,7 +111,7 @@ static struct tdm__worker_group open_group(void)
                                         .engines = engines,
                                         .engines_count = RANKS,
                                         .ranks_per_engine = PER_ENGINE,
-                                        .gather_groups = {ENGINES, PER_ENGINE, PER_ENGINE},
+                                        .gather_groups = {ENGINES, PER_ENGINE, PER_ENGINE, 1},
                                         .engine_states = states,
                                         .engine_groups = groups,
                                         .on_event = on_event};

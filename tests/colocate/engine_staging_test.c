@@ -33,6 +33,7 @@ static void create_engine(void)
                                                           .ranks_per_engine = 1,
                                                           .gather_groups = 1,
                                                           .ranks_per_group = 1,
+                                                          .engines_per_group = 1,
                                                           .bucket_bytes = 4096,
                                                           .timeout_ms = WAIT_MS,
                                                           .verify = 1};

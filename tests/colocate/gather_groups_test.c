@@ -61,7 +61,7 @@ static void engines_are_spread_evenly(void **state)
 static void check_servers(const struct tdm__gather_groups *groups, uint32_t trainers)
 {
     uint32_t images = tdm__gather_groups_images(groups);
-    uint32_t least = groups->ranks_per_engine / groups->ranks_per_group;
+    uint32_t least = tdm__gather_groups_images_each(groups) / groups->ranks_per_group;
     uint32_t next = 0;
 
     for (uint32_t rank = 0; rank < trainers; rank++) {
@@ -75,7 +75,7 @@ static void check_servers(const struct tdm__gather_groups *groups, uint32_t trai
         assert_in_range(count, least, tdm__gather_groups_images_max(groups));
         for (uint32_t image = next; image < next + count; image++) {
             assert_int_equal(tdm__gather_groups_server(groups, image), rank);
-            assert_int_equal(image / groups->ranks_per_engine,
+            assert_int_equal(image / tdm__gather_groups_images_each(groups),
                              tdm__gather_groups_of_trainer(groups, rank));
         }
         next += count;
@@ -133,6 +133,64 @@ static void first_engines_have_the_groups_of_their_numbers(void **state)
     }
 }
 
+/* For all numbers that divide: each colocated engine rank has the image of its number and GPU, its
+ * server is of its gather group, and no two trainer ranks have one GPU. */
+static void colocated_engine_ranks_have_images_of_their_own(void **state)
+{
+    uint32_t fewer = 0;
+
+    (void)state;
+    for (uint32_t trainers = 1; trainers <= TRAINERS_MAX; trainers++) {
+        for (uint32_t each = 1; each <= RANKS_MAX; each++) {
+            for (uint32_t engines = 1; engines <= ENGINES_MAX; engines++) {
+                struct tdm__gather_groups groups;
+                uint32_t gpus = trainers > engines * each ? trainers : engines * each;
+
+                if (!tdm__gather_groups_divide(trainers, each, engines)) {
+                    continue;
+                }
+                groups = tdm__gather_groups_form(trainers, each, engines, true);
+                fewer += trainers < engines ? 1 : 0;
+                check_servers(&groups, trainers);
+                assert_int_equal(tdm__gather_groups_images(&groups), engines * each);
+                assert_int_equal(gpus % tdm__gather_groups_images_each(&groups), 0);
+                for (uint32_t i = 0; i < engines * each; i++) {
+                    uint32_t server = tdm__gather_groups_server(&groups, i);
+
+                    assert_int_equal(tdm__gather_groups_image(&groups, i / each, i % each), i);
+                    assert_int_equal(tdm__gather_groups_of_trainer(&groups, server),
+                                     tdm__gather_groups_of_engine(&groups, i / each));
+                }
+                for (uint32_t rank = 0; rank < trainers; rank++) {
+                    assert_in_range(tdm__gather_groups_first_image(&groups, rank), rank, gpus - 1);
+                    assert_true(tdm__gather_groups_first_image(&groups, rank) <
+                                tdm__gather_groups_first_image(&groups, rank + 1));
+                }
+            }
+        }
+    }
+    assert_true(fewer > 0);
+}
+
+static void colocated_engines_are_divided_among_fewer_trainer_ranks(void **state)
+{
+    struct tdm__gather_groups two = tdm__gather_groups_form(2, 2, 2, true);
+    struct tdm__gather_groups whole = tdm__gather_groups_form(2, 2, 4, true);
+
+    (void)state;
+    assert_int_equal(two.count, 2); /* Each rank serves the two ranks of an engine. */
+    assert_int_equal(two.ranks_per_group, 1);
+    assert_int_equal(two.engines_per_group, 1);
+    assert_int_equal(tdm__gather_groups_first_image(&two, 1), 2);
+    assert_int_equal(whole.count, 2); /* Each rank serves two engines. */
+    assert_int_equal(whole.engines_per_group, 2);
+    assert_int_equal(tdm__gather_groups_first_image(&whole, 1), 4);
+    assert_int_equal(tdm__gather_groups_of_engine(&whole, 3), 1);
+    assert_false(tdm__gather_groups_divide(2, 2, 3));
+    assert_false(tdm__gather_groups_divide(4, 3, 1)); /* A GPU would be left over. */
+    assert_true(tdm__gather_groups_divide(4, 1, 3));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +199,8 @@ int main(void)
         cmocka_unit_test(each_image_has_one_server_of_its_group),
         cmocka_unit_test(trainer_rank_serves_neighbours_of_a_larger_engine),
         cmocka_unit_test(first_engines_have_the_groups_of_their_numbers),
+        cmocka_unit_test(colocated_engine_ranks_have_images_of_their_own),
+        cmocka_unit_test(colocated_engines_are_divided_among_fewer_trainer_ranks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,7 +18,7 @@
 enum { WRITER = 2, ENGINE_RANK = 5 };
 
 /* Each of three trainer ranks serves two of six engine ranks. */
-static const struct tdm__gather_groups groups = {1, 3, 6};
+static const struct tdm__gather_groups groups = {1, 3, 6, 1};
 
 /* Any bytes: a byte that ends texts, one that begins a pickle, and one that is no UTF-8. */
 static const char opaque[] = {'\x80', '\x05', '\0', '\xff', 'x'};

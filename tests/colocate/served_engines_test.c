@@ -13,7 +13,7 @@
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
 /* Two gather groups, of which trainer rank 0 is the only rank of the first. */
-static const struct tdm__gather_groups groups = {2, 1, 1};
+static const struct tdm__gather_groups groups = {2, 1, 1, 1};
 
 /* Begins an update of the gather group 0 with these engines. */
 static void begin_update(struct tdm__served_engines *engines, const uint32_t *numbers,

@@ -44,7 +44,7 @@ static int set_up(void **state)
         ranks[i] = (struct rank){.status = TDM_OK};
         trainer->rank.context.rank = i;
         trainer->rank.context.ranks_count = WORLD_RANKS;
-        trainer->rank.groups = (struct tdm__gather_groups){1, 1, 1};
+        trainer->rank.groups = (struct tdm__gather_groups){1, 1, 1, 1};
         trainer->rank.group = world->world->groups[i];
         trainer->transfer_plan = world->transfer_plan;
         trainer->weight_writer = world->weight_writers[i];
@@ -180,7 +180,7 @@ static void nothing_crosses_within_a_gather_group(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < WORLD_RANKS; i++) {
-        ranks[i].trainer.rank.groups = (struct tdm__gather_groups){1, WORLD_RANKS, WORLD_RANKS};
+        ranks[i].trainer.rank.groups = (struct tdm__gather_groups){1, WORLD_RANKS, WORLD_RANKS, 1};
         TRY(tdm__trainer_agreement_reserve(&ranks[i].trainer));
         assert_false(tdm__trainer_chunk_crosses_groups(&ranks[i].trainer, 0));
     }
