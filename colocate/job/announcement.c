@@ -16,8 +16,8 @@ enum { SOURCE_RANK = 0 };
 /* Returns this rank's number in its gather group. */
 static uint32_t rank_in_group(const struct trainer *trainer)
 {
-    TDM_ASSERT(trainer->rank.ranks_per_engine > 0);
-    return trainer->rank.context.rank % trainer->rank.ranks_per_engine;
+    TDM_ASSERT(trainer->rank.groups.ranks_per_group > 0);
+    return trainer->rank.context.rank % trainer->rank.groups.ranks_per_group;
 }
 
 /* Gets the handle of the engine's first rank, unless this rank has it already. */
@@ -68,7 +68,7 @@ static tdm_status call_engines(struct trainer *trainer)
     TDM_TRY(tdm_writer_create(&writer));
     tdm__first_failure_note(
         &failure,
-        tdm__announcement_encode(&trainer->gathered, trainer->rank.ranks_per_engine, writer));
+        tdm__announcement_encode(&trainer->gathered, trainer->rank.groups.ranks_per_group, writer));
     can_call = failure.status == TDM_OK;
     for (uint32_t i = 0; i < trainer->engines.count; i++) {
         struct tdm__served_engine *engine = &trainer->engines.items[i];
@@ -92,7 +92,7 @@ static tdm_status gather_announcements(struct trainer *trainer, uint32_t bucket,
     uint64_t bytes = 0;
 
     TDM_TRY(tdm__collective_gather_unequal(trainer->gather, own, SOURCE_RANK, &trainer->gathered));
-    for (uint32_t i = 0; i < trainer->rank.ranks_per_engine; i++) {
+    for (uint32_t i = 0; i < trainer->rank.groups.ranks_per_group; i++) {
         bytes += trainer->gathered.sizes[i];
     }
     if (rank_in_group(trainer) == SOURCE_RANK && bytes > 0) {

@@ -7,7 +7,7 @@
 
 /* Every mode of updates announces its buckets and chunks in this way. Each trainer rank describes
  * what it has written for an engine rank with tensor handles (colocate/weights/tensor_handles.h),
- * and the library's attach() may give bytes for the engine rank of its own number. Both are an
+ * and the library's attach() may give bytes for an engine rank that it serves. Both are an
  * announcement (rank_announcement.h). A gather group gathers the announcements to its first rank,
  * the source rank, which makes one call "stage" to the first rank of each of the group's engines.
  * That rank gives each rank of the engine what concerns it, and its reply means that all have

@@ -70,11 +70,15 @@ size_t tdm__announcement_list_packed_max(size_t handles_bytes)
 
 /* Where the announcements of a packed list go. */
 struct list_target {
-    uint32_t first;       /* Number of the first wanted engine rank. */
+    uint32_t first;       /* Image of the first wanted engine rank. */
     uint32_t ranks_count; /* Number of wanted engine ranks. */
     /* One list, or one for each engine rank. */
     struct tdm__announcement_list *lists;
     bool is_routed; /* True if there is a list for each engine rank. */
+    /* First image of the gather group, and number of its images, outside of which an announcement
+     * is refused. Only used if `is_routed`. */
+    uint32_t group_first;
+    uint32_t group_count;
 };
 
 /* Appends a decoded announcement to its list. */
@@ -87,7 +91,9 @@ static tdm_status add_to_target(const struct list_target *target,
         return tdm__announcement_list_add(&target->lists[target->is_routed ? index : 0],
                                           announcement);
     }
-    return target->is_routed
+    index = announcement->engine_rank - target->group_first;
+    return target->is_routed &&
+                   (announcement->engine_rank < target->group_first || index >= target->group_count)
                ? tdm__fail(TDM_E_PROTOCOL,
                            "an announcement for engine rank %" PRIu32
                            " came to an engine with the ranks %" PRIu32 " to %" PRIu32,
@@ -118,15 +124,24 @@ static tdm_status unpack_to_target(struct tdm_bytes packed, const struct list_ta
 tdm_status tdm__announcement_list_unpack(struct tdm_bytes packed, uint32_t first,
                                          uint32_t ranks_count, struct tdm__announcement_list *list)
 {
-    const struct list_target target = {first, ranks_count, list, false};
+    const struct list_target target = {
+        .first = first, .ranks_count = ranks_count, .lists = list, .is_routed = false};
 
     return unpack_to_target(packed, &target);
 }
 
-tdm_status tdm__announcement_list_route(struct tdm_bytes packed, uint32_t first,
-                                        uint32_t ranks_count, struct tdm__announcement_list *lists)
+tdm_status tdm__announcement_list_route(struct tdm_bytes packed,
+                                        const struct tdm__gather_groups *groups, uint32_t engine,
+                                        struct tdm__announcement_list *lists)
 {
-    const struct list_target target = {first, ranks_count, lists, true};
+    uint32_t each = tdm__gather_groups_images_each(groups);
+    const struct list_target target = {.first = tdm__gather_groups_image(groups, engine, 0),
+                                       .ranks_count = groups->ranks_per_engine,
+                                       .lists = lists,
+                                       .is_routed = true,
+                                       .group_first =
+                                           tdm__gather_groups_of_engine(groups, engine) * each,
+                                       .group_count = each};
 
     return unpack_to_target(packed, &target);
 }

@@ -33,10 +33,12 @@ size_t tdm__announcement_list_packed_max(size_t handles_bytes);
  * from `first` on. No announcement is checked. */
 tdm_status tdm__announcement_list_unpack(struct tdm_bytes packed, uint32_t first,
                                          uint32_t ranks_count, struct tdm__announcement_list *list);
-/* Reads a packed list and appends each announcement to the list of its engine rank: to lists[i] if
- * it is for engine rank `first` + i. TDM_E_PROTOCOL if it is for another one than these
- * `ranks_count`. No announcement is checked otherwise. */
-tdm_status tdm__announcement_list_route(struct tdm_bytes packed, uint32_t first,
-                                        uint32_t ranks_count, struct tdm__announcement_list *lists);
+/* Reads a packed list that came to an engine from its gather group, and appends each announcement
+ * to the list of its engine rank: to lists[i] if it is for rank i of the engine. Those for other
+ * engines of the group are left out. TDM_E_PROTOCOL if one is for an engine of another group. No
+ * announcement is checked otherwise. */
+tdm_status tdm__announcement_list_route(struct tdm_bytes packed,
+                                        const struct tdm__gather_groups *groups, uint32_t engine,
+                                        struct tdm__announcement_list *lists);
 
 #endif

@@ -37,14 +37,15 @@ struct gathered_bytes {
 
 /* Checks the announcements for one engine rank and collects their attached bytes. An error names
  * the trainer rank whose part is wrong. */
-static tdm_status collect(const struct tdm__announcement_list *list, uint32_t engine_rank,
-                          struct gathered_bytes *gathered, struct tdm_bytes *attached_out)
+static tdm_status collect(const struct tdm__announcement_list *list, uint32_t image,
+                          const struct tdm__gather_groups *groups, struct gathered_bytes *gathered,
+                          struct tdm_bytes *attached_out)
 {
     for (uint32_t i = 0; i < list->count; i++) {
         const struct tdm__rank_announcement_message *item = &list->items[i];
 
         TDM_TRY(tdm__merged_handles_wrap(item->writer,
-                                         tdm__rank_announcement_check(item, engine_rank)));
+                                         tdm__rank_announcement_check(item, image, groups)));
         if (item->attached.size_bytes > 0) {
             *attached_out = item->attached;
             gathered->are_there = true;
@@ -74,9 +75,10 @@ static tdm_status give_gathered(const struct tdm_engine_ops *ops, void *state,
 }
 
 tdm_status tdm__attached_bytes_give_all(const struct tdm_engine_ops *ops, void *state,
-                                        uint32_t first, uint32_t ranks_count,
+                                        uint32_t first, const struct tdm__gather_groups *groups,
                                         const struct tdm__announcement_list *lists)
 {
+    uint32_t ranks_count = groups->ranks_per_engine;
     struct gathered_bytes gathered = {.are_there = false};
     tdm_status status = TDM_OK;
 
@@ -88,7 +90,7 @@ tdm_status tdm__attached_bytes_give_all(const struct tdm_engine_ops *ops, void *
         return tdm__fail(TDM_E_NOMEM, "the attached bytes of %u ranks", ranks_count);
     }
     for (uint32_t i = 0; i < ranks_count && status == TDM_OK; i++) {
-        status = collect(&lists[i], first + i, &gathered, &gathered.attached[i]);
+        status = collect(&lists[i], first + i, groups, &gathered, &gathered.attached[i]);
     }
     if (status == TDM_OK && gathered.are_there) {
         status = give_gathered(ops, state, &gathered, ranks_count);

@@ -8,7 +8,7 @@
 
 #include <tandem/job.h>
 
-/* Gives the library on this rank what the trainer rank of its number has attached to the bucket of
+/* Gives the library on this rank what the trainer rank that serves it has attached to the bucket of
  * `header`: calls ops->attached(). Does nothing without bytes, or for a library that has only
  * gathered(). TDM_E_UNSUPPORTED, with the number of bytes: the library reads none. */
 tdm_status tdm__attached_bytes_give(const struct tdm_engine_ops *ops, void *state,
@@ -16,10 +16,10 @@ tdm_status tdm__attached_bytes_give(const struct tdm_engine_ops *ops, void *stat
                                     struct tdm_bytes attached);
 
 /* Gives the library on rank 0 what all trainer ranks of the gather group have attached: calls
- * ops->gathered() if that is set and there are any bytes. lists[i] has the announcements for engine
- * rank `first` + i, of `ranks_count` ranks; all of them are checked first. */
+ * ops->gathered() if that is set and there are any bytes. lists[i] has the announcements for rank i
+ * of the engine, whose image is `first` + i; all of them are checked first. */
 tdm_status tdm__attached_bytes_give_all(const struct tdm_engine_ops *ops, void *state,
-                                        uint32_t first, uint32_t ranks_count,
+                                        uint32_t first, const struct tdm__gather_groups *groups,
                                         const struct tdm__announcement_list *lists);
 
 #endif

@@ -3,6 +3,7 @@
 #include "colocate/job/banner.h"
 
 #include "colocate/device/kinds.h"
+#include "colocate/job/gather_groups.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -67,21 +68,23 @@ static void banner_append_group(char text[TDM__BANNER_BYTES], uint32_t first, ui
 
 void tdm__banner_placement(const struct tdm__job_spec *spec, char text[TDM__BANNER_BYTES])
 {
-    uint32_t ranks_per_engine = spec->rollout_num_gpus_per_engine;
+    const struct tdm__gather_groups groups =
+        tdm__gather_groups_form(spec->trainer_num_ranks, spec->rollout_num_gpus_per_engine,
+                                spec->num_engines, spec->engine_colocate);
 
     text[0] = '\0';
     append(text, "placement   trainer %u ranks (%g GPU each)   engines %u × TP%u (%g GPU each)   ",
            spec->trainer_num_ranks, spec->trainer_num_gpus_per_actor, spec->num_engines,
-           ranks_per_engine, spec->engine_num_gpus_per_actor);
+           spec->rollout_num_gpus_per_engine, spec->engine_num_gpus_per_actor);
     if (!spec->engine_colocate) {
         append(text, "on GPUs of their own");
         return;
     }
     append(text, "gather groups");
-    for (uint32_t i = 0; i < spec->num_engines && i < GROUPS_SHOWN; i++) {
-        banner_append_group(text, i * ranks_per_engine, ranks_per_engine);
+    for (uint32_t i = 0; i < groups.count && i < GROUPS_SHOWN; i++) {
+        banner_append_group(text, i * groups.ranks_per_group, groups.ranks_per_group);
     }
-    if (spec->num_engines > GROUPS_SHOWN) {
+    if (groups.count > GROUPS_SHOWN) {
         append(text, " …");
     }
 }

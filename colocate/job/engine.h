@@ -23,7 +23,7 @@ struct engine {
     /* Owned checksums of the weights that are served; NULL unless the job compares
      * log-probabilities. */
     struct tdm__served_weights *served;
-    /* Connection to the trainer rank that has this rank's image if engines have GPUs of their own;
+    /* Connection to the trainer rank that serves this rank if engines have GPUs of their own;
      * else without a group. */
     struct tdm__transfer_pair pair;
     /* Owned handles of the engine's other ranks, from index 1; NULL until they are needed. Only
@@ -46,8 +46,7 @@ struct engine {
 
 /* Fails with TDM_E_STATE if the method "connect" has not been called. */
 tdm_status tdm__engine_check_connected(const struct engine *engine);
-/* Returns the image of the transfer plan that this rank gets (gather_groups.h). It is the number of
- * the trainer rank that has it in its bucket, or writes it into this rank's shadow. */
+/* Returns the image of the transfer plan that this rank gets (gather_groups.h). */
 uint32_t tdm__engine_image(const struct engine *engine);
 
 /* Holds `weights_lock` while a bucket or a file is staged over the served weights, so that no peer

@@ -115,7 +115,7 @@ static tdm_status engine_read_layout(tdm_call *call, struct engine *engine,
     }
     TDM_TRY(tdm__receiver_set_layout(engine->receiver, &layout));
     *layout_out = layout;
-    return tdm__rank_reply_layout(call, &layout, weights,
+    return tdm__rank_reply_layout(&engine->rank, call, &layout, weights,
                                   tdm__served_weights_converted(engine->manifest, &layout) > 0);
 }
 
@@ -141,12 +141,14 @@ static tdm_status create_served_weights(struct engine *engine, tdm_region *weigh
 static tdm_status engine_connect(tdm_call *call, void *self)
 {
     struct engine *engine = self;
-    struct tdm__receiver_options options = {.ops = engine->ops,
-                                            .state = engine->rank.state,
-                                            .regions = engine->rank.regions,
-                                            .location = engine->rank.location,
-                                            .verify = engine->rank.verify,
-                                            .overwrites = engine->rank.overwrites};
+    struct tdm__receiver_options options = {
+        .ops = engine->ops,
+        .state = engine->rank.state,
+        .regions = engine->rank.regions,
+        .location = engine->rank.location,
+        .reads_other_gpus = tdm__gather_groups_images_max(&engine->rank.groups) > 1,
+        .verify = engine->rank.verify,
+        .overwrites = engine->rank.overwrites};
     struct tdm__model_manifest_message message;
     struct tdm__layout layout;
 
@@ -226,7 +228,7 @@ static tdm_status engine_acquire_shadow(tdm_call *call, void *self)
                                       tdm__receiver_shadow(engine->receiver), &resume_log);
 }
 
-/* Method "open_pair": opens the transfer pair to the trainer rank that has this rank's image
+/* Method "open_pair": opens the transfer pair to the trainer rank that serves this rank's image
  * (transfer_pair.h). */
 static tdm_status engine_open_pair(tdm_call *call, void *self)
 {

@@ -3,14 +3,15 @@
 /* A lost engine comes back in steps, which recovery_state.h orders: kill its ranks if they may
  * still run, reserve GPUs on another node if those that it had are lost, create its actors and wait
  * until they are constructed, start them and connect them to the trainers, and give them the
- * committed weights. The weights come from a serving engine with the same layout (join), which does
- * not wait for an update; or else from the next update. Until then `awaits_weights` is set and the
- * engine serves nothing. The same is true of an engine that an aborted update has torn, which is
- * still alive: it starts with the last step. Nothing waits long for a node that does not reply or
- * for one with room: each call of tdm__recovery_restart_engines() goes on where the last one has
- * stopped. Handles of actors that are still being constructed are in `other_ranks`; the engine
- * takes part in updates as soon as they are in workers->engines. All functions run on the
- * controller's thread. docs/protocols/commit.md specifies how a member joins. */
+ * committed weights. The weights come from a serving engine with the same layout on the same node
+ * (join), which does not wait for an update; or else from the next update. Until then
+ * `awaits_weights` is set and the engine serves nothing. The same is true of an engine that an
+ * aborted update has torn, which is still alive: it starts with the last step. Nothing waits long
+ * for a node that does not reply or for one with room: each call of tdm__recovery_restart_engines()
+ * goes on where the last one has stopped. Handles of actors that are still being constructed are in
+ * `other_ranks`; the engine takes part in updates as soon as they are in workers->engines. All
+ * functions run on the controller's thread. docs/protocols/commit.md specifies how a member joins.
+ */
 #include "colocate/job/engine_recovery.h"
 
 #include "colocate/job/engine_failover.h"
@@ -65,13 +66,15 @@ static void mark_engine_serving(struct tdm__worker_group *workers, uint32_t engi
 static tdm_status start_engine(struct tdm__worker_group *workers, uint32_t engine)
 {
     uint32_t first = engine * workers->ranks_per_engine;
-    uint32_t image = tdm__worker_group_image_of_rank(workers, first);
+    const struct tdm__gather_groups *groups = &workers->gather_groups;
+    uint32_t server =
+        tdm__gather_groups_server(groups, tdm__worker_group_image_of_rank(workers, first));
     int64_t timeout_ms = (int64_t)workers->spec->update_timeout_ms;
 
     TDM_TRY(tdm__worker_group_call(workers, &workers->engines[first], workers->ranks_per_engine,
                                    "start", no_arguments, timeout_ms));
     TDM_TRY(tdm__weight_update_connect_engine(workers, engine));
-    return tdm__worker_group_call(workers, &workers->trainers[image], workers->ranks_per_engine,
+    return tdm__worker_group_call(workers, &workers->trainers[server], groups->ranks_per_group,
                                   "detach_engine", no_arguments, timeout_ms);
 }
 
@@ -155,14 +158,27 @@ static bool same_layouts(const struct tdm__worker_group *workers, uint32_t one, 
                   workers->ranks_per_engine * sizeof(workers->layouts[0])) == 0;
 }
 
-/* Tries to get the weights from each serving engine of the same layout. If all fail, the engine
- * waits for the next update. A rank that died is detected later. */
+/* Returns whether two engines are on one node, so that one can map the other's memory. All ranks of
+ * an engine are on one node. */
+static bool are_on_one_node(const struct tdm__worker_group *workers, uint32_t one, uint32_t other)
+{
+    struct tdm_actor_info infos[2];
+
+    tdm_actor_describe(workers->engines[(size_t)one * workers->ranks_per_engine], &infos[0]);
+    tdm_actor_describe(workers->engines[(size_t)other * workers->ranks_per_engine], &infos[1]);
+    return strcmp(infos[0].node_id, infos[1].node_id) == 0;
+}
+
+/* Tries to get the weights from each serving engine of the same layout on the same node. If there
+ * is none, or all fail, the engine waits for the next update. A rank that died is detected later.
+ */
 static void join_any_peer(struct tdm__worker_group *workers, uint32_t engine)
 {
     tdm_status status = TDM_E_NOT_FOUND;
 
     for (uint32_t i = 0; i < workers->spec->num_engines && status != TDM_OK; i++) {
-        if (!tdm__worker_group_engine_serves(workers, i) || !same_layouts(workers, i, engine)) {
+        if (!tdm__worker_group_engine_serves(workers, i) || !same_layouts(workers, i, engine) ||
+            !are_on_one_node(workers, i, engine)) {
             continue;
         }
         status = join_peer_weights(workers, i, engine);

@@ -7,7 +7,6 @@
 #include "colocate/job/engine_scaling.h"
 
 #include "colocate/job/engine_failover.h"
-#include "colocate/job/gather_groups.h"
 #include "colocate/job/gpu_places.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -73,7 +72,7 @@ tdm_status tdm__engine_scaling_check(const struct tdm__worker_group *workers, ui
 void tdm__engine_scaling_add(struct tdm__worker_group *workers)
 {
     uint32_t engine = workers->spec->num_engines;
-    uint32_t group = tdm__gather_group_of_engine(engine, workers->gather_groups);
+    uint32_t group = tdm__gather_groups_of_engine(&workers->gather_groups, engine);
     struct tdm__worker_group_engine *state = &workers->engine_states[engine];
 
     for (uint32_t i = 0; i < workers->ranks_per_engine; i++) {

@@ -10,7 +10,6 @@
 #include "colocate/job/announcement_list.h"
 #include "colocate/job/attached_bytes.h"
 #include "colocate/job/engine.h"
-#include "colocate/job/gather_groups.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/failpoint.h"
@@ -58,20 +57,24 @@ uint32_t tdm__engine_image(const struct engine *engine)
 {
     const struct tdm_rank_context *context = &engine->rank.context;
 
-    return tdm__gather_group_of_engine(context->engine, engine->rank.gather_groups) *
-               context->ranks_count +
-           context->rank;
+    return tdm__gather_groups_image(&engine->rank.groups, context->engine, context->rank);
 }
 
-/* Gives the library the bytes that the trainer rank with this rank's image has attached to the
- * bucket, if there are any. The receiver calls it when it has accepted the bucket. */
+/* Returns the trainer rank that serves this rank's image. */
+static uint32_t server_of(const struct engine *engine)
+{
+    return tdm__gather_groups_server(&engine->rank.groups, tdm__engine_image(engine));
+}
+
+/* Gives the library the bytes that the trainer rank that serves this rank's image has attached to
+ * the bucket, if there are any. The receiver calls it when it has accepted the bucket. */
 static tdm_status give_attached(void *arg, const struct tdm__tensor_handles_header *header)
 {
     const struct announced_bucket *announced = arg;
     const struct engine *engine = announced->engine;
 
     return tdm__merged_handles_wrap(
-        tdm__engine_image(engine),
+        server_of(engine),
         tdm__attached_bytes_give(engine->ops, engine->rank.state, header, announced->attached));
 }
 
@@ -84,8 +87,8 @@ static tdm_status check_announcements(struct announced_bucket *announced,
         const struct tdm__rank_announcement_message *item = &list->items[i];
 
         TDM_TRY(tdm__merged_handles_wrap(
-            item->writer,
-            tdm__rank_announcement_check(item, tdm__engine_image(announced->engine))));
+            item->writer, tdm__rank_announcement_check(item, tdm__engine_image(announced->engine),
+                                                       &announced->engine->rank.groups)));
         if (item->tensor_handles.size_bytes > 0) {
             announced->descriptions[announced->descriptions_count++] =
                 (struct tdm__bucket_description){item->writer, item->tensor_handles};
@@ -240,21 +243,23 @@ static tdm_status route_gathered(const struct engine *engine,
                                  const struct tdm__message_list *gathered,
                                  struct tdm__announcement_list *lists, uint64_t *bytes_out)
 {
-    uint32_t ranks_count = engine->rank.context.ranks_count;
-    uint32_t first = tdm__engine_image(engine);
+    const struct tdm__gather_groups *groups = &engine->rank.groups;
+    uint32_t givers_count = groups->ranks_per_group;
 
-    if (gathered->count != ranks_count) {
-        return tdm__fail(TDM_E_PROTOCOL, "what %u ranks have gathered for an engine of %u ranks",
-                         gathered->count, ranks_count);
+    if (gathered->count != givers_count) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "what %u ranks have gathered for an engine that %u ranks serve",
+                         gathered->count, givers_count);
     }
-    for (uint32_t i = 0; i < ranks_count; i++) {
+    for (uint32_t i = 0; i < givers_count; i++) {
         struct tdm_bytes part;
 
         tdm__message_list_read(gathered, i, &part, sizeof(part));
         *bytes_out += part.size_bytes;
         if (part.size_bytes > 0) {
-            TDM_TRY(tdm__wrap(tdm__announcement_list_route(part, first, ranks_count, lists),
-                              "what trainer rank %u gave to the gather", first + i));
+            TDM_TRY(tdm__wrap(
+                tdm__announcement_list_route(part, groups, engine->rank.context.engine, lists),
+                "what trainer rank %u gave to the gather", server_of(engine) + i));
         }
     }
     return TDM_OK;
@@ -268,7 +273,7 @@ static tdm_status stage_on_all_ranks(struct engine *engine,
 
     TDM_TRY(find_peers(engine));
     TDM_TRY(tdm__attached_bytes_give_all(engine->ops, engine->rank.state, tdm__engine_image(engine),
-                                         engine->rank.context.ranks_count, lists));
+                                         &engine->rank.groups, lists));
     status = forward_to_peers(engine, lists, refs);
     if (status == TDM_OK) {
         status = stage_on_this_rank(engine, &lists[0]);

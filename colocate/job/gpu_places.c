@@ -106,10 +106,13 @@ static uint32_t count_sets(const struct tdm_node_state *nodes, uint32_t nodes_co
     return sets;
 }
 
-/* Explains why the nodes can never hold the engines of a colocated job: names the first engine for
- * which no node has enough GPUs left. Returns `status`. */
-static tdm_status explain_lack(const struct tdm__worker_group *workers, tdm_status status)
+/* Explains why the nodes can never hold the engines of a colocated job, of which `together` GPUs
+ * are on one node: names the first engine for which no node has enough GPUs left. Returns `status`.
+ */
+static tdm_status explain_lack(const struct tdm__worker_group *workers, uint32_t together,
+                               tdm_status status)
 {
+    uint32_t engines_each = together / workers->ranks_per_engine;
     char detail[TDM__ERROR_DETAIL_BYTES];
     const struct tdm_node_state *nodes;
     uint32_t nodes_count;
@@ -119,7 +122,7 @@ static tdm_status explain_lack(const struct tdm__worker_group *workers, tdm_stat
     if (tdm_list_nodes(workers->runtime, LIST_MS, &nodes, &nodes_count) != TDM_OK) {
         return tdm__fail(status, "%s", detail);
     }
-    sets = count_sets(nodes, nodes_count, workers->ranks_per_engine);
+    sets = count_sets(nodes, nodes_count, together) * engines_each;
     tdm_list_free(nodes);
     if (sets >= workers->spec->num_engines) {
         return tdm__fail(status, "%s",
@@ -127,21 +130,25 @@ static tdm_status explain_lack(const struct tdm__worker_group *workers, tdm_stat
     }
     return tdm__fail(
         status,
-        "engine %u needs %u GPUs of one node for its ranks and their trainers, but the nodes have "
+        "engine %u needs %u GPUs of one node for its ranks%s and their trainers, but the nodes "
+        "have "
         "such GPUs for %u of %u engines. Add a node with %u GPUs, or lower engine.num_engines or "
         "engine.rollout_num_gpus_per_engine: %s",
-        sets, workers->ranks_per_engine, sets, workers->spec->num_engines,
-        workers->ranks_per_engine, detail);
+        sets, together,
+        engines_each == 1 ? "" : ", for those of the engines that the same trainer rank serves,",
+        sets, workers->spec->num_engines, together, detail);
 }
 
-/* Reserves the GPUs that trainers and engines share, in one placement group: the GPUs of an engine
- * are on one node, and engines are numbered node by node. */
+/* Reserves the GPUs that trainers and engines share, in one placement group: the GPUs of an engine,
+ * or of the engines that one trainer rank serves, are on one node, and engines are numbered node by
+ * node. */
 static tdm_status reserve_shared(struct tdm__worker_group *workers, const struct place_waits *waits)
 {
-    const struct places places = {workers->spec->num_gpus, workers->ranks_per_engine, TDM_PACK};
+    uint32_t together = tdm__gather_groups_images_each(&workers->gather_groups);
+    const struct places places = {workers->spec->num_gpus, together, TDM_PACK};
     tdm_status status = reserve_and_await(workers, &places, waits, &workers->group);
 
-    return status == TDM_E_NO_RESOURCES ? explain_lack(workers, status) : status;
+    return status == TDM_E_NO_RESOURCES ? explain_lack(workers, together, status) : status;
 }
 
 /* The trainers come first: an engine, which needs fewer GPUs of one node, could take some of the
@@ -178,7 +185,8 @@ tdm_status tdm__gpu_places_meeting_node(const struct tdm__worker_group *workers,
     for (uint32_t i = 1; i < workers->spec->trainer_num_ranks; i++) {
         struct tdm_bundle_placement place;
 
-        TDM_TRY(tdm_placement_group_locate_bundle(workers->group, i, &place));
+        TDM_TRY(tdm_placement_group_locate_bundle(
+            workers->group, tdm__worker_group_trainer_gpu(workers, i), &place));
         *is_one_node_out = *is_one_node_out && strcmp(place.node_id, first.node_id) == 0;
     }
     return TDM_OK;

@@ -11,6 +11,7 @@
 #include "colocate/job/job_file.h"
 
 #include "colocate/device/kinds.h"
+#include "colocate/job/gather_groups.h"
 #include "colocate/job/suggestion.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -555,15 +556,6 @@ static tdm_status check_remote_engines(const tdm_config *config, const struct td
 {
     uint32_t engine_ranks = spec->num_engines * spec->rollout_num_gpus_per_engine;
 
-    if (spec->trainer_num_ranks < spec->rollout_num_gpus_per_engine) {
-        return tdm__fail(TDM_E_INVAL,
-                         "%s: engine.rollout_num_gpus_per_engine is %u, but trainer.num_ranks is "
-                         "%u: each rank of an engine gets its weights from a trainer rank of its "
-                         "own; set trainer.num_ranks to %u or more",
-                         tdm_config_where(config, "engine.rollout_num_gpus_per_engine"),
-                         spec->rollout_num_gpus_per_engine, spec->trainer_num_ranks,
-                         spec->rollout_num_gpus_per_engine);
-    }
     if (spec->trainer_num_ranks + engine_ranks != spec->num_gpus) {
         return tdm__fail(TDM_E_INVAL,
                          "%s: engine.colocate is false: %u trainer ranks and %u engine ranks "
@@ -580,35 +572,46 @@ static tdm_status check_remote_engines(const tdm_config *config, const struct td
     return TDM_OK;
 }
 
-/* Checks that engines on the trainers' GPUs have a trainer rank on each of theirs. */
-static tdm_status check_colocated_engines(const tdm_config *config,
-                                          const struct tdm__job_spec *spec)
+/* Checks that colocated engines and trainer ranks can be divided among each other. */
+static tdm_status check_division(const tdm_config *config, const struct tdm__job_spec *spec)
 {
     uint32_t ranks_per_engine = spec->rollout_num_gpus_per_engine;
-    double share = spec->trainer_num_gpus_per_actor + spec->engine_num_gpus_per_actor;
 
-    if (spec->trainer_num_ranks % ranks_per_engine != 0) {
+    if (tdm__gather_groups_divide(spec->trainer_num_ranks, ranks_per_engine, spec->num_engines)) {
+        return TDM_OK;
+    }
+    if (spec->trainer_num_ranks >= spec->num_engines * ranks_per_engine) {
         return tdm__fail(TDM_E_INVAL,
                          "%s: engine.rollout_num_gpus_per_engine is %u, but %u trainer GPUs do "
                          "not divide into engines of %u",
                          tdm_config_where(config, "engine.rollout_num_gpus_per_engine"),
                          ranks_per_engine, spec->trainer_num_ranks, ranks_per_engine);
     }
-    if (spec->num_engines * ranks_per_engine > spec->trainer_num_ranks) {
+    return tdm__fail(
+        TDM_E_INVAL,
+        "%s: engine.num_engines is %u: with %u GPUs each that is %u, but the trainer "
+        "has %u ranks, and neither of %u and %u is a multiple of the other. Change one "
+        "of them, or set engine.colocate: false",
+        tdm_config_where(config, "engine.num_engines"), spec->num_engines, ranks_per_engine,
+        spec->num_engines * ranks_per_engine, spec->trainer_num_ranks, spec->num_engines,
+        spec->trainer_num_ranks);
+}
+
+/* Checks that there is a GPU for each trainer rank and each rank of an engine that shares it. */
+static tdm_status check_colocated_engines(const tdm_config *config,
+                                          const struct tdm__job_spec *spec)
+{
+    uint32_t engine_ranks = spec->num_engines * spec->rollout_num_gpus_per_engine;
+    uint32_t gpus = spec->trainer_num_ranks > engine_ranks ? spec->trainer_num_ranks : engine_ranks;
+    double share = spec->trainer_num_gpus_per_actor + spec->engine_num_gpus_per_actor;
+
+    TDM_TRY(check_division(config, spec));
+    if (gpus != spec->num_gpus) {
         return tdm__fail(TDM_E_INVAL,
-                         "%s: engine.num_engines is %u: with %u GPUs each that is %u, but the "
-                         "trainer has %u; at most %u engines share them. More need "
-                         "engine.colocate: false",
-                         tdm_config_where(config, "engine.num_engines"), spec->num_engines,
-                         ranks_per_engine, spec->num_engines * ranks_per_engine,
-                         spec->trainer_num_ranks, spec->trainer_num_ranks / ranks_per_engine);
-    }
-    if (spec->trainer_num_ranks != spec->num_gpus) {
-        return tdm__fail(TDM_E_INVAL,
-                         "%s: trainer.num_ranks is %u, but cluster.num_gpus is %u: a trainer "
-                         "rank needs a GPU",
-                         tdm_config_where(config, "trainer.num_ranks"), spec->trainer_num_ranks,
-                         spec->num_gpus);
+                         "%s: cluster.num_gpus is %u, but %u trainer ranks and %u engine ranks "
+                         "share %u GPUs. Set cluster.num_gpus to %u, or change the ranks",
+                         tdm_config_where(config, "cluster.num_gpus"), spec->num_gpus,
+                         spec->trainer_num_ranks, engine_ranks, gpus, gpus);
     }
     if (share > 1.0 + 1e-9) {
         return tdm__fail(TDM_E_INVAL,

@@ -8,6 +8,7 @@
  * the memory budget. This runs in the driver process before any actor exists, on one thread. */
 #include "colocate/job/library.h"
 
+#include "colocate/job/gather_groups.h"
 #include "colocate/job/named_layout.h"
 #include "runtime/error.h"
 
@@ -397,6 +398,10 @@ static tdm_status add_trainer_ranks(const struct tdm__job_spec *spec,
                                     const struct rank_opener *opener,
                                     struct tdm__memory_budget_input *input)
 {
+    const struct tdm__gather_groups groups =
+        tdm__gather_groups_form(spec->trainer_num_ranks, spec->rollout_num_gpus_per_engine,
+                                spec->num_engines, spec->engine_colocate);
+
     for (uint32_t r = 0; r < spec->trainer_num_ranks; r++) {
         struct tdm_rank_context context = {.config = spec->config,
                                            .rank = r,
@@ -406,7 +411,7 @@ static tdm_status add_trainer_ranks(const struct tdm__job_spec *spec,
         struct tdm__named_layout *named_layout = NULL;
 
         (void)snprintf(rank->name, sizeof(rank->name), "trainer/%u", r);
-        rank->gpu = r;
+        rank->gpu = spec->engine_colocate ? tdm__gather_groups_first_image(&groups, r) : r;
         TDM_TRY(create_named_layout(spec, "trainer", &context, &named_layout));
         TDM_TRY(check_and_free_named_layout(
             named_layout, rank,

@@ -79,12 +79,16 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *se
 
     TDM_TRY(tdm__rank_arguments_decode(tdm_call_arguments(call), &arguments));
     rank->runtime = tdm_runtime_current();
-    if (arguments.ranks_per_engine == 0 || arguments.gather_groups == 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "a rank of %u gather groups for engines of %u ranks",
-                         arguments.gather_groups, arguments.ranks_per_engine);
+    if (arguments.ranks_per_engine == 0 || arguments.gather_groups == 0 ||
+        arguments.ranks_per_group == 0 || arguments.engines_per_group == 0) {
+        return tdm__fail(
+            TDM_E_PROTOCOL, "a rank of %u gather groups of %u ranks for engines of %u ranks",
+            arguments.gather_groups, arguments.ranks_per_group, arguments.ranks_per_engine);
     }
-    rank->ranks_per_engine = arguments.ranks_per_engine;
-    rank->gather_groups = arguments.gather_groups;
+    rank->groups = (struct tdm__gather_groups){.count = arguments.gather_groups,
+                                               .ranks_per_group = arguments.ranks_per_group,
+                                               .ranks_per_engine = arguments.ranks_per_engine,
+                                               .engines_per_group = arguments.engines_per_group};
     rank->bucket_bytes = arguments.bucket_bytes;
     rank->timeout_ms = arguments.timeout_ms;
     if (arguments.verify > TDM__VERIFY_SAMPLE) {
@@ -130,11 +134,6 @@ void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state))
     tdm__named_layout_destroy(rank->named_layout);
     tdm_config_destroy(rank->config);
     /* The library is not closed: its destructors run when the process ends. */
-}
-
-uint32_t tdm__rank_images_count(const struct tdm__rank *rank)
-{
-    return rank->gather_groups * rank->ranks_per_engine;
 }
 
 /* ---- faults ----------------------------------------------------------------------------- */
@@ -395,8 +394,9 @@ tdm_status tdm__rank_method_trace(struct tdm__rank *rank, tdm_call *call)
     return status;
 }
 
-tdm_status tdm__rank_reply_layout(tdm_call *call, const struct tdm__layout *layout,
-                                  const tdm_region *weights, bool converts)
+tdm_status tdm__rank_reply_layout(const struct tdm__rank *rank, tdm_call *call,
+                                  const struct tdm__layout *layout, const tdm_region *weights,
+                                  bool converts)
 {
     tdm_writer *writer;
     tdm_writer *packed;
@@ -407,8 +407,8 @@ tdm_status tdm__rank_reply_layout(tdm_call *call, const struct tdm__layout *layo
     if (status == TDM_OK) {
         status = tdm__layout_encode(layout, tdm_region_address(weights), packed);
         if (status == TDM_OK) {
-            const struct tdm__engine_layout_message message = {tdm_region_size(weights),
-                                                               tdm_writer_bytes(packed), converts};
+            const struct tdm__engine_layout_message message = {
+                tdm_region_size(weights), tdm_writer_bytes(packed), converts, rank->location.gpu};
 
             status = tdm__engine_layout_encode(&message, writer);
         }

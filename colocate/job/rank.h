@@ -3,6 +3,7 @@
 #ifndef TDM_COLOCATE_JOB_RANK_H
 #define TDM_COLOCATE_JOB_RANK_H
 
+#include "colocate/job/gather_groups.h"
 #include "colocate/job/library.h"
 #include "colocate/job/named_layout.h"
 #include "colocate/job/rank_files.h"
@@ -63,10 +64,8 @@ struct tdm__rank {
     tdm_status (*pause_outside)(void *state, const char *tag);
     /* Node and GPU of this rank. */
     struct tdm__location location;
-    /* Number of ranks of each engine. */
-    uint32_t ranks_per_engine;
-    /* Number of gather groups of the trainers (gather_groups.h). */
-    uint32_t gather_groups;
+    /* Which trainer ranks serve which engines. */
+    struct tdm__gather_groups groups;
     /* Size of the staging bucket in bytes. */
     uint64_t bucket_bytes;
     /* Longest time in milliseconds for collectives and for calls between ranks. */
@@ -87,10 +86,6 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *se
 /* Releases everything that was opened, also after a failure. `close` is the library's function
  * that frees `state`. */
 void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state));
-
-/* Returns the number of images of the transfer plan (gather_groups.h). Image i is in the bucket of
- * trainer rank i, or in the shadow of the colocated engine rank i. */
-uint32_t tdm__rank_images_count(const struct tdm__rank *rank);
 
 /* Returns `status`, which a function of the library returned, with its error detail. After
  * TDM_E_DEVICE it first makes a call to the GPU: if an error of one of the library's kernels has
@@ -129,10 +124,12 @@ tdm_status tdm__rank_compares_logprobs(const struct tdm__rank *rank, bool *compa
 /* Method "trace" of both classes: replies with the rank's spans and forgets them. */
 tdm_status tdm__rank_method_trace(struct tdm__rank *rank, tdm_call *call);
 
-/* Replies to a call with the size of the region `weights` and with the layout that an engine has in
- * it. `converts` says whether the engine keeps a tensor there in another dtype than the trainers.
+/* Replies to a call with the GPU of the rank, the size of its region `weights`, and the layout that
+ * an engine has in it. `converts` says whether the engine keeps a tensor there in another dtype
+ * than the trainers.
  */
-tdm_status tdm__rank_reply_layout(tdm_call *call, const struct tdm__layout *layout,
-                                  const tdm_region *weights, bool converts);
+tdm_status tdm__rank_reply_layout(const struct tdm__rank *rank, tdm_call *call,
+                                  const struct tdm__layout *layout, const tdm_region *weights,
+                                  bool converts);
 
 #endif

@@ -40,7 +40,7 @@ tdm_status tdm__rank_announcement_seal(struct tdm__rank_announcement_message *an
 }
 
 tdm_status tdm__rank_announcement_check(const struct tdm__rank_announcement_message *announcement,
-                                        uint32_t engine_rank)
+                                        uint32_t image, const struct tdm__gather_groups *groups)
 {
     uint64_t found;
 
@@ -52,19 +52,20 @@ tdm_status tdm__rank_announcement_check(const struct tdm__rank_announcement_mess
                          ", the announcement says %016" PRIx64,
                          announcement->attached.size_bytes, found, announcement->checksum);
     }
-    if (announcement->engine_rank != engine_rank) {
+    if (announcement->engine_rank != image) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "an announcement for engine rank %" PRIu32 " came to %" PRIu32,
-                         announcement->engine_rank, engine_rank);
+                         announcement->engine_rank, image);
     }
     if (announcement->tensor_handles.size_bytes == 0 && announcement->attached.size_bytes == 0) {
         return tdm__fail(TDM_E_PROTOCOL, "an announcement is empty");
     }
-    if (announcement->attached.size_bytes > 0 && announcement->writer != engine_rank) {
+    if (announcement->attached.size_bytes > 0 &&
+        announcement->writer != tdm__gather_groups_server(groups, image)) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "trainer rank %" PRIu32 " attaches bytes for engine rank %" PRIu32
-                         ", only that of the same number may",
-                         announcement->writer, engine_rank);
+                         ", only trainer rank %" PRIu32 " may, which serves it",
+                         announcement->writer, image, tdm__gather_groups_server(groups, image));
     }
     return TDM_OK;
 }

@@ -2,8 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/served_engines.h"
 
-#include "colocate/job/gather_groups.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -51,10 +49,53 @@ tdm_status tdm__served_engines_find(struct tdm__served_engines *engines, uint32_
     return TDM_OK;
 }
 
-tdm_status tdm__served_engines_begin_update(struct tdm__served_engines *engines,
-                                            const struct tdm__message_list *numbers, uint32_t group,
-                                            uint32_t groups_count)
+struct tdm__transfer_pair *tdm__served_engine_pair(const struct tdm__served_engine *engine,
+                                                   uint32_t engine_rank)
 {
+    for (uint32_t i = 0; i < engine->ranks_count; i++) {
+        if (engine->ranks[i].number == engine_rank && engine->ranks[i].pair.group != NULL) {
+            return &engine->ranks[i].pair;
+        }
+    }
+    return NULL;
+}
+
+tdm_status tdm__served_engine_add_pair(struct tdm__served_engine *engine, uint32_t engine_rank,
+                                       struct tdm__transfer_pair **pair_out)
+{
+    struct tdm__served_rank *ranks;
+
+    for (uint32_t i = 0; i < engine->ranks_count; i++) {
+        if (engine->ranks[i].number == engine_rank) {
+            *pair_out = &engine->ranks[i].pair;
+            return TDM_OK;
+        }
+    }
+    ranks = realloc(engine->ranks, (engine->ranks_count + 1) * sizeof(*ranks));
+    if (ranks == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u ranks of an engine", engine->ranks_count + 1);
+    }
+    engine->ranks = ranks;
+    *pair_out = &ranks[engine->ranks_count].pair;
+    ranks[engine->ranks_count++] = (struct tdm__served_rank){.number = engine_rank};
+    return TDM_OK;
+}
+
+/* Closes the connections to all ranks of an engine. */
+static void close_pairs(struct tdm__served_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->ranks_count; i++) {
+        tdm__transfer_pair_close(&engine->ranks[i].pair);
+    }
+}
+
+tdm_status tdm__served_engines_begin_update(struct tdm__served_engines *engines,
+                                            const struct tdm__message_list *numbers,
+                                            const struct tdm__gather_groups *groups,
+                                            uint32_t trainer_rank)
+{
+    uint32_t group = tdm__gather_groups_of_trainer(groups, trainer_rank);
+
     for (uint32_t i = 0; i < engines->count; i++) {
         engines->items[i].takes_part = false;
     }
@@ -63,14 +104,14 @@ tdm_status tdm__served_engines_begin_update(struct tdm__served_engines *engines,
         uint32_t number;
 
         tdm__message_list_read(numbers, i, &number, sizeof(number));
-        if (tdm__gather_group_of_engine(number, groups_count) == group) {
+        if (tdm__gather_groups_of_engine(groups, number) == group) {
             TDM_TRY(tdm__served_engines_find(engines, number, &engine));
             engine->takes_part = true;
         }
     }
     for (uint32_t i = 0; i < engines->count; i++) {
         if (!engines->items[i].takes_part) {
-            tdm__transfer_pair_close(&engines->items[i].pair);
+            close_pairs(&engines->items[i]);
         }
     }
     return TDM_OK;
@@ -99,7 +140,8 @@ void tdm__served_engines_fini(struct tdm__served_engines *engines)
     tdm__served_engines_detach(engines);
     for (uint32_t i = 0; i < engines->count; i++) {
         tdm_ref_release(engines->items[i].announced);
-        tdm__transfer_pair_close(&engines->items[i].pair);
+        close_pairs(&engines->items[i]);
+        free(engines->items[i].ranks);
     }
     free(engines->items);
     *engines = (struct tdm__served_engines){.items = NULL};

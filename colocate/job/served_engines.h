@@ -3,6 +3,7 @@
 #ifndef TDM_COLOCATE_JOB_SERVED_ENGINES_H
 #define TDM_COLOCATE_JOB_SERVED_ENGINES_H
 
+#include "colocate/job/gather_groups.h"
 #include "colocate/job/transfer_pair.h"
 #include "runtime/error.h"
 
@@ -17,6 +18,12 @@ void tdm__first_failure_note(struct tdm__first_failure *failure, tdm_status stat
 /* Returns the first failure and restores its error detail; TDM_OK if there was none. */
 tdm_status tdm__first_failure_return(const struct tdm__first_failure *failure);
 
+/* The connection of a trainer rank to one engine rank. */
+struct tdm__served_rank {
+    uint32_t number;                /* Rank in the engine. */
+    struct tdm__transfer_pair pair; /* The trainer's end; without a group until it is opened. */
+};
+
 /* What a trainer rank has of one engine of its gather group (gather_groups.h). */
 struct tdm__served_engine {
     uint32_t number; /* Number of the engine in the job. */
@@ -26,9 +33,10 @@ struct tdm__served_engine {
     tdm_actor *first_rank;
     /* Owned reference to the engine's reply to the last announcement; NULL if none is pending. */
     tdm_ref *announced;
-    /* Connection to the engine rank that has this trainer rank's image; without a group if the
-     * engine is colocated. */
-    struct tdm__transfer_pair pair;
+    /* Owned array of the connections to the engine ranks whose images this trainer rank serves;
+     * NULL if the engine is colocated. */
+    struct tdm__served_rank *ranks;
+    uint32_t ranks_count; /* Number of elements of `ranks`. */
 };
 
 /* The engines that a trainer rank has learned of. A zeroed struct has none. */
@@ -41,11 +49,19 @@ struct tdm__served_engines {
  * the next engine is added. */
 tdm_status tdm__served_engines_find(struct tdm__served_engines *engines, uint32_t number,
                                     struct tdm__served_engine **engine_out);
-/* Notes which engines take part in an update: those of `numbers` that belong to the gather group
- * `group` of `groups_count`. The transfer pairs of all others are closed. */
+/* Notes which engines take part in an update: those of `numbers` that belong to the gather group of
+ * this trainer rank. The transfer pairs of all others are closed. */
 tdm_status tdm__served_engines_begin_update(struct tdm__served_engines *engines,
-                                            const struct tdm__message_list *numbers, uint32_t group,
-                                            uint32_t groups_count);
+                                            const struct tdm__message_list *numbers,
+                                            const struct tdm__gather_groups *groups,
+                                            uint32_t trainer_rank);
+/* Returns the connection to a rank of the engine; NULL if it was not opened. */
+struct tdm__transfer_pair *tdm__served_engine_pair(const struct tdm__served_engine *engine,
+                                                   uint32_t engine_rank);
+/* Returns the connection to a rank of the engine, which is added if it is not there. The pointer is
+ * valid until the next one is added. */
+tdm_status tdm__served_engine_add_pair(struct tdm__served_engine *engine, uint32_t engine_rank,
+                                       struct tdm__transfer_pair **pair_out);
 /* Returns whether an engine takes part in the current update. */
 bool tdm__served_engines_any(const struct tdm__served_engines *engines);
 /* Releases the handles of the engines' first ranks, so that they are found by name again. */

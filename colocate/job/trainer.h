@@ -5,6 +5,7 @@
 
 #include "colocate/comm/gather.h"
 #include "colocate/job/announcement_list.h"
+#include "colocate/job/image_places.h"
 #include "colocate/job/rank.h"
 #include "colocate/job/scale_mailbox.h"
 #include "colocate/job/served_engines.h"
@@ -35,9 +36,10 @@ struct trainer {
     /* Owned array with the slices that each trainer rank has. The slices of this rank are
      * borrowed from the library or the named layout. */
     struct tdm__layout *layouts;
-    /* Owned array with the node and GPU of each trainer rank, on which the target of the image of
-     * the same number lies, too. */
+    /* Owned array with the node and GPU of each trainer rank. */
     struct tdm__location *locations;
+    /* Where the images of the transfer plan are; none before the method "connect". */
+    struct tdm__image_places image_places;
     /* Owned array with the slices that the engine ranks need, one element for each image of the
      * transfer plan. NULL if whole tensors are sent by name, and before the method "connect". */
     struct tdm__layout *engine_layouts;

@@ -57,20 +57,20 @@ static tdm_status open_library(struct trainer *trainer)
  * two of the ranks share a GPU or there is one rank. A rank without an image joins none. */
 static tdm_status join_gather_group(struct trainer *trainer)
 {
-    uint32_t ranks_per_engine = trainer->rank.ranks_per_engine;
+    const struct tdm__gather_groups *groups = &trainer->rank.groups;
     uint32_t rank = trainer->rank.context.rank;
     char name[TDM__RANK_NAME_BYTES + 32];
     struct tdm_collective_options options = {.name = name,
-                                             .rank = rank % ranks_per_engine,
-                                             .ranks_count = ranks_per_engine,
+                                             .rank = rank % groups->ranks_per_group,
+                                             .ranks_count = groups->ranks_per_group,
                                              .timeout_ms = trainer->rank.timeout_ms,
-                                             .on_gpu = ranks_per_engine > 1};
+                                             .on_gpu = groups->ranks_per_group > 1};
 
-    if (rank >= tdm__rank_images_count(&trainer->rank)) {
+    if (tdm__gather_groups_images_of(groups, rank) == 0) {
         return TDM_OK;
     }
     (void)snprintf(name, sizeof(name), "%s/gather/%u", trainer->rank.group_name,
-                   rank / ranks_per_engine);
+                   tdm__gather_groups_of_trainer(groups, rank));
     return tdm_collective_join(trainer->rank.runtime, &options, &trainer->gather);
 }
 

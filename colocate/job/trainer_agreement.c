@@ -42,14 +42,15 @@ struct part_head {
  * engines of other gather groups, at most. */
 static size_t announced_bytes_max(const struct trainer *trainer, uint32_t chunk, uint32_t rank)
 {
-    uint32_t per_engine = trainer->rank.ranks_per_engine;
+    const struct tdm__gather_groups *groups = &trainer->rank.groups;
+    uint32_t group = tdm__gather_groups_of_trainer(groups, rank);
     size_t bytes = 0;
 
     for (uint32_t i = 0; i < trainer->transfer_plan->to_count; i++) {
         struct tdm__tensor_handles handles = {.header = {.storages_count = 1}};
 
         handles.header.tensors_count =
-            i / per_engine == rank / per_engine
+            i / tdm__gather_groups_images_each(groups) == group
                 ? 0
                 : tdm__transfer_plan_copies_between(trainer->transfer_plan, chunk, rank, i);
         bytes += handles.header.tensors_count == 0
@@ -261,27 +262,27 @@ tdm_status tdm__trainer_agree_on_chunk(struct trainer *trainer, tdm_status statu
 static tdm_status receive_from(const struct trainer *trainer, uint32_t from,
                                struct tdm__announcement_list *list)
 {
-    uint32_t per_engine = trainer->rank.ranks_per_engine;
-    uint32_t first = trainer->rank.context.rank / per_engine * per_engine;
+    const struct tdm__gather_groups *groups = &trainer->rank.groups;
+    uint32_t each = tdm__gather_groups_images_each(groups);
+    uint32_t first = tdm__gather_groups_of_trainer(groups, trainer->rank.context.rank) * each;
     struct tdm_bytes payload;
 
     TDM_TRY(read_payload(trainer, from, &payload));
-    return payload.size_bytes == 0
-               ? TDM_OK
-               : tdm__announcement_list_unpack(payload, first, per_engine, list);
+    return payload.size_bytes == 0 ? TDM_OK
+                                   : tdm__announcement_list_unpack(payload, first, each, list);
 }
 
 tdm_status tdm__trainer_receive_announcements(struct trainer *trainer, uint32_t chunk,
                                               struct tdm__announcement_list *list)
 {
-    uint32_t per_engine = trainer->rank.ranks_per_engine;
+    uint32_t per_group = trainer->rank.groups.ranks_per_group;
     uint32_t own = trainer->rank.context.rank;
 
     if (!tdm__trainer_chunk_crosses_groups(trainer, chunk)) {
         return TDM_OK;
     }
-    for (uint32_t rank = own % per_engine; rank < trainer->rank.context.ranks_count;
-         rank += per_engine) {
+    for (uint32_t rank = own % per_group; rank < trainer->rank.context.ranks_count;
+         rank += per_group) {
         if (rank != own) {
             TDM_TRY(tdm__wrap(receive_from(trainer, rank, list), "what trainer rank %u described",
                               rank));

@@ -43,14 +43,20 @@ enum {
     EXCHANGE_BUFFERS = 2
 };
 
+/* Returns the number of images of the transfer plan. */
+static uint32_t images_count(const struct trainer *trainer)
+{
+    return tdm__gather_groups_images(&trainer->rank.groups);
+}
+
 void tdm__trainer_disconnect(struct trainer *trainer)
 {
     tdm__trainer_agreement_fini(&trainer->agreement);
     tdm__weight_writer_destroy(trainer->weight_writer);
     tdm__transfer_plan_destroy(trainer->transfer_plan);
     tdm__whole_tensors_destroy(trainer->whole_tensors);
-    for (uint32_t i = 0;
-         trainer->engine_layouts != NULL && i < tdm__rank_images_count(&trainer->rank); i++) {
+    tdm__image_places_fini(&trainer->image_places);
+    for (uint32_t i = 0; trainer->engine_layouts != NULL && i < images_count(trainer); i++) {
         tdm__layout_fini(&trainer->engine_layouts[i]);
     }
     free(trainer->engine_layouts);
@@ -78,21 +84,29 @@ static tdm_status trainer_check_connected(const struct trainer *trainer)
                : tdm__fail(TDM_E_STATE, "this rank does not know yet what the engines need");
 }
 
+/* Returns the size in bytes of each part of a bucket, if exchanges between nodes have buffers of
+ * `exchange_bytes`. */
+static uint64_t bucket_part_bytes(const struct trainer *trainer, uint64_t exchange_bytes)
+{
+    return (trainer->rank.bucket_bytes - EXCHANGE_BUFFERS * exchange_bytes) /
+           tdm__gather_groups_images_max(&trainer->rank.groups);
+}
+
 /* Computes the transfer plan from the layouts of both sides. `image_bytes` is the size of an engine
  * rank's weights. `exchange_bytes` is that of each buffer of an exchange between nodes; 0 if there
  * is none. */
 static tdm_status compile_slices_plan(struct trainer *trainer, uint64_t image_bytes, bool in_place,
                                       uint64_t exchange_bytes)
 {
-    uint64_t halves_bytes = trainer->rank.bucket_bytes - EXCHANGE_BUFFERS * exchange_bytes;
+    uint64_t halves_bytes = bucket_part_bytes(trainer, exchange_bytes);
     const struct tdm__transfer_plan_options transfer_plan = {
         .manifest = trainer->manifest,
         .from = trainer->layouts,
         .from_count = trainer->rank.context.ranks_count,
         .to = trainer->engine_layouts,
-        .to_count = tdm__rank_images_count(&trainer->rank),
+        .to_count = images_count(trainer),
         .from_locations = trainer->locations,
-        .to_locations = trainer->locations,
+        .to_locations = trainer->image_places.locations,
         .image_bytes = image_bytes,
         .chunk_bytes = in_place ? 0 : halves_bytes / TDM__BUCKET_HALVES,
         .exchange_bytes = exchange_bytes};
@@ -100,19 +114,20 @@ static tdm_status compile_slices_plan(struct trainer *trainer, uint64_t image_by
     return tdm__transfer_plan_create(&transfer_plan, &trainer->transfer_plan);
 }
 
-/* Computes the transfer plan to engines that get whole tensors. */
+/* Computes the transfer plan to engines that get whole tensors. All engine ranks want the same, so
+ * that those which a trainer rank serves share its bucket. */
 static tdm_status compile_whole_plan(struct trainer *trainer, uint64_t exchange_bytes)
 {
+    uint64_t bucket_bytes = trainer->rank.bucket_bytes - EXCHANGE_BUFFERS * exchange_bytes;
     uint32_t ranks_count = trainer->rank.context.ranks_count;
 
     tdm__whole_tensors_destroy(trainer->whole_tensors);
     trainer->whole_tensors = NULL;
-    TDM_TRY(tdm__whole_tensors_create(
-        trainer->manifest, trainer->rank.bucket_bytes - EXCHANGE_BUFFERS * exchange_bytes,
-        tdm__rank_images_count(&trainer->rank), &trainer->whole_tensors));
+    TDM_TRY(tdm__whole_tensors_create(trainer->manifest, bucket_bytes, images_count(trainer),
+                                      &trainer->whole_tensors));
     return tdm__whole_tensors_compile_plan(trainer->whole_tensors, trainer->layouts, ranks_count,
-                                           trainer->locations, trainer->locations, exchange_bytes,
-                                           &trainer->transfer_plan);
+                                           trainer->locations, trainer->image_places.locations,
+                                           exchange_bytes, &trainer->transfer_plan);
 }
 
 /* Computes the transfer plan for the mode of the update. */
@@ -174,7 +189,8 @@ static tdm_status create_weight_writer(struct trainer *trainer, bool in_place)
         .group = trainer->rank.group,
         .node = trainer->rank.location.node,
         .in_place = in_place,
-        .has_one_half = trainer->whole_tensors != NULL};
+        .has_one_half = trainer->whole_tensors != NULL,
+        .bucket_parts = trainer->whole_tensors != NULL ? NULL : trainer->image_places.bucket_parts};
 
     return tdm__weight_writer_create(&weight_writer, &trainer->weight_writer);
 }
@@ -183,7 +199,7 @@ static tdm_status create_weight_writer(struct trainer *trainer, bool in_place)
 static tdm_status read_engine_layouts(struct trainer *trainer,
                                       const struct tdm__message_list *layouts)
 {
-    uint32_t count = tdm__rank_images_count(&trainer->rank);
+    uint32_t count = images_count(trainer);
 
     if (layouts->count != count) {
         return tdm__fail(TDM_E_PROTOCOL, "layouts of %u engine ranks for %u images", layouts->count,
@@ -215,6 +231,8 @@ tdm_status tdm__trainer_connect(tdm_call *call, void *self)
     if (message.layouts.count > 0) {
         TDM_TRY(read_engine_layouts(trainer, &message.layouts));
     }
+    TDM_TRY(tdm__image_places_init(&trainer->rank.groups, trainer->locations, &message.gpus,
+                                   &trainer->image_places));
     TDM_TRY(compile_plan(trainer, &message, 0));
     TDM_TRY(add_exchange(trainer, &message));
     TDM_TRY(create_weight_writer(trainer, message.layouts.count > 0 && message.in_place));
@@ -335,17 +353,46 @@ static tdm_status read_targets(struct trainer *trainer, const struct tdm__messag
     return status;
 }
 
-/* Method "open_pair": opens the transfer pair to the rank of an engine that has this rank's image
+/* Method "open_pair": opens the transfer pair to an engine rank whose image this rank serves
  * (transfer_pair.h). */
 tdm_status tdm__trainer_open_pair(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
     struct tdm__open_pair_message message;
     struct tdm__served_engine *engine;
+    struct tdm__transfer_pair *pair;
 
     TDM_TRY(tdm__open_pair_decode(tdm_call_arguments(call), &message));
     TDM_TRY(tdm__served_engines_find(&trainer->engines, message.engine, &engine));
-    return tdm__transfer_pair_open(&engine->pair, tdm_runtime_current(), 0, call);
+    TDM_TRY(tdm__served_engine_add_pair(engine, message.engine_rank, &pair));
+    return tdm__transfer_pair_open(pair, tdm_runtime_current(), 0, call);
+}
+
+/* Images of the transfer plan that follow one another. */
+struct image_range {
+    uint32_t first; /* The first image. */
+    uint32_t end;   /* The number after the last image. */
+};
+
+/* Returns the images that this rank serves; none if it is in no gather group. */
+static struct image_range own_images(const struct trainer *trainer)
+{
+    uint32_t rank = trainer->rank.context.rank;
+    uint32_t first = tdm__gather_groups_first_image(&trainer->rank.groups, rank);
+
+    return (struct image_range){first,
+                                first + tdm__gather_groups_images_of(&trainer->rank.groups, rank)};
+}
+
+/* Returns the images that this rank's gather group serves. Their numbers are above those of the
+ * plan if the rank is in no group. */
+static struct image_range group_images(const struct trainer *trainer)
+{
+    uint32_t each = tdm__gather_groups_images_each(&trainer->rank.groups);
+    uint32_t group =
+        tdm__gather_groups_of_trainer(&trainer->rank.groups, trainer->rank.context.rank);
+
+    return (struct image_range){group * each, (group + 1) * each};
 }
 
 /* One update that is in progress. One chunk may be announced to the engine and not be
@@ -371,27 +418,43 @@ static tdm_status wrap_chunk_error(const struct chunk_transfer *transfer, tdm_st
                      transfer->trainer->transfer_plan->chunks_count);
 }
 
-/* Sends the chunk from the bucket to the rank of each remote engine that has this rank's image and
- * has been told to receive it. A failure does not keep the chunk from the other engines, which wait
- * for it. Returns the first failure. */
-static tdm_status deliver_to_remote(struct trainer *trainer, uint32_t chunk)
+/* Sends the chunk of an image from the bucket to the rank of each remote engine that has the image
+ * and has been told to receive it. A failure does not keep the chunk from the other engines, which
+ * wait for it. Notes the first failure. */
+static void deliver_image(struct trainer *trainer, uint32_t chunk, uint32_t image,
+                          struct tdm__first_failure *failure)
 {
     const struct tdm__transfer_plan_chunk *about =
-        &trainer->transfer_plan->images[trainer->rank.context.rank].chunks[chunk];
+        &trainer->transfer_plan->images[image].chunks[chunk];
     const char *bucket = tdm_region_address(tdm__weight_writer_bucket(trainer->weight_writer));
     struct tdm__transfer_pair_payload load = {
-        .data = bucket + tdm__weight_writer_chunk_offset(trainer->weight_writer, chunk),
+        .data = bucket + tdm__weight_writer_chunk_offset(trainer->weight_writer, chunk, image),
         .size_bytes = about->end - about->begin,
-        .chunk = chunk};
-    struct tdm__first_failure failure = {TDM_OK, ""};
+        .chunk = chunk,
+        .engine_rank = image % trainer->rank.groups.ranks_per_engine};
 
     for (uint32_t i = 0; i < trainer->engines.count; i++) {
-        struct tdm__served_engine *engine = &trainer->engines.items[i];
+        const struct tdm__served_engine *engine = &trainer->engines.items[i];
+        struct tdm__transfer_pair *pair = tdm__served_engine_pair(engine, load.engine_rank);
 
-        if (tdm__announcement_is_told(trainer, engine) && engine->pair.group != NULL) {
+        if (tdm__announcement_is_told(trainer, engine) && pair != NULL) {
             load.engine = engine->number;
-            tdm__first_failure_note(
-                &failure, tdm__transfer_pair_deliver(&engine->pair, &load, &trainer->rank));
+            tdm__first_failure_note(failure,
+                                    tdm__transfer_pair_deliver(pair, &load, &trainer->rank));
+        }
+    }
+}
+
+/* Sends the chunk of each image that this rank serves and that has a part of it. Returns the first
+ * failure. */
+static tdm_status deliver_to_remote(struct trainer *trainer, uint32_t chunk)
+{
+    struct tdm__first_failure failure = {TDM_OK, ""};
+    const struct image_range own = own_images(trainer);
+
+    for (uint32_t image = own.first; image < own.end; image++) {
+        if (tdm__weight_writer_has_part(trainer->weight_writer, chunk, image)) {
+            deliver_image(trainer, chunk, image, &failure);
         }
     }
     return tdm__first_failure_return(&failure);
@@ -458,50 +521,64 @@ static tdm_status describe_slices(const struct chunk_transfer *transfer, uint32_
 static tdm_status describe_for_others(const struct chunk_transfer *transfer, uint32_t chunk)
 {
     struct trainer *trainer = transfer->trainer;
-    uint32_t per_engine = trainer->rank.ranks_per_engine;
-    uint32_t images_count = trainer->transfer_plan->to_count;
-    uint32_t first = trainer->rank.context.rank / per_engine * per_engine;
+    uint32_t count = images_count(trainer);
+    const struct image_range group = group_images(trainer);
     static const char failpoint[] = "trainer.described_for_others";
 
     tdm__announcement_list_clear(&trainer->for_others);
     if (!tdm__trainer_chunk_crosses_groups(trainer, chunk)) {
         return TDM_OK;
     }
-    TDM_TRY(describe_slices(transfer, chunk, 0, first < images_count ? first : images_count,
+    TDM_TRY(describe_slices(transfer, chunk, 0, group.first < count ? group.first : count,
                             failpoint, &trainer->for_others));
-    return describe_slices(transfer, chunk, first + per_engine, images_count, failpoint,
-                           &trainer->for_others);
+    return describe_slices(transfer, chunk, group.end, count, failpoint, &trainer->for_others);
 }
 
-/* Appends to `list` what this rank has written of the chunk for the engine of its gather group. */
-static tdm_status describe_for_engine(const struct chunk_transfer *transfer, uint32_t chunk,
-                                      struct tdm_update_bucket *about,
-                                      struct tdm__announcement_list *list)
+/* Failpoint that may change what a rank describes for engines of its own gather group. */
+static const char described_failpoint[] = "trainer.described";
+
+/* Appends to `list` what this rank has written of the chunk for an image that it serves, and what
+ * the library attaches to it. */
+static tdm_status describe_own(const struct chunk_transfer *transfer, uint32_t chunk,
+                               uint32_t image, struct tdm__announcement_list *list)
 {
-    static const char failpoint[] = "trainer.described";
     struct trainer *trainer = transfer->trainer;
-    uint32_t rank = trainer->rank.context.rank;
-    uint32_t per_engine = trainer->rank.ranks_per_engine;
-    uint32_t first = rank / per_engine * per_engine;
-    struct tdm__rank_announcement_message own = {.writer = rank, .engine_rank = rank};
+    struct tdm_update_bucket about = {.index = chunk,
+                                      .buckets_count = trainer->transfer_plan->chunks_count,
+                                      .engine_rank = image % trainer->rank.groups.ranks_per_engine};
+    struct tdm__rank_announcement_message own = {.writer = trainer->rank.context.rank,
+                                                 .engine_rank = image};
 
     if (trainer->whole_tensors != NULL) {
-        TDM_TRY(describe_whole_tensors(transfer, chunk, about, &own.tensor_handles));
+        TDM_TRY(describe_whole_tensors(transfer, chunk, &about, &own.tensor_handles));
     } else {
         TDM_TRY(tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
-                                                  transfer->epoch, chunk, rank,
+                                                  transfer->epoch, chunk, image,
                                                   &own.tensor_handles));
     }
     if (trainer->ops->attach != NULL &&
-        tdm__weight_writer_has_part(trainer->weight_writer, chunk, rank)) {
-        TDM_TRY(trainer->ops->attach(trainer->rank.state, about, &own.attached));
+        tdm__weight_writer_has_part(trainer->weight_writer, chunk, image)) {
+        TDM_TRY(trainer->ops->attach(trainer->rank.state, &about, &own.attached));
     }
-    TDM_TRY(add_announcement(list, &own, failpoint));
-    if (trainer->whole_tensors != NULL) {
+    return add_announcement(list, &own, described_failpoint);
+}
+
+/* Appends to `list` what this rank has written of the chunk for the engines of its gather group:
+ * for the images that it serves, and for those that other ranks of the group serve. */
+static tdm_status describe_for_group(const struct chunk_transfer *transfer, uint32_t chunk,
+                                     struct tdm__announcement_list *list)
+{
+    const struct image_range own = own_images(transfer->trainer);
+    const struct image_range group = group_images(transfer->trainer);
+
+    for (uint32_t image = own.first; image < own.end; image++) {
+        TDM_TRY(describe_own(transfer, chunk, image, list));
+    }
+    if (transfer->trainer->whole_tensors != NULL) {
         return TDM_OK;
     }
-    TDM_TRY(describe_slices(transfer, chunk, first, rank, failpoint, list));
-    return describe_slices(transfer, chunk, rank + 1, first + per_engine, failpoint, list);
+    TDM_TRY(describe_slices(transfer, chunk, group.first, own.first, described_failpoint, list));
+    return describe_slices(transfer, chunk, own.end, group.end, described_failpoint, list);
 }
 
 /* Collects what this rank gives to the gather of the chunk in trainer->for_gather: its own
@@ -509,15 +586,13 @@ static tdm_status describe_for_engine(const struct chunk_transfer *transfer, uin
 static tdm_status collect_announcements(const struct chunk_transfer *transfer, uint32_t chunk)
 {
     struct trainer *trainer = transfer->trainer;
-    struct tdm_update_bucket about = {.index = chunk,
-                                      .buckets_count = trainer->transfer_plan->chunks_count};
     tdm_status status;
 
     tdm__announcement_list_clear(&trainer->for_gather);
     if (!tdm__served_engines_any(&trainer->engines)) {
         return TDM_OK;
     }
-    status = describe_for_engine(transfer, chunk, &about, &trainer->for_gather);
+    status = describe_for_group(transfer, chunk, &trainer->for_gather);
     if (status == TDM_OK) {
         status = tdm__trainer_receive_announcements(trainer, chunk, &trainer->for_gather);
     }
@@ -540,8 +615,7 @@ static tdm_status announce_chunk(struct chunk_transfer *transfer, uint32_t chunk
     tdm__first_failure_note(&failure, collect_announcements(transfer, chunk));
     tdm__first_failure_note(&failure,
                             tdm__announcement_send(trainer, chunk, &trainer->for_gather, &is_told));
-    if (is_told &&
-        tdm__weight_writer_has_part(trainer->weight_writer, chunk, trainer->rank.context.rank)) {
+    if (is_told) {
         tdm__first_failure_note(&failure, deliver_to_remote(trainer, chunk));
     }
     return wrap_chunk_error(transfer, tdm__first_failure_return(&failure), chunk);
@@ -788,9 +862,8 @@ tdm_status tdm__trainer_update(tdm_call *call, void *self)
 
     TDM_TRY(trainer_check_connected(trainer));
     TDM_TRY(tdm__trainer_update_decode(tdm_call_arguments(call), &message));
-    TDM_TRY(tdm__served_engines_begin_update(
-        &trainer->engines, &message.engines,
-        trainer->rank.context.rank / trainer->rank.ranks_per_engine, trainer->rank.gather_groups));
+    TDM_TRY(tdm__served_engines_begin_update(&trainer->engines, &message.engines,
+                                             &trainer->rank.groups, trainer->rank.context.rank));
     TDM_TRY(transfer_all_chunks(trainer, &message.update, message.epoch, &message));
     return trainer->rank.context.rank == 0
                ? tdm__transfer_result_reply(call, trainer->weight_writer,

@@ -92,12 +92,10 @@ static void record_sent_span(const struct tdm__transfer_pair_payload *load, int6
                              struct tdm__rank *trainer)
 {
     struct tdm__span span = {.begin_ns = begin_ns, .bytes = load->size_bytes};
-    uint32_t rank = trainer->context.rank;
 
     (void)snprintf(span.name, sizeof(span.name), "send bucket %u", load->chunk);
-    (void)snprintf(span.from, sizeof(span.from), "trainer/%u", rank);
-    (void)snprintf(span.to, sizeof(span.to), "engine/%u/%u", load->engine,
-                   rank % trainer->ranks_per_engine);
+    (void)snprintf(span.from, sizeof(span.from), "trainer/%u", trainer->context.rank);
+    (void)snprintf(span.to, sizeof(span.to), "engine/%u/%u", load->engine, load->engine_rank);
     tdm__spans_add_transfer(&trainer->spans, &span);
 }
 
@@ -147,7 +145,9 @@ static tdm_status call_pair(const struct tdm__worker_group *workers, uint32_t in
                             const struct tdm__open_pair_message *message, tdm_ref **trainer_out,
                             tdm_ref **engine_out)
 {
-    tdm_actor *trainer = workers->trainers[tdm__worker_group_image_of_rank(workers, index)];
+    uint32_t image = tdm__worker_group_image_of_rank(workers, index);
+    tdm_actor *trainer =
+        workers->trainers[tdm__gather_groups_server(&workers->gather_groups, image)];
 
     TDM_TRY(tdm__rank_call(trainer, "open_pair", tdm__open_pair_table(), message, trainer_out));
     return tdm__rank_call(workers->engines[index], "open_pair", tdm__open_pair_table(), message,
@@ -176,6 +176,7 @@ static tdm_status call_both_ends(struct tdm__worker_group *workers, const struct
         }
         (void)snprintf(name, sizeof(name), "pair/%s/%u", id, i);
         message.engine = i / workers->ranks_per_engine;
+        message.engine_rank = i % workers->ranks_per_engine;
         TDM_TRY(call_pair(workers, i, &message, &refs[i], &refs[workers->engines_count + i]));
     }
     return TDM_OK;

@@ -9,12 +9,13 @@
 
 #include <tandem/collective.h>
 
-/* The connection of a trainer rank and the engine rank that has its image (gather_groups.h), which
- * replaces shared memory. Trainers fill buckets as for engines that copy. The trainer rank then
- * sends its bucket to the engine rank, which receives it into a bucket and copies from there. Each
- * engine rank thus gets only its own slices, and each byte crosses the network once for each
- * engine. A pair is a collective group of two ranks. If one end dies or the connection breaks, no
- * other pair is affected. The next update opens a failed pair again. Each end owns one such struct.
+/* The connection of a trainer rank and an engine rank whose image it serves (gather_groups.h),
+ * which replaces shared memory. Trainers fill buckets as for engines that copy. The trainer rank
+ * then sends that image's part of its bucket to the engine rank, which receives it into a bucket
+ * and copies from there. Each engine rank thus gets only its own slices, and each byte crosses the
+ * network once for each engine. A pair is a collective group of two ranks. If one end dies or the
+ * connection breaks, no other pair is affected. The next update opens a failed pair again. Each end
+ * owns one such struct.
  */
 struct tdm__transfer_pair {
     /* Owned collective group in which the trainer has rank 0; NULL while the pair is not open. */
@@ -47,9 +48,11 @@ struct tdm__transfer_pair_payload {
     const void *data;
     /* Size of the chunk in bytes. */
     uint64_t size_bytes;
-    /* Index of the chunk in the transfer plan and number of the engine, for the trace. */
+    /* Index of the chunk in the transfer plan, number of the engine and rank in it, for the trace.
+     */
     uint32_t chunk;
     uint32_t engine;
+    uint32_t engine_rank;
 };
 
 /* Sends the chunk to the engine rank, which has been told to stage it (announcement.h), and adds a

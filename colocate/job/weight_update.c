@@ -311,10 +311,20 @@ static void get_layout(const void *arg, uint32_t index, void *item_out)
     }
 }
 
+/* Getter of a message list: returns the GPU of engine rank `index`. */
+static void get_gpu(const void *arg, uint32_t index, void *item_out)
+{
+    struct tdm__engine_layout_message layout;
+
+    if (read_layout(arg, index, &layout)) {
+        *(struct tdm__id *)item_out = layout.gpu;
+    }
+}
+
 /* Returns the number of images of the trainers' transfer plan. */
 static uint32_t images_count(const struct tdm__worker_group *workers)
 {
-    return workers->gather_groups * workers->ranks_per_engine;
+    return tdm__gather_groups_images(&workers->gather_groups);
 }
 
 /* Sends the layouts of the images to the trainers, which compute the transfer plan, and returns its
@@ -330,7 +340,10 @@ static tdm_status connect_trainers(struct tdm__worker_group *workers,
         .in_place = workers->in_place,
         .layouts = {.count = workers->by_slices ? images_count(workers) : 0,
                     .get = get_layout,
-                    .arg = layouts}};
+                    .arg = layouts},
+        .gpus = {.count = workers->in_place ? images_count(workers) : 0,
+                 .get = get_gpu,
+                 .arg = layouts}};
     struct tdm__update_cost_message cost;
     tdm_writer *writer;
     tdm_status status;
@@ -413,8 +426,9 @@ static tdm_status check_equal_layouts(const struct tdm__worker_group *workers)
                              "with %u trainer ranks",
                              i / workers->ranks_per_engine, i % workers->ranks_per_engine,
                              image / workers->ranks_per_engine, image % workers->ranks_per_engine,
-                             image, i / workers->ranks_per_engine,
-                             image / workers->ranks_per_engine, workers->engines_count);
+                             tdm__gather_groups_server(&workers->gather_groups, image),
+                             i / workers->ranks_per_engine, image / workers->ranks_per_engine,
+                             workers->engines_count);
         }
     }
     return TDM_OK;
@@ -501,8 +515,8 @@ tdm_status tdm__weight_update_connect_engine(struct tdm__worker_group *workers, 
 struct transfer_lists {
     /* The worker group, which says which engine ranks are alive. */
     const struct tdm__worker_group *workers;
-    /* Replies that say where trainers write: shadow copies of the engines or buckets of the
-     * trainers. */
+    /* Replies that say where trainers write: shadow copies of the engine ranks, or buckets of the
+     * trainer ranks. */
     const struct pending_replies *targets;
     /* Replies of the engine ranks that say what valid data their shadow copies already have. */
     const struct pending_replies *shadows;
@@ -529,8 +543,9 @@ static void get_target(const void *arg, uint32_t image, void *item_out)
     const struct tdm__worker_group *workers = transfer_lists->workers;
 
     if (find_rank_of_image(workers, image, 0) < workers->engines_count) {
-        ((struct tdm__message_value *)item_out)->value =
-            reply_value(transfer_lists->targets, image);
+        ((struct tdm__message_value *)item_out)->value = reply_value(
+            transfer_lists->targets,
+            workers->in_place ? image : tdm__gather_groups_server(&workers->gather_groups, image));
     }
 }
 

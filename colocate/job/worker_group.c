@@ -12,7 +12,6 @@
 #include "colocate/job/worker_group.h"
 
 #include "actors/process/runtime.h"
-#include "colocate/job/gather_groups.h"
 #include "colocate/job/gpu_places.h"
 #include "colocate/job/liveness_monitor.h"
 #include "colocate/job/python_library.h"
@@ -395,10 +394,15 @@ uint32_t tdm__worker_group_live_engines(const struct tdm__worker_group *workers)
 
 uint32_t tdm__worker_group_image_of_rank(const struct tdm__worker_group *workers, uint32_t index)
 {
-    uint32_t per_engine = workers->ranks_per_engine;
+    return tdm__gather_groups_image(&workers->gather_groups, index / workers->ranks_per_engine,
+                                    index % workers->ranks_per_engine);
+}
 
-    return tdm__gather_group_of_engine(index / per_engine, workers->gather_groups) * per_engine +
-           index % per_engine;
+uint32_t tdm__worker_group_trainer_gpu(const struct tdm__worker_group *workers, uint32_t rank)
+{
+    return tdm__engines_are_remote(workers)
+               ? rank
+               : tdm__gather_groups_first_image(&workers->gather_groups, rank);
 }
 
 bool tdm__engines_are_remote(const struct tdm__worker_group *workers)
@@ -453,6 +457,7 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
                               tdm_actor **actor_out)
 {
     const struct tdm__job_spec *spec = workers->spec;
+    const struct tdm__gather_groups *groups = &workers->gather_groups;
     struct tdm__rank_arguments_message arguments = {.config_json = config_json,
                                                     .config_name = "job file",
                                                     .library = spec->library,
@@ -464,7 +469,9 @@ static tdm_status create_rank(struct tdm__worker_group *workers,
                                                     .ranks_count = creation->ranks_count,
                                                     .engine = creation->engine,
                                                     .ranks_per_engine = workers->ranks_per_engine,
-                                                    .gather_groups = workers->gather_groups,
+                                                    .gather_groups = groups->count,
+                                                    .ranks_per_group = groups->ranks_per_group,
+                                                    .engines_per_group = groups->engines_per_group,
                                                     .seed = spec->seed,
                                                     .bucket_bytes = spec->update_weight_buffer_size,
                                                     .timeout_ms = (int64_t)spec->step_timeout_ms,
@@ -513,7 +520,7 @@ static tdm_status create_trainers(struct tdm__worker_group *workers, const char 
                                          .rank = i,
                                          .ranks_count = workers->spec->trainer_num_ranks,
                                          .placement_group = workers->group,
-                                         .bundle = i,
+                                         .bundle = tdm__worker_group_trainer_gpu(workers, i),
                                          .num_gpus = workers->spec->trainer_num_gpus_per_actor};
 
         tdm__rank_name(creation.name, workers->spec->update_model, "trainer/%u", i);
@@ -707,15 +714,6 @@ static uint32_t engines_max_of(const struct tdm__job_spec *spec)
     return spec->engine_colocate ? spec->num_engines : tdm__engines_limit(spec);
 }
 
-/* Returns the number of gather groups: colocated engines have one each. */
-static uint32_t gather_groups_of(const struct tdm__job_spec *spec)
-{
-    return spec->engine_colocate
-               ? spec->num_engines
-               : tdm__gather_groups_count(spec->trainer_num_ranks,
-                                          spec->rollout_num_gpus_per_engine, spec->num_engines);
-}
-
 tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtime *runtime,
                                    const struct tdm__job_spec *spec,
                                    const struct tdm__worker_group_options *options)
@@ -723,13 +721,16 @@ tdm_status tdm__worker_group_start(struct tdm__worker_group *workers, tdm_runtim
     uint32_t engine_ranks_max;
     tdm_status status;
 
-    *workers = (struct tdm__worker_group){.runtime = runtime,
-                                          .spec = spec,
-                                          .contents = options->contents,
-                                          .interrupts = options->interrupts,
-                                          .ranks_per_engine = spec->rollout_num_gpus_per_engine,
-                                          .engines_max = engines_max_of(spec),
-                                          .gather_groups = gather_groups_of(spec)};
+    *workers =
+        (struct tdm__worker_group){.runtime = runtime,
+                                   .spec = spec,
+                                   .contents = options->contents,
+                                   .interrupts = options->interrupts,
+                                   .ranks_per_engine = spec->rollout_num_gpus_per_engine,
+                                   .engines_max = engines_max_of(spec),
+                                   .gather_groups = tdm__gather_groups_form(
+                                       spec->trainer_num_ranks, spec->rollout_num_gpus_per_engine,
+                                       spec->num_engines, spec->engine_colocate)};
     engine_ranks_max = workers->engines_max * workers->ranks_per_engine;
     workers->trainers = calloc(spec->trainer_num_ranks + 1, sizeof(tdm_actor *));
     workers->engines = calloc(engine_ranks_max + 1, sizeof(tdm_actor *));

@@ -3,6 +3,7 @@
 #ifndef TDM_COLOCATE_JOB_WORKER_GROUP_H
 #define TDM_COLOCATE_JOB_WORKER_GROUP_H
 
+#include "colocate/job/gather_groups.h"
 #include "colocate/job/job_contents.h"
 #include "colocate/job/job_file.h"
 #include "colocate/job/recovery_state.h"
@@ -57,10 +58,11 @@ enum tdm__engine_event {
     TDM__ENGINE_EVENT_SERVING
 };
 
-/* All actors of a job. The controller owns it and uses it on one thread. Trainer rank r is on
- * GPU r; rank t of engine e is on GPU e × ranks_per_engine + t, unless engines have GPUs of
- * their own. The number of engines is that of the settings, which the controller changes together
- * with `engines_count` when engines are added or removed (engine_scaling.h). */
+/* All actors of a job. The controller owns it and uses it on one thread. Rank t of engine e is on
+ * GPU e × ranks_per_engine + t, unless engines have GPUs of their own. Trainer rank r is on GPU r,
+ * or on that of the first engine rank that it serves if there are more engine ranks
+ * (gather_groups.h). The number of engines is that of the settings, which the controller changes
+ * together with `engines_count` when engines are added or removed (engine_scaling.h). */
 struct tdm__worker_group {
     /* Borrowed connection to the cluster. */
     tdm_runtime *runtime;
@@ -87,8 +89,8 @@ struct tdm__worker_group {
     uint32_t ranks_per_engine;
     /* Number of engines for which the arrays have elements, at least spec->num_engines. */
     uint32_t engines_max;
-    /* Number of gather groups of the trainers (gather_groups.h). */
-    uint32_t gather_groups;
+    /* Which trainer ranks serve which engines. */
+    struct tdm__gather_groups gather_groups;
     /* Owned array with the state of each engine; NULL means that all live engines serve. */
     struct tdm__worker_group_engine *engine_states;
 
@@ -170,9 +172,10 @@ void tdm__worker_group_fini(struct tdm__worker_group *workers);
 
 /* Returns the number of engines that are not lost. */
 uint32_t tdm__worker_group_live_engines(const struct tdm__worker_group *workers);
-/* Returns the image of the transfer plan for the engine rank with this index in `engines`, which is
- * also the number of the trainer rank that sends it. */
+/* Returns the image of the transfer plan for the engine rank with this index in `engines`. */
 uint32_t tdm__worker_group_image_of_rank(const struct tdm__worker_group *workers, uint32_t index);
+/* Returns the GPU of a trainer rank: the number of its bundle in `group`. */
+uint32_t tdm__worker_group_trainer_gpu(const struct tdm__worker_group *workers, uint32_t rank);
 /* Returns whether this engine is alive and has weights to generate with. */
 bool tdm__worker_group_engine_serves(const struct tdm__worker_group *workers, uint32_t engine);
 

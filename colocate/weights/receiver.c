@@ -547,7 +547,8 @@ struct arrival_check {
 };
 
 /* Checks one description of a bucket: that its tensors are the manifest's, and that its storages
- * can be read. They are on this rank's GPU, or have arrived in its memory. */
+ * can be read. They are on this rank's GPU, or another one of its node if the rank may read that,
+ * or have arrived in its memory. */
 static tdm_status check_description(const void *arg, const struct tdm__tensor_handles *handles)
 {
     const struct arrival_check *check = arg;
@@ -559,8 +560,9 @@ static tdm_status check_description(const void *arg, const struct tdm__tensor_ha
                          handles->header.storages_count);
     }
     if (!is_received) {
-        TDM_TRY(tdm__tensor_handles_check_location(handles, &options->location.node,
-                                                   &options->location.gpu));
+        TDM_TRY(tdm__tensor_handles_check_location(
+            handles, &options->location.node,
+            options->reads_other_gpus ? NULL : &options->location.gpu));
     }
     TDM_TRY(tdm__tensor_handles_check_manifest(handles, options->manifest));
     if (handles->header.storages_count != 1 &&

@@ -42,8 +42,11 @@ struct tdm__receiver_options {
     struct tdm__regions *regions;
     tdm_region *weights; /* Region with the weights that this rank serves; NULL without regions. */
     struct tdm__location location; /* Node and GPU of this engine rank; unused without regions. */
-    enum tdm__verify verify;       /* Which received bytes are compared with checksums. */
-    bool overwrites;               /* True if new weights are loaded over those that are served. */
+    /* True if buckets may be on other GPUs of the node, where the trainer rank is that fills them.
+     */
+    bool reads_other_gpus;
+    enum tdm__verify verify; /* Which received bytes are compared with checksums. */
+    bool overwrites;         /* True if new weights are loaded over those that are served. */
 };
 
 /* Creates the receiver of an engine rank. Reserves addresses for its shadow (the region for new

@@ -317,7 +317,7 @@ tdm_status tdm__tensor_handles_check_location(const struct tdm__tensor_handles *
         return tdm__fail(TDM_E_DEVICE, "handles are of node %s, this is node %s",
                          tdm__id_text(&handles->header.node, theirs), tdm__id_text(node, ours));
     }
-    for (uint32_t i = 0; i < handles->header.storages_count; i++) {
+    for (uint32_t i = 0; i < handles->header.storages_count && gpu != NULL; i++) {
         if (!tdm__id_equal(&handles->storages[i].gpu, gpu)) {
             return tdm__fail(TDM_E_DEVICE, "storage %" PRIu32 " is on GPU %s, this one is %s", i,
                              tdm__id_text(&handles->storages[i].gpu, theirs),

@@ -133,8 +133,8 @@ tdm_status tdm__tensor_handles_decode(struct tdm_bytes bytes,
 /* Frees the records of a decoded description. */
 void tdm__tensor_handles_fini(struct tdm__tensor_handles *handles);
 
-/* Checks that all storages of a description are on the node `node` and the GPU `gpu`. Returns
- * TDM_E_DEVICE if not. The receiver calls it before it touches a byte. */
+/* Checks that all storages of a description are on the node `node` and the GPU `gpu`; NULL for any
+ * GPU of the node. Returns TDM_E_DEVICE if not. The receiver calls it before it touches a byte. */
 tdm_status tdm__tensor_handles_check_location(const struct tdm__tensor_handles *handles,
                                               const struct tdm__id *node,
                                               const struct tdm__id *gpu);

@@ -287,7 +287,7 @@ static void add_image_work(struct tdm__weight_writer *weight_writer, uint32_t im
             uint64_t at = tdm__transfer_plan_image_offset(transfer_plan, image_index, copy);
 
             at -= weight_writer->options.in_place ? 0 : about->begin;
-            at += tdm__weight_writer_chunk_offset(weight_writer, step->chunk);
+            at += tdm__weight_writer_chunk_offset(weight_writer, step->chunk, image_index);
             weight_writer->copy_ops[step->copy_ops_count] = plan_copy_op(
                 weight_writer, image_index, copy, address == NULL ? NULL : address + at);
             weight_writer->copy_op_uses[step->copy_ops_count++] = (struct copy_op_use){
@@ -533,7 +533,7 @@ tdm_status tdm__weight_writer_describe_chunk(struct tdm__weight_writer *weight_w
         .gpu = weight_writer->targets[engine_rank].gpu,
         .key = weight_writer->targets[engine_rank].key,
         .size_bytes = weight_writer->bucket == NULL ? all_bytes : weight_writer->half_bytes,
-        .offset_bytes = tdm__weight_writer_chunk_offset(weight_writer, chunk),
+        .offset_bytes = tdm__weight_writer_chunk_offset(weight_writer, chunk, engine_rank),
         .allocation_bytes = all_bytes,
         .reference = ++weight_writer->exports_count,
         .writer = weight_writer->options.rank};

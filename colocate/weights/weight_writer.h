@@ -18,10 +18,12 @@
  * What comes from other nodes is exchanged in rounds (node_exchange.h). Its buffers lie behind the
  * halves of the bucket, or alone in a region of their own if the rank has no bucket.
  *
- * A bucket has two halves that chunks use alternately. While engines read chunk k, trainers
- * write chunk k + 1. Chunk k + 2 may be written when all engines have read chunk k. A bucket of
- * whole tensors has no halves: chunk k + 1 may be written when all engines have read chunk k. One
- * thread at a time may use a weight writer. */
+ * A bucket may be the target of several engine ranks, each of which has a part of it.
+ *
+ * A bucket, or each part, has two halves that chunks use alternately. While engines read chunk k,
+ * trainers write chunk k + 1. Chunk k + 2 may be written when all engines have read chunk k. A
+ * bucket of whole tensors has no halves: chunk k + 1 may be written when all engines have read
+ * chunk k. One thread at a time may use a weight writer. */
 struct tdm__weight_writer;
 
 /* Number of halves of a bucket, unless a chunk fills the whole bucket. */
@@ -44,6 +46,10 @@ struct tdm__weight_writer_options {
     /* True if a bucket has no halves, so that a chunk may be as large as the bucket. Each chunk
      * then begins where the bucket does. */
     bool has_one_half;
+    /* For each engine rank the part of a bucket, from 0, that is its target. Each bucket has as
+     * many parts, with halves of their own, as the largest number says. NULL if a bucket is the
+     * target of one engine rank. */
+    const uint32_t *bucket_parts;
 };
 
 /* Creates the weight writer of a trainer rank. Reserves addresses for its bucket, but no memory. */
@@ -61,10 +67,10 @@ tdm_status tdm__weight_writer_pause_bucket(struct tdm__weight_writer *weight_wri
 /* Returns the region of this rank's bucket; NULL if the rank writes directly into the engines'
  * shadows. */
 const tdm_region *tdm__weight_writer_bucket(const struct tdm__weight_writer *weight_writer);
-/* Returns the offset in bytes at which a chunk lies in the bucket of any rank; 0 if ranks write
- * directly into the engines' shadows. */
+/* Returns the offset in bytes at which a chunk of an engine rank lies in the bucket that is its
+ * target; 0 if ranks write directly into the engines' shadows. */
 uint64_t tdm__weight_writer_chunk_offset(const struct tdm__weight_writer *weight_writer,
-                                         uint32_t chunk);
+                                         uint32_t chunk, uint32_t engine_rank);
 
 /* Maps the memory into which this rank writes; `targets` has one entry for each engine rank of the
  * plan. Every update begins with this call. */

@@ -153,12 +153,38 @@ uint32_t tdm__weight_writer_halves_count(const struct tdm__weight_writer *weight
     return weight_writer->options.has_one_half ? 1 : TDM__BUCKET_HALVES;
 }
 
+/* Returns the part of a bucket that is the target of an engine rank. */
+static uint32_t bucket_part(const struct tdm__weight_writer *weight_writer, uint32_t engine_rank)
+{
+    const uint32_t *parts = weight_writer->options.bucket_parts;
+
+    return parts == NULL ? 0 : parts[engine_rank];
+}
+
+/* Returns the number of parts that each bucket needs. */
+static uint32_t count_bucket_parts(const struct tdm__weight_writer *weight_writer)
+{
+    uint32_t count = 1;
+
+    for (uint32_t i = 0; i < weight_writer->options.transfer_plan->to_count; i++) {
+        count = max_u32(count, bucket_part(weight_writer, i) + 1);
+    }
+    return count;
+}
+
 /* Returns the size in bytes of the send buffer, behind which the receive buffer begins. */
 static uint64_t send_room(const struct tdm__weight_writer *weight_writer)
 {
     const struct tdm__node_exchange *exchange = weight_writer->options.transfer_plan->exchange;
 
     return exchange == NULL ? 0 : align_chunk(exchange->send_bytes);
+}
+
+/* Returns the size in bytes of all parts of a bucket. */
+static uint64_t parts_bytes(const struct tdm__weight_writer *weight_writer)
+{
+    return (uint64_t)weight_writer->bucket_parts_count *
+           tdm__weight_writer_halves_count(weight_writer) * weight_writer->half_bytes;
 }
 
 /* Creates the region, without memory, of this rank's bucket and of what it exchanges with other
@@ -169,9 +195,7 @@ static tdm_status create_region(struct tdm__weight_writer *weight_writer)
     const struct tdm__node_exchange *exchange = options->transfer_plan->exchange;
     struct tdm_region_options region = {.tag = "bucket", .policy = TDM_REGION_DROP, .paused = 1};
 
-    region.size_bytes = options->in_place ? 0
-                                          : tdm__weight_writer_halves_count(weight_writer) *
-                                                weight_writer->half_bytes;
+    region.size_bytes = options->in_place ? 0 : parts_bytes(weight_writer);
     region.size_bytes +=
         exchange == NULL ? 0 : send_room(weight_writer) + align_chunk(exchange->receive_bytes);
     if (options->in_place && exchange == NULL) {
@@ -188,6 +212,7 @@ static tdm_status weight_writer_init(struct tdm__weight_writer *weight_writer)
     const struct tdm__transfer_plan *transfer_plan = weight_writer->options.transfer_plan;
 
     weight_writer->half_bytes = align_chunk(transfer_plan->chunk_bytes_max);
+    weight_writer->bucket_parts_count = count_bucket_parts(weight_writer);
     if (transfer_plan->exchange != NULL) {
         TDM_TRY(tdm__exchange_rounds_create(transfer_plan->exchange, weight_writer->options.rank,
                                             transfer_plan->from_count, &weight_writer->rounds));
@@ -274,19 +299,19 @@ const tdm_region *tdm__weight_writer_bucket(const struct tdm__weight_writer *wei
 }
 
 uint64_t tdm__weight_writer_chunk_offset(const struct tdm__weight_writer *weight_writer,
-                                         uint32_t chunk)
+                                         uint32_t chunk, uint32_t engine_rank)
 {
+    uint32_t halves_count = tdm__weight_writer_halves_count(weight_writer);
+    uint64_t halves_before = (uint64_t)bucket_part(weight_writer, engine_rank) * halves_count;
+
     return weight_writer->bucket == NULL
                ? 0
-               : chunk % tdm__weight_writer_halves_count(weight_writer) * weight_writer->half_bytes;
+               : (halves_before + chunk % halves_count) * weight_writer->half_bytes;
 }
 
 char *tdm__weight_writer_send_buffer(const struct tdm__weight_writer *weight_writer)
 {
-    uint64_t begin =
-        weight_writer->bucket == NULL
-            ? 0
-            : tdm__weight_writer_halves_count(weight_writer) * weight_writer->half_bytes;
+    uint64_t begin = weight_writer->bucket == NULL ? 0 : parts_bytes(weight_writer);
 
     return (char *)tdm_region_address(own_region(weight_writer)) + begin;
 }

@@ -24,9 +24,10 @@ struct tdm__weight_writer {
     /* Staging region of this rank; NULL if the trainer ranks write directly into the engines'
      * shadows. Owned. */
     tdm_region *bucket;
-    /* Size in bytes of one half of a bucket, or of a bucket without halves. It has room for one
-     * chunk. */
+    /* Size in bytes of one half of a part of a bucket, or of a part without halves. It has room for
+     * one chunk. */
     uint64_t half_bytes;
+    uint32_t bucket_parts_count; /* Number of parts of each bucket. */
     /* Memory of each engine rank into which this rank writes. Owned. */
     struct tdm__mapped_target *targets;
     /* Region of this rank's send and receive buffers if it has no bucket; NULL otherwise. Owned. */
@@ -71,7 +72,7 @@ struct tdm__weight_writer {
     uint64_t exports_count;
 };
 
-/* Returns how many chunks a bucket has room for. */
+/* Returns for how many chunks each part of a bucket has room. */
 uint32_t tdm__weight_writer_halves_count(const struct tdm__weight_writer *weight_writer);
 /* Returns the address of this rank's send buffer for an exchange, and of its receive buffer. The
  * rank has memory for them. */

@@ -93,6 +93,9 @@ struct tdm_update_bucket {
      * borrowed for the call, and their memory stays until the engine has answered. */
     const struct tdm_tensor_view *tensors;
     uint32_t tensors_count; /* Number of entries in `tensors`. */
+    /* Rank in its engine of the engine rank for which the bytes are.  It is the number of this rank
+     * in its gather group, unless an engine has more ranks than the trainer. */
+    uint32_t engine_rank;
 };
 
 /* ---- what flows ------------------------------------------------------------------------- */
@@ -185,11 +188,11 @@ struct tdm_trainer_ops {
     tdm_status (*layout)(void *state, const struct tdm_tensor_info **tensors_out,
                          uint32_t *tensors_count_out, const struct tdm_slice **slices_out,
                          uint32_t *slices_count_out);
-    /* May be NULL.  Gives bytes of the library's own form for the engine rank of this rank's
-     * number, such as PyTorch's handles of the tensors in the bucket: they travel with Tandem's
-     * record of the bucket through the gather group and the call to the engine, and only
+    /* May be NULL.  Gives bytes of the library's own form for an engine rank that this rank serves,
+     * such as PyTorch's handles of the tensors in the bucket: they travel with Tandem's record of
+     * the bucket through the gather group and the call to the engine, and only
      * tdm_engine_ops.attached() reads them.  Called on every rank for each bucket that has a part
-     * for that engine rank and is sent (an update that goes on after an interruption sends the
+     * for such an engine rank and is sent (an update that goes on after an interruption sends the
      * missing ones only), after the bucket is written; of the regions none need be resident.
      * `*bytes_out` is empty before the call and may stay so; its memory is borrowed until the
      * next call. More than TDM_ATTACHED_BYTES_MAX bytes, or a failure, abort the update. */
@@ -246,7 +249,7 @@ struct tdm_engine_ops {
     /* An update begins: forget which tensors load() has got. */
     void (*begin)(void *state);
     /* May be NULL if no trainer attaches bytes.  Gets the bytes, 1 to TDM_ATTACHED_BYTES_MAX, that
-     * tdm_trainer_ops.attach() of the trainer rank of this engine rank's number has given for the
+     * tdm_trainer_ops.attach() of the trainer rank that serves this engine rank has given for the
      * bucket `bucket` of `buckets_count`; they are borrowed for the call.  Called after begin(),
      * before the bucket is loaded, or its slices are checked; only "weights" is resident.  The
      * trainer rank keeps the bucket's memory until all ranks of the engine have loaded the bucket.

@@ -527,8 +527,8 @@ static tdm_status trainer_attach(void *state, const struct tdm_update_bucket *bu
     Py_XDECREF(rank->attached);
     rank->attached = views == NULL
                          ? NULL
-                         : PyObject_CallMethod(rank->object, "attach", "IIN", bucket->index,
-                                               bucket->buckets_count, views);
+                         : PyObject_CallMethod(rank->object, "attach", "IINI", bucket->index,
+                                               bucket->buckets_count, views, bucket->engine_rank);
     done = rank->attached != NULL;
     if (done) {
         char *data;

@@ -186,8 +186,9 @@ class _Trainer(_Rank):
         return callable(getattr(self._object, "attach", None))
 
     @_reports
-    def attach(self, index, buckets_count, tensors):
-        bucket = UpdateBucket(index, buckets_count, None if tensors is None else self._views(tensors))
+    def attach(self, index, buckets_count, tensors, engine_rank):
+        views = None if tensors is None else self._views(tensors)
+        bucket = UpdateBucket(index, buckets_count, views, engine_rank)
         attached = self._object.attach(bucket)
         return b"" if attached is None else bytes(memoryview(attached))
 

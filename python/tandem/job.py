@@ -141,21 +141,24 @@ class UpdateBucket:
     """A bucket of a weight update, to which a trainer rank may attach bytes.
 
     The class Trainer may have attach(bucket), which is called whenever this rank has written a bucket, and returns
-    bytes for the engine rank of its number, or None: its own form of the bucket, such as handles of tandem.torch_forms.
-    Tandem carries at most 4 MiB beside its own record and never reads them. The class Engine then has
+    bytes for the engine rank that the bucket is for, or None: its own form of the bucket, such as handles of
+    tandem.torch_forms. Tandem carries at most 4 MiB beside its own record and never reads them. The class Engine then has
     attached(index, buckets_count, data), which gets them on that engine rank before the bucket is loaded. What they
     refer to stays until all ranks of the engine have loaded the bucket. The class Engine may have
     gathered(index, buckets_count, parts), instead or in addition: it gets on rank 0, before attached(), the list of what
     was attached for each rank of the engine, b"" for nothing. An exception of any of them aborts the update.
 
     index and buckets_count: its number in the update, from 0, and how many there are; tensors: TensorViews of the whole
-    tensors that lie in the bucket, which stay until the engine has answered; None if the engine has a layout.
+    tensors that lie in the bucket, which stay until the engine has answered; None if the engine has a layout;
+    engine_rank: the rank in its engine that the bucket is for. A trainer rank has the bucket of one rank of each engine,
+    or of several if an engine has more ranks than the trainer.
     """
 
-    def __init__(self, index, buckets_count, tensors=None):
+    def __init__(self, index, buckets_count, tensors=None, engine_rank=0):
         self.index = index
         self.buckets_count = buckets_count
         self.tensors = tensors
+        self.engine_rank = engine_rank
 
 
 class Slice:

@@ -14,7 +14,12 @@
 
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-enum { FIRST = 4, RANKS = 3 };
+enum { FIRST = 6, RANKS = 3, ENGINE = 2 };
+
+/* Engines with a gather group each, of which engine 2 has the images from FIRST on. */
+static const struct tdm__gather_groups groups = {3, RANKS, RANKS, 1};
+/* Three engines with one gather group. */
+static const struct tdm__gather_groups one_group = {1, 1, RANKS, 3};
 
 /* Appends an announcement of trainer rank `writer` for an engine rank, with these handles. */
 static void add(struct tdm__announcement_list *list, uint32_t writer, uint32_t engine_rank,
@@ -27,7 +32,7 @@ static void add(struct tdm__announcement_list *list, uint32_t writer, uint32_t e
     TRY(tdm__announcement_list_add(list, &announcement));
 }
 
-/* Packs three announcements for the engine ranks 4, 6 and 4. */
+/* Packs three announcements for the engine ranks 6, 8 and 6. */
 static tdm_writer *pack_three(void)
 {
     struct tdm__announcement_list list = {.count = 0};
@@ -48,7 +53,7 @@ static void each_list_gets_what_is_for_its_engine_rank(void **state)
     tdm_writer *writer = pack_three();
 
     (void)state;
-    TRY(tdm__announcement_list_route(tdm_writer_bytes(writer), FIRST, RANKS, lists));
+    TRY(tdm__announcement_list_route(tdm_writer_bytes(writer), &groups, ENGINE, lists));
     tdm_writer_destroy(writer); /* The lists have memory of their own. */
     assert_int_equal(lists[0].count, 2);
     assert_int_equal(lists[1].count, 0);
@@ -56,7 +61,7 @@ static void each_list_gets_what_is_for_its_engine_rank(void **state)
     assert_int_equal(lists[0].items[0].writer, 9);
     assert_int_equal(lists[0].items[1].writer, 2);
     assert_memory_equal(lists[0].items[1].tensor_handles.data, "three", 5);
-    TRY(tdm__rank_announcement_check(&lists[0].items[1], FIRST));
+    TRY(tdm__rank_announcement_check(&lists[0].items[1], FIRST, &groups));
     for (uint32_t i = 0; i < RANKS; i++) {
         tdm__announcement_list_fini(&lists[i]);
     }
@@ -70,10 +75,14 @@ static void announcement_for_another_engine_is_refused_or_left_out(void **state)
 
     (void)state;
     assert_int_equal(
-        tdm__announcement_list_route(tdm_writer_bytes(writer), FIRST, RANKS - 1, lists),
+        tdm__announcement_list_route(tdm_writer_bytes(writer), &groups, ENGINE - 1, lists),
         TDM_E_PROTOCOL);
     assert_non_null(strstr(tdm_error_detail(), "for engine rank 6 came to an engine with the "
-                                               "ranks 4 to 5"));
+                                               "ranks 3 to 5"));
+    TRY(tdm__announcement_list_route(tdm_writer_bytes(writer), &one_group, ENGINE - 1, lists));
+    for (uint32_t i = 0; i < RANKS; i++) {
+        assert_int_equal(lists[i].count, 0);
+    }
     TRY(tdm__announcement_list_unpack(tdm_writer_bytes(writer), FIRST + 1, 2, &one));
     assert_int_equal(one.count, 1);
     assert_int_equal(one.items[0].engine_rank, FIRST + 2);

@@ -15,7 +15,10 @@
 
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-enum { RANKS = 3, FIRST = 6, BYTES_MAX = 1024 }; /* The engine's ranks are those from FIRST on. */
+enum { RANKS = 3, FIRST = 6, BYTES_MAX = 1024 }; /* The engine's images are those from FIRST on. */
+
+/* Three gather groups of as many trainer ranks as an engine has ranks. */
+static const struct tdm__gather_groups groups = {3, RANKS, RANKS, 1};
 
 /* What the two functions of the library got. */
 struct seen {
@@ -115,7 +118,7 @@ static struct seen give_all(const struct tdm_engine_ops *ops, const char *ranks)
     struct seen seen = {.calls = 0};
 
     announce(lists, ranks);
-    TRY(tdm__attached_bytes_give_all(ops, &seen, FIRST, RANKS, lists));
+    TRY(tdm__attached_bytes_give_all(ops, &seen, FIRST, &groups, lists));
     lists_fini(lists);
     return seen;
 }
@@ -144,7 +147,7 @@ static void changed_announcement_names_its_trainer_rank_and_gives_nothing(void *
     (void)state;
     announce(lists, "abc");
     lists[1].items[0].checksum ^= 1;
-    assert_int_equal(tdm__attached_bytes_give_all(&with_gathered, &seen, FIRST, RANKS, lists),
+    assert_int_equal(tdm__attached_bytes_give_all(&with_gathered, &seen, FIRST, &groups, lists),
                      TDM_E_CHECKSUM);
     assert_non_null(strstr(tdm_error_detail(), "trainer rank 7"));
     assert_int_equal(seen.gathers, 0);
@@ -161,7 +164,7 @@ static void bytes_of_an_undescribed_bucket_are_refused(void **state)
     (void)state;
     TRY(tdm__rank_announcement_seal(&announcement));
     TRY(tdm__announcement_list_add(&lists[0], &announcement));
-    assert_int_equal(tdm__attached_bytes_give_all(&with_gathered, &seen, FIRST, RANKS, lists),
+    assert_int_equal(tdm__attached_bytes_give_all(&with_gathered, &seen, FIRST, &groups, lists),
                      TDM_E_PROTOCOL);
     assert_int_equal(seen.gathers, 0);
     lists_fini(lists);

@@ -45,6 +45,17 @@ static void the_placement_shows_the_gather_groups(void **state)
                               "(0.2 GPU each)   gather groups {0,1}→0 {2,3}→2");
 }
 
+static void fewer_trainer_ranks_than_engine_ranks_form_smaller_groups(void **state)
+{
+    struct tdm__job_spec fewer = spec;
+    char text[TDM__BANNER_BYTES];
+
+    (void)state;
+    fewer.trainer_num_ranks = 2;
+    tdm__banner_placement(&fewer, text);
+    assert_non_null(strstr(text, "gather groups {0}→0 {1}→1"));
+}
+
 static void engines_on_gpus_of_their_own_say_so(void **state)
 {
     struct tdm__job_spec far = spec;
@@ -87,6 +98,7 @@ static void large_job_is_cut_short(void **state)
     (void)state;
     large.num_engines = 64;
     large.rollout_num_gpus_per_engine = 64;
+    large.trainer_num_ranks = large.num_engines * 64;
     tdm__banner_placement(&large, text);
     assert_non_null(strstr(text, " {448,449,450,451,452,453,454,455,…}→448 …"));
     memset(out, 'x', sizeof(out) - 1);
@@ -101,6 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_title_names_the_run_after_its_folder),
         cmocka_unit_test(the_placement_shows_the_gather_groups),
+        cmocka_unit_test(fewer_trainer_ranks_than_engine_ranks_form_smaller_groups),
         cmocka_unit_test(engines_on_gpus_of_their_own_say_so),
         cmocka_unit_test(the_cost_says_what_is_read_twice),
         cmocka_unit_test(large_job_is_cut_short),

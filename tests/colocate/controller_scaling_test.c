@@ -62,7 +62,7 @@ static int open_job(void **state)
                                                     .engines_count = ENGINES,
                                                     .ranks_per_engine = 1,
                                                     .engines_max = MAX,
-                                                    .gather_groups = 1,
+                                                    .gather_groups = {1, 1, 1, 1},
                                                     .engine_states = states,
                                                     .engine_groups = groups,
                                                     .layouts = layouts};

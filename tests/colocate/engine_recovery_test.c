@@ -1,5 +1,6 @@
 /* engine_recovery_test.c - an engine on a node that does not reply is left out at once, and is
- * killed and placed again when the node replies. */
+ * killed and placed again when the node replies; an engine without weights asks peers of its node.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/engine_recovery.h"
 
@@ -28,13 +29,28 @@
 enum { ENGINES = 2, PER_ENGINE = 2, RANKS = ENGINES * PER_ENGINE };
 enum { STALL_MS = 500, LONG_MS = 20000 };
 
-static tdm_status rank_answer(tdm_call *call, void *self)
+/* A rank that only counts how often it was asked for its weights. */
+struct rank {
+    int64_t exports_count;
+};
+
+/* () - replies how often "export_weights" was called. */
+static tdm_status rank_exports_count(tdm_call *call, void *self)
 {
-    (void)self;
-    return tdm_call_reply(call, "i", (int64_t)1);
+    return tdm_call_reply(call, "i", ((struct rank *)self)->exports_count);
 }
 
-TDM_ACTOR_CLASS(rank, .state_bytes = 1, .methods = {{"answer", rank_answer}});
+/* Refuses to export weights. */
+static tdm_status rank_export_weights(tdm_call *call, void *self)
+{
+    (void)call;
+    ((struct rank *)self)->exports_count++;
+    return tdm_fail(TDM_E_STATE, "this rank has no weights");
+}
+
+TDM_ACTOR_CLASS(rank, .state_bytes = sizeof(struct rank),
+                .methods = {{"exports_count", rank_exports_count},
+                            {"export_weights", rank_export_weights}});
 
 static struct two_nodes cluster;
 static tdm_runtime *runtime; /* The driver's runtime on the first node. */
@@ -95,7 +111,7 @@ static struct tdm__worker_group open_group(void)
                                         .engines = engines,
                                         .engines_count = RANKS,
                                         .ranks_per_engine = PER_ENGINE,
-                                        .gather_groups = ENGINES,
+                                        .gather_groups = {ENGINES, PER_ENGINE, PER_ENGINE, 1},
                                         .engine_states = states,
                                         .engine_groups = groups,
                                         .on_event = on_event};
@@ -174,9 +190,53 @@ static void engine_on_a_silent_node_is_left_out_and_placed_again(void **state)
     close_group(&workers);
 }
 
+/* Returns how often the rank was asked for its weights. */
+static int64_t exports_count(tdm_actor *rank)
+{
+    int64_t count;
+    tdm_ref *ref;
+
+    TRY(tdm_actor_call(rank, "exports_count", &ref, ""));
+    TRY(tdm_get(ref, LONG_MS, "i", &count));
+    tdm_ref_release(ref);
+    return count;
+}
+
+/* The ranks are engines of one rank each, two on each node. The first one has no weights. */
+static void engine_asks_only_peers_of_its_node_for_weights(void **state)
+{
+    static uint64_t layouts[RANKS];
+    static struct tdm__worker_group_engine rank_states[RANKS];
+    struct tdm__worker_group workers = open_group();
+
+    (void)state;
+    (void)create_engines(&workers);
+    spec.num_engines = RANKS;
+    workers.ranks_per_engine = 1;
+    workers.engine_states = rank_states;
+    workers.layouts = layouts;
+    workers.by_slices = true;
+    rank_states[0].awaits_weights = true;
+    tdm__recovery_join_waiting_engines(&workers);
+    assert_true(rank_states[0].awaits_weights);
+    assert_int_equal(exports_count(engines[1]), 1);
+    assert_int_equal(exports_count(engines[2]), 0);
+    assert_int_equal(exports_count(engines[3]), 0);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        TRY(tdm_actor_kill(engines[i], LONG_MS));
+    }
+    for (uint32_t i = 0; i < ENGINES; i++) {
+        (void)tdm_placement_group_remove(groups[i], LONG_MS);
+        groups[i] = NULL;
+    }
+    spec.num_engines = ENGINES;
+    close_group(&workers);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(engine_asks_only_peers_of_its_node_for_weights),
         cmocka_unit_test(engine_on_a_silent_node_is_left_out_and_placed_again),
     };
     int failed;

@@ -41,7 +41,7 @@ static int open_workers(void **state)
                                          .engines_count = ENGINES * PER_ENGINE,
                                          .ranks_per_engine = PER_ENGINE,
                                          .engines_max = MAX,
-                                         .gather_groups = 2,
+                                         .gather_groups = {2, PER_ENGINE, PER_ENGINE, 1},
                                          .engine_states = states,
                                          .engine_groups = groups,
                                          .layouts = layouts};

@@ -32,6 +32,8 @@ static void create_engine(void)
                                                           .ranks_count = 1,
                                                           .ranks_per_engine = 1,
                                                           .gather_groups = 1,
+                                                          .ranks_per_group = 1,
+                                                          .engines_per_group = 1,
                                                           .bucket_bytes = 4096,
                                                           .timeout_ms = WAIT_MS,
                                                           .verify = 1};
@@ -98,7 +100,7 @@ static void group_of_another_size_is_refused(void **state)
 
     (void)state;
     assert_int_equal(stage(parts, PARTS_MAX), TDM_E_PROTOCOL);
-    assert_told("what 2 ranks have gathered for an engine of 1 ranks");
+    assert_told("what 2 ranks have gathered for an engine that 1 ranks serve");
     assert_int_equal(stage(parts, 0), TDM_E_PROTOCOL);
 }
 

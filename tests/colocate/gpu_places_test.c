@@ -136,6 +136,7 @@ static struct tdm__worker_group new_shared_group(struct tdm__job_spec *shared, u
                                      .trainer_num_ranks = engines * each};
     workers.spec = shared;
     workers.ranks_per_engine = each;
+    workers.gather_groups = tdm__gather_groups_form(engines * each, each, engines, true);
     return workers;
 }
 
@@ -161,6 +162,37 @@ static void gpus_of_a_shared_engine_are_on_one_node(void **state)
     assert_string_equal(meeting_node, places[0].node_id);
     assert_false(is_one_node);
     TRY(tdm_placement_group_remove(workers.group, LONG_MS));
+}
+
+/* Each of two trainer ranks serves two engines of one rank, on the node of its GPU. */
+static void engines_of_one_trainer_rank_are_on_one_node(void **state)
+{
+    struct tdm__job_spec shared;
+    struct tdm__worker_group workers = new_shared_group(&shared, 4, 1);
+    struct tdm_bundle_placement places[4];
+    char meeting_node[TDM__ID_TEXT_BYTES];
+    bool is_one_node;
+
+    (void)state;
+    shared.trainer_num_ranks = 2;
+    workers.gather_groups = tdm__gather_groups_form(2, 1, 4, true);
+    TRY(tdm__gpu_places_reserve(&workers, 0));
+    for (uint32_t i = 0; i < 4; i++) {
+        TRY(tdm_placement_group_locate_bundle(workers.group, i, &places[i]));
+    }
+    assert_string_equal(places[0].node_id, places[1].node_id);
+    assert_string_equal(places[2].node_id, places[3].node_id);
+    assert_int_equal(tdm__worker_group_trainer_gpu(&workers, 1), 2);
+    TRY(tdm__gpu_places_meeting_node(&workers, meeting_node, &is_one_node));
+    assert_string_equal(meeting_node, places[0].node_id);
+    assert_false(is_one_node);
+    TRY(tdm_placement_group_remove(workers.group, LONG_MS));
+    workers = new_shared_group(&shared, 6, 1);
+    workers.gather_groups = tdm__gather_groups_form(2, 1, 6, true);
+    assert_int_equal(tdm__gpu_places_reserve(&workers, 0), TDM_E_NO_RESOURCES);
+    assert_non_null(strstr(tdm_error_detail(),
+                           "engine 0 needs 3 GPUs of one node for its ranks, for "
+                           "those of the engines that the same trainer rank"));
 }
 
 static void trainers_on_one_node_need_no_other_meeting_node(void **state)
@@ -217,6 +249,7 @@ int main(void)
         cmocka_unit_test(missing_gpus_are_awaited_until_a_node_joins),
         cmocka_unit_test(trainers_get_their_gpus_before_engines),
         cmocka_unit_test(gpus_of_a_shared_engine_are_on_one_node),
+        cmocka_unit_test(engines_of_one_trainer_rank_are_on_one_node),
         cmocka_unit_test(trainers_on_one_node_need_no_other_meeting_node),
         cmocka_unit_test(gpus_of_a_shared_engine_are_not_taken_from_two_nodes),
         cmocka_unit_test(engine_without_room_is_named_at_once),

@@ -155,6 +155,22 @@ static void values_are_read_with_their_units(void **state)
     tdm__job_spec_fini(&spec);
 }
 
+/* GPUs without a trainer rank have engine ranks only. */
+static void colocated_engines_may_have_more_ranks_than_the_trainer(void **state)
+{
+    (void)state;
+    assert_int_equal(make(GOOD "trainer: {num_ranks: 2}\nengine: {num_engines: 4}\n"
+                               "cluster: {num_gpus: 8}\n",
+                          ""),
+                     TDM_OK);
+    assert_int_equal(spec.trainer_num_ranks, 2);
+    assert_true(spec.engine_colocate);
+    tdm__job_spec_fini(&spec);
+    refuses(GOOD "trainer: {num_ranks: 2}\ncluster: {num_gpus: 2}\n",
+            "job.yaml:4: cluster.num_gpus is 2, but 2 trainer ranks and 4 engine ranks share 4 "
+            "GPUs. Set cluster.num_gpus to 4, or change the ranks");
+}
+
 /* Trainer ranks need no engine of their own, and engines with GPUs of their own no trainer rank. */
 static void engine_ranks_may_have_another_number_than_trainer_ranks(void **state)
 {
@@ -173,6 +189,14 @@ static void engine_ranks_may_have_another_number_than_trainer_ranks(void **state
     assert_int_equal(tdm__engines_limit(&spec), TDM__JOB_ENGINE_RANKS_MAX / 3);
     spec.rollout_num_gpus_per_engine = 1;
     assert_int_equal(tdm__engines_limit(&spec), TDM__JOB_ENGINES_MAX);
+    tdm__job_spec_fini(&spec);
+    assert_int_equal(make(GOOD "trainer: {num_ranks: 2}\n"
+                               "engine: {colocate: false, num_engines: 3, "
+                               "rollout_num_gpus_per_engine: 4}\n"
+                               "cluster: {num_gpus: 14}\n",
+                          ""),
+                     TDM_OK);
+    assert_int_equal(spec.rollout_num_gpus_per_engine, 4);
     tdm__job_spec_fini(&spec);
 }
 
@@ -211,28 +235,25 @@ static void wrong_values_are_refused_by_line_and_field(void **state)
 static void numbers_that_disagree_are_refused_with_both(void **state)
 {
     (void)state;
-    refuses(GOOD "engine:\n  rollout_num_gpus_per_engine: 3\n",
-            "job.yaml:4: engine.rollout_num_gpus_per_engine is 3, but 4 trainer GPUs do not "
+    refuses(GOOD "engine:\n  num_engines: 1\n  rollout_num_gpus_per_engine: 3\n",
+            "job.yaml:5: engine.rollout_num_gpus_per_engine is 3, but 4 trainer GPUs do not "
             "divide into engines of 3");
-    refuses(GOOD "engine: {num_engines: 3}\n",
-            "job.yaml:3: engine.num_engines is 3: with 2 GPUs each that is 6, but the trainer "
-            "has 4; at most 2 engines share them. More need engine.colocate: false");
+    refuses(
+        GOOD "engine: {num_engines: 3}\n",
+        "job.yaml:3: engine.num_engines is 3: with 2 GPUs each that is 6, but the trainer "
+        "has 4 ranks, and neither of 3 and 4 is a multiple of the other. Change one of them, or "
+        "set engine.colocate: false");
     refuses(GOOD "rollout: {num_engines_min: 3}\n",
             "job.yaml:3: rollout.num_engines_min is 3, but engine.num_engines is 2");
     refuses(GOOD "cluster: {num_gpus: 8}\n",
-            "job.yaml:1: trainer.num_ranks is 4, but cluster.num_gpus is 8: a "
-            "trainer rank needs a GPU");
+            "job.yaml:3: cluster.num_gpus is 8, but 4 trainer ranks and 4 engine ranks share 4 "
+            "GPUs. Set cluster.num_gpus to 4, or change the ranks");
     refuses(GOOD "engine: {num_gpus_per_actor: 0.7}\n",
             "job.yaml:3: trainer.num_gpus_per_actor 0.4 and engine.num_gpus_per_actor 0.7 are "
             "1.1 of a GPU; lower one of them");
     refuses(GOOD "engine: {colocate: false}\n",
             "job.yaml:3: engine.colocate is false: 4 trainer ranks and 4 engine ranks need a GPU "
             "each, but cluster.num_gpus is 4");
-    refuses(GOOD "engine: {colocate: false, num_engines: 1, rollout_num_gpus_per_engine: 5}\n"
-                 "cluster: {num_gpus: 9}\n",
-            "job.yaml:3: engine.rollout_num_gpus_per_engine is 5, but trainer.num_ranks is 4: each "
-            "rank of an engine gets its weights from a trainer rank of its own; set "
-            "trainer.num_ranks to 5 or more");
     refuses(GOOD "engine: {colocate: false, num_engines: 5}\ncluster: {num_gpus: 8}\n",
             "job.yaml:3: engine.colocate is false: 4 trainer ranks and 10 engine ranks need a GPU "
             "each, but cluster.num_gpus is 8");
@@ -307,6 +328,7 @@ int main(void)
         cmocka_unit_test(python_library_is_no_path),
         cmocka_unit_test(values_are_read_with_their_units),
         cmocka_unit_test(engine_ranks_may_have_another_number_than_trainer_ranks),
+        cmocka_unit_test(colocated_engines_may_have_more_ranks_than_the_trainer),
         cmocka_unit_test(wrong_values_are_refused_by_line_and_field),
         cmocka_unit_test(test_files_beside_a_module_are_names_and_not_for_libraries_in_c),
         cmocka_unit_test(numbers_that_disagree_are_refused_with_both),

@@ -15,7 +15,10 @@
 
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-enum { WRITER = 5, ENGINE_RANK = 5 };
+enum { WRITER = 2, ENGINE_RANK = 5 };
+
+/* Each of three trainer ranks serves two of six engine ranks. */
+static const struct tdm__gather_groups groups = {1, 3, 6, 1};
 
 /* Any bytes: a byte that ends texts, one that begins a pickle, and one that is no UTF-8. */
 static const char opaque[] = {'\x80', '\x05', '\0', '\xff', 'x'};
@@ -39,7 +42,7 @@ static tdm_status read_packed(struct tdm_bytes packed,
 {
     TDM_TRY(tdm_document_parse(packed, document_out));
     TDM_TRY(tdm__rank_announcement_decode(tdm_document_root(*document_out), announcement_out));
-    return tdm__rank_announcement_check(announcement_out, ENGINE_RANK);
+    return tdm__rank_announcement_check(announcement_out, ENGINE_RANK, &groups);
 }
 
 static void bytes_arrive_as_they_were_attached(void **state)
@@ -98,16 +101,18 @@ static void announcement_for_another_rank_or_of_nothing_is_refused(void **state)
     struct tdm__rank_announcement_message announcement = sealed((struct tdm_bytes){.data = NULL});
 
     (void)state;
-    TRY(tdm__rank_announcement_check(&announcement, ENGINE_RANK));
-    assert_int_equal(tdm__rank_announcement_check(&announcement, ENGINE_RANK + 1), TDM_E_PROTOCOL);
+    TRY(tdm__rank_announcement_check(&announcement, ENGINE_RANK, &groups));
+    assert_int_equal(tdm__rank_announcement_check(&announcement, ENGINE_RANK + 1, &groups),
+                     TDM_E_PROTOCOL);
     assert_non_null(strstr(tdm_error_detail(), "for engine rank 5 came to 6"));
     announcement.tensor_handles.size_bytes = 0;
     TRY(tdm__rank_announcement_seal(&announcement));
-    assert_int_equal(tdm__rank_announcement_check(&announcement, ENGINE_RANK), TDM_E_PROTOCOL);
+    assert_int_equal(tdm__rank_announcement_check(&announcement, ENGINE_RANK, &groups),
+                     TDM_E_PROTOCOL);
     assert_non_null(strstr(tdm_error_detail(), "an announcement is empty"));
 }
 
-static void only_the_rank_of_the_same_number_attaches(void **state)
+static void only_the_rank_that_serves_the_image_attaches(void **state)
 {
     struct tdm__rank_announcement_message announcement =
         sealed((struct tdm_bytes){opaque, sizeof(opaque)});
@@ -115,8 +120,10 @@ static void only_the_rank_of_the_same_number_attaches(void **state)
     (void)state;
     announcement.writer = WRITER + 1;
     TRY(tdm__rank_announcement_seal(&announcement));
-    assert_int_equal(tdm__rank_announcement_check(&announcement, ENGINE_RANK), TDM_E_PROTOCOL);
-    assert_non_null(strstr(tdm_error_detail(), "trainer rank 6 attaches bytes for engine rank 5"));
+    assert_int_equal(tdm__rank_announcement_check(&announcement, ENGINE_RANK, &groups),
+                     TDM_E_PROTOCOL);
+    assert_non_null(strstr(tdm_error_detail(), "trainer rank 3 attaches bytes for engine rank 5, "
+                                               "only trainer rank 2 may"));
 }
 
 static void more_bytes_than_the_bound_are_refused_with_both_numbers(void **state)
@@ -130,7 +137,7 @@ static void more_bytes_than_the_bound_are_refused_with_both_numbers(void **state
     assert_int_equal(tdm__rank_announcement_seal(&announcement), TDM_E_LIMIT);
     assert_non_null(strstr(tdm_error_detail(), "4194305 bytes"));
     assert_non_null(strstr(tdm_error_detail(), "at most 4194304"));
-    assert_int_equal(tdm__rank_announcement_check(&announcement, 0), TDM_E_LIMIT);
+    assert_int_equal(tdm__rank_announcement_check(&announcement, 0, &groups), TDM_E_LIMIT);
     (void)sealed((struct tdm_bytes){vast, TDM_ATTACHED_BYTES_MAX});
     free(vast);
 }
@@ -141,7 +148,7 @@ int main(void)
         cmocka_unit_test(bytes_arrive_as_they_were_attached),
         cmocka_unit_test(every_changed_bit_is_noticed),
         cmocka_unit_test(announcement_for_another_rank_or_of_nothing_is_refused),
-        cmocka_unit_test(only_the_rank_of_the_same_number_attaches),
+        cmocka_unit_test(only_the_rank_that_serves_the_image_attaches),
         cmocka_unit_test(more_bytes_than_the_bound_are_refused_with_both_numbers),
     };
 

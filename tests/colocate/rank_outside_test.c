@@ -35,6 +35,8 @@ static tdm_actor *create_trainer(const char *name, const char *config_json)
                                                           .ranks_count = 1,
                                                           .ranks_per_engine = 1,
                                                           .gather_groups = 1,
+                                                          .ranks_per_group = 1,
+                                                          .engines_per_group = 1,
                                                           .bucket_bytes = 4096,
                                                           .timeout_ms = WAIT_MS,
                                                           .verify = 1};

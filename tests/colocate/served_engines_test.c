@@ -12,7 +12,8 @@
 
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-enum { GROUPS = 2 };
+/* Two gather groups, of which trainer rank 0 is the only rank of the first. */
+static const struct tdm__gather_groups groups = {2, 1, 1, 1};
 
 /* Begins an update of the gather group 0 with these engines. */
 static void begin_update(struct tdm__served_engines *engines, const uint32_t *numbers,
@@ -27,7 +28,7 @@ static void begin_update(struct tdm__served_engines *engines, const uint32_t *nu
     TRY(tdm__trainer_update_encode(&sent, writer));
     TRY(tdm_document_parse(tdm_writer_bytes(writer), &document));
     TRY(tdm__trainer_update_decode(tdm_document_root(document), &received));
-    TRY(tdm__served_engines_begin_update(engines, &received.engines, 0, GROUPS));
+    TRY(tdm__served_engines_begin_update(engines, &received.engines, &groups, 0));
     tdm_document_destroy(document);
     tdm_writer_destroy(writer);
 }
@@ -79,6 +80,27 @@ static void engine_is_known_after_its_pair_was_opened(void **state)
     tdm__served_engines_fini(&engines);
 }
 
+static void each_rank_of_an_engine_has_a_pair_of_its_own(void **state)
+{
+    struct tdm__served_engines engines = {.count = 0};
+    struct tdm__transfer_pair *pairs[2];
+    struct tdm__transfer_pair *again;
+    struct tdm__served_engine *engine;
+
+    (void)state;
+    TRY(tdm__served_engines_find(&engines, 0, &engine));
+    assert_null(tdm__served_engine_pair(engine, 2));
+    for (uint32_t i = 0; i < 2; i++) {
+        TRY(tdm__served_engine_add_pair(engine, 2 + i, &pairs[i]));
+        assert_null(pairs[i]->group);
+    }
+    TRY(tdm__served_engine_add_pair(engine, 3, &again));
+    assert_ptr_equal(again, pairs[1]);
+    assert_int_equal(engine->ranks_count, 2);
+    assert_null(tdm__served_engine_pair(engine, 3)); /* It was not opened. */
+    tdm__served_engines_fini(&engines);
+}
+
 static void first_failure_is_kept_with_its_text(void **state)
 {
     struct tdm__first_failure failure = {TDM_OK, ""};
@@ -98,6 +120,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_the_engines_of_the_group_take_part),
         cmocka_unit_test(engine_is_known_after_its_pair_was_opened),
+        cmocka_unit_test(each_rank_of_an_engine_has_a_pair_of_its_own),
         cmocka_unit_test(first_failure_is_kept_with_its_text),
     };
 

@@ -152,6 +152,8 @@ static void another_node_or_gpu_is_refused(void **state)
     assert_int_equal(tdm__tensor_handles_check_location(&handles, &node, &gpu), TDM_OK);
     assert_int_equal(tdm__tensor_handles_check_location(&handles, &other, &gpu), TDM_E_DEVICE);
     assert_int_equal(tdm__tensor_handles_check_location(&handles, &node, &other), TDM_E_DEVICE);
+    assert_int_equal(tdm__tensor_handles_check_location(&handles, &node, NULL), TDM_OK);
+    assert_int_equal(tdm__tensor_handles_check_location(&handles, &other, NULL), TDM_E_DEVICE);
     sample.storages[1].gpu = other;
     assert_int_equal(tdm__tensor_handles_check_location(&handles, &node, &gpu), TDM_E_DEVICE);
     assert_non_null(strstr(tdm_error_detail(), "storage 1"));

@@ -304,7 +304,8 @@ static tdm_status trainer_load(void *state, const char *directory)
     return TDM_OK;
 }
 
-/* Writes `size_bytes` bytes that only this rank attaches to this bucket. */
+/* Writes `size_bytes` bytes that are attached to this bucket for the engine rank with this number
+ * among those of all engines. */
 static void make_attached(uint32_t rank, uint32_t bucket, size_t size_bytes, char *bytes)
 {
     for (size_t i = 0; i < size_bytes; i++) {
@@ -318,10 +319,12 @@ static tdm_status trainer_attach(void *state, const struct tdm_update_bucket *bu
     struct trainer *trainer = state;
     uint32_t rank = trainer->context->rank;
     size_t size_bytes = (size_t)trainer->attach_bytes;
+    int64_t engine_ranks;
 
     if (trainer->attach_bytes < 0 || rank == trainer->attach_none_on) {
         return TDM_OK;
     }
+    TDM_TRY(read_setting(trainer->context, "engine.rollout_num_gpus_per_engine", &engine_ranks));
     for (uint32_t i = 0; i < bucket->tensors_count; i++) {
         if (strcmp(bucket->tensors[i].info.name, tensors[POSITION].name) == 0 &&
             *(const int64_t *)bucket->tensors[i].data != trainer->step) {
@@ -333,6 +336,7 @@ static tdm_status trainer_attach(void *state, const struct tdm_update_bucket *bu
     if (trainer->attached == NULL) {
         return tdm_fail(TDM_E_NOMEM, "%zu bytes", size_bytes);
     }
+    rank = rank / (uint32_t)engine_ranks * (uint32_t)engine_ranks + bucket->engine_rank;
     make_attached(rank, bucket->index, size_bytes, trainer->attached);
     *bytes_out = (struct tdm_bytes){trainer->attached, size_bytes};
     return TDM_OK;
@@ -680,8 +684,8 @@ static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
     return TDM_OK;
 }
 
-/* Fails unless the bytes are those of the trainer rank `rank`, and adds a line to the log: the
- * function that got them, the rank, the bucket, the number of buckets and of bytes. */
+/* Fails unless the bytes are those for the engine rank `rank` of all engines, and adds a line to
+ * the log: the function that got them, the rank, the bucket, the number of buckets and of bytes. */
 static tdm_status check_attached(const struct engine *engine, const char *function, uint32_t rank,
                                  uint32_t bucket, uint32_t buckets_count, struct tdm_bytes bytes)
 {

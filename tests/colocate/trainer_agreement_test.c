@@ -44,7 +44,7 @@ static int set_up(void **state)
         ranks[i] = (struct rank){.status = TDM_OK};
         trainer->rank.context.rank = i;
         trainer->rank.context.ranks_count = WORLD_RANKS;
-        trainer->rank.ranks_per_engine = 1;
+        trainer->rank.groups = (struct tdm__gather_groups){1, 1, 1, 1};
         trainer->rank.group = world->world->groups[i];
         trainer->transfer_plan = world->transfer_plan;
         trainer->weight_writer = world->weight_writers[i];
@@ -170,7 +170,8 @@ static void announcement_reaches_the_gather_group_of_its_engine(void **state)
         TRY(tdm__trainer_receive_announcements(&ranks[i].trainer, 0, &ranks[i].received));
         assert_int_equal(ranks[i].received.count, i == 0 ? 1 : 0);
     }
-    TRY(tdm__rank_announcement_check(&ranks[0].received.items[0], 0));
+    TRY(tdm__rank_announcement_check(&ranks[0].received.items[0], 0,
+                                     &ranks[0].trainer.rank.groups));
     assert_memory_equal(ranks[0].received.items[0].tensor_handles.data, "where", 5);
 }
 
@@ -179,7 +180,7 @@ static void nothing_crosses_within_a_gather_group(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < WORLD_RANKS; i++) {
-        ranks[i].trainer.rank.ranks_per_engine = WORLD_RANKS;
+        ranks[i].trainer.rank.groups = (struct tdm__gather_groups){1, WORLD_RANKS, WORLD_RANKS, 1};
         TRY(tdm__trainer_agreement_reserve(&ranks[i].trainer));
         assert_false(tdm__trainer_chunk_crosses_groups(&ranks[i].trainer, 0));
     }

@@ -73,7 +73,6 @@ static tdm_status trainer_deliver(tdm_call *call, void *self)
     data = malloc(load.size_bytes);
     memset(data, 'w', load.size_bytes);
     load.data = data;
-    end->rank.ranks_per_engine = 1;
     end->rank.timeout_ms = CALL_MS;
     status = announce(engine, &told);
     if (status == TDM_OK) {
@@ -158,8 +157,8 @@ static void draw_line(const char *name, uint64_t bucket_bytes)
 
     tdm_runtime_describe(runtime, &info);
     for (int i = 0; i < 2; i++) {
-        TRY(tdm_actor_call(ends[i], "open_pair", &refs[i], "susiu", name, (uint64_t)0, info.node_id,
-                           (int64_t)CALL_MS, bucket_bytes));
+        TRY(tdm_actor_call(ends[i], "open_pair", &refs[i], "suusiu", name, (uint64_t)0, (uint64_t)0,
+                           info.node_id, (int64_t)CALL_MS, bucket_bytes));
     }
     TRY(finish(refs[0]));
     TRY(finish(refs[1]));

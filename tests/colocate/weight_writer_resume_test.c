@@ -103,7 +103,7 @@ static void chunk_that_failed_voids_the_journal(bool in_place)
     const struct tdm__transfer_plan_chunk *chunk = &m->transfer_plan->images[0].chunks[last];
     /* Offset of the chunk's first byte in the image, or in the bucket, whose halves alternate. */
     uint64_t begin =
-        in_place ? chunk->begin : tdm__weight_writer_chunk_offset(m->weight_writers[0], last);
+        in_place ? chunk->begin : tdm__weight_writer_chunk_offset(m->weight_writers[0], last, 0);
 
     weight_writers_send(m, last);
     weight_writers_begin_again(m);

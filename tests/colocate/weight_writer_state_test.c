@@ -72,12 +72,34 @@ static void test_buffers_lie_behind_the_halves_of_a_bucket(void **state)
     weight_writers_close(m);
 }
 
+static void test_bucket_of_several_engine_ranks_has_halves_for_each(void **state)
+{
+    static const uint32_t parts[] = {2}; /* The engine rank has the third part. */
+    struct weight_writers *m = weight_writers_open_divided(false);
+    struct tdm__weight_writer_options options = m->weight_writers[1]->options;
+    uint64_t half = aligned(m->transfer_plan->chunk_bytes_max);
+    struct tdm__weight_writer *writer;
+
+    (void)state;
+    options.bucket_parts = parts;
+    TRY(tdm__weight_writer_create(&options, &writer));
+    assert_int_equal(tdm__weight_writer_chunk_offset(writer, 0, 0), 4 * half);
+    assert_int_equal(tdm__weight_writer_chunk_offset(writer, 3, 0), 5 * half);
+    assert_int_equal(tdm__weight_writer_chunk_offset(m->weight_writers[1], 3, 0), half);
+    assert_ptr_equal(tdm__weight_writer_send_buffer(writer),
+                     (char *)tdm_region_address(writer->bucket) + 6 * half);
+    assert_true(tdm_region_size(writer->bucket) >= 6 * half);
+    tdm__weight_writer_destroy(writer);
+    weight_writers_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_writer_in_place_has_no_region_unless_it_exchanges),
         cmocka_unit_test(test_buffers_of_a_writer_in_place_are_a_region_for_one_update),
         cmocka_unit_test(test_buffers_lie_behind_the_halves_of_a_bucket),
+        cmocka_unit_test(test_bucket_of_several_engine_ranks_has_halves_for_each),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -220,7 +220,7 @@ static tdm_status stage_sent(struct weight_writers *m, uint32_t chunk, size_t fl
                              size_t come_bytes)
 {
     const tdm_region *bucket = weight_writers_target(m);
-    uint64_t location = tdm__weight_writer_chunk_offset(m->weight_writers[0], chunk);
+    uint64_t location = tdm__weight_writer_chunk_offset(m->weight_writers[0], chunk, 0);
     size_t size_bytes = tdm_region_size(bucket) - location;
     char *copy = malloc(size_bytes);
     tdm_status status;
@@ -237,7 +237,7 @@ static void parts_that_were_sent_arrive_too(void **state)
 {
     struct weight_writers *m = weight_writers_open(false, TDM__VERIFY_FULL);
     /* This is half of the bucket. */
-    size_t all_bytes = tdm__weight_writer_chunk_offset(m->weight_writers[0], 1);
+    size_t all_bytes = tdm__weight_writer_chunk_offset(m->weight_writers[0], 1, 0);
 
     (void)state;
     weight_writers_begin(m);
@@ -368,16 +368,16 @@ static void bucket_has_room_for_two_chunks_and_no_more(void **state)
 {
     struct weight_writers *m = weight_writers_open(false, TDM__VERIFY_FULL);
     struct weight_writers *in_place = weight_writers_open(true, TDM__VERIFY_FULL);
-    uint64_t half = tdm__weight_writer_chunk_offset(m->weight_writers[0], 1);
+    uint64_t half = tdm__weight_writer_chunk_offset(m->weight_writers[0], 1, 0);
 
     (void)state;
     assert_true(half >= m->transfer_plan->chunk_bytes_max);
     assert_true(half < m->transfer_plan->chunk_bytes_max + TDM__TRANSFER_PLAN_ALIGNMENT);
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
-        assert_int_equal(tdm__weight_writer_chunk_offset(m->weight_writers[rank], 0), 0);
-        assert_int_equal(tdm__weight_writer_chunk_offset(m->weight_writers[rank], 2), 0);
-        assert_int_equal(tdm__weight_writer_chunk_offset(m->weight_writers[rank], 3), half);
-        assert_int_equal(tdm__weight_writer_chunk_offset(in_place->weight_writers[rank], 1), 0);
+        assert_int_equal(tdm__weight_writer_chunk_offset(m->weight_writers[rank], 0, 0), 0);
+        assert_int_equal(tdm__weight_writer_chunk_offset(m->weight_writers[rank], 2, 0), 0);
+        assert_int_equal(tdm__weight_writer_chunk_offset(m->weight_writers[rank], 3, 0), half);
+        assert_int_equal(tdm__weight_writer_chunk_offset(in_place->weight_writers[rank], 1, 0), 0);
     }
     weight_writers_close(in_place);
     weight_writers_close(m);

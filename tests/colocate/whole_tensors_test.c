@@ -177,7 +177,7 @@ static void each_chunk_of_the_plan_is_a_bucket_of_whole_tensors(void **state)
     assert_true(tdm_region_size(tdm__weight_writer_bucket(fixture->writers[0])) >=
                 buckets->bucket_bytes_max);
     for (uint32_t bucket = 0; bucket < buckets->buckets_count; bucket++) {
-        assert_int_equal(tdm__weight_writer_chunk_offset(fixture->writers[0], bucket), 0);
+        assert_int_equal(tdm__weight_writer_chunk_offset(fixture->writers[0], bucket, 0), 0);
     }
 }
 

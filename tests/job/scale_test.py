@@ -18,7 +18,7 @@ import time
 
 import nodes_test
 from nodes_test import WORDS, Cluster, by_step, require_same
-from support import Sandbox, finish, main, notes_of, read_until, require, steps_of
+from support import Sandbox, finish, main, notes_of, on_cuda, read_until, require, steps_of
 
 GPUS = 6  # GPUs of each node: enough for the trainers and an engine, or for three engines.
 STEPS = 12
@@ -118,6 +118,54 @@ def fewer_engine_ranks_than_trainer_ranks_learn_the_same(sandbox):
     sandbox.require_clean()
 
 
+def larger_engines_of(count):
+    """Returns the settings of a job with two trainer ranks and this many engines of four ranks."""
+    return ["trainer.num_ranks=2", f"engine.num_engines={count}", "engine.rollout_num_gpus_per_engine=4",
+            f"cluster.num_gpus={2 + 4 * count}"]
+
+
+@functools.cache
+def from_files(build):
+    """Returns the results of each step of a job with two trainer ranks whose engine of four ranks reads each version
+    from a checkpoint, without a transfer plan."""
+    sandbox = Sandbox(build)
+    with Cluster(sandbox, gpus=GPUS) as cluster:
+        code, out, err = finish(cluster.job(*larger_engines_of(1), "update.source=disk"))
+    sandbox.destroy()
+    require(code == 0, f"exit code {code}: {err}")
+    return by_step(out)
+
+
+def engine_with_more_ranks_than_the_trainer_learns_the_same(sandbox):
+    """Each trainer rank has half of the weights, and serves two ranks of the engine."""
+    for mode in ("copy", "bucket"):
+        with Cluster(sandbox, gpus=GPUS) as cluster:
+            require_same(sandbox, cluster.job(*larger_engines_of(1), f"update.mode={mode}"), usual=from_files)
+        sent = sent_to(sandbox)
+        require(sent == {0: {"engine/0/0", "engine/0/1"}, 1: {"engine/0/2", "engine/0/3"}}, f"{mode}: {sent}")
+        sandbox.require_clean()
+
+
+def larger_engine_is_killed_in_an_update_and_comes_back(sandbox):
+    """Both engines get the same bytes. Another engine is added before, which copies those of a peer or is sent them."""
+    marker = sandbox.path / "broken"
+    with Cluster(sandbox, gpus=10, TANDEM_FAILPOINT=f"engine/1/3 engine.stage 30 kill {marker}") as cluster:
+        process = cluster.job(*larger_engines_of(1), LONG, "update.stall_timeout_ms=1500")
+        before = read_until(process, "step", 2)
+        scale_stopped(cluster, process, "engines=2")
+        code, out, err = finish(process)
+    require(code == 0, f"exit code {code}: {err}")
+    notes = notes_of(before + out)
+    for step in steps_of(before + out)[:nodes_test.STEPS]:
+        require(step["reward"] == from_files(sandbox.build)[step["step"]][1], f"another reward: {step}")
+    require(marker.is_file(), "nobody passed engine.stage")
+    require(any(re.fullmatch(r"engine 1 joined at version \d+", note) for note in notes), f"not joined: {notes}")
+    require(any(note.startswith("engine 1 lost: ") for note in notes), f"no loss: {notes}")
+    require(any(note.startswith("engine 1 back at version ") for note in notes), f"not back: {notes}")
+    require(not any(note.startswith("engine 0 lost") for note in notes), f"engine 0 is lost: {notes}")
+    sandbox.require_clean()
+
+
 def trainer_ranks_without_an_engine_on_their_gpu_learn_the_same(sandbox):
     """The first engine is on the GPUs of trainer ranks 0 and 1; ranks 2 and 3 write to its GPUs, too."""
     for mode in ("donate", "copy", "bucket", "names"):
@@ -126,6 +174,72 @@ def trainer_ranks_without_an_engine_on_their_gpu_learn_the_same(sandbox):
         require(by_step(out) == nodes_test.shared(sandbox.build), f"{mode}: other steps: {by_step(out)}")
         written = {event["tid"] for event in trace_of(sandbox) if event["name"].startswith("write bucket")}
         require(mode == "names" or written == {0, 1, 2, 3}, f"{mode}: trainer ranks that have written: {written}")
+    sandbox.require_clean()
+
+
+TWO_TRAINERS = ("trainer.num_ranks=2", "cluster.gpu_bytes=67108864")
+TWO_ENGINES = ("engine.num_engines=2", "engine.rollout_num_gpus_per_engine=2")
+FOUR_ENGINES = ("engine.num_engines=4", "engine.rollout_num_gpus_per_engine=1")
+
+
+@functools.cache
+def with_gpus_of_their_own(build, engines):
+    """Returns the results of a job with two trainer ranks and engines on GPUs of their own."""
+    sandbox = Sandbox(build)
+    code, out, err = sandbox.run("--json", "--out", "out", *WORDS, *TWO_TRAINERS, *engines, "engine.colocate=false",
+                                 "cluster.num_gpus=6")
+    sandbox.destroy()
+    require(code == 0, f"exit code {code}: {err}")
+    return by_step(out)
+
+
+def fewer_trainer_ranks_than_shared_gpus_learn_the_same(sandbox):
+    """Each trainer rank serves the two ranks of an engine, or two engines; two of four GPUs have no trainer rank."""
+    for engines, mode in ((TWO_ENGINES, "donate"), (TWO_ENGINES, "copy"), (TWO_ENGINES, "names"),
+                          (FOUR_ENGINES, "donate"), (FOUR_ENGINES, "bucket"), (FOUR_ENGINES, "names")):
+        code, out, err = sandbox.run("--json", "--out", "out", *WORDS, *TWO_TRAINERS, *engines, f"update.mode={mode}")
+        require(code == 0, f"{engines}, {mode}: exit code {code}: {err}")
+        require(by_step(out) == with_gpus_of_their_own(sandbox.build, engines), f"{engines}, {mode}: {by_step(out)}")
+        generated = {event["tid"] for event in trace_of(sandbox) if event["name"] == "generate"}
+        require(generated == {0, 1, 2, 3}, f"{engines}, {mode}: engine ranks that have generated: {generated}")
+        written = [event for event in trace_of(sandbox) if event["name"].startswith("write bucket")]
+        ends = {event["args"]["to"] for event in written}
+        require(ends == {"same GPU", "other GPUs"}, f"{engines}, {mode}: weights went to {ends}")
+    sandbox.require_clean()
+
+
+def engine_without_a_trainer_rank_is_killed_in_an_update(sandbox):
+    """Engine 1 is on a GPU without a trainer rank. The trainer rank on the GPU of engine 0 serves both."""
+    marker = sandbox.path / "broken"
+    environment = sandbox.environment(TANDEM_FAILPOINT=f"engine/1/0 engine.stage 3 kill {marker}")
+    process = sandbox.start("--json", "--out", "out", *WORDS, *TWO_TRAINERS, *FOUR_ENGINES,
+                            "update.stall_timeout_ms=1500", environment=environment)
+    notes = require_same(sandbox, process, usual=lambda build: with_gpus_of_their_own(build, FOUR_ENGINES))
+    require(marker.is_file(), "engine/1/0 did not pass engine.stage")
+    require(any(note.startswith("engine 1 lost: ") for note in notes), f"no loss: {notes}")
+    require(any(note.startswith("engine 1 back at version ") for note in notes), f"not back: {notes}")
+    require(not any(re.match(r"engine [023] lost|restart", note) for note in notes), f"others are lost: {notes}")
+    sandbox.require_clean()
+
+
+CUDA = ("cluster.device=cuda", "rollout.num_rollout=1", "rollout.rollout_batch_size=16")
+
+
+def trainer_ranks_that_serve_several_engine_ranks_do_so_on_gpus(sandbox):
+    """The buckets of a trainer rank are read from other GPUs, or sent by NCCL to two ranks of an engine."""
+    numbers = {}
+    for mode in ("donate", "copy", "names"):
+        code, out, err = sandbox.run("--json", "--out", "out", *WORDS, *TWO_TRAINERS, *TWO_ENGINES, *CUDA,
+                                     f"update.mode={mode}", environment=sandbox.environment(**on_cuda(sandbox)))
+        require(code == 0, f"{mode}: exit code {code}: {err}")
+        numbers[mode] = by_step(out)
+    require(numbers["donate"] == numbers["copy"] == numbers["names"], f"{numbers}")
+    with Cluster(sandbox, device="cuda") as cluster:
+        for source in ("tensors", "disk"):
+            code, out, err = finish(cluster.job(*larger_engines_of(1), *CUDA, f"update.source={source}"))
+            require(code == 0, f"{source}: exit code {code}: {err}")
+            numbers[source] = by_step(out)
+    require(numbers["tensors"] == numbers["disk"], f"{numbers}")
     sandbox.require_clean()
 
 
@@ -262,7 +376,12 @@ def requests_that_cannot_be_met_are_refused_with_both_numbers(sandbox):
 if __name__ == "__main__":
     sys.exit(main([more_engines_than_trainer_ranks_learn_the_same,
                    fewer_engine_ranks_than_trainer_ranks_learn_the_same,
+                   engine_with_more_ranks_than_the_trainer_learns_the_same,
+                   larger_engine_is_killed_in_an_update_and_comes_back,
                    trainer_ranks_without_an_engine_on_their_gpu_learn_the_same,
+                   fewer_trainer_ranks_than_shared_gpus_learn_the_same,
+                   engine_without_a_trainer_rank_is_killed_in_an_update,
+                   trainer_ranks_that_serve_several_engine_ranks_do_so_on_gpus,
                    one_of_two_engines_of_a_gather_group_is_killed_in_an_update,
                    added_engine_joins_and_the_results_are_the_same,
                    command_waits_until_the_added_engines_serve,

@@ -200,6 +200,24 @@ def trainer_killed_before_an_exchange_restarts_the_job(sandbox):
     sandbox.require_clean()
 
 
+def node_with_one_trainer_rank_serves_an_engine_of_two(sandbox):
+    """Each node has an engine of two ranks and one trainer rank, with half of the weights or all of them."""
+    words = ("trainer.num_ranks=2", "update.mode=donate", "cluster.gpu_bytes=67108864")
+    for weights in (DIVIDED, "trainer.replicas=2"):
+        with Span(sandbox) as cluster:
+            process = cluster.job(*words, weights=weights)
+            before = read_until(process, "step", 1)
+            places = cluster.places()
+            nodes = [{places[name][0] for name in (f"engine/{i}/0", f"engine/{i}/1", f"trainer/{i}")} for i in range(2)]
+            require(all(len(node) == 1 for node in nodes) and nodes[0] != nodes[1], f"places: {places}")
+            numbers = on_one_node(sandbox.build, weights, *words)
+            require_same(sandbox, process, before, usual=lambda _, numbers=numbers: numbers)
+        plan = [event["args"] for event in json.loads((sandbox.path / "out" / "trace.json").read_text(encoding="utf-8"))
+                if event["name"] == "update plan"][0]
+        require((plan["other_node_bytes"] > 0) == (weights == DIVIDED), f"plan: {plan}")
+        sandbox.require_clean()
+
+
 def engine_larger_than_every_node_is_refused_at_once(sandbox):
     with Span(sandbox) as cluster:
         code, _, err = finish(cluster.job("engine.num_engines=1", "engine.rollout_num_gpus_per_engine=4"))
@@ -246,6 +264,7 @@ if __name__ == "__main__":
                    engines_of_a_node_share_what_comes_from_the_other_node,
                    divided_trainer_goes_on_when_an_engine_of_the_other_node_is_killed,
                    trainer_killed_before_an_exchange_restarts_the_job,
+                   node_with_one_trainer_rank_serves_an_engine_of_two,
                    engine_larger_than_every_node_is_refused_at_once,
                    gpus_of_two_nodes_are_shared_by_trainers_and_engines,
                    weights_cross_between_gpus_of_two_nodes]))

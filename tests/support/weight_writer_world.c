@@ -367,7 +367,7 @@ tdm_status weight_writers_stage_received(struct weight_writers *m, uint32_t chun
     const tdm_region *bucket = weight_writers_target(m);
     struct tdm_region_options room = {
         .tag = "received", .size_bytes = tdm_region_size(bucket), .policy = TDM_REGION_DROP};
-    uint64_t location = tdm__weight_writer_chunk_offset(m->weight_writers[0], chunk);
+    uint64_t location = tdm__weight_writer_chunk_offset(m->weight_writers[0], chunk, 0);
     unsigned char *bytes = malloc(room.size_bytes);
     tdm_region *received;
     tdm_status status;
