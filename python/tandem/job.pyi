@@ -44,7 +44,9 @@ class UpdateBucket:
     index: int
     buckets_count: int
     tensors: list[TensorView] | None
-    def __init__(self, index: int, buckets_count: int, tensors: list[TensorView] | None = None) -> None: ...
+    engine_rank: int
+    def __init__(self, index: int, buckets_count: int, tensors: list[TensorView] | None = None,
+                 engine_rank: int = 0) -> None: ...
 
 class Slice:
     tensor: Tensor | str | int
