@@ -5,6 +5,7 @@
 #include "runtime/log.h"
 #include "runtime/rpc/address.h"
 #include "runtime/rpc/handshake.h"
+#include "runtime/rpc/internal.h"
 #include "runtime/rpc/protocol.h"
 #include "runtime/wire/frame.h"
 #include "tests/support/rpc_pair.h"
@@ -539,6 +540,32 @@ static void tcp_works_and_tells_its_port(void **state)
     assert_int_equal(tdm__conn_call(conn, &request, NULL, NULL, NULL), TDM_E_UNSUPPORTED);
 }
 
+/* Returns whether the kernel probes the other end of a connection. */
+static int is_probed(const struct tdm__conn *conn)
+{
+    int value = -1;
+    socklen_t bytes = sizeof(value);
+
+    assert_int_equal(getsockopt(conn->fd, SOL_SOCKET, SO_KEEPALIVE, &value, &bytes), 0);
+    return value;
+}
+
+/* The probes of thousands of connections on one machine would be lost, and end the connections. */
+static void neither_end_probes_a_process_of_the_same_machine(void **state)
+{
+    struct tdm__rpc_request request = pair_request("echo", "x");
+    struct tdm__conn *conn;
+    char bound[64];
+
+    (void)state;
+    assert_int_equal(tdm__rpc_listen(pair.rpcs[1], "tcp:127.0.0.1:0", bound, sizeof(bound)),
+                     TDM_OK);
+    assert_int_equal(tdm__rpc_connect(pair.rpcs[0], bound, &conn), TDM_OK);
+    assert_int_equal(tdm__conn_call_wait(conn, &request, NULL, NULL, NULL), TDM_OK);
+    assert_int_equal(is_probed(conn), 0);
+    assert_int_equal(is_probed(pair.conns[1]), 0);
+}
+
 static void connecting_to_an_address_without_listener_fails(void **state)
 {
     struct tdm__conn *conn;
@@ -583,6 +610,7 @@ int main(void)
         HANDSHAKE_TEST(server_of_another_version_is_named_with_both),
         HANDSHAKE_TEST(silent_unauthenticated_client_is_dropped_after_the_limit),
         HANDSHAKE_TEST(tcp_works_and_tells_its_port),
+        HANDSHAKE_TEST(neither_end_probes_a_process_of_the_same_machine),
         HANDSHAKE_TEST(connecting_to_an_address_without_listener_fails),
     };
 
