@@ -366,13 +366,16 @@ static void mesh_refuse_chunks(struct peer *peer)
     }
 }
 
-/* Tells all ranks that this rank leaves, and destroys the endpoint. */
+/* Tells all ranks that this rank leaves, and destroys the endpoint. Keeps the error detail, which
+ * calls that are in flight overwrite when they fail. */
 static void mesh_close_endpoint(struct tdm__mesh *mesh)
 {
     const struct tdm__rpc_request leave = {
         .method = "mesh.leave", .packed = no_arguments, .deadline_ms = TDM__NEVER};
+    char detail[TDM__ERROR_DETAIL_BYTES];
     TDM__LOOP_ENTER(mesh->loop);
 
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
     mesh->closing = true;
     for (uint32_t i = 0; i < mesh->ranks_count; i++) {
         mesh_refuse_chunks(&mesh->peers[i]);
@@ -381,6 +384,7 @@ static void mesh_close_endpoint(struct tdm__mesh *mesh)
         }
     }
     tdm__rpc_destroy(mesh->rpc);
+    (void)tdm__fail(TDM_OK, "%s", detail);
 }
 
 void tdm__mesh_destroy(struct tdm__mesh *mesh)

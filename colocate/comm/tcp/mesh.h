@@ -44,7 +44,7 @@ const char *tdm__mesh_address(const struct tdm__mesh *mesh);
  * before it has connected; a rank without an address is awaited until the timeout. */
 tdm_status tdm__mesh_connect(struct tdm__mesh *mesh, const struct tdm__id *key,
                              const char *const *addresses);
-/* Leaves the group and frees the mesh. Never blocks. NULL is allowed. */
+/* Leaves the group and frees the mesh. Never blocks. Keeps the error detail. NULL is allowed. */
 void tdm__mesh_destroy(struct tdm__mesh *mesh);
 
 /* Starts an operation that lasts until tdm__mesh_op_finish(). Its deadline counts from here. */
