@@ -96,8 +96,9 @@ static void shapes_that_cannot_be_are_refused(void **state)
 
     (void)state;
     assert_int_equal(mesh_fixture_listen(2, 2, 1, mesh_fixture_token, &mesh), TDM_E_INVAL);
-    assert_int_equal(mesh_fixture_listen(0, TDM__MESH_RANKS_MAX + 1, 1, mesh_fixture_token, &mesh),
-                     TDM_E_INVAL);
+    assert_int_equal(
+        mesh_fixture_listen(0, TDM_COLLECTIVE_RANKS_MAX + 1, 1, mesh_fixture_token, &mesh),
+        TDM_E_INVAL);
     assert_int_equal(tdm__comm_tcp_open(NULL, 0, 1, 4, &comm), TDM_E_INVAL);
     assert_int_equal(tdm__comm_tcp_open(NULL, 0, 1, SIZE_MAX, &comm), TDM_E_INVAL);
 }

@@ -25,6 +25,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <tandem/collective.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -373,6 +374,36 @@ static void oldest_silent_client_is_dropped_for_a_new_one(void **state)
     }
 }
 
+/* All members of a group connect at once, and may be slow. */
+static void endpoint_of_a_group_has_places_for_all_its_members(void **state)
+{
+    enum { PLACES = 64 + TDM_COLLECTIVE_RANKS_MAX, PAST_THE_HELLO_MS = 300 };
+    static int fds[PLACES + 1];
+    char usual_address[sizeof(address)];
+    struct tdm__rpc *group;
+
+    (void)state;
+    memcpy(usual_address, address, sizeof(address));
+    (void)snprintf(address, sizeof(address), "unix:/tmp/handshake_test.%d.group", (int)getpid());
+    assert_int_equal(tdm__rpc_create_like(pair.rpcs[1], pair.loop, &group), TDM_OK);
+    assert_int_equal(tdm__rpc_listen(group, address, NULL, 0), TDM_OK);
+    for (int i = 0; i < PLACES; i++) {
+        fds[i] = connect_raw();
+    }
+    pair_run_for(&pair, PAST_THE_HELLO_MS);
+    for (int i = 0; i < PLACES; i++) {
+        assert_false(is_closed(fds[i]));
+    }
+    fds[PLACES] = connect_raw();
+    assert_int_equal(tdm__loop_run(pair.loop, oldest_is_closed, fds, tdm__clock_ms() + 10000),
+                     TDM_OK);
+    for (int i = 0; i <= PLACES; i++) {
+        (void)close(fds[i]);
+    }
+    tdm__rpc_destroy(group);
+    memcpy(address, usual_address, sizeof(address));
+}
+
 /* There are fewer descriptors than clients without a proof may have. The process itself may need a
  * few of its reserve meanwhile. */
 static void silent_clients_leave_descriptors_for_the_process(void **state)
@@ -600,6 +631,7 @@ int main(void)
         HANDSHAKE_TEST(garbage_of_an_unauthenticated_client_is_dropped),
         HANDSHAKE_TEST(silent_clients_take_each_others_place),
         HANDSHAKE_TEST(oldest_silent_client_is_dropped_for_a_new_one),
+        HANDSHAKE_TEST(endpoint_of_a_group_has_places_for_all_its_members),
         HANDSHAKE_TEST(silent_clients_leave_descriptors_for_the_process),
         HANDSHAKE_TEST(client_that_speaks_http_is_told_what_the_port_is),
         HANDSHAKE_TEST(unauthenticated_clients_cannot_fill_the_log),

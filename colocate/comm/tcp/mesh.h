@@ -22,7 +22,7 @@
 struct tdm__mesh;
 
 /* Most bytes of a chunk. */
-enum { TDM__MESH_RANKS_MAX = 64, TDM__MESH_CHUNK_BYTES_MAX = 16 << 20 };
+enum { TDM__MESH_CHUNK_BYTES_MAX = 16 << 20 };
 
 /* Options of a mesh; all pointers are borrowed for the call. */
 struct tdm__mesh_options {
@@ -30,7 +30,7 @@ struct tdm__mesh_options {
     const struct tdm__rpc *identity_source;
     const char *host;     /* Host name or address to listen at. */
     uint32_t rank;        /* Rank of this process. */
-    uint32_t ranks_count; /* Number of ranks of the group. */
+    uint32_t ranks_count; /* Number of ranks: 1 to TDM_COLLECTIVE_RANKS_MAX. */
     /* Milliseconds for connecting and for each operation. */
     int64_t timeout_ms;
 };
