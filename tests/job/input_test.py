@@ -17,7 +17,7 @@ ELSEWHERE = ("model.num_attention_heads is 7, not a multiple of num_key_value_he
 # Text to replace in the job file, its replacement, and the error after "job.yaml:LINE: ".
 BROKEN = [
     ("num_gpus: 4", "num_gpus: many", "cluster.num_gpus"),
-    ("num_gpus: 4", "num_gpus: 0", "cluster.num_gpus is 0, expected 1 to 64"),
+    ("num_gpus: 4", "num_gpus: 0", "cluster.num_gpus is 0, expected 1 to 256"),
     ("num_gpus: 4", "num_gpu: 4", "unknown setting cluster.num_gpu; did you mean cluster.num_gpus?"),
     ("num_gpus: 4", "num_gpus: 3", ELSEWHERE[1]),
     ("cluster:", "clutser:", 'unknown section "clutser"; did you mean cluster?'),
