@@ -135,3 +135,16 @@ void tdm__socket_set_options(int fd, bool peer_may_stall)
                          sizeof(settings[i].value));
     }
 }
+
+/* Thousands of connections, as between the ranks of large groups, become silent at the same moment,
+ * so that their probes are sent at the same moment, too. The loopback device queues a thousand
+ * packets (net.core.netdev_max_backlog) and drops the others, and a connection that loses three
+ * probes ends. */
+void tdm__socket_limit_probes(int fd)
+{
+    const int off = 0;
+
+    if (tdm__socket_is_on_this_machine(fd)) {
+        (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof(off));
+    }
+}

@@ -28,5 +28,9 @@ enum { TDM__SOCKET_UNANSWERED_MS = 10000 };
  * TDM__SOCKET_UNANSWERED_MS. With `peer_may_stall` a machine that answers, but whose process reads
  * nothing, keeps the connection. Failures are ignored: Unix sockets have none of these options. */
 void tdm__socket_set_options(int fd, bool peer_may_stall);
+/* Makes the kernel stop to probe the other end of the connected TCP socket `fd` if that is on this
+ * machine: the kernel closes the connections of a process that ends, and probes find nothing more.
+ * Failures are ignored. */
+void tdm__socket_limit_probes(int fd);
 
 #endif

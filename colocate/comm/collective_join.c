@@ -105,7 +105,7 @@ struct rendezvous_members {
     struct tdm__id key;
     bool is_one_node; /* True if all members are on one node. */
     /* Address of each rank; NULL if it does not listen. */
-    const char *addresses[TDM__MESH_RANKS_MAX];
+    const char *addresses[TDM_COLLECTIVE_RANKS_MAX];
 };
 
 /* Decodes the members of a complete group from the daemon's reply. */
@@ -116,7 +116,7 @@ static tdm_status read_rendezvous_members(const tdm_value *reply, uint32_t ranks
     struct tdm__id first_node = {{0}};
 
     TDM_TRY(tdm__rendezvous_members_decode(reply, &message));
-    if (ranks_count > TDM__MESH_RANKS_MAX || message.members.count != ranks_count) {
+    if (ranks_count > TDM_COLLECTIVE_RANKS_MAX || message.members.count != ranks_count) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "the daemon's reply to rendezvous.join_multi_node has %u members",
                          message.members.count);

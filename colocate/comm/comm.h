@@ -11,9 +11,6 @@
 
 struct tdm__comm;
 
-/* The largest number of ranks of a group. */
-enum { TDM__COMM_RANKS_MAX = 64 };
-
 /* Element type of a reduction. */
 enum tdm__comm_dtype { TDM__COMM_FLOAT32, TDM__COMM_FLOAT64 };
 

@@ -19,6 +19,7 @@
 
 #include "actors/daemon/peer_daemons.h"
 #include "colocate/comm/host/segment.h"
+#include "colocate/comm/rank_list.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/messages/messages.h"
@@ -67,8 +68,8 @@ struct rendezvous {
     int64_t deadline_ms;
     /* Owned mapping of the header only; NULL while the rendezvous is open. */
     struct tdm__comm_segment *segment;
-    /* Members by rank; the first options.ranks_count are used. */
-    struct member members[TDM__COMM_RANKS_MAX];
+    /* Owned array of the members by rank, options.ranks_count elements. */
+    struct member *members;
 };
 
 /* A member of this node whose rendezvous is at another node's daemon. The service lists it; the
@@ -139,6 +140,7 @@ static void remove_rendezvous(struct service *service, struct rendezvous *rendez
     *link = rendezvous->next;
     service->rendezvous_count--;
     tdm__comm_segment_unmap(rendezvous->segment);
+    free(rendezvous->members);
     free(rendezvous);
 }
 
@@ -175,15 +177,17 @@ static void fail_rendezvous(struct service *service, struct rendezvous *rendezvo
 /* Fails a rendezvous past its deadline with the list of missing ranks. */
 static void fail_expired_rendezvous(struct service *service, struct rendezvous *rendezvous)
 {
-    char detail[512];
-    size_t used = (size_t)snprintf(detail, sizeof(detail),
-                                   "group %s: did not come in time:", rendezvous->name);
+    struct tdm__rank_list missing = {.count = 0};
+    char ranks[TDM__RANK_LIST_BYTES];
+    char detail[RENDEZVOUS_NAME_BYTES + TDM__RANK_LIST_BYTES + 64];
 
-    for (uint32_t i = 0; i < rendezvous->options.ranks_count && used < sizeof(detail); i++) {
+    for (uint32_t i = 0; i < rendezvous->options.ranks_count; i++) {
         if (rendezvous->members[i].incoming == NULL) {
-            used += (size_t)snprintf(detail + used, sizeof(detail) - used, " rank %u", i);
+            tdm__rank_list_add(&missing, i);
         }
     }
+    (void)snprintf(detail, sizeof(detail), "group %s: did not come in time: %s", rendezvous->name,
+                   tdm__rank_list_text(&missing, ranks));
     fail_rendezvous(service, rendezvous, TDM_E_TIMEOUT, detail);
 }
 
@@ -229,12 +233,12 @@ static tdm_status set_rank_and_count(struct join_request *join_request, uint64_t
         return tdm__fail(TDM_E_INVAL, "a group's name has 1 to %d bytes",
                          RENDEZVOUS_NAME_BYTES - 1);
     }
-    if (ranks_count == 0 || ranks_count > TDM__COMM_RANKS_MAX || rank >= ranks_count) {
+    if (ranks_count == 0 || ranks_count > TDM_COLLECTIVE_RANKS_MAX || rank >= ranks_count) {
         return tdm__fail(TDM_E_INVAL,
                          "rank %llu of %llu: a group has 1 to %d ranks, "
                          "numbered from 0",
                          (unsigned long long)rank, (unsigned long long)ranks_count,
-                         TDM__COMM_RANKS_MAX);
+                         TDM_COLLECTIVE_RANKS_MAX);
     }
     join_request->rank = (uint32_t)rank;
     join_request->options.ranks_count = (uint32_t)ranks_count;
@@ -283,7 +287,12 @@ static tdm_status create_rendezvous(struct service *service,
         return tdm__fail(TDM_E_LIMIT, "%d groups and rendezvous on this node", RENDEZVOUS_MAX);
     }
     rendezvous = calloc(1, sizeof(*rendezvous));
-    if (rendezvous == NULL) {
+    if (rendezvous != NULL) {
+        rendezvous->members =
+            calloc(join_request->options.ranks_count, sizeof(*rendezvous->members));
+    }
+    if (rendezvous == NULL || rendezvous->members == NULL) {
+        free(rendezvous);
         return tdm__fail(TDM_E_NOMEM, "rendezvous %s", join_request->name);
     }
     (void)snprintf(rendezvous->name, sizeof(rendezvous->name), "%s", join_request->name);
@@ -426,25 +435,25 @@ static void on_notice(void *arg, enum tdm__call_notice notice, uint64_t items_ta
     struct rendezvous *rendezvous = arg;
     struct service *service = rendezvous->service;
     const char *daemon = "a daemon";
-    char ranks[256] = "";
-    char detail[512];
-    size_t used = 0;
+    struct tdm__rank_list lost = {.count = 0};
+    char ranks[TDM__RANK_LIST_BYTES];
+    char detail[RENDEZVOUS_NAME_BYTES + TDM__RANK_LIST_BYTES + 128];
 
     (void)items_taken;
     if (notice != TDM__NOTICE_CLOSED) {
         return;
     }
-    for (uint32_t i = 0; i < rendezvous->options.ranks_count && used < sizeof(ranks); i++) {
+    for (uint32_t i = 0; i < rendezvous->options.ranks_count; i++) {
         const struct member *member = &rendezvous->members[i];
 
         if (member_connection_closed(member) &&
             !tdm__id_equal(&member->node, &service->node->record.id)) {
             daemon = tdm__incoming_peer(member->incoming)->name;
-            used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, " rank %u", i);
+            tdm__rank_list_add(&lost, i);
         }
     }
-    (void)snprintf(detail, sizeof(detail), "group %s: %s is lost, and with it%s", rendezvous->name,
-                   daemon, ranks);
+    (void)snprintf(detail, sizeof(detail), "group %s: %s is lost, and with it %s", rendezvous->name,
+                   daemon, tdm__rank_list_text(&lost, ranks));
     fail_rendezvous(service, rendezvous, TDM_E_NODE_LOST, detail);
     arm_deadline_timer(service);
 }

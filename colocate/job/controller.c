@@ -134,20 +134,20 @@ static void trace_update_cost(struct tdm__controller *controller,
  * there are such engines and log-probabilities are compared. */
 static void note_converting_engines(struct tdm__controller *controller)
 {
-    uint64_t engines = controller->workers.converting_engines;
+    const struct tdm__engine_set *engines = &controller->workers.converting_engines;
     const char *setting;
     double tolerance;
 
-    if (engines == 0 || controller->progress.stream == NULL || controller->has_started ||
-        !tdm__logprob_check_is_wanted(controller->spec)) {
+    if (tdm__engine_set_is_empty(engines) || controller->progress.stream == NULL ||
+        controller->has_started || !tdm__logprob_check_is_wanted(controller->spec)) {
         return;
     }
-    tolerance = tdm__logprob_check_tolerance(&controller->workers,
-                                             (uint32_t)__builtin_ctzll(engines), &setting);
+    tolerance = tdm__logprob_check_tolerance(&controller->workers, tdm__engine_set_first(engines),
+                                             &setting);
     tdm__progress_note(&controller->progress,
-                       "%d of %u engines keep tensors in another dtype than the trainers: their "
+                       "%u of %u engines keep tensors in another dtype than the trainers: their "
                        "log-probabilities may differ by %.3g (%s)",
-                       __builtin_popcountll(engines), controller->spec->num_engines, tolerance,
+                       tdm__engine_set_count(engines), controller->spec->num_engines, tolerance,
                        setting);
 }
 
@@ -391,12 +391,12 @@ static tdm_status compare_logprobs(struct tdm__controller *controller, bool *rep
     }
     TDM_TRY(tdm__logprob_check_compare(&controller->logprob_check, &controller->workers,
                                        &controller->rollout, controller->step + 1));
-    if (controller->logprob_check.suspects != 0) {
+    if (!tdm__engine_set_is_empty(&controller->logprob_check.suspects)) {
         tdm__progress_note(&controller->progress,
-                           "step %u is repeated: %d of %u engines are over "
+                           "step %u is repeated: %u of %u engines are over "
                            "update.logprob_tolerance",
                            controller->step + 1,
-                           __builtin_popcountll(controller->logprob_check.suspects),
+                           tdm__engine_set_count(&controller->logprob_check.suspects),
                            tdm__worker_group_live_engines(&controller->workers));
         *repeats_out = true;
     }
@@ -489,7 +489,7 @@ tdm_status tdm__controller_resume_weights(struct tdm__controller *controller)
         TDM_TRY(tdm__recovery_await_any_engine(&controller->workers));
     }
     TDM_TRY(resume_engines(controller, "weights"));
-    return controller->logprob_check.suspects == 0
+    return tdm__engine_set_is_empty(&controller->logprob_check.suspects)
                ? TDM_OK
                : tdm__logprob_check_remove_suspects(&controller->logprob_check,
                                                     &controller->workers);

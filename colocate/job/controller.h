@@ -109,7 +109,7 @@ struct tdm__controller {
     struct tdm_metrics metrics;
     /* Bytes that each rank has on its GPU, computed from its spans for the trace. The first
      * index is 0 for trainers and 1 for engines, the second is the rank. */
-    uint64_t resident_bytes[2][TDM__JOB_RANKS_MAX];
+    uint64_t resident_bytes[2][TDM__JOB_GPUS_MAX];
 };
 
 /* Each of the next eight functions carries out one action of the phase machine and blocks until

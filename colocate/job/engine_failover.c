@@ -178,7 +178,7 @@ tdm_status tdm__failover_remove_cut_off_engines(struct tdm__worker_group *worker
 {
     *lost_out = 0;
     for (uint32_t i = 0; workers->engine_states != NULL && i < workers->spec->num_engines; i++) {
-        if ((workers->cut_off_engines >> i & 1) == 0 ||
+        if (!tdm__engine_set_has(&workers->cut_off_engines, i) ||
             workers->engines[(size_t)i * workers->ranks_per_engine] == NULL) {
             continue;
         }
@@ -186,7 +186,7 @@ tdm_status tdm__failover_remove_cut_off_engines(struct tdm__worker_group *worker
         tdm__recovery_on_cut_off(&workers->engine_states[i].recovery, tdm__clock_ms());
         (*lost_out)++;
     }
-    workers->cut_off_engines = 0;
+    tdm__engine_set_clear(&workers->cut_off_engines);
     return TDM_OK;
 }
 

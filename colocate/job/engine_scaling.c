@@ -80,8 +80,11 @@ void tdm__engine_scaling_add(struct tdm__worker_group *workers)
 
         workers->layouts[index] = workers->layouts[tdm__worker_group_image_of_rank(workers, index)];
     }
-    workers->converting_engines &= ~(UINT64_C(1) << engine);
-    workers->converting_engines |= (workers->converting_engines >> group & 1) << engine;
+    if (tdm__engine_set_has(&workers->converting_engines, group)) {
+        tdm__engine_set_add(&workers->converting_engines, engine);
+    } else {
+        tdm__engine_set_remove(&workers->converting_engines, engine);
+    }
     tdm__recovery_on_added(&state->recovery, tdm__clock_ms());
     state->is_new = true;
     state->trouble[0] = '\0';

@@ -696,7 +696,7 @@ static void end_ranks(struct tdm__controller *controller)
     controller->earlier_version = 0;
     controller->update = (struct tdm__weight_update){.version = 0};
     controller->abort_status = TDM_OK;
-    controller->logprob_check.suspects = 0;
+    tdm__engine_set_clear(&controller->logprob_check.suspects);
     memset(controller->resident_bytes, 0, sizeof(controller->resident_bytes));
 }
 

@@ -3,6 +3,7 @@
 #ifndef TDM_COLOCATE_JOB_JOB_FILE_H
 #define TDM_COLOCATE_JOB_JOB_FILE_H
 
+#include "colocate/job/job_limits.h"
 #include "runtime/file.h"
 
 #include <stdbool.h>
@@ -12,9 +13,6 @@
 enum { TDM__JOB_TEXT_BYTES = 64, TDM__JOB_MODEL_BYTES_MAX = 32 };
 /* Size of the list of folders of the Python package with its NUL. */
 enum { TDM__PYTHON_FOLDERS_BYTES = 3 * TDM__PATH_BYTES };
-
-/* Largest numbers of engines of a job, and of their ranks. */
-enum { TDM__JOB_ENGINES_MAX = 64, TDM__JOB_ENGINE_RANKS_MAX = 128 };
 
 /* Name of the model in a job that trains one model; its versions and actors are named after it. */
 #define TDM__JOB_MODEL "policy"

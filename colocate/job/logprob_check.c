@@ -27,8 +27,8 @@ double tdm__logprob_check_tolerance(const struct tdm__worker_group *workers, uin
                                     const char **name_out)
 {
     const struct tdm__job_spec *spec = workers->spec;
-    bool is_converted =
-        spec->logprob_tolerance_converted > 0 && (workers->converting_engines >> engine & 1) != 0;
+    bool is_converted = spec->logprob_tolerance_converted > 0 &&
+                        tdm__engine_set_has(&workers->converting_engines, engine);
 
     if (name_out != NULL) {
         *name_out =
@@ -129,7 +129,7 @@ static tdm_status compare_samples(struct tdm__logprob_check *check,
 /* Begins a comparison of a rollout: nothing is known about any engine. */
 static void forget_last(struct tdm__logprob_check *check, const struct tdm__rollout *rollout)
 {
-    check->suspects = 0;
+    tdm__engine_set_clear(&check->suspects);
     check->version = rollout->samples[0].weight_version;
     memset(check->largest, 0, sizeof(check->largest));
 }
@@ -166,7 +166,7 @@ tdm_status tdm__logprob_check_compare(struct tdm__logprob_check *check,
         double tolerance = tdm__logprob_check_tolerance(workers, i, NULL);
 
         if (tolerance > 0 && check->largest[i] > tolerance) {
-            check->suspects |= UINT64_C(1) << i;
+            tdm__engine_set_add(&check->suspects, i);
         }
     }
     return TDM_OK;
@@ -265,12 +265,12 @@ static bool any_is_restarted(const struct tdm__worker_group *workers)
 tdm_status tdm__logprob_check_remove_suspects(struct tdm__logprob_check *check,
                                               struct tdm__worker_group *workers)
 {
-    uint64_t suspects = check->suspects;
+    const struct tdm__engine_set suspects = check->suspects;
     uint32_t live;
 
-    check->suspects = 0;
+    tdm__engine_set_clear(&check->suspects);
     for (uint32_t i = 0; i < workers->spec->num_engines; i++) {
-        if ((suspects >> i & 1) != 0 &&
+        if (tdm__engine_set_has(&suspects, i) &&
             workers->engines[(size_t)i * workers->ranks_per_engine] != NULL) {
             TDM_TRY(remove_suspect(check, workers, i));
         }

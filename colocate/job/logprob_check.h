@@ -7,21 +7,18 @@
 #include "colocate/job/rollout.h"
 #include "colocate/job/worker_group.h"
 
-/* Largest number of engines of a job. */
-enum { TDM__LOGPROB_ENGINES_MAX = 64 };
-
 /* What is known about the engines of a job. The controller owns it and uses it on one thread; zeros
  * are a job whose engines have not been compared. */
 struct tdm__logprob_check {
-    /* Bit n is set if engine n was over the tolerance in the last comparison and is still there. */
-    uint64_t suspects;
+    /* Engines that were over the tolerance in the last comparison and are still there. */
+    struct tdm__engine_set suspects;
     /* Version of the weights that the last comparison was about. */
     uint64_t version;
     /* Largest difference of each engine in the last comparison; infinity if a number of the trainer
      * was not finite. */
-    double largest[TDM__LOGPROB_ENGINES_MAX];
+    double largest[TDM__JOB_ENGINES_MAX];
     /* How often each engine was removed. */
-    uint32_t removals[TDM__LOGPROB_ENGINES_MAX];
+    uint32_t removals[TDM__JOB_ENGINES_MAX];
 };
 
 /* Returns whether the job compares log-probabilities: one of its two tolerances is set, and updates

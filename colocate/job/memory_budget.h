@@ -5,6 +5,7 @@
 #define TDM_COLOCATE_JOB_MEMORY_BUDGET_H
 
 #include "colocate/broker/broker.h"
+#include "colocate/job/job_limits.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -28,9 +29,6 @@ enum tdm__budget_phase {
     /* Number of values above. */
     TDM__BUDGET_PHASES_COUNT
 };
-
-/* Most ranks and most GPUs of one job. */
-enum { TDM__JOB_RANKS_MAX = 128, TDM__JOB_GPUS_MAX = 64 };
 
 /* One rank and the memory regions that its library declared. */
 struct tdm__memory_budget_rank {

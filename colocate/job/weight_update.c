@@ -401,13 +401,13 @@ static uint64_t layout_sum(const struct pending_replies *layouts, uint32_t index
 static void keep_layout_facts(struct tdm__worker_group *workers,
                               const struct pending_replies *layouts)
 {
-    workers->converting_engines = 0;
+    tdm__engine_set_clear(&workers->converting_engines);
     for (uint32_t i = 0; i < workers->engines_count; i++) {
         struct tdm__engine_layout_message message;
 
         workers->layouts[i] = layout_sum(layouts, i);
         if (read_layout(layouts, i, &message) && message.converts) {
-            workers->converting_engines |= UINT64_C(1) << (i / workers->ranks_per_engine);
+            tdm__engine_set_add(&workers->converting_engines, i / workers->ranks_per_engine);
         }
     }
 }
@@ -828,7 +828,8 @@ static tdm_status prepare_outcome_again(struct tdm__worker_group *workers,
     if (status == TDM_OK) {
         return TDM_OK;
     }
-    if (status == TDM_E_STORE && workers->cut_off_engines == 0 && *waits_left > 0) {
+    if (status == TDM_E_STORE && tdm__engine_set_is_empty(&workers->cut_off_engines) &&
+        *waits_left > 0) {
         (*waits_left)--;
         return version_request(workers, &read, &reply);
     }

@@ -297,28 +297,26 @@ void tdm__worker_group_release_refs(tdm_ref **refs, uint32_t count)
     }
 }
 
-/* Which of the engine ranks' replies say that a rank did not reach the store or another node; one
- * bit for each engine. */
+/* Engines by what their ranks have replied. */
 struct engine_replies {
     /* Engines that were called. */
-    uint64_t called;
-    /* Engines all of whose ranks have succeeded. */
-    uint64_t succeeded;
+    struct tdm__engine_set called;
+    /* Engines with a rank that has not succeeded. */
+    struct tdm__engine_set failed;
     /* Engines with a rank that did not reach the store. */
-    uint64_t without_store;
+    struct tdm__engine_set without_store;
     /* Engines with a rank that did not reach another node. */
-    uint64_t without_node;
+    struct tdm__engine_set without_node;
 };
 
 /* Sorts the engines by what their ranks have replied. Replies may be pending. */
 static struct engine_replies sort_engine_replies(const struct tdm__worker_group *workers,
                                                  tdm_ref *const *refs)
 {
-    struct engine_replies replies = {.called = 0};
-    uint64_t failed = 0;
+    struct engine_replies replies = {.called = {.words = {0}}};
 
     for (uint32_t i = 0; i < workers->engines_count; i++) {
-        uint64_t engine = UINT64_C(1) << (i / workers->ranks_per_engine);
+        uint32_t engine = i / workers->ranks_per_engine;
         const tdm_value *value;
         tdm_status status;
 
@@ -326,13 +324,17 @@ static struct engine_replies sort_engine_replies(const struct tdm__worker_group 
             continue;
         }
         status = tdm_get_value(refs[i], 0, &value);
-        replies.called |= engine;
-        failed |= status == TDM_OK ? 0 : engine;
-        replies.without_store |= status == TDM_E_STORE ? engine : 0;
-        replies.without_node |=
-            status == TDM_E_NODE_LOST || status == TDM_E_ACTOR_UNAVAILABLE ? engine : 0;
+        tdm__engine_set_add(&replies.called, engine);
+        if (status != TDM_OK) {
+            tdm__engine_set_add(&replies.failed, engine);
+        }
+        if (status == TDM_E_STORE) {
+            tdm__engine_set_add(&replies.without_store, engine);
+        }
+        if (status == TDM_E_NODE_LOST || status == TDM_E_ACTOR_UNAVAILABLE) {
+            tdm__engine_set_add(&replies.without_node, engine);
+        }
     }
-    replies.succeeded = replies.called & ~failed;
     return replies;
 }
 
@@ -345,12 +347,12 @@ void tdm__worker_group_note_cut_off_engines(struct tdm__worker_group *workers, t
 
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
     replies = sort_engine_replies(workers, refs);
-    workers->cut_off_engines = 0;
-    if (replies.succeeded != 0) {
-        workers->cut_off_engines |= replies.without_store;
+    tdm__engine_set_clear(&workers->cut_off_engines);
+    if (!tdm__engine_set_equal(&replies.called, &replies.failed)) {
+        tdm__engine_set_add_all(&workers->cut_off_engines, &replies.without_store);
     }
-    if (replies.called != replies.without_node) {
-        workers->cut_off_engines |= replies.without_node;
+    if (!tdm__engine_set_equal(&replies.called, &replies.without_node)) {
+        tdm__engine_set_add_all(&workers->cut_off_engines, &replies.without_node);
     }
     (void)tdm__fail(TDM_OK, "%s", detail);
 }

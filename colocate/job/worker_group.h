@@ -3,6 +3,7 @@
 #ifndef TDM_COLOCATE_JOB_WORKER_GROUP_H
 #define TDM_COLOCATE_JOB_WORKER_GROUP_H
 
+#include "colocate/job/engine_set.h"
 #include "colocate/job/gather_groups.h"
 #include "colocate/job/job_contents.h"
 #include "colocate/job/job_file.h"
@@ -100,9 +101,9 @@ struct tdm__worker_group {
     struct tdm__liveness_monitor *trainers_monitor;
     /* Why this node's daemon does not reach the cluster's store; "" if it does. */
     char store_error[160];
-    /* Bit n is set if a rank of engine n could not reach the store or another node in the last call
-     * to all engines, and not all engines had that failure. */
-    uint64_t cut_off_engines;
+    /* Engines of which a rank could not reach the store or another node in the last call to all
+     * engines, unless all engines had that failure. */
+    struct tdm__engine_set cut_off_engines;
     /* Owned list of engine ranks that were lost since the last update began. The store has not
      * recorded them as dead yet. */
     struct tdm__member *dead;
@@ -127,8 +128,8 @@ struct tdm__worker_group {
     size_t manifest_bytes;
     /* Owned checksums of the layouts of the engine ranks; 0 for a rank without a layout. */
     uint64_t *layouts;
-    /* Bit n is set if a rank of engine n keeps a tensor in another dtype than the trainers. */
-    uint64_t converting_engines;
+    /* Engines of which a rank keeps a tensor in another dtype than the trainers. */
+    struct tdm__engine_set converting_engines;
 
     /* Size in bytes of the largest bucket, for the transfer pairs of remote engines. */
     uint64_t chunk_bytes;

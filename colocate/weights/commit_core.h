@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <tandem/collective.h>
 #include <tandem/error.h>
 
 /* The protocol is specified in docs/protocols/commit.md. All functions are pure: they take a record
@@ -15,7 +16,9 @@
 
 /* Limits of a version record. */
 enum {
-    TDM__UPDATE_MEMBERS_MAX = 256, /* The largest number of members of an update. */
+    /* The largest number of members of an update: the engine ranks of the largest job, and as many
+     * that have died or joined since the update began. */
+    TDM__UPDATE_MEMBERS_MAX = 2 * TDM_COLLECTIVE_RANKS_MAX,
     TDM__PAST_UPDATES_MAX = 16, /* The largest number of earlier updates that a record remembers. */
 };
 

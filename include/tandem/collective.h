@@ -21,13 +21,20 @@ extern "C" {
  * timing, because sums are taken in the order of ranks. */
 typedef struct tdm_collective_group tdm_collective_group;
 
+enum {
+    /* Largest number of members of a group, and so of the GPUs of a job (job.h).  Members on
+     * several nodes have a connection to each other and, while they join, some have a second one:
+     * the usual limit of 1,024 descriptors of a process allows that many. */
+    TDM_COLLECTIVE_RANKS_MAX = 256
+};
+
 /* Options of a member of a collective group. */
 struct tdm_collective_options {
     /* Name of the group, under which its members find each other: the same for all members, and
      * unique on the node. */
     const char *name;
     uint32_t rank;        /* Rank of this member in the group, from 0 to ranks_count - 1. */
-    uint32_t ranks_count; /* Number of members of the group. */
+    uint32_t ranks_count; /* Number of members: 1 to TDM_COLLECTIVE_RANKS_MAX. */
     /* Staging memory of one rank in bytes; larger data move in pieces. 0: 1 MiB. */
     size_t slot_bytes;
     int64_t timeout_ms; /* Deadline of every call, of joining too, in milliseconds.  0: 60,000. */

@@ -46,8 +46,8 @@ enum tdm_weights_scheme {
     TDM_WEIGHTS_PROCESSES, /* A bucket travels inside calls. */
     /* A bucket travels by the broadcast of a collective group (collective.h): through shared memory
      * if sender and receivers are on one node, else over TCP from the sender to each receiver.  At
-     * most 63 receivers.  A receiver that is silent is noticed timeout_ms after it should have
-     * come. */
+     * most TDM_COLLECTIVE_RANKS_MAX - 1 receivers.  A receiver that is silent is noticed timeout_ms
+     * after it should have come. */
     TDM_WEIGHTS_DISTRIBUTED,
     /* Another name of TDM_WEIGHTS_SHARED: each bucket is a call with a reference to it. */
     TDM_WEIGHTS_RPC,

@@ -396,6 +396,7 @@ static tdm_status handshake_step_tls(struct tdm__conn *conn)
 tdm_status tdm__handshake_start(struct tdm__conn *conn)
 {
     conn->state = CONN_HANDSHAKE;
+    tdm__socket_limit_probes(conn->fd);
     TDM_TRY(hello_fill(conn));
     TDM_TRY(tdm__fd_watch_set_events(conn->watch, TDM__READABLE));
     if (conn->server) {

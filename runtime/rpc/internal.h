@@ -86,6 +86,8 @@ struct tdm__rpc {
      * A subset of `conns`. */
     TAILQ_HEAD(, tdm__conn) unproved;
     uint32_t unproved_count; /* Number of connections in `unproved`. */
+    /* Largest number of connections in `unproved`; one more takes the place of another one. */
+    uint32_t unproved_max;
     /* Connections whose output is written before the loop polls next. */
     TAILQ_HEAD(, tdm__conn) corked;
     /* Hook of the loop that calls tdm__rpc_flush() before each poll. */

@@ -8,7 +8,7 @@
  * functions run on the thread of the endpoint's loop.
  *
  * Whoever reaches the port can connect, so a listener limits what clients cost that have not proved
- * that they know the token. At most UNPROVED_MAX of them are connected at a time. One more takes
+ * that they know the token. At most unproved_max of them are connected at a time. One more takes
  * the place of the oldest one, after that one had UNPROVED_SILENT_MS to send its hello and
  * UNPROVED_MS to prove itself; until then new clients wait in the queue of the kernel. A listener
  * does not take the last TDM__DESCRIPTORS_RESERVED descriptors of the process; without others it
@@ -37,11 +37,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <tandem/collective.h>
 #include <unistd.h>
 
 /* Limits of accepting clients. */
 enum {
-    /* Most connections of an endpoint whose clients have not proved that they know the token. */
+    /* Most connections of an endpoint whose clients have not proved that they know the token; an
+     * endpoint of a collective group, whose members all connect at once, may have as many more as a
+     * group has members. */
     UNPROVED_MAX = 64,
     /* Milliseconds that a client has to send its hello before it may be dropped for another one. */
     UNPROVED_SILENT_MS = 100,
@@ -88,6 +91,7 @@ tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__peer_identi
         return status;
     }
     rpc->loop = loop;
+    rpc->unproved_max = UNPROVED_MAX;
     rpc->self = *self;
     rpc->values_max = TDM__DOCUMENT_VALUES_MAX;
     memcpy(rpc->token, token, sizeof(rpc->token));
@@ -108,6 +112,7 @@ tdm_status tdm__rpc_create_like(const struct tdm__rpc *like, struct tdm__loop *l
 
     TDM_TRY(tdm__rpc_create(loop, &like->self, like->token, rpc_out));
     (*rpc_out)->peers_may_stall = true;
+    (*rpc_out)->unproved_max += TDM_COLLECTIVE_RANKS_MAX;
     (*rpc_out)->tcp = like->tcp;
     for (uint32_t i = 0; i < like->lost_nodes.count && status == TDM_OK; i++) {
         status = tdm__lost_nodes_add(&(*rpc_out)->lost_nodes, &like->lost_nodes.entries[i].node,
@@ -287,8 +292,8 @@ static bool rpc_drop_unproved(struct tdm__rpc *rpc)
     }
     tdm__conn_finish(conn, tdm__fail(TDM_E_AUTH,
                                      "%s had not proved that it knows the cluster's token, and is "
-                                     "the oldest of %u such clients (at most %d)",
-                                     conn->label, rpc->unproved_count, UNPROVED_MAX));
+                                     "the oldest of %u such clients (at most %u)",
+                                     conn->label, rpc->unproved_count, rpc->unproved_max));
     return true;
 }
 
@@ -306,7 +311,7 @@ static bool listener_has_room(struct listener *listener)
         listener_pause(listener, SHORTAGE_PAUSE_MS);
         return false;
     }
-    if (rpc->unproved_count >= UNPROVED_MAX && !rpc_drop_unproved(rpc)) {
+    if (rpc->unproved_count >= rpc->unproved_max && !rpc_drop_unproved(rpc)) {
         listener_pause(listener, UNPROVED_PAUSE_MS);
         return false;
     }

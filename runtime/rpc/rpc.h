@@ -36,9 +36,9 @@
  * wrong value. */
 tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__peer_identity *self,
                            const uint8_t token[TDM__TOKEN_BYTES], struct tdm__rpc **rpc_out);
-/* Creates another RPC endpoint with the identity, token and use of TCP of `like`, on the event
- * loop `loop`. Its peers may leave bytes unread for as long as they want, because they read only in
- * operations of their group: the kernel does not end its TCP connections for that. It refuses the
+/* Creates another RPC endpoint with the identity, token and use of TCP of `like`, on the event loop
+ * `loop`. All members of a group may connect at once, and then read only in operations of the
+ * group: the kernel does not end a connection because bytes are not read. The endpoint refuses the
  * lost nodes that `like` refuses at the time of the call. */
 tdm_status tdm__rpc_create_like(const struct tdm__rpc *like, struct tdm__loop *loop,
                                 struct tdm__rpc **rpc_out);

@@ -224,7 +224,7 @@ static void number_of_engines_is_saved_if_the_job_was_scaled(void **state)
     TRY(tdm__checkpoint_read_state(path("checkpoint"), &got));
     assert_int_equal(got.engines, 3);
     assert_int_equal(got.engines_of_file, 2);
-    write_file("checkpoint/state.json", "{\"step\": 1, \"version\": 2, \"engines\": 65}");
+    write_file("checkpoint/state.json", "{\"step\": 1, \"version\": 2, \"engines\": 257}");
     assert_int_equal(tdm__checkpoint_read_state(path("checkpoint"), &got), TDM_E_PROTOCOL);
 }
 

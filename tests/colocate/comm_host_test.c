@@ -115,7 +115,7 @@ static void different_sizes_are_told_to_both_ranks(void **state)
 
 static void foreign_memory_is_refused(void **state)
 {
-    const struct tdm__comm_segment_options too_many = {TDM__COMM_RANKS_MAX + 1, 4096};
+    const struct tdm__comm_segment_options too_many = {TDM_COLLECTIVE_RANKS_MAX + 1, 4096};
     struct tdm__comm_segment *segment;
     struct tdm__comm *comm;
     int pair[2];

@@ -97,7 +97,8 @@ static void added_engine_is_like_those_of_its_gather_group(void **state)
     (void)state;
     memset(layouts, 0, sizeof(layouts));
     memcpy(layouts, expected, 4 * sizeof(*layouts));
-    workers.converting_engines = 2 | 4; /* Engine 1, and an engine 2 that there was before. */
+    tdm__engine_set_add(&workers.converting_engines, 1);
+    tdm__engine_set_add(&workers.converting_engines, 2); /* An engine that there was before. */
     states[2].recovery.attempts = TDM__RECOVERY_ATTEMPTS_MAX;
     for (uint32_t i = ENGINES; i < MAX; i++) {
         tdm__engine_scaling_add(&workers);
@@ -107,10 +108,47 @@ static void added_engine_is_like_those_of_its_gather_group(void **state)
         assert_int_equal(states[i].recovery.attempts, 0);
     }
     assert_memory_equal(layouts, expected, sizeof(expected));
-    assert_int_equal(workers.converting_engines, 2 | 8);
+    for (uint32_t i = 0; i < MAX; i++) {
+        assert_int_equal(tdm__engine_set_has(&workers.converting_engines, i), i == 1 || i == 3);
+    }
     assert_int_equal(workers.engines_count, MAX * PER_ENGINE);
     assert_int_equal(tdm__worker_group_live_engines(&workers), ENGINES);
     assert_int_equal(tdm__engine_scaling_serving(&workers), ENGINES);
+}
+
+/* Engine 71 is the first that shares the trainers of engine 0, engine 141 those of engine 70. */
+static void added_engines_with_high_numbers_are_like_those_of_their_groups(void **state)
+{
+    static struct tdm__worker_group_engine many_states[TDM__JOB_ENGINES_MAX];
+    static tdm_actor *many_engines[TDM__JOB_ENGINES_MAX];
+    static uint64_t many_layouts[TDM__JOB_ENGINES_MAX];
+
+    (void)state;
+    spec.num_engines = 71;
+    workers.engines = many_engines;
+    workers.engines_count = spec.num_engines;
+    workers.engines_max = TDM__JOB_ENGINES_MAX;
+    workers.ranks_per_engine = 1;
+    workers.gather_groups = (struct tdm__gather_groups){spec.num_engines, 1, 1, 1};
+    workers.engine_states = many_states;
+    workers.layouts = many_layouts;
+    for (uint32_t i = 0; i < spec.num_engines; i++) {
+        many_layouts[i] = i + 1;
+    }
+    assert_int_equal(tdm__engine_scaling_check(&workers, TDM__JOB_ENGINES_MAX), TDM_OK);
+    refuses(TDM__JOB_ENGINES_MAX + 1, TDM_E_LIMIT,
+            "job arith has 71 engines and cannot have 257, because a job has at most 256 engines "
+            "of 1 ranks; ask for 256 or fewer");
+    tdm__engine_set_add(&workers.converting_engines, 70);
+    tdm__engine_set_add(&workers.converting_engines, 200); /* An engine that there was before. */
+    while (spec.num_engines < TDM__JOB_ENGINES_MAX) {
+        tdm__engine_scaling_add(&workers);
+        spec.num_engines++;
+    }
+    for (uint32_t i = 0; i < TDM__JOB_ENGINES_MAX; i++) {
+        assert_int_equal(many_layouts[i], i % 71 + 1);
+        assert_int_equal(tdm__engine_set_has(&workers.converting_engines, i), i % 71 == 70);
+    }
 }
 
 static void engine_that_never_ran_is_removed(void **state)
@@ -157,6 +195,8 @@ int main(void)
         cmocka_unit_test_setup(numbers_that_the_job_cannot_have_are_refused, open_workers),
         cmocka_unit_test_setup(colocated_engines_are_not_scaled, open_workers),
         cmocka_unit_test_setup(added_engine_is_like_those_of_its_gather_group, open_workers),
+        cmocka_unit_test_setup(added_engines_with_high_numbers_are_like_those_of_their_groups,
+                               open_workers),
         cmocka_unit_test_setup(engine_that_never_ran_is_removed, open_workers),
         cmocka_unit_test_setup(first_engine_that_does_not_serve_is_explained, open_workers),
     };

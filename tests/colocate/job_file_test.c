@@ -200,12 +200,44 @@ static void engine_ranks_may_have_another_number_than_trainer_ranks(void **state
     tdm__job_spec_fini(&spec);
 }
 
+static void jobs_may_have_as_many_gpus_as_a_group_has_ranks(void **state)
+{
+    (void)state;
+    assert_int_equal(make(GOOD "cluster: {num_gpus: 256}\ntrainer: {num_ranks: 256}\n"
+                               "engine: {num_engines: 256, rollout_num_gpus_per_engine: 1}\n"
+                               "rollout: {rollout_batch_size: 256, warmup_batch_size: 256,\n"
+                               "          num_engines_min: 256}\n",
+                          ""),
+                     TDM_OK);
+    assert_int_equal(spec.num_gpus, TDM__JOB_GPUS_MAX);
+    assert_int_equal(spec.trainer_num_ranks, TDM__JOB_GPUS_MAX);
+    assert_int_equal(spec.num_engines, TDM__JOB_ENGINES_MAX);
+    tdm__job_spec_fini(&spec);
+    assert_int_equal(make(GOOD "cluster: {num_gpus: 256}\ntrainer: {num_ranks: 16}\n"
+                               "engine: {colocate: false, num_engines: 15,\n"
+                               "         rollout_num_gpus_per_engine: 16}\n",
+                          ""),
+                     TDM_OK);
+    assert_int_equal(tdm__engines_limit(&spec), 16);
+    tdm__job_spec_fini(&spec);
+    refuses(GOOD "cluster: {num_gpus: 257}\n",
+            "job.yaml:3: cluster.num_gpus is 257, expected 1 to 256");
+    refuses(GOOD "trainer: {num_ranks: 257}\n",
+            "job.yaml:3: trainer.num_ranks is 257, expected 1 to 256");
+    refuses(GOOD "engine: {num_engines: 257}\n",
+            "job.yaml:3: engine.num_engines is 257, expected 1 to 256");
+    refuses(GOOD "engine: {rollout_num_gpus_per_engine: 257}\n",
+            "job.yaml:3: engine.rollout_num_gpus_per_engine is 257, expected 1 to 256");
+    refuses(GOOD "rollout: {num_engines_min: 257}\n",
+            "job.yaml:3: rollout.num_engines_min is 257, expected 0 to 256");
+}
+
 static void wrong_values_are_refused_by_line_and_field(void **state)
 {
     (void)state;
     refuses("job: {library: x}\n", "job.yaml:1: data.train is missing");
     refuses(GOOD "cluster:\n  num_gpus: 0\n",
-            "job.yaml:4: cluster.num_gpus is 0, expected 1 to 64");
+            "job.yaml:4: cluster.num_gpus is 0, expected 1 to 256");
     refuses(GOOD "cluster:\n  num_gpus: four\n",
             "job.yaml:4: cluster.num_gpus must be a whole number, got \"four\"");
     refuses(GOOD "cluster: {gpu_bytes: 1 GB}\n",
@@ -329,6 +361,7 @@ int main(void)
         cmocka_unit_test(values_are_read_with_their_units),
         cmocka_unit_test(engine_ranks_may_have_another_number_than_trainer_ranks),
         cmocka_unit_test(colocated_engines_may_have_more_ranks_than_the_trainer),
+        cmocka_unit_test(jobs_may_have_as_many_gpus_as_a_group_has_ranks),
         cmocka_unit_test(wrong_values_are_refused_by_line_and_field),
         cmocka_unit_test(test_files_beside_a_module_are_names_and_not_for_libraries_in_c),
         cmocka_unit_test(numbers_that_disagree_are_refused_with_both),

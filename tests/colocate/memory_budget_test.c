@@ -123,6 +123,37 @@ static void far_engines_keep_what_they_have(void **state)
     assert_int_equal(tdm__memory_budget_compute(&input, &plan), TDM_E_BUDGET);
 }
 
+/* Each GPU has a trainer rank and an engine rank, as those of make_input(). */
+static void the_largest_job_has_a_budget(void **state)
+{
+    const struct tdm__memory_budget_rank trainer = input.ranks[0];
+    const struct tdm__memory_budget_rank engine = input.ranks[2];
+
+    (void)state;
+    input.gpus_count = TDM__JOB_GPUS_MAX;
+    input.ranks_count = TDM__JOB_RANKS_MAX;
+    for (uint32_t gpu = 0; gpu < TDM__JOB_GPUS_MAX; gpu++) {
+        input.ranks[gpu] = trainer;
+        input.ranks[gpu].gpu = gpu;
+        input.ranks[TDM__JOB_GPUS_MAX + gpu] = engine;
+        input.ranks[TDM__JOB_GPUS_MAX + gpu].gpu = gpu;
+    }
+    assert_int_equal(tdm__memory_budget_compute(&input, &plan), TDM_OK);
+    for (uint32_t gpu = 0; gpu < TDM__JOB_GPUS_MAX; gpu++) {
+        assert_int_equal(plan.gpus[TDM__BUDGET_TRAIN][gpu].peak_bytes, MIB(60));
+        assert_int_equal(plan.gpus[TDM__BUDGET_UPDATE][gpu].peak_bytes, MIB(26));
+    }
+    assert_int_equal(plan.host_bytes[TDM__BUDGET_ROLLOUT], MIB(30 * TDM__JOB_GPUS_MAX));
+    input.ranks[200].regions[2].size_bytes = MIB(36);
+    assert_int_equal(tdm__memory_budget_compute(&input, &plan), TDM_E_BUDGET);
+    assert_non_null(strstr(tdm_error_detail(), "TRAIN on GPU 200: 66.0 MiB wanted"));
+    input.gpus_count++;
+    assert_int_equal(tdm__memory_budget_compute(&input, &plan), TDM_E_INVAL);
+    input.gpus_count--;
+    input.ranks_count++;
+    assert_int_equal(tdm__memory_budget_compute(&input, &plan), TDM_E_INVAL);
+}
+
 static void phase_that_does_not_fit_is_named_with_both_numbers(void **state)
 {
     (void)state;
@@ -269,6 +300,7 @@ int main(void)
         cmocka_unit_test_setup(without_updates_there_is_no_shadow, make_input),
         cmocka_unit_test_setup(overwriting_updates_need_the_weights_and_one_bucket, make_input),
         cmocka_unit_test_setup(far_engines_keep_what_they_have, make_input),
+        cmocka_unit_test_setup(the_largest_job_has_a_budget, make_input),
         cmocka_unit_test_setup(phase_that_does_not_fit_is_named_with_both_numbers, make_input),
         cmocka_unit_test_setup(exactly_full_fits_and_one_block_more_does_not, make_input),
         cmocka_unit_test_setup(host_copies_have_a_budget_too, make_input),

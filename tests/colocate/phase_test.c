@@ -218,6 +218,26 @@ static void job_goes_on_while_enough_engines_live(void **state)
     assert_int_equal(action, TDM__PHASE_DO_FAIL);
 }
 
+static void many_engines_are_counted_one_by_one(void **state)
+{
+    struct tdm__phase_event event = {.kind = TDM__PHASE_PARTICIPANT_DIED,
+                                     .participant = TDM__PHASE_ENGINE,
+                                     .participant_name = "engine 70"};
+    enum tdm__phase_action action;
+
+    (void)state;
+    tdm__phase_init(&job, 256, 70, 0);
+    reach_rollout();
+    for (uint32_t left = 256; left > 70; left--) {
+        assert_int_equal(job.engines_alive, left);
+        assert_int_equal(tdm__phase_handle_event(&job, &event, &action), TDM_OK);
+        assert_int_equal(action, TDM__PHASE_DO_NOTHING);
+        assert_true(tdm__phase_allows_generate(&job));
+    }
+    assert_int_equal(tdm__phase_handle_event(&job, &event, &action), TDM_OK);
+    assert_int_equal(action, TDM__PHASE_DO_FAIL);
+}
+
 static void engine_that_is_back_counts_again(void **state)
 {
     struct tdm__phase_event event = {.kind = TDM__PHASE_PARTICIPANT_DIED,
@@ -755,6 +775,7 @@ int main(void)
         cmocka_unit_test_setup(versions_never_go_back, open_job),
         cmocka_unit_test_setup(failed_job_keeps_naming_process_and_phase, open_job),
         cmocka_unit_test_setup(job_goes_on_while_enough_engines_live, open_job),
+        cmocka_unit_test_setup(many_engines_are_counted_one_by_one, open_job),
         cmocka_unit_test_setup(engine_that_is_back_counts_again, open_job),
         cmocka_unit_test_setup(added_engine_counts_when_it_runs, open_job),
         cmocka_unit_test_setup(only_an_engine_that_does_not_run_and_is_not_needed_is_removed,

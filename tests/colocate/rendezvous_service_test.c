@@ -104,6 +104,23 @@ static void all_are_answered_when_the_last_has_come(void **state)
     }
 }
 
+static void group_of_the_largest_number_of_ranks_is_completed(void **state)
+{
+    static struct answer answers[TDM_COLLECTIVE_RANKS_MAX];
+
+    (void)state;
+    for (uint32_t i = 0; i < TDM_COLLECTIVE_RANKS_MAX; i++) {
+        start_join("many", i, TDM_COLLECTIVE_RANKS_MAX, LONG_MS, &answers[i]);
+    }
+    for (uint32_t i = 0; i < TDM_COLLECTIVE_RANKS_MAX; i++) {
+        await(&answers[i]);
+        assert_int_equal(answers[i].status, TDM_OK);
+        assert_int_equal(answers[i].fds_count, 1);
+    }
+    assert_refused("more", 0, TDM_COLLECTIVE_RANKS_MAX + 1, TDM_E_INVAL,
+                   "a group has 1 to 256 ranks");
+}
+
 static tdm_status call_off(const char *name)
 {
     return one_node_call(runtime, "rendezvous.cancel", NULL, "sb", name,
@@ -216,6 +233,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_are_answered_when_the_last_has_come),
+        cmocka_unit_test(group_of_the_largest_number_of_ranks_is_completed),
         cmocka_unit_test(waiting_and_late_members_learn_of_the_cancellation),
         cmocka_unit_test(cancel_with_an_invalid_name_or_node_is_refused),
         cmocka_unit_test(ranks_and_names_that_are_none_are_refused),

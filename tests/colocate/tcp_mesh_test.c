@@ -51,6 +51,25 @@ static void dead_rank_is_named_at_once(void **state)
     tdm__mesh_destroy(mesh);
 }
 
+/* Rank 0 is dead, and rank 2 does not answer: the connection that watches it is still open. */
+static void reason_is_kept_when_the_mesh_is_destroyed(void **state)
+{
+    char texts[3][64];
+    const char *const addresses[3] = {texts[0], texts[1], texts[2]};
+    struct tdm__mesh *meshes[3];
+
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        TRY(mesh_fixture_listen(i, 3, SOON_MS, mesh_fixture_token, &meshes[i]));
+        (void)snprintf(texts[i], sizeof(texts[i]), "%s", tdm__mesh_address(meshes[i]));
+    }
+    tdm__mesh_destroy(meshes[0]);
+    assert_int_equal(tdm__mesh_connect(meshes[1], &group_key, addresses), TDM_E_ABORTED);
+    tdm__mesh_destroy(meshes[1]);
+    assert_non_null(strstr(tdm_error_detail(), "rank 0 of 3 died"));
+    tdm__mesh_destroy(meshes[2]);
+}
+
 /* The higher rank of two calls the lower one, which would wait for that. */
 static void rank_that_died_before_connecting_is_not_awaited(void **state)
 {
@@ -77,8 +96,9 @@ static void shapes_that_cannot_be_are_refused(void **state)
 
     (void)state;
     assert_int_equal(mesh_fixture_listen(2, 2, 1, mesh_fixture_token, &mesh), TDM_E_INVAL);
-    assert_int_equal(mesh_fixture_listen(0, TDM__MESH_RANKS_MAX + 1, 1, mesh_fixture_token, &mesh),
-                     TDM_E_INVAL);
+    assert_int_equal(
+        mesh_fixture_listen(0, TDM_COLLECTIVE_RANKS_MAX + 1, 1, mesh_fixture_token, &mesh),
+        TDM_E_INVAL);
     assert_int_equal(tdm__comm_tcp_open(NULL, 0, 1, 4, &comm), TDM_E_INVAL);
     assert_int_equal(tdm__comm_tcp_open(NULL, 0, 1, SIZE_MAX, &comm), TDM_E_INVAL);
 }
@@ -246,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_rank_is_named_at_the_deadline),
         cmocka_unit_test(dead_rank_is_named_at_once),
+        cmocka_unit_test(reason_is_kept_when_the_mesh_is_destroyed),
         cmocka_unit_test(rank_that_died_before_connecting_is_not_awaited),
         cmocka_unit_test(shapes_that_cannot_be_are_refused),
         cmocka_unit_test(strangers_do_not_come_in_and_members_do),

@@ -292,7 +292,8 @@ static void malformed_requests_are_refused(void **state)
     assert_int_equal(send(UINT64_MAX, 16, 0, 0, NULL), TDM_E_PROTOCOL);
     assert_int_equal(send(TDM__VERSION_DECIDE, 16, 0, 4, NULL), TDM_E_PROTOCOL);
     assert_int_not_equal(send(TDM__VERSION_DECIDE, 16, 0, 0, NULL), TDM_OK);
-    assert_int_equal(send(TDM__VERSION_READ, 16, 257, 0, NULL), TDM_E_LIMIT);
+    assert_int_equal(send(TDM__VERSION_READ, 16, TDM__UPDATE_MEMBERS_MAX + 1, 0, NULL),
+                     TDM_E_LIMIT);
     assert_int_equal(send(0, 0, 0, 0, ""), TDM_E_PROTOCOL);
     assert_int_equal(send(0, 0, 0, 0, "nnnnnnnnnnnnnnnn"), TDM_E_PROTOCOL);
     assert_int_equal(one_node_call(runtime, "version.other", NULL, ""), TDM_E_NOT_FOUND);

@@ -13,19 +13,20 @@ from support import JOB, ROOT, SHORT, Failure, finish, main, require, safetensor
 
 # These errors name the line of a setting other than the wrong one.
 ELSEWHERE = ("model.num_attention_heads is 7, not a multiple of num_key_value_heads 4",
-             "trainer.num_ranks is 4, but cluster.num_gpus is 3", "are 1.1 of a GPU; lower one of them")
+             "cluster.num_gpus is 3, but 4 trainer ranks and 4 engine ranks share 4 GPUs",
+             "are 1.1 of a GPU; lower one of them",
+             "cluster.num_gpus is 4, but 4 trainer ranks and 6 engine ranks share 6 GPUs")
 # Text to replace in the job file, its replacement, and the error after "job.yaml:LINE: ".
 BROKEN = [
     ("num_gpus: 4", "num_gpus: many", "cluster.num_gpus"),
-    ("num_gpus: 4", "num_gpus: 0", "cluster.num_gpus is 0, expected 1 to 64"),
+    ("num_gpus: 4", "num_gpus: 0", "cluster.num_gpus is 0, expected 1 to 256"),
     ("num_gpus: 4", "num_gpu: 4", "unknown setting cluster.num_gpu; did you mean cluster.num_gpus?"),
     ("num_gpus: 4", "num_gpus: 3", ELSEWHERE[1]),
     ("cluster:", "clutser:", 'unknown section "clutser"; did you mean cluster?'),
     ("gpu_bytes: ", "gpu_bytes: 256 apples #", "cluster.gpu_bytes must be a size"),
     ("device: host", "device: abacus", 'cluster.device is "abacus", expected host or cuda'),
     ("num_engines: 2", "num_engines: 3", "engine.num_engines is 3"),
-    ("rollout_num_gpus_per_engine: 2", "rollout_num_gpus_per_engine: 3",
-     "engine.rollout_num_gpus_per_engine is 3, but 4 trainer GPUs do not divide into engines of 3"),
+    ("rollout_num_gpus_per_engine: 2", "rollout_num_gpus_per_engine: 3", ELSEWHERE[3]),
     ("num_gpus_per_actor: 0.4", "num_gpus_per_actor: 0.9", ELSEWHERE[2]),
     ("rollout_batch_size: 64", "rollout_batch_size: 63", "63 prompts do not divide over 4 trainer ranks"),
     ("rollout_batch_size: 64", "rollout_batch_size: -1", "rollout.rollout_batch_size is -1"),

@@ -358,7 +358,7 @@ def requests_that_cannot_be_met_are_refused_with_both_numbers(sandbox):
                 (["engines"], 2, "expected engines=N"),
                 (["engines=2", "--timeout", "0"], 2, "expected seconds from 1 to 86400"),
                 (["critic", "engines=2"], 1, "no job with update.model critic runs in this cluster; there is: policy"),
-                (["engines=65"], 1, "job colocated-rl has 2 engines and cannot have 65, because a job has at most 64"),
+                (["engines=129"], 1, "job colocated-rl has 2 engines and cannot have 129, because a job has at most 128"),
                 (["engines=1"], 1, "job colocated-rl has 2 engines and cannot have 1, because it needs 2")):
             code, out, err = scale(cluster, *words)
             require(code == number and expected in err, f"{words}: exit code {code}: {out}{err}")

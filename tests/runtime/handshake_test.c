@@ -5,6 +5,7 @@
 #include "runtime/log.h"
 #include "runtime/rpc/address.h"
 #include "runtime/rpc/handshake.h"
+#include "runtime/rpc/internal.h"
 #include "runtime/rpc/protocol.h"
 #include "runtime/wire/frame.h"
 #include "tests/support/rpc_pair.h"
@@ -24,6 +25,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <tandem/collective.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -372,6 +374,36 @@ static void oldest_silent_client_is_dropped_for_a_new_one(void **state)
     }
 }
 
+/* All members of a group connect at once, and may be slow. */
+static void endpoint_of_a_group_has_places_for_all_its_members(void **state)
+{
+    enum { PLACES = 64 + TDM_COLLECTIVE_RANKS_MAX, PAST_THE_HELLO_MS = 300 };
+    static int fds[PLACES + 1];
+    char usual_address[sizeof(address)];
+    struct tdm__rpc *group;
+
+    (void)state;
+    memcpy(usual_address, address, sizeof(address));
+    (void)snprintf(address, sizeof(address), "unix:/tmp/handshake_test.%d.group", (int)getpid());
+    assert_int_equal(tdm__rpc_create_like(pair.rpcs[1], pair.loop, &group), TDM_OK);
+    assert_int_equal(tdm__rpc_listen(group, address, NULL, 0), TDM_OK);
+    for (int i = 0; i < PLACES; i++) {
+        fds[i] = connect_raw();
+    }
+    pair_run_for(&pair, PAST_THE_HELLO_MS);
+    for (int i = 0; i < PLACES; i++) {
+        assert_false(is_closed(fds[i]));
+    }
+    fds[PLACES] = connect_raw();
+    assert_int_equal(tdm__loop_run(pair.loop, oldest_is_closed, fds, tdm__clock_ms() + 10000),
+                     TDM_OK);
+    for (int i = 0; i <= PLACES; i++) {
+        (void)close(fds[i]);
+    }
+    tdm__rpc_destroy(group);
+    memcpy(address, usual_address, sizeof(address));
+}
+
 /* There are fewer descriptors than clients without a proof may have. The process itself may need a
  * few of its reserve meanwhile. */
 static void silent_clients_leave_descriptors_for_the_process(void **state)
@@ -539,6 +571,32 @@ static void tcp_works_and_tells_its_port(void **state)
     assert_int_equal(tdm__conn_call(conn, &request, NULL, NULL, NULL), TDM_E_UNSUPPORTED);
 }
 
+/* Returns whether the kernel probes the other end of a connection. */
+static int is_probed(const struct tdm__conn *conn)
+{
+    int value = -1;
+    socklen_t bytes = sizeof(value);
+
+    assert_int_equal(getsockopt(conn->fd, SOL_SOCKET, SO_KEEPALIVE, &value, &bytes), 0);
+    return value;
+}
+
+/* The probes of thousands of connections on one machine would be lost, and end the connections. */
+static void neither_end_probes_a_process_of_the_same_machine(void **state)
+{
+    struct tdm__rpc_request request = pair_request("echo", "x");
+    struct tdm__conn *conn;
+    char bound[64];
+
+    (void)state;
+    assert_int_equal(tdm__rpc_listen(pair.rpcs[1], "tcp:127.0.0.1:0", bound, sizeof(bound)),
+                     TDM_OK);
+    assert_int_equal(tdm__rpc_connect(pair.rpcs[0], bound, &conn), TDM_OK);
+    assert_int_equal(tdm__conn_call_wait(conn, &request, NULL, NULL, NULL), TDM_OK);
+    assert_int_equal(is_probed(conn), 0);
+    assert_int_equal(is_probed(pair.conns[1]), 0);
+}
+
 static void connecting_to_an_address_without_listener_fails(void **state)
 {
     struct tdm__conn *conn;
@@ -573,6 +631,7 @@ int main(void)
         HANDSHAKE_TEST(garbage_of_an_unauthenticated_client_is_dropped),
         HANDSHAKE_TEST(silent_clients_take_each_others_place),
         HANDSHAKE_TEST(oldest_silent_client_is_dropped_for_a_new_one),
+        HANDSHAKE_TEST(endpoint_of_a_group_has_places_for_all_its_members),
         HANDSHAKE_TEST(silent_clients_leave_descriptors_for_the_process),
         HANDSHAKE_TEST(client_that_speaks_http_is_told_what_the_port_is),
         HANDSHAKE_TEST(unauthenticated_clients_cannot_fill_the_log),
@@ -583,6 +642,7 @@ int main(void)
         HANDSHAKE_TEST(server_of_another_version_is_named_with_both),
         HANDSHAKE_TEST(silent_unauthenticated_client_is_dropped_after_the_limit),
         HANDSHAKE_TEST(tcp_works_and_tells_its_port),
+        HANDSHAKE_TEST(neither_end_probes_a_process_of_the_same_machine),
         HANDSHAKE_TEST(connecting_to_an_address_without_listener_fails),
     };
 

@@ -132,7 +132,8 @@ static uint32_t find_network_address(void)
     return found ? address.sin_addr.s_addr : 0;
 }
 
-/* Connects two sockets with these addresses and returns what the accepted one sees. */
+/* Connects two sockets with these addresses and returns what the accepted one sees. Only a socket
+ * whose other end is on another machine is probed. */
 static bool is_on_this_machine(uint32_t client_address, uint32_t server_address)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = server_address};
@@ -150,6 +151,9 @@ static bool is_on_this_machine(uint32_t client_address, uint32_t server_address)
     assert_int_equal(connect(client, (const struct sockaddr *)&address, sizeof(address)), 0);
     server = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     is_here = tdm__socket_is_on_this_machine(server);
+    tdm__socket_set_options(server, true);
+    tdm__socket_limit_probes(server);
+    assert_int_equal(option_of(server, SOL_SOCKET, SO_KEEPALIVE), is_here ? 0 : 1);
     (void)close(server);
     (void)close(client);
     (void)close(listener);

@@ -61,7 +61,7 @@ tdm_status mesh_fixture_listen(uint32_t rank, uint32_t ranks_count, int64_t time
 
 /* ---- a communicator ---------------------------------------------------------------------- */
 
-enum { RANKS_MAX = 4 };
+enum { RANKS_MAX = TDM_COLLECTIVE_RANKS_MAX };
 
 /* What the daemons do elsewhere: ranks leave their addresses, and wait for the others'. */
 struct rendezvous_fd {

@@ -311,9 +311,9 @@ static tdm_status staged_broadcast(struct tdm__comm *comm, void *data, size_t si
 /* One step of an exchange of data on GPUs through host memory: of each part up to `part_bytes`
  * bytes after the first `done`. Own slot and all slots have room for one part of each rank. */
 struct staged_step {
-    size_t offsets[TDM__COMM_RANKS_MAX];       /* Offset of each rank's part in the slots. */
-    size_t send_bytes[TDM__COMM_RANKS_MAX];    /* Bytes for each rank in this step. */
-    size_t receive_bytes[TDM__COMM_RANKS_MAX]; /* Bytes of each rank in this step. */
+    size_t offsets[TDM_COLLECTIVE_RANKS_MAX];       /* Offset of each rank's part in the slots. */
+    size_t send_bytes[TDM_COLLECTIVE_RANKS_MAX];    /* Bytes for each rank in this step. */
+    size_t receive_bytes[TDM_COLLECTIVE_RANKS_MAX]; /* Bytes of each rank in this step. */
 };
 
 /* Moves one step of an exchange: from the GPU, between the ranks, and to the GPU. */

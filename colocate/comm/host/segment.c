@@ -16,6 +16,7 @@
 
 #include "colocate/comm/host/segment.h"
 
+#include "colocate/comm/rank_list.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -32,23 +33,31 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SEGMENT_MAGIC = 0x54444d53, HEADER_BYTES = 16384, LINE_BYTES = 64, SPIN_ROUNDS = 40 };
+enum { SEGMENT_MAGIC = 0x54444d53, LINE_BYTES = 64, SPIN_ROUNDS = 40 };
 
-/* Slots are multiples of this and at least this large, so that an element of each rank fits. */
-/* Slots are multiples of this and at least this large, so that an element of each rank fits. */
+/* The header and the slots are multiples of this. A slot has room for an element of each rank. */
 enum { SLOT_BYTES_UNIT = 4096 };
+
+_Static_assert(TDM_COLLECTIVE_RANKS_MAX * sizeof(double) <= SLOT_BYTES_UNIT,
+               "a slot has room for an element of each rank");
 
 /* Bit of arrivals_and_aborted: the group has ended. */
 #define ABORTED_FLAG ((uint64_t)1 << 63)
 
-/* The record of one rank in the header, on a separate cache line. The rank writes it; all ranks
- * read it. */
+/* The record of one rank in the header, on a separate cache line. The rank writes it, except
+ * `is_missing`; all ranks read it. */
 struct rank_state {
     /* Number of barriers at which this rank has arrived. */
     _Alignas(LINE_BYTES) _Atomic uint64_t arrivals;
     /* Operations of the last two barriers, by parity. */
     struct tdm__collective_op calls[2];
+    _Atomic uint8_t has_left; /* 1 if the rank has left. */
+    /* 1 if the rank had not arrived when a timeout ended the group. Written by the rank that ended
+     * it. */
+    _Atomic uint8_t is_missing;
 };
+
+_Static_assert(sizeof(struct rank_state) == LINE_BYTES, "a rank's record is one cache line");
 
 /* The shared header of the segment. The padding keeps words that different ranks write on
  * different cache lines. */
@@ -63,13 +72,9 @@ struct header {           /* NOLINT(clang-analyzer-optin.performance.Padding) */
     _Atomic uint32_t sleepers_count;
     /* Rank + 1, and above 16 bits the enum tdm__comm_end_reason; 0 if no rank ended the group. */
     _Atomic uint32_t end_reason;
-    /* Bits of the ranks that did not arrive, if a timeout ended the group. */
-    _Atomic uint64_t missing_ranks;
-    _Atomic uint64_t left;                        /* Bits of the ranks that have left. */
-    struct rank_state ranks[TDM__COMM_RANKS_MAX]; /* Records by rank. */
+    _Atomic uint32_t left_count; /* Number of ranks that have left. */
+    struct rank_state ranks[];   /* Records by rank. */
 };
-
-_Static_assert(sizeof(struct header) <= HEADER_BYTES, "the header fits");
 
 /* One process's mapping of a segment; one thread uses it. */
 struct tdm__comm_segment {
@@ -82,10 +87,18 @@ struct tdm__comm_segment {
     uint64_t arrivals;
 };
 
+/* Returns the size up to the first slot of a segment: that of the header, rounded up. */
+static size_t header_bytes(uint32_t ranks_count)
+{
+    size_t size_bytes = sizeof(struct header) + ranks_count * sizeof(struct rank_state);
+
+    return (size_bytes + SLOT_BYTES_UNIT - 1) / SLOT_BYTES_UNIT * SLOT_BYTES_UNIT;
+}
+
 /* Returns the size of a segment. */
 static size_t segment_bytes(uint32_t ranks_count, size_t slot_bytes)
 {
-    return HEADER_BYTES + 2 * (size_t)ranks_count * slot_bytes;
+    return header_bytes(ranks_count) + 2 * (size_t)ranks_count * slot_bytes;
 }
 
 tdm_status tdm__comm_segment_create(const struct tdm__comm_segment_options *options, int *fd_out)
@@ -95,9 +108,9 @@ tdm_status tdm__comm_segment_create(const struct tdm__comm_segment_options *opti
         (options->slot_bytes + SLOT_BYTES_UNIT - 1) / SLOT_BYTES_UNIT * SLOT_BYTES_UNIT;
     int fd;
 
-    if (options->ranks_count == 0 || options->ranks_count > TDM__COMM_RANKS_MAX) {
+    if (options->ranks_count == 0 || options->ranks_count > TDM_COLLECTIVE_RANKS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "a group of %u ranks: 1 to %d are possible",
-                         options->ranks_count, TDM__COMM_RANKS_MAX);
+                         options->ranks_count, TDM_COLLECTIVE_RANKS_MAX);
     }
     if (options->slot_bytes == 0 || options->slot_bytes > (size_t)1 << 32) {
         return tdm__fail(TDM_E_LIMIT, "slots of %zu bytes: 1 byte to 4 GiB are possible",
@@ -131,8 +144,8 @@ static tdm_status segment_check_header(int fd, struct header *header_out)
         return tdm__fail_errno(errno, "a group's shared memory cannot be read");
     }
     if (header_out->magic != SEGMENT_MAGIC || header_out->ranks_count == 0 ||
-        header_out->ranks_count > TDM__COMM_RANKS_MAX || header_out->slot_bytes < SLOT_BYTES_UNIT ||
-        header_out->slot_bytes % SLOT_BYTES_UNIT != 0 ||
+        header_out->ranks_count > TDM_COLLECTIVE_RANKS_MAX ||
+        header_out->slot_bytes < SLOT_BYTES_UNIT || header_out->slot_bytes % SLOT_BYTES_UNIT != 0 ||
         header_out->slot_bytes > (uint64_t)1 << 33 ||
         (uint64_t)about.st_size != segment_bytes(header_out->ranks_count, header_out->slot_bytes)) {
         return tdm__fail(TDM_E_PROTOCOL, "this is no group's shared memory");
@@ -152,8 +165,8 @@ tdm_status tdm__comm_segment_map(int fd, bool header_only, struct tdm__comm_segm
     }
     segment->ranks_count = header.ranks_count;
     segment->slot_bytes = header.slot_bytes;
-    segment->mapped_bytes =
-        header_only ? HEADER_BYTES : segment_bytes(header.ranks_count, header.slot_bytes);
+    segment->mapped_bytes = header_only ? header_bytes(header.ranks_count)
+                                        : segment_bytes(header.ranks_count, header.slot_bytes);
     segment->header = mmap(NULL, segment->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (segment->header == MAP_FAILED) {
         free(segment);
@@ -184,8 +197,10 @@ size_t tdm__comm_segment_slot_bytes(const struct tdm__comm_segment *segment)
 void *tdm__comm_segment_slot(const struct tdm__comm_segment *segment, uint32_t rank,
                              uint32_t parity)
 {
-    TDM_ASSERT(rank < segment->ranks_count && segment->mapped_bytes > HEADER_BYTES);
-    return (char *)segment->header + HEADER_BYTES +
+    size_t first_bytes = header_bytes(segment->ranks_count);
+
+    TDM_ASSERT(rank < segment->ranks_count && segment->mapped_bytes > first_bytes);
+    return (char *)segment->header + first_bytes +
            (2 * (size_t)rank + parity % 2) * segment->slot_bytes;
 }
 
@@ -251,50 +266,42 @@ void tdm__comm_segment_abort(struct tdm__comm_segment *segment, uint32_t rank,
 
 void tdm__comm_segment_leave(struct tdm__comm_segment *segment, uint32_t rank)
 {
-    /* Release: pairs with segment_check_left_ranks(). The rank's arrivals are final before it is
-     * marked as gone. */
-    (void)atomic_fetch_or_explicit(&segment->header->left, (uint64_t)1 << rank,
-                                   memory_order_release);
+    /* Release, both: pairs with segment_check_left_ranks(). The rank's arrivals are final before it
+     * is marked as gone, and it is marked before it is counted. */
+    if (atomic_exchange_explicit(&segment->header->ranks[rank].has_left, 1, memory_order_release) ==
+        0) {
+        (void)atomic_fetch_add_explicit(&segment->header->left_count, 1, memory_order_release);
+    }
     segment_wake_all(segment->header);
 }
 
 bool tdm__comm_segment_all_left(const struct tdm__comm_segment *segment)
 {
-    uint64_t left = atomic_load_explicit(&segment->header->left, memory_order_relaxed);
-
-    return __builtin_popcountll(left) >= (int)segment->ranks_count;
+    return atomic_load_explicit(&segment->header->left_count, memory_order_relaxed) >=
+           segment->ranks_count;
 }
 
-/* Returns those of `ranks` that have not arrived at the barrier that this rank is in. */
-static uint64_t segment_find_absent(const struct tdm__comm_segment *segment, uint64_t ranks)
+/* Returns true if a rank has not arrived at the barrier that this rank is in. */
+static bool segment_rank_is_absent(const struct tdm__comm_segment *segment, uint32_t rank)
 {
-    uint64_t absent = 0;
+    /* Relaxed: only counts are compared; no data is read because of them. */
+    return atomic_load_explicit(&segment->header->ranks[rank].arrivals, memory_order_relaxed) <
+           segment->arrivals;
+}
+
+/* Names the ranks that did not arrive before a timeout ended the group. */
+static const char *missing_ranks_text(const struct tdm__comm_segment *segment,
+                                      char text[TDM__RANK_LIST_BYTES])
+{
+    struct tdm__rank_list missing = {.count = 0};
 
     for (uint32_t i = 0; i < segment->ranks_count; i++) {
-        /* Relaxed: only counts are compared; no data is read because of them. */
-        uint64_t arrivals =
-            atomic_load_explicit(&segment->header->ranks[i].arrivals, memory_order_relaxed);
-
-        if ((ranks >> i & 1) != 0 && arrivals < segment->arrivals) {
-            absent |= (uint64_t)1 << i;
+        if (atomic_load_explicit(&segment->header->ranks[i].is_missing, memory_order_relaxed) !=
+            0) {
+            tdm__rank_list_add(&missing, i);
         }
     }
-    return absent;
-}
-
-/* Formats a set of ranks for a message. */
-static const char *ranks_text(uint64_t ranks, char *text, size_t text_bytes)
-{
-    const char *before = (ranks & (ranks - 1)) != 0 ? "ranks " : "rank ";
-    size_t used = (size_t)snprintf(text, text_bytes, "%s", ranks == 0 ? "a rank" : "");
-
-    for (uint32_t i = 0; i < TDM__COMM_RANKS_MAX && used < text_bytes; i++) {
-        if ((ranks >> i & 1) != 0) {
-            used += (size_t)snprintf(text + used, text_bytes - used, "%s%u", before, i);
-            before = ", ";
-        }
-    }
-    return text;
+    return tdm__rank_list_text(&missing, text);
 }
 
 /* Fails with the reason why the group has ended. */
@@ -305,7 +312,7 @@ static tdm_status segment_fail_aborted(const struct tdm__comm_segment *segment)
     struct header *header = segment->header;
     uint32_t end_reason = atomic_load_explicit(&header->end_reason, memory_order_relaxed);
     uint32_t end = end_reason >> 16;
-    char text[256] = "";
+    char text[TDM__RANK_LIST_BYTES];
 
     if (end_reason != 0 && end < sizeof(ends) / sizeof(ends[0])) {
         return tdm__fail(end == TDM__COMM_RANK_MISMATCHED ? TDM_E_INVAL : TDM_E_ABORTED,
@@ -314,9 +321,7 @@ static tdm_status segment_fail_aborted(const struct tdm__comm_segment *segment)
     }
     return tdm__fail(TDM_E_TIMEOUT,
                      "%s of %u did not come in time: the group has ended and must be created again",
-                     ranks_text(atomic_load_explicit(&header->missing_ranks, memory_order_relaxed),
-                                text, sizeof(text)),
-                     segment->ranks_count);
+                     missing_ranks_text(segment, text), segment->ranks_count);
 }
 
 tdm_status tdm__comm_segment_check(const struct tdm__comm_segment *segment)
@@ -367,8 +372,10 @@ static void segment_time_out(struct tdm__comm_segment *segment)
             return;
         }
         /* Relaxed: the flag ABORTED_FLAG is released after it. */
-        atomic_store_explicit(&header->missing_ranks, segment_find_absent(segment, UINT64_MAX),
-                              memory_order_relaxed);
+        for (uint32_t i = 0; i < segment->ranks_count; i++) {
+            atomic_store_explicit(&header->ranks[i].is_missing,
+                                  segment_rank_is_absent(segment, i) ? 1 : 0, memory_order_relaxed);
+        }
     } while (!atomic_compare_exchange_weak_explicit(
         &header->arrivals_and_aborted, &arrivals_and_aborted, arrivals_and_aborted | ABORTED_FLAG,
         memory_order_release, memory_order_relaxed));
@@ -378,12 +385,18 @@ static void segment_time_out(struct tdm__comm_segment *segment)
 /* Ends the group if a rank that this one waits for has left. */
 static void segment_check_left_ranks(struct tdm__comm_segment *segment)
 {
-    /* Acquire: pairs with tdm__comm_segment_leave(). */
-    uint64_t left = atomic_load_explicit(&segment->header->left, memory_order_acquire);
-    uint64_t absent = left != 0 ? segment_find_absent(segment, left) : 0;
+    struct header *header = segment->header;
 
-    if (absent != 0) {
-        tdm__comm_segment_abort(segment, (uint32_t)__builtin_ctzll(absent), TDM__COMM_RANK_LEFT);
+    /* Acquire, both: pairs with tdm__comm_segment_leave(). */
+    if (atomic_load_explicit(&header->left_count, memory_order_acquire) == 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < segment->ranks_count; i++) {
+        if (atomic_load_explicit(&header->ranks[i].has_left, memory_order_acquire) != 0 &&
+            segment_rank_is_absent(segment, i)) {
+            tdm__comm_segment_abort(segment, i, TDM__COMM_RANK_LEFT);
+            return;
+        }
     }
 }
 

@@ -26,7 +26,7 @@ struct tdm__comm_segment_options {
 };
 
 /* Creates a segment and returns its descriptor, which the caller must close. Fails with
- * TDM_E_LIMIT for more than TDM__COMM_RANKS_MAX ranks. */
+ * TDM_E_LIMIT for more than TDM_COLLECTIVE_RANKS_MAX ranks. */
 tdm_status tdm__comm_segment_create(const struct tdm__comm_segment_options *options, int *fd_out);
 
 /* Maps a segment after checking its header, which comes from another process. With `header_only`

@@ -410,9 +410,9 @@ tdm_status tdm__nccl_broadcast(struct tdm__comm *comm, void *data, size_t size_b
 /* One step of an exchange of host data through the staging memory, which has room for one part of
  * each rank in both directions. */
 struct exchange_step {
-    size_t offsets[TDM__COMM_RANKS_MAX];       /* Offset of each rank's part. */
-    size_t send_bytes[TDM__COMM_RANKS_MAX];    /* Bytes for each rank in this step. */
-    size_t receive_bytes[TDM__COMM_RANKS_MAX]; /* Bytes of each rank in this step. */
+    size_t offsets[TDM_COLLECTIVE_RANKS_MAX];       /* Offset of each rank's part. */
+    size_t send_bytes[TDM_COLLECTIVE_RANKS_MAX];    /* Bytes for each rank in this step. */
+    size_t receive_bytes[TDM_COLLECTIVE_RANKS_MAX]; /* Bytes of each rank in this step. */
 };
 
 /* Moves up to `part_bytes` bytes of each part of host data after the first `done` bytes. */

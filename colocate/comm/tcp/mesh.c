@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tandem/collective.h>
 
 enum { CHUNKS_IN_FLIGHT_MAX = 4, TEXT_BYTES = 320 };
 
@@ -74,8 +75,8 @@ struct tdm__mesh {
     uint64_t op_number;
     /* Deadline of the operation in progress, in milliseconds on CLOCK_MONOTONIC. */
     int64_t deadline_ms;
-    /* Other ranks by rank; the entry of this rank is not used. */
-    struct peer peers[TDM__MESH_RANKS_MAX];
+    /* Owned array of the other ranks by rank; the entry of this rank is not used. */
+    struct peer *peers;
 };
 
 /* ---- the end ---------------------------------------------------------------------------- */
@@ -326,19 +327,23 @@ tdm_status tdm__mesh_listen(const struct tdm__mesh_options *options, struct tdm_
     struct tdm__mesh *mesh;
     tdm_status status;
 
-    if (options->ranks_count == 0 || options->ranks_count > TDM__MESH_RANKS_MAX ||
+    if (options->ranks_count == 0 || options->ranks_count > TDM_COLLECTIVE_RANKS_MAX ||
         options->rank >= options->ranks_count) {
         return tdm__fail(TDM_E_INVAL, "rank %u of %u: a group has 1 to %d ranks, numbered from 0",
-                         options->rank, options->ranks_count, TDM__MESH_RANKS_MAX);
+                         options->rank, options->ranks_count, TDM_COLLECTIVE_RANKS_MAX);
     }
     mesh = calloc(1, sizeof(*mesh));
-    if (mesh == NULL) {
+    if (mesh != NULL) {
+        mesh->peers = calloc(options->ranks_count, sizeof(*mesh->peers));
+    }
+    if (mesh == NULL || mesh->peers == NULL) {
+        free(mesh);
         return tdm__fail(TDM_E_NOMEM, "a group of %u ranks", options->ranks_count);
     }
     mesh->rank = options->rank;
     mesh->ranks_count = options->ranks_count;
     mesh->timeout_ms = options->timeout_ms;
-    for (uint32_t i = 0; i < TDM__MESH_RANKS_MAX; i++) {
+    for (uint32_t i = 0; i < options->ranks_count; i++) {
         mesh->peers[i].mesh = mesh;
     }
     status = mesh_open_endpoint(mesh, options);
@@ -366,13 +371,16 @@ static void mesh_refuse_chunks(struct peer *peer)
     }
 }
 
-/* Tells all ranks that this rank leaves, and destroys the endpoint. */
+/* Tells all ranks that this rank leaves, and destroys the endpoint. Keeps the error detail, which
+ * calls that are in flight overwrite when they fail. */
 static void mesh_close_endpoint(struct tdm__mesh *mesh)
 {
     const struct tdm__rpc_request leave = {
         .method = "mesh.leave", .packed = no_arguments, .deadline_ms = TDM__NEVER};
+    char detail[TDM__ERROR_DETAIL_BYTES];
     TDM__LOOP_ENTER(mesh->loop);
 
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
     mesh->closing = true;
     for (uint32_t i = 0; i < mesh->ranks_count; i++) {
         mesh_refuse_chunks(&mesh->peers[i]);
@@ -381,6 +389,7 @@ static void mesh_close_endpoint(struct tdm__mesh *mesh)
         }
     }
     tdm__rpc_destroy(mesh->rpc);
+    (void)tdm__fail(TDM_OK, "%s", detail);
 }
 
 void tdm__mesh_destroy(struct tdm__mesh *mesh)
@@ -394,6 +403,7 @@ void tdm__mesh_destroy(struct tdm__mesh *mesh)
     if (mesh->loop != NULL) {
         tdm__loop_destroy(mesh->loop);
     }
+    free(mesh->peers);
     free(mesh);
 }
 

@@ -22,7 +22,7 @@
 struct tdm__mesh;
 
 /* Most bytes of a chunk. */
-enum { TDM__MESH_RANKS_MAX = 64, TDM__MESH_CHUNK_BYTES_MAX = 16 << 20 };
+enum { TDM__MESH_CHUNK_BYTES_MAX = 16 << 20 };
 
 /* Options of a mesh; all pointers are borrowed for the call. */
 struct tdm__mesh_options {
@@ -30,7 +30,7 @@ struct tdm__mesh_options {
     const struct tdm__rpc *identity_source;
     const char *host;     /* Host name or address to listen at. */
     uint32_t rank;        /* Rank of this process. */
-    uint32_t ranks_count; /* Number of ranks of the group. */
+    uint32_t ranks_count; /* Number of ranks: 1 to TDM_COLLECTIVE_RANKS_MAX. */
     /* Milliseconds for connecting and for each operation. */
     int64_t timeout_ms;
 };
@@ -44,7 +44,7 @@ const char *tdm__mesh_address(const struct tdm__mesh *mesh);
  * before it has connected; a rank without an address is awaited until the timeout. */
 tdm_status tdm__mesh_connect(struct tdm__mesh *mesh, const struct tdm__id *key,
                              const char *const *addresses);
-/* Leaves the group and frees the mesh. Never blocks. NULL is allowed. */
+/* Leaves the group and frees the mesh. Never blocks. Keeps the error detail. NULL is allowed. */
 void tdm__mesh_destroy(struct tdm__mesh *mesh);
 
 /* Starts an operation that lasts until tdm__mesh_op_finish(). Its deadline counts from here. */
