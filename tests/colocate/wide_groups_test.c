@@ -9,10 +9,12 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -103,6 +105,20 @@ static int exchange(struct tdm__comm *comm)
     return 0;
 }
 
+/* Number of ranks that have ended all operations, in memory that child processes share. */
+static _Atomic uint32_t *ended_count;
+
+/* Waits until all ranks have ended all operations. Returns 0, or the line that went wrong. A rank
+ * that is lost before ends what the others still exchange with each other. */
+static int await_all_ended(void)
+{
+    for (int ms = 0; *ended_count < RANKS && ms < TIMEOUT_MS; ms++) {
+        (void)usleep(1000);
+    }
+    EXPECT(*ended_count == RANKS);
+    return 0;
+}
+
 /* What a rank does: all operations, and then one that fails because rank LOST takes no part. Rank
  * LOST returns before that. */
 static int run_rank(struct tdm__comm *comm, const char *expected)
@@ -111,8 +127,9 @@ static int run_rank(struct tdm__comm *comm, const char *expected)
 
     line = line == 0 ? move(comm) : line;
     line = line == 0 ? exchange(comm) : line;
+    ++*ended_count;
     if (line != 0 || comm->rank == LOST) {
-        return line;
+        return line != 0 ? line : await_all_ended();
     }
     EXPECT(tdm__comm_barrier(comm) == TDM_E_ABORTED);
     EXPECT(strstr(tdm_error_detail(), expected) != NULL);
@@ -129,6 +146,15 @@ static int run_opened(tdm_status opened, struct tdm__comm *comm, uint32_t rank,
         (void)fprintf(stderr, "rank %u: line %d: %s\n", rank, line, tdm_error_detail());
     }
     return line;
+}
+
+/* Maps the number of ranks that have ended, which is 0 then. */
+static int share_count(void **state)
+{
+    (void)state;
+    ended_count =
+        mmap(NULL, sizeof(*ended_count), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return ended_count == MAP_FAILED ? -1 : 0;
 }
 
 /* ---- one node: threads ------------------------------------------------------------------- */
@@ -257,10 +283,10 @@ static void ranks_of_a_mesh_run_all_operations_and_see_one_die(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_of_one_node_run_all_operations_and_see_one_leave),
+        cmocka_unit_test_setup(ranks_of_one_node_run_all_operations_and_see_one_leave, share_count),
         cmocka_unit_test(many_missing_ranks_are_named_and_counted),
         cmocka_unit_test(group_is_deserted_when_the_last_rank_leaves),
-        cmocka_unit_test(ranks_of_a_mesh_run_all_operations_and_see_one_die),
+        cmocka_unit_test_setup(ranks_of_a_mesh_run_all_operations_and_see_one_die, share_count),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
