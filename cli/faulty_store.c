@@ -172,7 +172,7 @@ static void faulty_on_committed(void *arg, tdm_status status,
 
     if (committed->losers != NULL &&
         tdm__store_records_copy(committed->losers, committed->losers_count, &losers) != TDM_OK) {
-        losers = NULL; /* The caller reads them. */
+        losers = NULL; /* The caller reads the records itself then. */
     }
     if (operation->faulty != NULL) {
         tdm__store_completion_set_version(operation->completion, committed->version);

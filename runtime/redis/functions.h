@@ -5,16 +5,16 @@
 
 /* Names of the library and its functions. They contain a version, because daemons of two versions
  * may share a server. Change the version with every change of the Lua code. */
-#define TDM__REDIS_LIBRARY "tandem_7"
+#define TDM__REDIS_LIBRARY "tandem_8"
 /* Name of the Lua function that reads records. */
-#define TDM__REDIS_READ_FUNCTION "tandem_7_read"
+#define TDM__REDIS_READ_FUNCTION "tandem_8_read"
 /* Name of the Lua function that commits writes. */
-#define TDM__REDIS_COMMIT_FUNCTION "tandem_7_commit"
+#define TDM__REDIS_COMMIT_FUNCTION "tandem_8_commit"
 /* Name of the Lua function that renews the lease of a member. */
-#define TDM__REDIS_RENEW_FUNCTION "tandem_7_renew"
+#define TDM__REDIS_RENEW_FUNCTION "tandem_8_renew"
 
 /* Name of the Lua function that opens a session, in which a writer commits. */
-#define TDM__REDIS_SESSION_FUNCTION "tandem_7_session"
+#define TDM__REDIS_SESSION_FUNCTION "tandem_8_session"
 
 /* Number of strings of the Lua library's source text, to be concatenated for FUNCTION LOAD. One
  * string would be longer than compilers must accept. */

@@ -154,7 +154,7 @@ static bool parse_version_or_none(const char *text, size_t bytes, uint64_t *vers
     return parse_version(text, bytes, version_out);
 }
 
-/* Parses a version; returns false for a text that is none. */
+/* Parses a version. Returns false for a text that is not a version. */
 typedef bool version_parser(const char *text, size_t bytes, uint64_t *version_out);
 
 /* Decodes the records that the reply lists from its element number `first` on. The caller frees
