@@ -237,7 +237,7 @@ static void kernel_ends_relays_to_a_machine_that_is_gone(void **state)
 
     connect_tcp(fds);
     assert_int_equal(tdm__relays_add(scene->relays, fds[0], NULL, fds[1]), TDM_OK);
-    assert_int_equal(tcp_sockets_check(), 2);
+    assert_int_equal(tcp_sockets_check(true), 2);
 }
 
 static void destroying_the_set_closes_the_sockets(void **state)

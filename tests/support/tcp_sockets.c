@@ -29,7 +29,7 @@ static int option_of(int fd, int level, int option)
     return getsockopt(fd, level, option, &value, &value_bytes) == 0 ? value : -1;
 }
 
-uint32_t tcp_sockets_check(void)
+uint32_t tcp_sockets_check(bool sends_probes)
 {
     uint32_t count = 0;
 
@@ -43,7 +43,7 @@ uint32_t tcp_sockets_check(void)
             continue;
         }
         count++;
-        assert_int_equal(option_of(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+        assert_int_equal(option_of(fd, SOL_SOCKET, SO_KEEPALIVE), sends_probes);
         assert_in_range(1000 * (option_of(fd, IPPROTO_TCP, TCP_KEEPIDLE) +
                                 option_of(fd, IPPROTO_TCP, TCP_KEEPINTVL) *
                                     option_of(fd, IPPROTO_TCP, TCP_KEEPCNT)),
