@@ -9,7 +9,8 @@ bool tdm__restart_policy_covers(tdm_status status)
 {
     return status == TDM_E_ACTOR_DIED || status == TDM_E_ACTOR_UNAVAILABLE ||
            status == TDM_E_NODE_LOST || status == TDM_E_OWNER_DIED || status == TDM_E_VALUE_LOST ||
-           status == TDM_E_STORE || status == TDM_E_CLOSED || status == TDM_E_TIMEOUT;
+           status == TDM_E_STORE || status == TDM_E_CLOSED || status == TDM_E_TIMEOUT ||
+           status == TDM_E_ABORTED;
 }
 
 bool tdm__restart_policy_allows(const struct tdm__restart_policy *policy, tdm_status status,

@@ -16,9 +16,9 @@ extern "C" {
  * a time.
  *
  * If a member dies, or makes no call before the deadline, the calls of all other members fail:
- * TDM_E_ABORTED names the rank that died, TDM_E_TIMEOUT the ranks that did not come.  Every
- * later call fails too, and the members must join a new group.  Results do not depend on
- * timing, because sums are taken in the order of ranks. */
+ * TDM_E_ABORTED names the rank that died or whose connection broke, TDM_E_TIMEOUT the ranks that
+ * did not come.  Every later call fails too, and the members must join a new group.  Results do
+ * not depend on timing, because sums are taken in the order of ranks. */
 typedef struct tdm_collective_group tdm_collective_group;
 
 enum {

@@ -9,11 +9,11 @@
 
 #include <cmocka.h>
 
-static void ends_of_processes_and_nodes_are_covered(void **state)
+static void ends_of_processes_nodes_and_connections_are_covered(void **state)
 {
     static const tdm_status covered[] = {
-        TDM_E_ACTOR_DIED, TDM_E_NODE_LOST, TDM_E_OWNER_DIED, TDM_E_VALUE_LOST,
-        TDM_E_STORE,      TDM_E_CLOSED,    TDM_E_TIMEOUT,    TDM_E_ACTOR_UNAVAILABLE};
+        TDM_E_ACTOR_DIED, TDM_E_NODE_LOST, TDM_E_OWNER_DIED,        TDM_E_VALUE_LOST, TDM_E_STORE,
+        TDM_E_CLOSED,     TDM_E_TIMEOUT,   TDM_E_ACTOR_UNAVAILABLE, TDM_E_ABORTED};
     static const tdm_status others[] = {TDM_OK,       TDM_E_CANCELED, TDM_E_METHOD, TDM_E_INVAL,
                                         TDM_E_BUDGET, TDM_E_IO,       TDM_E_NOMEM};
 
@@ -65,7 +65,7 @@ static void pauses_grow_until_a_step_is_completed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends_of_processes_and_nodes_are_covered),
+        cmocka_unit_test(ends_of_processes_nodes_and_connections_are_covered),
         cmocka_unit_test(failure_before_all_ranks_have_run_is_final),
         cmocka_unit_test(restarts_are_limited),
         cmocka_unit_test(pauses_grow_until_a_step_is_completed),

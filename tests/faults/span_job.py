@@ -109,14 +109,18 @@ class Span(StartedNodes):
         self.assertEqual(process.returncode, 0, (self.files / "stderr").read_text())
         return lines
 
-    def read_until_started(self, process):
-        """Returns the lines of the job up to the one about its updates, or, in a mode without it, its first step."""
+    def read_until(self, process, *texts):
+        """Returns the lines of the job up to the first one that contains one of these texts."""
         lines = ""
         for line in process.stdout:
             lines += line
-            if '"update ' in line or '"warmup"' in line:
+            if any(text in line for text in texts):
                 return lines
-        return self.fail(f"the job has not started: {(self.files / 'stderr').read_text()}")
+        return self.fail(f"the job has ended before {texts}: {(self.files / 'stderr').read_text()}")
+
+    def read_until_started(self, process):
+        """Returns the lines of the job up to the one about its updates, or, in a mode without it, its first step."""
+        return self.read_until(process, '"update ', '"warmup"')
 
     def places(self):
         """Returns {actor: name of its node} of the live actors."""
@@ -217,6 +221,42 @@ class Span(StartedNodes):
                 self.assertEqual(found, expected)
                 for text in (*PLAIN, self.token.read_bytes()):
                     self.assertFalse(text in recorded, f"{text} was recorded")
+
+    def ports_to_others(self, actor, node):
+        """Returns the ports of the TCP connections that an actor's process on this node has to other machines."""
+        actors = json.loads(self.on("n1", "list", "actors", "--live", "--json").stdout)
+        pid, = (entry["pid"] for entry in actors if entry["name"] == actor)
+        lines = subprocess.run(self.network.machines[node].words("ss", "-Htnp", "state", "established"),
+                               capture_output=True, text=True, check=True).stdout.splitlines()
+        ends = [line.split()[2:4] for line in lines if f"pid={pid}," in line]
+        return [one.rpartition(":")[2] for one, other in ends if one.rpartition(":")[0] != other.rpartition(":")[0]]
+
+    def break_connections(self, actor, node):
+        """Ends those connections, as a router that forgets them does."""
+        ports = self.ports_to_others(actor, node)
+        self.assertTrue(ports)
+        for port in ports:
+            subprocess.run(self.network.machines[node].words("ss", "-K", "sport", "=", f":{port}"),
+                           capture_output=True, check=True)
+        if set(ports) & set(self.ports_to_others(actor, node)):
+            self.skipTest("this kernel cannot end TCP connections (CONFIG_INET_DIAG_DESTROY)")
+
+    def test_broken_connection_between_two_trainers_restarts_the_job(self):
+        """All ranks live and all nodes are reached, but a group of trainers has ended."""
+        expected = self.on_one_node()
+        self.start_nodes(dict.fromkeys(("n1", "n2", "n3"), GPUS))
+        process = self.start_job("job.save_interval=2")
+        lines = self.read_until(process, '"kind":"step","step":2,')
+        places = self.places()
+        self.require_paired(places)
+        process.send_signal(signal.SIGSTOP)  # The job does not end meanwhile.
+        self.break_connections("trainer/0", places["trainer/0"])
+        process.send_signal(signal.SIGCONT)
+        lines += self.finish(process)
+        restarts = [note for note in support.notes_of(lines) if note.startswith("restart ")]
+        self.assertEqual(len(restarts), 1, restarts)
+        self.assertIn("died or cannot be reached", restarts[0])
+        self.assertEqual(by_step(lines), expected)
 
     def require_no_weights_sent(self, update):
         """Checks that the plan sends nothing to other nodes, that this is so, and that all that the links have carried

@@ -188,7 +188,8 @@ void tdm__mesh_abort(struct tdm__mesh *mesh)
 
 /* ---- incoming calls ------------------------------------------------------------------------- */
 
-/* Ends the group when the connection of a rank closes that has not left. */
+/* Ends the group when the connection of a rank closes that has not left: its process has ended, or
+ * what connects the two machines has failed. */
 static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
 {
     struct peer *peer = arg;
@@ -201,7 +202,7 @@ static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, cons
     }
     peer->conn = NULL;
     if (!peer->left) {
-        (void)snprintf(how, sizeof(how), "died: %.100s", detail);
+        (void)snprintf(how, sizeof(how), "died or cannot be reached: %.100s", detail);
         mesh_end(peer->mesh, TDM_E_ABORTED, rank, how);
     }
 }
@@ -516,7 +517,7 @@ static void on_watch_closed(void *arg, struct tdm__conn *conn, tdm_status reason
     (void)conn;
     peer->watch_conn = NULL;
     if (!peer->said_hello && reason != TDM_E_TIMEOUT) { /* A slow rank may still connect. */
-        (void)snprintf(how, sizeof(how), "died: %.100s", detail);
+        (void)snprintf(how, sizeof(how), "died or cannot be reached: %.100s", detail);
         mesh_end(peer->mesh, TDM_E_ABORTED, (uint32_t)(peer - peer->mesh->peers), how);
     }
 }
@@ -563,7 +564,7 @@ static void on_chunk_taken(void *arg, struct tdm__rpc_reply *reply)
     } else if (reply->status == TDM_E_INVAL) {
         mesh_end(peer->mesh, TDM_E_INVAL, rank, reply->detail);
     } else if (!peer->left) { /* A rank that left is detected by the next wait for it. */
-        (void)snprintf(how, sizeof(how), "died: %.100s", reply->detail);
+        (void)snprintf(how, sizeof(how), "died or cannot be reached: %.100s", reply->detail);
         mesh_end(peer->mesh, TDM_E_ABORTED, rank, how);
     }
 }
