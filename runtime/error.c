@@ -93,6 +93,19 @@ tdm_status tdm__wrap(tdm_status status, const char *format, ...)
     return status;
 }
 
+void tdm__first_failure_note(struct tdm__first_failure *failure, tdm_status status)
+{
+    if (failure->status == TDM_OK && status != TDM_OK) {
+        failure->status = status;
+        (void)snprintf(failure->detail, sizeof(failure->detail), "%s", tdm_error_detail());
+    }
+}
+
+tdm_status tdm__first_failure_return(const struct tdm__first_failure *failure)
+{
+    return failure->status == TDM_OK ? TDM_OK : tdm__fail(failure->status, "%s", failure->detail);
+}
+
 void tdm_check(tdm_status status, const char *what)
 {
     if (status != TDM_OK) {

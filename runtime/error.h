@@ -28,6 +28,17 @@ __attribute__((format(printf, 2, 3))) tdm_status tdm__fail_errno(int error_numbe
 __attribute__((format(printf, 2, 3))) tdm_status tdm__wrap(tdm_status status, const char *format,
                                                            ...);
 
+/* The first failure of several operations, of which the later ones are carried out all the same. It
+ * begins with TDM_OK and no text. */
+struct tdm__first_failure {
+    tdm_status status;                    /* Status of that failure; TDM_OK if there was none. */
+    char detail[TDM__ERROR_DETAIL_BYTES]; /* Its error detail. */
+};
+/* Notes the result of an operation, whose error detail is that of this thread. */
+void tdm__first_failure_note(struct tdm__first_failure *failure, tdm_status status);
+/* Returns the first failure and restores its error detail; TDM_OK if there was none. */
+tdm_status tdm__first_failure_return(const struct tdm__first_failure *failure);
+
 /* Records that the argument named `argument` of the public function named `function` is NULL.
  * Returns TDM_E_INVAL. */
 tdm_status tdm__null_argument(const char *function, const char *argument);

@@ -5,8 +5,10 @@
  * others by "stage_slices", and replies when all have staged theirs. A rank checks each
  * announcement and has the receiver merge and check the descriptions. Only when the receiver has
  * accepted the bucket does the library get the attached bytes, and only then is a byte loaded; a
- * library with gathered() gets those of all ranks before, on rank 0. An
- * error names the trainer rank whose part is wrong. All of it runs on the actor's method thread. */
+ * library with gathered() gets those of all ranks before, on rank 0. If it refuses them, no rank
+ * stages anything, but each one receives the bytes that its trainer rank sends to an engine with
+ * GPUs of its own. An error names the trainer rank whose part is wrong. All of it runs on the
+ * actor's method thread. */
 #include "colocate/job/announcement_list.h"
 #include "colocate/job/attached_bytes.h"
 #include "colocate/job/engine.h"
@@ -51,6 +53,7 @@ struct announced_bucket {
     struct tdm__bucket_description *descriptions;
     uint32_t descriptions_count; /* Number of entries of `descriptions`. */
     struct tdm_bytes attached;   /* Bytes that the trainers' library has attached; may be none. */
+    bool is_refused;             /* True if rank 0 of the engine has refused the bucket. */
 };
 
 uint32_t tdm__engine_image(const struct engine *engine)
@@ -103,7 +106,7 @@ static tdm_status check_announcements(struct announced_bucket *announced,
 }
 
 /* Checks the announcements of a bucket and stages it. With a transfer pair its bytes are received
- * first, also if the announcements are then refused, because the trainer rank sends them anyway. */
+ * first, also if the bucket is refused, because the trainer rank sends them anyway. */
 static tdm_status check_and_stage(struct announced_bucket *announced,
                                   const struct tdm__announcement_list *list)
 {
@@ -117,6 +120,9 @@ static tdm_status check_and_stage(struct announced_bucket *announced,
         TDM_TRY(tdm__transfer_pair_receive(&engine->pair, &come_bytes));
         arrival.source = tdm_region_address(engine->pair.bucket);
         arrival.source_bytes = come_bytes;
+    }
+    if (announced->is_refused) {
+        return tdm__fail(TDM_E_ABORTED, "rank 0 of the engine has refused the bucket");
     }
     TDM_TRY(check_announcements(announced, list));
     arrival.descriptions = announced->descriptions;
@@ -138,12 +144,12 @@ static uint64_t sum_announcements(const struct tdm__announcement_list *list)
     return sum;
 }
 
-/* Stages what trainer ranks have announced to this rank. An empty list means that the bucket has
- * nothing for this rank. */
+/* Stages what trainer ranks have announced to this rank, unless the bucket is refused. An empty
+ * list means that the bucket has nothing for this rank. */
 static tdm_status stage_on_this_rank(struct engine *engine,
-                                     const struct tdm__announcement_list *list)
+                                     const struct tdm__announcement_list *list, bool is_refused)
 {
-    struct announced_bucket announced = {.engine = engine};
+    struct announced_bucket announced = {.engine = engine, .is_refused = is_refused};
     int64_t begin_ns = tdm__clock_ns();
     tdm_status status;
 
@@ -167,18 +173,18 @@ static tdm_status stage_on_this_rank(struct engine *engine,
 
 tdm_status tdm__engine_stage_slices(tdm_call *call, void *self)
 {
-    struct tdm__announcement_list_message message;
+    struct tdm__stage_slices_message message;
     struct tdm__announcement_list list = {.count = 0};
     tdm_status status = TDM_OK;
 
-    TDM_TRY(tdm__announcement_list_decode(tdm_call_arguments(call), &message));
+    TDM_TRY(tdm__stage_slices_decode(tdm_call_arguments(call), &message));
     for (uint32_t i = 0; i < message.announcements.count && status == TDM_OK; i++) {
         struct tdm__rank_announcement_message announcement;
 
         tdm__message_list_read(&message.announcements, i, &announcement, sizeof(announcement));
         status = tdm__announcement_list_add(&list, &announcement);
     }
-    status = status == TDM_OK ? stage_on_this_rank(self, &list) : status;
+    status = status == TDM_OK ? stage_on_this_rank(self, &list, message.is_refused) : status;
     tdm__announcement_list_fini(&list);
     return status;
 }
@@ -205,36 +211,44 @@ static tdm_status find_peers(struct engine *engine)
     return TDM_OK;
 }
 
-/* Sends each of the other ranks its announcements; `refs` gets the references to the replies. A
- * rank without any has no part in the bucket and is not called. */
+/* Sends each of the other ranks its announcements, and whether the bucket is refused; `refs` gets
+ * the references to the replies. A rank without any announcement has no part in the bucket and is
+ * not called. Returns the first failure; the others are called all the same. */
 static tdm_status forward_to_peers(struct engine *engine,
-                                   const struct tdm__announcement_list *lists, tdm_ref **refs)
+                                   const struct tdm__announcement_list *lists, bool is_refused,
+                                   tdm_ref **refs)
 {
+    struct tdm__first_failure failure = {TDM_OK, ""};
+
     for (uint32_t i = 1; i < engine->rank.context.ranks_count; i++) {
-        const struct tdm__announcement_list_message message = {
+        const struct tdm__stage_slices_message message = {
+            .is_refused = is_refused,
             .announcements = {.count = lists[i].count, .items = lists[i].items}};
 
         if (lists[i].count > 0) {
-            TDM_TRY(tdm__rank_call(engine->peers[i], "stage_slices", tdm__announcement_list_table(),
-                                   &message, &refs[i]));
+            tdm__first_failure_note(&failure,
+                                    tdm__rank_call(engine->peers[i], "stage_slices",
+                                                   tdm__stage_slices_table(), &message, &refs[i]));
         }
     }
-    return TDM_OK;
+    return tdm__first_failure_return(&failure);
 }
 
-/* Waits for the replies of the other ranks unless `status` is an error, and releases the
- * references. Returns the first error. */
-static tdm_status await_peers(struct engine *engine, tdm_ref **refs, tdm_status status)
+/* Waits for the replies of the other ranks and releases the references. Returns the first error. */
+static tdm_status await_peers(struct engine *engine, tdm_ref **refs)
 {
+    struct tdm__first_failure failure = {TDM_OK, ""};
+
     for (uint32_t i = 1; i < engine->rank.context.ranks_count; i++) {
         const tdm_value *nothing;
 
-        if (refs[i] != NULL && status == TDM_OK) {
-            status = tdm_get_value(refs[i], engine->rank.timeout_ms, &nothing);
+        if (refs[i] != NULL) {
+            tdm__first_failure_note(&failure,
+                                    tdm_get_value(refs[i], engine->rank.timeout_ms, &nothing));
         }
         tdm_ref_release(refs[i]);
     }
-    return status;
+    return tdm__first_failure_return(&failure);
 }
 
 /* Distributes what the gather group has gathered to one list for each rank of the engine. An error
@@ -265,20 +279,24 @@ static tdm_status route_gathered(const struct engine *engine,
     return TDM_OK;
 }
 
-/* Has all ranks of the engine stage what is announced to them, and blocks until they have. */
+/* Has all ranks of the engine stage what is announced to them, and blocks until they have: after
+ * that none of them reads a trainer's bucket. Returns the first failure; after one in this rank,
+ * the others still take part, so that no trainer rank waits for them. */
 static tdm_status stage_on_all_ranks(struct engine *engine,
                                      const struct tdm__announcement_list *lists, tdm_ref **refs)
 {
-    tdm_status status;
+    struct tdm__first_failure failure = {TDM_OK, ""};
 
     TDM_TRY(find_peers(engine));
-    TDM_TRY(tdm__attached_bytes_give_all(engine->ops, engine->rank.state, tdm__engine_image(engine),
-                                         &engine->rank.groups, lists));
-    status = forward_to_peers(engine, lists, refs);
-    if (status == TDM_OK) {
-        status = stage_on_this_rank(engine, &lists[0]);
-    }
-    return await_peers(engine, refs, status);
+    tdm__first_failure_note(&failure, tdm__attached_bytes_give_all(engine->ops, engine->rank.state,
+                                                                   tdm__engine_image(engine),
+                                                                   &engine->rank.groups, lists));
+    tdm__first_failure_note(&failure,
+                            forward_to_peers(engine, lists, failure.status != TDM_OK, refs));
+    tdm__first_failure_note(&failure,
+                            stage_on_this_rank(engine, &lists[0], failure.status != TDM_OK));
+    tdm__first_failure_note(&failure, await_peers(engine, refs));
+    return tdm__first_failure_return(&failure);
 }
 
 tdm_status tdm__engine_stage(tdm_call *call, void *self)

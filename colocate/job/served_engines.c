@@ -2,21 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/served_engines.h"
 
-#include <stdio.h>
+#include "runtime/error.h"
+
 #include <stdlib.h>
-
-void tdm__first_failure_note(struct tdm__first_failure *failure, tdm_status status)
-{
-    if (failure->status == TDM_OK && status != TDM_OK) {
-        failure->status = status;
-        (void)snprintf(failure->detail, sizeof(failure->detail), "%s", tdm_error_detail());
-    }
-}
-
-tdm_status tdm__first_failure_return(const struct tdm__first_failure *failure)
-{
-    return failure->status == TDM_OK ? TDM_OK : tdm__fail(failure->status, "%s", failure->detail);
-}
 
 /* Returns the engine of this number; NULL if it is not there. */
 static struct tdm__served_engine *find_known(const struct tdm__served_engines *engines,

@@ -5,18 +5,6 @@
 
 #include "colocate/job/gather_groups.h"
 #include "colocate/job/transfer_pair.h"
-#include "runtime/error.h"
-
-/* The first failure of several operations, of which the later ones are carried out all the same. It
- * begins with TDM_OK and no text. */
-struct tdm__first_failure {
-    tdm_status status;                    /* Status of that failure; TDM_OK if there was none. */
-    char detail[TDM__ERROR_DETAIL_BYTES]; /* Its error detail. */
-};
-/* Notes the result of an operation, whose error detail is that of this thread. */
-void tdm__first_failure_note(struct tdm__first_failure *failure, tdm_status status);
-/* Returns the first failure and restores its error detail; TDM_OK if there was none. */
-tdm_status tdm__first_failure_return(const struct tdm__first_failure *failure);
 
 /* The connection of a trainer rank to one engine rank. */
 struct tdm__served_rank {

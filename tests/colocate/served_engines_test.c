@@ -101,27 +101,12 @@ static void each_rank_of_an_engine_has_a_pair_of_its_own(void **state)
     tdm__served_engines_fini(&engines);
 }
 
-static void first_failure_is_kept_with_its_text(void **state)
-{
-    struct tdm__first_failure failure = {TDM_OK, ""};
-
-    (void)state;
-    tdm__first_failure_note(&failure, TDM_OK);
-    TRY(tdm__first_failure_return(&failure));
-    tdm__first_failure_note(&failure, tdm__fail(TDM_E_ACTOR_DIED, "engine %d died", 1));
-    tdm__first_failure_note(&failure, tdm__fail(TDM_E_TIMEOUT, "engine %d is late", 2));
-    tdm__first_failure_note(&failure, TDM_OK);
-    assert_int_equal(tdm__first_failure_return(&failure), TDM_E_ACTOR_DIED);
-    assert_string_equal(tdm_error_detail(), "engine 1 died");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_the_engines_of_the_group_take_part),
         cmocka_unit_test(engine_is_known_after_its_pair_was_opened),
         cmocka_unit_test(each_rank_of_an_engine_has_a_pair_of_its_own),
-        cmocka_unit_test(first_failure_is_kept_with_its_text),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

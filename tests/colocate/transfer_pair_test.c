@@ -52,10 +52,10 @@ static tdm_status trainer_line(tdm_call *call, void *self)
 static tdm_status announce(tdm_actor *to, tdm_ref **told_out)
 {
     const struct tdm__rank_announcement_message announcement = {.tensor_handles = {"what", 4}};
-    const struct tdm__announcement_list_message message = {
+    const struct tdm__stage_slices_message message = {
         .announcements = {.count = 1, .items = &announcement}};
 
-    return tdm__rank_call(to, "stage_slices", tdm__announcement_list_table(), &message, told_out);
+    return tdm__rank_call(to, "stage_slices", tdm__stage_slices_table(), &message, told_out);
 }
 
 /* (bytes) */

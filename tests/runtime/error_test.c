@@ -45,6 +45,20 @@ static void every_status_has_a_text(void **state)
     assert_string_equal(tdm_strerror((tdm_status)-1000), "unknown status");
 }
 
+static void first_failure_is_kept_with_its_text(void **state)
+{
+    struct tdm__first_failure failure = {TDM_OK, ""};
+
+    (void)state;
+    tdm__first_failure_note(&failure, TDM_OK);
+    assert_int_equal(tdm__first_failure_return(&failure), TDM_OK);
+    tdm__first_failure_note(&failure, tdm__fail(TDM_E_ACTOR_DIED, "engine %d died", 1));
+    tdm__first_failure_note(&failure, tdm__fail(TDM_E_TIMEOUT, "engine %d is late", 2));
+    tdm__first_failure_note(&failure, TDM_OK);
+    assert_int_equal(tdm__first_failure_return(&failure), TDM_E_ACTOR_DIED);
+    assert_string_equal(tdm_error_detail(), "engine 1 died");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -52,6 +66,7 @@ int main(void)
         cmocka_unit_test(wrapping_puts_the_context_first),
         cmocka_unit_test(errno_is_spelled_out),
         cmocka_unit_test(every_status_has_a_text),
+        cmocka_unit_test(first_failure_is_kept_with_its_text),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

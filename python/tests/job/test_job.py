@@ -182,6 +182,26 @@ def test_the_first_rank_of_an_engine_gets_what_was_attached_for_all(folder):
     assert lines[0] == "0 1 [b'', b'rank 1']" and not (folder.path / "gathered-1").exists(), output
 
 
+def test_trainers_do_not_wait_for_an_engine_on_other_gpus_that_refuses_a_bucket(folder):
+    """No rank of the engine loads the bucket, but each receives what its trainer rank sends."""
+    status, output = folder.run(
+        "cluster.num_gpus=4", "engine.colocate=false", "engine.num_engines=1", "engine.rollout_num_gpus_per_engine=2",
+        "update.mode=copy", *folder.change("""
+        class Trainer(Trainer):
+            def attach(self, bucket):
+                return b"bytes"
+
+        class Engine(Engine):
+            def gathered(self, index, buckets_count, parts):
+                raise ValueError(f"these {len(parts)} parts are not for me")
+
+            def attached(self, index, buckets_count, data):
+                open("accepted", "a").close()
+    """))
+    assert status == 1 and "these 2 parts are not for me" in output, output
+    assert "in time" not in output and not (folder.path / "accepted").exists(), output
+
+
 def test_attached_bytes_without_a_reader_or_too_many_are_refused(folder):
     status, output = folder.run(*folder.change(ATTACHES))
     assert status == 1 and "bytes to a bucket, but the class Engine has no method attached()" in output, output
