@@ -22,6 +22,24 @@
 static const char *const job_files[] = {"checkpoint", "checkpoint.new", "checkpoint.old",
                                         "hf",         "version",        "trace.json"};
 
+/* Creates a directory, whose parent exists, unless it is there. */
+static tdm_status create_directory(const char *path)
+{
+    struct stat found;
+    int error_number = mkdir(path, 0777) < 0 ? errno : 0;
+
+    if (error_number == 0) {
+        return TDM_OK;
+    }
+    if (error_number != EEXIST || stat(path, &found) < 0) {
+        return tdm__fail_errno(error_number,
+                               "%s cannot be created (choose another directory with --out)", path);
+    }
+    return S_ISDIR(found.st_mode)
+               ? TDM_OK
+               : tdm__fail(TDM_E_EXISTS, "%s is a file: choose a directory with --out", path);
+}
+
 /* Creates the directory and its parents, like mkdir -p. */
 static tdm_status create_directories(const char *path)
 {
@@ -34,9 +52,7 @@ static tdm_status create_directories(const char *path)
         if (slash != NULL) {
             *slash = '\0';
         }
-        if (mkdir(part, 0777) < 0 && errno != EEXIST) {
-            return tdm__fail_errno(errno, "mkdir %s", part);
-        }
+        TDM_TRY(create_directory(part));
         if (slash == NULL) {
             return TDM_OK;
         }

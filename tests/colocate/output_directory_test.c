@@ -138,7 +138,20 @@ static void directory_that_cannot_be_made_is_named(void **state)
     (void)state;
     assert_int_not_equal(tdm__output_directory_open("/proc/no/such", TDM__OUTPUT_NEW, &lock),
                          TDM_OK);
-    assert_non_null(strstr(tdm_error_detail(), "/proc/no"));
+    assert_non_null(strstr(tdm_error_detail(), "/proc/no cannot be created"));
+    assert_int_equal(lock, -1);
+}
+
+static void file_in_place_of_the_directory_is_named(void **state)
+{
+    char file[256];
+
+    (void)state;
+    open_and_close(TDM__OUTPUT_NEW);
+    touch("file");
+    (void)snprintf(file, sizeof(file), "%s/file", out);
+    assert_int_equal(tdm__output_directory_open(file, TDM__OUTPUT_NEW, &lock), TDM_E_EXISTS);
+    assert_non_null(strstr(tdm_error_detail(), "/file is a file"));
     assert_int_equal(lock, -1);
 }
 
@@ -147,9 +160,12 @@ static void directory_that_cannot_be_made_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        EACH(directory_is_made_with_its_parents),       EACH(files_of_an_earlier_job_are_refused),
-        EACH(overwriting_removes_only_what_jobs_write), EACH(directory_is_for_one_job_at_a_time),
+        EACH(directory_is_made_with_its_parents),
+        EACH(files_of_an_earlier_job_are_refused),
+        EACH(overwriting_removes_only_what_jobs_write),
+        EACH(directory_is_for_one_job_at_a_time),
         EACH(directory_that_cannot_be_made_is_named),
+        EACH(file_in_place_of_the_directory_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
