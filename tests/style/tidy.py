@@ -16,6 +16,11 @@ import sys
 from sources import LIBRARY, ROOT, files
 
 TIDY = "clang-tidy-14"
+# The static analyzer takes nine tenths of the time.  With a third of the states that it looks at in a function by
+# default, it takes less than half of that.
+ANALYZER_STATES = 75000
+OPTIONS = ["--quiet", "--extra-arg=-Wno-unknown-warning-option",
+           *(f"--extra-arg={word}" for word in ("-Xclang", "-analyzer-config", "-Xclang", f"max-nodes={ANALYZER_STATES}"))]
 CACHE = ROOT / "build" / ".tidy-cache"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)', re.M)
 
@@ -41,7 +46,7 @@ def reached_from(path):
 
 
 def fingerprint(path, command):
-    digest = hashlib.sha256(command.encode())
+    digest = hashlib.sha256(" ".join([command, *OPTIONS]).encode())
     for file in [ROOT / ".clang-tidy", *reached_from(path)]:
         digest.update(file.read_bytes())
     return digest.hexdigest()
@@ -52,9 +57,7 @@ def tidy(path, command, build):
     mark = CACHE / fingerprint(path, command)
     if mark.exists():
         return None
-    done = subprocess.run([TIDY, "-p", str(build), "--quiet",
-                           "--extra-arg=-Wno-unknown-warning-option", str(path)], capture_output=True,
-                          text=True, check=False)
+    done = subprocess.run([TIDY, "-p", str(build), *OPTIONS, str(path)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return done.stdout + done.stderr
     mark.touch()
