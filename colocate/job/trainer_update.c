@@ -25,6 +25,7 @@
 
 #include "colocate/comm/collective.h"
 #include "colocate/job/announcement.h"
+#include "colocate/job/chunk_description.h"
 #include "colocate/job/exchange_round.h"
 #include "colocate/job/trainer_agreement.h"
 #include "colocate/job/trainer_plan.h"
@@ -200,33 +201,6 @@ tdm_status tdm__trainer_open_pair(tdm_call *call, void *self)
     return tdm__transfer_pair_open(pair, tdm_runtime_current(), 0, call);
 }
 
-/* Images of the transfer plan that follow one another. */
-struct image_range {
-    uint32_t first; /* The first image. */
-    uint32_t end;   /* The number after the last image. */
-};
-
-/* Returns the images that this rank serves; none if it is in no gather group. */
-static struct image_range own_images(const struct trainer *trainer)
-{
-    uint32_t rank = trainer->rank.context.rank;
-    uint32_t first = tdm__gather_groups_first_image(&trainer->rank.groups, rank);
-
-    return (struct image_range){first,
-                                first + tdm__gather_groups_images_of(&trainer->rank.groups, rank)};
-}
-
-/* Returns the images that this rank's gather group serves. Their numbers are above those of the
- * plan if the rank is in no group. */
-static struct image_range group_images(const struct trainer *trainer)
-{
-    uint32_t each = tdm__gather_groups_images_each(&trainer->rank.groups);
-    uint32_t group =
-        tdm__gather_groups_of_trainer(&trainer->rank.groups, trainer->rank.context.rank);
-
-    return (struct image_range){group * each, (group + 1) * each};
-}
-
 /* One update that is in progress. One chunk may be announced to the engine and not be
  * read yet, while the next one is written. */
 struct chunk_transfer {
@@ -282,156 +256,16 @@ static void deliver_image(struct trainer *trainer, uint32_t chunk, uint32_t imag
 static tdm_status deliver_to_remote(struct trainer *trainer, uint32_t chunk)
 {
     struct tdm__first_failure failure = {TDM_OK, ""};
-    const struct image_range own = own_images(trainer);
+    const struct tdm__gather_groups *groups = &trainer->rank.groups;
+    uint32_t first = tdm__gather_groups_first_image(groups, trainer->rank.context.rank);
+    uint32_t end = first + tdm__gather_groups_images_of(groups, trainer->rank.context.rank);
 
-    for (uint32_t image = own.first; image < own.end; image++) {
+    for (uint32_t image = first; image < end; image++) {
         if (tdm__weight_writer_has_part(trainer->weight_writer, chunk, image)) {
             deliver_image(trainer, chunk, image, &failure);
         }
     }
     return tdm__first_failure_return(&failure);
-}
-
-/* Describes the whole tensors in this rank's bucket; `about` gets views of them. */
-static tdm_status describe_whole_tensors(const struct chunk_transfer *transfer, uint32_t chunk,
-                                         struct tdm_update_bucket *about,
-                                         struct tdm_bytes *handles_out)
-{
-    struct trainer *trainer = transfer->trainer;
-    const tdm_region *bucket = tdm__weight_writer_bucket(trainer->weight_writer);
-    const struct tdm__written_bucket written = {.device =
-                                                    tdm__regions_device(trainer->rank.regions),
-                                                .region = bucket,
-                                                .location = &trainer->rank.location,
-                                                .update = transfer->update,
-                                                .epoch = transfer->epoch,
-                                                .index = chunk,
-                                                .writer = trainer->rank.context.rank};
-
-    about->tensors =
-        tdm__whole_tensors_views(trainer->whole_tensors, bucket, chunk, &about->tensors_count);
-    return tdm__whole_tensors_describe(trainer->whole_tensors, &written, handles_out);
-}
-
-/* Appends an announcement of this rank to `list`, unless it is empty. The failpoint may change a
- * byte of its description. */
-static tdm_status add_announcement(struct tdm__announcement_list *list,
-                                   struct tdm__rank_announcement_message *announcement,
-                                   const char *failpoint)
-{
-    if (announcement->tensor_handles.size_bytes == 0 && announcement->attached.size_bytes == 0) {
-        return TDM_OK;
-    }
-    TDM_TRY(tdm__rank_announcement_seal(announcement));
-    TDM_TRY(tdm__announcement_list_add(list, announcement));
-    tdm__failpoint_change(failpoint, list->items[list->count - 1].tensor_handles);
-    return TDM_OK;
-}
-
-/* Appends to `list` what this rank has written of the chunk for the engine ranks from `first` to
- * `end` - 1. */
-static tdm_status describe_slices(const struct chunk_transfer *transfer, uint32_t chunk,
-                                  uint32_t first, uint32_t end, const char *failpoint,
-                                  struct tdm__announcement_list *list)
-{
-    struct trainer *trainer = transfer->trainer;
-
-    for (uint32_t i = first; i < end; i++) {
-        struct tdm__rank_announcement_message announcement = {.writer = trainer->rank.context.rank,
-                                                              .engine_rank = i};
-
-        TDM_TRY(tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
-                                                  transfer->epoch, chunk, i,
-                                                  &announcement.tensor_handles));
-        TDM_TRY(add_announcement(list, &announcement, failpoint));
-    }
-    return TDM_OK;
-}
-
-/* Appends to trainer->for_others what this rank has written of the chunk for engines of other
- * gather groups. */
-static tdm_status describe_for_others(const struct chunk_transfer *transfer, uint32_t chunk)
-{
-    struct trainer *trainer = transfer->trainer;
-    uint32_t count = tdm__gather_groups_images(&trainer->rank.groups);
-    const struct image_range group = group_images(trainer);
-    static const char failpoint[] = "trainer.described_for_others";
-
-    tdm__announcement_list_clear(&trainer->for_others);
-    if (!tdm__trainer_chunk_crosses_groups(trainer, chunk)) {
-        return TDM_OK;
-    }
-    TDM_TRY(describe_slices(transfer, chunk, 0, group.first < count ? group.first : count,
-                            failpoint, &trainer->for_others));
-    return describe_slices(transfer, chunk, group.end, count, failpoint, &trainer->for_others);
-}
-
-/* Failpoint that may change what a rank describes for engines of its own gather group. */
-static const char described_failpoint[] = "trainer.described";
-
-/* Appends to `list` what this rank has written of the chunk for an image that it serves, and what
- * the library attaches to it. */
-static tdm_status describe_own(const struct chunk_transfer *transfer, uint32_t chunk,
-                               uint32_t image, struct tdm__announcement_list *list)
-{
-    struct trainer *trainer = transfer->trainer;
-    struct tdm_update_bucket about = {.index = chunk,
-                                      .buckets_count = trainer->transfer_plan->chunks_count,
-                                      .engine_rank = image % trainer->rank.groups.ranks_per_engine};
-    struct tdm__rank_announcement_message own = {.writer = trainer->rank.context.rank,
-                                                 .engine_rank = image};
-
-    if (trainer->whole_tensors != NULL) {
-        TDM_TRY(describe_whole_tensors(transfer, chunk, &about, &own.tensor_handles));
-    } else {
-        TDM_TRY(tdm__weight_writer_describe_chunk(trainer->weight_writer, transfer->update,
-                                                  transfer->epoch, chunk, image,
-                                                  &own.tensor_handles));
-    }
-    if (trainer->ops->attach != NULL &&
-        tdm__weight_writer_has_part(trainer->weight_writer, chunk, image)) {
-        TDM_TRY(trainer->ops->attach(trainer->rank.state, &about, &own.attached));
-    }
-    return add_announcement(list, &own, described_failpoint);
-}
-
-/* Appends to `list` what this rank has written of the chunk for the engines of its gather group:
- * for the images that it serves, and for those that other ranks of the group serve. */
-static tdm_status describe_for_group(const struct chunk_transfer *transfer, uint32_t chunk,
-                                     struct tdm__announcement_list *list)
-{
-    const struct image_range own = own_images(transfer->trainer);
-    const struct image_range group = group_images(transfer->trainer);
-
-    for (uint32_t image = own.first; image < own.end; image++) {
-        TDM_TRY(describe_own(transfer, chunk, image, list));
-    }
-    if (transfer->trainer->whole_tensors != NULL) {
-        return TDM_OK;
-    }
-    TDM_TRY(describe_slices(transfer, chunk, group.first, own.first, described_failpoint, list));
-    return describe_slices(transfer, chunk, own.end, group.end, described_failpoint, list);
-}
-
-/* Collects what this rank gives to the gather of the chunk in trainer->for_gather: its own
- * announcements, and those of ranks of other groups. After a failure there are none. */
-static tdm_status collect_announcements(const struct chunk_transfer *transfer, uint32_t chunk)
-{
-    struct trainer *trainer = transfer->trainer;
-    tdm_status status;
-
-    tdm__announcement_list_clear(&trainer->for_gather);
-    if (!tdm__served_engines_any(&trainer->engines)) {
-        return TDM_OK;
-    }
-    status = describe_for_group(transfer, chunk, &trainer->for_gather);
-    if (status == TDM_OK) {
-        status = tdm__trainer_receive_announcements(trainer, chunk, &trainer->for_gather);
-    }
-    if (status != TDM_OK) {
-        tdm__announcement_list_clear(&trainer->for_gather);
-    }
-    return status;
 }
 
 /* Describes the written chunk for the engines of this rank's gather group and announces it with the
@@ -440,11 +274,12 @@ static tdm_status collect_announcements(const struct chunk_transfer *transfer, u
 static tdm_status announce_chunk(struct chunk_transfer *transfer, uint32_t chunk)
 {
     struct trainer *trainer = transfer->trainer;
+    const struct tdm__written_chunk written = {transfer->update, transfer->epoch, chunk};
     struct tdm__first_failure failure = {TDM_OK, ""};
     bool is_told;
 
     transfer->announced_chunk = chunk;
-    tdm__first_failure_note(&failure, collect_announcements(transfer, chunk));
+    tdm__first_failure_note(&failure, tdm__chunk_describe_for_group(trainer, &written));
     tdm__first_failure_note(&failure,
                             tdm__announcement_send(trainer, chunk, &trainer->for_gather, &is_told));
     if (is_told) {
@@ -553,6 +388,7 @@ static tdm_status await_room(struct chunk_transfer *transfer, uint32_t chunk)
 static tdm_status transfer_chunk(struct chunk_transfer *transfer, uint32_t chunk)
 {
     struct trainer *trainer = transfer->trainer;
+    const struct tdm__written_chunk written = {transfer->update, transfer->epoch, chunk};
     tdm_status status;
 
     if (tdm__weight_writer_chunk_is_held(trainer->weight_writer, chunk)) {
@@ -561,7 +397,7 @@ static tdm_status transfer_chunk(struct chunk_transfer *transfer, uint32_t chunk
     TDM_TRY(await_room(transfer, chunk));
     tdm__failpoint_hit("trainer.write");
     status = write_chunk(transfer, chunk, transfer->announce_status);
-    status = status == TDM_OK ? describe_for_others(transfer, chunk) : status;
+    status = status == TDM_OK ? tdm__chunk_describe_for_others(trainer, &written) : status;
     TDM_TRY(tdm__trainer_agree_on_chunk(trainer, await_announced(transfer, status), chunk,
                                         &trainer->for_others));
     tdm__failpoint_hit("trainer.written");
