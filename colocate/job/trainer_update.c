@@ -10,8 +10,8 @@
  * groups (abort_update).
  * An update by names is one whose engines have each tensor whole (whole_tensors.h). Its buckets
  * have no halves, so that a chunk is written after all engines have read the chunk before.
- * In every mode each rank describes what it wrote, and the first rank of each engine's gather group
- * calls the engine (announcement.h).
+ * In every mode each rank describes what it wrote (chunk_description.h), and the first rank of each
+ * engine's gather group calls the engine (announcement.h).
  * If the trainer ranks are on several nodes, what an engine rank wants from other nodes is
  * exchanged in rounds (node_exchange.h) while the chunk is written. The collective operations of
  * all ranks are one agreement before the first chunk, one for each chunk that is not skipped (in an

@@ -10,9 +10,10 @@
  * Invariants: no rank serves or drops staged weights before the outcome is recorded. An engine rank
  * is recorded as dead only after its process was killed. If the store loses its record,
  * restore_record() writes it again from `source_state`.
- * Trainers send the weights by their transfer plan (stage_transfer): as slices in the engines'
- * layout, or as whole tensors by name. Or engines read a checkpoint (stage_file). All functions run
- * on the controller's thread and block. */
+ * Trainers send the weights by the transfer plan that they computed before the first update
+ * (weight_connect.h, stage_transfer): as slices in the engines' layout, or as whole tensors by
+ * name. Or engines read a checkpoint (stage_file). All functions run on the controller's thread and
+ * block. */
 #include "colocate/job/weight_update.h"
 
 #include "actors/process/runtime.h"
